@@ -1,0 +1,38 @@
+# The two commands: `make run` shows the twin at work, `make test` runs everything that must hold.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: run test lint fmt bench clean
+
+run: $(STAMP)
+	$(BIN)/tidegate simulate
+
+test: lint
+	$(BIN)/pytest -n auto --dist worksteal
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tests/lengths.py
+
+fmt: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)
+	$(BIN)/python bench/openb.py --data ../shared/traces/openb --all
+	$(BIN)/python bench/muri.py --data ../shared/traces/muri_philly --all
+	$(BIN)/python bench/scale.py --nodes 10000 --jobs 1000000
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What to do next: `step` applies the facts, decides until nothing more changes, and returns the decisions."""

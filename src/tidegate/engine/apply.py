@@ -1,0 +1,357 @@
+"""Facts into the state: mirrors what the world shows and never decides.
+
+What a fact makes necessary (a lost gang must be evicted) is noted as `trouble` and decided later.
+Must not know: order, placement, reasons to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tidegate.engine.kernels.chain import link, unlink
+from tidegate.engine.kernels.fit import confirm, leave_all, log_change, sum_devices
+from tidegate.engine.kernels.registry import active
+from tidegate.engine.leaving import forget, pods_of, remove_pods
+from tidegate.engine.place import set_typical
+from tidegate.model.columns import I64
+from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Outcome
+from tidegate.model.hardware import MOST_DEVICES, Node
+from tidegate.model.policy import Policy
+from tidegate.model.reasons import Reason
+from tidegate.model.units import WHOLE_MILLI
+from tidegate.model.work import Work
+from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.interning import CORE_RESOURCES
+from tidegate.state.tables import BROKEN_MILLI, Phase
+
+#: Place of work that has not been ordered yet: behind everyone who has.
+_TAIL = 1 << 40
+
+
+def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
+    """Mirror the facts."""
+    state.now_ms = max(state.now_ms, now_ms)
+    for kind, run in events.runs():
+        handler = _HANDLERS.get(kind)
+        if handler is not None:
+            handler(state, events, run)
+
+
+# -- policy ----------------------------------------------------------------------------------------------------
+
+
+def _policy_changed(state: ClusterState, events: EventBatch, run: slice) -> None:
+    for arg in events.arg[run].tolist():
+        policy = events.payloads[arg]
+        assert isinstance(policy, Policy)
+        state.policy = policy
+    set_typical(state, state.policy.placement.typical)
+    state.counters[Counter.LEARNT_FROM] = 0
+    state.counters[Counter.ROOM_EPOCH] += 1
+    state.counters[Counter.ORDER_EPOCH] += 1
+    state.drop_scores()
+
+
+# -- workloads -------------------------------------------------------------------------------------------------
+
+
+def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
+    numbers, at = events.subject[run], events.arg[run]
+    work_rows = np.array([state.intern_work(work) for work in events.works], np.int64)
+    known = state.row_of_workload
+    keep = np.array([number not in known for number in numbers.tolist()], bool)
+    numbers, at = numbers[keep], at[keep]
+    told = events.submissions
+    rows = state.workloads.take(len(numbers))
+    table = state.workloads
+    table.number[rows] = numbers
+    table.work_class[rows] = work_rows[told.work[at]]
+    table.submitted_ms[rows] = told.submitted_ms[at]
+    table.estimate_ms[rows] = told.estimate_ms[at]
+    table.deadline_ms[rows] = told.deadline_ms[at]
+    table.remaining_s[rows] = told.estimate_ms[at] / 1000
+    table.place_in_level[rows] = _TAIL
+    table.since_ms[rows] = state.now_ms
+    known.update(zip(numbers.tolist(), rows.tolist(), strict=True))
+    ids = told.ids
+    state.workload_ids.update((row, ids[i]) for row, i in zip(rows.tolist(), at.tolist(), strict=True))
+    _count_seen(state, rows)
+    _break_ties(state, rows)
+    ordered = rows[np.lexsort((table.tie[rows], table.submitted_ms[rows]))]
+    table.trouble[rows] = state.work_classes.malformed[table.work_class[rows]]
+    good = ordered[table.trouble[ordered] == 0]
+    active(link)(state.hot(), good)
+
+
+def _count_seen(state: ClusterState, rows: I64) -> None:
+    """Count the pods of each class that were asked for."""
+    table, works, sets = state.workloads, state.work_classes, state.pod_sets
+    classes, counts = np.unique(table.work_class[rows], return_counts=True)
+    for w, count in zip(classes.tolist(), counts.tolist(), strict=True):
+        for s in range(works.first_set[w], works.first_set[w] + works.sets[w]):
+            state.pod_classes.seen[sets.pod_class[s]] += count * sets.count[s]
+
+
+def _break_ties(state: ClusterState, rows: I64) -> None:
+    """Rank by id those that were submitted in the same millisecond."""
+    table = state.workloads
+    submitted = table.submitted_ms[rows]
+    times, counts = np.unique(submitted, return_counts=True)
+    tied = times[counts > 1]
+    latest = int(state.counters[Counter.LATEST_SUBMITTED])
+    if len(times) and times[0] <= latest:
+        live = np.array(list(state.workload_ids), np.int64)
+        again, counts = np.unique(table.submitted_ms[live], return_counts=True)
+        tied = np.intersect1d(times, again[counts > 1])
+    state.counters[Counter.LATEST_SUBMITTED] = max(latest, int(times[-1])) if len(times) else latest
+    if not len(tied):
+        return
+    rows = np.array(sorted(state.workload_ids), np.int64)
+    rows = rows[np.isin(table.submitted_ms[rows], tied)]
+    ids = state.workload_ids
+    by_time: dict[int, int] = {}
+    for row in sorted(rows.tolist(), key=lambda row: ids[row]):
+        time = int(table.submitted_ms[row])
+        table.tie[row] = by_time[time] = by_time.get(time, -1) + 1
+
+
+def _changed(state: ClusterState, events: EventBatch, run: slice) -> None:
+    table = state.workloads
+    for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
+        row = state.row_of_workload.get(number)
+        work = events.payloads[arg]
+        assert isinstance(work, Work)
+        if row is None:
+            continue
+        w = state.intern_work(work)
+        if table.phase[row] == Phase.PENDING:
+            active(unlink)(state.hot(), row)
+            table.work_class[row] = w
+            table.held_code[row] = 0
+            active(link)(state.hot(), np.array([row], np.int64))
+        elif _same_pods(state, int(table.work_class[row]), w):
+            table.work_class[row] = w
+    state.counters[Counter.ORDER_EPOCH] += 1
+
+
+def _same_pods(state: ClusterState, v: int, w: int) -> bool:
+    works = list(state.work_class_rows)
+    return works[v].pod_sets == works[w].pod_sets
+
+
+def _cancelled(state: ClusterState, events: EventBatch, run: slice) -> None:
+    table = state.workloads
+    for row in _rows(state, events.subject[run]).tolist():
+        if table.phase[row] == Phase.PENDING:
+            active(unlink)(state.hot(), row)
+            forget(state, np.array([row], np.int64))
+        else:
+            table.ending[row] = 1
+            if table.phase[row] != Phase.LEAVING:
+                table.trouble[row] = Reason.CANCELLED
+
+
+def _finished(state: ClusterState, events: EventBatch, run: slice) -> None:
+    rows = _rows(state, events.subject[run])
+    for row in rows[state.workloads.phase[rows] == Phase.PENDING].tolist():
+        active(unlink)(state.hot(), row)
+    active(leave_all)(state.hot(), rows)
+    state.counters[Counter.ORDER_EPOCH] += 1
+    forget(state, rows)
+
+
+def _progress(state: ClusterState, events: EventBatch, run: slice) -> None:
+    numbers = events.subject[run].tolist()
+    known = state.row_of_workload
+    rows = np.array([known.get(number, -1) for number in numbers], np.int64)
+    values = events.values[run]
+    state.workloads.remaining_s[rows[rows >= 0]] = values[rows >= 0, 0]
+    state.workloads.attained_s[rows[rows >= 0]] = values[rows >= 0, 1]
+    state.counters[Counter.ORDER_EPOCH] += 1
+
+
+# -- pods ------------------------------------------------------------------------------------------------------
+
+
+def _started(state: ClusterState, events: EventBatch, run: slice) -> None:
+    table = state.workloads
+    whole = events.pod[run] == ALL_PODS
+    rows = _rows(state, events.subject[run][whole])
+    active(confirm)(state.hot(), rows, state.now_ms)
+    for number, ordinal in zip(events.subject[run][~whole].tolist(), events.pod[run][~whole].tolist(), strict=True):
+        row = state.row_of_workload.get(number, -1)
+        pods = pods_of(state, row) if row >= 0 else np.zeros(0, np.int64)
+        state.pods.phase[pods[state.pods.ordinal[pods] == ordinal]] = Phase.RUNNING
+        if len(pods) and table.phase[row] == Phase.ASSUMED and (state.pods.phase[pods] == Phase.RUNNING).all():
+            table.phase[row] = Phase.RUNNING
+            table.since_ms[row] = state.now_ms
+
+
+def _gone(state: ClusterState, events: EventBatch, run: slice) -> None:
+    _pods_left(state, events, run, Reason.GANG_BROKEN)
+
+
+def _failed(state: ClusterState, events: EventBatch, run: slice) -> None:
+    _pods_left(state, events, run, Reason.GANG_BROKEN)
+
+
+def _pods_left(state: ClusterState, events: EventBatch, run: slice, trouble: Reason) -> None:
+    """Pods are gone: what they held is free, and a gang that did not expect it is in trouble."""
+    for number, ordinal in zip(events.subject[run].tolist(), events.pod[run].tolist(), strict=True):
+        row = state.row_of_workload.get(number)
+        if row is None or state.workloads.phase[row] == Phase.PENDING:
+            continue
+        pods = pods_of(state, row)
+        lost = pods if ordinal == ALL_PODS else pods[state.pods.ordinal[pods] == ordinal]
+        if len(lost):
+            remove_pods(state, row, lost, trouble)
+
+
+def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
+    for decision, outcome in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
+        if outcome != Outcome.FAILED:
+            continue
+        for pod in np.flatnonzero(state.pods.decision[: state.pods.top] == decision).tolist():
+            row = int(state.pods.workload[pod])
+            remove_pods(state, row, np.array([pod], np.int64), Reason.BIND_FAILED)
+
+
+# -- nodes -----------------------------------------------------------------------------------------------------
+
+
+def _node_added(state: ClusterState, events: EventBatch, run: slice) -> None:
+    for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
+        node = events.payloads[arg]
+        assert isinstance(node, Node)
+        row = state.row_of_node.get(number)
+        if row is None:
+            row = int(state.nodes.take(1)[0])
+            state.row_of_node[number] = row
+            state.nodes.number[row] = number
+        _write_node(state, row, node)
+    _rank_nodes(state)
+
+
+def _write_node(state: ClusterState, row: int, node: Node) -> None:
+    """Bring a node's row in line with its spec; what is in use stays in use."""
+    nodes = state.nodes
+    capacity = dict(node.shape.capacity)
+    reserved = dict(node.shape.reserved)
+    for name in sorted(capacity.keys() - set(CORE_RESOURCES)):
+        state.intern_extra(name)
+    state.node_specs[row] = node
+    nodes.node_class[row] = state.intern_node_class(node)
+    nodes.up[row] = node.ready and not node.unschedulable
+    for name, free, total in (
+        ("cpu", nodes.cpu_free, nodes.cpu),
+        ("memory", nodes.memory_free, nodes.memory),
+        ("pods", nodes.slots_free, nodes.slots),
+    ):
+        amount = max(capacity.get(name, 0) - reserved.get(name, 0), 0)
+        free[row] += amount - total[row]
+        total[row] = amount
+    for e, name in enumerate(state.extras):
+        amount = max(capacity.get(name, 0) - reserved.get(name, 0), 0)
+        nodes.extra_free[row, e] += amount - nodes.extra[row, e]
+        nodes.extra[row, e] = amount
+    _write_devices(state, row, min(node.shape.gpu_count, MOST_DEVICES), node.shape.gpu_memory_mib)
+
+
+def _write_devices(state: ClusterState, row: int, count: int, vram: int) -> None:
+    nodes = state.nodes
+    nodes.widen("device", count)
+    nodes.widen("gpu_kind", count + 1)
+    had = int(nodes.devices[row])
+    if count > had:
+        nodes.left[row, had:count] += WHOLE_MILLI
+        nodes.vram_left[row, had:count] += vram
+    elif count < had:
+        nodes.left[row, count:had] -= WHOLE_MILLI
+        nodes.vram_left[row, count:had] -= vram
+    nodes.devices[row], nodes.vram[row] = count, vram
+
+
+def _rank_nodes(state: ClusterState) -> None:
+    """Rank nodes by name; a change of the fleet makes all scores stale."""
+    state.nodes.rank[:] = -1
+    by_name = sorted(state.node_specs, key=lambda row: (state.node_specs[row].name, int(state.nodes.number[row])))
+    state.nodes.rank[by_name] = np.arange(len(by_name))
+    state.drop_scores()
+    hot = state.hot()
+    for row in by_name:
+        active(sum_devices)(hot, row)
+    state.counters[Counter.ROOM_EPOCH] += 1
+
+
+def _node_removed(state: ClusterState, events: EventBatch, run: slice) -> None:
+    for number in events.subject[run].tolist():
+        row = state.row_of_node.get(number)
+        if row is None:
+            continue
+        _lose_pods(state, row, -1, Reason.NODE_LOST)
+        del state.row_of_node[number], state.node_specs[row]
+        state.nodes.give(np.array([row], np.int64))
+    _rank_nodes(state)
+
+
+def _lose_pods(state: ClusterState, node: int, device: int, trouble: Reason) -> None:
+    """Pods on a lost node, or on one lost device of it, are gone."""
+    pods = state.pods
+    lost = np.flatnonzero(pods.node[: pods.top] == node)
+    if device >= 0:
+        lost = lost[(pods.devices[lost] >> device) & 1 == 1]
+    for row in np.unique(pods.workload[lost]).tolist():
+        remove_pods(state, row, lost[pods.workload[lost] == row], trouble)
+
+
+def _device_failed(state: ClusterState, events: EventBatch, run: slice) -> None:
+    _device(state, events, run, broken=True)
+
+
+def _device_recovered(state: ClusterState, events: EventBatch, run: slice) -> None:
+    _device(state, events, run, broken=False)
+
+
+def _device(state: ClusterState, events: EventBatch, run: slice, *, broken: bool) -> None:
+    for number, device in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
+        row = state.row_of_node.get(number)
+        if row is None or not 0 <= device < state.nodes.devices[row]:
+            continue
+        is_broken = state.nodes.left[row, device] < -BROKEN_MILLI // 2
+        if is_broken == broken:
+            continue
+        if broken:
+            _lose_pods(state, row, device, Reason.DEVICE_LOST)
+        state.nodes.left[row, device] += -BROKEN_MILLI if broken else BROKEN_MILLI
+        hot = state.hot()
+        active(sum_devices)(hot, row)
+        active(log_change)(hot, row)
+        state.counters[Counter.ROOM_EPOCH] += 1
+
+
+def _rows(state: ClusterState, numbers: I64) -> I64:
+    """Rows of the workloads that are known, each once."""
+    known = state.row_of_workload
+    rows = [row for row in map(known.get, dict.fromkeys(numbers.tolist())) if row is not None]
+    return np.array(rows, np.int64)
+
+
+_HANDLERS: dict[EventKind, Callable[[ClusterState, EventBatch, slice], None]] = {
+    EventKind.POLICY_CHANGED: _policy_changed,
+    EventKind.WORKLOAD_SUBMITTED: _submitted,
+    EventKind.WORKLOAD_CHANGED: _changed,
+    EventKind.WORKLOAD_CANCELLED: _cancelled,
+    EventKind.WORKLOAD_FINISHED: _finished,
+    EventKind.PROGRESS_OBSERVED: _progress,
+    EventKind.POD_STARTED: _started,
+    EventKind.POD_GONE: _gone,
+    EventKind.POD_FAILED: _failed,
+    EventKind.OUTCOME: _outcome,
+    EventKind.NODE_ADDED: _node_added,
+    EventKind.NODE_CHANGED: _node_added,
+    EventKind.NODE_REMOVED: _node_removed,
+    EventKind.DEVICE_FAILED: _device_failed,
+    EventKind.DEVICE_RECOVERED: _device_recovered,
+}

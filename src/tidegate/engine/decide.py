@@ -1,0 +1,79 @@
+"""One cycle: evict what is in trouble, then give places in the order of the policy.
+
+Must not know: facts. It changes the state as if its decisions were carried out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidegate.engine.kernels.cycle import DONE, CycleOptions, try_heads, write_holds
+from tidegate.engine.kernels.registry import active
+from tidegate.engine.leaving import forget, send_away
+from tidegate.engine.output import drain, empty_output, single
+from tidegate.engine.place import learn_typical, ready_rule
+from tidegate.engine.preempt import decide_preemptive
+from tidegate.model.decisions import DecisionBatch, DecisionKind, Tally, join_decisions, join_tallies
+from tidegate.model.policy import OrderKind
+from tidegate.model.reasons import Reason
+from tidegate.state.cluster import ClusterState, Counter
+
+_FIRST_ROWS = 1 << 12
+
+_EVICTS = {Reason.MALFORMED: DecisionKind.REJECT, Reason.SHARE_UNSUPPORTED: DecisionKind.REJECT}
+
+
+def decide(state: ClusterState) -> tuple[DecisionBatch, Tally]:
+    """Run one cycle and assume what it decides."""
+    evicted = _settle_trouble(state)
+    learn_typical(state)
+    if state.policy.order.kind is OrderKind.FIFO:
+        decisions, tally = _place_in_order(state)
+    else:
+        decisions, tally = decide_preemptive(state)
+    return join_decisions([evicted, decisions]), tally
+
+
+def _settle_trouble(state: ClusterState) -> DecisionBatch:
+    """Reject what is malformed; evict, as a whole, gangs that lost a part."""
+    table = state.workloads
+    troubled = np.flatnonzero(table.trouble[: table.top])
+    batches = []
+    for row in troubled[np.argsort(table.number[troubled], kind="stable")].tolist():
+        code = Reason(int(table.trouble[row]))
+        table.trouble[row] = 0
+        batches.append(single(state, _EVICTS.get(code, DecisionKind.EVICT), row, code))
+        if code in _EVICTS:
+            forget(state, np.array([row], np.int64))
+        else:
+            send_away(state, row, code)
+    return join_decisions(batches)
+
+
+def _place_in_order(state: ClusterState) -> tuple[DecisionBatch, Tally]:
+    """The non-preemptive order: priority, then time."""
+    works = state.work_classes
+    waiting = works.waiting[: works.top]
+    if not waiting.any():
+        return join_decisions([]), join_tallies([])
+    state.reserve_pods(int(works.pods[: works.top][waiting > 0].max()))
+    ready = ready_rule(state)
+    options = CycleOptions(
+        now_ms=state.now_ms,
+        strict=int(state.policy.order.strict),
+        waits=int(state.policy.waits),
+        too_large=ready.too_large,
+        heap=np.zeros(works.top, np.int64),
+    )
+    batches, tallies = [], []
+    for kernel in (try_heads, write_holds):
+        done = False
+        while not done:
+            largest = int(works.pods[: works.top].max())
+            state.reserve_pods(max(largest, _FIRST_ROWS))
+            out = empty_output(max(_FIRST_ROWS, 2 * largest, 4 * int(state.counters[Counter.SPARE_PODS])))
+            done = active(kernel)(state.hot(), ready.rule, options, out) == DONE
+            batch, tally = drain(state, out)
+            batches.append(batch)
+            tallies.append(tally)
+    return join_decisions(batches), join_tallies(tallies)

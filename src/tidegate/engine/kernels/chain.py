@@ -1,0 +1,109 @@
+"""The chains of waiting workloads, one for each work class, and the heap that merges them into one order.
+
+Must not know: whether anything fits.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.model.columns import I64
+from tidegate.state.cluster import Hot
+from tidegate.state.tables import (
+    J_NEXT,
+    J_PHASE,
+    J_PREV,
+    J_SUBMITTED,
+    J_TIE,
+    J_WORK_CLASS,
+    W_HEAD,
+    W_PRIORITY,
+    W_TAIL,
+    W_WAITING,
+    Phase,
+)
+
+PENDING = int(Phase.PENDING)
+NO_ROW = -1
+
+
+@inlined
+def is_older(hot: Hot, a: int, b: int) -> bool:
+    """Whether workload a was submitted before b; equal times are told apart by their ids."""
+    workloads = hot.workloads
+    if workloads[a, J_SUBMITTED] != workloads[b, J_SUBMITTED]:
+        return bool(workloads[a, J_SUBMITTED] < workloads[b, J_SUBMITTED])
+    return bool(workloads[a, J_TIE] < workloads[b, J_TIE])
+
+
+@inlined
+def goes_before(hot: Hot, v: int, w: int) -> bool:
+    """Whether the head of work class v goes before that of w: priority, then time, then id."""
+    works = hot.work_classes
+    if works[v, W_PRIORITY] != works[w, W_PRIORITY]:
+        return bool(works[v, W_PRIORITY] > works[w, W_PRIORITY])
+    return is_older(hot, works[v, W_HEAD], works[w, W_HEAD])
+
+
+@kernel
+def link(hot: Hot, rows: I64) -> None:
+    """Let these workloads wait, each at its place in the chain of its class."""
+    works, workloads = hot.work_classes, hot.workloads
+    for i in range(len(rows)):
+        j = rows[i]
+        w = workloads[j, J_WORK_CLASS]
+        before, after = works[w, W_TAIL], NO_ROW
+        while before != NO_ROW and is_older(hot, j, before):
+            before, after = workloads[before, J_PREV], before
+        workloads[j, J_PREV], workloads[j, J_NEXT] = before, after
+        if before == NO_ROW:
+            works[w, W_HEAD] = j
+        else:
+            workloads[before, J_NEXT] = j
+        if after == NO_ROW:
+            works[w, W_TAIL] = j
+        else:
+            workloads[after, J_PREV] = j
+        works[w, W_WAITING] += 1
+        workloads[j, J_PHASE] = PENDING
+
+
+@inlined
+def unlink(hot: Hot, j: int) -> None:
+    """Take workload j out of the chain of its class."""
+    works, workloads = hot.work_classes, hot.workloads
+    w = workloads[j, J_WORK_CLASS]
+    before, after = workloads[j, J_PREV], workloads[j, J_NEXT]
+    if before == NO_ROW:
+        works[w, W_HEAD] = after
+    else:
+        workloads[before, J_NEXT] = after
+    if after == NO_ROW:
+        works[w, W_TAIL] = before
+    else:
+        workloads[after, J_PREV] = before
+    workloads[j, J_PREV], workloads[j, J_NEXT] = NO_ROW, NO_ROW
+    works[w, W_WAITING] -= 1
+
+
+@kernel
+def sift_up(hot: Hot, heap: I64, at: int) -> None:
+    """Move an entry of the heap up to its place."""
+    while at > 0 and goes_before(hot, heap[at], heap[(at - 1) // 2]):
+        parent = (at - 1) // 2
+        heap[at], heap[parent] = heap[parent], heap[at]
+        at = parent
+
+
+@kernel
+def sift_down(hot: Hot, heap: I64, size: int) -> None:
+    """Move the first entry of the heap down to its place."""
+    at = 0
+    while True:
+        best = at
+        for child in range(2 * at + 1, min(2 * at + 3, size)):
+            if goes_before(hot, heap[child], heap[best]):
+                best = child
+        if best == at:
+            return
+        heap[at], heap[best] = heap[best], heap[at]
+        at = best

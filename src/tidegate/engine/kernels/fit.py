@@ -1,0 +1,262 @@
+"""Where a pod fits, how often, and what taking a place does to a node.
+
+Must not know: which place is better.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.model.columns import I64
+from tidegate.model.reasons import Reason
+from tidegate.state.cluster import Counter, Hot
+from tidegate.state.tables import (
+    C_CPU,
+    C_GPUS,
+    C_MEMORY,
+    C_MILLI,
+    C_SHARE,
+    C_VRAM,
+    J_FIRST_POD,
+    J_PHASE,
+    J_SINCE,
+    N_CHANGED_AT,
+    N_CPU_FREE,
+    N_IDLE,
+    N_LEFT_TOTAL,
+    N_MEMORY_FREE,
+    N_MOST_LEFT,
+    N_NODE_CLASS,
+    N_SLOTS_FREE,
+    N_UP,
+    P_DECISION,
+    P_DEVICES,
+    P_NEXT,
+    P_NODE,
+    P_ORDINAL,
+    P_PHASE,
+    P_POD_CLASS,
+    P_WORKLOAD,
+    Phase,
+    ShareCode,
+)
+
+WHOLE = int(ShareCode.WHOLE)
+FRACTION = int(ShareCode.FRACTION)
+
+NODE_DOWN = int(Reason.NODE_DOWN)
+LACKS_GPU = int(Reason.LACKS_GPU)
+LACKS_FRACTION = int(Reason.LACKS_FRACTION)
+LACKS_GPU_MEMORY = int(Reason.LACKS_GPU_MEMORY)
+LACKS_CPU = int(Reason.LACKS_CPU)
+LACKS_MEMORY = int(Reason.LACKS_MEMORY)
+LACKS_SLOT = int(Reason.LACKS_SLOT)
+LACKS_RESOURCE = int(Reason.LACKS_RESOURCE)
+
+CHANGES = int(Counter.CHANGES)
+ROOM_EPOCH = int(Counter.ROOM_EPOCH)
+SPARE_POD = int(Counter.SPARE_POD)
+SPARE_PODS = int(Counter.SPARE_PODS)
+
+ASSUMED = int(Phase.ASSUMED)
+RUNNING = int(Phase.RUNNING)
+STALE_ROW = -1
+WHOLE_GPU = 1000
+
+
+@inlined
+def refusal(hot: Hot, k: int, n: Any) -> Any:
+    """The Reason why node n cannot take a pod of class k now, the first that holds; 0 if it can.
+
+    `n` may be many nodes at once: the same arithmetic serves a single row compiled and whole columns in the plain run.
+    """
+    nodes, classes = hot.nodes, hot.pod_classes
+    code = hot.match[k][nodes[n, N_NODE_CLASS]]
+    code = code + (code == 0) * (nodes[n, N_UP] == 0) * NODE_DOWN
+    if classes[k, C_SHARE] == WHOLE:
+        code = code + (code == 0) * (nodes[n, N_IDLE] < classes[k, C_GPUS]) * LACKS_GPU
+    elif classes[k, C_SHARE] == FRACTION:
+        code = code + (code == 0) * (nodes[n, N_MOST_LEFT] < classes[k, C_MILLI]) * LACKS_FRACTION
+    code = code + (code == 0) * (nodes[n, N_CPU_FREE] < classes[k, C_CPU]) * LACKS_CPU
+    code = code + (code == 0) * (nodes[n, N_MEMORY_FREE] < classes[k, C_MEMORY]) * LACKS_MEMORY
+    code = code + (code == 0) * (nodes[n, N_SLOTS_FREE] < 1) * LACKS_SLOT
+    for e in range(hot.extra.shape[1]):
+        if hot.extra[k, e] > 0:
+            code = code + (code == 0) * (hot.extra_free[n, e] < hot.extra[k, e]) * LACKS_RESOURCE
+    return code
+
+
+@inlined
+def copies_on(hot: Hot, k: int, n: Any) -> Any:
+    """How many pods of class k node n could take alone, its devices for fractions aside. `n` may be many nodes."""
+    nodes, classes = hot.nodes, hot.pod_classes
+    most = nodes[n, N_SLOTS_FREE]
+    if classes[k, C_CPU] > 0:
+        most = np.minimum(most, nodes[n, N_CPU_FREE] // classes[k, C_CPU])
+    if classes[k, C_MEMORY] > 0:
+        most = np.minimum(most, nodes[n, N_MEMORY_FREE] // classes[k, C_MEMORY])
+    for e in range(hot.extra.shape[1]):
+        if hot.extra[k, e] > 0:
+            most = np.minimum(most, hot.extra_free[n, e] // hot.extra[k, e])
+    if classes[k, C_SHARE] == WHOLE:
+        most = np.minimum(most, nodes[n, N_IDLE] // classes[k, C_GPUS])
+    return most
+
+
+@inlined
+def fractions_on(hot: Hot, k: int, n: int) -> int:
+    """How many fractions of class k the devices of node n could take."""
+    fitting = 0
+    for d in range(hot.left.shape[1]):
+        on_device = hot.left[n, d] // hot.pod_classes[k, C_MILLI]
+        if hot.pod_classes[k, C_VRAM] > 0:
+            on_device = min(on_device, hot.vram_left[n, d] // hot.pod_classes[k, C_VRAM])
+        fitting += max(on_device, 0)
+    return fitting
+
+
+@inlined
+def best_fit_device(hot: Hot, k: int, n: int) -> int:
+    """The device of node n with the least left that still fits a fraction of class k; -1 if none."""
+    milli, vram = hot.pod_classes[k, C_MILLI], hot.pod_classes[k, C_VRAM]
+    best, best_left = -1, 1 << 30
+    for d in range(hot.left.shape[1]):
+        left = hot.left[n, d]
+        if milli <= left < best_left and hot.vram_left[n, d] >= vram:
+            best, best_left = d, left
+    return best
+
+
+@inlined
+def lowest_idle(hot: Hot, k: int, n: int) -> int:
+    """A mask of the lowest-index idle devices of node n, as many as class k asks for."""
+    mask, missing = 0, hot.pod_classes[k, C_GPUS]
+    for d in range(hot.left.shape[1]):
+        if missing > 0 and hot.left[n, d] == WHOLE_GPU:
+            mask |= 1 << d
+            missing -= 1
+    return mask
+
+
+@inlined
+def log_change(hot: Hot, n: int) -> None:
+    """Note that node n changed, so that scores made before are made again."""
+    counters, changes = hot.counters, hot.changes
+    if counters[CHANGES] == len(changes):
+        hot.scores.cursor[:] = STALE_ROW
+        hot.scores.worth_at[:] = STALE_ROW
+        hot.nodes[:, N_CHANGED_AT] = -1
+        counters[CHANGES] = 0
+    at = counters[CHANGES]
+    changes[at] = n
+    hot.nodes[n, N_CHANGED_AT] = at
+    counters[CHANGES] = at + 1
+
+
+@inlined
+def move_pod(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
+    """Take (sign -1) or give back (sign 1) what a pod of class k uses on node n."""
+    nodes, classes = hot.nodes, hot.pod_classes
+    nodes[n, N_CPU_FREE] += sign * classes[k, C_CPU]
+    nodes[n, N_MEMORY_FREE] += sign * classes[k, C_MEMORY]
+    nodes[n, N_SLOTS_FREE] += sign
+    for e in range(hot.extra.shape[1]):
+        hot.extra_free[n, e] += sign * hot.extra[k, e]
+    if classes[k, C_SHARE] != 0:
+        milli, vram = sign * classes[k, C_MILLI], sign * classes[k, C_VRAM]
+        for d in range(hot.left.shape[1]):
+            if devices >> d & 1:
+                hot.left[n, d] += milli
+                hot.vram_left[n, d] += vram
+        kind = 0 if classes[k, C_SHARE] == FRACTION else classes[k, C_GPUS]
+        hot.hosted[n, kind] -= sign
+        sum_devices(hot, n)
+    log_change(hot, n)
+
+
+@inlined
+def sum_devices(hot: Hot, n: int) -> None:
+    """Bring the sums over a node's devices up to date."""
+    idle, total, most = 0, 0, 0
+    for d in range(hot.left.shape[1]):
+        left = hot.left[n, d]
+        if left > 0:
+            total += left
+            most = max(most, left)
+            if left == WHOLE_GPU:
+                idle += 1
+    hot.nodes[n, N_IDLE] = idle
+    hot.nodes[n, N_LEFT_TOTAL] = total
+    hot.nodes[n, N_MOST_LEFT] = most
+
+
+@inlined
+def take_place(hot: Hot, k: int, n: int, devices: int, j: int, ordinal: int, decision: int) -> None:
+    """Give pod `ordinal` of workload j its place: a row in the pods, and what it uses of the node."""
+    counters, pods = hot.counters, hot.pods
+    p = counters[SPARE_POD]
+    counters[SPARE_POD] = pods[p, P_NEXT]
+    counters[SPARE_PODS] -= 1
+    pods[p, P_WORKLOAD] = j
+    pods[p, P_ORDINAL] = ordinal
+    pods[p, P_POD_CLASS] = k
+    pods[p, P_NODE] = n
+    pods[p, P_DEVICES] = devices
+    pods[p, P_PHASE] = ASSUMED
+    pods[p, P_DECISION] = decision
+    pods[p, P_NEXT] = hot.workloads[j, J_FIRST_POD]
+    hot.workloads[j, J_FIRST_POD] = p
+    move_pod(hot, k, n, devices, -1)
+
+
+@inlined
+def free_pod(hot: Hot, p: int) -> None:
+    """Put a pod row back into the chain of spare ones."""
+    counters, pods = hot.counters, hot.pods
+    pods[p, P_WORKLOAD] = -1
+    pods[p, P_ORDINAL] = 0
+    pods[p, P_POD_CLASS] = -1
+    pods[p, P_NODE] = -1
+    pods[p, P_DEVICES] = 0
+    pods[p, P_PHASE] = 0
+    pods[p, P_DECISION] = -1
+    pods[p, P_NEXT] = counters[SPARE_POD]
+    counters[SPARE_POD] = p
+    counters[SPARE_PODS] += 1
+
+
+@inlined
+def leave_place(hot: Hot, j: int) -> None:
+    """Give back the place of workload j's latest pod."""
+    pods = hot.pods
+    p = hot.workloads[j, J_FIRST_POD]
+    hot.workloads[j, J_FIRST_POD] = pods[p, P_NEXT]
+    move_pod(hot, pods[p, P_POD_CLASS], pods[p, P_NODE], pods[p, P_DEVICES], 1)
+    free_pod(hot, p)
+
+
+@kernel
+def leave_all(hot: Hot, rows: I64) -> None:
+    """Give back all places of these workloads."""
+    for i in range(len(rows)):
+        while hot.workloads[rows[i], J_FIRST_POD] >= 0:
+            leave_place(hot, rows[i])
+    if len(rows) > 0:
+        hot.counters[ROOM_EPOCH] += 1
+
+
+@kernel
+def confirm(hot: Hot, rows: I64, now_ms: int) -> None:
+    """The world shows these workloads running: what was assumed is true."""
+    for i in range(len(rows)):
+        j = rows[i]
+        if hot.workloads[j, J_PHASE] == ASSUMED:
+            hot.workloads[j, J_PHASE] = RUNNING
+            hot.workloads[j, J_SINCE] = now_ms
+            p = hot.workloads[j, J_FIRST_POD]
+            while p >= 0:
+                hot.pods[p, P_PHASE] = RUNNING
+                p = hot.pods[p, P_NEXT]

@@ -1,0 +1,137 @@
+"""Placing: pods one after the other on the best node, a gang whole or not at all.
+
+Must not know: who goes first.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidegate.engine.kernels.fit import (
+    FRACTION,
+    WHOLE,
+    best_fit_device,
+    leave_place,
+    lowest_idle,
+    take_place,
+)
+from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.rule import FGD, RANDOM, Rule
+from tidegate.engine.kernels.score import fgd_best
+from tidegate.engine.kernels.table import best_node, draw, nth_at_least, refresh
+from tidegate.model.columns import I64
+from tidegate.model.decisions import DecisionKind
+from tidegate.model.reasons import Reason
+from tidegate.state.cluster import Counter, Hot
+from tidegate.state.tables import (
+    C_MILLI,
+    C_SHARE,
+    C_VRAM,
+    J_EVICTIONS,
+    J_FIRST_POD,
+    J_WORK_CLASS,
+    S_COUNT,
+    S_POD_CLASS,
+    W_FIRST_SET,
+    W_SETS,
+)
+
+PLACE = int(DecisionKind.PLACE)
+PLACED = int(Reason.PLACED)
+PLACED_AGAIN = int(Reason.PLACED_AGAIN)
+NEXT_DECISION = int(Counter.NEXT_DECISION)
+
+#: Columns of the output, in the order of its block. Workloads and nodes are rows here, numbers in the batch.
+O_KIND, O_WORKLOAD, O_POD, O_NODE, O_DEVICES, O_CODE, O_CAUSE, O_EVIDENCE = range(8)
+OUTPUT_COLUMNS = O_EVIDENCE + 4
+
+
+class Output(NamedTuple):
+    """Decisions as kernels write them."""
+
+    rows: I64  # (rows, OUTPUT_COLUMNS)
+    written: I64  # (1,): how many of them
+
+
+@inlined
+def write(out: Output, kind: int, j: int, code: int) -> int:
+    """Write a decision about workload j; return its row."""
+    at = out.written[0]
+    row = out.rows[at]
+    row[:] = 0
+    row[O_KIND], row[O_WORKLOAD], row[O_CODE] = kind, j, code
+    row[O_POD], row[O_NODE], row[O_CAUSE] = -1, -1, -1
+    out.written[0] = at + 1
+    return int(at)
+
+
+@inlined
+def write_place(hot: Hot, out: Output, j: int, ordinal: int, n: int, devices: int) -> None:
+    """Write that pod `ordinal` of workload j gets its place."""
+    row = out.rows[write(out, PLACE, j, PLACED)]
+    row[O_POD], row[O_NODE], row[O_DEVICES] = ordinal, n, devices
+    if hot.workloads[j, J_EVICTIONS] > 0:
+        row[O_CODE], row[O_EVIDENCE] = PLACED_AGAIN, hot.workloads[j, J_EVICTIONS]
+
+
+@inlined
+def choose_devices(hot: Hot, rule: Rule, k: int, n: int) -> int:
+    """Which devices of node n a pod of class k gets, as a mask."""
+    share = hot.pod_classes[k, C_SHARE]
+    if share == WHOLE:
+        return lowest_idle(hot, k, n)
+    if share != FRACTION:
+        return 0
+    if rule.kind == FGD:
+        return 1 << fgd_best(hot, rule, k, n)[1]
+    if rule.kind == RANDOM:
+        return 1 << random_device(hot, rule, k, n)
+    return 1 << best_fit_device(hot, k, n)
+
+
+@kernel
+def random_device(hot: Hot, rule: Rule, k: int, n: int) -> int:
+    """A device drawn evenly from those that fit."""
+    milli, vram = hot.pod_classes[k, C_MILLI], hot.pod_classes[k, C_VRAM]
+    fits = hot.scores.spread
+    fitting = 0
+    for d in range(len(fits)):
+        fits[d] = hot.left[n, d] >= milli and hot.vram_left[n, d] >= vram
+        fitting += fits[d]
+    return nth_at_least(fits, 1, draw(hot, rule, fitting))
+
+
+@kernel
+def place_workload(hot: Hot, rule: Rule, j: int, out: Output) -> int:
+    """Place every pod of workload j, or none. Return -1, or the row of the pod set that did not fit."""
+    w = hot.workloads[j, J_WORK_CLASS]
+    sets = hot.pod_sets
+    first = hot.work_classes[w, W_FIRST_SET]
+    last = first + hot.work_classes[w, W_SETS]
+    for s in range(first, last):
+        if sets[s, S_COUNT] > 1:
+            k = sets[s, S_POD_CLASS]
+            refresh(hot, rule, k)
+            if hot.scores.headroom[k] < sets[s, S_COUNT]:
+                return int(s)
+    start, ordinal = out.written[0], 0
+    for s in range(first, last):
+        k = sets[s, S_POD_CLASS]
+        for _ in range(sets[s, S_COUNT]):
+            n = best_node(hot, rule, k)
+            if n < 0:
+                give_back(hot, j)
+                out.written[0] = start
+                return int(s)
+            devices = choose_devices(hot, rule, k, n)
+            take_place(hot, k, n, devices, j, ordinal, hot.counters[NEXT_DECISION] + out.written[0])
+            write_place(hot, out, j, ordinal, n, devices)
+            ordinal += 1
+    return -1
+
+
+@kernel
+def give_back(hot: Hot, j: int) -> None:
+    """Undo every place of workload j."""
+    while hot.workloads[j, J_FIRST_POD] >= 0:
+        leave_place(hot, j)

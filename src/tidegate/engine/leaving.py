@@ -1,0 +1,74 @@
+"""How work leaves: pods give back what they held, a workload without pods waits again or is forgotten.
+
+Must not know: why it had to leave, beyond passing the reason on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidegate.engine.kernels.chain import link
+from tidegate.engine.kernels.fit import ROOM_EPOCH, free_pod, move_pod
+from tidegate.engine.kernels.registry import active
+from tidegate.model.columns import I64
+from tidegate.model.reasons import Reason
+from tidegate.state.cluster import ClusterState
+from tidegate.state.tables import Phase
+
+
+def pods_of(state: ClusterState, row: int) -> I64:
+    """The pods that a workload holds, latest first."""
+    pods: list[int] = []
+    pod = int(state.workloads.first_pod[row])
+    while pod >= 0:
+        pods.append(pod)
+        pod = int(state.pods.next[pod])
+    return np.array(pods, np.int64)
+
+
+def remove_pods(state: ClusterState, row: int, gone: I64, trouble: Reason) -> None:
+    """Pods of a workload are gone. One that was not leaving is in trouble; one that was waits again after the last."""
+    table, pods = state.workloads, state.pods
+    hot = state.hot()
+    kept = [pod for pod in pods_of(state, row).tolist() if pod not in set(gone.tolist())]
+    table.first_pod[row] = kept[0] if kept else -1
+    for pod, following in zip(kept, [*kept[1:], -1], strict=True):
+        pods.next[pod] = following
+    for pod in gone.tolist():
+        k, n, devices = int(pods.pod_class[pod]), int(pods.node[pod]), int(pods.devices[pod])
+        active(move_pod)(hot, k, n, devices, 1)
+        active(free_pod)(hot, pod)
+    state.counters[ROOM_EPOCH] += 1
+    if table.phase[row] != Phase.LEAVING:
+        if not table.trouble[row]:
+            table.trouble[row] = trouble
+    elif not kept:
+        wait_again(state, row)
+
+
+def wait_again(state: ClusterState, row: int) -> None:
+    """A workload whose last pod is gone waits again, or is forgotten if it was ending."""
+    if state.workloads.ending[row]:
+        forget(state, np.array([row], np.int64))
+        return
+    state.workloads.since_ms[row] = state.now_ms
+    active(link)(state.hot(), np.array([row], np.int64))
+
+
+def forget(state: ClusterState, rows: I64) -> None:
+    """Workloads are over: their rows can be used again."""
+    for row in rows.tolist():
+        del state.row_of_workload[int(state.workloads.number[row])]
+        del state.workload_ids[row]
+    state.workloads.give(rows)
+
+
+def send_away(state: ClusterState, row: int, code: Reason) -> None:
+    """A workload is told to go: it holds what it holds until it is gone."""
+    table = state.workloads
+    table.phase[row] = Phase.LEAVING
+    table.since_ms[row] = state.now_ms
+    table.evictions[row] += 1
+    table.held_code[row] = code
+    if table.first_pod[row] < 0:
+        wait_again(state, row)

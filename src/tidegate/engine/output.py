@@ -1,0 +1,88 @@
+"""Decisions as kernels write them, turned into the batch that leaves the engine.
+
+Must not know: why anything was decided.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.engine.kernels.place import (
+    O_CAUSE,
+    O_CODE,
+    O_DEVICES,
+    O_EVIDENCE,
+    O_KIND,
+    O_NODE,
+    O_POD,
+    O_WORKLOAD,
+    OUTPUT_COLUMNS,
+    Output,
+)
+from tidegate.engine.leaving import forget
+from tidegate.model.columns import I64
+from tidegate.model.decisions import NO_TALLY, NOBODY, DecisionBatch, DecisionKind, Tally
+from tidegate.model.reasons import Reason
+from tidegate.state.cluster import ClusterState, Counter
+
+
+def empty_output(rows: int) -> Output:
+    """Room for this many decisions."""
+    return Output(rows=np.empty((rows, OUTPUT_COLUMNS), np.int64), written=np.zeros(1, np.int64))
+
+
+def drain(state: ClusterState, out: Output) -> tuple[DecisionBatch, Tally]:
+    """The decisions written, with ids and numbers; rows of rejected workloads are given back."""
+    written = out.rows[: out.written[0]]
+    first = int(state.counters[Counter.NEXT_DECISION])
+    state.counters[Counter.NEXT_DECISION] += len(written)
+    ids = np.arange(first, first + len(written), dtype=np.int64)
+    kind, rows, nodes = written[:, O_KIND].astype(np.uint8), written[:, O_WORKLOAD], written[:, O_NODE]
+    evidence = written[:, O_EVIDENCE:].copy()
+    tally = _tally_of(state, kind == DecisionKind.HOLD, ids, evidence)
+    batch = DecisionBatch(
+        id=ids,
+        kind=kind,
+        workload=state.workloads.number[rows],
+        pod=written[:, O_POD].astype(np.int32),
+        node=np.where(nodes >= 0, state.nodes.number[nodes], NOBODY),
+        devices=written[:, O_DEVICES].copy(),
+        code=written[:, O_CODE].astype(np.int16),
+        evidence=evidence,
+        cause=written[:, O_CAUSE].copy(),
+    )
+    rejected = rows[kind == DecisionKind.REJECT]
+    if len(rejected):
+        forget(state, rejected)
+    return batch, tally
+
+
+def _tally_of(state: ClusterState, holds: npt.NDArray[np.bool_], ids: I64, evidence: I64) -> Tally:
+    """Why nodes were not taken, for each HOLD whose last number names a pod class; that number is then cleared."""
+    at = np.flatnonzero(holds & (evidence[:, 3] > 0))
+    if not len(at):
+        return NO_TALLY
+    tallies = state.scores().tally[evidence[at, 3] - 1]
+    evidence[at, 3] = 0
+    row, code = np.nonzero(tallies)
+    keep = code > 0
+    row, code = row[keep], code[keep]
+    return Tally(ids[at[row]], code.astype(np.int16), tallies[row, code].astype(np.int32))
+
+
+def single(state: ClusterState, kind: DecisionKind, row: int, code: Reason, cause: int = NOBODY) -> DecisionBatch:
+    """One decision about a whole workload."""
+    number = int(state.counters[Counter.NEXT_DECISION])
+    state.counters[Counter.NEXT_DECISION] += 1
+    return DecisionBatch(
+        id=np.array([number], np.int64),
+        kind=np.array([kind], np.uint8),
+        workload=state.workloads.number[row : row + 1].copy(),
+        pod=np.full(1, NOBODY, np.int32),
+        node=np.full(1, NOBODY, np.int64),
+        devices=np.zeros(1, np.int64),
+        code=np.array([code], np.int16),
+        evidence=np.zeros((1, 4), np.int64),
+        cause=np.array([cause], np.int64),
+    )

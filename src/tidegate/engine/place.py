@@ -1,0 +1,134 @@
+"""The placement rule made ready for kernels: typical pods, scales and look-up tables.
+
+Must not know: who goes first, or the kernels' loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.engine.kernels.rule import KIND_CODES, Rule, Typical, no_typical
+from tidegate.engine.kernels.score import gain_steps
+from tidegate.model.columns import F64, I64
+from tidegate.model.policy import PlacementKind, TypicalPod
+from tidegate.model.reasons import Reason
+from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.interning import PodClassKey
+
+#: Typical pods are cut where they make up this part of all pods, as published.
+_FGD_CUT = 0.95
+
+#: Pods between two looks at what is typical, when that is learnt.
+_LEARN_EVERY = 500
+
+_LEARNS = (PlacementKind.FGD, PlacementKind.TIDE)
+
+_steps: F64 | None = None
+
+
+def set_typical(state: ClusterState, pods: Iterable[TypicalPod]) -> None:
+    """Take these pods as typical."""
+    state.pod_classes.typical[:] = 0
+    for typical in pods:
+        row = state.intern_pod_class(PodClassKey.of(typical.pod))  # first: it may replace the columns
+        state.pod_classes.typical[row] += typical.count
+
+
+def learn_typical(state: ClusterState) -> None:
+    """Where the policy names no typical pods, learn them from the pods so far."""
+    placement = state.policy.placement
+    if placement.typical or placement.kind not in _LEARNS:
+        return
+    top = state.pod_classes.top
+    seen = int(state.pod_classes.seen[:top].sum())
+    if seen >= int(state.counters[Counter.LEARNT_FROM]) + _LEARN_EVERY or not state.counters[Counter.LEARNT_FROM]:
+        state.counters[Counter.LEARNT_FROM] = seen
+        state.pod_classes.typical[:top] = state.pod_classes.seen[:top]
+        state.drop_scores()
+
+
+class Ready(NamedTuple):
+    """What kernels need to know beside the state."""
+
+    rule: Rule
+    too_large: I64  # by pod class: 1 if no node that matches could take it even if empty
+
+
+def ready_rule(state: ClusterState) -> Ready:
+    """The rule for kernels, made anew when the policy, the classes or the fleet changed."""
+    if state.ready is None:
+        state.ready = Ready(_make_rule(state), _too_large(state))
+    ready: Ready = state.ready
+    return ready
+
+
+def _make_rule(state: ClusterState) -> Rule:
+    kind = state.policy.placement.kind
+    top = state.nodes.top
+    return Rule(
+        kind=KIND_CODES[kind],
+        seed=state.policy.placement.seed,
+        cpu_scale=float(max(state.nodes.cpu[:top].max(initial=0), 1)),
+        gpu_scale=float(max(state.nodes.devices[:top].max(initial=0), 1) * 1000),
+        typical=typical_pods(state) if kind is PlacementKind.FGD else no_typical(),
+        steps=_gain_steps() if kind is PlacementKind.FGD else np.zeros(0, np.float64),
+    )
+
+
+def _gain_steps() -> F64:
+    global _steps  # noqa: PLW0603 - a constant, computed on first use
+    if _steps is None:
+        _steps = gain_steps()
+    return _steps
+
+
+def typical_pods(state: ClusterState) -> Typical:
+    """The most frequent kinds of pods, memory aside, until they make up the cut."""
+    counts: dict[tuple[int, int, int, tuple[str, ...]], int] = {}
+    classes = state.pod_classes
+    for key, row in state.pod_class_rows.items():
+        count = int(classes.typical[row])
+        if count:
+            kind = (int(classes.cpu[row]), int(classes.milli[row]), int(classes.gpus[row]), key.gpu.models)
+            counts[kind] = counts.get(kind, 0) + count
+    ordered = sorted(counts.items(), key=lambda item: (item[1], item[0]), reverse=True)
+    total = sum(counts.values())
+    chosen, reached = [], 0
+    for kind, count in ordered:
+        chosen.append((kind, count))
+        reached += count
+        if reached >= _FGD_CUT * total:
+            break
+    return Typical(
+        cpu=np.array([kind[0] for kind, _ in chosen], np.int64),
+        gpus=np.array([kind[2] for kind, _ in chosen], np.int64),
+        milli=np.array([kind[1] for kind, _ in chosen], np.int64),
+        # For equality to the last bit: a quotient of shares, not of counts.
+        share=np.array([(count / total) / (reached / total) for _, count in chosen], np.float64),
+        allowed=_allowed(state, [kind[3] for kind, _ in chosen]),
+    )
+
+
+def _allowed(state: ClusterState, models: list[tuple[str, ...]]) -> I64:
+    allowed = np.zeros((len(models), max(len(state.node_classes), 1)), np.int64)
+    for t, wanted in enumerate(models):
+        for key, row in state.node_classes.items():
+            allowed[t, row] = not wanted or key.gpu_model in wanted
+    return allowed
+
+
+def _too_large(state: ClusterState) -> I64:
+    classes, nodes = state.pod_classes, state.nodes
+    rows = np.flatnonzero(nodes.number[: nodes.top] >= 0)
+    answer = np.zeros(classes.top, np.int64)
+    for k in range(classes.top):
+        fits = classes.match[k][nodes.node_class[rows]] == Reason.NONE
+        fits &= (nodes.cpu[rows] >= classes.cpu[k]) & (nodes.memory[rows] >= classes.memory[k])
+        fits &= (nodes.devices[rows] >= classes.gpus[k]) & (nodes.vram[rows] >= classes.vram[k])
+        for e in range(classes.extra.shape[1]):
+            fits &= nodes.extra[rows, e] >= classes.extra[k, e]
+        answer[k] = bool(len(rows)) and not fits.any()
+    return answer

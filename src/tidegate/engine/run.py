@@ -1,0 +1,46 @@
+"""The whole loop, for twin and cluster alike.
+
+Must not know: which world it runs in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from tidegate.engine.step import step
+from tidegate.model.decisions import DecisionBatch, StepResult
+from tidegate.model.facts import EventBatch
+from tidegate.state.cluster import ClusterState
+
+
+class World(Protocol):
+    """Where facts come from and decisions go."""
+
+    def now_ms(self) -> int:
+        """The time; it never goes back."""
+
+    def poll(self, until_ms: int | None) -> EventBatch:
+        """Facts since the last poll, in order; may wait, but not beyond `until_ms`."""
+
+    def carry_out(self, decisions: DecisionBatch) -> None:
+        """Do what was decided; outcomes come back later as facts."""
+
+
+class Record(Protocol):
+    """Where each step is written down before it is carried out."""
+
+    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+        """Write a step down."""
+
+
+def run(state: ClusterState, world: World, journal: Record, stop: Callable[[ClusterState], bool]) -> None:
+    """Poll, step, record, carry out, until told to stop."""
+    wake_ms: int | None = None
+    while not stop(state):
+        events = world.poll(until_ms=wake_ms)
+        now_ms = world.now_ms()
+        result = step(state, events, now_ms)
+        journal.append(now_ms, events, result)
+        world.carry_out(result.decisions)
+        wake_ms = result.next_wake_ms

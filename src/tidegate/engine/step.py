@@ -1,0 +1,42 @@
+"""The one function: apply the facts, decide until nothing more changes, and return the decisions.
+
+Must not know: clocks, files, worlds.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.apply import apply
+from tidegate.engine.decide import decide
+from tidegate.engine.order import next_demotion_ms
+from tidegate.model.decisions import StepResult, join_decisions, join_tallies
+from tidegate.model.facts import EventBatch
+from tidegate.model.policy import OrderKind
+from tidegate.state.cluster import ClusterState
+
+#: Cycles a step may take; a step that needs more has not settled and goes on when it is called again.
+_MOST_CYCLES = 1_000
+
+
+def step(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
+    """Apply the facts to the state, decide until nothing more changes, assume the decisions, and return them."""
+    apply(state, events, now_ms)
+    batches, tallies, cycles = [], [], 0
+    while cycles < _MOST_CYCLES:
+        decisions, tally = decide(state)
+        cycles += 1
+        if not len(decisions.id):
+            break
+        batches.append(decisions)
+        tallies.append(tally)
+    return StepResult(join_decisions(batches), join_tallies(tallies), _next_wake_ms(state), cycles)
+
+
+def propose(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
+    """The dry run: what `step` would decide, leaving the state as it is."""
+    return step(state.fork(), events, now_ms)
+
+
+def _next_wake_ms(state: ClusterState) -> int | None:
+    if state.policy.order.kind is OrderKind.LAS:
+        return next_demotion_ms(state)
+    return None

@@ -1,0 +1,1 @@
+"""How good it was: waits, completion times, busy time, fragmentation, fairness."""

@@ -1,0 +1,1 @@
+"""The words of the field: frozen specs, units, facts, decisions and the reason catalogue."""

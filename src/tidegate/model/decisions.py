@@ -1,0 +1,102 @@
+"""What the engine decides, in columns: one row a decision, with its reason and its cause.
+
+Must not know: how it was decided, or any text.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.model.columns import I16, I32, I64, U8
+
+#: No workload, pod, node or cause.
+NOBODY = -1
+
+
+class DecisionKind(IntEnum):
+    """Kinds of decisions."""
+
+    ADMIT = 0
+    PLACE = 1  # one row a pod
+    HOLD = 2  # not yet; written when the reason changes
+    PREEMPT = 3
+    EVICT = 4
+    RELEASE = 5  # an assumed place is given back
+    REPARTITION = 6
+    LAUNCH = 7
+    RETIRE = 8
+    RESIZE = 9
+    SHED = 10
+    ROUTE = 11
+    REJECT = 12
+
+
+class DecisionBatch(NamedTuple):
+    """Decisions in columns, in the order they were made."""
+
+    id: I64
+    kind: U8
+    workload: I64  # number
+    pod: I32  # ordinal
+    node: I64  # number
+    devices: I64  # bit mask
+    code: I16  # Reason
+    evidence: I64  # (n, 4); the reason names them
+    cause: I64  # id of the decision, or number of the workload, that caused it; the reason says which
+
+
+class Tally(NamedTuple):
+    """Why nodes were not taken, for a HOLD: how many nodes refused for which reason."""
+
+    decision: I64  # id of the HOLD
+    code: I16
+    nodes: I32
+
+
+class StepResult(NamedTuple):
+    """What one step came to."""
+
+    decisions: DecisionBatch
+    tally: Tally
+    next_wake_ms: int | None
+    cycles: int
+
+
+def _no_decisions() -> DecisionBatch:
+    none = np.zeros(0, np.int64)
+    return DecisionBatch(
+        none,
+        np.zeros(0, np.uint8),
+        none,
+        np.zeros(0, np.int32),
+        none,
+        none,
+        np.zeros(0, np.int16),
+        np.zeros((0, 4), np.int64),
+        none,
+    )
+
+
+NO_DECISIONS = _no_decisions()
+NO_TALLY = Tally(np.zeros(0, np.int64), np.zeros(0, np.int16), np.zeros(0, np.int32))
+
+
+def join_decisions(batches: list[DecisionBatch]) -> DecisionBatch:
+    """One batch after the other."""
+    batches = [batch for batch in batches if len(batch.id)]
+    if not batches:
+        return NO_DECISIONS
+    if len(batches) == 1:
+        return batches[0]
+    return DecisionBatch(*(np.concatenate(columns) for columns in zip(*batches, strict=True)))
+
+
+def join_tallies(tallies: list[Tally]) -> Tally:
+    """One tally after the other."""
+    tallies = [tally for tally in tallies if len(tally.decision)]
+    if not tallies:
+        return NO_TALLY
+    return Tally(*(np.concatenate(columns) for columns in zip(*tallies, strict=True)))

@@ -1,0 +1,108 @@
+"""The words for hardware: GPUs, MIG profiles, node shapes, what can be bought, and nodes.
+
+Must not know: what runs on them, or how much is free.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from tidegate.model.spec import Labels, Resources, Spec
+
+#: Devices a node may have: one bit each in a device mask.
+MOST_DEVICES = 62
+
+
+class MigProfile(Spec, frozen=True):
+    """One way to cut a GPU. Validity is placement over memory slices, never a sum of compute slices."""
+
+    name: str
+    compute_slices: int
+    memory_slices: int
+    memory_mib: int
+    placements: tuple[int, ...]  # first memory slices at which it may start
+
+
+class GpuModel(Spec, frozen=True):
+    """A kind of GPU."""
+
+    name: str
+    memory_mib: int = 0
+    compute_slices: int = 1
+    memory_slices: int = 1
+    mig_profiles: tuple[MigProfile, ...] = ()
+
+
+class NodeShape(Spec, frozen=True):
+    """What a machine of one kind has."""
+
+    name: str
+    gpu_model: str = ""
+    gpu_count: int = 0
+    gpu_memory_mib: int = 0
+    nvlink_group_size: int = 0  # GPUs that reach each other over NVLink; 0: unknown
+    capacity: Resources = ()
+    reserved: Resources = ()  # kept for the system, never given to work
+    driver: str = ""
+    runtime: str = ""
+
+
+class CapacityType(StrEnum):
+    """How a machine is paid for."""
+
+    RESERVED = "reserved"
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+
+
+class Stage(Spec, frozen=True):
+    """One stage of the provisioning chain, from the request to a validated node."""
+
+    name: str
+    duration_ms: int
+
+
+class Offering(Spec, frozen=True):
+    """What can be bought where, at what price, and how long it takes to be of use."""
+
+    shape: str
+    zone: str = ""
+    capacity_type: CapacityType = CapacityType.ON_DEMAND
+    price_micros_per_hour: int = 0
+    max_count: int = 0
+    stages: tuple[Stage, ...] = ()
+    interruptions_per_1000h: int = 0
+
+
+class TopologyLevels(Spec, frozen=True):
+    """Node labels from the widest domain to the narrowest."""
+
+    name: str
+    labels: tuple[str, ...]
+
+
+class TaintEffect(StrEnum):
+    """What a taint does to a pod that does not tolerate it."""
+
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+class Taint(Spec, frozen=True):
+    """A mark that keeps pods away unless they tolerate it."""
+
+    key: str
+    value: str = ""
+    effect: TaintEffect = TaintEffect.NO_SCHEDULE
+
+
+class Node(Spec, frozen=True):
+    """One machine, as the world shows it."""
+
+    name: str
+    shape: NodeShape
+    labels: Labels = ()
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    unschedulable: bool = False

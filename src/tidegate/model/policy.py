@@ -1,0 +1,72 @@
+"""What the engine is told to want: order, placement, cycle. One value; its digest stands in every journal.
+
+Must not know: how any of it is computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+
+from tidegate.model.spec import Spec, encode
+from tidegate.model.work import PodSet
+
+
+class OrderKind(StrEnum):
+    """Who goes first."""
+
+    FIFO = "fifo"  # priority, then time of submission
+    SRTF = "srtf"  # shortest remaining time first, preemptive
+    SRSF = "srsf"  # shortest remaining service (time x GPUs) first, preemptive
+    LAS = "las"  # least attained service in discrete queues (Tiresias-L), preemptive
+
+
+class OrderRule(Spec, frozen=True):
+    """The order of work."""
+
+    kind: OrderKind = OrderKind.FIFO
+    strict: bool = False  # fifo: nobody passes a head that must wait
+    las_limits_gpu_s: tuple[int, ...] = (3250, 7200)  # attained GPU-seconds at which work is demoted
+
+
+class PlacementKind(StrEnum):
+    """Which of the nodes that fit is taken."""
+
+    RANDOM = "random"
+    FIRST_FIT = "firstfit"
+    SPREAD = "spread"
+    DOT_PRODUCT = "dotprod"
+    CLUSTERING = "clustering"
+    PACKING = "packing"
+    BEST_FIT = "bestfit"
+    FGD = "fgd"
+    TIDE = "tide"
+
+
+class TypicalPod(Spec, frozen=True):
+    """A kind of pod and how often it is asked for."""
+
+    pod: PodSet
+    count: int
+
+
+class PlacementRule(Spec, frozen=True):
+    """The choice among nodes and devices that fit."""
+
+    kind: PlacementKind = PlacementKind.TIDE
+    seed: int = 0  # random
+    typical: tuple[TypicalPod, ...] = ()  # fgd, tide: what is usually asked; empty: learnt from the pods so far
+
+
+class Policy(Spec, frozen=True):
+    """Everything the engine wants, as one value."""
+
+    name: str = "default"
+    order: OrderRule = OrderRule()
+    placement: PlacementRule = PlacementRule()
+    cycle_ms: int = 1_000
+    waits: bool = True  # False: what does not fit at its first try is rejected for good
+
+    def digest(self) -> str:
+        """The policy's fingerprint."""
+        return hashlib.blake2b(encode(self), digest_size=8).hexdigest()

@@ -1,0 +1,323 @@
+"""What is true now: the cluster's state, as tables, classes and counters.
+
+Must not know: how to decide anything. `engine` changes it; this module keeps it whole, copies it, and writes it down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from tidegate.model.columns import I64
+from tidegate.model.hardware import Node
+from tidegate.model.policy import Policy
+from tidegate.model.spec import encode
+from tidegate.model.work import Share, Work, WorkKind
+from tidegate.state.interning import CORE_RESOURCES, NodeClassKey, PodClassKey, malformed, mismatch
+from tidegate.state.scores import STALE, Scores, empty_scores
+from tidegate.state.tables import END, Nodes, PodClasses, Pods, PodSets, ShareCode, WorkClasses, Workloads
+
+#: Version of the checkpoint's layout.
+CHECKPOINT_VERSION = 1
+
+_KINDS = tuple(WorkKind)
+_SHARE_CODES = {Share.NONE: ShareCode.NONE, Share.WHOLE: ShareCode.WHOLE, Share.FRACTION: ShareCode.FRACTION}
+
+
+class Counter(IntEnum):
+    """Numbers of the state that kernels change too."""
+
+    CHANGES = 0  # entries in the change log
+    ROOM_EPOCH = 1  # times that room was made: a release, a node
+    NEXT_DECISION = 2
+    SPARE_POD = 3  # first of the chain of spare pod rows
+    SPARE_PODS = 4  # how many there are
+    RANDOM = 5  # draws so far
+    ORDER_EPOCH = 6  # times that the order between workloads may have changed
+    LEARNT_FROM = 7  # pods seen when the typical pods were last learnt
+    LATEST_SUBMITTED = 8  # the latest time of submission seen
+    COUNT = 9
+
+
+class Hot(NamedTuple):
+    """Everything a kernel may touch: the blocks of the tables, their grids, and the score table."""
+
+    nodes: I64
+    left: I64
+    vram_left: I64
+    hosted: I64
+    extra_free: I64
+    pod_classes: I64
+    extra: I64
+    match: I64
+    pod_sets: I64
+    work_classes: I64
+    workloads: I64
+    pods: I64
+    scores: Scores
+    changes: I64
+    counters: I64
+
+
+class ClusterState:
+    """Everything a decision may depend on."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.policy = Policy()
+        self.nodes = Nodes({"extra": 0, "device": 8, "gpu_kind": 9})
+        self.pod_classes = PodClasses({"extra": 0, "node_class": 4})
+        self.pod_sets = PodSets()
+        self.work_classes = WorkClasses()
+        self.workloads = Workloads()
+        self.pods = Pods()
+        self.counters: I64 = np.zeros(Counter.COUNT, np.int64)
+        self.counters[Counter.SPARE_POD] = END
+        self.counters[Counter.LATEST_SUBMITTED] = -1
+        self.node_specs: dict[int, Node] = {}  # by row
+        self.workload_ids: dict[int, str] = {}  # by row
+        self.row_of_node: dict[int, int] = {}  # by number
+        self.row_of_workload: dict[int, int] = {}  # by number
+        self.extras: list[str] = []  # names of the `extra` axis
+        self.queues: dict[str, int] = {}
+        self.node_classes: dict[NodeClassKey, int] = {}
+        self.pod_class_rows: dict[PodClassKey, int] = {}
+        self.work_class_rows: dict[Work, int] = {}
+        self.label_keys: frozenset[str] = frozenset()
+        # A cache from here on: never written down, never compared.
+        self.changes: I64 = np.zeros(1 << 13, np.int64)
+        self._scores: Scores | None = None
+        self.ready: Any = None  # what `engine` derived from the policy, the classes and the fleet
+
+    # -- interning ---------------------------------------------------------------------------------------------
+
+    def intern_work(self, work: Work) -> int:
+        """The work class of a work, made if it is new."""
+        row = self.work_class_rows.get(work)
+        if row is None:
+            row = self._add_work_class(work)
+        return row
+
+    def intern_pod_class(self, key: PodClassKey) -> int:
+        """The row of a pod class, made if it is new."""
+        row = self.pod_class_rows.get(key)
+        if row is None:
+            row = self._add_pod_class(key)
+        return row
+
+    def intern_extra(self, name: str) -> int:
+        """The place of a resource on the `extra` axis."""
+        if name not in self.extras:
+            self.extras.append(name)
+            self.nodes.widen("extra", len(self.extras))
+            self.pod_classes.widen("extra", len(self.extras))
+            self.drop_scores()
+        return self.extras.index(name)
+
+    def intern_node_class(self, node: Node) -> int:
+        """The row of a node's class, made if it is new."""
+        key = NodeClassKey.of(node, self.label_keys)
+        row = self.node_classes.get(key)
+        if row is None:
+            row = self.node_classes[key] = len(self.node_classes)
+            self.pod_classes.widen("node_class", 2 * row + 2)
+            for pod_key, pod_class in self.pod_class_rows.items():
+                self.pod_classes.match[pod_class, row] = mismatch(pod_key, key)
+            self.drop_scores()
+        return row
+
+    def _add_work_class(self, work: Work) -> int:
+        row = int(self.work_classes.take(1)[0])
+        self.work_class_rows[work] = row
+        table = self.work_classes
+        table.queue[row] = self.queues.setdefault(work.queue, len(self.queues))
+        table.kind[row] = _KINDS.index(work.kind)
+        table.priority[row] = work.priority
+        table.malformed[row] = malformed(work)
+        if table.malformed[row]:
+            return row
+        sets = [(self.intern_pod_class(PodClassKey.of(pod_set)), pod_set.count) for pod_set in work.pod_sets]
+        rows = self.pod_sets.take(len(sets))
+        table.first_set[row], table.sets[row] = rows[0], len(sets)
+        for set_row, (pod_class, count) in zip(rows.tolist(), sets, strict=True):
+            self.pod_sets.pod_class[set_row] = pod_class
+            self.pod_sets.count[set_row] = count
+            table.pods[row] += count
+            table.gpu_milli[row] += count * self.pod_classes.gpus[pod_class] * self.pod_classes.milli[pod_class]
+            if count > 1 and not self.pod_classes.gang[pod_class]:
+                self.pod_classes.gang[pod_class] = 1
+                self.forget_scores_of(pod_class)
+        return row
+
+    def _add_pod_class(self, key: PodClassKey) -> int:
+        self._look_at_labels(key.label_keys())
+        for name, _ in key.request:
+            if name not in CORE_RESOURCES:
+                self.intern_extra(name)
+        row = int(self.pod_classes.take(1)[0])
+        self.pod_class_rows[key] = row
+        table = self.pod_classes
+        for name, amount in key.request:
+            if name == "cpu":
+                table.cpu[row] = amount
+            elif name == "memory":
+                table.memory[row] = amount
+            elif name != "pods":
+                table.extra[row, self.extras.index(name)] = amount
+        table.share[row] = _SHARE_CODES[key.gpu.share]
+        table.gpus[row] = key.gpu.count
+        table.milli[row] = key.gpu.milli if key.gpu.share is Share.FRACTION else (1000 if key.gpu.count else 0)
+        table.vram[row] = key.gpu.memory_mib
+        for node_key, node_class in self.node_classes.items():
+            table.match[row, node_class] = mismatch(key, node_key)
+        self.drop_scores()
+        return row
+
+    def _look_at_labels(self, keys: set[str]) -> None:
+        if keys <= self.label_keys:
+            return
+        self.label_keys = self.label_keys | keys
+        self.node_classes = {}
+        for row in sorted(self.node_specs):
+            self.nodes.node_class[row] = self.intern_node_class(self.node_specs[row])
+
+    # -- the score cache ---------------------------------------------------------------------------------------
+
+    def drop_scores(self) -> None:
+        """Throw the score table away: classes, nodes or the policy changed."""
+        self._scores = None
+        self.ready = None
+
+    def forget_scores_of(self, pod_class: int) -> None:
+        """Throw one row of the score table away."""
+        if self._scores is not None:
+            self._scores.cursor[pod_class] = STALE
+
+    def scores(self) -> Scores:
+        """The score table, made anew if it was thrown away."""
+        if self._scores is None:
+            self._scores = empty_scores(
+                self.pod_classes.top, self.nodes.rank[: self.nodes.top], self.nodes.left.shape[1]
+            )
+            room = max(1 << 13, 4 * self.nodes.top)
+            if len(self.changes) < room:
+                self.changes = np.zeros(room, np.int64)
+            self.counters[Counter.CHANGES] = 0
+            self.nodes.changed_at[:] = -1
+        return self._scores
+
+    def hot(self) -> Hot:
+        """What kernels take. Valid until a table grows or the score table is thrown away."""
+        scores = self.scores()
+        nodes, classes = self.nodes, self.pod_classes
+        return Hot(
+            nodes.block, nodes.left, nodes.vram_left, nodes.hosted, nodes.extra_free,
+            classes.block, classes.extra, classes.match,
+            self.pod_sets.block, self.work_classes.block, self.workloads.block, self.pods.block,
+            scores, self.changes, self.counters,
+        )  # fmt: skip
+
+    def reserve_pods(self, count: int) -> None:
+        """Have this many spare pod rows at least."""
+        missing = count - int(self.counters[Counter.SPARE_PODS])
+        if missing <= 0:
+            return
+        pods = self.pods
+        first, last = pods.top, pods.top + max(missing, pods.top // 2, 64)
+        pods.reserve(last)
+        pods.top = last
+        pods.next[first:last] = np.arange(first + 1, last + 1)
+        pods.next[last - 1] = self.counters[Counter.SPARE_POD]
+        self.counters[Counter.SPARE_POD] = first
+        self.counters[Counter.SPARE_PODS] += last - first
+
+    # -- whole-state operations --------------------------------------------------------------------------------
+
+    def fork(self) -> ClusterState:
+        """A copy that can be changed freely."""
+        twin = ClusterState.__new__(ClusterState)
+        twin.__dict__.update(self.__dict__)
+        for name in ("nodes", "pod_classes", "pod_sets", "work_classes", "workloads", "pods"):
+            setattr(twin, name, getattr(self, name).copy())
+        for name in ("node_specs", "workload_ids", "row_of_node", "row_of_workload", "queues", "node_classes"):
+            setattr(twin, name, dict(getattr(self, name)))
+        for name in ("pod_class_rows", "work_class_rows"):
+            setattr(twin, name, dict(getattr(self, name)))
+        twin.extras = list(self.extras)
+        twin.counters = self.counters.copy()
+        twin.changes = np.zeros(1 << 13, np.int64)
+        twin.drop_scores()
+        return twin
+
+    def scratch(self) -> ClusterState:
+        """A copy for trying out places: what placing changes is copied, the rest is shared and must not be changed."""
+        twin = ClusterState.__new__(ClusterState)
+        twin.__dict__.update(self.__dict__)
+        twin.nodes, twin.workloads, twin.pods = self.nodes.copy(), self.workloads.copy(), self.pods.copy()
+        twin.counters = self.counters.copy()
+        twin.changes = np.zeros(len(self.changes), np.int64)
+        twin._scores = None  # noqa: SLF001 - a twin of the same class
+        return twin
+
+    def dump(self) -> bytes:
+        """The checkpoint: everything that is true, as bytes. Equal states give equal bytes."""
+        counters = self.counters.copy()
+        counters[Counter.CHANGES] = 0  # belongs to the cache
+        nodes = self.nodes.copy()
+        nodes.changed_at[:] = -1
+        tables = {"nodes": nodes, "pod_classes": self.pod_classes, "pod_sets": self.pod_sets}
+        tables |= {"work_classes": self.work_classes, "workloads": self.workloads, "pods": self.pods}
+        cold = {
+            "version": CHECKPOINT_VERSION,
+            "now_ms": self.now_ms,
+            "policy": self.policy,
+            "counters": counters.tolist(),
+            "tables": {name: table.dump() for name, table in tables.items()},
+            "node_specs": sorted(self.node_specs.items()),
+            "workload_ids": sorted(self.workload_ids.items()),
+            "extras": self.extras,
+            "queues": list(self.queues),
+            "label_keys": sorted(self.label_keys),
+            "node_classes": list(self.node_classes),
+            "works": list(self.work_class_rows),
+            "pod_class_keys": list(self.pod_class_rows),
+        }
+        return encode(cold)
+
+    def digest(self) -> str:
+        """The state's fingerprint."""
+        return hashlib.blake2b(self.dump(), digest_size=16).hexdigest()
+
+    @classmethod
+    def load(cls, checkpoint: bytes) -> ClusterState:
+        """The state that was dumped."""
+        cold = msgspec.msgpack.decode(checkpoint)
+        if cold["version"] != CHECKPOINT_VERSION:
+            raise ValueError(
+                f"checkpoint has layout {cold['version']}, this Tidegate reads layout {CHECKPOINT_VERSION}: "
+                "rebuild the state from the journal or the cluster"
+            )
+        return _restore(cls(), cold)
+
+
+def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
+    state.now_ms = cold["now_ms"]
+    state.policy = msgspec.convert(cold["policy"], Policy)
+    state.counters[:] = cold["counters"]
+    for name, dumped in cold["tables"].items():
+        setattr(state, name, type(getattr(state, name)).load(dumped))
+    state.node_specs = {row: msgspec.convert(spec, Node) for row, spec in cold["node_specs"]}
+    state.workload_ids = dict(cold["workload_ids"])
+    state.extras = cold["extras"]
+    state.queues = {name: row for row, name in enumerate(cold["queues"])}
+    state.label_keys = frozenset(cold["label_keys"])
+    state.node_classes = {msgspec.convert(key, NodeClassKey): row for row, key in enumerate(cold["node_classes"])}
+    state.pod_class_rows = {msgspec.convert(key, PodClassKey): row for row, key in enumerate(cold["pod_class_keys"])}
+    state.work_class_rows = {msgspec.convert(work, Work): row for row, work in enumerate(cold["works"])}
+    state.row_of_node = {int(state.nodes.number[row]): row for row in state.node_specs}
+    state.row_of_workload = {int(state.workloads.number[row]): row for row in state.workload_ids}
+    return state

@@ -1,0 +1,61 @@
+"""The score table: how good each node is for each pod class, refreshed only where nodes changed.
+
+A cache. It can be thrown away at any time, is no part of the digest, and must never change a decision.
+Positions are ranks of nodes, so that the first best is the one with the lowest rank.
+Must not know: how scores are made.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.model.columns import F64, I64
+
+#: Positions that share one maximum.
+BLOCK = 64
+
+#: Codes a tally can hold: the Reasons why a node does not take a pod.
+TALLY_CODES = 16
+
+#: A cursor that says: nothing in this row is valid.
+STALE = -1
+
+
+class Scores(NamedTuple):
+    """Scores by pod class and rank of node, and what is derived from them."""
+
+    score: I64  # (classes, positions): >= 0 the higher the better, < 0 minus the Reason it does not fit
+    block: I64  # (classes, blocks): the highest score in each block
+    tally: I64  # (classes, TALLY_CODES): nodes by Reason; 0 counts those that fit
+    copies: I64  # (classes, positions): pods of a gang class that would fit on the node alone
+    headroom: I64  # (classes,): sum of the copies
+    cursor: I64  # (classes,): changes of nodes that the row has seen
+    at_rank: I64  # (positions,): node with that rank, -1 beyond the last
+    used: I64  # (1,): how many nodes there are
+    spread: I64  # (devices,): room for trying out what a place leaves on the devices
+    worth: F64  # (nodes,): what the placement rule keeps for each node
+    worth_at: I64  # (nodes,): one more than the node's `changed_at` when `worth` was computed; STALE: never
+
+
+def empty_scores(classes: int, ranks: I64, devices: int) -> Scores:
+    """A table in which nothing is valid yet. `ranks` has the rank of each node row, -1 for none."""
+    used = np.flatnonzero(ranks >= 0)
+    blocks = -(-max(len(used), 1) // BLOCK)
+    positions = blocks * BLOCK
+    at_rank = np.full(positions, -1, np.int64)
+    at_rank[ranks[used]] = used
+    return Scores(
+        score=np.full((classes, positions), -1, np.int64),
+        block=np.full((classes, blocks), -1, np.int64),
+        tally=np.zeros((classes, TALLY_CODES), np.int64),
+        copies=np.zeros((classes, positions), np.int64),
+        headroom=np.zeros(classes, np.int64),
+        cursor=np.full(classes, STALE, np.int64),
+        at_rank=at_rank,
+        used=np.array([len(used)], np.int64),
+        spread=np.zeros(devices, np.int64),
+        worth=np.zeros(len(ranks), np.float64),
+        worth_at=np.full(len(ranks), STALE, np.int64),
+    )

@@ -1,0 +1,126 @@
+"""A table of named columns in one block of integers: it grows, recycles its rows, is copied and can be written down.
+
+One block for all integer columns keeps kernels cheap to call and quick to compile; each column is a view with a name.
+Must not know: what any column means.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tidegate.model.columns import F64, I64
+
+
+class Table:
+    """Columns of equal length. Rows are handed out lowest first and given back for reuse."""
+
+    columns: ClassVar[tuple[str, ...]]  # integers, in the order of the block
+    fills: ClassVar[dict[str, int]] = {}  # defaults that are not zero
+    reals: ClassVar[tuple[str, ...]] = ()  # floats
+    grids: ClassVar[dict[str, str]] = {}  # integers in several places a row: name and axis
+
+    block: I64  # (rows, columns)
+    real: F64  # (rows, reals)
+
+    def __init__(self, axes: dict[str, int] | None = None) -> None:
+        self.axes = dict(axes or {})  # width of each axis of the grids
+        self.capacity = 0
+        self.top = 0  # rows ever handed out: the rest of the capacity is untouched
+        self.spare: list[int] = []  # rows given back, last in first out
+        self.block, self.real = np.empty((0, len(self.columns)), np.int64), np.empty((0, len(self.reals)), np.float64)
+        for name, axis in self.grids.items():
+            setattr(self, name, np.empty((0, self.axes[axis]), np.int64))
+        self._name_views()
+
+    def __len__(self) -> int:
+        return self.top - len(self.spare)
+
+    def take(self, count: int) -> I64:
+        """Hand out rows, filled with the columns' defaults."""
+        recycled = [self.spare.pop() for _ in range(min(count, len(self.spare)))]
+        fresh = count - len(recycled)
+        self.reserve(self.top + fresh)
+        rows = np.array([*recycled, *range(self.top, self.top + fresh)], np.int64)
+        self.top += fresh
+        return rows
+
+    def give(self, rows: I64) -> None:
+        """Take rows back, and set them to the columns' defaults."""
+        for at, name in enumerate(self.columns):
+            self.block[rows, at] = self.fills.get(name, 0)
+        self.real[rows] = 0
+        for name in self.grids:
+            getattr(self, name)[rows] = 0
+        self.spare.extend(rows[::-1].tolist())
+
+    def reserve(self, rows: int) -> None:
+        """Make room for this many rows."""
+        if rows > self.capacity:
+            self._resize(max(rows, 2 * self.capacity, 16))
+
+    def widen(self, axis: str, width: int) -> None:
+        """Widen an axis of the grids."""
+        if width > self.axes[axis]:
+            self.axes[axis] = width
+            self._resize(self.capacity)
+
+    def copy(self) -> Any:
+        """A copy that shares nothing."""
+        twin = type(self).__new__(type(self))
+        twin.axes = dict(self.axes)
+        twin.capacity, twin.top, twin.spare = self.capacity, self.top, list(self.spare)
+        twin.block, twin.real = self.block.copy(), self.real.copy()
+        for name in self.grids:
+            setattr(twin, name, getattr(self, name).copy())
+        twin._name_views()  # noqa: SLF001 - a twin of the same class
+        return twin
+
+    def dump(self) -> dict[str, Any]:
+        """Everything, as plain values and bytes."""
+        return {
+            "axes": self.axes,
+            "top": self.top,
+            "spare": self.spare,
+            "block": self.block[: self.top].tobytes(),
+            "real": self.real[: self.top].tobytes(),
+            "grids": {name: getattr(self, name)[: self.top].tobytes() for name in self.grids},
+        }
+
+    @classmethod
+    def load(cls, dumped: dict[str, Any]) -> Any:
+        """The table that was dumped."""
+        table = cls(dumped["axes"])
+        top = table.top = dumped["top"]
+        table.reserve(top)
+        table.spare = list(dumped["spare"])
+        table.block[:top] = np.frombuffer(dumped["block"], np.int64).reshape(top, len(cls.columns))
+        table.real[:top] = np.frombuffer(dumped["real"], np.float64).reshape(top, len(cls.reals))
+        for name, axis in cls.grids.items():
+            grid = np.frombuffer(dumped["grids"][name], np.int64).reshape(top, table.axes[axis])
+            getattr(table, name)[:top] = grid
+        return table
+
+    def _resize(self, capacity: int) -> None:
+        used = min(self.capacity, capacity)
+        block = np.zeros((capacity, len(self.columns)), np.int64)
+        for at, name in enumerate(self.columns):
+            if name in self.fills:
+                block[:, at] = self.fills[name]
+        block[:used] = self.block[:used]
+        real = np.zeros((capacity, len(self.reals)), np.float64)
+        real[:used] = self.real[:used]
+        self.block, self.real, self.capacity = block, real, capacity
+        for name, axis in self.grids.items():
+            old = getattr(self, name)
+            grid = np.zeros((capacity, self.axes[axis]), np.int64)
+            grid[:used, : old.shape[1]] = old[:used]
+            setattr(self, name, grid)
+        self._name_views()
+
+    def _name_views(self) -> None:
+        for at, name in enumerate(self.columns):
+            setattr(self, name, self.block[:, at])
+        for at, name in enumerate(self.reals):
+            setattr(self, name, self.real[:, at])

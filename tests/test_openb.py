@@ -1,0 +1,39 @@
+"""The openb experiment comes out exactly as published."""
+
+from __future__ import annotations
+
+import pytest
+
+import openb
+from shared import shared
+from tidegate.engine.kernels.registry import kernels_as
+
+FINAL = {
+    "failed_pods": "failed_pods",
+    "used_milli": "used_gpu_milli_final",
+    "cpu_milli": "cpu_milli_used_final",
+    "gpus_touched": "gpus_touched_final",
+}
+
+
+@pytest.mark.parametrize("policy", ["dotprod", "clustering", "packing", "bestfit", "fgd"])
+@pytest.mark.parametrize("workload", ["default", "gpuspec33", "multigpu50"])
+def test_a_deterministic_run_equals_its_published_final_state_and_curve(workload, policy):
+    folder = shared("traces/openb")
+    expected = openb.read_keyed(folder / "expected_final_states.csv", ("workload", "policy", "seed"))
+    curves = openb.read_keyed(folder / "published_curves.csv", ("workload", "sc_policy", "seed"))
+    name = openb.PUBLISHED_NAMES[policy]
+    with kernels_as(compiled=True):
+        result = openb.run_one(folder, workload, 43, policy)
+    final, curve = expected[workload, name, "43"], curves[f"openb_pod_list_{workload}", name, "43"]
+    assert openb.differences(result, final, curve) == []
+
+
+def test_random_comes_close_to_its_published_mean():
+    folder = shared("traces/openb")
+    means = openb.read_keyed(folder / "published_allocation.csv", ("workload", "policy", "arrival_pct"))
+    with kernels_as(compiled=True):
+        results = [openb.run_one(folder, "default", seed, "random") for seed in range(42, 47)]
+    for percent in ("100", "130"):
+        mean = sum(result[f"alloc_{percent}"] for result in results) / len(results)
+        assert abs(mean - float(means["default", "01-Random", percent]["alloc_ratio_mean"])) < 0.4
