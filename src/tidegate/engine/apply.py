@@ -83,6 +83,7 @@ def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
     table.trouble[rows] = state.work_classes.malformed[table.work_class[rows]]
     good = ordered[table.trouble[ordered] == 0]
     active(link)(state.hot(), good)
+    state.counters[Counter.ORDER_EPOCH] += 1
 
 
 def _count_seen(state: ClusterState, rows: I64) -> None:
@@ -151,6 +152,7 @@ def _cancelled(state: ClusterState, events: EventBatch, run: slice) -> None:
             table.ending[row] = 1
             if table.phase[row] != Phase.LEAVING:
                 table.trouble[row] = Reason.CANCELLED
+    state.counters[Counter.ORDER_EPOCH] += 1
 
 
 def _finished(state: ClusterState, events: EventBatch, run: slice) -> None:

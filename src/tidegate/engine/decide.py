@@ -13,7 +13,15 @@ from tidegate.engine.leaving import forget, send_away
 from tidegate.engine.output import drain, empty_output, single
 from tidegate.engine.place import learn_typical, ready_rule
 from tidegate.engine.preempt import decide_preemptive
-from tidegate.model.decisions import DecisionBatch, DecisionKind, Tally, join_decisions, join_tallies
+from tidegate.model.decisions import (
+    NO_DECISIONS,
+    NO_TALLY,
+    DecisionBatch,
+    DecisionKind,
+    Tally,
+    join_decisions,
+    join_tallies,
+)
 from tidegate.model.policy import OrderKind
 from tidegate.model.reasons import Reason
 from tidegate.state.cluster import ClusterState, Counter
@@ -55,7 +63,7 @@ def _place_in_order(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     works = state.work_classes
     waiting = works.waiting[: works.top]
     if not waiting.any():
-        return join_decisions([]), join_tallies([])
+        return NO_DECISIONS, NO_TALLY
     state.reserve_pods(int(works.pods[: works.top][waiting > 0].max()))
     ready = ready_rule(state)
     options = CycleOptions(

@@ -5,15 +5,17 @@ Must not know: why it had to leave, beyond passing the reason on.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from tidegate.engine.kernels.chain import link
-from tidegate.engine.kernels.fit import ROOM_EPOCH, free_pod, move_pod
+from tidegate.engine.kernels.fit import free_pod, move_pod
 from tidegate.engine.kernels.registry import active
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
-from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.tables import END, Phase
 
 
 def pods_of(state: ClusterState, row: int) -> I64:
@@ -30,15 +32,16 @@ def remove_pods(state: ClusterState, row: int, gone: I64, trouble: Reason) -> No
     """Pods of a workload are gone. One that was not leaving is in trouble; one that was waits again after the last."""
     table, pods = state.workloads, state.pods
     hot = state.hot()
-    kept = [pod for pod in pods_of(state, row).tolist() if pod not in set(gone.tolist())]
-    table.first_pod[row] = kept[0] if kept else -1
-    for pod, following in zip(kept, [*kept[1:], -1], strict=True):
+    leaving = set(gone.tolist())
+    kept = [pod for pod in pods_of(state, row).tolist() if pod not in leaving]
+    table.first_pod[row] = kept[0] if kept else END
+    for pod, following in pairwise([*kept, END]):
         pods.next[pod] = following
     for pod in gone.tolist():
         k, n, devices = int(pods.pod_class[pod]), int(pods.node[pod]), int(pods.devices[pod])
         active(move_pod)(hot, k, n, devices, 1)
         active(free_pod)(hot, pod)
-    state.counters[ROOM_EPOCH] += 1
+    state.counters[Counter.ROOM_EPOCH] += 1
     if table.phase[row] != Phase.LEAVING:
         if not table.trouble[row]:
             table.trouble[row] = trouble
@@ -52,6 +55,7 @@ def wait_again(state: ClusterState, row: int) -> None:
         forget(state, np.array([row], np.int64))
         return
     state.workloads.since_ms[row] = state.now_ms
+    state.counters[Counter.ORDER_EPOCH] += 1
     active(link)(state.hot(), np.array([row], np.int64))
 
 

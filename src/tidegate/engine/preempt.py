@@ -19,10 +19,10 @@ from tidegate.engine.order import rank_workloads, settle_levels
 from tidegate.engine.output import drain, empty_output, single
 from tidegate.engine.place import ready_rule
 from tidegate.model.columns import I64
-from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind, Tally, join_decisions, join_tallies
+from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, NOBODY, DecisionBatch, DecisionKind, Tally, join_decisions
 from tidegate.model.policy import OrderKind
 from tidegate.model.reasons import Reason
-from tidegate.state.cluster import ClusterState
+from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.tables import Phase
 
 
@@ -38,16 +38,20 @@ class _Plan(NamedTuple):
 
 def decide_preemptive(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     """Bring the cluster towards what the order wants."""
+    epoch = state.counters[Counter.ROOM_EPOCH] + state.counters[Counter.ORDER_EPOCH]
+    if state.counters[Counter.PLANNED] == epoch:  # nothing happened that could change the plan
+        return NO_DECISIONS, NO_TALLY
+    state.counters[Counter.PLANNED] = epoch
     ranked = rank_workloads(state)
     if not len(ranked):
-        return join_decisions([]), join_tallies([])
+        return NO_DECISIONS, NO_TALLY
     plan = _make_plan(state, ranked)
     sent_away = _send_away(state, plan)
     placed = _place_newcomers(state, plan)
     held = _hold_others(state, plan)
     if state.policy.order.kind is OrderKind.LAS:
         settle_levels(state, ranked)
-    return join_decisions([sent_away, placed, held]), join_tallies([])
+    return join_decisions([sent_away, placed, held]), NO_TALLY
 
 
 def _make_plan(state: ClusterState, ranked: I64) -> _Plan:
@@ -56,6 +60,8 @@ def _make_plan(state: ClusterState, ranked: I64) -> _Plan:
     anew = _refilled(state, ranked, np.zeros(0, np.int64))
     wanted = np.isin(ranked, anew.rows[: anew.written[0], O_WORKLOAD])
     stayers, newcomers = ranked[holds & wanted], ranked[~holds & wanted]
+    if not len(newcomers):
+        return _Plan(ranked, ranked[holds & ~wanted], np.zeros(0, np.int64), newcomers, anew)
     in_place = _refilled(state, newcomers, stayers)
     if len(np.unique(in_place.rows[: in_place.written[0], O_WORKLOAD])) == len(newcomers):
         return _Plan(ranked, ranked[holds & ~wanted], np.zeros(0, np.int64), newcomers, in_place)
@@ -72,7 +78,7 @@ def _refilled(state: ClusterState, order: I64, stayers: I64) -> Output:
     pods = int(scratch.work_classes.pods[table.work_class[order]].sum())
     scratch.reserve_pods(pods)
     out = empty_output(pods + 1)
-    active(refill)(scratch.hot(), ready_rule(scratch).rule, order, out)
+    active(refill)(scratch.hot(), ready_rule(state).rule, order, out)
     return out
 
 
@@ -98,7 +104,7 @@ def _place_newcomers(state: ClusterState, plan: _Plan) -> DecisionBatch:
     """Place those whose planned room is free already."""
     waiting = plan.newcomers[state.workloads.phase[plan.newcomers] == Phase.PENDING]
     if not len(waiting):
-        return join_decisions([])
+        return NO_DECISIONS
     pods = int(state.work_classes.pods[state.workloads.work_class[waiting]].sum())
     state.reserve_pods(pods)
     out = empty_output(pods + 1)
@@ -113,15 +119,13 @@ def _place_newcomers(state: ClusterState, plan: _Plan) -> DecisionBatch:
 def _hold_others(state: ClusterState, plan: _Plan) -> DecisionBatch:
     """Say to whoever waits, if it is news, that others go first or that its victims must leave."""
     table = state.workloads
-    wanted = set(plan.newcomers.tolist())
-    pending = np.flatnonzero(table.phase[plan.ranked] == Phase.PENDING)
-    out = empty_output(len(pending) + 1)
-    for ahead in pending.tolist():
-        row = int(plan.ranked[ahead])
-        code = Reason.AWAITS_VICTIMS if row in wanted else Reason.OUTRANKED
-        if table.held_code[row] != code:
-            table.held_code[row] = code
-            at = write(out, DecisionKind.HOLD, row, code)
-            out.rows[at, O_EVIDENCE : O_EVIDENCE + 2] = ahead, state.work_classes.pods[table.work_class[row]]
+    codes = np.where(np.isin(plan.ranked, plan.newcomers), Reason.AWAITS_VICTIMS, Reason.OUTRANKED)
+    news = (table.phase[plan.ranked] == Phase.PENDING) & (table.held_code[plan.ranked] != codes)
+    out = empty_output(int(news.sum()) + 1)
+    for ahead in np.flatnonzero(news).tolist():
+        row, code = int(plan.ranked[ahead]), int(codes[ahead])
+        table.held_code[row] = code
+        at = write(out, DecisionKind.HOLD, row, code)
+        out.rows[at, O_EVIDENCE : O_EVIDENCE + 2] = ahead, state.work_classes.pods[table.work_class[row]]
     batch, _ = drain(state, out)
     return batch

@@ -40,7 +40,8 @@ class Counter(IntEnum):
     ORDER_EPOCH = 6  # times that the order between workloads may have changed
     LEARNT_FROM = 7  # pods seen when the typical pods were last learnt
     LATEST_SUBMITTED = 8  # the latest time of submission seen
-    COUNT = 9
+    PLANNED = 9  # preemptive orders: the epochs, added up, that the latest plan is for
+    COUNT = 10
 
 
 class Hot(NamedTuple):

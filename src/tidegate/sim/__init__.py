@@ -1,0 +1,1 @@
+"""A cluster that is not there: worlds in virtual time."""
