@@ -1,7 +1,7 @@
 """Reproduce the simulations of SRTF, SRSF and Tiresias-L in "Muri" (SIGCOMM'22) with Tidegate's engine.
 
-    python bench/muri.py --data ../shared/traces/muri_philly --trace trace1 --policy srtf --json
-    python bench/muri.py --data ../shared/traces/muri_philly --all
+python bench/muri.py --data ../shared/traces/muri_philly --trace trace1 --policy srtf --json
+python bench/muri.py --data ../shared/traces/muri_philly --all
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Unrecorded:
         self.decisions = 0
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+        """Count the decisions."""
         del now_ms, events
         self.decisions += len(result.decisions.id)
 
@@ -121,7 +122,9 @@ def compare_all(folder: Path) -> bool:
                 continue
             off = abs(result["avg_jct_s"] - float(row["published_avg_jct_s"])) / float(row["published_avg_jct_s"])
             same = abs(result["avg_jct_s"] - float(row["published_avg_jct_s"])) < 0.001
-            verdict = "equal" if same else f"a tie in floats: off by {off:.1e}" if off < 1e-5 else f"DIFFERS by {off:.1e}"
+            verdict = (
+                "equal" if same else f"a tie in floats: off by {off:.1e}" if off < 1e-5 else f"DIFFERS by {off:.1e}"
+            )
             equal = equal and off < 1e-5
             print(
                 f"{path.stem:10} {policy:5} {result['avg_jct_s']:16.4f} published {row['published_avg_jct_s']:>14}"

@@ -13,7 +13,7 @@ import numpy as np
 from tidegate.engine.kernels.chain import link, unlink
 from tidegate.engine.kernels.fit import confirm, leave_all, log_change, sum_devices
 from tidegate.engine.kernels.registry import active
-from tidegate.engine.leaving import forget, pods_of, remove_pods
+from tidegate.engine.leaving import pods_of, remove_pods
 from tidegate.engine.place import set_typical
 from tidegate.model.columns import I64
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Outcome
@@ -24,6 +24,7 @@ from tidegate.model.units import WHOLE_MILLI
 from tidegate.model.work import Work
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.interning import CORE_RESOURCES
+from tidegate.state.numbers import UNKNOWN
 from tidegate.state.tables import BROKEN_MILLI, Phase
 
 #: Place of work that has not been ordered yet: behind everyone who has.
@@ -60,13 +61,13 @@ def _policy_changed(state: ClusterState, events: EventBatch, run: slice) -> None
 def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
     numbers, at = events.subject[run], events.arg[run]
     work_rows = np.array([state.intern_work(work) for work in events.works], np.int64)
-    known = state.row_of_workload
-    keep = np.array([number not in known for number in numbers.tolist()], bool)
-    numbers, at = numbers[keep], at[keep]
+    unknown = state.workload_numbers.rows(numbers) == UNKNOWN
+    numbers, at = numbers[unknown], at[unknown]
     told = events.submissions
     rows = state.workloads.take(len(numbers))
     table = state.workloads
-    table.number[rows] = numbers
+    ids = told.ids
+    state.name_workloads(rows, numbers, [ids[i] for i in at.tolist()])
     table.work_class[rows] = work_rows[told.work[at]]
     table.submitted_ms[rows] = told.submitted_ms[at]
     table.estimate_ms[rows] = told.estimate_ms[at]
@@ -74,9 +75,6 @@ def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
     table.remaining_s[rows] = told.estimate_ms[at] / 1000
     table.place_in_level[rows] = _TAIL
     table.since_ms[rows] = state.now_ms
-    known.update(zip(numbers.tolist(), rows.tolist(), strict=True))
-    ids = told.ids
-    state.workload_ids.update((row, ids[i]) for row, i in zip(rows.tolist(), at.tolist(), strict=True))
     _count_seen(state, rows)
     _break_ties(state, rows)
     ordered = rows[np.lexsort((table.tie[rows], table.submitted_ms[rows]))]
@@ -103,13 +101,12 @@ def _break_ties(state: ClusterState, rows: I64) -> None:
     tied = times[counts > 1]
     latest = int(state.counters[Counter.LATEST_SUBMITTED])
     if len(times) and times[0] <= latest:
-        live = np.array(list(state.workload_ids), np.int64)
-        again, counts = np.unique(table.submitted_ms[live], return_counts=True)
+        rows = state.live_workloads()
+        again, counts = np.unique(table.submitted_ms[rows], return_counts=True)
         tied = np.intersect1d(times, again[counts > 1])
     state.counters[Counter.LATEST_SUBMITTED] = max(latest, int(times[-1])) if len(times) else latest
     if not len(tied):
         return
-    rows = np.array(sorted(state.workload_ids), np.int64)
     rows = rows[np.isin(table.submitted_ms[rows], tied)]
     ids = state.workload_ids
     by_time: dict[int, int] = {}
@@ -121,10 +118,10 @@ def _break_ties(state: ClusterState, rows: I64) -> None:
 def _changed(state: ClusterState, events: EventBatch, run: slice) -> None:
     table = state.workloads
     for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
-        row = state.row_of_workload.get(number)
+        row = state.workload_numbers.row(number)
         work = events.payloads[arg]
         assert isinstance(work, Work)
-        if row is None:
+        if row == UNKNOWN:
             continue
         w = state.intern_work(work)
         if table.phase[row] == Phase.PENDING:
@@ -147,7 +144,7 @@ def _cancelled(state: ClusterState, events: EventBatch, run: slice) -> None:
     for row in _rows(state, events.subject[run]).tolist():
         if table.phase[row] == Phase.PENDING:
             active(unlink)(state.hot(), row)
-            forget(state, np.array([row], np.int64))
+            state.forget_workloads(np.array([row], np.int64))
         else:
             table.ending[row] = 1
             if table.phase[row] != Phase.LEAVING:
@@ -161,16 +158,14 @@ def _finished(state: ClusterState, events: EventBatch, run: slice) -> None:
         active(unlink)(state.hot(), row)
     active(leave_all)(state.hot(), rows)
     state.counters[Counter.ORDER_EPOCH] += 1
-    forget(state, rows)
+    state.forget_workloads(rows)
 
 
 def _progress(state: ClusterState, events: EventBatch, run: slice) -> None:
-    numbers = events.subject[run].tolist()
-    known = state.row_of_workload
-    rows = np.array([known.get(number, -1) for number in numbers], np.int64)
-    values = events.values[run]
-    state.workloads.remaining_s[rows[rows >= 0]] = values[rows >= 0, 0]
-    state.workloads.attained_s[rows[rows >= 0]] = values[rows >= 0, 1]
+    rows, values = state.workload_numbers.rows(events.subject[run]), events.values[run]
+    known = rows != UNKNOWN
+    state.workloads.remaining_s[rows[known]] = values[known, 0]
+    state.workloads.attained_s[rows[known]] = values[known, 1]
     state.counters[Counter.ORDER_EPOCH] += 1
 
 
@@ -183,8 +178,8 @@ def _started(state: ClusterState, events: EventBatch, run: slice) -> None:
     rows = _rows(state, events.subject[run][whole])
     active(confirm)(state.hot(), rows, state.now_ms)
     for number, ordinal in zip(events.subject[run][~whole].tolist(), events.pod[run][~whole].tolist(), strict=True):
-        row = state.row_of_workload.get(number, -1)
-        pods = pods_of(state, row) if row >= 0 else np.zeros(0, np.int64)
+        row = state.workload_numbers.row(number)
+        pods = pods_of(state, row) if row != UNKNOWN else np.zeros(0, np.int64)
         state.pods.phase[pods[state.pods.ordinal[pods] == ordinal]] = Phase.RUNNING
         if len(pods) and table.phase[row] == Phase.ASSUMED and (state.pods.phase[pods] == Phase.RUNNING).all():
             table.phase[row] = Phase.RUNNING
@@ -202,8 +197,8 @@ def _failed(state: ClusterState, events: EventBatch, run: slice) -> None:
 def _pods_left(state: ClusterState, events: EventBatch, run: slice, trouble: Reason) -> None:
     """Pods are gone: what they held is free, and a gang that did not expect it is in trouble."""
     for number, ordinal in zip(events.subject[run].tolist(), events.pod[run].tolist(), strict=True):
-        row = state.row_of_workload.get(number)
-        if row is None or state.workloads.phase[row] == Phase.PENDING:
+        row = state.workload_numbers.row(number)
+        if row == UNKNOWN or state.workloads.phase[row] == Phase.PENDING:
             continue
         pods = pods_of(state, row)
         lost = pods if ordinal == ALL_PODS else pods[state.pods.ordinal[pods] == ordinal]
@@ -227,10 +222,10 @@ def _node_added(state: ClusterState, events: EventBatch, run: slice) -> None:
     for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
         node = events.payloads[arg]
         assert isinstance(node, Node)
-        row = state.row_of_node.get(number)
-        if row is None:
+        row = state.node_numbers.row(number)
+        if row == UNKNOWN:
             row = int(state.nodes.take(1)[0])
-            state.row_of_node[number] = row
+            state.node_numbers.put(np.array([number]), np.array([row]))
             state.nodes.number[row] = number
         _write_node(state, row, node)
     _rank_nodes(state)
@@ -289,11 +284,12 @@ def _rank_nodes(state: ClusterState) -> None:
 
 def _node_removed(state: ClusterState, events: EventBatch, run: slice) -> None:
     for number in events.subject[run].tolist():
-        row = state.row_of_node.get(number)
-        if row is None:
+        row = state.node_numbers.row(number)
+        if row == UNKNOWN:
             continue
         _lose_pods(state, row, -1, Reason.NODE_LOST)
-        del state.row_of_node[number], state.node_specs[row]
+        del state.node_specs[row]
+        state.node_numbers.drop(np.array([number]))
         state.nodes.give(np.array([row], np.int64))
     _rank_nodes(state)
 
@@ -318,8 +314,8 @@ def _device_recovered(state: ClusterState, events: EventBatch, run: slice) -> No
 
 def _device(state: ClusterState, events: EventBatch, run: slice, *, broken: bool) -> None:
     for number, device in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
-        row = state.row_of_node.get(number)
-        if row is None or not 0 <= device < state.nodes.devices[row]:
+        row = state.node_numbers.row(number)
+        if row == UNKNOWN or not 0 <= device < state.nodes.devices[row]:
             continue
         is_broken = state.nodes.left[row, device] < -BROKEN_MILLI // 2
         if is_broken == broken:
@@ -335,9 +331,10 @@ def _device(state: ClusterState, events: EventBatch, run: slice, *, broken: bool
 
 def _rows(state: ClusterState, numbers: I64) -> I64:
     """Rows of the workloads that are known, each once."""
-    known = state.row_of_workload
-    rows = [row for row in map(known.get, dict.fromkeys(numbers.tolist())) if row is not None]
-    return np.array(rows, np.int64)
+    rows = state.workload_numbers.rows(numbers)
+    _, first = np.unique(rows, return_index=True)
+    each_once: I64 = rows[np.sort(first)]
+    return each_once[each_once != UNKNOWN]
 
 
 _HANDLERS: dict[EventKind, Callable[[ClusterState, EventBatch, slice], None]] = {

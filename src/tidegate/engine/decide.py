@@ -8,9 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from tidegate.engine.kernels.cycle import DONE, CycleOptions, try_heads, write_holds
+from tidegate.engine.kernels.place import empty_output
 from tidegate.engine.kernels.registry import active
-from tidegate.engine.leaving import forget, send_away
-from tidegate.engine.output import drain, empty_output, single
+from tidegate.engine.leaving import send_away
+from tidegate.engine.output import drain, single
 from tidegate.engine.place import learn_typical, ready_rule
 from tidegate.engine.preempt import decide_preemptive
 from tidegate.model.decisions import (
@@ -26,7 +27,7 @@ from tidegate.model.policy import OrderKind
 from tidegate.model.reasons import Reason
 from tidegate.state.cluster import ClusterState, Counter
 
-_FIRST_ROWS = 1 << 12
+_ROWS = 1 << 12
 
 _EVICTS = {Reason.MALFORMED: DecisionKind.REJECT, Reason.SHARE_UNSUPPORTED: DecisionKind.REJECT}
 
@@ -52,7 +53,7 @@ def _settle_trouble(state: ClusterState) -> DecisionBatch:
         table.trouble[row] = 0
         batches.append(single(state, _EVICTS.get(code, DecisionKind.EVICT), row, code))
         if code in _EVICTS:
-            forget(state, np.array([row], np.int64))
+            state.forget_workloads(np.array([row], np.int64))
         else:
             send_away(state, row, code)
     return join_decisions(batches)
@@ -61,10 +62,10 @@ def _settle_trouble(state: ClusterState) -> DecisionBatch:
 def _place_in_order(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     """The non-preemptive order: priority, then time."""
     works = state.work_classes
-    waiting = works.waiting[: works.top]
-    if not waiting.any():
-        return NO_DECISIONS, NO_TALLY
-    state.reserve_pods(int(works.pods[: works.top][waiting > 0].max()))
+    waits = works.waiting[: works.top] > 0
+    if not (waits & (works.held_epoch[: works.top] != state.counters[Counter.ROOM_EPOCH])).any():
+        return NO_DECISIONS, NO_TALLY  # nobody waits, or nothing was freed since they were refused
+    most_pods = int(works.pods[: works.top][waits].max())
     ready = ready_rule(state)
     options = CycleOptions(
         now_ms=state.now_ms,
@@ -74,14 +75,17 @@ def _place_in_order(state: ClusterState) -> tuple[DecisionBatch, Tally]:
         heap=np.zeros(works.top, np.int64),
     )
     batches, tallies = [], []
-    for kernel in (try_heads, write_holds):
-        done = False
-        while not done:
-            largest = int(works.pods[: works.top].max())
-            state.reserve_pods(max(largest, _FIRST_ROWS))
-            out = empty_output(max(_FIRST_ROWS, 2 * largest, 4 * int(state.counters[Counter.SPARE_PODS])))
-            done = active(kernel)(state.hot(), ready.rule, options, out) == DONE
-            batch, tally = drain(state, out)
-            batches.append(batch)
-            tallies.append(tally)
+    done = False
+    while not done:
+        state.reserve_pods(max(most_pods, _ROWS))
+        out = ready.output
+        if len(out.rows) <= most_pods:
+            out = empty_output(2 * most_pods)
+        out.written[0] = 0
+        hot = state.hot()
+        done = active(try_heads)(hot, ready.rule, options, out) == DONE
+        done = done and active(write_holds)(hot, ready.rule, options, out) == DONE
+        batch, tally = drain(state, out)
+        batches.append(batch)
+        tallies.append(tally)
     return join_decisions(batches), join_tallies(tallies)

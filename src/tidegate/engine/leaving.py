@@ -52,19 +52,11 @@ def remove_pods(state: ClusterState, row: int, gone: I64, trouble: Reason) -> No
 def wait_again(state: ClusterState, row: int) -> None:
     """A workload whose last pod is gone waits again, or is forgotten if it was ending."""
     if state.workloads.ending[row]:
-        forget(state, np.array([row], np.int64))
+        state.forget_workloads(np.array([row], np.int64))
         return
     state.workloads.since_ms[row] = state.now_ms
     state.counters[Counter.ORDER_EPOCH] += 1
     active(link)(state.hot(), np.array([row], np.int64))
-
-
-def forget(state: ClusterState, rows: I64) -> None:
-    """Workloads are over: their rows can be used again."""
-    for row in rows.tolist():
-        del state.row_of_workload[int(state.workloads.number[row])]
-        del state.workload_ids[row]
-    state.workloads.give(rows)
 
 
 def send_away(state: ClusterState, row: int, code: Reason) -> None:

@@ -17,19 +17,12 @@ from tidegate.engine.kernels.place import (
     O_NODE,
     O_POD,
     O_WORKLOAD,
-    OUTPUT_COLUMNS,
     Output,
 )
-from tidegate.engine.leaving import forget
 from tidegate.model.columns import I64
 from tidegate.model.decisions import NO_TALLY, NOBODY, DecisionBatch, DecisionKind, Tally
 from tidegate.model.reasons import Reason
 from tidegate.state.cluster import ClusterState, Counter
-
-
-def empty_output(rows: int) -> Output:
-    """Room for this many decisions."""
-    return Output(rows=np.empty((rows, OUTPUT_COLUMNS), np.int64), written=np.zeros(1, np.int64))
 
 
 def drain(state: ClusterState, out: Output) -> tuple[DecisionBatch, Tally]:
@@ -54,7 +47,7 @@ def drain(state: ClusterState, out: Output) -> tuple[DecisionBatch, Tally]:
     )
     rejected = rows[kind == DecisionKind.REJECT]
     if len(rejected):
-        forget(state, rejected)
+        state.forget_workloads(rejected)
     return batch, tally
 
 

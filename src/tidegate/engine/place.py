@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.engine.kernels.place import Output, empty_output
 from tidegate.engine.kernels.rule import KIND_CODES, Rule, Typical, no_typical
 from tidegate.engine.kernels.score import gain_steps
 from tidegate.model.columns import F64, I64
@@ -23,6 +24,9 @@ _FGD_CUT = 0.95
 
 #: Pods between two looks at what is typical, when that is learnt.
 _LEARN_EVERY = 500
+
+#: Decisions that a kernel can write before it must pause.
+_OUTPUT_ROWS = 1 << 13
 
 _LEARNS = (PlacementKind.FGD, PlacementKind.TIDE)
 
@@ -55,12 +59,13 @@ class Ready(NamedTuple):
 
     rule: Rule
     too_large: I64  # by pod class: 1 if no node that matches could take it even if empty
+    output: Output  # room for decisions, used again and again
 
 
 def ready_rule(state: ClusterState) -> Ready:
     """The rule for kernels, made anew when the policy, the classes or the fleet changed."""
     if state.ready is None:
-        state.ready = Ready(_make_rule(state), _too_large(state))
+        state.ready = Ready(_make_rule(state), _too_large(state), empty_output(_OUTPUT_ROWS))
     ready: Ready = state.ready
     return ready
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.place import O_DEVICES, O_EVIDENCE, O_NODE, O_WORKLOAD, Output, write
+from tidegate.engine.kernels.place import O_DEVICES, O_EVIDENCE, O_NODE, O_WORKLOAD, Output, empty_output, write
 from tidegate.engine.kernels.refill import place_at, refill, vacate
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.leaving import pods_of, send_away
 from tidegate.engine.order import rank_workloads, settle_levels
-from tidegate.engine.output import drain, empty_output, single
+from tidegate.engine.output import drain, single
 from tidegate.engine.place import ready_rule
 from tidegate.model.columns import I64
 from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, NOBODY, DecisionBatch, DecisionKind, Tally, join_decisions

@@ -36,8 +36,12 @@ _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 <
 _DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _MIB = 1 << 20
 
-_QUANTITY = re.compile(r"(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)(?P<suffix>m|[KMGTPE]i|[kMGTPE])?")
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w)")
+#: The longest text that can be an amount; longer ones are refused before anything costly is done with them.
+LONGEST_TEXT = 64
+
+_QUANTITY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?)(?P<suffix>m|[KMGTPE]i|[kMGTPE])?")
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|min|s|m|h|d|w)")
+_PLAIN_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,2})?")
 
 
 class UnitError(ValueError):
@@ -48,8 +52,9 @@ def parse_quantity(text: str | float) -> Fraction:
     """Read a Kubernetes quantity ("500m", "80Gi", "1.5") exactly."""
     if isinstance(text, int):
         return Fraction(text)
-    match = _QUANTITY.fullmatch(str(text).strip())
-    if match is None:
+    stripped = str(text).strip()
+    match = _QUANTITY.fullmatch(stripped)
+    if match is None or len(stripped) > LONGEST_TEXT:
         raise UnitError('a quantity such as 8, "500m" or "64Gi"')
     number = Fraction(match["number"])
     suffix = match["suffix"]
@@ -72,12 +77,12 @@ def parse_memory_mib(text: str | float) -> int:
 
 def parse_duration_ms(text: str | float) -> int:
     """Read a duration ("90s", "1h30m", "2d"); a bare number counts seconds."""
-    if isinstance(text, int | float):
+    if isinstance(text, int):
         return _whole(Fraction(text) * SECOND_MS)
-    stripped = text.strip()
-    if re.fullmatch(r"\d+(\.\d+)?", stripped):
+    stripped = str(text).strip()  # a float by its digits: 0.1 means a tenth, not the nearest binary fraction
+    if len(stripped) <= LONGEST_TEXT and _PLAIN_NUMBER.fullmatch(stripped):
         return _whole(Fraction(stripped) * SECOND_MS)
-    parts = _DURATION_PART.findall(stripped)
+    parts = _DURATION_PART.findall(stripped) if len(stripped) <= LONGEST_TEXT else []
     if not parts or "".join(number + unit for number, unit in parts) != stripped:
         raise UnitError('a duration such as "90s", "15m", "1h30m" or "2d"')
     return _whole(sum((Fraction(number) * _DURATION_UNITS_MS[unit] for number, unit in parts), Fraction(0)))
@@ -85,6 +90,8 @@ def parse_duration_ms(text: str | float) -> int:
 
 def _whole(amount: Fraction) -> int:
     value = -((-amount.numerator) // amount.denominator)
+    if amount < 0:
+        raise UnitError("an amount of zero or more")
     if value > LARGEST_AMOUNT:
         raise UnitError(f"an amount of at most {LARGEST_AMOUNT:,}")
     return value

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.model.columns import I64
 from tidegate.model.hardware import Node
@@ -18,6 +19,7 @@ from tidegate.model.policy import Policy
 from tidegate.model.spec import encode
 from tidegate.model.work import Share, Work, WorkKind
 from tidegate.state.interning import CORE_RESOURCES, NodeClassKey, PodClassKey, malformed, mismatch
+from tidegate.state.numbers import Numbers
 from tidegate.state.scores import STALE, Scores, empty_scores
 from tidegate.state.tables import END, Nodes, PodClasses, Pods, PodSets, ShareCode, WorkClasses, Workloads
 
@@ -80,9 +82,9 @@ class ClusterState:
         self.counters[Counter.SPARE_POD] = END
         self.counters[Counter.LATEST_SUBMITTED] = -1
         self.node_specs: dict[int, Node] = {}  # by row
-        self.workload_ids: dict[int, str] = {}  # by row
-        self.row_of_node: dict[int, int] = {}  # by number
-        self.row_of_workload: dict[int, int] = {}  # by number
+        self.workload_ids: npt.NDArray[np.object_] = np.full(16, "", object)  # by row
+        self.node_numbers = Numbers()
+        self.workload_numbers = Numbers()
         self.extras: list[str] = []  # names of the `extra` axis
         self.queues: dict[str, int] = {}
         self.node_classes: dict[NodeClassKey, int] = {}
@@ -90,7 +92,7 @@ class ClusterState:
         self.work_class_rows: dict[Work, int] = {}
         self.label_keys: frozenset[str] = frozenset()
         # A cache from here on: never written down, never compared.
-        self.changes: I64 = np.zeros(1 << 13, np.int64)
+        self.changes: I64 = np.zeros(1 << 10, np.int64)
         self._scores: Scores | None = None
         self.ready: Any = None  # what `engine` derived from the policy, the classes and the fleet
 
@@ -186,6 +188,32 @@ class ClusterState:
         for row in sorted(self.node_specs):
             self.nodes.node_class[row] = self.intern_node_class(self.node_specs[row])
 
+    # -- rows --------------------------------------------------------------------------------------------------
+
+    def live_nodes(self) -> I64:
+        """Rows of the nodes there are."""
+        return np.flatnonzero(self.nodes.number[: self.nodes.top] >= 0)
+
+    def live_workloads(self) -> I64:
+        """Rows of the workloads that are not over."""
+        return np.flatnonzero(self.workloads.number[: self.workloads.top] >= 0)
+
+    def name_workloads(self, rows: I64, numbers: I64, ids: list[str]) -> None:
+        """Note the numbers and ids of new workloads."""
+        self.workloads.number[rows] = numbers
+        self.workload_numbers.put(numbers, rows)
+        if len(self.workload_ids) < self.workloads.capacity:
+            grown = np.full(self.workloads.capacity, "", object)
+            grown[: len(self.workload_ids)] = self.workload_ids
+            self.workload_ids = grown
+        self.workload_ids[rows] = ids
+
+    def forget_workloads(self, rows: I64) -> None:
+        """Workloads are over: their rows can be used again."""
+        self.workload_numbers.drop(self.workloads.number[rows])
+        self.workload_ids[rows] = ""
+        self.workloads.give(rows)
+
     # -- the score cache ---------------------------------------------------------------------------------------
 
     def drop_scores(self) -> None:
@@ -204,7 +232,7 @@ class ClusterState:
             self._scores = empty_scores(
                 self.pod_classes.top, self.nodes.rank[: self.nodes.top], self.nodes.left.shape[1]
             )
-            room = max(1 << 13, 4 * self.nodes.top)
+            room = max(1 << 16, 32 * self.nodes.top)
             if len(self.changes) < room:
                 self.changes = np.zeros(room, np.int64)
             self.counters[Counter.CHANGES] = 0
@@ -244,13 +272,13 @@ class ClusterState:
         twin.__dict__.update(self.__dict__)
         for name in ("nodes", "pod_classes", "pod_sets", "work_classes", "workloads", "pods"):
             setattr(twin, name, getattr(self, name).copy())
-        for name in ("node_specs", "workload_ids", "row_of_node", "row_of_workload", "queues", "node_classes"):
+        for name in ("node_specs", "queues", "node_classes", "pod_class_rows", "work_class_rows"):
             setattr(twin, name, dict(getattr(self, name)))
-        for name in ("pod_class_rows", "work_class_rows"):
-            setattr(twin, name, dict(getattr(self, name)))
+        for name in ("workload_ids", "node_numbers", "workload_numbers"):
+            setattr(twin, name, getattr(self, name).copy())
         twin.extras = list(self.extras)
         twin.counters = self.counters.copy()
-        twin.changes = np.zeros(1 << 13, np.int64)
+        twin.changes = np.zeros(1 << 10, np.int64)
         twin.drop_scores()
         return twin
 
@@ -279,7 +307,7 @@ class ClusterState:
             "counters": counters.tolist(),
             "tables": {name: table.dump() for name, table in tables.items()},
             "node_specs": sorted(self.node_specs.items()),
-            "workload_ids": sorted(self.workload_ids.items()),
+            "workload_ids": self.workload_ids[: self.workloads.top].tolist(),
             "extras": self.extras,
             "queues": list(self.queues),
             "label_keys": sorted(self.label_keys),
@@ -312,13 +340,16 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     for name, dumped in cold["tables"].items():
         setattr(state, name, type(getattr(state, name)).load(dumped))
     state.node_specs = {row: msgspec.convert(spec, Node) for row, spec in cold["node_specs"]}
-    state.workload_ids = dict(cold["workload_ids"])
+    state.workload_ids = np.array(cold["workload_ids"], object)
     state.extras = cold["extras"]
     state.queues = {name: row for row, name in enumerate(cold["queues"])}
     state.label_keys = frozenset(cold["label_keys"])
     state.node_classes = {msgspec.convert(key, NodeClassKey): row for row, key in enumerate(cold["node_classes"])}
     state.pod_class_rows = {msgspec.convert(key, PodClassKey): row for row, key in enumerate(cold["pod_class_keys"])}
     state.work_class_rows = {msgspec.convert(work, Work): row for row, work in enumerate(cold["works"])}
-    state.row_of_node = {int(state.nodes.number[row]): row for row in state.node_specs}
-    state.row_of_workload = {int(state.workloads.number[row]): row for row in state.workload_ids}
+    for numbers, rows, table in (
+        (state.node_numbers, state.live_nodes(), state.nodes),
+        (state.workload_numbers, state.live_workloads(), state.workloads),
+    ):
+        numbers.put(table.number[rows], rows)
     return state

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import F64, I64
+from tidegate.model.columns import F64, I32, I64
 
 #: Positions that share one maximum.
 BLOCK = 64
@@ -26,10 +26,10 @@ STALE = -1
 class Scores(NamedTuple):
     """Scores by pod class and rank of node, and what is derived from them."""
 
-    score: I64  # (classes, positions): >= 0 the higher the better, < 0 minus the Reason it does not fit
-    block: I64  # (classes, blocks): the highest score in each block
+    score: I32  # (classes, positions): >= 0 the higher the better, < 0 minus the Reason it does not fit
+    block: I32  # (classes, blocks): the highest score in each block
     tally: I64  # (classes, TALLY_CODES): nodes by Reason; 0 counts those that fit
-    copies: I64  # (classes, positions): pods of a gang class that would fit on the node alone
+    copies: I32  # (classes, positions): pods of a gang class that would fit on the node alone
     headroom: I64  # (classes,): sum of the copies
     cursor: I64  # (classes,): changes of nodes that the row has seen
     at_rank: I64  # (positions,): node with that rank, -1 beyond the last
@@ -47,10 +47,10 @@ def empty_scores(classes: int, ranks: I64, devices: int) -> Scores:
     at_rank = np.full(positions, -1, np.int64)
     at_rank[ranks[used]] = used
     return Scores(
-        score=np.full((classes, positions), -1, np.int64),
-        block=np.full((classes, blocks), -1, np.int64),
+        score=np.full((classes, positions), -1, np.int32),
+        block=np.full((classes, blocks), -1, np.int32),
         tally=np.zeros((classes, TALLY_CODES), np.int64),
-        copies=np.zeros((classes, positions), np.int64),
+        copies=np.zeros((classes, positions), np.int32),
         headroom=np.zeros(classes, np.int64),
         cursor=np.full(classes, STALE, np.int64),
         at_rank=at_rank,

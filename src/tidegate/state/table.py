@@ -28,7 +28,7 @@ class Table:
         self.axes = dict(axes or {})  # width of each axis of the grids
         self.capacity = 0
         self.top = 0  # rows ever handed out: the rest of the capacity is untouched
-        self.spare: list[int] = []  # rows given back, last in first out
+        self.spare: I64 = np.zeros(0, np.int64)  # rows given back; the last goes out first
         self.block, self.real = np.empty((0, len(self.columns)), np.int64), np.empty((0, len(self.reals)), np.float64)
         for name, axis in self.grids.items():
             setattr(self, name, np.empty((0, self.axes[axis]), np.int64))
@@ -39,12 +39,12 @@ class Table:
 
     def take(self, count: int) -> I64:
         """Hand out rows, filled with the columns' defaults."""
-        recycled = [self.spare.pop() for _ in range(min(count, len(self.spare)))]
+        kept = max(len(self.spare) - count, 0)
+        recycled, self.spare = self.spare[kept:][::-1], self.spare[:kept]
         fresh = count - len(recycled)
         self.reserve(self.top + fresh)
-        rows = np.array([*recycled, *range(self.top, self.top + fresh)], np.int64)
         self.top += fresh
-        return rows
+        return np.concatenate([recycled, np.arange(self.top - fresh, self.top)])
 
     def give(self, rows: I64) -> None:
         """Take rows back, and set them to the columns' defaults."""
@@ -53,7 +53,7 @@ class Table:
         self.real[rows] = 0
         for name in self.grids:
             getattr(self, name)[rows] = 0
-        self.spare.extend(rows[::-1].tolist())
+        self.spare = np.concatenate([self.spare, rows[::-1]])
 
     def reserve(self, rows: int) -> None:
         """Make room for this many rows."""
@@ -70,7 +70,7 @@ class Table:
         """A copy that shares nothing."""
         twin = type(self).__new__(type(self))
         twin.axes = dict(self.axes)
-        twin.capacity, twin.top, twin.spare = self.capacity, self.top, list(self.spare)
+        twin.capacity, twin.top, twin.spare = self.capacity, self.top, self.spare.copy()
         twin.block, twin.real = self.block.copy(), self.real.copy()
         for name in self.grids:
             setattr(twin, name, getattr(self, name).copy())
@@ -82,7 +82,7 @@ class Table:
         return {
             "axes": self.axes,
             "top": self.top,
-            "spare": self.spare,
+            "spare": self.spare.tobytes(),
             "block": self.block[: self.top].tobytes(),
             "real": self.real[: self.top].tobytes(),
             "grids": {name: getattr(self, name)[: self.top].tobytes() for name in self.grids},
@@ -94,7 +94,7 @@ class Table:
         table = cls(dumped["axes"])
         top = table.top = dumped["top"]
         table.reserve(top)
-        table.spare = list(dumped["spare"])
+        table.spare = np.frombuffer(dumped["spare"], np.int64)
         table.block[:top] = np.frombuffer(dumped["block"], np.int64).reshape(top, len(cls.columns))
         table.real[:top] = np.frombuffer(dumped["real"], np.float64).reshape(top, len(cls.reals))
         for name, axis in cls.grids.items():

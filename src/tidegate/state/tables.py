@@ -41,9 +41,9 @@ class ShareCode(IntEnum):
 class Nodes(Table):
     """One row a node."""
 
-    columns = (
-        "number", "rank", "node_class", "up", "cpu_free", "memory_free", "slots_free", "cpu", "memory", "slots",
-        "devices", "idle", "left_total", "most_left", "vram", "changed_at",
+    columns = (  # what every score needs first: one row's worth of cache
+        "rank", "node_class", "up", "cpu_free", "memory_free", "slots_free", "idle", "left_total", "most_left",
+        "changed_at", "number", "cpu", "memory", "slots", "devices", "vram",
     )  # fmt: skip
     fills: ClassVar = {"number": -1, "rank": -1, "node_class": -1, "changed_at": -1}
     grids: ClassVar = {
@@ -74,8 +74,8 @@ class Nodes(Table):
 
 
 (
-    N_NUMBER, N_RANK, N_NODE_CLASS, N_UP, N_CPU_FREE, N_MEMORY_FREE, N_SLOTS_FREE, N_CPU, N_MEMORY, N_SLOTS,
-    N_DEVICES, N_IDLE, N_LEFT_TOTAL, N_MOST_LEFT, N_VRAM, N_CHANGED_AT,
+    N_RANK, N_NODE_CLASS, N_UP, N_CPU_FREE, N_MEMORY_FREE, N_SLOTS_FREE, N_IDLE, N_LEFT_TOTAL, N_MOST_LEFT,
+    N_CHANGED_AT, N_NUMBER, N_CPU, N_MEMORY, N_SLOTS, N_DEVICES, N_VRAM,
 ) = range(len(Nodes.columns))  # fmt: skip
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from tidegate.engine.kernels.fit import (
     FRACTION,
     WHOLE,
@@ -51,6 +53,11 @@ class Output(NamedTuple):
 
     rows: I64  # (rows, OUTPUT_COLUMNS)
     written: I64  # (1,): how many of them
+
+
+def empty_output(rows: int) -> Output:
+    """Room for this many decisions."""
+    return Output(rows=np.empty((rows, OUTPUT_COLUMNS), np.int64), written=np.zeros(1, np.int64))
 
 
 @inlined

@@ -1,0 +1,1 @@
+"""What happened and why: write, read, replay, and say it in words."""

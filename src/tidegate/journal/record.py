@@ -1,0 +1,68 @@
+"""The journal while it is written: in memory, on disk, or both; and how a broken-off run is taken up again.
+
+Must not know: how steps are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidegate.journal.packing import pack_events, pack_result
+from tidegate.journal.store import JournalError, JournalFile, Packed, Step
+from tidegate.model.decisions import StepResult
+from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.policy import Policy
+
+
+class Journal:
+    """Keeps steps in memory, and on disk where a file is given."""
+
+    def __init__(self, file: JournalFile | None = None, *, remember: bool = True) -> None:
+        self._file = file
+        self._remember = remember
+        self._policy = ""
+        self.steps: list[Step] = []
+        self._count = 0
+
+    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+        """Write a step down."""
+        self._policy = policy_after(events, self._policy)
+        if self._file is not None:
+            self._file.append(now_ms, self._policy, events, result)
+        if self._remember:
+            self.steps.append(Step(self._count, now_ms, self._policy, events, result))
+        self._count += 1
+
+
+class Resumed(Journal):
+    """Takes up a run that was broken off: what is on disk already must come out the same, then it goes on."""
+
+    def __init__(self, file: JournalFile, *, remember: bool = True) -> None:
+        super().__init__(file, remember=remember)
+        self._written: Iterator[Packed] | None = iter(list(file.packed()))
+
+    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+        """Compare with what is on disk, or write down what is new."""
+        row = next(self._written, None) if self._written is not None else None
+        if row is None:
+            self._written = None
+            super().append(now_ms, events, result)
+            return
+        if (row.now_ms, row.events, row.result) != (now_ms, pack_events(events), pack_result(result)):
+            raise JournalError(
+                f"step {row.step} at {row.now_ms} ms differs from the journal: it was written by another run, "
+                "policy or version; start a new journal"
+            )
+        self._policy = policy_after(events, self._policy)
+        if self._remember:
+            self.steps.append(Step(row.step, now_ms, self._policy, events, result))
+        self._count += 1
+
+
+def policy_after(events: EventBatch, before: str) -> str:
+    """The digest of the policy in force after these facts."""
+    for at in (events.kind == EventKind.POLICY_CHANGED).nonzero()[0].tolist():
+        policy = events.payloads[int(events.arg[at])]
+        assert isinstance(policy, Policy)
+        before = policy.digest()
+    return before

@@ -1,0 +1,66 @@
+"""The journal run again: the same facts must give the same decisions, byte for byte.
+
+Must not know: worlds, files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.engine.step import step
+from tidegate.journal.packing import pack_result
+from tidegate.journal.store import Step
+from tidegate.model.decisions import DecisionBatch
+from tidegate.state.cluster import ClusterState
+
+
+class Difference(NamedTuple):
+    """Where a replay first decided otherwise."""
+
+    step: int
+    now_ms: int
+    row: int  # of the step's decisions; -1: only their tally or the next wake differ
+    recorded: tuple[object, ...]  # the decision in the journal; empty: there is none
+    replayed: tuple[object, ...]
+
+
+class Replay(NamedTuple):
+    """What came of a replay."""
+
+    steps: int
+    state: ClusterState
+    difference: Difference | None
+
+
+def replay(steps: Iterable[Step], until_ms: int | None = None) -> Replay:
+    """Run the facts of a journal again, up to a time or the first difference."""
+    state = ClusterState()
+    count = 0
+    for recorded in steps:
+        if until_ms is not None and recorded.now_ms > until_ms:
+            break
+        result = step(state, recorded.events, recorded.now_ms)
+        count += 1
+        if pack_result(result) != pack_result(recorded.result):
+            found = _first_difference(recorded.result.decisions, result.decisions)
+            return Replay(count, state, Difference(recorded.step, recorded.now_ms, *found))
+    return Replay(count, state, None)
+
+
+def _first_difference(
+    recorded: DecisionBatch, replayed: DecisionBatch
+) -> tuple[int, tuple[object, ...], tuple[object, ...]]:
+    for row in range(max(len(recorded.id), len(replayed.id))):
+        was, now = _row(recorded, row), _row(replayed, row)
+        if was != now:
+            return row, was, now
+    return -1, (), ()
+
+
+def _row(batch: DecisionBatch, row: int) -> tuple[object, ...]:
+    if row >= len(batch.id):
+        return ()
+    return tuple(np.asarray(column[row]).tolist() for column in batch)

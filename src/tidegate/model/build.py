@@ -1,0 +1,186 @@
+"""From the file format to specs: nodes, policy, work and the twin's options.
+
+Takes documents that `tidegate.model.review` found sound, and then never fails.
+Must not know: how the document was written, or what its specs are used for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tidegate.model.document import (
+    Comparison,
+    Document,
+    OrderEntry,
+    PlacementEntry,
+    PodsEntry,
+    PolicyEntry,
+    PoolEntry,
+    ShapeEntry,
+    TolerationEntry,
+    TwinEntry,
+    UseEntry,
+    WorkEntry,
+)
+from tidegate.model.hardware import Node, NodeShape, Taint, TaintEffect
+from tidegate.model.policy import OrderRule, PlacementRule, Policy
+from tidegate.model.spec import labels, resources
+from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.model.units import WHOLE_MILLI
+from tidegate.model.work import GpuRequest, Operator, PodSet, Share, Toleration, Work, Workload
+
+POOL_LABEL = "tidegate.io/pool"
+HOST_LABEL = "kubernetes.io/hostname"
+
+
+class Setup(NamedTuple):
+    """All that a run of the twin needs."""
+
+    nodes: list[Node]
+    policy: Policy
+    work: list[PlannedWorkload]
+    twin: TwinOptions
+
+
+def build(document: Document) -> Setup:
+    """Make everything that the document describes."""
+    return Setup(
+        nodes=[node for pool in document.cluster.pools for node in pool_nodes(pool)],
+        policy=build_policy(document.policy),
+        work=[planned for entry in document.work for planned in planned_workloads(entry)],
+        twin=build_twin(document.twin),
+    )
+
+
+def pool_nodes(pool: PoolEntry) -> Iterator[Node]:
+    """The nodes of a pool, in the order of their names."""
+    shape = _shape(pool.name, pool.shape)
+    taints = tuple(Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in pool.taints)
+    width = max(4, len(str(pool.count - 1)))
+    for number in range(pool.count):
+        name = f"{pool.name}-{number:0{width}d}"
+        named = {**pool.labels, POOL_LABEL: pool.name, HOST_LABEL: name}
+        yield Node(name=name, shape=shape, labels=labels(named), taints=taints)
+
+
+def _shape(name: str, entry: ShapeEntry) -> NodeShape:
+    amounts = {"cpu": int(entry.cpu), "memory": int(entry.memory), "pods": entry.pods}
+    return NodeShape(
+        name=name,
+        gpu_model=entry.gpu,
+        gpu_count=entry.gpus,
+        gpu_memory_mib=int(entry.gpu_memory),
+        nvlink_group_size=entry.nvlink_group,
+        capacity=resources({**entry.other, **amounts}),
+        reserved=resources({"cpu": int(entry.reserved.cpu), "memory": int(entry.reserved.memory)}),
+        driver=entry.driver,
+        runtime=entry.runtime,
+    )
+
+
+def build_policy(entry: PolicyEntry) -> Policy:
+    """The policy."""
+    order, placement = full_order(entry), full_placement(entry)
+    return Policy(
+        name=entry.name,
+        order=OrderRule(kind=order.kind, strict=order.strict, las_limits_gpu_s=order.limits),
+        placement=PlacementRule(kind=placement.kind, seed=placement.seed),
+        cycle_ms=int(entry.cycle),
+        waits=entry.waits,
+    )
+
+
+def full_order(entry: PolicyEntry) -> OrderEntry:
+    """The order with its options, also where only its name was written."""
+    return entry.order if isinstance(entry.order, OrderEntry) else OrderEntry(kind=entry.order)
+
+
+def full_placement(entry: PolicyEntry) -> PlacementEntry:
+    """The placement with its options, also where only its name was written."""
+    return entry.placement if isinstance(entry.placement, PlacementEntry) else PlacementEntry(kind=entry.placement)
+
+
+def build_twin(entry: TwinEntry) -> TwinOptions:
+    """The twin's options."""
+    return TwinOptions(
+        seed=entry.seed,
+        api_latency_ms=int(entry.api_latency),
+        start_ms=int(entry.start),
+        grace_ms=int(entry.grace),
+        observe_every_ms=int(entry.observe_every),
+        node_fails_every_ms=int(entry.node_fails_every),
+        node_repair_ms=int(entry.node_repair),
+    )
+
+
+def planned_workloads(entry: WorkEntry) -> Iterator[PlannedWorkload]:
+    """The workload, or its copies one after the other; they share what they ask for."""
+    work, run = _work(entry), _run_profile(entry, entry.use)
+    for number in range(entry.copies):
+        submitted_ms = entry.submit + number * entry.every
+        workload = Workload(
+            id=f"{entry.id}-{number}" if entry.copies > 1 else entry.id,
+            work=work,
+            submitted_ms=submitted_ms,
+            estimate_ms=int(entry.estimate),
+            deadline_ms=submitted_ms + entry.deadline if entry.deadline else 0,
+        )
+        yield PlannedWorkload(workload=workload, run=run)
+
+
+def _work(entry: WorkEntry) -> Work:
+    return Work(
+        queue=entry.queue,
+        kind=entry.kind,
+        priority=entry.priority,
+        pod_sets=tuple(pod_set(pods) for pods in entry.pod_entries()),
+        preemptible=entry.preemptible,
+        protected_ms=int(entry.protected),
+        checkpoint_every_ms=int(entry.checkpoint),
+        restart_cost_ms=int(entry.restart),
+        tolerated_wait_ms=int(entry.tolerates_wait),
+    )
+
+
+def _run_profile(entry: WorkEntry, use: UseEntry) -> RunProfile:
+    return RunProfile(
+        runtime_ms=int(entry.runtime),
+        load_ms=int(use.load),
+        idle_tail_ms=int(use.idle_tail),
+        busy_milli=int(use.busy),
+        daily_swing_milli=int(use.swing),
+        vram_mib=int(use.gpu_memory),
+        fails_every_ms=int(entry.fails_every),
+    )
+
+
+def pod_set(entry: PodsEntry) -> PodSet:
+    """Pods of one kind."""
+    return PodSet(
+        name=entry.name,
+        count=entry.count,
+        request=resources({**entry.other, "cpu": int(entry.cpu), "memory": int(entry.memory)}),
+        gpu=_gpu_request(entry),
+        selector=labels(entry.selector),
+        tolerations=tuple(_toleration(toleration) for toleration in entry.tolerations),
+    )
+
+
+def _gpu_request(entry: PodsEntry) -> GpuRequest:
+    if not entry.gpus:
+        return GpuRequest()
+    models, memory_mib = tuple(sorted(set(entry.models))), int(entry.gpu_memory)
+    count, part = divmod(entry.gpus, WHOLE_MILLI)
+    if part:
+        return GpuRequest(share=Share.FRACTION, count=1, milli=part, memory_mib=memory_mib, models=models)
+    return GpuRequest(share=Share.WHOLE, count=count, memory_mib=memory_mib, models=models)
+
+
+def _toleration(entry: TolerationEntry) -> Toleration:
+    return Toleration(
+        key=entry.key,
+        operator=Operator.EXISTS if entry.operator is Comparison.EXISTS else Operator.IN,
+        value=entry.value,
+        effect=TaintEffect(entry.effect) if entry.effect else None,
+    )

@@ -1,0 +1,293 @@
+"""The twin: a cluster in virtual time that does what it is told, with latency, failures and its own idea of runtimes.
+
+It tells facts and carries decisions out; it never decides. It jumps over cycles in which nothing happens.
+Must not know: orders, placement, reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from tidegate.model.columns import I64
+from tidegate.model.decisions import DecisionBatch, DecisionKind
+from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Facts, Submissions
+from tidegate.model.hardware import Node
+from tidegate.model.policy import OrderKind, Policy
+from tidegate.model.twin import TwinOptions
+from tidegate.sim.agenda import Agenda, Entries
+from tidegate.sim.jobs import Jobs
+from tidegate.sim.use import Windows, observed_use
+
+#: Kinds of agenda entries that are the world's own; below are kinds of facts.
+_NODE_FAILS, _NODE_BACK = 100, 101
+
+_FOREVER = 1 << 62
+
+
+class SimWorld:
+    """A cluster that is not there."""
+
+    def __init__(self, nodes: Sequence[Node], jobs: Jobs, policy: Policy, options: TwinOptions) -> None:
+        self.nodes, self.jobs, self.policy, self.options = list(nodes), jobs, policy, options
+        self.rng = np.random.default_rng(options.seed)
+        self._now_ms = 0
+        self._opened = False
+        self._submitted = 0
+        self._over = 0
+        self._agenda = Agenda()
+        self._gpu_milli, self._pods = jobs.gpu_milli(), jobs.pods()
+        self._checkpoint_ms, self._restart_ms = jobs.checkpoint_every_ms(), jobs.restart_cost_ms()
+        n = len(jobs.ids)
+        self._generation = np.zeros(n, np.int64)  # starts and stops so far: entries of an older one are void
+        self._left_ms = jobs.runtime_ms.copy()  # work still to do
+        self._restarts = np.zeros(n, np.int64)
+        self._work_from_ms = np.full(n, _FOREVER)  # when its work began, or will
+        self._observed_ms = np.full(n, -1)  # until when its use was told; -1: it holds nothing
+        self._holders = 0
+        self._leaving: set[int] = set()  # told to go, not yet gone
+        self._next_observation_ms = options.observe_every_ms or _FOREVER
+        self._places: dict[int, tuple[I64, I64]] = {}  # pods and nodes of running work, where nodes can fail
+
+    # -- the protocol ------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """The virtual time."""
+        return self._now_ms
+
+    def is_over(self) -> bool:
+        """Say whether nothing more will happen."""
+        return self._opened and self._next_ms() is None
+
+    def progress(self) -> tuple[int, int]:
+        """Workloads that are over, and all of them."""
+        return self._over, len(self.jobs.ids)
+
+    def poll(self, until_ms: int | None) -> EventBatch:
+        """Everything up to the end of the next cycle in which something happens."""
+        facts = Facts()
+        if not self._opened:
+            self._open(facts)
+            return facts.batch()
+        next_ms = self._next_ms()
+        if next_ms is None and until_ms is None:
+            return facts.batch()
+        first = min(t for t in (next_ms, until_ms) if t is not None)
+        cycle = max(self.policy.cycle_ms, 1)
+        self._now_ms = max(self._now_ms, -(-first // cycle) * cycle)
+        while self._next_observation_ms <= self._now_ms:
+            self._tell(facts, self._agenda.take_until(self._next_observation_ms))
+            self._observe(facts)
+        self._tell(facts, self._agenda.take_until(self._now_ms))
+        self._submit_due(facts)
+        if self.policy.order.kind is not OrderKind.FIFO:
+            self._tell_progress(facts)
+        return facts.batch()
+
+    def carry_out(self, decisions: DecisionBatch) -> None:
+        """Start what was placed, stop what was sent away, forget what was rejected."""
+        kind = decisions.kind
+        away = (kind == DecisionKind.PREEMPT) | (kind == DecisionKind.EVICT)
+        if away.any():
+            for number in decisions.workload[away].tolist():
+                self._stop(number)
+        rejected = decisions.workload[kind == DecisionKind.REJECT]
+        self._over += len(rejected)
+        placed = kind == DecisionKind.PLACE
+        if placed.any():
+            if self.options.node_fails_every_ms:
+                self._note_places(decisions, placed)
+            self._start(np.unique(decisions.workload[placed]))
+
+    # -- facts -------------------------------------------------------------------------------------------------
+
+    def _open(self, facts: Facts) -> None:
+        self._opened = True
+        facts.policy(self.policy)
+        for number, node in enumerate(self.nodes):
+            facts.node(number, node)
+        if self.options.node_fails_every_ms:
+            self._plan_failures(np.arange(len(self.nodes)))
+        self._submit_due(facts)
+
+    def _next_ms(self) -> int | None:
+        times = [self._agenda.next_ms()]
+        if self._submitted < len(self.jobs.ids):
+            times.append(int(self.jobs.submit_ms[self._submitted]))
+        elif self._holders == 0 and not self._leaving and all(node.ready for node in self.nodes):
+            return None  # whoever still waits will wait for ever
+        if self._holders:
+            times.append(self._next_observation_ms)
+        return min((t for t in times if t is not None and t < _FOREVER), default=None)
+
+    def _submit_due(self, facts: Facts) -> None:
+        first = self._submitted
+        last = int(np.searchsorted(self.jobs.submit_ms, self._now_ms, side="right"))
+        if last <= first:
+            return
+        self._submitted = last
+        jobs, due = self.jobs, slice(first, last)
+        submissions = Submissions(
+            jobs.work[due], jobs.submit_ms[due], jobs.estimate_ms[due], jobs.deadline_ms[due], jobs.ids[due]
+        )
+        facts.submit_many(np.arange(first, last, dtype=np.int64), jobs.works, submissions, jobs.submit_ms[due])
+
+    def _tell(self, facts: Facts, due: Entries) -> None:
+        """Turn what is due into facts; entries of an older start or stop are void."""
+        own = due.kind >= _NODE_FAILS
+        valid = own | (due.arg == self._generation[np.maximum(due.subject, 0)])
+        kinds = due.kind[valid]
+        edges = np.flatnonzero(np.diff(kinds)) + 1
+        for run in np.split(np.flatnonzero(valid), edges):
+            if len(run):
+                self._tell_run(facts, Entries(*(column[run] for column in due)))
+
+    def _tell_run(self, facts: Facts, run: Entries) -> None:
+        kind = int(run.kind[0])
+        if kind == EventKind.WORKLOAD_FINISHED:
+            self._finish(facts, run)
+        elif kind == EventKind.POD_GONE:
+            self._close_use(facts, run.subject, run.at_ms)
+            self._leaving.difference_update(run.subject.tolist())
+            facts.add_many(EventKind.POD_GONE, run.at_ms, run.subject)
+        elif kind == EventKind.POD_FAILED:
+            self._fail(facts, run)
+        elif kind == EventKind.POD_STARTED:
+            facts.add_many(EventKind.POD_STARTED, run.at_ms, run.subject)
+        else:
+            for node, at_ms in zip(run.subject.tolist(), run.at_ms.tolist(), strict=True):
+                self._turn_node(facts, node, at_ms, up=kind == _NODE_BACK)
+
+    def _finish(self, facts: Facts, run: Entries) -> None:
+        self._close_use(facts, run.subject, run.at_ms)
+        self._over += len(run.subject)
+        self._generation[run.subject] += 1
+        for number in run.subject.tolist() if self._places else ():
+            self._places.pop(number, None)
+        facts.add_many(EventKind.WORKLOAD_FINISHED, run.at_ms, run.subject)
+
+    def _fail(self, facts: Facts, run: Entries) -> None:
+        """A pod fails: what the workload did since its last checkpoint is lost."""
+        for number, pod, at_ms in zip(run.subject.tolist(), run.pod.tolist(), run.at_ms.tolist(), strict=True):
+            self._keep_progress(number, at_ms)
+            self._work_from_ms[number] = _FOREVER
+            if self._pods[number] == 1:
+                self._close_use(facts, np.array([number]), np.array([at_ms]))
+            facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod)
+
+    def _tell_progress(self, facts: Facts) -> None:
+        numbers = np.flatnonzero(self._observed_ms >= 0)
+        values = np.zeros((len(numbers), 4), np.float64)
+        worked = np.clip(self._now_ms - self._work_from_ms[numbers], 0, self._left_ms[numbers])
+        values[:, 0] = (self._left_ms[numbers] - worked) / 1000
+        values[:, 1] = (self.jobs.runtime_ms[numbers] - self._left_ms[numbers] + worked) / 1000
+        facts.add_many(EventKind.PROGRESS_OBSERVED, self._now_ms, numbers, values=values)
+
+    # -- use ---------------------------------------------------------------------------------------------------
+
+    def _observe(self, facts: Facts) -> None:
+        at_ms = self._next_observation_ms
+        numbers = np.flatnonzero((self._observed_ms >= 0) & (self._observed_ms < at_ms))
+        self._tell_use(facts, numbers, np.full(len(numbers), at_ms))
+        self._next_observation_ms += self.options.observe_every_ms
+
+    def _close_use(self, facts: Facts, numbers: I64, at_ms: I64) -> None:
+        holds = self._observed_ms[numbers] >= 0
+        numbers, at_ms = numbers[holds], at_ms[holds]
+        if self.options.observe_every_ms:
+            self._tell_use(facts, numbers, at_ms)
+        self._observed_ms[numbers] = -1
+        self._holders -= len(numbers)
+
+    def _tell_use(self, facts: Facts, numbers: I64, at_ms: I64) -> None:
+        windows = Windows(
+            numbers,
+            self._observed_ms[numbers],
+            at_ms,
+            self._work_from_ms[numbers],
+            self._work_from_ms[numbers] + self._left_ms[numbers],
+        )
+        values = observed_use(self.jobs, self._gpu_milli, windows)
+        length = at_ms - self._observed_ms[numbers]
+        facts.add_many(EventKind.USE_OBSERVED, at_ms, numbers, arg=length, values=values)
+        self._observed_ms[numbers] = at_ms
+
+    # -- starts and stops --------------------------------------------------------------------------------------
+
+    def _start(self, numbers: I64) -> None:
+        jobs, options = self.jobs, self.options
+        self._generation[numbers] += 1
+        started = self._now_ms + options.api_latency_ms + options.start_ms
+        again = np.where(self._restarts[numbers] > 0, self._restart_ms[numbers], 0)
+        work_from = started + jobs.load_ms[numbers] + again
+        self._work_from_ms[numbers] = work_from
+        self._holders += int((self._observed_ms[numbers] < 0).sum())
+        self._observed_ms[numbers] = self._now_ms + options.api_latency_ms
+        self._leaving.difference_update(numbers.tolist())
+        finish = work_from + self._left_ms[numbers] + jobs.idle_tail_ms[numbers]
+        generation = self._generation[numbers]
+        self._agenda.put(started, EventKind.POD_STARTED, numbers, arg=generation)
+        fails = jobs.fails_every_ms[numbers] > 0
+        if fails.any():
+            finish = self._plan_pod_failures(numbers, work_from, finish)
+        ends = finish < _FOREVER
+        self._agenda.put(finish[ends], EventKind.WORKLOAD_FINISHED, numbers[ends], arg=generation[ends])
+
+    def _plan_pod_failures(self, numbers: I64, work_from: I64, finish: I64) -> I64:
+        """Let some workloads lose a pod before they finish; return when the others do."""
+        mean_ms = self.jobs.fails_every_ms[numbers] / self._pods[numbers]
+        draws = self.rng.exponential(1.0, len(numbers))
+        pods = self.rng.integers(0, self._pods[numbers])
+        fails_at = np.where(mean_ms > 0, work_from + draws * mean_ms, _FOREVER).astype(np.int64)
+        fails = fails_at < finish
+        self._agenda.put(
+            fails_at[fails], EventKind.POD_FAILED, numbers[fails], pods[fails], self._generation[numbers][fails]
+        )
+        return np.where(fails, _FOREVER, finish)
+
+    def _stop(self, number: int) -> None:
+        """A workload is told to go; it is gone after the latency and its grace."""
+        told_ms = self._now_ms + self.options.api_latency_ms
+        self._keep_progress(number, told_ms)
+        self._work_from_ms[number] = _FOREVER
+        self._generation[number] += 1
+        self._places.pop(number, None)
+        self._leaving.add(number)
+        gone_ms = told_ms + self.options.grace_ms
+        self._agenda.put(gone_ms, EventKind.POD_GONE, number, ALL_PODS, int(self._generation[number]))
+
+    def _keep_progress(self, number: int, at_ms: int) -> None:
+        """What was checkpointed stays done, the rest must be done again."""
+        worked = min(max(at_ms - int(self._work_from_ms[number]), 0), int(self._left_ms[number]))
+        every = int(self._checkpoint_ms[number])
+        self._left_ms[number] -= worked // every * every if every else 0
+        self._restarts[number] += 1
+
+    # -- nodes -------------------------------------------------------------------------------------------------
+
+    def _note_places(self, decisions: DecisionBatch, placed: np.ndarray) -> None:
+        for number in np.unique(decisions.workload[placed]).tolist():
+            rows = placed & (decisions.workload == number)
+            self._places[number] = (decisions.pod[rows].astype(np.int64), decisions.node[rows])
+
+    def _plan_failures(self, nodes: I64) -> None:
+        waits = self.rng.exponential(self.options.node_fails_every_ms, len(nodes)).astype(np.int64) + 1
+        self._agenda.put(self._now_ms + waits, _NODE_FAILS, nodes)
+
+    def _turn_node(self, facts: Facts, node: int, at_ms: int, *, up: bool) -> None:
+        """A node fails, and with it every pod on it; or it comes back."""
+        self.nodes[node] = msgspec.structs.replace(self.nodes[node], ready=up)
+        facts.node(node, self.nodes[node], at_ms, changed=True)
+        if up:
+            self._plan_failures(np.array([node]))
+            return
+        self._agenda.put(at_ms + self.options.node_repair_ms, _NODE_BACK, node)
+        for number, (pods, nodes) in sorted(self._places.items()):
+            lost = pods[nodes == node]
+            if len(lost):
+                self._keep_progress(number, at_ms)
+                self._work_from_ms[number] = _FOREVER
+                for pod in lost.tolist():
+                    facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod)
