@@ -49,7 +49,7 @@ def _policy_changed(state: ClusterState, events: EventBatch, run: slice) -> None
         assert isinstance(policy, Policy)
         state.policy = policy
     set_typical(state, state.policy.placement.typical)
-    state.counters[Counter.LEARNT_FROM] = 0
+    state.counters[Counter.LEARNT_FROM] = -1
     state.counters[Counter.ROOM_EPOCH] += 1
     state.counters[Counter.ORDER_EPOCH] += 1
     state.drop_scores()
@@ -78,7 +78,8 @@ def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
     _count_seen(state, rows)
     _break_ties(state, rows)
     ordered = rows[np.lexsort((table.tie[rows], table.submitted_ms[rows]))]
-    table.trouble[rows] = state.work_classes.malformed[table.work_class[rows]]
+    malformed = state.work_classes.malformed[table.work_class[rows]]
+    state.note_trouble(rows[malformed > 0], malformed[malformed > 0])
     good = ordered[table.trouble[ordered] == 0]
     active(link)(state.hot(), good)
     state.counters[Counter.ORDER_EPOCH] += 1
@@ -148,7 +149,7 @@ def _cancelled(state: ClusterState, events: EventBatch, run: slice) -> None:
         else:
             table.ending[row] = 1
             if table.phase[row] != Phase.LEAVING:
-                table.trouble[row] = Reason.CANCELLED
+                state.note_trouble(np.array([row]), Reason.CANCELLED)
     state.counters[Counter.ORDER_EPOCH] += 1
 
 
@@ -279,6 +280,7 @@ def _rank_nodes(state: ClusterState) -> None:
     hot = state.hot()
     for row in by_name:
         active(sum_devices)(hot, row)
+    state.counters[Counter.LEARNT_FROM] = -1
     state.counters[Counter.ROOM_EPOCH] += 1
 
 
@@ -333,8 +335,9 @@ def _rows(state: ClusterState, numbers: I64) -> I64:
     """Rows of the workloads that are known, each once."""
     rows = state.workload_numbers.rows(numbers)
     _, first = np.unique(rows, return_index=True)
-    each_once: I64 = rows[np.sort(first)]
-    return each_once[each_once != UNKNOWN]
+    each_once = rows[np.sort(first)]
+    known: I64 = each_once[each_once != UNKNOWN]
+    return known
 
 
 _HANDLERS: dict[EventKind, Callable[[ClusterState, EventBatch, slice], None]] = {

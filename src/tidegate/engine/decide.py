@@ -12,7 +12,7 @@ from tidegate.engine.kernels.place import empty_output
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.leaving import send_away
 from tidegate.engine.output import drain, single
-from tidegate.engine.place import learn_typical, ready_rule
+from tidegate.engine.place import look_again, ready_rule
 from tidegate.engine.preempt import decide_preemptive
 from tidegate.model.decisions import (
     NO_DECISIONS,
@@ -35,7 +35,7 @@ _EVICTS = {Reason.MALFORMED: DecisionKind.REJECT, Reason.SHARE_UNSUPPORTED: Deci
 def decide(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     """Run one cycle and assume what it decides."""
     evicted = _settle_trouble(state)
-    learn_typical(state)
+    look_again(state)
     if state.policy.order.kind is OrderKind.FIFO:
         decisions, tally = _place_in_order(state)
     else:
@@ -45,6 +45,9 @@ def decide(state: ClusterState) -> tuple[DecisionBatch, Tally]:
 
 def _settle_trouble(state: ClusterState) -> DecisionBatch:
     """Reject what is malformed; evict, as a whole, gangs that lost a part."""
+    if not state.counters[Counter.TROUBLES]:
+        return NO_DECISIONS
+    state.counters[Counter.TROUBLES] = 0
     table = state.workloads
     troubled = np.flatnonzero(table.trouble[: table.top])
     batches = []

@@ -43,8 +43,7 @@ def remove_pods(state: ClusterState, row: int, gone: I64, trouble: Reason) -> No
         active(free_pod)(hot, pod)
     state.counters[Counter.ROOM_EPOCH] += 1
     if table.phase[row] != Phase.LEAVING:
-        if not table.trouble[row]:
-            table.trouble[row] = trouble
+        state.note_trouble(np.array([row]), trouble)
     elif not kept:
         wait_again(state, row)
 

@@ -13,6 +13,7 @@ import numpy as np
 from tidegate.engine.kernels.place import Output, empty_output
 from tidegate.engine.kernels.rule import KIND_CODES, Rule, Typical, no_typical
 from tidegate.engine.kernels.score import gain_steps
+from tidegate.engine.pricing import find_prices, tide_rule
 from tidegate.model.columns import F64, I64
 from tidegate.model.policy import PlacementKind, TypicalPod
 from tidegate.model.reasons import Reason
@@ -22,8 +23,10 @@ from tidegate.state.interning import PodClassKey
 #: Typical pods are cut where they make up this part of all pods, as published.
 _FGD_CUT = 0.95
 
-#: Pods between two looks at what is typical, when that is learnt.
-_LEARN_EVERY = 500
+#: Looks at what is typical, and at prices, while as many pods are asked for as there are GPUs; and pods at least
+#: between two looks.
+_LOOKS_A_FLEET = 12
+_LEAST_PODS = 16
 
 #: Decisions that a kernel can write before it must pause.
 _OUTPUT_ROWS = 1 << 13
@@ -41,17 +44,29 @@ def set_typical(state: ClusterState, pods: Iterable[TypicalPod]) -> None:
         state.pod_classes.typical[row] += typical.count
 
 
-def learn_typical(state: ClusterState) -> None:
-    """Where the policy names no typical pods, learn them from the pods so far."""
+def look_again(state: ClusterState) -> None:
+    """From time to time, learn what is typical where the policy does not say, and set the prices of `tide` anew."""
     placement = state.policy.placement
-    if placement.typical or placement.kind not in _LEARNS:
+    if placement.kind not in _LEARNS:
         return
     top = state.pod_classes.top
-    seen = int(state.pod_classes.seen[:top].sum())
-    if seen >= int(state.counters[Counter.LEARNT_FROM]) + _LEARN_EVERY or not state.counters[Counter.LEARNT_FROM]:
-        state.counters[Counter.LEARNT_FROM] = seen
+    seen, last = int(state.pod_classes.seen[:top].sum()), int(state.counters[Counter.LEARNT_FROM])
+    if last >= 0 and seen < last + min(max(last, _LEAST_PODS), _look_every(state)):
+        return
+    state.counters[Counter.LEARNT_FROM] = seen
+    if not placement.typical:
         state.pod_classes.typical[:top] = state.pod_classes.seen[:top]
-        state.drop_scores()
+    elif placement.kind is not PlacementKind.TIDE and last >= 0:
+        return
+    if placement.kind is PlacementKind.TIDE:
+        known = state.prices.device if placement.typical and last >= 0 else None
+        state.prices = find_prices(state, known)
+    state.drop_scores()
+
+
+def _look_every(state: ClusterState) -> int:
+    """Pods between two looks: as many as take a good part of the GPUs, so that looking costs little at any size."""
+    return max(_LEAST_PODS, int(state.nodes.devices[: state.nodes.top].sum()) // _LOOKS_A_FLEET)
 
 
 class Ready(NamedTuple):
@@ -78,6 +93,7 @@ def _make_rule(state: ClusterState) -> Rule:
         seed=state.policy.placement.seed,
         cpu_scale=float(max(state.nodes.cpu[:top].max(initial=0), 1)),
         gpu_scale=float(max(state.nodes.devices[:top].max(initial=0), 1) * 1000),
+        tide=tide_rule(state.prices),
         typical=typical_pods(state) if kind is PlacementKind.FGD else no_typical(),
         steps=_gain_steps() if kind is PlacementKind.FGD else np.zeros(0, np.float64),
     )

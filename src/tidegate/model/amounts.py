@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 from tidegate.model.hardware import MOST_DEVICES
@@ -118,7 +119,9 @@ class Memory(Amount):
         """Guess the unit that was meant."""
         if isinstance(written, int | float) and not isinstance(written, bool):
             return "a bare number counts bytes" if 0 < written < _MIB else ""
-        meant = cls._meant.fullmatch(written.replace(" ", "")[:LONGEST_TEXT]) if isinstance(written, str) else None
+        if not isinstance(written, str) or cls.accepts_text(written):
+            return ""
+        meant = cls._meant.fullmatch(written.replace(" ", "")[:LONGEST_TEXT])
         return f"did you mean '{meant[1]}{meant[3].upper()}i'?" if meant else ""
 
     @classmethod
@@ -227,8 +230,13 @@ class GpuAmount(Amount):
         return gpus_text(self)
 
 
-def read_amount(kind: type[Any], written: object) -> Any:
-    """The hook with which msgspec reads our types."""
-    if issubclass(kind, Amount):
-        return kind.read(written)
-    raise NotImplementedError(kind)
+def read_amount(kind: Any, written: object) -> Any:
+    """The hook with which msgspec reads amounts, the only types of ours in the file format."""
+    if isinstance(written, str) and len(written) > LONGEST_TEXT:
+        raise UnitError(kind.expected)  # not worth remembering
+    return _read_once(kind, written) if isinstance(written, str | int | float) else kind.read(written)
+
+
+@lru_cache(maxsize=4096, typed=True)  # a file repeats its amounts; typed, as 1 and true are equal to Python
+def _read_once(kind: Any, written: str | float) -> Any:
+    return kind.read(written)

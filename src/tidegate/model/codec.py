@@ -6,7 +6,8 @@ Must not know: which types there are, or where the data comes from.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import inspect
@@ -27,7 +28,7 @@ def decode(data: object, kind: type[T], report: Report, at: Path = ()) -> T | No
         return msgspec.convert(data, kind, dec_hook=read_amount)
     except (msgspec.ValidationError, ValueError) as error:  # ValueError: text that is not valid Unicode
         known = len(report)
-        explain(data, inspect.type_info(kind), at, report)
+        explain(data, _type_info(cast("Any", kind)), at, report)
         if len(report) == known:
             report.add(Problem(path=at, found=f"not usable: {error}"))
         return None
@@ -39,6 +40,11 @@ def sound(data: object, kind: type[T]) -> T | None:
         return msgspec.convert(data, kind, dec_hook=read_amount)
     except (msgspec.ValidationError, ValueError):
         return None
+
+
+@cache  # msgspec takes milliseconds to find out
+def _type_info(kind: Any) -> inspect.Type:
+    return inspect.type_info(kind)
 
 
 def explain(data: object, kind: inspect.Type, at: Path, report: Report) -> None:

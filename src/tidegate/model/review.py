@@ -1,4 +1,4 @@
-"""Whether the parts of a document fit each other: names that clash, sums that are too large, pods that no pool can host.
+"""Whether the parts of a document fit each other: names that clash, sums too large, pods that no pool can host.
 
 Must not know: files, or how a run would go.
 """
@@ -6,6 +6,7 @@ Must not know: files, or how a run would go.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TypeVar
 
 from tidegate.model.build import HOST_LABEL, POOL_LABEL, full_order, full_placement, pod_set, pool_nodes
@@ -33,7 +34,7 @@ T = TypeVar("T")
 Numbered = list[tuple[int, T]]
 
 #: Comparisons of a kind of pod with a kind of pool; a file that would need more is not checked for hosting.
-MOST_COMPARISONS = 100_000
+MOST_COMPARISONS = 50_000
 
 #: Pools named in one warning.
 MOST_POOLS_TOLD = 3
@@ -43,7 +44,7 @@ def read_document(data: object) -> tuple[Document | None, Report]:
     """Make a document of plain data; without errors it can be built, and the report has warnings at most."""
     report = Report()
     document = decode(data, Document, report)
-    pools, work, policy = _entries(data)
+    pools, work, policy = _sound_entries(data) if document is None else _entries(document)
     report.add_all(_pool_errors(pools))
     report.add_all(_work_errors(work))
     report.add_all(_policy_errors(policy))
@@ -54,7 +55,11 @@ def read_document(data: object) -> tuple[Document | None, Report]:
     return document, report
 
 
-def _entries(data: object) -> tuple[Numbered[PoolEntry], Numbered[WorkEntry], PolicyEntry]:
+def _entries(document: Document) -> tuple[Numbered[PoolEntry], Numbered[WorkEntry], PolicyEntry]:
+    return list(enumerate(document.cluster.pools)), list(enumerate(document.work)), document.policy
+
+
+def _sound_entries(data: object) -> tuple[Numbered[PoolEntry], Numbered[WorkEntry], PolicyEntry]:
     """The entries that are sound in themselves, so that one broken line does not hide the clashes of the others."""
     root = data if isinstance(data, dict) else {}
     cluster = root.get("cluster")
@@ -152,7 +157,7 @@ def _pods_with_paths(entry: WorkEntry, at: Path) -> Iterator[tuple[Path, PodsEnt
 
 def _policy_errors(policy: PolicyEntry) -> Iterator[Problem]:
     limits = full_order(policy).limits
-    if any(limit <= before for before, limit in zip(limits, limits[1:], strict=False)):
+    if any(limit <= before for before, limit in pairwise(limits)):
         found = ", ".join(map(str, limits))
         yield Problem(path=("policy", "order", "limits"), expected="limits that rise", found=found)
 
@@ -191,7 +196,7 @@ def _hosting(document: Document) -> Iterator[Problem]:
         rooms = [room(node, pods) for node in examples]
         if any(rooms):
             total = sum(pool.count * there for pool, there in zip(pools, rooms, strict=True))
-            found = f"the empty cluster holds {total:,} such pods, and they start together"
+            found = f"these pods start together, and the empty cluster holds only {total:,} of them"
         else:
             told = [f"in {pool.name} it {obstacle(node, pods)}" for pool, node in zip(pools, examples, strict=True)]
             more = f"; and {len(told) - MOST_POOLS_TOLD} more pools" if len(told) > MOST_POOLS_TOLD else ""

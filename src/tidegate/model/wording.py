@@ -55,7 +55,9 @@ def _in_range(kind: inspect.IntType, number: int) -> bool:
 
 
 def refusal(kind: inspect.Type, data: object) -> str:
-    """What an amount expected instead of the value; empty if it takes it, or is no amount."""
+    """What was expected instead of just this value; empty if the type's own wording says it best."""
+    if isinstance(kind, inspect.StrType) and kind.pattern is None and not isinstance(data, str):
+        return "text"  # its length is not the point
     if not (isinstance(kind, inspect.CustomType) and issubclass(kind.cls, Amount)):
         return ""
     try:
@@ -133,14 +135,18 @@ def hint_for(kind: inspect.Type, data: object) -> str:
             hint = "give it a value or leave the key out"
         case inspect.CustomType(cls=amount), _ if issubclass(amount, Amount):
             hint = amount.hint(data)
+        case inspect.LiteralType() as literal, str() if data in _choices(literal):
+            hint = "write it without quotes"
         case ((inspect.EnumType() | inspect.LiteralType()), str()) if close := close_match(data, _choices(kind)):
             hint = f"did you mean '{close}'?"
         case inspect.IntType(), str() if re.fullmatch(r"-?[0-9]+", data):
             hint = "write it without quotes"
         case inspect.StrType(), bool() | int() | float():
             hint = "write it in quotes"
-        case inspect.BoolType(), str() if data.lower() in {**_BOOLEANS, "true": "", "false": ""}:
-            hint = f"write {_BOOLEANS.get(data.lower(), data.lower())} without quotes"
+        case inspect.BoolType(), str() if data.lower() in _BOOLEANS:
+            hint = f"write {_BOOLEANS[data.lower()]}"
+        case inspect.BoolType(), str() if data in {"true", "false"}:
+            hint = "write it without quotes"
         case ((inspect.ListType() | inspect.VarTupleType()), dict()):
             hint = "begin each item with '- '"
     return hint

@@ -20,7 +20,8 @@ from tidegate.model.spec import encode
 from tidegate.model.work import Share, Work, WorkKind
 from tidegate.state.interning import CORE_RESOURCES, NodeClassKey, PodClassKey, malformed, mismatch
 from tidegate.state.numbers import Numbers
-from tidegate.state.scores import STALE, Scores, empty_scores
+from tidegate.state.prices import Prices, no_prices
+from tidegate.state.scores import STALE, Extent, Scores, empty_scores
 from tidegate.state.tables import END, Nodes, PodClasses, Pods, PodSets, ShareCode, WorkClasses, Workloads
 
 #: Version of the checkpoint's layout.
@@ -40,10 +41,11 @@ class Counter(IntEnum):
     SPARE_PODS = 4  # how many there are
     RANDOM = 5  # draws so far
     ORDER_EPOCH = 6  # times that the order between workloads may have changed
-    LEARNT_FROM = 7  # pods seen when the typical pods were last learnt
+    LEARNT_FROM = 7  # pods seen at the last look at typical pods and prices; -1: look at once
     LATEST_SUBMITTED = 8  # the latest time of submission seen
     PLANNED = 9  # preemptive orders: the epochs, added up, that the latest plan is for
-    COUNT = 10
+    TROUBLES = 10  # workloads noted as being in trouble since that was last settled
+    COUNT = 11
 
 
 class Hot(NamedTuple):
@@ -81,6 +83,7 @@ class ClusterState:
         self.counters: I64 = np.zeros(Counter.COUNT, np.int64)
         self.counters[Counter.SPARE_POD] = END
         self.counters[Counter.LATEST_SUBMITTED] = -1
+        self.counters[Counter.LEARNT_FROM] = -1
         self.node_specs: dict[int, Node] = {}  # by row
         self.workload_ids: npt.NDArray[np.object_] = np.full(16, "", object)  # by row
         self.node_numbers = Numbers()
@@ -90,7 +93,9 @@ class ClusterState:
         self.node_classes: dict[NodeClassKey, int] = {}
         self.pod_class_rows: dict[PodClassKey, int] = {}
         self.work_class_rows: dict[Work, int] = {}
+        self.sizes: dict[tuple[int, ...], int] = {}  # of pods, memory aside
         self.label_keys: frozenset[str] = frozenset()
+        self.prices = no_prices()
         # A cache from here on: never written down, never compared.
         self.changes: I64 = np.zeros(1 << 10, np.int64)
         self._scores: Scores | None = None
@@ -175,6 +180,8 @@ class ClusterState:
         table.gpus[row] = key.gpu.count
         table.milli[row] = key.gpu.milli if key.gpu.share is Share.FRACTION else (1000 if key.gpu.count else 0)
         table.vram[row] = key.gpu.memory_mib
+        size = tuple(int(column[row]) for column in (table.cpu, table.share, table.gpus, table.milli, table.vram))
+        table.size[row] = self.sizes.setdefault(size, len(self.sizes))
         for node_key, node_class in self.node_classes.items():
             table.match[row, node_class] = mismatch(key, node_key)
         self.drop_scores()
@@ -208,6 +215,12 @@ class ClusterState:
             self.workload_ids = grown
         self.workload_ids[rows] = ids
 
+    def note_trouble(self, rows: I64, code: int | I64) -> None:
+        """Workloads cannot go on as they are; the first reason noted stands."""
+        fresh = rows[self.workloads.trouble[rows] == 0]
+        self.workloads.trouble[rows] = np.where(self.workloads.trouble[rows] == 0, code, self.workloads.trouble[rows])
+        self.counters[Counter.TROUBLES] += len(fresh)
+
     def forget_workloads(self, rows: I64) -> None:
         """Workloads are over: their rows can be used again."""
         self.workload_numbers.drop(self.workloads.number[rows])
@@ -230,7 +243,13 @@ class ClusterState:
         """The score table, made anew if it was thrown away."""
         if self._scores is None:
             self._scores = empty_scores(
-                self.pod_classes.top, self.nodes.rank[: self.nodes.top], self.nodes.left.shape[1]
+                self.nodes.rank[: self.nodes.top],
+                Extent(
+                    classes=self.pod_classes.top,
+                    sizes=len(self.sizes),
+                    devices=self.nodes.left.shape[1],
+                    fractions=len(np.unique(self.prices.milli[self.prices.gpus == 0])),
+                ),
             )
             room = max(1 << 16, 32 * self.nodes.top)
             if len(self.changes) < room:
@@ -272,7 +291,7 @@ class ClusterState:
         twin.__dict__.update(self.__dict__)
         for name in ("nodes", "pod_classes", "pod_sets", "work_classes", "workloads", "pods"):
             setattr(twin, name, getattr(self, name).copy())
-        for name in ("node_specs", "queues", "node_classes", "pod_class_rows", "work_class_rows"):
+        for name in ("node_specs", "queues", "node_classes", "pod_class_rows", "work_class_rows", "sizes"):
             setattr(twin, name, dict(getattr(self, name)))
         for name in ("workload_ids", "node_numbers", "workload_numbers"):
             setattr(twin, name, getattr(self, name).copy())
@@ -314,6 +333,8 @@ class ClusterState:
             "node_classes": list(self.node_classes),
             "works": list(self.work_class_rows),
             "pod_class_keys": list(self.pod_class_rows),
+            "sizes": list(self.sizes),
+            "prices": [[column.shape, column.tobytes()] for column in self.prices],
         }
         return encode(cold)
 
@@ -347,6 +368,13 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     state.node_classes = {msgspec.convert(key, NodeClassKey): row for row, key in enumerate(cold["node_classes"])}
     state.pod_class_rows = {msgspec.convert(key, PodClassKey): row for row, key in enumerate(cold["pod_class_keys"])}
     state.work_class_rows = {msgspec.convert(work, Work): row for row, work in enumerate(cold["works"])}
+    state.sizes = {tuple(size): row for row, size in enumerate(cold["sizes"])}
+    state.prices = Prices(
+        *(
+            np.frombuffer(packed, column.dtype).reshape(shape)
+            for column, (shape, packed) in zip(no_prices(), cold["prices"], strict=True)
+        )
+    )
     for numbers, rows, table in (
         (state.node_numbers, state.live_nodes(), state.nodes),
         (state.workload_numbers, state.live_workloads(), state.workloads),

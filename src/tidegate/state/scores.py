@@ -36,10 +36,23 @@ class Scores(NamedTuple):
     used: I64  # (1,): how many nodes there are
     spread: I64  # (devices,): room for trying out what a place leaves on the devices
     worth: F64  # (nodes,): what the placement rule keeps for each node
+    device_worth: F64  # (nodes,): the part of it that is its devices
+    shared: I32  # (sizes, nodes): the score that all classes of one size share, where the rule looks at devices
+    shared_at: I64  # (sizes, nodes): one more than the node's `changed_at` when it was computed; STALE: never
+    fractions: I64  # (nodes, sizes): copies of each priced fraction that its devices could take
     worth_at: I64  # (nodes,): one more than the node's `changed_at` when `worth` was computed; STALE: never
 
 
-def empty_scores(classes: int, ranks: I64, devices: int) -> Scores:
+class Extent(NamedTuple):
+    """How much a table must hold, beside the nodes."""
+
+    classes: int  # of pods
+    sizes: int  # of pods
+    devices: int  # of a node
+    fractions: int  # that are priced
+
+
+def empty_scores(ranks: I64, extent: Extent) -> Scores:
     """A table in which nothing is valid yet. `ranks` has the rank of each node row, -1 for none."""
     used = np.flatnonzero(ranks >= 0)
     blocks = -(-max(len(used), 1) // BLOCK)
@@ -47,15 +60,19 @@ def empty_scores(classes: int, ranks: I64, devices: int) -> Scores:
     at_rank = np.full(positions, -1, np.int64)
     at_rank[ranks[used]] = used
     return Scores(
-        score=np.full((classes, positions), -1, np.int32),
-        block=np.full((classes, blocks), -1, np.int32),
-        tally=np.zeros((classes, TALLY_CODES), np.int64),
-        copies=np.zeros((classes, positions), np.int32),
-        headroom=np.zeros(classes, np.int64),
-        cursor=np.full(classes, STALE, np.int64),
+        score=np.full((extent.classes, positions), -1, np.int32),
+        block=np.full((extent.classes, blocks), -1, np.int32),
+        tally=np.zeros((extent.classes, TALLY_CODES), np.int64),
+        copies=np.zeros((extent.classes, positions), np.int32),
+        headroom=np.zeros(extent.classes, np.int64),
+        cursor=np.full(extent.classes, STALE, np.int64),
         at_rank=at_rank,
         used=np.array([len(used)], np.int64),
-        spread=np.zeros(devices, np.int64),
+        spread=np.zeros(extent.devices, np.int64),
         worth=np.zeros(len(ranks), np.float64),
+        device_worth=np.zeros(len(ranks), np.float64),
+        shared=np.zeros((extent.sizes, len(ranks)), np.int32),
+        shared_at=np.full((extent.sizes, len(ranks)), STALE, np.int64),
+        fractions=np.zeros((len(ranks), extent.fractions), np.int64),
         worth_at=np.full(len(ranks), STALE, np.int64),
     )

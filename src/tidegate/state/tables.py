@@ -82,7 +82,7 @@ class Nodes(Table):
 class PodClasses(Table):
     """One row for each kind of pod: everything that decides where a pod can go."""
 
-    columns = ("cpu", "memory", "share", "gpus", "milli", "vram", "gang", "seen", "typical")
+    columns = ("cpu", "memory", "share", "gpus", "milli", "vram", "gang", "size", "seen", "typical")
     grids: ClassVar = {"extra": "extra", "match": "node_class"}
 
     cpu: I64  # milli
@@ -92,13 +92,14 @@ class PodClasses(Table):
     milli: I64  # of each device
     vram: I64  # MiB of each device; 0: any
     gang: I64  # 1: asked for by a pod set of two or more, so its headroom is kept
+    size: I64  # number of what it takes of a node, memory aside: classes of one size leave the same behind
     seen: I64  # pods of this class submitted so far
     typical: I64  # how often it is asked for, as the placement rule has it
     extra: I64  # (rows, extras)
     match: I64  # (rows, node classes): Reason why a node class can never take it; 0: it can
 
 
-C_CPU, C_MEMORY, C_SHARE, C_GPUS, C_MILLI, C_VRAM, C_GANG, C_SEEN, C_TYPICAL = range(len(PodClasses.columns))
+C_CPU, C_MEMORY, C_SHARE, C_GPUS, C_MILLI, C_VRAM, C_GANG, C_SIZE, C_SEEN, C_TYPICAL = range(len(PodClasses.columns))
 
 
 class PodSets(Table):

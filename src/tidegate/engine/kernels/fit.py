@@ -5,11 +5,7 @@ Must not know: which place is better.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
 from tidegate.state.cluster import Counter, Hot
@@ -68,42 +64,50 @@ WHOLE_GPU = 1000
 
 
 @inlined
-def refusal(hot: Hot, k: int, n: Any) -> Any:
-    """The Reason why node n cannot take a pod of class k now, the first that holds; 0 if it can.
-
-    `n` may be many nodes at once: the same arithmetic serves a single row compiled and whole columns in the plain run.
-    """
+def refusal(hot: Hot, k: int, n: int) -> int:
+    """The Reason why node n cannot take a pod of class k now, the first that holds; 0 if it can."""
     nodes, classes = hot.nodes, hot.pod_classes
-    code = hot.match[k][nodes[n, N_NODE_CLASS]]
-    code = code + (code == 0) * (nodes[n, N_UP] == 0) * NODE_DOWN
-    if classes[k, C_SHARE] == WHOLE:
-        code = code + (code == 0) * (nodes[n, N_IDLE] < classes[k, C_GPUS]) * LACKS_GPU
-    elif classes[k, C_SHARE] == FRACTION:
-        code = code + (code == 0) * (nodes[n, N_MOST_LEFT] < classes[k, C_MILLI]) * LACKS_FRACTION
-    code = code + (code == 0) * (nodes[n, N_CPU_FREE] < classes[k, C_CPU]) * LACKS_CPU
-    code = code + (code == 0) * (nodes[n, N_MEMORY_FREE] < classes[k, C_MEMORY]) * LACKS_MEMORY
-    code = code + (code == 0) * (nodes[n, N_SLOTS_FREE] < 1) * LACKS_SLOT
+    code = hot.match[k, nodes[n, N_NODE_CLASS]]
+    if code != 0:
+        return int(code)
+    if nodes[n, N_UP] == 0:
+        return NODE_DOWN
+    share = classes[k, C_SHARE]
+    if share == WHOLE and nodes[n, N_IDLE] < classes[k, C_GPUS]:
+        return LACKS_GPU
+    if share == FRACTION and nodes[n, N_MOST_LEFT] < classes[k, C_MILLI]:
+        return LACKS_FRACTION
+    if share == FRACTION and classes[k, C_VRAM] > 0 and best_fit_device(hot, k, n) < 0:
+        return LACKS_GPU_MEMORY
+    if nodes[n, N_CPU_FREE] < classes[k, C_CPU]:
+        return LACKS_CPU
+    if nodes[n, N_MEMORY_FREE] < classes[k, C_MEMORY]:
+        return LACKS_MEMORY
+    if nodes[n, N_SLOTS_FREE] < 1:
+        return LACKS_SLOT
     for e in range(hot.extra.shape[1]):
-        if hot.extra[k, e] > 0:
-            code = code + (code == 0) * (hot.extra_free[n, e] < hot.extra[k, e]) * LACKS_RESOURCE
-    return code
+        if hot.extra_free[n, e] < hot.extra[k, e]:
+            return LACKS_RESOURCE
+    return 0
 
 
 @inlined
-def copies_on(hot: Hot, k: int, n: Any) -> Any:
-    """How many pods of class k node n could take alone, its devices for fractions aside. `n` may be many nodes."""
+def copies_on(hot: Hot, k: int, n: int) -> int:
+    """How many pods of class k node n could take alone."""
     nodes, classes = hot.nodes, hot.pod_classes
     most = nodes[n, N_SLOTS_FREE]
     if classes[k, C_CPU] > 0:
-        most = np.minimum(most, nodes[n, N_CPU_FREE] // classes[k, C_CPU])
+        most = min(most, nodes[n, N_CPU_FREE] // classes[k, C_CPU])
     if classes[k, C_MEMORY] > 0:
-        most = np.minimum(most, nodes[n, N_MEMORY_FREE] // classes[k, C_MEMORY])
+        most = min(most, nodes[n, N_MEMORY_FREE] // classes[k, C_MEMORY])
     for e in range(hot.extra.shape[1]):
         if hot.extra[k, e] > 0:
-            most = np.minimum(most, hot.extra_free[n, e] // hot.extra[k, e])
+            most = min(most, hot.extra_free[n, e] // hot.extra[k, e])
     if classes[k, C_SHARE] == WHOLE:
-        most = np.minimum(most, nodes[n, N_IDLE] // classes[k, C_GPUS])
-    return most
+        most = min(most, nodes[n, N_IDLE] // classes[k, C_GPUS])
+    elif classes[k, C_SHARE] == FRACTION:
+        most = min(most, fractions_on(hot, k, n))
+    return int(most)
 
 
 @inlined
@@ -148,6 +152,7 @@ def log_change(hot: Hot, n: int) -> None:
     if counters[CHANGES] == len(changes):
         hot.scores.cursor[:] = STALE_ROW
         hot.scores.worth_at[:] = STALE_ROW
+        hot.scores.shared_at[:, :] = STALE_ROW
         hot.nodes[:, N_CHANGED_AT] = -1
         counters[CHANGES] = 0
     at = counters[CHANGES]
@@ -167,10 +172,12 @@ def move_pod(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
         hot.extra_free[n, e] += sign * hot.extra[k, e]
     if classes[k, C_SHARE] != 0:
         milli, vram = sign * classes[k, C_MILLI], sign * classes[k, C_VRAM]
-        for d in range(hot.left.shape[1]):
-            if devices >> d & 1:
+        rest, d = int(devices), 0
+        while rest > 0:
+            if rest & 1:
                 hot.left[n, d] += milli
                 hot.vram_left[n, d] += vram
+            rest, d = rest >> 1, d + 1
         kind = 0 if classes[k, C_SHARE] == FRACTION else classes[k, C_GPUS]
         hot.hosted[n, kind] -= sign
         sum_devices(hot, n)
@@ -181,8 +188,8 @@ def move_pod(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
 def sum_devices(hot: Hot, n: int) -> None:
     """Bring the sums over a node's devices up to date."""
     idle, total, most = 0, 0, 0
-    for d in range(hot.left.shape[1]):
-        left = hot.left[n, d]
+    devices = hot.left[n] if COMPILED else hot.left[n].tolist()
+    for left in devices:
         if left > 0:
             total += left
             most = max(most, left)

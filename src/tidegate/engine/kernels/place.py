@@ -18,9 +18,10 @@ from tidegate.engine.kernels.fit import (
     take_place,
 )
 from tidegate.engine.kernels.registry import inlined, kernel
-from tidegate.engine.kernels.rule import FGD, RANDOM, Rule
+from tidegate.engine.kernels.rule import FGD, RANDOM, TIDE, Rule
 from tidegate.engine.kernels.score import fgd_best
 from tidegate.engine.kernels.table import best_node, draw, nth_at_least, refresh
+from tidegate.engine.kernels.tide import tide_best
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.reasons import Reason
@@ -91,6 +92,8 @@ def choose_devices(hot: Hot, rule: Rule, k: int, n: int) -> int:
         return 0
     if rule.kind == FGD:
         return 1 << fgd_best(hot, rule, k, n)[1]
+    if rule.kind == TIDE:
+        return 1 << tide_best(hot, rule.tide, k, n)[1]
     if rule.kind == RANDOM:
         return 1 << random_device(hot, rule, k, n)
     return 1 << best_fit_device(hot, k, n)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.engine.kernels.tide import TideRule
 from tidegate.model.columns import F64, I64
 from tidegate.model.policy import PlacementKind
 
@@ -43,6 +44,7 @@ class Rule(NamedTuple):
     cpu_scale: float  # milli-cores of the largest node
     gpu_scale: float  # GPU milli of the largest node
     typical: Typical
+    tide: TideRule
     steps: F64  # fgd: the smallest gain that scores 1, 2, … 100
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from tidegate.engine.kernels.fit import FRACTION, WHOLE, WHOLE_GPU, best_fit_device
 from tidegate.engine.kernels.registry import inlined, kernel
-from tidegate.engine.kernels.rule import BEST_FIT, CLUSTERING, DOT_PRODUCT, FGD, PACKING, SPREAD, Rule
+from tidegate.engine.kernels.rule import BEST_FIT, CLUSTERING, DOT_PRODUCT, FGD, PACKING, SPREAD, TIDE, Rule
+from tidegate.engine.kernels.tide import tide_best
 from tidegate.model.columns import F64, I64
 from tidegate.state.cluster import Hot
 from tidegate.state.tables import (
@@ -21,6 +22,7 @@ from tidegate.state.tables import (
     C_GPUS,
     C_MILLI,
     C_SHARE,
+    C_SIZE,
     C_VRAM,
     N_CHANGED_AT,
     N_CPU_FREE,
@@ -34,19 +36,23 @@ MOST_SCORE = 100
 
 
 @inlined
-def sums_score(hot: Hot, rule: Rule, k: int, n: Any) -> Any:
-    """The score by the rules that look at a node's sums only. `n` may be many nodes at once."""
-    cpu_free, gpu_free = hot.nodes[n, N_CPU_FREE], hot.nodes[n, N_LEFT_TOTAL]
+def sums_part(hot: Hot, rule: Rule, k: int, cpu_free: Any, gpu_free: Any) -> Any:
+    """The score, from 0 to 1, by the rules that look at a node's sums only; of one node, or of many at once."""
     cpu, gpu = hot.pod_classes[k, C_CPU], hot.pod_classes[k, C_GPUS] * hot.pod_classes[k, C_MILLI]
-    part = 0.0 * cpu_free  # first fit, random: all the same
     if rule.kind == BEST_FIT:
-        part = 1 - 0.5 * (cpu_free - cpu) / rule.cpu_scale - 0.5 * (gpu_free - gpu) / rule.gpu_scale
-    elif rule.kind == DOT_PRODUCT:
+        return 1 - 0.5 * (cpu_free - cpu) / rule.cpu_scale - 0.5 * (gpu_free - gpu) / rule.gpu_scale
+    if rule.kind == DOT_PRODUCT:
         cpu_part = cpu_free / rule.cpu_scale * cpu / rule.cpu_scale
-        part = 1 - 0.5 * (cpu_part + gpu_free / rule.gpu_scale * gpu / rule.gpu_scale)
-    elif rule.kind == SPREAD:
-        part = 0.5 * cpu_free / rule.cpu_scale + 0.5 * gpu_free / rule.gpu_scale
-    return np.floor(MOST_SCORE * np.maximum(part, 0.0))
+        return 1 - 0.5 * (cpu_part + gpu_free / rule.gpu_scale * gpu / rule.gpu_scale)
+    if rule.kind == SPREAD:
+        return 0.5 * cpu_free / rule.cpu_scale + 0.5 * gpu_free / rule.gpu_scale
+    return 0.0 * cpu_free  # first fit, random: all the same
+
+
+@inlined
+def sums_score(hot: Hot, rule: Rule, k: int, n: int) -> int:
+    """The score by the rules that look at a node's sums only."""
+    return int(MOST_SCORE * max(sums_part(hot, rule, k, hot.nodes[n, N_CPU_FREE], hot.nodes[n, N_LEFT_TOTAL]), 0.0))
 
 
 @inlined
@@ -56,13 +62,18 @@ def devices_score(hot: Hot, rule: Rule, k: int, n: int) -> int:
         return clustering_score(hot, k, n)
     if rule.kind == PACKING:
         return packing_score(hot, k, n)
-    return fgd_best(hot, rule, k, n)[0]
+    scores, size, now = hot.scores, hot.pod_classes[k, C_SIZE], hot.nodes[n, N_CHANGED_AT] + 1
+    if scores.shared_at[size, n] != now:
+        score = fgd_best(hot, rule, k, n)[0] if rule.kind == FGD else tide_best(hot, rule.tide, k, n)[0]
+        scores.shared[size, n] = score
+        scores.shared_at[size, n] = now
+    return int(scores.shared[size, n])
 
 
 @inlined
 def looks_at_devices(kind: int) -> bool:
     """Whether a rule looks at single devices."""
-    return kind in (CLUSTERING, PACKING, FGD)
+    return kind in (CLUSTERING, PACKING, FGD, TIDE)
 
 
 @kernel

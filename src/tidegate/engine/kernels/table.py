@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.engine.kernels.fit import (
-    CHANGES,
-    FRACTION,
-    LACKS_GPU_MEMORY,
-    best_fit_device,
-    copies_on,
-    fractions_on,
-    refusal,
-)
+from tidegate.engine.kernels import by_column
+from tidegate.engine.kernels.fit import CHANGES, copies_on, refusal
 from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
 from tidegate.engine.kernels.rule import RANDOM, Rule
 from tidegate.engine.kernels.score import devices_score, looks_at_devices, sums_score
 from tidegate.model.columns import I64
 from tidegate.state.cluster import Counter, Hot
 from tidegate.state.scores import BLOCK, TALLY_CODES
-from tidegate.state.tables import C_GANG, C_SHARE, C_VRAM, N_CHANGED_AT, N_RANK
+from tidegate.state.tables import C_GANG, C_VRAM, N_CHANGED_AT, N_RANK
+
+#: So few nodes are quicker by the row, even in plain Python.
+_FEW = 6
 
 DRAWS = int(Counter.RANDOM)
 
@@ -76,7 +72,7 @@ def rescore(hot: Hot, rule: Rule, k: int, n: int) -> None:
     scores.score[k, at] = fresh
     if hot.pod_classes[k, C_GANG] == 1:
         if fresh >= 0:
-            copies = gang_copies(hot, k, n)
+            copies = copies_on(hot, k, n)
         scores.headroom[k] += copies - scores.copies[k, at]
         scores.copies[k, at] = copies
     b = at // BLOCK
@@ -90,40 +86,27 @@ def rescore(hot: Hot, rule: Rule, k: int, n: int) -> None:
 def score_of(hot: Hot, rule: Rule, k: int, n: int) -> int:
     """The score of node n for class k; minus the Reason if it does not fit."""
     code = refusal(hot, k, n)
-    if code == 0 and hot.pod_classes[k, C_VRAM] > 0 and best_fit_device(hot, k, n) < 0:
-        code = LACKS_GPU_MEMORY
     if code != 0:
-        return int(-code)
+        return -code
     if looks_at_devices(rule.kind):
         return devices_score(hot, rule, k, n)
-    return int(sums_score(hot, rule, k, n))
-
-
-@inlined
-def gang_copies(hot: Hot, k: int, n: int) -> int:
-    """How many pods of class k node n could take alone."""
-    copies = copies_on(hot, k, n)
-    if hot.pod_classes[k, C_SHARE] == FRACTION:
-        copies = min(copies, fractions_on(hot, k, n))
-    return int(copies)
+    return sums_score(hot, rule, k, n)
 
 
 def rescore_at_once(hot: Hot, rule: Rule, k: int, nodes: I64) -> None:
-    """What `rescore` does, for many nodes in one go: plain Python is slow by the row and quick by the column."""
+    """What `rescore` does, for many nodes in one go."""
+    if len(nodes) <= _FEW or looks_at_devices(rule.kind) or hot.pod_classes[k, C_VRAM] > 0:
+        for n in nodes.tolist():
+            rescore(hot, rule, k, n)
+        return
     scores, at = hot.scores, hot.nodes[nodes, N_RANK]
-    if looks_at_devices(rule.kind) or hot.pod_classes[k, C_VRAM] > 0:
-        fresh = np.array([score_of(hot, rule, k, n) for n in nodes.tolist()], np.int64)
-    else:
-        codes = refusal(hot, k, nodes)
-        fresh = np.where(codes == 0, sums_score(hot, rule, k, nodes), -codes).astype(np.int64)
+    codes = by_column.refusals(hot, k, nodes)
+    fresh = np.where(codes == 0, by_column.sums_scores(hot, rule, k, nodes), -codes)
     scores.tally[k] -= np.bincount(-np.minimum(scores.score[k][at], 0), minlength=TALLY_CODES)
     scores.tally[k] += np.bincount(-np.minimum(fresh, 0), minlength=TALLY_CODES)
     scores.score[k, at] = fresh
     if hot.pod_classes[k, C_GANG]:
-        copies = copies_on(hot, k, nodes)
-        if hot.pod_classes[k, C_SHARE] == FRACTION:
-            copies = np.minimum(copies, [fractions_on(hot, k, n) for n in nodes.tolist()])
-        copies = np.where(fresh >= 0, copies, 0)
+        copies = np.where(fresh >= 0, by_column.copies(hot, k, nodes), 0)
         scores.headroom[k] += np.sum(copies) - np.sum(scores.copies[k, at])
         scores.copies[k, at] = copies
     blocks = np.unique(at // BLOCK)

@@ -1,0 +1,1 @@
+"""Arguments, files, wiring: the only place that knows every package."""

@@ -1,0 +1,78 @@
+"""A workload's life cut into spells: waiting for a reason, holding its place, over.
+
+Must not know: how to say it in words.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from tidegate.journal.story import Moment, Story
+from tidegate.model.decisions import DecisionKind
+from tidegate.model.facts import EventKind
+from tidegate.model.reasons import Reason
+
+
+class Doing(StrEnum):
+    """What a workload does during a spell."""
+
+    WAITING = "waiting"
+    HOLDING = "holding its place"
+    LEAVING = "leaving"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
+
+
+class Spell(NamedTuple):
+    """A stretch of a life during which nothing changed."""
+
+    doing: Doing
+    start_ms: int
+    end_ms: int
+    cause: Moment | None  # the decision that began it
+
+
+def cut_spells(story: Story) -> list[Spell]:
+    """The spells of a life, in order; the last one ends where the journal does, or where the life did."""
+    spells = [Spell(Doing.WAITING, story.submitted_ms, story.until_ms, None)]
+    for moment in story.moments:
+        doing = _begins(moment, spells[-1].doing)
+        if doing is None:
+            continue
+        spells[-1] = spells[-1]._replace(end_ms=moment.at_ms)
+        spells.append(Spell(doing, moment.at_ms, story.until_ms, moment))
+    if spells[-1].doing in (Doing.FINISHED, Doing.CANCELLED, Doing.REJECTED):
+        spells[-1] = spells[-1]._replace(end_ms=spells[-1].start_ms)
+    return [spell for spell in spells if spell.end_ms > spell.start_ms or spell is spells[-1]]
+
+
+def _begins(moment: Moment, doing: Doing) -> Doing | None:
+    """What begins with a moment; None if it goes on as before."""
+    if moment.decision is DecisionKind.PLACE:
+        return Doing.HOLDING
+    if moment.decision is DecisionKind.HOLD:
+        return Doing.WAITING
+    if moment.decision in (DecisionKind.PREEMPT, DecisionKind.EVICT):
+        return Doing.LEAVING
+    if moment.decision is DecisionKind.REJECT:
+        return Doing.REJECTED
+    if moment.fact is EventKind.WORKLOAD_FINISHED:
+        return Doing.FINISHED
+    if moment.fact is EventKind.WORKLOAD_CANCELLED and doing is Doing.WAITING:
+        return Doing.CANCELLED
+    if moment.fact is EventKind.POD_GONE and doing is Doing.LEAVING:
+        return Doing.WAITING
+    return None
+
+
+def waits_by_reason(spells: list[Spell]) -> dict[Reason, int]:
+    """Milliseconds waited, by reason, the longest first. Spells without a told reason count as behind the others."""
+    waits: dict[Reason, int] = {}
+    for spell in spells:
+        if spell.doing is Doing.WAITING:
+            told = spell.cause is not None and spell.cause.decision is DecisionKind.HOLD
+            reason = spell.cause.reason if told and spell.cause is not None else Reason.NONE
+            waits[reason] = waits.get(reason, 0) + spell.end_ms - spell.start_ms
+    return dict(sorted(waits.items(), key=lambda item: (-item[1], item[0])))

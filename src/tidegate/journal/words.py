@@ -1,0 +1,183 @@
+"""Reasons, decisions and lives in words: the only place where text is made from them.
+
+Must not know: where the words are shown.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidegate.journal.spells import Doing, Spell, cut_spells, waits_by_reason
+from tidegate.journal.story import Cast, Moment, Story
+from tidegate.model.decisions import DecisionKind
+from tidegate.model.facts import EventKind
+from tidegate.model.reasons import CATALOGUE, Reason
+from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, cpu_text, duration_text, gpus_text, memory_text
+from tidegate.model.work import PodSet, Share
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+#: How a number of evidence is said, by the name it has in the catalogue.
+_SAID = {"cpu_milli": cpu_text, "memory_mib": memory_text, "milli": gpus_text}
+
+
+class Answer(NamedTuple):
+    """An explanation: a headline, what led to it, and what would change it."""
+
+    headline: str
+    because: tuple[str, ...]
+    lift: str
+
+
+def time_text(at_ms: int) -> str:
+    """A time of the twin, which begins on a Monday at midnight: "Tue 09:14"; from the second week on with its number."""
+    day, rest = divmod(at_ms, DAY_MS)
+    week = f"week {day // 7 + 1} " if day >= 7 else ""
+    return f"{week}{_DAYS[day % 7]} {rest // HOUR_MS:02d}:{rest % HOUR_MS // MINUTE_MS:02d}"
+
+
+def reason_text(reason: Reason, evidence: tuple[int, ...] = ()) -> str:
+    """A reason with its numbers, as part of a sentence."""
+    spec = CATALOGUE[reason]
+    numbers = {name: _SAID.get(name, str)(value) for name, value in zip(spec.evidence, evidence, strict=False)}
+    return spec.template.format(**numbers) if numbers or not spec.evidence else spec.title
+
+
+def explain(story: Story, cast: Cast) -> Answer:
+    """What became of a workload, why, and what would change it."""
+    spells = cut_spells(story)
+    last = spells[-1]
+    because = [_asks(story)]
+    waited = _waits(spells)
+    if waited:
+        because.append(waited)
+    because += _interruptions(spells, cast)
+    holding = [spell for spell in spells if spell.doing is Doing.HOLDING]
+    if holding:
+        because.append(_place(holding[-1], cast))
+    used = _use(story)
+    if used:
+        because.append(used)
+    if last.doing is Doing.WAITING and last.cause is not None and last.cause.tally:
+        because.append(_tally(last.cause))
+    return Answer(_headline(story, spells), tuple(because), _lift(last))
+
+
+def _headline(story: Story, spells: list[Spell]) -> str:
+    last = spells[-1]
+    wait_ms = sum(spell.end_ms - spell.start_ms for spell in spells if spell.doing is Doing.WAITING)
+    if last.doing is Doing.WAITING:
+        since = time_text(last.start_ms) if len(spells) > 1 else time_text(story.submitted_ms)
+        why = f": {_why(last)}" if last.cause is not None else ""
+        return f"{story.id} is waiting, {duration_text(max(wait_ms, 0))} so far (last change {since}){why}."
+    if last.doing is Doing.REJECTED and last.cause is not None:
+        return f"{story.id} was rejected on {time_text(last.start_ms)}: {_why(last)}."
+    if last.doing is Doing.CANCELLED:
+        return f"{story.id} was cancelled on {time_text(last.start_ms)} before it started."
+    first = next(spell for spell in spells if spell.doing is Doing.HOLDING)
+    waited = (
+        "started at once"
+        if first.start_ms - story.submitted_ms < MINUTE_MS
+        else (f"waited {duration_text(first.start_ms - story.submitted_ms)}")
+    )
+    if last.doing is Doing.FINISHED:
+        took = duration_text(last.start_ms - story.submitted_ms)
+        return f"{story.id} {waited} and finished on {time_text(last.start_ms)}, {took} after it was submitted."
+    if last.doing is Doing.HOLDING:
+        return f"{story.id} {waited} and has held its place since {time_text(last.start_ms)}."
+    return f"{story.id} was told to go on {time_text(last.start_ms)} and is leaving: {_why(last)}."
+
+
+def _why(spell: Spell) -> str:
+    assert spell.cause is not None
+    if spell.cause.decision is None:
+        return "it was sent away and waits for a new place"
+    if spell.cause.reason is Reason.REFUSED_AT_FIRST_TRY:
+        first = reason_text(Reason(spell.cause.evidence[0]))
+        return f"{reason_text(spell.cause.reason, spell.cause.evidence)} ({first})"
+    return reason_text(spell.cause.reason, spell.cause.evidence)
+
+
+def _asks(story: Story) -> str:
+    pods = " and ".join(_pod_set_text(pod_set) for pod_set in story.work.pod_sets)
+    priority = f", priority {story.work.priority}" if story.work.priority else ""
+    when = time_text(story.submitted_ms)
+    return f"It is {story.work.kind} work of queue {story.work.queue}{priority}, submitted {when}, asking for {pods}."
+
+
+def _pod_set_text(pod_set: PodSet) -> str:
+    gpu = pod_set.gpu
+    models = f" of {' or '.join(gpu.models)}" if gpu.models else ""
+    if gpu.share is Share.NONE:
+        what = f"{cpu_text(dict(pod_set.request).get('cpu', 0))} CPU cores and no GPU"
+    elif gpu.share is Share.FRACTION:
+        what = f"{gpus_text(gpu.milli)} of a GPU{models}"
+    else:
+        what = f"{gpu.count} GPU{'s' if gpu.count > 1 else ''}{models}"
+    return f"a gang of {pod_set.count} pods with {what} each" if pod_set.count > 1 else f"one pod with {what}"
+
+
+def _waits(spells: list[Spell]) -> str:
+    """Where the waiting went."""
+    waits = {reason: ms for reason, ms in waits_by_reason(spells).items() if ms >= MINUTE_MS}
+    if not waits:
+        return ""
+    parts = [f"{duration_text(ms)} {_waiting_for(reason)}" for reason, ms in waits.items()]
+    return f"Of its waiting, {_listed(parts)}."
+
+
+def _waiting_for(reason: Reason) -> str:
+    if reason is Reason.NONE:
+        return "passed before it was tried"
+    return f"went by with: {CATALOGUE[reason].title}"
+
+
+def _interruptions(spells: list[Spell], cast: Cast) -> list[str]:
+    said = []
+    for spell in spells:
+        if spell.doing is Doing.LEAVING and spell.cause is not None:
+            whose = cast.workloads.get(spell.cause.cause)
+            by = f" (for {whose})" if whose and spell.cause.decision is DecisionKind.PREEMPT else ""
+            said.append(f"On {time_text(spell.start_ms)} it was sent away{by}: {_why(spell)}.")
+    return said if len(said) <= 3 else [*said[:2], f"That happened {len(said) - 2} more times."]
+
+
+def _place(spell: Spell, cast: Cast) -> str:
+    assert spell.cause is not None
+    names: dict[str, int] = {}
+    for _, node, devices in spell.cause.pods:
+        name = cast.nodes[node].name if node in cast.nodes else f"node {node}"
+        names[name] = names.get(name, 0) + bin(devices).count("1")
+    listed = [f"{name} ({gpus} GPU{'s' if gpus != 1 else ''})" if gpus else name for name, gpus in names.items()]
+    more = f" and {len(listed) - 4} more nodes" if len(listed) > 4 else ""
+    return f"Its place from {time_text(spell.start_ms)}: {', '.join(listed[:4])}{more}."
+
+
+def _use(story: Story) -> str:
+    """How much of what it held was busy."""
+    observed = [moment.values for moment in story.moments if moment.fact is EventKind.USE_OBSERVED]
+    busy, held = sum(v[0] for v in observed), sum(v[1] for v in observed)
+    if not held:
+        return ""
+    idle_hours = (held - busy) / HOUR_MS
+    return (
+        f"It was seen busy {busy / held:.0%} of the {held / HOUR_MS:,.1f} GPU-hours it held: "
+        f"{idle_hours:,.1f} GPU-hours were allocated and idle."
+    )
+
+
+def _tally(moment: Moment) -> str:
+    parts = [f"{nodes:,} {CATALOGUE[reason].title}" for reason, nodes in sorted(moment.tally, key=lambda t: -t[1])]
+    return f"Why the nodes did not take it then: {_listed(parts)}."
+
+
+def _lift(last: Spell) -> str:
+    if last.doing in (Doing.FINISHED, Doing.HOLDING, Doing.CANCELLED) or last.cause is None:
+        return ""
+    if last.cause.decision is None:
+        return "It starts again when a place is free."
+    return CATALOGUE[last.cause.reason].lift
+
+
+def _listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
