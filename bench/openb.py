@@ -43,7 +43,7 @@ PUBLISHED_NAMES = {
     "fgd": "06-FGD",
 }
 PODS_A_NODE = 1001
-PODS_A_STEP = 500
+PODS_A_STEP = 100
 
 
 class Experiment(NamedTuple):

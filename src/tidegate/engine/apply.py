@@ -158,6 +158,7 @@ def _finished(state: ClusterState, events: EventBatch, run: slice) -> None:
     for row in rows[state.workloads.phase[rows] == Phase.PENDING].tolist():
         active(unlink)(state.hot(), row)
     active(leave_all)(state.hot(), rows)
+    state.counters[Counter.PODS_FINISHED] += state.work_classes.pods[state.workloads.work_class[rows]].sum()
     state.counters[Counter.ORDER_EPOCH] += 1
     state.forget_workloads(rows)
 

@@ -16,7 +16,6 @@ from tidegate.engine.kernels.score import gain_steps
 from tidegate.engine.pricing import find_prices, tide_rule
 from tidegate.model.columns import F64, I64
 from tidegate.model.policy import PlacementKind, TypicalPod
-from tidegate.model.reasons import Reason
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.interning import PodClassKey
 
@@ -25,8 +24,8 @@ _FGD_CUT = 0.95
 
 #: Looks at what is typical, and at prices, while as many pods are asked for as there are GPUs; and pods at least
 #: between two looks.
-_LOOKS_A_FLEET = 12
-_LEAST_PODS = 16
+_LOOKS_A_FLEET = 13
+_LEAST_PODS = 50
 
 #: Decisions that a kernel can write before it must pause.
 _OUTPUT_ROWS = 1 << 13
@@ -61,7 +60,9 @@ def look_again(state: ClusterState) -> None:
     if placement.kind is PlacementKind.TIDE:
         known = state.prices.device if placement.typical and last >= 0 else None
         state.prices = find_prices(state, known)
-    state.drop_scores()
+    state.forget_scores()
+    if state.ready is not None:
+        state.ready = state.ready._replace(rule=_make_rule(state))
 
 
 def _look_every(state: ClusterState) -> int:
@@ -142,14 +143,16 @@ def _allowed(state: ClusterState, models: list[tuple[str, ...]]) -> I64:
 
 
 def _too_large(state: ClusterState) -> I64:
-    classes, nodes = state.pod_classes, state.nodes
-    rows = np.flatnonzero(nodes.number[: nodes.top] >= 0)
+    """For each pod class, 1 if no node that matches could take it even if empty; nodes alike are looked at once."""
+    classes, nodes, rows = state.pod_classes, state.nodes, state.live_nodes()
+    columns = (nodes.node_class, nodes.cpu, nodes.memory, nodes.devices, nodes.vram)
+    shapes = np.unique(np.column_stack([*(column[rows] for column in columns), nodes.extra[rows]]), axis=0)
+    node_class, cpu, memory, devices, vram = shapes[:, :5].T
     answer = np.zeros(classes.top, np.int64)
     for k in range(classes.top):
-        fits = classes.match[k][nodes.node_class[rows]] == Reason.NONE
-        fits &= (nodes.cpu[rows] >= classes.cpu[k]) & (nodes.memory[rows] >= classes.memory[k])
-        fits &= (nodes.devices[rows] >= classes.gpus[k]) & (nodes.vram[rows] >= classes.vram[k])
-        for e in range(classes.extra.shape[1]):
-            fits &= nodes.extra[rows, e] >= classes.extra[k, e]
-        answer[k] = bool(len(rows)) and not fits.any()
+        fits = (classes.match[k][node_class] == 0) & (cpu >= classes.cpu[k]) & (memory >= classes.memory[k])
+        fits &= (
+            (devices >= classes.gpus[k]) & (vram >= classes.vram[k]) & (shapes[:, 5:] >= classes.extra[k]).all(axis=1)
+        )
+        answer[k] = bool(len(shapes)) and not fits.any()
     return answer

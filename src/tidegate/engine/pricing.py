@@ -5,6 +5,7 @@ Must not know: the pods to come; who waits.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -13,24 +14,29 @@ import numpy.typing as npt
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.kernels.tide import TideRule, cut_devices, empty_cutting
 from tidegate.model.columns import F64, I64
-from tidegate.model.reasons import Reason
 from tidegate.model.units import WHOLE_MILLI
-from tidegate.state.cluster import ClusterState
+from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.prices import Prices, no_prices
 from tidegate.state.tables import ShareCode
 
 #: Kinds of pods are priced until they make up this part of the GPU demand.
-_CUT = 0.99
+_CUT = 0.95
 
 #: GPU milli on which contended models and blocks of idle GPUs are charged.
 _MODEL = 3.0
 _BLOCK = 0.6
+
+#: Idle GPUs together on one node: while nothing leaves, and beyond that when everything does.
+_WHOLE_LEAST = 50.0
+_WHOLE_MORE = 750.0
 
 #: Fractions are rounded up to this many milli where devices are cut up.
 _STEP_MILLI = 10
 _ROUNDS = 1000
 
 _MOST_ROOT = 4096
+
+_NO_GPU, _WHOLE = int(ShareCode.NONE), int(ShareCode.WHOLE)
 
 
 class _Kinds(NamedTuple):
@@ -66,8 +72,15 @@ def find_prices(state: ClusterState, device: F64 | None = None) -> Prices:
         model=_model_prices(kinds, demand, free),
         block=block,
         block_cpu=block_cpu,
+        whole=np.array([_WHOLE_LEAST + _WHOLE_MORE * _turnover(state)]),
         cpu_per_gpu=np.array([max(float((kinds.asked * kinds.cpu).sum() / demand.sum()), 1e-3)]),
     )
+
+
+def _turnover(state: ClusterState) -> float:
+    """Which part of the pods asked for so far is over: 0 in a cluster that only fills up, near 1 in one that lives."""
+    seen = int(state.pod_classes.seen[: state.pod_classes.top].sum())
+    return min(1.0, int(state.counters[Counter.PODS_FINISHED]) / seen) if seen else 0.0
 
 
 class _Free:
@@ -84,23 +97,15 @@ class _Free:
 
 
 def _kinds_asked(state: ClusterState) -> _Kinds:
+    """The GPU pods that are usually asked for; classes that differ in memory alone are one kind."""
     classes = state.pod_classes
-    counts: dict[tuple[int, int, int, tuple[bool, ...]], int] = {}
-    node_classes = len(state.node_classes)
-    for row in np.flatnonzero(classes.typical[: classes.top]).tolist():
-        if classes.share[row] != ShareCode.NONE:
-            gpus = int(classes.gpus[row]) if classes.share[row] == ShareCode.WHOLE else 0
-            allowed = tuple((classes.match[row, :node_classes] == Reason.NONE).tolist())
-            kind = (int(classes.cpu[row]), gpus, int(classes.milli[row]), allowed)
-            counts[kind] = counts.get(kind, 0) + int(classes.typical[row])
-    ordered = sorted(counts)
-    return _Kinds(
-        cpu=np.maximum(np.array([kind[0] for kind in ordered], np.int64), 1),
-        gpus=np.array([kind[1] for kind in ordered], np.int64),
-        milli=np.array([kind[2] for kind in ordered], np.int64),
-        allowed=np.array([kind[3] for kind in ordered], bool).reshape(len(ordered), node_classes),
-        asked=np.array([counts[kind] for kind in ordered], np.float64),
-    )
+    rows = np.flatnonzero((classes.typical[: classes.top] > 0) & (classes.share[: classes.top] != _NO_GPU))
+    gpus = np.where(classes.share[rows] == _WHOLE, classes.gpus[rows], 0)
+    allowed = classes.match[rows, : len(state.node_classes)] == 0
+    keys = np.column_stack([np.maximum(classes.cpu[rows], 1), gpus, classes.milli[rows], allowed])
+    kinds, at = np.unique(keys, axis=0, return_inverse=True)
+    asked = np.bincount(at.ravel(), classes.typical[rows], minlength=len(kinds)).astype(np.float64)
+    return _Kinds(kinds[:, 0], kinds[:, 1], kinds[:, 2], kinds[:, 3:].astype(bool), asked)
 
 
 def _priced(demand: F64) -> I64:
@@ -131,11 +136,13 @@ def _device_values(kinds: _Kinds) -> F64:
     fractions = kinds.gpus == 0
     if not fractions.any():
         return no_prices().device
-    steps = WHOLE_MILLI // _STEP_MILLI
-    sizes, at = np.unique(-(-kinds.milli[fractions] // _STEP_MILLI), return_inverse=True)
-    cutting = empty_cutting(sizes, np.bincount(at, kinds.asked[fractions]).astype(np.float64), steps)
+    rounded = -(-kinds.milli[fractions] // _STEP_MILLI) * _STEP_MILLI
+    step_milli = math.gcd(WHOLE_MILLI, *rounded.tolist())
+    sizes, at = np.unique(rounded // step_milli, return_inverse=True)
+    asked = np.bincount(at, kinds.asked[fractions]).astype(np.float64)
+    cutting = empty_cutting(sizes, asked, WHOLE_MILLI // step_milli)
     active(cut_devices)(cutting, _ROUNDS)
-    values: F64 = cutting.best[np.arange(WHOLE_MILLI + 1) // _STEP_MILLI]
+    values: F64 = cutting.best[np.arange(WHOLE_MILLI + 1) // step_milli]
     return values
 
 
@@ -175,6 +182,14 @@ def _block_prices(kinds: _Kinds, demand: F64, free: _Free) -> tuple[F64, F64]:
     return prices, cpu
 
 
+def _kinds_by_node_class(allowed: I64) -> I64:
+    kinds = np.full(allowed.T.shape, -1, np.int64)
+    for node_class, may in enumerate(allowed.T):
+        there = np.flatnonzero(may)
+        kinds[node_class, : len(there)] = there
+    return kinds
+
+
 def tide_rule(prices: Prices) -> TideRule:
     """Prices with what kernels look up."""
     sizes, at = np.unique(prices.milli[prices.gpus == 0], return_inverse=True)
@@ -182,6 +197,7 @@ def tide_rule(prices: Prices) -> TideRule:
     size[prices.gpus == 0] = at
     return TideRule(
         prices=prices,
+        kinds=_kinds_by_node_class(prices.allowed),
         size=size,
         per_cpu=1.0 / prices.cpu,
         copies=np.arange(WHOLE_MILLI + 1)[None, :] // np.maximum(sizes, 1)[:, None],

@@ -183,8 +183,9 @@ class Facts:
     def submit_many(self, numbers: I64, works: Sequence[Work], submissions: Submissions, at_ms: I64 | int) -> None:
         """Add WORKLOAD_SUBMITTED in columns; `submissions.work` points into `works`."""
         n = len(numbers)
-        remap = np.array([self._work(work) for work in works], np.int32)
-        self._submitted.append(submissions._replace(work=remap[submissions.work] if n else submissions.work))
+        used, at = np.unique(submissions.work, return_inverse=True)
+        remap = np.array([self._work(works[work]) for work in used.tolist()], np.int32)
+        self._submitted.append(submissions._replace(work=remap[at]))
         rows = np.arange(self._submitted_count, self._submitted_count + n, dtype=np.int64)
         self._submitted_count += n
         self.add_many(EventKind.WORKLOAD_SUBMITTED, at_ms, numbers, arg=rows)

@@ -27,7 +27,7 @@ class GpuRequest(Spec, frozen=True):
     share: Share = Share.NONE
     count: int = 0  # devices
     milli: int = 0  # of each device, with FRACTION
-    memory_mib: int = 0  # of each device, with FRACTION; 0: any
+    memory_mib: int = 0  # of each device: taken with FRACTION, the least it must have with WHOLE; 0: any
     profile: str = ""  # with MIG
     models: tuple[str, ...] = ()  # allowed models, sorted; empty: any
 

@@ -45,7 +45,8 @@ class Counter(IntEnum):
     LATEST_SUBMITTED = 8  # the latest time of submission seen
     PLANNED = 9  # preemptive orders: the epochs, added up, that the latest plan is for
     TROUBLES = 10  # workloads noted as being in trouble since that was last settled
-    COUNT = 11
+    PODS_FINISHED = 11  # pods of workloads that finished
+    COUNT = 12
 
 
 class Hot(NamedTuple):
@@ -179,12 +180,15 @@ class ClusterState:
         table.share[row] = _SHARE_CODES[key.gpu.share]
         table.gpus[row] = key.gpu.count
         table.milli[row] = key.gpu.milli if key.gpu.share is Share.FRACTION else (1000 if key.gpu.count else 0)
-        table.vram[row] = key.gpu.memory_mib
+        # Whoever takes whole devices takes their memory; that it is enough is a matter of the node class.
+        table.vram[row] = key.gpu.memory_mib if key.gpu.share is Share.FRACTION else 0
         size = tuple(int(column[row]) for column in (table.cpu, table.share, table.gpus, table.milli, table.vram))
         table.size[row] = self.sizes.setdefault(size, len(self.sizes))
         for node_key, node_class in self.node_classes.items():
             table.match[row, node_class] = mismatch(key, node_key)
-        self.drop_scores()
+        self.ready = None
+        if self._scores is not None and not self._scores.holds(row, int(table.size[row])):
+            self._scores = None
         return row
 
     def _look_at_labels(self, keys: set[str]) -> None:
@@ -230,9 +234,13 @@ class ClusterState:
     # -- the score cache ---------------------------------------------------------------------------------------
 
     def drop_scores(self) -> None:
-        """Throw the score table away: classes, nodes or the policy changed."""
+        """Throw the score table away, and what was derived: classes, nodes or the policy changed."""
         self._scores = None
         self.ready = None
+
+    def forget_scores(self) -> None:
+        """Throw the score table away: prices changed."""
+        self._scores = None
 
     def forget_scores_of(self, pod_class: int) -> None:
         """Throw one row of the score table away."""
@@ -245,8 +253,8 @@ class ClusterState:
             self._scores = empty_scores(
                 self.nodes.rank[: self.nodes.top],
                 Extent(
-                    classes=self.pod_classes.top,
-                    sizes=len(self.sizes),
+                    classes=self.pod_classes.capacity,
+                    sizes=2 * len(self.sizes) + 8,
                     devices=self.nodes.left.shape[1],
                     fractions=len(np.unique(self.prices.milli[self.prices.gpus == 0])),
                 ),

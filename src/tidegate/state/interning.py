@@ -44,6 +44,7 @@ class NodeClassKey(NamedTuple):
     """What makes two nodes the same to every pod class, apart from what is free."""
 
     gpu_model: str
+    gpu_memory_mib: int
     labels: Labels  # only those that some pod class looks at
     taints: tuple[Taint, ...]
 
@@ -52,12 +53,14 @@ class NodeClassKey(NamedTuple):
         """The class of a node, given the labels that matter."""
         labels = tuple(pair for pair in node.labels if pair[0] in label_keys)
         taints = tuple(taint for taint in node.taints if taint.effect is not TaintEffect.PREFER_NO_SCHEDULE)
-        return cls(node.shape.gpu_model, labels, taints)
+        return cls(node.shape.gpu_model, node.shape.gpu_memory_mib, labels, taints)
 
 
 def mismatch(pod: PodClassKey, node: NodeClassKey) -> Reason:
     """Why a node class can never take a pod class; NONE if it can."""
     if pod.gpu.count and pod.gpu.models and node.gpu_model not in pod.gpu.models:
+        return Reason.GPU_MODEL
+    if pod.gpu.share is Share.WHOLE and pod.gpu.memory_mib > node.gpu_memory_mib:
         return Reason.GPU_MODEL
     labels = dict(node.labels)
     if any(labels.get(key) != value for key, value in pod.selector):

@@ -26,6 +26,7 @@ class Prices(NamedTuple):
     model: F64  # (node classes,): for a free GPU milli of a contended model
     block: F64  # (devices + 1,): for a block of so many idle GPUs on one node
     block_cpu: F64  # (devices + 1,): milli-cores that a pod with so many GPUs takes along
+    whole: F64  # (1,): for idle GPUs together on one node, by their number squared
     cpu_per_gpu: F64  # (1,): milli-cores for each GPU milli that are usually asked for
 
 
@@ -42,5 +43,6 @@ def no_prices() -> Prices:
         model=free,
         block=free,
         block_cpu=free,
+        whole=free,
         cpu_per_gpu=free,
     )

@@ -42,6 +42,10 @@ class Scores(NamedTuple):
     fractions: I64  # (nodes, sizes): copies of each priced fraction that its devices could take
     worth_at: I64  # (nodes,): one more than the node's `changed_at` when `worth` was computed; STALE: never
 
+    def holds(self, pod_class: int, size: int) -> bool:
+        """Say whether there is room for a new pod class of this size."""
+        return pod_class < len(self.cursor) and size < len(self.shared)
+
 
 class Extent(NamedTuple):
     """How much a table must hold, beside the nodes."""

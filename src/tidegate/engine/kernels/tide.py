@@ -2,8 +2,9 @@
 
 A node is worth what it can still be used for; a pod goes where that falls least. The worth of a node adds up:
 the copies it could take of each pod usually asked for, dearer the fewer such places the cluster has left; what each
-device's rest is worth by the best way to cut it up; the GPU milli that its free CPU can still feed; and, where demand
-for a GPU model or for blocks of idle GPUs comes close to what is free, those.
+device's rest is worth by the best way to cut it up; the GPU milli that its free CPU can still feed; where demand for a
+GPU model or for blocks of idle GPUs comes close to what is free, those; and the more work leaves again, the more it is
+worth to have idle GPUs together on one node, so that nodes drain whole.
 Only + - * / and square roots, so that compiled and plain runs agree. docs/adr/0003-tide.md has the reasons and numbers.
 Must not know: how prices are found.
 """
@@ -45,6 +46,7 @@ class TideRule(NamedTuple):
     """Prices, and what can be looked up instead of computed."""
 
     prices: Prices
+    kinds: I64  # (node classes, pods): the kinds of pod that may go there, then -1
     size: I64  # (pods,): row of the copies, for fractions; -1
     per_cpu: F64  # (pods,): one over its milli-cores
     copies: I64  # (sizes, 1001): how often a size fits into so many milli
@@ -107,10 +109,11 @@ def is_repeated(hot: Hot, k: int, n: int, d: int) -> bool:
 def worth_of(hot: Hot, tide: TideRule, n: int, rest: Rest) -> float:
     """What a node is worth with this rest."""
     prices, node_class, fractions = tide.prices, hot.nodes[n, N_NODE_CLASS], hot.scores.fractions
-    worth = DEVICE * rest.value + prices.model[node_class] * rest.gpu
-    for t in range(len(prices.cpu)):
-        if prices.allowed[t, node_class] == 0:
-            continue
+    worth = DEVICE * rest.value + prices.model[node_class] * rest.gpu + prices.whole[0] * rest.idle * rest.idle
+    for i in range(len(prices.cpu)):
+        t = tide.kinds[node_class, i]
+        if t < 0:
+            break
         if prices.gpus[t] > 0:
             places = rest.idle // prices.gpus[t]
         else:

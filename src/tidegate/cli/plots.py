@@ -1,0 +1,237 @@
+"""A run as a picture: how GPUs were used, who waited, and which node was full when; on one time axis.
+
+Must not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidegate.measure.lives import Lives
+from tidegate.measure.marks import time_marks
+from tidegate.measure.samples import Samples
+from tidegate.measure.words import amount_text, count_text, percent_text
+from tidegate.model.columns import F64
+from tidegate.model.units import WHOLE_MILLI
+
+#: matplotlib is not there on every machine, and its types change with its versions.
+Axes = Any
+Drawing = Any
+
+#: Colours that the colour-blind can tell apart (Okabe and Ito); blue is for what is used.
+_PALETTE = ("#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+_REST = "#999999"
+_INK, _FAINT, _GRID = "#222222", "#767676", "#E4E4E4"
+_ALLOCATED, _BUSY = "#9CC9E8", "#0072B2"
+
+_SIZE_INCHES, _DPI = (12.0, 9.0), 100
+_MOST_NODE_NAMES, _LONGEST_NAME = 16, 14
+_MOST_NODES_APART = 48  # more rows are too thin for lines between them
+
+#: Everything that would make two runs of the same data differ, or depend on the machine's settings.
+_SETTINGS: Any = {
+    "svg.hashsalt": "tidegate",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.edgecolor": _GRID,
+    "axes.labelcolor": _FAINT,
+    "xtick.color": _FAINT,
+    "ytick.color": _FAINT,
+    "text.color": _INK,
+}
+_METADATA: dict[str, dict[str, Any]] = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
+
+
+class PlotError(Exception):
+    """A picture that cannot be made; the text says why and what to do."""
+
+
+def plot(path: Path, samples: Samples, lives: Lives, title: str) -> None:
+    """Write the picture of a run; the same run gives the same bytes."""
+    suffix = path.suffix.lower()
+    if suffix not in _METADATA:
+        raise PlotError(f"{path}: cannot draw '{path.suffix}'; name a file that ends in .svg or .png")
+    if not len(samples.at_ms):
+        raise PlotError(f"{path}: nothing to draw, because no time passed; run it for longer")
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise PlotError("pictures need matplotlib: pip install 'tidegate[plot]'") from None
+    with mpl.rc_context(_SETTINGS):
+        figure = _draw(samples, lives, title)
+        try:
+            figure.savefig(path, dpi=_DPI, metadata=_METADATA[suffix])
+        except OSError as error:
+            raise PlotError(f"{path}: cannot be written ({error.strerror}); is the folder there?") from None
+
+
+def _draw(samples: Samples, lives: Lives, title: str) -> Drawing:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure: Drawing = Figure(figsize=_SIZE_INCHES, facecolor="white")
+    FigureCanvasAgg(figure)
+    use, waiting, nodes = figure.subplots(3, 1, sharex=True, gridspec_kw={"height_ratios": (3, 2.2, 3), "hspace": 0.25})
+    figure.subplots_adjust(left=0.07, right=0.86, top=0.875, bottom=0.05)
+    figure.text(0.07, 0.955, title, fontsize=16, fontweight="bold")
+    figure.text(0.07, 0.927, _subtitle(samples, lives), fontsize=10.5, color=_FAINT)
+    _draw_use(use, samples)
+    _draw_waiting(waiting, samples)
+    _draw_nodes(nodes, samples)
+    for axes in (use, waiting, nodes):
+        _calm(axes)
+    _mark_time(nodes, samples)
+    return figure
+
+
+def _subtitle(samples: Samples, lives: Lives) -> str:
+    gpus = int(samples.up_milli.max(initial=0)) // WHOLE_MILLI
+    observed = float(lives.observed_gpu_ms.sum())
+    busy = percent_text(float(lives.busy_gpu_ms.sum()) / observed) if observed else "not observed"
+    return (
+        f"{count_text(len(samples.nodes), 'node')}, {count_text(gpus, 'GPU')}, "
+        f"{count_text(len(lives.number), 'workload')}; busy share of allocated GPU time: {busy}"
+    )
+
+
+# -- panels ----------------------------------------------------------------------------------------------------
+
+
+def _draw_use(axes: Axes, samples: Samples) -> None:
+    """Capacity as a line, and within it what was allocated and what of that was busy."""
+    edges = _edges(samples)
+    up, allocated = samples.up_milli / WHOLE_MILLI, samples.allocated_milli / WHOLE_MILLI
+    axes.fill_between(edges, _steps(allocated), step="post", color=_ALLOCATED, linewidth=0)
+    axes.fill_between(edges, _steps(samples.busy_gpus), step="post", color=_BUSY, linewidth=0)
+    axes.step(edges, _steps(up), where="post", color=_INK, linewidth=1.2)
+    axes.set_ylim(0, max(float(up.max()), 1.0) * 1.06)
+    labels = [("capacity", up, _INK), ("allocated", allocated, "#4A90C2"), ("busy", samples.busy_gpus, _BUSY)]
+    means = [_mean(samples, values) for _, values, _ in labels]
+    heights = _apart([0.0 if mean is None else mean for mean in means], 0.13 * axes.get_ylim()[1])
+    for (name, _, colour), mean, height in zip(labels, means, heights, strict=True):
+        text = "not observed" if mean is None else f"{amount_text(mean)} GPUs on average"
+        _label(axes, height, name, text, colour)
+    axes.set_title("GPUs in use")
+
+
+def _draw_waiting(axes: Axes, samples: Samples) -> None:
+    """GPUs that waiting work asks for, one layer a queue."""
+    layers = _layers(samples)
+    edges, floor = _edges(samples), np.zeros(len(samples.at_ms) + 1)
+    for _, values, colour in layers:
+        ceiling = floor + _steps(values)
+        axes.fill_between(edges, floor, ceiling, step="post", color=colour, linewidth=0)
+        floor = ceiling
+    top = max(float(floor.max()) * 1.06, 1.0)
+    axes.set_ylim(0, top)
+    heights = _apart([top * (at + 0.7) / max(len(layers), 4) for at in range(len(layers))], 0.17 * top)
+    for (name, values, colour), height in zip(layers, heights, strict=True):
+        _label(axes, height, name, f"{amount_text(_mean(samples, values) or 0.0)} GPUs on average", colour)
+    axes.set_title("GPUs waited for, by queue" if layers else "GPUs waited for: none, at any time")
+
+
+def _layers(samples: Samples) -> list[tuple[str, F64, str]]:
+    """The queues that waited most, and all others together: name, GPUs, colour."""
+    waiting = samples.waiting_milli / WHOLE_MILLI
+    weight = waiting.sum(axis=0)
+    worst = [at for at in np.argsort(-weight, kind="stable").tolist() if weight[at] > 0]
+    shown, rest = worst[: len(_PALETTE)], worst[len(_PALETTE) :]
+    layers = [(samples.queues[at], waiting[:, at], colour) for at, colour in zip(shown, _PALETTE, strict=False)]
+    if rest:
+        layers.append((f"{len(rest)} more", waiting[:, rest].sum(axis=1), _REST))
+    return layers
+
+
+def _draw_nodes(axes: Axes, samples: Samples) -> None:
+    """The map: a row a node, dark where its GPUs are taken, grey where it was away."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours: Any = LinearSegmentedColormap.from_list("tide", ("#F4F8FB", "#9CC9E8", "#0072B2", "#00304D"))
+    up = samples.node_up_milli
+    share = np.divide(samples.node_allocated_milli, up, out=np.full(up.shape, np.nan, np.float32), where=up > 0)
+    count = len(samples.nodes)
+    edges = _edges(samples)
+    image = axes.imshow(
+        np.ma.masked_invalid(share.T),
+        aspect="auto",
+        interpolation="nearest",
+        extent=(edges[0], edges[-1], count - 0.5, -0.5),
+        cmap=colours.with_extremes(bad="#D9D9D9"),
+        vmin=0,
+        vmax=1,
+    )
+    if count <= _MOST_NODES_APART:
+        axes.hlines(np.arange(1, count) - 0.5, edges[0], edges[-1], color="white", linewidth=1.5)
+    shown = range(0, count, max(-(-count // _MOST_NODE_NAMES), 1))
+    axes.set_yticks(list(shown), [_short(samples.nodes[at]) for at in shown], fontsize=8)
+    axes.set_title("GPU map: share of each node's GPUs allocated")
+    beside = axes.inset_axes((1.015, 0.0, 0.012, 1.0))
+    bar = axes.figure.colorbar(image, cax=beside, ticks=[0, 0.5, 1])
+    bar.ax.set_yticklabels(["free", "half", "full"])
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0)
+
+
+# -- axes ------------------------------------------------------------------------------------------------------
+
+
+def _calm(axes: Axes) -> None:
+    """Little ink for what is not data."""
+    axes.set_title(axes.get_title(), loc="left", fontsize=11, fontweight="bold", color=_INK)
+    axes.set_title("", loc="center")
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(length=0)
+    axes.set_axisbelow(True)
+    axes.grid(visible=True, axis="both", color=_GRID, linewidth=0.8)
+
+
+def _mark_time(axes: Axes, samples: Samples) -> None:
+    edges = _edges(samples)
+    marks = time_marks(int(edges[0]), int(edges[-1]), 14)
+    axes.set_xticks([mark.at_ms for mark in marks], [mark.label for mark in marks], ha="left")
+    axes.set_xlim(edges[0], edges[-1])
+    axes.grid(visible=False)  # lines would cut the map
+
+
+def _label(axes: Axes, height: float, name: str, text: str, colour: str) -> None:
+    """A label beside the curve it is about."""
+    where: dict[str, Any] = {"xy": (1.0, height), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+    axes.annotate(_short(name), xytext=(8, 1), va="bottom", color=colour, fontweight="bold", **where)
+    axes.annotate(text, xytext=(8, 0), va="top", color=_FAINT, fontsize=8.5, **where)
+
+
+def _short(name: str) -> str:
+    """The end of a long name: that is where names differ."""
+    return name if len(name) <= _LONGEST_NAME else "…" + name[1 - _LONGEST_NAME :]
+
+
+def _apart(heights: list[float], least: float) -> list[float]:
+    """Heights moved apart, so that labels do not cover each other."""
+    moved = list(heights)
+    order = sorted(range(len(heights)), key=heights.__getitem__)
+    for below, above in pairwise(order):
+        moved[above] = max(moved[above], moved[below] + least)
+    return moved
+
+
+def _edges(samples: Samples) -> F64:
+    """Where bins begin, and where the last one ends."""
+    edges = np.append(samples.at_ms, samples.at_ms[-1] + samples.covered_ms[-1]).astype(np.float64)
+    edges[0] = edges[1] - samples.covered_ms[0]
+    return edges
+
+
+def _steps(values: F64) -> F64:
+    return np.append(values, values[-1])
+
+
+def _mean(samples: Samples, values: F64) -> float | None:
+    known = ~np.isnan(values)
+    weight = samples.covered_ms * known
+    return float((np.where(known, values, 0) * weight).sum() / weight.sum()) if weight.any() else None

@@ -1,0 +1,319 @@
+"""How good a run was, for people and programs: one number that rules them all, then shapes, tables and findings.
+
+Must not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+import csv
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+from rich.console import Console, RenderableType
+from rich.console import Group as Stack
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.measure.asked import KINDS
+from tidegate.measure.findings import find
+from tidegate.measure.lives import NOT_YET, Fate, Lives
+from tidegate.measure.marks import time_marks
+from tidegate.measure.samples import Samples, resample
+from tidegate.measure.summary import Group, Summary, idle_gpu_ms
+from tidegate.measure.words import UNKNOWN, amount_text, count_text, percent_text, time_text
+from tidegate.model.columns import F64
+from tidegate.model.units import DAY_MS, HOUR_MS, SECOND_MS, WHOLE_MILLI, gpus_text
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+
+#: For terminals that show nothing but ASCII.
+_ASCII = str.maketrans("▁▂▃▄▅▆▇█░·•…–", "_.-~=+*#.|*.-")  # noqa: RUF001 - the dash of what is not known
+
+_MOST_QUEUES = 8
+_MOST_HOLDERS = 5
+_MOST_FINDINGS = 4
+
+#: Columns from which there is room for bars.
+_WIDE = 96
+
+#: Columns beside a curve: its name, and what it comes to.
+_LEFT, _RIGHT = 11, 22
+
+
+def render(summary: Summary, lives: Lives, samples: Samples, console: Console) -> None:
+    """Print the report."""
+    page = _page(summary, lives, samples, console.width)
+    if console.encoding.lower().startswith("utf"):
+        console.print(page)
+        return
+    with console.capture() as captured:
+        console.print(page)
+    plain = captured.get().translate(_ASCII)
+    console.file.write(plain.encode(console.encoding, "backslashreplace").decode(console.encoding))
+
+
+def _page(summary: Summary, lives: Lives, samples: Samples, width: int) -> Stack:
+    parts: list[RenderableType | None] = [
+        _headline(summary),
+        _curves(summary, samples, width),
+        _groups(summary, width),
+        _holders(lives),
+        _findings(summary, lives),
+    ]
+    page: list[RenderableType] = [_title(summary, samples)]
+    for part in parts:
+        page += [Text(), part] if part is not None else []
+    return Stack(*page)
+
+
+# -- in words --------------------------------------------------------------------------------------------------
+
+
+def _title(summary: Summary, samples: Samples) -> Text:
+    gpus = int(samples.up_milli.max(initial=0)) // WHOLE_MILLI
+    parts = (
+        f"{count_text(len(samples.nodes), 'node')}, {count_text(gpus, 'GPU')}",
+        time_text(summary.end_ms - summary.start_ms),
+        f"{count_text(summary.total.workloads, 'workload')} in {count_text(len(summary.queues), 'queue')}",
+    )
+    return Text.assemble(("Tidegate", "bold cyan"), ("  " + "  ·  ".join(parts), "dim"))
+
+
+def _headline(summary: Summary) -> Text:
+    """The sentences to remember if one reads nothing else."""
+    return Text("\n").join([_use_sentence(summary), _wait_sentence(summary)])
+
+
+def _use_sentence(summary: Summary) -> Text:
+    if summary.allocation_share is None:
+        return Text("There were no GPUs.")
+    allocated = ("GPUs were allocated ", (percent_text(summary.allocation_share), "bold"), " of the time")
+    share = summary.total.busy_share
+    if share is None or summary.useful_share is None:
+        return Text.assemble(*allocated, ". Whether they were busy was not observed.")
+    return Text.assemble(
+        *allocated,
+        " and busy ",
+        (percent_text(share), f"bold {_mood(share)}"),
+        " of that: of every 100 GPU-hours paid for, ",
+        (f"{100 * summary.useful_share:.0f}", f"bold {_mood(summary.useful_share)}"),
+        " did work.",
+    )
+
+
+def _wait_sentence(summary: Summary) -> Text:
+    total, wait = summary.total, summary.total.wait
+    if wait is None:
+        return Text("Nothing waited, because nothing was submitted.")
+    fates = (("running", total.running), ("waiting", total.waiting), ("rejected", total.rejected))
+    others = [f"{count:,} {name}" for name, count in (*fates, ("cancelled", total.cancelled)) if count]
+    ended = f"{total.finished:,} of {count_text(total.workloads, 'workload')} finished"
+    at_once = wait.p50_ms < SECOND_MS
+    return Text.assemble(
+        "Half of the work " + ("started at once" if at_once else "waited at most "),
+        ("" if at_once else time_text(wait.p50_ms), "bold"),
+        ", one in ten waited more than ",
+        (time_text(wait.p90_ms), "bold"),
+        f"; {ended}" + (f" ({', '.join(others)})." if others else "."),
+    )
+
+
+def _findings(summary: Summary, lives: Lives) -> Table | None:
+    found = find(summary, lives)[:_MOST_FINDINGS]
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for finding in found:
+        table.add_row(Text("•", "cyan"), Text(finding.text))
+    return table if found else None
+
+
+def _mood(share: float) -> str:
+    """The colour of a busy share."""
+    return "red" if share < 0.35 else "yellow" if share < 0.65 else "green"
+
+
+# -- over time -------------------------------------------------------------------------------------------------
+
+
+class _Curve(NamedTuple):
+    name: str
+    values: F64
+    top: float  # what fills a cell
+    comes_to: str
+    style: str
+
+
+def _curves(summary: Summary, samples: Samples, width: int) -> Text | None:
+    if not len(samples.at_ms):
+        return None
+    cells = max(width - _LEFT - _RIGHT, 8)
+    lines = [Text(" " * _LEFT + day_line(summary.start_ms, summary.end_ms, cells), "dim")]
+    for curve in _curves_of(samples, cells):
+        drawn = sparkline(curve.values, curve.top)
+        lines.append(Text.assemble(f"{curve.name:<{_LEFT}}", (drawn, curve.style), ("  " + curve.comes_to, "dim")))
+    return Text("\n").join(lines)
+
+
+def _curves_of(samples: Samples, cells: int) -> list[_Curve]:
+    up = samples.up_milli / WHOLE_MILLI
+    allocated = samples.allocated_milli / WHOLE_MILLI
+    waiting = samples.waiting_milli.sum(axis=1) / WHOLE_MILLI
+    top, peak = float(up.max()), float(resample(samples, waiting, cells).max(initial=0))
+    curves = [
+        _Curve("allocated", allocated, top, f"{_mean(samples, allocated)} of {_mean(samples, up)} GPUs", "cyan"),
+        _Curve("busy", samples.busy_gpus, top, f"{_mean(samples, samples.busy_gpus)} GPUs", "green"),
+        _Curve("waiting", waiting, peak, f"{_mean(samples, waiting)} GPUs, peak {amount_text(peak)}", "yellow"),
+    ]
+    return [curve._replace(values=resample(samples, curve.values, cells)) for curve in curves]
+
+
+def _mean(samples: Samples, values: F64) -> str:
+    mean = resample(samples, values, 1)[0]
+    return UNKNOWN if np.isnan(mean) else amount_text(float(mean))
+
+
+def sparkline(values: F64, top: float) -> str:
+    """A curve in blocks, one a value; `?` where nothing is known."""
+    heights = np.ceil(np.nan_to_num(values) / max(top, 1e-9) * (len(_BLOCKS) - 1) - 1e-6)
+    levels = np.clip(heights, 0, len(_BLOCKS) - 1).astype(np.int64)
+    return "".join("?" if np.isnan(value) else _BLOCKS[level] for value, level in zip(values, levels, strict=True))
+
+
+def day_line(start_ms: int, end_ms: int, cells: int) -> str:
+    """The names of days, or hours, each where it begins."""
+    line = [" "] * cells
+    free_from = 0
+    room = 4 if end_ms - start_ms > 2 * DAY_MS else 7  # for the name of a day, or the time of day
+    for mark in time_marks(start_ms, end_ms, cells // room):
+        at = (mark.at_ms - start_ms) * cells // max(end_ms - start_ms, 1)
+        if at >= free_from and at + len(mark.label) <= cells:
+            line[at : at + len(mark.label)] = mark.label
+            free_from = at + len(mark.label) + 1
+    return "".join(line)
+
+
+# -- tables ----------------------------------------------------------------------------------------------------
+
+
+def _groups(summary: Summary, width: int) -> Table:
+    """Everything, then queue by queue, then by kind of work."""
+    wide = width >= _WIDE
+    served = ("served",) if wide else ()
+    table = _table("", "work", "GPU-hours", "wait p50", "wait p90", "JCT p50", *served, "busy", "evicted")
+    table.add_row(*_group_row(summary.total, "", wide=wide))
+    queues = sorted(summary.queues, key=lambda group: -group.allocated_gpu_h)
+    table.add_row(Text("by queue", "dim"))
+    for group in queues[:_MOST_QUEUES]:
+        table.add_row(*_group_row(group, "  ", wide=wide))
+    if len(queues) > _MOST_QUEUES:
+        table.add_row(Text(f"  {len(queues) - _MOST_QUEUES:,} more", "dim"))
+    table.add_row(Text("by kind", "dim"))
+    for group in sorted(summary.kinds, key=lambda group: -group.allocated_gpu_h):
+        table.add_row(*_group_row(group, "  ", wide=wide))
+    return table
+
+
+def _group_row(group: Group, indent: str, *, wide: bool) -> list[Text | str]:
+    wait, completion = group.wait, group.completion
+    return [
+        Text(indent + group.name),
+        f"{group.workloads:,}",
+        amount_text(group.allocated_gpu_h),
+        time_text(wait.p50_ms if wait else None),
+        time_text(wait.p90_ms if wait else None),
+        time_text(completion.p50_ms if completion else None),
+        *([percent_text(group.served_share)] if wide else []),
+        _busy_text(group.busy_share, wide=wide),
+        f"{group.evictions:,}" if group.evictions else Text("0", "dim"),
+    ]
+
+
+def _busy_text(share: float | None, *, wide: bool) -> Text:
+    if share is None:
+        return Text(UNKNOWN, "dim")
+    filled = round(10 * min(share, 1.0))
+    bar = ("█" * filled, _mood(share)), ("░" * (10 - filled), "dim"), " "
+    return Text.assemble(*(bar if wide else ()), (f"{percent_text(share):>5}", _mood(share)))
+
+
+def _holders(lives: Lives) -> Table | None:
+    """Who held most GPU time without using it."""
+    worst = most_idle(lives)
+    if not worst:
+        return None
+    table = _table("most idle", "queue", "kind", "GPUs", "idle GPU-hours", "busy")
+    for justify, column in zip(("left", "left"), table.columns[1:3], strict=True):
+        column.justify = justify  # type: ignore[assignment]  # a literal to mypy
+    for row in worst:
+        busy = lives.busy_gpu_ms[row] / lives.observed_gpu_ms[row]
+        table.add_row(
+            Text(lives.ids[row]),
+            Text(lives.queues[lives.queue[row]]),
+            KINDS[lives.kind[row]].value,
+            gpus_text(int(lives.gpu_milli[row])),
+            amount_text(float(idle_gpu_ms(lives)[row]) / HOUR_MS),
+            _busy_text(float(busy), wide=False),
+        )
+    return table
+
+
+def most_idle(lives: Lives) -> list[int]:
+    """Rows of the workloads that held most GPU time idle, the worst first."""
+    idle = idle_gpu_ms(lives)
+    worst = np.argsort(-idle, kind="stable")[:_MOST_HOLDERS]
+    return [row for row in worst.tolist() if idle[row] > 0]
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(first, no_wrap=True, max_width=24, min_width=9)
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+# -- for programs ----------------------------------------------------------------------------------------------
+
+
+def as_json(summary: Summary, lives: Lives, samples: Samples) -> dict[str, Any]:
+    """The whole report as plain data; what is not known is null."""
+    idle = idle_gpu_ms(lives)
+    return {
+        "summary": summary.as_json(),
+        "findings": [finding.text for finding in find(summary, lives)],
+        "most_idle": [{"id": lives.ids[row], "idle_gpu_h": float(idle[row]) / HOUR_MS} for row in most_idle(lives)],
+        "samples": {
+            "every_ms": samples.every_ms,
+            "at_ms": samples.at_ms.tolist(),
+            "gpus": _numbers(samples.up_milli / WHOLE_MILLI),
+            "allocated_gpus": _numbers(samples.allocated_milli / WHOLE_MILLI),
+            "busy_gpus": _numbers(samples.busy_gpus),
+            "observed_gpus": _numbers(samples.observed_gpus),
+            "fragmented_gpus": _numbers(samples.fragmented_milli / WHOLE_MILLI),
+            "waiting_gpus": {
+                queue: _numbers(samples.waiting_milli[:, at] / WHOLE_MILLI) for at, queue in enumerate(samples.queues)
+            },
+        },
+    }
+
+
+def _numbers(values: F64) -> list[float | None]:
+    return [None if np.isnan(value) else round(value, 3) for value in values.tolist()]
+
+
+def write_csv(lives: Lives, file: TextIO) -> None:
+    """One line a workload; what has not happened is empty."""
+    times = ("submitted_ms", "first_placed_ms", "started_ms", "finished_ms")
+    numbers = ("waited_ms", "held_milli_ms", "busy_gpu_ms", "observed_gpu_ms", "evictions", "lost_milli_ms")
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(("number", "id", "queue", "kind", "priority", "pods", "gpu_milli", "fate", *times, *numbers))
+    columns = [
+        lives.number.tolist(),
+        lives.ids,
+        [lives.queues[queue] for queue in lives.queue.tolist()],
+        [KINDS[kind].value for kind in lives.kind.tolist()],
+        *(getattr(lives, name).tolist() for name in ("priority", "pods", "gpu_milli")),
+        [Fate(fate).name.lower() for fate in lives.fate.tolist()],
+        *(["" if at == NOT_YET else at for at in getattr(lives, name).tolist()] for name in times),
+        *([f"{value:.15g}" for value in getattr(lives, name).tolist()] for name in numbers),
+    ]
+    writer.writerows(zip(*columns, strict=True))

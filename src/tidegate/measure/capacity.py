@@ -1,0 +1,82 @@
+"""How much GPU time there was: the working GPUs of nodes that were ready, over time.
+
+A node that is closed for new work still counts: it is there, and paid for.
+Must not know: who used any of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.measure.timeline import Flat
+from tidegate.model.facts import EventKind
+from tidegate.model.hardware import MOST_DEVICES, Node
+from tidegate.model.units import WHOLE_MILLI
+
+
+class Capacity(NamedTuple):
+    """The GPU time of a run."""
+
+    milli_ms: int
+    nodes: int  # there ever were
+    gpus: int  # most at one time
+
+
+class _Machine:
+    """One node, as it was told last."""
+
+    def __init__(self) -> None:
+        self.node: Node | None = None
+        self.broken: set[int] = set()
+
+    def milli(self) -> int:
+        """GPU milli that it has to give."""
+        if self.node is None or not self.node.ready:
+            return 0
+        count = min(self.node.shape.gpu_count, MOST_DEVICES)
+        return WHOLE_MILLI * (count - sum(device < count for device in self.broken))
+
+
+def capacity_of(flat: Flat) -> Capacity:
+    """The GPU time of a run, node by node as they came, failed and went."""
+    machines: dict[int, _Machine] = {}
+    total = milli = most = 0
+    since_ms = flat.start_ms
+    for _, at_ms, number, told in sorted(_told(flat), key=lambda row: row[0]):
+        until_ms = min(max(at_ms, since_ms), flat.end_ms)
+        total += milli * (until_ms - since_ms)
+        since_ms = until_ms
+        machine = machines.setdefault(number, _Machine())
+        milli -= machine.milli()
+        _tell(machine, told)
+        milli += machine.milli()
+        most = max(most, milli)
+    total += milli * (flat.end_ms - since_ms)
+    return Capacity(total, len(machines), most // WHOLE_MILLI)
+
+
+_Told = Node | None | tuple[EventKind, int]  # a spec, the removal, or what became of a device
+
+
+def _told(flat: Flat) -> list[tuple[int, int, int, _Told]]:
+    """What was told about nodes: order, time, number, and what."""
+    rows: list[tuple[int, int, int, _Told]] = [(t.order, t.at_ms, t.number, t.node) for t in flat.nodes]
+    facts = flat.facts.of(EventKind.NODE_REMOVED, EventKind.DEVICE_FAILED, EventKind.DEVICE_RECOVERED)
+    for order, kind, at_ms, number, device in zip(
+        *(np.asarray(c).tolist() for c in (facts.order, facts.kind, facts.at_ms, facts.subject, facts.arg)), strict=True
+    ):
+        rows.append((order, at_ms, number, None if kind == EventKind.NODE_REMOVED else (EventKind(kind), device)))
+    return rows
+
+
+def _tell(machine: _Machine, told: _Told) -> None:
+    if told is None:
+        machine.node, machine.broken = None, set()
+    elif isinstance(told, Node):
+        machine.node = told
+    elif told[0] is EventKind.DEVICE_FAILED:
+        machine.broken.add(told[1])
+    else:
+        machine.broken.discard(told[1])

@@ -1,0 +1,133 @@
+"""What stands out in a run, in words: each finding with the GPU time it is about, the weightiest first.
+
+Must not know: screens, files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.measure.lives import Fate, Lives
+from tidegate.measure.summary import Group, Summary
+from tidegate.measure.words import amount_text, count_text, percent_text, time_text
+from tidegate.model.units import HOUR_MS
+
+#: What is less than this part of all GPU time is not worth a sentence.
+_WORTH_SAYING = 0.02
+
+
+class Finding(NamedTuple):
+    """Something worth knowing."""
+
+    weight: float  # as a share of all GPU time, roughly
+    text: str
+
+
+def find(summary: Summary, lives: Lives) -> list[Finding]:
+    """What stands out, the weightiest first."""
+    found: list[Finding] = []
+    for look in (_blindness, _idle_while_waiting, _idle_kind, _slack, _unfairness, _scatter, _evictions):
+        found.extend(look(summary))
+    found.extend(_stuck(summary, lives))
+    return sorted(found, key=lambda finding: -finding.weight)
+
+
+def _blindness(summary: Summary) -> Iterator[Finding]:
+    total = summary.total
+    if total.allocated_gpu_h <= 0:
+        return
+    if total.busy_share is None:
+        yield Finding(9.0, "Whether GPUs were busy was not observed: find out before you buy more.")
+        return
+    known = total.observed_gpu_h / total.allocated_gpu_h
+    if known < 0.95:
+        yield Finding(
+            1 - known,
+            f"Use was observed for {percent_text(known)} of the allocated time: the rest is unknown, not idle.",
+        )
+
+
+def _idle_while_waiting(summary: Summary) -> Iterator[Finding]:
+    idle, waited = _gpus(summary, summary.total.idle_gpu_h), _gpus(summary, summary.total.waited_gpu_h)
+    floor = _WORTH_SAYING * _gpus(summary, summary.capacity_gpu_h)
+    if min(idle, waited) > max(floor, 0.1):
+        text = f"On average {amount_text(idle)} allocated GPUs stood idle while work waited for {amount_text(waited)}."
+        yield Finding(_part(summary, summary.total.idle_gpu_h), text)
+
+
+def _idle_kind(summary: Summary) -> Iterator[Finding]:
+    """One kind of work that holds most of what is idle."""
+    worst = max(summary.kinds, key=lambda group: group.idle_gpu_h, default=None)
+    if worst is None or worst.busy_share is None or len(summary.kinds) < 2:
+        return
+    part = worst.idle_gpu_h / max(summary.total.idle_gpu_h, 1e-9)
+    if part > 1.5 * worst.allocated_gpu_h / max(summary.total.allocated_gpu_h, 1e-9):
+        text = (
+            f"{worst.name.capitalize()} work was busy {percent_text(worst.busy_share)} of its time and held "
+            f"{percent_text(part)} of all idle GPU-hours: share its GPUs, or take them back when they idle."
+        )
+        yield Finding(_part(summary, worst.idle_gpu_h), text)
+
+
+def _slack(summary: Summary) -> Iterator[Finding]:
+    wait = summary.total.wait
+    free = 1 - (summary.allocation_share if summary.allocation_share is not None else 1.0)
+    if free > 0.4 and wait is not None and wait.p90_ms < HOUR_MS / 4:
+        text = f"{percent_text(free)} of the GPU time was never allocated, and hardly anything waited for it."
+        yield Finding(free, text)
+
+
+def _unfairness(summary: Summary) -> Iterator[Finding]:
+    served = [group for group in summary.queues if group.served_share is not None]
+    if summary.fairness is None or summary.fairness > 0.9 or len(served) < 2:
+        return
+    best, worst = max(served, key=_served), min(served, key=_served)
+    text = (
+        f"Queues were served unevenly: {best.name} got {percent_text(best.served_share)} of the GPU time "
+        f"it held or waited for, "
+        f"{worst.name} {percent_text(worst.served_share)} (fairness {summary.fairness:.2f})."
+    )
+    yield Finding(1 - summary.fairness, text)
+
+
+def _served(group: Group) -> float:
+    return group.served_share or 0.0
+
+
+def _scatter(summary: Summary) -> Iterator[Finding]:
+    share = summary.fragmented_share or 0.0
+    if share > _WORTH_SAYING:
+        gpus = share * _gpus(summary, summary.capacity_gpu_h)
+        yield Finding(
+            share, f"On average {amount_text(gpus)} GPUs were free but too scattered for the pods usually asked for."
+        )
+
+
+def _evictions(summary: Summary) -> Iterator[Finding]:
+    total = summary.total
+    if total.evictions and total.allocated_gpu_h > 0:
+        part = total.lost_gpu_h / total.allocated_gpu_h
+        lost = f"{amount_text(total.lost_gpu_h)} GPU-hours, {percent_text(part)} of what was allocated"
+        text = f"{count_text(total.evictions, 'eviction')} threw away {lost}."
+        yield Finding(_part(summary, total.lost_gpu_h), text)
+
+
+def _stuck(summary: Summary, lives: Lives) -> Iterator[Finding]:
+    waits = lives.fate == Fate.WAITING
+    if waits.any():
+        longest = np.argmax(np.where(waits, lives.waited_ms, -1))
+        who = count_text(summary.total.waiting, "workload") + " had no place at the end"
+        text = f"{who}; {lives.ids[longest]} waited longest, {time_text(float(lives.waited_ms[longest]))} in all."
+        yield Finding(summary.total.waiting / max(summary.total.workloads, 1), text)
+
+
+def _gpus(summary: Summary, gpu_hours: float) -> float:
+    """GPU-hours as GPUs on average."""
+    return gpu_hours * HOUR_MS / max(summary.end_ms - summary.start_ms, 1)
+
+
+def _part(summary: Summary, gpu_hours: float) -> float:
+    return gpu_hours / max(summary.capacity_gpu_h, 1e-9)

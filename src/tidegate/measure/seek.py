@@ -1,0 +1,66 @@
+"""What came next, and what came last before: rows looked up by key and running order, all at once.
+
+Must not know: what the keys stand for.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.model.columns import I64
+
+#: The order of what never came.
+NEVER = 1 << 62
+
+
+class Marks(NamedTuple):
+    """Things that happened to a key, in columns. Keys are small: with an order they share 63 bits."""
+
+    key: I64
+    order: I64
+    at_ms: I64
+
+
+def join_marks(*parts: Marks) -> Marks:
+    """All marks together."""
+    return Marks(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def first_after(marks: Marks, key: I64, order: I64) -> tuple[I64, I64]:
+    """For each key the order and time of its first mark after an order; order NEVER where there is none."""
+    ordered, place = _sought(marks, key, order + 1)
+    return _found(ordered, place, key)
+
+
+def last_before(marks: Marks, key: I64, order: I64) -> tuple[I64, I64]:
+    """For each key the order and time of its last mark before an order; order NEVER where there is none."""
+    ordered, place = _sought(marks, key, order)
+    return _found(ordered, place - 1, key)
+
+
+def _sought(marks: Marks, key: I64, order: I64) -> tuple[Marks, I64]:
+    """The marks by key and order, and the place where each pair would go."""
+    most = int(marks.order.max(initial=0)) + 1
+    combined = marks.key * (most + 1) + marks.order
+    by_key = np.argsort(combined, kind="stable")
+    place = np.searchsorted(combined[by_key], key * (most + 1) + np.minimum(order, most))
+    return Marks(*(column[by_key] for column in marks)), place
+
+
+def _found(ordered: Marks, place: I64, key: I64) -> tuple[I64, I64]:
+    count = len(ordered.key)
+    if count == 0:
+        return np.full(len(key), NEVER), np.zeros(len(key), np.int64)
+    at = np.clip(place, 0, count - 1)
+    hit = (place >= 0) & (place < count) & (ordered.key[at] == key)
+    return np.where(hit, ordered.order[at], NEVER), np.where(hit, ordered.at_ms[at], 0)
+
+
+def same_keys(*columns: tuple[I64, I64]) -> list[I64]:
+    """One small key for each distinct pair, the same in all columns."""
+    most = max((int(second.max(initial=0)) for _, second in columns), default=0) + 2
+    pairs = [first * most + second + 1 for first, second in columns]
+    _, keys = np.unique(np.concatenate(pairs), return_inverse=True)
+    return np.split(keys.astype(np.int64), np.cumsum([len(pair) for pair in pairs])[:-1])

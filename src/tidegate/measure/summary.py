@@ -1,0 +1,161 @@
+"""How good a run was, in numbers: waits, completion times, use of GPUs, fairness; in all, by queue, by kind of work.
+
+Allocated is not busy. Busy time is known from observations alone, and what was not observed is never taken for idle.
+Must not know: how numbers are shown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.measure.asked import KINDS
+from tidegate.measure.lives import Fate, Lives
+from tidegate.model.columns import F64, I64
+from tidegate.model.spec import Spec
+from tidegate.model.units import HOUR_MS, WHOLE_MILLI
+
+Mask = npt.NDArray[np.bool_]
+
+_GPU_HOUR_MILLI_MS = WHOLE_MILLI * HOUR_MS
+
+
+class Spread(Spec, frozen=True):
+    """How values are spread, in milliseconds."""
+
+    count: int
+    mean_ms: float
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+
+
+class Group(Spec, frozen=True):
+    """What became of some workloads."""
+
+    name: str
+    workloads: int
+    finished: int
+    running: int
+    waiting: int
+    rejected: int
+    cancelled: int
+    wait: Spread | None  # of all that were not rejected; of those that wait still, so far
+    completion: Spread | None  # from submission to the end, of those that finished
+    censored: int  # neither finished nor rejected nor cancelled: how long they take is not known yet
+    allocated_gpu_h: float
+    observed_gpu_h: float  # of which it is known whether they were busy
+    busy_gpu_h: float
+    idle_gpu_h: float  # held and observed, and not busy
+    busy_share: float | None  # busy/observed; None: nothing was observed
+    waited_gpu_h: float  # GPUs asked for, times the wait
+    served_share: float | None  # allocated/(allocated + waited); None: no GPUs were asked for
+    evictions: int
+    lost_gpu_h: float  # held for nothing, because stays were cut short
+
+
+class Summary(Spec, frozen=True):
+    """How good a run was."""
+
+    start_ms: int
+    end_ms: int
+    makespan_ms: int | None  # from the first submission to the last end; None: nothing finished
+    capacity_gpu_h: float
+    allocation_share: float | None  # allocated/capacity; None: there were no GPUs
+    useful_share: float | None  # of all that was paid for, what did work, if the rest was as busy as what was observed
+    fragmented_share: float | None  # of capacity; None: it was not looked at
+    fairness: float | None  # Jain's index over the queues' served shares: 1 is even, 1/queues is one takes all
+    total: Group
+    queues: tuple[Group, ...]
+    kinds: tuple[Group, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+def summarise(lives: Lives, capacity_milli_ms: int, fragmented_share: float | None = None) -> Summary:
+    """Say in numbers how good a run was."""
+    total = _group(lives, "all", np.ones(len(lives.number), np.bool_))
+    queues = tuple(_group(lives, name, lives.queue == row) for row, name in enumerate(lives.queues))
+    kinds = tuple(_group(lives, kind.value, lives.kind == row) for row, kind in enumerate(KINDS))
+    allocation = _share(float(lives.held_milli_ms.sum()), capacity_milli_ms)
+    return Summary(
+        start_ms=lives.start_ms,
+        end_ms=lives.end_ms,
+        makespan_ms=_makespan_ms(lives),
+        capacity_gpu_h=capacity_milli_ms / _GPU_HOUR_MILLI_MS,
+        allocation_share=allocation,
+        useful_share=None if allocation is None or total.busy_share is None else allocation * total.busy_share,
+        fragmented_share=fragmented_share,
+        fairness=jain_index([group.served_share for group in queues if group.served_share is not None]),
+        total=total,
+        queues=tuple(group for group in queues if group.workloads),
+        kinds=tuple(group for group in kinds if group.workloads),
+    )
+
+
+def jain_index(shares: list[float]) -> float | None:
+    """Jain's index of fairness: 1 when all shares are equal, 1/n when one has everything; None if there is nothing."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else None
+
+
+def _group(lives: Lives, name: str, mine: Mask) -> Group:
+    fates = np.bincount(lives.fate[mine], minlength=len(Fate)).tolist()
+    held, lost = (int(column[mine].sum()) for column in (lives.held_milli_ms, lives.lost_milli_ms))
+    busy, observed = (float(column[mine].sum()) for column in (lives.busy_gpu_ms, lives.observed_gpu_ms))
+    waited = float((lives.gpu_milli[mine].astype(np.float64) * lives.waited_ms[mine]).sum())
+    return Group(
+        name=name,
+        workloads=int(mine.sum()),
+        finished=fates[Fate.FINISHED],
+        running=fates[Fate.RUNNING],
+        waiting=fates[Fate.WAITING],
+        rejected=fates[Fate.REJECTED],
+        cancelled=fates[Fate.CANCELLED],
+        wait=_spread(lives.waited_ms[mine & (lives.fate != Fate.REJECTED)]),
+        completion=_spread(completion_ms(lives)[mine & (lives.fate == Fate.FINISHED)]),
+        censored=fates[Fate.RUNNING] + fates[Fate.WAITING],
+        allocated_gpu_h=held / _GPU_HOUR_MILLI_MS,
+        observed_gpu_h=observed / HOUR_MS,
+        busy_gpu_h=busy / HOUR_MS,
+        idle_gpu_h=max(observed - busy, 0.0) / HOUR_MS,
+        busy_share=_share(busy, observed),
+        waited_gpu_h=waited / _GPU_HOUR_MILLI_MS,
+        served_share=_share(float(held), held + waited),
+        evictions=int(lives.evictions[mine].sum()),
+        lost_gpu_h=lost / _GPU_HOUR_MILLI_MS,
+    )
+
+
+def completion_ms(lives: Lives) -> I64:
+    """From submission to the end; only of use where a workload finished."""
+    taken: I64 = lives.finished_ms - lives.submitted_ms
+    return taken
+
+
+def idle_gpu_ms(lives: Lives) -> F64:
+    """GPU-ms that each workload held without using them, as far as it was observed."""
+    idle: F64 = np.maximum(lives.observed_gpu_ms - lives.busy_gpu_ms, 0)
+    return idle
+
+
+def _spread(values_ms: I64) -> Spread | None:
+    if not len(values_ms):
+        return None
+    p50, p90, p99 = np.percentile(values_ms, [50, 90, 99]).tolist()
+    return Spread(count=len(values_ms), mean_ms=float(values_ms.mean()), p50_ms=p50, p90_ms=p90, p99_ms=p99)
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None
+
+
+def _makespan_ms(lives: Lives) -> int | None:
+    finished = lives.finished_ms[lives.fate == Fate.FINISHED]
+    return int(finished.max() - lives.submitted_ms.min()) if len(finished) else None

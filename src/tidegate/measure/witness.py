@@ -1,0 +1,67 @@
+"""Everything measured in one pass: stands beside the journal while a run goes on, or walks through a recorded one.
+
+Must not know: worlds, files, how results are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tidegate.engine.run import Record
+from tidegate.engine.step import step
+from tidegate.journal.store import Step
+from tidegate.measure.busy import with_busy
+from tidegate.measure.capacity import Capacity, capacity_of
+from tidegate.measure.lives import Lives, lives_of
+from tidegate.measure.samples import Sampler, Samples
+from tidegate.measure.summary import Summary, summarise
+from tidegate.measure.timeline import Timeline
+from tidegate.model.decisions import StepResult
+from tidegate.model.facts import EventBatch
+from tidegate.model.units import MINUTE_MS
+from tidegate.state.cluster import ClusterState
+
+#: How finely a run is sampled where nobody says otherwise.
+SAMPLE_EVERY_MS = 15 * MINUTE_MS
+
+
+class Measured(NamedTuple):
+    """What a run came to."""
+
+    lives: Lives
+    samples: Samples
+    capacity: Capacity
+    summary: Summary
+
+
+class Witness:
+    """A record that passes each step on to a journal and takes note of what measures need."""
+
+    def __init__(self, state: ClusterState, journal: Record | None = None, every_ms: int = SAMPLE_EVERY_MS) -> None:
+        self._state, self._journal = state, journal
+        self._timeline, self._sampler = Timeline(), Sampler(every_ms)
+
+    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+        """Take the next step; the state is as it was after it."""
+        if self._journal is not None:
+            self._journal.append(now_ms, events, result)
+        self._timeline.append(now_ms, events, result)
+        self._sampler.look(self._state, now_ms)
+
+    def measured(self) -> Measured:
+        """What the run came to so far."""
+        flat = self._timeline.flat()
+        lives, capacity = lives_of(flat), capacity_of(flat)
+        samples = with_busy(self._sampler.samples(), flat)
+        return Measured(lives, samples, capacity, summarise(lives, capacity.milli_ms, samples.fragmented_share()))
+
+
+def measure_journal(steps: Iterable[Step], every_ms: int = SAMPLE_EVERY_MS) -> Measured:
+    """What a recorded run came to. Its facts are run again, because samples are of states, which no journal keeps."""
+    state = ClusterState()
+    witness = Witness(state, every_ms=every_ms)
+    for recorded in steps:
+        step(state, recorded.events, recorded.now_ms)
+        witness.append(recorded.now_ms, recorded.events, recorded.result)
+    return witness.measured()
