@@ -166,7 +166,7 @@ def _draw_nodes(axes: Axes, samples: Samples) -> None:
         vmax=1,
     )
     if count <= _MOST_NODES_APART:
-        axes.hlines(np.arange(1, count) - 0.5, edges[0], edges[-1], color="white", linewidth=1.5)
+        axes.hlines(np.arange(1, count) - 0.5, edges[0], edges[-1], color="white", linewidth=18 / max(count, 12))
     shown = range(0, count, max(-(-count // _MOST_NODE_NAMES), 1))
     axes.set_yticks(list(shown), [_short(samples.nodes[at]) for at in shown], fontsize=8)
     axes.set_title("GPU map: share of each node's GPUs allocated")
@@ -194,6 +194,8 @@ def _calm(axes: Axes) -> None:
 def _mark_time(axes: Axes, samples: Samples) -> None:
     edges = _edges(samples)
     marks = time_marks(int(edges[0]), int(edges[-1]), 14)
+    last_ms = edges[-1] - 0.04 * (edges[-1] - edges[0])  # a label there would run into what stands beside the map
+    marks = [mark for mark in marks if mark.at_ms <= last_ms]
     axes.set_xticks([mark.at_ms for mark in marks], [mark.label for mark in marks], ha="left")
     axes.set_xlim(edges[0], edges[-1])
     axes.grid(visible=False)  # lines would cut the map

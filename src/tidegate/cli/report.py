@@ -157,10 +157,11 @@ def _curves_of(samples: Samples, cells: int) -> list[_Curve]:
     up = samples.up_milli / WHOLE_MILLI
     allocated = samples.allocated_milli / WHOLE_MILLI
     waiting = samples.waiting_milli.sum(axis=1) / WHOLE_MILLI
+    busy = _mean(samples, samples.busy_gpus)
     top, peak = float(up.max()), float(resample(samples, waiting, cells).max(initial=0))
     curves = [
         _Curve("allocated", allocated, top, f"{_mean(samples, allocated)} of {_mean(samples, up)} GPUs", "cyan"),
-        _Curve("busy", samples.busy_gpus, top, f"{_mean(samples, samples.busy_gpus)} GPUs", "green"),
+        _Curve("busy", samples.busy_gpus, top, f"{busy} GPUs" if busy != UNKNOWN else "not observed", "green"),
         _Curve("waiting", waiting, peak, f"{_mean(samples, waiting)} GPUs, peak {amount_text(peak)}", "yellow"),
     ]
     return [curve._replace(values=resample(samples, curve.values, cells)) for curve in curves]

@@ -39,7 +39,7 @@ def drain(state: ClusterState, out: Output) -> tuple[DecisionBatch, Tally]:
         kind=kind,
         workload=state.workloads.number[rows],
         pod=written[:, O_POD].astype(np.int32),
-        node=np.where(nodes >= 0, state.nodes.number[nodes], NOBODY),
+        node=_numbers(state, nodes),
         devices=written[:, O_DEVICES].copy(),
         code=written[:, O_CODE].astype(np.int16),
         evidence=evidence,
@@ -49,6 +49,12 @@ def drain(state: ClusterState, out: Output) -> tuple[DecisionBatch, Tally]:
     if len(rejected):
         state.forget_workloads(rejected)
     return batch, tally
+
+
+def _numbers(state: ClusterState, rows: I64) -> I64:
+    numbers = np.full(len(rows), NOBODY, np.int64)
+    numbers[rows >= 0] = state.nodes.number[rows[rows >= 0]]
+    return numbers
 
 
 def _tally_of(state: ClusterState, holds: npt.NDArray[np.bool_], ids: I64, evidence: I64) -> Tally:

@@ -57,7 +57,7 @@ def find_prices(state: ClusterState, device: F64 | None = None) -> Prices:
     """Prices for the cluster as it is; the value of devices, which depends on what is asked alone, may be known."""
     kinds = _kinds_asked(state)
     if not len(kinds.asked):
-        return no_prices()
+        return no_prices(max(len(state.node_classes), 1))
     demand = kinds.asked * kinds.gpu_milli()
     priced = _priced(demand)
     free = _Free(state)

@@ -86,7 +86,7 @@ class Sampler:
         self._slot_of_row: I64 = np.zeros(0, np.int64)
         self._queues: list[str] = []
 
-    def look(self, state: ClusterState, now_ms: int) -> None:
+    def sample(self, state: ClusterState, now_ms: int) -> None:
         """Take in what is true after a step."""
         if self._last is None:
             self._now_ms = now_ms

@@ -47,7 +47,7 @@ class Witness:
         if self._journal is not None:
             self._journal.append(now_ms, events, result)
         self._timeline.append(now_ms, events, result)
-        self._sampler.look(self._state, now_ms)
+        self._sampler.sample(self._state, now_ms)
 
     def measured(self) -> Measured:
         """What the run came to so far."""

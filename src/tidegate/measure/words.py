@@ -21,17 +21,19 @@ def percent_text(share: float | None) -> str:
 
 
 def time_text(ms: float | None) -> str:
-    """Say how long something took."""
+    """Say how long something took, to the second."""
     if ms is None:
         return UNKNOWN
     if 0 < ms < SECOND_MS:
         return "<1s"
-    return duration_text(round(ms)) if ms else "0s"
+    return duration_text(round(ms / SECOND_MS) * SECOND_MS) if ms else "0s"
 
 
 def amount_text(amount: float) -> str:
-    """Say GPUs or GPU-hours: small amounts with a decimal, large ones without."""
-    return f"{amount:,.0f}" if amount >= 9.95 or amount == 0 else f"{amount:.1f}"
+    """Say GPUs or GPU-hours: small amounts with a decimal, large and whole ones without."""
+    if amount >= 9.95 or amount == round(amount):
+        return f"{amount:,.0f}"
+    return f"{amount:.1f}" if amount >= 0.05 else "<0.1"
 
 
 def count_text(count: int, what: str) -> str:

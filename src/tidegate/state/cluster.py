@@ -196,6 +196,7 @@ class ClusterState:
             return
         self.label_keys = self.label_keys | keys
         self.node_classes = {}
+        self.counters[Counter.LEARNT_FROM] = -1  # prices are by node class
         for row in sorted(self.node_specs):
             self.nodes.node_class[row] = self.intern_node_class(self.node_specs[row])
 

@@ -30,19 +30,19 @@ class Prices(NamedTuple):
     cpu_per_gpu: F64  # (1,): milli-cores for each GPU milli that are usually asked for
 
 
-def no_prices() -> Prices:
+def no_prices(node_classes: int = 1) -> Prices:
     """Nothing is scarce."""
     none, free = np.zeros(0, np.int64), np.zeros(1, np.float64)
     return Prices(
         cpu=none,
         gpus=none,
         milli=none,
-        allowed=np.zeros((0, 1), np.int64),
+        allowed=np.zeros((0, node_classes), np.int64),
         headroom=np.zeros(0, np.float64),
         device=np.arange(WHOLE_MILLI + 1) / WHOLE_MILLI,
-        model=free,
+        model=np.zeros(node_classes, np.float64),
         block=free,
         block_cpu=free,
         whole=free,
-        cpu_per_gpu=free,
+        cpu_per_gpu=np.ones(1, np.float64),
     )

@@ -96,12 +96,12 @@ def try_heads(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
         unfit = place_workload(hot, rule, j, out)
         if unfit >= 0 and options.waits == 1:
             works[w, W_HELD_EPOCH] = epoch
-            works[w, W_HELD_CODE] = refusal_of(hot, options, unfit)
+            works[w, W_HELD_CODE] = refusal_of(hot, rule, options, unfit)
             if options.strict == 1:
                 return DONE
         else:
             works[w, W_HELD_EPOCH] = -1
-            settle(hot, options, j, unfit, out)
+            settle(hot, rule, options, j, unfit, out)
         if works[w, W_WAITING] == 0 or works[w, W_HELD_EPOCH] == epoch:
             size -= 1
             heap[0] = heap[size]
@@ -110,7 +110,7 @@ def try_heads(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
 
 
 @kernel
-def settle(hot: Hot, options: CycleOptions, j: int, unfit: int, out: Output) -> None:
+def settle(hot: Hot, rule: Rule, options: CycleOptions, j: int, unfit: int, out: Output) -> None:
     """Note that workload j was placed, or rejected because it may not wait."""
     workloads = hot.workloads
     unlink(hot, j)
@@ -120,13 +120,14 @@ def settle(hot: Hot, options: CycleOptions, j: int, unfit: int, out: Output) -> 
     if unfit >= 0:
         workloads[j, J_PHASE] = NO_PHASE
         row = write(out, REJECT, j, REFUSED_AT_FIRST_TRY)
-        out.rows[row, O_EVIDENCE] = refusal_of(hot, options, unfit)
+        out.rows[row, O_EVIDENCE] = refusal_of(hot, rule, options, unfit)
 
 
 @kernel
-def refusal_of(hot: Hot, options: CycleOptions, s: int) -> int:
+def refusal_of(hot: Hot, rule: Rule, options: CycleOptions, s: int) -> int:
     """The Reason that best says why pod set s does not fit: what most of the nodes in question lack."""
     k = hot.pod_sets[s, S_POD_CLASS]
+    refresh(hot, rule, k)  # what was tried has been given back
     tally = hot.scores.tally[k]
     if tally[0] > 0:
         return GANG_PARTIAL

@@ -1,0 +1,34 @@
+"""How commands end: exit codes are stable, errors say what to do, and nobody sees a traceback for a bad file.
+
+0 done; 1 done, and the answer is no (a difference was found); 2 the input is wrong or missing; 70 a bug of ours.
+Must not know: any command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tidegate.journal.store import JournalError
+from tidegate.sources.setupfile import UnusableFile
+
+EXIT_NO = 1
+EXIT_BAD_INPUT = 2
+
+
+class CannotRun(Exception):
+    """A command cannot do what was asked; the text says why and what to do."""
+
+
+@contextmanager
+def told_plainly() -> Iterator[None]:
+    """Turn errors that the user can mend into a message and exit code 2."""
+    try:
+        yield
+    except (CannotRun, JournalError, UnusableFile) as error:
+        Console(stderr=True).print(Text(str(error), style="red"), soft_wrap=True)
+        raise typer.Exit(EXIT_BAD_INPUT) from None

@@ -1,0 +1,116 @@
+"""Is the state whole? What is derived must equal what it is derived from.
+
+Must not know: whether a decision was good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tidegate.model.columns import I64
+from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.tables import BROKEN_MILLI, END, Phase, ShareCode
+
+_HOLDERS = (Phase.ASSUMED, Phase.RUNNING, Phase.LEAVING)
+
+
+def check(state: ClusterState) -> None:
+    """Raise AssertionError, naming what is wrong, if the state is not whole."""
+    wrong = list(violations(state))
+    assert not wrong, "; ".join(wrong[:10])
+
+
+def violations(state: ClusterState) -> Iterator[str]:
+    """Everything that is not as it must be."""
+    yield from _nodes(state)
+    yield from _chains(state)
+    yield from _pods(state)
+
+
+def _nodes(state: ClusterState) -> Iterator[str]:
+    """Free is capacity less what the pods there take, and never negative."""
+    nodes, pods, classes = state.nodes, state.pods, state.pod_classes
+    used = np.flatnonzero(pods.node[: pods.top] >= 0)
+    at, k = pods.node[used], pods.pod_class[used]
+    for name, free, total, amount in (
+        ("cpu", nodes.cpu_free, nodes.cpu, classes.cpu[k]),
+        ("memory", nodes.memory_free, nodes.memory, classes.memory[k]),
+        ("slots", nodes.slots_free, nodes.slots, np.ones(len(used), np.int64)),
+    ):
+        taken = np.bincount(at, amount, minlength=nodes.top).astype(np.int64)
+        for row in np.flatnonzero(total[: nodes.top] - taken[: nodes.top] != free[: nodes.top]).tolist():
+            yield f"node row {row}: {name} free {free[row]}, expected {total[row]} less {taken[row]}"
+        for row in np.flatnonzero(free[: nodes.top] < 0).tolist():
+            yield f"node row {row}: {name} is oversubscribed by {-free[row]}"
+    for row in state.live_nodes().tolist():
+        yield from _devices(state, row, used[at == row])
+
+
+def _devices(state: ClusterState, row: int, pods: I64) -> Iterator[str]:
+    """What is left on each device, and the sums over them."""
+    nodes, classes = state.nodes, state.pod_classes
+    left = np.zeros(nodes.left.shape[1], np.int64)
+    left[: nodes.devices[row]] = 1000
+    for pod in pods.tolist():
+        mask, k = int(state.pods.devices[pod]), int(state.pods.pod_class[pod])
+        on = [d for d in range(len(left)) if mask >> d & 1]
+        if len(on) != (classes.gpus[k] if classes.share[k] != ShareCode.NONE else 0):
+            yield f"pod row {pod}: has {len(on)} devices, its class asks for {classes.gpus[k]}"
+        left[on] -= classes.milli[k]
+    found = nodes.left[row]
+    broken = found < -BROKEN_MILLI // 2
+    if (found + np.where(broken, BROKEN_MILLI, 0) != left).any():
+        yield f"node row {row}: left {found.tolist()}, expected {left.tolist()}"
+    if (left < 0).any():
+        yield f"node row {row}: a device is oversubscribed: {left.tolist()}"
+    working = left[~broken]
+    sums = (int((working == 1000).sum()), int(working.sum()), int(working.max(initial=0)))
+    if sums != (nodes.idle[row], nodes.left_total[row], nodes.most_left[row]):
+        yield f"node row {row}: sums {nodes.idle[row], nodes.left_total[row], nodes.most_left[row]}, expected {sums}"
+
+
+def _chains(state: ClusterState) -> Iterator[str]:
+    """Each waiting workload is in the chain of its class, once, in order."""
+    works, table = state.work_classes, state.workloads
+    seen: set[int] = set()
+    for w in range(works.top):
+        row, before, length = int(works.head[w]), END, 0
+        while row != END and length <= table.top:
+            if table.prev[row] != before or table.work_class[row] != w or table.phase[row] != Phase.PENDING:
+                yield f"workload row {row}: wrongly in the chain of work class {w}"
+            if before != END and (table.submitted_ms[before], table.tie[before]) > (
+                table.submitted_ms[row],
+                table.tie[row],
+            ):
+                yield f"workload row {row}: out of order in the chain of work class {w}"
+            seen.add(row)
+            row, before, length = int(table.next[row]), row, length + 1
+        if length != works.waiting[w] or works.tail[w] != before:
+            yield f"work class {w}: {length} in the chain, {works.waiting[w]} counted"
+    waiting = set(np.flatnonzero(table.phase[: table.top] == Phase.PENDING).tolist())
+    if waiting != seen:
+        yield f"workload rows {sorted(waiting ^ seen)}: waiting and in a chain do not agree"
+
+
+def _pods(state: ClusterState) -> Iterator[str]:
+    """Each pod belongs to a workload that holds something, and gangs are whole unless they are leaving."""
+    table, pods, works = state.workloads, state.pods, state.work_classes
+    held = np.zeros(table.top, np.int64)
+    for row in state.live_workloads().tolist():
+        pod = int(table.first_pod[row])
+        while pod != END and held[row] <= pods.top:
+            if pods.workload[pod] != row:
+                yield f"pod row {pod}: in the chain of workload row {row}, but belongs to {pods.workload[pod]}"
+            held[row] += 1
+            pod = int(pods.next[pod])
+        asked, phase = int(works.pods[table.work_class[row]]), Phase(int(table.phase[row]))
+        whole = phase in (Phase.ASSUMED, Phase.RUNNING) and not table.trouble[row]
+        if whole and held[row] != asked:
+            yield f"workload row {row}: {phase.name} with {held[row]} of {asked} pods"
+        if phase not in _HOLDERS and held[row]:
+            yield f"workload row {row}: {phase.name} and holds {held[row]} pods"
+    in_use = int((pods.workload[: pods.top] >= 0).sum())
+    if in_use != held.sum() or in_use + state.counters[Counter.SPARE_PODS] != pods.top:
+        yield f"pods: {in_use} in use, {held.sum()} in chains, {state.counters[Counter.SPARE_PODS]} spare of {pods.top}"

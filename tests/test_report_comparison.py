@@ -1,0 +1,159 @@
+"""Policies side by side."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from test_measure_twin import SECOND, fleet, measure, planned, policy
+from tidegate.cli.comparison import Comparison, Measure, compare, ratio_interval, render_comparison
+from tidegate.measure.lives import Lives
+from tidegate.measure.summary import Summary, summarise
+from tidegate.model.twin import TwinOptions
+
+CAPACITY = 10**12
+
+
+@pytest.fixture(scope="module")
+def lives() -> Lives:
+    plan = [planned(f"w{at}", 5 * at, 1, 2000, runtime_ms=(10 + at % 7) * SECOND) for at in range(30)]
+    return measure(fleet(1, 2), plan, policy(cycle_ms=SECOND), TwinOptions(), 60 * SECOND).lives
+
+
+def run_of(name: str, lives: Lives) -> tuple[str, Lives, Summary]:
+    return name, lives, summarise(lives, CAPACITY)
+
+
+def named(comparison: Comparison, name: str) -> Measure:
+    return next(measure for measure in comparison.measures if measure.name == name)
+
+
+def slower(lives: Lives, by: int) -> Lives:
+    """The same lives with waits so many times as long."""
+    more = lives.waited_ms * (by - 1)
+    return lives._replace(waited_ms=lives.waited_ms * by, finished_ms=lives.finished_ms + more)
+
+
+def test_a_run_with_itself(lives: Lives) -> None:
+    wait = named(compare([run_of("a", lives), run_of("b", lives)]), "mean wait").outcomes
+    assert wait[0].ratio is None
+    assert wait[0].interval is None
+    assert wait[1].ratio == 1
+    interval = wait[1].interval
+    assert interval is not None
+    assert (interval.low, interval.high, interval.workloads) == (1, 1, 30)
+    assert not interval.excludes_one()
+
+
+def test_twice_the_wait(lives: Lives) -> None:
+    comparison = compare([run_of("a", lives), run_of("b", slower(lives, 2))])
+    outcome = named(comparison, "mean wait").outcomes[1]
+    assert outcome.ratio == 2
+    assert outcome.interval is not None
+    assert outcome.interval.excludes_one()
+    completion = named(comparison, "mean JCT").outcomes[1]
+    expected = (lives.finished_ms - lives.submitted_ms + lives.waited_ms).mean()
+    assert completion.value == pytest.approx(expected)
+    assert completion.interval is not None
+    assert completion.interval.low < (completion.ratio or 0) < completion.interval.high
+
+
+def test_workloads_are_matched_by_id(lives: Lives) -> None:
+    """The other run has them in another order, and two of them not at all."""
+    order = np.arange(27, -1, -1)
+    columns = {field: getattr(lives, field)[order] for field in ("number", "fate", "waited_ms", "finished_ms")}
+    columns |= {field: getattr(lives, field)[order] for field in ("submitted_ms", "gpu_milli", "queue", "kind")}
+    rest = ("held_milli_ms", "lost_milli_ms", "busy_gpu_ms", "observed_gpu_ms", "evictions")
+    columns |= {field: getattr(lives, field)[order] for field in rest}
+    other = lives._replace(ids=[lives.ids[at] for at in order], **columns)
+    interval = named(compare([run_of("a", lives), run_of("b", other)]), "mean wait").outcomes[1].interval
+    assert interval is not None
+    assert (interval.low, interval.high, interval.workloads) == (1, 1, 28)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 100), st.integers(0, 100))
+def test_intervals_come_from_the_seed(seed: int, other: int) -> None:
+    values = np.random.default_rng(0).exponential(1.0, (2, 50))
+    draw = [ratio_interval(values[0], values[1], np.random.default_rng(each)) for each in (seed, seed, other)]
+    assert draw[0] == draw[1]
+    assert (draw[0] == draw[2]) == (seed == other)
+
+
+def test_an_interval_holds_the_truth_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(7)
+    held = 0
+    for _ in range(200):
+        first = rng.exponential(1.0, 150)
+        mine = first * rng.uniform(0.8, 1.6, 150)  # 1.2 times as long, on average
+        interval = ratio_interval(mine, first, rng)
+        assert interval is not None
+        held += interval.low <= 1.2 <= interval.high
+    assert 178 <= held <= 200
+
+
+def test_groups_draw_like_single_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    first = rng.exponential(1.0, 6_000)
+    mine = first * rng.uniform(0.5, 2.0, 6_000)
+    single = ratio_interval(mine, first, np.random.default_rng(0))
+    monkeypatch.setattr("tidegate.cli.comparison._MOST_DRAWN", 1_000)
+    grouped = ratio_interval(mine, first, np.random.default_rng(0))
+    assert single is not None
+    assert grouped is not None
+    assert grouped.low == pytest.approx(single.low, abs=0.005)
+    assert grouped.high == pytest.approx(single.high, abs=0.005)
+
+
+def test_too_little_to_draw_from() -> None:
+    rng = np.random.default_rng(0)
+    assert ratio_interval(np.ones(1), np.ones(1), rng) is None
+    assert ratio_interval(np.ones(9), np.zeros(9), rng) is None
+    assert ratio_interval(np.ones(9), np.eye(9)[0], rng) is None
+
+
+def shown(comparison: Comparison, width: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setenv("NO_COLOR", "1")
+    console = Console(width=width)
+    with console.capture() as captured:
+        render_comparison(comparison, console)
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def test_side_by_side(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = compare([run_of("fifo", lives), run_of("slow", slower(lives, 2))])
+    lines = shown(comparison, 80, monkeypatch)
+    assert lines[0] == "30 workloads under each policy"
+    assert lines[2].split() == ["fifo", "slow"]
+    assert lines[3].startswith("mean wait")
+    assert lines[3].endswith("*x2.00")
+    assert lines[4].strip() == "2.00 to 2.00"
+    assert "x: ratio to fifo" in "\n".join(lines)
+
+
+@pytest.mark.parametrize("width", [50, 80, 100])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_many_policies_fit_the_screen(lives: Lives, width, count, monkeypatch) -> None:
+    runs = [run_of(f"policy-{at}", slower(lives, at + 1)) for at in range(count)]
+    lines = shown(compare(runs), width, monkeypatch)
+    text = "\n".join(lines)
+    assert max(map(len, lines)) <= width
+    assert all(f"policy-{at}" in text for at in range(count))
+    assert "\x1b" not in text
+
+
+def test_json(lives: Lives) -> None:
+    comparison = compare([run_of("a", lives), run_of("b", slower(lives, 3))])
+    plain = comparison.as_json()
+    assert json.loads(msgspec.json.encode(comparison)) == json.loads(json.dumps(plain))
+    assert list(plain["policies"]) == ["a", "b"]
+    wait = plain["measures"][0]
+    assert wait["name"] == "mean wait"
+    assert wait["outcomes"][1]["ratio"] == 3
+    assert wait["outcomes"][0]["ratio"] is None
