@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from builders import fleet, job, pods
 from hypothesis import strategies as st
 
+from builders import fleet, job, pods
 from tidegate.model.spec import labels
 from tidegate.model.work import Operator, Toleration
 

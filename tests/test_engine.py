@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from builders import Cluster, evicted, fleet, held, job, placed, pods, preempted, rejected
 
+from builders import Cluster, evicted, fleet, held, job, placed, pods, preempted, rejected
 from tidegate.engine.step import propose
 from tidegate.model.facts import EMPTY_EVENTS, EventKind, Outcome
 from tidegate.model.hardware import Taint

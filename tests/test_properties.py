@@ -7,11 +7,11 @@ workloads fail here whichever rule caused them.
 from __future__ import annotations
 
 import numpy as np
-from builders import Cluster
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from strategies import fleets, orders, placements, workloads
 
+from builders import Cluster
+from strategies import fleets, orders, placements, workloads
 from tidegate.engine.kernels.registry import kernels_as
 from tidegate.engine.step import step
 from tidegate.journal.packing import pack_events, pack_result, unpack_events, unpack_result

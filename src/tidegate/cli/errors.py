@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from tidegate.cli.plots import PlotError
 from tidegate.journal.store import JournalError
 from tidegate.sources.setupfile import UnusableFile
 
@@ -20,7 +21,7 @@ EXIT_NO = 1
 EXIT_BAD_INPUT = 2
 
 
-class CannotRun(Exception):
+class CannotRun(Exception):  # noqa: N818 - it says what is the case
     """A command cannot do what was asked; the text says why and what to do."""
 
 
@@ -29,6 +30,6 @@ def told_plainly() -> Iterator[None]:
     """Turn errors that the user can mend into a message and exit code 2."""
     try:
         yield
-    except (CannotRun, JournalError, UnusableFile) as error:
+    except (CannotRun, JournalError, PlotError, UnusableFile) as error:
         Console(stderr=True).print(Text(str(error), style="red"), soft_wrap=True)
         raise typer.Exit(EXIT_BAD_INPUT) from None

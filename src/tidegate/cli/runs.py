@@ -19,15 +19,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tidegate.cli.errors import CannotRun
 from tidegate.engine.kernels.registry import kernels_as
-from tidegate.engine.run import run
+from tidegate.engine.run import Record, run
 from tidegate.journal.record import Journal, Resumed
 from tidegate.journal.store import JournalFile
-from tidegate.measure.samples import Sampler
+from tidegate.measure.witness import Measured, Witness
 from tidegate.model.build import Setup
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
 from tidegate.model.policy import OrderKind, PlacementKind, Policy
-from tidegate.model.units import HOUR_MS, MINUTE_MS
+from tidegate.model.twin import TwinOptions
+from tidegate.model.units import MINUTE_MS
 from tidegate.sim.jobs import jobs_of
 from tidegate.sim.sample import sample_nodes, sample_options, sample_work
 from tidegate.sim.world import SimWorld
@@ -58,15 +59,6 @@ class Changes(NamedTuple):
     seed: int | None = None
 
 
-class Finished(NamedTuple):
-    """A run that is over."""
-
-    setup: Setup
-    state: ClusterState
-    journal: Journal
-    sampler: Sampler
-
-
 def read_setup(file: Path | None, changes: Changes) -> Setup:
     """The setup of a file, or the bundled sample, as the command line changes it."""
     if file is None:
@@ -93,7 +85,7 @@ def change_policy(policy: Policy, changes: Changes) -> Policy:
     return policy
 
 
-def _reseed(setup: Setup, changes: Changes) -> object:
+def _reseed(setup: Setup, changes: Changes) -> TwinOptions:
     return setup.twin if changes.seed is None else msgspec.structs.replace(setup.twin, seed=changes.seed)
 
 
@@ -112,33 +104,33 @@ def open_journal(path: Path | None, *, resume: bool) -> Journal:
         for leftover in path.parent.glob(f"{path.name}*"):
             leftover.unlink()
     if resume:
-        return Resumed(JournalFile.open(path, append=True))
-    return Journal(JournalFile.create(path))
+        return Resumed(JournalFile.open(path, append=True), remember=False)
+    return Journal(JournalFile.create(path), remember=False)
 
 
 class _Watched:
-    """A journal that also samples the state and moves the progress bar."""
+    """A record that also moves the progress bar."""
 
-    def __init__(self, journal: Journal, state: ClusterState, sampler: Sampler, world: SimWorld, bar: Progress) -> None:
-        self._journal, self._state, self._sampler, self._world, self._bar = journal, state, sampler, world, bar
+    def __init__(self, record: Record, world: SimWorld, bar: Progress) -> None:
+        self._record, self._world, self._bar = record, world, bar
         self._task = bar.add_task("simulating", total=world.progress()[1])
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
-        self._journal.append(now_ms, events, result)
-        self._sampler.sample(self._state, now_ms)
+        """Write the step down and show how far the run is."""
+        self._record.append(now_ms, events, result)
         self._bar.update(self._task, completed=self._world.progress()[0])
 
 
-def simulate(setup: Setup, journal: Journal, kernels: Kernels, console: Console) -> Finished:
-    """Run the twin to its end."""
+def simulate_setup(setup: Setup, journal: Journal | None, kernels: Kernels, console: Console) -> Measured:
+    """Run the twin to its end and measure it."""
     jobs = jobs_of(setup.work)
     world = SimWorld(setup.nodes, jobs, setup.policy, setup.twin)
     state = ClusterState()
     span_ms = int((jobs.submit_ms + jobs.runtime_ms).max())
-    sampler = Sampler(every_ms=max(span_ms // _SAMPLES // MINUTE_MS * MINUTE_MS, MINUTE_MS))
+    witness = Witness(state, journal, every_ms=max(span_ms // _SAMPLES // MINUTE_MS, 1) * MINUTE_MS)
     with _progress(console) as bar, kernels_as(compiled=_compiles(kernels, int(jobs.pods().sum()))):
-        run(state, world, _Watched(journal, state, sampler, world, bar), lambda _: world.is_over())
-    return Finished(setup, state, journal, sampler)
+        run(state, world, _Watched(witness, world, bar), lambda _: world.is_over())
+    return witness.measured()
 
 
 def _compiles(kernels: Kernels, pods: int) -> bool:
@@ -153,8 +145,3 @@ def _progress(console: Console) -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         yield bar
-
-
-def hours(ms: int) -> float:
-    """Milliseconds as hours."""
-    return ms / HOUR_MS

@@ -66,8 +66,10 @@ def _place_in_order(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     """The non-preemptive order: priority, then time."""
     works = state.work_classes
     waits = works.waiting[: works.top] > 0
-    if not (waits & (works.held_epoch[: works.top] != state.counters[Counter.ROOM_EPOCH])).any():
+    awake = (waits & (works.held_epoch[: works.top] != state.counters[Counter.ROOM_EPOCH])).any()
+    if not waits.any() or not (awake or state.counters[Counter.UNTOLD]):
         return NO_DECISIONS, NO_TALLY  # nobody waits, or nothing was freed since they were refused
+    state.counters[Counter.UNTOLD] = 0
     most_pods = int(works.pods[: works.top][waits].max())
     ready = ready_rule(state)
     options = CycleOptions(

@@ -48,16 +48,19 @@ def cut_spells(story: Story) -> list[Spell]:
     return [spell for spell in spells if spell.end_ms > spell.start_ms or spell is spells[-1]]
 
 
+_BY_DECISION = {
+    DecisionKind.PLACE: Doing.HOLDING,
+    DecisionKind.HOLD: Doing.WAITING,
+    DecisionKind.PREEMPT: Doing.LEAVING,
+    DecisionKind.EVICT: Doing.LEAVING,
+    DecisionKind.REJECT: Doing.REJECTED,
+}
+
+
 def _begins(moment: Moment, doing: Doing) -> Doing | None:
     """What begins with a moment; None if it goes on as before."""
-    if moment.decision is DecisionKind.PLACE:
-        return Doing.HOLDING
-    if moment.decision is DecisionKind.HOLD:
-        return Doing.WAITING
-    if moment.decision in (DecisionKind.PREEMPT, DecisionKind.EVICT):
-        return Doing.LEAVING
-    if moment.decision is DecisionKind.REJECT:
-        return Doing.REJECTED
+    if moment.decision is not None:
+        return _BY_DECISION.get(moment.decision)
     if moment.fact is EventKind.WORKLOAD_FINISHED:
         return Doing.FINISHED
     if moment.fact is EventKind.WORKLOAD_CANCELLED and doing is Doing.WAITING:

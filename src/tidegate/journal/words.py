@@ -5,8 +5,10 @@ Must not know: where the words are shown.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
+from tidegate.journal.refusal import Lack
 from tidegate.journal.spells import Doing, Spell, cut_spells, waits_by_reason
 from tidegate.journal.story import Cast, Moment, Story
 from tidegate.model.decisions import DecisionKind
@@ -18,7 +20,7 @@ from tidegate.model.work import PodSet, Share
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 #: How a number of evidence is said, by the name it has in the catalogue.
-_SAID = {"cpu_milli": cpu_text, "memory_mib": memory_text, "milli": gpus_text}
+_SAID: dict[str, Callable[[int], str]] = {"cpu_milli": cpu_text, "memory_mib": memory_text, "milli": gpus_text}
 
 
 class Answer(NamedTuple):
@@ -30,7 +32,7 @@ class Answer(NamedTuple):
 
 
 def time_text(at_ms: int) -> str:
-    """A time of the twin, which begins on a Monday at midnight: "Tue 09:14"; from the second week on with its number."""
+    """A time of the twin, which begins on a Monday at midnight: "Tue 09:14"; with the week from the second on."""
     day, rest = divmod(at_ms, DAY_MS)
     week = f"week {day // 7 + 1} " if day >= 7 else ""
     return f"{week}{_DAYS[day % 7]} {rest // HOUR_MS:02d}:{rest % HOUR_MS // MINUTE_MS:02d}"
@@ -41,6 +43,26 @@ def reason_text(reason: Reason, evidence: tuple[int, ...] = ()) -> str:
     spec = CATALOGUE[reason]
     numbers = {name: _SAID.get(name, str)(value) for name, value in zip(spec.evidence, evidence, strict=False)}
     return spec.template.format(**numbers) if numbers or not spec.evidence else spec.title
+
+
+_UNITS: dict[Reason, tuple[str, Callable[[int], str]]] = {
+    Reason.LACKS_GPU: ("idle GPUs", str),
+    Reason.LACKS_FRACTION: ("of a GPU left on one device", gpus_text),
+    Reason.LACKS_GPU_MEMORY: ("of GPU memory left on one device", memory_text),
+    Reason.LACKS_CPU: ("CPU cores", cpu_text),
+    Reason.LACKS_MEMORY: ("of memory", memory_text),
+    Reason.LACKS_SLOT: ("pod slots", str),
+}
+
+
+def lack_text(lack: Lack, node: str) -> str:
+    """Why a node does not take a pod now."""
+    if lack.reason is Reason.NONE:
+        return f"Node {node} would take a pod of set {lack.pod_set} now."
+    if lack.reason not in _UNITS:
+        return f"Node {node} does not take pods of set {lack.pod_set}: {CATALOGUE[lack.reason].title}."
+    what, said = _UNITS[lack.reason]
+    return f"Node {node} has {said(lack.free)} {what}; a pod of set {lack.pod_set} asks for {said(lack.asked)}."
 
 
 def explain(story: Story, cast: Cast) -> Answer:
@@ -122,14 +144,8 @@ def _waits(spells: list[Spell]) -> str:
     waits = {reason: ms for reason, ms in waits_by_reason(spells).items() if ms >= MINUTE_MS}
     if not waits:
         return ""
-    parts = [f"{duration_text(ms)} {_waiting_for(reason)}" for reason, ms in waits.items()]
-    return f"Of its waiting, {_listed(parts)}."
-
-
-def _waiting_for(reason: Reason) -> str:
-    if reason is Reason.NONE:
-        return "passed before it was tried"
-    return f"went by with: {CATALOGUE[reason].title}"
+    titles = {reason: CATALOGUE[reason].title if reason in CATALOGUE else "not yet tried" for reason in waits}
+    return f"Where the wait went: {_listed([f'{titles[reason]} {duration_text(ms)}' for reason, ms in waits.items()])}."
 
 
 def _interruptions(spells: list[Spell], cast: Cast) -> list[str]:
@@ -147,7 +163,7 @@ def _place(spell: Spell, cast: Cast) -> str:
     names: dict[str, int] = {}
     for _, node, devices in spell.cause.pods:
         name = cast.nodes[node].name if node in cast.nodes else f"node {node}"
-        names[name] = names.get(name, 0) + bin(devices).count("1")
+        names[name] = names.get(name, 0) + devices.bit_count()
     listed = [f"{name} ({gpus} GPU{'s' if gpus != 1 else ''})" if gpus else name for name, gpus in names.items()]
     more = f" and {len(listed) - 4} more nodes" if len(listed) > 4 else ""
     return f"Its place from {time_text(spell.start_ms)}: {', '.join(listed[:4])}{more}."

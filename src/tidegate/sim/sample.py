@@ -1,8 +1,8 @@
 """The bundled sample: a week of a mixed team cluster, generated from a seed.
 
-Training gangs, notebooks, batch and inference of three teams on 208 GPUs, with what such clusters have: work that loads for a
-while, notebooks that hold a GPU and hardly use it, gangs that keep their GPUs after the last step, services sized for
-their peak. Made up, in proportions that published traces show; it is no measurement of anybody's cluster.
+Training gangs, notebooks, batch and inference of three teams on 208 GPUs, with what such clusters have: work that loads
+for a while, notebooks that hold a GPU and hardly use it, gangs that keep their GPUs after the last step, services sized
+for their peak. Made up, in proportions that published traces show; it is no measurement of anybody's cluster.
 Must not know: policies, or what becomes of the work.
 """
 
@@ -23,7 +23,7 @@ _GIB = 1024
 
 class _Pool(NamedTuple):
     name: str
-    count: int
+    nodes: int
     model: str
     gpus: int
     gpu_memory_gib: int
@@ -54,7 +54,7 @@ def sample_nodes() -> list[Node]:
             capacity=capacity,
             reserved=reserved,
         )
-        for index in range(pool.count):
+        for index in range(pool.nodes):
             name = f"{pool.name}-{index:02d}"
             nodes.append(Node(name=name, shape=shape, labels=labels({"tidegate.io/pool": pool.name})))
     return nodes

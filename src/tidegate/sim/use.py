@@ -27,10 +27,10 @@ class Windows(NamedTuple):
     work_until_ms: I64  # when the idle tail begins
 
 
-def observed_use(jobs: Jobs, gpu_milli: I64, windows: Windows) -> F64:
-    """For each window: busy GPU-ms, held GPU-ms, VRAM in MiB, and power, which the twin does not model."""
+def observed_use(jobs: Jobs, held_milli: I64, windows: Windows) -> F64:
+    """For each window, in which so much is held: busy GPU-ms, held GPU-ms, VRAM in MiB, power (not modelled)."""
     number, start, end = windows.number, windows.start_ms, windows.end_ms
-    gpus = gpu_milli[number] / 1000
+    gpus = held_milli / 1000
     worked = np.minimum(end, windows.work_until_ms) - np.maximum(start, windows.work_from_ms)
     values = np.zeros((len(number), 4), np.float64)
     values[:, 0] = np.maximum(worked, 0) * gpus * busy_share(jobs, number, (start + end) / 2)

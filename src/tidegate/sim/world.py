@@ -47,6 +47,7 @@ class SimWorld:
         self._work_from_ms = np.full(n, _FOREVER)  # when its work began, or will
         self._observed_ms = np.full(n, -1)  # until when its use was told; -1: it holds nothing
         self._holders = 0
+        self._pods_held = self._pods.copy()
         self._leaving: set[int] = set()  # told to go, not yet gone
         self._next_observation_ms = options.observe_every_ms or _FOREVER
         self._places: dict[int, tuple[I64, I64]] = {}  # pods and nodes of running work, where nodes can fail
@@ -137,7 +138,8 @@ class SimWorld:
     def _tell(self, facts: Facts, due: Entries) -> None:
         """Turn what is due into facts; entries of an older start or stop are void."""
         own = due.kind >= _NODE_FAILS
-        valid = own | (due.arg == self._generation[np.maximum(due.subject, 0)])
+        valid = own.copy()
+        valid[~own] = due.arg[~own] == self._generation[due.subject[~own]]
         kinds = due.kind[valid]
         edges = np.flatnonzero(np.diff(kinds)) + 1
         for run in np.split(np.flatnonzero(valid), edges):
@@ -173,8 +175,7 @@ class SimWorld:
         for number, pod, at_ms in zip(run.subject.tolist(), run.pod.tolist(), run.at_ms.tolist(), strict=True):
             self._keep_progress(number, at_ms)
             self._work_from_ms[number] = _FOREVER
-            if self._pods[number] == 1:
-                self._close_use(facts, np.array([number]), np.array([at_ms]))
+            self._lose_pods(facts, number, 1, at_ms)
             facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod)
 
     def _tell_progress(self, facts: Facts) -> None:
@@ -209,10 +210,20 @@ class SimWorld:
             self._work_from_ms[numbers],
             self._work_from_ms[numbers] + self._left_ms[numbers],
         )
-        values = observed_use(self.jobs, self._gpu_milli, windows)
+        held_milli = self._gpu_milli[numbers] * self._pods_held[numbers] // self._pods[numbers]
+        values = observed_use(self.jobs, held_milli, windows)
         length = at_ms - self._observed_ms[numbers]
         facts.add_many(EventKind.USE_OBSERVED, at_ms, numbers, arg=length, values=values)
         self._observed_ms[numbers] = at_ms
+
+    def _lose_pods(self, facts: Facts, number: int, lost: int, at_ms: int) -> None:
+        """Pods are gone: from here on the workload holds what the others hold."""
+        alone, when = np.array([number]), np.array([at_ms])
+        if self.options.observe_every_ms:
+            self._tell_use(facts, alone[self._observed_ms[alone] >= 0], when[self._observed_ms[alone] >= 0])
+        self._pods_held[number] -= lost
+        if self._pods_held[number] <= 0:
+            self._close_use(facts, alone, when)
 
     # -- starts and stops --------------------------------------------------------------------------------------
 
@@ -223,6 +234,7 @@ class SimWorld:
         again = np.where(self._restarts[numbers] > 0, self._restart_ms[numbers], 0)
         work_from = started + jobs.load_ms[numbers] + again
         self._work_from_ms[numbers] = work_from
+        self._pods_held[numbers] = self._pods[numbers]
         self._holders += int((self._observed_ms[numbers] < 0).sum())
         self._observed_ms[numbers] = self._now_ms + options.api_latency_ms
         self._leaving.difference_update(numbers.tolist())
@@ -289,5 +301,6 @@ class SimWorld:
             if len(lost):
                 self._keep_progress(number, at_ms)
                 self._work_from_ms[number] = _FOREVER
+                self._lose_pods(facts, number, len(lost), at_ms)
                 for pod in lost.tolist():
                     facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod)

@@ -46,7 +46,8 @@ class Counter(IntEnum):
     PLANNED = 9  # preemptive orders: the epochs, added up, that the latest plan is for
     TROUBLES = 10  # workloads noted as being in trouble since that was last settled
     PODS_FINISHED = 11  # pods of workloads that finished
-    COUNT = 12
+    UNTOLD = 12  # workloads that began to wait and have not been told why
+    COUNT = 13
 
 
 class Hot(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.model.columns import I64
-from tidegate.state.cluster import Hot
+from tidegate.state.cluster import Counter, Hot
 from tidegate.state.tables import (
     J_NEXT,
     J_PHASE,
@@ -23,6 +23,7 @@ from tidegate.state.tables import (
 )
 
 PENDING = int(Phase.PENDING)
+UNTOLD = int(Counter.UNTOLD)
 NO_ROW = -1
 
 
@@ -65,6 +66,7 @@ def link(hot: Hot, rows: I64) -> None:
             workloads[after, J_PREV] = j
         works[w, W_WAITING] += 1
         workloads[j, J_PHASE] = PENDING
+    hot.counters[UNTOLD] += len(rows)
 
 
 @inlined

@@ -1,0 +1,46 @@
+"""The command line: every command, and nothing else.
+
+Must not know: what commands do.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import tidegate
+from tidegate.cli.check import check
+from tidegate.cli.explain import explain_job
+from tidegate.cli.simulate import compare_policies, simulate
+
+app = typer.Typer(
+    name="tidegate",
+    help="GPU scheduling for AI work on Kubernetes: measure the demand, provision to its shape, enforce.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _say_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if wanted:
+        typer.echo(f"tidegate {tidegate.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Say the version.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """GPU scheduling for AI work on Kubernetes: measure the demand, provision to its shape, enforce."""
+
+
+app.command()(simulate)
+app.command("compare")(compare_policies)
+app.command("explain")(explain_job)
+app.command()(check)
