@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import hashlib
 import json
 import statistics
 import sys
@@ -24,6 +25,7 @@ import numpy as np
 from tidegate.engine.kernels.registry import kernels_as
 from tidegate.engine.place import set_typical
 from tidegate.engine.step import step
+from tidegate.journal.packing import pack_result
 from tidegate.measure.fragmentation import fragmented_milli
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventBatch, Facts, Submissions
@@ -129,6 +131,16 @@ def arrivals(experiment: Experiment, order: np.ndarray) -> list[tuple[EventBatch
         facts.submit_many(numbers, experiment.works, submissions, numbers)
         batches.append((facts.batch(), int(numbers[-1])))
     return batches
+
+
+def digest_of(folder: Path, workload: str, seed: int, policy: str, *, pods: int) -> str:
+    """A fingerprint of the journal of the first pods."""
+    experiment, nodes = read_experiment(folder, workload), read_nodes(folder)
+    experiment.orders[seed] = experiment.orders[seed][:pods]
+    placement = PlacementRule(kind=PlacementKind(policy), seed=seed, typical=typical_pods(experiment))
+    state, _, results, _ = place_all(nodes, experiment, seed, placement)
+    packed = b"".join(pack_result(result) for result in results)
+    return hashlib.blake2b(packed + state.dump(), digest_size=16).hexdigest()
 
 
 def place_all(

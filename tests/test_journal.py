@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 
-import crash
 import numpy as np
 import pytest
-from builders import Cluster, fleet, job
 from hypothesis import given
 from hypothesis import strategies as st
 
+import crash
+from builders import Cluster, fleet, job
 from tidegate.journal.packing import pack_column, unpack_column
 from tidegate.journal.record import Journal, Resumed
 from tidegate.journal.replay import replay
@@ -117,7 +117,7 @@ def test_an_explanation_reads_like_an_answer():
     story = tell_story(steps, 0)
     assert story is not None
     answer = explain(story, cast)
-    assert answer.headline == "gang waited 1h and finished on Mon 04:00, 4h after it was submitted."
+    assert answer.headline == "gang waited 1h and finished on Mon 03:00, 3h after it was submitted."
     assert "a gang of 2 pods with 8 GPUs each" in answer.because[0]
     assert "busy 12% of the 16.0 GPU-hours" in answer.because[-1]
     late = tell_story(steps[:2], 1)

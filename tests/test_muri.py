@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import muri
 import pytest
-from shared import shared
 
+import muri
+from shared import shared
 from tidegate.engine.kernels.registry import kernels_as
 
 

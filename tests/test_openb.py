@@ -37,3 +37,34 @@ def test_random_comes_close_to_its_published_mean():
     for percent in ("100", "130"):
         mean = sum(result[f"alloc_{percent}"] for result in results) / len(results)
         assert abs(mean - float(means["default", "01-Random", percent]["alloc_ratio_mean"])) < 0.4
+
+
+@pytest.mark.parametrize("policy", ["bestfit", "clustering", "packing", "dotprod", "random"])
+def test_plain_kernels_give_the_same_journal_as_compiled_ones(policy):
+    folder = shared("traces/openb")
+    digests = []
+    for compiled in (True, False):
+        with kernels_as(compiled=compiled):
+            digests.append(openb.digest_of(folder, "default", 42, policy, pods=4000))
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("policy", ["fgd", "tide"])
+def test_plain_kernels_give_the_same_journal_as_compiled_ones_where_devices_count(policy):
+    folder = shared("traces/openb")
+    digests = []
+    for compiled in (True, False):
+        with kernels_as(compiled=compiled):
+            digests.append(openb.digest_of(folder, "gpushare40", 44, policy, pods=250))
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize(("workload", "least"), [("default", 0.8), ("multigpu50", 0.5), ("gpuspec10", 1.0)])
+def test_tide_gains_on_fgd(workload, least):
+    folder = shared("traces/openb")
+    means = openb.read_keyed(folder / "published_allocation.csv", ("workload", "policy", "arrival_pct"))
+    with kernels_as(compiled=True):
+        results = [openb.run_one(folder, workload, seed, "tide") for seed in (42, 43, 44)]
+    for percent in ("100", "130"):
+        mean = sum(result[f"alloc_{percent}"] for result in results) / len(results)
+        assert mean - float(means[workload, "06-FGD", percent]["alloc_ratio_mean"]) >= least

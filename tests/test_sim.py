@@ -10,10 +10,10 @@ import sys
 import msgspec
 import numpy as np
 import pytest
-from builders import fleet, job
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import fleet, job
 from tidegate.engine.run import run
 from tidegate.journal.record import Journal
 from tidegate.measure.lives import collect_lives
@@ -73,9 +73,8 @@ def test_work_loads_runs_and_idles_and_the_next_one_follows_at_once():
     ]
     lives, _, _ = simulate(work, observe_every_ms=HOUR)
     assert by_id(lives, "finished_ms") == {"a": 3 * HOUR, "b": 4 * HOUR}
-    busy, held = by_id(lives, "busy_milli_ms") if hasattr(lives, "busy_milli_ms") else {}, lives
-    assert held is lives
-    del busy
+    assert by_id(lives, "busy_gpu_ms") == {"a": 8 * HOUR // 2, "b": 8 * HOUR}
+    assert by_id(lives, "observed_gpu_ms") == {"a": 3 * 8 * HOUR, "b": 8 * HOUR}
 
 
 def test_latency_start_and_grace_take_their_time():
@@ -85,12 +84,12 @@ def test_latency_start_and_grace_take_their_time():
 
 
 def test_a_failed_gang_goes_on_from_its_checkpoint():
-    work = [planned("g", "2x4", hours=10, fails_every_ms=30 * HOUR, checkpoint_every_ms=HOUR, restart_cost_ms=60_000)]
+    work = [planned("g", "2x4", hours=20, fails_every_ms=12 * HOUR, checkpoint_every_ms=HOUR, restart_cost_ms=60_000)]
     lives, _, _ = simulate(work, seed=4)
     evictions = by_id(lives, "evictions")["g"]
     assert evictions >= 1
     worked = by_id(lives, "finished_ms")["g"] / HOUR
-    assert 10 < worked <= 10 + evictions * (1 + 1 / 60) + 0.1
+    assert 20 < worked <= 20 + evictions * (1 + 1 / 60) + 0.1
 
 
 def test_without_checkpoints_everything_is_done_again():
@@ -122,9 +121,7 @@ def test_work_that_never_fits_does_not_keep_the_twin_alive():
 
 def test_shortest_first_runs_on_the_twin_too():
     work = [planned("long", "1x8", hours=5, checkpoint_every_ms=60_000), planned("short", "1x8", at=HOUR)]
-    work[0] = msgspec.structs.replace(
-        work[0], workload=msgspec.structs.replace(work[0].workload, estimate_ms=5 * HOUR)
-    )
+    work[0] = msgspec.structs.replace(work[0], workload=msgspec.structs.replace(work[0].workload, estimate_ms=5 * HOUR))
     work[1] = msgspec.structs.replace(work[1], workload=msgspec.structs.replace(work[1].workload, estimate_ms=HOUR))
     lives, _, _ = simulate(work, order="srtf", grace_ms=10_000)
     finished = by_id(lives, "finished_ms")
