@@ -85,7 +85,7 @@ def test_latency_start_and_grace_take_their_time():
 
 def test_a_failed_gang_goes_on_from_its_checkpoint():
     work = [planned("g", "2x4", hours=20, fails_every_ms=12 * HOUR, checkpoint_every_ms=HOUR, restart_cost_ms=60_000)]
-    lives, _, _ = simulate(work, seed=4)
+    lives, _, _ = simulate(work, seed=1)
     evictions = by_id(lives, "evictions")["g"]
     assert evictions >= 1
     worked = by_id(lives, "finished_ms")["g"] / HOUR
