@@ -52,24 +52,24 @@ BIG, SMALL, ANY = ("a100", "h100"), ("a10", "l40s", "t4"), ()
 
 #: Share of the jobs, pods, GPUs a pod (or a fraction), cores a GPU, GiB a GPU, models, median minutes.
 MIX = (
-    (0.10, 1, 0.10, 40, 80, SMALL, 3),
+    (0.10, 1, 0.10, 20, 80, SMALL, 3),
     (0.10, 1, 0.25, 24, 64, ANY, 3),
-    (0.08, 1, 0.50, 12, 32, SMALL, 4),
+    (0.08, 1, 0.50, 8, 32, ANY, 4),
     (0.06, 1, 0.50, 16, 64, ANY, 4),
     (0.05, 1, 0.75, 8, 32, ANY, 5),
     (0.12, 1, 1, 8, 48, ANY, 4),
     (0.08, 1, 1, 12, 96, BIG, 6),
-    (0.05, 1, 1, 6, 32, SMALL, 4),
+    (0.05, 1, 1, 6, 32, ANY, 4),
     (0.06, 1, 2, 8, 64, ANY, 5),
     (0.05, 1, 4, 12, 96, ANY, 6),
-    (0.04, 1, 8, 12, 96, BIG, 6),
+    (0.04, 1, 8, 12, 96, ANY, 6),
     (0.02, 1, 8, 16, 128, ("h100",), 6),
     (0.04, 4, 1, 8, 48, ANY, 5),
     (0.04, 8, 1, 8, 64, ANY, 5),
-    (0.04, 16, 1, 10, 64, BIG, 6),
-    (0.02, 32, 1, 8, 64, BIG, 6),
+    (0.04, 16, 1, 10, 64, ANY, 6),
+    (0.02, 32, 1, 8, 64, ANY, 6),
     (0.01, 64, 1, 8, 48, ANY, 6),
-    (0.02, 2, 8, 12, 96, BIG, 8),
+    (0.02, 2, 8, 12, 96, ANY, 8),
     (0.01, 4, 8, 12, 96, BIG, 8),
     (0.01, 8, 4, 12, 96, ANY, 8),
 )
@@ -130,6 +130,11 @@ class Counting(Journal):
         self.steps_taken += 1
 
 
+def is_all_placed(state: ClusterState, world: SimWorld) -> bool:
+    """Whether the last workload has its place: what is left is waiting for the end."""
+    return world.has_submitted_all() and not state.work_classes.waiting.any()
+
+
 def measure(nodes: int, count: int, policy: str, seed: int) -> dict[str, Any]:
     machines = fleet(nodes)
     gpus = sum(node.shape.gpu_count for node in machines)
@@ -142,7 +147,7 @@ def measure(nodes: int, count: int, policy: str, seed: int) -> dict[str, Any]:
         world = SimWorld(machines, work, rule, TwinOptions(seed=seed, observe_every_ms=0))
         state = ClusterState()
         started = time.perf_counter()
-        run(state, world, journal, lambda _: world.is_over())
+        run(state, world, journal, lambda _: world.is_over() or is_all_placed(state, world))
         seconds = time.perf_counter() - started
         size = sum(path.stat().st_size for path in Path(folder).iterdir())
         file.close()

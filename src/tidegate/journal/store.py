@@ -133,6 +133,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None)
         # NORMAL: a killed process loses nothing; a power cut may lose the last steps, never the file.
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA wal_autocheckpoint = 4096")  # pages: moved over in larger pieces
     except sqlite3.Error as error:
         raise JournalError(
             f"{path}: cannot be opened ({error}); is the folder there, and may you write to it?"

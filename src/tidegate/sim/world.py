@@ -62,6 +62,10 @@ class SimWorld:
         """Say whether nothing more will happen."""
         return self._opened and self._next_ms() is None
 
+    def has_submitted_all(self) -> bool:
+        """Say whether all workloads have been submitted."""
+        return self._submitted == len(self.jobs.ids)
+
     def progress(self) -> tuple[int, int]:
         """Workloads that are over, and all of them."""
         return self._over, len(self.jobs.ids)
@@ -77,7 +81,8 @@ class SimWorld:
             return facts.batch()
         first = min(t for t in (next_ms, until_ms) if t is not None)
         cycle = max(self.policy.cycle_ms, 1)
-        self._now_ms = max(self._now_ms, -(-first // cycle) * cycle)
+        # What a decision causes at once is told with the next cycle: one cycle, one step.
+        self._now_ms = max(-(-first // cycle), self._now_ms // cycle + 1) * cycle
         while self._next_observation_ms <= self._now_ms:
             self._tell(facts, self._agenda.take_until(self._next_observation_ms))
             self._observe(facts)

@@ -101,15 +101,20 @@ class ClusterState:
         # A cache from here on: never written down, never compared.
         self.changes: I64 = np.zeros(1 << 10, np.int64)
         self._scores: Scores | None = None
+        self._interned: dict[int, tuple[Work, int]] = {}  # by identity: a world tells of the same work again and again
         self.ready: Any = None  # what `engine` derived from the policy, the classes and the fleet
 
     # -- interning ---------------------------------------------------------------------------------------------
 
     def intern_work(self, work: Work) -> int:
         """The work class of a work, made if it is new."""
+        known = self._interned.get(id(work))
+        if known is not None and known[0] is work:
+            return known[1]
         row = self.work_class_rows.get(work)
         if row is None:
             row = self._add_work_class(work)
+        self._interned[id(work)] = (work, row)
         return row
 
     def intern_pod_class(self, key: PodClassKey) -> int:
@@ -156,6 +161,7 @@ class ClusterState:
         for set_row, (pod_class, count) in zip(rows.tolist(), sets, strict=True):
             self.pod_sets.pod_class[set_row] = pod_class
             self.pod_sets.count[set_row] = count
+            self.pod_sets.work_class[set_row] = row
             table.pods[row] += count
             table.gpu_milli[row] += count * self.pod_classes.gpus[pod_class] * self.pod_classes.milli[pod_class]
             if count > 1 and not self.pod_classes.gang[pod_class]:
@@ -308,6 +314,7 @@ class ClusterState:
         twin.extras = list(self.extras)
         twin.counters = self.counters.copy()
         twin.changes = np.zeros(1 << 10, np.int64)
+        twin._interned = {}  # noqa: SLF001 - a twin of the same class
         twin.drop_scores()
         return twin
 

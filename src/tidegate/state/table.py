@@ -48,8 +48,7 @@ class Table:
 
     def give(self, rows: I64) -> None:
         """Take rows back, and set them to the columns' defaults."""
-        for at, name in enumerate(self.columns):
-            self.block[rows, at] = self.fills.get(name, 0)
+        self.block[rows] = [self.fills.get(name, 0) for name in self.columns]
         self.real[rows] = 0
         for name in self.grids:
             getattr(self, name)[rows] = 0

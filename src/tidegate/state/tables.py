@@ -105,13 +105,14 @@ C_CPU, C_MEMORY, C_SHARE, C_GPUS, C_MILLI, C_VRAM, C_GANG, C_SIZE, C_SEEN, C_TYP
 class PodSets(Table):
     """One row a pod set of a work class; a work class has consecutive rows."""
 
-    columns = ("pod_class", "count")
+    columns = ("pod_class", "count", "work_class")
 
     pod_class: I64
     count: I64
+    work_class: I64
 
 
-S_POD_CLASS, S_COUNT = range(len(PodSets.columns))
+S_POD_CLASS, S_COUNT, S_WORK_CLASS = range(len(PodSets.columns))
 
 
 class WorkClasses(Table):

@@ -96,17 +96,18 @@ def copies_on(hot: Hot, k: int, n: int) -> int:
     """How many pods of class k node n could take alone."""
     nodes, classes = hot.nodes, hot.pod_classes
     most = nodes[n, N_SLOTS_FREE]
-    if classes[k, C_CPU] > 0:
-        most = min(most, nodes[n, N_CPU_FREE] // classes[k, C_CPU])
-    if classes[k, C_MEMORY] > 0:
-        most = min(most, nodes[n, N_MEMORY_FREE] // classes[k, C_MEMORY])
-    for e in range(hot.extra.shape[1]):
-        if hot.extra[k, e] > 0:
-            most = min(most, hot.extra_free[n, e] // hot.extra[k, e])
     if classes[k, C_SHARE] == WHOLE:
         most = min(most, nodes[n, N_IDLE] // classes[k, C_GPUS])
     elif classes[k, C_SHARE] == FRACTION:
         most = min(most, fractions_on(hot, k, n))
+    # Divide only where a product says that it matters: division is the dear part of a score.
+    if most * classes[k, C_CPU] > nodes[n, N_CPU_FREE]:
+        most = nodes[n, N_CPU_FREE] // classes[k, C_CPU]
+    if most * classes[k, C_MEMORY] > nodes[n, N_MEMORY_FREE]:
+        most = nodes[n, N_MEMORY_FREE] // classes[k, C_MEMORY]
+    for e in range(hot.extra.shape[1]):
+        if most * hot.extra[k, e] > hot.extra_free[n, e]:
+            most = hot.extra_free[n, e] // hot.extra[k, e]
     return int(most)
 
 

@@ -12,7 +12,7 @@ from tidegate.engine.kernels.fit import CHANGES, copies_on, refusal
 from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
 from tidegate.engine.kernels.rule import RANDOM, Rule
 from tidegate.engine.kernels.score import devices_score, looks_at_devices, sums_score
-from tidegate.model.columns import I64
+from tidegate.model.columns import I32, I64
 from tidegate.state.cluster import Counter, Hot
 from tidegate.state.scores import BLOCK, TALLY_CODES
 from tidegate.state.tables import C_GANG, C_VRAM, N_CHANGED_AT, N_RANK
@@ -79,7 +79,7 @@ def rescore(hot: Hot, rule: Rule, k: int, n: int) -> None:
     if fresh >= scores.block[k, b]:
         scores.block[k, b] = fresh
     elif old == scores.block[k, b]:
-        scores.block[k, b] = scores.score[k, first_highest(scores.score[k], b * BLOCK, (b + 1) * BLOCK)]
+        scores.block[k, b] = highest(scores.score[k], b * BLOCK, (b + 1) * BLOCK)
 
 
 @inlined
@@ -122,20 +122,31 @@ def best_node(hot: Hot, rule: Rule, k: int) -> int:
         return -1
     if rule.kind == RANDOM:
         return int(scores.at_rank[nth_at_least(scores.score[k], 0, draw(hot, rule, scores.tally[k, 0]))])
-    first = first_highest(scores.block[k], 0, scores.block.shape[1]) * BLOCK
-    return int(scores.at_rank[first_highest(scores.score[k], first, first + BLOCK)])
+    best = highest(scores.block[k], 0, scores.block.shape[1])
+    first = first_equal(scores.block[k], best, 0) * BLOCK
+    return int(scores.at_rank[first_equal(scores.score[k], best, first)])
 
 
 @inlined
-def first_highest(values: I64, start: int, end: int) -> int:
-    """The index of the highest value in a stretch, the first among equals."""
+def highest(values: I32, start: int, end: int) -> int:
+    """The highest value in a stretch. Without its index the loop runs on many values at once."""
     if not COMPILED:
-        return start + int(np.argmax(values[start:end]))
-    best = start
+        return int(values[start:end].max())
+    best = values[start]
     for i in range(start + 1, end):
-        if values[i] > values[best]:
-            best = i
-    return best
+        best = max(best, values[i])
+    return int(best)
+
+
+@inlined
+def first_equal(values: I32, wanted: int, start: int) -> int:
+    """The index of the first value, from a start, that is the wanted one."""
+    if not COMPILED:
+        return start + int((values[start:] == wanted).argmax())
+    i = start
+    while values[i] != wanted:
+        i += 1
+    return i
 
 
 @kernel
