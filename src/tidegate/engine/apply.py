@@ -96,24 +96,20 @@ def _count_seen(state: ClusterState, rows: I64) -> None:
 
 def _break_ties(state: ClusterState, rows: I64) -> None:
     """Rank by id those that were submitted in the same millisecond."""
-    table = state.workloads
-    submitted = table.submitted_ms[rows]
-    times, counts = np.unique(submitted, return_counts=True)
-    tied = times[counts > 1]
-    latest = int(state.counters[Counter.LATEST_SUBMITTED])
-    if len(times) and times[0] <= latest:
-        rows = state.live_workloads()
-        again, counts = np.unique(table.submitted_ms[rows], return_counts=True)
-        tied = np.intersect1d(times, again[counts > 1])
-    state.counters[Counter.LATEST_SUBMITTED] = max(latest, int(times[-1])) if len(times) else latest
-    if not len(tied):
+    table, latest = state.workloads, int(state.counters[Counter.LATEST_SUBMITTED])
+    if not len(rows):
         return
-    rows = rows[np.isin(table.submitted_ms[rows], tied)]
-    ids = state.workload_ids
-    by_time: dict[int, int] = {}
-    for row in sorted(rows.tolist(), key=lambda row: ids[row]):
+    submitted = table.submitted_ms[rows]
+    state.counters[Counter.LATEST_SUBMITTED] = max(latest, int(submitted.max()))
+    if submitted.min() <= latest:  # some may tie with workloads that were told of before
+        live = state.live_workloads()
+        rows = live[np.isin(table.submitted_ms[live], submitted)]
+        submitted = table.submitted_ms[rows]
+    _, at, counts = np.unique(submitted, return_inverse=True, return_counts=True)
+    next_of: dict[int, int] = {}
+    for row in sorted(rows[counts[at] > 1].tolist(), key=state.workload_ids.__getitem__):
         time = int(table.submitted_ms[row])
-        table.tie[row] = by_time[time] = by_time.get(time, -1) + 1
+        table.tie[row] = next_of[time] = next_of.get(time, -1) + 1
 
 
 def _changed(state: ClusterState, events: EventBatch, run: slice) -> None:

@@ -38,7 +38,7 @@ MOST_SCORE = 100
 @inlined
 def sums_part(hot: Hot, rule: Rule, k: int, cpu_free: Any, gpu_free: Any) -> Any:
     """The score, from 0 to 1, by the rules that look at a node's sums only; of one node, or of many at once."""
-    cpu, gpu = hot.pod_classes[k, C_CPU], hot.pod_classes[k, C_GPUS] * hot.pod_classes[k, C_MILLI]
+    cpu, gpu = float(hot.pod_classes[k, C_CPU]), float(hot.pod_classes[k, C_GPUS] * hot.pod_classes[k, C_MILLI])
     if rule.kind == BEST_FIT:
         return 1 - 0.5 * (cpu_free - cpu) / rule.cpu_scale - 0.5 * (gpu_free - gpu) / rule.gpu_scale
     if rule.kind == DOT_PRODUCT:
@@ -52,7 +52,8 @@ def sums_part(hot: Hot, rule: Rule, k: int, cpu_free: Any, gpu_free: Any) -> Any
 @inlined
 def sums_score(hot: Hot, rule: Rule, k: int, n: int) -> int:
     """The score by the rules that look at a node's sums only."""
-    return int(MOST_SCORE * max(sums_part(hot, rule, k, hot.nodes[n, N_CPU_FREE], hot.nodes[n, N_LEFT_TOTAL]), 0.0))
+    cpu_free, gpu_free = float(hot.nodes[n, N_CPU_FREE]), float(hot.nodes[n, N_LEFT_TOTAL])
+    return int(MOST_SCORE * max(sums_part(hot, rule, k, cpu_free, gpu_free), 0.0))
 
 
 @inlined

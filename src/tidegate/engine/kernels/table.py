@@ -31,6 +31,9 @@ def refresh(hot: Hot, rule: Rule, k: int) -> None:
     if seen == latest:
         return
     scores.cursor[k] = latest
+    if seen >= 0 and latest == seen + 1:
+        rescore(hot, rule, k, hot.changes[seen])
+        return
     if seen < 0 or latest - seen > scores.used[0]:
         clear_row(hot, k)
         nodes = scores.at_rank[: scores.used[0]]
