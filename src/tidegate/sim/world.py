@@ -81,8 +81,9 @@ class SimWorld:
             return facts.batch()
         first = min(t for t in (next_ms, until_ms) if t is not None)
         cycle = max(self.policy.cycle_ms, 1)
-        # What a decision causes at once is told with the next cycle: one cycle, one step.
-        self._now_ms = max(-(-first // cycle), self._now_ms // cycle + 1) * cycle
+        # What a decision causes at once is told with the next cycle: one cycle, one step. At 1 ms every event counts.
+        earliest = self._now_ms if cycle == 1 else (self._now_ms // cycle + 1) * cycle
+        self._now_ms = max(-(-first // cycle) * cycle, earliest)
         while self._next_observation_ms <= self._now_ms:
             self._tell(facts, self._agenda.take_until(self._next_observation_ms))
             self._observe(facts)
