@@ -39,23 +39,19 @@ def test_random_comes_close_to_its_published_mean():
         assert abs(mean - float(means["default", "01-Random", percent]["alloc_ratio_mean"])) < 0.4
 
 
-@pytest.mark.parametrize("policy", ["bestfit", "clustering", "packing", "dotprod", "random"])
-def test_plain_kernels_give_the_same_journal_as_compiled_ones(policy):
+@pytest.mark.parametrize(
+    ("workload", "seed", "pods", "policy"),
+    [
+        *(("default", 42, 4000, policy) for policy in ("bestfit", "clustering", "packing", "dotprod", "random")),
+        *(("gpushare40", 44, 250, policy) for policy in ("fgd", "tide")),  # plain, these look at every device
+    ],
+)
+def test_plain_kernels_give_the_same_journal_as_compiled_ones(workload, seed, pods, policy):
     folder = shared("traces/openb")
     digests = []
     for compiled in (True, False):
         with kernels_as(compiled=compiled):
-            digests.append(openb.digest_of(folder, "default", 42, policy, pods=4000))
-    assert digests[0] == digests[1]
-
-
-@pytest.mark.parametrize("policy", ["fgd", "tide"])
-def test_plain_kernels_give_the_same_journal_as_compiled_ones_where_devices_count(policy):
-    folder = shared("traces/openb")
-    digests = []
-    for compiled in (True, False):
-        with kernels_as(compiled=compiled):
-            digests.append(openb.digest_of(folder, "gpushare40", 44, policy, pods=250))
+            digests.append(openb.digest_of(folder, workload, seed, policy, pods=pods))
     assert digests[0] == digests[1]
 
 

@@ -15,13 +15,12 @@ from rich.console import Console
 from rich.text import Text
 
 from tidegate.cli.errors import CannotRun, told_plainly
-from tidegate.cli.runs import last_run_path
+from tidegate.cli.runs import last_run_path, read_duration_ms
 from tidegate.journal.refusal import why_not
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalFile, Step
 from tidegate.journal.story import Cast, Story, read_cast, tell_story
 from tidegate.journal.words import Answer, explain, lack_text, time_text
-from tidegate.model.units import UnitError, parse_duration_ms
 
 
 def explain_job(
@@ -53,10 +52,7 @@ def explain_job(
 def _until(steps: list[Step], at: str | None) -> list[Step]:
     if at is None:
         return steps
-    try:
-        until_ms = parse_duration_ms(at)
-    except UnitError as error:
-        raise CannotRun(f"--at: expected {error}, found {at!r}") from None
+    until_ms = read_duration_ms("--at", at)
     kept = [step for step in steps if step.now_ms <= until_ms]
     if not kept:
         raise CannotRun(

@@ -28,7 +28,7 @@ from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
 from tidegate.model.policy import OrderKind, PlacementKind, Policy
 from tidegate.model.twin import TwinOptions
-from tidegate.model.units import MINUTE_MS
+from tidegate.model.units import MINUTE_MS, UnitError, parse_duration_ms
 from tidegate.sim.jobs import jobs_of
 from tidegate.sim.sample import sample_nodes, sample_options, sample_work
 from tidegate.sim.world import SimWorld
@@ -87,6 +87,14 @@ def change_policy(policy: Policy, changes: Changes) -> Policy:
 
 def _reseed(setup: Setup, changes: Changes) -> TwinOptions:
     return setup.twin if changes.seed is None else msgspec.structs.replace(setup.twin, seed=changes.seed)
+
+
+def read_duration_ms(option: str, text: str) -> int:
+    """A duration given to an option."""
+    try:
+        return parse_duration_ms(text)
+    except UnitError as error:
+        raise CannotRun(f"{option}: expected {error}, found {text!r}") from None
 
 
 def last_run_path() -> Path:

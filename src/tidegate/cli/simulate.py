@@ -17,10 +17,9 @@ from tidegate.cli import report
 from tidegate.cli.comparison import compare, render_comparison
 from tidegate.cli.errors import CannotRun, told_plainly
 from tidegate.cli.plots import plot as draw
-from tidegate.cli.runs import Changes, Kernels, open_journal, read_setup, simulate_setup
+from tidegate.cli.runs import Changes, Kernels, open_journal, read_duration_ms, read_setup, simulate_setup
 from tidegate.measure.witness import Measured
 from tidegate.model.policy import OrderKind, PlacementKind
-from tidegate.model.units import UnitError, parse_duration_ms
 
 _File = Annotated[
     Path | None,
@@ -115,10 +114,7 @@ def _named_policy(name: str, seed: int | None) -> Changes:
 def _cycle_ms(text: str | None) -> int | None:
     if text is None:
         return None
-    try:
-        cycle_ms = parse_duration_ms(text)
-    except UnitError as error:
-        raise CannotRun(f"--cycle: expected {error}, found {text!r}") from None
+    cycle_ms = read_duration_ms("--cycle", text)
     if cycle_ms < 1:
         raise CannotRun(f"--cycle: expected at least 1ms, found {text!r}")
     return cycle_ms

@@ -184,15 +184,7 @@ def _started(state: ClusterState, events: EventBatch, run: slice) -> None:
             table.since_ms[row] = state.now_ms
 
 
-def _gone(state: ClusterState, events: EventBatch, run: slice) -> None:
-    _pods_left(state, events, run, Reason.GANG_BROKEN)
-
-
-def _failed(state: ClusterState, events: EventBatch, run: slice) -> None:
-    _pods_left(state, events, run, Reason.GANG_BROKEN)
-
-
-def _pods_left(state: ClusterState, events: EventBatch, run: slice, trouble: Reason) -> None:
+def _pods_left(state: ClusterState, events: EventBatch, run: slice) -> None:
     """Pods are gone: what they held is free, and a gang that did not expect it is in trouble."""
     for number, ordinal in zip(events.subject[run].tolist(), events.pod[run].tolist(), strict=True):
         row = state.workload_numbers.row(number)
@@ -201,7 +193,7 @@ def _pods_left(state: ClusterState, events: EventBatch, run: slice, trouble: Rea
         pods = pods_of(state, row)
         lost = pods if ordinal == ALL_PODS else pods[state.pods.ordinal[pods] == ordinal]
         if len(lost):
-            remove_pods(state, row, lost, trouble)
+            remove_pods(state, row, lost, Reason.GANG_BROKEN)
 
 
 def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
@@ -347,8 +339,8 @@ _HANDLERS: dict[EventKind, Callable[[ClusterState, EventBatch, slice], None]] = 
     EventKind.WORKLOAD_FINISHED: _finished,
     EventKind.PROGRESS_OBSERVED: _progress,
     EventKind.POD_STARTED: _started,
-    EventKind.POD_GONE: _gone,
-    EventKind.POD_FAILED: _failed,
+    EventKind.POD_GONE: _pods_left,
+    EventKind.POD_FAILED: _pods_left,
     EventKind.OUTCOME: _outcome,
     EventKind.NODE_ADDED: _node_added,
     EventKind.NODE_CHANGED: _node_added,

@@ -9,6 +9,7 @@ from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
 from tidegate.state.cluster import Counter, Hot
+from tidegate.state.scores import STALE
 from tidegate.state.tables import (
     C_CPU,
     C_GPUS,
@@ -59,7 +60,6 @@ SPARE_PODS = int(Counter.SPARE_PODS)
 
 ASSUMED = int(Phase.ASSUMED)
 RUNNING = int(Phase.RUNNING)
-STALE_ROW = -1
 WHOLE_GPU = 1000
 
 
@@ -139,6 +139,15 @@ def best_fit_device(hot: Hot, k: int, n: int) -> int:
 
 
 @inlined
+def has_equal_before(hot: Hot, n: int, d: int, vram: int) -> bool:
+    """Whether a device of lower index has as much left: it would give the same gain, and goes first."""
+    for other in range(d):
+        if hot.left[n, other] == hot.left[n, d] and hot.vram_left[n, other] >= vram:
+            return True
+    return False
+
+
+@inlined
 def lowest_idle(hot: Hot, k: int, n: int) -> int:
     """A mask of the lowest-index idle devices of node n, as many as class k asks for."""
     mask, missing = 0, hot.pod_classes[k, C_GPUS]
@@ -154,9 +163,9 @@ def log_change(hot: Hot, n: int) -> None:
     """Note that node n changed, so that scores made before are made again."""
     counters, changes = hot.counters, hot.changes
     if counters[CHANGES] == len(changes):
-        hot.scores.cursor[:] = STALE_ROW
-        hot.scores.worth_at[:] = STALE_ROW
-        hot.scores.shared_at[:, :] = STALE_ROW
+        hot.scores.cursor[:] = STALE
+        hot.scores.worth_at[:] = STALE
+        hot.scores.shared_at[:, :] = STALE
         hot.nodes[:, N_CHANGED_AT] = -1
         counters[CHANGES] = 0
     at = counters[CHANGES]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine.kernels.fit import FRACTION, WHOLE, WHOLE_GPU, best_fit_device
+from tidegate.engine.kernels.fit import FRACTION, WHOLE, WHOLE_GPU, best_fit_device, has_equal_before
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.rule import BEST_FIT, CLUSTERING, DOT_PRODUCT, FGD, PACKING, SPREAD, TIDE, Rule
 from tidegate.engine.kernels.tide import tide_best
@@ -181,15 +181,6 @@ def descent(hot: Hot, rule: Rule, k: int, n: int, left: I64) -> int:
     cpu = hot.nodes[n, N_CPU_FREE] - hot.pod_classes[k, C_CPU]
     after = fragmentation(rule, hot.nodes[n, N_NODE_CLASS], cpu, left)
     return int(np.searchsorted(rule.steps, (node_fragmentation(hot, rule, n) - after) / 1000, side="right"))
-
-
-@inlined
-def has_equal_before(hot: Hot, n: int, d: int, vram: int) -> bool:
-    """Whether a device of lower index has as much left: it would give the same gain, and goes first."""
-    for other in range(d):
-        if hot.left[n, other] == hot.left[n, d] and hot.vram_left[n, other] >= vram:
-            return True
-    return False
 
 
 @inlined

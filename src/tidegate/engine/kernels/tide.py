@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.fit import FRACTION, WHOLE, WHOLE_GPU
+from tidegate.engine.kernels.fit import FRACTION, WHOLE, WHOLE_GPU, has_equal_before
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.model.columns import F64, I64
 from tidegate.state.cluster import Hot
@@ -73,10 +73,11 @@ def tide_best(hot: Hot, tide: TideRule, k: int, n: int) -> tuple[int, int]:
     cpu, gpu = hot.nodes[n, N_CPU_FREE] - classes[k, C_CPU], hot.nodes[n, N_LEFT_TOTAL]
     idle, worth = hot.nodes[n, N_IDLE], hot.scores.device_worth[n]
     if classes[k, C_SHARE] == FRACTION:
-        milli, best, best_device = classes[k, C_MILLI], -1, -1
+        milli, vram = classes[k, C_MILLI], classes[k, C_VRAM]
+        best, best_device = -1, -1
         for d in range(hot.left.shape[1]):
             left = hot.left[n, d]
-            if left < milli or hot.vram_left[n, d] < classes[k, C_VRAM] or is_repeated(hot, k, n, d):
+            if left < milli or hot.vram_left[n, d] < vram or has_equal_before(hot, n, d, vram):
                 continue
             after = value[left - milli] - value[left]
             opened = 1 if left == WHOLE_GPU else 0
@@ -94,15 +95,6 @@ def tide_best(hot: Hot, tide: TideRule, k: int, n: int) -> tuple[int, int]:
 def score_of_fall(fall: float) -> int:
     """A score from what a place costs, rounded; ties in whole numbers help, as they help FGD."""
     return LEVEL - math.floor(min(max(fall, -1e8), 1e8) + 0.5)
-
-
-@inlined
-def is_repeated(hot: Hot, k: int, n: int, d: int) -> bool:
-    """Whether a device of lower index has as much left: it would score the same, and goes first."""
-    for other in range(d):
-        if hot.left[n, other] == hot.left[n, d] and hot.vram_left[n, other] >= hot.pod_classes[k, C_VRAM]:
-            return True
-    return False
 
 
 @kernel
