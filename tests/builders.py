@@ -25,14 +25,14 @@ from tidegate.model.work import GpuRequest, PodSet, Share, Work, Workload
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
 
-_POOL = re.compile(r"(?P<count>\d+)x (?P<model>[a-z0-9]+)x(?P<gpus>\d+)(?P<more>( [a-z_]+=\S+| in \S+)*)")
+POOL = re.compile(r"(?P<count>\d+)x (?P<model>[a-z0-9]+)x(?P<gpus>\d+)(?P<more>( [a-z_]+=\S+| in \S+)*)")
 
 
 def fleet(*pools: str) -> list[Node]:
     """Nodes by description."""
     nodes = []
     for number, text in enumerate(pools):
-        match = _POOL.fullmatch(text)
+        match = POOL.fullmatch(text)
         assert match, text
         more = dict(re.findall(r" ([a-z_]+)=(\S+)", match["more"]))
         rack = re.search(r" in (\S+)", match["more"])
@@ -61,14 +61,13 @@ def fleet(*pools: str) -> list[Node]:
 def pods(text: str, *, cpu: int = 1, memory: int = 1, models: tuple[str, ...] = (), **more) -> PodSet:
     """A pod set: "2x8" is two pods with eight GPUs, "1x0.5" half a GPU, "3x0" no GPU."""
     count, gpus = text.split("x") if "x" in text else ("1", text)
-    amount = float(gpus)
+    amount, vram = float(gpus), more.pop("vram", 0)
     if amount == 0:
         gpu = GpuRequest()
     elif amount < 1:
-        vram = more.pop("vram", 0)
         gpu = GpuRequest(share=Share.FRACTION, count=1, milli=round(amount * 1000), models=models, memory_mib=vram)
     else:
-        gpu = GpuRequest(share=Share.WHOLE, count=int(amount), models=models)
+        gpu = GpuRequest(share=Share.WHOLE, count=int(amount), models=models, memory_mib=vram)
     request = resources({"cpu": cpu * 1000, "memory": memory * 1024})
     return PodSet(count=int(count), request=request, gpu=gpu, **more)
 
@@ -130,7 +129,7 @@ class Cluster:
         self.places: dict[str, list[tuple[str, int]]] = {}
         self._facts = Facts()
         strict = policy.pop("strict", False)
-        self._facts.policy(
+        self.set_policy(
             Policy(
                 placement=PlacementRule(kind=PlacementKind(placement)),
                 order=OrderRule(kind=OrderKind(order), strict=strict),
@@ -139,6 +138,10 @@ class Cluster:
         )
         for node in nodes:
             self.add_node(node)
+
+    def set_policy(self, policy: Policy) -> None:
+        """Tell of a policy."""
+        self._facts.policy(policy)
 
     def add_node(self, node: Node) -> None:
         """Tell of a node, or of a change of one."""

@@ -106,6 +106,7 @@ def test_json_has_one_object_per_file(files):
     assert (good["file"], good["ok"], good["problems"], good["more_problems"]) == ("good.yaml", True, [], 0)
     assert good["summary"] == {
         "pools": 1, "nodes": 8, "gpus": 64, "gpu_models": {"h100": 64}, "workloads": 5, "pods": 20, "gpu_hours": 1920.0,
+        "cohorts": 0, "queues": 0, "quota_gpus": 0.0,
         "policy": "fair: las order, random placement, decides every 10s",
     }  # fmt: skip
     assert (broken["ok"], broken["summary"]) == (False, None)

@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from test_measure_twin import SECOND, fleet, measure, planned, policy
-from tidegate.cli.report import as_json, day_line, most_idle, render, sparkline, write_csv
+from tidegate.cli.curves import day_line, sparkline
+from tidegate.cli.report import as_json, most_idle, render, write_csv
 from tidegate.measure.witness import Measured
 from tidegate.model.twin import TwinOptions
 from tidegate.model.units import DAY_MS, HOUR_MS

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from test_measure_twin import SECOND, fleet, measure, planned, policy
-from tidegate.cli.comparison import Comparison, Measure, compare, ratio_interval, render_comparison
+from tidegate.cli.comparison import Comparison, Measure, compare, render_comparison
+from tidegate.cli.intervals import ratio_interval
 from tidegate.measure.lives import Lives
 from tidegate.measure.summary import Summary, summarise
 from tidegate.model.twin import TwinOptions
@@ -69,7 +70,7 @@ def test_workloads_are_matched_by_id(lives: Lives) -> None:
     order = np.arange(27, -1, -1)
     columns = {field: getattr(lives, field)[order] for field in ("number", "fate", "waited_ms", "finished_ms")}
     columns |= {field: getattr(lives, field)[order] for field in ("submitted_ms", "gpu_milli", "queue", "kind")}
-    rest = ("held_milli_ms", "lost_milli_ms", "busy_gpu_ms", "observed_gpu_ms", "evictions")
+    rest = ("held_milli_ms", "lost_milli_ms", "busy_gpu_ms", "observed_gpu_ms", "evictions", "preemptions")
     columns |= {field: getattr(lives, field)[order] for field in rest}
     other = lives._replace(ids=[lives.ids[at] for at in order], **columns)
     interval = named(compare([run_of("a", lives), run_of("b", other)]), "mean wait").outcomes[1].interval

@@ -6,16 +6,19 @@ Must not know: any command.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
+from tidegate.cli.outputs import Unwritable, open_console
 from tidegate.cli.plots import PlotError
 from tidegate.journal.store import JournalError
+from tidegate.sources.manifestdir import UnusableFolder
 from tidegate.sources.setupfile import UnusableFile
+from tidegate.sources.tracefile import UnusableTrace
 
 EXIT_NO = 1
 EXIT_BAD_INPUT = 2
@@ -30,6 +33,13 @@ def told_plainly() -> Iterator[None]:
     """Turn errors that the user can mend into a message and exit code 2."""
     try:
         yield
-    except (CannotRun, JournalError, PlotError, UnusableFile) as error:
-        Console(stderr=True).print(Text(str(error), style="red"), soft_wrap=True)
+    except (CannotRun, JournalError, PlotError, UnusableFile, UnusableFolder, UnusableTrace, Unwritable) as error:
+        _say(str(error))
         raise typer.Exit(EXIT_BAD_INPUT) from None
+    except sqlite3.Error as error:
+        _say(f"the journal cannot be read or written ({error}); is it damaged, or the disk full? Start a new journal")
+        raise typer.Exit(EXIT_BAD_INPUT) from None
+
+
+def _say(message: str) -> None:
+    open_console(stderr=True).print(Text(message, style="red"), soft_wrap=True)

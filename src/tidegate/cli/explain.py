@@ -6,6 +6,8 @@ Must not know: how answers are found or worded.
 from __future__ import annotations
 
 import difflib
+import json
+import sqlite3
 from pathlib import Path
 from typing import Annotated
 
@@ -15,16 +17,26 @@ from rich.console import Console
 from rich.text import Text
 
 from tidegate.cli.errors import CannotRun, told_plainly
+from tidegate.cli.outputs import open_console
 from tidegate.cli.runs import last_run_path, read_duration_ms
 from tidegate.journal.refusal import why_not
 from tidegate.journal.replay import replay
-from tidegate.journal.store import JournalFile, Step
+from tidegate.journal.store import JournalError, JournalFile, Step
 from tidegate.journal.story import Cast, Story, read_cast, tell_story
 from tidegate.journal.words import Answer, explain, lack_text, time_text
 
 
+def complete_job(context: typer.Context, incomplete: str) -> list[str]:
+    """Ids of workloads that begin like this, for the shell; none where there is no journal to look into."""
+    try:
+        names = read_cast(_read_steps(context.params.get("journal"))).workloads.values()
+    except (CannotRun, JournalError):
+        return []
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
 def explain_job(
-    job: Annotated[str, typer.Argument(help="Id of the workload.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="Id of the workload.", autocompletion=complete_job)],
     *,
     journal: Annotated[Path | None, typer.Option(help="Journal to read; the latest run's if not named.")] = None,
     node: Annotated[str | None, typer.Option(help="Say why this node does not take it.")] = None,
@@ -33,20 +45,39 @@ def explain_job(
 ) -> None:
     """Say what became of a job, why, and what would change it.
 
-    Example: tidegate explain train-017 --node h100-03
-    """
+    \b
+    Examples:
+      tidegate explain train-017
+      tidegate explain train-017 --at 1d2h --node h100-03
+    """  # noqa: D301 - \b keeps the lines apart
     with told_plainly():
-        file = JournalFile.open(journal or last_run_path())
-        steps = _until(list(file.steps()), at)
+        everything = _read_steps(journal)
+        number = _number(job, read_cast(everything).workloads, "job")
+        steps = _until(everything, at)
         cast = read_cast(steps)
-        story = tell_story(steps, _number(job, cast.workloads, "job"))
-        assert story is not None
+        story = tell_story(steps, number)
+        if story is None:
+            raise CannotRun(f"--at {at}: {job} was not submitted yet; name a later time")
         answer = explain(story, cast)
         lacks = _lacks(steps, story, cast, node) if node else ()
     if as_json:
-        typer.echo(msgspec.json.encode({"job": job, **answer._asdict(), "node": node, "lacks": lacks}).decode())
+        typer.echo(json.dumps({"job": job, **answer._asdict(), "node": node, "lacks": lacks}))
     else:
-        show(answer, lacks, Console())
+        show(answer, lacks, open_console())
+
+
+def _read_steps(journal: Path | None) -> list[Step]:
+    """Every step of a journal, or of the latest run."""
+    path = journal or last_run_path()
+    if journal is None and not path.is_file():
+        raise CannotRun("there is no run to explain yet; run `tidegate simulate` first, or name a journal (--journal)")
+    file = JournalFile.open(path)
+    try:
+        return list(file.steps())
+    except (sqlite3.Error, msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:  # damaged bytes
+        raise CannotRun(f"{path}: damaged, a step cannot be read ({error}); run it again into a new journal") from None
+    finally:
+        file.close()
 
 
 def _until(steps: list[Step], at: str | None) -> list[Step]:

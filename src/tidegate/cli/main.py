@@ -11,12 +11,12 @@ import typer
 
 import tidegate
 from tidegate.cli.check import check
+from tidegate.cli.compare import compare_policies
 from tidegate.cli.explain import explain_job
-from tidegate.cli.simulate import compare_policies, simulate
+from tidegate.cli.simulate import simulate
 
 app = typer.Typer(
     name="tidegate",
-    help="GPU scheduling for AI work on Kubernetes: measure the demand, provision to its shape, enforce.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -37,7 +37,14 @@ def main(
         bool, typer.Option("--version", help="Say the version.", callback=_say_version, is_eager=True)
     ] = False,
 ) -> None:
-    """GPU scheduling for AI work on Kubernetes: measure the demand, provision to its shape, enforce."""
+    """GPU scheduling for AI work on Kubernetes: measure the demand, provision to its shape, enforce.
+
+    \b
+    Examples:
+      tidegate simulate                  the twin on a bundled week of a mixed team cluster
+      tidegate explain train-018         why a job of that run waited
+      tidegate check tidegate.yaml       is a file right?
+    """  # noqa: D301 - \b keeps the lines apart
 
 
 app.command()(simulate)

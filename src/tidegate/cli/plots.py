@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.cli.outputs import written_whole
 from tidegate.measure.lives import Lives
 from tidegate.measure.marks import time_marks
 from tidegate.measure.samples import Samples
@@ -53,21 +54,29 @@ class PlotError(Exception):
 
 def plot(path: Path, samples: Samples, lives: Lives, title: str) -> None:
     """Write the picture of a run; the same run gives the same bytes."""
-    suffix = path.suffix.lower()
-    if suffix not in _METADATA:
-        raise PlotError(f"{path}: cannot draw '{path.suffix}'; name a file that ends in .svg or .png")
+    check_picture(path)
     if not len(samples.at_ms):
         raise PlotError(f"{path}: nothing to draw, because no time passed; run it for longer")
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise PlotError("pictures need matplotlib: pip install 'tidegate[plot]'") from None
+    import matplotlib as mpl
+
+    suffix = path.suffix.lower()
     with mpl.rc_context(_SETTINGS):
         figure = _draw(samples, lives, title)
         try:
-            figure.savefig(path, dpi=_DPI, metadata=_METADATA[suffix])
+            with written_whole(path) as beside:
+                figure.savefig(beside, format=suffix[1:], dpi=_DPI, metadata=_METADATA[suffix])
         except OSError as error:
             raise PlotError(f"{path}: cannot be written ({error.strerror}); is the folder there?") from None
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a picture that could not be drawn, before there is anything to draw."""
+    if path.suffix.lower() not in _METADATA:
+        raise PlotError(f"{path}: cannot draw '{path.suffix}'; name a file that ends in .svg or .png")
+    try:
+        import matplotlib as mpl  # noqa: F401 - is it there?
+    except ImportError:
+        raise PlotError("pictures need matplotlib: pip install 'tidegate[plot]'") from None
 
 
 def _draw(samples: Samples, lives: Lives, title: str) -> Drawing:

@@ -14,17 +14,17 @@ from rich.console import Group as Stack
 from rich.table import Table
 from rich.text import Text
 
+from tidegate.cli.curves import curves
+from tidegate.cli.queue_report import LEGEND, queue_table, quota_as_json
 from tidegate.measure.asked import KINDS
 from tidegate.measure.findings import find
 from tidegate.measure.lives import NOT_YET, Fate, Lives
-from tidegate.measure.marks import time_marks
-from tidegate.measure.samples import Samples, resample
+from tidegate.measure.quota import QuotaUse
+from tidegate.measure.samples import Samples
 from tidegate.measure.summary import Group, Summary, idle_gpu_ms
 from tidegate.measure.words import UNKNOWN, amount_text, count_text, percent_text, time_text
 from tidegate.model.columns import F64
-from tidegate.model.units import DAY_MS, HOUR_MS, SECOND_MS, WHOLE_MILLI, gpus_text
-
-_BLOCKS = " ▁▂▃▄▅▆▇█"
+from tidegate.model.units import HOUR_MS, SECOND_MS, WHOLE_MILLI, gpus_text
 
 #: For terminals that show nothing but ASCII.
 _ASCII = str.maketrans("▁▂▃▄▅▆▇█░·•…–", "_.-~=+*#.|*.-")  # noqa: RUF001 - the dash of what is not known
@@ -36,13 +36,10 @@ _MOST_FINDINGS = 4
 #: Columns from which there is room for bars.
 _WIDE = 96
 
-#: Columns beside a curve: its name, and what it comes to.
-_LEFT, _RIGHT = 11, 22
 
-
-def render(summary: Summary, lives: Lives, samples: Samples, console: Console) -> None:
+def render(summary: Summary, lives: Lives, samples: Samples, console: Console, use: QuotaUse | None = None) -> None:
     """Print the report."""
-    page = _page(summary, lives, samples, console.width)
+    page = _page(Run(summary, lives, samples, use), console.width)
     if console.encoding.lower().startswith("utf"):
         console.print(page)
         return
@@ -52,15 +49,27 @@ def render(summary: Summary, lives: Lives, samples: Samples, console: Console) -
     console.file.write(plain.encode(console.encoding, "backslashreplace").decode(console.encoding))
 
 
-def _page(summary: Summary, lives: Lives, samples: Samples, width: int) -> Stack:
+class Run(NamedTuple):
+    """What is reported on."""
+
+    summary: Summary
+    lives: Lives
+    samples: Samples
+    use: QuotaUse | None
+
+
+def _page(run: Run, width: int) -> Stack:
+    summary = run.summary
+    queues = queue_table(summary, run.use, width)
     parts: list[RenderableType | None] = [
-        _headline(summary),
-        _curves(summary, samples, width),
+        _headline(summary, on_nodes=bool(run.samples.nodes)),
+        curves(summary, run.samples, width),
         _groups(summary, width),
-        _holders(lives),
-        _findings(summary, lives),
+        Stack(queues, Text(LEGEND, "dim")) if queues else None,
+        _holders(run.lives),
+        _findings(run),
     ]
-    page: list[RenderableType] = [_title(summary, samples)]
+    page: list[RenderableType] = [_title(summary, run.samples)]
     for part in parts:
         page += [Text(), part] if part is not None else []
     return Stack(*page)
@@ -71,23 +80,25 @@ def _page(summary: Summary, lives: Lives, samples: Samples, width: int) -> Stack
 
 def _title(summary: Summary, samples: Samples) -> Text:
     gpus = int(samples.up_milli.max(initial=0)) // WHOLE_MILLI
+    machines = count_text(len(samples.nodes), "node") if samples.nodes else "no nodes, quota of"
     parts = (
-        f"{count_text(len(samples.nodes), 'node')}, {count_text(gpus, 'GPU')}",
+        f"{machines}{', ' if samples.nodes else ' '}{count_text(gpus, 'GPU')}",
         time_text(summary.end_ms - summary.start_ms),
         f"{count_text(summary.total.workloads, 'workload')} in {count_text(len(summary.queues), 'queue')}",
     )
     return Text.assemble(("Tidegate", "bold cyan"), ("  " + "  ·  ".join(parts), "dim"))
 
 
-def _headline(summary: Summary) -> Text:
+def _headline(summary: Summary, *, on_nodes: bool) -> Text:
     """The sentences to remember if one reads nothing else."""
-    return Text("\n").join([_use_sentence(summary), _wait_sentence(summary)])
+    return Text("\n").join([_use_sentence(summary, on_nodes=on_nodes), _wait_sentence(summary)])
 
 
-def _use_sentence(summary: Summary) -> Text:
+def _use_sentence(summary: Summary, *, on_nodes: bool) -> Text:
     if summary.allocation_share is None:
         return Text("There were no GPUs.")
-    allocated = ("GPUs were allocated ", (percent_text(summary.allocation_share), "bold"), " of the time")
+    what = "GPUs were allocated " if on_nodes else "The quota of GPUs was used "
+    allocated = (what, (percent_text(summary.allocation_share), "bold"), " of the time")
     share = summary.total.busy_share
     if share is None or summary.useful_share is None:
         return Text.assemble(*allocated, ". Whether they were busy was not observed.")
@@ -118,8 +129,9 @@ def _wait_sentence(summary: Summary) -> Text:
     )
 
 
-def _findings(summary: Summary, lives: Lives) -> Table | None:
-    found = find(summary, lives)[:_MOST_FINDINGS]
+def _findings(run: Run) -> Table | None:
+    most = _MOST_FINDINGS + (2 if run.use else 0)
+    found = find(run.summary, run.lives, run.use)[:most]
     table = Table.grid(padding=(0, 1, 0, 0))
     for finding in found:
         table.add_row(Text("•", "cyan"), Text(finding.text))
@@ -129,67 +141,6 @@ def _findings(summary: Summary, lives: Lives) -> Table | None:
 def _mood(share: float) -> str:
     """The colour of a busy share."""
     return "red" if share < 0.35 else "yellow" if share < 0.65 else "green"
-
-
-# -- over time -------------------------------------------------------------------------------------------------
-
-
-class _Curve(NamedTuple):
-    name: str
-    values: F64
-    top: float  # what fills a cell
-    comes_to: str
-    style: str
-
-
-def _curves(summary: Summary, samples: Samples, width: int) -> Text | None:
-    if not len(samples.at_ms):
-        return None
-    cells = max(width - _LEFT - _RIGHT, 8)
-    lines = [Text(" " * _LEFT + day_line(summary.start_ms, summary.end_ms, cells), "dim")]
-    for curve in _curves_of(samples, cells):
-        drawn = sparkline(curve.values, curve.top)
-        lines.append(Text.assemble(f"{curve.name:<{_LEFT}}", (drawn, curve.style), ("  " + curve.comes_to, "dim")))
-    return Text("\n").join(lines)
-
-
-def _curves_of(samples: Samples, cells: int) -> list[_Curve]:
-    up = samples.up_milli / WHOLE_MILLI
-    allocated = samples.allocated_milli / WHOLE_MILLI
-    waiting = samples.waiting_milli.sum(axis=1) / WHOLE_MILLI
-    busy = _mean(samples, samples.busy_gpus)
-    top, peak = float(up.max()), float(resample(samples, waiting, cells).max(initial=0))
-    curves = [
-        _Curve("allocated", allocated, top, f"{_mean(samples, allocated)} of {_mean(samples, up)} GPUs", "cyan"),
-        _Curve("busy", samples.busy_gpus, top, f"{busy} GPUs" if busy != UNKNOWN else "not observed", "green"),
-        _Curve("waiting", waiting, peak, f"{_mean(samples, waiting)} GPUs, peak {amount_text(peak)}", "yellow"),
-    ]
-    return [curve._replace(values=resample(samples, curve.values, cells)) for curve in curves]
-
-
-def _mean(samples: Samples, values: F64) -> str:
-    mean = resample(samples, values, 1)[0]
-    return UNKNOWN if np.isnan(mean) else amount_text(float(mean))
-
-
-def sparkline(values: F64, top: float) -> str:
-    """A curve in blocks, one a value; `?` where nothing is known."""
-    heights = np.ceil(np.nan_to_num(values) / max(top, 1e-9) * (len(_BLOCKS) - 1) - 1e-6)
-    levels = np.clip(heights, 0, len(_BLOCKS) - 1).astype(np.int64)
-    return "".join("?" if np.isnan(value) else _BLOCKS[level] for value, level in zip(values, levels, strict=True))
-
-
-def day_line(start_ms: int, end_ms: int, cells: int) -> str:
-    """The names of days, or hours, each where it begins."""
-    line = [" "] * cells
-    free_from = 0
-    room = 4 if end_ms - start_ms > 2 * DAY_MS else 7  # for the name of a day, or the time of day
-    for mark in time_marks(start_ms, end_ms, cells // room):
-        at = (mark.at_ms - start_ms) * cells // max(end_ms - start_ms, 1)
-        if at >= free_from and at + len(mark.label) <= cells:
-            line[at : at + len(mark.label)] = mark.label
-            free_from = at + len(mark.label) + 1
-    return "".join(line)
 
 
 # -- tables ----------------------------------------------------------------------------------------------------
@@ -275,12 +226,13 @@ def _table(first: str, *others: str) -> Table:
 # -- for programs ----------------------------------------------------------------------------------------------
 
 
-def as_json(summary: Summary, lives: Lives, samples: Samples) -> dict[str, Any]:
+def as_json(summary: Summary, lives: Lives, samples: Samples, use: QuotaUse | None = None) -> dict[str, Any]:
     """The whole report as plain data; what is not known is null."""
     idle = idle_gpu_ms(lives)
     return {
+        **({"quota": quota_as_json(use)} if use else {}),
         "summary": summary.as_json(),
-        "findings": [finding.text for finding in find(summary, lives)],
+        "findings": [finding.text for finding in find(summary, lives, use)],
         "most_idle": [{"id": lives.ids[row], "idle_gpu_h": float(idle[row]) / HOUR_MS} for row in most_idle(lives)],
         "samples": {
             "every_ms": samples.every_ms,
@@ -304,7 +256,10 @@ def _numbers(values: F64) -> list[float | None]:
 def write_csv(lives: Lives, file: TextIO) -> None:
     """One line a workload; what has not happened is empty."""
     times = ("submitted_ms", "first_placed_ms", "started_ms", "finished_ms")
-    numbers = ("waited_ms", "held_milli_ms", "busy_gpu_ms", "observed_gpu_ms", "evictions", "lost_milli_ms")
+    numbers = (
+        *("waited_ms", "held_milli_ms", "busy_gpu_ms", "observed_gpu_ms"),
+        *("evictions", "lost_milli_ms", "preemptions"),
+    )
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(("number", "id", "queue", "kind", "priority", "pods", "gpu_milli", "fate", *times, *numbers))
     columns = [

@@ -1,4 +1,4 @@
-"""Running the twin from the command line: what to run, with which kernels, where its journal goes, and how far it is.
+"""Running the twin from the command line: with which kernels, where its journal goes, and how far it is.
 
 Must not know: how results are shown.
 """
@@ -10,29 +10,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
 
-import msgspec
 import platformdirs
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from tidegate.cli.errors import CannotRun
+from tidegate.cli.outputs import open_console
 from tidegate.engine.kernels.registry import kernels_as
 from tidegate.engine.run import Record, run
 from tidegate.journal.record import Journal, Resumed
-from tidegate.journal.store import JournalFile
+from tidegate.journal.store import JournalError, JournalFile
 from tidegate.measure.witness import Measured, Witness
 from tidegate.model.build import Setup
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
-from tidegate.model.policy import OrderKind, PlacementKind, Policy
-from tidegate.model.twin import TwinOptions
 from tidegate.model.units import MINUTE_MS, UnitError, parse_duration_ms
-from tidegate.sim.jobs import jobs_of
-from tidegate.sim.sample import sample_nodes, sample_options, sample_work
+from tidegate.sim.jobs import Jobs, jobs_of
 from tidegate.sim.world import SimWorld
-from tidegate.sources.setupfile import load_setup
 from tidegate.state.cluster import ClusterState
 
 #: So much work is worth the compiler's start: below, plain kernels are done before numba is loaded.
@@ -50,45 +46,6 @@ class Kernels(StrEnum):
     COMPILED = "compiled"
 
 
-class Changes(NamedTuple):
-    """What the command line changes of a setup."""
-
-    order: OrderKind | None = None
-    placement: PlacementKind | None = None
-    cycle_ms: int | None = None
-    seed: int | None = None
-
-
-def read_setup(file: Path | None, changes: Changes) -> Setup:
-    """The setup of a file, or the bundled sample, as the command line changes it."""
-    if file is None:
-        seed = 1 if changes.seed is None else changes.seed
-        setup = Setup(sample_nodes(), Policy(cycle_ms=10_000), sample_work(seed), sample_options(seed))
-    else:
-        setup = load_setup(file)
-        if not setup.nodes or not setup.work:
-            missing = "work" if setup.nodes else "cluster"
-            raise CannotRun(f"{file}: nothing to simulate: `{missing}` is empty; docs/tidegate-yaml.md has an example")
-    return setup._replace(policy=change_policy(setup.policy, changes), twin=_reseed(setup, changes))
-
-
-def change_policy(policy: Policy, changes: Changes) -> Policy:
-    """The policy, with what the command line says instead."""
-    replace = msgspec.structs.replace
-    if changes.order is not None:
-        policy = replace(policy, order=replace(policy.order, kind=changes.order), name=changes.order.value)
-    if changes.placement is not None:
-        placement = replace(policy.placement, kind=changes.placement)
-        policy = replace(policy, placement=placement, name=f"{policy.order.kind} {changes.placement}")
-    if changes.cycle_ms is not None:
-        policy = replace(policy, cycle_ms=changes.cycle_ms)
-    return policy
-
-
-def _reseed(setup: Setup, changes: Changes) -> TwinOptions:
-    return setup.twin if changes.seed is None else msgspec.structs.replace(setup.twin, seed=changes.seed)
-
-
 def read_duration_ms(option: str, text: str) -> int:
     """A duration given to an option."""
     try:
@@ -102,18 +59,36 @@ def last_run_path() -> Path:
     return Path(platformdirs.user_state_dir("tidegate")) / "last-run.db"
 
 
-def open_journal(path: Path | None, *, resume: bool) -> Journal:
-    """A journal for a run: a new file, one to take up again, or the place of the latest run."""
+@contextmanager
+def open_journal(path: Path | None, *, resume: bool) -> Iterator[Journal | None]:
+    """A journal for a run: a new file, one to take up again, or the place of the latest run; closed in the end."""
+    if path is None and resume:
+        raise CannotRun("--resume needs --journal FILE: the journal of the run to take up again")
     if path is None:
-        if resume:
-            raise CannotRun("--resume needs --journal FILE: the journal of the run to take up again")
-        path = last_run_path()
+        file = _replace_latest(last_run_path())
+    else:
+        file = JournalFile.open(path, append=True) if resume else JournalFile.create(path)
+    if file is None:
+        yield None
+        return
+    try:
+        yield Resumed(file, remember=False) if resume else Journal(file, remember=False)
+    finally:
+        file.close()
+
+
+def _replace_latest(path: Path) -> JournalFile | None:
+    """The file that takes the place of the latest run's; none, and a note, where a home cannot be written to."""
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for leftover in path.parent.glob(f"{path.name}*"):
             leftover.unlink()
-    if resume:
-        return Resumed(JournalFile.open(path, append=True), remember=False)
-    return Journal(JournalFile.create(path), remember=False)
+        return JournalFile.create(path)
+    except (OSError, JournalError) as error:
+        reason = getattr(error, "strerror", None) or error
+        note = f"`tidegate explain` will not know this run: {path} cannot be written ({reason}); use --journal"
+        open_console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)
+        return None
 
 
 class _Watched:
@@ -129,9 +104,11 @@ class _Watched:
         self._bar.update(self._task, completed=self._world.progress()[0])
 
 
-def simulate_setup(setup: Setup, journal: Journal | None, kernels: Kernels, console: Console) -> Measured:
-    """Run the twin to its end and measure it."""
-    jobs = jobs_of(setup.work)
+def simulate_setup(
+    setup: Setup, journal: Journal | None, kernels: Kernels, console: Console, jobs: Jobs | None = None
+) -> Measured:
+    """Run the twin to its end and measure it; the setup's work as columns, where somebody has them already."""
+    jobs = jobs_of(setup.work) if jobs is None else jobs
     world = SimWorld(setup.nodes, jobs, setup.policy, setup.twin)
     state = ClusterState()
     span_ms = int((jobs.submit_ms + jobs.runtime_ms).max())
@@ -141,11 +118,19 @@ def simulate_setup(setup: Setup, journal: Journal | None, kernels: Kernels, cons
     return witness.measured()
 
 
-def _compiles(kernels: Kernels, pods: int) -> bool:
-    has_numba = importlib.util.find_spec("numba") is not None
-    if kernels is Kernels.COMPILED and not has_numba:
+def check_kernels(kernels: Kernels) -> None:
+    """Refuse kernels that cannot run here."""
+    if kernels is Kernels.COMPILED and not _has_numba():
         raise CannotRun("compiled kernels need numba, which is not installed: pip install 'tidegate[fast]'")
-    return has_numba and (kernels is Kernels.COMPILED or (kernels is Kernels.AUTO and pods > _WORTH_COMPILING))
+
+
+def _compiles(kernels: Kernels, pods: int) -> bool:
+    check_kernels(kernels)
+    return _has_numba() and (kernels is Kernels.COMPILED or (kernels is Kernels.AUTO and pods > _WORTH_COMPILING))
+
+
+def _has_numba() -> bool:
+    return importlib.util.find_spec("numba") is not None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`tidegate simulate` and `tidegate compare`: a policy on a trace in the twin, or several side by side.
+"""`tidegate simulate`: a policy on a trace in the twin, and how good it was.
 
 Must not know: how runs are measured or drawn.
 """
@@ -6,109 +6,87 @@ Must not know: how runs are measured or drawn.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from shlex import quote
+from typing import Annotated, TextIO
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from tidegate.cli import report
-from tidegate.cli.comparison import compare, render_comparison
 from tidegate.cli.errors import CannotRun, told_plainly
+from tidegate.cli.folders import say_notes
+from tidegate.cli.options import FileArgument, FormatOption, JsonOption, KernelsOption, SeedOption, TraceOption
+from tidegate.cli.outputs import check_writable, open_console, written_whole
+from tidegate.cli.plots import check_picture
 from tidegate.cli.plots import plot as draw
-from tidegate.cli.runs import Changes, Kernels, open_journal, read_duration_ms, read_setup, simulate_setup
+from tidegate.cli.queue_report import write_queue_csv
+from tidegate.cli.runs import Kernels, check_kernels, open_journal, read_duration_ms, simulate_setup
+from tidegate.cli.setups import Changes, Source, notes_on, read_policy, read_setup
 from tidegate.measure.witness import Measured
 from tidegate.model.policy import OrderKind, PlacementKind
 
-_File = Annotated[
-    Path | None,
-    typer.Argument(metavar="[FILE]", help="A tidegate.yaml; the bundled week if not named.", show_default=False),
-]
-_Seed = Annotated[int | None, typer.Option(help="Seed of the twin.", show_default=False)]
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_Kernels = Annotated[Kernels, typer.Option(help="Compiled kernels pay off for large runs.")]
-
 
 def simulate(
-    file: _File = None,
+    file: FileArgument = None,
     *,
+    policy: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="A policy: a tidegate.yaml, or a folder of Kubernetes manifests."),
+    ] = None,
+    trace: TraceOption = None,
+    trace_format: FormatOption = None,
     order: Annotated[OrderKind | None, typer.Option(help="Who goes first, instead of the file's order.")] = None,
     placement: Annotated[PlacementKind | None, typer.Option(help="Which node is taken, instead of the file's.")] = None,
     cycle: Annotated[str | None, typer.Option(help='Time between decisions, such as "10s".')] = None,
-    seed: _Seed = None,
+    seed: SeedOption = None,
     journal: Annotated[Path | None, typer.Option(help="Write the journal here, for `explain` and `--resume`.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Take up the run that --journal broke off.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the run into a .svg or .png.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write a line for each workload.")] = None,
-    kernels: _Kernels = Kernels.AUTO,
-    as_json: _Json = False,
+    queue_csv: Annotated[Path | None, typer.Option(help="Write a line for each queue.")] = None,
+    kernels: KernelsOption = Kernels.AUTO,
+    as_json: JsonOption = False,
 ) -> None:
     """Run a policy on a trace in the twin, and say how good it was.
 
-    Examples: tidegate simulate · tidegate simulate tidegate.yaml --placement bestfit --plot week.png
-    """
+    \b
+    Examples:
+      tidegate simulate
+      tidegate simulate tidegate.yaml --placement bestfit --plot week.png
+      tidegate simulate tidegate.yaml --policy manifests/
+      tidegate simulate --trace philly.csv --format philly --policy queues.yaml
+      tidegate simulate tidegate.yaml --journal run.db --json
+    """  # noqa: D301 - \b keeps the lines apart
+    source = Source(file, trace, trace_format)
     with told_plainly():
-        setup = read_setup(file, Changes(order, placement, _cycle_ms(cycle), seed))
-        measured = simulate_setup(setup, open_journal(journal, resume=resume), kernels, Console(stderr=True))
+        given = read_policy(policy) if policy else None
+        setup = read_setup(source, Changes(order, placement, _cycle_ms(cycle), seed), given)
+        say_notes(notes_on(policy, given, setup))
+        _check_outputs(kernels, plot, {"--csv": csv, "--queue-csv": queue_csv})
+        with open_journal(journal, resume=resume) as record:
+            measured = simulate_setup(setup, record, kernels, open_console(stderr=True))
         if plot is not None:
             draw(
                 plot,
                 measured.samples,
                 measured.lives,
-                f"{file.name if file else 'sample week'}, policy {setup.policy.name}",
+                f"{source.title()}, policy {setup.policy.name}",
             )
         if csv is not None:
-            _write_csv(measured, csv)
+            _write_csv("--csv", csv, partial(report.write_csv, measured.lives))
+        if queue_csv is not None:
+            _write_csv("--queue-csv", queue_csv, partial(write_queue_csv, measured.summary))
     if as_json:
-        typer.echo(json.dumps(report.as_json(measured.summary, measured.lives, measured.samples), allow_nan=False))
+        plain = report.as_json(measured.summary, measured.lives, measured.samples, measured.quota)
+        typer.echo(json.dumps(plain, allow_nan=False))
         return
-    console = Console()
-    report.render(measured.summary, measured.lives, measured.samples, console)
-    _suggest(measured, file, console)
-
-
-def compare_policies(
-    file: _File = None,
-    *,
-    policies: Annotated[
-        str,
-        typer.Option("--policies", help="Orders and placements, such as tide,bestfit,srtf or fifo+tide,srtf+firstfit."),
-    ] = "tide,bestfit,spread",
-    seed: _Seed = None,
-    kernels: _Kernels = Kernels.AUTO,
-    as_json: _Json = False,
-) -> None:
-    """Run several policies on one trace and show them side by side, as ratios to the first.
-
-    Example: tidegate compare tidegate.yaml --policies tide,bestfit,fgd
-    """
-    with told_plainly():
-        runs = []
-        for name in policies.split(","):
-            setup = read_setup(file, _named_policy(name.strip(), seed))
-            measured = simulate_setup(setup, None, kernels, Console(stderr=True))
-            runs.append((name.strip(), measured.lives, measured.summary))
-        compared = compare(runs, seed=seed or 0)
-    if as_json:
-        typer.echo(json.dumps(compared.as_json(), allow_nan=False))
-    else:
-        render_comparison(compared, Console())
-
-
-def _named_policy(name: str, seed: int | None) -> Changes:
-    """What a name such as `srtf`, `tide` or `srtf+firstfit` changes."""
-    order: OrderKind | None = None
-    placement: PlacementKind | None = None
-    for part in name.split("+"):
-        if part in set(OrderKind):
-            order = OrderKind(part)
-        elif part in set(PlacementKind):
-            placement = PlacementKind(part)
-        else:
-            known = ", ".join([*OrderKind, *PlacementKind])
-            raise CannotRun(f"--policies: expected orders and placements ({known}), found {part!r}")
-    return Changes(order, placement, None, seed)
+    console = open_console()
+    report.render(measured.summary, measured.lives, measured.samples, console, measured.quota)
+    _suggest(measured, source, policy, journal, console)
 
 
 def _cycle_ms(text: str | None) -> int | None:
@@ -120,26 +98,41 @@ def _cycle_ms(text: str | None) -> int | None:
     return cycle_ms
 
 
-def _write_csv(measured: Measured, path: Path) -> None:
-    """Write the workloads beside the file and move them in: nothing half-written is left behind."""
-    beside = path.with_name(path.name + ".part")
+def _check_outputs(kernels: Kernels, plot: Path | None, tables: dict[str, Path | None]) -> None:
+    """Refuse before the run what could not be delivered after it."""
+    check_kernels(kernels)
+    if plot is not None:
+        check_picture(plot)
+        check_writable("--plot", plot)
+    for option, path in tables.items():
+        if path is not None:
+            check_writable(option, path)
+
+
+def _write_csv(option: str, path: Path, write: Callable[[TextIO], None]) -> None:
     try:
-        with beside.open("w", newline="") as file:
-            report.write_csv(measured.lives, file)
-        beside.replace(path)
+        with written_whole(path) as beside, beside.open("w", newline="", encoding="utf-8") as file:
+            write(file)
     except OSError as error:
-        raise CannotRun(f"--csv {path}: cannot be written ({error.strerror}); is the folder there?") from None
+        raise CannotRun(f"{option} {path}: cannot be written ({error.strerror}); is the folder there?") from None
 
 
-def _suggest(measured: Measured, file: Path | None, console: Console) -> None:
-    """Three commands to try next, with names from this run."""
+def _suggest(measured: Measured, source: Source, policy: Path | None, journal: Path | None, console: Console) -> None:
+    """Commands to try next, with names from this run."""
     lives = measured.lives
     longest = lives.ids[int(lives.waited_ms.argmax())] if len(lives.ids) else "JOB"
-    name = f" {file}" if file else ""
-    console.print(Text("Try next", style="bold"))
-    for command, what in (
-        (f"tidegate explain {longest}", "why the workload that waited longest did"),
-        (f"tidegate compare{name} --policies tide,bestfit,spread", "other policies on the same work"),
-        (f"tidegate simulate{name} --plot week.png", "the same as a picture"),
-    ):
-        console.print(Text.assemble("  ", (command, "cyan"), f"  {what}"))
+    named = "".join(f" {argument}" for argument in source.arguments())
+    kept = f" --journal {quote(str(journal))}" if journal else ""
+    mine = f" --policy {quote(str(policy))}" if policy else ""
+    suggestions = [
+        (f"tidegate explain {quote(longest)}{kept}", "why the workload that waited longest did"),
+        (f"tidegate compare{named} --policies tide,bestfit,spread", "other policies on the same work"),
+        (f"tidegate simulate{named}{mine} --plot week.png", "the same as a picture"),
+    ]
+    if not measured.samples.nodes:
+        del suggestions[1:]  # without machines there is nothing to place, and no map to draw
+    console.print(Text("\nTry next", style="bold"))
+    widest = max(len(command) for command, _ in suggestions)
+    for command, what in suggestions:
+        # Never wrapped by us: a command is there to be copied.
+        console.print(Text.assemble("  ", (command.ljust(widest), "cyan"), f"  {what}"), soft_wrap=True)

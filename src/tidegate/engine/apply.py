@@ -10,11 +10,15 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tidegate.engine.holding import stir
 from tidegate.engine.kernels.chain import link, unlink
 from tidegate.engine.kernels.fit import confirm, leave_all, log_change, sum_devices
 from tidegate.engine.kernels.registry import active
-from tidegate.engine.leaving import pods_of, remove_pods
+from tidegate.engine.layout import describe_work, lay_out
+from tidegate.engine.leaving import forget, pods_of, queue_again, remove_pods
+from tidegate.engine.observing import observe_consumed, observe_standing, withdraw_admission
 from tidegate.engine.place import set_typical
+from tidegate.engine.quotas import change_amounts
 from tidegate.model.columns import I64
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Outcome
 from tidegate.model.hardware import MOST_DEVICES, Node
@@ -44,6 +48,7 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
 
 
 def _policy_changed(state: ClusterState, events: EventBatch, run: slice) -> None:
+    before = state.policy.shares
     for arg in events.arg[run].tolist():
         policy = events.payloads[arg]
         assert isinstance(policy, Policy)
@@ -53,6 +58,8 @@ def _policy_changed(state: ClusterState, events: EventBatch, run: slice) -> None
     state.counters[Counter.ROOM_EPOCH] += 1
     state.counters[Counter.ORDER_EPOCH] += 1
     state.drop_scores()
+    if not change_amounts(state, before):
+        lay_out(state)
 
 
 # -- workloads -------------------------------------------------------------------------------------------------
@@ -60,54 +67,63 @@ def _policy_changed(state: ClusterState, events: EventBatch, run: slice) -> None
 
 def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
     numbers, at = events.subject[run], events.arg[run]
-    work_rows = np.array([state.intern_work(work) for work in events.works], np.int64)
     unknown = state.workload_numbers.rows(numbers) == UNKNOWN
-    numbers, at = numbers[unknown], at[unknown]
-    told = events.submissions
-    rows = state.workloads.take(len(numbers))
-    table = state.workloads
+    if np.count_nonzero(unknown) < len(numbers):
+        numbers, at = numbers[unknown], at[unknown]
+    told, table = events.submissions, state.workloads
+    classes = state.intern_works(events.works, told.work[at])
+    rows = table.take(len(numbers))
     ids = told.ids
     state.name_workloads(rows, numbers, [ids[i] for i in at.tolist()])
-    table.work_class[rows] = work_rows[told.work[at]]
-    table.submitted_ms[rows] = told.submitted_ms[at]
-    table.estimate_ms[rows] = told.estimate_ms[at]
+    submitted, estimate = told.submitted_ms[at], told.estimate_ms[at]
+    table.work_class[rows] = classes
+    table.submitted_ms[rows] = submitted
+    table.estimate_ms[rows] = estimate
     table.deadline_ms[rows] = told.deadline_ms[at]
-    table.remaining_s[rows] = told.estimate_ms[at] / 1000
+    table.remaining_s[rows] = estimate / 1000
     table.place_in_level[rows] = _TAIL
     table.since_ms[rows] = state.now_ms
-    _count_seen(state, rows)
-    _break_ties(state, rows)
-    submitted = table.submitted_ms[rows]
-    if (submitted[1:] <= submitted[:-1]).any():
-        rows = rows[np.lexsort((table.tie[rows], submitted))]
-    malformed = state.work_classes.malformed[table.work_class[rows]]
-    state.note_trouble(rows[malformed > 0], malformed[malformed > 0])
-    good = rows[table.trouble[rows] == 0]
-    active(link)(state.hot(), good)
+    _count_seen(state, classes)
+    _break_ties(state, rows, submitted)
+    if np.count_nonzero(submitted[1:] <= submitted[:-1]):
+        order = np.lexsort((table.tie[rows], submitted))
+        rows, classes = rows[order], classes[order]
+    malformed = state.work_classes.malformed[classes]
+    if np.count_nonzero(malformed):
+        state.note_trouble(rows[malformed > 0], malformed[malformed > 0])
+        rows = rows[malformed == 0]
+    active(link)(state.hot(), rows)
     state.counters[Counter.ORDER_EPOCH] += 1
+    if state.shares:
+        describe_work(state)
+        stir(state, rows)
 
 
-def _count_seen(state: ClusterState, rows: I64) -> None:
+def _count_seen(state: ClusterState, classes: I64) -> None:
     """Count the pods of each class that were asked for."""
     sets, top = state.pod_sets, state.pod_sets.top
-    times = np.bincount(state.workloads.work_class[rows], minlength=state.work_classes.top)
+    times = np.bincount(classes, minlength=state.work_classes.top)
     np.add.at(state.pod_classes.seen, sets.pod_class[:top], sets.count[:top] * times[sets.work_class[:top]])
 
 
-def _break_ties(state: ClusterState, rows: I64) -> None:
+def _break_ties(state: ClusterState, rows: I64, submitted: I64) -> None:
     """Rank by id those that were submitted in the same millisecond."""
     table, latest = state.workloads, int(state.counters[Counter.LATEST_SUBMITTED])
     if not len(rows):
         return
-    submitted = table.submitted_ms[rows]
     state.counters[Counter.LATEST_SUBMITTED] = max(latest, int(submitted.max()))
     if submitted.min() <= latest:  # some may tie with workloads that were told of before
         live = state.live_workloads()
         rows = live[np.isin(table.submitted_ms[live], submitted)]
         submitted = table.submitted_ms[rows]
-    _, at, counts = np.unique(submitted, return_inverse=True, return_counts=True)
+    order = np.argsort(submitted, kind="stable")
+    times = submitted[order]
+    same = times[1:] == times[:-1]
+    if not np.count_nonzero(same):
+        return
+    tied = np.append(same, False) | np.append(False, same)
     next_of: dict[int, int] = {}
-    for row in sorted(rows[counts[at] > 1].tolist(), key=state.workload_ids.__getitem__):
+    for row in sorted(rows[order[tied]].tolist(), key=state.workload_ids.__getitem__):
         time = int(table.submitted_ms[row])
         table.tie[row] = next_of[time] = next_of.get(time, -1) + 1
 
@@ -126,14 +142,16 @@ def _changed(state: ClusterState, events: EventBatch, run: slice) -> None:
             table.work_class[row] = w
             table.held_code[row] = 0
             active(link)(state.hot(), np.array([row], np.int64))
+            if state.shares:
+                describe_work(state)
+                stir(state, np.array([row], np.int64))
         elif _same_pods(state, int(table.work_class[row]), w):
             table.work_class[row] = w
     state.counters[Counter.ORDER_EPOCH] += 1
 
 
 def _same_pods(state: ClusterState, v: int, w: int) -> bool:
-    works = list(state.work_class_rows)
-    return works[v].pod_sets == works[w].pod_sets
+    return state.works[v].pod_sets == state.works[w].pod_sets
 
 
 def _cancelled(state: ClusterState, events: EventBatch, run: slice) -> None:
@@ -141,7 +159,7 @@ def _cancelled(state: ClusterState, events: EventBatch, run: slice) -> None:
     for row in _rows(state, events.subject[run]).tolist():
         if table.phase[row] == Phase.PENDING:
             active(unlink)(state.hot(), row)
-            state.forget_workloads(np.array([row], np.int64))
+            forget(state, np.array([row], np.int64))
         else:
             table.ending[row] = 1
             if table.phase[row] != Phase.LEAVING:
@@ -156,7 +174,7 @@ def _finished(state: ClusterState, events: EventBatch, run: slice) -> None:
     active(leave_all)(state.hot(), rows)
     state.counters[Counter.PODS_FINISHED] += state.work_classes.pods[state.workloads.work_class[rows]].sum()
     state.counters[Counter.ORDER_EPOCH] += 1
-    state.forget_workloads(rows)
+    forget(state, rows)
 
 
 def _progress(state: ClusterState, events: EventBatch, run: slice) -> None:
@@ -171,24 +189,31 @@ def _progress(state: ClusterState, events: EventBatch, run: slice) -> None:
 
 
 def _started(state: ClusterState, events: EventBatch, run: slice) -> None:
-    table = state.workloads
-    whole = events.pod[run] == ALL_PODS
-    rows = _rows(state, events.subject[run][whole])
-    active(confirm)(state.hot(), rows, state.now_ms)
-    for number, ordinal in zip(events.subject[run][~whole].tolist(), events.pod[run][~whole].tolist(), strict=True):
-        row = state.workload_numbers.row(number)
-        pods = pods_of(state, row) if row != UNKNOWN else np.zeros(0, np.int64)
-        state.pods.phase[pods[state.pods.ordinal[pods] == ordinal]] = Phase.RUNNING
-        if len(pods) and table.phase[row] == Phase.ASSUMED and (state.pods.phase[pods] == Phase.RUNNING).all():
-            table.phase[row] = Phase.RUNNING
-            table.since_ms[row] = state.now_ms
+    subject, pod = events.subject[run], events.pod[run]
+    single = np.flatnonzero(pod != ALL_PODS)
+    whole = subject if not len(single) else subject[pod == ALL_PODS]
+    active(confirm)(state.hot(), _rows(state, whole), state.now_ms)
+    for number, ordinal in zip(subject[single].tolist(), pod[single].tolist(), strict=True):
+        _pod_started(state, number, ordinal)
+
+
+def _pod_started(state: ClusterState, number: int, ordinal: int) -> None:
+    table, row = state.workloads, state.workload_numbers.row(number)
+    pods = pods_of(state, row) if row != UNKNOWN else np.zeros(0, np.int64)
+    state.pods.phase[pods[state.pods.ordinal[pods] == ordinal]] = Phase.RUNNING
+    if len(pods) and table.phase[row] == Phase.ASSUMED and (state.pods.phase[pods] == Phase.RUNNING).all():
+        table.phase[row] = Phase.RUNNING
+        table.since_ms[row] = state.now_ms
 
 
 def _pods_left(state: ClusterState, events: EventBatch, run: slice) -> None:
     """Pods are gone: what they held is free, and a gang that did not expect it is in trouble."""
+    table = state.workloads
+    rows = _rows(state, events.subject[run][events.pod[run] == ALL_PODS])
+    queue_again(state, rows[(table.phase[rows] == Phase.LEAVING) & (table.first_pod[rows] < 0)])  # held quota alone
     for number, ordinal in zip(events.subject[run].tolist(), events.pod[run].tolist(), strict=True):
         row = state.workload_numbers.row(number)
-        if row == UNKNOWN or state.workloads.phase[row] == Phase.PENDING:
+        if row == UNKNOWN or table.phase[row] == Phase.PENDING:
             continue
         pods = pods_of(state, row)
         lost = pods if ordinal == ALL_PODS else pods[state.pods.ordinal[pods] == ordinal]
@@ -200,6 +225,8 @@ def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
     for decision, outcome in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
         if outcome != Outcome.FAILED:
             continue
+        if state.shares:
+            withdraw_admission(state, decision)
         for pod in np.flatnonzero(state.pods.decision[: state.pods.top] == decision).tolist():
             row = int(state.pods.workload[pod])
             remove_pods(state, row, np.array([pod], np.int64), Reason.BIND_FAILED)
@@ -209,15 +236,15 @@ def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
 
 
 def _node_added(state: ClusterState, events: EventBatch, run: slice) -> None:
-    for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
+    told = events.subject[run].tolist()
+    new = [number for number in dict.fromkeys(told) if state.node_numbers.row(number) == UNKNOWN]
+    rows, numbers = state.nodes.take(len(new)), np.array(new, np.int64)
+    state.node_numbers.put(numbers, rows)
+    state.nodes.number[rows] = numbers
+    for number, arg in zip(told, events.arg[run].tolist(), strict=True):
         node = events.payloads[arg]
         assert isinstance(node, Node)
-        row = state.node_numbers.row(number)
-        if row == UNKNOWN:
-            row = int(state.nodes.take(1)[0])
-            state.node_numbers.put(np.array([number]), np.array([row]))
-            state.nodes.number[row] = number
-        _write_node(state, row, node)
+        _write_node(state, state.node_numbers.row(number), node)
     _rank_nodes(state)
 
 
@@ -266,9 +293,7 @@ def _rank_nodes(state: ClusterState) -> None:
     by_name = sorted(state.node_specs, key=lambda row: (state.node_specs[row].name, int(state.nodes.number[row])))
     state.nodes.rank[by_name] = np.arange(len(by_name))
     state.drop_scores()
-    hot = state.hot()
-    for row in by_name:
-        active(sum_devices)(hot, row)
+    active(sum_devices)(state.hot(), np.array(by_name, np.int64))
     state.counters[Counter.LEARNT_FROM] = -1
     state.counters[Counter.ROOM_EPOCH] += 1
 
@@ -315,7 +340,7 @@ def _device(state: ClusterState, events: EventBatch, run: slice, *, broken: bool
             _lose_pods(state, row, device, Reason.DEVICE_LOST)
         state.nodes.left[row, device] += -BROKEN_MILLI if broken else BROKEN_MILLI
         hot = state.hot()
-        active(sum_devices)(hot, row)
+        active(sum_devices)(hot, np.array([row], np.int64))
         active(log_change)(hot, row)
         state.counters[Counter.ROOM_EPOCH] += 1
 
@@ -342,6 +367,8 @@ _HANDLERS: dict[EventKind, Callable[[ClusterState, EventBatch, slice], None]] = 
     EventKind.POD_GONE: _pods_left,
     EventKind.POD_FAILED: _pods_left,
     EventKind.OUTCOME: _outcome,
+    EventKind.WORKLOAD_OBSERVED: observe_standing,
+    EventKind.SHARE_OBSERVED: observe_consumed,
     EventKind.NODE_ADDED: _node_added,
     EventKind.NODE_CHANGED: _node_added,
     EventKind.NODE_REMOVED: _node_removed,

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from tidegate.engine.admit import decide_queues
+from tidegate.engine.housing import house
 from tidegate.engine.kernels.cycle import DONE, CycleOptions, try_heads, write_holds
 from tidegate.engine.kernels.place import empty_output
 from tidegate.engine.kernels.registry import active
-from tidegate.engine.leaving import send_away
+from tidegate.engine.leaving import forget, send_away
 from tidegate.engine.output import drain, single
 from tidegate.engine.place import look_again, ready_rule
 from tidegate.engine.preempt import decide_preemptive
@@ -36,7 +38,10 @@ def decide(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     """Run one cycle and assume what it decides."""
     evicted = _settle_trouble(state)
     look_again(state)
-    if state.policy.order.kind is OrderKind.FIFO:
+    if state.shares:
+        decisions, tally = decide_queues(state)
+        decisions = join_decisions([decisions, house(state)])
+    elif state.policy.order.kind is OrderKind.FIFO:
         decisions, tally = _place_in_order(state)
     else:
         decisions, tally = decide_preemptive(state)
@@ -56,7 +61,7 @@ def _settle_trouble(state: ClusterState) -> DecisionBatch:
         table.trouble[row] = 0
         batches.append(single(state, _EVICTS.get(code, DecisionKind.EVICT), row, code))
         if code in _EVICTS:
-            state.forget_workloads(np.array([row], np.int64))
+            forget(state, np.array([row], np.int64))
         else:
             send_away(state, row, code)
     return join_decisions(batches)
@@ -66,8 +71,8 @@ def _place_in_order(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     """The non-preemptive order: priority, then time."""
     works = state.work_classes
     waits = works.waiting[: works.top] > 0
-    awake = (waits & (works.held_epoch[: works.top] != state.counters[Counter.ROOM_EPOCH])).any()
-    if not waits.any() or not (awake or state.counters[Counter.UNTOLD]):
+    awake = waits & (works.held_epoch[: works.top] != state.counters[Counter.ROOM_EPOCH])
+    if not np.count_nonzero(waits) or not (np.count_nonzero(awake) or state.counters[Counter.UNTOLD]):
         return NO_DECISIONS, NO_TALLY  # nobody waits, or nothing was freed since they were refused
     state.counters[Counter.UNTOLD] = 0
     most_pods = int(works.pods[: works.top][waits].max())

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from tidegate.engine.holding import forget_tickets, let_go, stir
 from tidegate.engine.kernels.chain import link
 from tidegate.engine.kernels.fit import free_pod, move_pod
 from tidegate.engine.kernels.registry import active
@@ -50,12 +51,25 @@ def remove_pods(state: ClusterState, row: int, gone: I64, trouble: Reason) -> No
 
 def wait_again(state: ClusterState, row: int) -> None:
     """A workload whose last pod is gone waits again, or is forgotten if it was ending."""
-    if state.workloads.ending[row]:
-        state.forget_workloads(np.array([row], np.int64))
-        return
-    state.workloads.since_ms[row] = state.now_ms
+    queue_again(state, np.array([row], np.int64))
+
+
+def queue_again(state: ClusterState, rows: I64) -> None:
+    """Workloads without pods wait again, or are forgotten if they were ending."""
+    ends = state.workloads.ending[rows] == 1
+    forget(state, rows[ends])
+    rows = rows[~ends]
+    let_go(state, rows)
+    state.workloads.since_ms[rows] = state.now_ms
     state.counters[Counter.ORDER_EPOCH] += 1
-    active(link)(state.hot(), np.array([row], np.int64))
+    active(link)(state.hot(), rows)
+    stir(state, rows)
+
+
+def forget(state: ClusterState, rows: I64) -> None:
+    """Workloads are over: what they held of quota is free, and their rows can be used again."""
+    forget_tickets(state, rows)
+    state.forget_workloads(rows)
 
 
 def send_away(state: ClusterState, row: int, code: Reason) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.engine.holding import forget_tickets
 from tidegate.engine.kernels.place import (
     O_CAUSE,
     O_CODE,
@@ -47,6 +48,7 @@ def drain(state: ClusterState, out: Output) -> tuple[DecisionBatch, Tally]:
     )
     rejected = rows[kind == DecisionKind.REJECT]
     if len(rejected):
+        forget_tickets(state, rejected)
         state.forget_workloads(rejected)
     return batch, tally
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.engine.kernels.place import Output, empty_output
+from tidegate.engine.kernels.registry import is_compiled
 from tidegate.engine.kernels.rule import KIND_CODES, Rule, Typical, no_typical
 from tidegate.engine.kernels.score import gain_steps
 from tidegate.engine.pricing import find_prices, tide_rule
@@ -18,6 +19,7 @@ from tidegate.model.columns import F64, I64
 from tidegate.model.policy import PlacementKind, TypicalPod
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.interning import PodClassKey
+from tidegate.state.scores import STALE
 
 #: Typical pods are cut where they make up this part of all pods, as published.
 _FGD_CUT = 0.95
@@ -80,6 +82,10 @@ class Ready(NamedTuple):
 
 def ready_rule(state: ClusterState) -> Ready:
     """The rule for kernels, made anew when the policy, the classes or the fleet changed."""
+    scores = state.scores()
+    if is_compiled() and not scores.whole[0]:
+        scores.cursor[:] = STALE
+    scores.whole[0] = is_compiled()
     if state.ready is None:
         state.ready = Ready(_make_rule(state), _too_large(state), empty_output(_OUTPUT_ROWS))
     ready: Ready = state.ready

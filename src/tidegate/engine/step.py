@@ -5,6 +5,7 @@ Must not know: clocks, files, worlds.
 
 from __future__ import annotations
 
+from tidegate.engine.admit import next_try_ms
 from tidegate.engine.apply import apply
 from tidegate.engine.decide import decide
 from tidegate.engine.order import next_demotion_ms
@@ -24,11 +25,17 @@ def step(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
     while cycles < _MOST_CYCLES:
         decisions, tally = decide(state)
         cycles += 1
-        if not len(decisions.id):
+        if not len(decisions.id) and not _goes_on(state):
             break
         batches.append(decisions)
         tallies.append(tally)
     return StepResult(join_decisions(batches), join_tallies(tallies), _next_wake_ms(state), cycles)
+
+
+def _goes_on(state: ClusterState) -> bool:
+    """Whether a cycle that had nothing new to say left somebody to be looked at in the next one."""
+    branches = state.shares.branches
+    return bool(branches.stirred[: branches.top].any())
 
 
 def propose(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
@@ -37,6 +44,8 @@ def propose(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
 
 
 def _next_wake_ms(state: ClusterState) -> int | None:
+    if state.shares:
+        return next_try_ms(state)
     if state.policy.order.kind is OrderKind.LAS:
         return next_demotion_ms(state)
     return None

@@ -6,21 +6,26 @@ Must not know: files, or what any column means.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from tidegate.model.columns import I32, I64
 from tidegate.model.decisions import DecisionBatch, StepResult, Tally
-from tidegate.model.facts import NO_SUBMISSIONS, EventBatch, Submissions
+from tidegate.model.facts import NO_SUBMISSIONS, EventBatch, Payload, Submissions
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
+from tidegate.model.standing import Consumed, Foreign, Standing
 from tidegate.model.work import Work
 
 #: Version of the packed form.
-PACKING_VERSION = 1
+PACKING_VERSION = 2
 
-_PAYLOADS: dict[str, type[Policy | Node | Work]] = {"policy": Policy, "node": Node, "work": Work}
+_PAYLOADS: dict[str, type[Payload]] = {
+    kind.__name__.lower(): kind for kind in (Policy, Node, Work, Standing, Consumed, Foreign)
+}
 _NARROW = tuple((f"i{size}", -(1 << 8 * size - 1), (1 << 8 * size - 1) - 1) for size in (1, 2, 4, 8))
 
 _EVENT_TYPES = (np.uint8, np.int64, np.int64, np.int32, np.int64)
@@ -31,25 +36,60 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
 
-def pack_events(events: EventBatch) -> bytes:
-    """Facts as bytes."""
-    columns = [pack_column(column) for column in (events.kind, events.at_ms, events.subject, events.pod, events.arg)]
+class Works:
+    """The works of a journal, numbered as they are first asked for: each is written once, and then meant by its number.
+
+    Steps must be packed, or unpacked, from the first one on.
+    """
+
+    def __init__(self) -> None:
+        self.all: tuple[Work, ...] = ()
+        self._numbers: dict[Work, int] = {}
+        self._told: tuple[Work, ...] = ()  # by the world, last
+        self._numbers_of_told: I64 = np.zeros(0, np.int64)
+
+    def number(self, told: tuple[Work, ...], asked: I32) -> tuple[I64, tuple[Work, ...]]:
+        """The number of each work that is asked for, as a place among those told; and the works that are new."""
+        if told is not self._told:
+            self._told, self._numbers_of_told = told, np.full(len(told), -1, np.int64)
+        before, numbers = len(self.all), self._numbers_of_told[asked]
+        unknown = numbers < 0
+        if np.count_nonzero(unknown):
+            for at in np.unique(asked[unknown]).tolist():
+                self._numbers_of_told[at] = self._numbers.setdefault(told[at], len(self._numbers))
+            self.all = tuple(self._numbers)
+            numbers = self._numbers_of_told[asked]
+        return numbers, self.all[before:]
+
+    def add(self, new: list[Any]) -> None:
+        """Take in works that were unpacked."""
+        if new:
+            for work in msgspec.convert(new, list[Work]):
+                self._numbers[work] = len(self._numbers)
+            self.all = tuple(self._numbers)
+
+
+def pack_events(events: EventBatch, works: Works | None = None) -> bytes:
+    """Facts as bytes; with the works of the steps before, or on their own."""
     told = events.submissions
-    submitted = [pack_column(column) for column in told[:4]]
+    numbers, new = (works or Works()).number(events.works, told.work)
+    submitted = pack_columns([numbers, told.submitted_ms, told.estimate_ms, told.deadline_ms])
     return _encode(
         [
-            columns,
+            pack_columns([events.kind, events.at_ms, events.subject, events.pod, events.arg]),
             pack_grid(events.values),
             [[_tag(payload), payload] for payload in events.payloads],
-            events.works,
+            new,
             [submitted, list(told.ids)] if len(told.ids) else None,
         ]
     )
 
 
-def unpack_events(packed: bytes) -> EventBatch:
-    """The facts that were packed."""
-    columns, values, payloads, works, submitted = _decode(packed)
+def unpack_events(packed: bytes, works: Works | None = None) -> EventBatch:
+    """The facts that were packed; with the works of the steps before, or on their own."""
+    columns, values, payloads, new, submitted = _decode(packed)
+    works = works or Works()
+    works.add(new)
     kind, at_ms, subject, pod, arg = (unpack_column(c, dtype) for c, dtype in zip(columns, _EVENT_TYPES, strict=True))
     return EventBatch(
         kind,
@@ -59,7 +99,7 @@ def unpack_events(packed: bytes) -> EventBatch:
         arg,
         unpack_grid(values, np.float64),
         tuple(msgspec.convert(payload, _PAYLOADS[tag]) for tag, payload in payloads),
-        tuple(msgspec.convert(work, Work) for work in works),
+        works.all if submitted is not None else (),
         _unpack_submissions(submitted),
     )
 
@@ -79,8 +119,10 @@ def _unpack_submissions(packed: Any) -> Submissions:
 
 def pack_result(result: StepResult) -> bytes:
     """Decisions as bytes."""
-    decisions = [pack_grid(column) if column.ndim > 1 else pack_column(column) for column in result.decisions]
-    return _encode([decisions, [pack_column(column) for column in result.tally], result.next_wake_ms, result.cycles])
+    *columns, evidence, cause = result.decisions
+    *packed, cause_packed = pack_columns([*columns, cause])
+    decisions = [*packed, pack_grid(evidence), cause_packed]
+    return _encode([decisions, pack_columns(list(result.tally)), result.next_wake_ms, result.cycles])
 
 
 def unpack_result(packed: bytes) -> StepResult:
@@ -94,22 +136,36 @@ def unpack_result(packed: bytes) -> StepResult:
     return StepResult(DecisionBatch(*columns), Tally(*rows), next_wake_ms, cycles)
 
 
-def _tag(payload: Policy | Node | Work) -> str:
+def _tag(payload: Payload) -> str:
     return type(payload).__name__.lower()
 
 
-def pack_column(column: Any) -> list[Any]:
-    """[length, form, data]: one value for all, a count upwards, or narrow integers."""
-    n = len(column)
+def pack_columns(columns: Sequence[Any]) -> list[list[Any]]:
+    """Columns of integers of equal length, each as [length, form, data]."""
+    n = len(columns[0])
     if n == 0:
-        return [0, "one", 0]
-    if column.dtype.kind == "f":
+        return [[0, "one", 0] for _ in columns]
+    block = np.empty((len(columns), n), np.int64)
+    for at, column in enumerate(columns):
+        block[at] = column
+    # The bounds of all at once: columns are many, and mostly short.
+    bounds = zip(block, np.minimum.reduce(block, 1).tolist(), np.maximum.reduce(block, 1).tolist(), strict=True)
+    return [_pack_between(column, low, high) for column, low, high in bounds]
+
+
+def pack_column(column: Any) -> list[Any]:
+    """[length, form, data]: one value for all, a count upwards, or narrow integers; floats as they are."""
+    if column.dtype.kind == "f" and len(column):
         first = column[0]
-        return [n, "one", float(first)] if (column == first).all() else [n, "f8", column.tobytes()]
-    low, high = int(column.min()), int(column.max())
+        return [len(column), "one", float(first)] if (column == first).all() else [len(column), "f8", column.tobytes()]
+    return pack_columns([column])[0]
+
+
+def _pack_between(column: I64, low: int, high: int) -> list[Any]:
+    n = len(column)
     if low == high:
         return [n, "one", low]
-    if high - low == n - 1 and int(column[0]) == low and (column[1:] - column[:-1] == 1).all():
+    if high - low == n - 1 and column[0] == low and (column[1:] - column[:-1] == 1).all():
         return [n, "up", low]
     for form, lowest, highest in _NARROW:
         if lowest <= low and high <= highest:
@@ -129,7 +185,11 @@ def unpack_column(packed: list[Any], dtype: Any) -> Any:
 
 def pack_grid(grid: Any) -> list[Any]:
     """A grid, column by column."""
-    return [pack_column(grid[:, at]) for at in range(grid.shape[1])]
+    if not np.count_nonzero(grid):  # as most are
+        return [[len(grid), "one", grid.dtype.type(0).item()] for _ in range(grid.shape[1])]
+    if grid.dtype.kind == "f":
+        return [pack_column(grid[:, at]) for at in range(grid.shape[1])]
+    return pack_columns(grid.T)
 
 
 def unpack_grid(packed: list[Any], dtype: Any) -> Any:

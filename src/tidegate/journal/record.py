@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.journal.packing import pack_events, pack_result
+from tidegate.journal.packing import Works, pack_events, pack_result
 from tidegate.journal.store import JournalError, JournalFile, Packed, Step
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch, EventKind
@@ -40,6 +40,7 @@ class Resumed(Journal):
     def __init__(self, file: JournalFile, *, remember: bool = True) -> None:
         super().__init__(file, remember=remember)
         self._written: Iterator[Packed] | None = iter(list(file.packed()))
+        self._works = Works()
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
         """Compare with what is on disk, or write down what is new."""
@@ -48,7 +49,7 @@ class Resumed(Journal):
             self._written = None
             super().append(now_ms, events, result)
             return
-        if (row.now_ms, row.events, row.result) != (now_ms, pack_events(events), pack_result(result)):
+        if (row.now_ms, row.events, row.result) != (now_ms, pack_events(events, self._works), pack_result(result)):
             raise JournalError(
                 f"step {row.step} at {row.now_ms} ms differs from the journal: it was written by another run, "
                 "policy or version; start a new journal"
@@ -61,6 +62,8 @@ class Resumed(Journal):
 
 def policy_after(events: EventBatch, before: str) -> str:
     """The digest of the policy in force after these facts."""
+    if not events.payloads:
+        return before
     for at in (events.kind == EventKind.POLICY_CHANGED).nonzero()[0].tolist():
         policy = events.payloads[int(events.arg[at])]
         assert isinstance(policy, Policy)

@@ -12,12 +12,14 @@ from tidegate.journal.story import Moment, Story
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 from tidegate.model.reasons import Reason
+from tidegate.model.standing import Standing
 
 
 class Doing(StrEnum):
     """What a workload does during a spell."""
 
     WAITING = "waiting"
+    ADMITTED = "holding quota"  # without a place, as Kueue has it
     HOLDING = "holding its place"
     LEAVING = "leaving"
     FINISHED = "finished"
@@ -49,6 +51,7 @@ def cut_spells(story: Story) -> list[Spell]:
 
 
 _BY_DECISION = {
+    DecisionKind.ADMIT: Doing.ADMITTED,
     DecisionKind.PLACE: Doing.HOLDING,
     DecisionKind.HOLD: Doing.WAITING,
     DecisionKind.PREEMPT: Doing.LEAVING,
@@ -57,12 +60,16 @@ _BY_DECISION = {
 }
 
 
-def _begins(moment: Moment, doing: Doing) -> Doing | None:
+def _begins(moment: Moment, doing: Doing) -> Doing | None:  # noqa: PLR0911 - one answer for each kind of moment
     """What begins with a moment; None if it goes on as before."""
     if moment.decision is not None:
-        return _BY_DECISION.get(moment.decision)
+        return _decided(moment.decision, doing)
+    if moment.standing is not None:
+        return _observed(moment.standing, doing)
     if moment.fact is EventKind.WORKLOAD_FINISHED:
         return Doing.FINISHED
+    if moment.fact is EventKind.POD_STARTED and doing is Doing.ADMITTED:
+        return Doing.HOLDING
     if moment.fact is EventKind.WORKLOAD_CANCELLED and doing is Doing.WAITING:
         return Doing.CANCELLED
     if moment.fact is EventKind.POD_GONE and doing is Doing.LEAVING:
@@ -70,12 +77,33 @@ def _begins(moment: Moment, doing: Doing) -> Doing | None:
     return None
 
 
+def _decided(decision: DecisionKind, doing: Doing) -> Doing | None:
+    if decision is DecisionKind.ADMIT and doing is Doing.HOLDING:
+        return None  # quota and place in one transaction
+    if decision is DecisionKind.HOLD and doing is Doing.ADMITTED:
+        return Doing.ADMITTED  # it keeps its quota while it waits for a place
+    return _BY_DECISION.get(decision)
+
+
+def _observed(standing: Standing, doing: Doing) -> Doing | None:
+    """What begins with what the world shows of a workload; None if that is known already."""
+    if standing.finished:
+        return Doing.FINISHED
+    if standing.evicted and standing.grants:
+        shown = Doing.LEAVING
+    elif standing.grants:
+        shown = Doing.HOLDING if doing is Doing.HOLDING else Doing.ADMITTED
+    else:
+        shown = Doing.WAITING
+    return None if shown is doing else shown
+
+
 def waits_by_reason(spells: list[Spell]) -> dict[Reason, int]:
     """Milliseconds waited, by reason, the longest first. Spells without a told reason count as behind the others."""
     waits: dict[Reason, int] = {}
     for spell in spells:
-        if spell.doing is Doing.WAITING:
-            told = spell.cause is not None and spell.cause.decision is DecisionKind.HOLD
+        told = spell.cause is not None and spell.cause.decision is DecisionKind.HOLD
+        if spell.doing is Doing.WAITING or (spell.doing is Doing.ADMITTED and told):
             reason = spell.cause.reason if told and spell.cause is not None else Reason.NONE
             waits[reason] = waits.get(reason, 0) + spell.end_ms - spell.start_ms
     return dict(sorted(waits.items(), key=lambda item: (-item[1], item[0])))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tidegate.journal.packing import PACKING_VERSION, pack_events, pack_result, unpack_events, unpack_result
+from tidegate.journal.packing import PACKING_VERSION, Works, pack_events, pack_result, unpack_events, unpack_result
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
 
@@ -66,6 +66,7 @@ class JournalFile:
         self._connection = connection
         last = connection.execute("SELECT max(step) FROM steps").fetchone()[0]
         self._next = 0 if last is None else last + 1
+        self._works: Works | None = None  # of all steps so far, once they are needed
 
     @classmethod
     def create(cls, path: Path, meta: dict[str, str] | None = None) -> JournalFile:
@@ -105,9 +106,17 @@ class JournalFile:
 
     def append(self, now_ms: int, policy: str, events: EventBatch, result: StepResult) -> None:
         """Write a step down; it is safe when this returns."""
-        row = (self._next, now_ms, policy, pack_events(events), pack_result(result))
+        if self._works is None:
+            self._works = self._works_so_far()
+        row = (self._next, now_ms, policy, pack_events(events, self._works), pack_result(result))
         self._connection.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?)", row)
         self._next += 1
+
+    def _works_so_far(self) -> Works:
+        works = Works()
+        for row in self.packed():
+            unpack_events(row.events, works)
+        return works
 
     def packed(self) -> Iterator[Packed]:
         """All steps, as they are on disk."""
@@ -116,8 +125,9 @@ class JournalFile:
 
     def steps(self) -> Iterator[Step]:
         """All steps."""
+        works = Works()
         for row in self.packed():
-            yield Step(row.step, row.now_ms, row.policy, unpack_events(row.events), unpack_result(row.result))
+            yield Step(row.step, row.now_ms, row.policy, unpack_events(row.events, works), unpack_result(row.result))
 
     def meta(self) -> dict[str, str]:
         """What was noted when the journal was made."""

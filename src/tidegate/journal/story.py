@@ -10,12 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.journal.lots import Names, names_of
 from tidegate.journal.store import Step
 from tidegate.model.columns import I64
-from tidegate.model.decisions import DecisionKind, StepResult
+from tidegate.model.decisions import DecisionBatch, DecisionKind, StepResult
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.hardware import Node
+from tidegate.model.policy import Policy
 from tidegate.model.reasons import Reason
+from tidegate.model.standing import Standing
 from tidegate.model.work import Work
 
 
@@ -32,6 +35,17 @@ class Moment(NamedTuple):
     pods: tuple[tuple[int, int, int], ...] = ()  # ordinal, number of the node, devices: of a PLACE
     tally: tuple[tuple[Reason, int], ...] = ()  # nodes by reason: of a HOLD
     values: tuple[float, ...] = ()  # of a fact
+    grants: tuple[tuple[int, ...], ...] = ()  # lot, amount, pods, level of each row: of an ADMIT
+    standing: Standing | None = None  # of WORKLOAD_OBSERVED
+    names: Names = Names()  # what the numbers meant then
+
+
+class Victim(NamedTuple):
+    """A workload that was sent away for the one that the story is about."""
+
+    at_ms: int
+    number: int
+    reason: Reason
 
 
 class Story(NamedTuple):
@@ -44,6 +58,7 @@ class Story(NamedTuple):
     estimate_ms: int
     moments: tuple[Moment, ...]
     until_ms: int  # the end of the journal
+    victims: tuple[Victim, ...] = ()
 
 
 class Cast(NamedTuple):
@@ -51,12 +66,14 @@ class Cast(NamedTuple):
 
     nodes: dict[int, Node]
     workloads: dict[int, str]
+    queues: dict[int, str]  # that workloads were submitted to
 
 
 def read_cast(steps: Iterable[Step]) -> Cast:
     """All names of a journal."""
     nodes: dict[int, Node] = {}
     workloads: dict[int, str] = {}
+    queues: dict[int, str] = {}
     for step in steps:
         events = step.events
         for at in np.flatnonzero((events.kind == EventKind.NODE_ADDED) | (events.kind == EventKind.NODE_CHANGED)):
@@ -65,27 +82,42 @@ def read_cast(steps: Iterable[Step]) -> Cast:
             nodes[int(events.subject[at])] = payload
         submitted = events.kind == EventKind.WORKLOAD_SUBMITTED
         if submitted.any():
-            ids = events.submissions.ids
-            pairs = zip(events.subject[submitted].tolist(), events.arg[submitted].tolist(), strict=True)
-            workloads.update((number, ids[at]) for number, at in pairs)
-    return Cast(nodes, workloads)
+            told = events.submissions
+            for number, at in zip(events.subject[submitted].tolist(), events.arg[submitted].tolist(), strict=True):
+                workloads[number], queues[number] = told.ids[at], events.works[int(told.work[at])].queue
+    return Cast(nodes, workloads, queues)
 
 
 def tell_story(steps: Iterable[Step], number: int) -> Story | None:
     """The life of the workload with this number; None if the journal does not know it."""
     story: Story | None = None
     moments: list[Moment] = []
-    until_ms = 0
+    victims: list[Victim] = []
+    until_ms, names = 0, Names()
     for step in steps:
-        until_ms = step.now_ms
+        until_ms, names = step.now_ms, names_after(step.events, names)
         about = np.flatnonzero(step.events.subject == number)
         for at in about.tolist():
             if step.events.kind[at] == EventKind.WORKLOAD_SUBMITTED:
                 story = _opening(step.events, at, number)
+            elif step.events.kind[at] == EventKind.WORKLOAD_CHANGED and story is not None:
+                story = _changed(story, step.events, at)
         if story is not None:
             moments += _facts(step.events, about)
-            moments += _decisions(step.result, number, step.now_ms)
-    return None if story is None else story._replace(moments=tuple(moments), until_ms=until_ms)
+            moments += [moment._replace(names=names) for moment in _decisions(step.result, number, step.now_ms)]
+            victims += _victims(step.result.decisions, number, step.now_ms)
+    if story is None:
+        return None
+    return story._replace(moments=tuple(moments), until_ms=until_ms, victims=tuple(victims))
+
+
+def names_after(events: EventBatch, before: Names) -> Names:
+    """What numbers mean after these facts."""
+    for at in np.flatnonzero(events.kind == EventKind.POLICY_CHANGED).tolist():
+        policy = events.payloads[int(events.arg[at])]
+        assert isinstance(policy, Policy)
+        before = names_of(policy.shares)
+    return before
 
 
 def _opening(events: EventBatch, at: int, number: int) -> Story:
@@ -102,6 +134,12 @@ def _opening(events: EventBatch, at: int, number: int) -> Story:
     )
 
 
+def _changed(story: Story, events: EventBatch, at: int) -> Story:
+    work = events.payloads[int(events.arg[at])]
+    assert isinstance(work, Work)
+    return story._replace(work=work)
+
+
 #: Facts whose subject is a workload.
 _OF_WORKLOADS = frozenset(
     kind
@@ -111,15 +149,27 @@ _OF_WORKLOADS = frozenset(
 
 
 def _facts(events: EventBatch, about: I64) -> list[Moment]:
-    return [
-        Moment(int(events.at_ms[at]), fact=kind, values=tuple(events.values[at].tolist()))
-        for at in about.tolist()
-        if (kind := EventKind(int(events.kind[at]))) in _OF_WORKLOADS
-    ]
+    moments = []
+    for at in about.tolist():
+        kind = EventKind(int(events.kind[at]))
+        if kind not in _OF_WORKLOADS:
+            continue
+        standing = events.payloads[int(events.arg[at])] if kind is EventKind.WORKLOAD_OBSERVED else None
+        assert standing is None or isinstance(standing, Standing)
+        moments.append(
+            Moment(int(events.at_ms[at]), fact=kind, values=tuple(events.values[at].tolist()), standing=standing)
+        )
+    return moments
+
+
+def _victims(decisions: DecisionBatch, number: int, now_ms: int) -> list[Victim]:
+    """Who was sent away for a workload."""
+    told = np.flatnonzero((decisions.kind == DecisionKind.PREEMPT) & (decisions.cause == number))
+    return [Victim(now_ms, int(decisions.workload[at]), Reason(int(decisions.code[at]))) for at in told.tolist()]
 
 
 def _decisions(result: StepResult, number: int, now_ms: int) -> list[Moment]:
-    """One moment a decision; the pods of one placing together."""
+    """One moment a decision; the pods of one placing together, and the lots of one admission."""
     decisions = result.decisions
     moments: list[Moment] = []
     for at in np.flatnonzero(decisions.workload == number).tolist():
@@ -128,15 +178,20 @@ def _decisions(result: StepResult, number: int, now_ms: int) -> list[Moment]:
         if kind is DecisionKind.PLACE and moments and moments[-1].decision is DecisionKind.PLACE:
             moments[-1] = moments[-1]._replace(pods=(*moments[-1].pods, place))
             continue
+        evidence = tuple(decisions.evidence[at].tolist())
+        if kind is DecisionKind.ADMIT and moments and moments[-1].decision is DecisionKind.ADMIT:
+            moments[-1] = moments[-1]._replace(grants=(*moments[-1].grants, evidence))
+            continue
         moments.append(
             Moment(
                 now_ms,
                 decision=kind,
                 decision_id=int(decisions.id[at]),
                 reason=Reason(int(decisions.code[at])),
-                evidence=tuple(decisions.evidence[at].tolist()),
+                evidence=evidence,
                 cause=int(decisions.cause[at]),
                 pods=(place,) if kind is DecisionKind.PLACE else (),
+                grants=(evidence,) if kind is DecisionKind.ADMIT else (),
                 tally=_tally(result, int(decisions.id[at])),
             )
         )

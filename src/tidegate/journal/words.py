@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tidegate.journal.lots import Names, amount_text, share_text
 from tidegate.journal.refusal import Lack
 from tidegate.journal.spells import Doing, Spell, cut_spells, waits_by_reason
 from tidegate.journal.story import Cast, Moment, Story
@@ -38,11 +39,31 @@ def time_text(at_ms: int) -> str:
     return f"{week}{_DAYS[day % 7]} {rest // HOUR_MS:02d}:{rest % HOUR_MS // MINUTE_MS:02d}"
 
 
-def reason_text(reason: Reason, evidence: tuple[int, ...] = ()) -> str:
+def reason_text(reason: Reason, evidence: tuple[int, ...] = (), names: Names = Names()) -> str:  # noqa: B008 - a constant
     """A reason with its numbers, as part of a sentence."""
     spec = CATALOGUE[reason]
-    numbers = {name: _SAID.get(name, str)(value) for name, value in zip(spec.evidence, evidence, strict=False)}
+    values = dict(zip(spec.evidence, evidence, strict=False))
+    numbers = {name: _SAID.get(name, str)(value) for name, value in values.items()} | _named(values, names)
     return spec.template.format(**numbers) if numbers or not spec.evidence else spec.title
+
+
+def _named(values: dict[str, int], names: Names) -> dict[str, str]:
+    """What numbers of quota mean, in words."""
+    said = {}
+    lot = values.get("lot", -1)
+    if 0 <= lot < len(names.lots):
+        said["lot"] = f"flavor {names.lots[lot].flavor}"
+        for name in ("missing", "amount"):
+            if name in values:
+                said[name] = amount_text(names.lots[lot].resource, values[name])
+    if 0 <= values.get("queue", -1) < len(names.branches):
+        said["queue"] = names.branches[values["queue"]]
+    if "why" in values:
+        why = Reason(values["why"]) if values["why"] in set(Reason) else Reason.NONE
+        title = CATALOGUE[why].title if why in CATALOGUE else "it does not match"
+        flavor = names.options[values["option"]] if 0 <= values["option"] < len(names.options) else ""
+        said["why"] = f"{title} ({flavor})" if flavor else title
+    return said
 
 
 _UNITS: dict[Reason, tuple[str, Callable[[int], str]]] = {
@@ -74,9 +95,11 @@ def explain(story: Story, cast: Cast) -> Answer:
     if waited:
         because.append(waited)
     because += _interruptions(spells, cast)
-    holding = [spell for spell in spells if spell.doing is Doing.HOLDING]
-    if holding:
-        because.append(_place(holding[-1], cast))
+    because += _victims(story, cast)
+    because += _admission(story)
+    placed = [spell for spell in spells if spell.cause is not None and spell.cause.pods]
+    if placed:
+        because.append(_place(placed[-1], cast))
     used = _use(story)
     if used:
         because.append(used)
@@ -85,7 +108,7 @@ def explain(story: Story, cast: Cast) -> Answer:
     return Answer(_headline(story, spells), tuple(because), _lift(last))
 
 
-def _headline(story: Story, spells: list[Spell]) -> str:
+def _headline(story: Story, spells: list[Spell]) -> str:  # noqa: PLR0911 - one sentence for each end of a story
     last = spells[-1]
     wait_ms = sum(spell.end_ms - spell.start_ms for spell in spells if spell.doing is Doing.WAITING)
     if last.doing is Doing.WAITING:
@@ -96,18 +119,28 @@ def _headline(story: Story, spells: list[Spell]) -> str:
         return f"{story.id} was rejected on {time_text(last.start_ms)}: {_why(last)}."
     if last.doing is Doing.CANCELLED:
         return f"{story.id} was cancelled on {time_text(last.start_ms)} before it started."
-    first = next(spell for spell in spells if spell.doing is Doing.HOLDING)
-    waited = (
-        "started at once"
-        if first.start_ms - story.submitted_ms < MINUTE_MS
-        else (f"waited {duration_text(first.start_ms - story.submitted_ms)}")
-    )
+    began = (spell for spell in spells if spell.doing in (Doing.HOLDING, Doing.ADMITTED, Doing.LEAVING))
+    waited = _waited(story, next(began, last))
     if last.doing is Doing.FINISHED:
         took = duration_text(last.start_ms - story.submitted_ms)
         return f"{story.id} {waited} and finished on {time_text(last.start_ms)}, {took} after it was submitted."
+    if last.doing is Doing.ADMITTED:
+        return _admitted_headline(story, last, waited)
     if last.doing is Doing.HOLDING:
         return f"{story.id} {waited} and has held its place since {time_text(last.start_ms)}."
     return f"{story.id} was told to go on {time_text(last.start_ms)} and is leaving: {_why(last)}."
+
+
+def _waited(story: Story, first: Spell) -> str:
+    waited_ms = first.start_ms - story.submitted_ms
+    return "started at once" if waited_ms < MINUTE_MS else f"waited {duration_text(waited_ms)}"
+
+
+def _admitted_headline(story: Story, last: Spell, waited: str) -> str:
+    """It holds quota: without a place where there are nodes, or that is all there is."""
+    if last.cause is not None and last.cause.decision is DecisionKind.HOLD:
+        return f"{story.id} holds its quota and waits for a place since {time_text(last.start_ms)}: {_why(last)}."
+    return f"{story.id} {waited} and has held its quota since {time_text(last.start_ms)}."
 
 
 def _why(spell: Spell) -> str:
@@ -117,7 +150,7 @@ def _why(spell: Spell) -> str:
     if spell.cause.reason is Reason.REFUSED_AT_FIRST_TRY:
         first = reason_text(Reason(spell.cause.evidence[0]))
         return f"{reason_text(spell.cause.reason, spell.cause.evidence)} ({first})"
-    return reason_text(spell.cause.reason, spell.cause.evidence)
+    return reason_text(spell.cause.reason, spell.cause.evidence, spell.cause.names)
 
 
 def _asks(story: Story) -> str:
@@ -145,17 +178,49 @@ def _waits(spells: list[Spell]) -> str:
     if not waits:
         return ""
     titles = {reason: CATALOGUE[reason].title if reason in CATALOGUE else "not yet tried" for reason in waits}
-    return f"Where the wait went: {_listed([f'{titles[reason]} {duration_text(ms)}' for reason, ms in waits.items()])}."
+    return f"Where the wait went: {listed([f'{titles[reason]} {duration_text(ms)}' for reason, ms in waits.items()])}."
 
 
 def _interruptions(spells: list[Spell], cast: Cast) -> list[str]:
     said = []
     for spell in spells:
         if spell.doing is Doing.LEAVING and spell.cause is not None:
-            whose = cast.workloads.get(spell.cause.cause)
-            by = f" (for {whose})" if whose and spell.cause.decision is DecisionKind.PREEMPT else ""
+            known = spell.cause.cause in cast.workloads and spell.cause.decision is DecisionKind.PREEMPT
+            by = f" (for {_whose(spell.cause.cause, cast)})" if known else ""
             said.append(f"On {time_text(spell.start_ms)} it was sent away{by}: {_why(spell)}.")
     return said if len(said) <= 3 else [*said[:2], f"That happened {len(said) - 2} more times."]
+
+
+def _whose(number: int, cast: Cast) -> str:
+    """A workload and its queue."""
+    name = cast.workloads.get(number, f"workload {number}")
+    return f"{name} of queue {cast.queues[number]}" if number in cast.queues else name
+
+
+def _victims(story: Story, cast: Cast) -> list[str]:
+    """Who was sent away for it, and why: those of one moment and reason together."""
+    told: dict[tuple[int, Reason], list[str]] = {}
+    for victim in story.victims:
+        told.setdefault((victim.at_ms, victim.reason), []).append(_whose(victim.number, cast))
+    said = []
+    for (at_ms, reason), names in told.items():
+        were = "was" if len(names) == 1 else "were"
+        said.append(f"On {time_text(at_ms)} {listed(names, 4)} {were} sent away for it: {CATALOGUE[reason].title}.")
+    return said if len(said) <= 3 else [*said[:2], f"That happened {len(said) - 2} more times."]
+
+
+def _admission(story: Story) -> list[str]:
+    """What it was granted last: lots and amounts."""
+    admitted = [moment for moment in story.moments if moment.decision is DecisionKind.ADMIT]
+    if not admitted:
+        return []
+    last = admitted[-1]
+    totals: dict[int, int] = {}
+    for lot, amount, *_ in last.grants:
+        totals[lot] = totals.get(lot, 0) + amount
+    parts = [share_text(last.names.lots[lot], n) for lot, n in totals.items() if 0 <= lot < len(last.names.lots)]
+    what = listed(parts, 6) if parts else "nothing that is counted"
+    return [f"{CATALOGUE[last.reason].title.capitalize()} on {time_text(last.at_ms)}: {what}."]
 
 
 def _place(spell: Spell, cast: Cast) -> str:
@@ -184,16 +249,21 @@ def _use(story: Story) -> str:
 
 def _tally(moment: Moment) -> str:
     parts = [f"{nodes:,} {CATALOGUE[reason].title}" for reason, nodes in sorted(moment.tally, key=lambda t: -t[1])]
-    return f"Why the nodes did not take it then: {_listed(parts)}."
+    return f"Why the nodes did not take it then: {listed(parts)}."
 
 
 def _lift(last: Spell) -> str:
     if last.doing in (Doing.FINISHED, Doing.HOLDING, Doing.CANCELLED) or last.cause is None:
+        return ""
+    if last.doing is Doing.ADMITTED and last.cause.decision is not DecisionKind.HOLD:
         return ""
     if last.cause.decision is None:
         return "It starts again when a place is free."
     return CATALOGUE[last.cause.reason].lift
 
 
-def _listed(parts: list[str]) -> str:
+def listed(parts: list[str], most: int = 1 << 30) -> str:
+    """Say a list: "a, b and c"; beyond the most that are named, how many more there are."""
+    if len(parts) > most:
+        parts = [*parts[: most - 1], f"{len(parts) - most + 1:,} more"]
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

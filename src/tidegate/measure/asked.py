@@ -20,7 +20,7 @@ KINDS = tuple(WorkKind)
 class Asked(NamedTuple):
     """Works in columns; what is malformed asks for nothing."""
 
-    queues: tuple[str, ...]  # in the order of their names
+    queues: tuple[str, ...]  # in the order of their names, without other names of theirs
     queue: I64
     kind: I64
     priority: I64
@@ -29,6 +29,9 @@ class Asked(NamedTuple):
     checkpoint_every_ms: I64
     first_pod: I64  # where the work's pods begin in `pod_milli`
     pod_milli: I64  # of every pod of every work, by ordinal
+    first_set: I64  # where the work's pod sets begin in the two that follow
+    set_pods: I64
+    set_milli: I64  # of one pod
 
     def milli_of(self, work: I64, pod: I64) -> I64:
         """The GPU milli of single pods."""
@@ -36,14 +39,17 @@ class Asked(NamedTuple):
         return milli
 
 
-def asked_by(works: tuple[Work, ...]) -> Asked:
-    """What these works ask for."""
-    queues = {name: row for row, name in enumerate(sorted({work.queue for work in works}))}
+def asked_by(works: tuple[Work, ...], names: dict[str, str] | None = None) -> Asked:
+    """What these works ask for; some queues have other names, too."""
+    named = [(names or {}).get(work.queue, work.queue) for work in works]
+    queues = {name: row for row, name in enumerate(sorted(set(named)))}
+    sets = [len(work.pod_sets) for work in works]
+    pod_sets = [pod_set for work in works for pod_set in work.pod_sets]
     by_pod = [_pod_milli(work) for work in works]
     pods = np.array([len(milli) for milli in by_pod], np.int64)
     return Asked(
         tuple(queues),
-        np.array([queues[work.queue] for work in works], np.int64),
+        np.array([queues[name] for name in named], np.int64),
         np.array([KINDS.index(work.kind) for work in works], np.int64),
         np.array([work.priority for work in works], np.int64),
         pods,
@@ -51,6 +57,9 @@ def asked_by(works: tuple[Work, ...]) -> Asked:
         np.array([work.checkpoint_every_ms for work in works], np.int64),
         np.cumsum(pods) - pods,
         np.concatenate([np.zeros(0, np.int64), *by_pod]),
+        np.cumsum(np.array(sets, np.int64)) - np.array(sets, np.int64),
+        np.array([pod_set.count for pod_set in pod_sets], np.int64),
+        np.array([_milli(pod_set) for pod_set in pod_sets], np.int64),
     )
 
 

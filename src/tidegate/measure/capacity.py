@@ -1,18 +1,21 @@
 """How much GPU time there was: the working GPUs of nodes that were ready, over time.
 
-A node that is closed for new work still counts: it is there, and paid for.
+A node that is closed for new work still counts: it is there, and paid for. Where there are none, quota is all there is.
 Must not know: who used any of it.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from tidegate.measure.timeline import Flat
+from tidegate.model.entitlement import gpu_milli_of
 from tidegate.model.facts import EventKind
 from tidegate.model.hardware import MOST_DEVICES, Node
+from tidegate.model.shares import Cohort, Queue, Shares
 from tidegate.model.units import WHOLE_MILLI
 
 
@@ -41,6 +44,8 @@ class _Machine:
 
 def capacity_of(flat: Flat) -> Capacity:
     """The GPU time of a run, node by node as they came, failed and went."""
+    if not flat.nodes:
+        return _quota_of(flat)
     machines: dict[int, _Machine] = {}
     total = milli = most = 0
     since_ms = flat.start_ms
@@ -55,6 +60,20 @@ def capacity_of(flat: Flat) -> Capacity:
         most = max(most, milli)
     total += milli * (flat.end_ms - since_ms)
     return Capacity(total, len(machines), most // WHOLE_MILLI)
+
+
+def _quota_of(flat: Flat) -> Capacity:
+    """The quota of GPUs that policies gave, one after the other."""
+    edges = [*(max(told.at_ms, flat.start_ms) for told in flat.policies), flat.end_ms]
+    given = [_gpu_milli(told.policy.shares) for told in flat.policies]
+    total = sum(milli * (until - since) for milli, (since, until) in zip(given, pairwise(edges), strict=True))
+    return Capacity(total, 0, max(given, default=0) // WHOLE_MILLI)
+
+
+def _gpu_milli(shares: Shares) -> int:
+    specs: list[Queue | Cohort] = [*shares.queues, *shares.cohorts]
+    quotas = [quota for spec in specs for quota in spec.quotas]
+    return sum(quota.nominal * gpu_milli_of(quota.resource) for quota in quotas)
 
 
 _Told = Node | None | tuple[EventKind, int]  # a spec, the removal, or what became of a device

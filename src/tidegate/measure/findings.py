@@ -6,11 +6,12 @@ Must not know: screens, files.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
 from tidegate.measure.lives import Fate, Lives
+from tidegate.measure.queue_findings import Finding, find_in_queues
+from tidegate.measure.quota import QuotaUse
 from tidegate.measure.summary import Group, Summary
 from tidegate.measure.words import amount_text, count_text, percent_text, time_text
 from tidegate.model.units import HOUR_MS
@@ -19,19 +20,13 @@ from tidegate.model.units import HOUR_MS
 _WORTH_SAYING = 0.02
 
 
-class Finding(NamedTuple):
-    """Something worth knowing."""
-
-    weight: float  # as a share of all GPU time, roughly
-    text: str
-
-
-def find(summary: Summary, lives: Lives) -> list[Finding]:
+def find(summary: Summary, lives: Lives, use: QuotaUse | None = None) -> list[Finding]:
     """What stands out, the weightiest first."""
     found: list[Finding] = []
     for look in (_blindness, _idle_while_waiting, _idle_kind, _slack, _unfairness, _scatter, _evictions):
         found.extend(look(summary))
     found.extend(_stuck(summary, lives))
+    found.extend(find_in_queues(summary.shares, lives, use))
     return sorted(found, key=lambda finding: -finding.weight)
 
 

@@ -10,20 +10,19 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tidegate.journal.store import Step
 from tidegate.measure.asked import asked_by
-from tidegate.measure.seek import NEVER, Marks, first_after, last_before
-from tidegate.measure.stays import Stays, stays_of
+from tidegate.measure.held import Held, held_of
+from tidegate.measure.seek import NEVER, NOT_YET, Rows
+from tidegate.measure.stays import Stays
 from tidegate.measure.timeline import Flat, lay_flat
 from tidegate.model.columns import F64, I64, U8
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind
 from tidegate.model.reasons import Reason
 
-#: A time that has not come.
-NOT_YET = -1
+__all__ = ["NOT_YET", "Fate", "Lives", "collect_lives", "lives_of", "read_run"]
 
 
 class Fate(IntEnum):
@@ -53,12 +52,14 @@ class Lives(NamedTuple):
     first_placed_ms: I64  # NOT_YET: never
     started_ms: I64  # when the last of its pods first ran; NOT_YET: never, or not told
     finished_ms: I64
+    over_ms: I64  # finished, rejected or cancelled; the end of the run for those that are not over
     fate: U8
     waited_ms: I64  # without a place, in all; of those that wait still, until the end of the run
     held_milli_ms: I64  # GPU milli x ms that it held, used or not
     busy_gpu_ms: F64  # GPU-ms observed busy
     observed_gpu_ms: F64  # GPU-ms of which it is known whether they were busy
     evictions: I64
+    preemptions: I64  # evictions for the sake of somebody else
     lost_milli_ms: I64  # held in stays that were cut short, less what was saved by checkpoints
 
 
@@ -69,17 +70,19 @@ def collect_lives(steps: Iterable[Step]) -> Lives:
 
 def lives_of(flat: Flat) -> Lives:
     """The lives in a run that was laid flat."""
-    asked = asked_by(flat.works)
+    return read_run(flat)[0]
+
+
+def read_run(flat: Flat) -> tuple[Lives, Held]:
+    """The lives in a run that was laid flat, and what was held in it."""
+    asked = asked_by(flat.works, _queue_names(flat))
     number, first = np.unique(flat.submitted.number, return_index=True)  # told twice: the first stands
-    rows = _Rows(number)
-    stays = stays_of(flat)
-    stays = Stays(*(column[rows.of(stays.number) >= 0] for column in stays))
-    work, work_of_stay = _works_in_force(flat, rows, flat.submitted.work[first], stays)
-    milli = asked.milli_of(work_of_stay, stays.pod)
-    ends = _ends_of(flat, rows)
+    rows = Rows(number)
+    held, work = held_of(flat, asked, rows, flat.submitted.work[first])
+    stays, ends = held.stays, _ends_of(flat, rows)
     submitted_ms = flat.submitted.submitted_ms[first]
     use = flat.facts.of(EventKind.USE_OBSERVED)
-    return Lives(
+    lives = Lives(
         start_ms=flat.start_ms,
         end_ms=flat.end_ms,
         queues=asked.queues,
@@ -94,69 +97,22 @@ def lives_of(flat: Flat) -> Lives:
         first_placed_ms=rows.first(stays.number, stays.from_ms),
         started_ms=_started_ms(flat, rows, asked.pods[work]),
         finished_ms=np.where(ends.fate == Fate.FINISHED, ends.over_ms, NOT_YET),
+        over_ms=ends.over_ms,
         fate=_fates(ends, rows, stays),
         waited_ms=np.maximum(ends.over_ms - submitted_ms - _holding_ms(ends, rows, stays), 0),
-        held_milli_ms=rows.sums(stays.number, milli * (stays.until_ms - stays.from_ms)),
+        held_milli_ms=rows.sums(stays.number, held.milli * (stays.until_ms - stays.from_ms)),
         busy_gpu_ms=rows.totals(use.subject, use.busy_gpu_ms),
         observed_gpu_ms=rows.totals(use.subject, use.observed_gpu_ms),
-        evictions=_evictions(flat, rows),
-        lost_milli_ms=rows.sums(
-            stays.number, _lost_milli_ms(flat, stays, milli, asked.checkpoint_every_ms[work_of_stay])
-        ),
+        evictions=_evictions(flat, rows, DecisionKind.PREEMPT, DecisionKind.EVICT),
+        preemptions=_evictions(flat, rows, DecisionKind.PREEMPT),
+        lost_milli_ms=rows.sums(stays.number, held.lost_milli_ms),
     )
+    return lives, held
 
 
-class _Rows:
-    """From numbers of workloads to rows; what is said about unknown ones is left out."""
-
-    def __init__(self, number: I64) -> None:
-        self.number = number
-
-    def of(self, numbers: I64) -> I64:
-        """The row of each number, -1 where it is unknown."""
-        if not len(self.number):
-            return np.full(len(numbers), -1)
-        at = np.minimum(np.searchsorted(self.number, numbers), len(self.number) - 1)
-        return np.where(self.number[at] == numbers, at, -1)
-
-    def first(self, numbers: I64, values: I64) -> I64:
-        """The first value told of each; NOT_YET where there is none."""
-        rows = self.of(numbers)
-        column = np.full(len(self.number), NOT_YET)
-        column[rows[rows >= 0][::-1]] = values[rows >= 0][::-1]  # of equal rows the last one written stays
-        return column
-
-    def sums(self, numbers: I64, values: I64) -> I64:
-        """The sum of integers for each."""
-        rows = self.of(numbers)
-        column = np.zeros(len(self.number), np.int64)
-        np.add.at(column, rows[rows >= 0], values[rows >= 0])
-        return column
-
-    def totals(self, numbers: I64, values: F64) -> F64:
-        """The sum of floats for each."""
-        rows = self.of(numbers)
-        known = rows >= 0
-        return np.bincount(rows[known], values[known], len(self.number)).astype(np.float64)
-
-
-# -- what it asked for -----------------------------------------------------------------------------------------
-
-
-def _works_in_force(flat: Flat, rows: _Rows, work: I64, stays: Stays) -> tuple[I64, I64]:
-    """The work of each workload in the end, and of each stay when it began."""
-    of_stay = work[rows.of(stays.number)]
-    for change in flat.changes:
-        row = int(rows.of(np.array([change.number]))[0])
-        if row < 0:
-            continue
-        mine = stays.number == change.number
-        holds = bool((mine & (stays.order < change.order) & (change.order < stays.end_order)).any())
-        if holds and flat.works[work[row]].pod_sets != flat.works[change.work].pod_sets:
-            continue  # what runs keeps its pods, as in the engine
-        work[row] = change.work
-        of_stay[mine & (stays.order > change.order)] = change.work
-    return work, of_stay
+def _queue_names(flat: Flat) -> dict[str, str]:
+    """The queue behind every other name that work is submitted to."""
+    return {entrance.id: entrance.queue for told in flat.policies for entrance in told.policy.shares.entrances}
 
 
 # -- how it ended ----------------------------------------------------------------------------------------------
@@ -167,7 +123,7 @@ class _Ends(NamedTuple):
     over_ms: I64  # the end of the run for those that are not over
 
 
-def _ends_of(flat: Flat, rows: _Rows) -> _Ends:
+def _ends_of(flat: Flat, rows: Rows) -> _Ends:
     finished = flat.facts.of(EventKind.WORKLOAD_FINISHED)
     cancelled = flat.facts.of(EventKind.WORKLOAD_CANCELLED)
     rejected = flat.decisions.of(DecisionKind.REJECT)
@@ -184,7 +140,7 @@ def _ends_of(flat: Flat, rows: _Rows) -> _Ends:
     return _Ends(fate, over_ms)
 
 
-def _fates(ends: _Ends, rows: _Rows, stays: Stays) -> U8:
+def _fates(ends: _Ends, rows: Rows, stays: Stays) -> U8:
     fate = ends.fate.astype(np.uint8)
     holding = rows.of(stays.number[stays.end_order == NEVER])
     fate[holding[fate[holding] == Fate.WAITING]] = Fate.RUNNING
@@ -194,7 +150,7 @@ def _fates(ends: _Ends, rows: _Rows, stays: Stays) -> U8:
 # -- how it spent its time -------------------------------------------------------------------------------------
 
 
-def _holding_ms(ends: _Ends, rows: _Rows, stays: Stays) -> I64:
+def _holding_ms(ends: _Ends, rows: Rows, stays: Stays) -> I64:
     """How long each held a place: a gang from its PLACE until its last pod was gone."""
     row = rows.of(stays.number)
     until_ms = np.minimum(stays.until_ms, ends.over_ms[row])
@@ -208,7 +164,7 @@ def _holding_ms(ends: _Ends, rows: _Rows, stays: Stays) -> I64:
     return held
 
 
-def _started_ms(flat: Flat, rows: _Rows, pods: I64) -> I64:
+def _started_ms(flat: Flat, rows: Rows, pods: I64) -> I64:
     """When each first ran with all its pods; worlds tell it of the whole or pod by pod."""
     told = flat.facts.of(EventKind.POD_STARTED)
     whole = told.pod == ALL_PODS
@@ -224,41 +180,7 @@ def _started_ms(flat: Flat, rows: _Rows, pods: I64) -> I64:
     return np.where(complete, last_ms, started_ms)
 
 
-def _evictions(flat: Flat, rows: _Rows) -> I64:
+def _evictions(flat: Flat, rows: Rows, *kinds: DecisionKind) -> I64:
     """How often each was sent away against its will."""
-    away = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
+    away = flat.decisions.of(*kinds)
     return rows.sums(away.workload, (away.code != Reason.CANCELLED).astype(np.int64))
-
-
-def _lost_milli_ms(flat: Flat, stays: Stays, milli: I64, checkpoint_every_ms: I64) -> I64:
-    """What each stay held for nothing, because it was cut short.
-
-    The engine sees no progress, only rules: whoever saves every hour has saved each full hour since it started.
-    """
-    held_ms = stays.until_ms - stays.from_ms
-    return np.where(
-        _is_cut_short(flat, stays), milli * np.maximum(held_ms - _saved_ms(flat, stays, checkpoint_every_ms), 0), 0
-    )
-
-
-def _is_cut_short(flat: Flat, stays: Stays) -> npt.NDArray[np.bool_]:
-    """Whether a stay ended, and neither because its workload finished nor because it was cancelled."""
-    facts = flat.facts.of(EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED)
-    over, _ = first_after(Marks(facts.subject, facts.order, facts.at_ms), stays.number, stays.order)
-    return (stays.end_order < NEVER) & (stays.end_order < over)
-
-
-def _saved_ms(flat: Flat, stays: Stays, checkpoint_every_ms: I64) -> I64:
-    """Up to where each stay's work was saved, from its beginning."""
-    away = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
-    told, told_ms = first_after(Marks(away.workload, away.order, away.now_ms), stays.number, stays.order)
-    worked_until_ms = np.where(told < stays.end_order, np.minimum(told_ms, stays.until_ms), stays.until_ms)
-    runs = flat.facts.of(EventKind.POD_STARTED)
-    started, started_ms = first_after(Marks(runs.subject, runs.order, runs.at_ms), stays.number, stays.order)
-    begun_ms = np.where(started < stays.end_order, started_ms, stays.from_ms)
-    every_ms = np.maximum(checkpoint_every_ms, 1)
-    by_rule = np.where(checkpoint_every_ms > 0, (worked_until_ms - begun_ms) // every_ms * every_ms, 0)
-    points = flat.facts.of(EventKind.CHECKPOINTED)
-    saved, saved_ms = last_before(Marks(points.subject, points.order, points.at_ms), stays.number, stays.end_order)
-    is_told = (saved < NEVER) & (saved > stays.order)
-    return np.where(is_told, saved_ms - stays.from_ms, np.maximum(by_rule, 0))

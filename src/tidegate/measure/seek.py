@@ -1,4 +1,4 @@
-"""What came next, and what came last before: rows looked up by key and running order, all at once.
+"""What came next, what came last before, and whose it was: rows looked up by key, order or number, all at once.
 
 Must not know: what the keys stand for.
 """
@@ -9,10 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import I64
+from tidegate.model.columns import F64, I64
 
 #: The order of what never came.
 NEVER = 1 << 62
+
+#: A time that has not come.
+NOT_YET = -1
 
 
 class Marks(NamedTuple):
@@ -64,3 +67,37 @@ def same_keys(*columns: tuple[I64, I64]) -> list[I64]:
     pairs = [first * most + second + 1 for first, second in columns]
     _, keys = np.unique(np.concatenate(pairs), return_inverse=True)
     return np.split(keys.astype(np.int64), np.cumsum([len(pair) for pair in pairs])[:-1])
+
+
+class Rows:
+    """From numbers of workloads to rows; what is said about unknown ones is left out."""
+
+    def __init__(self, number: I64) -> None:
+        self.number = number
+
+    def of(self, numbers: I64) -> I64:
+        """The row of each number, -1 where it is unknown."""
+        if not len(self.number):
+            return np.full(len(numbers), -1)
+        at = np.minimum(np.searchsorted(self.number, numbers), len(self.number) - 1)
+        return np.where(self.number[at] == numbers, at, -1)
+
+    def first(self, numbers: I64, values: I64) -> I64:
+        """The first value told of each; NOT_YET where there is none."""
+        rows = self.of(numbers)
+        column = np.full(len(self.number), NOT_YET)
+        column[rows[rows >= 0][::-1]] = values[rows >= 0][::-1]  # of equal rows the last one written stays
+        return column
+
+    def sums(self, numbers: I64, values: I64) -> I64:
+        """The sum of integers for each."""
+        rows = self.of(numbers)
+        column = np.zeros(len(self.number), np.int64)
+        np.add.at(column, rows[rows >= 0], values[rows >= 0])
+        return column
+
+    def totals(self, numbers: I64, values: F64) -> F64:
+        """The sum of floats for each."""
+        rows = self.of(numbers)
+        known = rows >= 0
+        return np.bincount(rows[known], values[known], len(self.number)).astype(np.float64)

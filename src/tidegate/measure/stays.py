@@ -49,16 +49,19 @@ def stays_of(flat: Flat) -> Stays:
 
 
 def _end_with_workload(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
-    """The workload finished, or all its pods are gone or given back."""
+    return first_after(gone_marks(flat), placed.workload, placed.order)
+
+
+def gone_marks(flat: Flat) -> Marks:
+    """When workloads finished, or all their pods were gone or given back."""
     facts = flat.facts.of(EventKind.WORKLOAD_FINISHED, EventKind.POD_GONE, EventKind.POD_FAILED)
     whole = (facts.kind == EventKind.WORKLOAD_FINISHED) | (facts.pod == ALL_PODS)
     back = flat.decisions.of(DecisionKind.RELEASE)
     all_back = back.pod == ALL_PODS
-    marks = join_marks(
+    return join_marks(
         Marks(facts.subject[whole], facts.order[whole], facts.at_ms[whole]),
         Marks(back.workload[all_back], back.order[all_back], back.now_ms[all_back]),
     )
-    return first_after(marks, placed.workload, placed.order)
 
 
 def _end_with_pod(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:

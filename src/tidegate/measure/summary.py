@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tidegate.measure.asked import KINDS
 from tidegate.measure.lives import Fate, Lives
+from tidegate.measure.queues import QueueShare
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
@@ -54,6 +55,7 @@ class Group(Spec, frozen=True):
     waited_gpu_h: float  # GPUs asked for, times the wait
     served_share: float | None  # allocated/(allocated + waited); None: no GPUs were asked for
     evictions: int
+    preemptions: int  # evictions for the sake of somebody else
     lost_gpu_h: float  # held for nothing, because stays were cut short
 
 
@@ -71,14 +73,31 @@ class Summary(Spec, frozen=True):
     total: Group
     queues: tuple[Group, ...]
     kinds: tuple[Group, ...]
+    shares: tuple[QueueShare, ...] = ()  # of each queue of the policy; none: no quota of GPUs was given
+
+    def due_share(self) -> float | None:
+        """Of what queues wanted within their own quota, what they had; None: nothing was due."""
+        due = sum(share.due_gpu_h for share in self.shares)
+        return _share(sum(share.due_gpu_h * (share.due_share or 0.0) for share in self.shares), due)
+
+    def due_fairness(self) -> float | None:
+        """Jain's index over the queues' shares of what was due to them."""
+        return jain_index([share.due_share for share in self.shares if share.due_share is not None])
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
+        if self.shares:
+            plain |= {"due_share": self.due_share(), "due_fairness": self.due_fairness()}
         return plain
 
 
-def summarise(lives: Lives, capacity_milli_ms: int, fragmented_share: float | None = None) -> Summary:
+def summarise(
+    lives: Lives,
+    capacity_milli_ms: int,
+    fragmented_share: float | None = None,
+    shares: tuple[QueueShare, ...] = (),
+) -> Summary:
     """Say in numbers how good a run was."""
     total = _group(lives, "all", np.ones(len(lives.number), np.bool_))
     queues = tuple(_group(lives, name, lives.queue == row) for row, name in enumerate(lives.queues))
@@ -96,6 +115,7 @@ def summarise(lives: Lives, capacity_milli_ms: int, fragmented_share: float | No
         total=total,
         queues=tuple(group for group in queues if group.workloads),
         kinds=tuple(group for group in kinds if group.workloads),
+        shares=shares,
     )
 
 
@@ -129,6 +149,7 @@ def _group(lives: Lives, name: str, mine: Mask) -> Group:
         waited_gpu_h=waited / _GPU_HOUR_MILLI_MS,
         served_share=_share(float(held), held + waited),
         evictions=int(lives.evictions[mine].sum()),
+        preemptions=int(lives.preemptions[mine].sum()),
         lost_gpu_h=lost / _GPU_HOUR_MILLI_MS,
     )
 

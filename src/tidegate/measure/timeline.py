@@ -1,6 +1,6 @@
 """What happened, laid flat: the facts and decisions of many steps as single columns, in one running order.
 
-What measures need is kept and the rest (holds, progress, policies) is dropped, so that a long journal fits in memory.
+What measures need is kept and the rest (holds, progress) is dropped, so that a long journal fits in memory.
 Must not know: what any of it says about how good a run was.
 """
 
@@ -17,6 +17,7 @@ from tidegate.model.columns import F64, I16, I32, I64, U8
 from tidegate.model.decisions import NO_DECISIONS, DecisionBatch, DecisionKind, StepResult
 from tidegate.model.facts import EMPTY_EVENTS, EventBatch, EventKind
 from tidegate.model.hardware import Node
+from tidegate.model.policy import Policy
 from tidegate.model.work import Work
 
 #: Rows that may wait before they are joined and thinned out: few joins, and little memory for what is dropped.
@@ -42,8 +43,23 @@ _FACTS_KEPT[
 
 _DECISIONS_KEPT = np.zeros(256, np.bool_)
 _DECISIONS_KEPT[
-    [DecisionKind.PLACE, DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE, DecisionKind.REJECT]
+    [
+        DecisionKind.ADMIT,
+        DecisionKind.PLACE,
+        DecisionKind.PREEMPT,
+        DecisionKind.EVICT,
+        DecisionKind.RELEASE,
+        DecisionKind.REJECT,
+    ]
 ] = True
+
+
+_WITH_PAYLOAD = (
+    EventKind.NODE_ADDED,
+    EventKind.NODE_CHANGED,
+    EventKind.WORKLOAD_CHANGED,
+    EventKind.POLICY_CHANGED,
+)
 
 
 class FlatFacts(NamedTuple):
@@ -80,6 +96,8 @@ class FlatDecisions(NamedTuple):
     node: I64
     devices: I64
     code: I16
+    evidence: I64  # (rows, 4)
+    cause: I64
 
     def of(self, *kinds: DecisionKind) -> FlatDecisions:
         """The decisions of some kinds."""
@@ -117,6 +135,13 @@ class WorkTold(NamedTuple):
     work: int  # row of the works
 
 
+class PolicyTold(NamedTuple):
+    """A policy came into force."""
+
+    at_ms: int
+    policy: Policy
+
+
 class Flat(NamedTuple):
     """A run, laid flat."""
 
@@ -128,6 +153,7 @@ class Flat(NamedTuple):
     works: tuple[Work, ...]
     nodes: tuple[NodeTold, ...]
     changes: tuple[WorkTold, ...]
+    policies: tuple[PolicyTold, ...]
 
 
 class Timeline:
@@ -148,6 +174,7 @@ class Timeline:
         self._works: dict[Work, int] = {}
         self._nodes: list[NodeTold] = []
         self._changes: list[WorkTold] = []
+        self._policies: list[PolicyTold] = []
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
         """Take the next step. Steps are many and small: what can wait until they are joined does."""
@@ -176,6 +203,7 @@ class Timeline:
             tuple(self._works),
             tuple(self._nodes),
             tuple(self._changes),
+            tuple(self._policies),
         )
 
     def _take_events(self, events: EventBatch, count: int) -> None:
@@ -193,14 +221,15 @@ class Timeline:
         self._pending += count
 
     def _take_payloads(self, events: EventBatch) -> None:
-        kinds = (EventKind.NODE_ADDED, EventKind.NODE_CHANGED, EventKind.WORKLOAD_CHANGED)
-        for at in np.flatnonzero(np.isin(events.kind, kinds)).tolist():
+        for at in np.flatnonzero(np.isin(events.kind, _WITH_PAYLOAD)).tolist():
             payload, number = events.payloads[int(events.arg[at])], int(events.subject[at])
             if isinstance(payload, Node):
                 self._nodes.append(NodeTold(self._order + at, int(events.at_ms[at]), number, payload))
             elif isinstance(payload, Work):
                 work = self._works.setdefault(payload, len(self._works))
                 self._changes.append(WorkTold(self._order + at, number, work))
+            elif isinstance(payload, Policy):
+                self._policies.append(PolicyTold(int(events.at_ms[at]), payload))
 
     def _submitted(self, facts: FlatFacts) -> Submitted:
         told = facts.of(EventKind.WORKLOAD_SUBMITTED)
@@ -280,4 +309,6 @@ def _flat_decisions(batches: list[tuple[int, int, DecisionBatch]]) -> FlatDecisi
         np.concatenate([batch.node for batch in made])[kept],
         np.concatenate([batch.devices for batch in made])[kept],
         np.concatenate([batch.code for batch in made])[kept],
+        np.concatenate([batch.evidence for batch in made])[kept],
+        np.concatenate([batch.cause for batch in made])[kept],
     )

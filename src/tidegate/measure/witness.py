@@ -13,7 +13,10 @@ from tidegate.engine.step import step
 from tidegate.journal.store import Step
 from tidegate.measure.busy import with_busy
 from tidegate.measure.capacity import Capacity, capacity_of
-from tidegate.measure.lives import Lives, lives_of
+from tidegate.measure.lives import Lives, read_run
+from tidegate.measure.preemptions import preemptions_of
+from tidegate.measure.queues import queue_shares
+from tidegate.measure.quota import QuotaUse, quota_use_of, with_quota
 from tidegate.measure.samples import Sampler, Samples
 from tidegate.measure.summary import Summary, summarise
 from tidegate.measure.timeline import Timeline
@@ -33,6 +36,7 @@ class Measured(NamedTuple):
     samples: Samples
     capacity: Capacity
     summary: Summary
+    quota: QuotaUse | None  # None: no quota of GPUs was given
 
 
 class Witness:
@@ -40,7 +44,7 @@ class Witness:
 
     def __init__(self, state: ClusterState, journal: Record | None = None, every_ms: int = SAMPLE_EVERY_MS) -> None:
         self._state, self._journal = state, journal
-        self._timeline, self._sampler = Timeline(), Sampler(every_ms)
+        self._timeline, self._sampler, self._every_ms = Timeline(), Sampler(every_ms), every_ms
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
         """Take the next step; the state is as it was after it."""
@@ -52,9 +56,14 @@ class Witness:
     def measured(self) -> Measured:
         """What the run came to so far."""
         flat = self._timeline.flat()
-        lives, capacity = lives_of(flat), capacity_of(flat)
+        (lives, held), capacity = read_run(flat), capacity_of(flat)
+        use = quota_use_of(flat, lives, held, self._every_ms)
+        shares = queue_shares(use, lives, preemptions_of(flat, lives, held)) if use else ()
         samples = with_busy(self._sampler.samples(), flat)
-        return Measured(lives, samples, capacity, summarise(lives, capacity.milli_ms, samples.fragmented_share()))
+        if use is not None and not flat.nodes:
+            samples = with_quota(samples, use)
+        summary = summarise(lives, capacity.milli_ms, samples.fragmented_share(), shares)
+        return Measured(lives, samples, capacity, summary, use)
 
 
 def measure_journal(steps: Iterable[Step], every_ms: int = SAMPLE_EVERY_MS) -> Measured:

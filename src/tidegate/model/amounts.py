@@ -230,6 +230,62 @@ class GpuAmount(Amount):
         return gpus_text(self)
 
 
+class GpuQuota(Amount):
+    """GPUs that quota is given for, in thousandths."""
+
+    expected = "a number of GPUs such as 16 or 0.5"
+    largest = 10_000_000 * WHOLE_MILLI
+
+    @classmethod
+    def _value(cls, written: str | float) -> int:
+        if isinstance(written, str) or not 0 <= written <= cls.largest:
+            raise UnitError(cls.expected)
+        return round(Fraction(str(written)) * WHOLE_MILLI)
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """Numbers only."""
+        return {"type": "number", "minimum": 0, "maximum": cls.largest // WHOLE_MILLI}
+
+    def text(self) -> str:
+        """Say it in GPUs, to the last digit."""
+        return f"{self / WHOLE_MILLI:,.3f}".rstrip("0").rstrip(".")
+
+
+class CpuQuota(Cpu):
+    """CPU that quota is given for: that of many nodes, in milli-cores."""
+
+    largest = 10_000_000 * 1000
+
+
+class MemoryQuota(Memory):
+    """Memory that quota is given for: that of many nodes, in MiB."""
+
+    largest = 1 << 39
+
+
+class Weight(Amount):
+    """How much something counts, in thousandths."""
+
+    expected = "a number of at least 0 such as 1, 2 or 0.5"
+    largest = 1_000_000 * 1000
+
+    @classmethod
+    def _value(cls, written: str | float) -> int:
+        if isinstance(written, str) or not 0 <= written <= cls.largest:
+            raise UnitError(cls.expected)
+        return round(Fraction(str(written)) * 1000)
+
+    @classmethod
+    def schema(cls) -> dict[str, Any]:
+        """Numbers only."""
+        return {"type": "number", "minimum": 0, "maximum": cls.largest // 1000}
+
+    def text(self) -> str:
+        """Say it as a number."""
+        return f"{self / 1000:g}"
+
+
 def read_amount(kind: Any, written: object) -> Any:
     """The hook with which msgspec reads amounts, the only types of ours in the file format."""
     if isinstance(written, str) and len(written) > LONGEST_TEXT:

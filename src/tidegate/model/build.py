@@ -9,26 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tidegate.model.build_shares import build_shares, taint_of, toleration_of
 from tidegate.model.document import (
-    Comparison,
     Document,
     OrderEntry,
     PlacementEntry,
-    PodsEntry,
     PolicyEntry,
     PoolEntry,
     ShapeEntry,
-    TolerationEntry,
     TwinEntry,
-    UseEntry,
-    WorkEntry,
 )
-from tidegate.model.hardware import Node, NodeShape, Taint, TaintEffect
+from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import OrderRule, PlacementRule, Policy
 from tidegate.model.spec import labels, resources
 from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
 from tidegate.model.units import WHOLE_MILLI
-from tidegate.model.work import GpuRequest, Operator, PodSet, Share, Toleration, Work, Workload
+from tidegate.model.work import GpuRequest, PodSet, Share, Work, Workload
+from tidegate.model.work_entries import PodsEntry, UseEntry, WorkEntry
 
 POOL_LABEL = "tidegate.io/pool"
 HOST_LABEL = "kubernetes.io/hostname"
@@ -56,7 +53,7 @@ def build(document: Document) -> Setup:
 def pool_nodes(pool: PoolEntry) -> Iterator[Node]:
     """The nodes of a pool, in the order of their names."""
     shape = _shape(pool.name, pool.shape)
-    taints = tuple(Taint(key=taint.key, value=taint.value, effect=taint.effect) for taint in pool.taints)
+    taints = tuple(taint_of(taint) for taint in pool.taints)
     width = max(4, len(str(pool.count - 1)))
     for number in range(pool.count):
         name = f"{pool.name}-{number:0{width}d}"
@@ -86,6 +83,8 @@ def build_policy(entry: PolicyEntry) -> Policy:
         name=entry.name,
         order=OrderRule(kind=order.kind, strict=order.strict, las_limits_gpu_s=order.limits),
         placement=PlacementRule(kind=placement.kind, seed=placement.seed),
+        admission=entry.admission,
+        shares=build_shares(entry),
         cycle_ms=int(entry.cycle),
         waits=entry.waits,
     )
@@ -160,10 +159,11 @@ def pod_set(entry: PodsEntry) -> PodSet:
     return PodSet(
         name=entry.name,
         count=entry.count,
+        min_count=entry.min_count,
         request=resources({**entry.other, "cpu": int(entry.cpu), "memory": int(entry.memory)}),
         gpu=_gpu_request(entry),
         selector=labels(entry.selector),
-        tolerations=tuple(_toleration(toleration) for toleration in entry.tolerations),
+        tolerations=tuple(toleration_of(toleration) for toleration in entry.tolerations),
     )
 
 
@@ -175,12 +175,3 @@ def _gpu_request(entry: PodsEntry) -> GpuRequest:
     if part:
         return GpuRequest(share=Share.FRACTION, count=1, milli=part, memory_mib=memory_mib, models=models)
     return GpuRequest(share=Share.WHOLE, count=count, memory_mib=memory_mib, models=models)
-
-
-def _toleration(entry: TolerationEntry) -> Toleration:
-    return Toleration(
-        key=entry.key,
-        operator=Operator.EXISTS if entry.operator is Comparison.EXISTS else Operator.IN,
-        value=entry.value,
-        effect=TaintEffect(entry.effect) if entry.effect else None,
-    )

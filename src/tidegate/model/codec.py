@@ -119,7 +119,9 @@ def _branch(kind: inspect.Type, data: object) -> inspect.Type:
         wanted = (inspect.StructType, inspect.DictType)
     elif isinstance(data, list | tuple):
         wanted = (inspect.ListType, inspect.VarTupleType)
-    return next((member for member in map(bare, whole.types) if isinstance(member, wanted)), whole)
+    members = [bare(member) for member in whole.types]
+    fitting = next((member for member in members if fits(member, data)), whole)
+    return next((member for member in members if isinstance(member, wanted)), fitting)
 
 
 def _known_key(key: str, known: list[str]) -> str:

@@ -24,7 +24,7 @@ class DecisionKind(IntEnum):
     HOLD = 2  # not yet; written when the reason changes
     PREEMPT = 3
     EVICT = 4
-    RELEASE = 5  # an assumed place is given back
+    RELEASE = 5  # an assumed place is given back, or a workload ends because another takes over from it
     REPARTITION = 6
     LAUNCH = 7
     RETIRE = 8

@@ -1,68 +1,28 @@
 """The file format `tidegate.yaml`: what may be written, field by field, as people write it.
 
-Defaults are those of the specs, which `tidegate.model.build` makes of it.
+Work and queues have modules of their own. Defaults are those of the specs, which `tidegate.model.build` makes of it.
 Must not know: files, or whether the parts fit each other.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from functools import partial
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, UnsetType, field
 
-from tidegate.model.amounts import Cpu, Duration, GpuAmount, Memory, Portion, Span
-from tidegate.model.hardware import TaintEffect
-from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
+from tidegate.model.amounts import Cpu, Duration, Memory, Span
+from tidegate.model.entry import END, Entry, Labels, NonEmpty, Others, Seed, TaintEntry, Text
+from tidegate.model.policy import AdmissionKind, OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
+from tidegate.model.share_entries import CohortEntry, FlavorEntry, QueueEntry, TopologyEntry, Undeclared, UsageEntry
+from tidegate.model.shares import FairStrategy
 from tidegate.model.twin import TwinOptions
-from tidegate.model.work import Work, WorkKind
+from tidegate.model.work_entries import WorkEntry
 
-#: Nodes, and workloads with all their copies, that one file may ask for: more would not fit in memory.
+#: Nodes that one file may ask for: more would not fit in memory.
 MOST_NODES = 200_000
-MOST_WORKLOADS = 1_000_000
 
-#: Pods a workload may have; the engine rejects more.
-MOST_PODS = 100_000
-
-#: The longest id, with the number of a copy.
-LONGEST_ID = 253
-
-#: The longest text in a free field.
-LONGEST_FIELD = 253
-
-# In Python, `$` alone would also match before a newline at the end.
-_END = r"$(?!\n)"
-
-_POLICY, _TWIN, _WORK = Policy(), TwinOptions(), Work()
-
-Text = Annotated[str, Meta(max_length=LONGEST_FIELD)]
-NonEmpty = Annotated[str, Meta(min_length=1, max_length=LONGEST_FIELD, extra={"expected": "text"})]
-Seed = Annotated[int, Meta(ge=0, le=2**53)]
-LabelKey = Annotated[str, Meta(pattern=r"^[A-Za-z0-9./_-]{1,253}" + _END, extra={"expected": "a label's name"})]
-ResourceName = Annotated[
-    str,
-    Meta(
-        pattern=r"^(?!(cpu|memory|pods|nvidia\.com/gpu)$)[A-Za-z0-9./_-]{1,253}" + _END,
-        extra={"expected": "a resource other than cpu, memory, pods and GPUs, which have keys of their own"},
-    ),
-]
-Labels = dict[LabelKey, Text]
-Others = dict[ResourceName, Annotated[int, Meta(ge=0, le=1_000_000_000)]]
-
-
-class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A mapping in the file."""
-
-
-class TaintEntry(Entry, frozen=True):
-    """A mark that keeps pods away unless they tolerate it."""
-
-    key: Annotated[NonEmpty, Meta(description="The taint's key.")]
-    value: Annotated[Text, Meta(description="Its value.")] = ""
-    effect: Annotated[TaintEffect, Meta(description="What it does to a pod that does not tolerate it.")] = (
-        TaintEffect.NO_SCHEDULE
-    )
+_POLICY, _TWIN = Policy(), TwinOptions()
 
 
 class ReservedEntry(Entry, frozen=True):
@@ -100,7 +60,7 @@ class PoolEntry(Entry, frozen=True):
     name: Annotated[
         str,
         Meta(
-            pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?" + _END,
+            pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?" + END,
             description="The pool's name. Nodes are called name-0000 and so on.",
             extra={"expected": "a name of up to 63 letters, digits, dots, dashes and underscores"},
         ),
@@ -149,6 +109,32 @@ class PolicyEntry(Entry, frozen=True):
     waits: Annotated[
         bool, Meta(description="Whether work waits for room; false: what does not fit at once is rejected.")
     ] = _POLICY.waits
+    admission: Annotated[
+        AdmissionKind, Meta(description="With queues: quota and a place together, or quota alone as in Kueue.")
+    ] = _POLICY.admission
+    queues: Annotated[
+        list[QueueEntry], Meta(description="The queues with their quota; without any, nothing is counted.")
+    ] = field(default_factory=list)
+    cohorts: Annotated[
+        list[CohortEntry], Meta(description="Cohorts with a parent, a quota or a weight; others need only be named.")
+    ] = field(default_factory=list)
+    flavors: Annotated[
+        list[FlavorEntry], Meta(description="Kinds of capacity; without any there is one, called default.")
+    ] = field(default_factory=list)
+    topologies: Annotated[list[TopologyEntry], Meta(description="How nodes are near each other.")] = field(
+        default_factory=list
+    )
+    fair_sharing: Annotated[
+        bool | list[FairStrategy],
+        Meta(description="Between queues, the lower share goes first; or a list of when it may preempt for that."),
+    ] = False
+    usage_sharing: (
+        Annotated[UsageEntry, Meta(description="Between the entrances of a queue, whoever used less goes first.")]
+        | UnsetType
+    ) = UNSET
+    undeclared: Annotated[
+        Undeclared, Meta(description="What becomes of a request that the queue has no quota for.")
+    ] = Undeclared.IGNORE
 
 
 class TwinEntry(Entry, frozen=True):
@@ -173,125 +159,6 @@ class TwinEntry(Entry, frozen=True):
     node_repair: Annotated[Duration, Meta(description="How long the repair of a node takes.")] = field(
         default_factory=partial(Duration, _TWIN.node_repair_ms)
     )
-
-
-class Comparison(StrEnum):
-    """How a toleration compares, in Kubernetes' words."""
-
-    EQUAL = "Equal"
-    EXISTS = "Exists"
-
-
-class TolerationEntry(Entry, frozen=True):
-    """What taint a pod puts up with."""
-
-    key: Annotated[Text, Meta(description="The taint's key; empty with Exists: any.")] = ""
-    operator: Annotated[Comparison, Meta(description="Equal: the value must be equal; Exists: any value.")] = (
-        Comparison.EQUAL
-    )
-    value: Annotated[Text, Meta(description="The taint's value.")] = ""
-    effect: Annotated[
-        Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"],
-        Meta(description="The taint's effect; empty: any."),
-    ] = ""
-
-
-class PodsEntry(Entry, frozen=True):
-    """Pods of one kind; all pods of a workload start together."""
-
-    name: Annotated[NonEmpty, Meta(description="Its name, where there are several kinds.")] = "main"
-    count: Annotated[int, Meta(ge=1, le=MOST_PODS, description="Pods of this kind.")] = 1
-    gpus: Annotated[GpuAmount, Meta(description="GPUs of each pod; below 1: a part of one device.")] = field(
-        default_factory=GpuAmount
-    )
-    gpu_memory: Annotated[Memory, Meta(description="Memory of each GPU that the pod takes.")] = field(
-        default_factory=Memory
-    )
-    models: Annotated[list[NonEmpty], Meta(description="GPU models that will do; empty: any.")] = field(
-        default_factory=list
-    )
-    cpu: Annotated[Cpu, Meta(description="CPU cores of each pod.")] = field(default_factory=Cpu)
-    memory: Annotated[Memory, Meta(description="Memory of each pod.")] = field(default_factory=Memory)
-    other: Annotated[Others, Meta(description="Other resources of each pod by name, counted in units.")] = field(
-        default_factory=dict
-    )
-    selector: Annotated[Labels, Meta(description="Labels that a node must have.")] = field(default_factory=dict)
-    tolerations: Annotated[list[TolerationEntry], Meta(description="Taints that the pods put up with.")] = field(
-        default_factory=list
-    )
-
-
-class UseEntry(Entry, frozen=True):
-    """What a workload does with its GPUs once it has them."""
-
-    load: Annotated[Duration, Meta(description="Loading before the work, again after each restart.")] = field(
-        default_factory=Duration
-    )
-    busy: Annotated[Portion, Meta(description="GPU busy time during the work, as a share.")] = field(
-        default_factory=partial(Portion, 1000)
-    )
-    idle_tail: Annotated[Duration, Meta(description="Time after the work in which the GPUs are held idle.")] = field(
-        default_factory=Duration
-    )
-    swing: Annotated[Portion, Meta(description="How far the busy share swings over a day, as a share.")] = field(
-        default_factory=Portion
-    )
-    gpu_memory: Annotated[Memory, Meta(description="GPU memory held on each GPU.")] = field(default_factory=Memory)
-
-
-class WorkEntry(Entry, frozen=True):
-    """A workload, or several copies of one, that the twin submits."""
-
-    id: Annotated[
-        str,
-        Meta(
-            pattern=rf"^[A-Za-z0-9._/-]{{1,{LONGEST_ID}}}" + _END,
-            description="Its id; of copies the first part of their ids.",
-            extra={"expected": f"an id of up to {LONGEST_ID} letters, digits, dots, dashes, slashes and underscores"},
-        ),
-    ]
-    runtime: Annotated[Span, Meta(description="How long the work takes if never interrupted.")]
-    queue: Annotated[NonEmpty, Meta(description="The queue it waits in.")] = _WORK.queue
-    kind: Annotated[WorkKind, Meta(description="What it is for.")] = _WORK.kind
-    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1, description="Higher goes first.")] = _WORK.priority
-    submit: Annotated[Duration, Meta(description="When it is submitted, from the start.")] = field(
-        default_factory=Duration
-    )
-    copies: Annotated[
-        int, Meta(ge=1, le=MOST_WORKLOADS, description="How many of it; with more than one the ids are id-0, id-1, ….")
-    ] = 1
-    every: Annotated[Duration, Meta(description="Time from one copy to the next.")] = field(default_factory=Duration)
-    pods: Annotated[
-        PodsEntry | Annotated[list[PodsEntry], Meta(min_length=1, max_length=100)],
-        Meta(description="Its pods: one kind, or a list of kinds with names."),
-    ] = field(default_factory=PodsEntry)
-    use: Annotated[UseEntry, Meta(description="What it does with its GPUs.")] = field(default_factory=UseEntry)
-    checkpoint: Annotated[Duration, Meta(description="Time from checkpoint to checkpoint; 0: none.")] = field(
-        default_factory=Duration
-    )
-    restart: Annotated[Duration, Meta(description="What a restart costs, beyond the work that is lost.")] = field(
-        default_factory=Duration
-    )
-    fails_every: Annotated[Duration, Meta(description="Mean time between failures of a pod; 0: never.")] = field(
-        default_factory=Duration
-    )
-    estimate: Annotated[Duration, Meta(description="The runtime its owner tells; 0: none.")] = field(
-        default_factory=Duration
-    )
-    deadline: Annotated[Duration, Meta(description="When it must be done, from its submission; 0: never.")] = field(
-        default_factory=Duration
-    )
-    tolerates_wait: Annotated[Duration, Meta(description="How long it can wait; 0: not told.")] = field(
-        default_factory=Duration
-    )
-    preemptible: Annotated[bool, Meta(description="Whether it may be preempted.")] = _WORK.preemptible
-    protected: Annotated[Duration, Meta(description="Runtime before which it may not be preempted.")] = field(
-        default_factory=Duration
-    )
-
-    def pod_entries(self) -> list[PodsEntry]:
-        """Its kinds of pods as a list."""
-        return self.pods if isinstance(self.pods, list) else [self.pods]
 
 
 class Document(Entry, frozen=True):

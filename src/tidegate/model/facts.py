@@ -15,10 +15,13 @@ import numpy as np
 from tidegate.model.columns import F64, I32, I64, U8
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
+from tidegate.model.standing import Consumed, Foreign, Standing
 from tidegate.model.work import Work, Workload
 
 #: The fact is about every pod of the workload.
 ALL_PODS = -1
+
+Payload = Policy | Node | Work | Standing | Consumed | Foreign
 
 
 class EventKind(IntEnum):
@@ -50,6 +53,9 @@ class EventKind(IntEnum):
     PROGRESS_OBSERVED = 21  # subject: workload; values: remaining s, attained s
     CHECKPOINTED = 22  # subject: workload
     TIMER = 23
+    WORKLOAD_OBSERVED = 24  # subject: workload; arg: payload (Standing): where it stands, whoever put it there
+    SHARE_OBSERVED = 25  # arg: payload (Consumed): what an entrance has used of late
+    FOREIGN_OBSERVED = 26  # subject: node; arg: payload (Foreign): what pods that are not ours hold there
 
 
 class Outcome(IntEnum):
@@ -84,29 +90,41 @@ class EventBatch(NamedTuple):
     pod: I32  # ordinal of the pod in its workload, or ALL_PODS
     arg: I64
     values: F64  # (n, 4)
-    payloads: tuple[Policy | Node | Work, ...] = ()
-    works: tuple[Work, ...] = ()
+    payloads: tuple[Payload, ...] = ()
+    works: tuple[Work, ...] = ()  # what submissions point into; a world may tell all its works every time
     submissions: Submissions = NO_SUBMISSIONS
 
     def runs(self) -> Iterator[tuple[EventKind, slice]]:
         """Consecutive facts of one kind, so that each run can be applied at once."""
         if len(self.kind) == 0:
             return
-        edges = np.flatnonzero(np.diff(self.kind)) + 1
+        edges = np.flatnonzero(self.kind[1:] != self.kind[:-1]) + 1
         start = 0
         for end in [*edges.tolist(), len(self.kind)]:
             yield EventKind(int(self.kind[start])), slice(start, end)
             start = end
 
 
+class _Part(NamedTuple):
+    """Facts told together; a single value stands for all of them."""
+
+    length: int
+    kind: EventKind | U8
+    at_ms: I64 | int
+    subject: I64 | int
+    pod: I32 | int
+    arg: I64 | int
+    values: F64 | Sequence[float]
+
+
 class Facts:
     """Collects facts one by one or in bulk, and makes the batch."""
 
     def __init__(self) -> None:
-        self._parts: list[tuple[U8, I64, I64, I32, I64, F64]] = []
-        self._payloads: list[Policy | Node | Work] = []
-        self._works: dict[int, int] = {}
-        self._work_list: list[Work] = []
+        self._parts: list[_Part] = []
+        self._payloads: list[Payload] = []
+        self._works: list[Work] = []
+        self._told: dict[int, tuple[object, int]] = {}  # by identity: works that were told of, and where they stand
         self._submitted: list[Submissions] = []
         self._submitted_count = 0
 
@@ -121,18 +139,8 @@ class Facts:
         values: Sequence[float] = (),
     ) -> None:
         """Add one fact."""
-        padded = np.zeros((1, 4), np.float64)
-        padded[0, : len(values)] = values
-        self._parts.append(
-            (
-                np.array([kind], np.uint8),
-                np.array([at_ms], np.int64),
-                np.array([subject], np.int64),
-                np.array([pod], np.int32),
-                np.array([arg], np.int64),
-                padded,
-            )
-        )
+        padded = (*values, *(0.0 for _ in range(4 - len(values)))) if values else ()
+        self._parts.append(_Part(1, kind, at_ms, subject, pod, arg, padded))
 
     def add_many(
         self,
@@ -145,19 +153,8 @@ class Facts:
         values: F64 | None = None,
     ) -> None:
         """Add facts in columns; a single value stands for all."""
-        n = len(subject)
-        if n == 0:
-            return
-        self._parts.append(
-            (
-                np.broadcast_to(np.asarray(kind, np.uint8), n),
-                np.broadcast_to(np.asarray(at_ms, np.int64), n),
-                np.asarray(subject, np.int64),
-                np.broadcast_to(np.asarray(pod, np.int32), n),
-                np.broadcast_to(np.asarray(arg, np.int64), n),
-                np.zeros((n, 4), np.float64) if values is None else values,
-            )
-        )
+        if len(subject):
+            self._parts.append(_Part(len(subject), kind, at_ms, subject, pod, arg, () if values is None else values))
 
     def policy(self, policy: Policy, at_ms: int = 0) -> None:
         """Add POLICY_CHANGED."""
@@ -167,6 +164,22 @@ class Facts:
         """Add NODE_ADDED or NODE_CHANGED."""
         kind = EventKind.NODE_CHANGED if changed else EventKind.NODE_ADDED
         self.add(kind, at_ms, number, arg=self._payload(node))
+
+    def changed(self, number: int, work: Work, at_ms: int = 0) -> None:
+        """Add WORKLOAD_CHANGED."""
+        self.add(EventKind.WORKLOAD_CHANGED, at_ms, number, arg=self._payload(work))
+
+    def standing(self, number: int, standing: Standing, at_ms: int = 0) -> None:
+        """Add WORKLOAD_OBSERVED."""
+        self.add(EventKind.WORKLOAD_OBSERVED, at_ms, number, arg=self._payload(standing))
+
+    def consumed(self, consumed: Consumed) -> None:
+        """Add SHARE_OBSERVED."""
+        self.add(EventKind.SHARE_OBSERVED, consumed.at_ms, arg=self._payload(consumed))
+
+    def foreign(self, number: int, foreign: Foreign, at_ms: int = 0) -> None:
+        """Add FOREIGN_OBSERVED."""
+        self.add(EventKind.FOREIGN_OBSERVED, at_ms, number, arg=self._payload(foreign))
 
     def submit(self, number: int, workload: Workload, at_ms: int | None = None) -> None:
         """Add WORKLOAD_SUBMITTED for one workload."""
@@ -178,38 +191,56 @@ class Facts:
             np.array([workload.deadline_ms], np.int64),
             (workload.id,),
         )
-        self.submit_many(np.array([number], np.int64), (workload.work,), submissions, at)
+        row = self._place_of(workload.work, (workload.work,))
+        self._submit(np.array([number], np.int64), submissions, row, at)
 
     def submit_many(self, numbers: I64, works: Sequence[Work], submissions: Submissions, at_ms: I64 | int) -> None:
-        """Add WORKLOAD_SUBMITTED in columns; `submissions.work` points into `works`."""
-        n = len(numbers)
-        used, at = np.unique(submissions.work, return_inverse=True)
-        remap = np.array([self._work(works[work]) for work in used.tolist()], np.int32)
-        self._submitted.append(submissions._replace(work=remap[at]))
-        rows = np.arange(self._submitted_count, self._submitted_count + n, dtype=np.int64)
-        self._submitted_count += n
-        self.add_many(EventKind.WORKLOAD_SUBMITTED, at_ms, numbers, arg=rows)
+        """Add WORKLOAD_SUBMITTED in columns; `submissions.work` points into `works`, of which it need not use all."""
+        self._submit(numbers, submissions, self._place_of(works, works), at_ms)
 
     def batch(self) -> EventBatch:
         """The facts so far, as one batch."""
         if not self._parts:
             return EMPTY_EVENTS
-        kind, at_ms, subject, pod, arg, values = (np.concatenate(c) for c in zip(*self._parts, strict=True))
+        n = sum(part.length for part in self._parts)
+        kind, pod, values = np.empty(n, np.uint8), np.empty(n, np.int32), np.zeros((n, 4), np.float64)
+        at_ms, subject, arg = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+        start = 0
+        for part in self._parts:
+            end = start + part.length
+            kind[start:end], pod[start:end] = part.kind, part.pod
+            at_ms[start:end], subject[start:end], arg[start:end] = part.at_ms, part.subject, part.arg
+            if len(part.values):
+                values[start:end] = part.values
+            start = end
         return EventBatch(
-            kind, at_ms, subject, pod, arg, values, tuple(self._payloads), tuple(self._work_list), self._joined()
+            kind, at_ms, subject, pod, arg, values, tuple(self._payloads), self._told_works(), self._joined()
         )
 
-    def _payload(self, payload: Policy | Node | Work) -> int:
+    def _payload(self, payload: Payload) -> int:
         self._payloads.append(payload)
         return len(self._payloads) - 1
 
-    def _work(self, work: Work) -> int:
-        # By identity: a world shares its Work objects, and comparing by value would hash every one.
-        row = self._works.get(id(work))
-        if row is None:
-            row = self._works[id(work)] = len(self._work_list)
-            self._work_list.append(work)
-        return row
+    def _submit(self, numbers: I64, submissions: Submissions, first_work: int, at_ms: I64 | int) -> None:
+        if first_work:
+            submissions = submissions._replace(work=submissions.work + np.int32(first_work))
+        self._submitted.append(submissions)
+        rows = np.arange(self._submitted_count, self._submitted_count + len(numbers), dtype=np.int64)
+        self._submitted_count += len(numbers)
+        self.add_many(EventKind.WORKLOAD_SUBMITTED, at_ms, numbers, arg=rows)
+
+    def _place_of(self, told: object, works: Sequence[Work]) -> int:
+        """Where these works stand among all. By identity: comparing by value would hash every one."""
+        known = self._told.get(id(told))
+        if known is None:
+            known = self._told[id(told)] = (told, len(self._works))
+            self._works.extend(works)
+        return known[1]
+
+    def _told_works(self) -> tuple[Work, ...]:
+        """All works told of: the world's own tuple where it told one only, so that it is known again next time."""
+        told = next(iter(self._told.values()), ((), 0))[0]
+        return told if len(self._told) == 1 and isinstance(told, tuple) else tuple(self._works)
 
     def _joined(self) -> Submissions:
         if not self._submitted:

@@ -13,6 +13,17 @@ from tidegate.model.spec import Labels, Resources, Spec
 MOST_DEVICES = 62
 
 
+#: Resources of Kubernetes that are whole GPUs, or what a device plugin offers as such.
+_DEVICES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
+_INTEL = "gpu.intel.com/"
+_NOT_DEVICES = ("monitoring", "millicores", "memory.max", "tiles")
+
+
+def is_device(resource: str) -> bool:
+    """Say whether a resource counts whole GPUs, of any vendor."""
+    return resource in _DEVICES or (resource.startswith(_INTEL) and not resource.endswith(_NOT_DEVICES))
+
+
 class MigProfile(Spec, frozen=True):
     """One way to cut a GPU. Validity is placement over memory slices, never a sum of compute slices."""
 
@@ -106,3 +117,4 @@ class Node(Spec, frozen=True):
     taints: tuple[Taint, ...] = ()
     ready: bool = True
     unschedulable: bool = False
+    allocatable: Resources | None = None  # exact, in the units that quota is counted in; None: as its shape says

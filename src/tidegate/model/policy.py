@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from enum import StrEnum
 
+from tidegate.model.shares import Shares
 from tidegate.model.spec import Spec, encode
 from tidegate.model.work import PodSet
 
@@ -58,12 +59,21 @@ class PlacementRule(Spec, frozen=True):
     typical: tuple[TypicalPod, ...] = ()  # fgd, tide: what is usually asked; empty: learnt from the pods so far
 
 
+class AdmissionKind(StrEnum):
+    """What it takes to be admitted by a queue with quota."""
+
+    TIDEGATE = "tidegate"  # quota and a place, or nothing
+    KUEUE = "kueue"  # quota, as Kueue has it; the place is somebody else's matter and may be missing
+
+
 class Policy(Spec, frozen=True):
     """Everything the engine wants, as one value."""
 
     name: str = "default"
     order: OrderRule = OrderRule()
     placement: PlacementRule = PlacementRule()
+    admission: AdmissionKind = AdmissionKind.TIDEGATE
+    shares: Shares = Shares()  # without queues nothing is counted
     cycle_ms: int = 1_000
     waits: bool = True  # False: what does not fit at its first try is rejected for good
 

@@ -28,6 +28,7 @@ class Severity(StrEnum):
 
     ERROR = "error"
     WARNING = "warning"
+    NOTE = "note"  # nothing is wrong, but whoever wrote it should know
 
 
 class Problem(Spec, frozen=True):

@@ -6,97 +6,16 @@ Must not know: states, or how text is shown.
 
 from __future__ import annotations
 
-from enum import IntEnum, IntFlag
+from tidegate.model.codes import Reason, ReasonSpec, Remedy, Wake, describe
+from tidegate.model.share_reasons import SHARE_REASONS
 
-from tidegate.model.spec import Spec
+__all__ = ["CATALOGUE", "Reason", "ReasonSpec", "Remedy", "Wake"]
 
-
-class Reason(IntEnum):
-    """Codes are stable: a number is never used again for something else."""
-
-    NONE = 0
-    # Why a node does not take a pod, and why a workload waits.
-    NODE_DOWN = 1
-    NODE_TERMS = 2
-    NODE_TAINT = 3
-    GPU_MODEL = 4
-    POD_TOO_LARGE = 5
-    LACKS_GPU = 6
-    LACKS_FRACTION = 7
-    LACKS_GPU_MEMORY = 8
-    LACKS_CPU = 9
-    LACKS_MEMORY = 10
-    LACKS_SLOT = 11
-    LACKS_RESOURCE = 12
-    # Why a workload waits.
-    NO_NODES = 20
-    GANG_PARTIAL = 21
-    BEHIND_HEAD = 22
-    OUTRANKED = 23
-    AWAITS_VICTIMS = 24
-    BEHIND_EQUAL = 25
-    # Why a workload is placed, preempted, evicted, released or rejected.
-    PLACED = 40
-    PLACED_AGAIN = 41
-    PREEMPTED_BY_ORDER = 50
-    PREEMPTED_TO_MOVE = 51
-    NODE_LOST = 60
-    DEVICE_LOST = 61
-    GANG_BROKEN = 62
-    BIND_FAILED = 63
-    CANCELLED = 64
-    REFUSED_AT_FIRST_TRY = 80
-    MALFORMED = 81
-    SHARE_UNSUPPORTED = 82
-
-
-class Wake(IntFlag):
-    """What kind of fact can lift a reason."""
-
-    NEVER = 0
-    FREED = 1  # something was released
-    NODES = 2  # a node came or changed
-    ORDER = 4  # the order between workloads changed
-    POLICY = 8
-    WORK = 16  # the workload itself changed
-
-
-class Remedy(IntEnum):
-    """Which part of the engine could lift a reason."""
-
-    NONE = 0
-    WAIT = 1  # it lifts itself when others finish
-    PREEMPT = 2  # taking from others would lift it
-    SCALE = 3  # more nodes would lift it
-    CHANGE = 4  # only a change of the work or the policy lifts it
-
-
-class ReasonSpec(Spec, frozen=True):
-    """Everything that is known about a reason."""
-
-    reason: Reason
-    remedy: Remedy
-    wakes_on: Wake
-    title: str  # a few words, for labels and conditions
-    template: str  # a sentence; names in braces are evidence
-    lift: str  # what would lift it, for the reader
-    evidence: tuple[str, ...] = ()  # names, with units: the four integers of the row in order
-
-
-_ROOM = Wake.FREED | Wake.NODES | Wake.WORK
-_FLEET = Wake.NODES | Wake.WORK
-
-
-def _spec(
-    reason: Reason, remedy: Remedy, wakes_on: Wake, title: str, template: str, lift: str, *evidence: str
-) -> ReasonSpec:
-    return ReasonSpec(
-        reason=reason, remedy=remedy, wakes_on=wakes_on, title=title, template=template, lift=lift, evidence=evidence
-    )
-
+_ROOM = Wake.FREED | Wake.NODES | Wake.WORK | Wake.POLICY
+_FLEET = Wake.NODES | Wake.WORK | Wake.POLICY
 
 _SPECS = (
-    _spec(
+    describe(
         Reason.NODE_DOWN,
         Remedy.SCALE,
         _FLEET,
@@ -104,7 +23,7 @@ _SPECS = (
         "the nodes that match are not ready or closed for new work",
         "Bring the nodes back, or add one.",
     ),
-    _spec(
+    describe(
         Reason.NODE_TERMS,
         Remedy.CHANGE,
         _FLEET,
@@ -112,7 +31,7 @@ _SPECS = (
         "no node has the labels it asks for",
         "Relax its node selector or affinity, or label a node.",
     ),
-    _spec(
+    describe(
         Reason.NODE_TAINT,
         Remedy.CHANGE,
         _FLEET,
@@ -120,7 +39,7 @@ _SPECS = (
         "the nodes that match carry a taint it does not tolerate",
         "Add a toleration, or remove the taint.",
     ),
-    _spec(
+    describe(
         Reason.GPU_MODEL,
         Remedy.CHANGE,
         _FLEET,
@@ -128,7 +47,7 @@ _SPECS = (
         "no node has a GPU model it accepts",
         "Accept one more GPU model, or add a node that has one.",
     ),
-    _spec(
+    describe(
         Reason.POD_TOO_LARGE,
         Remedy.CHANGE,
         _FLEET,
@@ -136,7 +55,7 @@ _SPECS = (
         "one pod asks for more than any matching node has when empty",
         "Ask for less per pod, or add a larger node.",
     ),
-    _spec(
+    describe(
         Reason.LACKS_GPU,
         Remedy.WAIT,
         _ROOM,
@@ -147,51 +66,51 @@ _SPECS = (
         "fits",
         "pods",
     ),
-    _spec(
+    describe(
         Reason.LACKS_FRACTION,
         Remedy.WAIT,
         _ROOM,
         "no GPU with enough left",
-        "no GPU has {milli} milli left; {fits} of {pods} pods would fit now",
+        "no device has {milli} of a GPU left; {fits} of {pods} pods would fit now",
         "It starts when a GPU has that much left.",
         "milli",
         "fits",
         "pods",
     ),
-    _spec(
+    describe(
         Reason.LACKS_GPU_MEMORY,
         Remedy.WAIT,
         _ROOM,
         "GPU memory",
-        "no GPU with enough left has {memory_mib} MiB of memory free; {fits} of {pods} pods would fit now",
+        "no GPU with enough left has {memory_mib} of memory free; {fits} of {pods} pods would fit now",
         "It starts when a GPU has that much memory free.",
         "memory_mib",
         "fits",
         "pods",
     ),
-    _spec(
+    describe(
         Reason.LACKS_CPU,
         Remedy.WAIT,
         _ROOM,
         "CPU",
-        "nodes with room for its GPUs lack its {cpu_milli} milli-cores; {fits} of {pods} pods would fit now",
+        "nodes with room for its GPUs lack its {cpu_milli} CPU cores; {fits} of {pods} pods would fit now",
         "Ask for less CPU per pod, or wait until CPU is free beside idle GPUs.",
         "cpu_milli",
         "fits",
         "pods",
     ),
-    _spec(
+    describe(
         Reason.LACKS_MEMORY,
         Remedy.WAIT,
         _ROOM,
         "memory",
-        "nodes with room for its GPUs lack its {memory_mib} MiB of memory; {fits} of {pods} pods would fit now",
+        "nodes with room for its GPUs lack its {memory_mib} of memory; {fits} of {pods} pods would fit now",
         "Ask for less memory per pod, or wait until memory is free beside idle GPUs.",
         "memory_mib",
         "fits",
         "pods",
     ),
-    _spec(
+    describe(
         Reason.LACKS_SLOT,
         Remedy.WAIT,
         _ROOM,
@@ -202,7 +121,7 @@ _SPECS = (
         "fits",
         "pods",
     ),
-    _spec(
+    describe(
         Reason.LACKS_RESOURCE,
         Remedy.WAIT,
         _ROOM,
@@ -213,7 +132,7 @@ _SPECS = (
         "fits",
         "pods",
     ),
-    _spec(
+    describe(
         Reason.NO_NODES,
         Remedy.SCALE,
         _FLEET,
@@ -221,7 +140,7 @@ _SPECS = (
         "the cluster has no nodes",
         "Add a node.",
     ),
-    _spec(
+    describe(
         Reason.GANG_PARTIAL,
         Remedy.WAIT,
         _ROOM,
@@ -231,15 +150,15 @@ _SPECS = (
         "fits",
         "pods",
     ),
-    _spec(
+    describe(
         Reason.BEHIND_HEAD,
         Remedy.WAIT,
         _ROOM | Wake.ORDER,
         "behind the head",
-        "the order is strict and the head of the queue waits",
-        "It is tried when the head has started.",
+        "work that goes before it still waits, and it has not been tried yet",
+        "It is tried when its turn comes.",
     ),
-    _spec(
+    describe(
         Reason.OUTRANKED,
         Remedy.WAIT,
         _ROOM | Wake.ORDER,
@@ -249,7 +168,7 @@ _SPECS = (
         "ahead",
         "pods",
     ),
-    _spec(
+    describe(
         Reason.AWAITS_VICTIMS,
         Remedy.WAIT,
         _ROOM | Wake.ORDER,
@@ -257,7 +176,7 @@ _SPECS = (
         "its place is chosen; it waits until preempted work has left",
         "It starts when the last of them is gone.",
     ),
-    _spec(
+    describe(
         Reason.BEHIND_EQUAL,
         Remedy.WAIT,
         _ROOM | Wake.ORDER,
@@ -266,8 +185,8 @@ _SPECS = (
         "It is tried when it is the first of them.",
         "ahead",
     ),
-    _spec(Reason.PLACED, Remedy.NONE, Wake.NEVER, "placed", "placed", "Nothing to lift."),
-    _spec(
+    describe(Reason.PLACED, Remedy.NONE, Wake.NEVER, "placed", "placed", "Nothing to lift."),
+    describe(
         Reason.PLACED_AGAIN,
         Remedy.NONE,
         Wake.NEVER,
@@ -276,7 +195,7 @@ _SPECS = (
         "Nothing to lift.",
         "evictions",
     ),
-    _spec(
+    describe(
         Reason.PREEMPTED_BY_ORDER,
         Remedy.WAIT,
         _ROOM | Wake.ORDER,
@@ -284,7 +203,7 @@ _SPECS = (
         "preempted: work that ranks higher needs its GPUs",
         "It is placed again when it ranks high enough.",
     ),
-    _spec(
+    describe(
         Reason.PREEMPTED_TO_MOVE,
         Remedy.WAIT,
         _ROOM | Wake.ORDER,
@@ -292,7 +211,7 @@ _SPECS = (
         "stopped to be placed on other nodes",
         "It is placed again when its new room is free.",
     ),
-    _spec(
+    describe(
         Reason.NODE_LOST,
         Remedy.WAIT,
         _ROOM,
@@ -300,7 +219,7 @@ _SPECS = (
         "a node it ran on was lost",
         "It is placed again when it fits.",
     ),
-    _spec(
+    describe(
         Reason.DEVICE_LOST,
         Remedy.WAIT,
         _ROOM,
@@ -308,7 +227,7 @@ _SPECS = (
         "a GPU it ran on failed",
         "It is placed again when it fits.",
     ),
-    _spec(
+    describe(
         Reason.GANG_BROKEN,
         Remedy.WAIT,
         _ROOM,
@@ -316,7 +235,7 @@ _SPECS = (
         "one of its pods failed, and a gang runs whole or not at all",
         "It is placed again when it fits.",
     ),
-    _spec(
+    describe(
         Reason.BIND_FAILED,
         Remedy.WAIT,
         _ROOM,
@@ -324,7 +243,7 @@ _SPECS = (
         "the cluster refused the decision",
         "It is tried again.",
     ),
-    _spec(
+    describe(
         Reason.CANCELLED,
         Remedy.NONE,
         Wake.NEVER,
@@ -332,7 +251,7 @@ _SPECS = (
         "it was cancelled",
         "Submit it again if it is still wanted.",
     ),
-    _spec(
+    describe(
         Reason.REFUSED_AT_FIRST_TRY,
         Remedy.CHANGE,
         Wake.NEVER,
@@ -341,7 +260,7 @@ _SPECS = (
         "Let work wait (policy `waits: true`), and submit it again.",
         "first_reason",
     ),
-    _spec(
+    describe(
         Reason.MALFORMED,
         Remedy.CHANGE,
         Wake.WORK,
@@ -349,7 +268,7 @@ _SPECS = (
         "it asks for something impossible",
         "Correct the request and submit it again.",
     ),
-    _spec(
+    describe(
         Reason.SHARE_UNSUPPORTED,
         Remedy.CHANGE,
         Wake.WORK | Wake.POLICY,
@@ -359,4 +278,4 @@ _SPECS = (
     ),
 )
 
-CATALOGUE: dict[Reason, ReasonSpec] = {spec.reason: spec for spec in _SPECS}
+CATALOGUE: dict[Reason, ReasonSpec] = {spec.reason: spec for spec in (*_SPECS, *SHARE_REASONS)}

@@ -11,22 +11,15 @@ from typing import TypeVar
 
 from tidegate.model.build import HOST_LABEL, POOL_LABEL, full_order, full_placement, pod_set, pool_nodes
 from tidegate.model.codec import decode, sound
-from tidegate.model.document import (
-    LONGEST_ID,
-    MOST_NODES,
-    MOST_PODS,
-    MOST_WORKLOADS,
-    Document,
-    PodsEntry,
-    PolicyEntry,
-    PoolEntry,
-    WorkEntry,
-)
+from tidegate.model.document import MOST_NODES, Document, PolicyEntry, PoolEntry
 from tidegate.model.hosting import obstacle, room
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind
 from tidegate.model.problem import Path, Problem, Report, Severity, path_text, shortened
+from tidegate.model.review_fit import lost_work, unfit_shares
+from tidegate.model.review_shares import idle, idle_shares, share_errors
 from tidegate.model.units import LARGEST_AMOUNT, duration_text
 from tidegate.model.work import PodSet
+from tidegate.model.work_entries import LONGEST_ID, MOST_PODS, MOST_WORKLOADS, PodsEntry, WorkEntry
 
 T = TypeVar("T")
 
@@ -48,10 +41,14 @@ def read_document(data: object) -> tuple[Document | None, Report]:
     report.add_all(_pool_errors(pools))
     report.add_all(_work_errors(work))
     report.add_all(_policy_errors(policy))
+    report.add_all(share_errors(policy))
+    report.add_all(lost_work(policy, work))
     if document is None or report.errors:
         return None, report
     report.add_all(_idle_keys(document))
+    report.add_all(idle_shares(document.policy))
     report.add_all(_hosting(document))
+    report.add_all(unfit_shares(document))
     return document, report
 
 
@@ -148,6 +145,10 @@ def _entry_errors(entry: WorkEntry, at: Path) -> Iterator[Problem]:
             yield _repeated((*where, "name"), pods.name, (*at, "pods", first[pods.name]))
         if pods.gpu_memory and not pods.gpus:
             yield Problem(path=(*where, "gpu_memory"), expected="gpus beside it", found="none")
+        if pods.min_count > pods.count:
+            yield Problem(
+                path=(*where, "min_count"), expected=f"at most count, {pods.count}", found=str(pods.min_count)
+            )
 
 
 def _pods_with_paths(entry: WorkEntry, at: Path) -> Iterator[tuple[Path, PodsEntry]]:
@@ -166,24 +167,26 @@ def _idle_keys(document: Document) -> Iterator[Problem]:
     """Keys that do nothing where they stand."""
     order, placement = full_order(document.policy), full_placement(document.policy)
     if order.strict and order.kind is not OrderKind.FIFO:
-        yield _idle(("policy", "order", "strict"), "kind is fifo")
+        yield idle(("policy", "order", "strict"), "kind is fifo")
     if order.limits != OrderRule().las_limits_gpu_s and order.kind is not OrderKind.LAS:
-        yield _idle(("policy", "order", "limits"), "kind is las")
+        yield idle(("policy", "order", "limits"), "kind is las")
     if placement.seed and placement.kind is not PlacementKind.RANDOM:
-        yield _idle(("policy", "placement", "seed"), "kind is random")
+        yield idle(("policy", "placement", "seed"), "kind is random")
     for number, pool in enumerate(document.cluster.pools):
         if pool.shape.gpu and not pool.shape.gpus:
-            yield _idle(("cluster", "pools", number, "shape", "gpu"), "gpus is more than 0")
+            yield idle(("cluster", "pools", number, "shape", "gpu"), "gpus is more than 0")
+    yield from _idle_work_keys(document)
+
+
+def _idle_work_keys(document: Document) -> Iterator[Problem]:
     for number, entry in enumerate(document.work):
         if entry.every and entry.copies == 1:
-            yield _idle(("work", number, "every"), "copies is more than 1")
+            yield idle(("work", number, "every"), "copies is more than 1")
         for where, pods in _pods_with_paths(entry, ("work", number)):
             if pods.models and not pods.gpus:
-                yield _idle((*where, "models"), "gpus is more than 0")
-
-
-def _idle(at: Path, unless: str) -> Problem:
-    return Problem(path=at, found=f"has no effect unless {unless}", severity=Severity.WARNING)
+                yield idle((*where, "models"), "gpus is more than 0")
+            if pods.min_count and not document.policy.queues:
+                yield idle((*where, "min_count"), "there are queues")
 
 
 def _hosting(document: Document) -> Iterator[Problem]:

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from tidegate.model.amounts import Amount
-from tidegate.model.document import Document, Entry
+from tidegate.model.document import Document
+from tidegate.model.entry import Entry
 
 SCHEMA_ID = "https://tidegate.io/schemas/tidegate.schema.json"
 
@@ -20,7 +21,8 @@ def json_schema() -> dict[str, Any]:
     (root,), parts = msgspec.json.schema_components([Document], schema_hook=_amount_schema)
     del root  # only refers to the document, which stands at the top here
     for entry in _entry_types(Entry):
-        _add_defaults(parts[entry.__name__], entry)
+        if entry.__name__ in parts:  # those that others only build on never stand in a file
+            _add_defaults(parts[entry.__name__], entry)
     document = parts.pop(Document.__name__)
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID}
     return {**dialect, **document, "title": "tidegate.yaml", "$defs": parts}

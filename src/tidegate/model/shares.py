@@ -1,5 +1,7 @@
 """The words for who may use how much: quotas, flavors, cohorts and queues. The semantics are Kueue's.
 
+Amounts are exact integers in the unit that quota is counted in: `cpu` in milli-cores, `memory` in bytes, `gpu` in
+milli-GPUs, everything else in units as written.
 Must not know: usage, workloads.
 """
 
@@ -7,9 +9,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from tidegate.model.hardware import Taint
-from tidegate.model.spec import Labels, Spec
-from tidegate.model.work import Toleration
+from tidegate.model.hardware import Node, Taint, TopologyLevels
+from tidegate.model.spec import Labels, Resources, Spec, resources
+from tidegate.model.work import NodeRequirement, PodSet, Share, Toleration
+
+#: An amount without a limit; sums stop here instead of wrapping.
+UNLIMITED = 1 << 60
+
+#: A weight of one.
+WHOLE_WEIGHT = 1_000
+
+_MIB = 1 << 20
 
 
 class Quota(Spec, frozen=True):
@@ -38,7 +48,7 @@ class Cohort(Spec, frozen=True):
     name: str
     parent: str = ""
     quotas: tuple[Quota, ...] = ()
-    weight_milli: int = 1000
+    weight_milli: int = WHOLE_WEIGHT
 
 
 class PreemptWhom(StrEnum):
@@ -56,16 +66,145 @@ class PreemptionRule(Spec, frozen=True):
     within_queue: PreemptWhom = PreemptWhom.NEVER
     reclaim_in_cohort: PreemptWhom = PreemptWhom.NEVER
     borrow_in_cohort: PreemptWhom = PreemptWhom.NEVER
-    borrow_priority_threshold: int | None = None
+    borrow_priority_threshold: int | None = None  # work above it is preempted only without borrowing
+
+
+class FlavorMove(StrEnum):
+    """Whether a flavor that would do is taken, or the next one looked at first."""
+
+    STOP = "MayStopSearch"
+    NEXT = "TryNextFlavor"
+
+
+class FlavorPreference(StrEnum):
+    """What is better when no flavor fits without either."""
+
+    BORROW = "BorrowingOverPreemption"
+    PREEMPT = "PreemptionOverBorrowing"
+
+
+class Fungibility(Spec, frozen=True):
+    """How a queue goes through its flavors."""
+
+    when_can_borrow: FlavorMove = FlavorMove.STOP
+    when_can_preempt: FlavorMove = FlavorMove.NEXT
+    preference: FlavorPreference = FlavorPreference.BORROW
+
+
+class FlavorGroup(Spec, frozen=True):
+    """Resources that a pod gets from one flavor, and the flavors in the order they are tried."""
+
+    resources: tuple[str, ...]
+    flavors: tuple[str, ...]
+
+
+class StopPolicy(StrEnum):
+    """Whether a queue admits."""
+
+    NONE = "None"
+    HOLD = "Hold"  # admits nothing more
+    DRAIN = "HoldAndDrain"  # and sends away what it has admitted
+
+
+class CheckRule(Spec, frozen=True):
+    """A check that must be ready before quota becomes admission."""
+
+    name: str
+    flavors: tuple[str, ...] = ()  # empty: whatever the flavor
+    controller: str = ""
 
 
 class Queue(Spec, frozen=True):
-    """Where work waits."""
+    """Where work waits, and what it may use."""
 
     name: str
     cohort: str = ""
+    groups: tuple[FlavorGroup, ...] = ()
     quotas: tuple[Quota, ...] = ()
     preemption: PreemptionRule = PreemptionRule()
-    weight_milli: int = 1000
+    fungibility: Fungibility = Fungibility()
+    weight_milli: int = WHOLE_WEIGHT
     strict_fifo: bool = False
-    cordoned: bool = False
+    stop: StopPolicy = StopPolicy.NONE
+    checks: tuple[CheckRule, ...] = ()
+    namespaces: tuple[NodeRequirement, ...] | None = ()  # labels a namespace must have; None: no namespace will do
+    usage_based: bool = False  # entrances that used less go first
+
+
+class Entrance(Spec, frozen=True):
+    """Where a team submits to a queue: Kueue's LocalQueue. Its id is `namespace/name`."""
+
+    id: str
+    queue: str
+    weight_milli: int = WHOLE_WEIGHT
+    stop: StopPolicy = StopPolicy.NONE
+
+
+class Namespace(Spec, frozen=True):
+    """A namespace and its labels."""
+
+    name: str
+    labels: Labels = ()
+
+
+class FairStrategy(StrEnum):
+    """When fair sharing lets work of one share preempt work of another."""
+
+    FINAL_SHARE = "LessThanOrEqualToFinalShare"
+    INITIAL_SHARE = "LessThanInitialShare"
+
+
+class FairSharing(Spec, frozen=True):
+    """Between queues, the lower dominant resource share goes first."""
+
+    strategies: tuple[FairStrategy, ...] = (FairStrategy.FINAL_SHARE, FairStrategy.INITIAL_SHARE)
+
+
+class UsageSharing(Spec, frozen=True):
+    """Between the entrances of one queue, whoever used less of late goes first."""
+
+    half_life_ms: int
+    sampling_ms: int
+    weights_milli: Resources = ()  # by resource; others count fully
+
+
+class Shares(Spec, frozen=True):
+    """Everything about who may use how much."""
+
+    flavors: tuple[Flavor, ...] = ()
+    cohorts: tuple[Cohort, ...] = ()
+    queues: tuple[Queue, ...] = ()
+    entrances: tuple[Entrance, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    topologies: tuple[TopologyLevels, ...] = ()
+    fair: FairSharing | None = None  # None: classic order
+    usage: UsageSharing | None = None
+    partial: bool = True  # work that allows it may start with fewer pods
+    retargets: bool = True  # work whose victims leave for somebody else looks for others at once
+    ignore_undeclared: bool = False  # what no queue counts is not counted, instead of refused
+
+    def flavor_resources(self) -> tuple[tuple[str, str], ...]:
+        """Every pair of flavor and resource that quota is given for, sorted: its place is its number in the journal."""
+        quotas = [quota for queue in self.queues for quota in queue.quotas]
+        quotas += [quota for cohort in self.cohorts for quota in cohort.quotas]
+        return tuple(sorted({(quota.flavor, quota.resource) for quota in quotas}))
+
+
+def charge_of(pod_set: PodSet) -> Resources:
+    """What quota counts for one pod of the set."""
+    if pod_set.charge is not None:
+        return pod_set.charge
+    amounts = {name: amount * _MIB if name == "memory" else amount for name, amount in pod_set.request}
+    gpu = pod_set.gpu
+    milli = gpu.milli if gpu.share is Share.FRACTION else 1000
+    return resources({**amounts, "gpu": gpu.count * milli})
+
+
+def allocatable_of(node: Node) -> Resources:
+    """What a node has for pods, in the units that quota is counted in."""
+    if node.allocatable is not None:
+        return node.allocatable
+    reserved = dict(node.shape.reserved)
+    has = {name: amount - reserved.get(name, 0) for name, amount in node.shape.capacity}
+    amounts = {name: amount * _MIB if name == "memory" else amount for name, amount in has.items()}
+    return resources({**amounts, "gpu": node.shape.gpu_count * 1000})

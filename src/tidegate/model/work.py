@@ -101,11 +101,32 @@ class Toleration(Spec, frozen=True):
         return self.key == taint.key and self.value == taint.value
 
 
+class SliceRule(Spec, frozen=True):
+    """Pods of a set that stay together, this many within one domain of the level."""
+
+    level: str
+    size: int
+
+
 class TopologyRequest(Spec, frozen=True):
-    """The level that a gang must, or should, stay within."""
+    """The level, a node label, that a pod set must or should stay within."""
 
     required: str = ""
     preferred: str = ""
+    unconstrained: bool = False  # anywhere, but placed by topology
+    slices: tuple[SliceRule, ...] = ()  # widest first
+    group: str = ""  # pod sets of one group are placed together, the leader with its workers
+
+    def __bool__(self) -> bool:
+        """Say whether anything is asked for."""
+        return bool(self.required or self.preferred or self.unconstrained or self.slices)
+
+
+class PreferredTerm(Spec, frozen=True):
+    """Nodes that are better, and by how much."""
+
+    weight: int
+    term: NodeTerm
 
 
 class PodSet(Spec, frozen=True):
@@ -119,7 +140,9 @@ class PodSet(Spec, frozen=True):
     selector: Labels = ()
     terms: tuple[NodeTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    preferred: tuple[PreferredTerm, ...] = ()
     topology: TopologyRequest = TopologyRequest()
+    charge: Resources | None = None  # what quota counts for one pod; None: what it requests
 
 
 class WorkKind(StrEnum):

@@ -6,8 +6,6 @@ Must not know: what the entries mean.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from tidegate.model.columns import I64
@@ -15,23 +13,53 @@ from tidegate.model.columns import I64
 _MOST_RUNS = 12
 
 
-class Entries(NamedTuple):
-    """Things to come, in columns."""
+class Entries:
+    """Things to come, in the columns of one block: a stretch or a new order of it is one operation."""
 
-    at_ms: I64
-    kind: I64
-    subject: I64
-    pod: I64
-    arg: I64
+    __slots__ = ("at_ms", "block")
 
-    def sorted(self) -> Entries:
-        """By time; equal times stay in the order they were put in."""
-        order = np.argsort(self.at_ms, kind="stable")
-        return Entries(*(column[order] for column in self))
+    def __init__(self, block: I64) -> None:
+        self.block = block  # (columns, entries)
+        self.at_ms: I64 = block[0]
+
+    @property
+    def kind(self) -> I64:
+        """What will happen."""
+        column: I64 = self.block[1]
+        return column
+
+    @property
+    def subject(self) -> I64:
+        """To whom."""
+        column: I64 = self.block[2]
+        return column
+
+    @property
+    def pod(self) -> I64:
+        """To which part of it."""
+        column: I64 = self.block[3]
+        return column
+
+    @property
+    def arg(self) -> I64:
+        """What else there is to say."""
+        column: I64 = self.block[4]
+        return column
+
+    def __len__(self) -> int:
+        return len(self.at_ms)
 
     def part(self, start: int, end: int) -> Entries:
         """A stretch of the entries."""
-        return Entries(*(column[start:end] for column in self))
+        return Entries(self.block[:, start:end])
+
+    def take(self, which: I64) -> Entries:
+        """Some of the entries, in a new order."""
+        return Entries(self.block.take(which, axis=1))
+
+    def sorted(self) -> Entries:
+        """By time; equal times stay in the order they were put in."""
+        return self.take(np.argsort(self.at_ms, kind="stable"))
 
 
 def join(parts: list[Entries]) -> Entries:
@@ -39,8 +67,8 @@ def join(parts: list[Entries]) -> Entries:
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return Entries(*(np.zeros(0, np.int64) for _ in range(5)))
-    return Entries(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        return Entries(np.zeros((5, 0), np.int64))
+    return Entries(np.concatenate([part.block for part in parts], axis=1))
 
 
 class Agenda:
@@ -51,12 +79,12 @@ class Agenda:
         self._fresh: list[Entries] = []  # put in, not yet sorted
 
     def put(self, at_ms: I64 | int, kind: int, subject: I64 | int, pod: I64 | int = -1, arg: I64 | int = 0) -> None:
-        """Put entries in; a single value stands for all."""
-        columns = np.broadcast_arrays(
-            *(np.atleast_1d(np.asarray(c, np.int64)) for c in (at_ms, kind, subject, pod, arg))
-        )
-        if columns[0].size:
-            self._fresh.append(Entries(*columns))
+        """Put entries in; a single value stands for all, save for the subject."""
+        subjects = np.atleast_1d(subject)
+        if len(subjects):
+            block = np.empty((5, len(subjects)), np.int64)
+            block[0], block[1], block[2], block[3], block[4] = at_ms, kind, subjects, pod, arg
+            self._fresh.append(Entries(block))
 
     def next_ms(self) -> int | None:
         """The time of the next entry; None if there is none."""
@@ -68,11 +96,13 @@ class Agenda:
         self._settle()
         taken, kept = [], []
         for run in self._runs:
-            cut = int(np.searchsorted(run.at_ms, until_ms, side="right"))
-            if cut:
-                taken.append(run.part(0, cut))
-            if cut < len(run.at_ms):
-                kept.append(run.part(cut, len(run.at_ms)))
+            if run.at_ms[0] > until_ms:
+                kept.append(run)
+                continue
+            cut = int(run.at_ms.searchsorted(until_ms, side="right"))
+            taken.append(run.part(0, cut))
+            if cut < len(run):
+                kept.append(run.part(cut, len(run)))
         self._runs = kept
         return join(taken).sorted()
 
@@ -82,6 +112,6 @@ class Agenda:
             self._fresh = []
         if len(self._runs) > _MOST_RUNS:
             # The small ones together: each entry is merged a few times only.
-            self._runs.sort(key=lambda run: -len(run.at_ms))
+            self._runs.sort(key=lambda run: -len(run))
             half = len(self._runs) // 2
             self._runs = [*self._runs[:half], join(self._runs[half:]).sorted()]

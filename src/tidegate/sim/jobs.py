@@ -12,7 +12,7 @@ import numpy as np
 
 from tidegate.model.columns import I32, I64
 from tidegate.model.twin import PlannedWorkload
-from tidegate.model.work import Share, Work
+from tidegate.model.work import PodSet, Share, Work
 
 
 class Jobs(NamedTuple):
@@ -35,7 +35,7 @@ class Jobs(NamedTuple):
     def gpu_milli(self) -> I64:
         """GPU milli that each workload holds while it has its place."""
         return self._by_work(
-            [sum(p.count * _gpu_milli(p.gpu.share, p.gpu.count, p.gpu.milli) for p in w.pod_sets) for w in self.works]
+            [sum(pod_set.count * gpu_milli(pod_set) for pod_set in work.pod_sets) for work in self.works]
         )
 
     def pods(self) -> I64:
@@ -55,8 +55,10 @@ class Jobs(NamedTuple):
         return column
 
 
-def _gpu_milli(share: Share, count: int, milli: int) -> int:
-    return milli if share is Share.FRACTION else 1000 * count
+def gpu_milli(pod_set: PodSet) -> int:
+    """GPU milli that one pod holds."""
+    gpu = pod_set.gpu
+    return gpu.milli if gpu.share is Share.FRACTION else 1000 * gpu.count
 
 
 def jobs_of(planned: Sequence[PlannedWorkload]) -> Jobs:

@@ -7,6 +7,7 @@ Must not know: orders, placement, reasons.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -18,6 +19,7 @@ from tidegate.model.hardware import Node
 from tidegate.model.policy import OrderKind, Policy
 from tidegate.model.twin import TwinOptions
 from tidegate.sim.agenda import Agenda, Entries
+from tidegate.sim.crews import Crews
 from tidegate.sim.jobs import Jobs
 from tidegate.sim.use import Windows, observed_use
 
@@ -25,6 +27,11 @@ from tidegate.sim.use import Windows, observed_use
 _NODE_FAILS, _NODE_BACK = 100, 101
 
 _FOREVER = 1 << 62
+
+_ADMIT, _PLACE, _REJECT = int(DecisionKind.ADMIT), int(DecisionKind.PLACE), int(DecisionKind.REJECT)
+_PREEMPT, _EVICT = int(DecisionKind.PREEMPT), int(DecisionKind.EVICT)
+
+_NOBODY = np.zeros(0, np.int64)
 
 
 class SimWorld:
@@ -38,7 +45,8 @@ class SimWorld:
         self._submitted = 0
         self._over = 0
         self._agenda = Agenda()
-        self._gpu_milli, self._pods = jobs.gpu_milli(), jobs.pods()
+        self._pods = jobs.pods()
+        self._crews = Crews(jobs)
         self._checkpoint_ms, self._restart_ms = jobs.checkpoint_every_ms(), jobs.restart_cost_ms()
         n = len(jobs.ids)
         self._generation = np.zeros(n, np.int64)  # starts and stops so far: entries of an older one are void
@@ -96,17 +104,25 @@ class SimWorld:
     def carry_out(self, decisions: DecisionBatch) -> None:
         """Start what was placed, stop what was sent away, forget what was rejected."""
         kind = decisions.kind
-        away = (kind == DecisionKind.PREEMPT) | (kind == DecisionKind.EVICT)
-        if away.any():
-            for number in decisions.workload[away].tolist():
+        counts = np.bincount(kind, minlength=len(DecisionKind)).tolist()
+        # Where there are no nodes, quota is all there is: work starts when it is admitted.
+        starts = _PLACE if self.nodes else _ADMIT
+        away, undone = _NOBODY, _NOBODY
+        if counts[_PREEMPT] or counts[_EVICT]:
+            away = decisions.workload[(kind == _PREEMPT) | (kind == _EVICT)]
+            undone = _started_and_stopped(decisions, starts) if counts[starts] else _NOBODY
+            for number in away[~np.isin(away, undone)].tolist():
                 self._stop(number)
-        rejected = decisions.workload[kind == DecisionKind.REJECT]
-        self._over += len(rejected)
-        placed = kind == DecisionKind.PLACE
-        if placed.any():
+        self._over += counts[_REJECT]
+        if counts[_ADMIT]:
+            self._crews.note(decisions)
+        if counts[starts]:
+            placed = kind == starts
             if self.options.node_fails_every_ms:
                 self._note_places(decisions, placed)
-            self._start(np.unique(decisions.workload[placed]))
+            self._start(_each_once(decisions.workload[placed]))
+        for number in undone.tolist():
+            self._stop(number)
 
     # -- facts -------------------------------------------------------------------------------------------------
 
@@ -143,14 +159,16 @@ class SimWorld:
 
     def _tell(self, facts: Facts, due: Entries) -> None:
         """Turn what is due into facts; entries of an older start or stop are void."""
-        own = due.kind >= _NODE_FAILS
-        valid = own.copy()
-        valid[~own] = due.arg[~own] == self._generation[due.subject[~own]]
-        kinds = due.kind[valid]
-        edges = np.flatnonzero(np.diff(kinds)) + 1
-        for run in np.split(np.flatnonzero(valid), edges):
-            if len(run):
-                self._tell_run(facts, Entries(*(column[run] for column in due)))
+        valid = due.kind >= _NODE_FAILS
+        others = np.flatnonzero(~valid)
+        valid[others] = due.arg[others] == self._generation[due.subject[others]]
+        if np.count_nonzero(valid) < len(due):
+            due = due.take(np.flatnonzero(valid))
+        kinds = due.kind
+        edges = np.flatnonzero(kinds[1:] != kinds[:-1]) + 1
+        for start, end in pairwise([0, *edges.tolist(), len(due)]):
+            if start < end:
+                self._tell_run(facts, due.part(start, end))
 
     def _tell_run(self, facts: Facts, run: Entries) -> None:
         kind = int(run.kind[0])
@@ -187,7 +205,7 @@ class SimWorld:
     def _tell_progress(self, facts: Facts) -> None:
         numbers = np.flatnonzero(self._observed_ms >= 0)
         values = np.zeros((len(numbers), 4), np.float64)
-        worked = np.clip(self._now_ms - self._work_from_ms[numbers], 0, self._left_ms[numbers])
+        worked = np.clip(self._now_ms - self._work_from_ms[numbers], 0, self._left_ms[numbers])  # orders know no crews
         values[:, 0] = (self._left_ms[numbers] - worked) / 1000
         values[:, 1] = (self.jobs.runtime_ms[numbers] - self._left_ms[numbers] + worked) / 1000
         facts.add_many(EventKind.PROGRESS_OBSERVED, self._now_ms, numbers, values=values)
@@ -214,9 +232,10 @@ class SimWorld:
             self._observed_ms[numbers],
             at_ms,
             self._work_from_ms[numbers],
-            self._work_from_ms[numbers] + self._left_ms[numbers],
+            self._work_from_ms[numbers] + self._crews.time_ms(numbers, self._left_ms[numbers]),
         )
-        held_milli = self._gpu_milli[numbers] * self._pods_held[numbers] // self._pods[numbers]
+        crews = self._crews
+        held_milli = crews.milli[numbers] * self._pods_held[numbers] // crews.pods[numbers]
         values = observed_use(self.jobs, held_milli, windows)
         length = at_ms - self._observed_ms[numbers]
         facts.add_many(EventKind.USE_OBSERVED, at_ms, numbers, arg=length, values=values)
@@ -240,11 +259,12 @@ class SimWorld:
         again = np.where(self._restarts[numbers] > 0, self._restart_ms[numbers], 0)
         work_from = started + jobs.load_ms[numbers] + again
         self._work_from_ms[numbers] = work_from
-        self._pods_held[numbers] = self._pods[numbers]
+        self._pods_held[numbers] = self._crews.pods[numbers]
         self._holders += int((self._observed_ms[numbers] < 0).sum())
         self._observed_ms[numbers] = self._now_ms + options.api_latency_ms
-        self._leaving.difference_update(numbers.tolist())
-        finish = work_from + self._left_ms[numbers] + jobs.idle_tail_ms[numbers]
+        if self._leaving:
+            self._leaving.difference_update(numbers.tolist())
+        finish = work_from + self._crews.time_ms(numbers, self._left_ms[numbers]) + jobs.idle_tail_ms[numbers]
         generation = self._generation[numbers]
         self._agenda.put(started, EventKind.POD_STARTED, numbers, arg=generation)
         fails = jobs.fails_every_ms[numbers] > 0
@@ -278,10 +298,10 @@ class SimWorld:
 
     def _keep_progress(self, number: int, at_ms: int) -> None:
         """What was checkpointed stays done, the rest must be done again."""
-        worked = min(max(at_ms - int(self._work_from_ms[number]), 0), int(self._left_ms[number]))
-        every = int(self._checkpoint_ms[number])
-        self._left_ms[number] -= worked // every * every if every else 0
-        self._restarts[number] += 1
+        worked, every = max(at_ms - int(self._work_from_ms[number]), 0), int(self._checkpoint_ms[number])
+        done = self._crews.work_ms(number, worked // every * every if every else 0)
+        self._left_ms[number] -= min(done, int(self._left_ms[number]))
+        self._restarts[number] += self._observed_ms[number] >= 0  # whoever never had a place has nothing to restart
 
     # -- nodes -------------------------------------------------------------------------------------------------
 
@@ -310,3 +330,21 @@ class SimWorld:
                 self._lose_pods(facts, number, len(lost), at_ms)
                 for pod in lost.tolist():
                     facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod)
+
+
+def _started_and_stopped(decisions: DecisionBatch, starts: int) -> I64:
+    """Workloads that one step started and, cycles later, told to go again."""
+    kind, workload = decisions.kind, decisions.workload
+    rows = np.flatnonzero(kind == starts)
+    last = dict(zip(workload[rows].tolist(), rows.tolist(), strict=True))  # of equal ones the last stands
+    away = np.flatnonzero((kind == _PREEMPT) | (kind == _EVICT)).tolist()
+    return np.array([number for at in away if last.get(number := int(workload[at]), at) < at], np.int64)
+
+
+def _each_once(numbers: I64) -> I64:
+    """The numbers, each once, in order. Equal ones mostly stand together: what is left of them is quickly sorted."""
+    return _without_repeats(np.sort(_without_repeats(numbers)))
+
+
+def _without_repeats(numbers: I64) -> I64:
+    return np.concatenate([numbers[:-1][numbers[1:] != numbers[:-1]], numbers[-1:]])

@@ -62,7 +62,7 @@ def load_setup(path: Path) -> Setup:
 
 def review_file(path: Path) -> Reviewed:
     """Read a file and find all that is wrong with it. Never raises."""
-    name = _printable(str(path))
+    name = printable(str(path))
     try:
         plain = read_file(path)
     except UnreadableFile as error:
@@ -78,6 +78,6 @@ def _order(problem: FileProblem) -> tuple[Place, str]:
     return problem.place or Place(0, 0), path_text(problem.problem.path)
 
 
-def _printable(name: str) -> str:
+def printable(name: str) -> str:
     """The name of a file, without what a terminal would obey or an encoding refuse."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in name)

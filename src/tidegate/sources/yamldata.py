@@ -115,15 +115,19 @@ class _Open:
 
 
 class Builder:
-    """Takes events, gives data."""
+    """Takes events, gives data: of one document, or of several where that is asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, several: bool = False, most_values: int = MOST_VALUES) -> None:
+        self._several = several
+        self._most_values = most_values
+        self._earlier: list[Plain] = []
         self._stack: list[_Open] = []
         self._anchors: dict[str, _Built | None] = {}  # None: not finished yet
         self._marks: dict[int, Any] = {}
         self._whole: _Built | None = None
         self._root: Any = None
         self._values = 0
+        self._aliased = 0  # values that stand only by alias
         self._takers: dict[type, Callable[[Any], None]] = {
             yaml.ScalarEvent: self._take_scalar,
             yaml.MappingStartEvent: self._open,
@@ -138,6 +142,10 @@ class Builder:
         """The data of the whole file; None if it says nothing."""
         return Plain(self._whole.value if self._whole else None, self._root, self._marks)
 
+    def results(self) -> list[Plain]:
+        """The data of each document."""
+        return [*self._earlier, self.result()] if self._whole else self._earlier
+
     def take(self, event: Any) -> bool:
         """Take the next event in; False after the last."""
         taker = self._takers.get(type(event))
@@ -146,8 +154,13 @@ class Builder:
         return not isinstance(event, yaml.StreamEndEvent)
 
     def _begin(self, event: Any) -> None:
-        if self._whole is not None:
+        if self._whole is None:
+            return
+        if not self._several:
             raise _refused("has several documents; expected one", event.start_mark)
+        self._earlier.append(self.result())
+        self._whole, self._root = None, None
+        self._anchors, self._marks = {}, {}
 
     def _take_scalar(self, event: Any) -> None:
         mark = event.start_mark
@@ -212,12 +225,15 @@ class Builder:
             raise _refused(f"uses *{name} inside of &{name}: that has no end", mark)
         self._refuse_depth(built.height, mark)
         self._values += built.size
+        self._aliased += built.size
+        if self._several and self._aliased > MOST_VALUES:
+            raise _refused(f"has too many values by alias: expected at most {MOST_VALUES:,}", mark)
         self._put(built, mark)
 
     def _put(self, built: _Built, mark: Any) -> None:
         """Put a finished value where it belongs."""
-        if self._values > MOST_VALUES:
-            raise _refused(f"has too many values: expected at most {MOST_VALUES:,}, aliases written out", mark)
+        if self._values > self._most_values:
+            raise _refused(f"has too many values: expected at most {self._most_values:,}, aliases written out", mark)
         if not self._stack:
             self._whole, self._root = built, mark
             return

@@ -17,14 +17,27 @@ from tidegate.sources.yamldata import Builder, Place, Plain, UnreadableFile, pla
 #: Bytes a file may have.
 MOST_BYTES = 16 << 20
 
+#: Bytes, and values, that a file of several documents may have: a dump of a cluster is long.
+MOST_BYTES_OF_SEVERAL = 256 << 20
+MOST_VALUES_OF_SEVERAL = 5_000_000
+
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_file(path: Path) -> Plain:
     """Read a file; an UnreadableFile says why that is not possible."""
+    return read_bytes(_content(path, MOST_BYTES))
+
+
+def read_all(path: Path) -> list[Plain]:
+    """Read the documents of a file; an UnreadableFile says why that is not possible."""
+    return read_documents(_content(path, MOST_BYTES_OF_SEVERAL))
+
+
+def _content(path: Path, most: int) -> bytes:
     try:
         with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(most + 1)
             size = max(os.fstat(file.fileno()).st_size, len(content))  # a pipe has no size
     except FileNotFoundError:
         raise UnreadableFile("there is no such file") from None
@@ -32,17 +45,25 @@ def read_file(path: Path) -> Plain:
         raise UnreadableFile("is a directory; expected a file") from None
     except (OSError, ValueError) as error:
         raise UnreadableFile(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if size > MOST_BYTES:
-        raise _too_large(size)
-    return read_bytes(content)
+    if size > most:
+        raise _too_large(size, most)
+    return content
 
 
 def read_bytes(content: bytes) -> Plain:
     """Read the content of a file; an UnreadableFile says why that is not possible."""
     if len(content) > MOST_BYTES:
-        raise _too_large(len(content))
+        raise _too_large(len(content), MOST_BYTES)
+    return _built(content, Builder()).result()
+
+
+def read_documents(content: bytes) -> list[Plain]:
+    """Read the documents in the content of a file; an UnreadableFile says why that is not possible."""
+    return _built(content, Builder(several=True, most_values=MOST_VALUES_OF_SEVERAL)).results()
+
+
+def _built(content: bytes, builder: Builder) -> Builder:
     _refuse_binary(content)
-    builder = Builder()
     try:
         loader = _LOADER(content)
         try:
@@ -59,11 +80,11 @@ def read_bytes(content: bytes) -> Plain:
     except (yaml.YAMLError, ValueError, ArithmeticError, LookupError) as error:
         # The parser written in Python stumbles over some escapes and numbers, with whatever they raise.
         raise UnreadableFile(f"is not valid YAML: {error}") from None
-    return builder.result()
+    return builder
 
 
-def _too_large(size: int) -> UnreadableFile:
-    return UnreadableFile(f"is too large: expected at most {MOST_BYTES:,} bytes, found {size:,}")
+def _too_large(size: int, most: int) -> UnreadableFile:
+    return UnreadableFile(f"is too large: expected at most {most:,} bytes, found {size:,}")
 
 
 def _refuse_binary(content: bytes) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tidegate.model.columns import I64
+from tidegate.model.policy import AdmissionKind
+from tidegate.state.check_shares import share_violations
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.tables import BROKEN_MILLI, END, Phase, ShareCode
 
@@ -27,6 +29,8 @@ def violations(state: ClusterState) -> Iterator[str]:
     yield from _nodes(state)
     yield from _chains(state)
     yield from _pods(state)
+    if state.shares:
+        yield from share_violations(state)
 
 
 def _nodes(state: ClusterState) -> Iterator[str]:
@@ -96,7 +100,7 @@ def _chains(state: ClusterState) -> Iterator[str]:
 
 def _pods(state: ClusterState) -> Iterator[str]:
     """Each pod belongs to a workload that holds something, and gangs are whole unless they are leaving."""
-    table, pods, works = state.workloads, state.pods, state.work_classes
+    table, pods = state.workloads, state.pods
     held = np.zeros(table.top, np.int64)
     for row in state.live_workloads().tolist():
         pod = int(table.first_pod[row])
@@ -105,12 +109,21 @@ def _pods(state: ClusterState) -> Iterator[str]:
                 yield f"pod row {pod}: in the chain of workload row {row}, but belongs to {pods.workload[pod]}"
             held[row] += 1
             pod = int(pods.next[pod])
-        asked, phase = int(works.pods[table.work_class[row]]), Phase(int(table.phase[row]))
+        asked, phase = _pods_asked(state, row), Phase(int(table.phase[row]))
         whole = phase in (Phase.ASSUMED, Phase.RUNNING) and not table.trouble[row]
-        if whole and held[row] != asked:
+        if whole and held[row] not in asked:
             yield f"workload row {row}: {phase.name} with {held[row]} of {asked} pods"
         if phase not in _HOLDERS and held[row]:
             yield f"workload row {row}: {phase.name} and holds {held[row]} pods"
     in_use = int((pods.workload[: pods.top] >= 0).sum())
     if in_use != held.sum() or in_use + state.counters[Counter.SPARE_PODS] != pods.top:
         yield f"pods: {in_use} in use, {held.sum()} in chains, {state.counters[Counter.SPARE_PODS]} spare of {pods.top}"
+
+
+def _pods_asked(state: ClusterState, row: int) -> tuple[int, ...]:
+    """How many pods a workload may have: all of them; with quota those it was granted, or in Kueue's mode none yet."""
+    tickets = state.shares.tickets
+    if row < tickets.top and tickets.branch[row] != END:
+        granted = int(tickets.pods[row].sum())
+        return (granted,) if state.policy.admission is AdmissionKind.TIDEGATE else (granted, 0)
+    return (int(state.work_classes.pods[state.workloads.work_class[row]]),)

@@ -13,19 +13,20 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.model.columns import I64
+from tidegate.model.columns import I32, I64
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
 from tidegate.model.spec import encode
 from tidegate.model.work import Share, Work, WorkKind
 from tidegate.state.interning import CORE_RESOURCES, NodeClassKey, PodClassKey, malformed, mismatch
-from tidegate.state.numbers import Numbers
+from tidegate.state.numbers import UNKNOWN, Numbers
 from tidegate.state.prices import Prices, no_prices
 from tidegate.state.scores import STALE, Extent, Scores, empty_scores
+from tidegate.state.shares import ShareTables
 from tidegate.state.tables import END, Nodes, PodClasses, Pods, PodSets, ShareCode, WorkClasses, Workloads
 
 #: Version of the checkpoint's layout.
-CHECKPOINT_VERSION = 1
+CHECKPOINT_VERSION = 2
 
 _KINDS = tuple(WorkKind)
 _SHARE_CODES = {Share.NONE: ShareCode.NONE, Share.WHOLE: ShareCode.WHOLE, Share.FRACTION: ShareCode.FRACTION}
@@ -95,27 +96,36 @@ class ClusterState:
         self.node_classes: dict[NodeClassKey, int] = {}
         self.pod_class_rows: dict[PodClassKey, int] = {}
         self.work_class_rows: dict[Work, int] = {}
+        self.works: list[Work] = []  # by row of the work class
         self.sizes: dict[tuple[int, ...], int] = {}  # of pods, memory aside
         self.label_keys: frozenset[str] = frozenset()
         self.prices = no_prices()
+        self.shares = ShareTables()
         # A cache from here on: never written down, never compared.
         self.changes: I64 = np.zeros(1 << 10, np.int64)
         self._scores: Scores | None = None
-        self._interned: dict[int, tuple[Work, int]] = {}  # by identity: a world tells of the same work again and again
+        self._told: tuple[Work, ...] = ()  # the works that the world told of last: it tells the same again and again
+        self._rows_of_told: I64 = np.zeros(0, np.int64)  # their rows; UNKNOWN until they are asked for
         self.ready: Any = None  # what `engine` derived from the policy, the classes and the fleet
 
     # -- interning ---------------------------------------------------------------------------------------------
 
     def intern_work(self, work: Work) -> int:
         """The work class of a work, made if it is new."""
-        known = self._interned.get(id(work))
-        if known is not None and known[0] is work:
-            return known[1]
         row = self.work_class_rows.get(work)
-        if row is None:
-            row = self._add_work_class(work)
-        self._interned[id(work)] = (work, row)
-        return row
+        return self._add_work_class(work) if row is None else row
+
+    def intern_works(self, works: tuple[Work, ...], asked: I32) -> I64:
+        """The work class of each that is asked for, as a place among the works; new ones are made in that order."""
+        if works is not self._told:
+            self._told, self._rows_of_told = works, np.full(len(works), UNKNOWN, np.int64)
+        rows = self._rows_of_told[asked]
+        new = rows == UNKNOWN
+        if np.count_nonzero(new):
+            for at in np.unique(asked[new]).tolist():
+                self._rows_of_told[at] = self.intern_work(works[at])
+            rows = self._rows_of_told[asked]
+        return rows
 
     def intern_pod_class(self, key: PodClassKey) -> int:
         """The row of a pod class, made if it is new."""
@@ -148,6 +158,7 @@ class ClusterState:
     def _add_work_class(self, work: Work) -> int:
         row = int(self.work_classes.take(1)[0])
         self.work_class_rows[work] = row
+        self.works.append(work)
         table = self.work_classes
         table.queue[row] = self.queues.setdefault(work.queue, len(self.queues))
         table.kind[row] = _KINDS.index(work.kind)
@@ -311,10 +322,10 @@ class ClusterState:
             setattr(twin, name, dict(getattr(self, name)))
         for name in ("workload_ids", "node_numbers", "workload_numbers"):
             setattr(twin, name, getattr(self, name).copy())
-        twin.extras = list(self.extras)
+        twin.extras, twin.works, twin.shares = list(self.extras), list(self.works), self.shares.copy()
         twin.counters = self.counters.copy()
         twin.changes = np.zeros(1 << 10, np.int64)
-        twin._interned = {}  # noqa: SLF001 - a twin of the same class
+        twin._told = ()  # noqa: SLF001 - a twin of the same class
         twin.drop_scores()
         return twin
 
@@ -352,6 +363,7 @@ class ClusterState:
             "pod_class_keys": list(self.pod_class_rows),
             "sizes": list(self.sizes),
             "prices": [[column.shape, column.tobytes()] for column in self.prices],
+            "shares": self.shares.dump(),
         }
         return encode(cold)
 
@@ -385,6 +397,7 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     state.node_classes = {msgspec.convert(key, NodeClassKey): row for row, key in enumerate(cold["node_classes"])}
     state.pod_class_rows = {msgspec.convert(key, PodClassKey): row for row, key in enumerate(cold["pod_class_keys"])}
     state.work_class_rows = {msgspec.convert(work, Work): row for row, work in enumerate(cold["works"])}
+    state.works = list(state.work_class_rows)
     state.sizes = {tuple(size): row for row, size in enumerate(cold["sizes"])}
     state.prices = Prices(
         *(
@@ -392,6 +405,7 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
             for column, (shape, packed) in zip(no_prices(), cold["prices"], strict=True)
         )
     )
+    state.shares = ShareTables.load(cold["shares"])
     for numbers, rows, table in (
         (state.node_numbers, state.live_nodes(), state.nodes),
         (state.workload_numbers, state.live_workloads(), state.workloads),

@@ -21,7 +21,9 @@ class Numbers:
 
     def rows(self, numbers: I64) -> I64:
         """The row of each number; UNKNOWN where there is none."""
-        known = (numbers >= 0) & (numbers < len(self._rows))
+        known = numbers.view(np.uint64) < len(self._rows)  # of a negative number that is a large one
+        if np.count_nonzero(known) == len(numbers):
+            return self._rows[numbers].astype(np.int64)
         return np.where(known, self._rows[np.where(known, numbers, 0)], UNKNOWN).astype(np.int64)
 
     def row(self, number: int) -> int:

@@ -29,9 +29,12 @@ class Scores(NamedTuple):
     score: I32  # (classes, positions): >= 0 the higher the better, < 0 minus the Reason it does not fit
     block: I32  # (classes, blocks): the highest score in each block
     tally: I64  # (classes, TALLY_CODES): nodes by Reason; 0 counts those that fit
+    counted: I64  # (classes,): the cursor at which the tally was counted, where that is left until it is asked for
     copies: I32  # (classes, positions): pods of a gang class that would fit on the node alone
     headroom: I64  # (classes,): sum of the copies
     cursor: I64  # (classes,): changes of nodes that the row has seen
+    seen: I64  # (1,): changes of nodes that some row has seen
+    whole: I64  # (1,): 1 if blocks and tallies are kept up with the scores; the plain run does without
     at_rank: I64  # (positions,): node with that rank, -1 beyond the last
     used: I64  # (1,): how many nodes there are
     spread: I64  # (devices,): room for trying out what a place leaves on the devices
@@ -67,9 +70,12 @@ def empty_scores(ranks: I64, extent: Extent) -> Scores:
         score=np.full((extent.classes, positions), -1, np.int32),
         block=np.full((extent.classes, blocks), -1, np.int32),
         tally=np.zeros((extent.classes, TALLY_CODES), np.int64),
+        counted=np.full(extent.classes, STALE, np.int64),
         copies=np.zeros((extent.classes, positions), np.int32),
         headroom=np.zeros(extent.classes, np.int64),
         cursor=np.full(extent.classes, STALE, np.int64),
+        seen=np.zeros(1, np.int64),
+        whole=np.zeros(1, np.int64),
         at_rank=at_rank,
         used=np.array([len(used)], np.int64),
         spread=np.zeros(extent.devices, np.int64),

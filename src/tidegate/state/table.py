@@ -20,9 +20,15 @@ class Table:
     fills: ClassVar[dict[str, int]] = {}  # defaults that are not zero
     reals: ClassVar[tuple[str, ...]] = ()  # floats
     grids: ClassVar[dict[str, str]] = {}  # integers in several places a row: name and axis
+    stacks: ClassVar[dict[str, tuple[tuple[str, ...], str]]] = {}  # grids of one axis in one array: their names, axis
+
+    defaults: ClassVar[I64]  # of a row's integers
 
     block: I64  # (rows, columns)
     real: F64  # (rows, reals)
+
+    def __init_subclass__(cls) -> None:
+        cls.defaults = np.array([cls.fills.get(name, 0) for name in cls.columns], np.int64)
 
     def __init__(self, axes: dict[str, int] | None = None) -> None:
         self.axes = dict(axes or {})  # width of each axis of the grids
@@ -30,8 +36,8 @@ class Table:
         self.top = 0  # rows ever handed out: the rest of the capacity is untouched
         self.spare: I64 = np.zeros(0, np.int64)  # rows given back; the last goes out first
         self.block, self.real = np.empty((0, len(self.columns)), np.int64), np.empty((0, len(self.reals)), np.float64)
-        for name, axis in self.grids.items():
-            setattr(self, name, np.empty((0, self.axes[axis]), np.int64))
+        for name, (axis, planes) in self._grids().items():
+            setattr(self, name, np.empty((0, *planes, self.axes[axis]), np.int64))
         self._name_views()
 
     def __len__(self) -> int:
@@ -48,9 +54,10 @@ class Table:
 
     def give(self, rows: I64) -> None:
         """Take rows back, and set them to the columns' defaults."""
-        self.block[rows] = [self.fills.get(name, 0) for name in self.columns]
-        self.real[rows] = 0
-        for name in self.grids:
+        self.block[rows] = self.defaults
+        if self.reals:
+            self.real[rows] = 0
+        for name in self._grids():
             getattr(self, name)[rows] = 0
         self.spare = np.concatenate([self.spare, rows[::-1]])
 
@@ -71,7 +78,7 @@ class Table:
         twin.axes = dict(self.axes)
         twin.capacity, twin.top, twin.spare = self.capacity, self.top, self.spare.copy()
         twin.block, twin.real = self.block.copy(), self.real.copy()
-        for name in self.grids:
+        for name in self._grids():
             setattr(twin, name, getattr(self, name).copy())
         twin._name_views()  # noqa: SLF001 - a twin of the same class
         return twin
@@ -84,7 +91,7 @@ class Table:
             "spare": self.spare.tobytes(),
             "block": self.block[: self.top].tobytes(),
             "real": self.real[: self.top].tobytes(),
-            "grids": {name: getattr(self, name)[: self.top].tobytes() for name in self.grids},
+            "grids": {name: getattr(self, name)[: self.top].tobytes() for name in self._grids()},
         }
 
     @classmethod
@@ -96,10 +103,17 @@ class Table:
         table.spare = np.frombuffer(dumped["spare"], np.int64)
         table.block[:top] = np.frombuffer(dumped["block"], np.int64).reshape(top, len(cls.columns))
         table.real[:top] = np.frombuffer(dumped["real"], np.float64).reshape(top, len(cls.reals))
-        for name, axis in cls.grids.items():
-            grid = np.frombuffer(dumped["grids"][name], np.int64).reshape(top, table.axes[axis])
+        for name, (axis, planes) in table._grids().items():
+            grid = np.frombuffer(dumped["grids"][name], np.int64).reshape(top, *planes, table.axes[axis])
             getattr(table, name)[:top] = grid
         return table
+
+    def _grids(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Axis and planes of every grid and stack."""
+        found: dict[str, tuple[str, tuple[int, ...]]] = {name: (axis, ()) for name, axis in self.grids.items()}
+        for name, (planes, axis) in self.stacks.items():
+            found[name] = (axis, (len(planes),))
+        return found
 
     def _resize(self, capacity: int) -> None:
         used = min(self.capacity, capacity)
@@ -111,10 +125,10 @@ class Table:
         real = np.zeros((capacity, len(self.reals)), np.float64)
         real[:used] = self.real[:used]
         self.block, self.real, self.capacity = block, real, capacity
-        for name, axis in self.grids.items():
+        for name, (axis, planes) in self._grids().items():
             old = getattr(self, name)
-            grid = np.zeros((capacity, self.axes[axis]), np.int64)
-            grid[:used, : old.shape[1]] = old[:used]
+            grid = np.zeros((capacity, *planes, self.axes[axis]), np.int64)
+            grid[:used, ..., : old.shape[-1]] = old[:used]
             setattr(self, name, grid)
         self._name_views()
 
@@ -123,3 +137,6 @@ class Table:
             setattr(self, name, self.block[:, at])
         for at, name in enumerate(self.reals):
             setattr(self, name, self.real[:, at])
+        for name, (planes, _) in self.stacks.items():
+            for at, plane in enumerate(planes):
+                setattr(self, plane, getattr(self, name)[:, at])

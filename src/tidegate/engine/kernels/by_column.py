@@ -1,11 +1,13 @@
-"""What `fit` and `score` say of one node, said of many at once: the plain run is slow by the row, quick by the column.
+"""What `fit` and `score` say of one pod class and one node, said of many at once.
 
+The plain run is slow by the row and quick by the column: a table of classes by nodes costs it little more than a cell.
 Never compiled. Must agree with the kernels to the last bit, and is tested to.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.engine.kernels.fit import (
     FRACTION,
@@ -17,14 +19,15 @@ from tidegate.engine.kernels.fit import (
     LACKS_SLOT,
     NODE_DOWN,
     WHOLE,
-    fractions_on,
 )
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.score import MOST_SCORE, sums_part
 from tidegate.model.columns import I64
 from tidegate.state.cluster import Hot
+from tidegate.state.scores import TALLY_CODES
 from tidegate.state.tables import (
     C_CPU,
+    C_GANG,
     C_GPUS,
     C_MEMORY,
     C_MILLI,
@@ -35,51 +38,74 @@ from tidegate.state.tables import (
     N_MEMORY_FREE,
     N_MOST_LEFT,
     N_NODE_CLASS,
+    N_RANK,
     N_SLOTS_FREE,
     N_UP,
 )
 
 
-def refusals(hot: Hot, k: int, nodes: I64) -> I64:
-    """`fit.refusal` of many nodes; GPU memory aside."""
-    rows, pod = hot.nodes[nodes], hot.pod_classes[k]
-    code = hot.match[k][rows[:, N_NODE_CLASS]]
-    checks = [(rows[:, N_UP] == 0, NODE_DOWN)]
-    if pod[C_SHARE] == WHOLE:
-        checks.append((rows[:, N_IDLE] < pod[C_GPUS], LACKS_GPU))
-    elif pod[C_SHARE] == FRACTION:
-        checks.append((rows[:, N_MOST_LEFT] < pod[C_MILLI], LACKS_FRACTION))
-    checks.append((rows[:, N_CPU_FREE] < pod[C_CPU], LACKS_CPU))
-    checks.append((rows[:, N_MEMORY_FREE] < pod[C_MEMORY], LACKS_MEMORY))
-    checks.append((rows[:, N_SLOTS_FREE] < 1, LACKS_SLOT))
-    extras = np.flatnonzero(hot.extra[k]).tolist()
-    checks.extend((hot.extra_free[nodes, e] < hot.extra[k, e], LACKS_RESOURCE) for e in extras)
-    lacks = np.zeros(len(nodes), np.int64)
-    for fails, reason in reversed(checks):  # the first that holds is told: it is written last
-        lacks[fails] = reason
-    return np.where(code != 0, code, lacks)
+def rescore(hot: Hot, rule: Rule, classes: I64, nodes: I64) -> None:
+    """What `table.rescore` does, by the rules that look at sums only; GPU memory aside. A node may come twice."""
+    table = hot.scores
+    # One column an attribute: those of nodes lie along the rows, those of classes across.
+    node, pod = hot.nodes.take(nodes, axis=0).T, hot.pod_classes.take(classes, axis=0).T[:, :, None]
+    at = node[N_RANK]
+    fresh = _scores(hot, rule, (classes, pod), (nodes, node))
+    table.score[classes[:, None], at] = fresh
+    gangs = np.flatnonzero(pod[C_GANG])
+    if len(gangs):
+        fitting = _copies(hot, (classes[gangs], pod[:, gangs]), (nodes, node))
+        fitting[fresh[gangs] < 0] = 0
+        table.copies[classes[gangs, None], at] = fitting
+        table.headroom[classes[gangs]] = np.add.reduce(table.copies[classes[gangs]], axis=1)
 
 
-def sums_scores(hot: Hot, rule: Rule, k: int, nodes: I64) -> I64:
-    """`score.sums_score` of many nodes."""
-    rows = hot.nodes[nodes]
-    part = sums_part(hot, rule, k, rows[:, N_CPU_FREE], rows[:, N_LEFT_TOTAL])
-    scores: I64 = np.floor(MOST_SCORE * np.maximum(part, 0.0)).astype(np.int64)
-    return scores
+def _scores(hot: Hot, rule: Rule, classes: tuple[I64, I64], nodes: tuple[I64, I64]) -> I64:
+    """`fit.refusal`, or `score.sums_score` where there is none."""
+    (rows, pod), (at, node) = classes, nodes
+    gpus, share = pod[C_GPUS], pod[C_SHARE]
+    part = sums_part(rule, pod[C_CPU], gpus * pod[C_MILLI], node[N_CPU_FREE], node[N_LEFT_TOTAL])
+    fresh: I64 = (MOST_SCORE * np.maximum(part, 0.0)).astype(np.int64)
+    # What is told is the first that holds: it is written last.
+    for e in range(hot.extra.shape[1]):
+        np.putmask(fresh, hot.extra_free[at, e] < hot.extra[rows, e, None], -LACKS_RESOURCE)
+    _refuse(fresh, node[N_SLOTS_FREE] < 1, LACKS_SLOT)
+    np.putmask(fresh, node[N_MEMORY_FREE] < pod[C_MEMORY], -LACKS_MEMORY)
+    np.putmask(fresh, node[N_CPU_FREE] < pod[C_CPU], -LACKS_CPU)
+    np.putmask(fresh, node[N_MOST_LEFT] < pod[C_MILLI] * (share == FRACTION), -LACKS_FRACTION)
+    np.putmask(fresh, node[N_IDLE] < gpus * (share == WHOLE), -LACKS_GPU)
+    _refuse(fresh, node[N_UP] == 0, NODE_DOWN)
+    code = hot.match[rows].take(node[N_NODE_CLASS], axis=1)
+    np.putmask(fresh, code != 0, -code)
+    return fresh
 
 
-def copies(hot: Hot, k: int, nodes: I64) -> I64:
-    """`fit.copies_on` of many nodes."""
-    rows, pod = hot.nodes[nodes], hot.pod_classes[k]
-    most = rows[:, N_SLOTS_FREE]
-    if pod[C_CPU] > 0:
-        most = np.minimum(most, rows[:, N_CPU_FREE] // pod[C_CPU])
-    if pod[C_MEMORY] > 0:
-        most = np.minimum(most, rows[:, N_MEMORY_FREE] // pod[C_MEMORY])
-    for e in np.flatnonzero(hot.extra[k]).tolist():
-        most = np.minimum(most, hot.extra_free[nodes, e] // hot.extra[k, e])
-    if pod[C_SHARE] == WHOLE:
-        most = np.minimum(most, rows[:, N_IDLE] // pod[C_GPUS])
-    elif pod[C_SHARE] == FRACTION:
-        most = np.minimum(most, [fractions_on(hot, k, n) for n in nodes.tolist()])
+def _refuse(fresh: I64, nodes: npt.NDArray[np.bool_], reason: int) -> None:
+    """Note that these nodes refuse every class."""
+    if np.count_nonzero(nodes):
+        fresh[:, nodes] = -reason
+
+
+def _copies(hot: Hot, classes: tuple[I64, I64], nodes: tuple[I64, I64]) -> I64:
+    """`fit.copies_on`."""
+    (rows, pod), (at, node) = classes, nodes
+    most: I64 = node[N_SLOTS_FREE]
+    for free, amount in (
+        (node[N_CPU_FREE], pod[C_CPU]),
+        (node[N_MEMORY_FREE], pod[C_MEMORY]),
+        (node[N_IDLE], pod[C_GPUS] * (pod[C_SHARE] == WHOLE)),
+        *((hot.extra_free[at, e], hot.extra[rows, e, None]) for e in range(hot.extra.shape[1])),
+    ):
+        if np.count_nonzero(amount) == len(rows):
+            most = np.minimum(most, free // amount)
+        else:
+            most = np.where(amount > 0, np.minimum(most, free // np.maximum(amount, 1)), most)
+    for row in np.flatnonzero(pod[C_SHARE] == FRACTION).tolist():
+        most[row] = np.minimum(most[row], np.maximum(hot.left[at] // pod[C_MILLI, row], 0).sum(axis=1))
     return most
+
+
+def tally(hot: Hot, k: int) -> I64:
+    """Nodes by Reason, from the scores of class k."""
+    scored = hot.scores.score[k, : hot.scores.used[0]]
+    return np.bincount(-np.minimum(scored, 0), minlength=TALLY_CODES)

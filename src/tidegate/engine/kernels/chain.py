@@ -5,7 +5,10 @@ Must not know: whether anything fits.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.registry import inlined, kernel
+import heapq
+from typing import Any
+
+from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
 from tidegate.model.columns import I64
 from tidegate.state.cluster import Counter, Hot
 from tidegate.state.tables import (
@@ -85,6 +88,48 @@ def unlink(hot: Hot, j: int) -> None:
         workloads[after, J_PREV] = before
     workloads[j, J_PREV], workloads[j, J_NEXT] = NO_ROW, NO_ROW
     works[w, W_WAITING] -= 1
+
+
+@inlined
+def enter(hot: Hot, heap: Any, size: int, w: int) -> None:
+    """Put work class w into a heap of so many."""
+    if not COMPILED:
+        heapq.heappush(heap, _key(hot, w))
+        return
+    heap[size] = w
+    sift_up(hot, heap, size)
+
+
+@inlined
+def first_of(heap: Any) -> int:
+    """The work class whose head goes before all others."""
+    return int(heap[0] if COMPILED else heap[0][-1])
+
+
+@inlined
+def drop_first(hot: Hot, heap: Any, size: int) -> None:
+    """Take the first work class out of a heap that is left with so many."""
+    if not COMPILED:
+        heapq.heappop(heap)
+        return
+    heap[0] = heap[size]
+    sift_down(hot, heap, size)
+
+
+@inlined
+def sink_first(hot: Hot, heap: Any, size: int) -> None:
+    """The first work class of a heap of so many has a new head: move it to its place."""
+    if not COMPILED:
+        heapq.heapreplace(heap, _key(hot, heap[0][-1]))
+        return
+    sift_down(hot, heap, size)
+
+
+def _key(hot: Hot, w: int) -> tuple[int, ...]:
+    """What `goes_before` compares, for the plain run: Python's own heap is far quicker there, and no two are equal."""
+    work = hot.work_classes[w].tolist()
+    head = hot.workloads[work[W_HEAD]].tolist()
+    return -work[W_PRIORITY], head[J_SUBMITTED], head[J_TIE], w
 
 
 @kernel

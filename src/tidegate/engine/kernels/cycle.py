@@ -6,9 +6,9 @@ Must not know: facts, time beyond `now`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tidegate.engine.kernels.chain import sift_down, sift_up, unlink
+from tidegate.engine.kernels.chain import drop_first, enter, first_of, sink_first, unlink
 from tidegate.engine.kernels.fit import (
     ASSUMED,
     LACKS_CPU,
@@ -21,9 +21,9 @@ from tidegate.engine.kernels.fit import (
     SPARE_PODS,
 )
 from tidegate.engine.kernels.place import O_EVIDENCE, Output, place_workload, write
-from tidegate.engine.kernels.registry import kernel
+from tidegate.engine.kernels.registry import COMPILED, kernel
 from tidegate.engine.kernels.rule import Rule
-from tidegate.engine.kernels.table import refresh
+from tidegate.engine.kernels.table import count_nodes, fits_somewhere, refresh
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.reasons import Reason
@@ -79,18 +79,18 @@ class CycleOptions(NamedTuple):
 @kernel
 def try_heads(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
     """Try workloads in order until each class is empty or held. MORE_ROOM: call again with more rows."""
-    works, heap, epoch = hot.work_classes, options.heap, hot.counters[ROOM_EPOCH]
+    works, epoch = hot.work_classes, int(hot.counters[ROOM_EPOCH])
+    heap: Any = options.heap if COMPILED else []
     size = 0
-    for w in range(len(heap)):
+    for w in range(len(options.heap)):
         if works[w, W_WAITING] > 0 and (options.strict == 1 or works[w, W_HELD_EPOCH] != epoch):
-            heap[size] = w
+            enter(hot, heap, size, w)
             size += 1
-            sift_up(hot, heap, size - 1)
     while size > 0:
-        w = heap[0]
+        w = first_of(heap)
         if works[w, W_HELD_EPOCH] == epoch:  # strict, and its head was refused already
             return DONE
-        j, pods = works[w, W_HEAD], works[w, W_PODS]
+        j, pods = int(works[w, W_HEAD]), int(works[w, W_PODS])
         if out.written[0] + pods + 1 > len(out.rows) or hot.counters[SPARE_PODS] < pods:
             return MORE_ROOM
         unfit = place_workload(hot, rule, j, out)
@@ -104,8 +104,9 @@ def try_heads(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
             settle(hot, rule, options, j, unfit, out)
         if works[w, W_WAITING] == 0 or works[w, W_HELD_EPOCH] == epoch:
             size -= 1
-            heap[0] = heap[size]
-        sift_down(hot, heap, size)
+            drop_first(hot, heap, size)
+        else:
+            sink_first(hot, heap, size)
     return DONE
 
 
@@ -125,18 +126,24 @@ def settle(hot: Hot, rule: Rule, options: CycleOptions, j: int, unfit: int, out:
 
 @kernel
 def refusal_of(hot: Hot, rule: Rule, options: CycleOptions, s: int) -> int:
-    """The Reason that best says why pod set s does not fit: what most of the nodes in question lack."""
-    k = hot.pod_sets[s, S_POD_CLASS]
+    """The Reason that best says why pod set s does not fit."""
+    return lack_of(hot, rule, options.too_large, int(hot.pod_sets[s, S_POD_CLASS]))
+
+
+@kernel
+def lack_of(hot: Hot, rule: Rule, too_large: I64, k: int) -> int:
+    """The Reason that best says why pods of class k do not fit: what most of the nodes in question lack."""
     refresh(hot, rule, k)  # what was tried has been given back
-    tally = hot.scores.tally[k]
-    if tally[0] > 0:
+    if fits_somewhere(hot, k):
         return GANG_PARTIAL
+    count_nodes(hot, k)
+    tally = hot.scores.tally[k] if COMPILED else hot.scores.tally[k].tolist()
     best, most = 0, 0
     for code in range(LACKS_GPU, LACKS_RESOURCE + 1):
         if tally[code] > most:
             best, most = code, tally[code]
     if best > 0:
-        return POD_TOO_LARGE if options.too_large[k] == 1 else best
+        return POD_TOO_LARGE if too_large[k] == 1 else best
     for code in range(NODE_DOWN, LACKS_GPU):
         if tally[code] > most:
             best, most = code, tally[code]
@@ -216,6 +223,7 @@ def tightest_set(hot: Hot, rule: Rule, j: int) -> int:
     for s in range(first, first + hot.work_classes[w, W_SETS]):
         k = hot.pod_sets[s, S_POD_CLASS]
         refresh(hot, rule, k)
+        count_nodes(hot, k)
         if hot.scores.tally[k, 0] < fewest:
             best, fewest = s, hot.scores.tally[k, 0]
     return int(best)

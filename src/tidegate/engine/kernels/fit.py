@@ -5,6 +5,8 @@ Must not know: which place is better.
 
 from __future__ import annotations
 
+import numpy as np
+
 from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
@@ -38,6 +40,7 @@ from tidegate.state.tables import (
     P_POD_CLASS,
     P_WORKLOAD,
     Phase,
+    Pods,
     ShareCode,
 )
 
@@ -62,6 +65,9 @@ ASSUMED = int(Phase.ASSUMED)
 RUNNING = int(Phase.RUNNING)
 WHOLE_GPU = 1000
 
+#: So few workloads leave as quickly one by one, even in plain Python.
+_FEW = 3
+
 
 @inlined
 def refusal(hot: Hot, k: int, n: int) -> int:
@@ -69,6 +75,12 @@ def refusal(hot: Hot, k: int, n: int) -> int:
     # Rows as lists in the plain run: Python reads a list far quicker than an array.
     node = hot.nodes[n] if COMPILED else hot.nodes[n].tolist()
     pod = hot.pod_classes[k] if COMPILED else hot.pod_classes[k].tolist()
+    return refusal_by(hot, k, n, node, pod)
+
+
+@inlined
+def refusal_by(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
+    """`refusal`, where the rows of the node and of the class are at hand."""
     code = hot.match[k, node[N_NODE_CLASS]]
     if code != 0:
         return int(code)
@@ -94,10 +106,8 @@ def refusal(hot: Hot, k: int, n: int) -> int:
 
 
 @inlined
-def copies_on(hot: Hot, k: int, n: int) -> int:
-    """How many pods of class k node n could take alone."""
-    node = hot.nodes[n] if COMPILED else hot.nodes[n].tolist()
-    pod = hot.pod_classes[k] if COMPILED else hot.pod_classes[k].tolist()
+def copies_on(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
+    """How many pods of class k node n could take alone; their rows are at hand."""
     most = node[N_SLOTS_FREE]
     if pod[C_SHARE] == WHOLE:
         most = min(most, node[N_IDLE] // pod[C_GPUS])
@@ -150,9 +160,10 @@ def has_equal_before(hot: Hot, n: int, d: int, vram: int) -> bool:
 @inlined
 def lowest_idle(hot: Hot, k: int, n: int) -> int:
     """A mask of the lowest-index idle devices of node n, as many as class k asks for."""
-    mask, missing = 0, hot.pod_classes[k, C_GPUS]
-    for d in range(hot.left.shape[1]):
-        if missing > 0 and hot.left[n, d] == WHOLE_GPU:
+    mask, missing = 0, int(hot.pod_classes[k, C_GPUS])
+    left = hot.left[n] if COMPILED else hot.left[n].tolist()
+    for d in range(len(left)):
+        if missing > 0 and left[d] == WHOLE_GPU:
             mask |= 1 << d
             missing -= 1
     return mask
@@ -161,15 +172,17 @@ def lowest_idle(hot: Hot, k: int, n: int) -> int:
 @inlined
 def log_change(hot: Hot, n: int) -> None:
     """Note that node n changed, so that scores made before are made again."""
-    counters, changes = hot.counters, hot.changes
-    if counters[CHANGES] == len(changes):
-        hot.scores.cursor[:] = STALE
-        hot.scores.worth_at[:] = STALE
-        hot.scores.shared_at[:, :] = STALE
+    counters, scores, at = hot.counters, hot.scores, int(hot.counters[CHANGES])
+    if hot.nodes[n, N_CHANGED_AT] >= scores.seen[0]:
+        return  # nobody has looked since it changed last
+    if at == len(hot.changes):
+        scores.cursor[:] = STALE
+        scores.seen[0] = 0
+        scores.worth_at[:] = STALE
+        scores.shared_at[:, :] = STALE
         hot.nodes[:, N_CHANGED_AT] = -1
-        counters[CHANGES] = 0
-    at = counters[CHANGES]
-    changes[at] = n
+        at = 0
+    hot.changes[at] = n
     hot.nodes[n, N_CHANGED_AT] = at
     counters[CHANGES] = at + 1
 
@@ -177,59 +190,72 @@ def log_change(hot: Hot, n: int) -> None:
 @inlined
 def move_pod(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
     """Take (sign -1) or give back (sign 1) what a pod of class k uses on node n."""
-    node, pod = hot.nodes[n], hot.pod_classes[k]
-    node[N_CPU_FREE] += sign * pod[C_CPU]
-    node[N_MEMORY_FREE] += sign * pod[C_MEMORY]
-    node[N_SLOTS_FREE] += sign
+    node = hot.nodes[n]
+    had = node if COMPILED else node.tolist()
+    pod = hot.pod_classes[k] if COMPILED else hot.pod_classes[k].tolist()
+    node[N_CPU_FREE] = had[N_CPU_FREE] + sign * pod[C_CPU]
+    node[N_MEMORY_FREE] = had[N_MEMORY_FREE] + sign * pod[C_MEMORY]
+    node[N_SLOTS_FREE] = had[N_SLOTS_FREE] + sign
     for e in range(hot.extra.shape[1]):
         hot.extra_free[n, e] += sign * hot.extra[k, e]
     if pod[C_SHARE] != 0:
         milli, vram = sign * pod[C_MILLI], sign * pod[C_VRAM]
-        left, vram_left = hot.left[n], hot.vram_left[n]
+        left = hot.left[n]
+        devices_left = left if COMPILED else left.tolist()
         rest, d = int(devices), 0
         while rest > 0:
             if rest & 1:
-                left[d] += milli
+                devices_left[d] += milli
+                left[d] = devices_left[d]
                 if vram != 0:
-                    vram_left[d] += vram
+                    hot.vram_left[n, d] += vram
             rest, d = rest >> 1, d + 1
         kind = 0 if pod[C_SHARE] == FRACTION else pod[C_GPUS]
         hot.hosted[n, kind] -= sign
-        sum_devices(hot, n)
+        write_sums(node, devices_left)
     log_change(hot, n)
 
 
 @inlined
-def sum_devices(hot: Hot, n: int) -> None:
-    """Bring the sums over a node's devices up to date."""
+def write_sums(node: I64, devices_left: I64) -> None:
+    """Write the sums over a node's devices into its row."""
     idle, total, most = 0, 0, 0
-    devices = hot.left[n] if COMPILED else hot.left[n].tolist()
-    for left in devices:
+    for left in devices_left:
         if left > 0:
             total += left
-            most = max(most, left)
+            if left > most:  # noqa: PLR1730 - without a call, which the plain run would feel
+                most = left
             if left == WHOLE_GPU:
                 idle += 1
-    hot.nodes[n, N_IDLE] = idle
-    hot.nodes[n, N_LEFT_TOTAL] = total
-    hot.nodes[n, N_MOST_LEFT] = most
+    node[N_IDLE] = idle
+    node[N_LEFT_TOTAL] = total
+    node[N_MOST_LEFT] = most
+
+
+@kernel
+def sum_devices(hot: Hot, rows: I64) -> None:
+    """Bring the sums over the devices of these nodes up to date."""
+    for i in range(len(rows)):
+        n = rows[i]
+        write_sums(hot.nodes[n], hot.left[n] if COMPILED else hot.left[n].tolist())
 
 
 @inlined
 def take_place(hot: Hot, k: int, n: int, devices: int, j: int, ordinal: int, decision: int) -> None:
     """Give pod `ordinal` of workload j its place: a row in the pods, and what it uses of the node."""
-    counters, pods = hot.counters, hot.pods
-    p = counters[SPARE_POD]
-    counters[SPARE_POD] = pods[p, P_NEXT]
+    counters = hot.counters
+    p = int(counters[SPARE_POD])
+    pod = hot.pods[p]
+    counters[SPARE_POD] = pod[P_NEXT]
     counters[SPARE_PODS] -= 1
-    pods[p, P_WORKLOAD] = j
-    pods[p, P_ORDINAL] = ordinal
-    pods[p, P_POD_CLASS] = k
-    pods[p, P_NODE] = n
-    pods[p, P_DEVICES] = devices
-    pods[p, P_PHASE] = ASSUMED
-    pods[p, P_DECISION] = decision
-    pods[p, P_NEXT] = hot.workloads[j, J_FIRST_POD]
+    pod[P_WORKLOAD] = j
+    pod[P_ORDINAL] = ordinal
+    pod[P_POD_CLASS] = k
+    pod[P_NODE] = n
+    pod[P_DEVICES] = devices
+    pod[P_PHASE] = ASSUMED
+    pod[P_DECISION] = decision
+    pod[P_NEXT] = hot.workloads[j, J_FIRST_POD]
     hot.workloads[j, J_FIRST_POD] = p
     move_pod(hot, k, n, devices, -1)
 
@@ -237,15 +263,15 @@ def take_place(hot: Hot, k: int, n: int, devices: int, j: int, ordinal: int, dec
 @inlined
 def free_pod(hot: Hot, p: int) -> None:
     """Put a pod row back into the chain of spare ones."""
-    counters, pods = hot.counters, hot.pods
-    pods[p, P_WORKLOAD] = -1
-    pods[p, P_ORDINAL] = 0
-    pods[p, P_POD_CLASS] = -1
-    pods[p, P_NODE] = -1
-    pods[p, P_DEVICES] = 0
-    pods[p, P_PHASE] = 0
-    pods[p, P_DECISION] = -1
-    pods[p, P_NEXT] = counters[SPARE_POD]
+    counters, pod = hot.counters, hot.pods[p]
+    pod[P_WORKLOAD] = -1
+    pod[P_ORDINAL] = 0
+    pod[P_POD_CLASS] = -1
+    pod[P_NODE] = -1
+    pod[P_DEVICES] = 0
+    pod[P_PHASE] = 0
+    pod[P_DECISION] = -1
+    pod[P_NEXT] = counters[SPARE_POD]
     counters[SPARE_POD] = p
     counters[SPARE_PODS] += 1
 
@@ -253,21 +279,64 @@ def free_pod(hot: Hot, p: int) -> None:
 @inlined
 def leave_place(hot: Hot, j: int) -> None:
     """Give back the place of workload j's latest pod."""
-    pods = hot.pods
-    p = hot.workloads[j, J_FIRST_POD]
-    hot.workloads[j, J_FIRST_POD] = pods[p, P_NEXT]
-    move_pod(hot, pods[p, P_POD_CLASS], pods[p, P_NODE], pods[p, P_DEVICES], 1)
+    p = int(hot.workloads[j, J_FIRST_POD])
+    pod = hot.pods[p] if COMPILED else hot.pods[p].tolist()
+    hot.workloads[j, J_FIRST_POD] = pod[P_NEXT]
+    move_pod(hot, pod[P_POD_CLASS], pod[P_NODE], pod[P_DEVICES], 1)
     free_pod(hot, p)
 
 
 @kernel
 def leave_all(hot: Hot, rows: I64) -> None:
     """Give back all places of these workloads."""
-    for i in range(len(rows)):
-        while hot.workloads[rows[i], J_FIRST_POD] >= 0:
-            leave_place(hot, rows[i])
+    if not COMPILED and len(rows) > _FEW:
+        leave_at_once(hot, rows)
+    else:
+        for i in range(len(rows)):
+            j = int(rows[i])
+            while hot.workloads[j, J_FIRST_POD] >= 0:
+                leave_place(hot, j)
     if len(rows) > 0:
         hot.counters[ROOM_EPOCH] += 1
+
+
+def leave_at_once(hot: Hot, rows: I64) -> None:
+    """What `leave_place` does, for all pods of many workloads in one go: the plain run is quick by the column."""
+    pods: list[int] = []
+    for first in hot.workloads[rows, J_FIRST_POD].tolist():
+        p = first
+        while p >= 0:
+            pods.append(p)
+            p = int(hot.pods[p, P_NEXT])
+    hot.workloads[rows, J_FIRST_POD] = -1
+    at = np.array(pods, np.int64)
+    n = hot.pods[at, P_NODE]
+    return_amounts(hot, hot.pods[at, P_POD_CLASS], n, hot.pods[at, P_DEVICES])
+    for node in dict.fromkeys(n.tolist()):
+        write_sums(hot.nodes[node], hot.left[node].tolist())
+        log_change(hot, node)
+    hot.pods[at] = Pods.defaults
+    hot.pods[at[:1], P_NEXT], hot.pods[at[1:], P_NEXT] = hot.counters[SPARE_POD], at[:-1]
+    if pods:
+        hot.counters[SPARE_POD] = pods[-1]
+        hot.counters[SPARE_PODS] += len(pods)
+
+
+def return_amounts(hot: Hot, k: I64, n: I64, devices: I64) -> None:
+    """Give back what pods of classes k use on nodes n."""
+    pod = hot.pod_classes[k].T
+    np.add.at(hot.nodes[:, N_CPU_FREE], n, pod[C_CPU])
+    np.add.at(hot.nodes[:, N_MEMORY_FREE], n, pod[C_MEMORY])
+    np.add.at(hot.nodes[:, N_SLOTS_FREE], n, 1)
+    if hot.extra.shape[1]:
+        np.add.at(hot.extra_free, n, hot.extra[k])
+    pair, d = np.nonzero(devices[:, None] >> np.arange(hot.left.shape[1]) & 1)
+    np.add.at(hot.left, (n[pair], d), pod[C_MILLI][pair])
+    if np.count_nonzero(pod[C_VRAM]):
+        np.add.at(hot.vram_left, (n[pair], d), pod[C_VRAM][pair])
+    shares = np.flatnonzero(pod[C_SHARE])
+    kind = np.where(pod[C_SHARE] == FRACTION, 0, pod[C_GPUS])
+    np.subtract.at(hot.hosted, (n[shares], kind[shares]), 1)
 
 
 @kernel

@@ -64,13 +64,13 @@ def empty_output(rows: int) -> Output:
 @inlined
 def write(out: Output, kind: int, j: int, code: int) -> int:
     """Write a decision about workload j; return its row."""
-    at = out.written[0]
+    at = int(out.written[0])
     row = out.rows[at]
     row[:] = 0
     row[O_KIND], row[O_WORKLOAD], row[O_CODE] = kind, j, code
     row[O_POD], row[O_NODE], row[O_CAUSE] = -1, -1, -1
     out.written[0] = at + 1
-    return int(at)
+    return at
 
 
 @inlined
@@ -114,27 +114,27 @@ def random_device(hot: Hot, rule: Rule, k: int, n: int) -> int:
 @kernel
 def place_workload(hot: Hot, rule: Rule, j: int, out: Output) -> int:
     """Place every pod of workload j, or none. Return -1, or the row of the pod set that did not fit."""
-    w = hot.workloads[j, J_WORK_CLASS]
-    sets = hot.pod_sets
-    first = hot.work_classes[w, W_FIRST_SET]
-    last = first + hot.work_classes[w, W_SETS]
+    w, sets = int(hot.workloads[j, J_WORK_CLASS]), hot.pod_sets
+    first = int(hot.work_classes[w, W_FIRST_SET])
+    last = first + int(hot.work_classes[w, W_SETS])
     for s in range(first, last):
-        if sets[s, S_COUNT] > 1:
-            k = sets[s, S_POD_CLASS]
+        k, count = int(sets[s, S_POD_CLASS]), int(sets[s, S_COUNT])
+        if count > 1:
             refresh(hot, rule, k)
-            if hot.scores.headroom[k] < sets[s, S_COUNT]:
-                return int(s)
-    start, ordinal = out.written[0], 0
+            if hot.scores.headroom[k] < count:
+                return s
+    start, ordinal = int(out.written[0]), 0
+    decision = int(hot.counters[NEXT_DECISION]) + start
     for s in range(first, last):
-        k = sets[s, S_POD_CLASS]
+        k = int(sets[s, S_POD_CLASS])
         for _ in range(sets[s, S_COUNT]):
             n = best_node(hot, rule, k)
             if n < 0:
                 give_back(hot, j)
                 out.written[0] = start
-                return int(s)
+                return s
             devices = choose_devices(hot, rule, k, n)
-            take_place(hot, k, n, devices, j, ordinal, hot.counters[NEXT_DECISION] + out.written[0])
+            take_place(hot, k, n, devices, j, ordinal, decision + ordinal)
             write_place(hot, out, j, ordinal, n, devices)
             ordinal += 1
     return -1

@@ -85,10 +85,19 @@ def _compile_all() -> None:
         twin.__qualname__, twin.__module__ = function.__qualname__, function.__module__
         # Kernels allocate nothing and so need no reference counts: calls are cheap, and compiling is quick.
         options: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "forceinline": name in _inlined}
-        _compiled[name] = numba.njit(cache=True, **options)(twin)
+        _compiled[name] = _without_literals(numba.njit(cache=True, **options)(twin))
     for compiled in _compiled.values():
         # Compiled on its first call only, so that here every kernel can be told of all the others.
         compiled.py_func.__globals__.update(_compiled, COMPILED=True)  # type: ignore[attr-defined]
+
+
+def _without_literals(compiled: Any) -> Any:
+    """Keep numba from compiling a kernel once more for every constant that it is called with."""
+    from numba.core.types import unliteral
+
+    find = compiled.get_call_template
+    compiled.get_call_template = lambda args, kws: find(tuple(map(unliteral, args)), kws)
+    return compiled
 
 
 def cache_folder(numba_version: str) -> str:

@@ -36,24 +36,23 @@ MOST_SCORE = 100
 
 
 @inlined
-def sums_part(hot: Hot, rule: Rule, k: int, cpu_free: Any, gpu_free: Any) -> Any:
-    """The score, from 0 to 1, by the rules that look at a node's sums only; of one node, or of many at once."""
-    cpu, gpu = float(hot.pod_classes[k, C_CPU]), float(hot.pod_classes[k, C_GPUS] * hot.pod_classes[k, C_MILLI])
+def sums_part(rule: Rule, cpu: Any, gpu: Any, cpu_free: Any, gpu_free: Any) -> Any:
+    """The score, from 0 to 1, by the rules that look at a node's sums only; of one pod on one node, or of many."""
     if rule.kind == BEST_FIT:
-        return 1 - 0.5 * (cpu_free - cpu) / rule.cpu_scale - 0.5 * (gpu_free - gpu) / rule.gpu_scale
+        return 1 - (cpu_free - cpu) / (2 * rule.cpu_scale) - (gpu_free - gpu) / (2 * rule.gpu_scale)
     if rule.kind == DOT_PRODUCT:
         cpu_part = cpu_free / rule.cpu_scale * cpu / rule.cpu_scale
         return 1 - 0.5 * (cpu_part + gpu_free / rule.gpu_scale * gpu / rule.gpu_scale)
     if rule.kind == SPREAD:
-        return 0.5 * cpu_free / rule.cpu_scale + 0.5 * gpu_free / rule.gpu_scale
-    return 0.0 * cpu_free  # first fit, random: all the same
+        return 0.5 * cpu_free / rule.cpu_scale + 0.5 * gpu_free / rule.gpu_scale + 0.0 * cpu
+    return 0.0 * cpu_free + 0.0 * cpu  # first fit, random: all the same
 
 
 @inlined
-def sums_score(hot: Hot, rule: Rule, k: int, n: int) -> int:
-    """The score by the rules that look at a node's sums only."""
-    cpu_free, gpu_free = float(hot.nodes[n, N_CPU_FREE]), float(hot.nodes[n, N_LEFT_TOTAL])
-    return int(MOST_SCORE * max(sums_part(hot, rule, k, cpu_free, gpu_free), 0.0))
+def sums_score(rule: Rule, node: I64, pod: I64) -> int:
+    """The score by the rules that look at a node's sums only, from the rows of the node and of the class."""
+    gpu = pod[C_GPUS] * pod[C_MILLI]
+    return int(MOST_SCORE * max(sums_part(rule, pod[C_CPU], gpu, node[N_CPU_FREE], node[N_LEFT_TOTAL]), 0.0))
 
 
 @inlined

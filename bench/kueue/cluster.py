@@ -1,0 +1,229 @@
+"""Objects of a case, through the product's own readers, into a state; and what that state came to, in Kueue's words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidegate.engine.apply import apply
+from tidegate.engine.holding import book_of, holdings
+from tidegate.engine.kernels.desk import REQUESTED, Desk, Wish, make_desk, request
+from tidegate.engine.kernels.nominate import may_be_tried
+from tidegate.engine.kernels.registry import active
+from tidegate.manifests.documents import Objects as Documents
+from tidegate.manifests.documents import take
+from tidegate.manifests.findings import Findings
+from tidegate.manifests.kueue import Configuration, read_admission_check, read_resource_flavor, read_topology
+from tidegate.manifests.nodes import read_node
+from tidegate.manifests.queues import read_cluster_queue, read_cohort, read_local_queue
+from tidegate.manifests.settings import read_surroundings
+from tidegate.manifests.standings import read_standing
+from tidegate.manifests.surroundings import Surroundings
+from tidegate.manifests.workloads import read_workload
+from tidegate.model.decisions import DecisionBatch, DecisionKind
+from tidegate.model.facts import EventKind, Facts, Outcome
+from tidegate.model.policy import AdmissionKind, Policy
+from tidegate.model.problem import Severity
+from tidegate.model.shares import Entrance, FairSharing, FairStrategy, Namespace, Queue, Shares, UsageSharing
+from tidegate.model.spec import labels
+from tidegate.model.standing import Consumed, Standing
+from tidegate.model.work import Workload
+from tidegate.state.cluster import ClusterState
+from tidegate.state.tables import Phase
+
+#: Namespaces of Kueue's scheduler tests, with their labels.
+NAMESPACES = {
+    "default": "", "eng-alpha": "eng", "eng-beta": "eng", "eng-gamma": "eng", "sales": "sales", "lend": "lend",
+}  # fmt: skip
+
+
+class Objects(NamedTuple):
+    """The objects of a case, by kind."""
+
+    cluster_queues: Sequence[dict[str, Any]]
+    cohorts: Sequence[dict[str, Any]] = ()
+    flavors: Sequence[dict[str, Any]] = ()
+    local_queues: Sequence[dict[str, Any]] = ()
+    workloads: Sequence[dict[str, Any]] = ()
+    nodes: Sequence[dict[str, Any]] = ()
+    topologies: Sequence[dict[str, Any]] = ()
+    checks: Sequence[dict[str, Any]] = ()
+    limit_ranges: Sequence[dict[str, Any]] = ()
+
+
+class Told(NamedTuple):
+    """What Kueue as a whole was told: its configuration and its feature gates, where they are not the defaults."""
+
+    fair: bool = False
+    strategies: Sequence[str] = ()
+    usage: UsageSharing | None = None
+    gates: Mapping[str, bool] = {}
+
+
+NOTHING_TOLD = Told()
+
+
+class World:
+    """A state made of the objects of a case."""
+
+    def __init__(self, objects: Objects, now_ms: int, told: Told = NOTHING_TOLD) -> None:
+        self.findings, self.now_ms = Findings(), now_ms
+        self.shares = read_shares(objects, self.findings, told)
+        self.around = read_around(objects, self.findings, told)
+        self.workloads = [self._workload(obj) for obj in objects.workloads]
+        self.nodes = [read_node(take(obj, "Node", self.findings, group="")) for obj in objects.nodes]
+        self.rejected: dict[str, set[str]] = {}
+        self.state = ClusterState()
+        apply(self.state, self._facts().batch(), now_ms)
+        if self.findings.errors:
+            raise ValueError(self.findings.texts(Severity.ERROR)[0])
+
+    def _workload(self, obj: dict[str, Any]) -> tuple[Workload, Standing]:
+        item = take(obj, "Workload", self.findings)
+        return read_workload(item, self.around), read_standing(item, self.around)
+
+    def _facts(self) -> Facts:
+        facts = Facts()
+        facts.policy(Policy(name="case", admission=AdmissionKind.KUEUE, shares=self.shares))
+        for number, node in enumerate(self.nodes):
+            facts.node(number, node)
+        for number, (workload, standing) in enumerate(self.workloads):
+            if not standing.finished:
+                facts.submit(number, workload, self.now_ms)
+                facts.standing(number, standing, self.now_ms)
+        return facts
+
+    def branch(self, queue: str) -> int:
+        """The row of a queue."""
+        return self.state.shares.branch_rows[f"queue/{queue}"]
+
+    def row(self, name: str) -> int:
+        """The row of a workload."""
+        return next(row for row, known in enumerate(self.state.workload_ids) if known == name)
+
+    def desk(self) -> Desk:
+        """Room to think for the kernels, as a cycle has."""
+        book_of(self.state)
+        return make_desk(self.state.shares, 2 * self.state.shares.tickets.capacity)
+
+    def request(self, wish: Wish, lots: Iterable[tuple[int, int]], need: int = 0) -> None:
+        """Request amounts of lots; `need`: it takes preemption."""
+        wish.marks[REQUESTED] = 0
+        for lot, amount in lots:
+            active(request)(wish, lot, amount, need)
+
+    def consume(self, used: Iterable[Consumed]) -> None:
+        """Tell what entrances have used."""
+        facts = Facts()
+        for one in used:
+            facts.consumed(one)
+        apply(self.state, facts.batch(), self.now_ms)
+
+    def admissions(self) -> dict[str, dict[str, Any]]:
+        """Who holds what: queue, and by pod set its flavors, what is charged, and pods."""
+        found = {}
+        for holding in holdings(self.state):
+            work = self.state.works[int(self.state.workloads.work_class[holding.row])]
+            sets: dict[str, dict[str, Any]] = {
+                pod_set.name: {"flavors": {}, "charge": {}, "count": holding.pods[ordinal]}
+                for ordinal, pod_set in enumerate(work.pod_sets)
+            }
+            for ordinal, resource, flavor, amount in holding.claims:
+                one = sets[work.pod_sets[ordinal].name]
+                one["flavors"][resource], one["charge"][resource] = flavor, amount
+            found[str(self.state.workload_ids[holding.row])] = {"queue": holding.queue, "sets": sets}
+        return found
+
+    def carry_out(self, decisions: DecisionBatch, *, fails: bool = False) -> None:
+        """Note who was rejected; tell that admissions failed, if they did."""
+        queues = {entrance.id: entrance.queue for entrance in self.shares.entrances}
+        for number in decisions.workload[decisions.kind == DecisionKind.REJECT].tolist():
+            workload = self.workloads[number][0]
+            self.rejected.setdefault(queues[workload.work.queue], set()).add(workload.id)
+        facts = Facts()
+        for decision in decisions.id[decisions.kind == DecisionKind.ADMIT].tolist() if fails else ():
+            facts.add(EventKind.OUTCOME, self.now_ms, decision, arg=Outcome.FAILED)
+        apply(self.state, facts.batch(), self.now_ms)
+
+    def leaving(self, *, for_good: bool = False) -> set[str]:
+        """Who was told to go and still holds its quota: to wait again, or for good."""
+        tickets = self.state.shares.tickets
+        rows = np.flatnonzero(tickets.leaving[: self.state.workloads.top])
+        return {str(self.state.workload_ids[row]) for row in rows if self.state.workloads.ending[row] == for_good}
+
+    def waiting(self) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+        """Who waits by queue: those that are tried in the next cycle, and those that wait for something to happen."""
+        tables, state = self.state.shares, self.state
+        names = {row: name[6:] for name, row in tables.branch_rows.items() if name.startswith("queue/")}
+        tried: dict[str, set[str]] = {}
+        held = {queue: set(names) for queue, names in self.rejected.items()}
+        for row in np.flatnonzero(state.workloads.phase[: state.workloads.top] == Phase.PENDING).tolist():
+            w = int(state.workloads.work_class[row])
+            branch = int(tables.demands.branch[w])
+            if branch < 0:
+                continue
+            epoch, strict = (
+                int(tables.branches.epoch[tables.branches.root[branch]]),
+                int(tables.branches.strict[branch]),
+            )
+            is_held = bool(tables.demands.refused[w]) or epoch == int(tables.demands.held[w])
+            is_held |= not active(may_be_tried)(tables.tickets.block[row], strict, state.now_ms, epoch)
+            (held if is_held else tried).setdefault(names[branch], set()).add(str(state.workload_ids[row]))
+        return tried, held
+
+
+def read_around(objects: Objects, findings: Findings, told: Told) -> Surroundings:
+    """What is around the workloads of a case."""
+    documents = Documents()
+    documents.by_key["", "LimitRange"] = [take(obj, "LimitRange", findings, group="") for obj in objects.limit_ranges]
+    gates = frozenset(gate for gate, on in told.gates.items() if on)
+    return read_surroundings(documents, Configuration(gates=gates))._replace(namespace="")
+
+
+def read_shares(objects: Objects, findings: Findings, told: Told) -> Shares:
+    """The shares that a case's objects describe."""
+    for obj in objects.checks:
+        read_admission_check(take(obj, "AdmissionCheck", findings))  # who answers a check makes no difference here
+    spaces = [Namespace(name=name, labels=labels({"dep": dep} if dep else {})) for name, dep in NAMESPACES.items()]
+    queues = [read_cluster_queue(take(obj, "ClusterQueue", findings)) for obj in objects.cluster_queues]
+    return Shares(
+        flavors=tuple(read_resource_flavor(take(obj, "ResourceFlavor", findings)) for obj in objects.flavors),
+        cohorts=tuple(read_cohort(take(obj, "Cohort", findings)) for obj in objects.cohorts),
+        queues=tuple(queues),
+        entrances=tuple(read_entrances(objects, queues, findings)),
+        namespaces=tuple(spaces),
+        topologies=tuple(read_topology(take(obj, "Topology", findings)) for obj in objects.topologies),
+        fair=_fair(told),
+        usage=told.usage,
+        partial=told.gates.get("PartialAdmission", True),
+        retargets=told.gates.get("RecomputeAssignmentUponPreemptionTargetsOverlap", True),
+    )
+
+
+def _fair(told: Told) -> FairSharing | None:
+    if not told.fair:
+        return None
+    return FairSharing(strategies=tuple(map(FairStrategy, told.strategies))) if told.strategies else FairSharing()
+
+
+def read_entrances(objects: Objects, queues: list[Queue], findings: Findings) -> list[Entrance]:
+    """Local queues, each once; where a later one has the name of an earlier, the later one stands."""
+    del queues
+    found = {}
+    for obj in objects.local_queues:
+        entrance = read_local_queue(take(obj, "LocalQueue", findings), "default")
+        found[entrance.id] = entrance
+    return list(found.values())
+
+
+def lots_of(world: World, amounts: Mapping[str, int]) -> list[tuple[int, int]]:
+    """Amounts by flavor and resource, as Go writes such keys: the lot and the amount of each."""
+    tables, found = world.state.shares, []
+    for key, amount in amounts.items():
+        pair = json.loads(key)
+        number = tables.resources.index(pair["Resource"])
+        found.append((int(tables.flavors.lot_of[tables.flavor_rows[pair["Flavor"]], number]) - 1, amount))
+    return found

@@ -1,0 +1,101 @@
+"""`tidegate compare`: several policies on one trace in the twin, side by side.
+
+Must not know: how runs are measured or compared.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidegate.cli.comparison import compare, render_comparison
+from tidegate.cli.errors import CannotRun, told_plainly
+from tidegate.cli.folders import say_notes
+from tidegate.cli.options import FileArgument, FormatOption, JsonOption, KernelsOption, SeedOption, TraceOption
+from tidegate.cli.outputs import open_console
+from tidegate.cli.runs import Kernels, simulate_setup
+from tidegate.cli.setups import Changes, Source, finish_setup, notes_on, read_policy, read_source
+from tidegate.model.build import Setup
+from tidegate.model.policy import OrderKind, PlacementKind, Policy
+from tidegate.sim.jobs import jobs_of
+
+
+def compare_policies(
+    file: FileArgument = None,
+    *,
+    policies: Annotated[
+        str,
+        typer.Option(
+            "--policies",
+            help="Orders and placements, such as tide,bestfit,srtf or fifo+tide,srtf+firstfit; "
+            "tidegate.yaml files and folders of manifests.",
+        ),
+    ] = "tide,bestfit,spread",
+    trace: TraceOption = None,
+    trace_format: FormatOption = None,
+    seed: SeedOption = None,
+    kernels: KernelsOption = Kernels.AUTO,
+    as_json: JsonOption = False,
+) -> None:
+    """Run several policies on one trace and show them side by side, as ratios to the first.
+
+    \b
+    Examples:
+      tidegate compare
+      tidegate compare tidegate.yaml --policies tide,bestfit,fgd
+      tidegate compare tidegate.yaml --policies fifo+tide,srtf+firstfit --json
+      tidegate compare tidegate.yaml --policies apart.yaml,borrow.yaml,manifests/
+    """  # noqa: D301 - \b keeps the lines apart
+    with told_plainly():
+        contenders = _contenders(Source(file, trace, trace_format), policies, seed)  # all before the first run
+        runs = []
+        for name, setup in contenders:
+            jobs = jobs_of(setup.work)
+            measured = simulate_setup(setup, None, kernels, open_console(stderr=True), jobs)
+            runs.append((name, measured.lives, measured.summary))
+        compared = compare(runs, seed=seed or 0)
+    if as_json:
+        typer.echo(json.dumps(compared.as_json(), allow_nan=False))
+    else:
+        render_comparison(compared, open_console())
+
+
+def _contenders(source: Source, policies: str, seed: int | None) -> list[tuple[str, Setup]]:
+    """The setups to compare, by name; those of files are called as their policies are."""
+    read = read_source(source, seed)
+    found: list[tuple[str, Setup]] = []
+    for text in policies.split(","):
+        name = text.strip()
+        if not _is_path(name):
+            found.append((name, finish_setup(source, read, _named_policy(name, seed))))
+            continue
+        path, given = Path(name), read_policy(Path(name))
+        setup = finish_setup(source, read, Changes(seed=seed), given)
+        say_notes(notes_on(path, given, setup))
+        called = setup.policy.name
+        found.append((path.stem if called == Policy().name else called, setup))
+    names = [name for name, _ in found]
+    return [(name if names.count(name) == 1 else f"{name} {at}", setup) for at, (name, setup) in enumerate(found, 1)]
+
+
+def _is_path(name: str) -> bool:
+    return "/" in name or name.endswith((".yaml", ".yml", ".json")) or (bool(name) and Path(name).is_dir())
+
+
+def _named_policy(name: str, seed: int | None) -> Changes:
+    """What a name such as `srtf`, `tide` or `srtf+firstfit` changes."""
+    order: OrderKind | None = None
+    placement: PlacementKind | None = None
+    for part in name.split("+"):
+        if part in set(OrderKind):
+            order = OrderKind(part)
+        elif part in set(PlacementKind):
+            placement = PlacementKind(part)
+        else:
+            known = ", ".join([*OrderKind, *PlacementKind])
+            expected = f"orders and placements ({known}), files and folders"
+            raise CannotRun(f"--policies: expected {expected}, found {part!r}")
+    return Changes(order, placement, None, seed)

@@ -1,0 +1,29 @@
+"""Options that several commands have.
+
+Must not know: what any command does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidegate.cli.runs import Kernels
+from tidegate.cli.setups import TraceFormat
+
+FileArgument = Annotated[
+    Path | None,
+    typer.Argument(metavar="FILE", help="A tidegate.yaml; the bundled week if not named.", show_default=False),
+]
+TraceOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="A trace of work, instead of the file's; --format says which.", show_default=False
+    ),
+]
+FormatOption = Annotated[TraceFormat | None, typer.Option("--format", help="What the trace is.", show_default=False)]
+SeedOption = Annotated[int | None, typer.Option(help="Seed of the twin.", min=0, show_default=False)]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+KernelsOption = Annotated[Kernels, typer.Option(help="Compiled kernels pay off for large runs.")]

@@ -1,0 +1,50 @@
+"""Files and terminals that commands write to: files are there whole or not at all, and NO_COLOR means plain text.
+
+Must not know: what is written.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rich.console import Console
+
+
+class Unwritable(Exception):  # noqa: N818 - it says what is the case
+    """A file that cannot be written; the text says why and what to do."""
+
+
+def open_console(*, stderr: bool = False) -> Console:
+    """A console; where NO_COLOR is set it writes no escape codes at all, not even bold ones or a progress bar."""
+    stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")  # what a terminal cannot show is spelled out
+    return Console(stderr=stderr, force_terminal=False if os.environ.get("NO_COLOR") else None)
+
+
+def check_writable(option: str, path: Path) -> None:
+    """Refuse a path that cannot be written, before any work is done for it."""
+    if path.is_dir():
+        raise Unwritable(f"{option} {path}: is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise Unwritable(f"{option} {path}: there is no folder {path.parent}; make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise Unwritable(f"{option} {path}: you may not write to the folder {path.parent}; name another one")
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """A path beside the one that is meant, moved there at the end; nothing half-written is left behind."""
+    beside = path.with_name(path.name + ".part")
+    try:
+        yield beside
+        beside.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink()
+        raise

@@ -1,0 +1,171 @@
+"""One cycle over the queues with quota, and what is told to those who wait.
+
+Must not know: facts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.engine.holding import book_of
+from tidegate.engine.kernels.desk import Desk, Turn, make_desk
+from tidegate.engine.kernels.place import Output, empty_output
+from tidegate.engine.kernels.queues import DONE, PlaceRule, cycle_queues
+from tidegate.engine.kernels.registry import active
+from tidegate.engine.kernels.waiting import tell_heads, tell_waiting
+from tidegate.engine.layout import describe_work
+from tidegate.engine.output import drain
+from tidegate.engine.place import ready_rule
+from tidegate.engine.usage import charge_entry, settle_use
+from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, DecisionBatch, DecisionKind, Tally, join_decisions
+from tidegate.model.policy import AdmissionKind
+from tidegate.model.shares import FairStrategy
+from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.tables import END
+
+
+class Room(NamedTuple):
+    """What a cycle writes on, kept from one to the next."""
+
+    desk: Desk
+    output: Output
+
+
+def decide_queues(state: ClusterState) -> tuple[DecisionBatch, Tally]:
+    """Run one cycle over the queues whose trees were stirred."""
+    describe_work(state)
+    tables = state.shares
+    _notice_room(state)
+    stir_due(state)
+    if not tables.branches.stirred[: tables.branches.top].any() and not state.counters[Counter.UNTOLD]:
+        return NO_DECISIONS, NO_TALLY
+    tables.cycle += 1
+    settle_use(state)
+    turn = turn_of(state)
+    room = _room(state, turn)
+    ready = ready_rule(state)
+    hot, book, rule = state.hot(), book_of(state), PlaceRule(ready.rule, ready.too_large)
+    while active(cycle_queues)(hot, rule, book, room.desk, turn, room.output) != DONE:
+        room = _make_room(state, 2 * len(room.desk.pool.targets))
+    batches = [drain(state, room.output)[0]]
+    _charge_entries(state, batches[0])
+    batches += _tell(state, room)
+    return join_decisions(batches), NO_TALLY
+
+
+def _charge_entries(state: ClusterState, decided: DecisionBatch) -> None:
+    if state.policy.shares.usage is not None:
+        admitted = np.unique(decided.workload[decided.kind == DecisionKind.ADMIT])
+        charge_entry(state, state.workload_numbers.rows(admitted))
+
+
+def turn_of(state: ClusterState) -> Turn:
+    """What a cycle is told."""
+    shares, fair = state.policy.shares, 0
+    if shares.fair is not None:
+        strategies = shares.fair.strategies
+        fair = (1 if FairStrategy.FINAL_SHARE in strategies else 0) + (
+            2 if FairStrategy.INITIAL_SHARE in strategies else 0
+        )
+    resources = state.shares.resources
+    return Turn(
+        now_ms=state.now_ms,
+        cycle=state.shares.cycle,
+        fair=fair,
+        ignore_undeclared=int(shares.ignore_undeclared),
+        retargets=int(shares.retargets),
+        pods=resources.index("pods") if "pods" in resources else -1,
+        places=int(state.policy.admission is AdmissionKind.TIDEGATE),
+    )
+
+
+def _notice_room(state: ClusterState) -> None:
+    """Where admission takes a place, room on nodes is a reason to look again at everything."""
+    tables, epoch = state.shares, int(state.counters[Counter.ROOM_EPOCH])
+    if tables.room_epoch != epoch and state.policy.admission is AdmissionKind.TIDEGATE:
+        roots = np.flatnonzero(tables.branches.parent[: tables.branches.top] == END)
+        tables.branches.epoch[roots] += 1
+        tables.branches.stirred[roots] = 1
+    tables.room_epoch = epoch
+
+
+def _room(state: ClusterState, turn: Turn) -> Room:
+    """Room for a cycle, for the pods that it may place too."""
+    room: Room | None = state.shares.room
+    tickets = state.shares.tickets
+    pods = most_pods(state) if turn.places else 0
+    state.reserve_pods(pods)
+    if room is None or not _is_enough(room.desk, state):
+        room = _make_room(state, 2 * tickets.capacity)
+    if len(room.output.rows) < _rows(state, room.desk) + pods:
+        room = state.shares.room = Room(room.desk, empty_output(2 * (_rows(state, room.desk) + pods)))
+    room.output.written[0] = 0
+    return room
+
+
+def most_pods(state: ClusterState) -> int:
+    """The most pods that one cycle can place: of each queue, those of its largest head."""
+    works, branch = state.work_classes, state.shares.demands.branch[: state.work_classes.top]
+    waits = (works.waiting[: works.top] > 0) & (branch != END)
+    most = np.zeros(state.shares.branches.top, np.int64)
+    np.maximum.at(most, branch[waits], works.pods[: works.top][waits])
+    return int(most.sum())
+
+
+def _rows(state: ClusterState, desk: Desk) -> int:
+    """The most decisions of a cycle, places aside."""
+    return int(len(desk.heads.entries) * (desk.heads.choice.shape[2] + 2) + state.shares.tickets.capacity)
+
+
+def _is_enough(desk: Desk, state: ClusterState) -> bool:
+    """Whether there is room for every workload, and for the widest of them."""
+    tickets, heads = state.shares.tickets, desk.heads
+    widths = (heads.choice.shape[2], heads.pods.shape[1], heads.tries.shape[2])
+    wanted = (tickets.axes["ask"], tickets.axes["set"], tickets.axes["try"])
+    return len(desk.pool.flags) >= tickets.capacity and all(a >= b for a, b in zip(widths, wanted, strict=True))
+
+
+def _make_room(state: ClusterState, targets: int) -> Room:
+    desk = make_desk(state.shares, targets)
+    room = state.shares.room = Room(desk, empty_output(_rows(state, desk) + most_pods(state)))
+    return room
+
+
+def _tell(state: ClusterState, room: Room) -> list[DecisionBatch]:
+    """Tell heads what they wait for; and once nothing is tried again at once, those behind them."""
+    batches: list[DecisionBatch] = []
+    book, heads, marks = book_of(state), room.desk.heads, room.desk.wish.marks
+    done = False
+    while not done:
+        room.output.written[0] = 0
+        branches, out = book.tree.branches, room.output
+        done = active(tell_heads)(branches, book.held.workloads, heads.entries, marks, out) == DONE
+        if done and not state.shares.branches.stirred.any():
+            classes = state.work_classes.top
+            done = active(tell_waiting)(book.held, book.asked.demands, classes, out) == DONE
+            state.counters[Counter.UNTOLD] *= not done
+        if out.written[0]:
+            batches.append(drain(state, out)[0])
+    return batches
+
+
+def next_try_ms(state: ClusterState) -> int | None:
+    """When the first workload that backs off may be tried again; None: nobody does."""
+    table, tickets = state.workloads, state.shares.tickets
+    top = min(table.top, tickets.top)
+    later = tickets.not_before_ms[:top] > state.now_ms
+    later &= (tickets.branch[:top] == END) & (table.number[:top] >= 0)
+    return int(tickets.not_before_ms[:top][later].min()) if later.any() else None
+
+
+def stir_due(state: ClusterState) -> None:
+    """Look again at trees where somebody's back-off is over."""
+    tickets, tables = state.shares.tickets, state.shares
+    due = np.flatnonzero((tickets.not_before_ms > 0) & (tickets.not_before_ms <= state.now_ms))
+    for row in due.tolist():
+        tickets.not_before_ms[row] = 0
+        branch = int(tables.demands.branch[state.workloads.work_class[row]])
+        if branch != END:
+            tables.branches.stirred[tables.branches.root[branch]] = 1

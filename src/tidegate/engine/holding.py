@@ -1,0 +1,110 @@
+"""What workloads hold of quota, by name: to carry over, to mirror from the world, and to give back.
+
+Must not know: cycles, flavors' order.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.engine.kernels.registry import active
+from tidegate.engine.kernels.settle import enlist, give_up_all
+from tidegate.model.columns import I64
+from tidegate.state.cluster import ClusterState
+from tidegate.state.shares import Book, clear_tickets
+from tidegate.state.tables import END
+
+
+class Holding(NamedTuple):
+    """What one workload holds."""
+
+    row: int
+    queue: str
+    granted_ms: int
+    leaving: bool
+    claims: tuple[tuple[int, str, str, int], ...]  # pod set ordinal, resource, flavor, amount
+    pods: tuple[int, ...]  # by pod set
+
+
+def book_of(state: ClusterState) -> Book:
+    """Everything about shares for kernels, with room for every workload."""
+    state.shares.follow(state.shares.tickets, state.workloads.capacity)
+    return state.shares.book(state.work_classes, state.pod_sets, state.workloads)
+
+
+def holdings(state: ClusterState) -> list[Holding]:
+    """What every workload holds."""
+    return [holding_of(state, int(row)) for row in np.flatnonzero(state.shares.tickets.branch != END)]
+
+
+def holding_of(state: ClusterState, row: int) -> Holding:
+    """What a workload holds, by name."""
+    tables, w = state.shares, int(state.workloads.work_class[row])
+    queues = {at: name[6:] for name, at in tables.branch_rows.items() if name.startswith("queue/")}
+    flavors = list(tables.flavor_rows)
+    claims = []
+    for a in range(int(tables.demands.asks[w])):
+        lot, ask = int(tables.tickets.lot[row, a]) - 1, int(tables.demands.first_ask[w]) + a
+        if lot >= 0:
+            ordinal = int(tables.needs.ordinal[tables.asks.pod_set[ask]])
+            resource, flavor = tables.resources[tables.lots.resource[lot]], flavors[tables.lots.flavor[lot]]
+            claims.append((ordinal, resource, flavor, int(tables.tickets.amount[row, a])))
+    return Holding(
+        row=row,
+        queue=queues[int(tables.tickets.branch[row])],
+        granted_ms=int(tables.tickets.granted_ms[row]),
+        leaving=bool(tables.tickets.leaving[row]),
+        claims=tuple(claims),
+        pods=tuple(tables.tickets.pods[row].tolist()),
+    )
+
+
+def hold_again(state: ClusterState, held: list[Holding]) -> None:
+    """Let workloads hold what they held, where their queue still exists."""
+    for holding in sorted(held, key=lambda holding: (holding.granted_ms, holding.row)):
+        write_holding(state, holding)
+
+
+def write_holding(state: ClusterState, holding: Holding) -> None:
+    """Let a workload hold exactly this; the sums up the tree are the caller's matter."""
+    tables, row = state.shares, holding.row
+    branch = tables.branch_rows.get(f"queue/{holding.queue}", END)
+    if branch == END:
+        return
+    book, w = book_of(state), int(state.workloads.work_class[row])
+    active(enlist)(book.tree, book.held, branch, row, int(tables.demands.entrance[w]), holding.granted_ms)
+    tables.tickets.leaving[row] = holding.leaving
+    tables.tickets.pods[row, : len(holding.pods)] = holding.pods[: tables.tickets.axes["set"]]
+    claims = {(ordinal, resource): (flavor, amount) for ordinal, resource, flavor, amount in holding.claims}
+    for a in range(int(tables.demands.asks[w])):
+        ask = int(tables.demands.first_ask[w]) + a
+        key = (int(tables.needs.ordinal[tables.asks.pod_set[ask]]), tables.resources[tables.asks.resource[ask]])
+        if key not in claims:
+            continue
+        flavor, amount = claims[key]
+        lot = tables.lot(flavor, key[1])
+        tables.tickets.lot[row, a], tables.tickets.amount[row, a] = lot + 1, amount
+        tables.branches.usage[branch, lot] += amount
+
+
+def let_go(state: ClusterState, rows: I64) -> None:
+    """Workloads hold no quota any more; who waits in their trees may be tried again."""
+    if state.shares and len(rows):
+        active(give_up_all)(book_of(state), rows)
+
+
+def forget_tickets(state: ClusterState, rows: I64) -> None:
+    """The rows go to other workloads."""
+    if state.shares:
+        let_go(state, rows)
+        clear_tickets(state.shares, rows)
+
+
+def stir(state: ClusterState, rows: I64) -> None:
+    """Have a cycle look at the trees that these workloads wait in."""
+    tables = state.shares
+    if tables and len(rows):
+        branches = tables.demands.branch[state.workloads.work_class[rows]]
+        tables.branches.stirred[tables.branches.root[branches[branches != END]]] = 1

@@ -1,0 +1,67 @@
+"""Places for work that holds quota and has none: what the cluster's scheduler does behind Kueue.
+
+A gang is placed whole or waits, holding its quota.
+Must not know: how quota was granted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidegate.engine.holding import book_of
+from tidegate.engine.kernels.cycle import lack_of
+from tidegate.engine.kernels.granted import place_plan, plan_granted
+from tidegate.engine.kernels.place import O_EVIDENCE, Output, empty_output, write
+from tidegate.engine.kernels.registry import active
+from tidegate.engine.output import drain
+from tidegate.engine.place import Ready, ready_rule
+from tidegate.model.columns import I64
+from tidegate.model.decisions import NO_DECISIONS, DecisionBatch, DecisionKind
+from tidegate.model.policy import AdmissionKind
+from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.tables import END, S_COUNT, S_POD_CLASS, Phase
+
+
+def house(state: ClusterState) -> DecisionBatch:
+    """Place whoever holds quota and has no place, the first granted first."""
+    if state.policy.admission is not AdmissionKind.KUEUE or not state.node_specs:
+        return NO_DECISIONS
+    rows = _homeless(state)
+    if not len(rows):
+        return NO_DECISIONS
+    pods = int(state.shares.tickets.pods[rows].sum())
+    state.reserve_pods(pods)
+    out, plan, ready = empty_output(pods + len(rows)), np.zeros((_most_sets(state), 2), np.int64), ready_rule(state)
+    for row in rows.tolist():
+        _house_one(state, ready, row, plan, out)
+    return drain(state, out)[0]
+
+
+def _most_sets(state: ClusterState) -> int:
+    return max(state.shares.tickets.axes["set"], 1)
+
+
+def _homeless(state: ClusterState) -> I64:
+    """Holders of quota without a place that were not refused one since room was made."""
+    tickets, table = state.shares.tickets, state.workloads
+    top = min(tickets.top, table.top)
+    found = (tickets.branch[:top] != END) & (tickets.leaving[:top] == 0) & (table.first_pod[:top] == END)
+    found &= (table.phase[:top] == Phase.ASSUMED) & (tickets.unhoused[:top] != state.counters[Counter.ROOM_EPOCH])
+    rows = np.flatnonzero(found)
+    return rows[np.lexsort((table.tie[rows], table.submitted_ms[rows], tickets.granted_ms[rows]))]
+
+
+def _house_one(state: ClusterState, ready: Ready, row: int, plan: I64, out: Output) -> None:
+    hot, table = state.hot(), state.workloads
+    sets = active(plan_granted)(book_of(state), plan, row)
+    unfit = active(place_plan)(hot, ready.rule, row, plan, sets, out)
+    if unfit < 0:
+        table.held_code[row] = 0
+        return
+    state.shares.tickets.unhoused[row] = state.counters[Counter.ROOM_EPOCH]
+    k = int(plan[unfit, S_POD_CLASS])
+    code = int(active(lack_of)(hot, ready.rule, ready.too_large, k))
+    if table.held_code[row] != code:
+        table.held_code[row] = code
+        at = write(out, DecisionKind.HOLD, row, code)
+        out.rows[at, O_EVIDENCE + 2] = plan[unfit, S_COUNT]

@@ -1,0 +1,145 @@
+"""What a cycle over the queues writes on while it thinks: heads, their assignments, requests, victims.
+
+Nothing here outlives the cycle. Room is made by the caller; a kernel that runs out of it says so.
+Must not know: how any of it is found.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.engine.kernels.quota import plus
+from tidegate.engine.kernels.registry import inlined
+from tidegate.model.columns import F64, I64
+from tidegate.state.shares import ShareTables
+
+#: Columns of an entry: one head of one queue.
+(
+    X_QUEUE, X_WORKLOAD, X_MODE, X_BORROW, X_FIRST_TARGET, X_TARGETS, X_CODE, X_LOT, X_MISSING, X_STATUS, X_TRYING,
+    X_RESTRICTED, X_PENDING, X_PRIORITY, X_SUBMITTED, X_TIE, X_CLASS, X_ORDER, X_REPLACES,
+) = range(19)  # fmt: skip
+ENTRY_COLUMNS = X_REPLACES + 1
+
+#: How well an assignment fits; larger is better.
+NO_FIT, PREEMPT, DEFERRED, FIT = 0, 1, 2, 3
+
+#: What became of an entry.
+IDLE, SKIPPED, ADMITTED, PREEMPTING, REFUSED, AWAITING, BLOCKED = range(7)
+
+#: Planes of a choice: the lot plus one that an ask gets, its mode, how high it borrows, the lot of a first nomination.
+I_LOT, I_MODE, I_LEVEL, I_NOMINATED = range(4)
+
+#: Planes of what was tried: the flavor to begin with, the flavor to go on with next time.
+Y_RESUME, Y_TRIED = range(2)
+
+#: Columns of a candidate: what ranks it, who it is, how it may be preempted, who follows in its queue.
+K_CLAIM, K_QUEUE, K_USED, K_PRIORITY, K_GRANTED, K_SUBMITTED, K_TIE, K_WORKLOAD, K_LCA, K_VARIANT, K_NEXT = range(11)
+CANDIDATE_COLUMNS = K_NEXT + 1
+
+#: Columns of a requested lot; the last one is by lot: what the pod sets before this one take.
+R_LOT, R_AMOUNT, R_NEED, R_REST, R_ASSUMED = range(5)
+
+#: Columns of the marks on workloads: taken out of the tree for now; a victim of this cycle; the victims, in order.
+F_REMOVED, F_DOOMED, F_VICTIM = range(3)
+
+#: Columns of the marks on branches: a stack; nothing more to give; first candidate or the entry that is put up.
+H_STACK, H_SEEN, H_FIRST = range(3)
+
+#: Counters of the desk.
+REQUESTED, CANDIDATES, TARGETS, VICTIMS, UNDONE, ENTRIES, OVERFLOW, FOREIGNERS, RECLAIMERS = range(9)
+
+
+class Wish(NamedTuple):
+    """What is requested right now."""
+
+    lots: I64  # (lots, 5)
+    marks: I64  # the counters
+
+
+class Pool(NamedTuple):
+    """Who could be preempted, and who is to be."""
+
+    candidates: I64  # (workloads, columns)
+    heap: I64  # (workloads,): candidates, the first to be taken on top
+    targets: I64  # (targets, 2): workload, Reason
+    flags: I64  # (workloads, 3)
+    branches: I64  # (branches, 3)
+
+
+class Heads(NamedTuple):
+    """The heads of this cycle and what they would get."""
+
+    entries: I64  # (queues, columns)
+    choice: I64  # (queues, 4, asks)
+    pods: I64  # (queues, sets): pods to start with
+    tries: I64  # (queues, 2, tries)
+    trial: I64  # (2, asks): mode and level of the flavor that is looked at
+    plan: I64  # (sets, 2): class and number of the pods that an entry starts
+    climb: F64  # (queues, 2, depth): fair sharing: shares on the way up, and whether they borrow what is asked
+
+
+class Desk(NamedTuple):
+    """Room to think."""
+
+    wish: Wish
+    pool: Pool
+    heads: Heads
+    undo: I64  # (rows, 3): branch, lot, amount that this cycle added and must take back
+
+
+class Turn(NamedTuple):
+    """What a cycle is told."""
+
+    now_ms: int
+    cycle: int
+    fair: int  # 0: classic; else the strategies: 1 final share, 2 initial share, 3 both in this order
+    ignore_undeclared: int
+    retargets: int  # 1: who shares victims with somebody before looks for others
+    pods: int  # the resource that counts pods; -1: no queue does
+    places: int  # 1: nothing is admitted without a place
+
+
+def make_desk(shares: ShareTables, targets: int) -> Desk:
+    """Room for a cycle in which this many targets are found."""
+    queues, rows = shares.branches.capacity, shares.tickets.capacity
+    asks, sets, tries = (max(shares.tickets.axes[axis], 1) for axis in ("ask", "set", "try"))
+    depth = int(shares.branches.height[: shares.branches.top].max(initial=0)) + 2
+
+    def zeros(*shape: int) -> I64:
+        return np.zeros(shape, np.int64)
+
+    return Desk(
+        Wish(lots=zeros(max(shares.lots.capacity, 1), R_ASSUMED + 1), marks=zeros(RECLAIMERS + 1)),
+        Pool(
+            candidates=zeros(rows, CANDIDATE_COLUMNS),
+            heap=zeros(rows),
+            targets=zeros(targets, 2),
+            flags=zeros(rows, 3),
+            branches=zeros(queues, 3),
+        ),
+        Heads(
+            entries=zeros(queues, ENTRY_COLUMNS),
+            choice=zeros(queues, 4, asks),
+            pods=zeros(queues, sets),
+            tries=zeros(queues, 2, tries),
+            trial=zeros(2, asks),
+            plan=zeros(sets, 2),
+            climb=np.zeros((queues, 2, depth), np.float64),
+        ),
+        undo=zeros(queues * asks + 1, 3),
+    )
+
+
+@inlined
+def request(wish: Wish, lot: int, amount: int, need: int) -> None:
+    """Ask for more of a lot; `need` is 1 where it takes preemption."""
+    count = wish.marks[REQUESTED]
+    for i in range(count):
+        if wish.lots[i, R_LOT] == lot:
+            wish.lots[i, R_AMOUNT] = plus(wish.lots[i, R_AMOUNT], amount)
+            wish.lots[i, R_NEED] = max(wish.lots[i, R_NEED], need)
+            return
+    wish.lots[count, R_LOT], wish.lots[count, R_AMOUNT], wish.lots[count, R_NEED] = lot, amount, need
+    wish.marks[REQUESTED] = count + 1

@@ -1,0 +1,298 @@
+"""Whom a workload preempts under fair sharing: from the branch with the highest share, while that is fair.
+
+Must not know: flavors, the order between queues.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.candidates import (
+    HIERARCHY,
+    NEVER,
+    SAME_QUEUE,
+    collect_from,
+    is_over_quota,
+    pop_candidate,
+    ranks_before,
+)
+from tidegate.engine.kernels.desk import (
+    CANDIDATES,
+    H_FIRST,
+    H_SEEN,
+    K_NEXT,
+    K_QUEUE,
+    K_WORKLOAD,
+    OVERFLOW,
+    R_AMOUNT,
+    R_LOT,
+    RECLAIMERS,
+    REQUESTED,
+    TARGETS,
+    Pool,
+    Wish,
+)
+from tidegate.engine.kernels.quota import add_usage, compare_shares, remove_usage, share_ratio
+from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.removal import put_back, take_out
+from tidegate.engine.kernels.targets import fill_back, fits, restore, take_target
+from tidegate.model.reasons import Reason
+from tidegate.state.shares import (
+    B_FIRST_COHORT,
+    B_FIRST_QUEUE,
+    B_IS_QUEUE,
+    B_NEXT,
+    B_PARENT,
+    B_RECLAIM,
+    B_ROOT,
+    B_WEIGHT,
+    Held,
+    Tree,
+)
+
+IN_QUEUE = int(Reason.PREEMPTED_IN_QUEUE)
+RECLAIMED = int(Reason.RECLAIMED_IN_COHORT)
+FAIR_SHARE = int(Reason.PREEMPTED_FOR_SHARE)
+FINAL_SHARE, INITIAL_SHARE, BOTH = 1, 2, 3
+NOBODY, PRUNED = -1, -2
+
+
+@kernel
+def fair_targets(tree: Tree, held: Held, pool: Pool, wish: Wish, fair: int, q: int, j: int) -> int:
+    """Find whom workload j preempts under fair sharing; return how many, written behind the targets."""
+    collect_fair(tree, held, pool, wish, q, j)
+    if wish.marks[CANDIDATES] == 0:
+        return 0
+    start = wish.marks[TARGETS]
+    sort_candidates(tree, pool, wish)
+    charge(tree, wish, q, 1)
+    found = take_by_share(tree, held, pool, wish, q, INITIAL_SHARE if fair == INITIAL_SHARE else FINAL_SHARE)
+    if not found and fair == BOTH:
+        found = take_rejected(tree, held, pool, wish, q)
+    charge(tree, wish, q, -1)
+    if found:
+        fill_back(tree, held, pool, wish, q, start, 1)
+    restore(tree, held, pool, wish, start)
+    if not found:
+        wish.marks[TARGETS] = start
+    return int(wish.marks[TARGETS] - start)
+
+
+@kernel
+def collect_fair(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: int) -> None:
+    """Collect whom workload j may preempt: its own queue's work and that of queues that borrow."""
+    wish.marks[CANDIDATES] = 0
+    for b in range(len(tree.branches)):
+        if tree.branches[b, B_IS_QUEUE] == 0 or tree.branches[b, B_ROOT] != tree.branches[q, B_ROOT]:
+            continue
+        if b == q:
+            collect_from(tree, held, pool, wish, q, j, b, NOBODY, SAME_QUEUE)
+        elif tree.branches[q, B_RECLAIM] != NEVER and is_over_quota(tree, wish, b):
+            collect_from(tree, held, pool, wish, q, j, b, NOBODY, HIERARCHY)
+
+
+@kernel
+def sort_candidates(tree: Tree, pool: Pool, wish: Wish) -> None:
+    """Put the candidates of each queue into a chain, in the order they are taken."""
+    size = wish.marks[CANDIDATES]
+    for left in range(size, 0, -1):
+        pop_candidate(pool, left)
+    clear_chains(tree, pool)
+    for i in range(size):  # the last stands first: chains are built from their ends
+        chain_candidate(pool, pool.heap[i])
+
+
+@inlined
+def clear_chains(tree: Tree, pool: Pool) -> None:
+    """No queue has candidates, and none has been looked at."""
+    for b in range(len(tree.branches)):
+        pool.branches[b, H_FIRST], pool.branches[b, H_SEEN] = NOBODY, 0
+
+
+@inlined
+def chain_candidate(pool: Pool, c: int) -> None:
+    """Put a candidate before the others of its queue."""
+    queue = pool.candidates[c, K_QUEUE]
+    pool.candidates[c, K_NEXT] = pool.branches[queue, H_FIRST]
+    pool.branches[queue, H_FIRST] = c
+
+
+@kernel
+def charge(tree: Tree, wish: Wish, q: int, sign: int) -> None:
+    """Let a queue use, or not use, what is requested."""
+    for i in range(wish.marks[REQUESTED]):
+        if sign > 0:
+            add_usage(tree, q, wish.lots[i, R_LOT], wish.lots[i, R_AMOUNT])
+        else:
+            remove_usage(tree, q, wish.lots[i, R_LOT], wish.lots[i, R_AMOUNT])
+
+
+@kernel
+def fits_charged(tree: Tree, wish: Wish, q: int) -> bool:
+    """Whether what is requested, and charged already, is available."""
+    charge(tree, wish, q, -1)
+    enough = fits(tree, wish, q, 1)
+    charge(tree, wish, q, 1)
+    return enough
+
+
+@inlined
+def is_around(tree: Tree, b: int, q: int) -> bool:
+    """Whether a branch is a queue or one of the cohorts around it."""
+    while q >= 0:
+        if q == b:
+            return True
+        q = tree.branches[q, B_PARENT]
+    return False
+
+
+@kernel
+def below_common(tree: Tree, b: int, other: int) -> int:
+    """The branch around b that stands directly below the lowest cohort it shares with another."""
+    while not is_around(tree, tree.branches[b, B_PARENT], other):
+        b = tree.branches[b, B_PARENT]
+    return int(b)
+
+
+@kernel
+def next_queue(tree: Tree, pool: Pool, q: int) -> int:
+    """The queue to take from next: down from the root, always into the highest share; PRUNED: ask again; NOBODY: none.
+
+    What does not borrow has nothing to give, unless the queue that preempts is below it.
+    """
+    root = tree.branches[q, B_ROOT]
+    if root == q:
+        return q if pool.branches[q, H_FIRST] >= 0 and pool.branches[q, H_SEEN] == 0 else NOBODY
+    if pool.branches[root, H_SEEN] == 1:
+        return NOBODY
+    cohort = root
+    while True:
+        queue, below = highest_queue(tree, pool, cohort, q), highest_cohort(tree, pool, cohort, q)
+        if queue < 0 and below < 0:
+            pool.branches[cohort, H_SEEN] = 1
+            return PRUNED
+        if below < 0:
+            return int(queue)
+        if queue >= 0 and compare_shares(tree, below, share_ratio(tree, below), queue, share_ratio(tree, queue)) < 0:
+            return int(queue)
+        cohort = below
+
+
+@kernel
+def highest_queue(tree: Tree, pool: Pool, cohort: int, q: int) -> int:
+    """The queue of a cohort with the highest share that has candidates; ties go by their first candidates."""
+    best, best_ratio = NOBODY, 0.0
+    b = tree.branches[cohort, B_FIRST_QUEUE]
+    while b >= 0:
+        if pool.branches[b, H_SEEN] == 0:
+            ratio, first = share_ratio(tree, b), pool.branches[b, H_FIRST]
+            if (ratio < 0 and b != q) or first < 0:
+                pool.branches[b, H_SEEN] = 1
+            else:
+                order = 1 if best < 0 else compare_shares(tree, b, ratio, best, best_ratio)
+                if order == 0 and ranks_before(pool.candidates, first, pool.branches[best, H_FIRST]):
+                    order = 1
+                if order > 0:
+                    best, best_ratio = b, ratio
+        b = tree.branches[b, B_NEXT]
+    return int(best)
+
+
+@kernel
+def highest_cohort(tree: Tree, pool: Pool, cohort: int, q: int) -> int:
+    """The cohort in a cohort with the highest share that may have candidates."""
+    best, best_ratio = NOBODY, 0.0
+    b = tree.branches[cohort, B_FIRST_COHORT]
+    while b >= 0:
+        if pool.branches[b, H_SEEN] == 0:
+            ratio = share_ratio(tree, b)
+            if ratio < 0 and not is_around(tree, b, q):
+                pool.branches[b, H_SEEN] = 1
+            elif best < 0 or compare_shares(tree, b, ratio, best, best_ratio) >= 0:
+                best, best_ratio = b, ratio
+        b = tree.branches[b, B_NEXT]
+    return int(best)
+
+
+@kernel
+def take_by_share(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, strategy: int) -> bool:
+    """Take targets while it is fair, until the request fits; rejected candidates are chained, the latest first.
+
+    A queue that stays within its quota of what it needs takes what it is entitled to, whatever the shares.
+    """
+    entitled = not is_over_quota(tree, wish, q)
+    wish.marks[RECLAIMERS] = NOBODY  # the chain of rejected candidates
+    while wish.marks[OVERFLOW] == 0:
+        queue = next_queue(tree, pool, q)
+        if queue == NOBODY:
+            return False
+        if queue == PRUNED:
+            continue
+        if queue == q or entitled:
+            taken = take_first(tree, held, pool, wish, queue, IN_QUEUE if queue == q else RECLAIMED)
+        else:
+            taken = take_where_fair(tree, held, pool, wish, q, queue, strategy)
+        if taken and fits_charged(tree, wish, q):
+            return True
+    return False
+
+
+@kernel
+def take_first(tree: Tree, held: Held, pool: Pool, wish: Wish, queue: int, code: int) -> bool:
+    """Take the first candidate of a queue as a target."""
+    c = pool.branches[queue, H_FIRST]
+    pool.branches[queue, H_FIRST] = pool.candidates[c, K_NEXT]
+    return take_target(tree, held, pool, wish, pool.candidates[c, K_WORKLOAD], code)
+
+
+@kernel
+def take_where_fair(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, queue: int, strategy: int) -> bool:
+    """Take the first candidate of a queue that may fairly be taken; those before it are rejected."""
+    mine, its = below_common(tree, q, queue), below_common(tree, queue, q)
+    my_ratio, its_ratio = share_ratio(tree, mine), share_ratio(tree, its)
+    hopeless = is_infinite(tree, mine, my_ratio) and not is_infinite(tree, its, its_ratio)
+    while pool.branches[queue, H_FIRST] >= 0:
+        c = pool.branches[queue, H_FIRST]
+        fair = False
+        if not hopeless and strategy == INITIAL_SHARE:
+            fair = compare_shares(tree, mine, my_ratio, its, its_ratio) < 0
+        elif not hopeless:
+            take_out(tree, held, pool.candidates[c, K_WORKLOAD])
+            fair = compare_shares(tree, mine, my_ratio, its, share_ratio(tree, its)) <= 0
+            put_back(tree, held, pool.candidates[c, K_WORKLOAD])
+        if fair:
+            return take_first(tree, held, pool, wish, queue, FAIR_SHARE)
+        pool.branches[queue, H_FIRST] = pool.candidates[c, K_NEXT]
+        pool.candidates[c, K_NEXT] = wish.marks[RECLAIMERS]
+        wish.marks[RECLAIMERS] = c
+    return False
+
+
+@inlined
+def is_infinite(tree: Tree, b: int, ratio: float) -> bool:
+    """Whether a branch borrows without any weight."""
+    return bool(tree.branches[b, B_WEIGHT] == 0 and ratio > 0)
+
+
+@kernel
+def take_rejected(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int) -> bool:
+    """A second pass over the rejected: one a queue, where the share with the request is below the victim's before."""
+    clear_chains(tree, pool)
+    c = wish.marks[RECLAIMERS]
+    while c >= 0:  # the latest rejected first: putting each before the others restores their order
+        following = pool.candidates[c, K_NEXT]
+        chain_candidate(pool, c)
+        c = following
+    while wish.marks[OVERFLOW] == 0:
+        queue = next_queue(tree, pool, q)
+        if queue == NOBODY:
+            return False
+        if queue == PRUNED:
+            continue
+        pool.branches[queue, H_SEEN] = 1
+        if queue == q:
+            continue
+        mine, its = below_common(tree, q, queue), below_common(tree, queue, q)
+        if compare_shares(tree, mine, share_ratio(tree, mine), its, share_ratio(tree, its)) < 0:
+            taken = take_first(tree, held, pool, wish, queue, FAIR_SHARE)
+            if taken and fits_charged(tree, wish, q):
+                return True
+    return False

@@ -1,0 +1,355 @@
+"""One cycle over the queues with quota: one head of each, nominated together, settled one by one.
+
+What an entry takes is taken from the tree at once, so that the next one sees it. What is only reserved for the rest of
+the cycle is noted and taken back at its end. The same steps as Kueue's, so that its decisions come out.
+Must not know: facts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidegate.engine.kernels.cycle import lack_of
+from tidegate.engine.kernels.desk import (
+    ADMITTED,
+    AWAITING,
+    BLOCKED,
+    DEFERRED,
+    ENTRIES,
+    F_DOOMED,
+    F_REMOVED,
+    F_VICTIM,
+    FIT,
+    NO_FIT,
+    OVERFLOW,
+    PREEMPT,
+    PREEMPTING,
+    R_AMOUNT,
+    R_LOT,
+    REFUSED,
+    REQUESTED,
+    SKIPPED,
+    TARGETS,
+    UNDONE,
+    VICTIMS,
+    X_BORROW,
+    X_CLASS,
+    X_CODE,
+    X_FIRST_TARGET,
+    X_LOT,
+    X_MISSING,
+    X_MODE,
+    X_ORDER,
+    X_PENDING,
+    X_QUEUE,
+    X_REPLACES,
+    X_STATUS,
+    X_TARGETS,
+    X_TRYING,
+    X_WORKLOAD,
+    Y_TRIED,
+    Desk,
+    Heads,
+    Pool,
+    Turn,
+)
+from tidegate.engine.kernels.granted import place_plan, plan_pods
+from tidegate.engine.kernels.nominate import (
+    head_of,
+    nominate,
+    nominate_again,
+    open_entry,
+    request_assigned,
+    sort_entries,
+)
+from tidegate.engine.kernels.place import Output
+from tidegate.engine.kernels.quota import add_usage, minus, plus, remove_usage
+from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.removal import put_back, take_out
+from tidegate.engine.kernels.rule import Rule
+from tidegate.engine.kernels.settle import grant, release_replaced, send_off
+from tidegate.engine.kernels.targets import fits
+from tidegate.engine.kernels.tournament import pick_fairly
+from tidegate.model.columns import I64
+from tidegate.model.reasons import Reason
+from tidegate.model.shares import PreemptWhom
+from tidegate.state.cluster import Hot
+from tidegate.state.shares import (
+    B_EPOCH,
+    B_GENERATION,
+    B_IS_QUEUE,
+    B_RECLAIM,
+    B_ROOT,
+    B_STICKY,
+    B_STIRRED,
+    B_STRICT,
+    D_HELD,
+    D_HELD_CODE,
+    Q_BORROW_LIMIT,
+    Q_NOMINAL,
+    Q_USAGE,
+    T_BRANCH,
+    T_GATED,
+    T_HELD,
+    T_TRIED_CYCLE,
+    T_TRIED_GENERATION,
+    Book,
+    Tree,
+)
+from tidegate.state.tables import S_COUNT, S_POD_CLASS
+
+ANY = list(PreemptWhom).index(PreemptWhom.ANY)
+AWAITS_VICTIMS = int(Reason.AWAITS_VICTIMS)
+OUTPACED = int(Reason.OUTPACED)
+SHARED_VICTIMS = int(Reason.SHARED_VICTIMS)
+GATED = int(Reason.PREEMPTION_GATED)
+DONE, MORE_ROOM = 0, 1
+
+
+class PlaceRule(NamedTuple):
+    """How places are chosen."""
+
+    rule: Rule
+    too_large: I64  # by pod class: 1 if no matching node could take it, even empty
+
+
+@kernel
+def cycle_queues(hot: Hot, rule: PlaceRule, book: Book, d: Desk, turn: Turn, out: Output) -> int:
+    """Run one cycle; MORE_ROOM: nothing was changed, and it needs room for more targets."""
+    marks, branches, entries = d.wish.marks, book.tree.branches, d.heads.entries
+    marks[TARGETS], marks[OVERFLOW], marks[VICTIMS], marks[UNDONE] = 0, 0, 0, 0
+    count = nominate_heads(book, d, turn)
+    if marks[OVERFLOW] == 1:
+        return MORE_ROOM
+    for b in range(len(branches)):
+        branches[b, B_STIRRED] = 0
+    if turn.fair == 0:
+        sort_entries(entries, count)
+    nominated = marks[TARGETS]
+    for i in range(count):
+        e = entries[i, X_ORDER] if turn.fair == 0 else pick_fairly(book, d, count)
+        marks[TARGETS] = nominated  # targets found again are of use only until the entry is settled
+        settle_entry(hot, rule, book, d, turn, e, out)
+    take_back(book.tree, d)
+    for e in range(count):
+        if entries[e, X_STATUS] == ADMITTED and entries[e, X_REPLACES] > 0:
+            move_replaced(book, d.pool, entries[e], 0)
+        requeue(book, d, turn.cycle, e)
+    return DONE
+
+
+@kernel
+def nominate_heads(book: Book, d: Desk, turn: Turn) -> int:
+    """Nominate the head of every queue whose tree was stirred; return how many."""
+    branches, count = book.tree.branches, 0
+    for q in range(len(branches)):
+        if branches[q, B_IS_QUEUE] == 0 or branches[branches[q, B_ROOT], B_STIRRED] == 0:
+            continue
+        j = head_of(book.tree, book.held, book.asked.demands, turn.now_ms, q)
+        if j < 0:
+            continue
+        open_entry(book, d.heads, turn.cycle, count, q, j)
+        nominate(book, d, turn, count)
+        d.wish.marks[TARGETS] = d.heads.entries[count, X_FIRST_TARGET] + d.heads.entries[count, X_TARGETS]
+        count += 1
+    d.wish.marks[ENTRIES] = count
+    return count
+
+
+@kernel
+def take_back(tree: Tree, d: Desk) -> None:
+    """Take back what was only reserved for the cycle, and forget its victims."""
+    for i in range(d.wish.marks[UNDONE]):
+        remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
+    for i in range(d.wish.marks[VICTIMS]):
+        d.pool.flags[d.pool.flags[i, F_VICTIM], F_DOOMED] = 0
+
+
+@kernel
+def settle_entry(hot: Hot, rule: PlaceRule, book: Book, d: Desk, turn: Turn, e: int, out: Output) -> None:
+    """Admit an entry, send its victims away, or say why not."""
+    enough = look_again(book, d, turn, e)
+    entry = d.heads.entries[e]
+    mode = entry[X_MODE]
+    if mode == NO_FIT:
+        entry[X_STATUS] = REFUSED
+    elif mode == PREEMPT and entry[X_TARGETS] == 0:
+        entry[X_STATUS] = REFUSED
+        if book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY:
+            reserve(book, d, e)
+    elif mode == PREEMPT and book.held.tickets[entry[X_WORKLOAD], T_GATED] == 1:
+        entry[X_STATUS], entry[X_CODE] = BLOCKED, GATED
+    elif mode == DEFERRED:
+        entry[X_STATUS], entry[X_CODE] = AWAITING, AWAITS_VICTIMS
+        take_for_now(book, d, e)
+    elif shares_victims(entry, d.pool):
+        entry[X_STATUS], entry[X_CODE] = SKIPPED, SHARED_VICTIMS
+    elif not enough:
+        entry[X_STATUS], entry[X_CODE] = SKIPPED, OUTPACED
+    elif mode == PREEMPT:
+        entry[X_STATUS], entry[X_CODE] = PREEMPTING, AWAITS_VICTIMS
+        doom(entry, d.pool, d.wish.marks)
+        take_for_now(book, d, e)
+        entry[X_PENDING] = send_off(hot, book.held.tickets, d.pool, entry, turn.now_ms, out)
+    elif turn.places == 0 or find_places(hot, rule, book, d.heads, e, out):
+        entry[X_STATUS] = ADMITTED
+        grant(hot, book, d.heads, turn.now_ms, e, out)
+        if entry[X_REPLACES] > 0:
+            release_replaced(hot, book.held, entry, turn.now_ms, out)
+            move_replaced(book, d.pool, entry, 1)
+
+
+@kernel
+def find_places(hot: Hot, rule: PlaceRule, book: Book, heads: Heads, e: int, out: Output) -> bool:
+    """Place all pods of an entry, or say why there is no room for them."""
+    sets = plan_pods(book, heads, e)
+    unfit = place_plan(hot, rule.rule, heads.entries[e, X_WORKLOAD], heads.plan, sets, out)
+    if unfit < 0:
+        return True
+    entry, k = heads.entries[e], heads.plan[unfit, S_POD_CLASS]
+    entry[X_STATUS], entry[X_CODE] = REFUSED, lack_of(hot, rule.rule, rule.too_large, k)
+    entry[X_LOT], entry[X_MISSING] = k, heads.plan[unfit, S_COUNT]
+    return False
+
+
+@kernel
+def look_again(book: Book, d: Desk, turn: Turn, e: int) -> bool:
+    """Whether an entry still fits after those before it; nominated anew where they took its victims."""
+    entry, flags = d.heads.entries[e], d.pool.flags
+    if entry[X_MODE] == NO_FIT:
+        return False
+    if turn.retargets == 0 or not shares_victims(entry, d.pool):
+        return fits_now(book, d, e)
+    for i in range(d.wish.marks[VICTIMS]):
+        take_out(book.tree, book.held, flags[i, F_VICTIM])
+        flags[flags[i, F_VICTIM], F_REMOVED] = 1
+    nominate_again(book, d, turn, e)
+    for i in range(d.wish.marks[VICTIMS]):
+        put_back(book.tree, book.held, flags[i, F_VICTIM])
+        flags[flags[i, F_VICTIM], F_REMOVED] = 0
+    if entry[X_MODE] == FIT:
+        entry[X_MODE] = DEFERRED
+    return fits_now(book, d, e)
+
+
+@inlined
+def shares_victims(entry: I64, pool: Pool) -> bool:
+    """Whether an entry wants a victim that was sent away for somebody before it."""
+    for i in range(entry[X_FIRST_TARGET], entry[X_FIRST_TARGET] + entry[X_TARGETS]):
+        if pool.flags[pool.targets[i, 0], F_DOOMED] == 1:
+            return True
+    return False
+
+
+@kernel
+def fits_now(book: Book, d: Desk, e: int) -> bool:
+    """Whether what an entry was assigned is available once all victims of the cycle and its own are gone."""
+    entry = d.heads.entries[e]
+    move_victims(book, d, e, 1)
+    request_assigned(book, d.heads, d.wish, e)
+    enough = fits(book.tree, d.wish, entry[X_QUEUE], 1)
+    move_victims(book, d, e, -1)
+    return enough
+
+
+@kernel
+def move_victims(book: Book, d: Desk, e: int, sign: int) -> None:
+    """Take the victims of the cycle in an entry's tree, and its own targets, out of the tree; or put them back."""
+    tree, held, entry, pool = book.tree, book.held, d.heads.entries[e], d.pool
+    root, first = tree.branches[entry[X_QUEUE], B_ROOT], entry[X_FIRST_TARGET]
+    victims = d.wish.marks[VICTIMS]
+    for i in range(victims + entry[X_TARGETS]):
+        j = pool.flags[i, F_VICTIM] if i < victims else pool.targets[first + i - victims, 0]
+        if i >= victims and pool.flags[j, F_DOOMED] == 1:
+            continue  # it is among the victims already
+        if tree.branches[held.tickets[j, T_BRANCH], B_ROOT] != root:
+            continue
+        if sign > 0:
+            take_out(tree, held, j)
+        else:
+            put_back(tree, held, j)
+
+
+@kernel
+def move_replaced(book: Book, pool: Pool, entry: I64, out: int) -> None:
+    """Take what a slice held out of the tree for the rest of the cycle, as another holds it now; or put it back.
+
+    Until the world shows that it is gone it holds what it holds. Nobody else can preempt it in the meantime.
+    """
+    replaced = entry[X_REPLACES] - 1
+    pool.flags[replaced, F_DOOMED], pool.flags[replaced, F_REMOVED] = out, out
+    if out == 1:
+        take_out(book.tree, book.held, replaced)
+    else:
+        put_back(book.tree, book.held, replaced)
+
+
+@inlined
+def use_for_now(tree: Tree, d: Desk, q: int, lot: int, amount: int) -> None:
+    """Use a lot until the end of the cycle."""
+    add_usage(tree, q, lot, amount)
+    at = d.wish.marks[UNDONE]
+    d.undo[at, 0], d.undo[at, 1], d.undo[at, 2] = q, lot, amount
+    d.wish.marks[UNDONE] = at + 1
+
+
+@kernel
+def take_for_now(book: Book, d: Desk, e: int) -> None:
+    """Let an entry that must wait for victims keep its claim against those behind it."""
+    request_assigned(book, d.heads, d.wish, e)
+    for i in range(d.wish.marks[REQUESTED]):
+        use_for_now(book.tree, d, d.heads.entries[e, X_QUEUE], d.wish.lots[i, R_LOT], d.wish.lots[i, R_AMOUNT])
+
+
+@kernel
+def reserve(book: Book, d: Desk, e: int) -> None:
+    """Reserve what the queue is entitled to for a head that has nobody to preempt, so that others don't take it."""
+    q = d.heads.entries[e, X_QUEUE]
+    request_assigned(book, d.heads, d.wish, e)
+    for i in range(d.wish.marks[REQUESTED]):
+        lot, amount = d.wish.lots[i, R_LOT], d.wish.lots[i, R_AMOUNT]
+        quota = book.tree.quota[q]
+        limit = quota[Q_BORROW_LIMIT, lot]
+        if d.heads.entries[e, X_BORROW] == 0:
+            amount = max(0, min(amount, minus(quota[Q_NOMINAL, lot], quota[Q_USAGE, lot])))
+        elif limit >= 0:
+            amount = max(0, min(amount, minus(plus(quota[Q_NOMINAL, lot], limit), quota[Q_USAGE, lot])))
+        use_for_now(book.tree, d, q, lot, amount)
+
+
+@inlined
+def doom(entry: I64, pool: Pool, marks: I64) -> None:
+    """Note the targets of an entry as victims of this cycle."""
+    for i in range(entry[X_FIRST_TARGET], entry[X_FIRST_TARGET] + entry[X_TARGETS]):
+        j = pool.targets[i, 0]
+        pool.flags[j, F_DOOMED] = 1
+        pool.flags[marks[VICTIMS], F_VICTIM] = j
+        marks[VICTIMS] += 1
+
+
+@kernel
+def requeue(book: Book, d: Desk, cycle: int, e: int) -> None:
+    """Decide when an entry that was not admitted is tried again, and with which flavor it goes on."""
+    entry, branches = d.heads.entries[e], book.tree.branches
+    status, q, j, w = entry[X_STATUS], entry[X_QUEUE], entry[X_WORKLOAD], entry[X_CLASS]
+    root = branches[q, B_ROOT]
+    if status == ADMITTED or (status == PREEMPTING and entry[X_PENDING] > 0):
+        branches[root, B_STIRRED] = 1
+    if status == ADMITTED:
+        return
+    goes_on = status in (REFUSED, SKIPPED) and entry[X_TRYING] == 1
+    for slot in range(book.asked.tried.shape[1]):
+        book.asked.tried[j, slot] = d.heads.tries[e, Y_TRIED, slot] if goes_on else 0
+    ticket = book.held.tickets[j]
+    ticket[T_TRIED_CYCLE], ticket[T_TRIED_GENERATION] = cycle, branches[root, B_GENERATION]
+    if status in (PREEMPTING, AWAITING) and branches[q, B_STRICT] == 0:
+        branches[q, B_STICKY] = j
+    if goes_on:
+        branches[root, B_STIRRED] = 1
+    elif branches[q, B_STRICT] == 0 and status == REFUSED:
+        book.asked.demands[w, D_HELD] = branches[root, B_EPOCH]
+        book.asked.demands[w, D_HELD_CODE] = entry[X_CODE]
+        branches[root, B_STIRRED] = 1
+    elif branches[q, B_STRICT] == 0 and status == BLOCKED:
+        ticket[T_HELD] = branches[root, B_EPOCH]
+        branches[root, B_STIRRED] = 1

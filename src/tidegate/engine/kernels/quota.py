@@ -1,0 +1,199 @@
+"""Quota arithmetic on the share tree: what is available, what is borrowed, how usage climbs, who has which share.
+
+Sums stop at UNLIMITED instead of wrapping.
+Must not know: workloads, flavors' order, who goes first.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.model import shares
+from tidegate.state.shares import (
+    B_HEIGHT,
+    B_PARENT,
+    B_ROOT,
+    B_WEIGHT,
+    L_RESOURCE,
+    Q_BORROW_LIMIT,
+    Q_DEFINED,
+    Q_LEND_LIMIT,
+    Q_SUBTREE,
+    Q_USAGE,
+    Tree,
+)
+
+UNLIMITED = shares.UNLIMITED
+INFINITE = float("inf")
+
+
+@inlined
+def plus(a: int, b: int) -> int:
+    """A sum that stops at UNLIMITED."""
+    if a >= UNLIMITED or b >= UNLIMITED:
+        return UNLIMITED
+    return min(a + b, UNLIMITED)
+
+
+@inlined
+def minus(a: int, b: int) -> int:
+    """A difference: UNLIMITED less anything stays so, and two of them cancel out."""
+    if a >= UNLIMITED:
+        return 0 if b >= UNLIMITED else UNLIMITED
+    if b >= UNLIMITED:
+        return -UNLIMITED
+    return a - b
+
+
+@inlined
+def own_quota(tree: Tree, b: int, lot: int) -> int:
+    """Quota that a branch never lends to its parent."""
+    limit = tree.quota[b, Q_LEND_LIMIT, lot]
+    if limit < 0:
+        return 0
+    return max(0, minus(tree.quota[b, Q_SUBTREE, lot], limit))
+
+
+@inlined
+def own_left(tree: Tree, b: int, lot: int) -> int:
+    """What is left of the quota that a branch never lends."""
+    return max(0, minus(own_quota(tree, b, lot), tree.quota[b, Q_USAGE, lot]))
+
+
+@kernel
+def available(tree: Tree, b: int, lot: int) -> int:
+    """What a branch could use now, its own and borrowed; below zero where more is in use than there is."""
+    # own + min(limit, own of the parent + min(limit, ...)) is the least of the sums up to each limit: a loop will do.
+    climbed, least = 0, UNLIMITED
+    while tree.branches[b, B_PARENT] >= 0:
+        own, usage, limit = own_quota(tree, b, lot), tree.quota[b, Q_USAGE, lot], tree.quota[b, Q_BORROW_LIMIT, lot]
+        climbed = plus(climbed, max(0, minus(own, usage)))
+        if limit >= 0:
+            stored, used = minus(tree.quota[b, Q_SUBTREE, lot], own), max(0, minus(usage, own))
+            least = min(least, plus(climbed, plus(minus(stored, used), limit)))
+        b = tree.branches[b, B_PARENT]
+    return int(min(least, plus(climbed, minus(tree.quota[b, Q_SUBTREE, lot], tree.quota[b, Q_USAGE, lot]))))
+
+
+@kernel
+def potential(tree: Tree, b: int, lot: int) -> int:
+    """The most a branch could ever use, if nobody used anything."""
+    climbed, least = 0, UNLIMITED
+    while tree.branches[b, B_PARENT] >= 0:
+        limit = tree.quota[b, Q_BORROW_LIMIT, lot]
+        if limit >= 0:
+            least = min(least, plus(climbed, plus(tree.quota[b, Q_SUBTREE, lot], limit)))
+        climbed = plus(climbed, own_quota(tree, b, lot))
+        b = tree.branches[b, B_PARENT]
+    return int(min(least, plus(climbed, tree.quota[b, Q_SUBTREE, lot])))
+
+
+@kernel
+def add_usage(tree: Tree, b: int, lot: int, amount: int) -> None:
+    """Use more of a lot; what a branch has no quota of its own for is used at its parent too."""
+    while True:
+        left = own_left(tree, b, lot)
+        tree.quota[b, Q_USAGE, lot] = plus(tree.quota[b, Q_USAGE, lot], amount)
+        b = tree.branches[b, B_PARENT]
+        if b < 0 or amount <= left:
+            return
+        amount = minus(amount, left)
+
+
+@kernel
+def remove_usage(tree: Tree, b: int, lot: int, amount: int) -> None:
+    """Use less of a lot: the inverse of `add_usage`."""
+    while True:
+        at_parent = minus(tree.quota[b, Q_USAGE, lot], own_quota(tree, b, lot))
+        tree.quota[b, Q_USAGE, lot] = minus(tree.quota[b, Q_USAGE, lot], amount)
+        b = tree.branches[b, B_PARENT]
+        if at_parent <= 0 or b < 0:
+            return
+        amount = min(amount, at_parent)
+
+
+@inlined
+def borrows_with(tree: Tree, b: int, lot: int, amount: int) -> bool:
+    """Whether a branch uses more than its quota once this much is added."""
+    return bool(tree.quota[b, Q_SUBTREE, lot] < plus(tree.quota[b, Q_USAGE, lot], amount))
+
+
+@kernel
+def borrow_level(tree: Tree, q: int, lot: int, amount: int) -> int:
+    """How high in the tree a queue must borrow, times two; odd where that is below the root.
+
+    Zero levels: its own quota will do. Otherwise the height of the lowest cohort whose quota has room for the rest.
+    """
+    b = tree.branches[q, B_PARENT]
+    if b < 0:
+        return 0
+    if not borrows_with(tree, q, lot, amount):
+        return 1
+    rest = minus(amount, own_left(tree, q, lot))
+    while b >= 0:
+        parent = tree.branches[b, B_PARENT]
+        if not borrows_with(tree, b, lot, rest):
+            return int(2 * tree.branches[b, B_HEIGHT] + (1 if parent >= 0 else 0))
+        rest = minus(rest, own_left(tree, b, lot))
+        b = parent
+    return int(2 * tree.branches[tree.branches[q, B_ROOT], B_HEIGHT])
+
+
+@kernel
+def share_ratio(tree: Tree, b: int) -> float:
+    """A branch's dominant resource share, weight aside: the largest `resource_ratio`; -1: borrows nothing."""
+    if tree.branches[b, B_PARENT] < 0:
+        return -1.0
+    ratio = -1.0
+    for lot in range(tree.quota.shape[2]):
+        if is_first_of_resource(tree, lot):
+            ratio = max(ratio, resource_ratio(tree, b, lot))
+    return ratio
+
+
+@inlined
+def resource_ratio(tree: Tree, b: int, lot: int) -> float:
+    """What a branch borrows of a lot's resource, per mille of what could be lent, in all its flavors; -1: nothing.
+
+    The lender's view: what the parent could lend at most.
+    """
+    parent, root, resource = tree.branches[b, B_PARENT], tree.branches[b, B_ROOT], tree.lots[lot, L_RESOURCE]
+    borrowed, lendable, lots = 0, 0, tree.quota.shape[2]
+    for other in range(lots):
+        if tree.lots[other, L_RESOURCE] == resource and tree.quota[b, Q_DEFINED, other] == 1:
+            over = minus(tree.quota[b, Q_USAGE, other], tree.quota[b, Q_SUBTREE, other])
+            borrowed = plus(borrowed, max(0, over))
+    if borrowed <= 0 or parent < 0:
+        return -1.0
+    for other in range(lots):
+        if tree.lots[other, L_RESOURCE] == resource and tree.quota[root, Q_DEFINED, other] == 1:
+            lendable = plus(lendable, potential(tree, parent, other))
+    return borrowed * 1000.0 / lendable if lendable > 0 else 0.0
+
+
+@inlined
+def is_first_of_resource(tree: Tree, lot: int) -> bool:
+    """Whether no lot before this one is of the same resource."""
+    for other in range(lot):
+        if tree.lots[other, L_RESOURCE] == tree.lots[lot, L_RESOURCE]:
+            return False
+    return True
+
+
+@inlined
+def share_for_weight(tree: Tree, b: int, ratio: float) -> float:
+    """The share of a branch with this ratio for its weight: without any weight it is infinite."""
+    if ratio <= 0:
+        return 0.0
+    weight = tree.branches[b, B_WEIGHT]
+    return ratio / (weight / 1000.0) if weight > 0 else INFINITE
+
+
+@kernel
+def compare_shares(tree: Tree, a: int, ratio_a: float, b: int, ratio_b: float) -> int:
+    """-1, 0 or 1: which of two branches has the lower share for its weight; two infinite ones go by their ratios."""
+    share_a, share_b = share_for_weight(tree, a, ratio_a), share_for_weight(tree, b, ratio_b)
+    if share_a == INFINITE and share_b == INFINITE:
+        share_a, share_b = ratio_a, ratio_b
+    if share_a == share_b:
+        return 0
+    return -1 if share_a < share_b else 1

@@ -1,0 +1,107 @@
+"""Whom a workload preempts, the classic way: those over their quota first, then by priority, the latest first.
+
+Candidates are taken out one by one until the workload fits, then put back where it still fits.
+Must not know: flavors, the order between queues.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.candidates import (
+    NEVER,
+    WITHOUT_BORROWING,
+    collect_classic,
+    is_over_quota,
+    pop_candidate,
+    reason_of,
+)
+from tidegate.engine.kernels.desk import (
+    CANDIDATES,
+    FOREIGNERS,
+    K_LCA,
+    K_VARIANT,
+    K_WORKLOAD,
+    R_LOT,
+    R_NEED,
+    RECLAIMERS,
+    REQUESTED,
+    TARGETS,
+    Pool,
+    Wish,
+)
+from tidegate.engine.kernels.fair_victims import fair_targets
+from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.targets import fill_back, fits, restore, take_target
+from tidegate.state.shares import B_BORROW, B_PARENT, Q_NOMINAL, Q_USAGE, T_BRANCH, Held, Tree
+
+#: Above the number of targets, an attempt tells how many candidates it has put in order.
+ORDERED = 1 << 32
+
+
+@kernel
+def find_targets(tree: Tree, held: Held, pool: Pool, wish: Wish, fair: int, q: int, j: int) -> int:
+    """Find whom workload j must preempt to get what is requested; return how many, written behind the targets."""
+    if fair != 0:
+        return fair_targets(tree, held, pool, wish, fair, q, j)
+    collect_classic(tree, held, pool, wish, q, j)
+    if wish.marks[CANDIDATES] == 0:
+        return 0
+    forbidden = tree.branches[q, B_BORROW] == NEVER
+    if wish.marks[FOREIGNERS] == 0 or (forbidden and not is_under_nominal(tree, wish, q)):
+        return int(attempt(tree, held, pool, wish, q, 0, 1) % ORDERED)
+    first = 0 if forbidden and wish.marks[RECLAIMERS] == 0 else 1
+    found = attempt(tree, held, pool, wish, q, 0, first)
+    if found % ORDERED == 0:
+        found = attempt(tree, held, pool, wish, q, found // ORDERED, 1 - first)
+    return int(found % ORDERED)
+
+
+@kernel
+def attempt(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, ordered: int, borrowing: int) -> int:
+    """Take candidates out until the request fits; tell the targets and how many candidates are in order by now.
+
+    Candidates come from a heap; those taken from it stand behind it in reverse order, for a second attempt.
+    """
+    candidates, start = wish.marks[CANDIDATES], wish.marks[TARGETS]
+    at, found = 0, 0
+    while at < candidates and found == 0:
+        if at == ordered:
+            pop_candidate(pool, candidates - ordered)
+            ordered += 1
+        c = pool.heap[candidates - 1 - at]
+        at += 1
+        if not is_valid(tree, held, pool, wish, q, c, borrowing):
+            continue
+        code = reason_of(pool.candidates[c, K_VARIANT])
+        if not take_target(tree, held, pool, wish, pool.candidates[c, K_WORKLOAD], code):
+            break
+        if fits(tree, wish, q, borrowing):
+            fill_back(tree, held, pool, wish, q, start, borrowing)
+            found = wish.marks[TARGETS] - start
+    restore(tree, held, pool, wish, start)
+    wish.marks[TARGETS] = start + found
+    return int(ordered * ORDERED + found)
+
+
+@inlined
+def is_under_nominal(tree: Tree, wish: Wish, q: int) -> bool:
+    """Whether a queue uses less than its quota of everything that takes preemption."""
+    for i in range(wish.marks[REQUESTED]):
+        lot = wish.lots[i, R_LOT]
+        if wish.lots[i, R_NEED] == 1 and tree.quota[q, Q_NOMINAL, lot] <= tree.quota[q, Q_USAGE, lot]:
+            return False
+    return True
+
+
+@inlined
+def is_valid(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, c: int, borrowing: int) -> bool:
+    """Whether a candidate may be taken: its queue, and every cohort up to the common one, is still over its quota."""
+    b = held.tickets[pool.candidates[c, K_WORKLOAD], T_BRANCH]
+    if b == q:
+        return True
+    if borrowing == 1 and pool.candidates[c, K_VARIANT] == WITHOUT_BORROWING:
+        return False
+    while b != pool.candidates[c, K_LCA]:
+        if not is_over_quota(tree, wish, b):
+            return False
+        b = tree.branches[b, B_PARENT]
+    return True

@@ -1,0 +1,162 @@
+"""What the world shows of grants, checks and use, mirrored into tickets.
+
+Must not know: how anything was granted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidegate.engine.holding import Holding, book_of, let_go, stir, write_holding
+from tidegate.engine.kernels.chain import link, unlink
+from tidegate.engine.kernels.registry import active
+from tidegate.engine.layout import sum_up
+from tidegate.engine.leaving import pods_of, remove_pods, wait_again
+from tidegate.engine.usage import charge_entry
+from tidegate.model.facts import EventBatch
+from tidegate.model.reasons import Reason
+from tidegate.model.standing import CheckState, Consumed, Grant, Standing
+from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.numbers import UNKNOWN
+from tidegate.state.tables import END, Phase
+
+
+def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Bring tickets in line with where workloads stand."""
+    if not state.shares:
+        return
+    for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
+        row, standing = state.workload_numbers.row(number), events.payloads[arg]
+        assert isinstance(standing, Standing)
+        if row != UNKNOWN:
+            _mirror(state, row, standing)
+    sum_up(state.shares)
+
+
+def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
+    tables, rows = state.shares, np.array([row], np.int64)
+    book_of(state)  # makes room for its ticket
+    _mirror_queueing(state, row, standing)
+    holds = tables.tickets.branch[row] != END
+    if holds:
+        let_go(state, rows)
+    if standing.queue and standing.grants:
+        if state.workloads.phase[row] == Phase.PENDING:
+            active(unlink)(state.hot(), row)
+        _hold(state, row, standing)
+    elif holds:
+        active(link)(state.hot(), rows)
+    stir(state, rows)
+
+
+def _mirror_queueing(state: ClusterState, row: int, standing: Standing) -> None:
+    """When, and whether, it may be tried."""
+    tickets, table = state.shares.tickets, state.workloads
+    tickets.blocked[row] = _blocked(standing)
+    tickets.not_before_ms[row] = standing.requeue_at_ms
+    tickets.gated[row] = standing.gated
+    _link_slices(state, row, standing.replaces)
+    done = dict(standing.reclaimable)
+    work = state.works[int(table.work_class[row])]
+    for ordinal, pod_set in enumerate(work.pod_sets):
+        if ordinal < tickets.axes["set"]:
+            tickets.reclaimed[row, ordinal] = done.get(pod_set.name, 0)
+    if standing.order_ms and standing.order_ms != table.submitted_ms[row]:
+        waits = table.phase[row] == Phase.PENDING
+        if waits:
+            active(unlink)(state.hot(), row)
+        table.submitted_ms[row] = standing.order_ms
+        if waits:
+            active(link)(state.hot(), np.array([row], np.int64))
+
+
+def _link_slices(state: ClusterState, row: int, replaces: str) -> None:
+    """Note which workload of the same namespace this one takes over from."""
+    tickets, own = state.shares.tickets, str(state.workload_ids[row])
+    before = int(tickets.replaces[row])
+    if before != END:
+        tickets.replaces[row] = tickets.replaced_by[before] = END
+    if not replaces or replaces.partition("/")[0] != own.partition("/")[0]:
+        return
+    for other in np.flatnonzero(state.workload_ids == replaces).tolist():
+        claimed = int(tickets.replaced_by[other])
+        if claimed != END:  # by another before: the latest stands
+            tickets.replaces[claimed] = END
+        tickets.replaces[row], tickets.replaced_by[other] = other, row
+
+
+def _blocked(standing: Standing) -> Reason:
+    if not standing.active:
+        return Reason.DEACTIVATED
+    if any(check.state in (CheckState.RETRY, CheckState.REJECTED) for check in standing.checks):
+        return Reason.CHECK_FAILED
+    if standing.parked:
+        return Reason.PARKED
+    return Reason.OUTSIDE_LIMITS if standing.outside_limits else Reason.NONE
+
+
+def _hold(state: ClusterState, row: int, standing: Standing) -> None:
+    """Let a workload hold what it was granted."""
+    table = state.workloads
+    work = state.works[int(table.work_class[row])]
+    ordinals = {pod_set.name: ordinal for ordinal, pod_set in enumerate(work.pod_sets)}
+    claims, pods = [], [0] * len(work.pod_sets)
+    for grant in standing.grants:
+        ordinal = ordinals.get(grant.pod_set, 0)
+        pods[ordinal] = grant.count
+        for resource, flavor in grant.flavors:
+            claims.append((ordinal, resource, flavor, _claimed(grant, resource, standing)))
+    holding = Holding(row, standing.queue, standing.granted_ms, bool(standing.evicted), tuple(claims), tuple(pods))
+    write_holding(state, holding)
+    table.phase[row] = Phase.LEAVING if standing.evicted else Phase.RUNNING
+    table.held_code[row] = 0
+
+
+def withdraw_admission(state: ClusterState, decision: int) -> None:
+    """An admission could not be carried out: what it held is given back, and it waits again at its place."""
+    tickets, table = state.shares.tickets, state.workloads
+    top = min(tickets.top, table.top)
+    first = np.where(table.phase[:top] == Phase.ASSUMED, tickets.decision[:top], UNKNOWN)
+    row = int(np.argmax(np.where(first <= decision, first, UNKNOWN))) if top else UNKNOWN
+    if row == UNKNOWN or not 0 <= first[row] <= decision < first[row] + max(np.count_nonzero(tickets.lot[row]), 1):
+        return
+    charge_entry(state, np.array([row], np.int64), back=True)
+    _keep_replaced(state, int(tickets.replaces[row]))
+    table.held_code[row] = 0
+    table.phase[row] = Phase.LEAVING
+    pods = pods_of(state, row)
+    if len(pods):
+        remove_pods(state, row, pods, Reason.NONE)
+    else:
+        wait_again(state, row)
+
+
+def _keep_replaced(state: ClusterState, row: int) -> None:
+    """A slice whose replacement did not come runs on."""
+    table = state.workloads
+    if row != END and table.held_code[row] == Reason.REPLACED:
+        state.shares.tickets.leaving[row] = table.ending[row] = table.held_code[row] = 0
+        table.phase[row] = Phase.RUNNING
+
+
+def _claimed(grant: Grant, resource: str, standing: Standing) -> int:
+    """What is still charged: pods that are done need no quota."""
+    amount, done = dict(grant.charge).get(resource, 0), dict(standing.reclaimable).get(grant.pod_set, 0)
+    return amount * max(grant.count - done, 0) // grant.count if grant.count else 0
+
+
+def observe_consumed(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Mirror what entrances have used of late."""
+    tables = state.shares
+    for arg in events.arg[run].tolist():
+        consumed = events.payloads[arg]
+        assert isinstance(consumed, Consumed)
+        row = tables.entrance_rows.get(consumed.entrance, END)
+        if row == END:
+            continue
+        tables.entrances.at_ms[row] = consumed.at_ms
+        tables.entrances.consumed[row] = 0
+        for name, amount in consumed.milli:
+            number = tables.resource(name)
+            tables.entrances.consumed[row, number] = amount
+    state.counters[Counter.ORDER_EPOCH] += 1

@@ -1,0 +1,1 @@
+"""How each kind of job becomes pod sets: here and nowhere else. Names and order are Kueue's."""

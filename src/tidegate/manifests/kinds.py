@@ -1,0 +1,150 @@
+"""The kinds of objects there are: which are read, in which versions, and which are known and left alone.
+
+Must not know: how any of them is read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidegate.manifests import kai, kueue, nodes, queues, volcano, workloads
+from tidegate.manifests.forms import Form
+from tidegate.manifests.jobs import apps, batch, kubeflow, ray, single, trainer
+from tidegate.manifests.jobs.parts import JobKind
+
+KUEUE = "kueue.x-k8s.io"
+KUEUE_CONFIG = "config.kueue.x-k8s.io"
+VOLCANO = "scheduling.volcano.sh"
+KAI = "scheduling.run.ai"
+TRAINER = "trainer.kubeflow.org"
+
+#: Group and kind.
+Key = tuple[str, str]
+
+
+class Known(NamedTuple):
+    """A kind of object that is read."""
+
+    versions: tuple[str, ...]
+    form: Form
+    job: JobKind | None = None
+    namespaced: bool = True
+
+
+def _kueue(form: Form, *, namespaced: bool = False) -> Known:
+    return Known(("v1beta1", "v1beta2"), form, namespaced=namespaced)
+
+
+def _cluster(form: Form, *versions: str) -> Known:
+    return Known(versions, form, namespaced=False)
+
+
+def _job(kind: JobKind, *versions: str) -> Known:
+    return Known(versions, kind.form, kind)
+
+
+KNOWN: dict[Key, Known] = {
+    (KUEUE, "ClusterQueue"): _kueue(queues.CLUSTER_QUEUE),
+    (KUEUE, "Cohort"): _kueue(queues.COHORT),
+    (KUEUE, "LocalQueue"): _kueue(queues.LOCAL_QUEUE, namespaced=True),
+    (KUEUE, "ResourceFlavor"): _kueue(kueue.FLAVOR),
+    (KUEUE, "Topology"): _kueue(kueue.TOPOLOGY),
+    (KUEUE, "AdmissionCheck"): _kueue(kueue.CHECK),
+    (KUEUE, "WorkloadPriorityClass"): _kueue(kueue.PRIORITY),
+    (KUEUE, "Workload"): _kueue(workloads.WORKLOAD, namespaced=True),
+    (KUEUE_CONFIG, "Configuration"): _kueue(kueue.CONFIGURATION),
+    ("", "Node"): _cluster(nodes.NODE, "v1"),
+    ("", "Namespace"): _cluster(nodes.NAMESPACE, "v1"),
+    ("", "LimitRange"): Known(("v1",), nodes.LIMIT_RANGE),
+    ("", "Pod"): _job(single.POD, "v1"),
+    ("scheduling.k8s.io", "PriorityClass"): _cluster(nodes.PRIORITY, "v1"),
+    ("node.k8s.io", "RuntimeClass"): _cluster(nodes.RUNTIME_CLASS, "v1"),
+    ("batch", "Job"): _job(batch.JOB, "v1"),
+    ("apps", "Deployment"): _job(apps.DEPLOYMENT, "v1"),
+    ("apps", "ReplicaSet"): _job(apps.REPLICA_SET, "v1"),
+    ("apps", "StatefulSet"): _job(apps.STATEFUL_SET, "v1"),
+    ("jobset.x-k8s.io", "JobSet"): _job(batch.JOB_SET, "v1alpha2"),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _job(apps.LEADER_WORKER_SET, "v1"),
+    ("kubeflow.org", "PyTorchJob"): _job(kubeflow.PYTORCH, "v1"),
+    ("kubeflow.org", "TFJob"): _job(kubeflow.TENSORFLOW, "v1"),
+    ("kubeflow.org", "XGBoostJob"): _job(kubeflow.XGBOOST, "v1"),
+    ("kubeflow.org", "PaddleJob"): _job(kubeflow.PADDLE, "v1"),
+    ("kubeflow.org", "JAXJob"): _job(kubeflow.JAX, "v1"),
+    ("kubeflow.org", "MPIJob"): _job(kubeflow.MPI, "v1", "v2beta1"),
+    (TRAINER, "TrainJob"): _job(trainer.TRAIN_JOB, "v1alpha1"),
+    (TRAINER, "ClusterTrainingRuntime"): _cluster(trainer.RUNTIME, "v1alpha1"),
+    (TRAINER, "TrainingRuntime"): Known(("v1alpha1",), trainer.RUNTIME),
+    ("ray.io", "RayCluster"): _job(ray.CLUSTER, "v1", "v1alpha1"),
+    ("ray.io", "RayJob"): _job(ray.JOB, "v1", "v1alpha1"),
+    ("ray.io", "RayService"): _job(ray.SERVICE, "v1", "v1alpha1"),
+    ("batch.volcano.sh", "Job"): _job(batch.VOLCANO_JOB, "v1alpha1"),
+    (VOLCANO, "Queue"): _cluster(volcano.QUEUE, "v1beta1"),
+    (KAI, "Queue"): _cluster(kai.QUEUE, "v2"),
+}
+
+#: Kinds that make work while running: to be refused, as what they make is not known.
+REFUSED: dict[Key, str] = {
+    ("batch", "CronJob"): "it makes Jobs over time; add the Jobs that it makes",
+    ("batch.volcano.sh", "CronJob"): "it makes Jobs over time; add the Jobs that it makes",
+    ("ray.io", "RayCronJob"): "it makes RayJobs over time; add the RayJobs that it makes",
+    ("workload.codeflare.dev", "AppWrapper"): "it wraps other objects; add those instead",
+    ("sparkoperator.k8s.io", "SparkApplication"): "its driver makes pods while running; add a Job of their size",
+}
+
+_NOT_WORK = "it does not queue, place or run work"
+_CORE = ("Service", "Secret", "ServiceAccount", "PersistentVolumeClaim", "PersistentVolume", "Event", "Endpoints")
+_GROUPS = ("Workload", "PodGroup", "CompositePodGroup")
+
+#: Kinds that are known and left alone: by kind first, then by group.
+LEFT_ALONE: dict[Key, str] = {
+    **{("", kind): _NOT_WORK for kind in _CORE},
+    **{("scheduling.k8s.io", kind): "groups of Kubernetes' own scheduler are not read" for kind in _GROUPS},
+    (KAI, "BindRequest"): "where a pod is bound is not read from it",
+    ("", "ResourceQuota"): "what a namespace may ask for in all is not counted",
+    ("apps", "DaemonSet"): "what its pods take of each node is not counted; lower the nodes' allocatable",
+    ("", "PodTemplate"): "no work is made of it",
+    ("", "ConfigMap"): "only queues.yaml and controller_manager_config.yaml are read in one",
+    (KUEUE, "ProvisioningRequestConfig"): "checks are answered by who answers them",
+    (KUEUE, "MultiKueueConfig"): "there is one cluster",
+    (KUEUE, "MultiKueueCluster"): "there is one cluster",
+    (VOLCANO, "PodGroup"): "the jobs that it belongs to are read instead",
+    (KAI, "PodGroup"): "the jobs that it belongs to are read instead",
+    ("keda.sh", "ScaledJob"): "it makes Jobs over time; add the Jobs that it makes",
+    ("serving.kserve.io", "InferenceService"): "the Deployments that it makes are read instead",
+}
+LEFT_GROUPS: dict[str, str] = {
+    "policy": _NOT_WORK,
+    "rbac.authorization.k8s.io": _NOT_WORK,
+    "networking.k8s.io": _NOT_WORK,
+    "storage.k8s.io": "where data can be reached is not known here",
+    "apiextensions.k8s.io": _NOT_WORK,
+    "admissionregistration.k8s.io": _NOT_WORK,
+    "coordination.k8s.io": _NOT_WORK,
+    "events.k8s.io": _NOT_WORK,
+    "monitoring.coreos.com": _NOT_WORK,
+    "autoscaling": "replicas and nodes are not scaled by it here",
+    "autoscaling.k8s.io": "replicas and nodes are not scaled by it here",
+    "autoscaling.x-k8s.io": "replicas and nodes are not scaled by it here",
+    "autoscaling.aibrix.ai": "replicas and nodes are not scaled by it here",
+    "keda.sh": "replicas and nodes are not scaled by it here",
+    "karpenter.sh": "replicas and nodes are not scaled by it here",
+    "karpenter.k8s.aws": "replicas and nodes are not scaled by it here",
+    "karpenter.kwok.sh": "replicas and nodes are not scaled by it here",
+    "kube-green.com": "replicas and nodes are not scaled by it here",
+    "llmd.ai": "replicas and nodes are not scaled by it here",
+    "inference.networking.k8s.io": "requests are not routed by it here",
+    "inference.networking.x-k8s.io": "requests are not routed by it here",
+    "llm-d.ai": "requests are not routed by it here",
+    "gateway.networking.k8s.io": "requests are not routed by it here",
+    "resource.k8s.io": "devices by claim (DRA) are not read yet",
+    "resource.nvidia.com": "devices by claim (DRA) are not read yet",
+    "nvidia.com": "how nodes are set up is not read from it",
+    "kwok.x-k8s.io": "how simulated nodes behave is the twin's matter",
+    "kai.scheduler": "KAI's settings have no counterpart",
+    "topology.volcano.sh": "tiers of Volcano's HyperNodes are not read; use a Topology of Kueue",
+    "nodeinfo.volcano.sh": "the parts of a node's memory are not told apart",
+    "flow.volcano.sh": "it makes Jobs over time; add the Jobs that it makes",
+    "bus.volcano.sh": _NOT_WORK,
+    "config.volcano.sh": "Volcano's settings have no counterpart",
+    "kustomize.config.k8s.io": "it builds other files; add what it builds",
+}

@@ -1,0 +1,92 @@
+"""Who held how much quota from when until when: one grant for each row of an ADMIT.
+
+A grant ends when its workload is over or its last pod is gone, not when it was told to go.
+Must not know: what a grant is worth, or who owns the quota.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.measure.seek import NEVER, Marks, first_after, join_marks
+from tidegate.measure.stays import Stays, gone_marks
+from tidegate.measure.timeline import Flat, FlatDecisions
+from tidegate.model.columns import I64
+from tidegate.model.decisions import DecisionKind
+
+
+class Grants(NamedTuple):
+    """Grants in columns, in the order they were made."""
+
+    admission: I64  # row of the admission that it is a part of
+    pod_set: I64  # ordinal in the work; -1: nothing of it is counted
+    pods: I64
+    lot: I64  # -1: nothing is counted
+    amount: I64
+
+
+class Admissions(NamedTuple):
+    """Admissions in columns, each with the grants that were made together."""
+
+    order: I64  # of the first ADMIT
+    number: I64  # of the workload
+    from_ms: I64
+    until_ms: I64  # the end of the run for those that never ended
+    end_order: I64  # of what ended it; NEVER: nothing did
+    grants: Grants
+
+
+def admissions_of(flat: Flat, stays: Stays) -> Admissions:
+    """Every admission of a run, with the stays of its pods to tell when the last was gone."""
+    rows = flat.decisions.of(DecisionKind.ADMIT)
+    begins = np.ones(len(rows.order), np.bool_)
+    begins[1:] = (np.diff(rows.workload) != 0) | (np.diff(rows.order) != 1)
+    heads = rows.where(begins)
+    until_ms, end_order = np.full(len(heads.order), flat.end_ms), np.full(len(heads.order), NEVER)
+    for order, at_ms in (_end_with_workload(flat, heads), _end_with_pods(flat, heads, stays)):
+        until_ms = np.where(order < end_order, at_ms, until_ms)
+        end_order = np.minimum(order, end_order)
+    lot, amount, pods = (rows.evidence[:, at] for at in range(3))
+    grants = Grants(np.cumsum(begins) - 1, rows.pod.astype(np.int64), pods, lot, amount)
+    return Admissions(heads.order, heads.workload, heads.now_ms, np.maximum(until_ms, heads.now_ms), end_order, grants)
+
+
+def _end_with_workload(flat: Flat, heads: FlatDecisions) -> tuple[I64, I64]:
+    """The workload finished, all its pods are gone, or it was admitted anew."""
+    marks = join_marks(gone_marks(flat), Marks(heads.workload, heads.order, heads.now_ms))
+    return first_after(marks, heads.workload, heads.order)
+
+
+def _end_with_pods(flat: Flat, heads: FlatDecisions, stays: Stays) -> tuple[I64, I64]:
+    """It was told to go, and its last pod is gone; one that has no pods leaves when it is evicted."""
+    told = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
+    told_order, told_ms = first_after(Marks(told.workload, told.order, told.now_ms), heads.workload, heads.order)
+    mine = _admission_of(heads, stays)
+    known = mine >= 0
+    last = np.full(len(heads.order), -1)
+    np.maximum.at(last, mine[known], stays.end_order[known])
+    last_ms = np.zeros(len(heads.order), np.int64)
+    np.maximum.at(last_ms, mine[known], stays.until_ms[known])
+    evicted = flat.decisions.of(DecisionKind.EVICT)
+    evict_order, evict_ms = first_after(
+        Marks(evicted.workload, evicted.order, evicted.now_ms), heads.workload, heads.order
+    )
+    homeless = last < 0
+    leaves = np.where(homeless, evict_order, np.maximum(told_order, last))
+    return leaves, np.where(homeless, evict_ms, np.maximum(told_ms, last_ms))
+
+
+def _admission_of(heads: FlatDecisions, stays: Stays) -> I64:
+    """For each stay the admission that it belongs to: the latest of its workload by then; -1 if there is none."""
+    if not len(heads.order):
+        return np.full(len(stays.number), -1)
+    begin = int(heads.now_ms.min())
+    most = int(max(heads.now_ms.max(), stays.from_ms.max(initial=0))) - begin + 1
+    key = heads.workload * most + heads.now_ms - begin  # PLACE stands before its ADMIT: time tells, not order
+    by_key = np.argsort(key, kind="stable")
+    at = np.searchsorted(key[by_key], stays.number * most + stays.from_ms - begin, side="right") - 1
+    found = by_key[np.maximum(at, 0)]
+    belongs = (at >= 0) & (heads.workload[found] == stays.number)
+    return np.where(belongs, found, -1)

@@ -1,0 +1,124 @@
+"""What was held: every stay with the work it was for, the GPUs it took, and what of it was for nothing.
+
+Where there are nodes, places are held; where there are none, quota is all there is to hold.
+Must not know: whose life it was a part of, or what makes it good.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.measure.asked import Asked
+from tidegate.measure.grants import Admissions, admissions_of
+from tidegate.measure.seek import NEVER, Marks, Rows, first_after, last_before
+from tidegate.measure.stays import Stays, stays_of
+from tidegate.measure.timeline import Flat
+from tidegate.model.columns import I64
+from tidegate.model.decisions import DecisionKind
+from tidegate.model.facts import ALL_PODS, EventKind
+
+
+class Held(NamedTuple):
+    """Stays and admissions of the workloads that are known."""
+
+    stays: Stays
+    work: I64  # of each stay, row of the works
+    milli: I64  # GPU milli of each stay
+    lost_milli_ms: I64  # held for nothing, because the stay was cut short
+    admissions: Admissions
+    admitted_milli: I64  # GPU milli that each admission was granted
+
+
+def held_of(flat: Flat, asked: Asked, rows: Rows, work: I64) -> tuple[Held, I64]:
+    """What was held in a run, and the work of each workload in the end."""
+    placed = _known(rows, stays_of(flat))
+    admissions = admissions_of(flat, placed)
+    whole = stays_of_admissions(admissions)
+    known = rows.of(whole.number) >= 0
+    stays = placed if flat.nodes else _known(rows, whole)
+    _, of_admission = _works_in_force(flat, rows, work.copy(), _known(rows, whole))
+    granted = np.zeros(len(whole.number), np.int64)
+    granted[known] = asked.gpu_milli[of_admission]
+    granted += _short_milli(admissions, asked, known, of_admission)
+    work, of_stay = _works_in_force(flat, rows, work, stays)
+    milli = asked.milli_of(of_stay, stays.pod) if flat.nodes else granted[known]
+    lost = _lost_milli_ms(flat, stays, milli, asked.checkpoint_every_ms[of_stay])
+    return Held(stays, of_stay, milli, lost, admissions, granted), work
+
+
+def _known(rows: Rows, stays: Stays) -> Stays:
+    return Stays(*(column[rows.of(stays.number) >= 0] for column in stays))
+
+
+def stays_of_admissions(admissions: Admissions) -> Stays:
+    """Each admission as a stay of the whole workload, nowhere."""
+    nowhere = np.full(len(admissions.number), ALL_PODS, np.int64)
+    a = admissions
+    return Stays(a.order, a.number, nowhere, nowhere, a.from_ms, a.until_ms, a.end_order)
+
+
+def _short_milli(admissions: Admissions, asked: Asked, known: npt.NDArray[np.bool_], work: I64) -> I64:
+    """What admissions were granted less than asked for, below zero: pods that were left out."""
+    grants, count = admissions.grants, len(admissions.number)
+    work_of = np.full(count, -1)
+    work_of[known] = work
+    sets = max(int(grants.pod_set.max(initial=0)) + 1, 1)
+    _, first = np.unique(grants.admission * sets + grants.pod_set, return_index=True)
+    first = first[(grants.pod_set[first] >= 0) & (work_of[grants.admission[first]] >= 0)]
+    at = asked.first_set[work_of[grants.admission[first]]] + grants.pod_set[first]
+    short = np.zeros(count, np.int64)
+    np.add.at(short, grants.admission[first], (grants.pods[first] - asked.set_pods[at]) * asked.set_milli[at])
+    return short
+
+
+def _works_in_force(flat: Flat, rows: Rows, work: I64, stays: Stays) -> tuple[I64, I64]:
+    """The work of each workload in the end, and of each stay when it began."""
+    of_stay = work[rows.of(stays.number)]
+    for change in flat.changes:
+        row = int(rows.of(np.array([change.number]))[0])
+        if row < 0:
+            continue
+        mine = stays.number == change.number
+        holds = bool((mine & (stays.order < change.order) & (change.order < stays.end_order)).any())
+        if holds and flat.works[work[row]].pod_sets != flat.works[change.work].pod_sets:
+            continue  # what runs keeps its pods, as in the engine
+        work[row] = change.work
+        of_stay[mine & (stays.order > change.order)] = change.work
+    return work, of_stay
+
+
+def _lost_milli_ms(flat: Flat, stays: Stays, milli: I64, checkpoint_every_ms: I64) -> I64:
+    """What each stay held for nothing, because it was cut short.
+
+    The engine sees no progress, only rules: whoever saves every hour has saved each full hour since it started.
+    """
+    held_ms = stays.until_ms - stays.from_ms
+    return np.where(
+        _is_cut_short(flat, stays), milli * np.maximum(held_ms - _saved_ms(flat, stays, checkpoint_every_ms), 0), 0
+    )
+
+
+def _is_cut_short(flat: Flat, stays: Stays) -> npt.NDArray[np.bool_]:
+    """Whether a stay ended, and neither because its workload finished nor because it was cancelled."""
+    facts = flat.facts.of(EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED)
+    over, _ = first_after(Marks(facts.subject, facts.order, facts.at_ms), stays.number, stays.order)
+    return (stays.end_order < NEVER) & (stays.end_order < over)
+
+
+def _saved_ms(flat: Flat, stays: Stays, checkpoint_every_ms: I64) -> I64:
+    """Up to where each stay's work was saved, from its beginning."""
+    away = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
+    told, told_ms = first_after(Marks(away.workload, away.order, away.now_ms), stays.number, stays.order)
+    worked_until_ms = np.where(told < stays.end_order, np.minimum(told_ms, stays.until_ms), stays.until_ms)
+    runs = flat.facts.of(EventKind.POD_STARTED)
+    started, started_ms = first_after(Marks(runs.subject, runs.order, runs.at_ms), stays.number, stays.order)
+    begun_ms = np.where(started < stays.end_order, started_ms, stays.from_ms)
+    every_ms = np.maximum(checkpoint_every_ms, 1)
+    by_rule = np.where(checkpoint_every_ms > 0, (worked_until_ms - begun_ms) // every_ms * every_ms, 0)
+    points = flat.facts.of(EventKind.CHECKPOINTED)
+    saved, saved_ms = last_before(Marks(points.subject, points.order, points.at_ms), stays.number, stays.end_order)
+    is_told = (saved < NEVER) & (saved > stays.order)
+    return np.where(is_told, saved_ms - stays.from_ms, np.maximum(by_rule, 0))

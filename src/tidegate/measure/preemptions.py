@@ -1,0 +1,38 @@
+"""Who was preempted for whom, and what it cost.
+
+Must not know: why anybody had the right to.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.measure.held import Held
+from tidegate.measure.lives import Lives
+from tidegate.measure.seek import NEVER, Marks, Rows, first_after
+from tidegate.measure.timeline import Flat
+from tidegate.model.columns import I64
+from tidegate.model.decisions import DecisionKind
+
+
+class Preemptions(NamedTuple):
+    """Preemptions in columns, in the order they were decided; rows are those of the lives."""
+
+    at_ms: I64
+    victim: I64
+    cause: I64  # for whom; -1: not known
+    lost_milli_ms: I64  # work of the victim that must be done again
+
+
+def preemptions_of(flat: Flat, lives: Lives, held: Held) -> Preemptions:
+    """Every preemption of a run."""
+    told, stays, rows = flat.decisions.of(DecisionKind.PREEMPT), held.stays, Rows(lives.number)
+    order, _ = first_after(Marks(told.workload, told.order, told.now_ms), stays.number, stays.order)
+    ended = (order < stays.end_order) & (stays.end_order < NEVER)
+    lost = np.zeros(len(told.order), np.int64)
+    np.add.at(lost, np.searchsorted(told.order, order[ended]), held.lost_milli_ms[ended])
+    known = rows.of(told.workload) >= 0
+    columns = (told.now_ms, rows.of(told.workload), rows.of(told.cause), lost)
+    return Preemptions(*(column[known] for column in columns))

@@ -1,0 +1,75 @@
+"""What every mapping of `tidegate.yaml` is made of: names, texts, labels, taints.
+
+Must not know: which keys there are.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from tidegate.model.hardware import TaintEffect
+
+#: The longest text in a free field.
+LONGEST_FIELD = 253
+
+#: In Python, `$` alone would also match before a newline at the end.
+END = r"$(?!\n)"
+
+Text = Annotated[str, Meta(max_length=LONGEST_FIELD)]
+NonEmpty = Annotated[str, Meta(min_length=1, max_length=LONGEST_FIELD, extra={"expected": "text"})]
+Name = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9]([A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?" + END,
+        extra={"expected": "a name of letters, digits, dots, dashes, slashes and underscores"},
+    ),
+]
+Seed = Annotated[int, Meta(ge=0, le=2**53)]
+LabelKey = Annotated[str, Meta(pattern=r"^[A-Za-z0-9./_-]{1,253}" + END, extra={"expected": "a label's name"})]
+ResourceName = Annotated[
+    str,
+    Meta(
+        pattern=r"^(?!(cpu|memory|pods|nvidia\.com/gpu)$)[A-Za-z0-9./_-]{1,253}" + END,
+        extra={"expected": "a resource other than cpu, memory, pods and GPUs, which have keys of their own"},
+    ),
+]
+Labels = dict[LabelKey, Text]
+Others = dict[ResourceName, Annotated[int, Meta(ge=0, le=1_000_000_000)]]
+
+
+class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A mapping in the file."""
+
+
+class TaintEntry(Entry, frozen=True):
+    """A mark that keeps pods away unless they tolerate it."""
+
+    key: Annotated[NonEmpty, Meta(description="The taint's key.")]
+    value: Annotated[Text, Meta(description="Its value.")] = ""
+    effect: Annotated[TaintEffect, Meta(description="What it does to a pod that does not tolerate it.")] = (
+        TaintEffect.NO_SCHEDULE
+    )
+
+
+class Comparison(StrEnum):
+    """How a toleration compares, in Kubernetes' words."""
+
+    EQUAL = "Equal"
+    EXISTS = "Exists"
+
+
+class TolerationEntry(Entry, frozen=True):
+    """What taint a pod puts up with."""
+
+    key: Annotated[Text, Meta(description="The taint's key; empty with Exists: any.")] = ""
+    operator: Annotated[Comparison, Meta(description="Equal: the value must be equal; Exists: any value.")] = (
+        Comparison.EQUAL
+    )
+    value: Annotated[Text, Meta(description="The taint's value.")] = ""
+    effect: Annotated[
+        Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"],
+        Meta(description="The taint's effect; empty: any."),
+    ] = ""

@@ -1,0 +1,28 @@
+"""Why a topology has no spots for a pod set, as codes: the numbers beside a code say how much was missing.
+
+Text is made elsewhere, from the code, the numbers and the tally of nodes that were not taken.
+Must not know: trees, rows, how spots are found.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Misfit(IntEnum):
+    """Codes are stable: a number is never used again for something else."""
+
+    NONE = 0  # it fits
+    NO_LEVEL = 1  # it asks for no level at all
+    LEVEL_UNKNOWN = 2  # the topology has no such level
+    SLICE_LEVEL_UNKNOWN = 3  # nor such a level for slices
+    SLICE_SIZE = 4  # a slice without a size, more layers than we place, or a layer that does not divide the one around
+    SLICE_ABOVE = 5  # slices at a level wider than that of the pod set, or a layer that is not inside the one around
+    UNEVEN = 6  # the pods are not a whole number of slices
+    NO_DOMAINS = 7  # no node is up, matches the flavor and has all the labels
+    LACKS_ROOM = 8  # fewer slices fit than are needed
+    LACKS_LEADER = 9  # the workers fit, but nowhere beside their leader
+    STALE = 10  # its pods are in a domain that is not there any more, beside the failed one
+    NO_REPLACEMENT = 11  # nothing of it was on the failed node
+    UNSETTLED = 12  # counts did not come out even on the way down: a slice fits in a domain, but not in its parts
+    TOO_LARGE = 13  # more pods than the search was given room for

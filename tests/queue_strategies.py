@@ -1,0 +1,124 @@
+"""Hypothesis strategies for shares: flavors, cohorts, queues, and work that asks them for quota."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from tidegate.model.hardware import Taint
+from tidegate.model.policy import AdmissionKind, Policy
+from tidegate.model.shares import (
+    Cohort,
+    FairSharing,
+    Flavor,
+    FlavorGroup,
+    FlavorMove,
+    FlavorPreference,
+    Fungibility,
+    PreemptionRule,
+    PreemptWhom,
+    Queue,
+    Quota,
+    Shares,
+)
+from tidegate.model.work import PodSet, Toleration, Work, Workload
+
+FLAVORS = ("od", "spot")
+QUEUES = ("qa", "qb", "qc", "qd")
+EITHER = st.booleans()
+_limits = st.one_of(st.none(), st.integers(0, 6))
+
+
+@st.composite
+def quotas(draw, flavors: tuple[str, ...], *, cohort: bool):
+    """Quota of GPUs and CPU in each of the flavors."""
+    made = []
+    for flavor in flavors:
+        for resource in ("cpu", "gpu"):
+            nominal = draw(st.integers(0, 8))
+            lend = draw(_limits) if cohort else None
+            made.append(
+                Quota(
+                    flavor=flavor,
+                    resource=resource,
+                    nominal=nominal,
+                    borrow_limit=draw(_limits) if cohort else None,
+                    lend_limit=None if lend is None else min(lend, nominal),
+                )
+            )
+    return tuple(made)
+
+
+@st.composite
+def preemption_rules(draw):
+    """Any rule that Kueue accepts."""
+    reclaim = draw(st.sampled_from([PreemptWhom.NEVER, PreemptWhom.LOWER_PRIORITY, PreemptWhom.ANY]))
+    borrows = [PreemptWhom.NEVER] if reclaim is PreemptWhom.NEVER else [PreemptWhom.NEVER, PreemptWhom.LOWER_PRIORITY]
+    within = [PreemptWhom.NEVER, PreemptWhom.LOWER_PRIORITY, PreemptWhom.LOWER_OR_NEWER]
+    return PreemptionRule(
+        within_queue=draw(st.sampled_from(within)),
+        reclaim_in_cohort=reclaim,
+        borrow_in_cohort=draw(st.sampled_from(borrows)),
+        borrow_priority_threshold=draw(st.one_of(st.none(), st.integers(0, 5))),
+    )
+
+
+_moves = st.builds(
+    Fungibility,
+    when_can_borrow=st.sampled_from(list(FlavorMove)),
+    when_can_preempt=st.sampled_from(list(FlavorMove)),
+    preference=st.sampled_from(list(FlavorPreference)),
+)
+
+
+@st.composite
+def queues(draw, name: str, cohorts: list[str]):
+    """A queue, alone or in a cohort."""
+    flavors = FLAVORS[: draw(st.integers(1, 2))]
+    cohort = draw(st.sampled_from(["", *cohorts]))
+    return Queue(
+        name=name,
+        cohort=cohort,
+        groups=(FlavorGroup(resources=("cpu", "gpu"), flavors=flavors),),
+        quotas=draw(quotas(flavors, cohort=bool(cohort))),
+        preemption=draw(preemption_rules()),
+        fungibility=draw(_moves),
+        weight_milli=draw(st.sampled_from([0, 500, 1000, 1000, 3000])),
+        strict_fifo=draw(st.booleans()),
+    )
+
+
+@st.composite
+def shares(draw, fair=EITHER):
+    """A tree of one to three levels."""
+    cohorts = [
+        Cohort(name="root", quotas=draw(quotas(FLAVORS[:1], cohort=False))),
+        Cohort(name="left", parent="root", quotas=draw(quotas(FLAVORS[:1], cohort=True))),
+        Cohort(name="lone"),
+    ]
+    made = tuple(draw(queues(name, [cohort.name for cohort in cohorts])) for name in QUEUES)
+    flavors = (Flavor(name="od"), Flavor(name="spot", node_taints=(Taint(key="spot"),)))
+    return Shares(flavors=flavors, cohorts=tuple(cohorts), queues=made, fair=FairSharing() if draw(fair) else None)
+
+
+@st.composite
+def policies(draw, fair=EITHER):
+    """A policy that admits by quota alone."""
+    return Policy(admission=AdmissionKind.KUEUE, shares=draw(shares(fair)))
+
+
+@st.composite
+def asks(draw, number: int, at_ms: int):
+    """A workload that asks for quota, maybe content with fewer pods."""
+    count = draw(st.integers(1, 4))
+    pod_set = PodSet(
+        count=count,
+        min_count=draw(st.sampled_from([0, 0, 1])) if count > 1 else 0,
+        charge=(("cpu", draw(st.integers(0, 3))), ("gpu", draw(st.integers(1, 3)))),
+        tolerations=draw(st.sampled_from([(), (Toleration(key="spot"),)])),
+    )
+    work = Work(
+        queue=draw(st.sampled_from([*QUEUES, "nowhere"])),
+        priority=draw(st.sampled_from([0, 0, 3, 7])),
+        pod_sets=(pod_set,),
+    )
+    return Workload(id=f"w{number:03d}", work=work, submitted_ms=max(at_ms + draw(st.integers(-2, 2)), 0))

@@ -1,0 +1,107 @@
+"""Writes docs/reasons.md from the reason catalogue: run it after changing a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate.model.reasons import CATALOGUE, ReasonSpec, Remedy, Wake
+
+REASONS = Path(__file__).parent.parent / "docs" / "reasons.md"
+
+_HEAD = """\
+# Reasons
+
+Every decision carries a reason: a code, up to four numbers of evidence, and for a hold a tally of why nodes were not
+taken. `tidegate explain JOB` says them in words, as below; numbers and names in these sentences are examples. Codes are
+stable: a number is never used again for something else.
+
+<!-- Made from the catalogue in src/tidegate/model/reasons.py by tests/reasons_file.py: change that, then run this. -->
+"""
+
+_REMEDIES = {
+    Remedy.NONE: "nothing",
+    Remedy.WAIT: "time: it lifts itself when others finish or leave",
+    Remedy.PREEMPT: "preemption: taking from others would lift it",
+    Remedy.SCALE: "more nodes",
+    Remedy.CHANGE: "a change of the work, the nodes or the policy",
+}
+
+_WAKES = {
+    Wake.FREED: "something is released",
+    Wake.NODES: "a node comes or changes",
+    Wake.ORDER: "the order between workloads changes",
+    Wake.POLICY: "the policy changes",
+    Wake.WORK: "the work itself changes",
+}
+
+#: What a number of evidence is, by its name or the end of it, and an example of how it is said.
+_COUNTS = {
+    "ahead": ("workloads that go first", "3"),
+    "amount": ("units of the resource", "4"),
+    "count": ("pods that are admitted", "2"),
+    "cpu_milli": ("thousandths of a CPU core that a pod asks for", "8"),
+    "evictions": ("times it was sent away", "2"),
+    "first_reason": ("code of the reason why it did not fit", "6"),
+    "fits": ("pods that would fit now", "1"),
+    "gpus": ("GPUs that a pod asks for", "8"),
+    "level": ("cohorts that it goes up to borrow; 0: none", "1"),
+    "lot": ("row of the lot: one resource in one flavor", "gpu in h100-reserved"),
+    "memory_mib": ("MiB that a pod asks for", "64Gi"),
+    "milli": ("thousandths of a GPU that a pod asks for", "0.5"),
+    "missing": ("units of the resource that are missing", "4"),
+    "option": ("row of the flavor that was looked at last", "1"),
+    "pods": ("pods that must fit", "4"),
+    "queue": ("row of the queue", "research"),
+    "slots": ("pod slots that a pod takes", "1"),
+    "why": ("code of the reason why that flavor will not do", "flavor tainted"),
+    "_milli": ("thousandths", "0.5"),
+    "_mib": ("MiB", "64Gi"),
+    "_ms": ("milliseconds", "1m30s"),
+}
+
+
+def reasons_text() -> str:
+    """The whole page."""
+    specs = sorted(CATALOGUE.values(), key=lambda spec: spec.reason)
+    rows = [f"| {spec.reason.value} | [`{_name(spec)}`](#{_name(spec).lower()}) | {spec.title} |" for spec in specs]
+    table = "\n".join(["| code | reason | in a few words |", "|---|---|---|", *rows])
+    return "\n".join([_HEAD, table, "", *map(_section, specs)])
+
+
+def _name(spec: ReasonSpec) -> str:
+    return spec.reason.name
+
+
+def _section(spec: ReasonSpec) -> str:
+    sentence = spec.template.format(**{name: counts(name)[1] for name in spec.evidence})
+    lines = [
+        f"## {_name(spec)}",
+        f"{spec.reason.value}: {sentence}.",
+        "",
+        f"- **What lifts it**: {_REMEDIES[spec.remedy]}. {spec.lift}",
+        f"- **What wakes it**: {_wakes(spec)}.",
+        f"- **Evidence**: {_evidence(spec)}.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _wakes(spec: ReasonSpec) -> str:
+    return "; ".join(_WAKES[wake] for wake in Wake if wake & spec.wakes_on) or "nothing"
+
+
+def _evidence(spec: ReasonSpec) -> str:
+    return "; ".join(f"`{name}` ({counts(name)[0]})" for name in spec.evidence) or "none"
+
+
+def counts(name: str) -> tuple[str, str]:
+    """What a number of evidence is, with its unit, and an example."""
+    found = _COUNTS.get(name) or next((said for end, said in _COUNTS.items() if name.endswith(end)), None)
+    if found is None:
+        raise LookupError(f"evidence {name!r} has no unit: say what it counts in tests/reasons_file.py")
+    return found
+
+
+if __name__ == "__main__":
+    REASONS.write_text(reasons_text())
+    print(f"wrote {REASONS}")

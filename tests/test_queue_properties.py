@@ -1,0 +1,197 @@
+"""What must hold for queues with quota whatever happens: random trees, random work, random facts, classic and fair.
+
+`check` runs before and after every step (builders.Cluster): usage that is not what workloads hold, chains that are not
+whole, or somebody who waits and holds fail here whatever caused them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from builders import Cluster
+from queue_strategies import EITHER, asks, policies
+from tidegate.engine.decide import decide
+from tidegate.engine.kernels.registry import kernels_as
+from tidegate.engine.step import step
+from tidegate.journal.packing import pack_events, pack_result, unpack_events
+from tidegate.model.decisions import DecisionKind
+from tidegate.model.facts import EventKind
+from tidegate.model.shares import PreemptWhom
+from tidegate.state.cluster import ClusterState
+from tidegate.state.shares import NO_LIMIT
+from tidegate.state.tables import END, Phase
+
+relaxed = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def queue_cluster(data, fair=EITHER) -> Cluster:
+    cluster = Cluster([])
+    cluster.set_policy(data.draw(policies(fair)))
+    return cluster
+
+
+def play(data, cluster: Cluster, rounds: int, *, changes: bool = True) -> list[tuple[object, int, object]]:
+    """Random facts for some rounds; what was told and decided."""
+    told = []
+    for _ in range(rounds):
+        for _ in range(data.draw(st.integers(0, 4))):
+            cluster.submit(data.draw(asks(len(cluster.numbers), cluster.now_ms)))
+        for name in sorted(cluster.numbers):
+            tell_something(data, cluster, name)
+        if changes and data.draw(st.integers(0, 5)) == 0:
+            cluster.set_policy(data.draw(policies()))
+        events = cluster._facts.batch()
+        cluster.step(data.draw(st.integers(0, 5_000)))
+        told.append((events, cluster.now_ms, cluster.result))
+    return told
+
+
+def tell_something(data, cluster: Cluster, name: str) -> None:
+    row = cluster.state.workload_numbers.row(cluster.numbers[name])
+    if row < 0 or data.draw(st.integers(0, 2)):
+        return
+    phase = Phase(int(cluster.state.workloads.phase[row]))
+    if phase is Phase.LEAVING:
+        cluster.tell(EventKind.POD_GONE, name)
+    elif phase in (Phase.ASSUMED, Phase.RUNNING):
+        cluster.tell(data.draw(st.sampled_from([EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED])), name)
+    elif data.draw(st.integers(0, 5)) == 0:
+        cluster.tell(EventKind.WORKLOAD_CANCELLED, name)
+
+
+@relaxed
+@given(st.data())
+def test_the_state_stays_whole_and_a_replay_gives_the_same_bytes(data):
+    cluster = queue_cluster(data)
+    told = play(data, cluster, 6)
+    again = ClusterState()
+    for events, now_ms, result in told:
+        replayed = step(again, unpack_events(pack_events(events)), now_ms)
+        assert pack_result(replayed) == pack_result(result)
+    assert again.dump() == cluster.state.dump()
+
+
+@relaxed
+@given(st.data())
+def test_a_checkpoint_goes_on_as_the_state_would_have(data):
+    cluster = queue_cluster(data)
+    play(data, cluster, 3)
+    twin = ClusterState.load(cluster.state.dump())
+    assert twin.dump() == cluster.state.dump()
+    fork = cluster.state.fork()
+    for events, now_ms, result in play(data, cluster, 2):
+        assert pack_result(step(twin, events, now_ms)) == pack_result(result)
+        assert pack_result(step(fork, events, now_ms)) == pack_result(result)
+    assert twin.digest() == cluster.state.digest() == fork.digest()
+
+
+@relaxed
+@given(st.data())
+def test_nothing_new_means_no_decision(data):
+    cluster = queue_cluster(data)
+    play(data, cluster, 3)
+    assert cluster.step(0) == []
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_compiled_and_plain_kernels_give_the_same_journal(data):
+    cluster = queue_cluster(data)
+    told = play(data, cluster, 5)
+    twin = ClusterState()
+    with kernels_as(compiled=True):
+        for events, now_ms, result in told:
+            assert pack_result(step(twin, events, now_ms)) == pack_result(result)
+    assert twin.dump() == cluster.state.dump()
+
+
+@relaxed
+@given(st.data())
+def test_quota_is_never_exceeded_and_limits_are_kept(data):
+    """Without a change of quota, nobody uses more than the tree has, or borrows more than it may."""
+    cluster = queue_cluster(data)
+    play(data, cluster, 6, changes=False)
+    branches = cluster.state.shares.branches
+    for row in range(branches.top):
+        usage, subtree = branches.usage[row], branches.subtree[row]
+        if branches.parent[row] == END:
+            assert (usage <= subtree).all()
+            continue
+        limit = branches.borrow_limit[row]
+        assert ((limit == NO_LIMIT) | (usage <= subtree + np.maximum(limit, 0))).all()
+
+
+@relaxed
+@given(st.data())
+def test_a_lender_gets_back_what_it_lent(data):
+    """Who waits in a queue that may reclaim from anyone is admitted once its victims are gone, within its own quota."""
+    cluster = queue_cluster(data, fair=st.just(False))
+    play(data, cluster, 4, changes=False)
+    for _ in range(40):
+        for name in sorted(cluster.numbers):
+            row = cluster.state.workload_numbers.row(cluster.numbers[name])
+            if row >= 0 and cluster.state.workloads.phase[row] == Phase.LEAVING:
+                cluster.tell(EventKind.POD_GONE, name)
+        if not any(said.kind in (DecisionKind.ADMIT, DecisionKind.PREEMPT) for said in cluster.step(1)):
+            break
+    state = cluster.state
+    for queue in state.policy.shares.queues:
+        if queue.preemption.reclaim_in_cohort is PreemptWhom.ANY and len(queue.groups[0].flavors) == 1:
+            assert not waits_within_quota(state, queue.name), queue.name
+
+
+def waits_within_quota(state: ClusterState, name: str) -> bool:
+    """Whether the first in a queue waits though its queue, even with it, would stay below what it owns."""
+    tables = state.shares
+    branch = tables.branch_rows[f"queue/{name}"]
+    rows = [row for row in state.live_workloads().tolist() if state.workloads.phase[row] == Phase.PENDING]
+    mine = [
+        row
+        for row in rows
+        if tables.demands.branch[state.workloads.work_class[row]] == branch
+        and not tables.demands.refused[state.workloads.work_class[row]]
+    ]
+    if not mine:
+        return False
+    first = min(mine, key=lambda row: order_of(state, row))
+    work = state.works[int(state.workloads.work_class[first])]
+    needs = dict.fromkeys(("cpu", "gpu"), 0)
+    for resource, amount in work.pod_sets[0].charge or ():
+        needs[resource] = amount * work.pod_sets[0].count
+    option = tables.groups.first_option[tables.branches.first_group[branch]]
+    return all(
+        tables.branches.usage[branch, lot] + needs[tables.resources[tables.lots.resource[lot]]]
+        <= tables.branches.nominal[branch, lot]
+        for lot in range(tables.lots.top)
+        if tables.lots.flavor[lot] == tables.options.flavor[option]
+    )
+
+
+def order_of(state: ClusterState, row: int) -> tuple[int, int, int]:
+    priority = int(state.work_classes.priority[state.workloads.work_class[row]])
+    return (-priority, int(state.workloads.submitted_ms[row]), int(state.workloads.tie[row]))
+
+
+@relaxed
+@given(st.data())
+def test_cycles_between_two_outside_facts_come_to_an_end(data):
+    """Victims gone at once, cycles until one decides nothing: classic preemption settles."""
+    cluster = queue_cluster(data, fair=st.just(False))
+    play(data, cluster, 4)
+    state = cluster.state
+    for _ in range(60):
+        decisions, _ = decide(state)
+        gone = [name for name, number in cluster.numbers.items() if is_leaving(state, number)]
+        for name in gone:
+            cluster.tell(EventKind.POD_GONE, name)
+        cluster.step(1)
+        if not gone and not (decisions.kind == DecisionKind.ADMIT).any():
+            return
+    raise AssertionError("still preempting after 60 cycles")
+
+
+def is_leaving(state: ClusterState, number: int) -> bool:
+    row = state.workload_numbers.row(number)
+    return row >= 0 and state.workloads.phase[row] == Phase.LEAVING

@@ -1,0 +1,79 @@
+"""The reason catalogue in words, and the page made from it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from reasons_file import REASONS, counts, reasons_text
+from tidegate.journal.words import reason_text
+from tidegate.model.reasons import CATALOGUE, Reason, Wake
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_page_of_reasons_is_up_to_date():
+    assert REASONS.read_text() == reasons_text(), "run .venv/bin/python tests/reasons_file.py"
+
+
+def test_the_page_has_every_reason_once_and_links_to_it():
+    page = REASONS.read_text()
+    for reason in CATALOGUE:
+        assert page.count(f"\n## {reason.name}\n{reason.value}: ") == 1
+        assert f"| {reason.value} | [`{reason.name}`](#{reason.name.lower()}) |" in page
+    assert len(re.findall(r"^## ", page, re.MULTILINE)) == len(CATALOGUE)
+
+
+def test_other_pages_link_to_it():
+    assert "(docs/reasons.md)" in (ROOT / "README.md").read_text()
+    assert "(reasons.md)" in (ROOT / "docs" / "concepts.md").read_text()
+
+
+@pytest.mark.parametrize("spec", CATALOGUE.values(), ids=lambda spec: spec.reason.name)
+def test_evidence_has_units_and_sentences_have_an_end(spec):
+    assert len(spec.evidence) <= 4
+    for name in spec.evidence:
+        assert counts(name)[0]
+    assert set(re.findall(r"\{(\w+)\}", spec.template)) <= set(spec.evidence)
+    assert spec.lift.endswith(".")
+    assert not spec.template.endswith(".")
+
+
+def test_evidence_without_a_unit_is_refused():
+    with pytest.raises(LookupError, match="evidence 'luck' has no unit: say what it counts in tests/reasons_file"):
+        counts("luck")
+
+
+@pytest.mark.parametrize(
+    ("reason", "evidence", "text"),
+    [
+        (Reason.LACKS_GPU, (8, 1, 4), "no node has 8 idle GPUs for its next pod; 1 of 4 pods would fit now"),
+        (Reason.LACKS_FRACTION, (500, 0, 1), "no device has 0.5 of a GPU left; 0 of 1 pods would fit now"),
+        (
+            Reason.LACKS_GPU_MEMORY,
+            (30_720, 0, 1),
+            "no GPU with enough left has 30Gi of memory free; 0 of 1 pods would fit now",
+        ),
+        (
+            Reason.LACKS_CPU,
+            (1_500, 0, 1),
+            "nodes with room for its GPUs lack its 1.5 CPU cores; 0 of 1 pods would fit now",
+        ),
+        (
+            Reason.LACKS_MEMORY,
+            (61_440, 0, 1),
+            "nodes with room for its GPUs lack its 60Gi of memory; 0 of 1 pods would fit now",
+        ),
+    ],
+)
+def test_a_number_is_said_with_one_unit(reason, evidence, text):
+    assert reason_text(reason, evidence) == text
+
+
+def test_whoever_waits_can_be_woken_by_a_policy():
+    """A change of policy wakes everybody: the page must say so."""
+    for code, spec in CATALOGUE.items():
+        if code < Reason.PLACED:
+            assert spec.wakes_on & Wake.POLICY, code
