@@ -157,6 +157,11 @@ class Cluster:
             self._facts.submit(number, workload, self.now_ms)
         return self
 
+    def change(self, workload: Workload) -> Cluster:
+        """Tell that a workload asks for something else."""
+        self._facts.changed(self.numbers[workload.id], workload.work, self.now_ms)
+        return self
+
     def tell(self, kind: EventKind, name: str, *, pod: int = ALL_PODS, arg: int = 0, values=()) -> Cluster:
         """Tell a fact about a workload or node."""
         number = self.nodes[name] if kind.name.startswith(("NODE", "DEVICE")) else self.numbers[name]

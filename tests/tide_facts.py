@@ -15,9 +15,9 @@ import msgspec
 
 from builders import POOL, Cluster, fleet, job
 from tidegate.model.facts import ALL_PODS, EventKind, Outcome
-from tidegate.model.hardware import Node, Taint
+from tidegate.model.hardware import Node, NodeShape, Taint
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.spec import labels
+from tidegate.model.spec import labels, resources
 from tidegate.model.units import parse_duration_ms
 from tidegate.model.work import GpuRequest, NodeRequirement, NodeTerm, Operator, PodSet, Share, Toleration, Workload
 
@@ -60,6 +60,12 @@ class Stage:
         self.nodes[node.name] = node
         self.cluster.add_node(node)
 
+    def change_work(self, workload: Workload) -> None:
+        """Tell that a job asks for something else."""
+        if workload.id not in self.cluster.numbers:
+            raise ValueError(f"no job {workload.id!r} was submitted")
+        self.cluster.change(workload)
+
     def change(self, **fields: object) -> None:
         """Tell of a policy with other fields."""
         self.policy = replace(self.policy, **fields)
@@ -101,14 +107,27 @@ def _waits(word: str) -> Act:
 
 
 def _submit(job: str, sets: str, options: str, where: str | None) -> Act:
+    made, at_ms = _read_work(job, sets, options, where), _told_options(options).get("at")
+    return lambda stage: stage.cluster.submit(replace(made, submitted_ms=stage.at_ms if at_ms is None else at_ms))
+
+
+def _read_work(job: str, sets: str, options: str, where: str | None) -> Workload:
+    read = _told_options(options)
+    if where:
+        read["terms"] = tuple(map(_term, where.split(" or ")))
+    return _workload(job, tuple(sets.split(" + ")), read)
+
+
+def _told_options(options: str) -> dict[str, object]:
     told = dict(pair.split("=", 1) for pair in options.split())
     for name in told.keys() - _OPTIONS.keys():
         raise ValueError(f"unknown option {name!r}; known: {', '.join(_OPTIONS)}")
-    read = {name: _option(name, text) for name, text in told.items()}
-    if where:
-        read["terms"] = tuple(map(_term, where.split(" or ")))
-    made = _workload(job, tuple(sets.split(" + ")), read)
-    return lambda stage: stage.cluster.submit(replace(made, submitted_ms=read.get("at", stage.at_ms)))
+    return {name: _option(name, text) for name, text in told.items()}
+
+
+def _change(job: str, sets: str, options: str, where: str | None) -> Act:
+    made = _read_work(job, sets, options, where)
+    return lambda stage: stage.change_work(made)
 
 
 def _option(name: str, text: str) -> object:
@@ -185,12 +204,18 @@ def _bind(job: str, pod: str, outcome: str) -> Act:
 
 
 def _node(node: str, verb: str, what: str | None) -> Act:
-    needs_more = verb in {"tainted", "labelled"}
+    needs_more = verb in {"tainted", "labelled", "gpus", "cpu"}
     if needs_more != (what is not None) or (verb == "labelled" and "=" not in str(what)):
-        raise ValueError(f"expected `node NODE tainted KEY`, `labelled KEY=VALUE`, or one of {', '.join(_NODE_VERBS)}")
+        raise ValueError(
+            f"expected `node NODE tainted KEY`, `labelled KEY=VALUE`, `gpus 4`, or one of {', '.join(_NODE_VERBS)}"
+        )
     if verb == "removed":
         return lambda stage: stage.tell_node(EventKind.NODE_REMOVED, node)
     return lambda stage: stage.show(_NODE_VERBS[verb](stage.node(node), what or ""))
+
+
+def _with_cpu(shape: NodeShape, cores: int) -> NodeShape:
+    return replace(shape, capacity=resources(dict(shape.capacity) | {"cpu": cores * 1000}))
 
 
 _NODE_VERBS: dict[str, Callable[[Node, str], Node]] = {
@@ -202,6 +227,8 @@ _NODE_VERBS: dict[str, Callable[[Node, str], Node]] = {
     "up": lambda node, _: replace(node, ready=True),
     "tainted": lambda node, key: replace(node, taints=(*node.taints, Taint(key=key))),
     "untainted": lambda node, _: replace(node, taints=()),
+    "gpus": lambda node, count: replace(node, shape=replace(node.shape, gpu_count=int(count))),
+    "cpu": lambda node, cores: replace(node, shape=_with_cpu(node.shape, int(cores))),
     "labelled": lambda node, pair: replace(node, labels=labels(dict(node.labels) | dict([pair.split("=", 1)]))),
 }
 
@@ -223,6 +250,7 @@ class _Fact(NamedTuple):
 _JOB = r"(?P<job>[^\s\[]+)"
 _POD = _JOB + r"(?:\[(?P<pod>\d+)\])?"
 _SET = r"(?:\d+x)?\d+(?:\.\d+)?"
+_WORK = rf"{_JOB} (?P<sets>{_SET}(?: \+ {_SET})*)(?P<options>(?: [a-z]+=\S+)*)(?: where (?P<where>.+))?"
 
 #: By first word. Queues with quota get their line here.
 FACTS = {
@@ -236,9 +264,10 @@ FACTS = {
     "waits": _Fact("waits yes or waits no", r"(?P<word>yes|no)", _waits),
     "submit": _Fact(
         "submit JOB 2x8, submit JOB 1x4 + 2x0.5 priority=1 models=h100 where rack in r1,r2 and pool exists",
-        rf"{_JOB} (?P<sets>{_SET}(?: \+ {_SET})*)(?P<options>(?: [a-z]+=\S+)*)(?: where (?P<where>.+))?",
+        _WORK,
         _submit,
     ),
+    "change": _Fact("change JOB 1x4 priority=2: it asks for this now, and waits as before", _WORK, _change),
     "finish": _Fact("finish JOB", _JOB, partial(_about, EventKind.WORKLOAD_FINISHED)),
     "cancel": _Fact("cancel JOB", _JOB, partial(_about, EventKind.WORKLOAD_CANCELLED)),
     "started": _Fact("started JOB or started JOB[POD]", _POD, partial(_about, EventKind.POD_STARTED)),

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.engine.holding import book_of
-from tidegate.engine.kernels.desk import Desk, Turn, make_desk
+from tidegate.engine.kernels.desk import AGAIN, NOW_MS, OUTSIDE, Desk, Turn, make_desk
 from tidegate.engine.kernels.place import Output, empty_output
-from tidegate.engine.kernels.queues import DONE, PlaceRule, cycle_queues
+from tidegate.engine.kernels.queues import DONE, cycle_queues
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.kernels.waiting import tell_heads, tell_waiting
 from tidegate.engine.layout import describe_work
@@ -46,7 +46,7 @@ def decide_queues(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     turn = turn_of(state)
     room = _room(state, turn)
     ready = ready_rule(state)
-    hot, book, rule = state.hot(), book_of(state), PlaceRule(ready.rule, ready.too_large)
+    hot, book, rule = state.hot(), book_of(state), ready.rule
     while active(cycle_queues)(hot, rule, book, room.desk, turn, room.output) != DONE:
         room = _make_room(state, 2 * len(room.desk.pool.targets))
     batches = [drain(state, room.output)[0]]
@@ -102,7 +102,15 @@ def _room(state: ClusterState, turn: Turn) -> Room:
     if len(room.output.rows) < _rows(state, room.desk) + pods:
         room = state.shares.room = Room(room.desk, empty_output(2 * (_rows(state, room.desk) + pods)))
     room.output.written[0] = 0
+    _date(state, room.desk)
     return room
+
+
+def _date(state: ClusterState, desk: Desk) -> None:
+    """Write on a desk when it is, and who has just been preempted."""
+    own = state.policy.admission is AdmissionKind.TIDEGATE
+    desk.wish.marks[NOW_MS] = state.now_ms
+    desk.wish.marks[OUTSIDE] = state.counters[Counter.OUTSIDE] if own else AGAIN
 
 
 def most_pods(state: ClusterState) -> int:
@@ -129,6 +137,7 @@ def _is_enough(desk: Desk, state: ClusterState) -> bool:
 
 def _make_room(state: ClusterState, targets: int) -> Room:
     desk = make_desk(state.shares, targets)
+    _date(state, desk)
     room = state.shares.room = Room(desk, empty_output(_rows(state, desk) + most_pods(state)))
     return room
 
@@ -141,7 +150,7 @@ def _tell(state: ClusterState, room: Room) -> list[DecisionBatch]:
     while not done:
         room.output.written[0] = 0
         branches, out = book.tree.branches, room.output
-        done = active(tell_heads)(branches, book.held.workloads, heads.entries, marks, out) == DONE
+        done = active(tell_heads)(branches, book.held, heads.entries, marks, out) == DONE
         if done and not state.shares.branches.stirred.any():
             classes = state.work_classes.top
             done = active(tell_waiting)(book.held, book.asked.demands, classes, out) == DONE

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tidegate.engine.holding import stir
+from tidegate.engine.holding import leave_queue, stir
 from tidegate.engine.kernels.chain import link, unlink
 from tidegate.engine.kernels.fit import confirm, leave_all, log_change, sum_devices
 from tidegate.engine.kernels.registry import active
@@ -41,7 +41,20 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
     for kind, run in events.runs():
         handler = _HANDLERS.get(kind)
         if handler is not None:
+            state.counters[Counter.OUTSIDE] += _is_outside(state, kind, events, run)
             handler(state, events, run)
+
+
+def _is_outside(state: ClusterState, kind: EventKind, events: EventBatch, run: slice) -> bool:
+    """Whether facts tell more than what came of decisions: that work started, or that what was told to go is gone."""
+    if kind == EventKind.POD_STARTED:
+        return False
+    if kind == EventKind.OUTCOME:
+        return bool((events.arg[run] == Outcome.FAILED).any())
+    if kind == EventKind.POD_GONE:
+        rows = _rows(state, events.subject[run])
+        return bool((state.workloads.phase[rows] != Phase.LEAVING).any())
+    return True
 
 
 # -- policy ----------------------------------------------------------------------------------------------------
@@ -57,6 +70,7 @@ def _policy_changed(state: ClusterState, events: EventBatch, run: slice) -> None
     state.counters[Counter.LEARNT_FROM] = -1
     state.counters[Counter.ROOM_EPOCH] += 1
     state.counters[Counter.ORDER_EPOCH] += 1
+    state.work_classes.held_epoch[:] = -1  # orders count it each in their own way
     state.drop_scores()
     if not change_amounts(state, before):
         lay_out(state)
@@ -137,17 +151,38 @@ def _changed(state: ClusterState, events: EventBatch, run: slice) -> None:
         if row == UNKNOWN:
             continue
         w = state.intern_work(work)
-        if table.phase[row] == Phase.PENDING:
-            active(unlink)(state.hot(), row)
-            table.work_class[row] = w
-            table.held_code[row] = 0
-            active(link)(state.hot(), np.array([row], np.int64))
-            if state.shares:
-                describe_work(state)
-                stir(state, np.array([row], np.int64))
+        if table.phase[row] in (Phase.PENDING, Phase.NONE):
+            _wait_as(state, row, w)
         elif _same_pods(state, int(table.work_class[row]), w):
             table.work_class[row] = w
     state.counters[Counter.ORDER_EPOCH] += 1
+
+
+def _wait_as(state: ClusterState, row: int, w: int) -> None:
+    """A workload that waits, or was to be rejected, asks for something else now."""
+    table, rows = state.workloads, np.array([row], np.int64)
+    _leave_line(state, row)
+    table.work_class[row] = w
+    table.held_code[row] = table.trouble[row] = 0
+    if state.work_classes.malformed[w]:
+        table.phase[row] = Phase.NONE
+        state.note_trouble(rows, int(state.work_classes.malformed[w]))
+        return
+    active(link)(state.hot(), rows)
+    if state.shares:
+        describe_work(state)
+        stir(state, rows)
+
+
+def _leave_line(state: ClusterState, row: int) -> None:
+    """A workload waits no more, if it did: those behind it are looked at, and told anew what they wait for."""
+    if state.workloads.phase[row] != Phase.PENDING:
+        return
+    rows = np.array([row], np.int64)
+    stir(state, rows)
+    leave_queue(state, rows)
+    active(unlink)(state.hot(), row)
+    state.counters[Counter.UNTOLD] += 1
 
 
 def _same_pods(state: ClusterState, v: int, w: int) -> bool:
@@ -157,8 +192,8 @@ def _same_pods(state: ClusterState, v: int, w: int) -> bool:
 def _cancelled(state: ClusterState, events: EventBatch, run: slice) -> None:
     table = state.workloads
     for row in _rows(state, events.subject[run]).tolist():
-        if table.phase[row] == Phase.PENDING:
-            active(unlink)(state.hot(), row)
+        if table.phase[row] in (Phase.PENDING, Phase.NONE):
+            _leave_line(state, row)
             forget(state, np.array([row], np.int64))
         else:
             table.ending[row] = 1
@@ -170,7 +205,7 @@ def _cancelled(state: ClusterState, events: EventBatch, run: slice) -> None:
 def _finished(state: ClusterState, events: EventBatch, run: slice) -> None:
     rows = _rows(state, events.subject[run])
     for row in rows[state.workloads.phase[rows] == Phase.PENDING].tolist():
-        active(unlink)(state.hot(), row)
+        _leave_line(state, row)
     active(leave_all)(state.hot(), rows)
     state.counters[Counter.PODS_FINISHED] += state.work_classes.pods[state.workloads.work_class[rows]].sum()
     state.counters[Counter.ORDER_EPOCH] += 1
@@ -244,7 +279,10 @@ def _node_added(state: ClusterState, events: EventBatch, run: slice) -> None:
     for number, arg in zip(told, events.arg[run].tolist(), strict=True):
         node = events.payloads[arg]
         assert isinstance(node, Node)
-        _write_node(state, state.node_numbers.row(number), node)
+        row = state.node_numbers.row(number)
+        for device in range(node.shape.gpu_count, int(state.nodes.devices[row])):
+            _lose_pods(state, row, device, Reason.DEVICE_LOST)
+        _write_node(state, row, node)
     _rank_nodes(state)
 
 
@@ -271,19 +309,18 @@ def _write_node(state: ClusterState, row: int, node: Node) -> None:
         nodes.extra_free[row, e] += amount - nodes.extra[row, e]
         nodes.extra[row, e] = amount
     _write_devices(state, row, min(node.shape.gpu_count, MOST_DEVICES), node.shape.gpu_memory_mib)
+    nodes.overdrawn[row] = min(nodes.cpu_free[row], nodes.memory_free[row], nodes.slots_free[row]) < 0
 
 
 def _write_devices(state: ClusterState, row: int, count: int, vram: int) -> None:
+    """Bring a node's devices in line; those that are gone have nothing on them any more."""
     nodes = state.nodes
     nodes.widen("device", count)
     nodes.widen("gpu_kind", count + 1)
     had = int(nodes.devices[row])
-    if count > had:
-        nodes.left[row, had:count] += WHOLE_MILLI
-        nodes.vram_left[row, had:count] += vram
-    elif count < had:
-        nodes.left[row, count:had] -= WHOLE_MILLI
-        nodes.vram_left[row, count:had] -= vram
+    nodes.vram_left[row, : min(had, count)] += vram - nodes.vram[row]
+    nodes.left[row, had:count], nodes.vram_left[row, had:count] = WHOLE_MILLI, vram
+    nodes.left[row, count:had] = nodes.vram_left[row, count:had] = 0
     nodes.devices[row], nodes.vram[row] = count, vram
 
 
@@ -296,6 +333,7 @@ def _rank_nodes(state: ClusterState) -> None:
     active(sum_devices)(state.hot(), np.array(by_name, np.int64))
     state.counters[Counter.LEARNT_FROM] = -1
     state.counters[Counter.ROOM_EPOCH] += 1
+    state.counters[Counter.FLEET] += 1
 
 
 def _node_removed(state: ClusterState, events: EventBatch, run: slice) -> None:
@@ -343,6 +381,7 @@ def _device(state: ClusterState, events: EventBatch, run: slice, *, broken: bool
         active(sum_devices)(hot, np.array([row], np.int64))
         active(log_change)(hot, row)
         state.counters[Counter.ROOM_EPOCH] += 1
+        state.counters[Counter.FLEET] += 1
 
 
 def _rows(state: ClusterState, numbers: I64) -> I64:

@@ -16,6 +16,7 @@ from tidegate.engine.leaving import forget, send_away
 from tidegate.engine.output import drain, single
 from tidegate.engine.place import look_again, ready_rule
 from tidegate.engine.preempt import decide_preemptive
+from tidegate.engine.protection import notice_ends
 from tidegate.model.decisions import (
     NO_DECISIONS,
     NO_TALLY,
@@ -37,6 +38,7 @@ _EVICTS = {Reason.MALFORMED: DecisionKind.REJECT, Reason.SHARE_UNSUPPORTED: Deci
 def decide(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     """Run one cycle and assume what it decides."""
     evicted = _settle_trouble(state)
+    notice_ends(state)
     look_again(state)
     if state.shares:
         decisions, tally = decide_queues(state)
@@ -74,14 +76,12 @@ def _place_in_order(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     awake = waits & (works.held_epoch[: works.top] != state.counters[Counter.ROOM_EPOCH])
     if not np.count_nonzero(waits) or not (np.count_nonzero(awake) or state.counters[Counter.UNTOLD]):
         return NO_DECISIONS, NO_TALLY  # nobody waits, or nothing was freed since they were refused
-    state.counters[Counter.UNTOLD] = 0
     most_pods = int(works.pods[: works.top][waits].max())
     ready = ready_rule(state)
     options = CycleOptions(
         now_ms=state.now_ms,
         strict=int(state.policy.order.strict),
         waits=int(state.policy.waits),
-        too_large=ready.too_large,
         heap=np.zeros(works.top, np.int64),
     )
     batches, tallies = [], []
@@ -98,4 +98,5 @@ def _place_in_order(state: ClusterState) -> tuple[DecisionBatch, Tally]:
         batch, tally = drain(state, out)
         batches.append(batch)
         tallies.append(tally)
+    state.counters[Counter.UNTOLD] = 0
     return join_decisions(batches), join_tallies(tallies)

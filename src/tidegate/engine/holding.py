@@ -95,6 +95,16 @@ def let_go(state: ClusterState, rows: I64) -> None:
         active(give_up_all)(book_of(state), rows)
 
 
+def leave_queue(state: ClusterState, rows: I64) -> None:
+    """Workloads wait in their queue no more: room is kept for none of them."""
+    tables = state.shares
+    if tables and len(rows):
+        branches = tables.demands.branch[state.workloads.work_class[rows]]
+        known = branches != END
+        kept = tables.branches.sticky[branches[known]] == rows[known]
+        tables.branches.sticky[branches[known][kept]] = END
+
+
 def forget_tickets(state: ClusterState, rows: I64) -> None:
     """The rows go to other workloads."""
     if state.shares:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tidegate.engine.holding import book_of
-from tidegate.engine.kernels.cycle import lack_of
+from tidegate.engine.kernels.cycle import lack_of, write_lack
 from tidegate.engine.kernels.granted import place_plan, plan_granted
 from tidegate.engine.kernels.place import O_EVIDENCE, Output, empty_output, write
 from tidegate.engine.kernels.registry import active
@@ -19,7 +19,7 @@ from tidegate.model.columns import I64
 from tidegate.model.decisions import NO_DECISIONS, DecisionBatch, DecisionKind
 from tidegate.model.policy import AdmissionKind
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.tables import END, S_COUNT, S_POD_CLASS, Phase
+from tidegate.state.tables import END, S_POD_CLASS, Phase
 
 
 def house(state: ClusterState) -> DecisionBatch:
@@ -60,8 +60,8 @@ def _house_one(state: ClusterState, ready: Ready, row: int, plan: I64, out: Outp
         return
     state.shares.tickets.unhoused[row] = state.counters[Counter.ROOM_EPOCH]
     k = int(plan[unfit, S_POD_CLASS])
-    code = int(active(lack_of)(hot, ready.rule, ready.too_large, k))
+    code = int(active(lack_of)(hot, ready.rule, k))
     if table.held_code[row] != code:
         table.held_code[row] = code
-        at = write(out, DecisionKind.HOLD, row, code)
-        out.rows[at, O_EVIDENCE + 2] = plan[unfit, S_COUNT]
+        evidence = out.rows[write(out, DecisionKind.HOLD, row, code), O_EVIDENCE:]
+        active(write_lack)(hot, ready.rule, row, code, plan[:sets], unfit, evidence)

@@ -61,6 +61,7 @@ def queue_again(state: ClusterState, rows: I64) -> None:
     rows = rows[~ends]
     let_go(state, rows)
     state.workloads.since_ms[rows] = state.now_ms
+    state.workloads.held_code[rows] = 0  # why it left is told; why it waits is not
     state.counters[Counter.ORDER_EPOCH] += 1
     active(link)(state.hot(), rows)
     stir(state, rows)

@@ -45,6 +45,7 @@ def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
             active(unlink)(state.hot(), row)
         _hold(state, row, standing)
     elif holds:
+        state.workloads.held_code[row] = 0
         active(link)(state.hot(), rows)
     stir(state, rows)
 

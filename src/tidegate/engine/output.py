@@ -26,15 +26,18 @@ from tidegate.model.reasons import Reason
 from tidegate.state.cluster import ClusterState, Counter
 
 
-def drain(state: ClusterState, out: Output) -> tuple[DecisionBatch, Tally]:
-    """The decisions written, with ids and numbers; rows of rejected workloads are given back."""
+def drain(state: ClusterState, out: Output, seen: ClusterState | None = None) -> tuple[DecisionBatch, Tally]:
+    """The decisions written, with ids and numbers; rows of rejected workloads are given back.
+
+    `seen` is the state that holds were found in, where that is a copy.
+    """
     written = out.rows[: out.written[0]]
     first = int(state.counters[Counter.NEXT_DECISION])
     state.counters[Counter.NEXT_DECISION] += len(written)
     ids = np.arange(first, first + len(written), dtype=np.int64)
     kind, rows, nodes = written[:, O_KIND].astype(np.uint8), written[:, O_WORKLOAD], written[:, O_NODE]
     evidence = written[:, O_EVIDENCE:].copy()
-    tally = _tally_of(state, kind == DecisionKind.HOLD, ids, evidence)
+    tally = _tally_of(seen or state, kind == DecisionKind.HOLD, ids, evidence)
     batch = DecisionBatch(
         id=ids,
         kind=kind,

@@ -76,7 +76,6 @@ class Ready(NamedTuple):
     """What kernels need to know beside the state."""
 
     rule: Rule
-    too_large: I64  # by pod class: 1 if no node that matches could take it even if empty
     output: Output  # room for decisions, used again and again
 
 
@@ -87,7 +86,7 @@ def ready_rule(state: ClusterState) -> Ready:
         scores.cursor[:] = STALE
     scores.whole[0] = is_compiled()
     if state.ready is None:
-        state.ready = Ready(_make_rule(state), _too_large(state), empty_output(_OUTPUT_ROWS))
+        state.ready = Ready(_make_rule(state), empty_output(_OUTPUT_ROWS))
     ready: Ready = state.ready
     return ready
 
@@ -146,19 +145,3 @@ def _allowed(state: ClusterState, models: list[tuple[str, ...]]) -> I64:
         for key, row in state.node_classes.items():
             allowed[t, row] = not wanted or key.gpu_model in wanted
     return allowed
-
-
-def _too_large(state: ClusterState) -> I64:
-    """For each pod class, 1 if no node that matches could take it even if empty; nodes alike are looked at once."""
-    classes, nodes, rows = state.pod_classes, state.nodes, state.live_nodes()
-    columns = (nodes.node_class, nodes.cpu, nodes.memory, nodes.devices, nodes.vram)
-    shapes = np.unique(np.column_stack([*(column[rows] for column in columns), nodes.extra[rows]]), axis=0)
-    node_class, cpu, memory, devices, vram = shapes[:, :5].T
-    answer = np.zeros(classes.top, np.int64)
-    for k in range(classes.top):
-        fits = (classes.match[k][node_class] == 0) & (cpu >= classes.cpu[k]) & (memory >= classes.memory[k])
-        fits &= (
-            (devices >= classes.gpus[k]) & (vram >= classes.vram[k]) & (shapes[:, 5:] >= classes.extra[k]).all(axis=1)
-        )
-        answer[k] = bool(len(shapes)) and not fits.any()
-    return answer

@@ -2,6 +2,7 @@
 
 Whoever runs and is still wanted stays where it is, unless somebody else who is wanted fits only if it moves.
 Victims hold what they hold until they are gone; the room they leave goes to those it was planned for.
+Whoever may not be preempted now is planned around.
 Must not know: how the order comes about.
 """
 
@@ -11,13 +12,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.place import O_DEVICES, O_EVIDENCE, O_NODE, O_WORKLOAD, Output, empty_output, write
+from tidegate.engine.kernels.chain import note_told, unlink
+from tidegate.engine.kernels.cycle import hardest_set, refusal_of, write_evidence
+from tidegate.engine.kernels.place import (
+    O_DEVICES,
+    O_EVIDENCE,
+    O_NODE,
+    O_WORKLOAD,
+    Output,
+    empty_output,
+    give_back,
+    place_workload,
+    write,
+)
 from tidegate.engine.kernels.refill import place_at, refill, vacate
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.leaving import pods_of, send_away
 from tidegate.engine.order import rank_workloads, settle_levels
 from tidegate.engine.output import drain, single
 from tidegate.engine.place import ready_rule
+from tidegate.engine.protection import safe_holders
 from tidegate.model.columns import I64
 from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, NOBODY, DecisionBatch, DecisionKind, Tally, join_decisions
 from tidegate.model.policy import OrderKind
@@ -48,24 +62,27 @@ def decide_preemptive(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     plan = _make_plan(state, ranked)
     sent_away = _send_away(state, plan)
     placed = _place_newcomers(state, plan)
-    held = _hold_others(state, plan)
+    held, tally = _hold_others(state, plan)
     if state.policy.order.kind is OrderKind.LAS:
         settle_levels(state, ranked)
-    return join_decisions([sent_away, placed, held]), NO_TALLY
+    return join_decisions([sent_away, placed, held]), tally
 
 
 def _make_plan(state: ClusterState, ranked: I64) -> _Plan:
     phase = state.workloads.phase[ranked]
     holds = (phase == Phase.ASSUMED) | (phase == Phase.RUNNING)
-    anew = _refilled(state, ranked, np.zeros(0, np.int64))
-    wanted = np.isin(ranked, anew.rows[: anew.written[0], O_WORKLOAD])
+    safe = safe_holders(state, ranked)
+    is_safe = np.isin(ranked, safe)
+    anew = _refilled(state, ranked[~is_safe], safe)
+    wanted = is_safe | np.isin(ranked, anew.rows[: anew.written[0], O_WORKLOAD])
     stayers, newcomers = ranked[holds & wanted], ranked[~holds & wanted]
     if not len(newcomers):
         return _Plan(ranked, ranked[holds & ~wanted], np.zeros(0, np.int64), newcomers, anew)
     in_place = _refilled(state, newcomers, stayers)
     if len(np.unique(in_place.rows[: in_place.written[0], O_WORKLOAD])) == len(newcomers):
         return _Plan(ranked, ranked[holds & ~wanted], np.zeros(0, np.int64), newcomers, in_place)
-    movers = np.array([row for row in stayers.tolist() if _moves(state, row, anew)], np.int64)
+    movable = ranked[holds & wanted & ~is_safe]
+    movers = np.array([row for row in movable.tolist() if _moves(state, row, anew)], np.int64)
     return _Plan(ranked, ranked[holds & ~wanted], movers, newcomers, anew)
 
 
@@ -96,6 +113,7 @@ def _send_away(state: ClusterState, plan: _Plan) -> DecisionBatch:
     for rows, code in ((plan.victims, Reason.PREEMPTED_BY_ORDER), (plan.movers, Reason.PREEMPTED_TO_MOVE)):
         for row in rows.tolist():
             batches.append(single(state, DecisionKind.PREEMPT, row, code, cause))
+            state.workloads.preempted_in[row] = state.counters[Counter.OUTSIDE]
             send_away(state, row, code)
     return join_decisions(batches)
 
@@ -116,16 +134,72 @@ def _place_newcomers(state: ClusterState, plan: _Plan) -> DecisionBatch:
     return batch
 
 
-def _hold_others(state: ClusterState, plan: _Plan) -> DecisionBatch:
-    """Say to whoever waits, if it is news, that others go first or that its victims must leave."""
-    table = state.workloads
-    codes = np.where(np.isin(plan.ranked, plan.newcomers), Reason.AWAITS_VICTIMS, Reason.OUTRANKED)
-    news = (table.phase[plan.ranked] == Phase.PENDING) & (table.held_code[plan.ranked] != codes)
-    out = empty_output(int(news.sum()) + 1)
-    for ahead in np.flatnonzero(news).tolist():
-        row, code = int(plan.ranked[ahead]), int(codes[ahead])
-        table.held_code[row] = code
-        at = write(out, DecisionKind.HOLD, row, code)
-        out.rows[at, O_EVIDENCE : O_EVIDENCE + 2] = ahead, state.work_classes.pods[table.work_class[row]]
-    batch, _ = drain(state, out)
-    return batch
+def _hold_others(state: ClusterState, plan: _Plan) -> tuple[DecisionBatch, Tally]:
+    """Say to whoever waits, if it is news, that it could never fit, that others go first, or that victims must leave.
+
+    Where nothing waits, whoever was never placed and is not going to be is rejected.
+    """
+    table, works = state.workloads, state.work_classes
+    pending = plan.ranked[table.phase[plan.ranked] == Phase.PENDING]
+    empty = _look_at_empty(state, pending)
+    is_next = np.isin(pending, plan.newcomers)
+    unfit = works.held_code[table.work_class[pending]]
+    codes = np.where(is_next, Reason.AWAITS_VICTIMS, np.where(unfit > 0, unfit, Reason.OUTRANKED))
+    rejected = ~is_next & (table.evictions[pending] == 0) if not state.policy.waits else np.zeros(len(pending), bool)
+    news = np.flatnonzero(rejected | (table.held_code[pending] != codes)).tolist()
+    out, ahead = empty_output(len(news) + 1), {int(row): at for at, row in enumerate(plan.ranked.tolist())}
+    for at in news:
+        row, code = int(pending[at]), int(codes[at])
+        if rejected[at]:
+            _reject(state, row, code, out)
+        else:
+            _hold(state, row, code, ahead[row], out, empty)
+    return drain(state, out, empty)
+
+
+def _hold(state: ClusterState, row: int, code: int, ahead: int, out: Output, empty: ClusterState | None) -> None:
+    works, table = state.work_classes, state.workloads
+    active(note_told)(works.block, table.block, row, code)
+    evidence = out.rows[write(out, DecisionKind.HOLD, row, code), O_EVIDENCE:]
+    if code in (Reason.AWAITS_VICTIMS, Reason.OUTRANKED):
+        evidence[:2] = ahead, works.pods[table.work_class[row]]
+    elif empty is not None:
+        active(write_evidence)(empty.hot(), ready_rule(state).rule, row, code, evidence)
+
+
+def _reject(state: ClusterState, row: int, code: int, out: Output) -> None:
+    active(unlink)(state.hot(), row)
+    state.workloads.phase[row] = Phase.NONE
+    out.rows[write(out, DecisionKind.REJECT, row, Reason.REFUSED_AT_FIRST_TRY), O_EVIDENCE] = code
+
+
+def _look_at_empty(state: ClusterState, rows: I64) -> ClusterState | None:
+    """Note for the kinds of these workloads why they would not fit if the cluster were empty, where that is not known.
+
+    Returns the empty cluster, where there is something to say about it.
+    """
+    works, fleet = state.work_classes, int(state.counters[Counter.FLEET])
+    classes = np.unique(state.workloads.work_class[rows])
+    new = classes[works.held_epoch[classes] != fleet]
+    if not len(new) and not works.held_code[classes].any():
+        return None
+    empty, rule = _emptied(state, int(works.pods[classes].max())), ready_rule(state).rule
+    out = empty_output(int(works.pods[classes].max()) + 1)
+    for w in new.tolist():
+        out.written[0] = 0
+        unfit = int(active(place_workload)(empty.hot(), rule, int(works.head[w]), out))
+        active(give_back)(empty.hot(), int(works.head[w]))
+        if unfit >= 0:
+            unfit = active(hardest_set)(empty.hot(), rule, w, unfit)
+        works.held_epoch[w], works.held_set[w] = fleet, unfit
+        works.held_code[w] = active(refusal_of)(empty.hot(), rule, unfit) if unfit >= 0 else 0
+    return empty
+
+
+def _emptied(state: ClusterState, pods: int) -> ClusterState:
+    """A copy of the cluster with nothing on it, and room for so many pods."""
+    scratch = state.scratch()
+    table = scratch.workloads
+    active(vacate)(scratch.hot(), np.flatnonzero(table.first_pod[: table.top] >= 0))
+    scratch.reserve_pods(pods)
+    return scratch

@@ -9,6 +9,7 @@ from tidegate.engine.admit import next_try_ms
 from tidegate.engine.apply import apply
 from tidegate.engine.decide import decide
 from tidegate.engine.order import next_demotion_ms
+from tidegate.engine.protection import next_end_ms
 from tidegate.model.decisions import StepResult, join_decisions, join_tallies
 from tidegate.model.facts import EventBatch
 from tidegate.model.policy import OrderKind
@@ -44,8 +45,10 @@ def propose(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
 
 
 def _next_wake_ms(state: ClusterState) -> int | None:
+    """When time alone may change something: back-off, protection or service that comes to its end; None: never."""
+    times: list[int | None] = []
     if state.shares:
-        return next_try_ms(state)
-    if state.policy.order.kind is OrderKind.LAS:
-        return next_demotion_ms(state)
-    return None
+        times = [next_try_ms(state), next_end_ms(state)]
+    elif state.policy.order.kind is not OrderKind.FIFO:
+        times = [next_end_ms(state), next_demotion_ms(state) if state.policy.order.kind is OrderKind.LAS else None]
+    return min((at_ms for at_ms in times if at_ms is not None), default=None)

@@ -46,7 +46,7 @@ def _nodes(state: ClusterState) -> Iterator[str]:
         taken = np.bincount(at, amount, minlength=nodes.top).astype(np.int64)
         for row in np.flatnonzero(total[: nodes.top] - taken[: nodes.top] != free[: nodes.top]).tolist():
             yield f"node row {row}: {name} free {free[row]}, expected {total[row]} less {taken[row]}"
-        for row in np.flatnonzero(free[: nodes.top] < 0).tolist():
+        for row in np.flatnonzero((free[: nodes.top] < 0) & (nodes.overdrawn[: nodes.top] == 0)).tolist():
             yield f"node row {row}: {name} is oversubscribed by {-free[row]}"
     for row in state.live_nodes().tolist():
         yield from _devices(state, row, used[at == row])
@@ -80,7 +80,7 @@ def _chains(state: ClusterState) -> Iterator[str]:
     works, table = state.work_classes, state.workloads
     seen: set[int] = set()
     for w in range(works.top):
-        row, before, length = int(works.head[w]), END, 0
+        row, before, length, untold = int(works.head[w]), END, 0, 0
         while row != END and length <= table.top:
             if table.prev[row] != before or table.work_class[row] != w or table.phase[row] != Phase.PENDING:
                 yield f"workload row {row}: wrongly in the chain of work class {w}"
@@ -90,7 +90,10 @@ def _chains(state: ClusterState) -> Iterator[str]:
             ):
                 yield f"workload row {row}: out of order in the chain of work class {w}"
             seen.add(row)
+            untold += int(table.held_code[row] == 0)
             row, before, length = int(table.next[row]), row, length + 1
+        if untold != works.untold[w]:
+            yield f"work class {w}: {untold} in the chain were not told why they wait, {works.untold[w]} counted"
         if length != works.waiting[w] or works.tail[w] != before:
             yield f"work class {w}: {length} in the chain, {works.waiting[w]} counted"
     waiting = set(np.flatnonzero(table.phase[: table.top] == Phase.PENDING).tolist())

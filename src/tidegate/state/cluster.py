@@ -23,10 +23,10 @@ from tidegate.state.numbers import UNKNOWN, Numbers
 from tidegate.state.prices import Prices, no_prices
 from tidegate.state.scores import STALE, Extent, Scores, empty_scores
 from tidegate.state.shares import ShareTables
-from tidegate.state.tables import END, Nodes, PodClasses, Pods, PodSets, ShareCode, WorkClasses, Workloads
+from tidegate.state.tables import ALWAYS, END, Nodes, PodClasses, Pods, PodSets, ShareCode, WorkClasses, Workloads
 
 #: Version of the checkpoint's layout.
-CHECKPOINT_VERSION = 2
+CHECKPOINT_VERSION = 3
 
 _KINDS = tuple(WorkKind)
 _SHARE_CODES = {Share.NONE: ShareCode.NONE, Share.WHOLE: ShareCode.WHOLE, Share.FRACTION: ShareCode.FRACTION}
@@ -47,8 +47,11 @@ class Counter(IntEnum):
     PLANNED = 9  # preemptive orders: the epochs, added up, that the latest plan is for
     TROUBLES = 10  # workloads noted as being in trouble since that was last settled
     PODS_FINISHED = 11  # pods of workloads that finished
-    UNTOLD = 12  # workloads that began to wait and have not been told why
-    COUNT = 13
+    UNTOLD = 12  # workloads that began to wait, or left a chain, since those who wait were last told why
+    OUTSIDE = 13  # the outside epoch: batches of facts so far that told more than what came of decisions
+    FLEET = 14  # times that nodes or devices came, changed or went
+    LOOKED_MS = 15  # when protection that was over was last looked for
+    COUNT = 16
 
 
 class Hot(NamedTuple):
@@ -59,6 +62,7 @@ class Hot(NamedTuple):
     vram_left: I64
     hosted: I64
     extra_free: I64
+    extra_total: I64
     pod_classes: I64
     extra: I64
     match: I64
@@ -164,6 +168,7 @@ class ClusterState:
         table.kind[row] = _KINDS.index(work.kind)
         table.priority[row] = work.priority
         table.malformed[row] = malformed(work)
+        table.protected_ms[row] = work.protected_ms if work.preemptible else ALWAYS
         if table.malformed[row]:
             return row
         sets = [(self.intern_pod_class(PodClassKey.of(pod_set)), pod_set.count) for pod_set in work.pod_sets]
@@ -290,7 +295,7 @@ class ClusterState:
         scores = self.scores()
         nodes, classes = self.nodes, self.pod_classes
         return Hot(
-            nodes.block, nodes.left, nodes.vram_left, nodes.hosted, nodes.extra_free,
+            nodes.block, nodes.left, nodes.vram_left, nodes.hosted, nodes.extra_free, nodes.extra,
             classes.block, classes.extra, classes.match,
             self.pod_sets.block, self.work_classes.block, self.workloads.block, self.pods.block,
             scores, self.changes, self.counters,

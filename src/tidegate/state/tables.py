@@ -16,6 +16,9 @@ from tidegate.state.table import Table
 #: End of a chain of rows.
 END = -1
 
+#: Work that is never preempted is protected for so long.
+ALWAYS = 1 << 60
+
 #: Subtracted from what is left of a broken device, so that nothing fits until it recovers.
 BROKEN_MILLI = 1 << 24
 
@@ -43,7 +46,7 @@ class Nodes(Table):
 
     columns = (  # what every score needs first: one row's worth of cache
         "rank", "node_class", "up", "cpu_free", "memory_free", "slots_free", "idle", "left_total", "most_left",
-        "changed_at", "number", "cpu", "memory", "slots", "devices", "vram",
+        "changed_at", "number", "cpu", "memory", "slots", "devices", "vram", "overdrawn",
     )  # fmt: skip
     fills: ClassVar = {"number": -1, "rank": -1, "node_class": -1, "changed_at": -1}
     grids: ClassVar = {
@@ -65,6 +68,7 @@ class Nodes(Table):
     left_total: I64  # milli left on all working GPUs
     most_left: I64  # milli left on the GPU with most
     vram: I64  # MiB of memory of each GPU
+    overdrawn: I64  # 1: it was changed to have less than was in use; what is free is below zero until work leaves
     changed_at: I64  # its latest entry in the change log
     left: I64  # (rows, devices): milli left on each
     vram_left: I64  # (rows, devices): MiB left on each
@@ -75,7 +79,7 @@ class Nodes(Table):
 
 (
     N_RANK, N_NODE_CLASS, N_UP, N_CPU_FREE, N_MEMORY_FREE, N_SLOTS_FREE, N_IDLE, N_LEFT_TOTAL, N_MOST_LEFT,
-    N_CHANGED_AT, N_NUMBER, N_CPU, N_MEMORY, N_SLOTS, N_DEVICES, N_VRAM,
+    N_CHANGED_AT, N_NUMBER, N_CPU, N_MEMORY, N_SLOTS, N_DEVICES, N_VRAM, N_OVERDRAWN,
 ) = range(len(Nodes.columns))  # fmt: skip
 
 
@@ -120,9 +124,9 @@ class WorkClasses(Table):
 
     columns = (
         "queue", "kind", "priority", "first_set", "sets", "malformed", "pods", "gpu_milli", "head", "tail", "waiting",
-        "held_code", "held_epoch",
+        "held_code", "held_epoch", "held_set", "untold", "protected_ms",
     )  # fmt: skip
-    fills: ClassVar = {"head": END, "tail": END, "held_epoch": -1}
+    fills: ClassVar = {"head": END, "tail": END, "held_epoch": -1, "held_set": -1}
 
     queue: I64
     kind: I64
@@ -137,11 +141,14 @@ class WorkClasses(Table):
     waiting: I64
     held_code: I64  # why its head was refused last; 0: not refused
     held_epoch: I64  # the room epoch at which it was refused: no new room, no new try
+    held_set: I64  # the pod set that did not fit then
+    untold: I64  # how many in the chain have not been told why they wait
+    protected_ms: I64  # how long work is safe from preemption once it has its place; ALWAYS: as long as it runs
 
 
 (
     W_QUEUE, W_KIND, W_PRIORITY, W_FIRST_SET, W_SETS, W_MALFORMED, W_PODS, W_GPU_MILLI, W_HEAD, W_TAIL, W_WAITING,
-    W_HELD_CODE, W_HELD_EPOCH,
+    W_HELD_CODE, W_HELD_EPOCH, W_HELD_SET, W_UNTOLD, W_PROTECTED,
 ) = range(len(WorkClasses.columns))  # fmt: skip
 
 
@@ -150,9 +157,13 @@ class Workloads(Table):
 
     columns = (
         "number", "work_class", "phase", "submitted_ms", "tie", "since_ms", "next", "prev", "first_pod", "held_code",
-        "estimate_ms", "deadline_ms", "level", "place_in_level", "evictions", "trouble", "ending",
+        "estimate_ms", "deadline_ms", "level", "place_in_level", "evictions", "trouble", "ending", "preempted_in",
+        "started_in",
     )  # fmt: skip
-    fills: ClassVar = {"number": -1, "work_class": -1, "next": END, "prev": END, "first_pod": END}
+    fills: ClassVar = {
+        "number": -1, "work_class": -1, "next": END, "prev": END, "first_pod": END, "preempted_in": -1,
+        "started_in": -1,
+    }  # fmt: skip
     reals = ("remaining_s", "attained_s")
 
     number: I64  # the world's number for it
@@ -172,13 +183,15 @@ class Workloads(Table):
     evictions: I64
     trouble: I64  # Reason why it cannot go on as it is; 0: none. A decision follows
     ending: I64  # 1: it is over once its last pod is gone
+    preempted_in: I64  # the outside epoch in which it was preempted last; -1: never
+    started_in: I64  # the outside epoch in which it was given what it holds; -1: the world's
     remaining_s: F64  # last observed
     attained_s: F64  # last observed
 
 
 (
     J_NUMBER, J_WORK_CLASS, J_PHASE, J_SUBMITTED, J_TIE, J_SINCE, J_NEXT, J_PREV, J_FIRST_POD, J_HELD_CODE,
-    J_ESTIMATE, J_DEADLINE, J_LEVEL, J_PLACE_IN_LEVEL, J_EVICTIONS, J_TROUBLE, J_ENDING,
+    J_ESTIMATE, J_DEADLINE, J_LEVEL, J_PLACE_IN_LEVEL, J_EVICTIONS, J_TROUBLE, J_ENDING, J_PREEMPTED_IN, J_STARTED_IN,
 ) = range(len(Workloads.columns))  # fmt: skip
 
 

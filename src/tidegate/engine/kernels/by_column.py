@@ -18,6 +18,7 @@ from tidegate.engine.kernels.fit import (
     LACKS_RESOURCE,
     LACKS_SLOT,
     NODE_DOWN,
+    POD_TOO_LARGE,
     WHOLE,
 )
 from tidegate.engine.kernels.rule import Rule
@@ -32,13 +33,17 @@ from tidegate.state.tables import (
     C_MEMORY,
     C_MILLI,
     C_SHARE,
+    N_CPU,
     N_CPU_FREE,
+    N_DEVICES,
     N_IDLE,
     N_LEFT_TOTAL,
+    N_MEMORY,
     N_MEMORY_FREE,
     N_MOST_LEFT,
     N_NODE_CLASS,
     N_RANK,
+    N_SLOTS,
     N_SLOTS_FREE,
     N_UP,
 )
@@ -75,6 +80,11 @@ def _scores(hot: Hot, rule: Rule, classes: tuple[I64, I64], nodes: tuple[I64, I6
     np.putmask(fresh, node[N_MOST_LEFT] < pod[C_MILLI] * (share == FRACTION), -LACKS_FRACTION)
     np.putmask(fresh, node[N_IDLE] < gpus * (share == WHOLE), -LACKS_GPU)
     _refuse(fresh, node[N_UP] == 0, NODE_DOWN)
+    small = (node[N_DEVICES] < gpus) | (node[N_CPU] < pod[C_CPU]) | (node[N_MEMORY] < pod[C_MEMORY])
+    for e in range(hot.extra.shape[1]):
+        small |= hot.extra_total[at, e] < hot.extra[rows, e, None]
+    np.putmask(fresh, small, -POD_TOO_LARGE)
+    _refuse(fresh, node[N_SLOTS] < 1, POD_TOO_LARGE)
     code = hot.match[rows].take(node[N_NODE_CLASS], axis=1)
     np.putmask(fresh, code != 0, -code)
     return fresh

@@ -20,6 +20,8 @@ from tidegate.engine.kernels.desk import (
     K_USED,
     K_VARIANT,
     K_WORKLOAD,
+    NOW_MS,
+    OUTSIDE,
     R_AMOUNT,
     R_LOT,
     R_NEED,
@@ -53,7 +55,15 @@ from tidegate.state.shares import (
     Held,
     Tree,
 )
-from tidegate.state.tables import J_SUBMITTED, J_TIE, J_WORK_CLASS, W_PRIORITY
+from tidegate.state.tables import (
+    J_PREEMPTED_IN,
+    J_STARTED_IN,
+    J_SUBMITTED,
+    J_TIE,
+    J_WORK_CLASS,
+    W_PRIORITY,
+    W_PROTECTED,
+)
 
 NEVER, LOWER, LOWER_OR_NEWER, ANY = range(len(PreemptWhom))
 
@@ -105,6 +115,24 @@ def holds_needed(held: Held, wish: Wish, victim: int) -> bool:
 
 
 @inlined
+def is_safe(held: Held, marks: I64, j: int, victim: int) -> bool:
+    """Whether a victim is protected, from everybody or from workload j.
+
+    Between two outside facts nobody is preempted twice, and whoever was preempted takes nothing from those who were
+    admitted since. So preempting comes to an end, and nobody pays back in kind.
+    """
+    if held.tickets[victim, T_LEAVING] == 1:
+        return False  # it goes anyway, and is waited for
+    protected = held.work_classes[held.workloads[victim, J_WORK_CLASS], W_PROTECTED]
+    if protected > 0 and marks[NOW_MS] - held.tickets[victim, T_GRANTED] < protected:
+        return True
+    if held.workloads[victim, J_PREEMPTED_IN] == marks[OUTSIDE]:
+        return True
+    paid = held.workloads[j, J_PREEMPTED_IN] == marks[OUTSIDE]
+    return bool(paid and held.workloads[victim, J_STARTED_IN] == marks[OUTSIDE])
+
+
+@inlined
 def variant_of(tree: Tree, held: Held, q: int, j: int, victim: int) -> int:
     """How workload j of queue q may preempt a victim of another queue that it has no better claim on."""
     if tree.branches[q, B_BORROW] == NEVER:
@@ -121,7 +149,8 @@ def collect_from(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: int,
     policy = tree.branches[q, B_WITHIN] if b == q else tree.branches[q, B_RECLAIM]
     victim = tree.branches[b, B_FIRST_HOLDER] if policy != NEVER else NOBODY
     while victim >= 0:
-        if pool.flags[victim, F_REMOVED] == 0 and holds_needed(held, wish, victim) and allows(held, policy, j, victim):
+        may = pool.flags[victim, F_REMOVED] == 0 and holds_needed(held, wish, victim)
+        if may and allows(held, policy, j, victim) and not is_safe(held, wish.marks, j, victim):
             variant = WITHIN if b == q else RECLAIM
             if claim == PRIORITY:
                 variant = variant_of(tree, held, q, j, victim)

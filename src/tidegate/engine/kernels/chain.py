@@ -10,8 +10,10 @@ from typing import Any
 
 from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
 from tidegate.model.columns import I64
+from tidegate.model.reasons import Reason
 from tidegate.state.cluster import Counter, Hot
 from tidegate.state.tables import (
+    J_HELD_CODE,
     J_NEXT,
     J_PHASE,
     J_PREV,
@@ -21,11 +23,13 @@ from tidegate.state.tables import (
     W_HEAD,
     W_PRIORITY,
     W_TAIL,
+    W_UNTOLD,
     W_WAITING,
     Phase,
 )
 
 PENDING = int(Phase.PENDING)
+BEHIND_HEAD = int(Reason.BEHIND_HEAD)
 UNTOLD = int(Counter.UNTOLD)
 NO_ROW = -1
 
@@ -61,6 +65,9 @@ def link(hot: Hot, rows: I64) -> None:
         workloads[j, J_PREV], workloads[j, J_NEXT] = before, after
         if before == NO_ROW:
             works[w, W_HEAD] = j
+            if after != NO_ROW and 0 < workloads[after, J_HELD_CODE] <= BEHIND_HEAD:
+                works[w, W_UNTOLD] += 1  # it was the head, and what it was told is not why it waits now
+                workloads[after, J_HELD_CODE] = 0
         else:
             workloads[before, J_NEXT] = j
         if after == NO_ROW:
@@ -68,6 +75,8 @@ def link(hot: Hot, rows: I64) -> None:
         else:
             workloads[after, J_PREV] = j
         works[w, W_WAITING] += 1
+        if workloads[j, J_HELD_CODE] == 0:
+            works[w, W_UNTOLD] += 1
         workloads[j, J_PHASE] = PENDING
     hot.counters[UNTOLD] += len(rows)
 
@@ -88,6 +97,16 @@ def unlink(hot: Hot, j: int) -> None:
         workloads[after, J_PREV] = before
     workloads[j, J_PREV], workloads[j, J_NEXT] = NO_ROW, NO_ROW
     works[w, W_WAITING] -= 1
+    if workloads[j, J_HELD_CODE] == 0:
+        works[w, W_UNTOLD] -= 1
+
+
+@inlined
+def note_told(works: I64, workloads: I64, j: int, code: int) -> None:
+    """Note that workload j, which waits, is told why."""
+    if workloads[j, J_HELD_CODE] == 0:
+        works[workloads[j, J_WORK_CLASS], W_UNTOLD] -= 1
+    workloads[j, J_HELD_CODE] = code
 
 
 @inlined

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tidegate.engine.kernels.chain import drop_first, enter, first_of, sink_first, unlink
+from tidegate.engine.kernels.chain import drop_first, enter, first_of, goes_before, note_told, sink_first, unlink
 from tidegate.engine.kernels.fit import (
     ASSUMED,
     LACKS_CPU,
@@ -17,10 +17,12 @@ from tidegate.engine.kernels.fit import (
     LACKS_GPU_MEMORY,
     LACKS_MEMORY,
     LACKS_RESOURCE,
+    NODE_DOWN,
+    POD_TOO_LARGE,
     ROOM_EPOCH,
     SPARE_PODS,
 )
-from tidegate.engine.kernels.place import O_EVIDENCE, Output, place_workload, write
+from tidegate.engine.kernels.place import O_EVIDENCE, Output, count_fitting, place_workload, write
 from tidegate.engine.kernels.registry import COMPILED, kernel
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.table import count_nodes, fits_somewhere, refresh
@@ -45,9 +47,11 @@ from tidegate.state.tables import (
     W_HEAD,
     W_HELD_CODE,
     W_HELD_EPOCH,
+    W_HELD_SET,
     W_PODS,
     W_SETS,
     W_TAIL,
+    W_UNTOLD,
     W_WAITING,
     Phase,
 )
@@ -55,8 +59,6 @@ from tidegate.state.tables import (
 HOLD = int(DecisionKind.HOLD)
 REJECT = int(DecisionKind.REJECT)
 NO_NODES = int(Reason.NO_NODES)
-NODE_DOWN = int(Reason.NODE_DOWN)
-POD_TOO_LARGE = int(Reason.POD_TOO_LARGE)
 GANG_PARTIAL = int(Reason.GANG_PARTIAL)
 BEHIND_HEAD = int(Reason.BEHIND_HEAD)
 BEHIND_EQUAL = int(Reason.BEHIND_EQUAL)
@@ -72,7 +74,6 @@ class CycleOptions(NamedTuple):
     now_ms: int
     strict: int  # 1: nobody passes a head that must wait
     waits: int  # 0: what does not fit is rejected
-    too_large: I64  # by pod class: 1 if no matching node could take it, even empty
     heap: I64  # room for every work class
 
 
@@ -94,9 +95,11 @@ def try_heads(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
         if out.written[0] + pods + 1 > len(out.rows) or hot.counters[SPARE_PODS] < pods:
             return MORE_ROOM
         unfit = place_workload(hot, rule, j, out)
+        if unfit >= 0 and works[w, W_SETS] > 1:
+            unfit = hardest_set(hot, rule, w, unfit)
         if unfit >= 0 and options.waits == 1:
-            works[w, W_HELD_EPOCH] = epoch
-            works[w, W_HELD_CODE] = refusal_of(hot, rule, options, unfit)
+            works[w, W_HELD_EPOCH], works[w, W_HELD_SET] = epoch, unfit
+            works[w, W_HELD_CODE] = refusal_of(hot, rule, unfit)
             if options.strict == 1:
                 return DONE
         else:
@@ -121,18 +124,33 @@ def settle(hot: Hot, rule: Rule, options: CycleOptions, j: int, unfit: int, out:
     if unfit >= 0:
         workloads[j, J_PHASE] = NO_PHASE
         row = write(out, REJECT, j, REFUSED_AT_FIRST_TRY)
-        out.rows[row, O_EVIDENCE] = refusal_of(hot, rule, options, unfit)
+        out.rows[row, O_EVIDENCE] = refusal_of(hot, rule, unfit)
 
 
 @kernel
-def refusal_of(hot: Hot, rule: Rule, options: CycleOptions, s: int) -> int:
+def hardest_set(hot: Hot, rule: Rule, w: int, unfit: int) -> int:
+    """The first pod set of a work class that fits nowhere at all; else the one that did not fit."""
+    first = int(hot.work_classes[w, W_FIRST_SET])
+    for s in range(first, first + int(hot.work_classes[w, W_SETS])):
+        k = int(hot.pod_sets[s, S_POD_CLASS])
+        refresh(hot, rule, k)
+        if not fits_somewhere(hot, k):
+            return s
+    return unfit
+
+
+@kernel
+def refusal_of(hot: Hot, rule: Rule, s: int) -> int:
     """The Reason that best says why pod set s does not fit."""
-    return lack_of(hot, rule, options.too_large, int(hot.pod_sets[s, S_POD_CLASS]))
+    return lack_of(hot, rule, int(hot.pod_sets[s, S_POD_CLASS]))
 
 
 @kernel
-def lack_of(hot: Hot, rule: Rule, too_large: I64, k: int) -> int:
-    """The Reason that best says why pods of class k do not fit: what most of the nodes in question lack."""
+def lack_of(hot: Hot, rule: Rule, k: int) -> int:
+    """The Reason that best says why pods of class k do not fit: what most of the nodes in question lack.
+
+    In question are, if there are any, nodes that lack something now; then those that are closed; then those too small.
+    """
     refresh(hot, rule, k)  # what was tried has been given back
     if fits_somewhere(hot, k):
         return GANG_PARTIAL
@@ -143,7 +161,9 @@ def lack_of(hot: Hot, rule: Rule, too_large: I64, k: int) -> int:
         if tally[code] > most:
             best, most = code, tally[code]
     if best > 0:
-        return POD_TOO_LARGE if too_large[k] == 1 else best
+        return best
+    if tally[NODE_DOWN] > 0 or tally[POD_TOO_LARGE] > 0:
+        return NODE_DOWN if tally[NODE_DOWN] > 0 else POD_TOO_LARGE
     for code in range(NODE_DOWN, LACKS_GPU):
         if tally[code] > most:
             best, most = code, tally[code]
@@ -152,45 +172,86 @@ def lack_of(hot: Hot, rule: Rule, too_large: I64, k: int) -> int:
 
 @kernel
 def write_holds(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
-    """Write HOLD for whoever waits for a new reason: the head of each class, and those that came behind it."""
-    works, workloads = hot.work_classes, hot.workloads
+    """Write HOLD for whoever waits for a new reason: the head of each class, and those that were not told yet."""
+    works = hot.work_classes
+    first = first_class(hot, options) if options.strict == 1 else -1
     for w in range(len(options.heap)):
         if works[w, W_WAITING] == 0:
             continue
-        j, code = works[w, W_HEAD], BEHIND_HEAD
-        if works[w, W_HELD_EPOCH] >= 0:
+        code = BEHIND_HEAD
+        if works[w, W_HELD_EPOCH] >= 0 and (options.strict == 0 or w == first):
             code = works[w, W_HELD_CODE]
-        if workloads[j, J_HELD_CODE] != code:
+        j = works[w, W_HEAD]
+        if hot.workloads[j, J_HELD_CODE] != code:
             if out.written[0] >= len(out.rows):
                 return MORE_ROOM
             write_hold(hot, rule, j, code, out)
-        ahead = works[w, W_WAITING] - 1
-        j = works[w, W_TAIL]
-        while workloads[j, J_HELD_CODE] == 0:
-            if out.written[0] >= len(out.rows):
-                return MORE_ROOM
-            row = write(out, HOLD, j, BEHIND_EQUAL)
-            out.rows[row, O_EVIDENCE] = ahead
-            workloads[j, J_HELD_CODE] = BEHIND_EQUAL
-            ahead -= 1
-            j = workloads[j, J_PREV]
+        if not write_equals(hot, w, out):
+            return MORE_ROOM
     return DONE
 
 
 @kernel
+def first_class(hot: Hot, options: CycleOptions) -> int:
+    """The work class whose head goes before all others; -1 if nobody waits."""
+    best = -1
+    for w in range(len(options.heap)):
+        if hot.work_classes[w, W_WAITING] > 0 and (best < 0 or goes_before(hot, w, best)):
+            best = w
+    return best
+
+
+@kernel
+def write_equals(hot: Hot, w: int, out: Output) -> bool:
+    """Write HOLD for those behind the head of a class who were not told yet, the last first; False: out of room."""
+    works, workloads = hot.work_classes, hot.workloads
+    j, ahead = works[w, W_TAIL], works[w, W_WAITING] - 1
+    while works[w, W_UNTOLD] > 0:
+        if workloads[j, J_HELD_CODE] == 0:
+            if out.written[0] >= len(out.rows):
+                return False
+            row = write(out, HOLD, j, BEHIND_EQUAL)
+            out.rows[row, O_EVIDENCE] = ahead
+            note_told(works, workloads, j, BEHIND_EQUAL)
+        ahead -= 1
+        j = workloads[j, J_PREV]
+    return True
+
+
+@kernel
 def write_hold(hot: Hot, rule: Rule, j: int, code: int, out: Output) -> None:
-    """Write why workload j, the head of its class, waits. The last number is the pod class plus one, for the tally."""
-    hot.workloads[j, J_HELD_CODE] = code
-    evidence = out.rows[write(out, HOLD, j, code)][O_EVIDENCE:]
-    if code == BEHIND_HEAD:
-        return
-    s = tightest_set(hot, rule, j)
-    k, pods = hot.pod_sets[s, S_POD_CLASS], hot.pod_sets[s, S_COUNT]
+    """Write why workload j, the head of its class, waits."""
+    note_told(hot.work_classes, hot.workloads, j, code)
+    row = write(out, HOLD, j, code)
+    if code != BEHIND_HEAD:
+        write_evidence(hot, rule, j, code, out.rows[row, O_EVIDENCE:])
+
+
+@kernel
+def write_evidence(hot: Hot, rule: Rule, j: int, code: int, evidence: I64) -> None:
+    """Write why workload j does not fit, in numbers: those of the pod set that its class was refused for.
+
+    The last number is the pod class plus one, for the tally.
+    """
+    w = hot.workloads[j, J_WORK_CLASS]
+    s, first = int(hot.work_classes[w, W_HELD_SET]), int(hot.work_classes[w, W_FIRST_SET])
+    sets, k = hot.pod_sets[first : first + hot.work_classes[w, W_SETS]], int(hot.pod_sets[s, S_POD_CLASS])
+    write_lack(hot, rule, j, code, sets, s - first, evidence)
+    refresh(hot, rule, k)
+    count_nodes(hot, k)
     evidence[3] = k + 1
+
+
+@kernel
+def write_lack(hot: Hot, rule: Rule, j: int, code: int, sets: I64, s: int, evidence: I64) -> None:
+    """Write the numbers of a refusal for set s of these: what was asked for, how many pods fit, of how many."""
     if code == GANG_PARTIAL:
-        evidence[0], evidence[1] = hot.scores.headroom[k], pods
+        evidence[0], evidence[1] = count_fitting(hot, rule, j, sets), 0
+        for other in range(len(sets)):
+            evidence[1] += sets[other, S_COUNT]
     elif code >= LACKS_GPU and code <= LACKS_RESOURCE:
-        evidence[0], evidence[1], evidence[2] = amount_asked(hot, k, code), hot.scores.headroom[k], pods
+        k = int(sets[s, S_POD_CLASS])
+        evidence[0], evidence[1], evidence[2] = amount_asked(hot, k, code), 0, sets[s, S_COUNT]
 
 
 @kernel
@@ -212,18 +273,3 @@ def amount_asked(hot: Hot, k: int, code: int) -> int:
         for e in range(hot.extra.shape[1]):
             most = max(most, hot.extra[k, e])
     return int(most)
-
-
-@kernel
-def tightest_set(hot: Hot, rule: Rule, j: int) -> int:
-    """The pod set of workload j that fits on the fewest nodes."""
-    w = hot.workloads[j, J_WORK_CLASS]
-    first = hot.work_classes[w, W_FIRST_SET]
-    best, fewest = first, 1 << 40
-    for s in range(first, first + hot.work_classes[w, W_SETS]):
-        k = hot.pod_sets[s, S_POD_CLASS]
-        refresh(hot, rule, k)
-        count_nodes(hot, k)
-        if hot.scores.tally[k, 0] < fewest:
-            best, fewest = s, hot.scores.tally[k, 0]
-    return int(best)

@@ -15,11 +15,11 @@ from tidegate.engine.kernels.registry import inlined
 from tidegate.model.columns import F64, I64
 from tidegate.state.shares import ShareTables
 
-#: Columns of an entry: one head of one queue.
+#: Columns of an entry: one head of one queue. LOT, MISSING and ASKED hold the numbers of a refusal for want of room.
 (
-    X_QUEUE, X_WORKLOAD, X_MODE, X_BORROW, X_FIRST_TARGET, X_TARGETS, X_CODE, X_LOT, X_MISSING, X_STATUS, X_TRYING,
-    X_RESTRICTED, X_PENDING, X_PRIORITY, X_SUBMITTED, X_TIE, X_CLASS, X_ORDER, X_REPLACES,
-) = range(19)  # fmt: skip
+    X_QUEUE, X_WORKLOAD, X_MODE, X_BORROW, X_FIRST_TARGET, X_TARGETS, X_CODE, X_LOT, X_MISSING, X_ASKED, X_STATUS,
+    X_TRYING, X_RESTRICTED, X_PENDING, X_PRIORITY, X_SUBMITTED, X_TIE, X_CLASS, X_ORDER, X_REPLACES,
+) = range(20)  # fmt: skip
 ENTRY_COLUMNS = X_REPLACES + 1
 
 #: How well an assignment fits; larger is better.
@@ -47,8 +47,13 @@ F_REMOVED, F_DOOMED, F_VICTIM = range(3)
 #: Columns of the marks on branches: a stack; nothing more to give; first candidate or the entry that is put up.
 H_STACK, H_SEEN, H_FIRST = range(3)
 
-#: Counters of the desk.
-REQUESTED, CANDIDATES, TARGETS, VICTIMS, UNDONE, ENTRIES, OVERFLOW, FOREIGNERS, RECLAIMERS = range(9)
+#: Counters of the desk; the last two are the time, and the outside epoch that nobody is preempted in twice.
+(
+    REQUESTED, CANDIDATES, TARGETS, VICTIMS, UNDONE, ENTRIES, OVERFLOW, FOREIGNERS, RECLAIMERS, NOW_MS, OUTSIDE,
+) = range(11)  # fmt: skip
+
+#: For an outside epoch: whoever was preempted may be preempted again at once, as Kueue has it.
+AGAIN = -2
 
 
 class Wish(NamedTuple):
@@ -111,7 +116,7 @@ def make_desk(shares: ShareTables, targets: int) -> Desk:
         return np.zeros(shape, np.int64)
 
     return Desk(
-        Wish(lots=zeros(max(shares.lots.capacity, 1), R_ASSUMED + 1), marks=zeros(RECLAIMERS + 1)),
+        Wish(lots=zeros(max(shares.lots.capacity, 1), R_ASSUMED + 1), marks=zeros(OUTSIDE + 1)),
         Pool(
             candidates=zeros(rows, CANDIDATE_COLUMNS),
             heap=zeros(rows),

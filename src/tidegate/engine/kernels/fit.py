@@ -23,14 +23,19 @@ from tidegate.state.tables import (
     J_PHASE,
     J_SINCE,
     N_CHANGED_AT,
+    N_CPU,
     N_CPU_FREE,
+    N_DEVICES,
     N_IDLE,
     N_LEFT_TOTAL,
+    N_MEMORY,
     N_MEMORY_FREE,
     N_MOST_LEFT,
     N_NODE_CLASS,
+    N_SLOTS,
     N_SLOTS_FREE,
     N_UP,
+    N_VRAM,
     P_DECISION,
     P_DEVICES,
     P_NEXT,
@@ -48,6 +53,7 @@ WHOLE = int(ShareCode.WHOLE)
 FRACTION = int(ShareCode.FRACTION)
 
 NODE_DOWN = int(Reason.NODE_DOWN)
+POD_TOO_LARGE = int(Reason.POD_TOO_LARGE)
 LACKS_GPU = int(Reason.LACKS_GPU)
 LACKS_FRACTION = int(Reason.LACKS_FRACTION)
 LACKS_GPU_MEMORY = int(Reason.LACKS_GPU_MEMORY)
@@ -84,6 +90,27 @@ def refusal_by(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
     code = hot.match[k, node[N_NODE_CLASS]]
     if code != 0:
         return int(code)
+    code = lack_by(hot, k, n, node, pod)
+    # Asked only where it does not fit: a node that is too small never does.
+    return POD_TOO_LARGE if code != 0 and is_too_small(hot, k, n, node, pod) else code
+
+
+@inlined
+def is_too_small(hot: Hot, k: int, n: int, node: I64, pod: I64) -> bool:
+    """Whether node n could not take a pod of class k even if it were empty; their rows are at hand."""
+    if node[N_DEVICES] < pod[C_GPUS] or node[N_CPU] < pod[C_CPU] or node[N_MEMORY] < pod[C_MEMORY]:
+        return True
+    if node[N_SLOTS] < 1 or node[N_VRAM] < pod[C_VRAM]:
+        return True
+    for e in range(hot.extra.shape[1]):
+        if hot.extra_total[n, e] < hot.extra[k, e]:
+            return True
+    return False
+
+
+@inlined
+def lack_by(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
+    """The Reason why node n, which matches, cannot take a pod of class k now; their rows are at hand."""
     if node[N_UP] == 0:
         return NODE_DOWN
     share = pod[C_SHARE]

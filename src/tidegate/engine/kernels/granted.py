@@ -6,12 +6,10 @@ Must not know: how quota was found.
 from __future__ import annotations
 
 from tidegate.engine.kernels.desk import I_LOT, X_CLASS, X_QUEUE, Heads
-from tidegate.engine.kernels.fit import take_place
-from tidegate.engine.kernels.place import NEXT_DECISION, Output, choose_devices, give_back, write_place
+from tidegate.engine.kernels.place import Output, place_sets
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.removal import C_LOT
 from tidegate.engine.kernels.rule import Rule
-from tidegate.engine.kernels.table import best_node, refresh
 from tidegate.model.columns import I64
 from tidegate.state.cluster import Hot
 from tidegate.state.shares import (
@@ -88,23 +86,4 @@ def option_number(book: Book, group: int, flavor: int) -> int:
 @kernel
 def place_plan(hot: Hot, rule: Rule, j: int, plan: I64, sets: int, out: Output) -> int:
     """Place every pod of a plan for workload j, or none. Return -1, or the pod set that did not fit."""
-    for s in range(sets):
-        k = plan[s, S_POD_CLASS]
-        if plan[s, S_COUNT] > 1:
-            refresh(hot, rule, k)
-            if hot.scores.headroom[k] < plan[s, S_COUNT]:
-                return s
-    start, ordinal = out.written[0], 0
-    for s in range(sets):
-        k = plan[s, S_POD_CLASS]
-        for _ in range(plan[s, S_COUNT]):
-            n = best_node(hot, rule, k)
-            if n < 0:
-                give_back(hot, j)
-                out.written[0] = start
-                return s
-            devices = choose_devices(hot, rule, k, n)
-            take_place(hot, k, n, devices, j, ordinal, hot.counters[NEXT_DECISION] + out.written[0])
-            write_place(hot, out, j, ordinal, n, devices)
-            ordinal += 1
-    return -1
+    return place_sets(hot, rule, j, plan[:sets], out)

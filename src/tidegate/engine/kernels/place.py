@@ -11,6 +11,7 @@ import numpy as np
 
 from tidegate.engine.kernels.fit import (
     FRACTION,
+    SPARE_PODS,
     WHOLE,
     best_fit_device,
     leave_place,
@@ -20,7 +21,7 @@ from tidegate.engine.kernels.fit import (
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.rule import FGD, RANDOM, TIDE, Rule
 from tidegate.engine.kernels.score import fgd_best
-from tidegate.engine.kernels.table import best_node, draw, nth_at_least, refresh
+from tidegate.engine.kernels.table import DRAWS, best_node, draw, nth_at_least, refresh
 from tidegate.engine.kernels.tide import tide_best
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
@@ -114,10 +115,16 @@ def random_device(hot: Hot, rule: Rule, k: int, n: int) -> int:
 @kernel
 def place_workload(hot: Hot, rule: Rule, j: int, out: Output) -> int:
     """Place every pod of workload j, or none. Return -1, or the row of the pod set that did not fit."""
-    w, sets = int(hot.workloads[j, J_WORK_CLASS]), hot.pod_sets
+    w = int(hot.workloads[j, J_WORK_CLASS])
     first = int(hot.work_classes[w, W_FIRST_SET])
-    last = first + int(hot.work_classes[w, W_SETS])
-    for s in range(first, last):
+    unfit = place_sets(hot, rule, j, hot.pod_sets[first : first + hot.work_classes[w, W_SETS]], out)
+    return first + unfit if unfit >= 0 else -1
+
+
+@inlined
+def place_sets(hot: Hot, rule: Rule, j: int, sets: I64, out: Output) -> int:
+    """Place every pod of these sets for workload j, or none. Return -1, or the set that did not fit."""
+    for s in range(len(sets)):
         k, count = int(sets[s, S_POD_CLASS]), int(sets[s, S_COUNT])
         if count > 1:
             refresh(hot, rule, k)
@@ -125,7 +132,7 @@ def place_workload(hot: Hot, rule: Rule, j: int, out: Output) -> int:
                 return s
     start, ordinal = int(out.written[0]), 0
     decision = int(hot.counters[NEXT_DECISION]) + start
-    for s in range(first, last):
+    for s in range(len(sets)):
         k = int(sets[s, S_POD_CLASS])
         for _ in range(sets[s, S_COUNT]):
             n = best_node(hot, rule, k)
@@ -138,6 +145,23 @@ def place_workload(hot: Hot, rule: Rule, j: int, out: Output) -> int:
             write_place(hot, out, j, ordinal, n, devices)
             ordinal += 1
     return -1
+
+
+@kernel
+def count_fitting(hot: Hot, rule: Rule, j: int, sets: I64) -> int:
+    """How many pods of these sets fit at once, one after the other; nothing is taken for good."""
+    placed, draws = 0, hot.counters[DRAWS]
+    for s in range(len(sets)):
+        k = int(sets[s, S_POD_CLASS])
+        for _ in range(sets[s, S_COUNT]):
+            n = best_node(hot, rule, k) if hot.counters[SPARE_PODS] > 0 else -1
+            if n < 0:
+                break
+            take_place(hot, k, n, choose_devices(hot, rule, k, n), j, placed, -1)
+            placed += 1
+    give_back(hot, j)
+    hot.counters[DRAWS] = draws
+    return placed
 
 
 @kernel

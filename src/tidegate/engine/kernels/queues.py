@@ -7,9 +7,7 @@ Must not know: facts.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from tidegate.engine.kernels.cycle import lack_of
+from tidegate.engine.kernels.cycle import lack_of, write_lack
 from tidegate.engine.kernels.desk import (
     ADMITTED,
     AWAITING,
@@ -37,7 +35,6 @@ from tidegate.engine.kernels.desk import (
     X_CODE,
     X_FIRST_TARGET,
     X_LOT,
-    X_MISSING,
     X_MODE,
     X_ORDER,
     X_PENDING,
@@ -96,7 +93,7 @@ from tidegate.state.shares import (
     Book,
     Tree,
 )
-from tidegate.state.tables import S_COUNT, S_POD_CLASS
+from tidegate.state.tables import S_POD_CLASS
 
 ANY = list(PreemptWhom).index(PreemptWhom.ANY)
 AWAITS_VICTIMS = int(Reason.AWAITS_VICTIMS)
@@ -106,15 +103,8 @@ GATED = int(Reason.PREEMPTION_GATED)
 DONE, MORE_ROOM = 0, 1
 
 
-class PlaceRule(NamedTuple):
-    """How places are chosen."""
-
-    rule: Rule
-    too_large: I64  # by pod class: 1 if no matching node could take it, even empty
-
-
 @kernel
-def cycle_queues(hot: Hot, rule: PlaceRule, book: Book, d: Desk, turn: Turn, out: Output) -> int:
+def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, out: Output) -> int:
     """Run one cycle; MORE_ROOM: nothing was changed, and it needs room for more targets."""
     marks, branches, entries = d.wish.marks, book.tree.branches, d.heads.entries
     marks[TARGETS], marks[OVERFLOW], marks[VICTIMS], marks[UNDONE] = 0, 0, 0, 0
@@ -166,7 +156,7 @@ def take_back(tree: Tree, d: Desk) -> None:
 
 
 @kernel
-def settle_entry(hot: Hot, rule: PlaceRule, book: Book, d: Desk, turn: Turn, e: int, out: Output) -> None:
+def settle_entry(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, e: int, out: Output) -> None:
     """Admit an entry, send its victims away, or say why not."""
     enough = look_again(book, d, turn, e)
     entry = d.heads.entries[e]
@@ -200,15 +190,15 @@ def settle_entry(hot: Hot, rule: PlaceRule, book: Book, d: Desk, turn: Turn, e: 
 
 
 @kernel
-def find_places(hot: Hot, rule: PlaceRule, book: Book, heads: Heads, e: int, out: Output) -> bool:
+def find_places(hot: Hot, rule: Rule, book: Book, heads: Heads, e: int, out: Output) -> bool:
     """Place all pods of an entry, or say why there is no room for them."""
     sets = plan_pods(book, heads, e)
-    unfit = place_plan(hot, rule.rule, heads.entries[e, X_WORKLOAD], heads.plan, sets, out)
+    unfit = place_plan(hot, rule, heads.entries[e, X_WORKLOAD], heads.plan, sets, out)
     if unfit < 0:
         return True
     entry, k = heads.entries[e], heads.plan[unfit, S_POD_CLASS]
-    entry[X_STATUS], entry[X_CODE] = REFUSED, lack_of(hot, rule.rule, rule.too_large, k)
-    entry[X_LOT], entry[X_MISSING] = k, heads.plan[unfit, S_COUNT]
+    entry[X_STATUS], entry[X_CODE] = REFUSED, lack_of(hot, rule, k)
+    write_lack(hot, rule, entry[X_WORKLOAD], entry[X_CODE], heads.plan[:sets], unfit, entry[X_LOT:])
     return False
 
 

@@ -28,7 +28,7 @@ from tidegate.engine.kernels.removal import C_AMOUNT, C_LOT, take_out
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.reasons import Reason
-from tidegate.state.cluster import Hot
+from tidegate.state.cluster import Counter, Hot
 from tidegate.state.shares import (
     A_POD_SET,
     B_EPOCH,
@@ -60,7 +60,9 @@ from tidegate.state.tables import (
     J_HELD_CODE,
     J_NUMBER,
     J_PHASE,
+    J_PREEMPTED_IN,
     J_SINCE,
+    J_STARTED_IN,
     J_WORK_CLASS,
     S_COUNT,
     W_FIRST_SET,
@@ -74,6 +76,7 @@ ADMITTED_BORROWING = int(Reason.ADMITTED_BORROWING)
 ADMITTED_PARTLY = int(Reason.ADMITTED_PARTLY)
 REPLACED = int(Reason.REPLACED)
 LEAVING = int(Phase.LEAVING)
+OUTSIDE = int(Counter.OUTSIDE)
 NOBODY = -1
 
 
@@ -102,6 +105,7 @@ def grant(hot: Hot, book: Book, heads: Heads, now_ms: int, e: int, out: Output) 
     enlist(book.tree, book.held, q, j, asked.demands[w, D_ENTRANCE], now_ms)
     book.held.tickets[j, T_DECISION] = hot.counters[NEXT_DECISION] + start  # ids are given in the order of writing
     hot.workloads[j, J_PHASE], hot.workloads[j, J_SINCE], hot.workloads[j, J_HELD_CODE] = ASSUMED, now_ms, 0
+    hot.workloads[j, J_STARTED_IN] = hot.counters[OUTSIDE]
 
 
 @kernel
@@ -181,6 +185,7 @@ def send_off(hot: Hot, tickets: I64, pool: Pool, entry: I64, now_ms: int, out: O
         row = hot.workloads[victim]
         row[J_PHASE], row[J_SINCE], row[J_HELD_CODE] = LEAVING, now_ms, code
         row[J_EVICTIONS] += 1
+        row[J_PREEMPTED_IN] = hot.counters[OUTSIDE]
     return told
 
 

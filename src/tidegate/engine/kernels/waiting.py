@@ -5,11 +5,13 @@ Must not know: how anything was decided.
 
 from __future__ import annotations
 
+from tidegate.engine.kernels.chain import note_told
 from tidegate.engine.kernels.desk import (
     ADMITTED,
     ENTRIES,
     IDLE,
     SKIPPED,
+    X_ASKED,
     X_CODE,
     X_LOT,
     X_MISSING,
@@ -23,17 +25,19 @@ from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.reasons import Reason
 from tidegate.state.shares import B_ROOT, B_STIRRED, D_BRANCH, D_REFUSED, T_BLOCKED, Held
-from tidegate.state.tables import J_HELD_CODE, J_PREV, W_HEAD, W_TAIL, W_WAITING
+from tidegate.state.tables import J_HELD_CODE, J_PREV, W_HEAD, W_TAIL, W_UNTOLD, W_WAITING
 
 HOLD = int(DecisionKind.HOLD)
+GANG_PARTIAL = int(Reason.GANG_PARTIAL)
 BEHIND_HEAD = int(Reason.BEHIND_HEAD)
 BEHIND_EQUAL = int(Reason.BEHIND_EQUAL)
 DONE, MORE_ROOM = 0, 1
 
 
 @kernel
-def tell_heads(branches: I64, workloads: I64, entries: I64, marks: I64, out: Output) -> int:
+def tell_heads(branches: I64, held: Held, entries: I64, marks: I64, out: Output) -> int:
     """Write a HOLD for every head of the cycle whose reason is news; who is tried again at once is told later."""
+    works, workloads = held.work_classes, held.workloads
     while marks[ENTRIES] > 0:
         if out.written[0] >= len(out.rows):
             return MORE_ROOM
@@ -41,7 +45,7 @@ def tell_heads(branches: I64, workloads: I64, entries: I64, marks: I64, out: Out
         entry = entries[marks[ENTRIES]]
         again = entry[X_STATUS] == SKIPPED and branches[branches[entry[X_QUEUE], B_ROOT], B_STIRRED] == 1
         if entry[X_STATUS] not in (IDLE, ADMITTED) and not again:
-            tell_entry(workloads, entry, out)
+            tell_entry(works, workloads, entry, out)
     return DONE
 
 
@@ -55,24 +59,29 @@ def tell_waiting(held: Held, demands: I64, classes: int, out: Output) -> int:
 
 
 @kernel
-def tell_entry(workloads: I64, entry: I64, out: Output) -> None:
+def tell_entry(works: I64, workloads: I64, entry: I64, out: Output) -> None:
     """Write why the head of a queue waits, if that is news."""
     j, code = entry[X_WORKLOAD], entry[X_CODE]
     if code == 0 or workloads[j, J_HELD_CODE] == code:
         return
-    workloads[j, J_HELD_CODE] = code
+    note_told(works, workloads, j, code)
     row = out.rows[write(out, HOLD, j, code)]
-    row[O_EVIDENCE], row[O_EVIDENCE + 1], row[O_EVIDENCE + 2] = entry[X_LOT], entry[X_MISSING], entry[X_QUEUE]
+    row[O_EVIDENCE], row[O_EVIDENCE + 1] = entry[X_LOT], entry[X_MISSING]
+    row[O_EVIDENCE + 2] = entry[X_ASKED] if code <= GANG_PARTIAL else entry[X_QUEUE]
 
 
 @kernel
 def tell_class(held: Held, demand: I64, w: int, out: Output) -> bool:
-    """Write a HOLD for the workloads of a class, the last first, until one has been told; False: out of room."""
+    """Write a HOLD for the workloads of a class that have not been told, the last first; False: out of room."""
     work_class, workloads = held.work_classes[w], held.workloads
     j, ahead = work_class[W_TAIL], work_class[W_WAITING] - 1
     if demand[D_BRANCH] < 0 and demand[D_REFUSED] == 0:
         return True
-    while j >= 0 and workloads[j, J_HELD_CODE] == 0:
+    while j >= 0 and work_class[W_UNTOLD] > 0:
+        if workloads[j, J_HELD_CODE] != 0:
+            ahead -= 1
+            j = workloads[j, J_PREV]
+            continue
         if out.written[0] >= len(out.rows):
             return False
         code = BEHIND_HEAD if j == work_class[W_HEAD] else BEHIND_EQUAL
@@ -83,7 +92,7 @@ def tell_class(held: Held, demand: I64, w: int, out: Output) -> bool:
         row = out.rows[write(out, HOLD, j, code)]
         if code == BEHIND_EQUAL:
             row[O_EVIDENCE] = ahead
-        workloads[j, J_HELD_CODE] = code
+        note_told(held.work_classes, workloads, j, code)
         ahead -= 1
         j = workloads[j, J_PREV]
     return True
