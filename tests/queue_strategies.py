@@ -9,6 +9,7 @@ from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.shares import (
     Cohort,
     FairSharing,
+    FairStrategy,
     Flavor,
     FlavorGroup,
     FlavorMove,
@@ -98,6 +99,37 @@ def shares(draw, fair=EITHER):
     made = tuple(draw(queues(name, [cohort.name for cohort in cohorts])) for name in QUEUES)
     flavors = (Flavor(name="od"), Flavor(name="spot", node_taints=(Taint(key="spot"),)))
     return Shares(flavors=flavors, cohorts=tuple(cohorts), queues=made, fair=FairSharing() if draw(fair) else None)
+
+
+@st.composite
+def contended_shares(draw):
+    """Queues that own little of what they share fairly, and may preempt each other: where loops come from."""
+    flavor = FLAVORS[:1]
+    whom = st.sampled_from([PreemptWhom.LOWER_PRIORITY, PreemptWhom.LOWER_OR_NEWER])
+    made = tuple(
+        Queue(
+            name=name,
+            cohort="root",
+            groups=(FlavorGroup(resources=("gpu",), flavors=flavor),),
+            quotas=(Quota(flavor="od", resource="gpu", nominal=draw(st.sampled_from([0, 0, 2]))),),
+            preemption=PreemptionRule(within_queue=draw(whom), reclaim_in_cohort=PreemptWhom.ANY),
+            weight_milli=draw(st.sampled_from([1000, 1000, 2000])),
+        )
+        for name in QUEUES[: draw(st.integers(2, 3))]
+    )
+    cohort = Cohort(name="root", quotas=(Quota(flavor="od", resource="gpu", nominal=draw(st.integers(6, 12))),))
+    strategies = draw(st.sampled_from([tuple(FairStrategy), tuple(FairStrategy)[:1], tuple(FairStrategy)[1:]]))
+    return Shares(flavors=(Flavor(name="od"),), cohorts=(cohort,), queues=made, fair=FairSharing(strategies=strategies))
+
+
+@st.composite
+def contended_asks(draw, number: int):
+    """A workload that asks for a good part of what there is."""
+    pod_set = PodSet(count=1, charge=(("gpu", draw(st.integers(1, 6))),))
+    work = Work(
+        queue=draw(st.sampled_from(QUEUES[:3])), priority=draw(st.sampled_from([0, 0, 1, 2])), pod_sets=(pod_set,)
+    )
+    return Workload(id=f"w{number:03d}", work=work, submitted_ms=number)
 
 
 @st.composite

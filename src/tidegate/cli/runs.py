@@ -19,6 +19,7 @@ from rich.text import Text
 from tidegate.cli.errors import CannotRun
 from tidegate.cli.outputs import open_console
 from tidegate.engine.kernels.registry import kernels_as
+from tidegate.engine.protection import is_looping
 from tidegate.engine.run import Record, run
 from tidegate.journal.record import Journal, Resumed
 from tidegate.journal.store import JournalError, JournalFile
@@ -114,7 +115,7 @@ def simulate_setup(
     span_ms = int((jobs.submit_ms + jobs.runtime_ms).max())
     witness = Witness(state, journal, every_ms=max(span_ms // _SAMPLES // MINUTE_MS, 1) * MINUTE_MS)
     with _progress(console) as bar, kernels_as(compiled=_compiles(kernels, int(jobs.pods().sum()))):
-        run(state, world, _Watched(witness, world, bar), lambda _: world.is_over())
+        run(state, world, _Watched(witness, world, bar), lambda state: world.is_over() or is_looping(state))
     return witness.measured()
 
 

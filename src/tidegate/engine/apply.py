@@ -41,7 +41,9 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
     for kind, run in events.runs():
         handler = _HANDLERS.get(kind)
         if handler is not None:
-            state.counters[Counter.OUTSIDE] += _is_outside(state, kind, events, run)
+            if _is_outside(state, kind, events, run):
+                state.counters[Counter.OUTSIDE] += 1
+                state.counters[Counter.REPEATS] = 0
             handler(state, events, run)
 
 

@@ -16,21 +16,23 @@ from tidegate.model.policy import OrderKind
 from tidegate.state.cluster import ClusterState
 
 #: Cycles a step may take; a step that needs more has not settled and goes on when it is called again.
-_MOST_CYCLES = 1_000
+MOST_CYCLES = 1_000
 
 
 def step(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
     """Apply the facts to the state, decide until nothing more changes, assume the decisions, and return them."""
     apply(state, events, now_ms)
     batches, tallies, cycles = [], [], 0
-    while cycles < _MOST_CYCLES:
+    while cycles < MOST_CYCLES:
         decisions, tally = decide(state)
         cycles += 1
         if not len(decisions.id) and not _goes_on(state):
             break
         batches.append(decisions)
         tallies.append(tally)
-    return StepResult(join_decisions(batches), join_tallies(tallies), _next_wake_ms(state), cycles)
+    # Where it was cut off it wants to go on at once.
+    wake_ms = state.now_ms if cycles == MOST_CYCLES else _next_wake_ms(state)
+    return StepResult(join_decisions(batches), join_tallies(tallies), wake_ms, cycles)
 
 
 def _goes_on(state: ClusterState) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tidegate.measure.lives import Fate, Lives
+from tidegate.measure.loops import loop_text
 from tidegate.measure.queue_findings import Finding, find_in_queues
 from tidegate.measure.quota import QuotaUse
 from tidegate.measure.summary import Group, Summary
@@ -23,11 +24,25 @@ _WORTH_SAYING = 0.02
 def find(summary: Summary, lives: Lives, use: QuotaUse | None = None) -> list[Finding]:
     """What stands out, the weightiest first."""
     found: list[Finding] = []
-    for look in (_blindness, _idle_while_waiting, _idle_kind, _slack, _unfairness, _scatter, _evictions):
+    looks = (_loops, _unsettled, _blindness, _idle_while_waiting, _idle_kind, _slack, _unfairness, _scatter, _evictions)
+    for look in looks:
         found.extend(look(summary))
     found.extend(_stuck(summary, lives))
     found.extend(find_in_queues(summary.shares, lives, use))
     return sorted(found, key=lambda finding: -finding.weight)
+
+
+def _loops(summary: Summary) -> Iterator[Finding]:
+    for loop in summary.loops:
+        yield Finding(10.0 + loop.preemptions, loop_text(loop))
+
+
+def _unsettled(summary: Summary) -> Iterator[Finding]:
+    if summary.unsettled_steps:
+        steps = count_text(summary.unsettled_steps, "step")
+        yield Finding(
+            10.0, f"{steps} did not come to rest: the queues decide in circles; please report it with --journal."
+        )
 
 
 def _blindness(summary: Summary) -> Iterator[Finding]:

@@ -20,7 +20,9 @@ from tidegate.model.decisions import DecisionKind
 class Preemptions(NamedTuple):
     """Preemptions in columns, in the order they were decided; rows are those of the lives."""
 
+    order: I64
     at_ms: I64
+    code: I64  # Reason
     victim: I64
     cause: I64  # for whom; -1: not known
     lost_milli_ms: I64  # work of the victim that must be done again
@@ -34,5 +36,6 @@ def preemptions_of(flat: Flat, lives: Lives, held: Held) -> Preemptions:
     lost = np.zeros(len(told.order), np.int64)
     np.add.at(lost, np.searchsorted(told.order, order[ended]), held.lost_milli_ms[ended])
     known = rows.of(told.workload) >= 0
-    columns = (told.now_ms, rows.of(told.workload), rows.of(told.cause), lost)
+    code = told.code.astype(np.int64)
+    columns = (told.order, told.now_ms, code, rows.of(told.workload), rows.of(told.cause), lost)
     return Preemptions(*(column[known] for column in columns))

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from tidegate.measure.asked import KINDS
 from tidegate.measure.lives import Fate, Lives
+from tidegate.measure.loops import Loop
 from tidegate.measure.queues import QueueShare
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
@@ -74,6 +75,8 @@ class Summary(Spec, frozen=True):
     queues: tuple[Group, ...]
     kinds: tuple[Group, ...]
     shares: tuple[QueueShare, ...] = ()  # of each queue of the policy; none: no quota of GPUs was given
+    loops: tuple[Loop, ...] = ()  # work that was preempted and came back, again and again
+    unsettled_steps: int = 0  # steps that were cut off before they came to rest
 
     def due_share(self) -> float | None:
         """Of what queues wanted within their own quota, what they had; None: nothing was due."""

@@ -140,6 +140,7 @@ class PolicyTold(NamedTuple):
 
     at_ms: int
     policy: Policy
+    order: int = 0
 
 
 class Flat(NamedTuple):
@@ -229,7 +230,7 @@ class Timeline:
                 work = self._works.setdefault(payload, len(self._works))
                 self._changes.append(WorkTold(self._order + at, number, work))
             elif isinstance(payload, Policy):
-                self._policies.append(PolicyTold(int(events.at_ms[at]), payload))
+                self._policies.append(PolicyTold(int(events.at_ms[at]), payload, self._order + at))
 
     def _submitted(self, facts: FlatFacts) -> Submitted:
         told = facts.of(EventKind.WORKLOAD_SUBMITTED)

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from tidegate.engine.run import Record
-from tidegate.engine.step import step
+from tidegate.engine.step import MOST_CYCLES, step
 from tidegate.journal.store import Step
 from tidegate.measure.busy import with_busy
 from tidegate.measure.capacity import Capacity, capacity_of
 from tidegate.measure.lives import Lives, read_run
+from tidegate.measure.loops import find_loops
 from tidegate.measure.preemptions import preemptions_of
 from tidegate.measure.queues import queue_shares
 from tidegate.measure.quota import QuotaUse, quota_use_of, with_quota
@@ -45,12 +48,14 @@ class Witness:
     def __init__(self, state: ClusterState, journal: Record | None = None, every_ms: int = SAMPLE_EVERY_MS) -> None:
         self._state, self._journal = state, journal
         self._timeline, self._sampler, self._every_ms = Timeline(), Sampler(every_ms), every_ms
+        self._unsettled = 0
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
         """Take the next step; the state is as it was after it."""
         if self._journal is not None:
             self._journal.append(now_ms, events, result)
         self._timeline.append(now_ms, events, result)
+        self._unsettled += result.cycles >= MOST_CYCLES
         self._sampler.sample(self._state, now_ms)
 
     def measured(self) -> Measured:
@@ -58,11 +63,14 @@ class Witness:
         flat = self._timeline.flat()
         (lives, held), capacity = read_run(flat), capacity_of(flat)
         use = quota_use_of(flat, lives, held, self._every_ms)
-        shares = queue_shares(use, lives, preemptions_of(flat, lives, held)) if use else ()
+        preemptions = preemptions_of(flat, lives, held)
+        shares = queue_shares(use, lives, preemptions) if use else ()
         samples = with_busy(self._sampler.samples(), flat)
         if use is not None and not flat.nodes:
             samples = with_quota(samples, use)
         summary = summarise(lives, capacity.milli_ms, samples.fragmented_share(), shares)
+        loops = find_loops(flat, lives, preemptions)
+        summary = msgspec.structs.replace(summary, loops=loops, unsettled_steps=self._unsettled)
         return Measured(lives, samples, capacity, summary, use)
 
 

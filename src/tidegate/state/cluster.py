@@ -51,7 +51,8 @@ class Counter(IntEnum):
     OUTSIDE = 13  # the outside epoch: batches of facts so far that told more than what came of decisions
     FLEET = 14  # times that nodes or devices came, changed or went
     LOOKED_MS = 15  # when protection that was over was last looked for
-    COUNT = 16
+    REPEATS = 16  # preemptions since the last outside fact of work that had been preempted since then
+    COUNT = 17
 
 
 class Hot(NamedTuple):

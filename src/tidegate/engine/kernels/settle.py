@@ -76,7 +76,7 @@ ADMITTED_BORROWING = int(Reason.ADMITTED_BORROWING)
 ADMITTED_PARTLY = int(Reason.ADMITTED_PARTLY)
 REPLACED = int(Reason.REPLACED)
 LEAVING = int(Phase.LEAVING)
-OUTSIDE = int(Counter.OUTSIDE)
+OUTSIDE, REPEATS = int(Counter.OUTSIDE), int(Counter.REPEATS)
 NOBODY = -1
 
 
@@ -185,6 +185,8 @@ def send_off(hot: Hot, tickets: I64, pool: Pool, entry: I64, now_ms: int, out: O
         row = hot.workloads[victim]
         row[J_PHASE], row[J_SINCE], row[J_HELD_CODE] = LEAVING, now_ms, code
         row[J_EVICTIONS] += 1
+        if row[J_PREEMPTED_IN] == hot.counters[OUTSIDE]:
+            hot.counters[REPEATS] += 1
         row[J_PREEMPTED_IN] = hot.counters[OUTSIDE]
     return told
 
