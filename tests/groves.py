@@ -12,9 +12,9 @@ import re
 from hypothesis import strategies as st
 
 from shared import SHARED
-from tidegate.engine.topology import SpotSearch, TopologyRule, Wanted
+from tidegate.engine.topology import SpotSearch, Wanted
 from tidegate.model.hardware import Node, NodeShape, Taint, TopologyLevels
-from tidegate.model.shares import Flavor
+from tidegate.model.shares import Flavor, TopologyRule
 from tidegate.model.spec import labels, resources
 from tidegate.model.standing import Spot
 from tidegate.model.work import PodSet, SliceRule, TopologyRequest

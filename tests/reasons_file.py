@@ -48,6 +48,7 @@ _COUNTS = {
     "lot": ("row of the lot: one resource in one flavor", "gpu in h100-reserved"),
     "memory_mib": ("MiB that a pod asks for", "64Gi"),
     "milli": ("thousandths of a GPU that a pod asks for", "0.5"),
+    "misfit": ("code of what is wrong with what it asks for", "the topology has no such level"),
     "missing": ("units of the resource that are missing", "4"),
     "option": ("row of the flavor that was looked at last", "1"),
     "pods": ("pods that must fit", "4"),

@@ -270,3 +270,26 @@ def test_nothing_is_decided_without_facts():
     assert cluster.step() == []
     assert propose(cluster.state, EMPTY_EVENTS, 5_000).next_wake_ms is None
     assert cluster.submit(job("j", "1x1")).step() == [held("j", Reason.NO_NODES)]
+
+
+def linked_cluster(size: int) -> Cluster:
+    node = fleet("1x h100x8")[0]
+    return Cluster([msgspec.structs.replace(node, shape=msgspec.structs.replace(node.shape, nvlink_group_size=size))])
+
+
+def test_gpus_of_a_pod_come_from_one_nvlink_group_the_tightest_that_is_enough():
+    cluster = linked_cluster(4)
+    cluster.submit(job("a", "1x3"), job("b", "1x2", at=1), job("c", "1x1", at=2), job("d", "1x2", at=3))
+    cluster.step()
+    masks = {name: place[0][1] for name, place in cluster.places.items()}
+    assert masks == {"a": 0b0000_0111, "b": 0b0011_0000, "c": 0b0000_1000, "d": 0b1100_0000}
+
+
+def test_more_gpus_than_a_group_has_take_whole_groups_first():
+    cluster = linked_cluster(2)
+    cluster.submit(job("a", "1x1"), job("b", "1x5", at=1))
+    cluster.step()
+    assert cluster.places["b"][0][1] == 0b0011_1110
+    cluster.submit(job("c", "1x2", at=2))
+    cluster.step()
+    assert cluster.places["c"][0][1] == 0b1100_0000

@@ -25,16 +25,13 @@ NOT_AS_KUEUE = {
     ),
 }
 
-#: Tables that are not decided yet.
-NOT_DECIDED = {"scheduler.TestScheduleForTAS", "scheduler.runTASScheduleTestCases"}
-
 
 def test_every_case_but_those_named_is_decided_as_kueue_decides_it():
     folder = shared("cases/kueue")
     with kernels_as(compiled=False):  # small cases: quicker than to compile
         outcomes = [kueue_cases.decide_case(case, table) for case, table in kueue_cases.cases_in(folder, "")]
     decided = [one for one in outcomes if one.test in RUNNERS]
-    assert {one.test for one in outcomes} - {one.test for one in decided} <= NOT_DECIDED
+    assert {one.test for one in outcomes} == {one.test for one in decided}
     missed = {(one.test, one.case): f"{one.outcome}: {one.why}" for one in decided if one.outcome != "passed"}
     assert {key: why for key, why in missed.items() if key not in NOT_AS_KUEUE} == {}
     assert {key for key in NOT_AS_KUEUE if key not in missed} == set()

@@ -32,6 +32,7 @@ from tidegate.model.shares import (
     Queue,
     Quota,
     StopPolicy,
+    TopologyRule,
     UsageSharing,
 )
 from tidegate.model.standing import Consumed
@@ -181,7 +182,7 @@ def test_kueues_configuration():
           quotaCheckStrategy: IgnoreUndeclared
           excludeResourcePrefixes: [x.com/]
           transformations: [{input: a, strategy: Replace, outputs: {b: 2}}]
-        featureGates: {PriorityBoost: true, TopologyAwareScheduling: false}
+        featureGates: {PriorityBoost: true, TopologyAwareScheduling: false, FlavorFungibility: false}
         """
     )
     told = read_configuration(found)
@@ -191,9 +192,8 @@ def test_kueues_configuration():
     )
     assert (told.ignore_undeclared, told.excluded, told.gates) == (True, ("x.com/",), {"PriorityBoost"})
     assert (told.transformations[0].keeps, told.transformations[0].outputs) == (False, {"b": 2})
-    assert said(found) == [
-        "featureGates.TopologyAwareScheduling: has no effect here: queues behave as with Kueue's defaults"
-    ]
+    assert told.topology == TopologyRule(enabled=False)
+    assert said(found) == ["featureGates.FlavorFungibility: has no effect here: queues behave as with Kueue's defaults"]
 
 
 @pytest.mark.parametrize(

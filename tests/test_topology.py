@@ -9,8 +9,9 @@ from kueue.topology_cases import numbers, run
 from shared import shared
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.kernels.topology_use import spots_fit
-from tidegate.engine.topology import TopologyRule, cut_spots, spot_rows
+from tidegate.engine.topology import cut_spots, spot_rows
 from tidegate.model.misfits import Misfit
+from tidegate.model.shares import TopologyRule
 from tidegate.model.spec import labels, resources
 from tidegate.model.standing import Foreign
 from tidegate.model.work import NodeRequirement, NodeTerm, PreferredTerm, Toleration

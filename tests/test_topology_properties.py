@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,9 +13,10 @@ from groves import FLAVOR, LEVELS, ONE, TABLE, ask, cases, grove, grown, hosts
 from kueue.topology_cases import run
 from shared import shared
 from tidegate.engine.kernels.registry import kernels_as
-from tidegate.engine.topology import TopologyRule
 from tidegate.model.misfits import Misfit
+from tidegate.model.shares import TopologyRule
 from tidegate.model.spec import resources
+from tidegate.model.work import SpreadRule, TopologyRequest
 
 relaxed = settings(deadline=None)
 
@@ -204,3 +206,19 @@ def test_gangs_in_a_real_network_stay_below_one_switch_where_they_fit():
     whole = search.find(bench.wanted(bench.GANGS["one switch required, 8 nodes"])).spots["workers"]
     assert len(bench.switches(network, whole)) == 1
     assert sizes.max() == 8
+
+
+@relaxed
+@given(hosts(12), st.integers(1, 8), st.integers(0, 2), st.integers(1, 4), st.sampled_from(["", "block", "rack"]))
+def test_pods_that_are_spread_stay_below_the_cap_and_fit_whenever_caps_leave_room(room, pods, level, most, preferred):
+    request = TopologyRequest(preferred=preferred, spread=SpreadRule(level=LEVELS[level], most=most))
+    wanted = ask("s", pods)
+    wanted = wanted._replace(pod_set=msgspec.structs.replace(wanted.pod_set, topology=request), is_implied=False)
+    found = grown(room).find([wanted])
+    capped = sum(min(fits, most) for fits in sums(room, level).values())
+    assert (found.misfit is Misfit.NONE) == (capped >= pods)
+    if found.misfit is Misfit.NONE:
+        counts = counts_of(found, room)
+        assert sum(counts.values()) == pods
+        assert all(count <= room[where] for where, count in counts.items())
+        assert max(sums(counts, level).values()) <= most

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kueue import cycle_cases, flavor_cases, order_cases, quota_cases, topology_cases, victim_cases
+from kueue import cycle_cases, flavor_cases, grove_cases, order_cases, quota_cases, topology_cases, victim_cases
 
 RUNNERS: dict[str, Callable[[dict[str, Any], dict[str, Any]], str | None]] = {
     "scheduler.runScheduleTestCases": cycle_cases.run,
@@ -13,6 +13,8 @@ RUNNERS: dict[str, Callable[[dict[str, Any], dict[str, Any]], str | None]] = {
     "scheduler.TestDominantResourceShare": quota_cases.run_share,
     "scheduler.TestSnapshotAddRemoveWorkloadWithLendingLimit": quota_cases.run_removal,
     "scheduler.TestFindTopologyAssignments": topology_cases.run,
+    "scheduler.TestScheduleForTAS": grove_cases.run,
+    "scheduler.runTASScheduleTestCases": grove_cases.run,
     "common.TestSatisfiesPreemptionPolicy": order_cases.run_policy,
     "preemption.TestCandidatesOrdering": order_cases.run_candidates,
     "fairsharing.TestMakeClusterQueueOrdering": order_cases.run_queues,
@@ -27,7 +29,6 @@ RUNNERS: dict[str, Callable[[dict[str, Any], dict[str, Any]], str | None]] = {
 #: Gates that are off by default and not built here, each with the reason.
 LEFT_OUT = {
     "ConcurrentAdmission": "ConcurrentAdmission (alpha): several flavors are not raced for one workload",
-    "SchedulerLibraryIntegration": "SchedulerLibraryIntegration (alpha): kube-scheduler is not asked",
 }
 
 

@@ -8,18 +8,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tidegate.engine.admit import most_pods
 from tidegate.engine.apply import apply
+from tidegate.engine.groves import NOBODY_AGAIN, grove_for, with_grove
 from tidegate.engine.holding import book_of, holdings
 from tidegate.engine.kernels.desk import REQUESTED, Desk, Wish, make_desk, request
 from tidegate.engine.kernels.nominate import may_be_tried
 from tidegate.engine.kernels.registry import active
+from tidegate.engine.planting import topology_of
 from tidegate.manifests.documents import Objects as Documents
 from tidegate.manifests.documents import take
-from tidegate.manifests.findings import Findings
-from tidegate.manifests.kueue import Configuration, read_admission_check, read_resource_flavor, read_topology
+from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.item import Item
+from tidegate.manifests.jobs.single import held_by, read_pod
+from tidegate.manifests.kueue import (
+    read_admission_check,
+    read_configuration,
+    read_resource_flavor,
+    read_topology,
+    topology_rule,
+)
 from tidegate.manifests.nodes import read_node
 from tidegate.manifests.queues import read_cluster_queue, read_cohort, read_local_queue
 from tidegate.manifests.settings import read_surroundings
+from tidegate.manifests.shares import with_controllers
 from tidegate.manifests.standings import read_standing
 from tidegate.manifests.surroundings import Surroundings
 from tidegate.manifests.workloads import read_workload
@@ -52,10 +64,13 @@ class Objects(NamedTuple):
     topologies: Sequence[dict[str, Any]] = ()
     checks: Sequence[dict[str, Any]] = ()
     limit_ranges: Sequence[dict[str, Any]] = ()
+    pods: Sequence[dict[str, Any]] = ()
 
 
 class Told(NamedTuple):
     """What Kueue as a whole was told: its configuration and its feature gates, where they are not the defaults."""
+
+    transformations: Sequence[dict[str, Any]] = ()
 
     fair: bool = False
     strategies: Sequence[str] = ()
@@ -75,6 +90,7 @@ class World:
         self.around = read_around(objects, self.findings, told)
         self.workloads = [self._workload(obj) for obj in objects.workloads]
         self.nodes = [read_node(take(obj, "Node", self.findings, group="")) for obj in objects.nodes]
+        self.foreign = held_by(read_pod(take(obj, "Pod", self.findings, group="")) for obj in objects.pods)
         self.rejected: dict[str, set[str]] = {}
         self.state = ClusterState()
         apply(self.state, self._facts().batch(), now_ms)
@@ -90,6 +106,9 @@ class World:
         facts.policy(Policy(name="case", admission=AdmissionKind.KUEUE, shares=self.shares))
         for number, node in enumerate(self.nodes):
             facts.node(number, node)
+        numbers = {node.name: number for number, node in enumerate(self.nodes)}
+        for held in self.foreign:
+            facts.foreign(numbers[held.node], held, self.now_ms)
         for number, (workload, standing) in enumerate(self.workloads):
             if not standing.finished:
                 facts.submit(number, workload, self.now_ms)
@@ -107,7 +126,11 @@ class World:
     def desk(self) -> Desk:
         """Room to think for the kernels, as a cycle has."""
         book_of(self.state)
-        return make_desk(self.state.shares, 2 * self.state.shares.tickets.capacity)
+        desk = make_desk(self.state.shares, 2 * self.state.shares.tickets.capacity)
+        topology = topology_of(self.state)
+        if topology is None:
+            return desk
+        return with_grove(desk, grove_for(self.state, topology, None, NOBODY_AGAIN, most_pods(self.state))[1])
 
     def request(self, wish: Wish, lots: Iterable[tuple[int, int]], need: int = 0) -> None:
         """Request amounts of lots; `need`: it takes preemption."""
@@ -133,7 +156,13 @@ class World:
             }
             for ordinal, resource, flavor, amount in holding.claims:
                 one = sets[work.pod_sets[ordinal].name]
-                one["flavors"][resource], one["charge"][resource] = flavor, amount
+                one["flavors"][resource] = flavor
+                if amount:
+                    one["charge"][resource] = amount
+            for ordinal, pod_set in enumerate(work.pod_sets):
+                held = [spot for spot in holding.spots if spot.pod_set == ordinal]
+                sets[pod_set.name]["spots"] = sorted((spot.values, spot.pods) for spot in held)
+                sets[pod_set.name]["awaits"] = bool(holding.awaits[ordinal])
             found[str(self.state.workload_ids[holding.row])] = {"queue": holding.queue, "sets": sets}
         return found
 
@@ -180,15 +209,18 @@ def read_around(objects: Objects, findings: Findings, told: Told) -> Surrounding
     documents = Documents()
     documents.by_key["", "LimitRange"] = [take(obj, "LimitRange", findings, group="") for obj in objects.limit_ranges]
     gates = frozenset(gate for gate, on in told.gates.items() if on)
-    return read_surroundings(documents, Configuration(gates=gates))._replace(namespace="")
+    written = Item({"resources": {"transformations": list(told.transformations)}}, findings, Origin())
+    return read_surroundings(documents, read_configuration(written)._replace(gates=gates))._replace(namespace="")
 
 
 def read_shares(objects: Objects, findings: Findings, told: Told) -> Shares:
     """The shares that a case's objects describe."""
-    for obj in objects.checks:
-        read_admission_check(take(obj, "AdmissionCheck", findings))  # who answers a check makes no difference here
+    controllers = dict(read_admission_check(take(obj, "AdmissionCheck", findings)) for obj in objects.checks)
     spaces = [Namespace(name=name, labels=labels({"dep": dep} if dep else {})) for name, dep in NAMESPACES.items()]
-    queues = [read_cluster_queue(take(obj, "ClusterQueue", findings)) for obj in objects.cluster_queues]
+    queues = [
+        with_controllers(read_cluster_queue(take(obj, "ClusterQueue", findings)), controllers)
+        for obj in objects.cluster_queues
+    ]
     return Shares(
         flavors=tuple(read_resource_flavor(take(obj, "ResourceFlavor", findings)) for obj in objects.flavors),
         cohorts=tuple(read_cohort(take(obj, "Cohort", findings)) for obj in objects.cohorts),
@@ -200,6 +232,7 @@ def read_shares(objects: Objects, findings: Findings, told: Told) -> Shares:
         usage=told.usage,
         partial=told.gates.get("PartialAdmission", True),
         retargets=told.gates.get("RecomputeAssignmentUponPreemptionTargetsOverlap", True),
+        topology=topology_rule(told.gates),
     )
 
 

@@ -29,6 +29,8 @@ def objects_of(case: dict[str, Any], fixtures: dict[str, Any]) -> Objects:
         flavors=fixtures.get("resourceFlavors", []),
         local_queues=[*fixtures.get("queues", []), *(case.get("additionalLocalQueues") or [])],
         workloads=case.get("workloads") or [],
+        nodes=case.get("nodes") or fixtures.get("nodes") or [],
+        topologies=case.get("topologies") or fixtures.get("topologies") or [],
         limit_ranges=[obj for obj in case.get("objects") or [] if "limits" in obj["spec"]],
     )
 
@@ -63,7 +65,13 @@ def admission_of(want: dict[str, Any]) -> dict[str, Any]:
     sets = {}
     for assigned in want.get("podSetAssignments") or []:
         grant = read_grant(Item(assigned, Findings(), Origin()))
-        sets[grant.pod_set] = {"flavors": dict(grant.flavors), "charge": dict(grant.charge), "count": grant.count}
+        sets[grant.pod_set] = {
+            "flavors": dict(grant.flavors),
+            "charge": dict(grant.charge),
+            "count": grant.count,
+            "spots": sorted((spot.values, spot.count) for spot in grant.spots),
+            "awaits": grant.awaits_topology,
+        }
     return {"queue": want["clusterQueue"], "sets": sets}
 
 

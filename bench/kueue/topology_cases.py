@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tidegate.engine.topology import Found, Shortfall, SpotSearch, TopologyRule, Wanted
+from tidegate.engine.topology import Found, Shortfall, SpotSearch, Wanted
 from tidegate.manifests.findings import Findings, Origin
 from tidegate.manifests.item import Item
 from tidegate.manifests.nodes import read_node
@@ -19,7 +19,7 @@ from tidegate.manifests.selection import read_node_affinity, read_tolerations
 from tidegate.manifests.topology import read_topology_assignment, read_topology_request
 from tidegate.model.hardware import TopologyLevels
 from tidegate.model.misfits import Misfit
-from tidegate.model.shares import Flavor
+from tidegate.model.shares import Flavor, TopologyRule
 from tidegate.model.spec import Resources, labels, resources
 from tidegate.model.standing import Foreign, Spot
 from tidegate.model.work import PodSet

@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.engine.groves import NOBODY_AGAIN, Bed, grove_for, reset, rows_again, with_grove
 from tidegate.engine.holding import book_of
 from tidegate.engine.kernels.desk import AGAIN, NOW_MS, OUTSIDE, Desk, Turn, make_desk
+from tidegate.engine.kernels.grove import G_SPOTS, Grove
 from tidegate.engine.kernels.place import Output, empty_output
 from tidegate.engine.kernels.queues import DONE, cycle_queues
 from tidegate.engine.kernels.registry import active
@@ -18,11 +20,14 @@ from tidegate.engine.kernels.waiting import tell_heads, tell_waiting
 from tidegate.engine.layout import describe_work
 from tidegate.engine.output import drain
 from tidegate.engine.place import ready_rule
+from tidegate.engine.planting import topology_of
 from tidegate.engine.usage import charge_entry, settle_use
+from tidegate.model.columns import I64
 from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, DecisionBatch, DecisionKind, Tally, join_decisions
 from tidegate.model.policy import AdmissionKind
 from tidegate.model.shares import FairStrategy
 from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.domains import Topology
 from tidegate.state.tables import END
 
 
@@ -31,12 +36,14 @@ class Room(NamedTuple):
 
     desk: Desk
     output: Output
+    bed: Bed | None = None  # to look for spots in
 
 
 def decide_queues(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     """Run one cycle over the queues whose trees were stirred."""
     describe_work(state)
     tables = state.shares
+    topology = topology_of(state)
     _notice_room(state)
     stir_due(state)
     if not tables.branches.stirred[: tables.branches.top].any() and not state.counters[Counter.UNTOLD]:
@@ -44,11 +51,19 @@ def decide_queues(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     tables.cycle += 1
     settle_use(state)
     turn = turn_of(state)
-    room = _room(state, turn)
+    again = rows_again(state) if topology is not None else NOBODY_AGAIN
+    room = _room(state, turn, len(again))
     ready = ready_rule(state)
+    grove = None
+    if topology is not None:
+        room, grove = _grove(state, room, topology, again)
     hot, book, rule = state.hot(), book_of(state), ready.rule
-    while active(cycle_queues)(hot, rule, book, room.desk, turn, room.output) != DONE:
-        room = _make_room(state, 2 * len(room.desk.pool.targets))
+    while active(cycle_queues)(hot, rule, book, with_grove(room.desk, grove), turn, room.output) != DONE:
+        room = _make_room(state, 2 * len(room.desk.pool.targets), len(again))._replace(bed=room.bed)
+        if grove is not None:
+            reset(state, grove)
+    if grove is not None:
+        tables.spots.top = int(grove.marks[G_SPOTS])
     batches = [drain(state, room.output)[0]]
     _charge_entries(state, batches[0])
     batches += _tell(state, room)
@@ -78,6 +93,8 @@ def turn_of(state: ClusterState) -> Turn:
         retargets=int(shares.retargets),
         pods=resources.index("pods") if "pods" in resources else -1,
         places=int(state.policy.admission is AdmissionKind.TIDEGATE),
+        recomputes=int(shares.topology.recomputes),
+        fails_fast=int(shares.topology.fails_fast),
     )
 
 
@@ -91,16 +108,25 @@ def _notice_room(state: ClusterState) -> None:
     tables.room_epoch = epoch
 
 
-def _room(state: ClusterState, turn: Turn) -> Room:
+def _grove(state: ClusterState, room: Room, topology: Topology, again: I64) -> tuple[Room, Grove]:
+    """The topology for a cycle, with room to look for spots in."""
+    bed, grove = grove_for(state, topology, room.bed, again, most_pods(state))
+    if bed is not room.bed:
+        room = state.shares.room = room._replace(bed=bed)
+    return room, grove
+
+
+def _room(state: ClusterState, turn: Turn, again: int) -> Room:
     """Room for a cycle, for the pods that it may place too."""
     room: Room | None = state.shares.room
     tickets = state.shares.tickets
     pods = most_pods(state) if turn.places else 0
     state.reserve_pods(pods)
-    if room is None or not _is_enough(room.desk, state):
-        room = _make_room(state, 2 * tickets.capacity)
+    if room is None or not _is_enough(room.desk, state, again):
+        bed = None if room is None else room.bed
+        room = state.shares.room = _make_room(state, 2 * tickets.capacity, again)._replace(bed=bed)
     if len(room.output.rows) < _rows(state, room.desk) + pods:
-        room = state.shares.room = Room(room.desk, empty_output(2 * (_rows(state, room.desk) + pods)))
+        room = state.shares.room = room._replace(output=empty_output(2 * (_rows(state, room.desk) + pods)))
     room.output.written[0] = 0
     _date(state, room.desk)
     return room
@@ -123,20 +149,28 @@ def most_pods(state: ClusterState) -> int:
 
 
 def _rows(state: ClusterState, desk: Desk) -> int:
-    """The most decisions of a cycle, places aside."""
-    return int(len(desk.heads.entries) * (desk.heads.choice.shape[2] + 2) + state.shares.tickets.capacity)
+    """The most decisions of a cycle, places aside; a pod has at most one spot."""
+    spots = 0
+    if state.shares.topology is not None:
+        again = rows_again(state)
+        spots = most_pods(state) + int(state.work_classes.pods[state.workloads.work_class[again]].sum())
+        spots += int(state.shares.tickets.spots[again].sum())
+    return int(len(desk.heads.entries) * (desk.heads.choice.shape[2] + 2) + state.shares.tickets.capacity + spots)
 
 
-def _is_enough(desk: Desk, state: ClusterState) -> bool:
+def _is_enough(desk: Desk, state: ClusterState, again: int) -> bool:
     """Whether there is room for every workload, and for the widest of them."""
     tickets, heads = state.shares.tickets, desk.heads
     widths = (heads.choice.shape[2], heads.pods.shape[1], heads.tries.shape[2])
     wanted = (tickets.axes["ask"], tickets.axes["set"], tickets.axes["try"])
-    return len(desk.pool.flags) >= tickets.capacity and all(a >= b for a, b in zip(widths, wanted, strict=True))
+    enough = len(heads.entries) >= state.shares.branches.capacity + again
+    return (
+        enough and len(desk.pool.flags) >= tickets.capacity and all(a >= b for a, b in zip(widths, wanted, strict=True))
+    )
 
 
-def _make_room(state: ClusterState, targets: int) -> Room:
-    desk = make_desk(state.shares, targets)
+def _make_room(state: ClusterState, targets: int, again: int) -> Room:
+    desk = make_desk(state.shares, targets, again)
     _date(state, desk)
     room = state.shares.room = Room(desk, empty_output(_rows(state, desk) + most_pods(state)))
     return room

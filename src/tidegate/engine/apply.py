@@ -16,8 +16,9 @@ from tidegate.engine.kernels.fit import confirm, leave_all, log_change, sum_devi
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import describe_work, lay_out
 from tidegate.engine.leaving import forget, pods_of, queue_again, remove_pods
-from tidegate.engine.observing import observe_consumed, observe_standing, withdraw_admission
+from tidegate.engine.observing import observe_consumed, observe_foreign, observe_standing, withdraw_admission
 from tidegate.engine.place import set_typical
+from tidegate.engine.planting import uproot
 from tidegate.engine.quotas import change_amounts
 from tidegate.model.columns import I64
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Outcome
@@ -286,6 +287,7 @@ def _node_added(state: ClusterState, events: EventBatch, run: slice) -> None:
             _lose_pods(state, row, device, Reason.DEVICE_LOST)
         _write_node(state, row, node)
     _rank_nodes(state)
+    uproot(state)
 
 
 def _write_node(state: ClusterState, row: int, node: Node) -> None:
@@ -310,6 +312,8 @@ def _write_node(state: ClusterState, row: int, node: Node) -> None:
         amount = max(capacity.get(name, 0) - reserved.get(name, 0), 0)
         nodes.extra_free[row, e] += amount - nodes.extra[row, e]
         nodes.extra[row, e] = amount
+    size = node.shape.nvlink_group_size
+    nodes.linked[row] = size if 0 < size < node.shape.gpu_count else 0
     _write_devices(state, row, min(node.shape.gpu_count, MOST_DEVICES), node.shape.gpu_memory_mib)
     nodes.overdrawn[row] = min(nodes.cpu_free[row], nodes.memory_free[row], nodes.slots_free[row]) < 0
 
@@ -345,9 +349,11 @@ def _node_removed(state: ClusterState, events: EventBatch, run: slice) -> None:
             continue
         _lose_pods(state, row, -1, Reason.NODE_LOST)
         del state.node_specs[row]
+        state.foreign.pop(row, None)
         state.node_numbers.drop(np.array([number]))
         state.nodes.give(np.array([row], np.int64))
     _rank_nodes(state)
+    uproot(state)
 
 
 def _lose_pods(state: ClusterState, node: int, device: int, trouble: Reason) -> None:
@@ -410,6 +416,7 @@ _HANDLERS: dict[EventKind, Callable[[ClusterState, EventBatch, slice], None]] = 
     EventKind.OUTCOME: _outcome,
     EventKind.WORKLOAD_OBSERVED: observe_standing,
     EventKind.SHARE_OBSERVED: observe_consumed,
+    EventKind.FOREIGN_OBSERVED: observe_foreign,
     EventKind.NODE_ADDED: _node_added,
     EventKind.NODE_CHANGED: _node_added,
     EventKind.NODE_REMOVED: _node_removed,

@@ -11,6 +11,7 @@ import numpy as np
 
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.kernels.settle import enlist, give_up_all
+from tidegate.engine.planting import HeldSpot, free_held, hold_spots, spots_of
 from tidegate.model.columns import I64
 from tidegate.state.cluster import ClusterState
 from tidegate.state.shares import Book, clear_tickets
@@ -26,6 +27,8 @@ class Holding(NamedTuple):
     leaving: bool
     claims: tuple[tuple[int, str, str, int], ...]  # pod set ordinal, resource, flavor, amount
     pods: tuple[int, ...]  # by pod set
+    spots: tuple[HeldSpot, ...] = ()
+    awaits: tuple[int, ...] = ()  # by pod set: 1 if its spots are found later
 
 
 def book_of(state: ClusterState) -> Book:
@@ -58,6 +61,8 @@ def holding_of(state: ClusterState, row: int) -> Holding:
         leaving=bool(tables.tickets.leaving[row]),
         claims=tuple(claims),
         pods=tuple(tables.tickets.pods[row].tolist()),
+        spots=spots_of(state, row),
+        awaits=tuple(tables.tickets.awaits[row].tolist()),
     )
 
 
@@ -77,6 +82,8 @@ def write_holding(state: ClusterState, holding: Holding) -> None:
     active(enlist)(book.tree, book.held, branch, row, int(tables.demands.entrance[w]), holding.granted_ms)
     tables.tickets.leaving[row] = holding.leaving
     tables.tickets.pods[row, : len(holding.pods)] = holding.pods[: tables.tickets.axes["set"]]
+    tables.tickets.awaits[row, : len(holding.awaits)] = holding.awaits[: tables.tickets.axes["set"]]
+    hold_spots(state, row, holding.spots)
     claims = {(ordinal, resource): (flavor, amount) for ordinal, resource, flavor, amount in holding.claims}
     for a in range(int(tables.demands.asks[w])):
         ask = int(tables.demands.first_ask[w]) + a
@@ -92,7 +99,9 @@ def write_holding(state: ClusterState, holding: Holding) -> None:
 def let_go(state: ClusterState, rows: I64) -> None:
     """Workloads hold no quota any more; who waits in their trees may be tried again."""
     if state.shares and len(rows):
-        active(give_up_all)(book_of(state), rows)
+        book = book_of(state)
+        free_held(state, rows)
+        active(give_up_all)(book, rows)
 
 
 def leave_queue(state: ClusterState, rows: I64) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from tidegate.engine.groves import leaf_nodes
 from tidegate.engine.holding import book_of
 from tidegate.engine.kernels.cycle import lack_of, write_lack
 from tidegate.engine.kernels.granted import place_plan, plan_granted
 from tidegate.engine.kernels.place import O_EVIDENCE, Output, empty_output, write
 from tidegate.engine.kernels.registry import active
+from tidegate.engine.kernels.spot_places import place_at_spots
 from tidegate.engine.output import drain
 from tidegate.engine.place import Ready, ready_rule
 from tidegate.model.columns import I64
@@ -47,14 +49,25 @@ def _homeless(state: ClusterState) -> I64:
     top = min(tickets.top, table.top)
     found = (tickets.branch[:top] != END) & (tickets.leaving[:top] == 0) & (table.first_pod[:top] == END)
     found &= (table.phase[:top] == Phase.ASSUMED) & (tickets.unhoused[:top] != state.counters[Counter.ROOM_EPOCH])
+    found &= ~tickets.awaits[:top].any(axis=1)  # its nodes are still to come
     rows = np.flatnonzero(found)
     return rows[np.lexsort((table.tie[rows], table.submitted_ms[rows], tickets.granted_ms[rows]))]
+
+
+def _place(state: ClusterState, ready: Ready, row: int, plan: I64, sets: int, out: Output) -> int:
+    """Place a plan, on the spots that the workload holds if it does; -1, or the pod set that did not fit."""
+    tables, topology = state.shares, state.shares.topology
+    first, spots = int(tables.tickets.first_spot[row]), int(tables.tickets.spots[row])
+    if topology is None or spots == 0:
+        return int(active(place_plan)(state.hot(), ready.rule, row, plan, sets, out))
+    hosts, held = leaf_nodes(topology), tables.spots.block
+    return int(active(place_at_spots)(state.hot(), ready.rule, hosts, held, first, first + spots, row, plan, sets, out))
 
 
 def _house_one(state: ClusterState, ready: Ready, row: int, plan: I64, out: Output) -> None:
     hot, table = state.hot(), state.workloads
     sets = active(plan_granted)(book_of(state), plan, row)
-    unfit = active(place_plan)(hot, ready.rule, row, plan, sets, out)
+    unfit = _place(state, ready, row, plan, sets, out)
     if unfit < 0:
         table.held_code[row] = 0
         return

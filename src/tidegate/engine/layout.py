@@ -12,6 +12,8 @@ from itertools import product
 from tidegate.engine.holding import Holding, hold_again, holdings
 from tidegate.engine.matching import flavor_mismatch, on_flavors, refuse_work
 from tidegate.model.shares import (
+    MULTI_CLUSTER,
+    PROVISIONING,
     UNLIMITED,
     Cohort,
     Flavor,
@@ -46,7 +48,7 @@ def lay_out(state: ClusterState) -> None:
         tables.lot(name, resource)
     for flavor in shares.flavors:
         tables.flavor(flavor.name)
-        tables.flavors.topology[tables.flavor_rows[flavor.name]] = bool(flavor.topology)
+        tables.flavors.topology[tables.flavor_rows[flavor.name]] = bool(flavor.topology) and shares.topology.enabled
     _plant(tables, shares)
     _open_entrances(tables, shares, consumed)
     describe_work(state)
@@ -132,10 +134,19 @@ def _add_groups(tables: ShareTables, row: int, queue: Queue, shares: Shares) -> 
         for option, name in zip(options.tolist(), group.flavors, strict=True):
             tables.options.flavor[option] = tables.flavor(name)
             tables.options.place[option] = place
+            tables.options.delays[option] = _delay(queue, name)
             place += 1
-            by_topology.append(name in known and bool(known[name].topology))
+            by_topology.append(name in known and bool(known[name].topology) and shares.topology.enabled)
     tables.branches.topology_only[row] = bool(by_topology) and all(by_topology)
     tables.needs.widen("option", place)
+
+
+def _delay(queue: Queue, flavor: str) -> int:
+    """When spots on a flavor are found: 0 at once, 1 when a check has brought its nodes, 2 in another cluster."""
+    if any(check.controller == MULTI_CLUSTER for check in queue.checks):
+        return 2
+    brings = [check for check in queue.checks if check.controller == PROVISIONING]
+    return int(any(not check.flavors or flavor in check.flavors for check in brings))
 
 
 def _link(tables: ShareTables, shares: Shares, cohorts: dict[str, Cohort]) -> None:
@@ -230,7 +241,7 @@ def _describe(state: ClusterState, row: int, work: Work) -> None:
     asks: list[tuple[int, int, int]] = []
     for s, pod_set in zip(sets, work.pod_sets, strict=True):
         amounts = {**dict(charge_of(pod_set)), **({_PODS: 1} if covers_pods else {})}
-        most = UNLIMITED // pod_set.count  # so that no sum of a set's pods can wrap
+        most = UNLIMITED // max(pod_set.count, 1)  # so that no sum of a set's pods can wrap
         asks += [(s, tables.resource(name), min(amount, most)) for name, amount in sorted(amounts.items())]
     _write_asks(tables, row, _scarcest_first(tables, branch, asks))
     _write_needs(state, work, branch, sets)
@@ -274,9 +285,8 @@ def _write_needs(state: ClusterState, work: Work, branch: int, sets: range) -> N
         tables.needs.least[s] = pod_set.min_count if 0 < pod_set.min_count < pod_set.count else pod_set.count
         group = pod_set.topology.group or f"/{ordinal}"
         tables.needs.leader[s] = leaders.setdefault(group, s)
-        tables.needs.topology[s] = bool(pod_set.topology) or (
-            branch != END and bool(tables.branches.topology_only[branch])
-        )
+        implied = branch != END and bool(tables.branches.topology_only[branch])
+        tables.needs.topology[s] = state.policy.shares.topology.enabled and (bool(pod_set.topology) or implied)
         for place, (name, resources) in enumerate(options):
             tables.needs.mismatch[s, place] = flavor_mismatch(state, branch, pod_set, name, resources)
         if branch != END:

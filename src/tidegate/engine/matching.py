@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate.model.hardware import TaintEffect
 from tidegate.model.reasons import Reason
-from tidegate.model.shares import Flavor, charge_of
+from tidegate.model.shares import Flavor, footprint_of
 from tidegate.model.spec import Labels, labels
 from tidegate.model.work import NodeTerm, PodSet, TopologyRequest, Work
 from tidegate.state.cluster import ClusterState
@@ -47,7 +47,11 @@ def flavor_mismatch(state: ClusterState, branch: int, pod_set: PodSet, name: str
     if flavor is None:
         return Reason.FLAVOR_MISSING
     implied = bool(state.shares.branches.topology_only[branch]) and not pod_set.topology
-    if not implied and not _topology_matches(state, pod_set, flavor, resources):
+    if (
+        state.policy.shares.topology.enabled
+        and not implied
+        and not _topology_matches(state, pod_set, flavor, resources)
+    ):
         return Reason.FLAVOR_TOPOLOGY
     tolerations = (*pod_set.tolerations, *flavor.tolerations)
     for taint in flavor.node_taints:
@@ -63,7 +67,7 @@ def _topology_matches(state: ClusterState, pod_set: PodSet, flavor: Flavor, reso
     if not pod_set.topology:
         return not flavor.topology
     if not flavor.topology:  # it may still give what is counted beside the topology's flavor
-        return not resources & {name for name, _ in charge_of(pod_set)}
+        return not resources & {name for name, _ in footprint_of(pod_set)}
     levels = next((t.labels for t in state.policy.shares.topologies if t.name == flavor.topology), ())
     return all(level in levels for level in levels_of(pod_set.topology))
 
@@ -71,6 +75,7 @@ def _topology_matches(state: ClusterState, pod_set: PodSet, flavor: Flavor, reso
 def levels_of(topology: TopologyRequest) -> list[str]:
     """The levels that a request names."""
     named = [topology.required, topology.preferred, *(rule.level for rule in topology.slices)]
+    named += [topology.spread.level] if topology.spread is not None else []
     return [level for level in named if level]
 
 

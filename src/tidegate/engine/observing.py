@@ -5,6 +5,8 @@ Must not know: how anything was granted.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tidegate.engine.holding import Holding, book_of, let_go, stir, write_holding
@@ -12,12 +14,15 @@ from tidegate.engine.kernels.chain import link, unlink
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import sum_up
 from tidegate.engine.leaving import pods_of, remove_pods, wait_again
+from tidegate.engine.planting import HeldSpot, uproot
 from tidegate.engine.usage import charge_entry
 from tidegate.model.facts import EventBatch
 from tidegate.model.reasons import Reason
-from tidegate.model.standing import CheckState, Consumed, Grant, Standing
+from tidegate.model.standing import CheckState, Consumed, Foreign, Grant, Standing
+from tidegate.model.work import Work
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.numbers import UNKNOWN
+from tidegate.state.shares import Again
 from tidegate.state.tables import END, Phase
 
 
@@ -107,10 +112,57 @@ def _hold(state: ClusterState, row: int, standing: Standing) -> None:
         pods[ordinal] = grant.count
         for resource, flavor in grant.flavors:
             claims.append((ordinal, resource, flavor, _claimed(grant, resource, standing)))
-    holding = Holding(row, standing.queue, standing.granted_ms, bool(standing.evicted), tuple(claims), tuple(pods))
+    holding = Holding(
+        row=row,
+        queue=standing.queue,
+        granted_ms=standing.granted_ms,
+        leaving=bool(standing.evicted),
+        claims=tuple(claims),
+        pods=tuple(pods),
+        spots=tuple(_spots(state, ordinals, standing)),
+        awaits=tuple(_awaits(work, standing)),
+    )
     write_holding(state, holding)
+    state.shares.tickets.again[row] = _looks_again(holding, standing)
+    state.shares.tickets.pinned[row] = standing.pinned and state.policy.shares.topology.pins
     table.phase[row] = Phase.LEAVING if standing.evicted else Phase.RUNNING
     table.held_code[row] = 0
+
+
+def _spots(state: ClusterState, ordinals: dict[str, int], standing: Standing) -> Iterator[HeldSpot]:
+    """Where the pods of a workload are, and which of them are on nodes that have failed."""
+    by_topology = {flavor.name for flavor in state.policy.shares.flavors if flavor.topology}
+    for grant in standing.grants:
+        flavor = next((name for _, name in grant.flavors if name in by_topology), "")
+        for spot in grant.spots:
+            lost = standing.unhealthy.index(spot.values[-1]) + 1 if spot.values[-1] in standing.unhealthy else 0
+            yield HeldSpot(ordinals.get(grant.pod_set, 0), flavor, spot.values, spot.count, min(lost, 2))
+
+
+def _awaits(work: Work, standing: Standing) -> Iterator[int]:
+    waits = {grant.pod_set for grant in standing.grants if grant.awaits_topology}
+    for pod_set in work.pod_sets:
+        yield int(pod_set.name in waits)
+
+
+def _looks_again(holding: Holding, standing: Standing) -> Again:
+    """Whether a workload that holds quota needs other spots, or some at last."""
+    if standing.evicted or standing.finished or standing.parked or not standing.active:
+        return Again.NO
+    if standing.admitted:
+        return Again.FAILED if any(spot.lost for spot in holding.spots) else Again.NO
+    ready = bool(standing.checks) and all(check.state is CheckState.READY for check in standing.checks)
+    return Again.AWAITS if ready and any(holding.awaits) else Again.NO
+
+
+def observe_foreign(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Mirror what pods that are not ours hold on nodes."""
+    for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
+        row, held = state.node_numbers.row(number), events.payloads[arg]
+        assert isinstance(held, Foreign)
+        if row != UNKNOWN and state.foreign.get(row) != held:
+            state.foreign[row] = held
+            uproot(state)
 
 
 def withdraw_admission(state: ClusterState, decision: int) -> None:
@@ -119,7 +171,9 @@ def withdraw_admission(state: ClusterState, decision: int) -> None:
     top = min(tickets.top, table.top)
     first = np.where(table.phase[:top] == Phase.ASSUMED, tickets.decision[:top], UNKNOWN)
     row = int(np.argmax(np.where(first <= decision, first, UNKNOWN))) if top else UNKNOWN
-    if row == UNKNOWN or not 0 <= first[row] <= decision < first[row] + max(np.count_nonzero(tickets.lot[row]), 1):
+    if row == UNKNOWN or first[row] < 0:
+        return
+    if not first[row] <= decision < first[row] + max(np.count_nonzero(tickets.lot[row]), 1) + tickets.spots[row]:
         return
     charge_entry(state, np.array([row], np.int64), back=True)
     _keep_replaced(state, int(tickets.replaces[row]))

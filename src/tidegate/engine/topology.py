@@ -53,15 +53,14 @@ from tidegate.engine.kernels.topology_search import (
     Q_SIZE,
     Q_SLICE_LEVEL,
     Q_SLICES_ONLY,
+    Q_SPREAD_LEVEL,
+    Q_SPREAD_MOST,
+    Q_SPREAD_MUST,
     Q_TREE,
     Q_UNCONSTRAINED,
     QUESTION_COLUMNS,
     REPLACE,
     SPOT_COLUMNS,
-    SPOT_COUNT,
-    SPOT_KIND,
-    SPOT_LEAF,
-    SPOT_SET,
     Answer,
     Extent,
     Search,
@@ -71,27 +70,20 @@ from tidegate.engine.kernels.topology_search import (
 from tidegate.engine.kernels.topology_use import add_spots, remove_spots
 from tidegate.model.columns import I64
 from tidegate.model.misfits import Misfit
-from tidegate.model.shares import charge_of
+from tidegate.model.shares import TopologyRule, footprint_of
 from tidegate.model.spec import Resources
 from tidegate.model.standing import Spot
-from tidegate.model.work import PodSet, SliceRule, TopologyRequest
+from tidegate.model.work import PodSet, SliceRule, SpreadRule, TopologyRequest
 from tidegate.state.domains import NOWHERE, Topology
+from tidegate.state.shares import SPOT_COUNT, SPOT_KIND, SPOT_LEAF, SPOT_SET
 
 #: Workers and leader.
 _PAIR = 2
 
 
-class TopologyRule(NamedTuple):
-    """How spots are chosen. The defaults are Kueue's."""
-
-    mixed: bool = True  # pods that may go anywhere fill the fullest domains first
-    likes: bool = False  # preferred node affinity goes before everything else
-    balanced: bool = False  # a preferred level is filled evenly
-    elastic: bool = False  # work that grows or shrinks keeps the spots it has
-
-    def options(self) -> int:
-        """The rule in the form that kernels take."""
-        return MIXED * self.mixed | LIKES * self.likes | BALANCED * self.balanced
+def options_of(rule: TopologyRule) -> int:
+    """The rule in the form that kernels take."""
+    return MIXED * rule.mixed | LIKES * rule.likes | BALANCED * rule.balanced
 
 
 class Wanted(NamedTuple):
@@ -100,7 +92,7 @@ class Wanted(NamedTuple):
     pod_set: PodSet
     flavor: str
     pods: int
-    amounts: Resources | None = None  # what one pod takes of its node, in the units of quota; None: its charge
+    amounts: Resources | None = None  # what one pod takes of its node, in the units of quota; None: its footprint
     is_implied: bool = False  # it asks for nothing, but its queue places everything by topology
     held: tuple[Spot, ...] = ()  # spots it has, or had in the work that it replaces
 
@@ -168,7 +160,7 @@ class SpotSearch:
     def _answer_to(self, asked: Sequence[Question], wanted: Sequence[Wanted], *, as_if_empty: bool) -> Found:
         questions, held = _stack(asked)
         search, answer = self._room_for(int(questions[:, Q_COUNT].sum()) + 2 * (len(questions) + len(held)))
-        options = self.rule.options() | (AS_IF_EMPTY if as_if_empty else 0)
+        options = options_of(self.rule) | (AS_IF_EMPTY if as_if_empty else 0)
         code = Misfit(active(find_gang)(self.topology.forest(), search, questions, held, options, answer))
         placed = questions if code is Misfit.NONE else questions[: answer.numbers[A_QUESTION]]
         missing = None if code is Misfit.NONE else self._shortfall(code, questions, wanted)
@@ -256,7 +248,7 @@ def question_of(topology: Topology, workers: Wanted, leader: Wanted | None = Non
 
 
 def _amounts(wanted: Wanted) -> Resources:
-    return charge_of(wanted.pod_set) if wanted.amounts is None else wanted.amounts
+    return footprint_of(wanted.pod_set) if wanted.amounts is None else wanted.amounts
 
 
 def _ask_levels(row: I64, request: TopologyRequest, levels: tuple[str, ...], *, is_implied: bool) -> Misfit:
@@ -265,8 +257,8 @@ def _ask_levels(row: I64, request: TopologyRequest, levels: tuple[str, ...], *, 
     row[Q_REQUIRED], row[Q_SLICES_ONLY] = bool(request.required), NOT_ALONE
     if slices_only:
         row[Q_SLICES_ONLY] = ANYWHERE_TOO if request.unconstrained else ALONE
-    row[Q_UNCONSTRAINED] = request.unconstrained or is_implied or slices_only
     label = request.required or request.preferred
+    row[Q_UNCONSTRAINED] = request.unconstrained or is_implied or slices_only or (not label and bool(request.spread))
     if not label:
         if not row[Q_UNCONSTRAINED]:
             return Misfit.NO_LEVEL
@@ -274,7 +266,21 @@ def _ask_levels(row: I64, request: TopologyRequest, levels: tuple[str, ...], *, 
     if label not in levels:
         return Misfit.LEVEL_UNKNOWN
     row[Q_LEVEL], row[Q_SLICE_LEVEL] = levels.index(label), len(levels) - 1
-    return _ask_slices(row, request.slices, levels)
+    code = _ask_slices(row, request.slices, levels)
+    if code is Misfit.NONE and request.spread is not None:
+        code = _ask_spread(row, request.spread, levels)
+    return code
+
+
+def _ask_spread(row: I64, rule: SpreadRule, levels: tuple[str, ...]) -> Misfit:
+    """Write down over which level pods are spread; pods that may go anywhere are dealt out from there."""
+    if rule.level not in levels:
+        return Misfit.LEVEL_UNKNOWN
+    level = levels.index(rule.level)
+    row[Q_SPREAD_LEVEL], row[Q_SPREAD_MOST], row[Q_SPREAD_MUST] = level, max(rule.most, 1), rule.required
+    if row[Q_UNCONSTRAINED] and not row[Q_LAYERS]:
+        row[Q_LEVEL] = min(row[Q_LEVEL], level)
+    return Misfit.NONE
 
 
 def _ask_slices(row: I64, slices: tuple[SliceRule, ...], levels: tuple[str, ...]) -> Misfit:

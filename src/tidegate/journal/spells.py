@@ -80,6 +80,8 @@ def _begins(moment: Moment, doing: Doing) -> Doing | None:  # noqa: PLR0911 - on
 def _decided(decision: DecisionKind, doing: Doing) -> Doing | None:
     if decision is DecisionKind.ADMIT and doing is Doing.HOLDING:
         return None  # quota and place in one transaction
+    if decision is DecisionKind.HOLD and doing is Doing.HOLDING:
+        return None  # it runs on while it waits for a spot instead of one that failed
     if decision is DecisionKind.HOLD and doing is Doing.ADMITTED:
         return Doing.ADMITTED  # it keeps its quota while it waits for a place
     return _BY_DECISION.get(decision)

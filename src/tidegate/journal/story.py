@@ -35,6 +35,7 @@ class Moment(NamedTuple):
     pods: tuple[tuple[int, int, int], ...] = ()  # ordinal, number of the node, devices: of a PLACE
     tally: tuple[tuple[Reason, int], ...] = ()  # nodes by reason: of a HOLD
     values: tuple[float, ...] = ()  # of a fact
+    spots: tuple[tuple[int, int, int], ...] = ()  # pod set, number of a node of the domain, pods: of an ASSIGN
     grants: tuple[tuple[int, ...], ...] = ()  # lot, amount, pods, level of each row: of an ADMIT
     standing: Standing | None = None  # of WORKLOAD_OBSERVED
     names: Names = Names()  # what the numbers meant then
@@ -182,6 +183,10 @@ def _decisions(result: StepResult, number: int, now_ms: int) -> list[Moment]:
         if kind is DecisionKind.ADMIT and moments and moments[-1].decision is DecisionKind.ADMIT:
             moments[-1] = moments[-1]._replace(grants=(*moments[-1].grants, evidence))
             continue
+        spot = (place[0], place[1], evidence[0])
+        if kind is DecisionKind.ASSIGN and moments and moments[-1].decision is DecisionKind.ASSIGN:
+            moments[-1] = moments[-1]._replace(spots=(*moments[-1].spots, spot))
+            continue
         moments.append(
             Moment(
                 now_ms,
@@ -191,6 +196,7 @@ def _decisions(result: StepResult, number: int, now_ms: int) -> list[Moment]:
                 evidence=evidence,
                 cause=int(decisions.cause[at]),
                 pods=(place,) if kind is DecisionKind.PLACE else (),
+                spots=(spot,) if kind is DecisionKind.ASSIGN else (),
                 grants=(evidence,) if kind is DecisionKind.ADMIT else (),
                 tally=_tally(result, int(decisions.id[at])),
             )

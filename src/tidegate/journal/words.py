@@ -14,6 +14,7 @@ from tidegate.journal.spells import Doing, Spell, cut_spells, waits_by_reason
 from tidegate.journal.story import Cast, Moment, Story
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
+from tidegate.model.misfits import MISFIT_TEXTS, Misfit
 from tidegate.model.reasons import CATALOGUE, Reason
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, cpu_text, duration_text, gpus_text, memory_text
 from tidegate.model.work import PodSet, Share
@@ -22,6 +23,7 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 #: How a number of evidence is said, by the name it has in the catalogue.
 _SAID: dict[str, Callable[[int], str]] = {"cpu_milli": cpu_text, "memory_mib": memory_text, "milli": gpus_text}
+_SAID["misfit"] = lambda misfit: MISFIT_TEXTS[Misfit(misfit)] if misfit in set(Misfit) else str(misfit)
 
 
 class Answer(NamedTuple):
@@ -96,7 +98,7 @@ def explain(story: Story, cast: Cast) -> Answer:
         because.append(waited)
     because += _interruptions(spells, cast)
     because += _victims(story, cast)
-    because += _admission(story)
+    because += [*_admission(story), *_spots(story, cast)]
     placed = [spell for spell in spells if spell.cause is not None and spell.cause.pods]
     if placed:
         because.append(_place(placed[-1], cast))
@@ -221,6 +223,19 @@ def _admission(story: Story) -> list[str]:
     parts = [share_text(last.names.lots[lot], n) for lot, n in totals.items() if 0 <= lot < len(last.names.lots)]
     what = listed(parts, 6) if parts else "nothing that is counted"
     return [f"{CATALOGUE[last.reason].title.capitalize()} on {time_text(last.at_ms)}: {what}."]
+
+
+def _spots(story: Story, cast: Cast) -> list[str]:
+    """Where in the topology its pods are to be: pods by node, or by a node of the domain."""
+    assigned = [moment for moment in story.moments if moment.decision is DecisionKind.ASSIGN]
+    if not assigned:
+        return []
+    last, names = assigned[-1], dict[str, int]()
+    for _, node, pods in last.spots:
+        name = cast.nodes[node].name if node in cast.nodes else "a node that is gone"
+        names[name] = names.get(name, 0) + pods
+    parts = [f"{pods} pod{'s' if pods != 1 else ''} on {name}" for name, pods in names.items()]
+    return [f"{CATALOGUE[last.reason].title.capitalize()} on {time_text(last.at_ms)}: {listed(parts, 4)}."]
 
 
 def _place(spell: Spell, cast: Cast) -> str:

@@ -5,6 +5,7 @@ Must not know: queues, workloads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from tidegate.manifests.quantity import counted, read_quantity
 from tidegate.manifests.selection import TAINT, TOLERATION, read_taints, read_tolerations
 from tidegate.manifests.surroundings import PriorityClass, Transformation
 from tidegate.model.hardware import TopologyLevels
-from tidegate.model.shares import FairSharing, FairStrategy, Flavor, UsageSharing
+from tidegate.model.shares import FairSharing, FairStrategy, Flavor, TopologyRule, UsageSharing
 from tidegate.model.spec import labels
 from tidegate.model.units import UnitError, parse_duration_ms
 
@@ -42,7 +43,12 @@ CONFIGURATION = form(
 )
 
 #: Gates of Kueue that make a difference to what is read here; others change what decides, or nothing.
-_GATES = ("PriorityBoost", "PartialAdmission", "RecomputeAssignmentUponPreemptionTargetsOverlap")
+_GATES = (
+    "PriorityBoost", "PartialAdmission", "RecomputeAssignmentUponPreemptionTargetsOverlap", "TASProfileMixed",
+    "TASRespectNodeAffinityPreferred", "TASBalancedPlacement", "TASRecomputeAssignmentWithinSchedulingCycle",
+    "TASFailedNodeReplacementFailFast", "TopologyAwareScheduling", "TASHandleOverlappingFlavors",
+    "SkipReassignmentForPodOwnedWorkloads",
+)  # fmt: skip
 
 
 def read_resource_flavor(item: Item) -> Flavor:
@@ -94,6 +100,22 @@ class Configuration(NamedTuple):
     excluded: tuple[str, ...] = ()
     transformations: tuple[Transformation, ...] = ()
     gates: frozenset[str] = frozenset()
+    topology: TopologyRule = TopologyRule()
+
+
+def topology_rule(gates: Mapping[str, bool]) -> TopologyRule:
+    """How spots are chosen with these feature gates; those that are not named have Kueue's defaults."""
+    return TopologyRule(
+        enabled=gates.get("TopologyAwareScheduling", True),
+        mixed=gates.get("TASProfileMixed", True),
+        likes=gates.get("TASRespectNodeAffinityPreferred", False),
+        balanced=gates.get("TASBalancedPlacement", False),
+        elastic=gates.get("ElasticJobsViaWorkloadSlicesWithTAS", False),
+        recomputes=gates.get("TASRecomputeAssignmentWithinSchedulingCycle", True),
+        twins=gates.get("TASHandleOverlappingFlavors", True),
+        pins=gates.get("SkipReassignmentForPodOwnedWorkloads", True),
+        fails_fast=gates.get("TASFailedNodeReplacementFailFast", True),
+    )
 
 
 def read_configuration(item: Item) -> Configuration:
@@ -114,6 +136,7 @@ def read_configuration(item: Item) -> Configuration:
         excluded=inner.texts("excludeResourcePrefixes"),
         transformations=tuple(_transformation(rule) for rule in inner.items("transformations")),
         gates=frozenset(name for name in gates.value if gates.flag(name)) & frozenset(_GATES),
+        topology=topology_rule({name: gates.flag(name) for name in gates.value}),
     )
 
 

@@ -101,6 +101,7 @@ def read_template(template: Item, around: Surroundings = NOTHING_AROUND, namespa
         preferred=preferred,
         topology=read_topology_annotations(meta),
         charge=charge_in_gpus(devices.gpu, counted) if devices.gpu.share is Share.FRACTION else asked(counted),
+        footprint=asked(whole) if devices.gpu.share is not Share.FRACTION and asked(whole) != asked(counted) else None,
     )
     return Needs(kind, counted, spec.text("priorityClassName"))
 

@@ -21,7 +21,7 @@ from tidegate.model.shares import FairSharing, Namespace, Queue, Shares
 def read_shares(objects: Objects, told: Configuration, forest: Forest, namespaces: Iterable[str]) -> Shares:
     """Make the shares of a folder; `namespaces` are those that work is in."""
     controllers = dict(read_admission_check(item) for item in objects.of(KUEUE, "AdmissionCheck"))
-    queues = [_with_controllers(read_cluster_queue(item), controllers) for item in objects.of(KUEUE, "ClusterQueue")]
+    queues = [with_controllers(read_cluster_queue(item), controllers) for item in objects.of(KUEUE, "ClusterQueue")]
     entrances = [read_local_queue(item, DEFAULT_NAMESPACE) for item in objects.of(KUEUE, "LocalQueue")]
     submitting = {entrance.id.partition("/")[0] for entrance in entrances} | set(namespaces)
     shared_out = FairSharing() if forest.queues and not queues else None  # other systems know no other way
@@ -37,10 +37,12 @@ def read_shares(objects: Objects, told: Configuration, forest: Forest, namespace
         partial=told.partial,
         retargets=told.retargets,
         ignore_undeclared=told.ignore_undeclared,
+        topology=told.topology,
     )
 
 
-def _with_controllers(queue: Queue, controllers: dict[str, str]) -> Queue:
+def with_controllers(queue: Queue, controllers: dict[str, str]) -> Queue:
+    """The queue with the controllers of its checks, as far as they are known."""
     replace = msgspec.structs.replace
     checks = tuple(replace(check, controller=controllers.get(check.name, "")) for check in queue.checks)
     return replace(queue, checks=checks)

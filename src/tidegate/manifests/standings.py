@@ -12,7 +12,7 @@ from tidegate.manifests.quantity import charged
 from tidegate.manifests.requests import contradictions
 from tidegate.manifests.surroundings import NOTHING_AROUND, Surroundings
 from tidegate.manifests.topology import read_topology_assignment
-from tidegate.manifests.words import GATED_BY, REPLACES
+from tidegate.manifests.words import GATED_BY, GROUP_WORKLOAD, REPLACES
 from tidegate.model.spec import labels
 from tidegate.model.standing import Check, CheckState, Grant, Standing
 from tidegate.model.units import SECOND_MS
@@ -56,6 +56,7 @@ def read_standing(item: Item, around: Surroundings = NOTHING_AROUND) -> Standing
         checks=tuple(_check(check) for check in status.items("admissionChecks")),
         reclaimable=tuple((pods.text("name"), pods.whole("count")) for pods in status.items("reclaimablePods")),
         unhealthy=tuple(node.text("name") for node in status.items("unhealthyNodes")),
+        pinned=_is_of_one_pod(item),
         replaces=annotations.get(REPLACES, ""),
         gated=_is_gated(spec, status),
         admitted=found.get("Admitted", _UNTOLD).holds,
@@ -76,6 +77,14 @@ def read_conditions(status: Item) -> dict[str, Condition]:
 
 def _annotations(item: Item) -> dict[str, str]:
     return item.mapping("metadata").pairs("annotations")
+
+
+def _is_of_one_pod(item: Item) -> bool:
+    """Whether a workload is a single pod, which stays where it is until it is over."""
+    owners = item.mapping("metadata").items("ownerReferences")
+    if len(owners) != 1 or _annotations(item).get(GROUP_WORKLOAD) == "true":
+        return False
+    return (owners[0].text("kind"), owners[0].text("apiVersion")) == ("Pod", "v1")
 
 
 def _grants(item: Item) -> tuple[Grant, ...]:

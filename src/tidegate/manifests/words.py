@@ -16,6 +16,7 @@ MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 GROUP = "kueue.x-k8s.io/pod-group-name"
 GROUP_TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 GROUP_FAST = "kueue.x-k8s.io/pod-group-fast-admission"
+GROUP_WORKLOAD = "kueue.x-k8s.io/is-group-workload"
 ROLE = "kueue.x-k8s.io/role-hash"
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 GATED_BY = "kueue.x-k8s.io/admission-gated-by"
@@ -42,12 +43,12 @@ KIND = "tidegate.io/kind"
 IGNORE = "tidegate.io/ignore"
 
 _READ = (
-    QUEUE, PRIORITY, MIN_PARALLELISM, GROUP, GROUP_TOTAL, GROUP_FAST, ROLE, REPLACES, GATED_BY, REQUIRED, PREFERRED,
-    UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, SLICES, POD_SET_GROUP, *KAI_QUEUES, GPU_FRACTION, GPU_MEMORY,
-    VOLCANO_QUEUE, RUNTIME, SUBMIT, KIND, IGNORE,
+    QUEUE, PRIORITY, MIN_PARALLELISM, GROUP, GROUP_TOTAL, GROUP_FAST, GROUP_WORKLOAD, ROLE, REPLACES, GATED_BY,
+    REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, SLICES, POD_SET_GROUP, *KAI_QUEUES, GPU_FRACTION,
+    GPU_MEMORY, VOLCANO_QUEUE, RUNTIME, SUBMIT, KIND, IGNORE,
 )  # fmt: skip
 _IDLE = (
-    "kueue.x-k8s.io/component-workload-index", "kueue.x-k8s.io/elastic-job", "kueue.x-k8s.io/is-group-workload",
+    "kueue.x-k8s.io/component-workload-index", "kueue.x-k8s.io/elastic-job",
     "kueue.x-k8s.io/job-completions-equal-parallelism", "kueue.x-k8s.io/job-owner-gvk",
     "kueue.x-k8s.io/job-owner-name", "kueue.x-k8s.io/job-uid", "kueue.x-k8s.io/managed",
     "kueue.x-k8s.io/pod-group-pod-index", "kueue.x-k8s.io/pod-group-pod-index-label",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from msgspec import UNSET
+
 from tidegate.model.build_shares import build_shares, taint_of, toleration_of
 from tidegate.model.document import (
     Document,
@@ -24,8 +26,8 @@ from tidegate.model.policy import OrderRule, PlacementRule, Policy
 from tidegate.model.spec import labels, resources
 from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
 from tidegate.model.units import WHOLE_MILLI
-from tidegate.model.work import GpuRequest, PodSet, Share, Work, Workload
-from tidegate.model.work_entries import PodsEntry, UseEntry, WorkEntry
+from tidegate.model.work import GpuRequest, PodSet, Share, SliceRule, SpreadRule, TopologyRequest, Work, Workload
+from tidegate.model.work_entries import PodsEntry, TopologyRequestEntry, UseEntry, WorkEntry
 
 POOL_LABEL = "tidegate.io/pool"
 HOST_LABEL = "kubernetes.io/hostname"
@@ -164,6 +166,19 @@ def pod_set(entry: PodsEntry) -> PodSet:
         gpu=_gpu_request(entry),
         selector=labels(entry.selector),
         tolerations=tuple(toleration_of(toleration) for toleration in entry.tolerations),
+        topology=_topology_request(entry.topology),
+    )
+
+
+def _topology_request(entry: TopologyRequestEntry) -> TopologyRequest:
+    spread = entry.spread
+    return TopologyRequest(
+        required=entry.required,
+        preferred=entry.preferred,
+        unconstrained=entry.anywhere,
+        slices=tuple(SliceRule(level=rule.level, size=rule.size) for rule in entry.slices),
+        group=entry.group,
+        spread=None if spread is UNSET else SpreadRule(level=spread.level, most=spread.most, required=spread.required),
     )
 
 

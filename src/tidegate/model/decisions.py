@@ -32,6 +32,7 @@ class DecisionKind(IntEnum):
     SHED = 10
     ROUTE = 11
     REJECT = 12
+    ASSIGN = 13  # pods of a set go to a domain of the topology; one row a domain
 
 
 class DecisionBatch(NamedTuple):

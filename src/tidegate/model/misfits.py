@@ -26,3 +26,22 @@ class Misfit(IntEnum):
     NO_REPLACEMENT = 11  # nothing of it was on the failed node
     UNSETTLED = 12  # counts did not come out even on the way down: a slice fits in a domain, but not in its parts
     TOO_LARGE = 13  # more pods than the search was given room for
+
+
+#: What a code means, as part of a sentence.
+MISFIT_TEXTS = {
+    Misfit.NONE: "it fits",
+    Misfit.NO_LEVEL: "it asks for no level",
+    Misfit.LEVEL_UNKNOWN: "the topology has no such level",
+    Misfit.SLICE_LEVEL_UNKNOWN: "the topology has no such level for its slices",
+    Misfit.SLICE_SIZE: "its slices have no size, or not one that divides the slices around them",
+    Misfit.SLICE_ABOVE: "its slices are at a wider level than its pods",
+    Misfit.UNEVEN: "its pods are not a whole number of slices",
+    Misfit.NO_DOMAINS: "no node is up and has the labels of the topology",
+    Misfit.LACKS_ROOM: "no domain has room for all of its slices",
+    Misfit.LACKS_LEADER: "no domain has room for its workers beside their leader",
+    Misfit.STALE: "its pods are in a domain that is not there any more",
+    Misfit.NO_REPLACEMENT: "none of its pods was on the failed node",
+    Misfit.UNSETTLED: "a slice fits in a domain, but not in the parts of it",
+    Misfit.TOO_LARGE: "it has more pods than can be placed at once",
+}

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TypeVar
 
+from msgspec import UNSET
+
 from tidegate.model.build import HOST_LABEL, POOL_LABEL, full_order, full_placement, pod_set, pool_nodes
 from tidegate.model.codec import decode, sound
 from tidegate.model.document import MOST_NODES, Document, PolicyEntry, PoolEntry
@@ -16,10 +18,17 @@ from tidegate.model.hosting import obstacle, room
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind
 from tidegate.model.problem import Path, Problem, Report, Severity, path_text, shortened
 from tidegate.model.review_fit import lost_work, unfit_shares
-from tidegate.model.review_shares import idle, idle_shares, share_errors
+from tidegate.model.review_shares import idle, idle_shares, share_errors, unknown_name
 from tidegate.model.units import LARGEST_AMOUNT, duration_text
 from tidegate.model.work import PodSet
-from tidegate.model.work_entries import LONGEST_ID, MOST_PODS, MOST_WORKLOADS, PodsEntry, WorkEntry
+from tidegate.model.work_entries import (
+    LONGEST_ID,
+    MOST_PODS,
+    MOST_WORKLOADS,
+    PodsEntry,
+    TopologyRequestEntry,
+    WorkEntry,
+)
 
 T = TypeVar("T")
 
@@ -43,6 +52,7 @@ def read_document(data: object) -> tuple[Document | None, Report]:
     report.add_all(_policy_errors(policy))
     report.add_all(share_errors(policy))
     report.add_all(lost_work(policy, work))
+    report.add_all(_unknown_levels(policy, work))
     if document is None or report.errors:
         return None, report
     report.add_all(_idle_keys(document))
@@ -151,6 +161,25 @@ def _entry_errors(entry: WorkEntry, at: Path) -> Iterator[Problem]:
             )
 
 
+def _unknown_levels(policy: PolicyEntry, work: Numbered[WorkEntry]) -> Iterator[Problem]:
+    """Levels that no topology has: such work would wait for ever."""
+    known = sorted({level for topology in policy.topologies for level in topology.levels})
+    for number, entry in work if known else ():
+        for where, pods in _pods_with_paths(entry, ("work", number)):
+            for key, level in _levels_of(pods.topology):
+                if level not in known:
+                    yield unknown_name((*where, "topology", *key), "level", level, known)
+
+
+def _levels_of(entry: TopologyRequestEntry) -> Iterator[tuple[Path, str]]:
+    """Every level that is named, and where."""
+    named: list[tuple[Path, str]] = [(("required",), entry.required), (("preferred",), entry.preferred)]
+    named += [(("slices", number, "level"), rule.level) for number, rule in enumerate(entry.slices)]
+    if entry.spread is not UNSET:
+        named.append((("spread", "level"), entry.spread.level))
+    return ((key, level) for key, level in named if level)
+
+
 def _pods_with_paths(entry: WorkEntry, at: Path) -> Iterator[tuple[Path, PodsEntry]]:
     for number, pods in enumerate(entry.pod_entries()):
         yield (*at, "pods", number) if isinstance(entry.pods, list) else (*at, "pods"), pods
@@ -187,6 +216,8 @@ def _idle_work_keys(document: Document) -> Iterator[Problem]:
                 yield idle((*where, "models"), "gpus is more than 0")
             if pods.min_count and not document.policy.queues:
                 yield idle((*where, "min_count"), "there are queues")
+            if pods.topology != TopologyRequestEntry() and not document.policy.topologies:
+                yield idle((*where, "topology"), "a flavor of its queue has a topology")
 
 
 def _hosting(document: Document) -> Iterator[Problem]:

@@ -16,6 +16,9 @@ from tidegate.model.work import NodeRequirement, PodSet, Share, Toleration
 #: An amount without a limit; sums stop here instead of wrapping.
 UNLIMITED = 1 << 60
 
+#: Controllers of checks that have a say in when spots are found: one brings nodes, the other sends work elsewhere.
+PROVISIONING, MULTI_CLUSTER = "kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue"
+
 #: A weight of one.
 WHOLE_WEIGHT = 1_000
 
@@ -168,6 +171,20 @@ class UsageSharing(Spec, frozen=True):
     weights_milli: Resources = ()  # by resource; others count fully
 
 
+class TopologyRule(Spec, frozen=True):
+    """How spots in a topology are chosen, and what follows when a node fails. The defaults are Kueue's."""
+
+    enabled: bool = True  # False: topologies and what is asked of them have no effect
+    mixed: bool = True  # pods that may go anywhere fill the fullest domains first
+    likes: bool = False  # preferred node affinity goes before everything else
+    balanced: bool = False  # a preferred level is filled evenly
+    elastic: bool = False  # work that grows or shrinks keeps the spots it has
+    recomputes: bool = True  # who lost its spots to somebody before it in the cycle looks for others at once
+    twins: bool = True  # what is taken of a host is taken in all flavors that have it
+    pins: bool = True  # a workload that is one pod keeps its spot whatever fails
+    fails_fast: bool = True  # work on a failed node that has nowhere else to go is evicted, instead of waiting
+
+
 class Shares(Spec, frozen=True):
     """Everything about who may use how much."""
 
@@ -182,6 +199,7 @@ class Shares(Spec, frozen=True):
     partial: bool = True  # work that allows it may start with fewer pods
     retargets: bool = True  # work whose victims leave for somebody else looks for others at once
     ignore_undeclared: bool = False  # what no queue counts is not counted, instead of refused
+    topology: TopologyRule = TopologyRule()
 
     def flavor_resources(self) -> tuple[tuple[str, str], ...]:
         """Every pair of flavor and resource that quota is given for, sorted: its place is its number in the journal."""
@@ -198,6 +216,11 @@ def charge_of(pod_set: PodSet) -> Resources:
     gpu = pod_set.gpu
     milli = gpu.milli if gpu.share is Share.FRACTION else 1000
     return resources({**amounts, "gpu": gpu.count * milli})
+
+
+def footprint_of(pod_set: PodSet) -> Resources:
+    """What one pod of the set takes of its node, in the units that quota is counted in."""
+    return charge_of(pod_set) if pod_set.footprint is None else pod_set.footprint
 
 
 def allocatable_of(node: Node) -> Resources:

@@ -63,6 +63,7 @@ class Standing(Spec, frozen=True):
     checks: tuple[Check, ...] = ()
     reclaimable: tuple[tuple[str, int], ...] = ()  # pod set and pods that are done and need no quota any more
     unhealthy: tuple[str, ...] = ()  # nodes it has pods on that have failed
+    pinned: bool = False  # it is one pod, which cannot move: it keeps its spot whatever fails
     replaces: str = ""  # id of the workload that it grows or shrinks
     gated: bool = False  # may not preempt yet
     admitted: bool = False  # quota is granted and every check is ready: its pods may start

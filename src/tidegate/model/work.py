@@ -108,6 +108,14 @@ class SliceRule(Spec, frozen=True):
     size: int
 
 
+class SpreadRule(Spec, frozen=True):
+    """No more than so many pods of a set in one domain of the level: what fails there takes no more with it."""
+
+    level: str
+    most: int
+    required: bool = True  # False: only where they all fit so
+
+
 class TopologyRequest(Spec, frozen=True):
     """The level, a node label, that a pod set must or should stay within."""
 
@@ -116,10 +124,11 @@ class TopologyRequest(Spec, frozen=True):
     unconstrained: bool = False  # anywhere, but placed by topology
     slices: tuple[SliceRule, ...] = ()  # widest first
     group: str = ""  # pod sets of one group are placed together, the leader with its workers
+    spread: SpreadRule | None = None
 
     def __bool__(self) -> bool:
         """Say whether anything is asked for."""
-        return bool(self.required or self.preferred or self.unconstrained or self.slices)
+        return bool(self.required or self.preferred or self.unconstrained or self.slices or self.spread)
 
 
 class PreferredTerm(Spec, frozen=True):
@@ -143,6 +152,7 @@ class PodSet(Spec, frozen=True):
     preferred: tuple[PreferredTerm, ...] = ()
     topology: TopologyRequest = TopologyRequest()
     charge: Resources | None = None  # what quota counts for one pod; None: what it requests
+    footprint: Resources | None = None  # what one pod takes of its node, in quota's units; None: what quota counts
 
 
 class WorkKind(StrEnum):

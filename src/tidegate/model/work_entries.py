@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from msgspec import Meta, field
+from msgspec import UNSET, Meta, UnsetType, field
 
 from tidegate.model.amounts import Cpu, Duration, GpuAmount, Memory, Portion, Span
-from tidegate.model.entry import END, Entry, Labels, NonEmpty, Others, TolerationEntry
+from tidegate.model.entry import END, Entry, LabelKey, Labels, NonEmpty, Others, Text, TolerationEntry
 from tidegate.model.work import Work, WorkKind
 
 #: Workloads with all their copies that one file may ask for: more would not fit in memory.
@@ -25,6 +25,34 @@ MOST_PODS = 100_000
 LONGEST_ID = 253
 
 _WORK = Work()
+
+
+class SliceEntry(Entry, frozen=True):
+    """Pods that stay together."""
+
+    level: Annotated[LabelKey, Meta(description="The level, a node label, that a slice stays within.")]
+    size: Annotated[int, Meta(ge=1, le=MOST_PODS, description="Pods in a slice.")]
+
+
+class SpreadEntry(Entry, frozen=True):
+    """Pods that must not all be in one domain, so that what fails there does not take all of them."""
+
+    level: Annotated[LabelKey, Meta(description="The level, a node label, that they are spread over.")]
+    most: Annotated[int, Meta(ge=1, le=MOST_PODS, description="The most pods in one domain.")]
+    required: Annotated[bool, Meta(description="false: only where all pods fit so.")] = True
+
+
+class TopologyRequestEntry(Entry, frozen=True):
+    """Where pods are to be, in a flavor with a topology."""
+
+    required: Annotated[Text, Meta(description="The level, a node label, that all pods must be within.")] = ""
+    preferred: Annotated[Text, Meta(description="The level that they should be within; wider where need be.")] = ""
+    anywhere: Annotated[bool, Meta(description="Anywhere, but placed by the topology.")] = False
+    slices: Annotated[
+        list[SliceEntry], Meta(max_length=3, description="Pods that stay together, the widest level first.")
+    ] = field(default_factory=list)
+    group: Annotated[Text, Meta(description="Kinds of pods of one group are placed together.")] = ""
+    spread: Annotated[SpreadEntry, Meta(description="The most pods in one domain.")] | UnsetType = UNSET
 
 
 class PodsEntry(Entry, frozen=True):
@@ -52,6 +80,9 @@ class PodsEntry(Entry, frozen=True):
     selector: Annotated[Labels, Meta(description="Labels that a node must have.")] = field(default_factory=dict)
     tolerations: Annotated[list[TolerationEntry], Meta(description="Taints that the pods put up with.")] = field(
         default_factory=list
+    )
+    topology: Annotated[TopologyRequestEntry, Meta(description="With topologies: where they are to be.")] = field(
+        default_factory=TopologyRequestEntry
     )
 
 

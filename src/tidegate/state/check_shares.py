@@ -20,6 +20,7 @@ def share_violations(state: ClusterState) -> Iterator[str]:
     """Everything about shares that is not as it must be."""
     yield from _holders(state)
     yield from _usage(state)
+    yield from _spots(state)
 
 
 def _holders(state: ClusterState) -> Iterator[str]:
@@ -59,6 +60,32 @@ def _usage(state: ClusterState) -> Iterator[str]:
         *np.nonzero(np.minimum(expected, UNLIMITED) != branches.usage[: branches.top, :lots]), strict=True
     ):
         yield f"branch row {row}: uses {branches.usage[row, lot]} of lot {lot}, expected {expected[row, lot]}"
+
+
+def _spots(state: ClusterState) -> Iterator[str]:
+    """Spots are held by those who hold quota, each by one; what is free in the topology is what they leave."""
+    tables, held = state.shares, list[int]()
+    for row in np.flatnonzero(tables.tickets.spots[: tables.tickets.top]).tolist():
+        first = int(tables.tickets.first_spot[row])
+        held += range(first, first + int(tables.tickets.spots[row]))
+        if tables.tickets.branch[row] == END:
+            yield f"workload row {row}: has spots and holds no quota"
+        if (tables.spots.workload[first : first + int(tables.tickets.spots[row])] != row).any():
+            yield f"workload row {row}: its spots are not its own"
+    if len(set(held)) != len(held) or max(held, default=-1) >= tables.spots.top:
+        yield "spots are held twice, or do not exist"
+    if tables.topology is None or tables.uprooted:
+        return
+    leaves, spots = tables.topology.leaves, tables.spots
+    expected = leaves.empty[: leaves.top].copy()
+    for at in held:
+        leaf = start = int(spots.leaf[at])
+        while leaf >= 0:
+            expected[leaf] -= int(spots.count[at]) * tables.topology.kinds.amounts[spots.kind[at]]
+            leaf = int(leaves.twin[leaf])
+            leaf = END if leaf == start else leaf
+    for leaf in np.flatnonzero((expected != leaves.free[: leaves.top]).any(axis=1)).tolist():
+        yield f"leaf {leaf}: {leaves.free[leaf].tolist()} is free, expected {expected[leaf].tolist()}"
 
 
 def _own(subtree: I64, lend_limit: I64, lots: int) -> I64:

@@ -17,6 +17,7 @@ from tidegate.model.columns import I32, I64
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
 from tidegate.model.spec import encode
+from tidegate.model.standing import Foreign
 from tidegate.model.work import Share, Work, WorkKind
 from tidegate.state.interning import CORE_RESOURCES, NodeClassKey, PodClassKey, malformed, mismatch
 from tidegate.state.numbers import UNKNOWN, Numbers
@@ -93,6 +94,7 @@ class ClusterState:
         self.counters[Counter.LATEST_SUBMITTED] = -1
         self.counters[Counter.LEARNT_FROM] = -1
         self.node_specs: dict[int, Node] = {}  # by row
+        self.foreign: dict[int, Foreign] = {}  # what pods that are not ours hold, by row of the node
         self.workload_ids: npt.NDArray[np.object_] = np.full(16, "", object)  # by row
         self.node_numbers = Numbers()
         self.workload_numbers = Numbers()
@@ -324,7 +326,7 @@ class ClusterState:
         twin.__dict__.update(self.__dict__)
         for name in ("nodes", "pod_classes", "pod_sets", "work_classes", "workloads", "pods"):
             setattr(twin, name, getattr(self, name).copy())
-        for name in ("node_specs", "queues", "node_classes", "pod_class_rows", "work_class_rows", "sizes"):
+        for name in ("node_specs", "foreign", "queues", "node_classes", "pod_class_rows", "work_class_rows", "sizes"):
             setattr(twin, name, dict(getattr(self, name)))
         for name in ("workload_ids", "node_numbers", "workload_numbers"):
             setattr(twin, name, getattr(self, name).copy())
@@ -360,6 +362,7 @@ class ClusterState:
             "counters": counters.tolist(),
             "tables": {name: table.dump() for name, table in tables.items()},
             "node_specs": sorted(self.node_specs.items()),
+            "foreign": sorted(self.foreign.items()),
             "workload_ids": self.workload_ids[: self.workloads.top].tolist(),
             "extras": self.extras,
             "queues": list(self.queues),
@@ -396,6 +399,7 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     for name, dumped in cold["tables"].items():
         setattr(state, name, type(getattr(state, name)).load(dumped))
     state.node_specs = {row: msgspec.convert(spec, Node) for row, spec in cold["node_specs"]}
+    state.foreign = {row: msgspec.convert(held, Foreign) for row, held in cold["foreign"]}
     state.workload_ids = np.array(cold["workload_ids"], object)
     state.extras = cold["extras"]
     state.queues = {name: row for row, name in enumerate(cold["queues"])}

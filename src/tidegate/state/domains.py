@@ -71,13 +71,14 @@ class Leaves(Table):
 
     columns = ("domain", "node_class", "twin")
     fills: ClassVar = {"node_class": NOWHERE}
-    grids: ClassVar = {"allocatable": "resource", "empty": "resource", "free": "resource"}
+    grids: ClassVar = {"allocatable": "resource", "empty": "resource", "spotless": "resource", "free": "resource"}
 
     domain: I64
     node_class: I64  # of its node, where the level is the host; NOWHERE: every pod may go there
     twin: I64  # the next leaf, in the tree of another flavor, that is the same host: a ring, often of one
     allocatable: I64  # (rows, resources): what its nodes have for pods
-    empty: I64  # that, without what pods that are not ours hold
+    empty: I64  # that, without what pods that are not ours, or have no spots, hold
+    spotless: I64  # what pods of ours hold that have no spots
     free: I64  # that, without what spots hold
 
 
@@ -127,6 +128,12 @@ class Topology:
         self.names: dict[str, int] = {}  # row of each node
         self.foreign: dict[int, Resources] = {}  # what others hold, by row of the node
         self._kinds: dict[Resources, int] = {}
+        # What `engine` wrote down about the pod sets of the state, and about names.
+        self.described = 0  # pod sets that were
+        self.questions: I64 = np.zeros((0, 0, 0), np.int64)  # (pod sets, trees, …): what each asks of each tree
+        self.kind_rows: I64 = np.zeros(0, np.int64)  # of each pod set
+        self.leaf_nodes: tuple[I64, I64] | None = None  # `nodes` in two columns: where each leaf's begin, and all rows
+        self.leaf_names: I64 = np.zeros(0, np.int64)  # number of the name of each leaf
 
     def forest(self) -> Forest:
         """What kernels take. Valid until a new kind of pod comes."""
@@ -142,6 +149,7 @@ class Topology:
         twin.leaves, twin.kinds, twin.matching = self.leaves.copy(), self.kinds.copy(), self.matching.copy()
         for name in ("resources", "foreign", "_kinds"):
             setattr(twin, name, dict(getattr(self, name)))
+        twin.questions, twin.kind_rows = self.questions.copy(), self.kind_rows.copy()
         return twin
 
     # -- names -------------------------------------------------------------------------------------------------
@@ -208,8 +216,17 @@ class Topology:
             self.leaves.free[leaf] -= more
 
 
-def plant(nodes: Mapping[int, Node], flavors: Iterable[Flavor], topologies: Iterable[TopologyLevels]) -> Topology:
-    """The trees of all flavors that have levels, over these nodes: the same whatever order they come in."""
+def plant(
+    nodes: Mapping[int, Node],
+    flavors: Iterable[Flavor],
+    topologies: Iterable[TopologyLevels],
+    *,
+    twins: bool = True,
+) -> Topology:
+    """The trees of all flavors that have levels, over these nodes: the same whatever order they come in.
+
+    Without `twins`, what is taken of a host in one tree is not noticed in the others.
+    """
     topology = Topology()
     levels_of = {levels.name: levels.labels for levels in topologies}
     ordered = sorted(nodes.items(), key=lambda item: item[1].name)
@@ -220,7 +237,7 @@ def plant(nodes: Mapping[int, Node], flavors: Iterable[Flavor], topologies: Iter
     hosts: dict[str, list[int]] = {}
     for flavor in planted:
         _plant_tree(topology, flavor, levels_of[flavor.topology], ordered, hosts)
-    for rows in hosts.values():
+    for rows in hosts.values() if twins else ():
         topology.leaves.twin[rows] = [*rows[1:], rows[0]]
     return topology
 
@@ -242,7 +259,7 @@ def _plant_tree(
     is_host = levels[-1] == HOST
     made: dict[tuple[str, ...], _Leaf] = {}
     for row, node in nodes:
-        labels = dict(node.labels)
+        labels = labels_of(node)
         if not _belongs(node, labels, flavor.node_labels, levels):
             continue
         values = tuple(labels[level] for level in levels)
@@ -258,6 +275,11 @@ def _plant_tree(
         if is_host:
             hosts.setdefault(leaf.values[-1], []).append(row)
             topology.leaves.node_class[row] = topology.matching.node_class_of(leaf.nodes[0][1], row)
+
+
+def labels_of(node: Node) -> dict[str, str]:
+    """The labels of a node; one that is not Kubernetes' has its name where Kubernetes writes it."""
+    return dict(node.labels) if node.allocatable is not None else {HOST: node.name, **dict(node.labels)}
 
 
 def _belongs(node: Node, labels: dict[str, str], wanted: Labels, levels: tuple[str, ...]) -> bool:

@@ -86,7 +86,7 @@ def _is_sound(pod_set: PodSet) -> bool:
     """Say whether a pod of the set asks for something that could exist."""
     gpu = pod_set.gpu
     amounts = (gpu.memory_mib, *(amount for _, amount in pod_set.request))
-    if pod_set.count < 1 or any(not 0 <= amount <= LARGEST_AMOUNT for amount in amounts):
+    if pod_set.count < 0 or any(not 0 <= amount <= LARGEST_AMOUNT for amount in amounts):
         return False
     if gpu.share is Share.WHOLE:
         return 0 < gpu.count <= MOST_DEVICES

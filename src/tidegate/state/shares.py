@@ -2,17 +2,22 @@
 
 A *branch* is a queue or a cohort of the tree; a *lot* is one resource in one flavor, the unit that quota is counted in.
 The first letter of a column says the table: B branches, L lots, G groups, V flavor options, D demands, E entrances,
-A asks, T tickets, M pod sets' needs.
+A asks, T tickets, M pod sets' needs, SPOT spots.
 Must not know: how any of it comes to change.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 
 from tidegate.model.columns import I64
+from tidegate.state.domains import Topology
 from tidegate.state.table import Table
 from tidegate.state.tables import END
+
+#: A leaf by its flavor, and its values as a spot has them.
+SpotName = tuple[str, tuple[str, ...]]
 
 #: A limit that is not set.
 NO_LIMIT = -1
@@ -96,14 +101,16 @@ L_FLAVOR, L_RESOURCE = range(len(Lots.columns))
 class FlavorRows(Table):
     """One row a flavor."""
 
-    columns = ("topology",)
+    columns = ("topology", "tree")
+    fills: ClassVar = {"tree": END}
     grids: ClassVar = {"lot_of": "resource"}
 
     topology: I64  # 1: it has one
+    tree: I64  # its tree; END: none
     lot_of: I64  # (rows, resources): lot plus one; 0: none
 
 
-(F_TOPOLOGY,) = range(len(FlavorRows.columns))
+F_TOPOLOGY, F_TREE = range(len(FlavorRows.columns))
 
 
 class Groups(Table):
@@ -123,13 +130,14 @@ G_FIRST_OPTION, G_OPTIONS = range(len(Groups.columns))
 class Options(Table):
     """One row a flavor in a group, in the order they are tried."""
 
-    columns = ("flavor", "place")
+    columns = ("flavor", "place", "delays")
 
     flavor: I64  # -1: a flavor that does not exist
     place: I64  # among all options of its queue
+    delays: I64  # 1: its nodes come with a check, and spots are found when it is ready; 2: spots are found elsewhere
 
 
-V_FLAVOR, V_PLACE = range(len(Options.columns))
+V_FLAVOR, V_PLACE, V_DELAYS = range(len(Options.columns))
 
 
 class Demands(Table):
@@ -189,14 +197,15 @@ class Tickets(Table):
 
     columns = (
         "branch", "granted_ms", "next", "prev", "leaving", "held", "not_before_ms", "blocked", "gated", "tried_cycle",
-        "tried_generation", "entrance", "unhoused", "decision", "replaces", "replaced_by",
+        "tried_generation", "entrance", "unhoused", "decision", "replaces", "replaced_by", "first_spot", "spots",
+        "again", "pinned",
     )  # fmt: skip
     fills: ClassVar = {
         "branch": END, "next": END, "prev": END, "held": -1, "tried_cycle": -9, "unhoused": -1, "decision": -1,
         "replaces": END, "replaced_by": END,
     }  # fmt: skip
     grids: ClassVar = {"tried": "try"}
-    stacks: ClassVar = {"claims": (("lot", "amount"), "ask"), "counts": (("pods", "reclaimed"), "set")}
+    stacks: ClassVar = {"claims": (("lot", "amount"), "ask"), "counts": (("pods", "reclaimed", "awaits"), "set")}
 
     branch: I64  # the queue whose quota it holds; END: none
     granted_ms: I64
@@ -214,19 +223,51 @@ class Tickets(Table):
     decision: I64  # id of the first ADMIT that its quota is from; -1: the world's
     replaces: I64  # the workload that it takes over from, as a larger slice of the same job
     replaced_by: I64  # and the other way round
+    first_spot: I64  # its spots are consecutive rows
+    spots: I64  # how many
+    again: I64  # Again: why its spots are to be looked at once more
+    pinned: I64  # 1: it cannot move
     claims: I64  # (rows, 2, asks): the two that follow
     lot: I64  # (rows, asks): lot plus one that each ask was granted; 0: none
     amount: I64  # (rows, asks)
-    counts: I64  # (rows, 2, sets): the two that follow
+    counts: I64  # (rows, 3, sets): the three that follow
     pods: I64  # (rows, sets): granted
     reclaimed: I64  # (rows, sets): pods that are done and need no quota
+    awaits: I64  # (rows, sets): 1 if its spots are found once its checks are ready
     tried: I64  # (rows, tries): flavors tried so far, by leader and group
 
 
 (
     T_BRANCH, T_GRANTED, T_NEXT, T_PREV, T_LEAVING, T_HELD, T_NOT_BEFORE, T_BLOCKED, T_GATED, T_TRIED_CYCLE,
-    T_TRIED_GENERATION, T_ENTRANCE, T_UNHOUSED, T_DECISION, T_REPLACES, T_REPLACED_BY,
+    T_TRIED_GENERATION, T_ENTRANCE, T_UNHOUSED, T_DECISION, T_REPLACES, T_REPLACED_BY, T_FIRST_SPOT, T_SPOTS,
+    T_AGAIN, T_PINNED,
 ) = range(len(Tickets.columns))  # fmt: skip
+
+
+class Again(IntEnum):
+    """Why a workload that holds quota is looked at again."""
+
+    NO = 0
+    AWAITS = 1  # its checks are ready, and its nodes are there by now
+    FAILED = 2  # a node that it has pods on has failed
+
+
+class Spots(Table):
+    """Pods of a set in one leaf of the topology; a workload has consecutive rows."""
+
+    columns = ("leaf", "count", "pod_set", "kind", "name", "workload", "lost")
+    fills: ClassVar = {"leaf": END, "kind": END}
+
+    leaf: I64  # END: its domain is not there any more
+    count: I64
+    pod_set: I64  # ordinal in its work
+    kind: I64  # of pod: what one takes
+    name: I64  # of the leaf: it stays when the leaf goes and comes back
+    workload: I64
+    lost: I64  # 1: on the node that has failed; 2: on another that has
+
+
+SPOT_LEAF, SPOT_COUNT, SPOT_SET, SPOT_KIND, SPOT_NAME, SPOT_WORKLOAD, SPOT_LOST = range(len(Spots.columns))
 
 
 class Entrances(Table):
@@ -279,7 +320,7 @@ class Asked(NamedTuple):
     flavored: I64
     asks: I64
     pod_sets: I64
-    counts: I64  # (workloads, 2, sets)
+    counts: I64  # (workloads, 3, sets)
     tried: I64
 
 
@@ -292,7 +333,7 @@ class Book(NamedTuple):
 
 
 _TABLES = (
-    "branches", "lots", "flavors", "groups", "options", "demands", "needs", "asks", "tickets", "entrances",
+    "branches", "lots", "flavors", "groups", "options", "demands", "needs", "asks", "tickets", "entrances", "spots",
 )  # fmt: skip
 
 
@@ -310,12 +351,16 @@ class ShareTables:
         self.asks = Asks()
         self.tickets = Tickets({"ask": 0, "set": 0, "try": 0})
         self.entrances = Entrances({"resource": 0, "one": 1})
+        self.spots = Spots()
         self.resources: list[str] = []
         self.flavor_rows: dict[str, int] = {}
         self.branch_rows: dict[str, int] = {}  # "queue/x" or "cohort/x"
         self.entrance_rows: dict[str, int] = {}
         self.cycle = 0  # cycles run so far
         self.room_epoch = -1  # of the nodes, at the latest cycle
+        self.spot_names: dict[SpotName, int] = {}  # number of each leaf that was ever seen
+        self.uprooted = False  # nodes changed since the topology was made: everybody may be tried again
+        self.topology: Topology | None = None  # made of nodes, policy and spots: a cache, never written down
         self.room: Any = None  # what a cycle writes on: a cache, never written down
 
     def __bool__(self) -> bool:
@@ -330,6 +375,8 @@ class ShareTables:
             setattr(twin, name, getattr(self, name).copy())
         twin.resources, twin.flavor_rows = list(self.resources), dict(self.flavor_rows)
         twin.branch_rows, twin.entrance_rows = dict(self.branch_rows), dict(self.entrance_rows)
+        twin.spot_names = dict(self.spot_names)
+        twin.topology = None if self.topology is None else self.topology.copy()
         twin.room = None
         return twin
 
@@ -339,7 +386,8 @@ class ShareTables:
             "tables": {name: getattr(self, name).dump() for name in _TABLES},
             "resources": self.resources,
             "names": [list(rows.items()) for rows in (self.flavor_rows, self.branch_rows, self.entrance_rows)],
-            "cycle": [self.cycle, self.room_epoch],
+            "cycle": [self.cycle, self.room_epoch, self.uprooted],
+            "spot_names": list(self.spot_names),
         }
 
     @classmethod
@@ -350,7 +398,9 @@ class ShareTables:
             setattr(tables, name, type(getattr(tables, name)).load(table))
         tables.resources = dumped["resources"]
         tables.flavor_rows, tables.branch_rows, tables.entrance_rows = map(dict, dumped["names"])
-        tables.cycle, tables.room_epoch = dumped["cycle"]
+        tables.cycle, tables.room_epoch, tables.uprooted = dumped["cycle"]
+        names = [(flavor, tuple(values)) for flavor, values in dumped["spot_names"]]
+        tables.spot_names = {name: number for number, name in enumerate(names)}
         return tables
 
     def resource(self, name: str) -> int:
@@ -379,6 +429,10 @@ class ShareTables:
             self.branches.borrow_limit[:, lot] = self.branches.lend_limit[:, lot] = NO_LIMIT
         return lot
 
+    def spot_name(self, flavor: str, values: tuple[str, ...]) -> int:
+        """The number of a leaf's name, made if it is new."""
+        return self.spot_names.setdefault((flavor, values), len(self.spot_names))
+
     def follow(self, table: Table, rows: int) -> None:
         """Have as many rows as the table that this one stands beside."""
         table.reserve(rows)
@@ -402,7 +456,7 @@ def carry_tickets(old: Tickets, shares: ShareTables) -> None:
     """Carry over what tickets say about waiting, and who takes over from whom: no policy changes that."""
     new = shares.tickets
     shares.follow(new, old.top)
-    for name in ("not_before_ms", "blocked", "gated", "decision", "replaces", "replaced_by"):
+    for name in ("not_before_ms", "blocked", "gated", "decision", "replaces", "replaced_by", "again", "pinned"):
         getattr(new, name)[: old.top] = getattr(old, name)[: old.top]
     width = min(old.axes["set"], new.axes["set"])
     new.reclaimed[: old.top, :width] = old.reclaimed[: old.top, :width]

@@ -46,7 +46,7 @@ class Nodes(Table):
 
     columns = (  # what every score needs first: one row's worth of cache
         "rank", "node_class", "up", "cpu_free", "memory_free", "slots_free", "idle", "left_total", "most_left",
-        "changed_at", "number", "cpu", "memory", "slots", "devices", "vram", "overdrawn",
+        "changed_at", "number", "cpu", "memory", "slots", "devices", "vram", "overdrawn", "linked",
     )  # fmt: skip
     fills: ClassVar = {"number": -1, "rank": -1, "node_class": -1, "changed_at": -1}
     grids: ClassVar = {
@@ -69,6 +69,7 @@ class Nodes(Table):
     most_left: I64  # milli left on the GPU with most
     vram: I64  # MiB of memory of each GPU
     overdrawn: I64  # 1: it was changed to have less than was in use; what is free is below zero until work leaves
+    linked: I64  # GPUs that reach each other over NVLink, counted from the first; 0: all, or unknown
     changed_at: I64  # its latest entry in the change log
     left: I64  # (rows, devices): milli left on each
     vram_left: I64  # (rows, devices): MiB left on each
@@ -79,7 +80,7 @@ class Nodes(Table):
 
 (
     N_RANK, N_NODE_CLASS, N_UP, N_CPU_FREE, N_MEMORY_FREE, N_SLOTS_FREE, N_IDLE, N_LEFT_TOTAL, N_MOST_LEFT,
-    N_CHANGED_AT, N_NUMBER, N_CPU, N_MEMORY, N_SLOTS, N_DEVICES, N_VRAM, N_OVERDRAWN,
+    N_CHANGED_AT, N_NUMBER, N_CPU, N_MEMORY, N_SLOTS, N_DEVICES, N_VRAM, N_OVERDRAWN, N_LINKED,
 ) = range(len(Nodes.columns))  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.quota import plus
 from tidegate.engine.kernels.registry import inlined
 from tidegate.model.columns import F64, I64
@@ -18,15 +19,16 @@ from tidegate.state.shares import ShareTables
 #: Columns of an entry: one head of one queue. LOT, MISSING and ASKED hold the numbers of a refusal for want of room.
 (
     X_QUEUE, X_WORKLOAD, X_MODE, X_BORROW, X_FIRST_TARGET, X_TARGETS, X_CODE, X_LOT, X_MISSING, X_ASKED, X_STATUS,
-    X_TRYING, X_RESTRICTED, X_PENDING, X_PRIORITY, X_SUBMITTED, X_TIE, X_CLASS, X_ORDER, X_REPLACES,
-) = range(20)  # fmt: skip
-ENTRY_COLUMNS = X_REPLACES + 1
+    X_TRYING, X_RESTRICTED, X_PENDING, X_PRIORITY, X_SUBMITTED, X_TIE, X_CLASS, X_ORDER, X_REPLACES, X_AGAIN,
+    X_FIRST_SPOT, X_SPOTS, X_FIRST_NET, X_NETS, X_TAKEN,
+) = range(26)  # fmt: skip
+ENTRY_COLUMNS = X_TAKEN + 1
 
 #: How well an assignment fits; larger is better.
 NO_FIT, PREEMPT, DEFERRED, FIT = 0, 1, 2, 3
 
 #: What became of an entry.
-IDLE, SKIPPED, ADMITTED, PREEMPTING, REFUSED, AWAITING, BLOCKED = range(7)
+IDLE, SKIPPED, ADMITTED, PREEMPTING, REFUSED, AWAITING, BLOCKED, EVICTED = range(8)
 
 #: Planes of a choice: the lot plus one that an ask gets, its mode, how high it borrows, the lot of a first nomination.
 I_LOT, I_MODE, I_LEVEL, I_NOMINATED = range(4)
@@ -71,6 +73,7 @@ class Pool(NamedTuple):
     targets: I64  # (targets, 2): workload, Reason
     flags: I64  # (workloads, 3)
     branches: I64  # (branches, 3)
+    grove: Grove | None = None  # None: no flavor has a topology
 
 
 class Heads(NamedTuple):
@@ -79,6 +82,7 @@ class Heads(NamedTuple):
     entries: I64  # (queues, columns)
     choice: I64  # (queues, 4, asks)
     pods: I64  # (queues, sets): pods to start with
+    trees: I64  # (queues, sets): tree that each is placed in, or why it is not
     tries: I64  # (queues, 2, tries)
     trial: I64  # (2, asks): mode and level of the flavor that is looked at
     plan: I64  # (sets, 2): class and number of the pods that an entry starts
@@ -104,11 +108,13 @@ class Turn(NamedTuple):
     retargets: int  # 1: who shares victims with somebody before looks for others
     pods: int  # the resource that counts pods; -1: no queue does
     places: int  # 1: nothing is admitted without a place
+    recomputes: int  # 1: who lost its spots in the cycle looks for others at once
+    fails_fast: int  # 1: work on a failed node that has nowhere else to go is evicted
 
 
-def make_desk(shares: ShareTables, targets: int) -> Desk:
-    """Room for a cycle in which this many targets are found."""
-    queues, rows = shares.branches.capacity, shares.tickets.capacity
+def make_desk(shares: ShareTables, targets: int, again: int = 0) -> Desk:
+    """Room for a cycle in which this many targets are found, and this many workloads are looked at again."""
+    queues, rows = shares.branches.capacity + again, shares.tickets.capacity
     asks, sets, tries = (max(shares.tickets.axes[axis], 1) for axis in ("ask", "set", "try"))
     depth = int(shares.branches.height[: shares.branches.top].max(initial=0)) + 2
 
@@ -122,12 +128,13 @@ def make_desk(shares: ShareTables, targets: int) -> Desk:
             heap=zeros(rows),
             targets=zeros(targets, 2),
             flags=zeros(rows, 3),
-            branches=zeros(queues, 3),
+            branches=zeros(shares.branches.capacity, 3),
         ),
         Heads(
             entries=zeros(queues, ENTRY_COLUMNS),
             choice=zeros(queues, 4, asks),
             pods=zeros(queues, sets),
+            trees=zeros(queues, sets),
             tries=zeros(queues, 2, tries),
             trial=zeros(2, asks),
             plan=zeros(sets, 2),

@@ -30,6 +30,7 @@ from tidegate.engine.kernels.desk import (
     Pool,
     Wish,
 )
+from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.quota import add_usage, compare_shares, remove_usage, share_ratio
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.removal import put_back, take_out
@@ -126,10 +127,10 @@ def charge(tree: Tree, wish: Wish, q: int, sign: int) -> None:
 
 
 @kernel
-def fits_charged(tree: Tree, wish: Wish, q: int) -> bool:
+def fits_charged(tree: Tree, wish: Wish, grove: Grove | None, q: int) -> bool:
     """Whether what is requested, and charged already, is available."""
     charge(tree, wish, q, -1)
-    enough = fits(tree, wish, q, 1)
+    enough = fits(tree, wish, grove, q, 1)
     charge(tree, wish, q, 1)
     return enough
 
@@ -230,7 +231,7 @@ def take_by_share(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, strate
             taken = take_first(tree, held, pool, wish, queue, IN_QUEUE if queue == q else RECLAIMED)
         else:
             taken = take_where_fair(tree, held, pool, wish, q, queue, strategy)
-        if taken and fits_charged(tree, wish, q):
+        if taken and fits_charged(tree, wish, pool.grove, q):
             return True
     return False
 
@@ -255,9 +256,9 @@ def take_where_fair(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, queu
         if not hopeless and strategy == INITIAL_SHARE:
             fair = compare_shares(tree, mine, my_ratio, its, its_ratio) < 0
         elif not hopeless:
-            take_out(tree, held, pool.candidates[c, K_WORKLOAD])
+            take_out(tree, held, None, pool.candidates[c, K_WORKLOAD])
             fair = compare_shares(tree, mine, my_ratio, its, share_ratio(tree, its)) <= 0
-            put_back(tree, held, pool.candidates[c, K_WORKLOAD])
+            put_back(tree, held, None, pool.candidates[c, K_WORKLOAD])
         if fair:
             return take_first(tree, held, pool, wish, queue, FAIR_SHARE)
         pool.branches[queue, H_FIRST] = pool.candidates[c, K_NEXT]
@@ -293,6 +294,6 @@ def take_rejected(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int) -> boo
         mine, its = below_common(tree, q, queue), below_common(tree, queue, q)
         if compare_shares(tree, mine, share_ratio(tree, mine), its, share_ratio(tree, its)) < 0:
             taken = take_first(tree, held, pool, wish, queue, FAIR_SHARE)
-            if taken and fits_charged(tree, wish, q):
+            if taken and fits_charged(tree, wish, pool.grove, q):
                 return True
     return False

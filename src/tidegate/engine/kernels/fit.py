@@ -28,6 +28,7 @@ from tidegate.state.tables import (
     N_DEVICES,
     N_IDLE,
     N_LEFT_TOTAL,
+    N_LINKED,
     N_MEMORY,
     N_MEMORY_FREE,
     N_MOST_LEFT,
@@ -189,10 +190,34 @@ def lowest_idle(hot: Hot, k: int, n: int) -> int:
     """A mask of the lowest-index idle devices of node n, as many as class k asks for."""
     mask, missing = 0, int(hot.pod_classes[k, C_GPUS])
     left = hot.left[n] if COMPILED else hot.left[n].tolist()
+    if hot.nodes[n, N_LINKED] > 0:
+        return linked_idle(left, int(hot.nodes[n, N_LINKED]), missing)
     for d in range(len(left)):
         if missing > 0 and left[d] == WHOLE_GPU:
             mask |= 1 << d
             missing -= 1
+    return mask
+
+
+@kernel
+def linked_idle(left: I64, size: int, missing: int) -> int:
+    """A mask of idle devices from as few NVLink groups as can be: the tightest that is enough, or the freest."""
+    mask = 0
+    while missing > 0:
+        best, has = -1, 0
+        for first in range(0, len(left), size):
+            idle = 0
+            for d in range(first, min(first + size, len(left))):
+                idle += int(left[d] == WHOLE_GPU and mask >> d & 1 == 0)
+            is_tighter = idle >= missing and (has < missing or idle < has)
+            if idle > 0 and (best < 0 or is_tighter or (has < missing and idle > has)):
+                best, has = first, idle
+        if best < 0:
+            return mask
+        for d in range(best, min(best + size, len(left))):
+            if missing > 0 and left[d] == WHOLE_GPU and mask >> d & 1 == 0:
+                mask |= 1 << d
+                missing -= 1
     return mask
 
 

@@ -6,7 +6,7 @@ Must not know: who goes first, how victims are found.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.amounts import amount_of, may_have, pods_of_ask
+from tidegate.engine.kernels.amounts import amount_of, may_have, whole_amount
 from tidegate.engine.kernels.desk import (
     FIT,
     I_LEVEL,
@@ -18,6 +18,7 @@ from tidegate.engine.kernels.desk import (
     R_ASSUMED,
     REQUESTED,
     TARGETS,
+    X_AGAIN,
     X_BORROW,
     X_CLASS,
     X_CODE,
@@ -35,11 +36,15 @@ from tidegate.engine.kernels.desk import (
     Turn,
     request,
 )
+from tidegate.engine.kernels.grove import G_ASKED, Grove
 from tidegate.engine.kernels.quota import available, borrow_level, minus, plus, potential
 from tidegate.engine.kernels.registry import inlined, kernel
-from tidegate.engine.kernels.removal import put_back, take_out
+from tidegate.engine.kernels.removal import C_LOT, put_back, take_out
+from tidegate.engine.kernels.spots import ask_nothing, ask_topology, forget_found, keep_found, search_spots
+from tidegate.engine.kernels.topology_search import A_FITS, A_NEEDED, A_QUESTION, AS_IF_EMPTY, Q_LEADER_SET, Q_SET
 from tidegate.engine.kernels.victims import find_targets
 from tidegate.model.columns import I64
+from tidegate.model.misfits import Misfit
 from tidegate.model.reasons import Reason
 from tidegate.model.shares import PreemptWhom
 from tidegate.state.shares import (
@@ -65,6 +70,7 @@ from tidegate.state.shares import (
     T_BRANCH,
     V_FLAVOR,
     V_PLACE,
+    Again,
     Asked,
     Book,
     Tree,
@@ -82,22 +88,54 @@ ABOVE_QUOTA = int(Reason.ABOVE_QUOTA)
 WAITS_FOR_QUOTA = int(Reason.WAITS_FOR_QUOTA)
 TOPOLOGIES_MIXED = int(Reason.TOPOLOGIES_MIXED)
 FLAVOR_REPLACED = int(Reason.FLAVOR_REPLACED)
+FLAVOR_TOPOLOGY = int(Reason.FLAVOR_TOPOLOGY)
+TOPOLOGY_UNFIT = int(Reason.TOPOLOGY_UNFIT)
+TOPOLOGY_TOO_SMALL = int(Reason.TOPOLOGY_TOO_SMALL)
+TOPOLOGY_MISASKED = int(Reason.TOPOLOGY_MISASKED)
+LACKS_ROOM, LACKS_LEADER, NO_DOMAINS = int(Misfit.LACKS_ROOM), int(Misfit.LACKS_LEADER), int(Misfit.NO_DOMAINS)
+UNSETTLED, STALE, NO_REPLACEMENT = int(Misfit.UNSETTLED), int(Misfit.STALE), int(Misfit.NO_REPLACEMENT)
+FAILED = int(Again.FAILED)
 
 
 @kernel
 def assign(book: Book, d: Desk, turn: Turn, e: int) -> int:
+    """Find flavors, and spots where they have a topology, for entry e with its pod counts; return how well it fits."""
+    entry = d.heads.entries[e]
+    if entry[X_AGAIN] > 0:
+        mode = take_granted(book, d.heads, e)
+    else:
+        mode = assign_flavors(book, d, turn, e)
+    entry[X_MODE] = mode if mode == NO_FIT else weigh_topology(book, d, d.pool.grove, e, mode)
+    return int(entry[X_MODE])
+
+
+@inlined
+def take_granted(book: Book, heads: Heads, e: int) -> int:
+    """An entry that holds quota keeps the flavors that it has."""
+    entry, choice = heads.entries[e], heads.choice[e]
+    entry[X_MODE], entry[X_BORROW], entry[X_TRYING] = NO_FIT, 0, 0
+    entry[X_CODE], entry[X_LOT], entry[X_MISSING] = 0, 0, 0
+    for a in range(book.asked.demands[entry[X_CLASS], D_ASKS]):
+        choice[I_LOT, a] = book.held.claims[entry[X_WORKLOAD], C_LOT, a]
+        choice[I_MODE, a], choice[I_LEVEL, a] = FIT, 0
+    return FIT
+
+
+@kernel
+def assign_flavors(book: Book, d: Desk, turn: Turn, e: int) -> int:
     """Find flavors for entry e with the pod counts on its desk; return how well it fits."""
     asked, heads, tree = book.asked, d.heads, book.tree
     entry, choice = heads.entries[e], heads.choice[e]
     first, asks = asked.demands[entry[X_CLASS], D_FIRST_ASK], asked.demands[entry[X_CLASS], D_ASKS]
     clear_assignment(entry, choice, d.wish.lots, asks)
     for a in range(asks):
-        if choice[I_LOT, a] != 0 or pods_of_ask(asked, heads, e, first + a) == 0:
+        if choice[I_LOT, a] != 0:
             continue
         leader = asked.needs[asked.asks[first + a, A_POD_SET], M_LEADER]
         group = group_of(tree, asked, entry[X_QUEUE], asked.asks[first + a, A_RESOURCE])
         if group < 0:
-            if turn.ignore_undeclared == 1 or asked.asks[first + a, A_RESOURCE] == turn.pods:
+            uncounted = turn.ignore_undeclared == 1 or asked.asks[first + a, A_RESOURCE] == turn.pods
+            if uncounted or whole_amount(asked, heads, e, first + a) == 0:
                 continue
             entry[X_CODE] = UNDECLARED
         if group < 0 or not find_flavor(book, d, turn, e, leader, group, a):
@@ -116,8 +154,61 @@ def assign(book: Book, d: Desk, turn: Turn, e: int) -> int:
         if choice[I_LOT, a] != 0:
             mode = min(mode, choice[I_MODE, a])
             entry[X_BORROW] = max(entry[X_BORROW], choice[I_LEVEL, a])
-    entry[X_MODE] = mode
     return int(mode)
+
+
+@inlined
+def weigh_topology(book: Book, d: Desk, grove: Grove | None, e: int, mode: int) -> int:
+    """How well an entry fits once it needs spots too: what has no room now may have some without others' work."""
+    if grove is not None:
+        return weigh_spots(book, d, grove, e, mode)
+    return mode
+
+
+@kernel
+def weigh_spots(book: Book, d: Desk, grove: Grove, e: int, mode: int) -> int:
+    """Find spots for an entry that quota would do for; or see whether they could be had if nothing of ours ran."""
+    entry, again = d.heads.entries[e], d.heads.entries[e, X_AGAIN]
+    forget_found(entry)
+    if not ask_topology(book, d.heads, grove, e):
+        entry[X_CODE], entry[X_MISSING] = NO_FLAVOR, FLAVOR_TOPOLOGY
+        return NO_FIT
+    if mode == FIT:
+        code = search_spots(grove, 0)
+        if code == 0:
+            keep_found(book, d.heads, grove, e)
+            return FIT
+        note_misfit(entry, grove, code, TOPOLOGY_UNFIT)
+        needs_preemption(book, d.heads, e, grove.asked[grove.answer.numbers[A_QUESTION]])
+        mode = PREEMPT
+    if again != FAILED and grove.marks[G_ASKED] > 0:  # nobody has to go for work that lost a node
+        code = search_spots(grove, AS_IF_EMPTY)
+        if code != 0:
+            note_misfit(entry, grove, code, TOPOLOGY_TOO_SMALL)
+            return NO_FIT
+        for i in range(grove.marks[G_ASKED]):
+            needs_preemption(book, d.heads, e, grove.asked[i])
+    return mode
+
+
+@inlined
+def note_misfit(entry: I64, grove: Grove, code: int, reason: int) -> None:
+    """Remember that there are no spots: how many slices would fit, of how many; or what is wrong with the request."""
+    numbers = grove.answer.numbers
+    entry[X_CODE], entry[X_LOT], entry[X_MISSING] = reason, numbers[A_FITS], numbers[A_NEEDED]
+    if code not in (LACKS_ROOM, LACKS_LEADER, NO_DOMAINS, UNSETTLED, STALE, NO_REPLACEMENT):
+        entry[X_CODE], entry[X_LOT], entry[X_MISSING] = TOPOLOGY_MISASKED, code, 0
+
+
+@kernel
+def needs_preemption(book: Book, heads: Heads, e: int, question: I64) -> None:
+    """All that the pod sets of a question were assigned takes preemption: quota is there, but in the wrong place."""
+    asked, w = book.asked, heads.entries[e, X_CLASS]
+    first = asked.demands[w, D_FIRST_ASK]
+    for a in range(asked.demands[w, D_ASKS]):
+        ordinal = asked.needs[asked.asks[first + a, A_POD_SET], M_ORDINAL]
+        if ordinal in (question[Q_SET], question[Q_LEADER_SET]) and heads.choice[e, I_LOT, a] != 0:
+            heads.choice[e, I_MODE, a] = PREEMPT
 
 
 @inlined
@@ -249,8 +340,6 @@ def weigh_flavor(book: Book, d: Desk, turn: Turn, e: int, leader: int, group: in
     for a in range(asks):
         if trial[0, a] >= 0 or not is_asked_with(asked, first + a, leader, group):
             continue
-        if pods_of_ask(asked, heads, e, first + a) == 0:
-            continue
         resource, amount, fits = asked.asks[first + a, A_RESOURCE], 0, True
         for other in range(a, asks):
             if asked.asks[first + other, A_RESOURCE] == resource and is_asked_with(asked, first + other, leader, group):
@@ -285,7 +374,7 @@ def take_trial(asked: Asked, heads: Heads, e: int, leader: int, group: int, opti
     w = heads.entries[e, X_CLASS]
     first = asked.demands[w, D_FIRST_ASK]
     for a in range(asked.demands[w, D_ASKS]):
-        if is_asked_with(asked, first + a, leader, group) and pods_of_ask(asked, heads, e, first + a) > 0:
+        if is_asked_with(asked, first + a, leader, group):
             lot = asked.lot_of[asked.options[option, V_FLAVOR], asked.asks[first + a, A_RESOURCE]]
             heads.choice[e, I_LOT, a] = lot
             heads.choice[e, I_MODE, a], heads.choice[e, I_LEVEL, a] = heads.trial[0, a], heads.trial[1, a]
@@ -320,15 +409,16 @@ def try_preempting(book: Book, d: Desk, turn: Turn, e: int, lot: int, amount: in
     marks[REQUESTED] = 0
     request(d.wish, lot, amount, 1)
     start = marks[TARGETS]
+    ask_nothing(d.pool.grove)  # whether quota could be had is asked first, lot by lot
     found = find_targets(tree, held, d.pool, d.wish, turn.fair, q, j)
     fit = RECLAIMS if found > 0 else NO_VICTIMS
     for i in range(start, start + found):
-        take_out(tree, held, d.pool.targets[i, 0])
+        take_out(tree, held, None, d.pool.targets[i, 0])
         if held.tickets[d.pool.targets[i, 0], T_BRANCH] == q:
             fit = PREEMPTS
     level = borrow_level(tree, q, lot, amount) // 2
     for i in range(start, start + found):
-        put_back(tree, held, d.pool.targets[i, 0])
+        put_back(tree, held, None, d.pool.targets[i, 0])
     marks[TARGETS] = start
     return fit, level
 

@@ -15,6 +15,7 @@ from tidegate.engine.kernels.desk import (
     PREEMPT,
     REQUESTED,
     TARGETS,
+    X_AGAIN,
     X_BORROW,
     X_CLASS,
     X_CODE,
@@ -37,7 +38,11 @@ from tidegate.engine.kernels.desk import (
     request,
 )
 from tidegate.engine.kernels.flavors import assign
+from tidegate.engine.kernels.grove import Grove
+from tidegate.engine.kernels.held_spots import fill_spots, free_spots
 from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.spots import ask_topology, forget_found, keep_found, search_spots
+from tidegate.engine.kernels.topology_search import AS_IF_EMPTY
 from tidegate.engine.kernels.victims import find_targets
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
@@ -59,6 +64,7 @@ from tidegate.state.shares import (
     D_REFUSED,
     M_LEAST,
     M_ORDINAL,
+    T_AGAIN,
     T_BLOCKED,
     T_BRANCH,
     T_HELD,
@@ -66,6 +72,7 @@ from tidegate.state.shares import (
     T_REPLACES,
     T_TRIED_CYCLE,
     T_TRIED_GENERATION,
+    Again,
     Asked,
     Book,
     Held,
@@ -86,6 +93,7 @@ from tidegate.state.tables import (
 
 CHECK_FAILED, OUTSIDE_LIMITS = int(Reason.CHECK_FAILED), int(Reason.OUTSIDE_LIMITS)
 NOBODY = -1
+FAILED = int(Again.FAILED)
 
 
 @kernel
@@ -143,11 +151,11 @@ def goes_first(tree: Tree, held: Held, demands: I64, q: int, a: int, b: int) -> 
 
 @kernel
 def open_entry(book: Book, heads: Heads, cycle: int, e: int, q: int, j: int) -> None:
-    """Put a head on the desk, with the flavors it goes on with where that is not outdated."""
+    """Put a head, or one that holds quota, on the desk, with the flavors it goes on with where that is not outdated."""
     held, entry = book.held, heads.entries[e]
     entry[:] = 0
     w = held.workloads[j, J_WORK_CLASS]
-    entry[X_QUEUE], entry[X_WORKLOAD], entry[X_CLASS] = q, j, w
+    entry[X_QUEUE], entry[X_WORKLOAD], entry[X_CLASS], entry[X_AGAIN] = q, j, w, held.tickets[j, T_AGAIN]
     entry[X_PRIORITY] = held.work_classes[w, W_PRIORITY]
     entry[X_SUBMITTED], entry[X_TIE] = held.workloads[j, J_SUBMITTED], held.workloads[j, J_TIE]
     replaced = held.tickets[j, T_REPLACES]
@@ -164,10 +172,23 @@ def open_entry(book: Book, heads: Heads, cycle: int, e: int, q: int, j: int) -> 
 @kernel
 def nominate(book: Book, d: Desk, turn: Turn, e: int) -> None:
     """Find what entry e would take: all its pods if they fit, with preemption if need be, or as many as it may."""
-    entry, asked = d.heads.entries[e], book.asked
+    entry = d.heads.entries[e]
     entry[X_FIRST_TARGET], entry[X_TARGETS] = d.wish.marks[TARGETS], 0
     if book.held.tickets[entry[X_WORKLOAD], T_BLOCKED] != 0:
         entry[X_MODE], entry[X_CODE] = NO_FIT, book.held.tickets[entry[X_WORKLOAD], T_BLOCKED]
+        return
+    find_assignment(book, d, turn, e)
+    if entry[X_MODE] == PREEMPT:
+        reserve_spots(book, d, d.pool.grove, e)
+
+
+@kernel
+def find_assignment(book: Book, d: Desk, turn: Turn, e: int) -> None:
+    """Find what entry e would take, but for the spots of one that must preempt."""
+    entry, asked = d.heads.entries[e], book.asked
+    if entry[X_AGAIN] > 0:
+        keep_counts(book, d.heads, e)
+        try_counts(book, d, turn, e)
         return
     scale(book.held, asked, d.heads, e, 0, 0)
     if try_counts(book, d, turn, e) or asked.demands[entry[X_CLASS], D_PARTIAL] == 0:
@@ -183,6 +204,41 @@ def nominate(book: Book, d: Desk, turn: Turn, e: int) -> None:
             low = middle + 1
     scale(book.held, asked, d.heads, e, max(good, 0), spare if good >= 0 else 0)
     try_counts(book, d, turn, e)
+
+
+@inlined
+def reserve_spots(book: Book, d: Desk, grove: Grove | None, e: int) -> None:
+    """Find the spots that an entry would have without its targets, or if nothing of ours ran: its claim to them."""
+    if grove is not None:
+        if d.heads.entries[e, X_AGAIN] != FAILED:
+            find_claim(book, d, grove, e)
+
+
+@kernel
+def find_claim(book: Book, d: Desk, grove: Grove, e: int) -> None:
+    """Find the spots of an entry that must preempt, for the rest of the cycle."""
+    entry, targets = d.heads.entries[e], d.pool.targets
+    first, end = entry[X_FIRST_TARGET], entry[X_FIRST_TARGET] + entry[X_TARGETS]
+    forget_found(entry)
+    if not ask_topology(book, d.heads, grove, e):
+        return
+    for i in range(first, end):
+        free_spots(grove, book.held, targets[i, 0])
+    if search_spots(grove, AS_IF_EMPTY if first == end else 0) == 0:
+        keep_found(book, d.heads, grove, e)
+    for i in range(first, end):
+        fill_spots(grove, book.held, targets[i, 0])
+
+
+@inlined
+def keep_counts(book: Book, heads: Heads, e: int) -> None:
+    """Set the pod counts of an entry that holds quota: those it was granted, less what is done."""
+    j, counts = heads.entries[e, X_WORKLOAD], book.asked.counts
+    w = heads.entries[e, X_CLASS]
+    first = book.held.work_classes[w, W_FIRST_SET]
+    for ordinal in range(book.held.work_classes[w, W_SETS]):
+        left = max(0, book.asked.pod_sets[first + ordinal, S_COUNT] - counts[j, 1, ordinal])
+        heads.pods[e, ordinal] = min(counts[j, 0, ordinal], left)
 
 
 @inlined
@@ -236,8 +292,10 @@ def request_assigned(book: Book, heads: Heads, wish: Wish, e: int) -> None:
 
 @inlined
 def comes_before(entries: I64, a: int, b: int) -> bool:
-    """Whether entry a is settled before entry b, the classic way: who borrows less, then priority, then time."""
+    """Whether entry a is settled before b, the classic way: holders of quota, then who borrows less, priority, time."""
     one, other = entries[a], entries[b]
+    if (one[X_AGAIN] > 0) != (other[X_AGAIN] > 0):
+        return bool(one[X_AGAIN] > 0)
     if one[X_BORROW] != other[X_BORROW]:
         return bool(one[X_BORROW] < other[X_BORROW])
     if one[X_PRIORITY] != other[X_PRIORITY]:

@@ -14,6 +14,7 @@ from tidegate.engine.kernels.desk import (
     BLOCKED,
     DEFERRED,
     ENTRIES,
+    EVICTED,
     F_DOOMED,
     F_REMOVED,
     F_VICTIM,
@@ -30,9 +31,11 @@ from tidegate.engine.kernels.desk import (
     TARGETS,
     UNDONE,
     VICTIMS,
+    X_AGAIN,
     X_BORROW,
     X_CLASS,
     X_CODE,
+    X_FIRST_SPOT,
     X_FIRST_TARGET,
     X_LOT,
     X_MODE,
@@ -40,6 +43,7 @@ from tidegate.engine.kernels.desk import (
     X_PENDING,
     X_QUEUE,
     X_REPLACES,
+    X_SPOTS,
     X_STATUS,
     X_TARGETS,
     X_TRYING,
@@ -51,6 +55,8 @@ from tidegate.engine.kernels.desk import (
     Turn,
 )
 from tidegate.engine.kernels.granted import place_plan, plan_pods
+from tidegate.engine.kernels.grove import Grove
+from tidegate.engine.kernels.held_spots import fill_spots, free_spots
 from tidegate.engine.kernels.nominate import (
     head_of,
     nominate,
@@ -64,8 +70,10 @@ from tidegate.engine.kernels.quota import add_usage, minus, plus, remove_usage
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.removal import put_back, take_out
 from tidegate.engine.kernels.rule import Rule
-from tidegate.engine.kernels.settle import grant, release_replaced, send_off
-from tidegate.engine.kernels.targets import fits
+from tidegate.engine.kernels.settle import evict, grant, grant_again, release_replaced, send_off
+from tidegate.engine.kernels.spot_places import place_at_spots
+from tidegate.engine.kernels.spots import found_fits, give_back_found, open_spots, take_found
+from tidegate.engine.kernels.targets import has_quota
 from tidegate.engine.kernels.tournament import pick_fairly
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
@@ -90,6 +98,7 @@ from tidegate.state.shares import (
     T_HELD,
     T_TRIED_CYCLE,
     T_TRIED_GENERATION,
+    Again,
     Book,
     Tree,
 )
@@ -100,7 +109,13 @@ AWAITS_VICTIMS = int(Reason.AWAITS_VICTIMS)
 OUTPACED = int(Reason.OUTPACED)
 SHARED_VICTIMS = int(Reason.SHARED_VICTIMS)
 GATED = int(Reason.PREEMPTION_GATED)
+TOPOLOGY_OUTPACED = int(Reason.TOPOLOGY_OUTPACED)
+NO_SPOT_LEFT = int(Reason.NO_SPOT_LEFT)
+FAILED = int(Again.FAILED)
 DONE, MORE_ROOM = 0, 1
+
+#: What an entry lacks.
+ENOUGH, NO_QUOTA, NO_SPOTS = range(3)
 
 
 @kernel
@@ -124,6 +139,8 @@ def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, out: Out
     for e in range(count):
         if entries[e, X_STATUS] == ADMITTED and entries[e, X_REPLACES] > 0:
             move_replaced(book, d.pool, entries[e], 0)
+        if entries[e, X_STATUS] == ADMITTED and entries[e, X_AGAIN] > 0:
+            grant_again(hot, book, d.heads, d.pool.grove, e, out)
         requeue(book, d, turn.cycle, e)
     return DONE
 
@@ -131,19 +148,39 @@ def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, out: Out
 @kernel
 def nominate_heads(book: Book, d: Desk, turn: Turn) -> int:
     """Nominate the head of every queue whose tree was stirred; return how many."""
-    branches, count = book.tree.branches, 0
+    branches, count = book.tree.branches, nominate_those_again(book, d, turn, d.pool.grove)
     for q in range(len(branches)):
         if branches[q, B_IS_QUEUE] == 0 or branches[branches[q, B_ROOT], B_STIRRED] == 0:
             continue
         j = head_of(book.tree, book.held, book.asked.demands, turn.now_ms, q)
         if j < 0:
             continue
-        open_entry(book, d.heads, turn.cycle, count, q, j)
-        nominate(book, d, turn, count)
-        d.wish.marks[TARGETS] = d.heads.entries[count, X_FIRST_TARGET] + d.heads.entries[count, X_TARGETS]
+        nominate_one(book, d, turn, count, q, j)
         count += 1
     d.wish.marks[ENTRIES] = count
     return count
+
+
+@inlined
+def nominate_those_again(book: Book, d: Desk, turn: Turn, grove: Grove | None) -> int:
+    """Nominate those that hold quota and are looked at again; return how many."""
+    count = 0
+    if grove is not None:
+        for i in range(len(grove.again)):
+            j = grove.again[i]
+            nominate_one(book, d, turn, count, book.held.tickets[j, T_BRANCH], j)
+            count += 1
+    return count
+
+
+@kernel
+def nominate_one(book: Book, d: Desk, turn: Turn, e: int, q: int, j: int) -> None:
+    """Nominate workload j of a queue as entry e."""
+    entry = d.heads.entries[e]
+    open_entry(book, d.heads, turn.cycle, e, q, j)
+    open_spots(d.pool.grove, book.held, entry)
+    nominate(book, d, turn, e)
+    d.wish.marks[TARGETS] = entry[X_FIRST_TARGET] + entry[X_TARGETS]
 
 
 @kernel
@@ -151,6 +188,8 @@ def take_back(tree: Tree, d: Desk) -> None:
     """Take back what was only reserved for the cycle, and forget its victims."""
     for i in range(d.wish.marks[UNDONE]):
         remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
+    for e in range(d.wish.marks[ENTRIES]):
+        give_back_found(d.pool.grove, d.heads.entries[e])
     for i in range(d.wish.marks[VICTIMS]):
         d.pool.flags[d.pool.flags[i, F_VICTIM], F_DOOMED] = 0
 
@@ -158,10 +197,13 @@ def take_back(tree: Tree, d: Desk) -> None:
 @kernel
 def settle_entry(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, e: int, out: Output) -> None:
     """Admit an entry, send its victims away, or say why not."""
-    enough = look_again(book, d, turn, e)
+    lack = look_again(book, d, turn, e)
     entry = d.heads.entries[e]
     mode = entry[X_MODE]
-    if mode == NO_FIT:
+    if entry[X_AGAIN] == FAILED and turn.fails_fast == 1 and mode != FIT:
+        entry[X_STATUS], entry[X_CODE] = EVICTED, NO_SPOT_LEFT
+        evict(hot, book.held.tickets, entry, turn.now_ms, out)
+    elif mode == NO_FIT:
         entry[X_STATUS] = REFUSED
     elif mode == PREEMPT and entry[X_TARGETS] == 0:
         entry[X_STATUS] = REFUSED
@@ -174,52 +216,71 @@ def settle_entry(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, e: int, 
         take_for_now(book, d, e)
     elif shares_victims(entry, d.pool):
         entry[X_STATUS], entry[X_CODE] = SKIPPED, SHARED_VICTIMS
-    elif not enough:
-        entry[X_STATUS], entry[X_CODE] = SKIPPED, OUTPACED
+    elif lack != ENOUGH:
+        entry[X_STATUS], entry[X_CODE] = SKIPPED, OUTPACED if lack == NO_QUOTA else TOPOLOGY_OUTPACED
     elif mode == PREEMPT:
         entry[X_STATUS], entry[X_CODE] = PREEMPTING, AWAITS_VICTIMS
         doom(entry, d.pool, d.wish.marks)
         take_for_now(book, d, e)
         entry[X_PENDING] = send_off(hot, book.held.tickets, d.pool, entry, turn.now_ms, out)
-    elif turn.places == 0 or find_places(hot, rule, book, d.heads, e, out):
+    elif entry[X_AGAIN] > 0:
         entry[X_STATUS] = ADMITTED
-        grant(hot, book, d.heads, turn.now_ms, e, out)
+        take_for_now(book, d, e)  # what it leaves is not free before the cycle is over
+    elif turn.places == 0 or find_places(hot, rule, book, d, e, out):
+        entry[X_STATUS] = ADMITTED
+        grant(hot, book, d.heads, d.pool.grove, turn.now_ms, e, out)
         if entry[X_REPLACES] > 0:
             release_replaced(hot, book.held, entry, turn.now_ms, out)
             move_replaced(book, d.pool, entry, 1)
 
 
 @kernel
-def find_places(hot: Hot, rule: Rule, book: Book, heads: Heads, e: int, out: Output) -> bool:
-    """Place all pods of an entry, or say why there is no room for them."""
+def find_places(hot: Hot, rule: Rule, book: Book, d: Desk, e: int, out: Output) -> bool:
+    """Place all pods of an entry, on its spots where it has some, or say why there is no room for them."""
+    heads, entry = d.heads, d.heads.entries[e]
     sets = plan_pods(book, heads, e)
-    unfit = place_plan(hot, rule, heads.entries[e, X_WORKLOAD], heads.plan, sets, out)
+    unfit = place_entry(hot, rule, heads, d.pool.grove, e, sets, out)
     if unfit < 0:
         return True
-    entry, k = heads.entries[e], heads.plan[unfit, S_POD_CLASS]
-    entry[X_STATUS], entry[X_CODE] = REFUSED, lack_of(hot, rule, k)
+    if entry[X_SPOTS] > 0:  # others of ours are there who have no spots: it sees them in the next cycle
+        entry[X_STATUS], entry[X_CODE] = SKIPPED, TOPOLOGY_OUTPACED
+        return False
+    entry[X_STATUS], entry[X_CODE] = REFUSED, lack_of(hot, rule, heads.plan[unfit, S_POD_CLASS])
     write_lack(hot, rule, entry[X_WORKLOAD], entry[X_CODE], heads.plan[:sets], unfit, entry[X_LOT:])
     return False
 
 
+@inlined
+def place_entry(hot: Hot, rule: Rule, heads: Heads, grove: Grove | None, e: int, sets: int, out: Output) -> int:
+    """Place every pod of an entry's plan, or none. Return -1, or the pod set that did not fit."""
+    entry, j = heads.entries[e], heads.entries[e, X_WORKLOAD]
+    if grove is not None:
+        if entry[X_SPOTS] > 0:
+            first, end = entry[X_FIRST_SPOT], entry[X_FIRST_SPOT] + entry[X_SPOTS]
+            return place_at_spots(hot, rule, grove.hosts, grove.found, first, end, j, heads.plan, sets, out)
+    return place_plan(hot, rule, j, heads.plan, sets, out)
+
+
 @kernel
-def look_again(book: Book, d: Desk, turn: Turn, e: int) -> bool:
-    """Whether an entry still fits after those before it; nominated anew where they took its victims."""
+def look_again(book: Book, d: Desk, turn: Turn, e: int) -> int:
+    """What an entry lacks after those before it; nominated anew where they took its victims or its spots."""
     entry, flags = d.heads.entries[e], d.pool.flags
     if entry[X_MODE] == NO_FIT:
-        return False
-    if turn.retargets == 0 or not shares_victims(entry, d.pool):
-        return fits_now(book, d, e)
-    for i in range(d.wish.marks[VICTIMS]):
-        take_out(book.tree, book.held, flags[i, F_VICTIM])
+        return NO_QUOTA
+    overlaps = turn.retargets == 1 and shares_victims(entry, d.pool)
+    lack = ENOUGH if overlaps else lack_now(book, d, e)
+    if not overlaps and (lack != NO_SPOTS or turn.recomputes == 0):
+        return lack
+    for i in range(d.wish.marks[VICTIMS] if overlaps else 0):
+        take_out(book.tree, book.held, d.pool.grove, flags[i, F_VICTIM])
         flags[flags[i, F_VICTIM], F_REMOVED] = 1
     nominate_again(book, d, turn, e)
-    for i in range(d.wish.marks[VICTIMS]):
-        put_back(book.tree, book.held, flags[i, F_VICTIM])
+    for i in range(d.wish.marks[VICTIMS] if overlaps else 0):
+        put_back(book.tree, book.held, d.pool.grove, flags[i, F_VICTIM])
         flags[flags[i, F_VICTIM], F_REMOVED] = 0
-    if entry[X_MODE] == FIT:
+    if overlaps and entry[X_MODE] == FIT:
         entry[X_MODE] = DEFERRED
-    return fits_now(book, d, e)
+    return lack_now(book, d, e)
 
 
 @inlined
@@ -232,14 +293,17 @@ def shares_victims(entry: I64, pool: Pool) -> bool:
 
 
 @kernel
-def fits_now(book: Book, d: Desk, e: int) -> bool:
-    """Whether what an entry was assigned is available once all victims of the cycle and its own are gone."""
-    entry = d.heads.entries[e]
+def lack_now(book: Book, d: Desk, e: int) -> int:
+    """What an entry lacks of what it was assigned, once all victims of the cycle and its own are gone."""
+    entry, lack = d.heads.entries[e], ENOUGH
     move_victims(book, d, e, 1)
     request_assigned(book, d.heads, d.wish, e)
-    enough = fits(book.tree, d.wish, entry[X_QUEUE], 1)
+    if entry[X_AGAIN] == 0 and not has_quota(book.tree, d.wish, entry[X_QUEUE], 1):
+        lack = NO_QUOTA
+    elif not found_fits(d.pool.grove, entry):
+        lack = NO_SPOTS
     move_victims(book, d, e, -1)
-    return enough
+    return lack
 
 
 @kernel
@@ -253,11 +317,14 @@ def move_victims(book: Book, d: Desk, e: int, sign: int) -> None:
         if i >= victims and pool.flags[j, F_DOOMED] == 1:
             continue  # it is among the victims already
         if tree.branches[held.tickets[j, T_BRANCH], B_ROOT] != root:
-            continue
-        if sign > 0:
-            take_out(tree, held, j)
+            if sign > 0:  # its quota is of no use here, its spots may be
+                free_spots(pool.grove, held, j)
+            else:
+                fill_spots(pool.grove, held, j)
+        elif sign > 0:
+            take_out(tree, held, pool.grove, j)
         else:
-            put_back(tree, held, j)
+            put_back(tree, held, pool.grove, j)
 
 
 @kernel
@@ -269,9 +336,9 @@ def move_replaced(book: Book, pool: Pool, entry: I64, out: int) -> None:
     replaced = entry[X_REPLACES] - 1
     pool.flags[replaced, F_DOOMED], pool.flags[replaced, F_REMOVED] = out, out
     if out == 1:
-        take_out(book.tree, book.held, replaced)
+        take_out(book.tree, book.held, None, replaced)
     else:
-        put_back(book.tree, book.held, replaced)
+        put_back(book.tree, book.held, None, replaced)
 
 
 @inlined
@@ -286,6 +353,9 @@ def use_for_now(tree: Tree, d: Desk, q: int, lot: int, amount: int) -> None:
 @kernel
 def take_for_now(book: Book, d: Desk, e: int) -> None:
     """Let an entry that must wait for victims keep its claim against those behind it."""
+    take_found(d.pool.grove, d.heads.entries[e])
+    if d.heads.entries[e, X_AGAIN] > 0:
+        return
     request_assigned(book, d.heads, d.wish, e)
     for i in range(d.wish.marks[REQUESTED]):
         use_for_now(book.tree, d, d.heads.entries[e, X_QUEUE], d.wish.lots[i, R_LOT], d.wish.lots[i, R_AMOUNT])
@@ -295,6 +365,9 @@ def take_for_now(book: Book, d: Desk, e: int) -> None:
 def reserve(book: Book, d: Desk, e: int) -> None:
     """Reserve what the queue is entitled to for a head that has nobody to preempt, so that others don't take it."""
     q = d.heads.entries[e, X_QUEUE]
+    take_found(d.pool.grove, d.heads.entries[e])
+    if d.heads.entries[e, X_AGAIN] > 0:
+        return
     request_assigned(book, d.heads, d.wish, e)
     for i in range(d.wish.marks[REQUESTED]):
         lot, amount = d.wish.lots[i, R_LOT], d.wish.lots[i, R_AMOUNT]
@@ -326,6 +399,9 @@ def requeue(book: Book, d: Desk, cycle: int, e: int) -> None:
     if status == ADMITTED or (status == PREEMPTING and entry[X_PENDING] > 0):
         branches[root, B_STIRRED] = 1
     if status == ADMITTED:
+        return
+    if entry[X_AGAIN] > 0:
+        book.held.tickets[j, T_HELD] = branches[root, B_EPOCH]  # until something changes
         return
     goes_on = status in (REFUSED, SKIPPED) and entry[X_TRYING] == 1
     for slot in range(book.asked.tried.shape[1]):

@@ -10,8 +10,10 @@ from tidegate.engine.kernels.chain import unlink
 from tidegate.engine.kernels.desk import (
     I_LEVEL,
     I_LOT,
+    X_AGAIN,
     X_BORROW,
     X_CLASS,
+    X_CODE,
     X_FIRST_TARGET,
     X_QUEUE,
     X_REPLACES,
@@ -21,10 +23,12 @@ from tidegate.engine.kernels.desk import (
     Pool,
 )
 from tidegate.engine.kernels.fit import ASSUMED
-from tidegate.engine.kernels.place import NEXT_DECISION, O_CAUSE, O_EVIDENCE, O_POD, Output, write
+from tidegate.engine.kernels.grove import Grove
+from tidegate.engine.kernels.place import NEXT_DECISION, O_CAUSE, O_EVIDENCE, O_NODE, O_POD, Output, write
 from tidegate.engine.kernels.quota import add_usage
-from tidegate.engine.kernels.registry import kernel
+from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.removal import C_AMOUNT, C_LOT, take_out
+from tidegate.engine.kernels.spots import hold_found
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.reasons import Reason
@@ -34,6 +38,7 @@ from tidegate.state.shares import (
     B_EPOCH,
     B_FIRST_HOLDER,
     B_GENERATION,
+    B_PARENT,
     B_ROOT,
     B_STICKY,
     B_STIRRED,
@@ -42,13 +47,21 @@ from tidegate.state.shares import (
     D_ENTRANCE,
     D_FIRST_ASK,
     M_ORDINAL,
+    SPOT_COUNT,
+    SPOT_LEAF,
+    SPOT_SET,
+    T_AGAIN,
     T_BRANCH,
     T_DECISION,
     T_ENTRANCE,
+    T_FIRST_SPOT,
     T_GRANTED,
+    T_HELD,
     T_LEAVING,
     T_NEXT,
     T_PREV,
+    T_SPOTS,
+    Again,
     Asked,
     Book,
     Held,
@@ -71,6 +84,9 @@ from tidegate.state.tables import (
 )
 
 ADMIT, PREEMPT, RELEASE = int(DecisionKind.ADMIT), int(DecisionKind.PREEMPT), int(DecisionKind.RELEASE)
+ASSIGN, EVICT = int(DecisionKind.ASSIGN), int(DecisionKind.EVICT)
+SPOT_GIVEN, SPOT_REPLACED = int(Reason.SPOT_GIVEN), int(Reason.SPOT_REPLACED)
+FAILED = int(Again.FAILED)
 ADMITTED = int(Reason.ADMITTED)
 ADMITTED_BORROWING = int(Reason.ADMITTED_BORROWING)
 ADMITTED_PARTLY = int(Reason.ADMITTED_PARTLY)
@@ -81,7 +97,7 @@ NOBODY = -1
 
 
 @kernel
-def grant(hot: Hot, book: Book, heads: Heads, now_ms: int, e: int, out: Output) -> None:
+def grant(hot: Hot, book: Book, heads: Heads, grove: Grove | None, now_ms: int, e: int, out: Output) -> None:
     """Let entry e hold what it was assigned, and write it down, one row an ask."""
     asked, choice = book.asked, heads.choice[e]
     q, j, w = heads.entries[e, X_QUEUE], heads.entries[e, X_WORKLOAD], heads.entries[e, X_CLASS]
@@ -92,7 +108,7 @@ def grant(hot: Hot, book: Book, heads: Heads, now_ms: int, e: int, out: Output) 
         count, lot = heads.pods[e, ordinal], choice[I_LOT, a]
         amount = whole_amount(asked, heads, e, first + a) if lot != 0 else 0
         claims[C_LOT, a], claims[C_AMOUNT, a] = lot, amount
-        if lot != 0:
+        if lot != 0 and count > 0:
             row = out.rows[write(out, ADMIT, j, code)]
             row[O_POD], row[O_EVIDENCE], row[O_EVIDENCE + 1] = ordinal, lot - 1, amount
             row[O_EVIDENCE + 2], row[O_EVIDENCE + 3] = count, choice[I_LEVEL, a]
@@ -103,9 +119,51 @@ def grant(hot: Hot, book: Book, heads: Heads, now_ms: int, e: int, out: Output) 
         asked.counts[j, 0, ordinal] = heads.pods[e, ordinal]
     unlink(hot, j)
     enlist(book.tree, book.held, q, j, asked.demands[w, D_ENTRANCE], now_ms)
+    grant_spots(book, heads, grove, e, SPOT_GIVEN, out)
     book.held.tickets[j, T_DECISION] = hot.counters[NEXT_DECISION] + start  # ids are given in the order of writing
     hot.workloads[j, J_PHASE], hot.workloads[j, J_SINCE], hot.workloads[j, J_HELD_CODE] = ASSUMED, now_ms, 0
     hot.workloads[j, J_STARTED_IN] = hot.counters[OUTSIDE]
+
+
+@inlined
+def grant_spots(book: Book, heads: Heads, grove: Grove | None, e: int, code: int, out: Output) -> None:
+    """Let entry e hold the spots that were found for it, if there is a topology, and write them down."""
+    if grove is not None:
+        hold_found(book, heads, grove, e)
+        tell_spots(book.held, grove, heads.entries[e, X_WORKLOAD], code, out)
+
+
+@kernel
+def tell_spots(held: Held, grove: Grove, j: int, code: int, out: Output) -> None:
+    """Write down the spots of workload j, one row each."""
+    first = held.tickets[j, T_FIRST_SPOT]
+    for i in range(first, first + held.tickets[j, T_SPOTS]):
+        row, leaf = out.rows[write(out, ASSIGN, j, code)], grove.spots[i, SPOT_LEAF]
+        row[O_POD] = grove.spots[i, SPOT_SET]
+        if leaf >= 0:
+            row[O_NODE] = grove.hosts.rows[grove.hosts.start[leaf]]
+        row[O_EVIDENCE] = grove.spots[i, SPOT_COUNT]
+
+
+@inlined
+def grant_again(hot: Hot, book: Book, heads: Heads, grove: Grove | None, e: int, out: Output) -> None:
+    """Let entry e, which holds quota, hold other spots than before."""
+    ticket = book.held.tickets[heads.entries[e, X_WORKLOAD]]
+    code = SPOT_REPLACED if heads.entries[e, X_AGAIN] == FAILED else SPOT_GIVEN
+    grant_spots(book, heads, grove, e, code, out)
+    ticket[T_AGAIN], ticket[T_HELD] = 0, NOBODY
+    hot.workloads[heads.entries[e, X_WORKLOAD], J_HELD_CODE] = 0
+
+
+@kernel
+def evict(hot: Hot, tickets: I64, entry: I64, now_ms: int, out: Output) -> None:
+    """Tell the workload of an entry to go: it holds what it holds until it is gone."""
+    j, code = entry[X_WORKLOAD], entry[X_CODE]
+    tickets[j, T_LEAVING], tickets[j, T_AGAIN] = 1, 0
+    write(out, EVICT, j, code)
+    row = hot.workloads[j]
+    row[J_PHASE], row[J_SINCE], row[J_HELD_CODE] = LEAVING, now_ms, code
+    row[J_EVICTIONS] += 1
 
 
 @kernel
@@ -135,13 +193,13 @@ def enlist(tree: Tree, held: Held, q: int, j: int, entrance: int, granted_ms: in
 
 @kernel
 def give_up(book: Book, j: int) -> None:
-    """Workload j holds no quota any more."""
+    """Workload j holds no quota any more; what it had of the topology is free already."""
     tree, held = book.tree, book.held
     ticket = held.tickets[j]
     q = ticket[T_BRANCH]
     if q < 0:
         return
-    take_out(tree, held, j)
+    take_out(tree, held, None, j)
     before, after = ticket[T_PREV], ticket[T_NEXT]
     if before >= 0:
         held.tickets[before, T_NEXT] = after
@@ -151,7 +209,9 @@ def give_up(book: Book, j: int) -> None:
         held.tickets[after, T_PREV] = before
     held.claims[j, :, :] = 0
     book.asked.counts[j, 0, :] = 0
+    book.asked.counts[j, 2, :] = 0
     ticket[T_BRANCH], ticket[T_NEXT], ticket[T_PREV], ticket[T_LEAVING] = NOBODY, NOBODY, NOBODY, 0
+    ticket[T_FIRST_SPOT], ticket[T_SPOTS], ticket[T_AGAIN] = 0, 0, 0
     tree.branches[tree.branches[q, B_ROOT], B_GENERATION] += 1
 
 
@@ -163,12 +223,23 @@ def give_up_all(book: Book, rows: I64) -> None:
         j = rows[i]
         q = book.held.tickets[j, T_BRANCH]
         if q >= 0:
+            if book.held.tickets[j, T_SPOTS] > 0:
+                stir_all(branches)
             give_up(book, j)
             branches[branches[q, B_ROOT], B_EPOCH] += 1
             branches[branches[q, B_ROOT], B_STIRRED] = 1
         q = book.asked.demands[book.held.workloads[j, J_WORK_CLASS], D_BRANCH]
         if q >= 0 and branches[q, B_STICKY] == j:
             branches[q, B_STICKY] = NOBODY
+
+
+@inlined
+def stir_all(branches: I64) -> None:
+    """Spots are free: whoever waits may be tried again, in whatever tree."""
+    for b in range(len(branches)):
+        if branches[b, B_PARENT] < 0:
+            branches[b, B_EPOCH] += 1
+            branches[b, B_STIRRED] = 1
 
 
 @kernel

@@ -6,9 +6,11 @@ Must not know: which candidates come first, or why.
 from __future__ import annotations
 
 from tidegate.engine.kernels.desk import OVERFLOW, R_AMOUNT, R_LOT, REQUESTED, TARGETS, Pool, Wish
+from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.quota import available, borrows_with
 from tidegate.engine.kernels.registry import kernel
 from tidegate.engine.kernels.removal import put_back, take_out
+from tidegate.engine.kernels.spots import asked_fits
 from tidegate.state.shares import Held, Tree
 
 
@@ -19,7 +21,7 @@ def take_target(tree: Tree, held: Held, pool: Pool, wish: Wish, j: int, code: in
     if at >= len(pool.targets):
         wish.marks[OVERFLOW] = 1
         return False
-    take_out(tree, held, j)
+    take_out(tree, held, pool.grove, j)
     pool.targets[at, 0], pool.targets[at, 1] = j, code
     wish.marks[TARGETS] = at + 1
     return True
@@ -30,13 +32,13 @@ def fill_back(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, start: int
     """Put targets back, the latest first, where the request fits without them; the last one taken is needed."""
     i = wish.marks[TARGETS] - 2
     while i >= start:
-        put_back(tree, held, pool.targets[i, 0])
-        if fits(tree, wish, q, borrowing):
+        put_back(tree, held, pool.grove, pool.targets[i, 0])
+        if fits(tree, wish, pool.grove, q, borrowing):
             last = wish.marks[TARGETS] - 1
             pool.targets[i, 0], pool.targets[i, 1] = pool.targets[last, 0], pool.targets[last, 1]
             wish.marks[TARGETS] = last
         else:
-            take_out(tree, held, pool.targets[i, 0])
+            take_out(tree, held, pool.grove, pool.targets[i, 0])
         i -= 1
 
 
@@ -44,11 +46,17 @@ def fill_back(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, start: int
 def restore(tree: Tree, held: Held, pool: Pool, wish: Wish, start: int) -> None:
     """Put all targets from `start` on back into the tree; they stay noted."""
     for i in range(start, wish.marks[TARGETS]):
-        put_back(tree, held, pool.targets[i, 0])
+        put_back(tree, held, pool.grove, pool.targets[i, 0])
 
 
 @kernel
-def fits(tree: Tree, wish: Wish, q: int, borrowing: int) -> bool:
+def fits(tree: Tree, wish: Wish, grove: Grove | None, q: int, borrowing: int) -> bool:
+    """Whether all that is requested is available to a queue now, and there are spots for all that asks for them."""
+    return has_quota(tree, wish, q, borrowing) and asked_fits(grove)
+
+
+@kernel
+def has_quota(tree: Tree, wish: Wish, q: int, borrowing: int) -> bool:
     """Whether all that is requested is available to a queue now, without borrowing where that is not allowed."""
     for i in range(wish.marks[REQUESTED]):
         lot, amount = wish.lots[i, R_LOT], wish.lots[i, R_AMOUNT]

@@ -36,6 +36,9 @@ from tidegate.engine.kernels.topology_search import (
     Q_SIZE,
     Q_SLICE_LEVEL,
     Q_SLICES_ONLY,
+    Q_SPREAD_LEVEL,
+    Q_SPREAD_MOST,
+    Q_SPREAD_MUST,
     Q_TREE,
     Q_UNCONSTRAINED,
     R_LEADERS,
@@ -49,10 +52,6 @@ from tidegate.engine.kernels.topology_search import (
     S_LEVEL,
     S_WITHIN,
     S_WITHIN_LEVEL,
-    SPOT_COUNT,
-    SPOT_KIND,
-    SPOT_LEAF,
-    SPOT_SET,
     Answer,
     Search,
 )
@@ -69,6 +68,7 @@ from tidegate.state.domains import (
     Z_PARENT,
     Forest,
 )
+from tidegate.state.shares import SPOT_COUNT, SPOT_KIND, SPOT_LEAF, SPOT_SET
 
 NO_DOMAINS = int(Misfit.NO_DOMAINS)
 NO_LEVEL = int(Misfit.NO_LEVEL)
@@ -99,7 +99,13 @@ def find_gang(forest: Forest, search: Search, questions: I64, held: I64, options
             code = ask_for_rest(forest, search, q, held)
         if code == 0 and q[Q_MODE] != KEEP:
             assume_spots(forest, held, first, end, int(q[Q_MODE] == GROW))
+            note_there(forest, search, q, held, 1)
             code = find_spots(forest, search, changed, search.said[S_WITHIN], search.said[S_WITHIN_LEVEL], options, out)
+            if code != 0 and q[Q_SPREAD_MOST] > 0 and q[Q_SPREAD_MUST] == 0:
+                changed[Q_SPREAD_MOST] = 0
+                within, at = search.said[S_WITHIN], search.said[S_WITHIN_LEVEL]
+                code = find_spots(forest, search, changed, within, at, options, out)
+            note_there(forest, search, q, held, 0)
             assume_spots(forest, held, first, end, -int(q[Q_MODE] == GROW))
         if code != 0:
             out.numbers[A_QUESTION] = i
@@ -110,6 +116,20 @@ def find_gang(forest: Forest, search: Search, questions: I64, held: I64, options
         assumed = fresh
     assume_spots(forest, search.assumed, 0, assumed, -1)
     return code
+
+
+@kernel
+def note_there(forest: Forest, search: Search, q: I64, held: I64, sign: int) -> None:
+    """Note how many pods of a set that is to be spread stay in each domain (sign 1), or forget it (0)."""
+    if q[Q_SPREAD_MOST] == 0:
+        return
+    lowest = forest.trees[q[Q_TREE], F_LEVELS] - 1
+    for h in range(q[Q_FIRST_HELD], q[Q_FIRST_HELD] + q[Q_HELD]):
+        d = forest.leaves[held[h, SPOT_LEAF], H_DOMAIN]
+        for level in range(lowest, q[Q_SPREAD_LEVEL] - 1, -1):
+            search.there[d] = sign * (search.there[d] + held[h, SPOT_COUNT])
+            if level > 0:
+                d = forest.domains[d, Z_PARENT]
 
 
 @kernel
@@ -271,7 +291,8 @@ def find_spots(forest: Forest, search: Search, q: I64, within: int, at: int, opt
     if deal_chosen(search, n, count, leaders, size) < 0:
         return UNSETTLED
     for upper in range(level, forest.trees[t, F_LEVELS] - 1):
-        if upper < q[Q_SLICE_LEVEL] and not is_balanced:
+        is_capped = q[Q_SPREAD_MOST] > 0 and upper >= q[Q_SPREAD_LEVEL]
+        if upper < q[Q_SLICE_LEVEL] and not is_balanced and not is_capped:
             n = descend_freely(forest, search, q, n, options)
         else:
             n = descend_within(forest, search, q, n, upper, options)

@@ -18,6 +18,8 @@ from tidegate.engine.kernels.topology_search import (
     Q_LEADER_KIND,
     Q_SIZE,
     Q_SLICE_LEVEL,
+    Q_SPREAD_LEVEL,
+    Q_SPREAD_MOST,
     Q_TREE,
     R_LEADERS,
     R_LIKING,
@@ -132,6 +134,8 @@ def add_up(forest: Forest, search: Search, q: I64, level: int, first: int, end: 
         for d in range(search.span[lowest, 0], search.span[lowest, 1]):
             room[d, R_SLICES] = room[d, R_PODS] // size
             room[d, R_SLICES_LED] = room[d, R_PODS_LED] // size
+    if q[Q_SPREAD_MOST] > 0:
+        cap_room(search, q, lowest)
     for at in range(lowest - 1, level - 1, -1):
         inner = search.inner[at + 1] if layered == 1 else 0
         for d in range(search.span[at, 0], search.span[at, 1]):
@@ -139,6 +143,21 @@ def add_up(forest: Forest, search: Search, q: I64, level: int, first: int, end: 
             if at == slice_level:
                 room[d, R_SLICES] = room[d, R_PODS] // size
                 room[d, R_SLICES_LED] = room[d, R_PODS_LED] // size
+        if q[Q_SPREAD_MOST] > 0 and at >= q[Q_SPREAD_LEVEL]:
+            cap_room(search, q, at)
+
+
+@kernel
+def cap_room(search: Search, q: I64, level: int) -> None:
+    """Leave a domain no more room than pods of the set may be in one: at the level they are spread over, and below."""
+    room, size = search.room, q[Q_SIZE]
+    for d in range(search.span[level, 0], search.span[level, 1]):
+        most = max(0, q[Q_SPREAD_MOST] - search.there[d])
+        room[d, R_PODS] = min(room[d, R_PODS], most)
+        room[d, R_PODS_LED] = min(room[d, R_PODS_LED], most)
+        if level <= q[Q_SLICE_LEVEL]:
+            room[d, R_SLICES] = min(room[d, R_SLICES], most // size)
+            room[d, R_SLICES_LED] = min(room[d, R_SLICES_LED], most // size)
 
 
 @kernel

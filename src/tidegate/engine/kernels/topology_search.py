@@ -18,9 +18,9 @@ MOST_LAYERS = 3
 (
     Q_TREE, Q_MODE, Q_CODE, Q_COUNT, Q_REQUIRED, Q_UNCONSTRAINED, Q_LEVEL, Q_LAYERS, Q_SLICES_ONLY, Q_KIND, Q_FILTER,
     Q_SET, Q_LEADER_KIND, Q_LEADER_SET, Q_FIRST_HELD, Q_HELD, Q_LOST, Q_LEADER_HELD, Q_SIZE, Q_SIZE_2, Q_SIZE_3,
-    Q_SLICE_LEVEL, Q_SLICE_LEVEL_2, Q_SLICE_LEVEL_3,
-) = range(24)  # fmt: skip
-QUESTION_COLUMNS = 24
+    Q_SLICE_LEVEL, Q_SLICE_LEVEL_2, Q_SLICE_LEVEL_3, Q_SPREAD_LEVEL, Q_SPREAD_MOST, Q_SPREAD_MUST,
+) = range(27)  # fmt: skip
+QUESTION_COLUMNS = 27
 
 #: Whether slices are all that is asked for: no; yes; or that, and that pods may go anywhere.
 NOT_ALONE, ALONE, ANYWHERE_TOO = range(3)
@@ -32,8 +32,7 @@ FRESH, KEEP, GROW, REPLACE = range(4)
 #: and whether to look as if nothing of ours were there.
 MIXED, LIKES, BALANCED, AS_IF_EMPTY = 1, 2, 4, 8
 
-#: Columns of what is held, and of what was found or is assumed while a search goes on.
-SPOT_LEAF, SPOT_COUNT, SPOT_SET, SPOT_KIND = range(4)
+#: Columns of what is held, and of what was found or is assumed while a search goes on: the first of a spot's.
 SPOT_COLUMNS = 4
 
 #: Columns of the room in a domain: pods and slices that fit, the same beside a leader, leaders that fit (0 or 1), how
@@ -72,6 +71,7 @@ class Search(NamedTuple):
     chosen: I64  # (domains,): domains chosen at a level
     after: I64  # (domains,): and at the next
     mark: I64  # (domains,): zeros, but in between
+    there: I64  # (domains,): pods of the same set that stay in a domain, where they are to be spread; zeros in between
     pods_at: I64  # (leaves,): zeros, but in between
     inner: I64  # (levels + 1,): pods of the inner slice that holds at each level; 0: none
     span: I64  # (levels + 1, 2): consecutive domains below one domain, by level
@@ -112,6 +112,7 @@ def empty_search(extent: Extent) -> Search:
         chosen=np.zeros(domains, np.int64),
         after=np.zeros(domains, np.int64),
         mark=np.zeros(domains, np.int64),
+        there=np.zeros(domains, np.int64),
         pods_at=np.zeros(max(extent.leaves, 1), np.int64),
         inner=np.zeros(extent.levels + 1, np.int64),
         span=np.zeros((extent.levels + 1, 2), np.int64),

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.registry import kernel
 from tidegate.engine.kernels.topology_room import fits_in
-from tidegate.engine.kernels.topology_search import SPOT_COUNT, SPOT_KIND, SPOT_LEAF
 from tidegate.model.columns import I64
 from tidegate.state.domains import H_TWIN, Forest
+from tidegate.state.shares import SPOT_COUNT, SPOT_KIND, SPOT_LEAF
 
 
 @kernel

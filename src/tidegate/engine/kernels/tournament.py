@@ -11,6 +11,7 @@ from tidegate.engine.kernels.desk import (
     R_AMOUNT,
     R_LOT,
     REQUESTED,
+    X_AGAIN,
     X_PRIORITY,
     X_QUEUE,
     X_STATUS,
@@ -48,6 +49,8 @@ def pick_fairly(book: Book, d: Desk, count: int) -> int:
     e = 0
     while entries[e, X_STATUS] != IDLE:
         e += 1
+    if entries[e, X_AGAIN] > 0:
+        return e  # it holds quota already: it takes nothing from anybody's share
     root = branches[entries[e, X_QUEUE], B_ROOT]
     if root == entries[e, X_QUEUE]:
         return e

@@ -74,7 +74,7 @@ def attempt(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, ordered: int
         code = reason_of(pool.candidates[c, K_VARIANT])
         if not take_target(tree, held, pool, wish, pool.candidates[c, K_WORKLOAD], code):
             break
-        if fits(tree, wish, q, borrowing):
+        if fits(tree, wish, pool.grove, q, borrowing):
             fill_back(tree, held, pool, wish, q, start, borrowing)
             found = wish.marks[TARGETS] - start
     restore(tree, held, pool, wish, start)

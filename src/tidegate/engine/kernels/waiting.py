@@ -11,6 +11,7 @@ from tidegate.engine.kernels.desk import (
     ENTRIES,
     IDLE,
     SKIPPED,
+    X_AGAIN,
     X_ASKED,
     X_CODE,
     X_LOT,
@@ -64,7 +65,10 @@ def tell_entry(works: I64, workloads: I64, entry: I64, out: Output) -> None:
     j, code = entry[X_WORKLOAD], entry[X_CODE]
     if code == 0 or workloads[j, J_HELD_CODE] == code:
         return
-    note_told(works, workloads, j, code)
+    if entry[X_AGAIN] > 0:
+        workloads[j, J_HELD_CODE] = code  # it holds quota: it is not among those who wait
+    else:
+        note_told(works, workloads, j, code)
     row = out.rows[write(out, HOLD, j, code)]
     row[O_EVIDENCE], row[O_EVIDENCE + 1] = entry[X_LOT], entry[X_MISSING]
     row[O_EVIDENCE + 2] = entry[X_ASKED] if code <= GANG_PARTIAL else entry[X_QUEUE]

@@ -1,0 +1,112 @@
+"""The topology in the form that a cycle takes: the trees, what is asked of them, and room to look for spots in.
+
+Must not know: quota, cycles.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.engine.kernels.desk import Desk
+from tidegate.engine.kernels.grove import G_FOUND, G_OPTIONS, G_SPOTS, GROVE_MARKS, Grove, LeafNodes
+from tidegate.engine.kernels.topology_search import (
+    QUESTION_COLUMNS,
+    SPOT_COLUMNS,
+    Answer,
+    Extent,
+    Search,
+    empty_answer,
+    empty_search,
+)
+from tidegate.engine.planting import compact_spots
+from tidegate.engine.topology import options_of
+from tidegate.model.columns import I64
+from tidegate.state.cluster import ClusterState
+from tidegate.state.domains import Topology
+from tidegate.state.tables import END
+
+#: Nobody is looked at again.
+NOBODY_AGAIN: I64 = np.zeros(0, np.int64)
+
+
+class Bed(NamedTuple):
+    """Room for searches, kept from one cycle to the next."""
+
+    extent: Extent
+    search: Search
+    answer: Answer
+
+
+def rows_again(state: ClusterState) -> I64:
+    """Workloads that hold quota and whose spots are to be looked at again: the highest priority first."""
+    tickets, table, works = state.shares.tickets, state.workloads, state.work_classes
+    top = min(tickets.top, table.top)
+    rows = np.flatnonzero((tickets.again[:top] > 0) & (tickets.branch[:top] != END) & (tickets.leaving[:top] == 0))
+    if not len(rows):
+        return rows
+    branches = state.shares.branches
+    rows = rows[tickets.held[rows] != branches.epoch[branches.root[tickets.branch[rows]]]]
+    priority = -works.priority[table.work_class[rows]]
+    ordered: I64 = rows[np.lexsort((table.tie[rows], table.submitted_ms[rows], priority))]
+    return ordered
+
+
+def grove_for(state: ClusterState, topology: Topology, bed: Bed | None, again: I64, pods: int) -> tuple[Bed, Grove]:
+    """The grove of a cycle whose heads have this many pods in all, with a bed that is large enough."""
+    tables, works = state.shares, state.work_classes
+    compact_spots(state)
+    held = int(tables.tickets.spots[again].sum())
+    pods_again = int(works.pods[state.workloads.work_class[again]].sum())
+    sets = max(tables.tickets.axes["set"], 1)
+    most = 2 * (pods + pods_again + held) + sets * (tables.branches.top + 2 * len(again)) + 1
+    tables.spots.reserve(tables.spots.top + most)
+    bed = _bed_for(topology, bed, most)
+    grove = Grove(
+        forest=topology.forest(),
+        search=bed.search,
+        answer=bed.answer,
+        spots=tables.spots.block,
+        names=topology.leaf_names,
+        hosts=leaf_nodes(topology),
+        questions=topology.questions,
+        asked=np.zeros((sets, QUESTION_COLUMNS), np.int64),
+        kept=np.zeros((held + 1, SPOT_COLUMNS), np.int64),
+        found=np.zeros((most, SPOT_COLUMNS + 1), np.int64),
+        again=again,
+        marks=np.zeros(GROVE_MARKS, np.int64),
+    )
+    reset(state, grove)
+    return bed, grove
+
+
+def leaf_nodes(topology: Topology) -> LeafNodes:
+    """The nodes of every leaf."""
+    if topology.leaf_nodes is None:
+        start = np.cumsum([0, *(len(rows) for rows in topology.nodes)], dtype=np.int64)
+        rows = [row for nodes in topology.nodes for row in nodes]
+        topology.leaf_nodes = (start, np.array(rows or [END], np.int64))
+    return LeafNodes(*topology.leaf_nodes)
+
+
+def reset(state: ClusterState, grove: Grove) -> None:
+    """Nothing is found, and nothing more is held than before."""
+    grove.marks[:] = 0
+    grove.marks[G_FOUND], grove.marks[G_SPOTS] = 0, state.shares.spots.top
+    grove.marks[G_OPTIONS] = options_of(state.policy.shares.topology)
+
+
+def _bed_for(topology: Topology, bed: Bed | None, pods: int) -> Bed:
+    wanted = Extent(
+        topology.domains.top, topology.leaves.top, topology.trees.axes["level"], len(topology.resources), 2 * pods + 64
+    )
+    if bed is not None and all(has >= needs for has, needs in zip(bed.extent, wanted, strict=True)):
+        return bed
+    roomy = wanted._replace(spots=2 * wanted.spots)
+    return Bed(roomy, empty_search(roomy), empty_answer(roomy))
+
+
+def with_grove(desk: Desk, grove: Grove | None) -> Desk:
+    """A desk to work in a grove, or in none."""
+    return desk if grove is None else desk._replace(pool=desk.pool._replace(grove=grove))
