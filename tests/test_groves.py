@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import topology_cycles
 from builders import Cluster, evicted, fleet, held, job, placed, pods, preempted
+from queue_strategies import EITHER
 from shared import shared
 from test_queues import GPU, admitted, queue, queue_cluster
 from tidegate.engine.kernels.registry import kernels_as
@@ -21,8 +24,9 @@ from tidegate.model.reasons import Reason
 from tidegate.model.review import read_document
 from tidegate.model.shares import CheckRule, Flavor, PreemptionRule, PreemptWhom, TopologyRule
 from tidegate.model.standing import Check, CheckState, Foreign, Grant, Spot, Standing
-from tidegate.model.work import SpreadRule, TopologyRequest
+from tidegate.model.work import SliceRule, SpreadRule, TopologyRequest
 from tidegate.state.domains import HOST
+from tidegate.state.tables import Phase
 
 LEVELS = (TopologyLevels(name="t", labels=("rack", HOST)),)
 RACK, ANYWHERE = TopologyRequest(required="rack"), TopologyRequest(unconstrained=True)
@@ -276,3 +280,66 @@ def test_a_file_that_names_a_level_that_no_topology_has_is_refused():
     assert pod_set(document.work[0].pods).topology == TopologyRequest(
         required="rack", spread=SpreadRule(level=HOST, most=2, required=False)
     )
+
+
+requests = st.sampled_from(
+    [
+        TopologyRequest(),
+        RACK,
+        ANYWHERE,
+        TopologyRequest(preferred=HOST),
+        TopologyRequest(required=HOST),
+        TopologyRequest(preferred="rack", slices=(SliceRule(level=HOST, size=2),)),
+        TopologyRequest(spread=SpreadRule(level="rack", most=2)),
+    ]
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_in_tidegates_own_mode_every_pod_is_on_its_spot_whatever_happens(data):
+    """Random racks, gangs, preemption, lost nodes, and work without spots beside: a place is always a spot's node."""
+    sizes = data.draw(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 8)), min_size=1, max_size=3))
+    nodes = fleet(*(f"{count}x h100x{gpus} in r{at}" for at, (count, gpus) in enumerate(sizes)))
+    rule = PreemptionRule(within_queue=PreemptWhom.LOWER_PRIORITY)
+    flavors = (Flavor(name="any", topology="t"), Flavor(name="loose"))
+    queues = (queue("a", 24, preemption=rule), queue("b", 8, flavors=("loose",)))
+    cluster = queue_cluster(nodes, *queues, flavors=flavors, topologies=LEVELS)
+    for round_ in range(4):
+        for _ in range(data.draw(st.integers(0, 3))):
+            name, low = f"j{len(cluster.numbers):02d}", data.draw(st.integers(0, 3))
+            size = f"{data.draw(st.integers(1, 3))}x{data.draw(st.sampled_from(['1', '2', '4', '0.5']))}"
+            asked = pods(size, topology=data.draw(requests) if low else TopologyRequest())
+            cluster.submit(job(name, asked, queue="a" if low else "b", priority=low, at=round_))
+        for name in sorted(cluster.numbers):
+            tell_of(data, cluster, name)
+        if data.draw(st.integers(0, 4)) == 0 and len(cluster.nodes) > 1:
+            lost = data.draw(st.sampled_from(sorted(cluster.nodes)))
+            cluster.tell(EventKind.NODE_REMOVED, lost)
+            del cluster.nodes[lost]
+        cluster.step()
+        assert_on_spots(cluster.state)
+    assert cluster.step(0) == []
+
+
+def tell_of(data, cluster: Cluster, name: str) -> None:
+    row = cluster.state.workload_numbers.row(cluster.numbers[name])
+    if row < 0 or data.draw(EITHER):
+        return
+    phase = Phase(int(cluster.state.workloads.phase[row]))
+    if phase is Phase.LEAVING:
+        cluster.tell(EventKind.POD_GONE, name)
+    elif phase in (Phase.ASSUMED, Phase.RUNNING):
+        cluster.tell(data.draw(st.sampled_from([EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED])), name)
+
+
+def assert_on_spots(state) -> None:
+    for row in state.live_workloads().tolist():
+        mine = spots_of(state, row)
+        phase = Phase(int(state.workloads.phase[row]))
+        if mine and phase in (Phase.ASSUMED, Phase.RUNNING):
+            on = Counter(state.node_specs[int(state.pods.node[pod])].name for pod in pods_of(state, row).tolist())
+            asked = Counter()
+            for spot in mine:
+                asked[spot.values[-1]] += spot.pods
+            assert on == asked
