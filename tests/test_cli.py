@@ -90,7 +90,9 @@ def test_explain_says_why_and_what_would_change_it():
     then = ran("explain", "note-0", "--at", "15m", "--node", "train-0001", COLUMNS="200").splitlines()
     assert then[0].startswith("note-0 is waiting, 5m so far")
     assert "Node train-0001 has 0 idle GPUs; a pod of set main asks for 1." in then
-    assert then[-1] == "It starts when enough GPUs on one node are free at once."
+    assert "It starts when enough GPUs on one node are free at once." in then
+    assert "It is the head of the line, before 1 other." in then
+    assert " 1. 1 node more like train-0000 (8 GPUs)" in [line.rstrip() for line in then]
 
 
 def test_explain_reads_the_journal_that_is_named():
@@ -141,7 +143,9 @@ def test_the_keys_of_json_comparisons_and_explanations_are_stable():
         assert [set(outcome) for outcome in measure["outcomes"]] == [{"value", "ratio", "interval"}] * 2
     ran("simulate", "small.yaml")
     explained = json.loads(ran("explain", "note-0", "--at", "15m", "--node", "train-0000", "--json"))
-    assert set(explained) == {"job", "headline", "because", "lift", "node", "lacks"}
+    assert set(explained) == {
+        "job", "headline", "because", "lift", "node", "lacks", "line", "wants", "room", "changes", "search", "if",
+    }  # fmt: skip
     assert (explained["job"], explained["node"], len(explained["lacks"])) == ("note-0", "train-0000", 1)
 
 

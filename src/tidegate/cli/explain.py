@@ -5,118 +5,169 @@ Must not know: how answers are found or worded.
 
 from __future__ import annotations
 
-import difflib
 import json
-import sqlite3
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, NamedTuple
 
-import msgspec
 import typer
-from rich.console import Console
-from rich.text import Text
+from rich.progress import BarColumn, Progress, TextColumn
 
 from tidegate.cli.errors import CannotRun, told_plainly
+from tidegate.cli.explanation import Asked, Explanation, as_json, show
+from tidegate.cli.journals import AtOption, JournalOption, known, opened, state_at, until_of
+from tidegate.cli.options import JsonOption
 from tidegate.cli.outputs import open_console
-from tidegate.cli.runs import last_run_path, read_duration_ms
+from tidegate.journal.line import find_room, find_wants, stand_in_line
 from tidegate.journal.refusal import why_not
-from tidegate.journal.replay import replay
-from tidegate.journal.store import JournalError, JournalFile, Step
-from tidegate.journal.story import Cast, Story, read_cast, tell_story
-from tidegate.journal.words import Answer, explain, lack_text, time_text
+from tidegate.journal.remedies.changes import Change, Impossible
+from tidegate.journal.remedies.find import BUDGET, find_remedies
+from tidegate.journal.remedies.outcome import find_outcome
+from tidegate.journal.remedies.written import FORMS, read_change
+from tidegate.journal.seek import find_ids, find_number, glance
+from tidegate.journal.spells import Doing, cut_spells
+from tidegate.journal.store import JournalError, JournalFile
+from tidegate.journal.story import Cast, Story, tell_story
+from tidegate.journal.words import explain, lack_text
+from tidegate.model.decisions import DecisionKind
+from tidegate.state.cluster import ClusterState
 
 
 def complete_job(context: typer.Context, incomplete: str) -> list[str]:
     """Ids of workloads that begin like this, for the shell; none where there is no journal to look into."""
     try:
-        names = read_cast(_read_steps(context.params.get("journal"))).workloads.values()
+        with opened(context.params.get("journal"), "explain") as file:
+            return sorted(name for name in find_ids(file).values() if name.startswith(incomplete))
     except (CannotRun, JournalError):
         return []
-    return sorted(name for name in names if name.startswith(incomplete))
 
 
 def explain_job(
     job: Annotated[str, typer.Argument(metavar="JOB", help="Id of the workload.", autocompletion=complete_job)],
     *,
-    journal: Annotated[Path | None, typer.Option(help="Journal to read; the latest run's if not named.")] = None,
+    journal: JournalOption = None,
+    at: AtOption = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--if",
+            metavar="CHANGE",
+            help=f"Say what would happen then; may be repeated. {', '.join(FORMS.values())}.",
+            show_default=False,
+        ),
+    ] = None,
     node: Annotated[str | None, typer.Option(help="Say why this node does not take it.")] = None,
-    at: Annotated[str | None, typer.Option(help='As it was then: a time since the start, such as "2d3h".')] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    changes: Annotated[
+        bool, typer.Option("--changes/--no-changes", help="Look for the smallest changes that would start it now.")
+    ] = True,
+    trials: Annotated[
+        int, typer.Option(help="What looking for changes may cost, in queue heads tried.", min=1)
+    ] = BUDGET,
+    as_json_: JsonOption = False,
 ) -> None:
     """Say what became of a job, why, and what would change it.
+
+    For a job that waits: what blocks it, its place in the queue, who holds what it waits for, and the smallest change
+    of each kind that would start it now, found by trying on a copy of the cluster's state.
 
     \b
     Examples:
       tidegate explain train-017
       tidegate explain train-017 --at 1d2h --node h100-03
+      tidegate explain train-017 --at 1d2h --if quota:research+8 --if priority:+10
     """  # noqa: D301 - \b keeps the lines apart
     with told_plainly():
-        everything = _read_steps(journal)
-        number = _number(job, read_cast(everything).workloads, "job")
-        steps = _until(everything, at)
-        cast = read_cast(steps)
-        story = tell_story(steps, number)
-        if story is None:
-            raise CannotRun(f"--at {at}: {job} was not submitted yet; name a later time")
-        answer = explain(story, cast)
-        lacks = _lacks(steps, story, cast, node) if node else ()
-    if as_json:
-        typer.echo(json.dumps({"job": job, **answer._asdict(), "node": node, "lacks": lacks}))
+        with opened(journal, "explain") as file:
+            told = _read(file, job, at, wants_state=bool(what_if or node))
+        asked = tuple(_read_ifs(told, what_if or []))
+        explanation = _explain(told, asked, trials if changes and not asked else 0)
+        if node:
+            explanation = explanation._replace(node=node, lacks=_lacks(told, node))
+    if as_json_:
+        typer.echo(json.dumps(as_json(explanation)))
     else:
-        show(answer, lacks, open_console())
+        show(explanation, open_console())
 
 
-def _read_steps(journal: Path | None) -> list[Step]:
-    """Every step of a journal, or of the latest run."""
-    path = journal or last_run_path()
-    if journal is None and not path.is_file():
-        raise CannotRun("there is no run to explain yet; run `tidegate simulate` first, or name a journal (--journal)")
-    file = JournalFile.open(path)
-    try:
-        return list(file.steps())
-    except (sqlite3.Error, msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:  # damaged bytes
-        raise CannotRun(f"{path}: damaged, a step cannot be read ({error}); run it again into a new journal") from None
-    finally:
-        file.close()
+class _Told(NamedTuple):
+    """What a journal tells of a workload."""
+
+    story: Story
+    cast: Cast
+    state: ClusterState | None  # None: it does not wait, and nobody asked
 
 
-def _until(steps: list[Step], at: str | None) -> list[Step]:
-    if at is None:
-        return steps
-    until_ms = read_duration_ms("--at", at)
-    kept = [step for step in steps if step.now_ms <= until_ms]
-    if not kept:
-        raise CannotRun(
-            f"--at {at}: the journal begins at {time_text(steps[0].now_ms) if steps else 'no time: it is empty'}"
-        )
-    return kept
+def _read(file: JournalFile, job: str, at: str | None, *, wants_state: bool) -> _Told:
+    number = find_number(file, job)
+    if number is None:
+        known(job, find_ids(file).values(), "job")
+    assert number is not None
+    until_ms = until_of(file, at)
+    glanced = glance(file, number, until_ms)
+    story = tell_story(glanced.steps, number)
+    if story is None:
+        raise CannotRun(f"--at {at}: {job} was not submitted yet; name a later time")
+    story = story._replace(until_ms=glanced.until_ms)
+    state = state_at(file, until_ms) if wants_state or _waits(story) else None
+    return _Told(story, glanced.cast, state)
 
 
-def _number(name: str, names: dict[int, str], what: str) -> int:
-    for number, known in names.items():
-        if known == name:
-            return number
-    close = difflib.get_close_matches(name, names.values(), 3, 0.5)
-    hint = (
-        f"did you mean {', '.join(close)}?"
-        if close
-        else f"it has {len(names):,} {what}s, for example " + ", ".join(sorted(names.values())[:3])
+def _waits(story: Story) -> bool:
+    """Whether a workload waits at the end of its story: for quota, or with quota for a place."""
+    last = cut_spells(story)[-1]
+    held = last.cause is not None and last.cause.decision is DecisionKind.HOLD
+    return last.doing is Doing.WAITING or (last.doing is Doing.ADMITTED and held)
+
+
+def _read_ifs(told: _Told, texts: list[str]) -> Iterator[Change]:
+    if texts and (told.state is None or not _waits(told.story)):
+        raise CannotRun(f"--if: {told.story.id} does not wait; name a time when it did, with --at")
+    for text in texts:
+        assert told.state is not None
+        try:
+            yield read_change(text, told.state, told.story.number)
+        except Impossible as error:
+            raise CannotRun(f"--if {text}: {error}") from None
+
+
+def _explain(told: _Told, asked: tuple[Change, ...], trials: int) -> Explanation:
+    answer, state, number = explain(told.story, told.cast), told.state, told.story.number
+    if state is None or not _waits(told.story):
+        return Explanation(told.story.id, answer)
+    found = Explanation(
+        told.story.id,
+        answer,
+        number=number,
+        state=state,
+        line=stand_in_line(state, number),
+        wants=tuple(want for want in find_wants(state, number) if want.missing),
     )
-    raise CannotRun(f"no {what} {name!r} in this journal; {hint}")
+    if not found.wants:
+        found = found._replace(room=find_room(state, number))
+    if asked:
+        return found._replace(asked=Asked(asked, find_outcome(state, number, asked)))
+    if not trials:
+        return found
+    with _bar(trials) as watch:
+        findings = find_remedies(state, number, trials, watch)
+    outcomes = tuple(find_outcome(state, number, remedy.changes) for remedy in findings.remedies)
+    return found._replace(findings=findings, outcomes=outcomes)
 
 
-def _lacks(steps: list[Step], story: Story, cast: Cast, node: str) -> tuple[str, ...]:
-    number = _number(node, {n: known.name for n, known in cast.nodes.items()}, "node")
-    state = replay(steps).state
-    if state.workload_numbers.row(story.number) < 0:
-        raise CannotRun(f"{story.id} is over: name a time when it was not, with --at")
-    return tuple(lack_text(lack, node) for lack in why_not(state, story.number, number))
+@contextmanager
+def _bar(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar that shows how much of a search is spent."""
+    console = open_console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("trying changes", total=total)
+        yield lambda spent: bar.update(task, completed=spent)
 
 
-def show(answer: Answer, lacks: tuple[str, ...], console: Console) -> None:
-    """Print an answer."""
-    console.print(Text(answer.headline, style="bold"))
-    for sentence in (*answer.because, *lacks):
-        console.print(Text(sentence))
-    if answer.lift:
-        console.print(Text(answer.lift, style="green"))
+def _lacks(told: _Told, node: str) -> tuple[str, ...]:
+    numbers = {spec.name: number for number, spec in told.cast.nodes.items()}
+    number = numbers[known(node, numbers, "node")]
+    assert told.state is not None
+    if told.state.workload_numbers.row(told.story.number) < 0:
+        raise CannotRun(f"{told.story.id} is over: name a time when it was not, with --at")
+    return tuple(lack_text(lack, node) for lack in why_not(told.state, told.story.number, number))

@@ -13,6 +13,7 @@ import tidegate
 from tidegate.cli.check import check
 from tidegate.cli.compare import compare_policies
 from tidegate.cli.explain import explain_job
+from tidegate.cli.queues import show_queues
 from tidegate.cli.simulate import simulate
 
 app = typer.Typer(
@@ -50,4 +51,5 @@ def main(
 app.command()(simulate)
 app.command("compare")(compare_policies)
 app.command("explain")(explain_job)
+app.command("queues")(show_queues)
 app.command()(check)

@@ -112,10 +112,14 @@ def simulate_setup(
     jobs = jobs_of(setup.work) if jobs is None else jobs
     world = SimWorld(setup.nodes, jobs, setup.policy, setup.twin)
     state = ClusterState()
+    if journal is not None:
+        journal.follow(state)
     span_ms = int((jobs.submit_ms + jobs.runtime_ms).max())
     witness = Witness(state, journal, every_ms=max(span_ms // _SAMPLES // MINUTE_MS, 1) * MINUTE_MS)
     with _progress(console) as bar, kernels_as(compiled=_compiles(kernels, int(jobs.pods().sum()))):
         run(state, world, _Watched(witness, world, bar), lambda state: world.is_over() or is_looping(state))
+    if journal is not None:
+        journal.keep()
     return witness.measured()
 
 

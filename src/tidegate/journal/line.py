@@ -15,6 +15,7 @@ from tidegate.engine.kernels.quota import available
 from tidegate.engine.kernels.registry import active
 from tidegate.journal.lots import Lot
 from tidegate.model.columns import I64
+from tidegate.model.policy import OrderKind
 from tidegate.model.shares import PreemptWhom
 from tidegate.state.cluster import ClusterState
 from tidegate.state.shares import NO_LIMIT, Tree
@@ -35,7 +36,7 @@ class Before(StrEnum):
 class Line(NamedTuple):
     """The place of a workload among those that wait in its queue."""
 
-    queue: str
+    queue: str  # empty: no queue counts quota, all wait in one line
     ahead: tuple[tuple[int, Before], ...]  # numbers, the first to go first
     waiting: int  # in the whole queue, itself included
 
@@ -84,26 +85,30 @@ def queue_row(state: ClusterState, row: int) -> int:
 
 
 def stand_in_line(state: ClusterState, number: int) -> Line | None:
-    """The place of a waiting workload in its queue; None if it does not wait in one that counts quota."""
-    row = state.workload_numbers.row(number)
-    branch = queue_row(state, row) if row >= 0 else END
-    if branch == END or state.workloads.phase[row] != Phase.PENDING:
+    """The place of a waiting workload in its queue, or among all where none counts quota; None: in no such order."""
+    row, table = state.workload_numbers.row(number), state.workloads
+    if row < 0 or table.phase[row] != Phase.PENDING:
         return None
-    table = state.workloads
+    branch = queue_row(state, row)
     waits = np.flatnonzero(table.phase[: table.top] == Phase.PENDING)
-    waits = waits[state.shares.demands.branch[table.work_class[waits]] == branch]
+    if state.shares and branch != END:
+        waits = waits[state.shares.demands.branch[table.work_class[waits]] == branch]
+    elif state.shares or state.policy.order.kind is not OrderKind.FIFO:
+        return None
     mine = _rank(state, branch, row)
     ahead = sorted((_rank(state, branch, other), other) for other in waits.tolist() if other != row)
     found = [(int(table.number[other]), _why(rank, mine)) for rank, other in ahead if rank < mine]
-    return Line(queue_names(state)[branch], tuple(found), len(waits))
+    return Line(queue_names(state)[branch] if branch != END else "", tuple(found), len(waits))
 
 
 def _rank(state: ClusterState, branch: int, row: int) -> tuple[int, ...]:
     """What the order of a queue compares: smaller goes first."""
-    table, tables = state.workloads, state.shares
+    table, tables, used, made_room = state.workloads, state.shares, 0, False
     w = int(table.work_class[row])
-    used = int(tables.entrances.rank[tables.demands.entrance[w], 0]) if tables.branches.usage_based[branch] else 0
-    made_room = int(tables.branches.sticky[branch]) == row
+    if branch != END:
+        made_room = int(tables.branches.sticky[branch]) == row
+        if tables.branches.usage_based[branch]:
+            used = int(tables.entrances.rank[tables.demands.entrance[w], 0])
     priority = int(state.work_classes.priority[w])
     return (used, -int(made_room), -priority, int(table.submitted_ms[row]), int(table.tie[row]))
 
@@ -219,3 +224,53 @@ def _holders(state: ClusterState, lot: int) -> list[Holder]:
         for row in rows
     ]
     return sorted(found, key=lambda holder: (-holder.amount, holder.since_ms, holder.number))
+
+
+# -- room ------------------------------------------------------------------------------------------------------
+
+
+class Room(NamedTuple):
+    """GPUs of the nodes that could take a workload's pods, and who has them."""
+
+    nodes: int
+    gpus: int
+    idle: int
+    holders: tuple[Holder, ...]  # the largest first; amounts in milli
+
+
+def find_room(state: ClusterState, number: int) -> Room | None:
+    """Who has the GPUs that a workload could use; None: it asks for none, or there are no nodes."""
+    row = state.workload_numbers.row(number)
+    classes = state.pod_sets.pod_class[_sets(state, row)]
+    classes = classes[state.pod_classes.gpus[classes] > 0]
+    if not len(classes) or not state.node_specs:
+        return None
+    nodes, pods = state.nodes, state.pods
+    match = state.pod_classes.match[classes][:, nodes.node_class[: nodes.top]]
+    live = np.isin(np.arange(nodes.top), list(state.node_specs))
+    takes = live & (match == 0).any(axis=0)
+    there = np.flatnonzero((pods.workload[: pods.top] >= 0) & (pods.node[: pods.top] >= 0))
+    there = there[takes[pods.node[there]]]
+    milli = state.pod_classes.milli[pods.pod_class[there]] * state.pod_classes.gpus[pods.pod_class[there]]
+    held = np.bincount(pods.workload[there], milli, state.workloads.top).astype(np.int64)
+    return Room(
+        nodes=int(takes.sum()),
+        gpus=int(nodes.devices[: nodes.top][takes].sum()),
+        idle=int(nodes.idle[: nodes.top][takes].sum()),
+        holders=_holders_of_room(state, held),
+    )
+
+
+def _holders_of_room(state: ClusterState, held: I64) -> tuple[Holder, ...]:
+    table = state.workloads
+    found = [
+        Holder(
+            number=int(table.number[row]),
+            queue=state.works[int(table.work_class[row])].queue,
+            amount=int(held[row]),
+            since_ms=int(table.since_ms[row]),
+            leaving=bool(table.phase[row] == Phase.LEAVING),
+        )
+        for row in np.flatnonzero(held).tolist()
+    ]
+    return tuple(sorted(found, key=lambda holder: (-holder.amount, holder.since_ms, holder.number)))

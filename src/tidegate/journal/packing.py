@@ -7,14 +7,14 @@ Must not know: files, or what any column means.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from tidegate.model.columns import I32, I64
 from tidegate.model.decisions import DecisionBatch, StepResult, Tally
-from tidegate.model.facts import NO_SUBMISSIONS, EventBatch, Payload, Submissions
+from tidegate.model.facts import NO_SUBMISSIONS, EventBatch, EventKind, Payload, Submissions
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
 from tidegate.model.standing import Consumed, Foreign, Standing
@@ -115,6 +115,71 @@ def _unpack_submissions(packed: Any) -> Submissions:
         unpack_column(deadline, np.int64),
         ids,
     )
+
+
+class Peeled(NamedTuple):
+    """Facts of which no column is unpacked yet."""
+
+    columns: list[Any]
+    values: list[Any]
+    payloads: list[Any]
+    new_works: list[Any]
+    submitted: Any
+
+
+def peel(packed: bytes) -> Peeled:
+    """Look into packed facts without unpacking them."""
+    return Peeled(*_decode(packed))
+
+
+class Arrivals(NamedTuple):
+    """Who was submitted in a step: numbers, ids, and the number of the work that each asks for."""
+
+    numbers: list[int]
+    ids: list[str]
+    works: list[int]
+
+
+def arrivals_of(peeled: Peeled) -> Arrivals | None:
+    """Who was submitted; None: nobody."""
+    if peeled.submitted is None:
+        return None
+    kind, subject, arg = (unpack_column(peeled.columns[at], np.int64) for at in (0, 2, 4))
+    mine = kind == EventKind.WORKLOAD_SUBMITTED
+    (work, *_), ids = peeled.submitted
+    rows = arg[mine]
+    works = unpack_column(work, np.int64)[rows]
+    return Arrivals(subject[mine].tolist(), [ids[row] for row in rows.tolist()], works.tolist())
+
+
+def is_about(peeled: Peeled, result: bytes, number: int) -> bool:
+    """Whether a step can be about a workload: it is told of, decided about, the cause of something, or rules change."""
+    if peeled.payloads or _has(peeled.columns[2], number):
+        return True
+    decisions = _decode(result)[0]
+    return _has(decisions[2], number) or _has(decisions[8], number)
+
+
+def _has(packed: list[Any], value: int) -> bool:
+    """Whether a packed column has a value."""
+    n, form, data = packed
+    if form == "one":
+        return bool(n and data == value)
+    if form == "up":
+        return bool(data <= value < data + n)
+    return bool(np.count_nonzero(np.frombuffer(data, form) == value))
+
+
+def pack_works(works: Works) -> bytes:
+    """All works so far, for a reader that does not begin at the first step."""
+    return _encode(works.all)
+
+
+def unpack_works(packed: bytes) -> Works:
+    """The works that were packed."""
+    works = Works()
+    works.add(_decode(packed))
+    return works
 
 
 def pack_result(result: StepResult) -> bytes:

@@ -12,6 +12,11 @@ from tidegate.journal.store import JournalError, JournalFile, Packed, Step
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.policy import Policy
+from tidegate.state.cluster import ClusterState
+
+#: Bytes of steps before the first checkpoint; and how many bytes of steps each byte of a checkpoint stands for.
+_FIRST_CHECKPOINT = 1 << 19
+_SPARSE = 16
 
 
 class Journal:
@@ -23,6 +28,18 @@ class Journal:
         self._policy = ""
         self.steps: list[Step] = []
         self._count = 0
+        self._state: ClusterState | None = None
+        self._keep_at = _FIRST_CHECKPOINT
+
+    def follow(self, state: ClusterState) -> None:
+        """Keep checkpoints of this state on disk, every now and then: it is as it was after each step."""
+        self._state = state
+
+    def keep(self) -> None:
+        """Keep a checkpoint of the state now, where there is a file and a state to keep."""
+        if self._file is not None and self._state is not None and self._count:
+            taken = self._file.keep(self._state.dump())
+            self._keep_at = self._file.written + max(_FIRST_CHECKPOINT, _SPARSE * taken)
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
         """Write a step down."""
@@ -32,6 +49,8 @@ class Journal:
         if self._remember:
             self.steps.append(Step(self._count, now_ms, self._policy, events, result))
         self._count += 1
+        if self._state is not None and self._file is not None and self._file.written >= self._keep_at:
+            self.keep()
 
 
 class Resumed(Journal):

@@ -8,17 +8,33 @@ Must not know: what a step means.
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tidegate.journal.packing import PACKING_VERSION, Works, pack_events, pack_result, unpack_events, unpack_result
+from tidegate.journal.packing import (
+    PACKING_VERSION,
+    Works,
+    pack_events,
+    pack_result,
+    pack_works,
+    unpack_events,
+    unpack_result,
+    unpack_works,
+)
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
 
 #: Marks a SQLite file as ours ("TIDE").
 APPLICATION_ID = 0x54494445
 STORE_VERSION = 1
+
+#: How every SQLite file begins.
+_SQLITE = b"SQLite format 3\0"
+
+#: Later than any step.
+NEVER_MS = (1 << 63) - 1
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -29,6 +45,7 @@ CREATE TABLE steps (
     events BLOB NOT NULL,
     result BLOB NOT NULL
 );
+CREATE TABLE checkpoints (step INTEGER PRIMARY KEY, works BLOB NOT NULL, state BLOB NOT NULL);
 CREATE TRIGGER steps_are_not_changed BEFORE UPDATE ON steps BEGIN SELECT RAISE(ABORT, 'a journal is append-only'); END;
 CREATE TRIGGER steps_are_not_removed BEFORE DELETE ON steps BEGIN SELECT RAISE(ABORT, 'a journal is append-only'); END;
 """
@@ -58,6 +75,14 @@ class Step(NamedTuple):
     result: StepResult
 
 
+class Checkpoint(NamedTuple):
+    """The state after a step, as bytes: a reader begins there instead of at the first step."""
+
+    step: int
+    works: Works  # of all steps until then
+    state: bytes
+
+
 class JournalFile:
     """A journal on disk."""
 
@@ -67,6 +92,7 @@ class JournalFile:
         last = connection.execute("SELECT max(step) FROM steps").fetchone()[0]
         self._next = 0 if last is None else last + 1
         self._works: Works | None = None  # of all steps so far, once they are needed
+        self.written = 0  # bytes of steps, since it was opened
 
     @classmethod
     def create(cls, path: Path, meta: dict[str, str] | None = None) -> JournalFile:
@@ -91,13 +117,16 @@ class JournalFile:
         try:
             application = connection.execute("PRAGMA application_id").fetchone()[0]
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-            packing = connection.execute("SELECT value FROM meta WHERE key = 'packing'").fetchone()
         except sqlite3.DatabaseError as error:
-            raise JournalError(f"{path}: not a journal ({error}); name a file that Tidegate wrote") from None
-        if application != APPLICATION_ID or (version, packing) != (STORE_VERSION, (str(PACKING_VERSION),)):
+            raise JournalError(f"{path}: {_what_it_is(path, error)}") from None
+        if application != APPLICATION_ID:
+            what = "a database of another program" if path.stat().st_size else "it is empty"
+            raise JournalError(f"{path}: not a journal, {what}; name a file that Tidegate wrote")
+        packing = _packing(path, connection)
+        if (version, packing) != (STORE_VERSION, str(PACKING_VERSION)):
             raise JournalError(
-                f"{path}: a journal of layout {version}, this Tidegate reads layout {STORE_VERSION}; "
-                "read it with the version that wrote it"
+                f"{path}: a journal of layout {version}.{packing}, this Tidegate reads layout "
+                f"{STORE_VERSION}.{PACKING_VERSION}; read it with the version that wrote it"
             )
         return cls(path, connection)
 
@@ -111,6 +140,7 @@ class JournalFile:
         row = (self._next, now_ms, policy, pack_events(events, self._works), pack_result(result))
         self._connection.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?)", row)
         self._next += 1
+        self.written += len(row[3]) + len(row[4])
 
     def _works_so_far(self) -> Works:
         works = Works()
@@ -118,16 +148,56 @@ class JournalFile:
             unpack_events(row.events, works)
         return works
 
-    def packed(self) -> Iterator[Packed]:
-        """All steps, as they are on disk."""
-        rows = self._connection.execute("SELECT step, now_ms, policy, events, result FROM steps ORDER BY step")
+    def packed(self, after: int = -1) -> Iterator[Packed]:
+        """All steps, or those after a step, as they are on disk."""
+        rows = self._connection.execute(
+            "SELECT step, now_ms, policy, events, result FROM steps WHERE step > ? ORDER BY step", (after,)
+        )
         return map(Packed._make, rows)
 
-    def steps(self) -> Iterator[Step]:
-        """All steps."""
-        works = Works()
-        for row in self.packed():
-            yield Step(row.step, row.now_ms, row.policy, unpack_events(row.events, works), unpack_result(row.result))
+    def mentioning(self, text: bytes) -> Iterator[Packed]:
+        """Steps whose facts have these bytes somewhere."""
+        rows = self._connection.execute(
+            "SELECT step, now_ms, policy, events, result FROM steps WHERE instr(events, ?) ORDER BY step", (text,)
+        )
+        return map(Packed._make, rows)
+
+    def count(self, after: int = -1, until_ms: int | None = None) -> int:
+        """How many steps there are after a step, until a time."""
+        bounds = (after, NEVER_MS if until_ms is None else until_ms)
+        found = self._connection.execute("SELECT count(*) FROM steps WHERE step > ? AND now_ms <= ?", bounds)
+        return int(found.fetchone()[0])
+
+    def steps(self, after: Checkpoint | None = None) -> Iterator[Step]:
+        """All steps, or those after a checkpoint; its works grow with them."""
+        works = after.works if after is not None else Works()
+        for row in self.packed(after.step if after is not None else -1):
+            yield unpack(row, works)
+
+    def keep(self, state: bytes) -> int:
+        """Write the state after the last step down, for readers; says how many bytes it took."""
+        works = zlib.compress(pack_works(self._works or self._works_so_far()), 1)
+        packed = zlib.compress(state, 1)
+        self._connection.execute("INSERT OR IGNORE INTO checkpoints VALUES (?, ?, ?)", (self._next - 1, works, packed))
+        return len(works) + len(packed)
+
+    def checkpoint(self, until_ms: int | None = None) -> Checkpoint | None:
+        """The latest checkpoint, of a time at most; None: there is none."""
+        if not self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'checkpoints'").fetchone():
+            return None  # a journal from before there were any
+        row = self._connection.execute(
+            "SELECT step, works, state FROM checkpoints JOIN steps USING (step) WHERE now_ms <= ? "
+            "ORDER BY step DESC LIMIT 1",
+            (NEVER_MS if until_ms is None else until_ms,),
+        ).fetchone()
+        if row is None:
+            return None
+        return Checkpoint(row[0], unpack_works(zlib.decompress(row[1])), zlib.decompress(row[2]))
+
+    def span_ms(self) -> tuple[int, int] | None:
+        """The times of the first and the last step; None: there are no steps."""
+        first, last = self._connection.execute("SELECT min(now_ms), max(now_ms) FROM steps").fetchone()
+        return None if first is None else (first, last)
 
     def meta(self) -> dict[str, str]:
         """What was noted when the journal was made."""
@@ -138,14 +208,42 @@ class JournalFile:
         self._connection.close()
 
 
+def unpack(row: Packed, works: Works) -> Step:
+    """A step; works are of the steps before, and grow with it."""
+    return Step(row.step, row.now_ms, row.policy, unpack_events(row.events, works), unpack_result(row.result))
+
+
+def _what_it_is(path: Path, error: sqlite3.DatabaseError) -> str:
+    """What a file is that cannot be read as a database."""
+    with path.open("rb") as file:
+        begins = file.read(len(_SQLITE))
+    if begins == _SQLITE:
+        return f"a damaged journal ({error}); run it again into a new one"
+    return "not a journal, nor any database; name a file that Tidegate wrote"
+
+
+def _packing(path: Path, connection: sqlite3.Connection) -> str:
+    """The version of the packed form that a journal was written in."""
+    try:
+        row = connection.execute("SELECT value FROM meta WHERE key = 'packing'").fetchone()
+    except sqlite3.OperationalError:
+        what = "the run that wrote it was broken off before its first step"
+        raise JournalError(f"{path}: not a journal yet, {what}; run it again into a new one") from None
+    except sqlite3.DatabaseError as error:
+        raise JournalError(f"{path}: a damaged journal ({error}); run it again into a new one") from None
+    return str(row[0]) if row else "unknown"
+
+
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None)
         # NORMAL: a killed process loses nothing; a power cut may lose the last steps, never the file.
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA wal_autocheckpoint = 4096")  # pages: moved over in larger pieces
-    except sqlite3.Error as error:
+    except sqlite3.OperationalError as error:
         raise JournalError(
             f"{path}: cannot be opened ({error}); is the folder there, and may you write to it?"
         ) from None
+    except sqlite3.DatabaseError as error:
+        raise JournalError(f"{path}: {_what_it_is(path, error)}") from None
     return connection

@@ -282,7 +282,7 @@ def _had(levels: F64, owned: _Owned, axes: _Axes) -> Sums:
     used = levels[:, :-count].reshape(len(levels), count, len(axes.lots))
     waiting = np.maximum(levels[:, -count:], 0)
     above, unused = np.maximum(used - owned.nominal, 0), np.maximum(owned.nominal - used, 0)
-    lent = _lent(above, np.minimum(unused, owned.lendable), owned.root)
+    lent = lent_of(above, np.minimum(unused, owned.lendable), owned.root)
     mine, quota = used.sum(axis=2), np.broadcast_to(owned.nominal.sum(axis=1), (len(levels), count))
     due = np.minimum(mine + waiting, quota)
     served = np.minimum(mine, due)
@@ -292,7 +292,7 @@ def _had(levels: F64, owned: _Owned, axes: _Axes) -> Sums:
     return Sums(quota, mine, above.sum(axis=2), lent, due, served, short_lent, short_free)
 
 
-def _lent(above: F64, lendable: F64, root: I64) -> F64:
+def lent_of(above: F64, lendable: F64, root: I64) -> F64:
     """What each queue lends: of all that is borrowed under its root its part, in proportion to what it could lend."""
     member = (root[:, None] == np.unique(root)[None]).astype(np.float64)  # (queues, roots)
     borrowed = np.einsum("kql,qr->krl", above, member)

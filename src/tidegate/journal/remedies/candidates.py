@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.journal.changes import work_of
 from tidegate.journal.line import find_wants, lot_row, queue_names, queue_row
 from tidegate.journal.lots import Lot
+from tidegate.journal.remedies.changes import work_of
 from tidegate.model.hardware import Node
 from tidegate.model.reasons import Reason
 from tidegate.model.shares import UNLIMITED

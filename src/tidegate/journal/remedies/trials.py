@@ -6,7 +6,7 @@ Must not know: which changes are worth trying, or how to say it in words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from tidegate.engine.apply import apply
 from tidegate.engine.decide import decide
 from tidegate.engine.step import step
-from tidegate.journal.changes import Change, facts_of, work_of
+from tidegate.journal.remedies.changes import Change, facts_of, work_of
 from tidegate.model.decisions import DecisionBatch, DecisionKind, join_decisions
 from tidegate.model.facts import EMPTY_EVENTS, EventBatch, EventKind, Facts
 from tidegate.model.policy import AdmissionKind
@@ -65,7 +65,7 @@ def needs_place(state: ClusterState, number: int) -> bool:
 class Trials:
     """Tries changes on forks of a state, counted, and says whether a workload starts at once."""
 
-    def __init__(self, state: ClusterState, number: int) -> None:
+    def __init__(self, state: ClusterState, number: int, watch: Callable[[int], None] | None = None) -> None:
         self.state, self.number = state, number
         self.placed = needs_place(state, number)
         self.tried = 0
@@ -73,6 +73,7 @@ class Trials:
         waits = state.work_classes.waiting[: state.work_classes.top]
         self._heads = int((waits > 0).sum())
         self._alone: ClusterState | None = None
+        self._watch = watch  # is told the cost so far
 
     def starts(self, changes: Sequence[Change]) -> bool:
         """Whether the workload starts at once if the changes are made."""
@@ -88,6 +89,8 @@ class Trials:
     def _count(self, heads: int) -> None:
         self.tried += 1
         self.cost += heads + 1
+        if self._watch is not None:
+            self._watch(self.cost)
 
     def _starts(self, state: ClusterState, facts: EventBatch) -> bool:
         fork = state.fork()

@@ -1,0 +1,94 @@
+"""`tidegate queues`: the tree of cohorts and queues, what each owns and uses, and who waits there.
+
+Must not know: how any of it is found.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from tidegate.cli.errors import CannotRun, told_plainly
+from tidegate.cli.journals import AtOption, JournalOption, caught_up, opened, state_at, until_of
+from tidegate.cli.options import JsonOption
+from tidegate.cli.outputs import open_console
+from tidegate.cli.queue_tree import Shown, as_json, page
+from tidegate.journal.seek import Follower
+from tidegate.measure.share_tree import share_tree_of
+
+#: Seconds between two looks at a journal that is written.
+_EVERY_S = 0.5
+
+
+def show_queues(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="JOURNAL", help="Journal to read; the latest run's if not named.", show_default=False),
+    ] = None,
+    *,
+    journal: JournalOption = None,
+    at: AtOption = None,
+    resources: Annotated[bool, typer.Option("--resources", help="A line for each resource in each flavor.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Every queue, also where a cohort has very many.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Follow a journal that is being written; Ctrl-C ends.")
+    ] = False,
+    as_json_: JsonOption = False,
+) -> None:
+    """Show the tree of cohorts and queues: quota, use, borrowing, lending, shares, and who waits.
+
+    \b
+    Examples:
+      tidegate queues
+      tidegate queues run.db --at 2d3h --resources
+      tidegate queues run.db --watch
+    """  # noqa: D301 - \b keeps the lines apart
+    shown = Shown(resources=resources, every=every)
+    with told_plainly():
+        if file and journal:
+            raise CannotRun(f"two journals are named, {file} and --journal {journal}; name one")
+        if watch and (at or as_json_):
+            raise CannotRun("--watch shows what comes; it does not go with --at or --json")
+        with opened(file or journal, "show the queues of") as read:
+            if watch:
+                _watch(Follower(read), shown)
+                return
+            tree = share_tree_of(state_at(read, until_of(read, at)))
+    if as_json_:
+        typer.echo(json.dumps(as_json(tree)))
+    else:
+        console = open_console()
+        console.print(page(tree, shown))
+
+
+def _watch(follower: Follower, shown: Shown) -> None:
+    """Show the tree again and again, in place on a terminal, until somebody ends it."""
+    console = open_console()
+    with _until_interrupted(), Live(console=console, auto_refresh=False, screen=False) as live:
+        caught_up(follower)
+        while True:
+            live.update(page(share_tree_of(follower.state), _fitting(shown, console)), refresh=True)
+            while not follower.catch_up():
+                time.sleep(_EVERY_S)
+
+
+def _fitting(shown: Shown, console: Console) -> Shown:
+    """On a terminal no more lines than it has."""
+    return shown._replace(most_lines=max(console.height - 4, 4)) if console.is_terminal else shown
+
+
+@contextmanager
+def _until_interrupted() -> Iterator[None]:
+    """Ctrl-C is how this ends, and no mishap."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        return
