@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.engine.step import step
 from tidegate.journal.lots import Names, names_of
-from tidegate.journal.remedies.changes import Change, Stop
+from tidegate.journal.remedies.changes import Change, Stop, work_of
 from tidegate.journal.remedies.trials import Played, Refusal, play
 from tidegate.model.decisions import DecisionKind
+from tidegate.model.facts import Facts
 from tidegate.model.reasons import Reason
 from tidegate.state.cluster import ClusterState
 from tidegate.state.numbers import UNKNOWN
@@ -87,13 +89,18 @@ def _places(played: Played, number: int) -> tuple[tuple[str, int], ...]:
 
 
 def _refusal(played: Played, number: int) -> Refusal:
-    """What it was told last: in this trial, or before where nothing new was to be said."""
-    told = _rows(played, number, DecisionKind.HOLD)
-    if told:
-        last = told[-1]
-        return Refusal(Reason(int(played.decisions.code[last])), tuple(played.decisions.evidence[last].tolist()))
-    row = played.state.workload_numbers.row(number)
-    return Refusal(Reason(int(played.state.workloads.held_code[row])) if row != UNKNOWN else Reason.NONE, ())
+    """What it is told then, with numbers: it is told anew, because the same reason is not told twice."""
+    fork = played.state.fork()
+    facts = Facts()
+    facts.policy(fork.policy, fork.now_ms)
+    facts.changed(number, work_of(fork, number), fork.now_ms)
+    decided = step(fork, facts.batch(), fork.now_ms).decisions
+    told = np.flatnonzero((decided.workload == number) & (decided.kind == DecisionKind.HOLD))
+    if len(told):
+        last = int(told[-1])
+        return Refusal(Reason(int(decided.code[last])), tuple(decided.evidence[last].tolist()))
+    row = fork.workload_numbers.row(number)
+    return Refusal(Reason(int(fork.workloads.held_code[row])) if row != UNKNOWN else Reason.NONE, ())
 
 
 def _sent_away(played: Played, over: set[int]) -> tuple[SentAway, ...]:

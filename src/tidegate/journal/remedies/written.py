@@ -48,6 +48,9 @@ FORMS = {
 #: Resources that quota counts in thousandths.
 _IN_MILLI = ("gpu", "cpu")
 
+#: Nodes that can be asked for: more would not be a change, but another cluster.
+_MOST_NODES = 1_000
+
 _SIGNED = re.compile(r"(?P<name>.+)(?P<sign>[+-])(?P<amount>[0-9][0-9A-Za-z.]*)")
 
 
@@ -199,8 +202,8 @@ def _pattern_name(state: ClusterState, like: int) -> str:
 
 def _read_nodes(text: str, state: ClusterState, _: int) -> Change:
     name, sign, amount = _split(Kind.NODES, text)
-    if sign < 0 or not amount.isdecimal() or int(amount) < 1:
-        raise Impossible(f"{text!r} does not say how many nodes come; expected {FORMS[Kind.NODES]}, N from 1 on")
+    if sign < 0 or not amount.isdecimal() or not 1 <= int(amount) <= _MOST_NODES:
+        raise Impossible(f"{text!r} does not say how many nodes come; expected {FORMS[Kind.NODES]}, N from 1 to 1,000")
     by_name = {node.name: int(state.nodes.number[row]) for row, node in state.node_specs.items()}
     by_name |= {node.shape.name: number for number, node in reversed(node_patterns(state)) if node.shape.name}
     return MoreNodes(by_name[_known("shape or node", name, by_name)], int(amount))
