@@ -308,5 +308,6 @@ def test_the_place_in_the_queue_is_told():
     assert lines["runs"] is None
     assert line_text(lines["vip"], cluster.state) == "It is the head of queue a, before 2 others."
     assert line_text(lines["mine"], cluster.state) == (
-        "In queue a 2 go before it (1 a higher priority and 1 submitted earlier) of 2 others that wait; the head is vip."
+        "In queue a 2 go before it (1 a higher priority and 1 submitted earlier) of 2 others that wait; "
+        "the head is vip."
     )

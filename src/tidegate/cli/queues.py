@@ -61,7 +61,10 @@ def show_queues(
             if watch:
                 _watch(Follower(read), shown)
                 return
-            tree = share_tree_of(state_at(read, until_of(read, at)))
+            until_ms, span_ms = until_of(read, at), read.span_ms()
+            tree = share_tree_of(state_at(read, until_ms))
+            if until_ms is not None and span_ms is not None:
+                tree = tree._replace(at_ms=min(until_ms, span_ms[1]))  # nothing changed since the step before
     if as_json_:
         typer.echo(json.dumps(as_json(tree)))
     else:
