@@ -15,9 +15,20 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from tidegate.cli.errors import CannotRun, told_plainly
 from tidegate.cli.explanation import Asked, Explanation, as_json, show
-from tidegate.cli.journals import AtOption, JournalOption, known, opened, state_at, until_of
-from tidegate.cli.options import JsonOption
+from tidegate.cli.journals import (
+    AtOption,
+    JournalOption,
+    catch_up,
+    damage_told,
+    follow,
+    kernels_for,
+    known,
+    opened,
+    until_of,
+)
+from tidegate.cli.options import JsonOption, KernelsOption
 from tidegate.cli.outputs import open_console
+from tidegate.cli.runs import Kernels
 from tidegate.journal.line import find_room, find_wants, stand_in_line
 from tidegate.journal.refusal import why_not
 from tidegate.journal.remedies.changes import Change, Impossible
@@ -36,7 +47,7 @@ from tidegate.state.cluster import ClusterState
 def complete_job(context: typer.Context, incomplete: str) -> list[str]:
     """Ids of workloads that begin like this, for the shell; none where there is no journal to look into."""
     try:
-        with opened(context.params.get("journal"), "explain") as file:
+        with opened(context.params.get("journal"), "explain") as file, damage_told(file):
             return sorted(name for name in find_ids(file).values() if name.startswith(incomplete))
     except (CannotRun, JournalError):
         return []
@@ -63,6 +74,7 @@ def explain_job(
     trials: Annotated[
         int, typer.Option(help="What looking for changes may cost, in queue heads tried.", min=1)
     ] = BUDGET,
+    kernels: KernelsOption = Kernels.AUTO,
     as_json_: JsonOption = False,
 ) -> None:
     """Say what became of a job, why, and what would change it.
@@ -76,13 +88,18 @@ def explain_job(
       tidegate explain train-017 --at 1d2h --node h100-03
       tidegate explain train-017 --at 1d2h --if quota:research+8 --if priority:+10
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly():
-        with opened(journal, "explain") as file:
-            told = _read(file, job, at, wants_state=bool(what_if or node))
-        asked = tuple(_read_ifs(told, what_if or []))
-        explanation = _explain(told, asked, trials if changes and not asked else 0)
-        if node:
-            explanation = explanation._replace(node=node, lacks=_lacks(told, node))
+    with told_plainly(), opened(journal, "explain") as file:
+        told = _read(file, job, at)
+        follower = follow(file, told.until_ms) if what_if or node or _waits(told.story) else None
+        if follower is None:
+            explanation = Explanation(told.story.id, explain(told.story, told.cast))
+        else:
+            with kernels_for(follower, kernels):
+                told = told._replace(state=catch_up(file, follower))
+                asked = tuple(_read_ifs(told, what_if or []))
+                explanation = _explain(told, asked, trials if changes and not asked else 0)
+            if node:
+                explanation = explanation._replace(node=node, lacks=_lacks(told, node))
     if as_json_:
         typer.echo(json.dumps(as_json(explanation)))
     else:
@@ -94,22 +111,22 @@ class _Told(NamedTuple):
 
     story: Story
     cast: Cast
-    state: ClusterState | None  # None: it does not wait, and nobody asked
+    until_ms: int | None  # None: to its end
+    state: ClusterState | None = None  # None: it does not wait, and nobody asked
 
 
-def _read(file: JournalFile, job: str, at: str | None, *, wants_state: bool) -> _Told:
-    number = find_number(file, job)
-    if number is None:
-        known(job, find_ids(file).values(), "job")
-    assert number is not None
-    until_ms = until_of(file, at)
-    glanced = glance(file, number, until_ms)
-    story = tell_story(glanced.steps, number)
+def _read(file: JournalFile, job: str, at: str | None) -> _Told:
+    with damage_told(file):
+        number = find_number(file, job)
+        if number is None:
+            known(job, find_ids(file).values(), "job")
+        assert number is not None
+        until_ms = until_of(file, at)
+        glanced = glance(file, number, until_ms)
+        story = tell_story(glanced.steps, number)
     if story is None:
         raise CannotRun(f"--at {at}: {job} was not submitted yet; name a later time")
-    story = story._replace(until_ms=glanced.until_ms)
-    state = state_at(file, until_ms) if wants_state or _waits(story) else None
-    return _Told(story, glanced.cast, state)
+    return _Told(story._replace(until_ms=glanced.until_ms), glanced.cast, until_ms)
 
 
 def _waits(story: Story) -> bool:

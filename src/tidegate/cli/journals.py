@@ -19,7 +19,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from tidegate.cli.errors import CannotRun
 from tidegate.cli.outputs import open_console
-from tidegate.cli.runs import last_run_path, read_duration_ms
+from tidegate.cli.runs import Kernels, compiles, last_run_path, read_duration_ms
+from tidegate.engine.kernels.registry import kernels_as
 from tidegate.journal.seek import Follower
 from tidegate.journal.store import JournalError, JournalFile
 from tidegate.journal.words import time_text
@@ -28,13 +29,16 @@ from tidegate.state.cluster import ClusterState
 JournalOption = Annotated[Path | None, typer.Option(help="Journal to read; the latest run's if not named.")]
 AtOption = Annotated[str | None, typer.Option(help='As it was then: a time since the start, such as "2d3h".')]
 
+#: So many steps or workloads are worth the compiler's start.
+_WORTH_COMPILING = 2_000
+
 #: What damaged bytes can look like to those who unpack them.
 _DAMAGE = (sqlite3.Error, msgspec.MsgspecError, zlib.error, LookupError, TypeError, ValueError)
 
 
 @contextmanager
 def opened(journal: Path | None, command: str) -> Iterator[JournalFile]:
-    """A journal, or that of the latest run; what is damaged in it is told as that."""
+    """A journal, or that of the latest run."""
     path = journal or last_run_path()
     if journal is None and not path.is_file():
         raise CannotRun(
@@ -43,12 +47,21 @@ def opened(journal: Path | None, command: str) -> Iterator[JournalFile]:
     file = JournalFile.open(path)
     try:
         yield file
+    finally:
+        file.close()
+
+
+@contextmanager
+def damage_told(file: JournalFile) -> Iterator[None]:
+    """While a journal is read: what is damaged in it is told as that."""
+    try:
+        yield
     except (CannotRun, JournalError):
         raise
     except _DAMAGE as error:
-        raise CannotRun(f"{path}: damaged, a step cannot be read ({error}); run it again into a new journal") from None
-    finally:
-        file.close()
+        raise CannotRun(
+            f"{file.path}: damaged, a step cannot be read ({error}); run it again into a new journal"
+        ) from None
 
 
 def until_of(file: JournalFile, at: str | None) -> int | None:
@@ -61,19 +74,29 @@ def until_of(file: JournalFile, at: str | None) -> int | None:
     return until_ms
 
 
-def state_at(file: JournalFile, until_ms: int | None) -> ClusterState:
-    """The state at a time, with a progress bar where that takes a while."""
-    return caught_up(Follower(file, until_ms)).state
+def follow(file: JournalFile, until_ms: int | None = None) -> Follower:
+    """A state that follows a journal; it is not caught up yet."""
+    with damage_told(file):
+        return Follower(file, until_ms)
 
 
-def caught_up(follower: Follower) -> Follower:
-    """A follower that made all steps that are written; the bar shows how far it is."""
+@contextmanager
+def kernels_for(follower: Follower, kernels: Kernels) -> Iterator[None]:
+    """Kernels for making the steps that are left and trying changes: compiled where that is worth it."""
+    worth = max(follower.steps_left(), len(follower.state.live_workloads())) > _WORTH_COMPILING
+    with kernels_as(compiled=compiles(kernels, worth=worth)):
+        yield
+
+
+def catch_up(file: JournalFile, follower: Follower) -> ClusterState:
+    """Make all steps that are written; a bar shows how far that is, where it takes a while."""
     console = open_console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with damage_told(file), progress as bar:
         task = bar.add_task("replaying the journal", total=follower.steps_left())
         follower.catch_up(lambda: bar.advance(task))
-    return follower
+    return follower.state
 
 
 def known(name: str, names: Iterable[str], what: str) -> str:

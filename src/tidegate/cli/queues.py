@@ -17,11 +17,13 @@ from rich.console import Console
 from rich.live import Live
 
 from tidegate.cli.errors import CannotRun, told_plainly
-from tidegate.cli.journals import AtOption, JournalOption, caught_up, opened, state_at, until_of
-from tidegate.cli.options import JsonOption
+from tidegate.cli.journals import AtOption, JournalOption, catch_up, damage_told, follow, kernels_for, opened, until_of
+from tidegate.cli.options import JsonOption, KernelsOption
 from tidegate.cli.outputs import open_console
 from tidegate.cli.queue_tree import Shown, as_json, page
+from tidegate.cli.runs import Kernels
 from tidegate.journal.seek import Follower
+from tidegate.journal.store import JournalFile
 from tidegate.measure.share_tree import share_tree_of
 
 #: Seconds between two looks at a journal that is written.
@@ -41,6 +43,7 @@ def show_queues(
     watch: Annotated[
         bool, typer.Option("--watch", help="Follow a journal that is being written; Ctrl-C ends.")
     ] = False,
+    kernels: KernelsOption = Kernels.AUTO,
     as_json_: JsonOption = False,
 ) -> None:
     """Show the tree of cohorts and queues: quota, use, borrowing, lending, shares, and who waits.
@@ -58,11 +61,14 @@ def show_queues(
         if watch and (at or as_json_):
             raise CannotRun("--watch shows what comes; it does not go with --at or --json")
         with opened(file or journal, "show the queues of") as read:
-            if watch:
-                _watch(Follower(read), shown)
-                return
-            until_ms, span_ms = until_of(read, at), read.span_ms()
-            tree = share_tree_of(state_at(read, until_ms))
+            with damage_told(read):
+                until_ms, span_ms = until_of(read, at), read.span_ms()
+            follower = follow(read, until_ms)
+            with kernels_for(follower, kernels):
+                if watch:
+                    _watch(read, follower, shown)
+                    return
+                tree = share_tree_of(catch_up(read, follower))
             if until_ms is not None and span_ms is not None:
                 tree = tree._replace(at_ms=min(until_ms, span_ms[1]))  # nothing changed since the step before
     if as_json_:
@@ -72,15 +78,16 @@ def show_queues(
         console.print(page(tree, shown))
 
 
-def _watch(follower: Follower, shown: Shown) -> None:
+def _watch(file: JournalFile, follower: Follower, shown: Shown) -> None:
     """Show the tree again and again, in place on a terminal, until somebody ends it."""
     console = open_console()
-    with _until_interrupted(), Live(console=console, auto_refresh=False, screen=False) as live:
-        caught_up(follower)
-        while True:
-            live.update(page(share_tree_of(follower.state), _fitting(shown, console)), refresh=True)
-            while not follower.catch_up():
-                time.sleep(_EVERY_S)
+    with _until_interrupted():
+        catch_up(file, follower)
+        with Live(console=console, auto_refresh=False) as live, damage_told(file):
+            while True:
+                live.update(page(share_tree_of(follower.state), _fitting(shown, console)), refresh=True)
+                while not follower.catch_up():
+                    time.sleep(_EVERY_S)
 
 
 def _fitting(shown: Shown, console: Console) -> Shown:

@@ -116,7 +116,7 @@ def simulate_setup(
         journal.follow(state)
     span_ms = int((jobs.submit_ms + jobs.runtime_ms).max())
     witness = Witness(state, journal, every_ms=max(span_ms // _SAMPLES // MINUTE_MS, 1) * MINUTE_MS)
-    with _progress(console) as bar, kernels_as(compiled=_compiles(kernels, int(jobs.pods().sum()))):
+    with _progress(console) as bar, kernels_as(compiled=compiles(kernels, worth=jobs.pods().sum() > _WORTH_COMPILING)):
         run(state, world, _Watched(witness, world, bar), lambda state: world.is_over() or is_looping(state))
     if journal is not None:
         journal.keep()
@@ -129,9 +129,10 @@ def check_kernels(kernels: Kernels) -> None:
         raise CannotRun("compiled kernels need numba, which is not installed: pip install 'tidegate[fast]'")
 
 
-def _compiles(kernels: Kernels, pods: int) -> bool:
+def compiles(kernels: Kernels, *, worth: bool) -> bool:
+    """Whether kernels run compiled: where that is asked for, or worth the compiler's start."""
     check_kernels(kernels)
-    return _has_numba() and (kernels is Kernels.COMPILED or (kernels is Kernels.AUTO and pods > _WORTH_COMPILING))
+    return _has_numba() and (kernels is Kernels.COMPILED or (kernels is Kernels.AUTO and worth))
 
 
 def _has_numba() -> bool:

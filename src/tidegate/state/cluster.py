@@ -411,7 +411,7 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     state.sizes = {tuple(size): row for row, size in enumerate(cold["sizes"])}
     state.prices = Prices(
         *(
-            np.frombuffer(packed, column.dtype).reshape(shape)
+            np.frombuffer(packed, column.dtype).reshape(shape).copy()  # kernels are compiled for columns to write to
             for column, (shape, packed) in zip(no_prices(), cold["prices"], strict=True)
         )
     )
