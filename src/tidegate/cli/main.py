@@ -44,6 +44,7 @@ def main(
     Examples:
       tidegate simulate                  the twin on a bundled week of a mixed team cluster
       tidegate explain train-018         why a job of that run waited
+      tidegate queues                    who owns, uses, borrows and lends what
       tidegate check tidegate.yaml       is a file right?
     """  # noqa: D301 - \b keeps the lines apart
 
