@@ -1,0 +1,1 @@
+"""The only Kubernetes client: list and watch to facts, decisions to writes."""

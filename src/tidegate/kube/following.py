@@ -1,0 +1,279 @@
+"""Objects of one kind, followed: listed page by page, watched from there, taken up again where a watch ended.
+
+A watch may end at any time, and the server cuts those that read too slowly without a word. So one task does nothing
+but read, another decodes; a cut watch goes on from the last version that was decoded; a version that the server has
+forgotten (410) means a new list, whose difference to what was known is told as ordinary news.
+Must not know: what objects mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic
+
+import msgspec
+
+from tidegate.kube.answers import Answer
+from tidegate.kube.client import Client, Request, Stream
+from tidegate.kube.inbox import Inbox
+from tidegate.kube.objects import Bare, Listing, ListMeta, T, Told, Watched
+from tidegate.kube.pauses import Draw, Pauses
+from tidegate.kube.resources import Resource
+
+_GONE = 410
+_BOOKMARK, _ERROR = b'{"type":"BOOKMARK"', b'{"type":"ERROR"'
+
+#: Lines that are decoded before others have their turn.
+_AT_ONCE = 64
+
+#: Bytes read and not yet decoded at which a watch is given up and taken up again from what was decoded.
+_MOST_BEHIND = 256 << 20
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How lists and watches are asked for."""
+
+    page: int = 500  # objects in a page of a list
+    watch_s: int = 290  # after which the server ends a watch; a little less each time, not all at once
+    quiet_s: float = 120.0  # without a byte, not even a bookmark, after which the connection is taken for dead
+
+
+@dataclass
+class Tally:
+    """How it went so far."""
+
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    bookmarks: int = 0
+    cuts: int = 0  # watches that ended otherwise than agreed
+    skipped: int = 0  # events that could not be read
+    behind_bytes: int = 0  # most bytes that were read and not yet decoded
+    trouble: str = ""  # why there are no news now; empty: all is well
+
+
+@dataclass
+class Follower(Generic[T]):
+    """Follows the objects of one kind, and puts news of them into the inbox."""
+
+    client: Client
+    resource: Resource
+    type: type[T]
+    inbox: Inbox
+    draw: Draw
+    kind: int = 0  # by which the inbox knows them
+    shrink: Callable[[T], object] = lambda thing: thing  # what is kept of an object
+    selector: dict[str, str] = field(default_factory=dict)  # labelSelector, fieldSelector
+    pace: Pace = Pace()
+    tally: Tally = field(default_factory=Tally)
+
+    def __post_init__(self) -> None:
+        self.listed = asyncio.Event()  # set once the first list is in the inbox
+        self._version = ""
+        self._known: dict[str, str] = {}  # version by uid
+        self._pauses = Pauses(self.draw)
+        self._page = msgspec.json.Decoder(Listing[self.type])  # type: ignore[name-defined]
+        self._event = msgspec.json.Decoder(Watched[self.type])  # type: ignore[name-defined]
+        self._bookmark = msgspec.json.Decoder(Watched[Bare])
+        self._error = msgspec.json.Decoder(Told)
+
+    async def follow(self) -> None:
+        """List and watch, until cancelled."""
+        while True:
+            if not self._version and not await self._list():
+                continue
+            refusal = await self._watch()
+            if refusal is not None:
+                await self._heed(refusal)
+
+    async def _heed(self, refusal: Answer) -> None:
+        """Do as a refusal says: forget the version, or wait."""
+        self.tally.trouble = refusal.text()
+        if refusal.status == _GONE:
+            self._version = ""
+        await asyncio.sleep(self._pauses.next_ms(refusal.retry_after_ms) / 1000)
+
+    # -- lists -------------------------------------------------------------------------------------------------
+
+    async def _list(self) -> bool:
+        """Take the whole list in; False if that did not work out and is to be tried again."""
+        self.tally.lists += 1
+        found: dict[str, str] = {}
+        token = version = ""
+        while True:
+            query = {"limit": str(self.pace.page), **self.selector, **({"continue": token} if token else {})}
+            answer = await self.client.ask(Request("GET", self.resource.path(), query, timeout_s=60))
+            if not answer.ok:
+                await self._heed(answer)  # a page that has expired (410) means: from the beginning
+                return False
+            page = self._decode_page(answer.body)
+            if isinstance(page, Answer):
+                await self._heed(page)
+                return False
+            for thing in page.items or ():
+                found[thing.metadata.uid] = thing.metadata.resource_version
+                self._tell_listed(thing)
+            token, version = page.metadata.continue_, page.metadata.resource_version
+            if not token:
+                break
+            await asyncio.sleep(0)
+        for uid in self._known.keys() - found.keys():
+            self.inbox.put(self.kind, uid, None)
+        self._known, self._version = found, version
+        self._all_is_well()
+        self.listed.set()
+        return True
+
+    def _decode_page(self, body: bytes) -> Listing[T] | Answer:
+        """Decode a page; an object that cannot be read must not hide the others."""
+        try:
+            return self._page.decode(body)
+        except msgspec.MsgspecError:
+            pass
+        try:
+            rough = msgspec.json.decode(body, type=_Rough)
+        except msgspec.MsgspecError as error:
+            return Answer(500, "Unreadable", f"a list of {self.resource.plural}: {error}")
+        items = []
+        for raw in rough.items or ():
+            try:
+                items.append(msgspec.json.decode(raw, type=self.type))
+            except msgspec.MsgspecError:
+                self.tally.skipped += 1
+        return Listing(rough.metadata, items)
+
+    def _tell_listed(self, thing: T) -> None:
+        """Tell of a listed object, unless nothing about it is new."""
+        meta = thing.metadata
+        if self._known.get(meta.uid) != meta.resource_version:
+            self.inbox.put(self.kind, meta.uid, self.shrink(thing))
+
+    # -- watches -----------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> Answer | None:
+        """Watch until it ends; the refusal, if there was one."""
+        self.tally.watches += 1
+        seconds = max(int(self.pace.watch_s * (1 - 0.1 * self.draw())), 1)
+        query = {
+            "watch": "true",
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(seconds),
+            **self.selector,
+        }
+        async with self.client.stream(Request("GET", self.resource.path(), query), self.pace.quiet_s) as opened:
+            if isinstance(opened, Answer):
+                return opened
+            self.tally.trouble = ""
+            return await self._read(opened)
+
+    async def _read(self, stream: Stream) -> Answer | None:
+        """Read and decode at the same time, each in its own task."""
+        behind = _Behind()
+        reading = asyncio.create_task(_drain(stream, behind))
+        try:
+            refusal = await self._decode(behind)
+        finally:
+            reading.cancel()
+        self.tally.behind_bytes = max(self.tally.behind_bytes, behind.most)
+        if refusal is None and (stream.cut or behind.overrun):
+            self.tally.cuts += 1
+            await asyncio.sleep(self._pauses.next_ms() / 1000)
+        return refusal
+
+    async def _decode(self, behind: _Behind) -> Answer | None:
+        """Decode whole lines; half a line at the end is as good as never sent."""
+        rest = b""
+        while True:
+            chunk = await behind.next()
+            if not chunk:
+                return None
+            *lines, rest = (rest + chunk).split(b"\n")
+            for number, line in enumerate(lines, 1):
+                refusal = self._take(line) if line else None
+                if refusal is not None:
+                    return refusal
+                if number % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    def _take(self, line: bytes) -> Answer | None:
+        """Take one event in; the refusal, if it is one."""
+        try:
+            if line.startswith(_ERROR):
+                told = self._error.decode(line).object
+                return Answer(told.code or 500, told.reason, told.message)
+            if line.startswith(_BOOKMARK):
+                self._version = self._bookmark.decode(line).object.metadata.resource_version
+                self.tally.bookmarks += 1
+                return None
+            self._tell(self._event.decode(line))
+        except msgspec.MsgspecError as error:
+            # One object that cannot be read must not stop the others; the next list tells whether it still matters.
+            self.tally.skipped += 1
+            self.tally.trouble = f"an event of {self.resource.plural} cannot be read: {error}"
+        self._pauses.reset()
+        return None
+
+    def _tell(self, event: Watched[T]) -> None:
+        meta = event.object.metadata
+        self.tally.events += 1
+        self._version = meta.resource_version
+        if event.type == "DELETED":
+            self._known.pop(meta.uid, None)
+            self.inbox.put(self.kind, meta.uid, None)
+        else:
+            self._known[meta.uid] = meta.resource_version
+            self.inbox.put(self.kind, meta.uid, self.shrink(event.object))
+
+    def _all_is_well(self) -> None:
+        self.tally.trouble = ""
+        self._pauses.reset()
+
+
+class _Rough(msgspec.Struct):
+    """A page whose items are taken one by one."""
+
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Behind:
+    """Bytes that were read and are not yet decoded."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._there = asyncio.Event()
+        self._bytes = 0
+        self.most = 0
+        self.overrun = False
+
+    def add(self, chunk: bytes) -> None:
+        """Keep what was read; empty: there is no more."""
+        self._chunks.append(chunk)
+        self._bytes += len(chunk)
+        self.most = max(self.most, self._bytes)
+        self.overrun = self._bytes > _MOST_BEHIND
+        self._there.set()
+
+    async def next(self) -> bytes:
+        """What was read first; empty when there is no more."""
+        while not self._chunks:
+            self._there.clear()
+            await self._there.wait()
+        chunk = self._chunks.popleft()
+        self._bytes -= len(chunk)
+        return chunk
+
+
+async def _drain(stream: Stream, behind: _Behind) -> None:
+    """Read, and nothing else, so that the server never waits for us."""
+    while not behind.overrun:
+        chunk = await stream.chunk()
+        behind.add(chunk)
+        if not chunk:
+            return
+    behind.add(b"")

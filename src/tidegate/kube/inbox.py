@@ -1,0 +1,59 @@
+"""News of objects, the latest of each, until they are taken: filled by the network, emptied by whoever decides.
+
+However slow the one who empties it is, it holds no more than one entry an object. An object is known by its uid, so
+that one that was deleted and made again under the same name is another.
+Must not know: kinds of objects.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+
+class News(NamedTuple):
+    """What is known of an object now."""
+
+    kind: int  # of the follower that told it
+    uid: str
+    thing: object | None  # None: it is gone
+
+
+class Inbox:
+    """News in the order in which their objects first had any."""
+
+    def __init__(self) -> None:
+        self._news: dict[str, News] = {}
+        self._notes: list[object] = []
+        self._lock = threading.Lock()
+        self._filled = threading.Event()
+        self.coalesced = 0
+
+    def put(self, kind: int, uid: str, thing: object | None) -> None:
+        """Tell the latest of an object; what was told of it before and not taken is of no interest any more."""
+        with self._lock:
+            if uid in self._news:
+                self.coalesced += 1
+            self._news[uid] = News(kind, uid, thing)
+        self._filled.set()
+
+    def note(self, note: object) -> None:
+        """Tell something that is about no object, such as what came of a write; every note counts."""
+        with self._lock:
+            self._notes.append(note)
+        self._filled.set()
+
+    def wait(self, most_s: float | None) -> bool:
+        """Wait until there is something; False if there is still nothing."""
+        return self._filled.wait(most_s)
+
+    def take(self) -> tuple[list[News], list[object]]:
+        """All news and notes since the last time."""
+        with self._lock:
+            news, self._news = self._news, {}
+            notes, self._notes = self._notes, []
+            self._filled.clear()
+        return list(news.values()), notes
+
+    def __len__(self) -> int:
+        return len(self._news)

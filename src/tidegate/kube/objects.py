@@ -1,0 +1,86 @@
+"""What every object has, and lists and watch events of objects of one type: only the fields that are needed.
+
+Must not know: kinds of objects.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Whom an object belongs to."""
+
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+
+
+class Meta(msgspec.Struct, rename="camel", frozen=True):
+    """Who an object is."""
+
+    name: str = ""
+    uid: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    creation_timestamp: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: tuple[Owner, ...] | None = None
+
+
+class Thing(Protocol):
+    """Any object."""
+
+    @property
+    def metadata(self) -> Meta:
+        """Who it is."""
+
+
+T = TypeVar("T", bound=Thing)
+
+
+class ListMeta(msgspec.Struct, rename="camel"):
+    """Where a list stands."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Listing(msgspec.Struct, Generic[T]):
+    """A page of a list."""
+
+    metadata: ListMeta
+    items: list[T] | None = None
+
+
+class Watched(msgspec.Struct, Generic[T]):
+    """An event of a watch that is about an object."""
+
+    type: str
+    object: T
+
+
+class Bare(msgspec.Struct, frozen=True):
+    """Just who it is: what a bookmark has."""
+
+    metadata: Meta
+
+
+class Gone(msgspec.Struct):
+    """An event of a watch that says why there are no more."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class Told(msgspec.Struct):
+    """An event of a watch that is an error."""
+
+    type: str
+    object: Gone

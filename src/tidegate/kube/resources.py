@@ -1,0 +1,43 @@
+"""Kinds of objects as the API server addresses them.
+
+Must not know: what is in them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import quote
+
+
+class Resource(NamedTuple):
+    """A kind of object, by the name its path has."""
+
+    group: str  # empty: the core group
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """As objects write it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", part: str = "") -> str:
+        """Where all of them are, those of a namespace, one of them, or a subresource of one."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [root]
+        if namespace and self.namespaced:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name:
+            parts.append(quote(name, safe=""))
+        if part:
+            parts.append(part)
+        return "/".join(parts)
+
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+PODS = Resource("", "v1", "pods", "Pod")
+JOBS = Resource("batch", "v1", "jobs", "Job")
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")

@@ -1,0 +1,5 @@
+//go:build programs
+
+package programs
+
+import _ "go.etcd.io/etcd/server/v3"

@@ -1,0 +1,199 @@
+"""Lists and watches against a server that misbehaves: nothing is lost, nothing is told twice, nothing hangs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kubefake import Fake, answer, bookmark, cut, event, gone, half, hang, listing, refusal, stream, thing
+from tidegate.kube.client import Client
+from tidegate.kube.following import Follower, Pace
+from tidegate.kube.inbox import Inbox
+from tidegate.kube.objects import Bare
+from tidegate.kube.resources import PODS
+
+_SILENT = stream(then="silence")
+
+
+def follow(*behaviours, until, pace=None, most_s=10.0):
+    """Follow until a condition holds; what was told, the follower, and what the server was asked."""
+
+    async def run():
+        inbox = Inbox()
+        async with Fake(*behaviours) as fake, Client(fake.access) as client:
+            follower = Follower(client, PODS, Bare, inbox, draw=lambda: 0.0, pace=pace or Pace(page=2, quiet_s=5))
+            task = asyncio.create_task(follower.follow())
+            told = []
+            try:
+                async with asyncio.timeout(most_s):
+                    while True:
+                        told += [_told(item) for item in inbox.take()[0]]
+                        if until(told, fake, follower):
+                            break
+                        assert not task.done(), task.exception()
+                        await asyncio.sleep(0.01)
+            finally:
+                task.cancel()
+            return told, follower, fake.asked
+
+    return asyncio.run(run())
+
+
+def _told(news):
+    return news.uid, news.thing.metadata.resource_version if news.thing else None
+
+
+def told_of(*uids):
+    return lambda told, fake, follower: set(uids) <= {uid for uid, _ in told}
+
+
+def asked(count):
+    return lambda told, fake, follower: len(fake.asked) >= count
+
+
+def test_pages_are_joined_and_the_watch_begins_where_the_list_stands():
+    pages = (listing(10, thing("a", 1), thing("b", 2), more="next"), listing(10, thing("c", 3)))
+    told, _, requests = follow(*pages, _SILENT, until=asked(3))
+    assert told == [("a", "1"), ("b", "2"), ("c", "3")]
+    assert [request.query.get("continue") for request in requests] == [None, "next", None]
+    assert requests[0].query["limit"] == "2"
+    assert requests[2].query["resourceVersion"] == "10"
+    assert requests[2].query["allowWatchBookmarks"] == "true"
+
+
+def test_a_watch_that_ends_goes_on_from_the_last_version_bookmarks_included():
+    watch = stream(event("ADDED", "a", 11), bookmark(40))
+    _, follower, requests = follow(listing(10), watch, _SILENT, until=asked(3))
+    assert requests[2].query["resourceVersion"] == "40"
+    assert follower.tally.lists == 1
+
+
+def test_half_an_event_counts_as_never_sent():
+    torn = stream(event("ADDED", "a", 11), b'{"type":"ADDED","object":{"metadata":{"uid":"b"', then="cut")
+    told, follower, requests = follow(
+        listing(10), torn, stream(event("ADDED", "b", 12), then="silence"), until=told_of("b")
+    )
+    assert told == [("a", "11"), ("b", "12")]
+    assert requests[2].query["resourceVersion"] == "11"
+    assert follower.tally.cuts == 1
+
+
+@pytest.mark.parametrize("expired", [stream(gone()), refusal(410, "Expired")], ids=["event", "status"])
+def test_a_version_that_is_forgotten_means_a_new_list_whose_difference_is_told(expired):
+    first = listing(10, thing("a", 1), thing("b", 2), thing("c", 3))
+    second = listing(20, thing("a", 1), thing("b", 15), thing("d", 16))
+    told, follower, _ = follow(first, expired, second, _SILENT, until=told_of("d"), pace=Pace(page=500, quiet_s=5))
+    assert told[3:] == [("b", "15"), ("d", "16"), ("c", None)]
+    assert follower.tally.lists == 2
+
+
+def test_a_page_that_expired_means_the_list_from_its_beginning():
+    told, follower, requests = follow(
+        listing(10, thing("a", 1), more="next"),
+        refusal(410, "Expired"),
+        listing(20, thing("a", 1), thing("b", 12)),
+        _SILENT,
+        until=told_of("b"),
+    )
+    assert [uid for uid, _ in told].count("b") == 1
+    assert "continue" not in requests[2].query
+    assert follower.tally.lists == 2
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        cut(),
+        refusal(500, "InternalError"),
+        refusal(503, "ServiceUnavailable"),
+        half(b'{"metadata":{},"items":[]}'),
+        answer(200, b"{"),
+    ],
+    ids=["cut", "500", "503", "half", "torn"],
+)
+def test_a_list_that_fails_is_tried_again(trouble):
+    told, follower, _ = follow(trouble, trouble, listing(10, thing("a", 1)), _SILENT, until=told_of("a"))
+    assert told == [("a", "1")]
+    assert follower.tally.lists >= 2
+
+
+def test_the_server_is_given_the_time_it_asks_for():
+    loop_time = []
+
+    async def noted(asked_, writer):
+        loop_time.append(asyncio.get_running_loop().time())
+        await (refusal(429, "TooManyRequests", retry_after=1) if len(loop_time) == 1 else listing(10, thing("a", 1)))(
+            asked_, writer
+        )
+
+    follow(noted, noted, _SILENT, until=told_of("a"))
+    assert loop_time[1] - loop_time[0] >= 1.0
+
+
+def test_what_is_wrong_is_told_until_it_is_well_again():
+    seen = []
+
+    def until(told, fake, follower):
+        seen.append(follower.tally.trouble)
+        return told_of("a")(told, fake, follower) and not follower.tally.trouble
+
+    follow(refusal(403, "Forbidden", "pods is forbidden"), listing(10, thing("a", 1)), _SILENT, until=until)
+    assert "403 Forbidden: pods is forbidden" in seen
+
+
+def test_a_dead_connection_is_noticed_by_its_silence():
+    pace = Pace(page=2, quiet_s=0.2)
+    _, follower, requests = follow(listing(10), hang(), _SILENT, until=asked(4), pace=pace)
+    assert requests[2].query["resourceVersion"] == "10"
+    assert follower.tally.lists == 1
+
+
+def test_an_object_that_cannot_be_read_does_not_hide_the_others():
+    broken = {"metadata": {"uid": 7}}
+    told, follower, _ = follow(
+        listing(10, thing("a", 1), broken),
+        stream({"type": "ADDED", "object": broken}, event("ADDED", "b", 12), then="silence"),
+        until=told_of("a", "b"),
+    )
+    assert told == [("a", "1"), ("b", "12")]
+    assert follower.tally.skipped == 2
+
+
+def test_news_of_an_object_are_joined_until_they_are_taken():
+    inbox = Inbox()
+    for version in range(1000):
+        inbox.put(0, "a", version)
+        inbox.put(0, f"b{version % 3}", version)
+    inbox.put(0, "a", None)
+    assert len(inbox) == 4
+    news, _ = inbox.take()
+    assert [(item.uid, item.thing) for item in news] == [("a", None), ("b0", 999), ("b1", 997), ("b2", 998)]
+    assert inbox.take() == ([], [])
+
+
+def test_a_reader_who_never_takes_costs_no_more_than_the_objects():
+    """50,000 events about 10 objects, with nobody taking them: the server is drained, and ten entries are held."""
+    lines = b"".join(
+        b'{"type":"MODIFIED","object":{"metadata":{"uid":"u%d","resourceVersion":"%d"}}}\n' % (n % 10, n)
+        for n in range(100, 50_100)
+    )
+
+    async def run():
+        inbox = Inbox()
+        async with (
+            Fake(listing(10), stream(lines, bookmark(60_000), then="silence")) as fake,
+            Client(fake.access) as client,
+        ):
+            follower = Follower(client, PODS, Bare, inbox, draw=lambda: 0.0)
+            task = asyncio.create_task(follower.follow())
+            async with asyncio.timeout(20):
+                while not follower.tally.bookmarks:
+                    await asyncio.sleep(0.01)
+            task.cancel()
+            return inbox, follower
+
+    inbox, follower = asyncio.run(run())
+    assert len(inbox) == 10
+    assert follower.tally.events == 50_000
+    assert follower.tally.cuts == 0
