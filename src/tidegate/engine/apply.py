@@ -16,7 +16,8 @@ from tidegate.engine.kernels.fit import confirm, leave_all, log_change, sum_devi
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import describe_work, lay_out
 from tidegate.engine.leaving import forget, pods_of, queue_again, remove_pods
-from tidegate.engine.observing import observe_consumed, observe_foreign, observe_standing, withdraw_admission
+from tidegate.engine.mirroring import forget_foreign, observe_bound, observe_foreign, retake
+from tidegate.engine.observing import observe_consumed, observe_standing, withdraw_admission
 from tidegate.engine.place import set_typical
 from tidegate.engine.planting import uproot
 from tidegate.engine.quotas import change_amounts
@@ -46,6 +47,7 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
                 state.counters[Counter.OUTSIDE] += 1
                 state.counters[Counter.REPEATS] = 0
             handler(state, events, run)
+    retake(state)
 
 
 def _is_outside(state: ClusterState, kind: EventKind, events: EventBatch, run: slice) -> bool:
@@ -349,7 +351,7 @@ def _node_removed(state: ClusterState, events: EventBatch, run: slice) -> None:
             continue
         _lose_pods(state, row, -1, Reason.NODE_LOST)
         del state.node_specs[row]
-        state.foreign.pop(row, None)
+        forget_foreign(state, row)
         state.node_numbers.drop(np.array([number]))
         state.nodes.give(np.array([row], np.int64))
     _rank_nodes(state)
@@ -410,6 +412,7 @@ _HANDLERS: dict[EventKind, Callable[[ClusterState, EventBatch, slice], None]] = 
     EventKind.WORKLOAD_CANCELLED: _cancelled,
     EventKind.WORKLOAD_FINISHED: _finished,
     EventKind.PROGRESS_OBSERVED: _progress,
+    EventKind.POD_BOUND: observe_bound,
     EventKind.POD_STARTED: _started,
     EventKind.POD_GONE: _pods_left,
     EventKind.POD_FAILED: _pods_left,

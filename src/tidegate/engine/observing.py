@@ -18,7 +18,7 @@ from tidegate.engine.planting import HeldSpot, uproot
 from tidegate.engine.usage import charge_entry
 from tidegate.model.facts import EventBatch
 from tidegate.model.reasons import Reason
-from tidegate.model.standing import CheckState, Consumed, Foreign, Grant, Standing
+from tidegate.model.standing import CheckState, Consumed, Grant, Standing
 from tidegate.model.work import Work
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.numbers import UNKNOWN
@@ -153,16 +153,6 @@ def _looks_again(holding: Holding, standing: Standing) -> Again:
         return Again.FAILED if any(spot.lost for spot in holding.spots) else Again.NO
     ready = bool(standing.checks) and all(check.state is CheckState.READY for check in standing.checks)
     return Again.AWAITS if ready and any(holding.awaits) else Again.NO
-
-
-def observe_foreign(state: ClusterState, events: EventBatch, run: slice) -> None:
-    """Mirror what pods that are not ours hold on nodes."""
-    for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
-        row, held = state.node_numbers.row(number), events.payloads[arg]
-        assert isinstance(held, Foreign)
-        if row != UNKNOWN and state.foreign.get(row) != held:
-            state.foreign[row] = held
-            uproot(state)
 
 
 def withdraw_admission(state: ClusterState, decision: int) -> None:

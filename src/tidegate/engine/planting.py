@@ -65,8 +65,8 @@ def _replant(state: ClusterState) -> Topology:
     """Make the topology anew, and give everybody the spots that they hold."""
     tables, shares = state.shares, state.policy.shares
     topology = plant(state.node_specs, shares.flavors, shares.topologies, twins=shares.topology.twins)
-    for held in state.foreign.values():
-        topology.set_foreign(held)
+    for taken in state.foreign.values():
+        topology.set_foreign(taken.foreign)
     for name, row in tables.flavor_rows.items():
         tables.flavors.tree[row] = topology.flavors.get(name, NOWHERE)
     topology.leaf_names = np.zeros(max(topology.leaves.top, 1), np.int64)

@@ -33,7 +33,7 @@ class EventKind(IntEnum):
     WORKLOAD_CANCELLED = 3  # subject: workload
     WORKLOAD_FINISHED = 4  # subject: workload; all it held is free
     POD_CREATED = 5  # subject: workload, pod
-    POD_BOUND = 6
+    POD_BOUND = 6  # subject: workload, pod; arg: number of the node, whoever bound it there
     POD_STARTED = 7
     POD_TERMINATING = 8
     POD_GONE = 9

@@ -43,13 +43,24 @@ def _nodes(state: ClusterState) -> Iterator[str]:
         ("memory", nodes.memory_free, nodes.memory, classes.memory[k]),
         ("slots", nodes.slots_free, nodes.slots, np.ones(len(used), np.int64)),
     ):
-        taken = np.bincount(at, amount, minlength=nodes.top).astype(np.int64)
+        taken = np.bincount(at, amount, minlength=nodes.top).astype(np.int64) + _foreign(state, name)
         for row in np.flatnonzero(total[: nodes.top] - taken[: nodes.top] != free[: nodes.top]).tolist():
             yield f"node row {row}: {name} free {free[row]}, expected {total[row]} less {taken[row]}"
         for row in np.flatnonzero((free[: nodes.top] < 0) & (nodes.overdrawn[: nodes.top] == 0)).tolist():
+            if row in state.foreign:
+                continue  # others take what they take
             yield f"node row {row}: {name} is oversubscribed by {-free[row]}"
     for row in state.live_nodes().tolist():
         yield from _devices(state, row, used[at == row])
+
+
+def _foreign(state: ClusterState, name: str) -> I64:
+    """What others hold of each node."""
+    taken = np.zeros(state.nodes.top, np.int64)
+    for row, there in state.foreign.items():
+        held = there.foreign
+        taken[row] = held.pods if name == "slots" else dict(held.request).get(name, 0)
+    return taken
 
 
 def _devices(state: ClusterState, row: int, pods: I64) -> Iterator[str]:
@@ -63,6 +74,8 @@ def _devices(state: ClusterState, row: int, pods: I64) -> Iterator[str]:
         if len(on) != (classes.gpus[k] if classes.share[k] != ShareCode.NONE else 0):
             yield f"pod row {pod}: has {len(on)} devices, its class asks for {classes.gpus[k]}"
         left[on] -= classes.milli[k]
+    if row in state.foreign:
+        left[[d for d in range(len(left)) if state.foreign[row].devices >> d & 1]] -= 1000
     found = nodes.left[row]
     broken = found < -BROKEN_MILLI // 2
     if (found + np.where(broken, BROKEN_MILLI, 0) != left).any():

@@ -17,17 +17,27 @@ from tidegate.model.columns import I32, I64
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
 from tidegate.model.spec import encode
-from tidegate.model.standing import Foreign
 from tidegate.model.work import Share, Work, WorkKind
 from tidegate.state.interning import CORE_RESOURCES, NodeClassKey, PodClassKey, malformed, mismatch
 from tidegate.state.numbers import UNKNOWN, Numbers
 from tidegate.state.prices import Prices, no_prices
 from tidegate.state.scores import STALE, Extent, Scores, empty_scores
 from tidegate.state.shares import ShareTables
-from tidegate.state.tables import ALWAYS, END, Nodes, PodClasses, Pods, PodSets, ShareCode, WorkClasses, Workloads
+from tidegate.state.tables import (
+    ALWAYS,
+    END,
+    Nodes,
+    PodClasses,
+    Pods,
+    PodSets,
+    ShareCode,
+    Taken,
+    WorkClasses,
+    Workloads,
+)
 
 #: Version of the checkpoint's layout.
-CHECKPOINT_VERSION = 3
+CHECKPOINT_VERSION = 4
 
 _KINDS = tuple(WorkKind)
 _SHARE_CODES = {Share.NONE: ShareCode.NONE, Share.WHOLE: ShareCode.WHOLE, Share.FRACTION: ShareCode.FRACTION}
@@ -94,7 +104,8 @@ class ClusterState:
         self.counters[Counter.LATEST_SUBMITTED] = -1
         self.counters[Counter.LEARNT_FROM] = -1
         self.node_specs: dict[int, Node] = {}  # by row
-        self.foreign: dict[int, Foreign] = {}  # what pods that are not ours hold, by row of the node
+        self.foreign: dict[int, Taken] = {}  # by row of the node, where there is any
+        self.contested: set[int] = set()  # of these the rows where others have devices that are still ours to leave
         self.workload_ids: npt.NDArray[np.object_] = np.full(16, "", object)  # by row
         self.node_numbers = Numbers()
         self.workload_numbers = Numbers()
@@ -330,6 +341,7 @@ class ClusterState:
             setattr(twin, name, dict(getattr(self, name)))
         for name in ("workload_ids", "node_numbers", "workload_numbers"):
             setattr(twin, name, getattr(self, name).copy())
+        twin.contested = set(self.contested)
         twin.extras, twin.works, twin.shares = list(self.extras), list(self.works), self.shares.copy()
         twin.counters = self.counters.copy()
         twin.changes = np.zeros(1 << 10, np.int64)
@@ -399,7 +411,8 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     for name, dumped in cold["tables"].items():
         setattr(state, name, type(getattr(state, name)).load(dumped))
     state.node_specs = {row: msgspec.convert(spec, Node) for row, spec in cold["node_specs"]}
-    state.foreign = {row: msgspec.convert(held, Foreign) for row, held in cold["foreign"]}
+    state.foreign = {row: msgspec.convert(taken, Taken) for row, taken in cold["foreign"]}
+    state.contested = {row for row, taken in state.foreign.items() if taken.short}
     state.workload_ids = np.array(cold["workload_ids"], object)
     state.extras = cold["extras"]
     state.queues = {name: row for row, name in enumerate(cold["queues"])}

@@ -11,6 +11,8 @@ from enum import IntEnum
 from typing import ClassVar
 
 from tidegate.model.columns import F64, I64
+from tidegate.model.spec import Spec
+from tidegate.model.standing import Foreign
 from tidegate.state.table import Table
 
 #: End of a chain of rows.
@@ -21,6 +23,14 @@ ALWAYS = 1 << 60
 
 #: Subtracted from what is left of a broken device, so that nothing fits until it recovers.
 BROKEN_MILLI = 1 << 24
+
+
+class Taken(Spec, frozen=True):
+    """What pods of others hold of a node: its devices, and how many they have that are still ours to leave."""
+
+    foreign: Foreign
+    devices: int = 0  # bit mask
+    short: int = 0
 
 
 class Phase(IntEnum):

@@ -1,0 +1,145 @@
+"""Places that the world shows: pods bound by whomever, and what pods of others hold of a node.
+
+Must not know: why anything was put where it is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidegate.engine.kernels.chain import unlink
+from tidegate.engine.kernels.fit import log_change, lowest_idle, refusal, sum_devices, take_place
+from tidegate.engine.kernels.registry import active
+from tidegate.engine.leaving import pods_of, remove_pods
+from tidegate.engine.planting import uproot
+from tidegate.model.facts import EventBatch
+from tidegate.model.hardware import is_device
+from tidegate.model.reasons import Reason
+from tidegate.model.standing import Foreign
+from tidegate.model.units import WHOLE_MILLI
+from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.numbers import UNKNOWN
+from tidegate.state.tables import Phase, ShareCode, Taken
+
+_HOLDS = (Phase.ASSUMED, Phase.RUNNING)
+
+
+# -- pods ------------------------------------------------------------------------------------------------------
+
+
+def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Let pods have the places that the world shows. A gang that has no room there, or is in part, is in trouble."""
+    told: set[int] = set()
+    subjects, ordinals, nodes = events.subject[run].tolist(), events.pod[run].tolist(), events.arg[run].tolist()
+    state.reserve_pods(len(subjects))
+    for number, ordinal, where in zip(subjects, ordinals, nodes, strict=True):
+        row, node = state.workload_numbers.row(number), state.node_numbers.row(where)
+        if row != UNKNOWN and node != UNKNOWN and state.workloads.phase[row] != Phase.LEAVING:
+            _bind(state, row, ordinal, node)
+            told.add(row)
+    for row in sorted(told):
+        held, asked = len(pods_of(state, row)), int(state.work_classes.pods[state.workloads.work_class[row]])
+        if state.workloads.phase[row] in _HOLDS and held < asked:
+            state.note_trouble(np.array([row]), Reason.GANG_BROKEN)
+
+
+def _bind(state: ClusterState, row: int, ordinal: int, node: int) -> None:
+    pods = pods_of(state, row)
+    known = pods[state.pods.ordinal[pods] == ordinal]
+    decision = -1
+    if len(known):
+        if state.pods.node[known[0]] == node:
+            return
+        decision = int(state.pods.decision[known[0]])
+        trouble = int(state.workloads.trouble[row])
+        remove_pods(state, row, known, Reason.GANG_BROKEN)  # it is elsewhere
+        state.workloads.trouble[row] = trouble
+    k = _pod_class(state, row, ordinal)
+    if k < 0 or active(refusal)(state.hot(), k, node) not in (0, Reason.NODE_DOWN):
+        return
+    if state.workloads.phase[row] == Phase.PENDING:
+        active(unlink)(state.hot(), row)
+        state.workloads.phase[row] = Phase.ASSUMED
+        state.workloads.since_ms[row] = state.now_ms
+    hot = state.hot()
+    whole = state.pod_classes.share[k] == ShareCode.WHOLE
+    devices = int(active(lowest_idle)(hot, k, node)) if whole else 0
+    active(take_place)(hot, k, node, devices, row, ordinal, decision)
+
+
+def _pod_class(state: ClusterState, row: int, ordinal: int) -> int:
+    """The class of a workload's pod; -1 if it has no such pod, or one whose device cannot be known."""
+    works, w = state.work_classes, int(state.workloads.work_class[row])
+    first = int(works.first_set[w])
+    for s in range(first, first + int(works.sets[w])):
+        if ordinal < state.pod_sets.count[s]:
+            k = int(state.pod_sets.pod_class[s])
+            return -1 if state.pod_classes.share[k] == ShareCode.FRACTION else k
+        ordinal -= int(state.pod_sets.count[s])
+    return -1
+
+
+# -- what others hold ------------------------------------------------------------------------------------------
+
+
+def observe_foreign(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Let nodes have the room that pods of others leave."""
+    for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
+        row, foreign = state.node_numbers.row(number), events.payloads[arg]
+        assert isinstance(foreign, Foreign)
+        if row != UNKNOWN:
+            _give_back(state, row)
+            _take(state, row, foreign)
+            uproot(state)
+    state.counters[Counter.ROOM_EPOCH] += 1
+
+
+def retake(state: ClusterState) -> None:
+    """Give others the devices that they have, and that were ours when they were told of."""
+    for row in sorted(state.contested):
+        if state.nodes.idle[row]:
+            foreign = state.foreign[row].foreign
+            _give_back(state, row)
+            _take(state, row, foreign)
+
+
+def forget_foreign(state: ClusterState, row: int) -> None:
+    """The node is gone, and what others held of it."""
+    state.foreign.pop(row, None)
+    state.contested.discard(row)
+
+
+def _take(state: ClusterState, row: int, foreign: Foreign) -> None:
+    gpus = sum(amount for name, amount in foreign.request if is_device(name))
+    devices, short = 0, gpus
+    left = state.nodes.left[row]
+    for d in reversed(range(int(state.nodes.devices[row]))):  # ours are given from the other end
+        if short and left[d] == WHOLE_MILLI:
+            devices |= 1 << d
+            short -= 1
+    if foreign.request or foreign.charge or foreign.pods:
+        state.foreign[row] = Taken(foreign=foreign, devices=devices, short=short)
+        _move(state, row, state.foreign[row], -1)
+        if short:
+            state.contested.add(row)
+
+
+def _give_back(state: ClusterState, row: int) -> None:
+    taken = state.foreign.pop(row, None)
+    state.contested.discard(row)
+    if taken is not None:
+        _move(state, row, taken, 1)
+
+
+def _move(state: ClusterState, row: int, taken: Taken, sign: int) -> None:
+    nodes, foreign = state.nodes, dict(taken.foreign.request)
+    nodes.cpu_free[row] += sign * foreign.get("cpu", 0)
+    nodes.memory_free[row] += sign * foreign.get("memory", 0)
+    nodes.slots_free[row] += sign * taken.foreign.pods
+    for e, name in enumerate(state.extras):
+        nodes.extra_free[row, e] += sign * foreign.get(name, 0)
+    for d in range(int(taken.devices).bit_length()):
+        nodes.left[row, d] += sign * WHOLE_MILLI * (taken.devices >> d & 1)
+    hot = state.hot()
+    active(sum_devices)(hot, np.array([row], np.int64))
+    active(log_change)(hot, row)

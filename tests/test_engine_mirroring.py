@@ -1,0 +1,124 @@
+"""Places that the world shows: bound by us before a restart, bound by others, or taken by others."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import Cluster, evicted, fleet, held, job, placed
+from tidegate.model.facts import EventKind
+from tidegate.model.reasons import Reason
+from tidegate.model.standing import Foreign
+from tidegate.state.cluster import ClusterState
+
+
+def foreign(cluster: Cluster, node: str, pods: int = 0, **amounts: int) -> Cluster:
+    request = {"nvidia.com/gpu" if name == "gpus" else name: amount for name, amount in amounts.items()}
+    told = Foreign(node=node, request=tuple(sorted(request.items())), pods=pods)
+    cluster._facts.foreign(cluster.nodes[node], told, cluster.now_ms)
+    return cluster
+
+
+def bound(cluster: Cluster, workload: str, *nodes: str) -> Cluster:
+    for ordinal, node in enumerate(nodes):
+        cluster.tell(EventKind.POD_BOUND, workload, pod=ordinal, arg=cluster.nodes[node])
+    return cluster
+
+
+def test_work_that_is_bound_already_keeps_its_place():
+    """After a restart: the first list tells of work and where it is, in one batch."""
+    cluster = Cluster(fleet("2x h100x8"))
+    cluster.submit(job("old", "2x8"), job("new", "1x8"))
+    bound(cluster, "old", "h100-0-00", "h100-0-01")
+    assert cluster.step() == [held("new", Reason.LACKS_GPU)]
+    cluster.tell(EventKind.WORKLOAD_FINISHED, "old")
+    assert cluster.step() == [placed("new")]
+
+
+def test_what_we_bound_is_shown_and_nothing_changes():
+    cluster = Cluster(fleet("2x h100x8"))
+    assert cluster.submit(job("a", "2x8")).step() == [placed("a")]
+    before = cluster.state.pods.block.copy()
+    assert bound(cluster, "a", *(node for node, _ in cluster.places["a"])).step() == []
+    assert (cluster.state.pods.block == before).all()
+
+
+def test_a_pod_that_somebody_else_bound_elsewhere_is_there():
+    cluster = Cluster(fleet("2x h100x8"), placement="firstfit")
+    cluster.submit(job("a", "1x8"))
+    assert cluster.step() == [placed("a")]
+    other = next(name for name in cluster.nodes if name != cluster.places["a"][0][0])
+    assert bound(cluster, "a", other).step() == []
+    cluster.submit(job("b", "1x8"))
+    assert cluster.step() == [placed("b")]
+    assert cluster.places["b"][0][0] == cluster.places["a"][0][0]
+
+
+def test_half_a_gang_is_given_back_whole():
+    cluster = Cluster(fleet("2x h100x8"))
+    cluster.submit(job("a", "2x8"))
+    assert bound(cluster, "a", "h100-0-00").step() == [evicted("a", Reason.GANG_BROKEN)]
+
+
+def test_a_pod_bound_where_there_is_no_room_is_given_back():
+    cluster = Cluster(fleet("1x h100x8"))
+    cluster.submit(job("a", "1x8"))
+    assert cluster.step() == [placed("a")]
+    cluster.submit(job("b", "1x8"))
+    bound(cluster, "b", "h100-0-00")
+    assert cluster.step() == [held("b", Reason.LACKS_GPU)]
+
+
+def test_pods_of_others_take_up_room():
+    cluster = Cluster(fleet("1x h100x8"))
+    foreign(cluster, "h100-0-00", gpus=1, cpu=2000, pods=1).submit(job("a", "1x8"))
+    assert cluster.step() == [held("a", Reason.LACKS_GPU)]
+    assert foreign(cluster, "h100-0-00").step() == [placed("a")]
+
+
+def test_others_who_have_our_devices_get_them_when_we_leave():
+    """A foreign pod came where we run: no device of ours is taken, but the next that is free is theirs."""
+    cluster = Cluster(fleet("1x h100x8"))
+    assert cluster.submit(job("a", "1x4"), job("b", "1x4")).step() == [placed("a"), placed("b")]
+    assert foreign(cluster, "h100-0-00", gpus=2, pods=1).step() == []
+    cluster.tell(EventKind.WORKLOAD_FINISHED, "a").submit(job("c", "1x4"), job("d", "1x2", at=1))
+    assert set(cluster.step()) == {held("c", Reason.LACKS_GPU), placed("d")}
+
+
+def test_what_others_hold_is_in_the_checkpoint_and_gone_with_the_node():
+    cluster = Cluster(fleet("2x h100x8"))
+    foreign(cluster, "h100-0-00", gpus=9, cpu=1, pods=3).step()
+    assert ClusterState.load(cluster.state.dump()).digest() == cluster.state.digest()
+    assert ClusterState.load(cluster.state.dump()).contested == cluster.state.contested != set()
+    assert cluster.state.fork().digest() == cluster.state.digest()
+    cluster.tell(EventKind.NODE_REMOVED, "h100-0-00").step()
+    assert not cluster.state.foreign
+    assert not cluster.state.contested
+
+
+@st.composite
+def worlds(draw):
+    """Facts in any order: foreign pods that come and go, pods bound anywhere, work that comes and finishes."""
+    steps = []
+    for _ in range(draw(st.integers(1, 8))):
+        kind = draw(st.sampled_from(["foreign", "bound", "submit", "finish"]))
+        steps.append((kind, draw(st.integers(0, 3)), draw(st.integers(0, 1)), draw(st.integers(0, 10))))
+    return steps
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds())
+def test_the_state_stays_whole_whatever_the_world_shows(steps):
+    """`Cluster.step` checks the state before and after."""
+    cluster = Cluster(fleet("2x h100x4"))
+    names = list(cluster.nodes)
+    for kind, which, node, amount in steps:
+        if kind == "foreign":
+            foreign(cluster, names[node], gpus=amount, cpu=amount * 1000, pods=amount)
+        elif kind == "submit" or f"w{which}" not in cluster.numbers:
+            cluster.submit(job(f"w{which}", f"{which % 2 + 1}x{amount % 4 + 1}"))
+        elif kind == "bound":
+            bound(cluster, f"w{which}", names[node])
+        else:
+            cluster.tell(EventKind.WORKLOAD_FINISHED, f"w{which}")
+        cluster.step()
