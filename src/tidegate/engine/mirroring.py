@@ -34,7 +34,7 @@ def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
     state.reserve_pods(len(subjects))
     for number, ordinal, where in zip(subjects, ordinals, nodes, strict=True):
         row, node = state.workload_numbers.row(number), state.node_numbers.row(where)
-        if row != UNKNOWN and node != UNKNOWN and state.workloads.phase[row] != Phase.LEAVING:
+        if UNKNOWN not in (row, node) and state.workloads.phase[row] != Phase.LEAVING:
             _bind(state, row, ordinal, node)
             told.add(row)
     for row in sorted(told):

@@ -1,0 +1,109 @@
+"""Nodes by number and by name, and what pods that are not ours hold of them.
+
+Must not know: workloads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tidegate.kube.pods import SeenPod
+from tidegate.kube.tidings import Tidings
+from tidegate.model.decisions import NOBODY
+from tidegate.model.hardware import Node
+from tidegate.model.spec import resources
+from tidegate.model.standing import Foreign
+
+
+@dataclass(slots=True)
+class _Room:
+    """What pods that are not ours hold of a node."""
+
+    request: Counter[str] = field(default_factory=Counter)
+    charge: Counter[str] = field(default_factory=Counter)
+    pods: int = 0
+
+    def add(self, pod: SeenPod, sign: int) -> None:
+        for name, amount in pod.shape.request:
+            self.request[name] += sign * amount
+        for name, amount in pod.shape.charge:
+            self.charge[name] += sign * amount
+        self.pods += sign
+
+
+class Fleet:
+    """The nodes."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, tuple[int, Node]] = {}  # by uid
+        self._numbers: dict[str, int] = {}  # by name
+        self._names: list[str] = []  # by number
+        self._rooms: dict[str, _Room] = {}  # by name
+        self._strangers: dict[str, SeenPod] = {}  # by uid: pods that are counted in the rooms
+        self._stirred: dict[str, None] = {}  # names of nodes whose room changed
+
+    def see(self, uid: str, node: Node | None, tidings: Tidings) -> None:
+        """A node is as it is now, or gone."""
+        known = self._nodes.get(uid)
+        if node is None:
+            if known is not None:
+                self._remove(uid, *known, tidings)
+        elif known is None:
+            number = len(self._names)
+            self._names.append(node.name)
+            self._nodes[uid] = (number, node)
+            self._numbers[node.name] = number
+            tidings.node(number, node, changed=False)
+            self._stirred[node.name] = None
+        elif known[1] != node:
+            self._nodes[uid] = (known[0], node)
+            tidings.node(known[0], node, changed=True)
+
+    def _remove(self, uid: str, number: int, node: Node, tidings: Tidings) -> None:
+        del self._nodes[uid]
+        if self._numbers.get(node.name) == number:  # else: another of the same name has come before
+            del self._numbers[node.name]
+        tidings.node_removed(number)
+
+    def number_of(self, name: str) -> int:
+        """The number of the node of that name; NOBODY if there is none."""
+        return self._numbers.get(name, NOBODY)
+
+    def name_of(self, number: int) -> str:
+        """The name of a node."""
+        return self._names[number]
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    # -- pods that are not ours --------------------------------------------------------------------------------
+
+    def count_in(self, uid: str, pod: SeenPod | None) -> None:
+        """Count a pod as somebody else's, or, without one, do not count it any more."""
+        counted = self._strangers.pop(uid, None)
+        if counted is not None:
+            self._add(counted, -1)
+        if pod is not None:
+            self._strangers[uid] = pod
+            self._add(pod, 1)
+        if counted is not None and pod is not None and counted.node == pod.node and counted.shape is pod.shape:
+            return
+        for one in (counted, pod):
+            if one is not None:
+                self._stirred[one.node] = None
+
+    def _add(self, pod: SeenPod, sign: int) -> None:
+        self._rooms.setdefault(pod.node, _Room()).add(pod, sign)
+
+    def tell_rooms(self, tidings: Tidings) -> None:
+        """Tell of the nodes whose room changed."""
+        for name in self._stirred:
+            number, room = self.number_of(name), self._rooms.get(name)
+            if number == NOBODY or room is None:
+                continue
+            held = Foreign(node=name, request=resources(room.request), charge=resources(room.charge), pods=room.pods)
+            tidings.foreign(number, held)
+            if not room.pods:
+                del self._rooms[name]
+        self._stirred = {}

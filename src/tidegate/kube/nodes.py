@@ -1,0 +1,59 @@
+"""Nodes as the API server has them, read into the model.
+
+Must not know: what is on them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tidegate.kube.objects import Meta
+from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.item import Item
+from tidegate.manifests.nodes import read_node
+from tidegate.model.hardware import Node
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    unschedulable: bool = False
+    taints: list[dict[str, Any]] | None = None
+
+
+class _Software(msgspec.Struct, rename="camel", frozen=True):
+    container_runtime_version: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel", frozen=True):
+    allocatable: dict[str, str | int] = {}
+    conditions: list[_Condition] = []
+    node_info: _Software = _Software()
+
+
+class NodeObject(msgspec.Struct, frozen=True):
+    """A Node, the fields that are needed."""
+
+    metadata: Meta
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+def read_node_object(seen: NodeObject) -> Node:
+    """What a Node is to us; one that is being deleted takes no new work."""
+    meta, spec = seen.metadata, seen.spec
+    value = {
+        "metadata": {"name": meta.name, "labels": meta.labels or {}},
+        "spec": {"unschedulable": spec.unschedulable or meta.deletion_timestamp is not None, "taints": spec.taints},
+        "status": {
+            "allocatable": seen.status.allocatable,
+            "conditions": [{"type": one.type, "status": one.status} for one in seen.status.conditions],
+            "nodeInfo": {"containerRuntimeVersion": seen.status.node_info.container_runtime_version},
+        },
+    }
+    return read_node(Item(value, Findings(0), Origin(kind="Node", name=meta.name)))

@@ -1,0 +1,112 @@
+"""Which pods fill which places of a workload.
+
+A workload is decided on as ordinals; pods come and go under names of their own. A roster has a slot for each ordinal:
+the node that was decided, and the pod that fills it. Who fills which slot of a set makes no difference: all are alike.
+Must not know: facts, writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from tidegate.kube.writes import Ref
+from tidegate.model.decisions import NOBODY
+from tidegate.model.work import Work
+
+
+class Kind(IntEnum):
+    """What a workload is made of."""
+
+    POD = 0  # one pod, which nobody makes again
+    GROUP = 1  # pods that say that they belong together
+    JOB = 2  # an object whose controller makes pods, and makes them again
+
+
+class Stage(IntEnum):
+    """How far a workload is."""
+
+    WAITING = 0
+    PLACED = 1
+    LEAVING = 2
+
+
+@dataclass(slots=True)
+class Slot:
+    """A place in a workload."""
+
+    node: int = NOBODY  # number of the node that was decided
+    decision: int = NOBODY
+    pod: str = ""  # uid of who fills it
+    bound: bool = False  # the world shows its pod on a node
+    started: bool = False
+    told: bool = False  # we asked for its pod to be bound
+    done: bool = False  # its pod succeeded
+
+    def give_up(self) -> None:
+        """Nothing is decided for it any more."""
+        self.node, self.decision, self.told = NOBODY, NOBODY, False
+
+    def empty(self) -> None:
+        """Its pod is gone; the place stays."""
+        self.pod, self.bound, self.started, self.told = "", False, False, False
+
+    @property
+    def holds(self) -> bool:
+        """Whether its pod has, or may get, room on a node."""
+        return bool(self.pod) and (self.bound or self.told)
+
+
+@dataclass(slots=True)
+class Roster:
+    """A workload: its slots, and who fills them."""
+
+    number: int
+    kind: Kind
+    ref: Ref
+    work: Work
+    suspended: bool = False
+    stage: Stage = Stage.WAITING
+    slots: list[Slot] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.resize(self.work)
+
+    def resize(self, work: Work) -> None:
+        """Have the slots that the work asks for, all empty."""
+        self.work = work
+        self.slots = [Slot() for pods in work.pod_sets for _ in range(pods.count)]
+
+    @property
+    def id(self) -> str:
+        """What people call it."""
+        return f"{self.ref.namespace}/{self.ref.name}"
+
+    def seat(self, pod: str, pod_set: str) -> int:
+        """Let a pod fill a free slot of its set; -1 if there is none."""
+        for ordinal in self.ordinals(pod_set):
+            if not self.slots[ordinal].pod:
+                self.slots[ordinal].pod = pod
+                self.slots[ordinal].done = False
+                return ordinal
+        return -1
+
+    def ordinals(self, pod_set: str) -> range:
+        """The slots of a pod set; of the only one, if there is one only."""
+        first = 0
+        for pods in self.work.pod_sets:
+            if pods.name == pod_set or len(self.work.pod_sets) == 1:
+                return range(first, first + pods.count)
+            first += pods.count
+        return range(0)
+
+    def give_up_places(self) -> None:
+        """Nothing is decided any more: it waits again."""
+        self.stage = Stage.WAITING
+        for slot in self.slots:
+            slot.give_up()
+
+    def holders(self) -> Iterator[Slot]:
+        """Slots whose pods have, or may get, room on a node."""
+        return (slot for slot in self.slots if slot.holds)

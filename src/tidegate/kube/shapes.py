@@ -1,0 +1,132 @@
+"""What pods ask for, read once for all that ask the same: a cluster has many pods and few kinds of them.
+
+What a pod means is `manifests`' matter; here it is told apart by the bytes that decide it.
+Must not know: where a pod is, or whose it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.kube.objects import Meta
+from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.forms import review
+from tidegate.manifests.item import Item
+from tidegate.manifests.jobs.single import POD, read_pod
+from tidegate.manifests.jobs.work import read_job
+from tidegate.manifests.surroundings import NOTHING_AROUND
+from tidegate.manifests.words import ROLE, WORDS
+from tidegate.model.problem import Severity
+from tidegate.model.spec import Resources
+from tidegate.model.work import Work
+
+#: Fields that bind has to honour and cannot, though a plan may overlook them.
+_NOT_BOUND = ("volumes",)
+
+
+class Container(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+    """What matters of a container."""
+
+    resources: msgspec.Raw = msgspec.Raw(b"null")
+    ports: msgspec.Raw = msgspec.Raw(b"null")
+    restart_policy: str = ""
+
+
+class PodSpec(msgspec.Struct, rename="camel", frozen=True):
+    """What matters of a pod's spec: first what differs from pod to pod, then what decides its shape."""
+
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: list[dict[str, str]] | None = None
+    priority: int = 0
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    volumes: list[dict[str, msgspec.Raw]] | None = None
+    node_selector: msgspec.Raw = msgspec.Raw(b"null")
+    affinity: msgspec.Raw = msgspec.Raw(b"null")
+    tolerations: msgspec.Raw = msgspec.Raw(b"null")
+    overhead: msgspec.Raw = msgspec.Raw(b"null")
+    resources: msgspec.Raw = msgspec.Raw(b"null")
+    topology_spread_constraints: msgspec.Raw = msgspec.Raw(b"null")
+    resource_claims: msgspec.Raw = msgspec.Raw(b"null")
+    scheduling_group: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Shape(NamedTuple):
+    """What a kind of pod asks for."""
+
+    work: Work  # of one such pod alone
+    request: Resources  # what it takes of its node
+    charge: Resources
+    refusals: tuple[str, ...]  # why it cannot be bound; empty: it can
+    item: Item  # what it was read from
+    role: object  # what pods of one role in a group have in common
+
+
+class Shapes:
+    """The shapes of pods, each read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Shape] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def of(self, meta: Meta, spec: PodSpec) -> Shape:
+        """The shape of a pod."""
+        words = _words(meta)
+        kinds = sorted({kind for volume in spec.volumes or () for kind in volume if kind != "name"})
+        key = msgspec.json.encode(
+            (
+                meta.namespace, words, spec.priority, spec.containers, spec.init_containers, kinds,
+                spec.node_selector, spec.affinity, spec.tolerations, spec.overhead, spec.resources,
+                spec.topology_spread_constraints, spec.resource_claims, spec.scheduling_group,
+            )
+        )  # fmt: skip
+        shape = self._known.get(key)
+        if shape is None:
+            shape = self._known[key] = _read(msgspec.json.decode(key), meta)
+        return shape
+
+
+def _words(meta: Meta) -> tuple[dict[str, str], dict[str, str]]:
+    """Labels and annotations that mean something to us."""
+    labels = {key: value for key, value in sorted((meta.labels or {}).items()) if key in WORDS}
+    return labels, {key: value for key, value in sorted((meta.annotations or {}).items()) if key in WORDS}
+
+
+def _read(key: list[Any], meta: Meta) -> Shape:
+    namespace, (labels, annotations), priority, containers, inits, kinds, *rest = key
+    names = ("nodeSelector", "affinity", "tolerations", "overhead", "resources", "topologySpreadConstraints",
+             "resourceClaims", "schedulingGroup")  # fmt: skip
+    spec = {
+        "containers": containers,
+        "initContainers": inits,
+        "volumes": [{kind: {"name": kind}} for kind in kinds],
+        **dict(zip(names, rest, strict=True)),
+    }
+    value = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": meta.name, "namespace": namespace, "labels": labels, "annotations": annotations},
+        "spec": {name: field for name, field in spec.items() if field},
+    }
+    findings = Findings()
+    item = Item(value, findings, Origin(kind="Pod", name=f"{namespace}/{meta.name}"))
+    review(item, POD.form)
+    work = msgspec.structs.replace(read_job(item, POD, NOTHING_AROUND)[0].planned.workload.work, priority=priority)
+    pod = read_pod(item.quiet(), NOTHING_AROUND)
+    role = annotations.get(ROLE) or work.pod_sets[0]
+    return Shape(work, pod.request, pod.charge, _refusals(findings), item, role)
+
+
+def _refusals(findings: Findings) -> tuple[str, ...]:
+    """What cannot be done, each with its field and what to do."""
+    return tuple(
+        found.problem.text()
+        for found in findings.told
+        if found.problem.severity is Severity.ERROR
+        or (found.problem.severity is Severity.WARNING and set(found.problem.path) & set(_NOT_BOUND))
+    )

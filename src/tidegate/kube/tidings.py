@@ -1,0 +1,116 @@
+"""What one look at the cluster comes to, as facts: who left first, then who came, where they are, and how they fare.
+
+Of each object only the latest is known, so facts of different objects can be told in this order whatever came first.
+Must not know: objects of Kubernetes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Facts, Outcome, Submissions
+from tidegate.model.hardware import Node
+from tidegate.model.policy import Policy
+from tidegate.model.standing import Foreign
+from tidegate.model.work import Work
+
+
+class _Submission(NamedTuple):
+    number: int
+    id: str
+    work: Work
+    submitted_ms: int
+
+
+#: Workload, pod, and a number that goes with the kind of fact.
+_Rows = list[tuple[int, int, int]]
+
+
+class Tidings:
+    """Facts of one look, collected by kind."""
+
+    def __init__(self) -> None:
+        self._policies: list[Policy] = []
+        self._nodes: list[tuple[int, Node, bool]] = []
+        self._removed: list[int] = []
+        self._foreign: list[tuple[int, Foreign]] = []
+        self._submitted: list[_Submission] = []
+        self._changed: list[tuple[int, Work]] = []
+        self._rows: dict[EventKind, _Rows] = {}
+
+    def policy(self, policy: Policy) -> None:
+        """The policy is this."""
+        self._policies.append(policy)
+
+    def node(self, number: int, node: Node, *, changed: bool) -> None:
+        """A node came, or changed."""
+        self._nodes.append((number, node, changed))
+
+    def node_removed(self, number: int) -> None:
+        """A node is gone."""
+        self._removed.append(number)
+
+    def foreign(self, number: int, foreign: Foreign) -> None:
+        """Others hold this of a node."""
+        self._foreign.append((number, foreign))
+
+    def submitted(self, number: int, workload_id: str, work: Work, submitted_ms: int) -> None:
+        """A workload came."""
+        self._submitted.append(_Submission(number, workload_id, work, submitted_ms))
+
+    def changed(self, number: int, work: Work) -> None:
+        """A workload asks for something else now."""
+        self._changed.append((number, work))
+
+    def about(self, kind: EventKind, number: int, pod: int = ALL_PODS, arg: int = 0) -> None:
+        """A fact about a workload, or about one pod of it."""
+        self._rows.setdefault(kind, []).append((number, pod, arg))
+
+    def outcome(self, decision: int, outcome: Outcome) -> None:
+        """What came of a decision."""
+        self.about(EventKind.OUTCOME, decision, arg=int(outcome))
+
+    def batch(self, now_ms: int) -> EventBatch:
+        """All of it, in order."""
+        facts = Facts()
+        for policy in self._policies:
+            facts.policy(policy, now_ms)
+        for number, node, changed in self._nodes:
+            facts.node(number, node, now_ms, changed=changed)
+        for kind in (EventKind.POD_TERMINATING, EventKind.POD_GONE, EventKind.POD_FAILED):
+            self._add_rows(facts, kind, now_ms)
+        self._add_rows(facts, EventKind.WORKLOAD_FINISHED, now_ms)
+        self._add_rows(facts, EventKind.WORKLOAD_CANCELLED, now_ms)
+        for number, foreign in self._foreign:
+            facts.foreign(number, foreign, now_ms)
+        self._add_submissions(facts, now_ms)
+        for number, work in self._changed:
+            facts.changed(number, work, now_ms)
+        for kind in (EventKind.POD_CREATED, EventKind.POD_BOUND, EventKind.POD_STARTED, EventKind.OUTCOME):
+            self._add_rows(facts, kind, now_ms)
+        for number in self._removed:
+            facts.add(EventKind.NODE_REMOVED, now_ms, number)
+        return facts.batch()
+
+    def _add_rows(self, facts: Facts, kind: EventKind, now_ms: int) -> None:
+        rows = self._rows.get(kind)
+        if rows:
+            columns = np.array(rows, np.int64)
+            facts.add_many(kind, now_ms, columns[:, 0], pod=columns[:, 1].astype(np.int32), arg=columns[:, 2])
+
+    def _add_submissions(self, facts: Facts, now_ms: int) -> None:
+        told = self._submitted
+        if not told:
+            return
+        works = {work: row for row, work in enumerate(dict.fromkeys(one.work for one in told))}
+        none = np.zeros(len(told), np.int64)
+        submissions = Submissions(
+            work=np.array([works[one.work] for one in told], np.int32),
+            submitted_ms=np.array([min(one.submitted_ms, now_ms) for one in told], np.int64),
+            estimate_ms=none,
+            deadline_ms=none,
+            ids=[one.id for one in told],
+        )
+        facts.submit_many(np.array([one.number for one in told], np.int64), tuple(works), submissions, now_ms)

@@ -1,0 +1,313 @@
+"""Objects in, orders out, with the engine between them and no server: who gets bound where, and what is given back."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from kubebench.objects import job, node, pod
+from tidegate.engine.step import step
+from tidegate.kube.jobs import JobObject, see_job
+from tidegate.kube.ledger import Ledger, Reach
+from tidegate.kube.nodes import NodeObject, read_node_object
+from tidegate.kube.orders import Purpose
+from tidegate.kube.pods import PodObject, see_pod
+from tidegate.kube.shapes import Shapes
+from tidegate.manifests.surroundings import NOTHING_AROUND
+from tidegate.model.facts import Outcome
+from tidegate.model.policy import PlacementKind, PlacementRule, Policy
+from tidegate.state.check import check
+from tidegate.state.cluster import ClusterState
+
+_POLICY = Policy(placement=PlacementRule(kind=PlacementKind.BEST_FIT))
+
+
+class Paper:
+    """A cluster on paper: objects that tests change, a ledger that sees them, an engine that decides."""
+
+    def __init__(self, **reach):
+        self.shapes, self.objects, self.now_ms = Shapes(), {}, 1_800_000_000_000
+        self.begin_anew(**reach)
+
+    def begin_anew(self, **reach):
+        """Start the scheduler, or start it again: it knows nothing but what it sees."""
+        self.ledger, self.state, self._opened = Ledger(Reach(**reach)), ClusterState(), False
+        for name in sorted(self.objects, key=lambda name: ("node", "job", "pod").index(name.split("/")[0])):
+            self._see(name)
+
+    def put(self, thing, **changes):
+        """Write an object, or change it: `spec__nodeName="n1"`."""
+        kind = thing["kind"].lower()
+        name = f"{kind}/{thing['metadata']['name']}"
+        meta = {"namespace": "default", "uid": name, "creationTimestamp": "2026-11-16T08:00:00Z"}
+        thing["metadata"] = {**meta, **thing["metadata"]}
+        for path, value in changes.items():
+            first, _, key = path.partition("__")
+            thing.setdefault(first, {})[key] = value
+        self.objects[name] = json.loads(json.dumps(thing))
+        self._see(name)
+        return name
+
+    def change(self, name, **changes):
+        self.put(self.objects[name], **changes)
+
+    def remove(self, name):
+        del self.objects[name]
+        self._see(name)
+
+    def _see(self, name):
+        thing, kind = self.objects.get(name), name.split("/")[0]
+        types = {"node": NodeObject, "job": JobObject, "pod": PodObject}
+        read = None if thing is None else msgspec.json.decode(json.dumps(thing), type=types[kind])
+        if kind == "node":
+            self.ledger.see_node(name, read and read_node_object(read))
+        elif kind == "job":
+            self.ledger.see_job(name, read and see_job(read, NOTHING_AROUND))
+        else:
+            self.ledger.see_pod(name, read and see_pod(read, self.shapes))
+
+    def step(self):
+        """Decide on what was seen; the orders that follow, in short."""
+        self.now_ms += 1000
+        tidings = self.ledger.take_tidings()
+        if not self._opened:
+            self._opened = True
+            tidings.policy(_POLICY)
+        check(self.state)
+        self.result = step(self.state, tidings.batch(self.now_ms), self.now_ms)
+        check(self.state)
+        self.ledger.decide(self.result.decisions)
+        self.orders = self.ledger.take_orders()
+        return [(order.purpose.name.lower(), order.write.key) for order in self.orders]
+
+    def obey(self):
+        """Carry the latest orders out, as an API server would, until there are no more."""
+        while self.orders:
+            for order in self.orders:
+                body, key = json.loads(order.write.request.body), order.write.key
+                if order.purpose is Purpose.BIND:
+                    self.change(key, spec__nodeName=body["target"]["name"])
+                elif key.startswith("job"):
+                    self.change(key, spec__suspend=body["spec"]["suspend"])
+                elif key in self.objects:
+                    self.remove(key)
+                self.ledger.hear(order, Outcome.DONE)
+            self.step()
+        return self
+
+    def nodes_of(self, *names):
+        return [self.objects[f"pod/{name}"]["spec"].get("nodeName") for name in names]
+
+
+def paper(nodes=2, gpus=8, **reach):
+    made = Paper(**reach)
+    for number in range(nodes):
+        made.put(node(f"n{number}", gpus), status__conditions=[{"type": "Ready", "status": "True"}])
+    return made
+
+
+def ours(name, gpus=1, **more):
+    return pod(name, gpus, scheduler="tidegate", **more)
+
+
+def job_pods(cluster, name, count, first=0, **spec):
+    """What a job's controller does: make its pods."""
+    owner = [{"kind": "Job", "name": name, "uid": f"job/{name}", "controller": True}]
+    for number in range(first, first + count):
+        made = ours(f"{name}-{number}", **spec)
+        cluster.put(made, metadata__ownerReferences=owner)
+
+
+def test_a_pod_that_names_us_is_bound_and_others_are_left_alone():
+    cluster = paper()
+    cluster.put(ours("mine", 8))
+    cluster.put(pod("theirs", 8))
+    assert cluster.step() == [("bind", "pod/mine")]
+    cluster.obey()
+    assert cluster.nodes_of("mine", "theirs") == ["n0", None]
+
+
+def test_pods_of_others_take_up_room_until_they_are_over():
+    cluster = paper(nodes=1)
+    cluster.put(pod("theirs", 4), spec__nodeName="n0", status__phase="Running")
+    cluster.put(ours("mine", 8))
+    assert cluster.step() == []
+    cluster.change("pod/theirs", status__phase="Succeeded")
+    assert cluster.step() == [("bind", "pod/mine")]
+
+
+def test_a_group_is_bound_once_it_is_whole():
+    cluster = paper()
+    cluster.put(ours("a", 8, group=("g", 2)))
+    assert cluster.step() == []
+    cluster.put(ours("b", 8, group=("g", 2)))
+    assert cluster.step() == [("bind", "pod/a"), ("bind", "pod/b")]
+    cluster.obey()
+    assert sorted(cluster.nodes_of("a", "b")) == ["n0", "n1"]
+
+
+def test_roles_of_a_group_are_told_apart():
+    cluster = paper()
+    cluster.put(ours("a-small", 1, group=("g", 3)))
+    cluster.put(ours("b-big", 8, group=("g", 3)))
+    cluster.put(ours("c-small", 1, group=("g", 3)))
+    assert len(cluster.step()) == 3
+    cluster.obey()
+    small = cluster.nodes_of("a-small", "c-small")
+    assert small[0] == small[1] != cluster.nodes_of("b-big")[0]
+
+
+def test_a_suspended_job_is_started_and_its_pods_are_bound_as_they_come():
+    cluster = paper(gpus=8)
+    cluster.put(job("j", 2, 8, suspend=True, scheduler="tidegate"))
+    assert cluster.step() == [("start", "job/j")]
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["suspend"] is False
+    job_pods(cluster, "j", 2, gpus=8)
+    assert cluster.step() == [("bind", "pod/j-0"), ("bind", "pod/j-1")]
+    cluster.obey()
+    assert sorted(cluster.nodes_of("j-0", "j-1")) == ["n0", "n1"]
+
+
+def test_a_pod_that_a_job_makes_again_gets_the_place_of_the_one_that_failed():
+    cluster = paper()
+    cluster.put(job("j", 2, 8, scheduler="tidegate"))
+    job_pods(cluster, "j", 2, gpus=8)
+    cluster.step()
+    cluster.obey()
+    (place,) = cluster.nodes_of("j-1")
+    cluster.change("pod/j-1", status__phase="Failed")
+    cluster.put(ours("waits", 8))
+    assert cluster.step() == []
+    job_pods(cluster, "j", 1, first=2, gpus=8)
+    assert cluster.step() == [("bind", "pod/j-2")]
+    cluster.obey()
+    assert cluster.nodes_of("j-2") == [place]
+    cluster.change("pod/j-1", metadata__labels={"a": "b"})  # news of who is over mean nothing
+    assert cluster.step() == []
+
+
+def test_a_job_that_is_over_makes_room():
+    cluster = paper(nodes=1)
+    cluster.put(job("j", 1, 8, scheduler="tidegate"))
+    job_pods(cluster, "j", 1, gpus=8)
+    cluster.put(ours("next", 8))
+    assert cluster.step() == [("bind", "pod/j-0")]
+    cluster.obey()
+    cluster.change("pod/j-0", status__phase="Succeeded")
+    assert cluster.step() == []  # its controller may want it again
+    cluster.change("job/j", status__conditions=[{"type": "Complete", "status": "True"}])
+    assert cluster.step() == [("bind", "pod/next")]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.UNKNOWN])
+def test_a_gang_of_which_one_cannot_be_bound_is_given_back_whole(outcome):
+    cluster = paper()
+    for name in ("a", "b"):
+        cluster.put(ours(name, 8, group=("g", 2)))
+    cluster.step()
+    first, second = cluster.orders
+    cluster.change(first.write.key, spec__nodeName="n0")
+    cluster.ledger.hear(first, Outcome.DONE)
+    cluster.ledger.hear(second, outcome)
+    if outcome is Outcome.UNKNOWN:  # it stays assumed, and is tried again
+        assert cluster.ledger.take_orders() == [second._replace(decisions=(), again=1)]
+        assert cluster.step() == []
+        return
+    assert cluster.step() == [("stop", "pod/a")]
+    cluster.put(ours("next", 8))
+    cluster.put(ours("last", 8))
+    assert cluster.step() == [("bind", "pod/last")]  # what the other holds is held until it is gone
+    cluster.remove("pod/a")
+    assert cluster.step() == [("bind", "pod/next")]
+    cluster.remove("pod/last")
+    cluster.remove("pod/next")
+    assert cluster.step() == []  # the one that is left waits for another
+    cluster.put(ours("c", 8, group=("g", 2)))
+    assert cluster.step() == [("bind", "pod/b"), ("bind", "pod/c")]
+
+
+def test_a_job_that_is_sent_away_is_suspended_and_comes_back():
+    cluster = paper(nodes=1)
+    cluster.put(job("j", 1, 8, scheduler="tidegate"))
+    job_pods(cluster, "j", 1, gpus=8)
+    cluster.step()
+    cluster.obey()
+    cluster.change("node/n0", status__conditions=[{"type": "Ready", "status": "False"}])
+    cluster.remove("node/n0")
+    assert cluster.step() == [("stop", "job/j")]
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["suspend"] is True
+    cluster.remove("pod/j-0")
+    assert cluster.step() == []
+    cluster.put(node("n9", 8), status__conditions=[{"type": "Ready", "status": "True"}])
+    assert cluster.step() == [("start", "job/j")]
+
+
+def test_who_takes_over_finds_everyone_at_their_places():
+    cluster = paper()
+    cluster.put(job("j", 2, 4, scheduler="tidegate"))
+    job_pods(cluster, "j", 2, gpus=4)
+    for name in ("a", "b"):
+        cluster.put(ours(name, 4, group=("g", 2)))
+    cluster.step()
+    cluster.obey()
+    cluster.change("pod/j-0", status__phase="Running")
+    cluster.change("pod/j-1", status__phase="Succeeded")
+    cluster.begin_anew()
+    assert cluster.step() == []
+    assert len(cluster.result.decisions.id) == 0
+    cluster.put(ours("next", 1))
+    assert cluster.step() == []
+    cluster.change("job/j", status__conditions=[{"type": "Complete", "status": "True"}])
+    assert cluster.step() == [("bind", "pod/next")]
+
+
+def test_work_that_slipped_away_is_forgotten():
+    cluster = paper(nodes=1)
+    cluster.put(ours("big", 9))
+    cluster.put(job("j", 1, 9, scheduler="tidegate"))
+    cluster.step()
+    cluster.remove("pod/big")
+    cluster.remove("job/j")
+    cluster.step()
+    assert len(cluster.state.live_workloads()) == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "persistentVolumeClaim"),
+        ({"resourceClaims": [{"name": "r"}]}, "resourceClaims"),
+        (
+            {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+            "podAntiAffinity",
+        ),
+    ],
+)
+def test_what_cannot_be_bound_is_refused_by_name(spec, named):
+    cluster = paper()
+    cluster.put(ours("p", 1, **spec))
+    assert cluster.step() == []
+    assert any(named in why for why in cluster.ledger.refused["pod/p"])
+    cluster.remove("pod/p")
+    assert not cluster.ledger.refused
+
+
+def test_a_gated_pod_waits_for_who_gated_it():
+    cluster = paper()
+    cluster.put(ours("p", 1, schedulingGates=[{"name": "x"}]))
+    assert cluster.step() == []
+    cluster.change("pod/p", spec__schedulingGates=[])
+    assert cluster.step() == [("bind", "pod/p")]
+
+
+def test_pods_that_ask_the_same_are_read_once():
+    cluster = paper()
+    for number in range(50):
+        cluster.put(ours(f"p{number}", 1, runs=f"{number}s"))
+    for number in range(50):
+        cluster.put(ours(f"q{number}", 2), spec__nodeName="n0")
+    assert len(cluster.shapes) <= 51
