@@ -4,12 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test lint fmt bench clean
+.PHONY: run test lint fmt bench kubebench clean
 
 run: $(STAMP)
 	$(BIN)/tidegate simulate
 
-test: lint
+test: lint kubebench
 	$(BIN)/pytest -n auto --dist worksteal
 
 lint: $(STAMP)
@@ -18,6 +18,10 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/lengths.py
+
+# A Kubernetes control plane for the tests: built from source once (minutes), and then there for good.
+kubebench: $(STAMP)
+	PYTHONPATH=tests $(BIN)/python -m kubebench
 
 fmt: $(STAMP)
 	$(BIN)/ruff format .

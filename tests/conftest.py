@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from commands import SMALL
+from kubebench import Unbuildable, find_programs
 
 
 @pytest.fixture
@@ -23,3 +24,12 @@ def folder(tmp_path, monkeypatch):
     Path("torn.yaml").write_text(SMALL[: SMALL.index("policy") - 3])
     Path("empty.yaml").write_text("version: 1\n")
     return here
+
+
+@pytest.fixture(scope="session")
+def kube_programs():
+    """The programs of a control plane; tests that need them skip where they are not there (`make kubebench`)."""
+    try:
+        return find_programs(build=False)
+    except Unbuildable as reason:
+        pytest.skip(str(reason))
