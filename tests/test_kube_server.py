@@ -35,7 +35,6 @@ from tidegate.model.facts import Outcome
 
 _PODS = "/api/v1/namespaces/default/pods"
 _CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
-_DEFAULT = {"fieldSelector": "metadata.namespace=default"}
 _names = (f"p{number}" for number in itertools.count())
 
 
@@ -238,7 +237,7 @@ def test_what_comes_changes_and_goes_is_told(plane):
         for number in range(0, 25, 2):
             plane.admin.delete(f"{path}/f{number}")
 
-    follower = follow(plane, _CONFIG_MAPS, story, pace=Pace(page=7), selector=_DEFAULT)
+    follower = follow(plane, _CONFIG_MAPS, story, pace=Pace(page=7), namespace="default")
     assert follower.tally.lists == 1
     assert follower.tally.events >= 38
 
@@ -251,7 +250,7 @@ def test_a_server_that_is_killed_and_comes_back_costs_nothing(plane):
         plane.restart(SERVER, kill=True)
         plane.admin.post(path, config_map("after"))
 
-    follower = follow(plane, _CONFIG_MAPS, story, selector=_DEFAULT)
+    follower = follow(plane, _CONFIG_MAPS, story, namespace="default")
     assert follower.tally.watches >= 2
 
 
@@ -274,7 +273,7 @@ def test_a_slow_consumer_is_cut_and_loses_nothing(plane):
         for number in range(400):
             plane.admin.patch(f"{path}/s{number % 4}", {"data": {"x": f"{number} " + "x" * 100_000}})
 
-    follower = follow(plane, _CONFIG_MAPS, story, shrink=slow, selector=_DEFAULT)
+    follower = follow(plane, _CONFIG_MAPS, story, shrink=slow, namespace="default")
     assert len(slept) == 2
     assert follower.tally.watches >= 2, "the server did not cut us: the test shows nothing"
     assert follower.tally.lists == 1

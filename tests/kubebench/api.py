@@ -29,7 +29,8 @@ class Api:
 
     def __init__(self, port: int, tls: ssl.SSLContext, token: str) -> None:
         self._port, self._tls, self._token = port, tls, token
-        self._local = threading.local()
+        self._local = threading.local()  # a connection for each thread
+        self._connections: list[HTTPSConnection] = []
 
     def get(self, path: str, **query: str) -> Any:
         """Read an object or a list."""
@@ -52,6 +53,12 @@ class Api:
         """Delete an object."""
         return self.request("DELETE", path, body)
 
+    def close(self) -> None:
+        """Close what is open."""
+        for connection in self._connections:
+            connection.close()
+        self._connections = []
+
     def is_up(self, path: str = "/readyz") -> bool:
         """Whether the server answers."""
         try:
@@ -65,24 +72,26 @@ class Api:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": kind, "Accept": "application/json"}
         content = None if body is None else json.dumps(body).encode()
         try:
-            status, answer = self._ask(method, path, content, headers)
+            status, is_json, answer = self._ask(method, path, content, headers)
         except (OSError, HTTPException):
             self._local.connection = None  # it was closed while we did not use it
-            status, answer = self._ask(method, path, content, headers)
-        data = json.loads(answer) if answer[:1] in (b"{", b"[") else answer.decode()
+            status, is_json, answer = self._ask(method, path, content, headers)
+        data = json.loads(answer) if is_json else answer.decode()
         if status >= 400:
             raise ApiError(status, data)
         return data
 
-    def _ask(self, method: str, path: str, content: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+    def _ask(self, method: str, path: str, content: bytes | None, headers: dict[str, str]) -> tuple[int, bool, bytes]:
         connection = getattr(self._local, "connection", None)
         if connection is None:
             connection = HTTPSConnection("127.0.0.1", self._port, context=self._tls, timeout=60)
             self._local.connection = connection
+            self._connections.append(connection)
         try:
             connection.request(method, path, content, headers)
             response = connection.getresponse()
-            return response.status, response.read()
+            is_json = response.headers.get("Content-Type", "").startswith("application/json")
+            return response.status, is_json, response.read()
         except (OSError, HTTPException):
             connection.close()
             self._local.connection = None

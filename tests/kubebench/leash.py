@@ -1,7 +1,7 @@
 """Becomes another program that the kernel ends with its parent, however the parent ends.
 
 Run as a script: `python leash.py PARENT PROGRAM ARGUMENTS…`. What is asked for stays in force over exec. The parent is
-the *thread* that started us: start programs from one that lives as long as they should.
+the *thread* that started us: it must live as long as the program should.
 """
 
 from __future__ import annotations

@@ -57,11 +57,12 @@ class Options:
 
 
 class Plane:
-    """A running control plane; use it in a with statement, in the thread that it should end with."""
+    """A running control plane; use it in a with statement."""
 
     def __init__(self, options: Options | None = None) -> None:
         self.options = options or Options()
         self.processes: dict[str, Process] = {}
+        self._apis: list[Api] = []
         self._users = {user.name: user for user in self.options.users}
         self._users[_ADMIN] = User(_ADMIN, groups=("system:masters",))
 
@@ -107,7 +108,8 @@ class Plane:
 
     def api(self, user: str) -> Api:
         """The API server as a user sees it."""
-        return Api(self.port, self._tls, self.token(user))
+        self._apis.append(Api(self.port, self._tls, self.token(user)))
+        return self._apis[-1]
 
     def kubeconfig(self, user: str) -> Path:
         """A kubeconfig with the token of a user."""
@@ -156,7 +158,7 @@ class Plane:
         self._make_secrets()
         self._start_store(programs)
         self.port = free_port()
-        self._admin = Api(self.port, self._tls, self.token(_ADMIN))
+        self._admin = self.api(_ADMIN)
         server = self._run(programs[SERVER], self._server_flags())
         server.wait_until(self._admin.is_up, self.options.most_ready_s)
         for user in self.options.users:
@@ -198,6 +200,8 @@ class Plane:
         return process
 
     def _end(self) -> None:
+        for api in self._apis:
+            api.close()
         for process in reversed(self.processes.values()):
             process.stop(kill=process.name != SERVER or self.options.audit is False)
         self._claim.close()

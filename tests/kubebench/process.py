@@ -12,9 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 _LEASH = Path(__file__).parent / "leash.py"
+
+#: The thread that starts programs: the kernel ends them with it, and it lives as long as we do.
+_KEEPER = ThreadPoolExecutor(1, "kubebench")
 
 
 class Process:
@@ -36,6 +40,9 @@ class Process:
 
     def start(self) -> None:
         """Start it, on a leash."""
+        _KEEPER.submit(self._start).result()
+
+    def _start(self) -> None:
         leashed = [sys.executable, "-S", "-E", str(_LEASH), str(os.getpid()), *self.command]
         with self.log.open("ab") as log:
             self._running = subprocess.Popen(

@@ -67,6 +67,7 @@ class Follower(Generic[T]):
     draw: Draw
     kind: int = 0  # by which the inbox knows them
     shrink: Callable[[T], object] = lambda thing: thing  # what is kept of an object
+    namespace: str = ""  # empty: all. A fieldSelector of metadata.namespace is not the same: servers lose pages of it
     selector: dict[str, str] = field(default_factory=dict)  # labelSelector, fieldSelector
     pace: Pace = Pace()
     tally: Tally = field(default_factory=Tally)
@@ -106,7 +107,7 @@ class Follower(Generic[T]):
         token = version = ""
         while True:
             query = {"limit": str(self.pace.page), **self.selector, **({"continue": token} if token else {})}
-            answer = await self.client.ask(Request("GET", self.resource.path(), query, timeout_s=60))
+            answer = await self.client.ask(Request("GET", self.resource.path(self.namespace), query, timeout_s=60))
             if not answer.ok:
                 await self._heed(answer)  # a page that has expired (410) means: from the beginning
                 return False
@@ -165,7 +166,9 @@ class Follower(Generic[T]):
             "timeoutSeconds": str(seconds),
             **self.selector,
         }
-        async with self.client.stream(Request("GET", self.resource.path(), query), self.pace.quiet_s) as opened:
+        async with self.client.stream(
+            Request("GET", self.resource.path(self.namespace), query), self.pace.quiet_s
+        ) as opened:
             if isinstance(opened, Answer):
                 return opened
             self.tally.trouble = ""
