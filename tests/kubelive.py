@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from kubebench import Plane
-from tidegate.engine.run import run
+from tidegate.engine.run import Record, run
 from tidegate.kube.kubeconfig import config_access
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.model.decisions import StepResult
@@ -39,10 +39,18 @@ class Steps:
 class Live:
     """An engine on a control plane."""
 
-    def __init__(self, kubeconfig: Path, policy: Policy = BEST_FIT, options: WorldOptions | None = None) -> None:
+    def __init__(
+        self,
+        kubeconfig: Path,
+        policy: Policy = BEST_FIT,
+        options: WorldOptions | None = None,
+        record: Record | None = None,
+        clock: Callable[[], int] = wall_ms,
+    ) -> None:
         access = config_access([kubeconfig], clock=wall_ms)
-        self.state, self.record = ClusterState(), Steps()
-        self.world = KubeWorld(access, policy, clock=wall_ms, draw=lambda: 0.5, options=options)
+        self.state, self.steps = ClusterState(), Steps()
+        self._record = record or self.steps
+        self.world = KubeWorld(access, policy, clock=clock, draw=lambda: 0.5, options=options)
 
     @classmethod
     def on(cls, plane: Plane, user: str = "tidegate", options: WorldOptions | None = None) -> Live:
@@ -66,5 +74,5 @@ class Live:
                 raise TimeoutError(f"{what} did not come about in {most_s:.0f} s: {trouble}")
             return bool(holds())
 
-        run(self.state, self.world, self.record, stop)
+        run(self.state, self.world, self._record, stop)
         check(self.state)

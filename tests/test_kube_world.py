@@ -53,7 +53,7 @@ def is_complete(plane, *names):
 
 
 def told(live):
-    return Counter(EventKind(kind).name for _, events, _ in live.record.kept for kind in events.kind.tolist())
+    return Counter(EventKind(kind).name for _, events, _ in live.steps.kept for kind in events.kind.tolist())
 
 
 def test_pods_groups_and_jobs_run_and_finish(cluster):
@@ -100,7 +100,7 @@ def test_foreign_pods_take_up_room(cluster):
         cluster.admin.post(_PODS, pod(f"theirs-{number}", 8, nodeName=f"n{number}"))
     with Live.on(cluster) as live:
         cluster.admin.post(_PODS, ours("mine", 8, runs="1s"))
-        live.until(lambda: len(live.record.kept) > 3 and told(live)["WORKLOAD_SUBMITTED"])
+        live.until(lambda: len(live.steps.kept) > 3 and told(live)["WORKLOAD_SUBMITTED"])
         assert "nodeName" not in pods(cluster)["mine"]["spec"]
         cluster.admin.delete(f"{_PODS}/theirs-1")
         live.until(lambda: pods(cluster)["mine"]["spec"].get("nodeName") == "n1")
@@ -127,8 +127,8 @@ def test_who_takes_over_decides_nothing_that_is_decided(cluster):
         first.until(lambda: None not in places(cluster) and sum(places(cluster).values()) == 4)
     before = places(cluster)
     with Live.on(cluster) as second:
-        second.until(lambda: len(second.record.kept) > 3)
-        assert [len(result.decisions.id) for _, _, result in second.record.kept] == [0] * len(second.record.kept)
+        second.until(lambda: len(second.steps.kept) > 3)
+        assert [len(result.decisions.id) for _, _, result in second.steps.kept] == [0] * len(second.steps.kept)
         cluster.admin.post(_PODS, ours("more", 1))
         second.until(lambda: told(second)["WORKLOAD_SUBMITTED"] == 3)
     assert places(cluster) == before + Counter([None])
@@ -136,12 +136,12 @@ def test_who_takes_over_decides_nothing_that_is_decided(cluster):
 
 def test_a_server_that_is_killed_in_between_costs_nothing(cluster):
     with Live.on(cluster) as live:
-        live.until(lambda: live.record.kept)
+        live.until(lambda: live.steps.kept)
         for number in range(8):
             cluster.admin.post(_PODS, ours(f"p{number}", 1))
         cluster.processes[SERVER].stop(kill=True)
-        steps = len(live.record.kept)
-        live.until(lambda: len(live.record.kept) > steps + 3)
+        steps = len(live.steps.kept)
+        live.until(lambda: len(live.steps.kept) > steps + 3)
         cluster.processes[SERVER].start()
         cluster.processes[SERVER].wait_until(cluster.admin.is_up, 60)
         live.until(lambda: None not in places(cluster) and sum(places(cluster).values()) == 8, most_s=60)
@@ -153,7 +153,7 @@ def test_what_was_recorded_replays_to_the_same_decisions(cluster):
     with Live.on(cluster) as live:
         live.until(lambda: all(one["status"]["phase"] == "Succeeded" for one in pods(cluster).values()), most_s=40)
     again = ClusterState()
-    for now_ms, events, result in live.record.kept:
+    for now_ms, events, result in live.steps.kept:
         assert step(again, events, now_ms).decisions.id.tolist() == result.decisions.id.tolist()
     assert again.digest() == live.state.digest()
 

@@ -29,6 +29,7 @@ from kubebench.users import TIDEGATE, User, grant
 _STAGES = Path(__file__).parent / "stages.yaml"
 _RUNS = Path(tempfile.gettempdir()) / "tidegate-kubebench"
 _ADMIN = "admin"
+_ALL_REQUESTS = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"
 
 ETCD, SERVER, CONTROLLERS, SCHEDULER, KWOK = (
     "etcd",
@@ -48,7 +49,8 @@ class Options:
     scheduler: bool = True
     scheduler_qps: int = 5000  # kube-scheduler's own default is 50
     kwok: bool = True
-    audit: bool = False  # log every request, to be read by `Plane.audited`
+    audit: bool = False  # log requests, to be read by `Plane.audited`
+    audit_policy: str = _ALL_REQUESTS
     gates: tuple[str, ...] = ()  # feature gates such as GangScheduling=true
     apis: tuple[str, ...] = ()  # such as scheduling.k8s.io/v1alpha2=true
     server_flags: tuple[str, ...] = ()
@@ -223,7 +225,7 @@ class Plane:
             "server.key": served.private_key_pem.bytes(),
             "sa.key": signing.private_key_pem.bytes(),
             "tokens.csv": users.encode(),
-            "audit.yaml": b"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n",
+            "audit.yaml": self.options.audit_policy.encode(),
         }
         for name, content in files.items():
             (self.folder / name).write_bytes(content)

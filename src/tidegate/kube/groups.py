@@ -32,6 +32,7 @@ class Groups:
 
     def __init__(self) -> None:
         self._members: dict[tuple[str, str], dict[str, SeenPod]] = {}
+        self._read: dict[tuple[int, ...], tuple[Work, tuple[str, ...]]] = {}  # by the shapes of the members
 
     def join(self, pod: SeenPod) -> Whole | None:
         """A member has come; the group, if that makes it whole."""
@@ -41,7 +42,7 @@ class Groups:
         if not pod.group_total or len(members) < pod.group_total:
             return None
         del self._members[key]
-        return _joined(sorted(members.values(), key=lambda member: member.name))
+        return self._joined(sorted(members.values(), key=lambda member: member.name))
 
     def leave(self, pod: SeenPod) -> None:
         """A member is gone before its group was whole."""
@@ -50,16 +51,22 @@ class Groups:
         if not members:
             self._members.pop((pod.namespace, pod.group), None)
 
+    def _joined(self, pods: list[SeenPod]) -> Whole:
+        """The group as one workload; groups of the same shapes ask for the same."""
+        key = tuple(id(pod.shape) for pod in pods)  # shapes are kept for good
+        if key not in self._read:
+            self._read[key] = _read(pods)
+        work, sets = self._read[key]
+        first = pods[0]
+        ref = Ref(PODS, first.namespace, first.group, f"{first.group}:{first.uid}")
+        return Whole(ref, work, tuple(zip(pods, sets, strict=True)), max(pod.created_ms for pod in pods))
 
-def _joined(pods: list[SeenPod]) -> Whole:
-    """The group as one workload: a pod set for each role, in the order in which `manifests` has them."""
-    read = [read_pod(pod.shape.item.quiet(), NOTHING_AROUND) for pod in pods]
-    item, parts = join_group(read, NOTHING_AROUND)
+
+def _read(pods: list[SeenPod]) -> tuple[Work, tuple[str, ...]]:
+    """What the pods of a group ask for together, and the pod set of each: one for each role."""
+    item, parts = join_group([read_pod(pod.shape.item.quiet(), NOTHING_AROUND) for pod in pods], NOTHING_AROUND)
     work = read_parts(item.quiet(), parts, NOTHING_AROUND)[0].planned.workload.work
     work = msgspec.structs.replace(work, priority=pods[0].shape.work.priority)
     roles = list(dict.fromkeys(pod.shape.role for pod in pods))
     names = {role: pods_of.name for role, pods_of in zip(roles, work.pod_sets, strict=True)}
-    first = pods[0]
-    ref = Ref(PODS, first.namespace, first.group, f"{first.group}:{first.uid}")
-    members = tuple((pod, names[pod.shape.role]) for pod in pods)
-    return Whole(ref, work, members, max(pod.created_ms for pod in pods))
+    return work, tuple(names[pod.shape.role] for pod in pods)

@@ -17,10 +17,13 @@ from tidegate.manifests.item import Item
 from tidegate.manifests.jobs.single import POD, read_pod
 from tidegate.manifests.jobs.work import read_job
 from tidegate.manifests.surroundings import NOTHING_AROUND
-from tidegate.manifests.words import ROLE, WORDS
+from tidegate.manifests.words import GROUP, ROLE, RUNTIME, SUBMIT, WORDS
 from tidegate.model.problem import Severity
 from tidegate.model.spec import Resources
 from tidegate.model.work import Work
+
+#: Words that tell pods apart and say nothing about what they ask for.
+_OF_ONE = frozenset((GROUP, RUNTIME, SUBMIT))
 
 #: Fields that bind has to honour and cannot, though a plan may overlook them.
 _NOT_BOUND = ("volumes",)
@@ -93,8 +96,11 @@ class Shapes:
 
 def _words(meta: Meta) -> tuple[dict[str, str], dict[str, str]]:
     """Labels and annotations that mean something to us."""
-    labels = {key: value for key, value in sorted((meta.labels or {}).items()) if key in WORDS}
-    return labels, {key: value for key, value in sorted((meta.annotations or {}).items()) if key in WORDS}
+    return _meaning(meta.labels), _meaning(meta.annotations)
+
+
+def _meaning(pairs: dict[str, str] | None) -> dict[str, str]:
+    return {key: value for key, value in sorted((pairs or {}).items()) if key in WORDS and key not in _OF_ONE}
 
 
 def _read(key: list[Any], meta: Meta) -> Shape:

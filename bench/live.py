@@ -1,0 +1,261 @@
+"""Pods bound per second on a real API server: Tidegate beside kube-scheduler, one after the other, on the same cluster.
+
+Pods are created first, then the scheduler starts. The rate is that of the API server's audit log: from the first
+binding to the last. Tidegate is a user with its own RBAC, subject to priority and fairness; kube-scheduler has a client
+limit of 5,000 requests a second and Kubernetes' own gangs.
+
+    python bench/live.py --nodes 1000 --pods 2000 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from rich.console import Console
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from kubebench import Options, Plane, node, pod
+from kubebench.plane import SCHEDULER
+from kubelive import Live, wall_ms
+from tidegate.engine.kernels.registry import use_compiled
+from tidegate.engine.step import step
+from tidegate.journal.record import Journal
+from tidegate.journal.store import JournalFile
+from tidegate.kube.client import Client, Request
+from tidegate.kube.kubeconfig import config_access
+from tidegate.kube.world import WorldOptions
+from tidegate.model.decisions import StepResult
+from tidegate.model.facts import EventBatch, Facts, Outcome
+from tidegate.model.hardware import Node, NodeShape
+from tidegate.model.policy import PlacementKind, PlacementRule, Policy
+from tidegate.model.spec import resources
+from tidegate.model.work import GpuRequest, PodSet, Share, Work, Workload
+from tidegate.state.cluster import ClusterState
+
+_PODS, _GROUPS = "/api/v1/namespaces/default/pods", "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+_AUDIT = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n"
+_AUDIT += "- {level: Metadata, verbs: [create], resources: [{group: '', resources: [pods/binding]}]}\n- {level: None}\n"
+_IN_FLIGHT = 32
+
+
+class Contest(NamedTuple):
+    """What is to be bound, and by whom."""
+
+    scheduler: str
+    pods: int
+    gang: int  # pods that start together; 1: each by itself
+
+
+class Bound(NamedTuple):
+    """How a contest went."""
+
+    pods_per_s: float
+    seconds: float
+    bound: int
+    step_p99_ms: float = 0.0
+    steps: int = 0
+
+
+def main() -> None:
+    """Run the contests and print what came out."""
+    options = _options()
+    console = Console(stderr=True)
+    gates = ("GenericWorkload=true", "GangScheduling=true")
+    plane_options = Options(
+        audit=True,
+        audit_policy=_AUDIT,
+        kwok=False,
+        controllers="",
+        gates=gates,
+        apis=("scheduling.k8s.io/v1alpha2=true",),
+    )
+    results: dict[str, dict[str, Any]] = {}
+    with Plane(plane_options) as plane:
+        plane.processes[SCHEDULER].stop()
+        asyncio.run(_create(plane, "/api/v1/nodes", [_ready(f"n{n:05d}") for n in range(options.nodes)]))
+        for name, gang in (("single", 1), ("gang", options.gang)):
+            results[name] = {}
+            for scheduler in ("tidegate", "kube_scheduler"):
+                contest = Contest(scheduler, options.pods - options.pods % gang, gang)
+                went = _hold(plane, contest)
+                console.print(f"{name:7} {scheduler:15} {went.pods_per_s:8.1f} pods/s", highlight=False)
+                results[name] |= _shown(scheduler, went)
+    print(json.dumps({"nodes": options.nodes, "pods": options.pods, **results}) if options.json else _table(results))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--pods", type=int, default=2000)
+    parser.add_argument("--gang", type=int, default=8, help="pods of a gang")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser.parse_args()
+
+
+def _shown(scheduler: str, went: Bound) -> dict[str, Any]:
+    shown: dict[str, Any] = {f"{scheduler}_pods_per_s": round(went.pods_per_s, 1), f"{scheduler}_bound": went.bound}
+    if went.steps:
+        shown |= {"step_p99_ms": round(went.step_p99_ms, 2), "steps": went.steps}
+    return shown
+
+
+def _table(results: dict[str, dict[str, Any]]) -> str:
+    lines = [f"{'':8}{'tidegate':>12}{'kube-scheduler':>16}   pods bound per second"]
+    for name, went in results.items():
+        lines.append(f"{name:8}{went['tidegate_pods_per_s']:>12}{went['kube_scheduler_pods_per_s']:>16}")
+    return "\n".join(lines)
+
+
+# -- a contest -----------------------------------------------------------------------------------------------------
+
+
+def _hold(plane: Plane, contest: Contest) -> Bound:
+    """Create the pods, let the scheduler loose on them, read the log, and clean up."""
+    before = len(plane.audited())
+    asyncio.run(_create_work(plane, contest))
+    went = _bind_by_us(plane, contest) if contest.scheduler == "tidegate" else _bind_by_them(plane, contest)
+    times = [_seconds(line["stageTimestamp"]) for line in plane.audited()[before:] if _is_bound(line)]
+    asyncio.run(_delete_all(plane, contest))
+    if len(times) < 2:
+        return went
+    took = max(max(times) - min(times), 1e-3)
+    return went._replace(pods_per_s=(len(times) - 1) / took, seconds=took, bound=len(times))
+
+
+def _is_bound(line: dict[str, Any]) -> bool:
+    return bool(line["stage"] == "ResponseComplete" and line["responseStatus"]["code"] < 300)
+
+
+def _seconds(stamp: str) -> float:
+    return datetime.fromisoformat(stamp).timestamp()
+
+
+def _bind_by_them(plane: Plane, contest: Contest) -> Bound:
+    plane.processes[SCHEDULER].start()
+    plane.wait_for(lambda: _unbound(plane) == 0, most_s=60 + contest.pods / 20, what="every pod bound")
+    plane.processes[SCHEDULER].stop()
+    return Bound(0.0, 0.0, 0)
+
+
+def _bind_by_us(plane: Plane, contest: Contest) -> Bound:
+    policy = Policy(placement=PlacementRule(kind=PlacementKind.BEST_FIT))
+    _warm_up(policy)
+    with tempfile.TemporaryDirectory() as folder:
+        file = JournalFile.create(Path(folder) / "journal")
+        timed = _Timed(Journal(file, remember=False))
+        with Live(plane.kubeconfig("tidegate"), policy, WorldOptions(), timed, timed.clock) as live:
+            done, most_s = live.world.outcomes, 60 + contest.pods / 20
+            live.until(lambda: done[Outcome.DONE] >= contest.pods, most_s, "every pod bound")
+        file.close()
+    return Bound(0.0, 0.0, 0, float(np.quantile(timed.took, 0.99)) * 1000, len(timed.took))
+
+
+class _Timed:
+    """A journal that notes how long steps take: the loop asks for the time right before each, and then writes here."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._began = 0.0
+        self.took: list[float] = []
+
+    def clock(self) -> int:
+        self._began = time.perf_counter()
+        return wall_ms()
+
+    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+        self.took.append(time.perf_counter() - self._began)
+        self._journal.append(now_ms, events, result)
+
+
+def _warm_up(policy: Policy) -> None:
+    """Have the kernels compiled before the clock runs, as a replica does before it leads."""
+    use_compiled()
+    state, facts = ClusterState(), Facts()
+    shape = NodeShape(name="x", gpu_count=8, capacity=resources({"cpu": 1000, "memory": 1000, "pods": 10}))
+    facts.policy(policy)
+    facts.node(0, Node(name="n", shape=shape))
+    pods = PodSet(count=2, request=(("cpu", 10),), gpu=GpuRequest(share=Share.WHOLE, count=1))
+    for number in range(6):
+        facts.submit(number, Workload(id=str(number), work=Work(pod_sets=(pods,))))
+    step(state, facts.batch(), 0)
+
+
+def _unbound(plane: Plane) -> int:
+    return len(plane.admin.get(_PODS, fieldSelector="spec.nodeName=", limit="1")["items"])
+
+
+# -- objects -------------------------------------------------------------------------------------------------------
+
+
+def _ready(name: str) -> dict[str, Any]:
+    made = node(name)
+    made["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    return made
+
+
+async def _create_work(plane: Plane, contest: Contest) -> None:
+    ours = contest.scheduler == "tidegate"
+    if contest.gang > 1 and not ours:
+        spec = {"schedulingPolicy": {"gang": {"minCount": contest.gang}}}
+        groups = [
+            {
+                "apiVersion": "scheduling.k8s.io/v1alpha2",
+                "kind": "PodGroup",
+                "metadata": {"name": f"g{g}"},
+                "spec": spec,
+            }
+            for g in range(contest.pods // contest.gang)
+        ]
+        await _create(plane, _GROUPS, groups)
+    await _create(plane, _PODS, [_pod(number, contest) for number in range(contest.pods)])
+
+
+def _pod(number: int, contest: Contest) -> dict[str, Any]:
+    group = f"g{number // contest.gang}"
+    if contest.scheduler == "tidegate":
+        member = (group, contest.gang) if contest.gang > 1 else None
+        return pod(f"p{number:06d}", 1, scheduler="tidegate", group=member)
+    gang = {"schedulingGroup": {"podGroupName": group}} if contest.gang > 1 else {}
+    made = pod(f"p{number:06d}", 1)
+    made["spec"] |= gang
+    return made
+
+
+async def _create(plane: Plane, path: str, things: list[dict[str, Any]]) -> None:
+    await _ask_all(plane, [Request("POST", path, {}, msgspec.json.encode(thing)) for thing in things])
+
+
+async def _delete_all(plane: Plane, contest: Contest) -> None:
+    now = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
+    await _ask_all(plane, [Request("DELETE", f"{_PODS}/p{n:06d}", {}, now) for n in range(contest.pods)])
+    if contest.gang > 1 and contest.scheduler != "tidegate":
+        groups = range(contest.pods // contest.gang)
+        await _ask_all(plane, [Request("DELETE", f"{_GROUPS}/g{g}") for g in groups])
+
+
+async def _ask_all(plane: Plane, requests: list[Request]) -> None:
+    async with Client(config_access([plane.kubeconfig("admin")], clock=lambda: 0)) as client:
+        waiting = iter(requests)
+
+        async def work() -> None:
+            for request in waiting:
+                answer = await client.ask(request)
+                if not answer.ok:
+                    raise RuntimeError(answer.text())
+
+        await asyncio.gather(*(work() for _ in range(_IN_FLIGHT)))
+
+
+if __name__ == "__main__":
+    main()
