@@ -311,3 +311,32 @@ def test_pods_that_ask_the_same_are_read_once():
     for number in range(50):
         cluster.put(ours(f"q{number}", 2), spec__nodeName="n0")
     assert len(cluster.shapes) == 2
+
+
+def test_a_pod_whose_bind_failed_waits_again():
+    cluster = paper(nodes=1)
+    cluster.put(ours("p", 1))
+    cluster.step()
+    cluster.ledger.hear(cluster.orders[0], Outcome.FAILED)
+    assert cluster.step() == [("bind", "pod/p")]
+    assert cluster.step() == []
+
+
+def test_a_pod_that_another_scheduler_took_first_is_where_it_is():
+    for bound_first in (True, False):
+        cluster = paper()
+        cluster.put(ours("p", 8))
+        cluster.step()
+        (order,) = cluster.orders
+        if not bound_first:
+            cluster.ledger.hear(order, Outcome.FAILED)
+            cluster.step()
+        other = "n1" if json.loads(order.write.request.body)["target"]["name"] == "n0" else "n0"
+        cluster.change("pod/p", spec__nodeName=other)
+        if bound_first:
+            cluster.ledger.hear(order, Outcome.FAILED)
+        assert cluster.step() == []
+        cluster.put(ours("q", 8))
+        assert cluster.step() == [("bind", "pod/q")]
+        cluster.obey()
+        assert cluster.nodes_of("p", "q") == [other, "n0" if other == "n1" else "n1"]

@@ -104,7 +104,15 @@ def test_what_was_never_sent_has_failed():
     assert result.answer.reason == NOT_SENT
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+def test_a_server_that_has_just_started_forbids_what_it_will_allow():
+    result, _ = carry_out(_BIND, refusal(403, "Forbidden"), refusal(403, "Forbidden"), _OK)
+    assert result.outcome is Outcome.DONE
+    result, requests = carry_out(_BIND, refusal(403, "Forbidden"), limits=Limits(deadline_s=20, unready_s=0.3))
+    assert result.outcome is Outcome.FAILED
+    assert 2 <= len(requests) <= 5
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
 def test_a_refusal_that_stands_is_not_tried_again(status):
     result, requests = carry_out(_BIND, refusal(status, "No", "because"))
     assert result.outcome is Outcome.FAILED

@@ -12,6 +12,7 @@ from tidegate.engine.kernels.fit import log_change, lowest_idle, refusal, sum_de
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.leaving import pods_of, remove_pods
 from tidegate.engine.planting import uproot
+from tidegate.model.decisions import NOBODY
 from tidegate.model.facts import EventBatch
 from tidegate.model.hardware import is_device
 from tidegate.model.reasons import Reason
@@ -46,13 +47,11 @@ def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
 def _bind(state: ClusterState, row: int, ordinal: int, node: int) -> None:
     pods = pods_of(state, row)
     known = pods[state.pods.ordinal[pods] == ordinal]
-    decision = -1
     if len(known):
         if state.pods.node[known[0]] == node:
             return
-        decision = int(state.pods.decision[known[0]])
         trouble = int(state.workloads.trouble[row])
-        remove_pods(state, row, known, Reason.GANG_BROKEN)  # it is elsewhere
+        remove_pods(state, row, known, Reason.GANG_BROKEN)  # it is elsewhere, by no decision of ours
         state.workloads.trouble[row] = trouble
     k = _pod_class(state, row, ordinal)
     if k < 0 or active(refusal)(state.hot(), k, node) not in (0, Reason.NODE_DOWN):
@@ -64,7 +63,7 @@ def _bind(state: ClusterState, row: int, ordinal: int, node: int) -> None:
     hot = state.hot()
     whole = state.pod_classes.share[k] == ShareCode.WHOLE
     devices = int(active(lowest_idle)(hot, k, node)) if whole else 0
-    active(take_place)(hot, k, node, devices, row, ordinal, decision)
+    active(take_place)(hot, k, node, devices, row, ordinal, NOBODY)
 
 
 def _pod_class(state: ClusterState, row: int, ordinal: int) -> int:

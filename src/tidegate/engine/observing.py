@@ -14,7 +14,7 @@ from tidegate.engine.kernels.chain import link, unlink
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import sum_up
 from tidegate.engine.leaving import pods_of, remove_pods, wait_again
-from tidegate.engine.planting import HeldSpot, uproot
+from tidegate.engine.planting import HeldSpot
 from tidegate.engine.usage import charge_entry
 from tidegate.model.facts import EventBatch
 from tidegate.model.reasons import Reason

@@ -5,6 +5,7 @@ Must not know: kinds of objects, retries.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -22,6 +23,9 @@ STRATEGIC_PATCH, APPLY_PATCH = "application/strategic-merge-patch+json", "applic
 
 #: How long connecting may take, and how long a whole answer.
 _CONNECT_S, _ANSWER_S = 10, 30
+
+#: How long connections take to close under TLS; aiohttp does not wait for them.
+_PARTING_S = 0.1
 
 #: Bytes that are read ahead of us before the network is told to wait.
 _READ_AHEAD = 1 << 20
@@ -75,6 +79,7 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._session.close()
+        await asyncio.sleep(_PARTING_S)
 
     async def ask(self, request: Request) -> Answer:
         """Ask, and wait for the whole answer; with other credentials once, if ours are refused."""

@@ -114,7 +114,7 @@ class Ledger:
         roster = self._rosters.get(order.workload)
         if roster is None or outcome is Outcome.DONE:
             return
-        if order.purpose is Purpose.BIND and outcome is Outcome.FAILED:
+        if order.purpose is Purpose.BIND and outcome is Outcome.FAILED and not roster.slots[order.slot].bound:
             roster.slots[order.slot].give_up()  # it surely is not there
         if (outcome is Outcome.UNKNOWN and self._is_wanted(roster, order)) or (
             order.purpose is Purpose.STOP and roster.stage is Stage.LEAVING
@@ -281,10 +281,13 @@ class Ledger:
                 self._tidings.about(EventKind.POD_GONE, roster.number, ordinal)
 
     def _settle_leaving(self, roster: Roster) -> None:
-        """Once nobody of a workload that was told to go holds anything: a job waits again, pods are not made again."""
+        """Once nobody of a workload that was told to go holds anything it waits again, unless pods of it are gone.
+
+        A job makes its pods again; nobody makes others again.
+        """
         if any(roster.holders()) or (roster.kind is Kind.JOB and not roster.suspended):
             return
-        if roster.kind is Kind.JOB:
+        if roster.kind is Kind.JOB or all(slot.pod for slot in roster.slots):
             roster.give_up_places()
             self._tidings.about(EventKind.POD_GONE, roster.number)
         else:
@@ -304,6 +307,8 @@ class Ledger:
             if roster is None:
                 continue
             if kind == DecisionKind.PLACE and ordinal < len(roster.slots):
+                if number not in placed:
+                    self._tidings.take_back(EventKind.POD_GONE, number)  # it was sent away and placed in one step
                 roster.slots[ordinal].node, roster.slots[ordinal].decision = node, decision
                 placed[number] = roster
             elif kind in _AWAY:

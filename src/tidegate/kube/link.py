@@ -19,6 +19,10 @@ from tidegate.kube.orders import Order
 from tidegate.kube.pauses import Draw, Pauses
 from tidegate.kube.pool import Limits, Pool, Result
 from tidegate.kube.resources import Resource
+from tidegate.model.facts import Outcome
+
+#: The pause after an order that failed.
+_AFTER_FAILURE_MS = 1_000
 
 #: The longest pause before an order that came to nothing is tried again.
 _MOST_AGAIN_MS = 30_000
@@ -125,4 +129,12 @@ class Link:
             self._loop.call_later(pauses.next_ms() / 1000, self._submit_one, order)
 
     def _submit_one(self, order: Order) -> None:
-        self.pool.submit(order.write, lambda result: self.inbox.note(Carried(order, result)))
+        self.pool.submit(order.write, lambda result: self._note(Carried(order, result)))
+
+    def _note(self, carried: Carried) -> None:
+        """Tell what came of an order; a failure not at once, as what follows may well be the same order again."""
+        if carried.result.outcome is not Outcome.FAILED:
+            self.inbox.note(carried)
+            return
+        pause_ms = Pauses(self._draw, first_ms=_AFTER_FAILURE_MS).next_ms()
+        self._loop.call_later(pause_ms / 1000, self.inbox.note, carried)

@@ -23,6 +23,7 @@ from tidegate.kube.writes import Write
 from tidegate.model.facts import Outcome
 
 _TOO_MANY = 429
+_FORBIDDEN = (401, 403)
 #: Why an eviction is refused that would hurt a disruption budget; others need not slow down for it.
 _BUDGET = "DisruptionBudget"
 _DEADLINE = "DeadlineExceeded"
@@ -42,6 +43,7 @@ class Limits(NamedTuple):
     in_flight: int = 32
     least_in_flight: int = 4
     deadline_s: float = 30.0  # after which a write is given up
+    unready_s: float = 10.0  # how long a server that has just started may not know who may do what
 
 
 #: Told of each result, in the event loop.
@@ -110,7 +112,7 @@ class Pool:
         answer = await self._client.ask(job.write.request)
         self._adapt(answer)
         job.doubtful = job.doubtful or _is_doubtful(answer)
-        if not answer.may_pass:
+        if not (answer.may_pass or self._may_be_unready(job, answer)):
             self._finish(job, await self._judge(job, answer))
             return
         pause_s = job.pauses.next_ms(answer.retry_after_ms) / 1000
@@ -118,6 +120,11 @@ class Pool:
             self._finish(job, await self._give_up(job, answer))
             return
         loop.call_later(pause_s, self._again, job)  # others fly meanwhile; those of the same key wait
+
+    def _may_be_unready(self, job: _Job, answer: Answer) -> bool:
+        """Whether the server forbids it because it has just started, and has not read its rules yet."""
+        waited_s = self.limits.deadline_s - (job.until - asyncio.get_running_loop().time())
+        return answer.status in _FORBIDDEN and waited_s < self.limits.unready_s
 
     def _again(self, job: _Job) -> None:
         self._ready.append(job)

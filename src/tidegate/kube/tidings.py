@@ -68,6 +68,11 @@ class Tidings:
         """A fact about a workload, or about one pod of it."""
         self._rows.setdefault(kind, []).append((number, pod, arg))
 
+    def take_back(self, kind: EventKind, number: int) -> None:
+        """A fact about a workload need not be told: whom it concerns has acted on it already."""
+        if kind in self._rows:
+            self._rows[kind] = [row for row in self._rows[kind] if row[0] != number]
+
     def outcome(self, decision: int, outcome: Outcome) -> None:
         """What came of a decision."""
         self.about(EventKind.OUTCOME, decision, arg=int(outcome))
