@@ -1,0 +1,135 @@
+"""A cluster on paper: objects that tests change, a ledger that sees them, an engine that decides; no server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from kubebench.objects import node, pod
+from tidegate.engine.step import step
+from tidegate.kube.jobs import JobObject, see_job
+from tidegate.kube.ledger import Ledger, Reach
+from tidegate.kube.nodes import NodeObject, read_node_object
+from tidegate.kube.orders import Order, Purpose
+from tidegate.kube.pods import PodObject, see_pod
+from tidegate.kube.shapes import Shapes
+from tidegate.manifests.surroundings import NOTHING_AROUND
+from tidegate.model.facts import Outcome
+from tidegate.model.policy import PlacementKind, PlacementRule, Policy
+from tidegate.state.check import check
+from tidegate.state.cluster import ClusterState
+
+_POLICY = Policy(placement=PlacementRule(kind=PlacementKind.BEST_FIT))
+
+
+class Paper:
+    """A cluster on paper."""
+
+    def __init__(self, policy: Policy = _POLICY, **reach: Any) -> None:
+        self.shapes, self.objects, self.now_ms = Shapes(), {}, 1_800_000_000_000
+        self.policy = policy
+        self.orders: list[Order] = []
+        self.begin_anew(**reach)
+
+    def begin_anew(self, **reach: Any) -> None:
+        """Start the scheduler, or start it again: it knows nothing but what it sees."""
+        self.ledger, self.state, self._opened = Ledger(Reach(**reach)), ClusterState(), False
+        for name in sorted(self.objects, key=lambda name: ("node", "job", "pod").index(name.split("/")[0])):
+            self._see(name)
+
+    def put(self, thing: dict[str, Any], **changes: Any) -> str:
+        """Write an object, or change it: `spec__nodeName="n1"`."""
+        kind = thing["kind"].lower()
+        name = f"{kind}/{thing['metadata']['name']}"
+        meta = {"namespace": "default", "uid": name, "creationTimestamp": "2026-11-16T08:00:00Z"}
+        thing["metadata"] = {**meta, **thing["metadata"]}
+        for path, value in changes.items():
+            first, _, key = path.partition("__")
+            thing.setdefault(first, {})[key] = value
+        self.objects[name] = json.loads(json.dumps(thing))
+        self._see(name)
+        return name
+
+    def change(self, name: str, **changes: Any) -> None:
+        """Change an object."""
+        self.put(self.objects[name], **changes)
+
+    def remove(self, name: str) -> None:
+        """Delete an object."""
+        del self.objects[name]
+        self._see(name)
+
+    def _see(self, name: str) -> None:
+        thing, kind = self.objects.get(name), name.split("/", maxsplit=1)[0]
+        types: dict[str, Any] = {"node": NodeObject, "job": JobObject, "pod": PodObject}
+        read = None if thing is None else msgspec.json.decode(json.dumps(thing), type=types[kind])
+        if kind == "node":
+            self.ledger.see_node(name, read and read_node_object(read))
+        elif kind == "job":
+            self.ledger.see_job(name, read and see_job(read, NOTHING_AROUND))
+        else:
+            self.ledger.see_pod(name, read and see_pod(read, self.shapes))
+
+    def step(self) -> list[tuple[str, str]]:
+        """Decide on what was seen; the orders that follow, in short."""
+        self.now_ms += 1000
+        tidings = self.ledger.take_tidings()
+        if not self._opened:
+            self._opened = True
+            tidings.policy(self.policy)
+        check(self.state)
+        self.result = step(self.state, tidings.batch(self.now_ms), self.now_ms)
+        check(self.state)
+        self.ledger.decide(self.result.decisions)
+        self.orders = self.ledger.take_orders()
+        return [(order.purpose.name.lower(), order.write.key) for order in self.orders]
+
+    def carry_out(self, order: Order) -> bool:
+        """Do what an order says, as an API server would; False if it refuses."""
+        body, key = json.loads(order.write.request.body or b"{}"), order.write.key
+        if key not in self.objects:
+            return order.purpose is Purpose.STOP
+        if order.purpose is Purpose.BIND:
+            at, wanted = self.objects[key]["spec"].get("nodeName"), body["target"]["name"]
+            if at is None:
+                self.change(key, spec__nodeName=wanted)
+            return at in (None, wanted)
+        if key.startswith("job"):
+            self.change(key, spec__suspend=body["spec"]["suspend"])
+        else:
+            self.remove(key)
+        return True
+
+    def obey(self) -> Paper:
+        """Carry the latest orders out until there are no more."""
+        while self.orders:
+            for order in self.orders:
+                self.ledger.hear(order, Outcome.DONE if self.carry_out(order) else Outcome.FAILED)
+            self.step()
+        return self
+
+    def nodes_of(self, *names: str) -> list[str | None]:
+        """The nodes of pods."""
+        return [self.objects[f"pod/{name}"]["spec"].get("nodeName") for name in names]
+
+
+def paper(nodes: int = 2, gpus: int = 8, **more: Any) -> Paper:
+    """A cluster with nodes that are ready."""
+    made = Paper(**more)
+    for number in range(nodes):
+        made.put(node(f"n{number}", gpus), status__conditions=[{"type": "Ready", "status": "True"}])
+    return made
+
+
+def ours(name: str, gpus: int = 1, **more: Any) -> dict[str, Any]:
+    """A pod that names us as its scheduler."""
+    return pod(name, gpus, scheduler="tidegate", **more)
+
+
+def job_pods(cluster: Paper, name: str, count: int, first: int = 0, **spec: Any) -> None:
+    """What a job's controller does: make its pods."""
+    owner = [{"kind": "Job", "name": name, "uid": f"job/{name}", "controller": True}]
+    for number in range(first, first + count):
+        cluster.put(ours(f"{name}-{number}", **spec), metadata__ownerReferences=owner)

@@ -1,0 +1,144 @@
+"""Whatever happens to work and writes: nobody is bound twice, no node is overbooked, gangs are whole or not there."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubebench.objects import job
+from kubepaper import Paper, job_pods, ours, paper
+from tidegate.kube.orders import Purpose
+from tidegate.model.facts import Outcome
+
+_GPUS = 4
+
+#: What may come of a write: whether it is done, and what we hear of it.
+_FATES = st.sampled_from(
+    [(True, Outcome.DONE)] * 4 + [(False, Outcome.FAILED), (True, Outcome.UNKNOWN), (False, Outcome.UNKNOWN)]
+)
+_EVENTS = st.sampled_from(
+    ["pod", "group", "job", "shut job", "over", "delete", "step", "step", "step", "restart", "foreign"]
+)
+_HISTORIES = st.lists(st.tuples(_EVENTS, st.integers(0, 5), st.integers(1, _GPUS)), min_size=3, max_size=25)
+
+
+def happen(cluster: Paper, event: str, number: int, gpus: int) -> None:
+    """One thing that happens outside."""
+    pods = sorted(name for name in cluster.objects if name.startswith("pod/"))
+    if event == "pod":
+        cluster.put(ours(f"p{len(cluster.objects)}", gpus))
+    elif event == "group":
+        for member in range(2):
+            name = f"g{number}"
+            cluster.put(
+                ours(
+                    f"{name}-{member}-{len(cluster.objects)}",
+                    gpus,
+                    group=(f"{name}-{len(cluster.objects) - member}", 2),
+                )
+            )
+    elif event.endswith("job") and f"job/j{number}" not in cluster.objects:
+        cluster.put(job(f"j{number}", 2, gpus, suspend=event == "shut job", scheduler="tidegate"))
+    elif event == "over" and pods:
+        name = pods[number % len(pods)]
+        if "nodeName" in cluster.objects[name]["spec"]:
+            cluster.change(name, status__phase="Succeeded" if gpus % 2 else "Failed")
+    elif event == "delete" and pods:
+        cluster.remove(pods[number % len(pods)])
+    elif event == "restart":
+        cluster.begin_anew()
+        cluster.step()
+
+
+def control_jobs(cluster: Paper) -> None:
+    """What the job controller does: pods of open jobs are made again, those of suspended ones are deleted."""
+    for name, thing in list(cluster.objects.items()):
+        if not name.startswith("job/"):
+            continue
+        short = name.removeprefix("job/")
+        mine = [pod for pod in cluster.objects if pod.startswith(f"pod/{short}-")]
+        live = [
+            pod for pod in mine if cluster.objects[pod].get("status", {}).get("phase") not in ("Succeeded", "Failed")
+        ]
+        if thing["spec"]["suspend"]:
+            for pod in live:
+                cluster.remove(pod)
+        elif len(live) < 2:
+            resources = thing["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
+            gpus = int(resources["nvidia.com/gpu"])
+            job_pods(
+                cluster, short, 2 - len(live), first=100 + len(cluster.objects) + cluster.now_ms % 1_000_000, gpus=gpus
+            )
+
+
+def decide(cluster: Paper, fates) -> None:
+    """One step, and what comes of its orders."""
+    cluster.step()
+    for order in cluster.orders:
+        done, heard = next(fates, (True, Outcome.DONE))
+        if order.purpose is Purpose.BIND and order.write.key in cluster.objects and not order.again:
+            at = cluster.objects[order.write.key]["spec"].get("nodeName")
+            assert at is None, f"{order.write.key} is bound to {at} and was to be bound again"
+        accepted = cluster.carry_out(order) if done else False
+        cluster.ledger.hear(order, Outcome.FAILED if done and not accepted else heard)
+
+
+def used(cluster: Paper) -> Counter[str]:
+    held: Counter[str] = Counter()
+    for name, thing in cluster.objects.items():
+        over = thing.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        if name.startswith("pod/") and "nodeName" in thing["spec"] and not over:
+            limits = thing["spec"]["containers"][0]["resources"]["limits"]
+            held[thing["spec"]["nodeName"]] += int(limits["nvidia.com/gpu"])
+    return held
+
+
+def assert_gangs_are_whole(cluster: Paper) -> None:
+    gangs: dict[str, list[bool]] = {}
+    for name, thing in cluster.objects.items():
+        if not name.startswith("pod/"):
+            continue
+        over = thing.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        group = thing["metadata"].get("labels", {}).get("kueue.x-k8s.io/pod-group-name")
+        owners = thing["metadata"].get("ownerReferences")
+        gang = group or (owners[0]["name"] if owners else None)
+        if gang and not (over and owners):
+            gangs.setdefault(gang, []).append("nodeName" in thing["spec"])
+    for gang, bound in gangs.items():
+        assert all(bound) or not any(bound), f"{gang} is bound in part: {bound}"
+
+
+@settings(max_examples=150, deadline=None)
+@given(_HISTORIES, st.lists(_FATES, max_size=60))
+def test_nobody_is_bound_twice_and_no_node_is_overbooked(history, fates):
+    cluster, fates = paper(nodes=2, gpus=_GPUS), iter(fates)
+    for event, number, gpus in history:
+        happen(cluster, event, number, gpus)
+        control_jobs(cluster)
+        if event == "step":
+            decide(cluster, fates)
+        assert all(count <= _GPUS for count in used(cluster).values()), used(cluster)
+    for _ in range(12):  # all is well again, and comes to rest
+        control_jobs(cluster)
+        decide(cluster, iter(()))
+        assert all(count <= _GPUS for count in used(cluster).values()), used(cluster)
+    assert_gangs_are_whole(cluster)
+
+
+@settings(max_examples=40, deadline=None)
+@given(_HISTORIES)
+def test_who_takes_over_at_rest_changes_nothing(history):
+    cluster = paper(nodes=2, gpus=_GPUS)
+    for event, number, gpus in history:
+        happen(cluster, event, number, gpus)
+        control_jobs(cluster)
+    for _ in range(12):
+        control_jobs(cluster)
+        decide(cluster, iter(()))
+    before = used(cluster)
+    cluster.begin_anew()
+    cluster.step()
+    assert not [order for order in cluster.orders if order.purpose is Purpose.STOP]
+    assert used(cluster) == before
