@@ -28,7 +28,8 @@ class Paper:
     """A cluster on paper."""
 
     def __init__(self, policy: Policy = _POLICY, **reach: Any) -> None:
-        self.shapes, self.objects, self.now_ms = Shapes(), {}, 1_800_000_000_000
+        self.shapes, self.now_ms = Shapes(), 1_800_000_000_000
+        self.objects: dict[str, dict[str, Any]] = {}
         self.policy = policy
         self.orders: list[Order] = []
         self.begin_anew(**reach)

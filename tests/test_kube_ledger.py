@@ -231,3 +231,21 @@ def test_a_pod_that_another_scheduler_took_first_is_where_it_is():
         assert cluster.step() == [("bind", "pod/q")]
         cluster.obey()
         assert cluster.nodes_of("p", "q") == [other, "n0" if other == "n1" else "n1"]
+
+
+def test_gated_work_is_started_and_bound_by_the_clusters_scheduler():
+    cluster = paper(gates=True)
+    labelled = job("j", 1, 8, suspend=True)
+    labelled["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
+    cluster.put(labelled)
+    cluster.put(job("free", 1, 8))
+    assert cluster.step() == [("start", "job/j")]
+    cluster.obey()
+    owner = [{"kind": "Job", "name": "j", "uid": "job/j", "controller": True}]
+    cluster.put(pod("j-0", 8), metadata__ownerReferences=owner)
+    assert cluster.step() == []
+    cluster.change("pod/j-0", spec__nodeName="n1")  # not where we would have put it
+    cluster.put(ours("next", 8))
+    assert cluster.step() == [("bind", "pod/next")]
+    cluster.obey()
+    assert cluster.nodes_of("next") == ["n0"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 from hypothesis import given, settings
@@ -18,27 +19,23 @@ _GPUS = 4
 _FATES = st.sampled_from(
     [(True, Outcome.DONE)] * 4 + [(False, Outcome.FAILED), (True, Outcome.UNKNOWN), (False, Outcome.UNKNOWN)]
 )
-_EVENTS = st.sampled_from(
-    ["pod", "group", "job", "shut job", "over", "delete", "step", "step", "step", "restart", "foreign"]
-)
+_EVENTS = st.sampled_from(["pod", "group", "job", "shut job", "over", "delete", "step", "step", "step", "restart"])
 _HISTORIES = st.lists(st.tuples(_EVENTS, st.integers(0, 5), st.integers(1, _GPUS)), min_size=3, max_size=25)
+
+
+#: No name is ever used again: on paper it is also the uid.
+_numbers = itertools.count()
 
 
 def happen(cluster: Paper, event: str, number: int, gpus: int) -> None:
     """One thing that happens outside."""
     pods = sorted(name for name in cluster.objects if name.startswith("pod/"))
     if event == "pod":
-        cluster.put(ours(f"p{len(cluster.objects)}", gpus))
+        cluster.put(ours(f"p{next(_numbers)}", gpus))
     elif event == "group":
+        group = f"g{next(_numbers)}"
         for member in range(2):
-            name = f"g{number}"
-            cluster.put(
-                ours(
-                    f"{name}-{member}-{len(cluster.objects)}",
-                    gpus,
-                    group=(f"{name}-{len(cluster.objects) - member}", 2),
-                )
-            )
+            cluster.put(ours(f"{group}-{member}", gpus, group=(group, 2)))
     elif event.endswith("job") and f"job/j{number}" not in cluster.objects:
         cluster.put(job(f"j{number}", 2, gpus, suspend=event == "shut job", scheduler="tidegate"))
     elif event == "over" and pods:
@@ -48,8 +45,7 @@ def happen(cluster: Paper, event: str, number: int, gpus: int) -> None:
     elif event == "delete" and pods:
         cluster.remove(pods[number % len(pods)])
     elif event == "restart":
-        cluster.begin_anew()
-        cluster.step()
+        cluster.begin_anew()  # what was ordered and not carried out is lost
 
 
 def control_jobs(cluster: Paper) -> None:
@@ -68,9 +64,7 @@ def control_jobs(cluster: Paper) -> None:
         elif len(live) < 2:
             resources = thing["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
             gpus = int(resources["nvidia.com/gpu"])
-            job_pods(
-                cluster, short, 2 - len(live), first=100 + len(cluster.objects) + cluster.now_ms % 1_000_000, gpus=gpus
-            )
+            job_pods(cluster, short, 2 - len(live), first=2 * next(_numbers), gpus=gpus)
 
 
 def decide(cluster: Paper, fates) -> None:
@@ -104,13 +98,13 @@ def assert_gangs_are_whole(cluster: Paper) -> None:
         group = thing["metadata"].get("labels", {}).get("kueue.x-k8s.io/pod-group-name")
         owners = thing["metadata"].get("ownerReferences")
         gang = group or (owners[0]["name"] if owners else None)
-        if gang and not (over and owners):
+        if gang and not over:
             gangs.setdefault(gang, []).append("nodeName" in thing["spec"])
     for gang, bound in gangs.items():
         assert all(bound) or not any(bound), f"{gang} is bound in part: {bound}"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(_HISTORIES, st.lists(_FATES, max_size=60))
 def test_nobody_is_bound_twice_and_no_node_is_overbooked(history, fates):
     cluster, fates = paper(nodes=2, gpus=_GPUS), iter(fates)

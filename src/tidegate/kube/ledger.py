@@ -14,7 +14,7 @@ from tidegate.kube.jobs import SeenJob
 from tidegate.kube.orders import Order, Purpose, binding, starting, stopping_job, stopping_pod
 from tidegate.kube.pods import Life, SeenPod
 from tidegate.kube.resources import JOBS
-from tidegate.kube.rosters import Kind, Roster, Slot, Stage
+from tidegate.kube.rosters import Kind, Roster, Stage
 from tidegate.kube.tidings import Tidings
 from tidegate.kube.writes import Ref, pod_ref
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
@@ -109,10 +109,12 @@ class Ledger:
 
     def hear(self, order: Order, outcome: Outcome) -> None:
         """An order was carried out, or not; what is not known, or had to be done anyway, is ordered again."""
+        roster = self._rosters.get(order.workload)
+        if roster is None or (order.purpose is Purpose.BIND and not _fills(roster, order)):
+            return  # it is over, or another pod fills the slot now, by an order of its own
         for decision in order.decisions:
             self._tidings.outcome(decision, outcome)
-        roster = self._rosters.get(order.workload)
-        if roster is None or outcome is Outcome.DONE:
+        if outcome is Outcome.DONE:
             return
         if order.purpose is Purpose.BIND and outcome is Outcome.FAILED and not roster.slots[order.slot].bound:
             roster.slots[order.slot].give_up()  # it surely is not there
@@ -126,8 +128,7 @@ class Ledger:
             return roster.stage is Stage.LEAVING
         if order.purpose is Purpose.START:
             return roster.stage is Stage.PLACED and roster.suspended
-        slot = roster.slots[order.slot]
-        return roster.stage is Stage.PLACED and slot.pod == order.write.key and not slot.bound
+        return roster.stage is Stage.PLACED and not roster.slots[order.slot].bound
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -207,8 +208,7 @@ class Ledger:
         elif not pod.group and pod.life.is_over:
             return
         elif not pod.group:
-            ref = pod_ref(pod.namespace, pod.name, pod.uid)
-            self._seat(self._enrol(Kind.POD, ref, pod.shape.work, pod.created_ms), pod, "")
+            self._seat(self._enrol(Kind.POD, _ref(pod), pod.shape.work, pod.created_ms), pod, "")
         else:
             whole = self._groups.join(pod)
             if whole is not None and not all(member.life.is_over for member, _ in whole.members):
@@ -246,8 +246,8 @@ class Ledger:
             self._tidings.about(EventKind.POD_STARTED, roster.number, ordinal)
         if pod.life.is_over:
             self._end_pod(uid, pod, roster, ordinal)
-        elif not pod.node and slot.node != NOBODY and not slot.told and roster.stage is Stage.PLACED:
-            self._bind(roster, ordinal)
+        elif slot.node != NOBODY and roster.stage is Stage.PLACED:
+            self._bind(roster, ordinal, pod)
 
     def _end_pod(self, uid: str, pod: SeenPod, roster: Roster, ordinal: int) -> None:
         """A pod has done its work, or failed at it; a job's controller knows what follows."""
@@ -322,17 +322,16 @@ class Ledger:
         if roster.kind is Kind.JOB and roster.suspended:
             self._orders.append(starting(roster))
         for ordinal, slot in enumerate(roster.slots):
-            if slot.pod and not slot.bound and not slot.told:
-                self._bind(roster, ordinal)
+            if slot.pod:
+                self._bind(roster, ordinal, self._pods[slot.pod])
 
-    def _bind(self, roster: Roster, ordinal: int) -> None:
+    def _bind(self, roster: Roster, ordinal: int, pod: SeenPod) -> None:
+        """Bind a pod to the node of its slot, unless that is done, ordered, or another scheduler's matter."""
         slot = roster.slots[ordinal]
+        if pod.node or slot.told or pod.scheduler != self.reach.scheduler:
+            return
         slot.told = True
-        self._orders.append(binding(roster, ordinal, self._pod_of(slot), self.fleet.name_of(slot.node)))
-
-    def _pod_of(self, slot: Slot) -> Ref:
-        pod = self._pods[slot.pod]
-        return pod_ref(pod.namespace, pod.name, pod.uid)
+        self._orders.append(binding(roster, ordinal, _ref(pod), self.fleet.name_of(slot.node)))
 
     def _send_away(self, roster: Roster, decision: int, *, gently: bool) -> None:
         roster.stage = Stage.LEAVING
@@ -341,5 +340,14 @@ class Ledger:
         else:
             for ordinal, slot in enumerate(roster.slots):
                 if slot.holds:
-                    self._orders.append(stopping_pod(roster, ordinal, self._pod_of(slot), decision, gently=gently))
+                    self._orders.append(stopping_pod(roster, ordinal, _ref(self._pods[slot.pod]), decision, gently=gently))
         self._settle_leaving(roster)
+
+
+def _ref(pod: SeenPod) -> Ref:
+    return pod_ref(pod.namespace, pod.name, pod.uid)
+
+
+def _fills(roster: Roster, order: Order) -> bool:
+    """Whether the pod that an order is about still fills its slot."""
+    return order.slot < len(roster.slots) and roster.slots[order.slot].pod == order.write.key
