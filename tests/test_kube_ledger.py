@@ -126,7 +126,6 @@ def test_a_job_that_is_sent_away_is_suspended_and_comes_back():
     job_pods(cluster, "j", 1, gpus=8)
     cluster.step()
     cluster.obey()
-    cluster.change("node/n0", status__conditions=[{"type": "Ready", "status": "False"}])
     cluster.remove("node/n0")
     assert cluster.step() == [("stop", "job/j")]
     cluster.obey()
@@ -135,6 +134,27 @@ def test_a_job_that_is_sent_away_is_suspended_and_comes_back():
     assert cluster.step() == []
     cluster.put(node("n9", 8), status__conditions=[{"type": "Ready", "status": "True"}])
     assert cluster.step() == [("start", "job/j")]
+
+
+def test_a_job_that_is_placed_anew_while_it_leaves_starts_when_it_has_left():
+    """Its node is lost, and there is room on another: the engine sends it away and places it in one step."""
+    cluster = paper(nodes=2)
+    cluster.put(job("j", 1, 8, scheduler="tidegate"))
+    job_pods(cluster, "j", 1, gpus=8)
+    cluster.step()
+    cluster.obey()
+    (lost,) = cluster.nodes_of("j-0")
+    cluster.remove(f"node/{lost}")
+    assert cluster.step() == [("stop", "job/j")]
+    cluster.obey()
+    assert cluster.step() == []  # its old pod is still there
+    cluster.remove("pod/j-0")
+    assert cluster.step() == [("start", "job/j")]
+    cluster.obey()
+    job_pods(cluster, "j", 1, first=1, gpus=8)
+    assert cluster.step() == [("bind", "pod/j-1")]
+    cluster.obey()
+    assert cluster.nodes_of("j-1") != [lost]
 
 
 def test_who_takes_over_finds_everyone_at_their_places():
@@ -183,6 +203,10 @@ def test_what_cannot_be_bound_is_refused_by_name(spec, named):
     cluster.put(ours("p", 1, **spec))
     assert cluster.step() == []
     assert any(named in why for why in cluster.ledger.refused["pod/p"])
+    (said,) = cluster.ledger.take_sayings(10)
+    (told,) = json.loads(said.write.request.body)["status"]["conditions"]
+    assert (told["type"], told["status"], told["reason"]) == ("PodScheduled", "False", "NotSupported")
+    assert named in told["message"]
     cluster.remove("pod/p")
     assert not cluster.ledger.refused
 
@@ -249,3 +273,26 @@ def test_gated_work_is_started_and_bound_by_the_clusters_scheduler():
     assert cluster.step() == [("bind", "pod/next")]
     cluster.obey()
     assert cluster.nodes_of("next") == ["n0"]
+
+
+def test_why_a_pod_waits_is_said_once_and_autoscalers_are_not_called():
+    cluster = paper(nodes=1)
+    for name in ("a", "b"):
+        cluster.put(ours(name, 8))
+    cluster.step()
+    cluster.obey()
+    (said,) = cluster.ledger.take_sayings(10)
+    (told,) = json.loads(said.write.request.body)["status"]["conditions"]
+    assert told["reason"] == "LacksGpu"
+    assert told["message"].endswith(".")
+    cluster.step()
+    assert cluster.ledger.take_sayings(10) == []
+
+
+def test_what_nothing_depends_on_waits_for_what_matters():
+    cluster = paper(nodes=1)
+    for number in range(20):
+        cluster.put(ours(f"p{number:02d}", 9))
+    cluster.step()
+    assert cluster.ledger.take_sayings(-5) == []
+    assert [len(cluster.ledger.take_sayings(8)) for _ in range(4)] == [8, 8, 4, 0]

@@ -106,6 +106,19 @@ def test_foreign_pods_take_up_room(cluster):
         live.until(lambda: pods(cluster)["mine"]["spec"].get("nodeName") == "n1")
 
 
+def test_a_pod_is_told_why_it_waits(cluster):
+    cluster.admin.post(_PODS, ours("big", 9))
+    cluster.admin.post(_PODS, ours("claims", 1, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]))
+
+    def reason(name):
+        conditions = pods(cluster)[name]["status"].get("conditions", [])
+        return next((one["reason"] for one in conditions if one["type"] == "PodScheduled"), None)
+
+    with Live.on(cluster) as live:
+        live.until(lambda: reason("big") and reason("claims"))
+    assert (reason("big"), reason("claims")) == ("PodTooLarge", "NotSupported")
+
+
 def test_a_lost_node_suspends_the_job_which_comes_back_elsewhere(cluster):
     cluster.admin.post(_JOBS, job("j", 1, 8, runs="3s", suspend=True, scheduler="tidegate"))
     with Live.on(cluster) as live:
@@ -165,4 +178,4 @@ def test_we_touch_nothing_but_what_we_own(cluster):
         for line in cluster.audited()
         if line["user"]["username"] == "tidegate" and line["verb"] not in ("get", "list", "watch")
     }
-    assert written <= {("create", "pods", "binding"), ("patch", "jobs", ""), ("delete", "pods", "")}
+    assert written <= {("create", "pods", "binding"), ("patch", "jobs", ""), ("patch", "pods", "status")}

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from tidegate.kube.fleet import Fleet
 from tidegate.kube.groups import Groups
 from tidegate.kube.jobs import SeenJob
-from tidegate.kube.orders import Order, Purpose, binding, starting, stopping_job, stopping_pod
+from tidegate.kube.orders import Order, Purpose, binding, saying_why, starting, stopping_job, stopping_pod
 from tidegate.kube.pods import Life, SeenPod
 from tidegate.kube.resources import JOBS
 from tidegate.kube.rosters import Kind, Roster, Stage
+from tidegate.kube.sayings import Saying, held, unsupported
 from tidegate.kube.tidings import Tidings
 from tidegate.kube.writes import Ref, pod_ref
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
@@ -22,6 +23,7 @@ from tidegate.model.facts import EventKind, Outcome
 from tidegate.model.hardware import Node
 from tidegate.model.work import Work
 
+_SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 
 
@@ -53,6 +55,7 @@ class Ledger:
         self._seats: dict[str, tuple[Roster, int]] = {}  # by uid of the pod
         self._orphans: dict[str, list[str]] = {}  # pods whose job is not known, by uid of the job
         self._groups = Groups()
+        self._sayings: dict[str, Saying] = {}  # by uid of the pod: the latest that is not written yet
 
     def take_tidings(self) -> Tidings:
         """What there is to tell since the last time."""
@@ -63,6 +66,16 @@ class Ledger:
     def take_orders(self) -> list[Order]:
         """What is to be written since the last time."""
         orders, self._orders = self._orders, []
+        return orders
+
+    def take_sayings(self, most: int) -> list[Order]:
+        """What is to be said with pods that wait: so much at a time, as nothing depends on it."""
+        orders: list[Order] = []
+        while self._sayings and len(orders) < most:
+            uid = next(iter(self._sayings))
+            said, pod = self._sayings.pop(uid), self._pods.get(uid)
+            if pod is not None and not pod.node:
+                orders.append(saying_why(_ref(pod), said))
         return orders
 
     # -- what is seen ------------------------------------------------------------------------------------------
@@ -204,6 +217,8 @@ class Ledger:
     def _take_alone(self, pod: SeenPod) -> None:
         """A pod that is work of its own, or one of a group: that is work once it is whole."""
         if pod.shape.refusals:
+            if pod.uid not in self.refused:
+                self._sayings[pod.uid] = unsupported(pod.shape.refusals)
             self.refused[pod.uid] = pod.shape.refusals
         elif not pod.group and pod.life.is_over:
             return
@@ -287,11 +302,14 @@ class Ledger:
         """
         if any(roster.holders()) or (roster.kind is Kind.JOB and not roster.suspended):
             return
-        if roster.kind is Kind.JOB or all(slot.pod for slot in roster.slots):
+        if roster.kind is not Kind.JOB and not all(slot.pod for slot in roster.slots):
+            self._finish(roster)
+        elif roster.comes_back:
+            roster.comes_back = False
+            self._start(roster)
+        else:
             roster.give_up_places()
             self._tidings.about(EventKind.POD_GONE, roster.number)
-        else:
-            self._finish(roster)
 
     # -- what is decided ---------------------------------------------------------------------------------------
 
@@ -299,10 +317,10 @@ class Ledger:
         """Turn decisions into orders."""
         rows = zip(
             decisions.id.tolist(), decisions.kind.tolist(), decisions.workload.tolist(), decisions.pod.tolist(),
-            decisions.node.tolist(), strict=True,
+            decisions.node.tolist(), decisions.code.tolist(), decisions.evidence.tolist(), strict=True,
         )  # fmt: skip
         placed: dict[int, Roster] = {}
-        for decision, kind, number, ordinal, node in rows:
+        for decision, kind, number, ordinal, node, code, evidence in rows:
             roster = self._rosters.get(number)
             if roster is None:
                 continue
@@ -314,8 +332,18 @@ class Ledger:
             elif kind in _AWAY:
                 placed.pop(number, None)
                 self._send_away(roster, decision, gently=kind == DecisionKind.PREEMPT)
+            elif kind in _SAID:
+                self._say(roster, held(code, tuple(evidence)))
         for roster in placed.values():
-            self._start(roster)
+            if roster.stage is Stage.LEAVING:
+                roster.comes_back = True
+            else:
+                self._start(roster)
+
+    def _say(self, roster: Roster, said: Saying) -> None:
+        for slot in roster.slots:
+            if slot.pod and self._pods[slot.pod].scheduler == self.reach.scheduler:
+                self._sayings[slot.pod] = said
 
     def _start(self, roster: Roster) -> None:
         roster.stage = Stage.PLACED
@@ -334,13 +362,15 @@ class Ledger:
         self._orders.append(binding(roster, ordinal, _ref(pod), self.fleet.name_of(slot.node)))
 
     def _send_away(self, roster: Roster, decision: int, *, gently: bool) -> None:
-        roster.stage = Stage.LEAVING
+        roster.stage, roster.comes_back = Stage.LEAVING, False
         if roster.kind is Kind.JOB:
             self._orders.append(stopping_job(roster, decision))
         else:
             for ordinal, slot in enumerate(roster.slots):
                 if slot.holds:
-                    self._orders.append(stopping_pod(roster, ordinal, _ref(self._pods[slot.pod]), decision, gently=gently))
+                    self._orders.append(
+                        stopping_pod(roster, ordinal, _ref(self._pods[slot.pod]), decision, gently=gently)
+                    )
         self._settle_leaving(roster)
 
 

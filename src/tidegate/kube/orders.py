@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from tidegate.kube.rosters import Roster
+from tidegate.kube.sayings import Saying, condition
 from tidegate.kube.writes import Ref, Write, bind, delete, evict, merge
 from tidegate.model.decisions import NOBODY
 
@@ -19,6 +20,7 @@ class Purpose(IntEnum):
     BIND = 0
     START = 1  # let a job make its pods
     STOP = 2  # a job, or one pod, is told to go
+    SAY = 3  # why a pod waits
 
 
 class Order(NamedTuple):
@@ -52,6 +54,11 @@ def stopping_job(roster: Roster, decision: int) -> Order:
 def stopping_pod(roster: Roster, ordinal: int, pod: Ref, decision: int, *, gently: bool) -> Order:
     """Take a pod away: gently, as its disruption budget allows, or because it must not stay."""
     return Order(Purpose.STOP, evict(pod) if gently else delete(pod), (decision,), roster.number, ordinal)
+
+
+def saying_why(pod: Ref, said: Saying) -> Order:
+    """Say with a pod why it waits; nothing depends on it."""
+    return Order(Purpose.SAY, condition(pod, said), (), NOBODY)
 
 
 def _suspend(roster: Roster, *, wanted: bool) -> Write:

@@ -67,6 +67,7 @@ class Pool:
         self._waiting: dict[str, deque[_Job]] = {}  # by key; the first of each is being carried out
         self._ready: deque[_Job] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self.backlog = 0  # writes that are not over
         self.allowed = float(limits.in_flight)
         self.most_in_flight = 0
         self.tries = 0
@@ -77,12 +78,13 @@ class Pool:
         job = _Job(write, tell, Pauses(self._draw))
         line = self._waiting.setdefault(write.key, deque())
         line.append(job)
+        self.backlog += 1
         if len(line) == 1:
             self._ready.append(job)
             self._start_ready()
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return self.backlog
 
     async def close(self) -> None:
         """Give up what is in flight: it may have been carried out, and nobody will know from us."""
@@ -171,6 +173,7 @@ class Pool:
         job.tell(Result(*judged, job.pauses.tries + 1))
         line = self._waiting[job.write.key]
         line.popleft()
+        self.backlog -= 1
         if line:
             self._ready.append(line[0])
         else:

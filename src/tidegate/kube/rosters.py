@@ -68,6 +68,7 @@ class Roster:
     work: Work
     suspended: bool = False
     stage: Stage = Stage.WAITING
+    comes_back: bool = False  # placed anew while it leaves: it starts when everybody has left
     slots: list[Slot] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -103,7 +104,7 @@ class Roster:
 
     def give_up_places(self) -> None:
         """Nothing is decided any more: it waits again."""
-        self.stage = Stage.WAITING
+        self.stage, self.comes_back = Stage.WAITING, False
         for slot in self.slots:
             slot.give_up()
 

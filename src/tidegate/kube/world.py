@@ -31,6 +31,9 @@ from tidegate.model.policy import Policy
 
 _NODES, _JOBS, _PODS = range(3)
 
+#: Writes that may wait or be in flight when one that nothing depends on is added.
+_SAID_AT_ONCE = 64
+
 #: How long a poll waits when there is nothing to wait for, so that whoever runs the loop can stop it.
 _BREATH_MS = 500
 
@@ -142,5 +145,6 @@ class KubeWorld:
 
     def _send(self) -> None:
         orders = self.ledger.take_orders()
+        orders += self.ledger.take_sayings(_SAID_AT_ONCE - self.link.pool.backlog)
         if orders:
             self.link.send(orders)
