@@ -1,0 +1,110 @@
+"""How demand bursts: episodes above the band, what of it is only noise, and ceilings as token buckets.
+
+Noise is an episode that is over before anything that was started for it could have been used: shorter than the measured
+cold-start window. Where that was not measured, nothing is called noise.
+Must not know: jobs, requests, files.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidegate.demand.curves import Curve, Episodes, Window, episodes_above
+from tidegate.demand.numbers import Number, Unit, exact, trim
+from tidegate.model.columns import F64
+from tidegate.model.spec import Spec
+
+#: Ceilings are told for these rates: multiples of the mean.
+RATES = (1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
+
+#: Episodes that are told one by one, the largest.
+MOST_TOLD = 12
+
+
+class Burst(Spec, frozen=True):
+    """An episode above the band."""
+
+    start_ms: int
+    length_ms: int
+    height: float  # above the band
+    area: float  # above the band, in units times hours
+    noise: bool  # over before capacity started for it could have been used
+
+
+class Bursts(Spec, frozen=True):
+    """Episodes above the band."""
+
+    above: float  # the band's upper edge
+    unit: Unit
+    cold_start_ms: int | None  # the measured window that parts noise from burst; None: not measured
+    episodes: Number
+    area: Number  # of all of them, in units times hours
+    noise: Number | None  # the share of the episodes that is noise
+    noise_area: Number | None
+    longest_ms: Number
+    largest: tuple[Burst, ...]
+
+
+class Ceiling(Spec, frozen=True):
+    """A token bucket that lets all of the demand through: no more than `rate` on average beside `burst` at once."""
+
+    rate: float
+    burst: float
+    rate_unit: Unit
+    burst_unit: Unit
+
+
+def find_bursts(curve: Curve, above: float, cold_start_ms: int | None, unit: Unit, table: str) -> Bursts:
+    """What rose above a level."""
+    found = episodes_above(curve, above)
+    count = found.start_ms.size
+    short = found.length_ms < (cold_start_ms or 0)
+    measured = cold_start_ms is not None
+    return Bursts(
+        above=trim(above),
+        unit=unit,
+        cold_start_ms=cold_start_ms,
+        episodes=exact(count, Unit.RATIO, count, table),
+        area=exact(float(found.area.sum()), Unit.GPU_HOURS, count, table),
+        noise=exact(float(short.mean()) if count else 0.0, Unit.SHARE, count, table) if measured else None,
+        noise_area=exact(float(found.area[short].sum()), Unit.GPU_HOURS, count, table) if measured else None,
+        longest_ms=exact(float(found.length_ms.max(initial=0)), Unit.MS, count, table),
+        largest=_largest(found, curve.window, cold_start_ms or 0),
+    )
+
+
+def _largest(found: Episodes, window: Window, cold_start_ms: int) -> tuple[Burst, ...]:
+    """Those of the largest area, in order of time."""
+    rows = np.sort(np.lexsort((found.start_ms, -found.area))[:MOST_TOLD])
+    return tuple(
+        Burst(
+            start_ms=window.start_ms + one.start_ms,
+            length_ms=one.length_ms,
+            height=trim(one.height),
+            area=trim(one.area),
+            noise=one.length_ms < cold_start_ms,
+        )
+        for one in (found.row(int(row)) for row in rows)
+    )
+
+
+def ceilings(series: F64, step_ms: int, units: tuple[Unit, Unit], per_ms: int) -> tuple[Ceiling, ...]:
+    """For each rate the smallest bucket that never overflows; a bucket counts levels times `per_ms`."""
+    seen = np.nan_to_num(series)
+    middle = float(seen.mean()) if seen.size else 0.0
+    if middle <= 0:
+        return ()
+    rates = [middle * factor for factor in RATES if middle * factor < seen.max()] + [float(seen.max())]
+    return tuple(
+        Ceiling(
+            rate=trim(rate), burst=trim(_bucket(seen, rate) * step_ms / per_ms), rate_unit=units[0], burst_unit=units[1]
+        )
+        for rate in rates
+    )
+
+
+def _bucket(series: F64, rate: float) -> float:
+    """The most that ever piles up when no more than `rate` is taken away in each step."""
+    pile = np.cumsum(series - rate)
+    lowest = np.minimum(np.minimum.accumulate(pile), 0.0)
+    return max(float((pile - np.concatenate(([0.0], lowest[:-1]))).max(initial=0.0)), 0.0)

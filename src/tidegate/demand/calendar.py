@@ -1,0 +1,53 @@
+"""Hours of the week, and steps of time that suit a window.
+
+Must not know: tables, curves.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidegate.demand.curves import Window
+from tidegate.demand.tables import Calendar
+from tidegate.model.columns import F64, I64
+from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, WEEK_MS
+
+WEEK_HOURS = 168
+
+#: Steps that series may have.
+STEPS_MS = (SECOND_MS, 10 * SECOND_MS, MINUTE_MS, 5 * MINUTE_MS, 10 * MINUTE_MS, HOUR_MS, 6 * HOUR_MS)
+
+#: Points of a series at most.
+MOST_POINTS = 150_000
+
+#: 1970-01-01 was a Thursday; weeks begin on Monday.
+_THURSDAY_MS = 3 * DAY_MS
+
+
+def step_for(window: Window, least_ms: int = SECOND_MS) -> int:
+    """The shortest step that keeps a series short enough."""
+    for step in STEPS_MS:
+        if step >= least_ms and window.length_ms // step <= MOST_POINTS:
+            return step
+    return STEPS_MS[-1]
+
+
+def hour_of_week(at_ms: I64, calendar: Calendar) -> I64:
+    """0 for the hour from Monday 00:00 UTC, or for the first hour where the trace has no calendar."""
+    shift = _THURSDAY_MS if calendar is Calendar.EPOCH else 0
+    return ((at_ms + shift) % WEEK_MS) // HOUR_MS
+
+
+def block_length(window: Window) -> int:
+    """Blocks in which time is drawn again: weeks or days where there are enough of them, else a twelfth."""
+    if window.length_ms >= 7 * DAY_MS:
+        return DAY_MS
+    return max(window.length_ms // 12, 1)
+
+
+def by_hour_of_week(values: F64, at_ms: I64, calendar: Calendar) -> list[F64]:
+    """The values of each hour of the week; an hour that was not seen has none."""
+    hour = hour_of_week(at_ms, calendar)
+    order = np.argsort(hour.astype(np.uint8), kind="stable")
+    ends = np.cumsum(np.bincount(hour, minlength=WEEK_HOURS))
+    return np.split(values[order], ends[:-1].tolist())

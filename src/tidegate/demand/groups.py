@@ -1,0 +1,167 @@
+"""The inputs of each group of jobs: how much at once, how deep the queue, how bursty, how patient.
+
+Must not know: what the numbers are for.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.demand.arrivals import Arrivals, measure_by_group
+from tidegate.demand.bursts import ceilings, find_bursts
+from tidegate.demand.curves import Curve, Window
+from tidegate.demand.document import Group, Scope
+from tidegate.demand.events import Cells, Spans, curves_of
+from tidegate.demand.jobs import Jobs, Named, cells_of, gpu_hours, seen_spans, waiting_spans, wanted_spans, window_of
+from tidegate.demand.levels import Levels, Track, measure_levels, track_curve
+from tidegate.demand.numbers import Unit, exact
+from tidegate.demand.tables import Calendar
+from tidegate.demand.tolerance import (
+    Basis,
+    Broken,
+    Tolerance,
+    Waits,
+    find_breaking_depth,
+    measure_tolerance,
+    sort_waits,
+)
+from tidegate.model.columns import F64, I32, I64
+from tidegate.model.units import HOUR_MS
+
+#: Jobs of a group whose wait is compared with what waited before them.
+_MOST_COMPARED = 200_000
+
+
+class Setting(NamedTuple):
+    """What all groups have in common."""
+
+    calendar: Calendar
+    cold_start_ms: int | None
+    seed: int
+
+
+class Measured(NamedTuple):
+    """Groups, and the wanted levels over time that other inputs are made from."""
+
+    groups: tuple[Group, ...]
+    window: Window
+    wanted: Track
+    by_kind: dict[str, Track]
+
+
+class _Scoped(NamedTuple):
+    """What the members of one scope have."""
+
+    scope: Scope
+    names: tuple[str, ...]
+    code: I32
+    counts: I64
+    hours: F64
+    waits: list[Waits]
+    arrivals: list[Arrivals | None]
+
+
+class _Curves(NamedTuple):
+    """Curves by scope and row; None: starts were not recorded."""
+
+    wanted: dict[str, list[Curve]]
+    seen: dict[str, list[Curve]] | None
+    waiting: dict[str, list[Curve]] | None
+
+
+def measure_groups(jobs: Jobs, setting: Setting) -> Measured:
+    """All groups of the jobs: everything, kinds, queues, GPU models."""
+    window = window_of(jobs)
+    curves = _follow(jobs, window)
+    hours = gpu_hours(jobs)
+    waits = sort_waits(jobs)
+    found: list[Group] = []
+    tracks: dict[tuple[Scope, str], Track] = {}
+    for scope in Scope:
+        if scope in {Scope.QUEUE, Scope.GPU} and jobs.groups[scope].names in {(), ("",)}:
+            continue  # nobody recorded it
+        scoped = _members(jobs, scope, hours, waits, window)
+        for row in np.flatnonzero(scoped.counts).tolist():
+            track = tracks[scope, scoped.names[row]] = track_curve(curves.wanted[scope][row], int(scoped.counts[row]))
+            found.append(_measure(jobs, scoped, row, (curves, track), setting))
+    by_kind = {name: track for (scope, name), track in tracks.items() if scope is Scope.KIND}
+    return Measured(tuple(found), window, tracks[Scope.TOTAL, ""], by_kind)
+
+
+def _follow(jobs: Jobs, window: Window) -> _Curves:
+    cells, cell = cells_of(jobs)
+    seen, waiting = seen_spans(jobs, cell, window), waiting_spans(jobs, cell, window)
+    return _Curves(
+        curves_of(wanted_spans(jobs, cell, window), cells, window),
+        _curves(seen, cells, window),
+        _curves(waiting, cells, window),
+    )
+
+
+def _curves(spans: Spans | None, cells: Cells, window: Window) -> dict[str, list[Curve]] | None:
+    return None if spans is None else curves_of(spans, cells, window)
+
+
+def _members(jobs: Jobs, scope: Scope, hours: F64, waits: list[Waits], window: Window) -> _Scoped:
+    if scope is Scope.TOTAL:
+        code, names = Named(np.zeros(len(jobs), np.int32), ("",))
+    else:
+        code, names = jobs.groups[scope]
+    counts = np.bincount(code, minlength=len(names))
+    return _Scoped(
+        scope,
+        names,
+        code,
+        counts,
+        np.bincount(code, weights=hours, minlength=len(names)).astype(np.float64, copy=False),
+        [_gather([one for one in waits if one.belongs(scope, row)]) for row in range(len(names))],
+        measure_by_group(jobs.submitted_ms, code, len(names), window),
+    )
+
+
+def _gather(parts: list[Waits]) -> Waits:
+    """The waits of several cells together, in order again."""
+    columns = zip(*(part[:3] for part in parts), strict=True) if parts else iter(((), (), ()))
+    merged = [np.sort(np.concatenate(column), kind="stable") if column else np.zeros(0, np.int64) for column in columns]
+    return Waits(merged[0], merged[1], merged[2], parts[0].every if parts else 1, {})
+
+
+def _measure(jobs: Jobs, of: _Scoped, row: int, made: tuple[_Curves, Track], setting: Setting) -> Group:
+    curves, track = made
+    count = int(of.counts[row])
+    levels = measure_levels(track, Unit.GPUS, "jobs", setting.calendar, setting.seed)
+    patience = measure_tolerance(of.waits[row], count)
+    waiting = curves.waiting[of.scope][row] if curves.waiting else None
+    return Group(
+        scope=of.scope,
+        name=of.names[row],
+        jobs=count,
+        gpu_hours=exact(float(of.hours[row]), Unit.GPU_HOURS, count, "jobs"),
+        wanted=levels,
+        seen=_levels(curves.seen[of.scope][row] if curves.seen else None, count, setting),
+        waiting=_levels(waiting, count, setting),
+        broken=_broken(jobs, of, row, waiting, patience),
+        arrivals=of.arrivals[row],
+        bursts=find_bursts(curves.wanted[of.scope][row], levels.p95.value, setting.cold_start_ms, Unit.GPUS, "jobs"),
+        ceilings=ceilings(track.series, track.step_ms, (Unit.GPUS, Unit.GPU_HOURS), HOUR_MS),
+        tolerance=patience,
+    )
+
+
+def _levels(curve: Curve | None, count: int, setting: Setting) -> Levels | None:
+    if curve is None:
+        return None
+    return measure_levels(track_curve(curve, count), Unit.GPUS, "jobs", setting.calendar, setting.seed)
+
+
+def _broken(jobs: Jobs, of: _Scoped, row: int, queue: Curve | None, patience: Tolerance) -> Broken | None:
+    """Where the depth breaks tolerance; a tolerance that was read off the waits themselves cannot be broken by them."""
+    if queue is None or patience.tolerated is None or patience.basis is Basis.ACCEPTED:
+        return None
+    rows = np.arange(len(jobs)) if of.scope is Scope.TOTAL else np.flatnonzero(of.code == row)
+    rows = rows[:: max(1, -(-rows.size // _MOST_COMPARED))]
+    rows = rows[jobs.started_ms[rows] >= 0]
+    waited = jobs.started_ms[rows] - jobs.submitted_ms[rows]
+    return find_breaking_depth(jobs.submitted_ms[rows], waited, queue, patience.tolerated.value)

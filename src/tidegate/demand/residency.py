@@ -1,0 +1,235 @@
+"""How long work stays resident: memory held against compute used, in all, by model served, and by pod. Input six.
+
+Loaded is not active: an allocation that holds its GPU and had nothing to do is idle. What was not sampled is not idle.
+Must not know: why a GPU had nothing to do.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from tidegate.demand.levels import Levels, Track, measure_levels, track_series
+from tidegate.demand.numbers import How, Number, Unit, trim
+from tidegate.demand.sketches import Sketch, sketch_of
+from tidegate.demand.tables import Calendar
+from tidegate.model.columns import F64
+from tidegate.model.spec import Spec
+from tidegate.model.units import HOUR_MS, WHOLE_MILLI
+
+#: Holders that are told one by one: those with the most idle GPU-hours.
+MOST_TOLD = 24
+
+_DRAWS = 400
+_MIB_PER_GIB = 1024
+
+
+class Holder(Spec, frozen=True):
+    """A pod, or all pods of a model, and what became of the GPUs it held."""
+
+    name: str
+    held_gpu_hours: float
+    busy_share: float
+    idle_share: float  # of the time it was sampled, without anything to do
+    vram_gib: float | None  # held on average
+    longest_idle_ms: int  # without a break
+
+
+class Residency(Spec, frozen=True):
+    """Memory held against compute used."""
+
+    pods: int
+    held: Levels  # GPUs that were held
+    busy: Levels  # GPUs' worth of work: what would do if work could be packed
+    duty: Number  # busy time over held time
+    idle: Number  # the share of sampled time with nothing to do
+    idle_gpu_hours: Number
+    idle_vram_gib: Number | None  # held while idle, on average
+    vram_gib: Number | None  # held at all times, on average
+    vram_share: Number | None  # of the GPU's memory, where its size is known
+    busy_run_ms: float  # how long busy and idle spells last on average, as sampled
+    idle_run_ms: float
+    busy_spread: Sketch  # thousandths of a GPU, while busy
+    vram_spread: Sketch | None  # MiB
+    services: tuple[Holder, ...]
+    allocations: tuple[Holder, ...]
+
+
+def measure_residency(use: pl.LazyFrame, calendar: Calendar, seed: int) -> Residency | None:
+    """All numbers of what was held and used."""
+    samples = (
+        use.filter(pl.col("busy_milli").is_not_null()).with_columns(_gpu_ms(), _idle()).collect(engine="streaming")
+    )
+    if samples.height == 0:
+        return None
+    pods = _by_pod(samples)
+    spells = _spells(samples)
+    vram = samples.filter(pl.col("vram_mib").is_not_null())
+    idle_hours = pods["idle_gpu_ms"].to_numpy() / HOUR_MS
+    held, busy = _tracks(samples)
+    return Residency(
+        pods=pods.height,
+        held=measure_levels(held, Unit.GPUS, "use", calendar, seed),
+        busy=measure_levels(busy, Unit.GPUS, "use", calendar, seed),
+        duty=_ratio(pods, "busy_gpu_ms", "gpu_ms", Unit.SHARE, seed),
+        idle=_ratio(pods, "idle_ms", "sampled_ms", Unit.SHARE, seed),
+        idle_gpu_hours=_sum(idle_hours, Unit.GPU_HOURS, seed),
+        idle_vram_gib=_gib(_ratio(pods, "idle_vram_ms", "idle_seen_ms", Unit.MIB, seed)) if vram.height else None,
+        vram_gib=_gib(_ratio(pods, "vram_ms", "vram_seen_ms", Unit.MIB, seed)) if vram.height else None,
+        vram_share=_vram_share(pods, seed),
+        busy_run_ms=trim(_mean_spell(spells, idle=False)),
+        idle_run_ms=trim(_mean_spell(spells, idle=True)),
+        busy_spread=_spread(samples.filter(~pl.col("idle")), "busy_milli") or Sketch(),
+        vram_spread=_spread(vram, "vram_mib"),
+        services=_holders(samples.filter(pl.col("service") != ""), spells, "service"),
+        allocations=_holders(samples, spells, "allocation"),
+    )
+
+
+def _gpu_ms() -> pl.Expr:
+    return (pl.col("gpus_milli").fill_null(WHOLE_MILLI) / WHOLE_MILLI * pl.col("every_ms")).alias("gpu_ms")
+
+
+def _idle() -> pl.Expr:
+    return (pl.col("busy_milli") == 0).alias("idle")
+
+
+def _by_pod(samples: pl.DataFrame) -> pl.DataFrame:
+    """Sums of each allocation, in order of their names."""
+    every, idle, vram = pl.col("every_ms"), pl.col("idle"), pl.col("vram_mib")
+    total = pl.col("vram_total_mib")
+    both = vram.is_not_null() & (total.fill_null(0) > 0)
+    return (
+        samples.group_by("allocation")
+        .agg(
+            pl.col("gpu_ms").sum(),
+            (pl.col("gpu_ms") * pl.col("busy_milli") / WHOLE_MILLI).sum().alias("busy_gpu_ms"),
+            pl.col("gpu_ms").filter(idle).sum().alias("idle_gpu_ms"),
+            every.sum().alias("sampled_ms"),
+            every.filter(idle).sum().alias("idle_ms"),
+            (vram * every).filter(idle).sum().alias("idle_vram_ms"),
+            every.filter(idle & vram.is_not_null()).sum().alias("idle_seen_ms"),
+            (vram * every).sum().alias("vram_ms"),
+            every.filter(vram.is_not_null()).sum().alias("vram_seen_ms"),
+            (vram * every).filter(both).sum().alias("vram_part_ms"),
+            (total * every).filter(both).sum().alias("vram_total_ms"),
+        )
+        .sort("allocation")
+    )
+
+
+def _tracks(samples: pl.DataFrame) -> tuple[Track, Track]:
+    """GPUs held and GPUs busy over time, in the steps they were sampled in."""
+    step = int(samples["every_ms"].median() or 1)  # type: ignore[arg-type]
+    gpus = pl.col("gpus_milli").fill_null(WHOLE_MILLI) / WHOLE_MILLI
+    weight = pl.col("every_ms") / step
+    start = int(samples["at_ms"].min() or 0)  # type: ignore[arg-type]
+    sums = (
+        samples.group_by(((pl.col("at_ms") - start) // step).alias("row"))
+        .agg(
+            (gpus * weight).sum().alias("held"),
+            (gpus * weight * pl.col("busy_milli") / WHOLE_MILLI).sum().alias("busy"),
+        )
+        .sort("row")
+    )
+    rows = sums["row"].to_numpy()
+    series = np.full((2, int(rows[-1]) + 1), np.nan)
+    series[0, rows], series[1, rows] = sums["held"].to_numpy(), sums["busy"].to_numpy()
+    return tuple(track_series(one, step, start, samples.height) for one in series)  # type: ignore[return-value]
+
+
+def _ratio(pods: pl.DataFrame, part: str, whole: str, unit: Unit, seed: int) -> Number:
+    """A ratio of sums, with whole pods drawn again: samples of one pod say much the same."""
+    top, bottom = pods[part].to_numpy().astype(np.float64), pods[whole].to_numpy().astype(np.float64)
+    picks = np.random.default_rng(seed).poisson(1.0, (_DRAWS, pods.height))
+    draws = (picks @ top) / np.maximum(picks @ bottom, 1e-9)
+    return _between(float(top.sum() / max(bottom.sum(), 1e-9)), draws, unit, pods.height)
+
+
+def _sum(values: F64, unit: Unit, seed: int) -> Number:
+    draws = np.random.default_rng(seed).poisson(1.0, (_DRAWS, values.size)) @ values
+    return _between(float(values.sum()), draws, unit, values.size)
+
+
+def _between(value: float, draws: F64, unit: Unit, samples: int) -> Number:
+    low, high = np.quantile(draws, [0.05, 0.95]).tolist()
+    return Number(
+        value=trim(value),
+        unit=unit,
+        samples=samples,
+        low=trim(min(low, value)),
+        high=trim(max(high, value)),
+        how=How.UNITS,
+        table="use",
+    )
+
+
+def _gib(number: Number) -> Number:
+    return Number(
+        value=trim(number.value / _MIB_PER_GIB),
+        unit=Unit.GIB,
+        samples=number.samples,
+        low=trim(number.low / _MIB_PER_GIB),
+        high=trim(number.high / _MIB_PER_GIB),
+        how=number.how,
+        table=number.table,
+    )
+
+
+def _vram_share(pods: pl.DataFrame, seed: int) -> Number | None:
+    if float(pods["vram_total_ms"].sum()) <= 0:
+        return None
+    return _ratio(pods, "vram_part_ms", "vram_total_ms", Unit.SHARE, seed)
+
+
+def _spells(samples: pl.DataFrame) -> pl.DataFrame:
+    """Times without a break in which an allocation was idle, or was not."""
+    new = (pl.col("idle") != pl.col("idle").shift(1)) | (pl.col("allocation") != pl.col("allocation").shift(1))
+    return (
+        samples.sort("allocation", "at_ms")
+        .with_columns(new.fill_null(True).cum_sum().alias("spell"))
+        .group_by("spell")
+        .agg(pl.col("allocation", "service", "idle").first(), pl.col("every_ms").sum())
+        .sort("spell")
+    )
+
+
+def _mean_spell(spells: pl.DataFrame, *, idle: bool) -> float:
+    lengths = spells.filter(pl.col("idle") == idle)["every_ms"]
+    return float(lengths.mean() or 0.0)  # type: ignore[arg-type]
+
+
+def _spread(samples: pl.DataFrame, column: str) -> Sketch | None:
+    if samples.height == 0:
+        return None
+    return sketch_of(samples[column].to_numpy(), samples["every_ms"].to_numpy() / HOUR_MS)
+
+
+def _holders(samples: pl.DataFrame, spells: pl.DataFrame, by: str) -> tuple[Holder, ...]:
+    """Those that kept the most GPU-hours idle, first."""
+    every = pl.col("every_ms")
+    longest = spells.filter(pl.col("idle")).group_by(by).agg(every.max().alias("longest"))
+    rows = (
+        samples.group_by(by)
+        .agg(
+            (pl.col("gpu_ms").sum() / HOUR_MS).alias("held"),
+            ((pl.col("gpu_ms") * pl.col("busy_milli")).sum() / (pl.col("gpu_ms").sum() * WHOLE_MILLI)).alias("busy"),
+            (every.filter(pl.col("idle")).sum() / every.sum()).alias("share"),
+            (pl.col("vram_mib").mean() / _MIB_PER_GIB).alias("vram"),
+            pl.col("gpu_ms").filter(pl.col("idle")).sum().alias("idle_gpu_ms"),
+        )
+        .join(longest, on=by, how="left")
+        .sort(["idle_gpu_ms", by], descending=[True, False])
+        .head(MOST_TOLD)
+    )
+    return tuple(
+        Holder(
+            name=str(row[by]),
+            held_gpu_hours=trim(row["held"]),
+            busy_share=trim(row["busy"]),
+            idle_share=trim(row["share"]),
+            vram_gib=None if row["vram"] is None else trim(row["vram"]),
+            longest_idle_ms=int(row["longest"] or 0),
+        )
+        for row in rows.iter_rows(named=True)
+    )

@@ -1,0 +1,162 @@
+"""What is asked of services: requests by second, how they burst, how long they take; one by one, or counted in windows.
+
+Must not know: GPUs. How many a request needs is not in these tables.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from tidegate.demand.arrivals import Arrivals, disperse, measure_arrivals
+from tidegate.demand.bursts import Bursts, Ceiling, ceilings, find_bursts
+from tidegate.demand.calendar import step_for
+from tidegate.demand.curves import Curve, Window
+from tidegate.demand.distributions import Fitted, fit_family
+from tidegate.demand.levels import Levels, Track, measure_levels, track_series
+from tidegate.demand.numbers import Number, Unit, exact
+from tidegate.demand.sketches import Sketch, sketch_of
+from tidegate.demand.tables import Calendar
+from tidegate.model.columns import F64, I64
+from tidegate.model.spec import Spec
+from tidegate.model.units import HOUR_MS, SECOND_MS
+
+#: Rates are followed in steps of this many arrivals or more, on average.
+_ARRIVALS_A_STEP = 20
+
+
+class RateState(Spec, frozen=True):
+    """What it takes to draw a path with the same spread and the same memory."""
+
+    step_ms: int
+    memory: float  # how much of the deviation is left one step later, in ranks
+    gap_cv: float  # inside a step
+
+
+class Service(Spec, frozen=True):
+    """The demand for one service, or all."""
+
+    name: str  # "" for all
+    requests: float
+    rate: Levels
+    arrivals: Arrivals
+    bursts: Bursts
+    ceilings: tuple[Ceiling, ...]
+    latency: Sketch | None
+    tokens_in: Sketch | None
+    tokens_out: Sketch | None
+    gaps: Fitted | None
+    state: RateState
+
+
+def measure_services(
+    requests: pl.LazyFrame, calendar: Calendar, cold_start_ms: int | None, seed: int
+) -> tuple[Service, ...]:
+    """The demand for all services together, and for each where there are several."""
+    table = requests.sort("at_ms").collect(engine="streaming")
+    if table.height == 0:
+        return ()
+    names = [name for name in table["service"].unique().sort().to_list() if name]
+    parts = [("", table)] + [(name, table.filter(pl.col("service") == name)) for name in names if len(names) > 1]
+    window = _window(table)
+    return tuple(_measure(name, part, window, (calendar, cold_start_ms, seed)) for name, part in parts)
+
+
+def _window(table: pl.DataFrame) -> Window:
+    """From the first arrival to the last, or to the end of the last window."""
+    first, last = int(table["at_ms"].min() or 0), int((table["at_ms"] + table["window_ms"]).max() or 0)  # type: ignore[arg-type]
+    return Window(first, max(last, first + 1))
+
+
+def _measure(name: str, table: pl.DataFrame, window: Window, how: tuple[Calendar, int | None, int]) -> Service:
+    calendar, cold_start_ms, seed = how
+    at_ms, counts = table["at_ms"].to_numpy(), table["count"].fill_null(1.0).to_numpy()
+    windows_ms = int(table["window_ms"].max() or 0)  # type: ignore[arg-type]
+    counted = windows_ms > 0
+    step_ms = windows_ms if counted else _step(window, counts)
+    series = _rates(at_ms, counts, step_ms, window)
+    track = track_series(series, step_ms, window.start_ms, table.height)
+    rate = measure_levels(track, Unit.REQUESTS_PER_S, "requests", calendar, seed)
+    gaps = None if counted else sketch_of(np.diff(at_ms))
+    return Service(
+        name=name,
+        requests=float(counts.sum()),
+        rate=rate,
+        arrivals=_windows(at_ms, counts, step_ms, window) if counted else _singles(at_ms, window),
+        bursts=find_bursts(_as_curve(track), rate.p95.value, cold_start_ms, Unit.REQUESTS_PER_S, "requests"),
+        ceilings=ceilings(series, step_ms, (Unit.REQUESTS_PER_S, Unit.REQUESTS), SECOND_MS),
+        latency=_sketch(table, "latency_ms"),
+        tokens_in=_sketch(table, "tokens_in"),
+        tokens_out=_sketch(table, "tokens_out"),
+        gaps=None if gaps is None else fit_family(gaps),
+        state=RateState(step_ms=step_ms, memory=memory_of(series), gap_cv=_inner_cv(table, series, step_ms)),
+    )
+
+
+def _step(window: Window, counts: F64) -> int:
+    """Steps with enough arrivals in them, but no fewer than sixty."""
+    wanted = window.length_ms * _ARRIVALS_A_STEP // max(int(counts.sum()), 1)
+    return step_for(window, max(min(wanted, window.length_ms // 60), SECOND_MS // 2))
+
+
+def _rates(at_ms: I64, counts: F64, step_ms: int, window: Window) -> F64:
+    """Requests per second in each step that was seen whole."""
+    steps = max(window.length_ms // step_ms, 1)
+    sums = np.bincount((at_ms - window.start_ms) // step_ms, weights=counts, minlength=steps)[:steps]
+    return np.asarray(sums, np.float64) * (SECOND_MS / step_ms)
+
+
+def _singles(at_ms: I64, window: Window) -> Arrivals:
+    return measure_arrivals(at_ms, window, Unit.REQUESTS, "requests", ordered=True)
+
+
+def _windows(at_ms: I64, counts: F64, step_ms: int, window: Window) -> Arrivals:
+    """Arrivals that were only counted: nothing is known below the windows they were counted in."""
+    total = float(counts.sum())
+    per_hour = exact(total * HOUR_MS / window.length_ms, Unit.REQUESTS, at_ms.size, "requests")
+    return Arrivals(
+        unit=Unit.REQUESTS,
+        count=round(total),
+        per_hour=per_hour,
+        gap_cv=None,
+        dispersion=disperse(at_ms - window.start_ms, counts, step_ms, window, "requests"),
+    )
+
+
+def _as_curve(track: Track) -> Curve:
+    """The series as steps, in thousandths."""
+    level = np.round(np.nan_to_num(track.series) * 1000).astype(np.int64)
+    start = np.arange(level.size, dtype=np.int64) * track.step_ms
+    return Curve(track.window, start, np.full(level.size, track.step_ms, np.int64), level, 0.001)
+
+
+def memory_of(series: F64) -> float:
+    """The correlation of ranks from one step to the next."""
+    seen = series[np.isfinite(series)]
+    if seen.size < 3 or seen.max() == seen.min():
+        return 0.0
+    ranks = np.argsort(np.argsort(seen, kind="stable"), kind="stable").astype(np.float64)
+    return round(float(np.corrcoef(ranks[:-1], ranks[1:])[0, 1]), 6)
+
+
+def _inner_cv(table: pl.DataFrame, series: F64, step_ms: int) -> float:
+    """How uneven arrivals are inside a step: as recorded, else from gaps against the rate of their step."""
+    recorded = table.filter(pl.col("arrival_cv").is_not_null())
+    if recorded.height:
+        weight = recorded["count"].to_numpy()
+        return round(float((recorded["arrival_cv"].to_numpy() * weight).sum() / max(weight.sum(), 1e-9)), 6)
+    at_ms = table["at_ms"].to_numpy()
+    row = np.minimum((at_ms - at_ms[0]) // step_ms, series.size - 1)
+    gaps = np.diff(at_ms) / SECOND_MS * series[row[1:]]  # in mean gaps of the step it ends in
+    inner = gaps[np.diff(row) == 0]
+    return round(float(inner.std() / inner.mean()), 6) if inner.size > 10 and inner.mean() > 0 else 1.0
+
+
+def _sketch(table: pl.DataFrame, column: str) -> Sketch | None:
+    known = table[column].drop_nulls()
+    return sketch_of(known.to_numpy()) if known.len() else None
+
+
+def requests_number(service: Service) -> Number:
+    """How many requests there were."""
+    return exact(service.requests, Unit.REQUESTS, service.arrivals.count, "requests")

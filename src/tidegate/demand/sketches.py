@@ -1,0 +1,149 @@
+"""How values are spread, kept small: counts in buckets whose borders grow by a constant factor.
+
+Any quantile of the values is told within `ACCURACY` of itself, sketches of disjoint values add up, and values can be
+drawn from a sketch again. Buckets as in DDSketch (Masson, Rim and Lee, 2019).
+Must not know: what the values mean.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tidegate.demand.numbers import trim
+from tidegate.model.columns import F64, I64
+from tidegate.model.spec import Spec
+
+#: Any quantile is within this part of the true one.
+ACCURACY = 0.02
+
+#: A bucket's upper border over its lower one.
+GROWTH = (1 + ACCURACY) / (1 - ACCURACY)
+
+_LOG_GROWTH = math.log(GROWTH)
+
+
+class Sketch(Spec, frozen=True):
+    """Values above zero in buckets (GROWTH^(key-1), GROWTH^key]; zeros apart."""
+
+    keys: tuple[int, ...] = ()  # ascending
+    weights: tuple[float, ...] = ()  # counts, or time, in each bucket
+    zeros: float = 0.0
+    least: float = 0.0
+    most: float = 0.0
+    mean: float = 0.0  # exact, not from the buckets
+
+
+def sketch_of(values: F64 | I64, weights: F64 | None = None) -> Sketch:
+    """The sketch of values of zero or more; each weighs one, or as told."""
+    if values.size == 0:
+        return Sketch()
+    heavy = np.ones(values.size) if weights is None else weights
+    total = float(heavy.sum())
+    if total <= 0:
+        return Sketch()
+    above = values > 0
+    kept, weight = values[above], heavy[above]
+    zeros = total - float(weight.sum())
+    seen = values[heavy > 0]
+    least, most = trim(float(seen.min())), trim(float(seen.max()))
+    mean = trim(float((values * heavy).sum()) / total)
+    if kept.size == 0:
+        return Sketch(zeros=trim(zeros), mean=mean, least=least, most=most)
+    keys, sums = _fill(kept, weight)
+    return Sketch(
+        keys=tuple(keys.tolist()),
+        weights=tuple(trim(value) for value in sums.tolist()),
+        zeros=trim(max(zeros, 0.0)),
+        mean=mean,
+        least=least,
+        most=most,
+    )
+
+
+def _fill(values: F64 | I64, weights: F64) -> tuple[I64, F64]:
+    """The keys that occur, and what lies in each."""
+    key = np.ceil(np.log(values) / _LOG_GROWTH - 1e-9).astype(np.int64)
+    first = int(key.min())
+    sums = np.bincount(key - first, weights=weights)
+    used = np.flatnonzero(sums > 0)
+    return used.astype(np.int64) + first, sums[used].astype(np.float64)
+
+
+def merge(one: Sketch, other: Sketch) -> Sketch:
+    """The sketch of the values of both."""
+    heavy, also = weight_of(one), weight_of(other)
+    if heavy == 0 or also == 0:
+        return other if heavy == 0 else one
+    sums: dict[int, float] = dict(zip(one.keys, one.weights, strict=True))
+    for key, weight in zip(other.keys, other.weights, strict=True):
+        sums[key] = sums.get(key, 0.0) + weight
+    return Sketch(
+        keys=tuple(sorted(sums)),
+        weights=tuple(trim(sums[key]) for key in sorted(sums)),
+        zeros=trim(one.zeros + other.zeros),
+        least=min(one.least, other.least),
+        most=max(one.most, other.most),
+        mean=trim((one.mean * heavy + other.mean * also) / (heavy + also)),
+    )
+
+
+def weight_of(sketch: Sketch) -> float:
+    """How many values, or how much time, it stands for."""
+    return sketch.zeros + sum(sketch.weights)
+
+
+def quantiles(sketch: Sketch, at: F64) -> F64:
+    """The values below which the given shares lie: between a bucket's borders in proportion, never beyond the ends."""
+    total = weight_of(sketch)
+    if total <= 0:
+        return np.zeros(at.size)
+    keys = np.asarray(sketch.keys, np.float64)
+    tops = np.concatenate(([sketch.zeros], sketch.zeros + np.cumsum(np.asarray(sketch.weights, np.float64))))
+    want = np.clip(at, 0.0, 1.0) * total
+    bucket = np.clip(np.searchsorted(tops, want, side="left") - 1, -1, keys.size - 1)
+    inside = bucket >= 0
+    if not inside.any():
+        return np.zeros(at.size)
+    row = np.maximum(bucket, 0)
+    part = (want - tops[row]) / np.maximum(tops[row + 1] - tops[row], 1e-300)
+    values = np.exp((keys[row] - 1 + np.clip(part, 0.0, 1.0)) * _LOG_GROWTH)
+    return np.where(inside, np.clip(values, max(sketch.least, 0.0), sketch.most), 0.0)
+
+
+def share_below(sketch: Sketch, values: F64) -> F64:
+    """The share of the sketch at or below each value."""
+    total = weight_of(sketch)
+    if total <= 0:
+        return np.ones(values.size)
+    tops = np.concatenate(([sketch.zeros], sketch.zeros + np.cumsum(np.asarray(sketch.weights, np.float64)))) / total
+    keys = np.asarray(sketch.keys, np.float64)
+    if keys.size == 0:
+        return np.where(values >= 0, 1.0, 0.0)
+    place = np.log(np.maximum(values, 1e-300)) / _LOG_GROWTH
+    row = np.searchsorted(keys, place - 1e-9, side="left")  # the first bucket that ends at or above the value
+    inner = np.minimum(row, keys.size - 1)
+    part = np.clip(place - (keys[inner] - 1), 0.0, 1.0) * (tops[inner + 1] - tops[inner])
+    return np.where(row >= keys.size, 1.0, np.where(values < 0, 0.0, tops[inner] + np.where(values > 0, part, 0.0)))
+
+
+def draw(sketch: Sketch, ranks: F64) -> F64:
+    """Values at ranks between 0 and 1, scaled so that even ranks give the exact mean."""
+    values = quantiles(sketch, ranks)
+    middle = mean_of(sketch)
+    return values * (sketch.mean / middle) if middle > 0 and sketch.mean > 0 else values
+
+
+def mean_of(sketch: Sketch) -> float:
+    """The mean as the buckets alone would have it: even ranks inside each bucket, by their logarithm."""
+    total = weight_of(sketch)
+    if total <= 0 or not sketch.keys:
+        return 0.0
+    tops = np.exp(np.asarray(sketch.keys, np.float64) * _LOG_GROWTH)
+    lows = np.maximum(tops / GROWTH, sketch.least)
+    highs = np.minimum(tops, sketch.most)
+    wide = highs > lows * (1 + 1e-12)
+    gaps = np.log(np.where(wide, highs / np.maximum(lows, 1e-300), math.e))
+    middles = np.where(wide, (highs - lows) / gaps, highs)
+    return float((middles * np.asarray(sketch.weights)).sum() / total)

@@ -1,0 +1,201 @@
+"""Streams of jobs as a recipe: enough about one kind of work of one queue to make more of the same.
+
+People submit in batches of like jobs: a batch is jobs of a stream whose submissions follow each other closely.
+Batches come by the hour of the week and the level of the day; jobs of a batch are alike in size and duration as far
+as they were seen to be.
+Must not know: how jobs are drawn (`sample`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.demand.calendar import WEEK_HOURS, hour_of_week
+from tidegate.demand.curves import Window
+from tidegate.demand.distributions import Fitted, fit_family
+from tidegate.demand.durations import SIZE_NAMES, size_of
+from tidegate.demand.jobs import CANCELLED, Jobs
+from tidegate.demand.numbers import trim, trimmed
+from tidegate.demand.sketches import Sketch, sketch_of
+from tidegate.demand.tables import Calendar
+from tidegate.model.columns import F64, I64
+from tidegate.model.spec import Spec
+from tidegate.model.units import DAY_MS, MINUTE_MS
+
+#: Streams that are told apart, the weightiest; jobs of the others are in none.
+MOST_STREAMS = 40
+
+#: Jobs that recipes are made from; of more, whole blocks of time are left out.
+MOST_JOBS = 500_000
+
+#: Distinct sizes in one recipe.
+_MOST_SIZES = 16
+
+_BATCH_GAP_MS = MINUTE_MS
+_BLOCKS = 64
+
+
+class SizeShare(Spec, frozen=True):
+    """How many of the jobs have one size."""
+
+    gpus_milli: int
+    pods: int
+    share: float
+
+
+class SizedSketch(Spec, frozen=True):
+    """How long jobs of one size class run."""
+
+    size: str
+    sketch: Sketch
+
+
+class Stream(Spec, frozen=True):
+    """A recipe for jobs of one kind, queue and GPU model."""
+
+    kind: str
+    queue: str
+    gpu: str
+    jobs: int
+    sizes: tuple[SizeShare, ...]
+    durations: tuple[SizedSketch, ...]
+    duration_alike: float  # 0: jobs of a batch have nothing in common; 1: they last equally long
+    size_alike: float
+    batches: Sketch  # jobs in a batch
+    gaps: Sketch  # inside a batch, ms
+    between: Fitted | None  # times between batches
+    week: tuple[float, ...]  # relative rate of batches by hour of the week; mean 1
+    waits: Sketch | None
+    wait_alike: float  # of jobs submitted in the same hour
+    given_up: float  # the share cancelled while waiting
+
+
+class _Part(NamedTuple):
+    """Jobs of one stream in order of submission."""
+
+    rows: I64
+    batch: I64
+    gaps: I64  # before each job
+
+
+def write_streams(jobs: Jobs, window: Window, calendar: Calendar) -> tuple[Stream, ...]:
+    """Recipes for the weightiest streams."""
+    names = [jobs.groups[name] for name in ("kind", "queue", "gpu")]
+    key = np.zeros(len(jobs), np.int64)
+    for named in names:
+        key = key * len(named.names) + named.code
+    heavy = np.bincount(key, weights=jobs.gpus_milli * np.maximum(jobs.duration_ms, 1).astype(np.float64))
+    used = np.flatnonzero(np.bincount(key))
+    kept = used[np.lexsort((used, -heavy[used]))][:MOST_STREAMS]
+    counts = np.bincount(key)
+    picked = _pick(jobs, window)
+    found = []
+    for cell in np.sort(kept).tolist():
+        rows = picked[key[picked] == cell]
+        if rows.size:
+            found.append(_write(jobs, rows, int(counts[cell]), window, calendar))
+    return tuple(found)
+
+
+def _pick(jobs: Jobs, window: Window) -> I64:
+    """All jobs in order of submission, or those of evenly spread blocks of time."""
+    rows: I64 = np.arange(len(jobs))
+    every = -(-len(jobs) // MOST_JOBS)
+    if every > 1:
+        block = (jobs.submitted_ms - window.start_ms) // max(window.length_ms // (_BLOCKS * every), 1)
+        rows = rows[block % every == 0]
+    return rows[np.argsort(jobs.submitted_ms[rows], kind="stable")]
+
+
+def _write(jobs: Jobs, rows: I64, count: int, window: Window, calendar: Calendar) -> Stream:
+    part = _in_batches(jobs, rows)
+    first = np.flatnonzero(np.diff(part.batch, prepend=-1))
+    starts = jobs.submitted_ms[rows[first]]
+    known = rows[jobs.duration_ms[rows] >= 0]
+    size = size_of(jobs.gpus_milli[known])
+    began = rows[jobs.started_ms[rows] >= 0]
+    waits = (jobs.started_ms - jobs.submitted_ms)[began] if began.size else began
+    gave_up = (jobs.outcome[rows] == CANCELLED) & (jobs.started_ms[rows] < 0)
+    hour = (jobs.submitted_ms[began] - window.start_ms) // 3_600_000
+    inside = part.gaps[np.setdiff1d(np.arange(rows.size), first)]
+    one = {name: jobs.groups[name].names[int(jobs.groups[name].code[rows[0]])] for name in ("kind", "queue", "gpu")}
+    return Stream(
+        **one,
+        jobs=count,
+        sizes=_sizes(jobs, rows),
+        durations=tuple(
+            SizedSketch(size=SIZE_NAMES[at], sketch=sketch_of(jobs.duration_ms[known[size == at]]))
+            for at in np.unique(size).tolist()
+        ),
+        duration_alike=alike(jobs.duration_ms[rows].astype(np.float64), part.batch),
+        size_alike=alike(jobs.gpus_milli[rows].astype(np.float64), part.batch),
+        batches=sketch_of(np.bincount(part.batch)),
+        gaps=sketch_of(inside) if inside.size else Sketch(),
+        between=fit_family(sketch_of(np.diff(starts))) if starts.size > 20 else None,
+        week=_week(starts, window, calendar),
+        waits=sketch_of(waits) if began.size else None,
+        wait_alike=alike(waits.astype(np.float64), hour) if began.size else 0.0,
+        given_up=trim(float(gave_up.mean())),
+    )
+
+
+def _in_batches(jobs: Jobs, rows: I64) -> _Part:
+    """A batch ends where nothing follows for a minute; where arrivals are dense, for a quarter of the usual gap."""
+    at_ms = jobs.submitted_ms[rows]
+    gaps = np.diff(at_ms, prepend=at_ms[0])
+    usual = (at_ms[-1] - at_ms[0]) / max(rows.size, 1)
+    return _Part(rows, np.cumsum(gaps > min(_BATCH_GAP_MS, usual / 4)), gaps)
+
+
+def _sizes(jobs: Jobs, rows: I64) -> tuple[SizeShare, ...]:
+    """The most frequent sizes; rare ones count with the next one up, so that none gets lost."""
+    pairs, counts = np.unique(np.stack([jobs.gpus_milli[rows], jobs.pods[rows]]), axis=1, return_counts=True)
+    kept = np.sort(np.lexsort((np.arange(counts.size), -counts))[:_MOST_SIZES])
+    moved = np.searchsorted(pairs[0][kept], pairs[0], side="left").clip(max=kept.size - 1)
+    sums = np.bincount(moved, weights=counts, minlength=kept.size)
+    shares = (sums / sums.sum()).tolist()
+    columns = zip(pairs[0][kept].tolist(), pairs[1][kept].tolist(), shares, strict=True)
+    return tuple(SizeShare(gpus_milli=gpus, pods=pods, share=trim(share)) for gpus, pods, share in columns if share > 0)
+
+
+def alike(values: F64, group: I64) -> float:
+    """How much of the variance of ranks lies between groups (the intraclass correlation, never below 0)."""
+    if values.size < 3:
+        return 0.0
+    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.float64)
+    _, label = np.unique(group, return_inverse=True)
+    sizes = np.bincount(label).astype(np.float64)
+    if sizes.size < 2 or sizes.max() < 2:
+        return 0.0
+    means = np.bincount(label, weights=ranks) / sizes
+    within = float(((ranks - means[label]) ** 2).sum()) / max(values.size - sizes.size, 1)
+    between = float((sizes * (means - ranks.mean()) ** 2).sum()) / max(sizes.size - 1, 1)
+    usual = (values.size - float((sizes**2).sum()) / values.size) / max(sizes.size - 1, 1)
+    total = between + (usual - 1) * within
+    return trim(min(max((between - within) / total, 0.0), 1.0)) if total > 0 else 0.0
+
+
+def _week(starts: I64, window: Window, calendar: Calendar) -> tuple[float, ...]:
+    """Relative rates by hour of the week: counts over how often the hour was seen, a little drawn to the mean."""
+    seen = _times_seen(window, calendar)
+    counts = np.bincount(hour_of_week(starts, calendar), minlength=WEEK_HOURS).astype(np.float64)
+    usual = counts.sum() / max(seen.sum(), 1e-9)
+    rates = (counts + usual) / np.maximum(seen + 1, 1e-9)
+    return trimmed(rates / max(rates.mean(), 1e-12))
+
+
+def _times_seen(window: Window, calendar: Calendar) -> F64:
+    """How many times each hour of the week lies in the window."""
+    hours = np.arange(window.start_ms, window.end_ms, 3_600_000, dtype=np.int64)
+    return np.bincount(hour_of_week(hours, calendar), minlength=WEEK_HOURS).astype(np.float64)
+
+
+def level_by_day(jobs: Jobs, window: Window) -> tuple[float, ...]:
+    """How much was submitted on each day from the window's start, relative to the mean day."""
+    if window.length_ms < 2 * DAY_MS:
+        return (1.0,)
+    day = np.minimum((jobs.submitted_ms - window.start_ms) // DAY_MS, window.length_ms // DAY_MS - 1)
+    counts = np.bincount(day).astype(np.float64)
+    return trimmed(counts / counts.mean())

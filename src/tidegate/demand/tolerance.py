@@ -1,0 +1,183 @@
+"""What can wait, and for how long: as declared, or as people showed it by waiting and by giving up. Input four.
+
+Patience is estimated as survival is (Kaplan and Meier): who started after a wait would have waited longer, nobody
+knows how long; who cancelled while waiting had enough.
+Must not know: why work waited.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.demand.curves import Curve, level_at
+from tidegate.demand.events import Mask
+from tidegate.demand.jobs import CANCELLED, Jobs, dense
+from tidegate.demand.numbers import Number, Unit, exact, rank_quantile, share, trim
+from tidegate.demand.ordering import in_order_by_group
+from tidegate.demand.sketches import Sketch, sketch_of
+from tidegate.model.columns import F64, I32, I64
+from tidegate.model.spec import Spec
+
+#: Waits that are kept; of more, evenly spread ones in their order.
+MOST_KEPT = 1_000_000
+
+#: A depth breaks tolerance when more than this share of those who meet it, or more, wait longer than tolerated.
+BROKEN = 0.1
+
+#: The share of people whose patience may be spent.
+_IMPATIENT = 0.1
+
+
+class Basis(StrEnum):
+    """What a tolerance rests on, the best first."""
+
+    DECLARED = "declared"
+    GIVEN_UP = "given_up"  # the wait by which a tenth would have cancelled
+    ACCEPTED = "accepted"  # nobody gave up: at least the wait that nine of ten went through
+    NONE = "none"
+
+
+class Tolerance(Spec, frozen=True):
+    """How long work of one group may wait."""
+
+    basis: Basis
+    tolerated: Number | None  # None: nothing says
+    declared: Number | None  # the median of what was declared
+    declared_share: Number | None  # of the jobs that declare any
+    waited_p50: Number | None
+    waited_p90: Number | None
+    waited_p95: Number | None
+    waited_p99: Number | None
+    cancelled: Number | None  # the share of jobs that were cancelled while they waited
+    waits: Sketch | None  # of all that started
+
+
+class Broken(Spec, frozen=True):
+    """The depth of the queue from which on waits break tolerance."""
+
+    tolerated_ms: float
+    depth: Number | None  # GPUs waiting; None: it never was that deep
+    late: Number  # the share of jobs that waited longer than tolerated
+
+
+class Waits(NamedTuple):
+    """Waits of some jobs, in order: until the start, until a cancellation, and as declared."""
+
+    started_ms: I64
+    given_up_ms: I64
+    declared_ms: I64
+    every: int  # each stands for so many: of very many, only every so-manieth in order is kept
+    member: dict[str, int]  # the row of these jobs in each dimension
+
+    def belongs(self, scope: str, row: int) -> bool:
+        """Whether these jobs belong to a group; all belong to what is no dimension."""
+        return self.member.get(scope, row) == row
+
+
+def sort_waits(jobs: Jobs) -> list[Waits]:
+    """Waits by cell: each combination of kind, queue and GPU model that occurs."""
+    key = np.zeros(len(jobs), np.int64)
+    for named in jobs.groups.values():
+        key = key * max(len(named.names), 1) + named.code
+    used, cell = dense(key)
+    every = max(1, len(jobs) // MOST_KEPT)
+    began = jobs.started_ms >= 0
+    gone = (jobs.outcome == CANCELLED) & ~began & (jobs.ended_ms >= jobs.submitted_ms)
+    columns = (
+        (jobs.started_ms - jobs.submitted_ms, began),
+        (jobs.ended_ms - jobs.submitted_ms, gone),
+        (jobs.tolerated_ms, jobs.tolerated_ms >= 0),
+    )
+    parts = [_sorted(values, cell, used.size, known, every) for values, known in columns]
+    return [
+        Waits(parts[0][row], parts[1][row], parts[2][row], every, _member(jobs, int(used[row])))
+        for row in range(used.size)
+    ]
+
+
+def _sorted(values: I64, cell: I32, cells: int, known: Mask, every: int) -> list[I64]:
+    if not known.any():
+        return [np.zeros(0, np.int64)] * cells
+    return [part[every // 2 :: every] for part in in_order_by_group(values, cell, cells, known)]
+
+
+def _member(jobs: Jobs, key: int) -> dict[str, int]:
+    member = {}
+    for name, named in reversed(jobs.groups.items()):
+        member[name] = key % max(len(named.names), 1)
+        key //= max(len(named.names), 1)
+    return member
+
+
+def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
+    """What the waits of a group say."""
+    started, given_up, declared = waits[:3]
+    every = waits.every
+    quantile = {
+        f"waited_p{at}": rank_quantile(started, at / 100, Unit.MS, "jobs", every) if started.size else None
+        for at in (50, 90, 95, 99)
+    }
+    basis, tolerated = _tolerated(waits)
+    asked = started.size + given_up.size
+    return Tolerance(
+        basis=basis,
+        tolerated=tolerated,
+        declared=rank_quantile(declared, 0.5, Unit.MS, "jobs", every) if declared.size else None,
+        declared_share=share(min(declared.size * every, jobs), jobs, "jobs") if declared.size else None,
+        cancelled=share(given_up.size * every, asked * every, "jobs") if asked else None,
+        waits=sketch_of(started) if started.size else None,
+        **quantile,
+    )
+
+
+def _tolerated(waits: Waits) -> tuple[Basis, Number | None]:
+    if waits.declared_ms.size:
+        return Basis.DECLARED, rank_quantile(waits.declared_ms, 0.5, Unit.MS, "jobs", waits.every)
+    if waits.given_up_ms.size >= 10:
+        patience = spent_by(waits, _IMPATIENT)
+        if patience is not None:
+            return Basis.GIVEN_UP, exact(patience, Unit.MS, waits.given_up_ms.size, "jobs")
+    if waits.started_ms.size and waits.started_ms[-1] > 0:
+        return Basis.ACCEPTED, rank_quantile(waits.started_ms, 0.9, Unit.MS, "jobs", waits.every)
+    return Basis.NONE, None
+
+
+def spent_by(waits: Waits, part: float) -> float | None:
+    """The wait by which this part would have given up; None where so many never did."""
+    at = np.unique(waits.given_up_ms)
+    gave_up = np.searchsorted(waits.given_up_ms, at, side="right") - np.searchsorted(waits.given_up_ms, at, side="left")
+    started_before = np.searchsorted(waits.started_ms, at, side="left")
+    gone_before = np.searchsorted(waits.given_up_ms, at, side="left")
+    left = waits.started_ms.size + waits.given_up_ms.size - started_before - gone_before
+    survival = np.cumprod(1 - gave_up / np.maximum(left, 1))
+    spent = np.flatnonzero(survival <= 1 - part)
+    return float(at[spent[0]]) if spent.size else None
+
+
+def find_breaking_depth(submitted_ms: I64, waited_ms: I64, queue: Curve, tolerated_ms: float) -> Broken:
+    """The least depth such that of all jobs that met it, or a deeper one, more than BROKEN waited too long."""
+    late = waited_ms > tolerated_ms
+    depth = level_at(queue, submitted_ms - queue.window.start_ms)
+    return Broken(
+        tolerated_ms=trim(tolerated_ms),
+        depth=_least_breaking(depth, late),
+        late=share(int(late.sum()), int(late.size), "jobs"),
+    )
+
+
+def _least_breaking(depth: F64, late: Mask) -> Number | None:
+    """Walk from the deepest queue down, as long as too many of those met so far waited too long."""
+    if depth.size == 0:
+        return None
+    order = np.argsort(-depth, kind="stable")
+    steps = np.append(np.flatnonzero(np.diff(depth[order])), order.size - 1)  # the last of each depth
+    met = steps + 1
+    share_late = np.cumsum(late[order])[steps] / met
+    broken = np.flatnonzero((share_late > BROKEN) & (met >= min(20, order.size)))
+    if broken.size == 0:
+        return None
+    at = steps[broken[-1]]
+    return exact(float(depth[order[at]]), Unit.GPUS, int(met[broken[-1]]), "jobs")
