@@ -21,13 +21,17 @@ RATES = (1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
 MOST_TOLD = 12
 
 
+#: What a level times a time is, and how many of it an hour at level 1 makes.
+AREAS = {Unit.GPUS: (Unit.GPU_HOURS, 1.0), Unit.REQUESTS_PER_S: (Unit.REQUESTS, 3600.0)}
+
+
 class Burst(Spec, frozen=True):
     """An episode above the band."""
 
     start_ms: int
     length_ms: int
     height: float  # above the band
-    area: float  # above the band, in units times hours
+    area: float  # above the band, in GPU-hours or requests
     noise: bool  # over before capacity started for it could have been used
 
 
@@ -38,10 +42,12 @@ class Bursts(Spec, frozen=True):
     unit: Unit
     cold_start_ms: int | None  # the measured window that parts noise from burst; None: not measured
     episodes: Number
-    area: Number  # of all of them, in units times hours
+    area: Number  # of all of them, in GPU-hours or requests
     noise: Number | None  # the share of the episodes that is noise
     noise_area: Number | None
     longest_ms: Number
+    height: float  # above the band, at most, of what is no noise
+    noise_height: float  # of what is
     largest: tuple[Burst, ...]
 
 
@@ -60,16 +66,20 @@ def find_bursts(curve: Curve, above: float, cold_start_ms: int | None, unit: Uni
     count = found.start_ms.size
     short = found.length_ms < (cold_start_ms or 0)
     measured = cold_start_ms is not None
+    area_unit, factor = AREAS[unit]
+    area = found.area * factor
     return Bursts(
         above=trim(above),
         unit=unit,
         cold_start_ms=cold_start_ms,
         episodes=exact(count, Unit.RATIO, count, table),
-        area=exact(float(found.area.sum()), Unit.GPU_HOURS, count, table),
+        area=exact(float(area.sum()), area_unit, count, table),
         noise=exact(float(short.mean()) if count else 0.0, Unit.SHARE, count, table) if measured else None,
-        noise_area=exact(float(found.area[short].sum()), Unit.GPU_HOURS, count, table) if measured else None,
+        noise_area=exact(float(area[short].sum()), area_unit, count, table) if measured else None,
         longest_ms=exact(float(found.length_ms.max(initial=0)), Unit.MS, count, table),
-        largest=_largest(found, curve.window, cold_start_ms or 0),
+        height=trim(float(found.height[~short].max(initial=0.0))),
+        noise_height=trim(float(found.height[short].max(initial=0.0))),
+        largest=_largest(found._replace(area=area), curve.window, cold_start_ms or 0),
     )
 
 

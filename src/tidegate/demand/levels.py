@@ -66,6 +66,8 @@ class Levels(Spec, frozen=True):
     bands: tuple[Band, ...]
     week: Profile
     sketch: Sketch  # of time at each level, in hours
+    step_ms: int
+    memory: float  # how much of a deviation is left one step later: the correlation from step to step
 
 
 class Track(NamedTuple):
@@ -111,8 +113,20 @@ def measure_levels(track: Track, unit: Unit, table: str, calendar: Calendar, see
         bands=cut_bands(track.held),
         week=profile_week(track, calendar),
         sketch=sketch_of(track.held.value, track.held.time_ms / HOUR_MS),
+        step_ms=track.step_ms,
+        memory=memory_of(track.series),
         **numbers,
     )
+
+
+def memory_of(series: F64) -> float:
+    """The correlation from one step to the next."""
+    seen = series[np.isfinite(series)]
+    if seen.size < 3:
+        return 0.0
+    away = seen - seen.mean()
+    spread = float((away * away).sum())
+    return trim(float((away[1:] * away[:-1]).sum()) / spread) if spread > 0 else 0.0
 
 
 def redraw(track: Track, seed: int) -> tuple[F64, F64]:

@@ -39,6 +39,7 @@ class Residency(Spec, frozen=True):
     """Memory held against compute used."""
 
     pods: int
+    every_ms: int  # how long a sample stands for, usually
     held: Levels  # GPUs that were held
     busy: Levels  # GPUs' worth of work: what would do if work could be packed
     duty: Number  # busy time over held time
@@ -69,6 +70,7 @@ def measure_residency(use: pl.LazyFrame, calendar: Calendar, seed: int) -> Resid
     held, busy = _tracks(samples)
     return Residency(
         pods=pods.height,
+        every_ms=held.step_ms,
         held=measure_levels(held, Unit.GPUS, "use", calendar, seed),
         busy=measure_levels(busy, Unit.GPUS, "use", calendar, seed),
         duty=_ratio(pods, "busy_gpu_ms", "gpu_ms", Unit.SHARE, seed),

@@ -14,7 +14,8 @@ from tidegate.demand.calendar import step_for
 from tidegate.demand.curves import Curve, Window
 from tidegate.demand.distributions import Fitted, fit_family
 from tidegate.demand.levels import Levels, Track, measure_levels, track_series
-from tidegate.demand.numbers import Number, Unit, exact
+from tidegate.demand.numbers import Unit, exact
+from tidegate.demand.outlook import Outlook, look_ahead
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.tables import Calendar
 from tidegate.model.columns import F64, I64
@@ -23,14 +24,6 @@ from tidegate.model.units import HOUR_MS, SECOND_MS
 
 #: Rates are followed in steps of this many arrivals or more, on average.
 _ARRIVALS_A_STEP = 20
-
-
-class RateState(Spec, frozen=True):
-    """What it takes to draw a path with the same spread and the same memory."""
-
-    step_ms: int
-    memory: float  # how much of the deviation is left one step later, in ranks
-    gap_cv: float  # inside a step
 
 
 class Service(Spec, frozen=True):
@@ -46,7 +39,9 @@ class Service(Spec, frozen=True):
     tokens_in: Sketch | None
     tokens_out: Sketch | None
     gaps: Fitted | None
-    state: RateState
+    window_ms: int  # in which requests were counted; 0: they were told one by one
+    gap_cv: float  # of the times between requests while the rate stays
+    outlook: Outlook | None  # None: too short to know its days
 
 
 def measure_services(
@@ -89,7 +84,9 @@ def _measure(name: str, table: pl.DataFrame, window: Window, how: tuple[Calendar
         tokens_in=_sketch(table, "tokens_in"),
         tokens_out=_sketch(table, "tokens_out"),
         gaps=None if gaps is None else fit_family(gaps),
-        state=RateState(step_ms=step_ms, memory=memory_of(series), gap_cv=_inner_cv(table, series, step_ms)),
+        window_ms=windows_ms,
+        gap_cv=_inner_cv(table, series, step_ms),
+        outlook=look_ahead("requests", Unit.REQUESTS_PER_S, series, step_ms, window.end_ms),
     )
 
 
@@ -130,15 +127,6 @@ def _as_curve(track: Track) -> Curve:
     return Curve(track.window, start, np.full(level.size, track.step_ms, np.int64), level, 0.001)
 
 
-def memory_of(series: F64) -> float:
-    """The correlation of ranks from one step to the next."""
-    seen = series[np.isfinite(series)]
-    if seen.size < 3 or seen.max() == seen.min():
-        return 0.0
-    ranks = np.argsort(np.argsort(seen, kind="stable"), kind="stable").astype(np.float64)
-    return round(float(np.corrcoef(ranks[:-1], ranks[1:])[0, 1]), 6)
-
-
 def _inner_cv(table: pl.DataFrame, series: F64, step_ms: int) -> float:
     """How uneven arrivals are inside a step: as recorded, else from gaps against the rate of their step."""
     recorded = table.filter(pl.col("arrival_cv").is_not_null())
@@ -155,8 +143,3 @@ def _inner_cv(table: pl.DataFrame, series: F64, step_ms: int) -> float:
 def _sketch(table: pl.DataFrame, column: str) -> Sketch | None:
     known = table[column].drop_nulls()
     return sketch_of(known.to_numpy()) if known.len() else None
-
-
-def requests_number(service: Service) -> Number:
-    """How many requests there were."""
-    return exact(service.requests, Unit.REQUESTS, service.arrivals.count, "requests")

@@ -22,7 +22,7 @@ from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.tables import Calendar
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
-from tidegate.model.units import DAY_MS, MINUTE_MS
+from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WHOLE_MILLI
 
 #: Streams that are told apart, the weightiest; jobs of the others are in none.
 MOST_STREAMS = 40
@@ -64,6 +64,8 @@ class Stream(Spec, frozen=True):
     duration_alike: float  # 0: jobs of a batch have nothing in common; 1: they last equally long
     size_alike: float
     batches: Sketch  # jobs in a batch
+    batch_gpus: float  # that any batch asked for at most, when all its jobs run
+    batch_gpu_hours: float
     gaps: Sketch  # inside a batch, ms
     between: Fitted | None  # times between batches
     week: tuple[float, ...]  # relative rate of batches by hour of the week; mean 1
@@ -118,7 +120,7 @@ def _write(jobs: Jobs, rows: I64, count: int, window: Window, calendar: Calendar
     began = rows[jobs.started_ms[rows] >= 0]
     waits = (jobs.started_ms - jobs.submitted_ms)[began] if began.size else began
     gave_up = (jobs.outcome[rows] == CANCELLED) & (jobs.started_ms[rows] < 0)
-    hour = (jobs.submitted_ms[began] - window.start_ms) // 3_600_000
+    hour = (jobs.submitted_ms[began] - window.start_ms) // HOUR_MS
     inside = part.gaps[np.setdiff1d(np.arange(rows.size), first)]
     one = {name: jobs.groups[name].names[int(jobs.groups[name].code[rows[0]])] for name in ("kind", "queue", "gpu")}
     return Stream(
@@ -132,6 +134,13 @@ def _write(jobs: Jobs, rows: I64, count: int, window: Window, calendar: Calendar
         duration_alike=alike(jobs.duration_ms[rows].astype(np.float64), part.batch),
         size_alike=alike(jobs.gpus_milli[rows].astype(np.float64), part.batch),
         batches=sketch_of(np.bincount(part.batch)),
+        batch_gpus=trim(float(np.bincount(part.batch, weights=jobs.gpus_milli[rows]).max()) / WHOLE_MILLI),
+        batch_gpu_hours=trim(
+            float(
+                np.bincount(part.batch, weights=jobs.gpus_milli[rows] * np.maximum(jobs.duration_ms[rows], 0.0)).max()
+            )
+            / (WHOLE_MILLI * HOUR_MS)
+        ),
         gaps=sketch_of(inside) if inside.size else Sketch(),
         between=fit_family(sketch_of(np.diff(starts))) if starts.size > 20 else None,
         week=_week(starts, window, calendar),
@@ -188,7 +197,7 @@ def _week(starts: I64, window: Window, calendar: Calendar) -> tuple[float, ...]:
 
 def _times_seen(window: Window, calendar: Calendar) -> F64:
     """How many times each hour of the week lies in the window."""
-    hours = np.arange(window.start_ms, window.end_ms, 3_600_000, dtype=np.int64)
+    hours = np.arange(window.start_ms, window.end_ms, HOUR_MS, dtype=np.int64)
     return np.bincount(hour_of_week(hours, calendar), minlength=WEEK_HOURS).astype(np.float64)
 
 

@@ -1,0 +1,117 @@
+"""What changed between two demand models, in the order of the document: the numbers that moved, and by how much.
+
+A number moved when the two intervals do not meet; else the difference is within what the data can tell. Lists are
+matched by what their entries are called, never by their place.
+Must not know: what any number means.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tidegate.demand.document import DemandModel
+from tidegate.demand.numbers import trim
+from tidegate.model.spec import Spec
+
+#: Fields that name an entry of a list.
+_NAMES = (
+    "scope",
+    "table",
+    "kind",
+    "queue",
+    "gpu",
+    "name",
+    "size",
+    "stage",
+    "of",
+    "priority",
+    "window_ms",
+    "horizon_ms",
+)
+
+#: Fields that say nothing to a reader: what samples are drawn from.
+_RECIPES = {"sketch", "waits", "streams", "gaps", "busy_spread", "vram_spread", "latency", "tokens_in", "tokens_out"}
+
+
+class Change(Spec, frozen=True):
+    """One difference."""
+
+    path: str
+    before: float | str | None
+    after: float | str | None
+    ratio: float | None  # after over before; None where that says nothing
+    beyond_noise: bool  # the intervals do not meet, or there are none
+
+
+def diff(before: DemandModel, after: DemandModel) -> tuple[Change, ...]:
+    """All differences, in the order of the document; equal models have none."""
+    found: list[Change] = []
+    _compare("", msgspec.to_builtins(before), msgspec.to_builtins(after), found)
+    return tuple(found)
+
+
+def _compare(path: str, one: Any, other: Any, found: list[Change]) -> None:
+    if one == other:
+        return
+    if _is_number(one) and _is_number(other):
+        if one["value"] != other["value"]:
+            apart = one["high"] < other["low"] or other["high"] < one["low"]
+            found.append(_change(path, one["value"], other["value"], beyond=apart))
+    elif isinstance(one, dict) and isinstance(other, dict):
+        for key in (*one, *(key for key in other if key not in one)):
+            if key not in _RECIPES:
+                _compare(f"{path}.{key}" if path else key, one.get(key), other.get(key), found)
+    elif _is_list(one) and _is_list(other):
+        _compare_lists(path, one, other, found)
+    else:
+        found.append(_change(path, _plain(one), _plain(other), beyond=True))
+
+
+def _compare_lists(path: str, one: Any, other: Any, found: list[Change]) -> None:
+    """Entries with a name by name; plain series by their largest difference."""
+    if any(isinstance(item, dict) for item in (*one, *other)):
+        left, right = _named(one), _named(other)
+        for name in (*left, *(name for name in right if name not in left)):
+            _compare(f"{path}[{name}]", left.get(name), right.get(name), found)
+    elif len(one) == len(other) and all(isinstance(item, int | float) for item in (*one, *other)):
+        at = max(range(len(one)), key=lambda row: abs(one[row] - other[row]))
+        found.append(_change(f"{path}[{at}]", one[at], other[at], beyond=True))
+    else:
+        found.append(_change(path, _plain(one), _plain(other), beyond=True))
+
+
+def _named(entries: Any) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for row, entry in enumerate(entries):
+        parts = [
+            str(entry[name]) for name in _NAMES if not isinstance(entry.get(name, {}), dict) and entry.get(name) != ""
+        ]
+        name = " ".join(parts) or str(row)
+        named[name if name not in named else f"{name} #{row}"] = entry
+    return named
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, dict) and "value" in value and "unit" in value
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _plain(value: Any) -> float | str | None:
+    """A value as one word: of what has parts, only how many."""
+    if value is None or isinstance(value, int | float | str):
+        return value
+    if _is_number(value):
+        return float(value["value"])
+    return f"{len(value)} entries"
+
+
+def _change(path: str, before: Any, after: Any, *, beyond: bool) -> Change:
+    numbers = isinstance(before, int | float) and isinstance(after, int | float) and before != 0
+    return Change(
+        path=path, before=before, after=after, ratio=trim(after / before) if numbers else None, beyond_noise=beyond
+    )

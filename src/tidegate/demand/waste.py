@@ -1,0 +1,103 @@
+"""What is wasted, in GPU-hours: by buying for the peak, by holding without using, by providing for noise.
+
+Must not know: prices, words.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from tidegate.demand.document import DemandModel, Group
+from tidegate.demand.levels import Levels
+from tidegate.demand.numbers import trim
+from tidegate.model.spec import Spec
+from tidegate.model.units import HOUR_MS
+
+
+class Leak(StrEnum):
+    """Where GPU-hours go."""
+
+    PEAK = "peak_provisioning"  # capacity for the highest minute, all the time, against capacity for the band
+    IDLE = "idle_residency"  # held, with nothing to do
+    NOISE = "noise_provisioned"  # the part of the peak that only noise reaches
+    UNUSED = "unused_capacity"  # there, and not held by anybody
+
+
+class Waste(Spec, frozen=True):
+    """GPU-hours that one leak costs over the window."""
+
+    leak: Leak
+    gpu_hours: float
+    share: float  # of what was provided
+    provided: float  # GPUs
+    needed: float  # GPUs, by shape
+
+
+def find_waste(model: DemandModel) -> tuple[Waste, ...]:
+    """The leaks, the largest first."""
+    found = [*_peak(model), *_idle(model), *_unused(model)]
+    return tuple(sorted(found, key=lambda one: (-one.gpu_hours, one.leak)))
+
+
+def _hours(model: DemandModel, table: str) -> float:
+    return next(((one.end_ms - one.start_ms) / HOUR_MS for one in model.grounds if one.table == table), 0.0)
+
+
+def _peak(model: DemandModel) -> list[Waste]:
+    """Peak against shape: the band up to p95 all the time, and the bursts above it only while they last."""
+    total = model.total()
+    if total is None or total.wanted is None or total.bursts is None:
+        return []
+    wanted = total.wanted
+    hours = _hours(model, wanted.mean.table)
+    shaped = wanted.p95.value * hours + _above(wanted)
+    found = [_waste(Leak.PEAK, wanted.peak.value, shaped / max(hours, 1e-9), hours)]
+    return found + _noise(total, wanted, hours)
+
+
+def _above(levels: Levels) -> float:
+    return sum(band.demand for band in levels.bands if band.name in {"burst", "spike"})
+
+
+def _noise(total: Group, wanted: Levels, hours: float) -> list[Waste]:
+    """Only noise rises so far: without it the peak would be lower."""
+    bursts = total.bursts
+    if bursts is None or bursts.cold_start_ms is None or bursts.noise_height <= bursts.height:
+        return []
+    needed = wanted.peak.value - (bursts.noise_height - bursts.height)
+    return [_waste(Leak.NOISE, wanted.peak.value, needed, hours)]
+
+
+def _idle(model: DemandModel) -> list[Waste]:
+    seen = model.residency
+    if seen is None:
+        return []
+    held = sum(band.demand for band in seen.held.bands)
+    return [
+        Waste(
+            leak=Leak.IDLE,
+            gpu_hours=seen.idle_gpu_hours.value,
+            share=trim(seen.idle_gpu_hours.value / max(held, 1e-9)),
+            provided=seen.held.mean.value,
+            needed=trim(seen.held.mean.value * (1 - seen.idle_gpu_hours.value / max(held, 1e-9))),
+        )
+    ]
+
+
+def _unused(model: DemandModel) -> list[Waste]:
+    total, fleet = model.total(), model.fleet
+    if total is None or total.seen is None or fleet is None or fleet.total is None:
+        return []
+    there, used = fleet.total.mean.value, total.seen.mean.value
+    return [_waste(Leak.UNUSED, there, used, _hours(model, "capacity"))] if there > used else []
+
+
+def _waste(leak: Leak, provided: float, needed: float, hours: float) -> Waste:
+    lost = max(provided - needed, 0.0)
+    return Waste(
+        leak=leak,
+        gpu_hours=trim(lost * hours),
+        share=trim(lost / max(provided, 1e-9)),
+        provided=trim(provided),
+        needed=trim(needed),
+    )

@@ -1,0 +1,121 @@
+"""Answers, findings and waste in words: one sentence each, made from the data and nothing else.
+
+Must not know: screens, files.
+"""
+
+from __future__ import annotations
+
+from tidegate.demand.answers import Answer, Grade, Lack, Question, Verdict
+from tidegate.demand.findings import Finding, FindingCode
+from tidegate.demand.numbers import Number, Unit
+from tidegate.demand.waste import Leak, Waste
+from tidegate.model.units import SECOND_MS, duration_text
+
+QUESTIONS = {
+    Question.FLOOR: "What is the real concurrency floor?",
+    Question.BURST: "What is burst, and what is noise?",
+    Question.RESIDENCY: "How long does work stay resident?",
+    Question.PATIENCE: "What can wait, and for how long?",
+}
+
+#: What would lift each lack.
+REMEDIES = {
+    Lack.NO_GPU_DEMAND: "jobs with GPUs and durations, or the GPU use of the pods that serve",
+    Lack.COUNTERS_ONLY: "the jobs themselves: counters show only what people dared to submit",
+    Lack.HELD_ONLY: "jobs or requests: what is held says little about what is asked for",
+    Lack.SHORT_WINDOW: "a week or more: not every hour of the week was seen",
+    Lack.NO_COLD_START: "how long nodes, images and weights take to start (or --cold-start)",
+    Lack.NO_USE: "busy samples per pod (DCGM_FI_DEV_GPU_UTIL or PROF_GR_ENGINE_ACTIVE)",
+    Lack.NO_VRAM: "memory samples per pod (DCGM_FI_DEV_FB_USED)",
+    Lack.NO_STARTS: "start times of jobs: without them nobody knows what waited",
+    Lack.NOTHING_DECLARED: "tolerated waits as declared by their owners, or cancellations",
+    Lack.NO_LATENCY: "latencies of requests",
+    Lack.NO_ARRIVALS: "when jobs or requests come",
+}
+
+_VERDICTS = {
+    Verdict.READY: "Ready: all four answers are measured.",
+    Verdict.USABLE: "Usable: no more than one answer is an assumption.",
+    Verdict.PREMATURE: "Premature: {count} of four answers are assumptions.",
+}
+
+_LEAKS = {
+    Leak.PEAK: "Buying for the peak of {provided} GPUs instead of the shape ({needed} on average)",
+    Leak.IDLE: "GPUs that were held with nothing to do ({provided} held, {needed} with work)",
+    Leak.NOISE: "The part of the peak that only noise reaches ({provided} GPUs instead of {needed})",
+    Leak.UNUSED: "Capacity that nobody held ({provided} GPUs there, {needed} held)",
+}
+
+_FINDINGS = {
+    FindingCode.ALL_URGENT: "{share:.0%} of the jobs have the highest priority, {priority:g}: none is urgent then.",
+    FindingCode.IDLE_HOLDER: "{about} held a GPU for {idle_ms} without work, {vram_gib:.1f} GiB of memory with it.",
+    FindingCode.GANG_TOO_LARGE: "The largest job asks for {gang:g} GPUs; more than {free:g} are hardly ever free.",
+    FindingCode.HELD_ABOVE_USE: "{held:.0f} GPUs are held on average; {busy_p99:.0f} would do 99 % of the time.",
+    FindingCode.SPIKE: "{about} peaks at {peak:.0f} GPUs, {ratio:.1f} times its p95 of {p95:.0f}.",
+    FindingCode.SHORT_BEHIND_LONG: "Durations of {about} work are uneven (CV {cv:.1f}, p50 {p50_ms}, p99 {p99_ms}).",
+    FindingCode.GAVE_UP: "{share:.1%} of the jobs of {about} were cancelled while they waited.",
+    FindingCode.MOSTLY_NOISE: "{share:.0%} of {episodes:.0f} episodes above the band end before capacity could start.",
+}
+
+
+_NAMES = {
+    Unit.RATIO: "",
+    Unit.GPUS: "GPUs",
+    Unit.GPU_HOURS: "GPU-hours",
+    Unit.REQUESTS_PER_S: "requests/s",
+    Unit.MIB: "MiB",
+    Unit.GIB: "GiB",
+}
+
+
+def number_text(number: Number) -> str:
+    """Say a number with its unit and, where it is an estimate, its interval."""
+    said = amount_text(number.value, number.unit)
+    if number.low == number.high:
+        return said
+    low, high = amount_text(number.low, number.unit), amount_text(number.high, number.unit)
+    return f"{said} ({low.removesuffix(_NAMES.get(number.unit, number.unit.value)).strip()} to {high})"
+
+
+def amount_text(value: float, unit: Unit) -> str:
+    """Say a value with its unit."""
+    if unit is Unit.MS:
+        return _time(value)
+    if unit is Unit.SHARE:
+        return f"{100 * value:.1f} %"
+    digits = f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"
+    return f"{digits} {_NAMES.get(unit, unit.value)}".strip()
+
+
+def _time(ms: float) -> str:
+    return duration_text(round(ms / SECOND_MS) * SECOND_MS) if ms >= SECOND_MS else f"{ms:.0f}ms"
+
+
+def answer_text(answer: Answer) -> str:
+    """Say an answer: its numbers, its grade, and what would lift it."""
+    numbers = ", ".join(f"{name.replace('_', ' ')} {number_text(number)}" for name, number in answer.numbers)
+    said = f"{QUESTIONS[answer.question]} {numbers or 'Nothing in the data says.'} [{answer.grade}]"
+    if answer.grade is Grade.MEASURED:
+        return said
+    return f"{said} Would lift it: {'; '.join(REMEDIES[lack] for lack in answer.lacks)}."
+
+
+def verdict_text(verdict: Verdict, answers: tuple[Answer, ...]) -> str:
+    """Say whether to go on."""
+    count = sum(one.grade is Grade.ASSUMED for one in answers)
+    return _VERDICTS[verdict].format(count={2: "two", 3: "three", 4: "all"}.get(count, count))
+
+
+def finding_text(finding: Finding) -> str:
+    """Say a finding."""
+    told: dict[str, float | str] = dict(finding.numbers)
+    for name, value in finding.numbers:
+        if name.endswith("_ms"):
+            told[name] = _time(value)
+    return _FINDINGS[finding.code].format(about=finding.about or "all", **told)
+
+
+def waste_text(waste: Waste) -> str:
+    """Say what a leak costs."""
+    said = _LEAKS[waste.leak].format(provided=f"{waste.provided:,.0f}", needed=f"{waste.needed:,.0f}")
+    return f"{said}: {amount_text(waste.gpu_hours, Unit.GPU_HOURS)}, {100 * waste.share:.0f} % of what is provided."
