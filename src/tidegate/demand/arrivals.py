@@ -20,8 +20,8 @@ from tidegate.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 #: Windows in which arrivals are counted.
 WINDOWS_MS = (SECOND_MS, 10 * SECOND_MS, MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS)
 
-#: Windows that are counted at most, over all groups together.
-MOST_BINS = 1 << 23
+#: Windows that are counted at most: of very many arrivals, over all groups together; of one series.
+MOST_BINS, MOST_SINGLE = 1 << 21, 1 << 24
 
 _DRAWS, _BLOCKS, _CHUNK = 200, 12, 1 << 16
 
@@ -48,7 +48,7 @@ def measure_by_group(at_ms: I64, code: I32, groups: int, window: Window) -> list
     """Arrivals of each group: one by one, or where they are very many by counting them in windows."""
     if at_ms.size > MOST_EXACT:
         return _count_by_group(at_ms, code, groups, window)
-    parts = in_order_by_group(at_ms - window.start_ms, code, groups, np.ones(at_ms.size, np.bool_))
+    parts, _ = in_order_by_group(at_ms - window.start_ms, code, groups)
     return [
         measure_arrivals(part + window.start_ms, window, Unit.JOBS, "jobs", ordered=True) if part.size else None
         for part in parts
@@ -126,7 +126,7 @@ def disperse(from_start_ms: I64, counts: F64, base_ms: int, window: Window, tabl
     last_ms = 0
     for length in usable:
         whole = window.length_ms // length
-        if whole < 2 or whole > MOST_BINS:
+        if whole < 2 or whole > MOST_SINGLE:
             continue
         if sums is None:
             sums = np.bincount(from_start_ms // length, weights=counts, minlength=whole).astype(np.float64, copy=False)

@@ -5,11 +5,9 @@ Must not know: tables, curves.
 
 from __future__ import annotations
 
-import numpy as np
-
 from tidegate.demand.curves import Window
 from tidegate.demand.tables import Calendar
-from tidegate.model.columns import F64, I64
+from tidegate.model.columns import I64
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, WEEK_MS
 
 WEEK_HOURS = 168
@@ -43,11 +41,3 @@ def block_length(window: Window) -> int:
     if window.length_ms >= 7 * DAY_MS:
         return DAY_MS
     return max(window.length_ms // 12, 1)
-
-
-def by_hour_of_week(values: F64, at_ms: I64, calendar: Calendar) -> list[F64]:
-    """The values of each hour of the week; an hour that was not seen has none."""
-    hour = hour_of_week(at_ms, calendar)
-    order = np.argsort(hour.astype(np.uint8), kind="stable")
-    ends = np.cumsum(np.bincount(hour, minlength=WEEK_HOURS))
-    return np.split(values[order], ends[:-1].tolist())

@@ -157,13 +157,13 @@ def _lines(value: Any, indent: str) -> list[str]:
     if isinstance(value, dict) and value:
         parts = [(f"{_plain(key)}: ", item) for key, item in value.items()]
         opening, closing = "{", "}"
-    elif isinstance(value, list | tuple) and any(isinstance(item, dict) for item in value):
+    elif isinstance(value, list | tuple) and value and isinstance(value[0], dict | list | tuple):
         parts = [("", item) for item in value]
         opening, closing = "[", "]"
     else:
         return [_plain(value)]
     if all(not isinstance(item, dict | list | tuple) for _, item in parts):
-        return [opening + ", ".join(key + _plain(item) for key, item in parts) + closing]
+        return [_plain(value)]
     lines = [opening]
     for row, (key, item) in enumerate(parts):
         first, *rest = _lines(item, inner)

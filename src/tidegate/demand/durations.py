@@ -16,7 +16,6 @@ from tidegate.demand.ordering import in_order_by_group
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
-from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 
 #: Sizes by the most GPUs in them, and their names.
 SIZES = ((999, "<1"), (1_000, "1"), (2_000, "2"), (4_000, "3-4"), (8_000, "5-8"), (16_000, "9-16"), (64_000, "17-64"))
@@ -67,10 +66,8 @@ def measure_durations(jobs: Jobs, seed: int) -> tuple[Spread, ...]:
     size = size_of(jobs.gpus_milli)
     group = jobs.groups["kind"].code.astype(np.int64) * len(SIZE_NAMES) + size
     known = jobs.duration_ms >= 0
-    parts = in_order_by_group(jobs.duration_ms, group, len(kinds) * len(SIZE_NAMES), known)
-    hours = np.bincount(
-        group, weights=jobs.gpus_milli * (np.maximum(jobs.duration_ms, 0) / HOUR_MS), minlength=len(parts)
-    )
+    parts, every = in_order_by_group(jobs.duration_ms, group, len(kinds) * len(SIZE_NAMES), known)
+    hours = np.bincount(group, weights=jobs.gpu_hours, minlength=len(parts))
     found = []
     for row, kind in enumerate(kinds):
         rows = range(row * len(SIZE_NAMES), (row + 1) * len(SIZE_NAMES))
@@ -80,40 +77,42 @@ def measure_durations(jobs: Jobs, seed: int) -> tuple[Spread, ...]:
         everything = np.sort(np.concatenate([parts[at] for at in used])) if len(used) > 1 else parts[used[0]]
         named = [("", everything, hours[list(rows)].sum())]
         named += [(SIZE_NAMES[at - rows.start], parts[at], hours[at]) for at in used]
-        found += [_spread(kind, name, values, float(spent) / WHOLE_MILLI, seed) for name, values, spent in named]
+        found += [_spread((kind, name), values, every, float(spent), seed) for name, values, spent in named]
     return tuple(found)
 
 
-def _spread(kind: str, size: str, ordered: I64, gpu_hours: float, seed: int) -> Spread:
+def _spread(of: tuple[str, str], ordered: I64, every: int, gpu_hours: float, seed: int) -> Spread:
+    kind, size = of
+    samples = ordered.size * every
     middle, deviation = float(ordered.mean()), float(ordered.std())
-    means, cvs = _redraw(ordered, seed)
-    sketch = sketch_of(ordered)
-    p50, p90, p99 = (rank_quantile(ordered, at, Unit.MS, "jobs") for at in (0.5, 0.9, 0.99))
+    means, cvs = _redraw(ordered, every, seed)
+    sketch = sketch_of(ordered, np.full(ordered.size, float(every)))
+    p50, p90, p99 = (rank_quantile(ordered, at, Unit.MS, "jobs", every) for at in (0.5, 0.9, 0.99))
     cv = deviation / middle if middle > 0 else 0.0
     return Spread(
         kind=kind,
         size=size,
         gpu_hours=trim(gpu_hours),
-        mean=_drawn(middle, means, Unit.MS, ordered.size),
+        mean=_drawn(middle, means, Unit.MS, samples),
         p50=p50,
         p90=p90,
         p99=p99,
-        cv=_drawn(cv, cvs, Unit.RATIO, ordered.size),
-        meaning=_meaning(size, ordered.size, cv, p99.value / max(p50.value, 1)),
+        cv=_drawn(cv, cvs, Unit.RATIO, samples),
+        meaning=_meaning(size, samples, cv, p99.value / max(p50.value, 1)),
         fitted=fit_family(sketch),
         sketch=sketch,
     )
 
 
-def _redraw(ordered: I64, seed: int) -> tuple[F64, F64]:
+def _redraw(ordered: I64, every: int, seed: int) -> tuple[F64, F64]:
     """Means and CVs of the jobs drawn again: each counts as often as independent draws would have it (Poisson)."""
     values = ordered.astype(np.float64)
-    groups = min(values.size, 1000)  # neighbours in order of duration are drawn together where there are very many
+    groups = min(values.size, 400)  # neighbours in order of duration are drawn together where there are very many
     edges = np.linspace(0, values.size, groups + 1).astype(np.int64)[:-1]
     ones = np.diff(np.append(edges, values.size)).astype(np.float64)
     firsts, squares = np.add.reduceat(values, edges), np.add.reduceat(values * values, edges)
     generator = np.random.default_rng(seed)
-    picks = generator.normal(1.0, 1 / np.sqrt(ones), (_DRAWS, groups)).clip(0.0)
+    picks = generator.normal(1.0, 1 / np.sqrt(every * ones), (_DRAWS, groups)).clip(0.0)
     count, first, square = picks @ ones, picks @ firsts, picks @ squares
     mean = first / np.maximum(count, 1e-9)
     deviation = np.sqrt(np.maximum(square / np.maximum(count, 1e-9) - mean * mean, 0.0))

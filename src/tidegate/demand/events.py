@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.demand.curves import Curve, Window
-from tidegate.model.columns import F64, I32, I64
+from tidegate.model.columns import I32, I64
 
 Mask = npt.NDArray[np.bool_]
 
@@ -24,7 +24,7 @@ Mask = npt.NDArray[np.bool_]
 MOST_EXACT = 1_000_000
 
 #: Ticks of all curves of a grouping together.
-MOST_TICKS = 1 << 22
+MOST_TICKS = 1 << 21
 
 #: The name of the curve of all spans together.
 TOTAL = "total"
@@ -61,12 +61,16 @@ class Pass(NamedTuple):
     cells: Cells
 
 
-def curves_of(spans: Spans, cells: Cells, window: Window) -> dict[str, list[Curve]]:
-    """The curve of all spans under TOTAL, and those of the groups of each dimension."""
-    if spans.cell.size > MOST_EXACT:
+def curves_of(spans: list[Spans | None], cells: Cells, window: Window) -> list[dict[str, list[Curve]] | None]:
+    """For each kind of span the curve of all under TOTAL, and those of the groups of each dimension."""
+    if max(one.cell.size for one in spans if one) > MOST_EXACT:
         return add_up(spans, cells, window)
-    events = put_in_order(spans, cells, window)
-    return {TOTAL: [whole(events)], **{name: by_label(events, name) for name in cells.labels}}
+    found: list[dict[str, list[Curve]] | None] = []
+    for one in spans:
+        events = put_in_order(one, cells, window) if one else None
+        labels = {name: by_label(events, name) for name in cells.labels} if events else {}
+        found.append({TOTAL: [whole(events)], **labels} if events else None)
+    return found
 
 
 def put_in_order(spans: Spans, cells: Cells, window: Window) -> Pass:
@@ -121,30 +125,44 @@ def _curve(window: Window, at_ms: I64, change: I64, unit: float) -> Curve:
     return Curve(window, at_ms, width, np.cumsum(change), unit)
 
 
-class _Sum(NamedTuple):
-    """The curves of one dimension while they are added up."""
+class _Grid(NamedTuple):
+    """The ticks of the curves of one dimension."""
 
     tick_ms: int
     ticks: int
     base_of: I64  # where the curve of a cell begins
-    change: F64
+    size: int
 
 
-def add_up(spans: Spans, cells: Cells, window: Window) -> dict[str, list[Curve]]:
-    """Curves by even ticks of time: no sort, and no memory but the curves themselves."""
+def add_up(spans: list[Spans | None], cells: Cells, window: Window) -> list[dict[str, list[Curve]] | None]:
+    """Curves by even ticks of time: no sort, and no memory but the curves. Times that spans share are added up once."""
     labels = {TOTAL: np.zeros(cells.amount.size, np.int32), **cells.labels}
-    sums = {name: _empty(label, window) for name, label in labels.items()}
-    amount_of = cells.amount.astype(np.float64)
-    for at in range(0, spans.cell.size, _CHUNK):
-        to = at + _CHUNK
-        part = Spans(spans.begin_ms[at:to], spans.end_ms[at:to], spans.cell[at:to])
-        begin, end = _cut(part, window)
-        amount = amount_of[part.cell]
-        for total in sums.values():
-            base = total.base_of[part.cell]
-            np.add.at(total.change, begin // total.tick_ms + base, amount)
-            np.subtract.at(total.change, end // total.tick_ms + base, amount)
-    return {name: _curves(total, cells.unit, window) for name, total in sums.items()}
+    grids = {name: _grid(label, window) for name, label in labels.items()}
+    sums: dict[tuple[int, int], dict[str, I64]] = {}
+    found: list[dict[str, list[Curve]] | None] = []
+    for one in spans:
+        if one is None:
+            found.append(None)
+            continue
+        keys = [(id(times), id(one.cell)) for times in (one.begin_ms, one.end_ms)]
+        for key, times in zip(keys, (one.begin_ms, one.end_ms), strict=True):
+            if key not in sums:
+                sums[key] = _tally(times, one.cell, grids, (cells, window))
+        found.append(_subtract(sums[keys[0]], sums[keys[1]], grids, (cells, window)))
+    return found
+
+
+def _tally(times: I64, cell: I32, grids: dict[str, _Grid], to: tuple[Cells, Window]) -> dict[str, I64]:
+    """What comes, or goes, in each tick of each curve."""
+    cells, window = to
+    sums = {name: np.zeros(grid.size, np.int64) for name, grid in grids.items()}
+    for at in range(0, cell.size, _CHUNK):
+        part = cell[at : at + _CHUNK]
+        since = np.clip(times[at : at + _CHUNK] - window.start_ms, 0, window.length_ms)
+        amount = cells.amount[part]
+        for name, grid in grids.items():
+            np.add.at(sums[name], since // grid.tick_ms + grid.base_of[part], amount)
+    return sums
 
 
 def tick_for(window: Window, groups: int = 1) -> int:
@@ -152,15 +170,22 @@ def tick_for(window: Window, groups: int = 1) -> int:
     return max(1, -(-window.length_ms // (MOST_TICKS // groups)))
 
 
-def _empty(label: I32, window: Window) -> _Sum:
+def _grid(label: I32, window: Window) -> _Grid:
     groups = int(label.max(initial=0)) + 1
     tick_ms = tick_for(window, groups)
     ticks = window.length_ms // tick_ms + 1
-    return _Sum(tick_ms, ticks, label.astype(np.int64) * ticks, np.zeros(groups * ticks))
+    return _Grid(tick_ms, ticks, label.astype(np.int64) * ticks, groups * ticks)
 
 
-def _curves(total: _Sum, unit: float, window: Window) -> list[Curve]:
-    level = np.cumsum(total.change).astype(np.int64)  # whole numbers far below 2^53: exact, and each curve ends at 0
-    start = np.arange(total.ticks, dtype=np.int64) * total.tick_ms
-    width = np.diff(start, append=max(window.length_ms, int(start[-1])))
-    return [Curve(window, start, width, row, unit) for row in level.reshape(-1, total.ticks)]
+def _subtract(
+    come: dict[str, I64], gone: dict[str, I64], grids: dict[str, _Grid], to: tuple[Cells, Window]
+) -> dict[str, list[Curve]]:
+    """The curves of what has come and is not gone yet; each ends at 0, where the next one begins."""
+    cells, window = to
+    found = {}
+    for name, grid in grids.items():
+        start = np.arange(grid.ticks, dtype=np.int64) * grid.tick_ms
+        width = np.diff(start, append=max(window.length_ms, int(start[-1])))
+        levels = np.cumsum(come[name] - gone[name]).reshape(-1, grid.ticks)
+        found[name] = [Curve(window, start, width, row, cells.unit) for row in levels]
+    return found

@@ -29,7 +29,7 @@ from tidegate.demand.durations import measure_durations
 from tidegate.demand.events import MOST_EXACT, tick_for
 from tidegate.demand.fleet import Counters, read_counters
 from tidegate.demand.groups import Measured, Setting, measure_groups
-from tidegate.demand.jobs import Jobs, gpu_hours, read_jobs
+from tidegate.demand.jobs import Jobs, dense, read_jobs
 from tidegate.demand.levels import Track, measure_levels
 from tidegate.demand.mix import measure_mix
 from tidegate.demand.numbers import Unit, exact, trim
@@ -176,8 +176,10 @@ def _mix(parts: _Parts, setting: Setting) -> tuple[MixShare, ...]:
 def _priorities(jobs: Jobs | None) -> tuple[PriorityShare, ...]:
     if jobs is None:
         return ()
-    values, row = np.unique(jobs.priority, return_inverse=True)
-    counts, hours = np.bincount(row), np.bincount(row, weights=gpu_hours(jobs))
+    least = int(jobs.priority.min())
+    values, row = dense(jobs.priority - least)
+    values = values + least
+    counts, hours = np.bincount(row), np.bincount(row, weights=jobs.gpu_hours)
     return tuple(
         PriorityShare(priority=int(values[at]), jobs=int(counts[at]), gpu_hours=trim(float(hours[at])))
         for at in range(values.size - 1, max(values.size - 1 - _MOST_PRIORITIES, -1), -1)

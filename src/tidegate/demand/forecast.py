@@ -24,7 +24,7 @@ QUANTILES: F64 = np.arange(1, 20) / 20
 COVERAGE = 0.9
 
 #: Days of the past that weights are found on, and rows of them at most.
-_MEMORY_DAYS, _MOST_ROWS = 21, 4000
+_MEMORY_DAYS, _MOST_ROWS = 21, 2000
 
 _FOLDS, _ROUNDS, _RIDGE = 5, 8, 0.1
 
@@ -213,11 +213,11 @@ def foretell(recipe: Recipe, known: Known, now: F64, rows: I64, widen: tuple[flo
     return told
 
 
-def roll(series: Series, horizon_ms: int, first: int, relearn_ms: int = DAY_MS) -> Rolled:
+def roll(series: Series, horizon_ms: int, first: int, relearn_ms: int = DAY_MS, adapt_ms: int = HOUR_MS) -> Rolled:
     """Forecast the rows from `first` on, each from its own origin, learning again as time goes by."""
     known = know(series, horizon_ms)
     size, ahead, day = series.values.size, known.ahead, series.steps(DAY_MS)
-    hour, again = series.steps(HOUR_MS), series.steps(relearn_ms)
+    hour, again = series.steps(adapt_ms), series.steps(relearn_ms)
     begin = max(first - ahead - 2 * day, ahead + 2, day)  # two days to let the widths settle
     told = np.full((size, QUANTILES.size), np.nan)
     widen, judged, due = (0.0, 0.0), begin, begin

@@ -13,8 +13,8 @@ from tidegate.demand.arrivals import Arrivals, measure_by_group
 from tidegate.demand.bursts import ceilings, find_bursts
 from tidegate.demand.curves import Curve, Window
 from tidegate.demand.document import Group, Scope
-from tidegate.demand.events import Cells, Spans, curves_of
-from tidegate.demand.jobs import Jobs, Named, cells_of, gpu_hours, seen_spans, waiting_spans, wanted_spans, window_of
+from tidegate.demand.events import curves_of
+from tidegate.demand.jobs import Jobs, Named, cells_of, seen_spans, waiting_spans, wanted_spans, window_of
 from tidegate.demand.levels import Levels, Track, measure_levels, track_curve
 from tidegate.demand.numbers import Unit, exact
 from tidegate.demand.tables import Calendar
@@ -75,14 +75,13 @@ def measure_groups(jobs: Jobs, setting: Setting) -> Measured:
     """All groups of the jobs: everything, kinds, queues, GPU models."""
     window = window_of(jobs)
     curves = _follow(jobs, window)
-    hours = gpu_hours(jobs)
     waits = sort_waits(jobs)
     found: list[Group] = []
     tracks: dict[tuple[Scope, str], Track] = {}
     for scope in Scope:
         if scope in {Scope.QUEUE, Scope.GPU} and jobs.groups[scope].names in {(), ("",)}:
             continue  # nobody recorded it
-        scoped = _members(jobs, scope, hours, waits, window)
+        scoped = _members(jobs, scope, waits, window)
         for row in np.flatnonzero(scoped.counts).tolist():
             track = tracks[scope, scoped.names[row]] = track_curve(curves.wanted[scope][row], int(scoped.counts[row]))
             found.append(_measure(jobs, scoped, row, (curves, track), setting))
@@ -92,19 +91,13 @@ def measure_groups(jobs: Jobs, setting: Setting) -> Measured:
 
 def _follow(jobs: Jobs, window: Window) -> _Curves:
     cells, cell = cells_of(jobs)
-    seen, waiting = seen_spans(jobs, cell, window), waiting_spans(jobs, cell, window)
-    return _Curves(
-        curves_of(wanted_spans(jobs, cell, window), cells, window),
-        _curves(seen, cells, window),
-        _curves(waiting, cells, window),
-    )
+    made = [make(jobs, cell, window) for make in (wanted_spans, seen_spans, waiting_spans)]
+    wanted, seen, waiting = curves_of(made, cells, window)
+    assert wanted is not None
+    return _Curves(wanted, seen, waiting)
 
 
-def _curves(spans: Spans | None, cells: Cells, window: Window) -> dict[str, list[Curve]] | None:
-    return None if spans is None else curves_of(spans, cells, window)
-
-
-def _members(jobs: Jobs, scope: Scope, hours: F64, waits: list[Waits], window: Window) -> _Scoped:
+def _members(jobs: Jobs, scope: Scope, waits: list[Waits], window: Window) -> _Scoped:
     if scope is Scope.TOTAL:
         code, names = Named(np.zeros(len(jobs), np.int32), ("",))
     else:
@@ -115,7 +108,7 @@ def _members(jobs: Jobs, scope: Scope, hours: F64, waits: list[Waits], window: W
         names,
         code,
         counts,
-        np.bincount(code, weights=hours, minlength=len(names)).astype(np.float64, copy=False),
+        np.bincount(code, weights=jobs.gpu_hours, minlength=len(names)).astype(np.float64, copy=False),
         [_gather([one for one in waits if one.belongs(scope, row)]) for row in range(len(names))],
         measure_by_group(jobs.submitted_ms, code, len(names), window),
     )
@@ -123,9 +116,12 @@ def _members(jobs: Jobs, scope: Scope, hours: F64, waits: list[Waits], window: W
 
 def _gather(parts: list[Waits]) -> Waits:
     """The waits of several cells together, in order again."""
-    columns = zip(*(part[:3] for part in parts), strict=True) if parts else iter(((), (), ()))
-    merged = [np.sort(np.concatenate(column), kind="stable") if column else np.zeros(0, np.int64) for column in columns]
-    return Waits(merged[0], merged[1], merged[2], parts[0].every if parts else 1, {})
+    if not parts:
+        nothing = np.zeros(0, np.int64)
+        return Waits(nothing, nothing, nothing, {}, (1, 1, 1))
+    columns = zip(*(part[:3] for part in parts), strict=True)
+    merged = [np.sort(np.concatenate(column), kind="stable") for column in columns]
+    return Waits(merged[0], merged[1], merged[2], {}, parts[0].every)
 
 
 def _measure(jobs: Jobs, of: _Scoped, row: int, made: tuple[_Curves, Track], setting: Setting) -> Group:
@@ -153,7 +149,7 @@ def _measure(jobs: Jobs, of: _Scoped, row: int, made: tuple[_Curves, Track], set
 def _levels(curve: Curve | None, count: int, setting: Setting) -> Levels | None:
     if curve is None:
         return None
-    return measure_levels(track_curve(curve, count), Unit.GPUS, "jobs", setting.calendar, setting.seed)
+    return measure_levels(track_curve(curve, count), Unit.GPUS, "jobs", None, setting.seed)
 
 
 def _broken(jobs: Jobs, of: _Scoped, row: int, queue: Curve | None, patience: Tolerance) -> Broken | None:

@@ -15,7 +15,7 @@ import polars as pl
 from tidegate.demand.curves import Window
 from tidegate.demand.events import Cells, Mask, Spans
 from tidegate.model.columns import F64, I32, I64
-from tidegate.model.units import WHOLE_MILLI
+from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 
 #: In a column of times: not recorded.
 UNKNOWN = -1
@@ -51,6 +51,7 @@ class Jobs(NamedTuple):
     pods: I64
     priority: I64
     outcome: I32  # row of OUTCOMES
+    gpu_hours: F64  # what each takes; 0 where that is not known yet
     groups: dict[str, Named]  # by dimension: kind, queue, gpu
 
     def __len__(self) -> int:
@@ -68,16 +69,18 @@ def read_jobs(table: pl.LazyFrame) -> Jobs:
     ran = (duration < 0) & (started >= 0) & (ended >= started)
     if ran.any():
         duration = np.where(ran, ended - started, duration)
-    weight = column["gpus_milli"] * np.maximum(duration, 0).astype(np.float64)
+    spent = np.maximum(duration, 0) * (1 / (WHOLE_MILLI * HOUR_MS))
+    spent *= column["gpus_milli"]
     kind = _known(_intern(frame["kind"]), KINDS)
     return Jobs(
         *(submitted, started, ended, duration, tolerated),
         *(column["gpus_milli"], column["pods"], column["priority"]),
         outcome=_known(_intern(frame["outcome"]), OUTCOMES).code,
+        gpu_hours=spent,
         groups={
             "kind": kind,
-            "queue": _weightiest(_intern(frame["queue"]), weight),
-            "gpu": _weightiest(_intern(frame["gpu_model"]), weight),
+            "queue": _weightiest(_intern(frame["queue"]), spent),
+            "gpu": _weightiest(_intern(frame["gpu_model"]), spent),
         },
     )
 
@@ -144,7 +147,7 @@ def cells_of(jobs: Jobs) -> tuple[Cells, I32]:
     key *= amount.values.size
     key += amount.row
     used, cell = dense(key)
-    rest = used
+    rest = used.astype(np.int64)
     rows = rest % max(amount.values.size, 1)
     rest //= max(amount.values.size, 1)
     labels: dict[str, I32] = {}
@@ -155,7 +158,7 @@ def cells_of(jobs: Jobs) -> tuple[Cells, I32]:
 
 
 class _Amounts(NamedTuple):
-    row: I64
+    row: I32
     values: I64
 
 
@@ -163,17 +166,17 @@ def _amounts(gpus_milli: I64) -> tuple[_Amounts, float]:
     """The distinct amounts in steps of their largest common part, and what a step is in GPUs."""
     used, row = dense(gpus_milli)
     step = math.gcd(*used.tolist()) or WHOLE_MILLI
-    return _Amounts(row.astype(np.int64), used // step), step / WHOLE_MILLI
+    return _Amounts(row, used // step), step / WHOLE_MILLI
 
 
-def dense(key: I64) -> tuple[I64, I32]:
+def dense(key: I64 | I32) -> tuple[I64, I32]:
     """The distinct keys in order, and the row of each; by counting where the keys are small."""
     if key.size == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int32)
     top = int(key.max())
     if top >= 1 << 24:
-        used, row = np.unique(key, return_inverse=True)
-        return used, row.astype(np.int32)
+        values, row = np.unique(key, return_inverse=True)
+        return values.astype(np.int64), row.astype(np.int32)
     seen = np.bincount(key, minlength=top + 1) > 0
     used = np.flatnonzero(seen)
     place = np.cumsum(seen, dtype=np.int32) - np.int32(1)
@@ -190,8 +193,10 @@ def seen_spans(jobs: Jobs, cell: I32, window: Window) -> Spans | None:
     ran = jobs.started_ms >= 0
     if not ran.any():
         return None
-    known = np.where(jobs.duration_ms >= 0, jobs.started_ms + jobs.duration_ms, window.end_ms)
-    end = np.where(jobs.ended_ms >= 0, jobs.ended_ms, known)
+    end = jobs.ended_ms
+    if not (end >= 0).all():
+        known = np.where(jobs.duration_ms >= 0, jobs.started_ms + jobs.duration_ms, window.end_ms)
+        end = np.where(end >= 0, end, known)
     return Spans(*_where(ran, jobs.started_ms, end, cell))
 
 
@@ -199,14 +204,11 @@ def waiting_spans(jobs: Jobs, cell: I32, window: Window) -> Spans | None:
     """What waited when: until the start, until somebody gave up, or until now."""
     if not (jobs.started_ms >= 0).any():
         return None
+    if (jobs.started_ms >= 0).all():
+        return Spans(jobs.submitted_ms, jobs.started_ms, cell)
     gone = np.where(jobs.ended_ms >= 0, jobs.ended_ms, window.end_ms)
     return Spans(jobs.submitted_ms, np.where(jobs.started_ms >= 0, jobs.started_ms, gone), cell)
 
 
 def _where(mask: Mask, begin: I64, end: I64, cell: I32) -> tuple[I64, I64, I32]:
     return (begin, end, cell) if mask.all() else (begin[mask], end[mask], cell[mask])
-
-
-def gpu_hours(jobs: Jobs) -> F64:
-    """What each job takes, in GPU-hours; 0 where it is not known."""
-    return jobs.gpus_milli * np.maximum(jobs.duration_ms, 0) / (WHOLE_MILLI * 3_600_000.0)

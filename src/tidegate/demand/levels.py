@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.calendar import WEEK_HOURS, block_length, by_hour_of_week, step_for
+from tidegate.demand.calendar import WEEK_HOURS, block_length, hour_of_week, step_for
 from tidegate.demand.curves import Curve, Held, Window, average_by, hold, mean, peak, quantiles
 from tidegate.demand.numbers import Number, Unit, estimate, exact, trim, trimmed
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.tables import Calendar
-from tidegate.model.columns import F64
+from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS, MINUTE_MS
 
@@ -26,6 +26,12 @@ SHARES = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 DRAWS = 200
 
 _BINS = 256
+
+#: The sketch is there to draw from; what is told is exact.
+_ROUGH = 0.05
+
+#: Steps that are fine enough for intervals and for the hours of the week.
+_COARSE_MS = 10 * MINUTE_MS
 
 #: Where bands meet, as shares of the time: floor, base, swing, burst, spike.
 BANDS = (("floor", 0.0, 0.05), ("base", 0.05, 0.5), ("swing", 0.5, 0.95), ("burst", 0.95, 0.99), ("spike", 0.99, 1.0))
@@ -64,7 +70,7 @@ class Levels(Spec, frozen=True):
     p99: Number
     peak: Number
     bands: tuple[Band, ...]
-    week: Profile
+    week: Profile | None  # None: not kept
     sketch: Sketch  # of time at each level, in hours
     step_ms: int
     memory: float  # how much of a deviation is left one step later: the correlation from step to step
@@ -94,8 +100,8 @@ def track_series(values: F64, step_ms: int, start_ms: int, samples: int) -> Trac
     return Track(window, Held(np.full(ordered.size, float(step_ms)), ordered), values, step_ms, samples)
 
 
-def measure_levels(track: Track, unit: Unit, table: str, calendar: Calendar, seed: int) -> Levels:
-    """All numbers of a level."""
+def measure_levels(track: Track, unit: Unit, table: str, calendar: Calendar | None, seed: int) -> Levels:
+    """All numbers of a level; without a calendar its hours of the week are not kept."""
     draws, own = redraw(track, seed)
     exactly = quantiles(track.held, np.asarray(SHARES))
     blocks = max(1, round(track.window.length_ms / block_length(track.window)))
@@ -111,8 +117,8 @@ def measure_levels(track: Track, unit: Unit, table: str, calendar: Calendar, see
         mean=estimate(middle, np.maximum(middle + draws[:, -1] - own[-1], 0.0), unit, blocks, table),
         peak=exact(top, unit, track.samples, table),
         bands=cut_bands(track.held),
-        week=profile_week(track, calendar),
-        sketch=sketch_of(track.held.value, track.held.time_ms / HOUR_MS),
+        week=profile_week(track, calendar) if calendar else None,
+        sketch=sketch_of(track.held.value, track.held.time_ms / HOUR_MS, _ROUGH),
         step_ms=track.step_ms,
         memory=memory_of(track.series),
         **numbers,
@@ -131,20 +137,21 @@ def memory_of(series: F64) -> float:
 
 def redraw(track: Track, seed: int) -> tuple[F64, F64]:
     """Quantiles and mean of the series with its blocks drawn again, and those of the series itself."""
-    values = track.series
+    values, step_ms = _coarser(track)
     seen = np.isfinite(values)
     if not seen.any():
         nothing = np.zeros(len(SHARES) + 1)
         return np.tile(nothing, (DRAWS, 1)), nothing
-    block = (np.arange(values.size) * track.step_ms // block_length(track.window)).astype(np.int64)[seen]
+    block = (np.arange(values.size) * step_ms // block_length(track.window)).astype(np.int64)[seen]
     values = values[seen]
     edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS)))
     row = np.minimum(np.searchsorted(edges, values, side="left"), edges.size - 1)
     count = int(block.max()) + 1
     table = np.bincount(block * edges.size + row, minlength=count * edges.size).reshape(count, edges.size)
     sums = np.bincount(block, weights=values, minlength=count)
-    picks = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=DRAWS)
-    counts, totals = (picks @ table).astype(np.float64), np.asarray(picks @ sums, np.float64)
+    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=DRAWS)
+    picks = drawn.astype(np.float64)  # products of floats are quick, of integers slow
+    counts, totals = picks @ table.astype(np.float64), np.asarray(picks @ sums, np.float64)
     own = _read(table.sum(0, dtype=np.float64)[None], np.asarray([sums.sum()]), edges)[0]
     return _read(counts, totals, edges), own
 
@@ -183,10 +190,32 @@ def _slice(held: Held, name: str, low: float, high: float, total: float) -> Band
 
 def profile_week(track: Track, calendar: Calendar) -> Profile:
     """What each hour of the week asks for."""
-    seen = np.isfinite(track.series)
-    at_ms = track.window.start_ms + np.arange(track.series.size, dtype=np.int64)[seen] * track.step_ms
-    values = track.series[seen]
-    overall = values if values.size else np.zeros(1)
-    hours = [hour if hour.size else overall for hour in by_hour_of_week(values, at_ms, calendar)]
-    low, high = np.array([np.quantile(hour, [0.1, 0.9]) for hour in hours]).reshape(WEEK_HOURS, 2).T
-    return Profile(mean=trimmed(np.array([hour.mean() for hour in hours])), p10=trimmed(low), p90=trimmed(high))
+    values, step_ms = _coarser(track)
+    seen = np.isfinite(values)
+    at_ms = track.window.start_ms + np.arange(values.size, dtype=np.int64)[seen] * step_ms
+    values = values[seen]
+    if values.size == 0:
+        values, at_ms = np.zeros(1), np.zeros(1, np.int64)
+    hour = hour_of_week(at_ms, calendar)
+    counts = np.bincount(hour, minlength=WEEK_HOURS)
+    order = np.lexsort((values, hour))
+    first = np.cumsum(counts) - counts
+    low, high = (_pick(values, order, first, counts, at) for at in (0.1, 0.9))
+    means = np.bincount(hour, weights=values, minlength=WEEK_HOURS) / np.maximum(counts, 1)
+    return Profile(mean=trimmed(np.where(counts > 0, means, values.mean())), p10=trimmed(low), p90=trimmed(high))
+
+
+def _pick(values: F64, order: I64, first: I64, counts: I64, at: float) -> F64:
+    """The quantile of each hour; an hour that was not seen has that of all hours."""
+    row = first + np.maximum(np.ceil(at * counts) - 1, 0).astype(np.int64)
+    inside: F64 = values[order][np.minimum(row, values.size - 1)]
+    return np.where(counts > 0, inside, np.quantile(values, at))
+
+
+def _coarser(track: Track) -> tuple[F64, int]:
+    """The series by means of ten minutes or more; what does not fill a step at the end is left out."""
+    factor = max(_COARSE_MS // track.step_ms, 1)
+    kept = track.series[: track.series.size // factor * factor]
+    if factor == 1 or kept.size < _BINS * factor:
+        return track.series, track.step_ms
+    return kept.reshape(-1, factor).mean(1), track.step_ms * factor

@@ -1,25 +1,72 @@
-"""Values in order, group by group, by one sort of them all.
+"""Values in order, group by group: exactly by one sort, or where they are very many by counting them in fine buckets.
 
 Must not know: what the values are.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import polars as pl
 
-from tidegate.demand.events import Mask
-from tidegate.model.columns import I32, I64
+from tidegate.demand.events import MOST_EXACT, Mask
+from tidegate.model.columns import F64, I32, I64
 
 #: Values fit below the group in one 64-bit key: 69 years in milliseconds.
 _BITS = 41
 
+#: Of very many values, about so many are kept of all groups together.
+_MOST_KEPT = 1_000_000
 
-def in_order_by_group(values: I64, group: I64 | I32, groups: int, known: Mask) -> list[I64]:
-    """The known values of each group, ascending."""
+#: A bucket is a power of two and the nine binary digits after it: its middle is within a thousandth of what is in it.
+_DROPPED, _BASE, _BUCKETS = 14, 127 << 9, _BITS + 1 << 9
+
+_CHUNK = 1 << 19
+
+
+class Ordered(NamedTuple):
+    """Values of each group, ascending; each stands for `every` of them."""
+
+    parts: list[I64]
+    every: int
+
+
+def in_order_by_group(values: I64, group: I64 | I32, groups: int, known: Mask | None = None) -> Ordered:
+    """The known values of each group, from 0 on."""
+    if known is not None and not known.all():
+        values, group = values[known], group[known]
+    if values.size == 0:
+        return Ordered([np.zeros(0, np.int64)] * groups, 1)
+    if values.size > MOST_EXACT:
+        return _thin_out(values, group, groups)
     key = (group.astype(np.int64) << _BITS) | np.clip(values, 0, (1 << _BITS) - 1)
-    if not known.all():
-        key, group = key[known], group[known]
-    ordered = pl.Series(key).sort().to_numpy() & ((1 << _BITS) - 1)  # on all cores
+    ordered = pl.Series(key).sort().to_numpy() & ((1 << _BITS) - 1)
     ends = np.cumsum(np.bincount(group, minlength=groups))
-    return np.split(ordered, ends[:-1].tolist())
+    return Ordered(np.split(ordered, ends[:-1].tolist()), 1)
+
+
+def _thin_out(values: I64, group: I64 | I32, groups: int) -> Ordered:
+    """Every so-manieth value in order, as exact as the buckets."""
+    counts = np.zeros(groups * _BUCKETS, np.int64)
+    for at in range(0, values.size, _CHUNK):
+        digits = np.maximum(values[at : at + _CHUNK], 0).astype(np.float32).view(np.int32) >> _DROPPED
+        row = np.clip(digits - _BASE, 0, _BUCKETS - 1) + group[at : at + _CHUNK] * np.int64(_BUCKETS)
+        counts += np.bincount(row, minlength=counts.size)
+    every = max(1, values.size // _MOST_KEPT)
+    middles = _middles()
+    return Ordered([_representatives(part, middles, every) for part in counts.reshape(groups, _BUCKETS)], every)
+
+
+def _middles() -> F64:
+    """What each bucket stands for; the first is 0 and 1."""
+    digits = (np.arange(_BUCKETS, dtype=np.int32) + _BASE << _DROPPED) + (1 << _DROPPED - 1)
+    middles = digits.view(np.float32).astype(np.float64)
+    middles[0] = 0.0
+    return middles
+
+
+def _representatives(counts: I64, middles: F64, every: int) -> I64:
+    tops = np.cumsum(counts)
+    ranks = np.arange(every // 2, tops[-1], every)
+    return np.rint(middles[np.searchsorted(tops, ranks, side="right")]).astype(np.int64)

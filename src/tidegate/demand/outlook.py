@@ -23,7 +23,10 @@ STEP_MS = 10 * MINUTE_MS
 SHORTEST_MS = 3 * DAY_MS
 
 #: Times that weights are found again while the last third is rolled over.
-_RELEARN = 4
+_RELEARN = 2
+
+#: How often widths are adapted meanwhile.
+_ADAPT_MS = 4 * HOUR_MS
 
 
 class Ahead(Spec, frozen=True):
@@ -78,7 +81,7 @@ def _ahead(series: Series, horizon_ms: int) -> Ahead:
     told = foretell(recipe, known, series.values[-1:], np.array([last]))[0]
     first = series.values.size - series.values.size // 3
     relearn_ms = max((series.values.size - first) * series.step_ms // _RELEARN, DAY_MS)
-    rolled = roll(series, horizon_ms, first, relearn_ms)
+    rolled = roll(series, horizon_ms, first, relearn_ms, _ADAPT_MS)
     judged = score(rolled, series)
     return Ahead(
         horizon_ms=horizon_ms,

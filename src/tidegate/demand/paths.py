@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.calendar import hour_of_week
+from tidegate.demand.calendar import WEEK_HOURS, hour_of_week
 from tidegate.demand.curves import Window
 from tidegate.demand.distributions import normal_quantile
 from tidegate.demand.levels import Levels
@@ -60,7 +60,7 @@ def wander(steps: int, memory: float, generator: np.random.Generator) -> F64:
 def draw_path(levels: Levels, drawn: Drawn, generator: np.random.Generator) -> F64:
     """A level over time with the same spread, memory and week."""
     steps = max(drawn.window.length_ms // levels.step_ms, 1)
-    week = np.array(levels.week.mean)
+    week = np.array(levels.week.mean if levels.week else [levels.mean.value] * WEEK_HOURS)
     at_ms = drawn.window.start_ms + np.arange(steps, dtype=np.int64) * levels.step_ms
     season = week[hour_of_week(at_ms, drawn.calendar)]
     part = _seasonal_part(levels, week) if drawn.window.length_ms >= 2 * DAY_MS else 0.0

@@ -1,6 +1,6 @@
 """How values are spread, kept small: counts in buckets whose borders grow by a constant factor.
 
-Any quantile of the values is told within `ACCURACY` of itself, sketches of disjoint values add up, and values can be
+Any quantile of the values is told within `accuracy` of itself, sketches of disjoint values add up, and values can be
 drawn from a sketch again. Buckets as in DDSketch (Masson, Rim and Lee, 2019).
 Must not know: what the values mean.
 """
@@ -15,17 +15,12 @@ from tidegate.demand.numbers import trim
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 
-#: Any quantile is within this part of the true one.
+#: Any quantile is within this part of the true one, unless told otherwise.
 ACCURACY = 0.02
-
-#: A bucket's upper border over its lower one.
-GROWTH = (1 + ACCURACY) / (1 - ACCURACY)
-
-_LOG_GROWTH = math.log(GROWTH)
 
 
 class Sketch(Spec, frozen=True):
-    """Values above zero in buckets (GROWTH^(key-1), GROWTH^key]; zeros apart."""
+    """Values above zero in buckets (growth^(key-1), growth^key]; zeros apart."""
 
     keys: tuple[int, ...] = ()  # ascending
     weights: tuple[float, ...] = ()  # counts, or time, in each bucket
@@ -33,9 +28,19 @@ class Sketch(Spec, frozen=True):
     least: float = 0.0
     most: float = 0.0
     mean: float = 0.0  # exact, not from the buckets
+    accuracy: float = ACCURACY
+
+    def log_growth(self) -> float:
+        """The logarithm of a bucket's upper border over its lower one."""
+        return log_growth(self.accuracy)
 
 
-def sketch_of(values: F64 | I64, weights: F64 | None = None) -> Sketch:
+def log_growth(accuracy: float) -> float:
+    """How buckets grow so that their middle is never farther off than this."""
+    return math.log((1 + accuracy) / (1 - accuracy))
+
+
+def sketch_of(values: F64 | I64, weights: F64 | None = None, accuracy: float = ACCURACY) -> Sketch:
     """The sketch of values of zero or more; each weighs one, or as told."""
     if values.size == 0:
         return Sketch()
@@ -50,8 +55,8 @@ def sketch_of(values: F64 | I64, weights: F64 | None = None) -> Sketch:
     least, most = trim(float(seen.min())), trim(float(seen.max()))
     mean = trim(float((values * heavy).sum()) / total)
     if kept.size == 0:
-        return Sketch(zeros=trim(zeros), mean=mean, least=least, most=most)
-    keys, sums = _fill(kept, weight)
+        return Sketch(zeros=trim(zeros), mean=mean, least=least, most=most, accuracy=accuracy)
+    keys, sums = _fill(kept, weight, log_growth(accuracy))
     return Sketch(
         keys=tuple(keys.tolist()),
         weights=tuple(trim(value) for value in sums.tolist()),
@@ -59,12 +64,13 @@ def sketch_of(values: F64 | I64, weights: F64 | None = None) -> Sketch:
         mean=mean,
         least=least,
         most=most,
+        accuracy=accuracy,
     )
 
 
-def _fill(values: F64 | I64, weights: F64) -> tuple[I64, F64]:
+def _fill(values: F64 | I64, weights: F64, growth: float) -> tuple[I64, F64]:
     """The keys that occur, and what lies in each."""
-    key = np.ceil(np.log(values) / _LOG_GROWTH - 1e-9).astype(np.int64)
+    key = np.ceil(np.log(values) / growth - 1e-9).astype(np.int64)
     first = int(key.min())
     sums = np.bincount(key - first, weights=weights)
     used = np.flatnonzero(sums > 0)
@@ -76,6 +82,8 @@ def merge(one: Sketch, other: Sketch) -> Sketch:
     heavy, also = weight_of(one), weight_of(other)
     if heavy == 0 or also == 0:
         return other if heavy == 0 else one
+    if one.accuracy != other.accuracy:
+        raise ValueError(f"sketches of accuracy {one.accuracy} and {other.accuracy} do not add up")
     sums: dict[int, float] = dict(zip(one.keys, one.weights, strict=True))
     for key, weight in zip(other.keys, other.weights, strict=True):
         sums[key] = sums.get(key, 0.0) + weight
@@ -86,6 +94,7 @@ def merge(one: Sketch, other: Sketch) -> Sketch:
         least=min(one.least, other.least),
         most=max(one.most, other.most),
         mean=trim((one.mean * heavy + other.mean * also) / (heavy + also)),
+        accuracy=one.accuracy,
     )
 
 
@@ -108,7 +117,7 @@ def quantiles(sketch: Sketch, at: F64) -> F64:
         return np.zeros(at.size)
     row = np.maximum(bucket, 0)
     part = (want - tops[row]) / np.maximum(tops[row + 1] - tops[row], 1e-300)
-    values = np.exp((keys[row] - 1 + np.clip(part, 0.0, 1.0)) * _LOG_GROWTH)
+    values = np.exp((keys[row] - 1 + np.clip(part, 0.0, 1.0)) * sketch.log_growth())
     return np.where(inside, np.clip(values, max(sketch.least, 0.0), sketch.most), 0.0)
 
 
@@ -121,7 +130,7 @@ def share_below(sketch: Sketch, values: F64) -> F64:
     keys = np.asarray(sketch.keys, np.float64)
     if keys.size == 0:
         return np.where(values >= 0, 1.0, 0.0)
-    place = np.log(np.maximum(values, 1e-300)) / _LOG_GROWTH
+    place = np.log(np.maximum(values, 1e-300)) / sketch.log_growth()
     row = np.searchsorted(keys, place - 1e-9, side="left")  # the first bucket that ends at or above the value
     inner = np.minimum(row, keys.size - 1)
     part = np.clip(place - (keys[inner] - 1), 0.0, 1.0) * (tops[inner + 1] - tops[inner])
@@ -140,8 +149,8 @@ def mean_of(sketch: Sketch) -> float:
     total = weight_of(sketch)
     if total <= 0 or not sketch.keys:
         return 0.0
-    tops = np.exp(np.asarray(sketch.keys, np.float64) * _LOG_GROWTH)
-    lows = np.maximum(tops / GROWTH, sketch.least)
+    tops = np.exp(np.asarray(sketch.keys, np.float64) * sketch.log_growth())
+    lows = np.maximum(tops / math.exp(sketch.log_growth()), sketch.least)
     highs = np.minimum(tops, sketch.most)
     wide = highs > lows * (1 + 1e-12)
     gaps = np.log(np.where(wide, highs / np.maximum(lows, 1e-300), math.e))

@@ -25,15 +25,18 @@ from tidegate.model.spec import Spec
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WHOLE_MILLI
 
 #: Streams that are told apart, the weightiest; jobs of the others are in none.
-MOST_STREAMS = 40
+MOST_STREAMS = 24
 
 #: Jobs that recipes are made from; of more, whole blocks of time are left out.
-MOST_JOBS = 500_000
+MOST_JOBS = 200_000
 
 #: Distinct sizes in one recipe.
 _MOST_SIZES = 16
 
 _BATCH_GAP_MS = MINUTE_MS
+
+#: Recipes need not be as accurate as what is told: documents stay small.
+_ROUGH = 0.05
 _BLOCKS = 64
 
 
@@ -88,10 +91,10 @@ def write_streams(jobs: Jobs, window: Window, calendar: Calendar) -> tuple[Strea
     key = np.zeros(len(jobs), np.int64)
     for named in names:
         key = key * len(named.names) + named.code
-    heavy = np.bincount(key, weights=jobs.gpus_milli * np.maximum(jobs.duration_ms, 1).astype(np.float64))
-    used = np.flatnonzero(np.bincount(key))
-    kept = used[np.lexsort((used, -heavy[used]))][:MOST_STREAMS]
+    heavy = np.bincount(key, weights=jobs.gpu_hours)
     counts = np.bincount(key)
+    used = np.flatnonzero(counts)
+    kept = used[np.lexsort((used, -heavy[used]))][:MOST_STREAMS]
     picked = _pick(jobs, window)
     found = []
     for cell in np.sort(kept).tolist():
@@ -118,7 +121,7 @@ def _write(jobs: Jobs, rows: I64, count: int, window: Window, calendar: Calendar
     known = rows[jobs.duration_ms[rows] >= 0]
     size = size_of(jobs.gpus_milli[known])
     began = rows[jobs.started_ms[rows] >= 0]
-    waits = (jobs.started_ms - jobs.submitted_ms)[began] if began.size else began
+    waits = jobs.started_ms[began] - jobs.submitted_ms[began]
     gave_up = (jobs.outcome[rows] == CANCELLED) & (jobs.started_ms[rows] < 0)
     hour = (jobs.submitted_ms[began] - window.start_ms) // HOUR_MS
     inside = part.gaps[np.setdiff1d(np.arange(rows.size), first)]
@@ -128,12 +131,12 @@ def _write(jobs: Jobs, rows: I64, count: int, window: Window, calendar: Calendar
         jobs=count,
         sizes=_sizes(jobs, rows),
         durations=tuple(
-            SizedSketch(size=SIZE_NAMES[at], sketch=sketch_of(jobs.duration_ms[known[size == at]]))
+            SizedSketch(size=SIZE_NAMES[at], sketch=_rough(jobs.duration_ms[known[size == at]]))
             for at in np.unique(size).tolist()
         ),
         duration_alike=alike(jobs.duration_ms[rows].astype(np.float64), part.batch),
         size_alike=alike(jobs.gpus_milli[rows].astype(np.float64), part.batch),
-        batches=sketch_of(np.bincount(part.batch)),
+        batches=_rough(np.bincount(part.batch)),
         batch_gpus=trim(float(np.bincount(part.batch, weights=jobs.gpus_milli[rows]).max()) / WHOLE_MILLI),
         batch_gpu_hours=trim(
             float(
@@ -141,13 +144,18 @@ def _write(jobs: Jobs, rows: I64, count: int, window: Window, calendar: Calendar
             )
             / (WHOLE_MILLI * HOUR_MS)
         ),
-        gaps=sketch_of(inside) if inside.size else Sketch(),
+        gaps=_rough(inside) if inside.size else Sketch(),
         between=fit_family(sketch_of(np.diff(starts))) if starts.size > 20 else None,
         week=_week(starts, window, calendar),
-        waits=sketch_of(waits) if began.size else None,
+        waits=_rough(waits) if began.size else None,
         wait_alike=alike(waits.astype(np.float64), hour) if began.size else 0.0,
         given_up=trim(float(gave_up.mean())),
     )
+
+
+def _rough(values: I64) -> Sketch:
+    """A sketch that is good enough to draw from."""
+    return sketch_of(values, accuracy=_ROUGH)
 
 
 def _in_batches(jobs: Jobs, rows: I64) -> _Part:

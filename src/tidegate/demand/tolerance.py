@@ -18,11 +18,8 @@ from tidegate.demand.jobs import CANCELLED, Jobs, dense
 from tidegate.demand.numbers import Number, Unit, exact, rank_quantile, share, trim
 from tidegate.demand.ordering import in_order_by_group
 from tidegate.demand.sketches import Sketch, sketch_of
-from tidegate.model.columns import F64, I32, I64
+from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
-
-#: Waits that are kept; of more, evenly spread ones in their order.
-MOST_KEPT = 1_000_000
 
 #: A depth breaks tolerance when more than this share of those who meet it, or more, wait longer than tolerated.
 BROKEN = 0.1
@@ -69,8 +66,8 @@ class Waits(NamedTuple):
     started_ms: I64
     given_up_ms: I64
     declared_ms: I64
-    every: int  # each stands for so many: of very many, only every so-manieth in order is kept
     member: dict[str, int]  # the row of these jobs in each dimension
+    every: tuple[int, int, int]  # each stands for so many: of very many, only every so-manieth in order is kept
 
     def belongs(self, scope: str, row: int) -> bool:
         """Whether these jobs belong to a group; all belong to what is no dimension."""
@@ -79,29 +76,19 @@ class Waits(NamedTuple):
 
 def sort_waits(jobs: Jobs) -> list[Waits]:
     """Waits by cell: each combination of kind, queue and GPU model that occurs."""
-    key = np.zeros(len(jobs), np.int64)
+    code = np.zeros(len(jobs), np.int64)
     for named in jobs.groups.values():
-        key = key * max(len(named.names), 1) + named.code
-    used, cell = dense(key)
-    every = max(1, len(jobs) // MOST_KEPT)
+        code = code * max(len(named.names), 1) + named.code
+    used, cell = dense(code)
     began = jobs.started_ms >= 0
     gone = (jobs.outcome == CANCELLED) & ~began & (jobs.ended_ms >= jobs.submitted_ms)
-    columns = (
-        (jobs.started_ms - jobs.submitted_ms, began),
-        (jobs.ended_ms - jobs.submitted_ms, gone),
-        (jobs.tolerated_ms, jobs.tolerated_ms >= 0),
-    )
-    parts = [_sorted(values, cell, used.size, known, every) for values, known in columns]
-    return [
-        Waits(parts[0][row], parts[1][row], parts[2][row], every, _member(jobs, int(used[row])))
-        for row in range(used.size)
-    ]
-
-
-def _sorted(values: I64, cell: I32, cells: int, known: Mask, every: int) -> list[I64]:
-    if not known.any():
-        return [np.zeros(0, np.int64)] * cells
-    return [part[every // 2 :: every] for part in in_order_by_group(values, cell, cells, known)]
+    started = in_order_by_group(jobs.started_ms - jobs.submitted_ms, cell, used.size, began)
+    given_up = in_order_by_group((jobs.ended_ms - jobs.submitted_ms)[gone], cell[gone], used.size)
+    said = jobs.tolerated_ms >= 0
+    declared = in_order_by_group(jobs.tolerated_ms[said], cell[said], used.size)
+    every = (started.every, given_up.every, declared.every)
+    columns = zip(started.parts, given_up.parts, declared.parts, used.tolist(), strict=True)
+    return [Waits(one, two, three, _member(jobs, key), every) for one, two, three, key in columns]
 
 
 def _member(jobs: Jobs, key: int) -> dict[str, int]:
@@ -115,19 +102,19 @@ def _member(jobs: Jobs, key: int) -> dict[str, int]:
 def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
     """What the waits of a group say."""
     started, given_up, declared = waits[:3]
-    every = waits.every
+    each, gone, said = waits.every
     quantile = {
-        f"waited_p{at}": rank_quantile(started, at / 100, Unit.MS, "jobs", every) if started.size else None
+        f"waited_p{at}": rank_quantile(started, at / 100, Unit.MS, "jobs", each) if started.size else None
         for at in (50, 90, 95, 99)
     }
     basis, tolerated = _tolerated(waits)
-    asked = started.size + given_up.size
+    asked = started.size * each + given_up.size * gone
     return Tolerance(
         basis=basis,
         tolerated=tolerated,
-        declared=rank_quantile(declared, 0.5, Unit.MS, "jobs", every) if declared.size else None,
-        declared_share=share(min(declared.size * every, jobs), jobs, "jobs") if declared.size else None,
-        cancelled=share(given_up.size * every, asked * every, "jobs") if asked else None,
+        declared=rank_quantile(declared, 0.5, Unit.MS, "jobs", said) if declared.size else None,
+        declared_share=share(min(declared.size * said, jobs), jobs, "jobs") if declared.size else None,
+        cancelled=share(given_up.size * gone, asked, "jobs") if asked else None,
         waits=sketch_of(started) if started.size else None,
         **quantile,
     )
@@ -135,13 +122,13 @@ def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
 
 def _tolerated(waits: Waits) -> tuple[Basis, Number | None]:
     if waits.declared_ms.size:
-        return Basis.DECLARED, rank_quantile(waits.declared_ms, 0.5, Unit.MS, "jobs", waits.every)
+        return Basis.DECLARED, rank_quantile(waits.declared_ms, 0.5, Unit.MS, "jobs", waits.every[2])
     if waits.given_up_ms.size >= 10:
         patience = spent_by(waits, _IMPATIENT)
         if patience is not None:
             return Basis.GIVEN_UP, exact(patience, Unit.MS, waits.given_up_ms.size, "jobs")
     if waits.started_ms.size and waits.started_ms[-1] > 0:
-        return Basis.ACCEPTED, rank_quantile(waits.started_ms, 0.9, Unit.MS, "jobs", waits.every)
+        return Basis.ACCEPTED, rank_quantile(waits.started_ms, 0.9, Unit.MS, "jobs", waits.every[0])
     return Basis.NONE, None
 
 
@@ -151,8 +138,9 @@ def spent_by(waits: Waits, part: float) -> float | None:
     gave_up = np.searchsorted(waits.given_up_ms, at, side="right") - np.searchsorted(waits.given_up_ms, at, side="left")
     started_before = np.searchsorted(waits.started_ms, at, side="left")
     gone_before = np.searchsorted(waits.given_up_ms, at, side="left")
-    left = waits.started_ms.size + waits.given_up_ms.size - started_before - gone_before
-    survival = np.cumprod(1 - gave_up / np.maximum(left, 1))
+    each, gone, _ = waits.every
+    left = each * (waits.started_ms.size - started_before) + gone * (waits.given_up_ms.size - gone_before)
+    survival = np.cumprod(1 - gone * gave_up / np.maximum(left, 1))
     spent = np.flatnonzero(survival <= 1 - part)
     return float(at[spent[0]]) if spent.size else None
 

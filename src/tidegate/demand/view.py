@@ -42,8 +42,10 @@ class BandPoint(Spec, frozen=True):
     high: float
 
 
-def week_curve(levels: Levels) -> WeekCurve:
-    """The usual week of a level."""
+def week_curve(levels: Levels) -> WeekCurve | None:
+    """The usual week of a level; None where it was not kept."""
+    if levels.week is None:
+        return None
     return WeekCurve(mean=levels.week.mean, p10=levels.week.p10, p90=levels.week.p90, peak=max(levels.week.p90))
 
 
