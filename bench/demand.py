@@ -5,8 +5,8 @@
 
 Jobs are generated (several kinds, queues, GPU models, sizes; heavy-tailed durations; waits) and written as Parquet and
 as CSV. For each file, in processes of their own: `bare` scans it, sorts starts and ends and sums up the GPUs; `model`
-goes from the file to the encoded demand model, every input included. The model may take three times as long, and 4 GiB of
-memory. The two take turns, and the best of `--rounds` counts for each. Exits 1 where a must is missed.
+goes from the file to the encoded demand model, every input included. The model may take three times as long, and 4 GiB
+of memory. The two take turns, and the best of `--rounds` counts for each. Exits 1 where a must is missed.
 """
 
 from __future__ import annotations

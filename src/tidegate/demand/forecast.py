@@ -135,7 +135,7 @@ def _before(values: F64, steps: int) -> F64:
     """The value so many steps ago; NaN before the series began."""
     if steps < 0:
         return np.full(values.size, np.nan)  # not known yet
-    return np.concatenate((np.full(min(steps, values.size), np.nan), values[: values.size - steps]))
+    return np.concatenate((np.full(min(steps, values.size), np.nan), values[: max(values.size - steps, 0)]))
 
 
 def _mean(columns: list[F64]) -> F64:

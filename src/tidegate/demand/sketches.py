@@ -134,7 +134,8 @@ def share_below(sketch: Sketch, values: F64) -> F64:
     row = np.searchsorted(keys, place - 1e-9, side="left")  # the first bucket that ends at or above the value
     inner = np.minimum(row, keys.size - 1)
     part = np.clip(place - (keys[inner] - 1), 0.0, 1.0) * (tops[inner + 1] - tops[inner])
-    return np.where(row >= keys.size, 1.0, np.where(values < 0, 0.0, tops[inner] + np.where(values > 0, part, 0.0)))
+    inside = tops[inner] + np.where(values > 0, part, 0.0)
+    return np.where((row >= keys.size) | (values >= sketch.most), 1.0, np.where(values < 0, 0.0, inside))
 
 
 def draw(sketch: Sketch, ranks: F64) -> F64:

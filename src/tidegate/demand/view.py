@@ -50,7 +50,7 @@ def week_curve(levels: Levels) -> WeekCurve | None:
 
 
 def duration_curve(levels: Levels, points: int = 101) -> DurationCurve:
-    """The level over the share of time that it is reached, from always to never."""
+    """The level over the share of the time that it is reached: the peak at 0, what is always there at 1."""
     share = np.linspace(0.0, 1.0, points)
     return DurationCurve(
         share=trimmed(share),
