@@ -1,4 +1,4 @@
-"""Forecasts: nothing of the future is looked at, bands hold, and naive forecasts are beaten where there is something to know."""
+"""Forecasts: nothing of the future is looked at, bands hold, and naive forecasts are beaten."""
 
 from __future__ import annotations
 

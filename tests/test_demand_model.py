@@ -254,7 +254,7 @@ def test_the_depth_that_breaks_tolerance_by_hand():
 
 
 def test_findings_and_waste(model):
-    rows = weeks() + [("a", "batch", 400_000, 5000, 0, 60, False)]
+    rows = [*weeks(), ("a", "batch", 400_000, 5000, 0, 60, False)]
     tables = tables_of(rows)
     urgent = tables._replace(
         jobs=tables.jobs.with_columns(priority=pl.when(pl.int_range(pl.len()) % 5 == 0).then(0).otherwise(9))

@@ -23,7 +23,7 @@ Mask = npt.NDArray[np.bool_]
 #: Up to so many spans are put in order one by one.
 MOST_EXACT = 1_000_000
 
-#: Ticks of all curves of a grouping together.
+#: Ticks of all curves of a grouping together, at most.
 MOST_TICKS = 1 << 21
 
 #: The name of the curve of all spans together.
@@ -129,6 +129,7 @@ class _Grid(NamedTuple):
     """The ticks of the curves of one dimension."""
 
     tick_ms: int
+    coarser: int  # a tick has two to the power of this of the ticks of the total
     ticks: int
     base_of: I64  # where the curve of a cell begins
     size: int
@@ -158,23 +159,26 @@ def _tally(times: I64, cell: I32, grids: dict[str, _Grid], to: tuple[Cells, Wind
     sums = {name: np.zeros(grid.size, np.int64) for name, grid in grids.items()}
     for at in range(0, cell.size, _CHUNK):
         part = cell[at : at + _CHUNK]
-        since = np.clip(times[at : at + _CHUNK] - window.start_ms, 0, window.length_ms)
+        since = np.clip(times[at : at + _CHUNK] - window.start_ms, 0, window.length_ms) // grids[TOTAL].tick_ms
         amount = cells.amount[part]
         for name, grid in grids.items():
-            np.add.at(sums[name], since // grid.tick_ms + grid.base_of[part], amount)
+            np.add.at(sums[name], (since >> grid.coarser) + grid.base_of[part], amount)
     return sums
 
 
-def tick_for(window: Window, groups: int = 1) -> int:
-    """How long a tick is when so many curves are added up together."""
-    return max(1, -(-window.length_ms // (MOST_TICKS // groups)))
+def tick_for(window: Window) -> int:
+    """How long a tick of the total is."""
+    return max(1, -(-window.length_ms // MOST_TICKS))
 
 
 def _grid(label: I32, window: Window) -> _Grid:
     groups = int(label.max(initial=0)) + 1
-    tick_ms = tick_for(window, groups)
-    ticks = window.length_ms // tick_ms + 1
-    return _Grid(tick_ms, ticks, label.astype(np.int64) * ticks, groups * ticks)
+    fine = tick_for(window)
+    coarser = 0
+    while groups > 1 and (window.length_ms // fine >> coarser) * groups > MOST_TICKS // 2:
+        coarser += 1
+    ticks = (window.length_ms // fine >> coarser) + 1
+    return _Grid(fine << coarser, coarser, ticks, label.astype(np.int64) * ticks, groups * ticks)
 
 
 def _subtract(

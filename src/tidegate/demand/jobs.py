@@ -25,10 +25,8 @@ MOST_GROUPS = 24
 OTHERS = "(others)"
 
 KINDS = ("batch", "inference", "interactive")
-OUTCOMES = ("done", "failed", "cancelled", "running", "pending")
-CANCELLED, RUNNING, PENDING = (OUTCOMES.index(name) for name in ("cancelled", "running", "pending"))
 
-_NAMES = ("queue", "kind", "gpu_model", "outcome")
+_NAMES = ("queue", "kind", "gpu_model")
 _TIMES = ("submitted_ms", "started_ms", "ended_ms", "duration_ms", "tolerated_wait_ms")
 
 
@@ -50,7 +48,7 @@ class Jobs(NamedTuple):
     gpus_milli: I64
     pods: I64
     priority: I64
-    outcome: I32  # row of OUTCOMES
+    cancelled: Mask
     gpu_hours: F64  # what each takes; 0 where that is not known yet
     groups: dict[str, Named]  # by dimension: kind, queue, gpu
 
@@ -63,19 +61,21 @@ def read_jobs(table: pl.LazyFrame) -> Jobs:
     numbers = [pl.col(name).fill_null(UNKNOWN).cast(pl.Int64) for name in _TIMES]
     small = [pl.col(name).fill_null(0).cast(pl.Int64) for name in ("gpus_milli", "pods", "priority")]
     names = [pl.col(name).fill_null("").cast(pl.Categorical) for name in _NAMES]
-    frame = table.select(*numbers, *small, *names).collect(engine="streaming")
+    cancelled = (pl.col("outcome").fill_null("") == "cancelled").alias("cancelled")
+    frame = table.select(*numbers, *small, *names, cancelled).collect(engine="streaming").rechunk()
     column = {name: frame[name].to_numpy() for name in (*_TIMES, "gpus_milli", "pods", "priority")}
     submitted, started, ended, duration, tolerated = (column[name] for name in _TIMES)
-    ran = (duration < 0) & (started >= 0) & (ended >= started)
-    if ran.any():
+    if duration.min(initial=0) < 0:
+        ran = (duration < 0) & (started >= 0) & (ended >= started)
         duration = np.where(ran, ended - started, duration)
-    spent = np.maximum(duration, 0) * (1 / (WHOLE_MILLI * HOUR_MS))
+    spent = duration * (1 / (WHOLE_MILLI * HOUR_MS))
+    np.maximum(spent, 0.0, out=spent)
     spent *= column["gpus_milli"]
     kind = _known(_intern(frame["kind"]), KINDS)
     return Jobs(
         *(submitted, started, ended, duration, tolerated),
         *(column["gpus_milli"], column["pods"], column["priority"]),
-        outcome=_known(_intern(frame["outcome"]), OUTCOMES).code,
+        cancelled=frame["cancelled"].to_numpy(),
         gpu_hours=spent,
         groups={
             "kind": kind,
@@ -87,12 +87,15 @@ def read_jobs(table: pl.LazyFrame) -> Jobs:
 
 def _intern(column: pl.Series) -> Named:
     """Names by number, in the order of the names: the numbers that polars gives depend on what was read before."""
-    seen = column.unique()
-    pairs = sorted(zip(seen.cast(pl.String).to_list(), seen.to_physical().to_list(), strict=True))
-    place = np.zeros(max((code for _, code in pairs), default=0) + 1, np.int32)
-    for row, (_, code) in enumerate(pairs):
+    codes = column.to_physical().to_numpy()
+    used = np.flatnonzero(np.bincount(codes, minlength=1))
+    somewhere = np.zeros(int(codes.max(initial=0)) + 1, np.int64)
+    somewhere[codes] = np.arange(codes.size)
+    names = column.gather(somewhere[used]).cast(pl.String).to_list() if codes.size else []
+    place = np.zeros(somewhere.size, np.int32)
+    for row, (_, code) in enumerate(sorted(zip(names, used.tolist(), strict=True))):
         place[code] = row
-    return Named(place[column.to_physical().to_numpy()], tuple(name for name, _ in pairs))
+    return Named(place[codes], tuple(sorted(names)))
 
 
 def _known(column: Named, known: tuple[str, ...]) -> Named:

@@ -16,7 +16,7 @@ from tidegate.demand.calendar import WEEK_HOURS, hour_of_week
 from tidegate.demand.curves import Window
 from tidegate.demand.distributions import Fitted, fit_family
 from tidegate.demand.durations import SIZE_NAMES, size_of
-from tidegate.demand.jobs import CANCELLED, Jobs
+from tidegate.demand.jobs import Jobs, dense
 from tidegate.demand.numbers import trim, trimmed
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.tables import Calendar
@@ -87,21 +87,15 @@ class _Part(NamedTuple):
 
 def write_streams(jobs: Jobs, window: Window, calendar: Calendar) -> tuple[Stream, ...]:
     """Recipes for the weightiest streams."""
-    names = [jobs.groups[name] for name in ("kind", "queue", "gpu")]
-    key = np.zeros(len(jobs), np.int64)
-    for named in names:
-        key = key * len(named.names) + named.code
-    heavy = np.bincount(key, weights=jobs.gpu_hours)
-    counts = np.bincount(key)
-    used = np.flatnonzero(counts)
-    kept = used[np.lexsort((used, -heavy[used]))][:MOST_STREAMS]
     picked = _pick(jobs, window)
-    found = []
-    for cell in np.sort(kept).tolist():
-        rows = picked[key[picked] == cell]
-        if rows.size:
-            found.append(_write(jobs, rows, int(counts[cell]), window, calendar))
-    return tuple(found)
+    key = np.zeros(picked.size, np.int64)
+    for name in ("kind", "queue", "gpu"):
+        key = key * len(jobs.groups[name].names) + jobs.groups[name].code[picked]
+    used, cell = dense(key)
+    heavy = np.bincount(cell, weights=jobs.gpu_hours[picked])
+    kept = np.sort(np.lexsort((used, -heavy))[:MOST_STREAMS])
+    each = len(jobs) / max(picked.size, 1)  # so many jobs does one that was picked stand for
+    return tuple(_write(jobs, picked[cell == row], each, window, calendar) for row in kept.tolist())
 
 
 def _pick(jobs: Jobs, window: Window) -> I64:
@@ -114,7 +108,7 @@ def _pick(jobs: Jobs, window: Window) -> I64:
     return rows[np.argsort(jobs.submitted_ms[rows], kind="stable")]
 
 
-def _write(jobs: Jobs, rows: I64, count: int, window: Window, calendar: Calendar) -> Stream:
+def _write(jobs: Jobs, rows: I64, each: float, window: Window, calendar: Calendar) -> Stream:
     part = _in_batches(jobs, rows)
     first = np.flatnonzero(np.diff(part.batch, prepend=-1))
     starts = jobs.submitted_ms[rows[first]]
@@ -122,13 +116,13 @@ def _write(jobs: Jobs, rows: I64, count: int, window: Window, calendar: Calendar
     size = size_of(jobs.gpus_milli[known])
     began = rows[jobs.started_ms[rows] >= 0]
     waits = jobs.started_ms[began] - jobs.submitted_ms[began]
-    gave_up = (jobs.outcome[rows] == CANCELLED) & (jobs.started_ms[rows] < 0)
+    gave_up = jobs.cancelled[rows] & (jobs.started_ms[rows] < 0)
     hour = (jobs.submitted_ms[began] - window.start_ms) // HOUR_MS
     inside = part.gaps[np.setdiff1d(np.arange(rows.size), first)]
     one = {name: jobs.groups[name].names[int(jobs.groups[name].code[rows[0]])] for name in ("kind", "queue", "gpu")}
     return Stream(
         **one,
-        jobs=count,
+        jobs=round(rows.size * each),
         sizes=_sizes(jobs, rows),
         durations=tuple(
             SizedSketch(size=SIZE_NAMES[at], sketch=_rough(jobs.duration_ms[known[size == at]]))

@@ -14,7 +14,7 @@ import numpy as np
 
 from tidegate.demand.curves import Curve, level_at
 from tidegate.demand.events import Mask
-from tidegate.demand.jobs import CANCELLED, Jobs, dense
+from tidegate.demand.jobs import Jobs, dense
 from tidegate.demand.numbers import Number, Unit, exact, rank_quantile, share, trim
 from tidegate.demand.ordering import in_order_by_group
 from tidegate.demand.sketches import Sketch, sketch_of
@@ -81,7 +81,7 @@ def sort_waits(jobs: Jobs) -> list[Waits]:
         code = code * max(len(named.names), 1) + named.code
     used, cell = dense(code)
     began = jobs.started_ms >= 0
-    gone = (jobs.outcome == CANCELLED) & ~began & (jobs.ended_ms >= jobs.submitted_ms)
+    gone = jobs.cancelled & ~began & (jobs.ended_ms >= jobs.submitted_ms)
     started = in_order_by_group(jobs.started_ms - jobs.submitted_ms, cell, used.size, began)
     given_up = in_order_by_group((jobs.ended_ms - jobs.submitted_ms)[gone], cell[gone], used.size)
     said = jobs.tolerated_ms >= 0
