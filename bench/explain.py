@@ -154,14 +154,14 @@ def _why_none(state: ClusterState, number: int, found: Findings) -> str:
     return Reason(int(state.workloads.held_code[state.workload_numbers.row(number)])).name
 
 
-def run(jobs: int, workloads: int = 40, first_seed: int = 0) -> dict[str, Any]:
+def run(jobs: int, workloads: int = 40, first_seed: int = 0, of_one: int = _OF_ONE) -> dict[str, Any]:
     """Judge this many pending jobs, a few of each random situation."""
     verdicts: list[Verdict] = []
     wrong: list[str] = []
     seed = first_seed
     while len(verdicts) < jobs:
         drawn = draw(seed, workloads)
-        picked = np.random.default_rng(seed).permutation(len(drawn.waiting))[: min(_OF_ONE, jobs - len(verdicts))]
+        picked = np.random.default_rng(seed).permutation(len(drawn.waiting))[: min(of_one, jobs - len(verdicts))]
         for number in (drawn.waiting[at] for at in picked.tolist()):
             verdicts.append(judge(drawn, number))
             wrong += [f"seed {seed} job {number}: {what}" for what in verdicts[-1].wrong]

@@ -49,7 +49,7 @@ def found(cluster, id_: str) -> dict[Kind, tuple]:
 
 def test_the_smallest_change_starts_the_job_and_no_smaller_one_does():
     """A share of `bench/explain.py --jobs 1000`."""
-    report = explain.run(jobs=24, workloads=24)
+    report = explain.run(jobs=24, workloads=24, of_one=2)
     assert report["wrong"] == []
     assert report["admits"] == report["smallest"] == report["jobs"] == 24
     assert report["smaller_tried"] > 200
@@ -204,9 +204,9 @@ def test_a_search_ends_with_its_budget_and_says_what_it_left_out():
 
 def test_changes_that_are_written_are_read_back_the_same():
     kinds = set()
-    for seed in range(12):
+    for seed in range(8):
         drawn = draw(seed, 16)
-        for number in drawn.waiting[:3]:
+        for number in drawn.waiting[:2]:
             for remedy in find_remedies(drawn.state, number).remedies:
                 for change in remedy.changes:
                     kinds.add(type(change))
