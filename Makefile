@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: run test lint fmt bench kubebench clean
+.PHONY: run test nightly lint fmt bench kubebench clean
 
 run: $(STAMP)
 	$(BIN)/tidegate simulate
 
 test: lint kubebench
 	$(BIN)/pytest -n auto --dist worksteal
+
+nightly: $(STAMP)
+	$(BIN)/python tests/nightly.py --decisions 1000000
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -24,6 +24,7 @@ from tidegate.model.spec import labels, resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, Workload
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
+from tidegate.state.tables import Phase
 
 POOL = re.compile(r"(?P<count>\d+)x (?P<model>[a-z0-9]+)x(?P<gpus>\d+)(?P<more>( [a-z_]+=\S+| in \S+)*)")
 
@@ -119,6 +120,8 @@ def preempted(id_: str, reason: Reason = Reason.PREEMPTED_BY_ORDER) -> Said:
 class Cluster:
     """An engine with facts by name, for tests. Every step is checked before and after."""
 
+    decisions = 0  # made by all of them so far
+
     def __init__(self, nodes: list[Node], *, placement: str = "bestfit", order: str = "fifo", **policy) -> None:
         self.state = ClusterState()
         self.now_ms = 0
@@ -141,6 +144,7 @@ class Cluster:
 
     def set_policy(self, policy: Policy) -> None:
         """Tell of a policy."""
+        self.policy = policy
         self._facts.policy(policy)
 
     def add_node(self, node: Node) -> None:
@@ -177,10 +181,30 @@ class Cluster:
         """One step; what it decided, the pods of one workload together."""
         self.now_ms += after_ms
         check(self.state)
+        until_ms = self._protected_until()
         self.result = step(self.state, self._facts.batch(), self.now_ms)
         check(self.state)
+        self._check_protected(until_ms)
         self._facts = Facts()
+        Cluster.decisions += len(self.result.decisions.id)
         return self._said()
+
+    def _protected_until(self) -> dict[int, int]:
+        """Until when those who hold something may not be preempted, by number."""
+        table, tickets, works = self.state.workloads, self.state.shares.tickets, self.state.work_classes
+        until = {}
+        for row in self.state.live_workloads().tolist():
+            since = int(table.since_ms[row])
+            if row < tickets.top and tickets.branch[row] >= 0:
+                since = int(tickets.granted_ms[row])
+            if table.phase[row] in (Phase.ASSUMED, Phase.RUNNING):
+                until[int(table.number[row])] = since + int(works.protected_ms[table.work_class[row]])
+        return until
+
+    def _check_protected(self, until_ms: dict[int, int]) -> None:
+        decisions = self.result.decisions
+        for number in decisions.workload[decisions.kind == DecisionKind.PREEMPT].tolist():
+            assert until_ms.get(number, 0) <= self.now_ms, f"{self.ids[number]} was preempted while it was protected"
 
     def _said(self) -> list[Said]:
         decisions, names = self.result.decisions, {number: name for name, number in self.nodes.items()}

@@ -16,7 +16,7 @@ FUNCTION, KERNEL, FILE = 60, 120, 600
 def main() -> int:
     root = Path(__file__).parent.parent
     complaints, lengths = [], []
-    for path in sorted([*root.glob("src/**/*.py"), *root.glob("bench/*.py"), *root.glob("tests/**/*.py")]):
+    for path in sorted([*root.glob("src/**/*.py"), *root.glob("bench/**/*.py"), *root.glob("tests/**/*.py")]):
         text = path.read_text()
         lines = text.count("\n")
         if lines > FILE:

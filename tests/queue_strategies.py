@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from strategies import protections
 from tidegate.model.hardware import Taint
 from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.shares import (
@@ -21,7 +22,7 @@ from tidegate.model.shares import (
     Quota,
     Shares,
 )
-from tidegate.model.work import PodSet, Toleration, Work, Workload
+from tidegate.model.work import GpuRequest, PodSet, Share, Toleration, Work, Workload
 
 FLAVORS = ("od", "spot")
 QUEUES = ("qa", "qb", "qc", "qd")
@@ -141,16 +142,18 @@ def policies(draw, fair=EITHER):
 @st.composite
 def asks(draw, number: int, at_ms: int):
     """A workload that asks for quota, maybe content with fewer pods."""
-    count = draw(st.integers(1, 4))
+    count, gpus = draw(st.integers(1, 4)), draw(st.integers(1, 3))
     pod_set = PodSet(
         count=count,
         min_count=draw(st.sampled_from([0, 0, 1])) if count > 1 else 0,
-        charge=(("cpu", draw(st.integers(0, 3))), ("gpu", draw(st.integers(1, 3)))),
+        charge=(("cpu", draw(st.integers(0, 3))), ("gpu", gpus)),
+        gpu=GpuRequest(share=Share.WHOLE, count=gpus),  # where there are nodes
         tolerations=draw(st.sampled_from([(), (Toleration(key="spot"),)])),
     )
     work = Work(
         queue=draw(st.sampled_from([*QUEUES, "nowhere"])),
         priority=draw(st.sampled_from([0, 0, 3, 7])),
         pod_sets=(pod_set,),
+        **draw(protections),
     )
     return Workload(id=f"w{number:03d}", work=work, submitted_ms=max(at_ms + draw(st.integers(-2, 2)), 0))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import strategies as st
 
 from builders import fleet, job, pods
 from tidegate.model.spec import labels
 from tidegate.model.work import Operator, Toleration
+
+replace = msgspec.structs.replace
 
 pools = st.sampled_from(
     [
@@ -26,6 +29,8 @@ _more = st.fixed_dictionaries(
     {"cpu": st.sampled_from([1, 4, 9]), "memory": st.sampled_from([1, 20]), "models": st.sampled_from([(), ("h100",)])}
 )
 _tolerance = st.sampled_from([(), (Toleration(key="gpu", operator=Operator.EXISTS),)])
+#: Mostly none; else never to be preempted, or not before a while.
+protections = st.sampled_from([{}, {}, {}, {}, {"preemptible": False}, {"protected_ms": 4_000}])
 _selectors = st.sampled_from([(), (), (), labels({"rack": "r1"})])
 
 
@@ -41,7 +46,8 @@ def workloads(draw, number: int, at_ms: int):
     sets = draw(st.lists(pod_sets(), min_size=1, max_size=2))
     at = at_ms + draw(st.integers(-2, 2))
     queue, priority = draw(st.sampled_from(["a", "b"])), draw(st.sampled_from([0, 0, 5]))
-    return job(f"w{number:03d}", *sets, at=max(at, 0), queue=queue, priority=priority)
+    made = job(f"w{number:03d}", *sets, at=max(at, 0), queue=queue, priority=priority)
+    return replace(made, work=replace(made.work, **draw(protections)))
 
 
 placements = st.sampled_from(

@@ -18,7 +18,8 @@ from tidegate.measure.loops import Loop, loop_text
 from tidegate.measure.witness import Measured, measure_journal
 from tidegate.model.facts import EventKind
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import PreemptWhom
+from tidegate.model.shares import Flavor, FlavorGroup, PreemptionRule, PreemptWhom, Queue, Quota, Shares
+from tidegate.model.work import PodSet, Work, Workload
 
 WITHIN = [PreemptWhom.NEVER, PreemptWhom.LOWER_PRIORITY, PreemptWhom.LOWER_OR_NEWER]
 
@@ -95,6 +96,44 @@ def test_kueue_7101_a_smaller_group_behind_larger_ones_gets_its_fair_share_and_n
     last = settle(cluster)
     assert last.rested
     assert not last.preempted
+
+
+def partial_loop(admission: str) -> Story:
+    """Found by the nightly run: `b` owns three GPUs and seven cores; `c` borrows two of the GPUs.
+
+    With two of its pods b's work stays within b's quota and may ask c's back. Once that is gone three would fit, on
+    borrowed cores: now both borrow, and c's work, which is older, goes first.
+    """
+    pods = PodSet(count=4, min_count=1, charge=(("cpu", 3), ("gpu", 1)))
+    quotas = {"b": (7, 3), "c": (7, 0)}
+    rule = PreemptionRule(reclaim_in_cohort=PreemptWhom.ANY, borrow_in_cohort=PreemptWhom.LOWER_PRIORITY)
+    queues = tuple(
+        Queue(
+            name=name,
+            cohort="all",
+            groups=(FlavorGroup(resources=("cpu", "gpu"), flavors=("any",)),),
+            quotas=tuple(Quota(flavor="any", resource=r, nominal=n) for r, n in zip(("cpu", "gpu"), owns, strict=True)),
+            preemption=rule,
+        )
+        for name, owns in quotas.items()
+    )
+    cluster = Cluster(fleet("1x cpux0 pods=100"))
+    shares = Shares(flavors=(Flavor(name="any"),), queues=queues)
+    cluster.set_policy(Policy(admission=AdmissionKind(admission), shares=shares))
+    pair = PodSet(count=2, charge=(("cpu", 2), ("gpu", 1)))
+    cluster.submit(Workload(id="c1", work=Work(queue="c", pod_sets=(pair,))))
+    before = settle(cluster)
+    cluster.submit(Workload(id="b1", work=Work(queue="b", pod_sets=(pods,)), submitted_ms=10))
+    return Story(cluster, before, settle(cluster))
+
+
+def test_partial_admission_loops_by_kueues_classic_rules_and_not_by_ours():
+    [loop] = partial_loop("kueue").loops()
+    assert [(pair.cause, pair.victim) for pair in loop.pairs] == [("b1", "c1")]
+    own = partial_loop("tidegate")
+    assert own.after.rested
+    assert own.after.preempted["c1"] <= 1
+    assert own.loops() == ()
 
 
 # -- the detector ----------------------------------------------------------------------------------------------

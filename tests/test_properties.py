@@ -10,13 +10,14 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builders import Cluster
-from strategies import fleets, orders, placements, workloads
+from builders import Cluster, job, placed
+from strategies import fleets, orders, placements, replace, workloads
 from tidegate.engine.kernels.registry import kernels_as
-from tidegate.engine.step import step
+from tidegate.engine.step import propose, step
 from tidegate.journal.packing import pack_events, pack_result, unpack_events, unpack_result
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.hardware import Node
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import Phase
 
@@ -32,12 +33,23 @@ def play(data, cluster: Cluster, rounds: int) -> list[tuple[object, int, object]
         for name in sorted(cluster.numbers):
             tell_something(data, cluster, name)
         if data.draw(st.integers(0, 9)) == 0 and cluster.nodes:
-            node = data.draw(st.sampled_from(sorted(cluster.nodes)))
-            cluster.tell(data.draw(st.sampled_from([EventKind.DEVICE_FAILED, EventKind.DEVICE_RECOVERED])), node, arg=0)
+            tell_of_node(data, cluster)
         events = cluster._facts.batch()
         cluster.step(data.draw(st.integers(0, 5_000)))
         told.append((events, cluster.now_ms, cluster.result))
     return told
+
+
+def tell_of_node(data, cluster: Cluster) -> None:
+    """A device breaks or is mended, or a node is closed, opened, or has fewer or more GPUs than before."""
+    name = data.draw(st.sampled_from(sorted(cluster.nodes)))
+    if data.draw(st.booleans()) or not cluster.state.node_specs:
+        kind = data.draw(st.sampled_from([EventKind.DEVICE_FAILED, EventKind.DEVICE_RECOVERED]))
+        cluster.tell(kind, name, arg=data.draw(st.integers(0, 3)))
+        return
+    node = next(node for node in cluster.state.node_specs.values() if node.name == name)
+    shape = replace(node.shape, gpu_count=data.draw(st.integers(0, 8)))
+    cluster.add_node(replace(node, shape=shape, unschedulable=data.draw(st.booleans())))
 
 
 def tell_something(data, cluster: Cluster, name: str) -> None:
@@ -53,6 +65,8 @@ def tell_something(data, cluster: Cluster, name: str) -> None:
         cluster.tell(kind, name, pod=0 if kind is EventKind.POD_FAILED else -1)
     elif data.draw(st.integers(0, 5)) == 0:
         cluster.tell(EventKind.WORKLOAD_CANCELLED, name)
+    elif data.draw(st.integers(0, 5)) == 0:
+        cluster.change(replace(data.draw(workloads(0, 0)), id=name))
     if phase is not Phase.LEAVING:
         remaining = data.draw(st.floats(0, 1e4, allow_nan=False))
         cluster.tell(EventKind.PROGRESS_OBSERVED, name, values=(remaining, 1e4 - remaining))
@@ -123,6 +137,54 @@ def test_the_order_in_which_nodes_are_told_changes_nothing(data):
         said = cluster.step()
         places.append((said, cluster.places))
     assert places[0] == places[1]
+
+
+@relaxed
+@given(st.data())
+def test_other_names_in_the_same_order_change_nothing(data):
+    placement, order = data.draw(placements), data.draw(orders)
+    cluster = Cluster(data.draw(fleets), placement=placement, order=order)
+    told = play(data, cluster, 4)
+    other = ClusterState()
+    for events, now_ms, result in told:
+        assert pack_result(step(other, renamed(events), now_ms)) == pack_result(result)
+
+
+def renamed(events: EventBatch) -> EventBatch:
+    """The same facts about nodes and workloads with longer names that sort as the others do."""
+    payloads = tuple(
+        replace(payload, name=f"node-{payload.name}-x") if isinstance(payload, Node) else payload
+        for payload in events.payloads
+    )
+    ids = [f"work-{name}-x" for name in events.submissions.ids]
+    return events._replace(payloads=payloads, submissions=events.submissions._replace(ids=ids))
+
+
+@relaxed
+@given(st.data())
+def test_a_dry_run_decides_what_the_step_does_and_leaves_no_trace(data):
+    cluster = Cluster(data.draw(fleets), placement=data.draw(placements), order=data.draw(orders))
+    play(data, cluster, 3)
+    events = cluster.submit(data.draw(workloads(990, cluster.now_ms)))._facts.batch()
+    before = cluster.state.dump()
+    proposed = propose(cluster.state, events, cluster.now_ms + 1)
+    assert cluster.state.dump() == before
+    assert pack_result(step(cluster.state, events, cluster.now_ms + 1)) == pack_result(proposed)
+
+
+@relaxed
+@given(st.data())
+def test_a_gang_that_does_not_fit_leaves_no_trace_on_the_nodes(data):
+    cluster = Cluster(data.draw(fleets), placement=data.draw(placements))
+    play(data, cluster, 3)
+    tables = [cluster.state.nodes.left, cluster.state.nodes.extra_free, cluster.state.pods.block]
+    before = [table.copy() for table in tables]
+    cluster.submit(job("far-too-many", "200x1", at=cluster.now_ms))
+    said = cluster.step()
+    assert placed("far-too-many") not in said
+    for table, was in zip(tables, before, strict=True):
+        if len(said) == 1:  # nobody else moved
+            assert np.array_equal(table, was)
 
 
 @relaxed

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 from builders import Cluster
 from queue_strategies import EITHER, asks, policies
-from tidegate.engine.decide import decide
+from strategies import fleets, replace
 from tidegate.engine.kernels.registry import kernels_as
-from tidegate.engine.step import step
+from tidegate.engine.step import propose, step
 from tidegate.journal.packing import pack_events, pack_result, unpack_events
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.shares import PreemptWhom
+from tidegate.model.work import Work
 from tidegate.state.cluster import ClusterState
 from tidegate.state.shares import NO_LIMIT
 from tidegate.state.tables import END, Phase
@@ -26,22 +28,28 @@ from tidegate.state.tables import END, Phase
 relaxed = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-def queue_cluster(data, fair=EITHER) -> Cluster:
-    cluster = Cluster([])
-    cluster.set_policy(data.draw(policies(fair)))
+#: Quota alone, quota and places behind it as with Kueue, and both together as in our own mode.
+QUOTA_ALONE = [(AdmissionKind.KUEUE, False)]
+MODES = [(AdmissionKind.KUEUE, False), (AdmissionKind.KUEUE, True), (AdmissionKind.TIDEGATE, True)]
+
+
+def queue_cluster(data, fair=EITHER, modes=MODES) -> Cluster:
+    admission, nodes = data.draw(st.sampled_from(modes))
+    cluster = Cluster(data.draw(fleets) if nodes else [])
+    cluster.set_policy(replace(data.draw(policies(fair)), admission=admission))
     return cluster
 
 
 def play(data, cluster: Cluster, rounds: int, *, changes: bool = True) -> list[tuple[object, int, object]]:
     """Random facts for some rounds; what was told and decided."""
-    told = []
+    told, admission = [], cluster.policy.admission
     for _ in range(rounds):
         for _ in range(data.draw(st.integers(0, 4))):
             cluster.submit(data.draw(asks(len(cluster.numbers), cluster.now_ms)))
         for name in sorted(cluster.numbers):
             tell_something(data, cluster, name)
         if changes and data.draw(st.integers(0, 5)) == 0:
-            cluster.set_policy(data.draw(policies()))
+            cluster.set_policy(replace(data.draw(policies()), admission=admission))
         events = cluster._facts.batch()
         cluster.step(data.draw(st.integers(0, 5_000)))
         told.append((events, cluster.now_ms, cluster.result))
@@ -56,9 +64,13 @@ def tell_something(data, cluster: Cluster, name: str) -> None:
     if phase is Phase.LEAVING:
         cluster.tell(EventKind.POD_GONE, name)
     elif phase in (Phase.ASSUMED, Phase.RUNNING):
-        cluster.tell(data.draw(st.sampled_from([EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED])), name)
+        kinds = [EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED]
+        kinds += [EventKind.POD_FAILED] if cluster.state.workloads.first_pod[row] >= 0 else []
+        cluster.tell(data.draw(st.sampled_from(kinds)), name)
     elif data.draw(st.integers(0, 5)) == 0:
         cluster.tell(EventKind.WORKLOAD_CANCELLED, name)
+    elif data.draw(st.integers(0, 5)) == 0:
+        cluster.change(replace(data.draw(asks(0, 0)), id=name))
 
 
 @relaxed
@@ -127,7 +139,7 @@ def test_quota_is_never_exceeded_and_limits_are_kept(data):
 @given(st.data())
 def test_a_lender_gets_back_what_it_lent(data):
     """Who waits in a queue that may reclaim from anyone is admitted once its victims are gone, within its own quota."""
-    cluster = queue_cluster(data, fair=st.just(False))
+    cluster = queue_cluster(data, st.just(False), QUOTA_ALONE)
     play(data, cluster, 4, changes=False)
     for _ in range(40):
         for name in sorted(cluster.numbers):
@@ -176,22 +188,54 @@ def order_of(state: ClusterState, row: int) -> tuple[int, int, int]:
 
 @relaxed
 @given(st.data())
-def test_cycles_between_two_outside_facts_come_to_an_end(data):
-    """Victims gone at once, cycles until one decides nothing: classic preemption settles."""
-    cluster = queue_cluster(data, fair=st.just(False))
-    play(data, cluster, 4)
-    state = cluster.state
-    for _ in range(60):
-        decisions, _ = decide(state)
-        gone = [name for name, number in cluster.numbers.items() if is_leaving(state, number)]
-        for name in gone:
-            cluster.tell(EventKind.POD_GONE, name)
-        cluster.step(1)
-        if not gone and not (decisions.kind == DecisionKind.ADMIT).any():
-            return
-    raise AssertionError("still preempting after 60 cycles")
+def test_other_names_in_the_same_order_change_nothing(data):
+    cluster = queue_cluster(data)
+    told = play(data, cluster, 4)
+    other = ClusterState()
+    for events, now_ms, result in told:
+        assert pack_result(step(other, renamed(events), now_ms)) == pack_result(result)
 
 
-def is_leaving(state: ClusterState, number: int) -> bool:
-    row = state.workload_numbers.row(number)
-    return row >= 0 and state.workloads.phase[row] == Phase.LEAVING
+def renamed(events: EventBatch) -> EventBatch:
+    """The same facts, with longer names of queues, cohorts and workloads that sort as the others do."""
+    ids = [f"work-{name}-x" for name in events.submissions.ids]
+    payloads = tuple(map(with_other_names, events.payloads))
+    works = tuple(map(with_other_names, events.works))
+    return events._replace(payloads=payloads, works=works, submissions=events.submissions._replace(ids=ids))
+
+
+def with_other_names(spec):
+    """A policy or a work with other names."""
+    if isinstance(spec, Work):
+        return replace(spec, queue=f"the-{spec.queue}-x")
+    if not isinstance(spec, Policy):
+        return spec
+    shares = spec.shares
+    queues = tuple(replace(q, name=f"the-{q.name}-x", cohort=q.cohort and f"a-{q.cohort}-x") for q in shares.queues)
+    cohorts = tuple(replace(c, name=f"a-{c.name}-x", parent=c.parent and f"a-{c.parent}-x") for c in shares.cohorts)
+    return replace(spec, shares=replace(shares, queues=queues, cohorts=cohorts))
+
+
+@relaxed
+@given(st.data())
+def test_a_dry_run_decides_what_the_step_does_and_leaves_no_trace(data):
+    cluster = queue_cluster(data)
+    play(data, cluster, 3)
+    events = cluster.submit(data.draw(asks(990, cluster.now_ms)))._facts.batch()
+    before = cluster.state.dump()
+    proposed = propose(cluster.state, events, cluster.now_ms + 1)
+    assert cluster.state.dump() == before
+    assert pack_result(step(cluster.state, events, cluster.now_ms + 1)) == pack_result(proposed)
+
+
+@relaxed
+@given(st.data())
+def test_one_node_more_never_costs_the_head_its_place(data):
+    nodes, policy = data.draw(fleets), data.draw(policies())
+    work, extra = data.draw(asks(0, 0)), data.draw(fleets)[0]
+    fits = []
+    for fleet in (nodes, [*nodes, replace(extra, name="zz-extra")]):
+        cluster = Cluster(fleet)
+        cluster.set_policy(replace(policy, admission=AdmissionKind.TIDEGATE))
+        fits.append(DecisionKind.PLACE in {said.kind for said in cluster.submit(work).step()})
+    assert fits[1] or not fits[0]

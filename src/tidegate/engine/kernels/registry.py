@@ -26,15 +26,21 @@ _active = _plain
 
 
 def kernel(function: Function) -> Function:
-    """Register a function as a kernel. It may call other kernels, by their own names."""
+    """Register a function as a kernel. It may call other kernels, by their own names, so that no two may share one."""
+    other = _plain.get(function.__name__)
+    if other is not None:
+        raise ValueError(
+            f"two kernels are called {function.__name__}: in {other.__module__} and {function.__module__}; rename one"
+        )
     _plain[function.__name__] = function
     return function
 
 
 def inlined(function: Function) -> Function:
     """Register a kernel that is written into its callers: without a call, the whole state need not be handed over."""
+    kernel(function)
     _inlined.add(function.__name__)
-    return kernel(function)
+    return function
 
 
 def active(function: Function) -> Function:

@@ -1,0 +1,125 @@
+"""A million generated decisions: every property, over and over, with new seeds until so many decisions were made.
+
+    python tests/nightly.py --decisions 1000000
+    python tests/nightly.py --property test_queue_properties.test_nothing_new_means_no_decision --seed 17
+
+Seeds begin at a number that is told, so that a night can be repeated. What fails is told with the line that repeats it.
+Not a part of `make test`, which runs the same properties on a few examples.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import time
+import traceback
+from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import count, product
+from pathlib import Path
+from typing import NamedTuple
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+MODULES = ("test_properties", "test_queue_properties", "test_preemption_loops", "test_quota_oracle")
+EXAMPLES = 100  # of one property with one seed
+
+
+class Told(NamedTuple):
+    """What came of one property with one seed."""
+
+    name: str
+    seed: int
+    decisions: int
+    seconds: float
+    error: str  # empty: it held
+
+
+def properties() -> list[str]:
+    """The names of all properties: tests that are given data and nothing else."""
+    found = []
+    for module in MODULES:
+        for name, test in vars(importlib.import_module(module)).items():
+            inner = getattr(getattr(test, "hypothesis", None), "inner_test", None)
+            if inner is not None and inner.__module__ == module and inner.__code__.co_varnames[:1] == ("data",):
+                found.append(f"{module}.{name}")
+    return found
+
+
+def run_property(name: str, number: int, examples: int, *, shrinks: bool) -> Told:
+    """Try one property on examples that follow from the seed."""
+    from builders import Cluster
+
+    module, _, test = name.partition(".")
+    inner = getattr(importlib.import_module(module), test).hypothesis.inner_test
+    phases = [Phase.generate, *([Phase.shrink] if shrinks else [])]
+    rule = settings(
+        max_examples=examples, deadline=None, database=None, phases=phases, suppress_health_check=list(HealthCheck)
+    )
+    before, started, error = Cluster.decisions, time.perf_counter(), ""
+    try:
+        seed(number)(rule(given(st.data())(inner)))()
+    except Exception:  # noqa: BLE001 - whatever it is, it is told
+        error = traceback.format_exc(limit=-8)
+    return Told(name, number, Cluster.decisions - before, time.perf_counter() - started, error)
+
+
+def run_night(options: argparse.Namespace, console: Console) -> tuple[Counter[str], list[Told]]:
+    """Run properties in turn until enough decisions were made; what was made by each, and what failed."""
+    names = [options.property] if options.property else properties()
+    rounds = ((name, number) for number, name in product(count(options.seed), names))
+    made, failed, under_way = Counter[str](), list[Told](), set[Future[Told]]()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        ProcessPoolExecutor(options.jobs) as pool,
+        Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar,
+    ):
+        task = bar.add_task("decisions", total=options.decisions)
+        while made.total() < options.decisions and not failed:
+            while len(under_way) < options.jobs:
+                name, number = next(rounds)
+                under_way.add(pool.submit(run_property, name, number, options.examples, shrinks=True))
+            done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+            for told in (future.result() for future in done):
+                made[told.name] += told.decisions
+                failed += [told] if told.error else []
+                bar.update(task, completed=made.total(), description=f"seed {told.seed}")
+                if not console.is_terminal and told.name == names[-1]:
+                    console.print(f"seed {told.seed}: {made.total():,} decisions", highlight=False)
+    return made, failed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--decisions", type=int, default=1_000_000, help="how many to make at least")
+    parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    parser.add_argument("--examples", type=int, default=EXAMPLES, help="of a property with a seed")
+    parser.add_argument("--property", help="only this one")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    options = parser.parse_args()
+    console, started = Console(), time.perf_counter()
+    if options.property and options.property not in properties():
+        parser.error(f"no property {options.property!r}; there are {', '.join(properties())}")
+    if options.property:
+        told = run_property(options.property, options.seed, options.examples, shrinks=True)
+        made, failed = Counter({told.name: told.decisions}), [told] if told.error else []
+    else:
+        made, failed = run_night(options, console)
+    for name, decisions in made.most_common():
+        console.print(f"{decisions:>10,}  {name}", highlight=False)
+    for told in failed:
+        line = f"python tests/nightly.py --property {told.name} --seed {told.seed} --examples {options.examples}"
+        console.print(f"\nFAILED {told.name}\n{told.error}\nRepeat it with: {line}", highlight=False, markup=False)
+    took = time.perf_counter() - started
+    console.print(f"{made.total():,} decisions in {took:,.0f} s, first seed {options.seed}", highlight=False)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    sys.exit(main())

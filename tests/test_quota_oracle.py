@@ -1,0 +1,130 @@
+"""The kernels against a second, straightforward implementation: quota arithmetic, shares, whom a workload preempts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from builders import Cluster
+from queue_strategies import contended_asks, contended_shares, policies
+from quota_oracle import Holder, Lot, Oracle, Victims
+from test_queue_properties import play
+from tidegate.engine.admit import turn_of
+from tidegate.engine.holding import book_of
+from tidegate.engine.kernels.desk import AGAIN, OUTSIDE, REQUESTED, TARGETS, make_desk, request
+from tidegate.engine.kernels.quota import available, potential, share_ratio
+from tidegate.engine.kernels.registry import active
+from tidegate.engine.kernels.victims import find_targets
+from tidegate.model.policy import AdmissionKind, Policy
+from tidegate.model.reasons import Reason
+from tidegate.state.cluster import ClusterState
+from tidegate.state.tables import END, Phase
+
+relaxed = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def played(data) -> ClusterState:
+    """Queues after some rounds of work and facts."""
+    cluster = Cluster([])
+    if data.draw(st.booleans()):
+        cluster.set_policy(data.draw(policies()))
+        play(data, cluster, 4, changes=False)
+        return cluster.state
+    cluster.set_policy(Policy(admission=AdmissionKind.KUEUE, shares=data.draw(contended_shares())))
+    for _ in range(data.draw(st.integers(3, 8))):
+        cluster.submit(data.draw(contended_asks(len(cluster.numbers))))
+        cluster.step()
+    return cluster.state
+
+
+def oracle_of(state: ClusterState) -> Oracle:
+    """The oracle for a state: by names, from what tickets say."""
+    tables, lots = state.shares, lots_of(state)
+    queues = {row: name.removeprefix("queue/") for name, row in tables.branch_rows.items()}
+    holders = []
+    for row in range(tables.tickets.top):
+        if tables.tickets.branch[row] == END:
+            continue
+        amounts: dict[Lot, int] = {}
+        for lot, amount in zip(tables.tickets.lot[row].tolist(), tables.tickets.amount[row].tolist(), strict=True):
+            if lot:
+                amounts[lots[lot - 1]] = amounts.get(lots[lot - 1], 0) + amount
+        holders.append(
+            Holder(
+                id=str(state.workload_ids[row]),
+                queue=queues[int(tables.tickets.branch[row])],
+                amounts=tuple(amounts.items()),
+                priority=int(state.work_classes.priority[state.workloads.work_class[row]]),
+                submitted_ms=int(state.workloads.submitted_ms[row]),
+                granted_ms=int(tables.tickets.granted_ms[row]),
+                leaving=bool(tables.tickets.leaving[row]),
+                tie=int(state.workloads.tie[row]),
+            )
+        )
+    return Oracle(state.policy.shares, holders)
+
+
+def lots_of(state: ClusterState) -> list[Lot]:
+    tables, flavors = state.shares, list(state.shares.flavor_rows)
+    return [
+        (flavors[tables.lots.flavor[lot]], tables.resources[tables.lots.resource[lot]])
+        for lot in range(tables.lots.top)
+    ]
+
+
+@relaxed
+@given(st.data())
+def test_what_is_available_and_every_share_are_what_the_oracle_says(data):
+    state = played(data)
+    oracle, tree, lots = oracle_of(state), book_of(state).tree, lots_of(state)
+    for name, row in state.shares.branch_rows.items():
+        node = oracle.nodes[name]
+        for number, lot in enumerate(lots):
+            assert active(available)(tree, row, number) == oracle.available(node, lot), (name, lot)
+            assert active(potential)(tree, row, number) == oracle.potential(node, lot), (name, lot)
+        assert active(share_ratio)(tree, row) == pytest.approx(oracle.ratio(node)), name
+
+
+@relaxed
+@given(st.data())
+def test_victims_are_whom_the_oracle_names(data):
+    state = played(data)
+    for row in state.live_workloads().tolist():
+        work_class = int(state.workloads.work_class[row])
+        branch = int(state.shares.demands.branch[work_class])
+        if state.workloads.phase[row] == Phase.PENDING and branch != END:
+            compare_victims(state, row, branch)
+
+
+def compare_victims(state: ClusterState, row: int, branch: int) -> None:
+    """Ask both, for every flavor of the queue."""
+    work = state.works[int(state.workloads.work_class[row])]
+    queue = next(q for q in state.policy.shares.queues if state.shares.branch_rows[f"queue/{q.name}"] == branch)
+    pods, group = work.pod_sets[0], queue.groups[0]
+    for flavor in group.flavors:
+        amounts = {(flavor, name): amount * pods.count for name, amount in pods.charge if name in group.resources}
+        oracle = oracle_of(state)
+        node = oracle.queue(queue.name)
+        need = {lot for lot, amount in amounts.items() if amount > max(0, oracle.available(node, lot))}
+        if not need:
+            continue
+        asker = Holder(
+            id=str(state.workload_ids[row]),
+            queue=queue.name,
+            amounts=tuple(amounts.items()),
+            priority=work.priority,
+            submitted_ms=int(state.workloads.submitted_ms[row]),
+        )
+        assert found(state, row, branch, amounts, need) == oracle.victims(asker, need)
+
+
+def found(state: ClusterState, row: int, branch: int, amounts: dict[Lot, int], need: set[Lot]) -> Victims:
+    """Whom the kernels name."""
+    book, desk, lots = book_of(state), make_desk(state.shares, 4 * state.shares.tickets.capacity), lots_of(state)
+    desk.wish.marks[REQUESTED] = desk.wish.marks[TARGETS] = 0
+    desk.wish.marks[OUTSIDE] = AGAIN
+    for lot, amount in amounts.items():
+        active(request)(desk.wish, lots.index(lot), amount, int(lot in need))
+    count = active(find_targets)(book.tree, book.held, desk.pool, desk.wish, turn_of(state).fair, branch, row)
+    return {str(state.workload_ids[victim]): Reason(code) for victim, code in desk.pool.targets[:count].tolist()}
