@@ -1,0 +1,169 @@
+"""What is to be said about sources: codes that never change their meaning, how often, and where first.
+
+Must not know: any format, or how findings are shown.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from tidegate.model.problem import shortened
+
+#: Places that are named for one finding; the rest is counted.
+MOST_PLACES = 3
+
+
+class Effect(StrEnum):
+    """What became of the rows that a finding is about."""
+
+    DROPPED = "dropped"  # the rows are left out
+    MENDED = "mended"  # the rows are kept, with a value that was put right
+    TOLD = "told"  # the rows are as they were; whoever reads them should know
+
+
+class CodeSpec(NamedTuple):
+    """What a code means."""
+
+    effect: Effect
+    what: str  # of one row or cell, as text after a count
+    lift: str  # what to do about it
+    strict: bool = True  # `strict` refuses a source with it
+
+
+class Code(StrEnum):
+    """What can be found; the names are stable."""
+
+    UNREADABLE_LINE = "unreadable-line"
+    UNREADABLE_CELL = "unreadable-cell"
+    MISSING_VALUE = "missing-value"
+    DUPLICATE_ID = "duplicate-id"
+    END_BEFORE_START = "end-before-start"
+    START_BEFORE_SUBMIT = "start-before-submit"
+    NEGATIVE_DURATION = "negative-duration"
+    ZERO_GPUS = "zero-gpus"
+    NEGATIVE_AMOUNT = "negative-amount"
+    OUT_OF_RANGE = "out-of-range"
+    CLOCK_JUMP = "clock-jump"
+    GAP = "gap"
+    TIME_ZONE_MISSING = "time-zone-missing"
+    TIME_ZONES_MIXED = "time-zones-mixed"
+    UNIT_ASSUMED = "unit-assumed"
+    SUBMISSION_MISSING = "submission-missing"
+    DURATION_MISSING = "duration-missing"
+    JOB_STEP = "job-step"
+    OWNED_OBJECT = "owned-object"
+    OBJECT_LEFT_OUT = "object-left-out"
+    FILE_LEFT_OUT = "file-left-out"
+    EMPTY = "empty"
+    METRIC_RENAMED = "metric-renamed"
+    METRIC_MISSING = "metric-missing"
+    SERIES_SHARED = "series-shared"
+
+
+_D, _M, _T = Effect.DROPPED, Effect.MENDED, Effect.TOLD
+
+#: What each code means.
+CODES: dict[Code, CodeSpec] = {
+    Code.UNREADABLE_LINE: CodeSpec(
+        _D, "lines that do not have the columns of the header", "quote values that contain the delimiter"
+    ),
+    Code.UNREADABLE_CELL: CodeSpec(_D, "rows with a cell that cannot be read", "correct the cells, or map the column"),
+    Code.MISSING_VALUE: CodeSpec(_D, "rows without a value that is needed", "export them again with that column"),
+    Code.DUPLICATE_ID: CodeSpec(_D, "rows whose id was there before", "the first row of an id is kept"),
+    Code.END_BEFORE_START: CodeSpec(_D, "jobs that end before they start", "were the columns mixed up? Map them"),
+    Code.START_BEFORE_SUBMIT: CodeSpec(
+        _M, "jobs that start before they are submitted: taken as submitted at their start", "compare the clocks"
+    ),
+    Code.NEGATIVE_DURATION: CodeSpec(_D, "rows with a duration below zero", "map the right column"),
+    Code.ZERO_GPUS: CodeSpec(_D, "jobs without a GPU", "nothing, if they use CPUs only", strict=False),
+    Code.NEGATIVE_AMOUNT: CodeSpec(_D, "rows with an amount below zero", "map the right column"),
+    Code.OUT_OF_RANGE: CodeSpec(
+        _D, "rows with a value that cannot be: a time before 1990 or after 2100, a job of ten years, 100,000 GPUs",
+        "say the unit of the column: --map submitted=created:ms",
+    ),
+    Code.CLOCK_JUMP: CodeSpec(
+        _T, "rows that go back in time by more than a minute in a file that is otherwise in order",
+        "was a clock set back, or summer time ended? Say --timezone",
+    ),
+    Code.GAP: CodeSpec(
+        _T, "stretches without any row", "was nothing recorded there, or did nothing happen?", strict=False
+    ),
+    Code.TIME_ZONE_MISSING: CodeSpec(
+        _T, "columns of times without a zone: taken as UTC", "say --timezone", strict=False
+    ),
+    Code.TIME_ZONES_MIXED: CodeSpec(
+        _T, "times without a zone, in a column where others have one: taken as UTC", "say --timezone"
+    ),
+    Code.UNIT_ASSUMED: CodeSpec(
+        _T, "columns whose unit is not said", "say it: --map duration=runtime:ms", strict=False
+    ),
+    Code.SUBMISSION_MISSING: CodeSpec(
+        _T, "jobs whose submission is not recorded: taken as submitted at their start, waits are not known",
+        "export the time of submission", strict=False,
+    ),
+    Code.DURATION_MISSING: CodeSpec(
+        _T, "jobs that do not say how long they ran", "nothing, if they still wait or run", strict=False
+    ),
+    Code.JOB_STEP: CodeSpec(_D, "steps of jobs: the job's own row counts", "export with sacct -X", strict=False),
+    Code.OWNED_OBJECT: CodeSpec(_D, "objects that another one speaks for", "nothing", strict=False),
+    Code.OBJECT_LEFT_OUT: CodeSpec(_D, "objects that say nothing about demand", "nothing", strict=False),
+    Code.FILE_LEFT_OUT: CodeSpec(_D, "files that are not read", "name them alone, or move them away", strict=False),
+    Code.EMPTY: CodeSpec(_T, "sources without a row", "export them again"),
+    Code.METRIC_RENAMED: CodeSpec(_T, "metrics read by an older or other name", "nothing", strict=False),
+    Code.METRIC_MISSING: CodeSpec(
+        _T, "metrics that the server does not have", "scrape them, if that part is used", strict=False
+    ),
+    Code.SERIES_SHARED: CodeSpec(
+        _T, "GPUs with several pods at a time: their busy time is that of the device",
+        "give pods whole GPUs or MIG slices to tell them apart", strict=False,
+    ),
+}  # fmt: skip
+
+
+class Place(NamedTuple):
+    """Where something was found: a line of a file, a row of a table without lines, or something named."""
+
+    number: int = 0
+    column: str = ""
+    found: str = ""
+
+
+class Finding(NamedTuple):
+    """One code, in one source: how often, and where first."""
+
+    code: Code
+    source: str
+    times: int
+    places: tuple[Place, ...] = ()
+    word: str = "line"  # what the numbers of places count
+    more: str = ""  # what else is to be said
+
+    @property
+    def spec(self) -> CodeSpec:
+        """What the code means."""
+        return CODES[self.code]
+
+    def text(self) -> str:
+        """Say it on one line: `jobs.csv:17: 3 dropped: jobs that end before they start (duplicate-id); …`."""
+        where = f"{self.source}:{self.places[0].number}" if self.places and self.places[0].number else self.source
+        rest = [self._place_text(place) for place in self.places if place.number or place.column]
+        seen = f"; {', '.join(rest)}" if rest else ""
+        more = f"; {self.more}" if self.more else ""
+        return f"{where}: {self.spec.effect} {self.times:,} {self.spec.what}{seen}{more} [{self.code}]"
+
+    def _place_text(self, place: Place) -> str:
+        number = f"{self.word} {place.number}" if place.number else ""
+        cell = f"{place.column}={shortened(place.found)}" if place.found else place.column
+        return " ".join(part for part in (number, cell) if part)
+
+
+class UnusableSource(ValueError):  # noqa: N818  named for what it says: the source is at fault
+    """A source that cannot be used; the text says where, what was found, what was expected and what to do."""
+
+
+def refuse_findings(findings: list[Finding]) -> None:
+    """Refuse what `strict` refuses."""
+    wrong = [finding.text() for finding in findings if finding.spec.strict]
+    if wrong:
+        raise UnusableSource("\n".join([*wrong, "--strict: nothing may be dropped or put right"]))

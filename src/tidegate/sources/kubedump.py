@@ -1,0 +1,326 @@
+"""What a cluster holds, as `kubectl get … -o json` or `-o yaml` prints it: a List, or one object after the other.
+
+Workloads of Kueue, jobs of every kind and pods become jobs; nodes become capacity, at the latest time that the dump
+shows. What objects ask for is read by `manifests`; here is when they began and ended.
+Must not know: how rows are checked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from tidegate.demand.tables import CAPACITY
+from tidegate.manifests.clock import read_time_ms
+from tidegate.manifests.documents import DEFAULT_NAMESPACE, Document, Objects, sort_objects
+from tidegate.manifests.findings import Findings
+from tidegate.manifests.item import Item
+from tidegate.manifests.jobs.single import POD
+from tidegate.manifests.jobs.work import read_job
+from tidegate.manifests.kinds import KNOWN, KUEUE
+from tidegate.manifests.meta import Meta, read_meta
+from tidegate.manifests.nodes import read_node
+from tidegate.manifests.settings import read_settings, read_surroundings
+from tidegate.manifests.surroundings import Surroundings
+from tidegate.manifests.workloads import read_workload
+from tidegate.model.problem import Severity
+from tidegate.model.units import UnitError
+from tidegate.model.work import GpuRequest, Share, WorkKind, Workload
+from tidegate.sources.columns import Wish
+from tidegate.sources.fields import Table
+from tidegate.sources.files import Wanted, read_table_file
+from tidegate.sources.findings import Code, Finding, Place, UnusableSource
+from tidegate.sources.parts import Format, Part, part_of
+from tidegate.sources.setupfile import printable
+from tidegate.sources.tablefile import table_in_memory
+from tidegate.sources.yamldata import UnreadableFile
+from tidegate.sources.yamlfile import read_all
+
+#: Compute slices of a whole GPU, of which a MIG profile names its part.
+_SLICES = 7
+
+_OVER = {"Complete": "done", "Completed": "done", "Succeeded": "done", "Finished": "done", "Failed": "failed"}
+_SERVES = ("Deployment", "ReplicaSet", "StatefulSet", "LeaderWorkerSet", "RayService", "InferenceService")
+_SESSIONS = ("Notebook", "Workspace")
+
+
+class Life(NamedTuple):
+    """When an object began and ended."""
+
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    outcome: str = "pending"
+
+
+def read_dump(paths: list[Path]) -> list[Part]:
+    """The tables of files that belong to one cluster; an UnusableSource says why there are none."""
+    name = printable(", ".join(str(path) for path in paths[:3]) + (" …" if len(paths) > 3 else ""))
+    found = Findings()
+    objects = sort_objects([document for path in paths for document in _documents(path)], found)
+    around = read_surroundings(objects, read_settings(objects))
+    rows, owned = _jobs(objects, around)
+    findings = [*_said(found, name)]
+    if owned:
+        findings.append(Finding(Code.OWNED_OBJECT, name, owned))
+    parts = []
+    if rows:
+        parts.append(_part(name, rows, tuple(findings)))
+    capacity = _capacity(objects, rows)
+    if capacity:
+        frame = pl.DataFrame(capacity, schema=CAPACITY)
+        parts.append(part_of(name, Format.KUBERNETES, Table.CAPACITY, frame, () if rows else tuple(findings)))
+    if not parts:
+        told = "; ".join(found.texts()[:3])
+        raise UnusableSource(
+            f"{name}: has no Job, Workload, Pod or Node: expected kubectl get … -o json" + (f"; {told}" if told else "")
+        )
+    return parts
+
+
+# -- documents -------------------------------------------------------------------------------------------------
+
+
+def _documents(path: Path) -> Iterator[Document]:
+    name = printable(str(path))
+    try:
+        if path.suffix in (".yaml", ".yml"):
+            values: Iterable[Any] = [plain.data for plain in read_all(path)]
+        else:
+            values = _json_values(path.read_text(encoding="utf-8"))
+        for number, value in enumerate(values, 1):
+            yield Document(value, name, number)
+    except UnreadableFile as error:
+        line = f":{error.place.line}" if error.place else ""
+        raise UnusableSource(f"{name}{line}: {error.reason}") from None
+    except json.JSONDecodeError as error:
+        raise UnusableSource(
+            f"{name}:{error.lineno}: is not JSON: {error.msg}; was it cut short? Export it again"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnusableSource(f"{name}: cannot be read: {error}") from None
+
+
+def _json_values(text: str) -> Iterator[Any]:
+    """One JSON value after the other."""
+    decoder, at = json.JSONDecoder(), 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
+        value, at = decoder.raw_decode(text, at)
+        yield value
+
+
+def _said(found: Findings, name: str) -> Iterator[Finding]:
+    """What manifests say, as findings: what cannot be read, and what is left out."""
+    wrong = [one for one in found.told if one.problem.severity is Severity.ERROR]
+    left = [
+        one for one in found.told if one.problem.severity is Severity.WARNING and "is not read" in one.problem.found
+    ]
+    for code, listed in ((Code.UNREADABLE_CELL, wrong), (Code.OBJECT_LEFT_OUT, left)):
+        if listed:
+            places = tuple(Place(0, one.origin.about(), "") for one in listed[:3])
+            yield Finding(code, name, len(listed), places, "object", more=listed[0].problem.text())
+
+
+# -- work ------------------------------------------------------------------------------------------------------
+
+
+def _jobs(objects: Objects, around: Surroundings) -> tuple[list[dict[str, Any]], int]:
+    """A row for each piece of work, and how many objects another one speaks for."""
+    rows: list[dict[str, Any]] = []
+    spoken: set[tuple[str, str, str]] = set()
+    owned = 0
+    for item in objects.of(KUEUE, "Workload"):
+        meta = read_meta(item.quiet(), DEFAULT_NAMESPACE)
+        spoken |= {(owner.kind, meta.namespace, owner.name) for owner in meta.owners}
+        kind = next((_kind_of_owner(owner.kind) for owner in meta.owners), "batch")
+        rows.append(_row(read_workload(item, around), _workload_life(item), kind))
+    there = {(key[1], *_named(item)) for key, item in objects.jobs()} | spoken
+    for key, item in [*objects.jobs(), *((("", "Pod"), pod) for pod in objects.of("", "Pod"))]:
+        meta = read_meta(item.quiet(), DEFAULT_NAMESPACE)
+        if (key[1], meta.namespace, meta.name) in spoken or _is_owned(meta, there):
+            owned += 1
+            continue
+        shape = KNOWN[key].job if key != ("", "Pod") else POD
+        assert shape is not None
+        life = _pod_life(item) if key == ("", "Pod") else _job_life(item)
+        for one in read_job(item, shape, around):
+            work = one.planned.workload
+            owner = next((owner.kind for owner in meta.owners), key[1])
+            named = (
+                _kind_of_owner(owner) if work.work.kind in (WorkKind.BATCH, WorkKind.TRAINING) else str(work.work.kind)
+            )
+            rows.append(_row(work, life, named))
+    return rows, owned
+
+
+def _named(item: Item) -> tuple[str, str]:
+    meta = read_meta(item.quiet(), DEFAULT_NAMESPACE)
+    return meta.namespace, meta.name
+
+
+def _is_owned(meta: Meta, there: set[tuple[str, str, str]]) -> bool:
+    """Whether an owner is there; a Deployment owns a pod through a ReplicaSet named after it."""
+    for owner in meta.owners:
+        deployment = owner.name.rpartition("-")[0]
+        if (owner.kind, meta.namespace, owner.name) in there:
+            return True
+        if owner.kind == "ReplicaSet" and ("Deployment", meta.namespace, deployment) in there:
+            return True
+    return False
+
+
+def _kind_of_owner(kind: str) -> str:
+    if kind in _SERVES:
+        return "inference"
+    return "interactive" if kind in _SESSIONS else "batch"
+
+
+def _row(workload: Workload, life: Life, kind: str) -> dict[str, Any]:
+    sets = workload.work.pod_sets
+    queue = workload.work.queue if workload.work.queue != "default" else ""
+    models = sorted({model for pods in sets for model in pods.gpu.models})
+    return {
+        "id": workload.id,
+        "queue": queue or workload.id.partition("/")[0],
+        "kind": kind,
+        "gpu_model": models[0] if len(models) == 1 else "",
+        "gpus": sum(pods.count * _milli(pods.gpu) for pods in sets),
+        "pods": sum(pods.count for pods in sets),
+        "submitted": workload.submitted_ms or None,
+        "started": life.started_ms,
+        "ended": life.ended_ms,
+        "priority": workload.work.priority,
+        "outcome": life.outcome,
+    }
+
+
+def _milli(gpu: GpuRequest) -> int:
+    if gpu.share is Share.FRACTION:
+        return gpu.count * gpu.milli
+    if gpu.share is Share.WHOLE:
+        return gpu.count * 1000
+    slices = gpu.profile.partition("g")[0]
+    return round(gpu.count * 1000 * int(slices) / _SLICES) if slices.isdecimal() else 0
+
+
+def _part(name: str, rows: list[dict[str, Any]], findings: tuple[Finding, ...]) -> Part:
+    whole = {"gpus", "pods", "submitted", "started", "ended", "priority"}
+    schema = {field: pl.Int64() if field in whole else pl.String() for field in rows[0]}
+    units = {"gpus": "milli", "submitted": "ms", "started": "ms", "ended": "ms"}
+    wishes = {field: Wish(field, units.get(field, "")) for field in rows[0]}
+    wanted = Wanted(wishes, table=Table.JOBS, documented=True)
+    part = read_table_file(table_in_memory(name, pl.DataFrame(rows, schema=schema)), wanted, Format.KUBERNETES)
+    return part._replace(findings=(*findings, *part.findings))
+
+
+# -- when ------------------------------------------------------------------------------------------------------
+
+
+def _time(value: Any) -> int | None:
+    try:
+        return read_time_ms(value) if isinstance(value, str) else None
+    except UnitError:
+        return None
+
+
+def _conditions(item: Item) -> dict[str, tuple[int | None, str]]:
+    """When conditions that hold came to, and why."""
+    listed = _mapping(item.value, "status").get("conditions")
+    held = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return {
+        str(one.get("type")): (_time(one.get("lastTransitionTime")), str(one.get("reason") or ""))
+        for one in held
+        if one.get("status") == "True"
+    }
+
+
+def _mapping(value: Any, key: str) -> dict[str, Any]:
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _workload_life(item: Item) -> Life:
+    held = _conditions(item)
+    started = next((held[name][0] for name in ("Admitted", "QuotaReserved") if name in held), None)
+    ended, reason = held.get("Finished", (None, ""))
+    if "Finished" in held:
+        return Life(started, ended, "failed" if "Fail" in reason else "done")
+    if not _mapping(item.value, "spec").get("active", True):
+        return Life(started, held.get("Evicted", (None, ""))[0], "cancelled")
+    return Life(started, None, "running" if started else "pending")
+
+
+def _job_life(item: Item) -> Life:
+    held, status = _conditions(item), _mapping(item.value, "status")
+    begun = status.get("startTime") or status.get("jobStatusStartTime") or status.get("start")
+    started = _time(begun) or held.get("Running", (None, ""))[0]
+    over = next((name for name in _OVER if name in held), None)
+    ended = _time(status.get("completionTime") or status.get("endTime")) or (held[over][0] if over else None)
+    if over or ended:
+        return Life(started, ended, _OVER[over] if over else "done")
+    serves = int(status.get("readyReplicas") or status.get("active") or 0) > 0
+    if serves and started is None:
+        started = held.get("Available", (None, ""))[0]
+    return Life(started, None, "running" if started or serves else "pending")
+
+
+def _pod_life(item: Item) -> Life:
+    status = _mapping(item.value, "status")
+    started, phase = _time(status.get("startTime")), status.get("phase")
+    ends = [_time(end) for end in _ends(status)]
+    ended = max((end for end in ends if end is not None), default=None)
+    if phase in ("Succeeded", "Failed"):
+        return Life(started, ended, "done" if phase == "Succeeded" else "failed")
+    return Life(started, None, "running" if started and phase == "Running" else "pending")
+
+
+def _ends(status: dict[str, Any]) -> Iterator[Any]:
+    listed = status.get("containerStatuses")
+    for one in listed if isinstance(listed, list) else []:
+        yield _mapping(_mapping(one, "state"), "terminated").get("finishedAt")
+
+
+# -- capacity --------------------------------------------------------------------------------------------------
+
+
+def _capacity(objects: Objects, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What nodes have by model, at the latest time that is known; and what runs and waits, where there is one model."""
+    totals: dict[str, int] = {}
+    for item in objects.of("", "Node"):
+        shape = read_node(item).shape
+        if shape.gpu_count:
+            totals[shape.gpu_model] = totals.get(shape.gpu_model, 0) + shape.gpu_count * 1000
+    times = [time for item in objects.of("", "Node") for time in _times(item.value)]
+    times += [row[key] for row in rows for key in ("submitted", "started", "ended") if row[key]]
+    if not totals or not times:
+        return []
+    states = {state: [row for row in rows if row["outcome"] == state] for state in ("running", "pending")}
+    whole = len(totals) == 1 and bool(rows)
+    told = {
+        "running_milli": sum(row["gpus"] for row in states["running"]) if whole else None,
+        "pending_milli": sum(row["gpus"] for row in states["pending"]) if whole else None,
+        "running_jobs": len(states["running"]) if whole else None,
+        "pending_jobs": len(states["pending"]) if whole else None,
+    }
+    at_ms = max(times)
+    return [
+        {"at_ms": at_ms, "every_ms": None, "queue": "", "gpu_model": model, "total_milli": total, **told}
+        for model, total in sorted(totals.items())
+    ]
+
+
+def _times(value: Any) -> Iterator[int]:
+    for one in _mapping(value, "status").get("conditions") or []:
+        for key in ("lastHeartbeatTime", "lastTransitionTime"):
+            time = _time(one.get(key)) if isinstance(one, dict) else None
+            if time is not None:
+                yield time
+    created = _time(_mapping(value, "metadata").get("creationTimestamp"))
+    if created is not None:
+        yield created
