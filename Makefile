@@ -4,12 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+PROMETHEUS := $(VENV)/.prometheus
+
 .PHONY: run test nightly lint fmt bench kubebench clean
 
 run: $(STAMP)
 	$(BIN)/tidegate simulate
 
-test: lint kubebench
+test: lint kubebench $(PROMETHEUS)
 	$(BIN)/pytest -n auto --dist worksteal
 
 nightly: $(STAMP)
@@ -40,6 +42,12 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
 	touch $@
+
+# A real Prometheus for the tests: Debian's package, unpacked and not installed, so that no service is started.
+# Where it cannot be had, its tests are skipped and say so.
+$(PROMETHEUS): $(STAMP)
+	{ command -v prometheus && command -v promtool || tests/fetch_prometheus.sh $(VENV)/prometheus; } > /dev/null \
+	  && touch $@ || echo "prometheus is not there: its tests are skipped; apt-get install prometheus"
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

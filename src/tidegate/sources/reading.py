@@ -10,6 +10,7 @@ from tidegate.sources.files import Wanted, read_table_file
 from tidegate.sources.findings import UnusableSource
 from tidegate.sources.kubedump import read_dump
 from tidegate.sources.parts import Format, Options, Part
+from tidegate.sources.prometheus.reading import read_prometheus
 from tidegate.sources.recognise import Found
 from tidegate.sources.slurm import read_sacct, read_sacct_json
 from tidegate.sources.tablefile import TableFile
@@ -22,6 +23,8 @@ def read_found(found: Found, options: Options, wishes: dict[str, Wish]) -> list[
     if found.table is not None:
         return [_read_table(found.table, found.format, options, wishes)]
     match found.format:
+        case Format.PROMETHEUS:
+            return read_prometheus(found.address, options)
         case Format.GENAI:
             return read_genai(list(found.paths))
         case Format.KUBERNETES:
