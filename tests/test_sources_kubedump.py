@@ -7,9 +7,9 @@ import json
 import pytest
 import yaml
 
-from tidegate.sources.fields import Table
 from tidegate.sources.findings import Code, UnusableSource
-from tidegate.sources.gather import Format, gather
+from tidegate.sources.gather import gather
+from tidegate.sources.options import Format, Table
 
 
 def _time(minute):

@@ -15,7 +15,8 @@ import pytest
 from prometheus_server import Family, serving
 from shared import shared
 from tidegate.sources.findings import Code, UnusableSource
-from tidegate.sources.gather import Format, Options, gather
+from tidegate.sources.gather import gather
+from tidegate.sources.options import Format, Options
 from tidegate.sources.prometheus.chunks import Span
 from tidegate.sources.prometheus.client import open_door
 from tidegate.sources.prometheus.reading import read_prometheus

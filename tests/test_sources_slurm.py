@@ -7,7 +7,8 @@ import json
 import pytest
 
 from tidegate.sources.findings import Code, UnusableSource
-from tidegate.sources.gather import Format, Options, gather
+from tidegate.sources.gather import gather
+from tidegate.sources.options import Format, Options
 from tidegate.sources.slurm import count_tasks
 
 # Lines as long as sacct makes them.

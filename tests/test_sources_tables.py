@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.demand.tables import Calendar
-from tidegate.sources.fields import Table
 from tidegate.sources.findings import Code, UnusableSource
-from tidegate.sources.gather import Options, gather
+from tidegate.sources.gather import gather
+from tidegate.sources.options import Options, Table
 
 GOOD = """\
 job_id,submit_time,start_time,end_time,num_gpus,team

@@ -8,7 +8,8 @@ import pytest
 from shared import shared
 from tidegate.demand.tables import CAPACITY, JOBS, REQUESTS, STARTS, USE, Calendar
 from tidegate.sources.findings import Code, UnusableSource
-from tidegate.sources.gather import Format, Options, gather
+from tidegate.sources.gather import gather
+from tidegate.sources.options import Format, Options
 
 ROWS = {
     "itp": ("jobs", 50_637, Format.ITP),

@@ -16,6 +16,7 @@ from rich.text import Text
 from tidegate.cli.outputs import Unwritable, open_console
 from tidegate.cli.plots import PlotError
 from tidegate.journal.store import JournalError
+from tidegate.sources.findings import UnusableSource
 from tidegate.sources.manifestdir import UnusableFolder
 from tidegate.sources.setupfile import UnusableFile
 from tidegate.sources.tracefile import UnusableTrace
@@ -28,12 +29,25 @@ class CannotRun(Exception):  # noqa: N818 - it says what is the case
     """A command cannot do what was asked; the text says why and what to do."""
 
 
+#: Errors whose text says what to do.
+_MENDABLE = (
+    CannotRun,
+    JournalError,
+    PlotError,
+    UnusableFile,
+    UnusableFolder,
+    UnusableSource,
+    UnusableTrace,
+    Unwritable,
+)
+
+
 @contextmanager
 def told_plainly() -> Iterator[None]:
     """Turn errors that the user can mend into a message and exit code 2."""
     try:
         yield
-    except (CannotRun, JournalError, PlotError, UnusableFile, UnusableFolder, UnusableTrace, Unwritable) as error:
+    except _MENDABLE as error:
         _say(str(error))
         raise typer.Exit(EXIT_BAD_INPUT) from None
     except sqlite3.Error as error:

@@ -15,6 +15,7 @@ from tidegate.cli.compare import compare_policies
 from tidegate.cli.explain import explain_job
 from tidegate.cli.queues import show_queues
 from tidegate.cli.simulate import simulate
+from tidegate.cli.sources_command import show_sources
 
 app = typer.Typer(
     name="tidegate",
@@ -46,6 +47,7 @@ def main(
       tidegate explain train-018         why a job of that run waited
       tidegate queues                    who owns, uses, borrows and lends what
       tidegate check tidegate.yaml       is a file right?
+      tidegate sources jobs.csv          what does a file of jobs hold?
     """  # noqa: D301 - \b keeps the lines apart
 
 
@@ -54,3 +56,4 @@ app.command("compare")(compare_policies)
 app.command("explain")(explain_job)
 app.command("queues")(show_queues)
 app.command()(check)
+app.command("sources")(show_sources)

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import polars as pl
 
 from tidegate.model.units import HOUR_MS, MINUTE_MS
-from tidegate.sources.fields import Table
 from tidegate.sources.findings import MOST_PLACES, Code
 from tidegate.sources.frames import DROPS, MENDED, WHY, canonical, judged, number_of, wrongs
+from tidegate.sources.options import Table
 from tidegate.sources.tablefile import ROW
 
 #: The column of times by which a table is in order.

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import polars as pl
 
 from tidegate.sources.cells import LOCAL, UNITS, WORDS, ZONED, Cell, Reading, read_cell
-from tidegate.sources.fields import FIELDS, NEEDS, Field, Table
+from tidegate.sources.fields import FIELDS, NEEDS, Field
 from tidegate.sources.findings import UnusableSource
+from tidegate.sources.options import Table
 
 _SUFFIXES = {
     word: unit

@@ -5,20 +5,10 @@ Must not know: files, or what stands in cells.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import NamedTuple
 
 from tidegate.sources.cells import Cell
-
-
-class Table(StrEnum):
-    """The canonical tables, by name."""
-
-    JOBS = "jobs"
-    REQUESTS = "requests"
-    USE = "use"
-    CAPACITY = "capacity"
-    STARTS = "starts"
+from tidegate.sources.options import Table
 
 
 class Field(NamedTuple):

@@ -17,10 +17,10 @@ from tidegate.demand.tables import Calendar
 from tidegate.sources.cells import LOCAL, Cell, read_cell
 from tidegate.sources.checks import Checked, check, usable
 from tidegate.sources.columns import Chosen, Columns, Known, Wish, guess, is_calendar
-from tidegate.sources.fields import Table
 from tidegate.sources.findings import Code, Finding, Place
 from tidegate.sources.frames import read_frame
-from tidegate.sources.parts import Format, Part
+from tidegate.sources.options import Format, Table
+from tidegate.sources.parts import Part
 from tidegate.sources.periods import fill_period
 from tidegate.sources.tablefile import ROW, Shape, TableFile, told
 

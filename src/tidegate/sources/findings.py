@@ -145,12 +145,12 @@ class Finding(NamedTuple):
         return CODES[self.code]
 
     def text(self) -> str:
-        """Say it on one line: `jobs.csv:17: 3 dropped: jobs that end before they start (duplicate-id); …`."""
+        """Say it on one line: `jobs.csv:17: 3 dropped: jobs that end before they start; line 17 end='5' [end-…]`."""
         where = f"{self.source}:{self.places[0].number}" if self.places and self.places[0].number else self.source
         rest = [self._place_text(place) for place in self.places if place.number or place.column]
         seen = f"; {', '.join(rest)}" if rest else ""
         more = f"; {self.more}" if self.more else ""
-        return f"{where}: {self.spec.effect} {self.times:,} {self.spec.what}{seen}{more} [{self.code}]"
+        return f"{where}: {self.times:,} {self.spec.effect}: {self.spec.what}{seen}{more} [{self.code}]"
 
     def _place_text(self, place: Place) -> str:
         number = f"{self.word} {place.number}" if place.number else ""

@@ -14,8 +14,9 @@ import polars as pl
 from tidegate.demand.tables import CAPACITY, JOBS, REQUESTS, STARTS, USE
 from tidegate.sources.cells import WORDS, Cell, read_cell
 from tidegate.sources.columns import Chosen, Columns
-from tidegate.sources.fields import FIELDS, Table
+from tidegate.sources.fields import FIELDS
 from tidegate.sources.findings import Code
+from tidegate.sources.options import Table
 from tidegate.sources.tablefile import ROW, TORN
 
 #: Why a row cannot be used, as the number of its code; whether it was put right.

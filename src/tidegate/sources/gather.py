@@ -11,13 +11,13 @@ import polars as pl
 
 from tidegate.demand.tables import Calendar, Tables
 from tidegate.sources.columns import read_wishes
-from tidegate.sources.fields import Table
 from tidegate.sources.findings import Finding, UnusableSource, refuse_findings
-from tidegate.sources.parts import Format, Options, Part
+from tidegate.sources.options import Options, Table, Watch, check_options, unwatched
+from tidegate.sources.parts import Part
 from tidegate.sources.reading import read_found
 from tidegate.sources.recognise import Found, find_sources
 
-__all__ = ["Format", "Gathered", "Options", "gather"]
+_USUAL = Options()
 
 
 class Gathered(NamedTuple):
@@ -28,13 +28,20 @@ class Gathered(NamedTuple):
     findings: tuple[Finding, ...]  # of all parts
 
 
-def gather(sources: list[str], options: Options = Options()) -> Gathered:  # noqa: B008  it never changes
-    """Read sources: files, folders and addresses of servers; an UnusableSource says why that is not possible."""
+def gather(sources: list[str], options: Options = _USUAL, watch: Watch = unwatched) -> Gathered:
+    """Read sources: files, folders and addresses of servers; an UnusableSource says why that is not possible.
+
+    `watch` is called with what is being read and the share of it that is done.
+    """
     if not sources:
         raise UnusableSource("no source is named: expected files, folders or the address of a Prometheus")
+    check_options(options)
     wishes = read_wishes(options.map)
     found: list[Found] = find_sources(sources, options)
-    parts = [part for one in found for part in read_found(one, options, wishes)]
+    parts: list[Part] = []
+    for number, one in enumerate(found):
+        watch(one.name, number / len(found))
+        parts += read_found(one, options, wishes, watch)
     findings = [finding for part in parts for finding in part.findings]
     findings += [finding for one in found for finding in one.findings]
     if options.strict:

@@ -31,10 +31,10 @@ from tidegate.model.problem import Severity
 from tidegate.model.units import UnitError
 from tidegate.model.work import GpuRequest, Share, WorkKind, Workload
 from tidegate.sources.columns import Wish
-from tidegate.sources.fields import Table
 from tidegate.sources.files import Wanted, read_table_file
 from tidegate.sources.findings import Code, Finding, Place, UnusableSource
-from tidegate.sources.parts import Format, Part, part_of
+from tidegate.sources.options import Format, Table
+from tidegate.sources.parts import Part, part_of
 from tidegate.sources.setupfile import printable
 from tidegate.sources.tablefile import table_in_memory
 from tidegate.sources.yamldata import UnreadableFile

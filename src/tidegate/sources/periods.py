@@ -8,7 +8,7 @@ from __future__ import annotations
 import polars as pl
 
 from tidegate.sources.columns import Columns
-from tidegate.sources.fields import Table
+from tidegate.sources.options import Table
 
 #: Samples that are looked at.
 _LOOKED_AT = 200_000

@@ -9,7 +9,8 @@ from tidegate.sources.columns import Wish
 from tidegate.sources.files import Wanted, read_table_file
 from tidegate.sources.findings import UnusableSource
 from tidegate.sources.kubedump import read_dump
-from tidegate.sources.parts import Format, Options, Part
+from tidegate.sources.options import Format, Options, Watch, unwatched
+from tidegate.sources.parts import Part
 from tidegate.sources.prometheus.reading import read_prometheus
 from tidegate.sources.recognise import Found
 from tidegate.sources.slurm import read_sacct, read_sacct_json
@@ -18,13 +19,13 @@ from tidegate.sources.traces.catalogue import TRACES
 from tidegate.sources.traces.genai import read_genai
 
 
-def read_found(found: Found, options: Options, wishes: dict[str, Wish]) -> list[Part]:
+def read_found(found: Found, options: Options, wishes: dict[str, Wish], watch: Watch = unwatched) -> list[Part]:
     """The tables of a source; an UnusableSource says why there are none."""
     if found.table is not None:
         return [_read_table(found.table, found.format, options, wishes)]
     match found.format:
         case Format.PROMETHEUS:
-            return read_prometheus(found.address, options)
+            return read_prometheus(found.address, options, watch=watch)
         case Format.GENAI:
             return read_genai(list(found.paths))
         case Format.KUBERNETES:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidegate.sources.findings import Code, Finding, UnusableSource
-from tidegate.sources.parts import Format, Options
+from tidegate.sources.options import Format, Options
 from tidegate.sources.setupfile import printable
 from tidegate.sources.slurm import is_sacct
 from tidegate.sources.tablefile import TableFile, open_table, read_beginning
@@ -31,8 +31,12 @@ class Found(NamedTuple):
     paths: tuple[Path, ...] = ()
     address: str = ""  # of a server
     table: TableFile | None = None  # a file that was looked at
-    sacct_json: bool = False
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return self.address.rpartition("@")[2] or printable(self.paths[0].name)
 
 
 def find_sources(sources: list[str], options: Options) -> list[Found]:
@@ -77,7 +81,7 @@ def _find_in_folder(folder: Path, options: Options) -> list[Found]:
             refused.append((path, str(error)))
     found, twice = _without_twice(found)
     if not found:
-        raise UnusableSource("\n".join(dict.fromkeys(text for _, text in refused)))
+        raise UnusableSource(_say_refused(refused))
     left = [(path.name, text.partition(": ")[2]) for path, text in refused] + [
         (name, "says the same again") for name in twice
     ]
@@ -86,6 +90,16 @@ def _find_in_folder(folder: Path, options: Options) -> list[Found]:
         note = Finding(Code.FILE_LEFT_OUT, printable(str(folder)), len(left), more=more)
         found[0] = found[0]._replace(findings=(*found[0].findings, note))
     return found
+
+
+def _say_refused(refused: list[tuple[Path, str]]) -> str:
+    """A line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for path, text in refused:
+        name = printable(str(path))
+        reasons.setdefault(text.removeprefix(f"{name}: "), []).append(name)
+    others = [f" (and {len(names) - 1} others)" if len(names) > 1 else "" for names in reasons.values()]
+    return "\n".join(f"{names[0]}{more}: {why}" for (why, names), more in zip(reasons.items(), others, strict=True))
 
 
 def _without_twice(found: list[Found]) -> tuple[list[Found], list[str]]:
@@ -138,5 +152,5 @@ def _find_json_or_yaml(path: Path, start: bytes) -> Found | None:
     if re.search(r'"apiVersion"\s*:', text) and re.search(r'"(kind|items)"\s*:', text):
         return Found(Format.KUBERNETES, (path,))
     if re.search(r'"jobs"\s*:\s*\[', head) or (re.search(r'"meta"\s*:', head) and re.search(r"(?i)slurm", head)):
-        return Found(Format.SLURM, (path,), sacct_json=True)
+        return Found(Format.SLURM, (path,))
     return None

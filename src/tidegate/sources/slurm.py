@@ -16,10 +16,10 @@ import msgspec
 import polars as pl
 
 from tidegate.sources.columns import Wish
-from tidegate.sources.fields import Table
 from tidegate.sources.files import Wanted, read_table_file
 from tidegate.sources.findings import Code, Finding, UnusableSource
-from tidegate.sources.parts import Format, Options, Part
+from tidegate.sources.options import Format, Options, Table
+from tidegate.sources.parts import Part
 from tidegate.sources.setupfile import printable
 from tidegate.sources.tablefile import TableFile, table_in_memory, told
 

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ import platformdirs
 import polars as pl
 
 from tidegate.sources.findings import UnusableSource
+from tidegate.sources.options import Watch, unwatched
 from tidegate.sources.prometheus.client import Door, TooMuch, ask
 
 #: Points of one series in one answer; servers refuse more than 11,000.
@@ -107,7 +108,7 @@ class Asker(NamedTuple):
     door: Door
     span: Span
     store: Store
-    tell: Callable[[str, float], None] = lambda query, share: None  # noqa: ARG005  nobody watches
+    watch: Watch = unwatched
 
     def range(self, query: str) -> pl.DataFrame:
         """The answer to a query over the whole time: a column for each label, `at_ms` and `value`."""
@@ -116,7 +117,7 @@ class Asker(NamedTuple):
     def _pieces(self, query: str, span: Span, points: int) -> Iterator[list[Any]]:
         pieces = list(span.pieces(points))
         for number, piece in enumerate(pieces):
-            self.tell(query, number / len(pieces))
+            self.watch(query, number / len(pieces))
             key = json.dumps([self.door.name, query, *piece])
             found = self.store.take(key)
             if found is None:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidegate.sources.findings import UnusableSource
-from tidegate.sources.parts import Options
+from tidegate.sources.options import Options
 from tidegate.sources.setupfile import printable
 
 #: Times that a request is tried, the first pause between two, and how long an answer may take.

@@ -10,9 +10,9 @@ from typing import Any
 
 from tidegate.manifests.clock import read_time_ms
 from tidegate.model.units import DAY_MS, MINUTE_MS, UnitError, parse_duration_ms
-from tidegate.sources.fields import Table
 from tidegate.sources.findings import Code, Finding, UnusableSource
-from tidegate.sources.parts import Format, Options, Part, part_of
+from tidegate.sources.options import Format, Options, Table, Watch, unwatched
+from tidegate.sources.parts import Part, part_of
 from tidegate.sources.prometheus.chunks import Asker, Span, Store
 from tidegate.sources.prometheus.client import Door, ask, open_door
 from tidegate.sources.prometheus.metrics import Signal, every_signal
@@ -22,13 +22,13 @@ from tidegate.sources.prometheus.tables import Had, capacity_of, jobs_of, reques
 _USUAL_SPAN_MS, _USUAL_STEP_MS = 7 * DAY_MS, MINUTE_MS
 
 
-def read_prometheus(address: str, options: Options, door: Door | None = None) -> list[Part]:
+def read_prometheus(address: str, options: Options, door: Door | None = None, watch: Watch = unwatched) -> list[Part]:
     """The tables of what a server has; an UnusableSource says why there are none."""
     door = door or open_door(address, options)
     names = _names(door)
     span = read_span(door, options)
     store = Store(options.cache)
-    had = Had(Asker(door, span, store), names)
+    had = Had(Asker(door, span, store, watch), names)
     makers = {
         Table.USE: use_of,
         Table.REQUESTS: requests_of,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from tidegate.sources.fields import Table
 from tidegate.sources.findings import Code, Finding
 from tidegate.sources.frames import SCHEMAS
+from tidegate.sources.options import Table
 from tidegate.sources.prometheus.chunks import Asker
 from tidegate.sources.prometheus.labels import grown, label, named, workload
 from tidegate.sources.prometheus.metrics import (

@@ -13,9 +13,8 @@ import polars as pl
 
 from tidegate.demand.tables import Calendar
 from tidegate.sources.columns import Wish
-from tidegate.sources.fields import Table
 from tidegate.sources.files import Wanted
-from tidegate.sources.parts import Format
+from tidegate.sources.options import Format, Table
 
 
 class Trace(NamedTuple):

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import polars as pl
 from polars.exceptions import PolarsError
 
-from tidegate.sources.fields import Table
 from tidegate.sources.findings import Code, Finding, UnusableSource
 from tidegate.sources.frames import SCHEMAS
-from tidegate.sources.parts import Format, Part, part_of
+from tidegate.sources.options import Format, Table
+from tidegate.sources.parts import Part, part_of
 from tidegate.sources.setupfile import printable
 from tidegate.sources.tablefile import told
 

@@ -1,0 +1,83 @@
+"""How sources are read, as the user says: what they are, which column is which, and how a server is reached.
+
+Must not know: how anything is read; it is imported by every command, and loads nothing heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from tidegate.sources.findings import UnusableSource
+
+#: Told what is being read, and the share of it that is done.
+Watch = Callable[[str, float], None]
+
+
+class Format(StrEnum):
+    """What a source can be."""
+
+    TABLE = "table"  # CSV, TSV, JSON lines or Parquet with columns that are recognised by name
+    SLURM = "slurm"  # sacct -P, sacct -p, sacct --json
+    KUBERNETES = "kubernetes"  # kubectl get … -o json or yaml
+    PROMETHEUS = "prometheus"
+    ITP = "itp"
+    PHILLY = "philly"
+    MURI = "muri"
+    AZURE_LLM = "azure-llm"
+    MOONCAKE = "mooncake"
+    SERVEGEN = "servegen"
+    GENAI = "genai"
+    HELIOS = "helios"
+
+
+class Table(StrEnum):
+    """The canonical tables, by name."""
+
+    JOBS = "jobs"
+    REQUESTS = "requests"
+    USE = "use"
+    CAPACITY = "capacity"
+    STARTS = "starts"
+
+
+class Options(NamedTuple):
+    """How sources are read, as the user says."""
+
+    format: Format | None = None  # None: guessed
+    map: str = ""  # submitted=created_at:ms,gpus=num_gpu
+    table: Table | None = None
+    delimiter: str = ""
+    timezone: str = ""  # of times that name none; empty: not said, and taken as UTC
+    strict: bool = False
+    start: str = ""  # of what is asked of a server
+    end: str = ""
+    step: str = ""
+    cache: str = ""  # folder for what was fetched of a server
+    token: str = ""
+    user: str = ""
+    password: str = ""
+    ca_file: str = ""
+    insecure: bool = False
+
+
+def check_options(options: Options) -> None:
+    """Refuse what cannot be meant."""
+    if options.timezone:
+        try:
+            ZoneInfo(options.timezone)
+        except (KeyError, ValueError, OSError):
+            raise UnusableSource(
+                f"--timezone {options.timezone}: expected a name such as Europe/Berlin or UTC"
+            ) from None
+    if options.delimiter and (
+        len(options.delimiter) != 1 or not options.delimiter.isascii() or options.delimiter in '"\n'
+    ):
+        raise UnusableSource(f"--delimiter {options.delimiter}: expected one character")
+
+
+def unwatched(what: str, share: float) -> None:
+    """Nobody watches."""
+    del what, share
