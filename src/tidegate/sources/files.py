@@ -15,13 +15,14 @@ from polars.exceptions import ComputeError, PolarsError, SchemaError
 
 from tidegate.demand.tables import Calendar
 from tidegate.sources.cells import LOCAL, Cell, read_cell
-from tidegate.sources.checks import Checked, check, usable
+from tidegate.sources.checks import Checked, check, skim, usable
 from tidegate.sources.columns import Chosen, Columns, Known, Wish, guess, is_calendar
 from tidegate.sources.findings import Code, Finding, Place
 from tidegate.sources.frames import read_frame
 from tidegate.sources.options import Format, Table
 from tidegate.sources.parts import Part
 from tidegate.sources.periods import fill_period
+from tidegate.sources.staging import staged
 from tidegate.sources.tablefile import ROW, Shape, TableFile, told
 
 #: The field whose cell is shown for a code.
@@ -34,6 +35,10 @@ _SHOWN = {
     Code.CLOCK_JUMP: ("submitted", "at", "started"),
     Code.DUPLICATE_ID: ("id",),
 }
+
+
+#: Rows from which a table that was read with care is put aside, to be read again quickly.
+_STAGED = 100_000
 
 
 class Wanted(NamedTuple):
@@ -77,6 +82,8 @@ def read_table_file(file: TableFile, wanted: Wanted, form: Format = Format.TABLE
     ids = wanted.ids and columns.of("id") is not None
     way, checked = _read_somehow(file, columns, calendar, wanted, ids=ids)
     frame = usable(way.frame(), columns.table, checked, calendar=way.has_calendar)
+    if not checked.clean and file.shape is not Shape.PARQUET and checked.kept > _STAGED:
+        frame = staged(frame)  # reading with care is slow: once is enough
     frame = fill_period(frame, columns)
     return Part(
         name=file.name,
@@ -100,12 +107,11 @@ def _read_somehow(
     prepare = wanted.prepare or (lambda raw: raw)
     quick = _Way(file, columns, prepare(file.quick(_types(file, columns))), calendar)
     try:
-        checked = check(quick.frame(), columns.table, calendar=quick.has_calendar, ids=ids)
-        if not checked.doubtful:
+        checked = skim(quick.frame(), columns.table, calendar=quick.has_calendar, ids=ids)
+        if checked is not None:
             return quick, checked
     except (ComputeError, SchemaError):
-        if file.shape is Shape.PARQUET:
-            raise
+        pass
     except OSError as error:
         raise told(file.name, error) from None
     names = list(dict.fromkeys([one.column for one in columns.chosen if one.column] + list(wanted.beside)))
@@ -174,7 +180,8 @@ def _cells(way: _Way, rows: list[int]) -> dict[int, dict[str, str]]:
         )
     ]
     wanted = pl.col(ROW).is_in(pl.Series(rows, dtype=pl.UInt32).implode())
-    found = way.raw.filter(wanted).select(ROW, *read).collect(engine="streaming")
+    near = way.raw.filter(pl.col(ROW) <= rows[-1]) if way.file.shape is Shape.PARQUET else way.raw
+    found = near.filter(wanted).select(ROW, *read).head(len(rows)).collect(engine="streaming")
     return {row.pop(ROW): row for row in found.to_dicts()}
 
 

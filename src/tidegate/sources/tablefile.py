@@ -71,7 +71,7 @@ class TableFile(NamedTuple):
         if self.shape is Shape.JSONL:
             return pl.scan_ndjson(self.at, schema={**types}, row_index_name=ROW)
         schema: dict[str, pl.DataType] = {name: types.get(name, pl.String()) for name in self.names}
-        return pl.scan_csv(
+        rows = pl.scan_csv(
             self.at,
             has_header=False,  # a header may lack names, and they were read
             skip_rows=1,
@@ -81,6 +81,9 @@ class TableFile(NamedTuple):
             row_index_name=ROW,
             raise_if_empty=False,
         )
+        # Lines with too many cells are only noticed where the last column is read: it is, and no line is torn then.
+        last = pl.col(self.names[-1])
+        return rows.with_columns((last.is_null() & last.is_not_null()).alias(TORN))
 
     def careful(self, wanted: list[str]) -> pl.LazyFrame:
         """Its rows as text, with a mark on those whose line does not have the columns of the header."""
@@ -120,13 +123,16 @@ def _known(column: pl.Expr) -> pl.Expr:
 
 def _parse_quoted(lines: pl.Series, delimiter: str, fields: list[str]) -> pl.Series:
     """Cells of lines with quotes; a line that is None has none."""
-    rows = []
+    dtype = pl.Struct(dict.fromkeys(fields, pl.String))
+    if lines.null_count() == len(lines):
+        return pl.repeat(None, len(lines), dtype=dtype, eager=True)
+    rows: list[dict[str, str | None] | None] = []
     for line in lines.to_list():
-        cells = next(csv.reader([line], delimiter=delimiter), []) if line is not None else []
         sound = line is not None and line.count('"') % 2 == 0
-        padded = [*cells[: len(fields)], *[None] * (len(fields) - len(cells))] if sound else [None] * len(fields)
-        rows.append(dict(zip(fields, padded, strict=True)))
-    return pl.Series(rows, dtype=pl.Struct(dict.fromkeys(fields, pl.String)))
+        cells = next(csv.reader([line], delimiter=delimiter), []) if sound else []
+        padded = [*cells[: len(fields)], *[None] * (len(fields) - len(cells))]
+        rows.append(dict(zip(fields, padded, strict=True)) if line is not None else None)
+    return pl.Series(rows, dtype=dtype)
 
 
 def _scan_lines(at: Path | bytes, skip: int = 0, most: int | None = None) -> pl.LazyFrame:
