@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
+import subprocess
 
 import polars as pl
 import pytest
@@ -34,6 +36,12 @@ def _write(tmp_path, text, name="jobs.csv"):
     return path
 
 
+def _zstd(text):
+    if shutil.which("zstd") is None:
+        pytest.skip("needs zstd, which is not on this machine")
+    return subprocess.run(["zstd", "-c"], input=text.encode(), capture_output=True, check=True).stdout
+
+
 def _told(gathered):
     return {found.code: found.times for found in gathered.findings}
 
@@ -59,12 +67,13 @@ def test_a_table_of_jobs_is_recognised_and_completed(tmp_path):
         ("jobs.tsv", lambda text: text.replace(",", "\t").encode()),
         ("jobs.txt", lambda text: text.replace(",", ";").encode()),
         ("jobs.csv.gz", lambda text: gzip.compress(text.encode())),
+        ("jobs.csv.zst", "zstd"),
         ("bom.csv", lambda text: b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode()),
         ("quoted.csv", lambda text: text.replace("red", '"r,e""d"').replace("submit_time", '"submit_time"').encode()),
     ],
 )
 def test_the_same_table_in_other_clothes(tmp_path, name, pack):
-    gathered, jobs = _jobs(_write(tmp_path, pack(GOOD), name))
+    gathered, jobs = _jobs(_write(tmp_path, _zstd(GOOD) if pack == "zstd" else pack(GOOD), name))
     assert gathered.findings == ()
     assert jobs["duration_ms"].to_list() == [3_600_000, 100_000, 600_000]
 
@@ -240,6 +249,38 @@ def test_json_lines_that_are_torn_are_counted(tmp_path):
     assert len(jobs) == 18
     assert _told(gathered) == {Code.UNREADABLE_LINE: 1, Code.UNREADABLE_CELL: 1}
     assert _lines(gathered, Code.UNREADABLE_LINE) == [8]
+
+
+def test_a_table_without_ids_gets_some(tmp_path):
+    jobs = _jobs(_write(tmp_path, "submitted,duration_s,gpus\n1700000000,5,1\n1700000001,5,0\n1700000002,5,1\n"))[1]
+    assert jobs["id"].to_list() == ["jobs-1", "jobs-2"]
+
+
+def test_exports_that_overlap_are_counted_once(tmp_path):
+    head = "id,state,submitted,started,ended,gpus\n"
+    january = _write(
+        tmp_path, head + "1,done,1700000000,1700000001,1700000002,1\n2,running,1700000005,1700000006,,1\n", "1.csv"
+    )
+    february = _write(
+        tmp_path,
+        head + "2,done,1700000005,1700000006,1700000009,1\n3,done,1700000007,1700000008,1700000009,1\n",
+        "2.csv",
+    )
+    other = _write(tmp_path, head + "1,done,1600000000,1600000001,1600000002,1\n", "3.csv")
+    gathered = gather([str(january), str(february), str(other)])
+    jobs = gathered.tables.jobs.collect()
+    assert jobs.select("id", "outcome").rows() == [("1", "done"), ("2", "done"), ("3", "done"), ("1", "done")]
+    assert _told(gathered)[Code.DUPLICATE_ID] == 1
+    assert [part.kept for part in gathered.parts] == [1, 2, 1]
+
+
+def test_a_large_table_with_faults_is_put_aside(tmp_path):
+    lines = [f"j{n},{1_700_000_000 + n},5,1" for n in range(120_000)]
+    lines[7] = "j7,soon,5,1"
+    gathered, jobs = _jobs(_write(tmp_path, "\n".join(["id,submitted,duration_s,gpus", *lines])))
+    assert len(jobs) == 119_999
+    assert _lines(gathered, Code.UNREADABLE_CELL) == [9]
+    assert [one.name for one in tmp_path.iterdir()] == ["jobs.csv"]
 
 
 # -- files that are none ---------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ Must not know: named formats.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import PurePath
 from typing import NamedTuple
 
 import polars as pl
@@ -53,7 +54,6 @@ class Wanted(NamedTuple):
     ids: bool = True  # an id may come only once
     beside: tuple[str, ...] = ()  # columns that `prepare` needs
     prepare: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None  # of raw rows
-    finish: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None  # of canonical rows that were checked
 
 
 class _Way(NamedTuple):
@@ -85,11 +85,13 @@ def read_table_file(file: TableFile, wanted: Wanted, form: Format = Format.TABLE
     if not checked.clean and file.shape is not Shape.PARQUET and checked.kept > _STAGED:
         frame = staged(frame)  # reading with care is slow: once is enough
     frame = fill_period(frame, columns)
+    if columns.table is Table.JOBS and columns.of("id") is None:
+        frame = _numbered(frame, file.name)
     return Part(
         name=file.name,
         format=form,
         table=columns.table,
-        frame=wanted.finish(frame) if wanted.finish else frame,
+        frame=frame,
         calendar=calendar,
         rows=checked.rows,
         kept=checked.kept,
@@ -98,6 +100,14 @@ def read_table_file(file: TableFile, wanted: Wanted, form: Format = Format.TABLE
         columns=way.columns,
         findings=(*_row_findings(way, checked), *_table_findings(way, checked, wanted)),
     )
+
+
+def _numbered(frame: pl.LazyFrame, name: str) -> pl.LazyFrame:
+    """Ids for jobs that have none: the name of the file, and a number."""
+    number = pl.col("\x00number").cast(pl.String)
+    stem = PurePath(name).name.split(".")[0]
+    rows = frame.with_row_index("\x00number", offset=1)
+    return rows.with_columns(id=pl.lit(f"{stem}-") + number).drop("\x00number")
 
 
 def _read_somehow(

@@ -13,6 +13,7 @@ from tidegate.demand.tables import Calendar, Tables
 from tidegate.sources.columns import read_wishes
 from tidegate.sources.findings import Finding, UnusableSource, refuse_findings
 from tidegate.sources.options import Options, Table, Watch, check_options, unwatched
+from tidegate.sources.overlaps import without_overlaps
 from tidegate.sources.parts import Part
 from tidegate.sources.reading import read_found
 from tidegate.sources.recognise import Found, find_sources
@@ -42,6 +43,7 @@ def gather(sources: list[str], options: Options = _USUAL, watch: Watch = unwatch
     for number, one in enumerate(found):
         watch(one.name, number / len(found))
         parts += read_found(one, options, wishes, watch)
+    parts = without_overlaps(parts)
     findings = [finding for part in parts for finding in part.findings]
     findings += [finding for one in found for finding in one.findings]
     if options.strict:

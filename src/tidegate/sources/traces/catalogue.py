@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import NamedTuple
 
-import polars as pl
-
 from tidegate.demand.tables import Calendar
 from tidegate.sources.columns import Wish
 from tidegate.sources.files import Wanted
@@ -32,18 +30,7 @@ class Trace(NamedTuple):
         """How one of its files is read."""
         queue = self.queue(name) if self.queue else ""
         wishes = {**self.wishes, **({"queue": Wish(constant=queue)} if queue else {})}
-        finish = _numbered(self.format) if self.table is Table.JOBS and "id" not in wishes else None
-        return Wanted(wishes, table=self.table, calendar=self.calendar, documented=True, ids=self.ids, finish=finish)
-
-
-def _numbered(form: Format) -> Callable[[pl.LazyFrame], pl.LazyFrame]:
-    """Ids for jobs that have none."""
-
-    def finish(frame: pl.LazyFrame) -> pl.LazyFrame:
-        number = pl.int_range(1, pl.len() + 1).cast(pl.String)
-        return frame.with_columns(id=pl.lit(f"{form}-") + number)
-
-    return finish
+        return Wanted(wishes, table=self.table, calendar=self.calendar, documented=True, ids=self.ids)
 
 
 def _stem(name: str) -> str:
