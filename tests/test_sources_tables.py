@@ -85,7 +85,8 @@ def test_parquet_and_json_lines_give_the_same_table(tmp_path):
     dated = frame.with_columns(pl.from_epoch("submit_time"), pl.from_epoch("start_time"), pl.from_epoch("end_time"))
     dated.write_parquet(tmp_path / "dated.parquet")
     frame.write_ndjson(tmp_path / "jobs.jsonl")
-    for name in ("jobs.parquet", "jobs.jsonl", "dated.parquet"):
+    frame.write_json(tmp_path / "jobs.json")
+    for name in ("jobs.json", "jobs.parquet", "jobs.jsonl", "dated.parquet"):
         assert _jobs(tmp_path / name)[1].equals(expected), name
 
 
@@ -100,6 +101,11 @@ def test_units_are_seen_by_name_and_by_size(tmp_path):
 def test_durations_as_people_write_them(tmp_path):
     text = "id,submitted,runtime,gpus\na,1700000000,1-02:03:04,1\nb,1700000000,03:04,1\nc,1700000000,1h30m,1\n"
     assert _jobs(_write(tmp_path, text))[1]["duration_ms"].to_list() == [93_784_000, 184_000, 5_400_000]
+
+
+def test_days_as_times(tmp_path):
+    text = "id,submitted,runtime_h,gpus\na,2026-01-01,5,1\nb,2026-01-02,5,1\n"
+    assert _jobs(_write(tmp_path, text))[1]["submitted_ms"].diff()[1] == 86_400_000
 
 
 def test_gangs_are_multiplied(tmp_path):
@@ -296,6 +302,7 @@ def test_a_large_table_with_faults_is_put_aside(tmp_path):
         ("torn.parquet", b"PAR1" + b"x" * 400, "is no whole Parquet file.*Copy it again"),
         ("torn.csv.gz", gzip.compress(GOOD.encode())[:-20], "cut short"),
         ("torn.zst", b"\x28\xb5\x2f\xfd" + b"\x07" * 40, "torn.zst"),
+        ("old.csv", GOOD.replace("\n", "\r").encode(), "carriage return alone"),
         ("torn.tar.gz", b"\x1f\x8b123", "archive"),
         ("torn.json", b'{"apiVersion": "v1", "kind": "List", "items": [{"a": 1}', "is not JSON.*cut short"),
         ("jobs.json", b'{"jobs": 5, "meta": {"slurm": {}}}', "expected a list of jobs"),

@@ -63,6 +63,7 @@ LOCAL = (
     "%Y/%m/%d %H:%M:%S%.f",
     "%Y-%m-%dT%H:%M",
     "%Y-%m-%d %H:%M",
+    "%Y-%m-%d",
 )
 
 OUTCOMES = {

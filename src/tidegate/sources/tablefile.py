@@ -129,10 +129,17 @@ def _parse_quoted(lines: pl.Series, delimiter: str, fields: list[str]) -> pl.Ser
     rows: list[dict[str, str | None] | None] = []
     for line in lines.to_list():
         sound = line is not None and line.count('"') % 2 == 0
-        cells = next(csv.reader([line], delimiter=delimiter), []) if sound else []
+        cells = _cells_of(line, delimiter) if sound else []
         padded = [*cells[: len(fields)], *[None] * (len(fields) - len(cells))]
         rows.append(dict(zip(fields, padded, strict=True)) if line is not None else None)
     return pl.Series(rows, dtype=dtype)
+
+
+def _cells_of(line: str, delimiter: str) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:  # a cell of more than 128 KiB, or a line feed where none can be
+        return []
 
 
 def _scan_lines(at: Path | bytes, skip: int = 0, most: int | None = None) -> pl.LazyFrame:
@@ -192,7 +199,10 @@ def open_table(name: str, at: Path | bytes, delimiter: str = "") -> TableFile:
         if not start.strip():
             raise UnusableSource(f"{name}: is empty: expected a table; was the export cut short?")
         _refuse_binary(name, start)
-        if start.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] == b"{":
+        first = start.lstrip(b"\xef\xbb\xbf \r\n\t")[:1]
+        if first == b"[":
+            return _open_jsonl(name, _array_as_lines(name, at))
+        if first == b"{":
             return _open_jsonl(name, at)
         return _open_csv(name, at, start, delimiter)
     except (PolarsError, OSError) as error:
@@ -243,6 +253,18 @@ def _open_jsonl(name: str, at: Path | bytes) -> TableFile:
     return TableFile(name, at, Shape.JSONL, names, pl.DataFrame(columns, schema=dict.fromkeys(names, pl.String)))
 
 
+def _array_as_lines(name: str, at: Path | bytes) -> bytes:
+    """An array of objects, one a line."""
+    content = at
+    if isinstance(at, Path):
+        content = gzip.decompress(at.read_bytes()) if at.suffix == ".gz" else at.read_bytes()
+    try:
+        rows = json.loads(content)
+    except ValueError as error:
+        raise UnusableSource(f"{name}: is not JSON: {error}; was it cut short? Export it again") from None
+    return "\n".join(json.dumps(row) for row in rows).encode()
+
+
 def _json_row(line: str) -> dict[str, object]:
     try:
         row = json.loads(line)
@@ -257,6 +279,8 @@ def _json_text(value: object) -> str | None:
 
 def _open_csv(name: str, at: Path | bytes, start: bytes, delimiter: str) -> TableFile:
     text = start.decode("utf-8-sig", errors="replace")
+    if "\n" not in text and "\r" in text:
+        raise UnusableSource(f"{name}: its lines end in a carriage return alone; save it with line feeds")
     lines = text.splitlines()[:20]
     separator = delimiter or _delimiter(lines)
     if separator not in lines[0]:
@@ -265,7 +289,10 @@ def _open_csv(name: str, at: Path | bytes, start: bytes, delimiter: str) -> Tabl
             f"{name}:1: has one column: expected several, split by {seen}, found {printable(lines[0][:60])!r}; "
             "say --delimiter"
         )
-    header = next(csv.reader(io.StringIO(text), delimiter=separator))
+    try:
+        header = next(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
+    except csv.Error as error:
+        raise UnusableSource(f"{name}:1: is no CSV: {error}; save it with lines that end in a line feed") from None
     names = _unique([cell.strip() for cell in header])
     file = TableFile(name, at, Shape.CSV, names, pl.DataFrame(), separator)
     sample = file.split(_scan_lines(at, skip=1, most=PROBED)).filter(~pl.col(TORN)).select(names).collect()
