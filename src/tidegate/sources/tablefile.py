@@ -255,11 +255,9 @@ def _open_jsonl(name: str, at: Path | bytes) -> TableFile:
 
 def _array_as_lines(name: str, at: Path | bytes) -> bytes:
     """An array of objects, one a line."""
-    content = at
-    if isinstance(at, Path):
-        content = gzip.decompress(at.read_bytes()) if at.suffix == ".gz" else at.read_bytes()
+    content = at.read_bytes() if isinstance(at, Path) else at
     try:
-        rows = json.loads(content)
+        rows = json.loads(gzip.decompress(content) if content[:2] == _GZIP else content)
     except ValueError as error:
         raise UnusableSource(f"{name}: is not JSON: {error}; was it cut short? Export it again") from None
     return "\n".join(json.dumps(row) for row in rows).encode()
