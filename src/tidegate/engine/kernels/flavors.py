@@ -36,15 +36,13 @@ from tidegate.engine.kernels.desk import (
     Turn,
     request,
 )
-from tidegate.engine.kernels.grove import G_ASKED, Grove
 from tidegate.engine.kernels.quota import available, borrow_level, minus, plus, potential
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.removal import C_LOT, put_back, take_out
-from tidegate.engine.kernels.spots import ask_nothing, ask_topology, forget_found, keep_found, search_spots
-from tidegate.engine.kernels.topology_search import A_FITS, A_NEEDED, A_QUESTION, AS_IF_EMPTY, Q_LEADER_SET, Q_SET
+from tidegate.engine.kernels.spot_weights import weigh_topology
+from tidegate.engine.kernels.spots import ask_nothing
 from tidegate.engine.kernels.victims import find_targets
 from tidegate.model.columns import I64
-from tidegate.model.misfits import Misfit
 from tidegate.model.reasons import Reason
 from tidegate.model.shares import PreemptWhom
 from tidegate.state.shares import (
@@ -70,7 +68,6 @@ from tidegate.state.shares import (
     T_BRANCH,
     V_FLAVOR,
     V_PLACE,
-    Again,
     Asked,
     Book,
     Tree,
@@ -88,13 +85,6 @@ ABOVE_QUOTA = int(Reason.ABOVE_QUOTA)
 WAITS_FOR_QUOTA = int(Reason.WAITS_FOR_QUOTA)
 TOPOLOGIES_MIXED = int(Reason.TOPOLOGIES_MIXED)
 FLAVOR_REPLACED = int(Reason.FLAVOR_REPLACED)
-FLAVOR_TOPOLOGY = int(Reason.FLAVOR_TOPOLOGY)
-TOPOLOGY_UNFIT = int(Reason.TOPOLOGY_UNFIT)
-TOPOLOGY_TOO_SMALL = int(Reason.TOPOLOGY_TOO_SMALL)
-TOPOLOGY_MISASKED = int(Reason.TOPOLOGY_MISASKED)
-LACKS_ROOM, LACKS_LEADER, NO_DOMAINS = int(Misfit.LACKS_ROOM), int(Misfit.LACKS_LEADER), int(Misfit.NO_DOMAINS)
-UNSETTLED, STALE, NO_REPLACEMENT = int(Misfit.UNSETTLED), int(Misfit.STALE), int(Misfit.NO_REPLACEMENT)
-FAILED = int(Again.FAILED)
 
 
 @kernel
@@ -155,60 +145,6 @@ def assign_flavors(book: Book, d: Desk, turn: Turn, e: int) -> int:
             mode = min(mode, choice[I_MODE, a])
             entry[X_BORROW] = max(entry[X_BORROW], choice[I_LEVEL, a])
     return int(mode)
-
-
-@inlined
-def weigh_topology(book: Book, d: Desk, grove: Grove | None, e: int, mode: int) -> int:
-    """How well an entry fits once it needs spots too: what has no room now may have some without others' work."""
-    if grove is not None:
-        return weigh_spots(book, d, grove, e, mode)
-    return mode
-
-
-@kernel
-def weigh_spots(book: Book, d: Desk, grove: Grove, e: int, mode: int) -> int:
-    """Find spots for an entry that quota would do for; or see whether they could be had if nothing of ours ran."""
-    entry, again = d.heads.entries[e], d.heads.entries[e, X_AGAIN]
-    forget_found(entry)
-    if not ask_topology(book, d.heads, grove, e):
-        entry[X_CODE], entry[X_MISSING] = NO_FLAVOR, FLAVOR_TOPOLOGY
-        return NO_FIT
-    if mode == FIT:
-        code = search_spots(grove, 0)
-        if code == 0:
-            keep_found(book, d.heads, grove, e)
-            return FIT
-        note_misfit(entry, grove, code, TOPOLOGY_UNFIT)
-        needs_preemption(book, d.heads, e, grove.asked[grove.answer.numbers[A_QUESTION]])
-        mode = PREEMPT
-    if again != FAILED and grove.marks[G_ASKED] > 0:  # nobody has to go for work that lost a node
-        code = search_spots(grove, AS_IF_EMPTY)
-        if code != 0:
-            note_misfit(entry, grove, code, TOPOLOGY_TOO_SMALL)
-            return NO_FIT
-        for i in range(grove.marks[G_ASKED]):
-            needs_preemption(book, d.heads, e, grove.asked[i])
-    return mode
-
-
-@inlined
-def note_misfit(entry: I64, grove: Grove, code: int, reason: int) -> None:
-    """Remember that there are no spots: how many slices would fit, of how many; or what is wrong with the request."""
-    numbers = grove.answer.numbers
-    entry[X_CODE], entry[X_LOT], entry[X_MISSING] = reason, numbers[A_FITS], numbers[A_NEEDED]
-    if code not in (LACKS_ROOM, LACKS_LEADER, NO_DOMAINS, UNSETTLED, STALE, NO_REPLACEMENT):
-        entry[X_CODE], entry[X_LOT], entry[X_MISSING] = TOPOLOGY_MISASKED, code, 0
-
-
-@kernel
-def needs_preemption(book: Book, heads: Heads, e: int, question: I64) -> None:
-    """All that the pod sets of a question were assigned takes preemption: quota is there, but in the wrong place."""
-    asked, w = book.asked, heads.entries[e, X_CLASS]
-    first = asked.demands[w, D_FIRST_ASK]
-    for a in range(asked.demands[w, D_ASKS]):
-        ordinal = asked.needs[asked.asks[first + a, A_POD_SET], M_ORDINAL]
-        if ordinal in (question[Q_SET], question[Q_LEADER_SET]) and heads.choice[e, I_LOT, a] != 0:
-            heads.choice[e, I_MODE, a] = PREEMPT
 
 
 @inlined

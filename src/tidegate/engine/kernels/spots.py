@@ -206,16 +206,17 @@ def delay_of(book: Book, q: int, flavor: int) -> int:
 
 
 @inlined
-def open_question(grove: Grove, s: int, tree: int, ordinal: int, pods: int) -> I64:
-    """A question for the pods of a set, alone and from scratch."""
-    row: I64 = grove.asked[grove.marks[G_ASKED]]
+def open_question(grove: Grove, s: int, tree: int, ordinal: int, pods: int) -> int:
+    """Ask for the pods of a set, alone and from scratch; return the place of the question."""
+    at = int(grove.marks[G_ASKED])
+    row = grove.asked[at]
     for i in range(len(row)):
         row[i] = grove.questions[s, tree, i]
     row[Q_MODE], row[Q_COUNT], row[Q_SET] = FRESH, pods, ordinal
     row[Q_LEADER_SET], row[Q_LEADER_KIND], row[Q_LEADER_HELD] = NOBODY, NOBODY, 0
     row[Q_FIRST_HELD], row[Q_HELD], row[Q_LOST] = 0, 0, 0
-    grove.marks[G_ASKED] += 1
-    return row
+    grove.marks[G_ASKED] = at + 1
+    return at
 
 
 @kernel
@@ -229,8 +230,9 @@ def ask_fresh(book: Book, heads: Heads, grove: Grove, e: int, first: int, sets: 
             heads.trees[e, other] = ASKED
     if leader >= 0 and heads.pods[e, leader] > heads.pods[e, workers]:
         workers, leader = leader, workers
-    row = open_question(grove, first + workers, tree, workers, heads.pods[e, workers])
+    at = open_question(grove, first + workers, tree, workers, heads.pods[e, workers])
     if leader >= 0:
+        row = grove.asked[at]
         row[Q_LEADER_SET], row[Q_LEADER_KIND] = leader, grove.questions[first + leader, tree, Q_KIND]
 
 
@@ -240,7 +242,7 @@ def ask_replacement(
 ) -> int:
     """Ask for spots instead of those on a failed node; return how many that stay are written down by now."""
     j, lost, start = heads.entries[e, X_WORKLOAD], 0, kept
-    row = open_question(grove, first + ordinal, tree, ordinal, heads.pods[e, ordinal])
+    row = grove.asked[open_question(grove, first + ordinal, tree, ordinal, heads.pods[e, ordinal])]
     begin = held.tickets[j, T_FIRST_SPOT]
     for i in range(begin, begin + held.tickets[j, T_SPOTS]):
         if grove.spots[i, SPOT_SET] != ordinal:
