@@ -167,8 +167,8 @@ def outcome_text(outcome: Outcome, number: int, state: ClusterState) -> Told:
     """What would happen to a workload, and to others."""
     name = state.workload_ids[state.workload_numbers.row(number)]
     if outcome.starts:
-        when = "starts at once" if outcome.at_once else "starts when those sent away for it have left"
-        headline = f"{name} {when}{_with_what(outcome)}."
+        when = ("starts at once", "") if outcome.at_once else ("starts", ", once those sent away for it have left")
+        headline = f"{name} {when[0]}{_with_what(outcome)}{when[1]}."
     else:
         headline = f"{name} still waits{_why_still(outcome)}."
     others = []
