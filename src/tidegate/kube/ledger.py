@@ -126,7 +126,8 @@ class Ledger:
         if roster is None or (order.purpose is Purpose.BIND and not _fills(roster, order)):
             return  # it is over, or another pod fills the slot now, by an order of its own
         for decision in order.decisions:
-            self._tidings.outcome(decision, outcome)
+            if outcome is not Outcome.UNKNOWN or not order.again:  # that it is not known is told once
+                self._tidings.outcome(decision, outcome)
         if outcome is Outcome.DONE:
             return
         if order.purpose is Purpose.BIND and outcome is Outcome.FAILED and not roster.slots[order.slot].bound:
@@ -134,7 +135,7 @@ class Ledger:
         if (outcome is Outcome.UNKNOWN and self._is_wanted(roster, order)) or (
             order.purpose is Purpose.STOP and roster.stage is Stage.LEAVING
         ):
-            self._orders.append(order._replace(decisions=(), again=order.again + 1))
+            self._orders.append(order._replace(again=order.again + 1))
 
     def _is_wanted(self, roster: Roster, order: Order) -> bool:
         if order.purpose is Purpose.STOP:
