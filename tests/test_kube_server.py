@@ -263,14 +263,14 @@ def test_a_slow_consumer_is_cut_and_loses_nothing(plane):
 
     def slow(thing):
         if len(slept) < 2 and thing.metadata.name.startswith("s") and follower_is_watching:
-            slept.append(time.sleep(4))  # the whole loop, its reader included
+            slept.append(time.sleep(3))  # the whole loop, its reader included
         return thing
 
     follower_is_watching = []
 
     def story():
         follower_is_watching.append(True)
-        for number in range(400):
+        for number in range(200):
             plane.admin.patch(f"{path}/s{number % 4}", {"data": {"x": f"{number} " + "x" * 100_000}})
 
     follower = follow(plane, _CONFIG_MAPS, story, shrink=slow, namespace="default")
