@@ -137,8 +137,7 @@ class _Grid(NamedTuple):
 
 def add_up(spans: list[Spans | None], cells: Cells, window: Window) -> list[dict[str, list[Curve]] | None]:
     """Curves by even ticks of time: no sort, and no memory but the curves. Times that spans share are added up once."""
-    labels = {TOTAL: np.zeros(cells.amount.size, np.int32), **cells.labels}
-    grids = {name: _grid(label, window) for name, label in labels.items()}
+    grids = {name: _grid(label, window) for name, label in cells.labels.items()}
     sums: dict[tuple[int, int], dict[str, I64]] = {}
     found: list[dict[str, list[Curve]] | None] = []
     for one in spans:
@@ -159,7 +158,7 @@ def _tally(times: I64, cell: I32, grids: dict[str, _Grid], to: tuple[Cells, Wind
     sums = {name: np.zeros(grid.size, np.int64) for name, grid in grids.items()}
     for at in range(0, cell.size, _CHUNK):
         part = cell[at : at + _CHUNK]
-        since = np.clip(times[at : at + _CHUNK] - window.start_ms, 0, window.length_ms) // grids[TOTAL].tick_ms
+        since = np.clip(times[at : at + _CHUNK] - window.start_ms, 0, window.length_ms) // tick_for(window)
         amount = cells.amount[part]
         for name, grid in grids.items():
             np.add.at(sums[name], (since >> grid.coarser) + grid.base_of[part], amount)
@@ -167,7 +166,7 @@ def _tally(times: I64, cell: I32, grids: dict[str, _Grid], to: tuple[Cells, Wind
 
 
 def tick_for(window: Window) -> int:
-    """How long a tick of the total is."""
+    """How long a tick is where there is but one group; with more groups it is longer by a power of two."""
     return max(1, -(-window.length_ms // MOST_TICKS))
 
 
@@ -175,7 +174,7 @@ def _grid(label: I32, window: Window) -> _Grid:
     groups = int(label.max(initial=0)) + 1
     fine = tick_for(window)
     coarser = 0
-    while groups > 1 and (window.length_ms // fine >> coarser) * groups > MOST_TICKS // 2:
+    while (window.length_ms // fine >> coarser) * groups > MOST_TICKS:
         coarser += 1
     ticks = (window.length_ms // fine >> coarser) + 1
     return _Grid(fine << coarser, coarser, ticks, label.astype(np.int64) * ticks, groups * ticks)
@@ -187,9 +186,12 @@ def _subtract(
     """The curves of what has come and is not gone yet; each ends at 0, where the next one begins."""
     cells, window = to
     found = {}
+    finest = min(grids, key=lambda name: grids[name].coarser)
     for name, grid in grids.items():
         start = np.arange(grid.ticks, dtype=np.int64) * grid.tick_ms
         width = np.diff(start, append=max(window.length_ms, int(start[-1])))
         levels = np.cumsum(come[name] - gone[name]).reshape(-1, grid.ticks)
         found[name] = [Curve(window, start, width, row, cells.unit) for row in levels]
+        if name == finest:
+            found[TOTAL] = [Curve(window, start, width, levels.sum(axis=0), cells.unit)]
     return found

@@ -26,7 +26,6 @@ from tidegate.demand.document import (
     Source,
 )
 from tidegate.demand.durations import measure_durations
-from tidegate.demand.events import MOST_EXACT, tick_for
 from tidegate.demand.fleet import Counters, read_counters
 from tidegate.demand.groups import Measured, Setting, measure_groups
 from tidegate.demand.jobs import Jobs, dense, read_jobs
@@ -225,8 +224,7 @@ def _grounds(tables: Tables, parts: _Parts) -> tuple[Ground, ...]:
     origins = tuple(Source(**origin._asdict()) for origin in tables.origins)
     found = []
     if parts.measured and parts.jobs:
-        tick = tick_for(parts.measured.window) if len(parts.jobs) > MOST_EXACT else 0
-        found.append(_ground("jobs", parts.measured.window, len(parts.jobs), tick, origins))
+        found.append(_ground("jobs", parts.measured.window, len(parts.jobs), parts.measured.tick_ms, origins))
     frames = {"requests": tables.requests, "use": tables.use, "capacity": tables.capacity, "starts": tables.starts}
     for name, frame in frames.items():
         if frame is not None:

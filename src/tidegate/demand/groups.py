@@ -13,7 +13,7 @@ from tidegate.demand.arrivals import Arrivals, measure_by_group
 from tidegate.demand.bursts import ceilings, find_bursts
 from tidegate.demand.curves import Curve, Window
 from tidegate.demand.document import Group, Scope
-from tidegate.demand.events import curves_of
+from tidegate.demand.events import MOST_EXACT, curves_of
 from tidegate.demand.jobs import Jobs, Named, cells_of, seen_spans, waiting_spans, wanted_spans, window_of
 from tidegate.demand.levels import Levels, Track, measure_levels, track_curve
 from tidegate.demand.numbers import Unit, exact
@@ -49,6 +49,7 @@ class Measured(NamedTuple):
     window: Window
     wanted: Track
     by_kind: dict[str, Track]
+    tick_ms: int  # to which times were rounded, for the total; 0: not at all
 
 
 class _Scoped(NamedTuple):
@@ -86,7 +87,8 @@ def measure_groups(jobs: Jobs, setting: Setting) -> Measured:
             track = tracks[scope, scoped.names[row]] = track_curve(curves.wanted[scope][row], int(scoped.counts[row]))
             found.append(_measure(jobs, scoped, row, (curves, track), setting))
     by_kind = {name: track for (scope, name), track in tracks.items() if scope is Scope.KIND}
-    return Measured(tuple(found), window, tracks[Scope.TOTAL, ""], by_kind)
+    tick_ms = int(curves.wanted[Scope.TOTAL][0].width_ms[0]) if len(jobs) > MOST_EXACT else 0
+    return Measured(tuple(found), window, tracks[Scope.TOTAL, ""], by_kind, tick_ms)
 
 
 def _follow(jobs: Jobs, window: Window) -> _Curves:

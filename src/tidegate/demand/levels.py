@@ -6,6 +6,7 @@ Must not know: which table a level came from.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ SHARES = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 #: Times that time is drawn again for an interval.
 DRAWS = 200
 
-_BINS = 256
+_BINS = 200
 
 #: The sketch is there to draw from; what is told is exact.
 _ROUGH = 0.05
@@ -149,11 +150,16 @@ def redraw(track: Track, seed: int) -> tuple[F64, F64]:
     count = int(block.max()) + 1
     table = np.bincount(block * edges.size + row, minlength=count * edges.size).reshape(count, edges.size)
     sums = np.bincount(block, weights=values, minlength=count)
-    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=DRAWS)
-    picks = drawn.astype(np.float64)  # products of floats are quick, of integers slow
+    picks = _picks(count, seed)
     counts, totals = picks @ table.astype(np.float64), np.asarray(picks @ sums, np.float64)
     own = _read(table.sum(0, dtype=np.float64)[None], np.asarray([sums.sum()]), edges)[0]
     return _read(counts, totals, edges), own
+
+
+@cache
+def _picks(count: int, seed: int) -> F64:
+    """How often each block is drawn, for each draw; as floats, because products of integers are slow."""
+    return np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=DRAWS).astype(np.float64)
 
 
 def _read(counts: F64, sums: F64, edges: F64) -> F64:

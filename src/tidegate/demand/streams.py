@@ -28,7 +28,7 @@ from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WHOLE_MILLI
 MOST_STREAMS = 24
 
 #: Jobs that recipes are made from; of more, whole blocks of time are left out.
-MOST_JOBS = 200_000
+MOST_JOBS = 100_000
 
 #: Distinct sizes in one recipe.
 _MOST_SIZES = 16
