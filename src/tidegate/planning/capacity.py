@@ -1,0 +1,88 @@
+"""Capacity in time: a level for each window of the week, and what it is at every moment.
+
+Must not know: jobs, prices.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.demand.tables import Calendar
+from tidegate.model.columns import I64
+from tidegate.model.units import HOUR_MS, WEEK_MS
+from tidegate.planning.kernels.replay import NEVER, Steps, Valve
+
+HOURS = 168
+
+#: The epoch began on a Thursday: hour 72 of a week that begins on Monday.
+_EPOCH_HOUR = 72
+
+#: More than anybody asks for.
+UNLIMITED_MILLI = 1 << 50
+
+#: No burst.
+SHUT = Valve(0, 0, 0, 0, 1)
+
+
+class Windows(NamedTuple):
+    """The hours of the week in a few groups."""
+
+    names: tuple[str, ...]
+    of_hour: tuple[int, ...]  # by hour of the week, from Monday 00:00 UTC: row of the names
+
+    def hours(self) -> tuple[int, ...]:
+        """Hours a week of each window."""
+        return tuple(self.of_hour.count(row) for row in range(len(self.names)))
+
+
+ALWAYS = Windows(("always",), (0,) * HOURS)
+
+
+def hour_of_week(at_ms: I64, calendar: Calendar) -> I64:
+    """The hour of the week of each time; without a calendar, weeks are counted from the start."""
+    shift = _EPOCH_HOUR if calendar is Calendar.EPOCH else 0
+    found: I64 = (at_ms // HOUR_MS + shift) % HOURS
+    return found
+
+
+def week_start_ms(at_ms: int, calendar: Calendar) -> int:
+    """When the week of a time began."""
+    shift = _EPOCH_HOUR * HOUR_MS if calendar is Calendar.EPOCH else 0
+    return (at_ms + shift) // WEEK_MS * WEEK_MS - shift
+
+
+class Level(NamedTuple):
+    """Levels by window, in force from a time on."""
+
+    from_ms: int
+    windows: Windows
+    milli: tuple[int, ...]  # by window
+
+
+def steps_of(levels: list[Level], until_ms: int, calendar: Calendar) -> Steps:
+    """Levels one after the other as steps; before the first nothing is missing, and the last week goes on for ever."""
+    at, level = [np.array([-NEVER])], [np.array([UNLIMITED_MILLI])]
+    for row, entry in enumerate(levels):
+        to_ms = levels[row + 1].from_ms if row + 1 < len(levels) else _beyond(until_ms)
+        edges = np.arange(entry.from_ms // HOUR_MS + 1, -(-to_ms // HOUR_MS), dtype=np.int64) * HOUR_MS
+        if len(entry.windows.names) == 1:
+            edges = edges[:0]
+        edges = np.concatenate([np.array([entry.from_ms], np.int64), edges])
+        hours = hour_of_week(edges, calendar)
+        at.append(edges)
+        level.append(np.array(entry.milli, np.int64)[np.array(entry.windows.of_hour)[hours]])
+    times, values = np.concatenate(at), np.concatenate(level)
+    keep = np.concatenate([[True], values[1:] != values[:-1]])
+    return Steps(times[keep], values[keep])
+
+
+def _beyond(until_ms: int) -> int:
+    """Long enough after the end for whoever waits to see every window ten times."""
+    return until_ms + 10 * WEEK_MS
+
+
+def constant(milli: int, from_ms: int) -> Steps:
+    """One level from a time on."""
+    return Steps(np.array([-NEVER, from_ms]), np.array([UNLIMITED_MILLI, milli], np.int64))
