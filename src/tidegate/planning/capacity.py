@@ -23,7 +23,7 @@ _EPOCH_HOUR = 72
 UNLIMITED_MILLI = 1 << 50
 
 #: No burst.
-SHUT = Valve(0, 0, 0, 0, 1)
+SHUT = Valve(0, 0, 0, 0)
 
 
 class Windows(NamedTuple):
@@ -59,23 +59,24 @@ class Level(NamedTuple):
     from_ms: int
     windows: Windows
     milli: tuple[int, ...]  # by window
+    ceiling_milli: int = 0  # of burst, on top
 
 
 def steps_of(levels: list[Level], until_ms: int, calendar: Calendar) -> Steps:
     """Levels one after the other as steps; before the first nothing is missing, and the last week goes on for ever."""
-    at, level = [np.array([-NEVER])], [np.array([UNLIMITED_MILLI])]
+    parts = [Steps(np.array([-NEVER]), np.array([UNLIMITED_MILLI]), np.array([0]))]
     for row, entry in enumerate(levels):
         to_ms = levels[row + 1].from_ms if row + 1 < len(levels) else _beyond(until_ms)
         edges = np.arange(entry.from_ms // HOUR_MS + 1, -(-to_ms // HOUR_MS), dtype=np.int64) * HOUR_MS
         if len(entry.windows.names) == 1:
             edges = edges[:0]
         edges = np.concatenate([np.array([entry.from_ms], np.int64), edges])
-        hours = hour_of_week(edges, calendar)
-        at.append(edges)
-        level.append(np.array(entry.milli, np.int64)[np.array(entry.windows.of_hour)[hours]])
-    times, values = np.concatenate(at), np.concatenate(level)
-    keep = np.concatenate([[True], values[1:] != values[:-1]])
-    return Steps(times[keep], values[keep])
+        window = np.array(entry.windows.of_hour)[hour_of_week(edges, calendar)]
+        parts.append(Steps(edges, np.array(entry.milli, np.int64)[window], np.full(len(edges), entry.ceiling_milli)))
+    steps = Steps(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    level, ceiling = steps.level_milli, steps.ceiling_milli
+    keep = np.concatenate([[True], (level[1:] != level[:-1]) | (ceiling[1:] != ceiling[:-1])])
+    return Steps(*(column[keep] for column in steps))
 
 
 def _beyond(until_ms: int) -> int:
@@ -83,6 +84,6 @@ def _beyond(until_ms: int) -> int:
     return until_ms + 10 * WEEK_MS
 
 
-def constant(milli: int, from_ms: int) -> Steps:
+def constant(milli: int, from_ms: int, ceiling_milli: int = 0) -> Steps:
     """One level from a time on."""
-    return Steps(np.array([-NEVER, from_ms]), np.array([UNLIMITED_MILLI, milli], np.int64))
+    return Steps(np.array([-NEVER, from_ms]), np.array([UNLIMITED_MILLI, milli]), np.array([0, ceiling_milli]))

@@ -38,20 +38,20 @@ class Load(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Capacity that is there whether it is used or not: from each time on, this level."""
+    """What capacity is from each time on."""
 
     at_ms: Column
-    level_milli: Column
+    level_milli: Column  # there whether it is used or not
+    ceiling_milli: Column  # as much again may be switched on
 
 
 class Valve(NamedTuple):
     """Capacity that is switched on when work has waited too long, and off when it has nothing to do."""
 
-    ceiling_milli: int  # 0: there is none
     patience_ms: int  # how long work waits before capacity is launched for it
     launch_ms: int  # from the launch to the first start
     linger_ms: int  # how long something must be idle, and nobody wait, before it goes back
-    step_milli: int  # it comes and goes in multiples of this
+    step_milli: int  # it comes and goes in multiples of this; 0: there is none
 
 
 class Desk(NamedTuple):
@@ -91,11 +91,12 @@ def replay(load: Load, steps: Steps, valve: Valve, span: tuple[int, int], overta
         level = steps.level_milli[gauge[STEP]]
         while gauge[WAITING] > 0 and start_next(load, level + gauge[READY] - gauge[USED], clock_ms, overtakes, desk):
             pass
-        if valve.ceiling_milli > 0:
+        if valve.step_milli > 0:
             note_due(load, valve, clock_ms, desk)
-            open_valve(valve, level, clock_ms, desk)
+            open_valve(valve, level, steps.ceiling_milli[gauge[STEP]], clock_ms, desk)
             close_valve(valve, level, clock_ms, desk)
         note_change(level + gauge[READY], clock_ms, desk)
+    count_time(steps, max(clock_ms, span[0]), span[1], desk)
 
 
 def _next_ms(load: Load, steps: Steps, valve: Valve, clock_ms: int, last_ms: int, desk: Desk) -> int:
@@ -110,7 +111,7 @@ def _next_ms(load: Load, steps: Steps, valve: Valve, clock_ms: int, last_ms: int
         next_ms = min(next_ms, desk.launch_ms[gauge[LANDED]])
     if gauge[STEP] + 1 < len(steps.at_ms) and (gauge[WAITING] > 0 or clock_ms < last_ms):
         next_ms = min(next_ms, steps.at_ms[gauge[STEP] + 1])
-    if valve.ceiling_milli > 0:
+    if valve.step_milli > 0:
         first = gauge[DUE_FROM]
         while first < gauge[QUEUED] and desk.start_ms[first] >= 0:
             first += 1
@@ -191,13 +192,13 @@ def note_due(load: Load, valve: Valve, clock_ms: int, desk: Desk) -> None:
     gauge[DUE_FROM] = job
 
 
-def open_valve(valve: Valve, level: int, clock_ms: int, desk: Desk) -> None:
+def open_valve(valve: Valve, level: int, ceiling: int, clock_ms: int, desk: Desk) -> None:
     """Launch what is missing to run all that is due beside what runs."""
     gauge = desk.gauge
     if gauge[DUE] <= 0:
         return
     wanted = -(-(gauge[USED] + gauge[DUE] - level) // valve.step_milli) * valve.step_milli
-    more = min(wanted, valve.ceiling_milli) - gauge[READY] - gauge[COMING]
+    more = min(wanted, ceiling) - gauge[READY] - gauge[COMING]
     if more > 0:
         desk.launch_ms[gauge[LAUNCHED]] = clock_ms + valve.launch_ms
         desk.launch_milli[gauge[LAUNCHED]] = more
