@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -61,7 +63,7 @@ def test_a_capacity_that_holds_by_luck_is_not_the_floor():
         judge = Judge(arrivals(rows), Order.OVERTAKE, compiled=False)
         start, tolerated = judge.arrivals.span_ms[0], 25_000
         holds = [judge.replay(constant(g * GPU, start)).holds(tolerated, 1000) for g in range(3, 8)]
-        if any(one and not other for one, other in zip(holds, holds[1:], strict=False)):
+        if any(one and not other for one, other in pairwise(holds)):
             found = judge, holds, tolerated
             break
     assert found, "no anomaly in 4,000 tries: the generator is too tame"

@@ -48,7 +48,7 @@ valves = st.one_of(
 
 def steps(first: int, rows: list[tuple[int, int]], ceiling: int) -> Steps:
     """Capacity that changes at some seconds; in the end everybody fits."""
-    rows = sorted({at: gpus for at, gpus in rows}.items())
+    rows = sorted(dict(rows).items())
     at = [-NEVER, *(second * SECOND_MS for second, _ in rows), 100_000 * SECOND_MS]
     level = [first, *(gpus for _, gpus in rows), 8]
     return Steps(np.array(at), np.array(level, np.int64) * GPU, np.full(len(at), ceiling * GPU))
@@ -76,14 +76,14 @@ def test_judge_and_engine_agree_on_real_jobs(name, order):
 
 def tell_burst(jobs: Arrivals, level: int, ceiling: int, valve: Valve) -> list[int]:
     """First come, first served without overtaking, burst included, told second by second and without any cleverness."""
-    start, running, waiting = [-1] * jobs.count, [], []
+    start, running, waiting = [-1] * jobs.jobs, [], []
     ready, launches, idle_since, came = 0, [], None, 0
     for now in range(0, 40_000 * SECOND_MS, SECOND_MS):
         ready += sum(size for at, size in launches if at <= now)
         launches = [(at, size) for at, size in launches if at > now]
         while running and running[0][0] <= now:
             heapq.heappop(running)
-        while came < jobs.count and jobs.at_ms[came] <= now:
+        while came < jobs.jobs and jobs.at_ms[came] <= now:
             waiting.append(came)
             came += 1
         used = sum(size for _, size in running)
@@ -105,7 +105,7 @@ def tell_burst(jobs: Arrivals, level: int, ceiling: int, valve: Valve) -> list[i
             idle_since = now if idle_since is None else idle_since
             if now >= idle_since + valve.linger_ms:
                 ready, idle_since = ready - idle, None
-        if came == jobs.count and not waiting:
+        if came == jobs.jobs and not waiting:
             break
     return start
 

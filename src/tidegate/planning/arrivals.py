@@ -31,7 +31,7 @@ class Arrivals(NamedTuple):
     left_out: tuple[tuple[str, int], ...] = ()  # why, and how many
 
     @property
-    def count(self) -> int:
+    def jobs(self) -> int:
         """How many jobs there are."""
         return len(self.at_ms)
 

@@ -8,6 +8,7 @@ Must not know: files, how a plan is written down.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -146,19 +147,22 @@ def least_levels(judge: Judge, windows: Windows, tolerance: Tolerance, span: Spa
     return best
 
 
-def _descend(  # noqa: PLR0913 - a search has a judge, a goal, a start and an order
+def _descend(
     judge: Judge, windows: Windows, tolerance: Tolerance, span: Span, levels: list[int], rows: list[int]
 ) -> list[int]:
     """Lower one window after the other as far as the tolerance lets."""
+
+    def holds(row: int, gpus: int) -> bool:
+        outcome = _replay_levels(judge, windows, tuple(_with(levels, row, gpus)), span)
+        return outcome.holds(tolerance.wait_ms, tolerance.share_milli)
+
     for row in rows:
-
-        def holds(gpus: int, row: int = row) -> bool:
-            tried = (*levels[:row], gpus, *levels[row + 1 :])
-            outcome = _replay_levels(judge, windows, tried, span)
-            return outcome.holds(tolerance.wait_ms, tolerance.share_milli)
-
-        levels = [*levels[:row], bisect(holds, 0, levels[row]), *levels[row + 1 :]]
+        levels[row] = bisect(partial(holds, row), 0, levels[row])
     return levels
+
+
+def _with(levels: list[int], row: int, gpus: int) -> list[int]:
+    return [*levels[:row], gpus, *levels[row + 1 :]]
 
 
 def _replay_levels(judge: Judge, windows: Windows, gpus: tuple[int, ...], span: Span) -> Outcome:

@@ -122,7 +122,7 @@ def _draw_floors(judge: Judge, tolerance: Tolerance, near: int, seed: int) -> li
     blocks = int(block[-1]) + 1
     if blocks < 4:
         return []
-    rows = np.split(np.arange(arrivals.count), np.searchsorted(block, np.arange(1, blocks)))
+    rows = np.split(np.arange(arrivals.jobs), np.searchsorted(block, np.arange(1, blocks)))
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(_draws(judge)):
@@ -135,7 +135,7 @@ def _draw_floors(judge: Judge, tolerance: Tolerance, near: int, seed: int) -> li
 
 def _draws(judge: Judge) -> int:
     """Fewer for many jobs: their number makes up for it, and time is short."""
-    return _DRAWS if judge.arrivals.count <= 20_000 else _DRAWS // 2
+    return _DRAWS if judge.arrivals.jobs <= 20_000 else _DRAWS // 2
 
 
 def _again(arrivals: Arrivals, rows: list[I64], order: I64, length: int) -> Arrivals:

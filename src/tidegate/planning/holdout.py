@@ -53,9 +53,15 @@ class Trial(NamedTuple):
     peak: Entry  # the peak of the past
     p95: Entry  # the 95th percentile of the past
     used_gpu_h: float  # what the jobs used, if nothing waited: nobody can hold less
-    peak_gpus: float  # in the time of the trial
-    p95_gpus: float
+    peak_gpus_known: float  # of all that was known when the trial began
+    p95_gpus_known: float
     bands: tuple[Bands, ...]  # by week
+    week_ms: tuple[int, ...]  # when each began
+
+    @property
+    def peaked(self) -> bool:
+        """Whether the peak was at least twice the 95th percentile."""
+        return self.peak_gpus_known >= 2 * self.p95_gpus_known
 
 
 def try_plan(arrivals: Arrivals, share: float, recipe: Recipe) -> Trial:
@@ -83,9 +89,10 @@ def try_plan(arrivals: Arrivals, share: float, recipe: Recipe) -> Trial:
         peak=booth.enter("peak", booth.steps_by(lambda past, now: peak_milli(curve_of(past), first_ms, now))),
         p95=booth.enter("p95", booth.steps_by(lambda past, now: quantile_milli(curve_of(past), first_ms, now, 0.95))),
         used_gpu_h=used_gpu_h(curve, *span),
-        peak_gpus=peak_milli(curve, *span) / WHOLE_MILLI,
-        p95_gpus=quantile_milli(curve, *span, 0.95) / WHOLE_MILLI,
+        peak_gpus_known=peak_milli(curve, first_ms, span.from_ms) / WHOLE_MILLI,
+        p95_gpus_known=quantile_milli(curve, first_ms, span.from_ms, 0.95) / WHOLE_MILLI,
         bands=tuple(bands),
+        week_ms=tuple(booth.mondays),
     )
 
 

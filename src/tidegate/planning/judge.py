@@ -88,7 +88,7 @@ class Judge:
 
     def __init__(self, arrivals: Arrivals, order: Order = Order.OVERTAKE, *, compiled: bool | None = None) -> None:
         self.arrivals, self.order = arrivals, order
-        worth = arrivals.count >= _WORTH_COMPILING and has_numba()
+        worth = arrivals.jobs >= _WORTH_COMPILING and has_numba()
         self.compiled = worth if compiled is None else compiled
         self.replays = 0
         sizes, size = np.unique(arrivals.gpus_milli, return_inverse=True)
@@ -108,7 +108,7 @@ class Judge:
         return self._outcome(desk, span)
 
     def _desk(self, steps: int) -> Desk:
-        jobs, sizes = self.arrivals.count, len(self._load.sizes)
+        jobs, sizes = self.arrivals.jobs, len(self._load.sizes)
         changes = 4 * jobs + steps + 8
         none = np.full(1, -1, np.int64)
         gauge = np.zeros(kernels.GAUGES, np.int64)

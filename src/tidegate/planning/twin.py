@@ -42,7 +42,7 @@ def confirm(arrivals: Arrivals, order: Order, steps: Steps, valve: Valve, *, com
     """Let the engine decide what the judge counted, capacity changing as it did there."""
     counted = Judge(arrivals, order).replay(steps, valve)
     starts = replay_in_twin(arrivals, order, counted.change_ms, counted.change_milli, compiled=compiled)
-    return Confirmed(arrivals.count, len(counted.change_ms), int((starts != counted.start_ms).sum()))
+    return Confirmed(arrivals.jobs, len(counted.change_ms), int((starts != counted.start_ms).sum()))
 
 
 def replay_in_twin(
@@ -53,7 +53,7 @@ def replay_in_twin(
     policies = [_policy(int(milli), order) for milli in capacity_milli]
     changes = [PolicyChange(int(at) - zero_ms, policy) for at, policy in zip(change_ms, policies, strict=True)]
     world = SimWorld([], _jobs(arrivals, zero_ms), policies[0], TwinOptions(observe_every_ms=0), changes[1:])
-    starts = _Starts(arrivals.count)
+    starts = _Starts(arrivals.jobs)
     with kernels_as(compiled=compiled):
         run(ClusterState(), world, starts, lambda _: world.is_over())
     return np.where(starts.at_ms < 0, -1, starts.at_ms + zero_ms)
@@ -82,10 +82,10 @@ def _policy(milli: int, order: Order) -> Policy:
 
 def _jobs(arrivals: Arrivals, zero_ms: int) -> Jobs:
     sizes, work = np.unique(arrivals.gpus_milli, return_inverse=True)
-    none = np.zeros(arrivals.count, np.int64)
-    width = len(str(arrivals.count))
+    none = np.zeros(arrivals.jobs, np.int64)
+    width = len(str(arrivals.jobs))
     return Jobs(
-        ids=[f"{row:0{width}d}" for row in range(arrivals.count)],  # ties are broken by id: by the order they came in
+        ids=[f"{row:0{width}d}" for row in range(arrivals.jobs)],  # ties are broken by id: by the order they came in
         works=tuple(_work(int(milli)) for milli in sizes),
         work=work.astype(np.int32),
         submit_ms=arrivals.at_ms - zero_ms,
