@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from shared import shared
 from test_planning_judge import GPU, arrivals, job_rows
 from tidegate.demand.tables import Calendar
+from tidegate.model.prices import ASSUMED_PRICES, MICROS, Prices
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
 from tidegate.planning.bands import Recipe, least_levels, plan_bands
 from tidegate.planning.capacity import ALWAYS, HOURS, Level, constant, hour_of_week, steps_of, week_start_ms
@@ -19,7 +20,6 @@ from tidegate.planning.concurrency import average, curve_of, peak_milli, quantil
 from tidegate.planning.floor import Tolerance, bisect, find_floor, smallest
 from tidegate.planning.judge import Judge, Order, Span
 from tidegate.planning.newsvendor import split, used_hours, weigh
-from tidegate.planning.prices import ASSUMED_PRICES, MICROS, Prices
 from tidegate.planning.windows import choose_windows, day_and_night, day_night_weekend, weekend
 
 HOUR = Tolerance(HOUR_MS)

@@ -1,4 +1,4 @@
-"""Plans: the same bytes for the same input, nothing of the future, nothing unsigned, and on trial beside a clairvoyant."""
+"""Plans: the same bytes for the same input, nothing of the future, nothing unsigned, on trial beside a clairvoyant."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import plan_holdout
 from shared import shared
 from test_planning_judge import GPU, arrivals
 from tidegate.demand.tables import Calendar, Origin, Tables
+from tidegate.model.prices import ASSUMED_PRICES, MICROS, Prices
 from tidegate.model.units import DAY_MS, HOUR_MS, WEEK_MS
 from tidegate.planning.arrivals import NO_GPUS, NO_RUNTIME, SERVES, arrivals_from, arrivals_of, known_at
 from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedPlan, sign
@@ -21,7 +22,6 @@ from tidegate.planning.document import decode_plan, encode_plan
 from tidegate.planning.floor import Tolerance
 from tidegate.planning.holdout import try_plan
 from tidegate.planning.plan import Request, make_plan
-from tidegate.planning.prices import ASSUMED_PRICES, MICROS, Prices
 
 RECIPE = Recipe(Tolerance(HOUR_MS))
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.model.prices import ASSUMED_PRICES, Prices
 from tidegate.model.units import MINUTE_MS, WEEK_MS, WHOLE_MILLI
 from tidegate.planning.arrivals import Arrivals
 from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, steps_of
@@ -20,8 +21,7 @@ from tidegate.planning.concurrency import average, curve_of, peak_milli
 from tidegate.planning.floor import Tolerance, bisect, smallest
 from tidegate.planning.judge import Judge, Order, Outcome, Span
 from tidegate.planning.kernels.replay import Valve
-from tidegate.planning.newsvendor import HALF_LIFE_MS, Demand, Split, split, weigh
-from tidegate.planning.prices import ASSUMED_PRICES, Prices
+from tidegate.planning.newsvendor import FEW_LEVELS, HALF_LIFE_MS, Demand, Split, split, weigh
 from tidegate.planning.windows import choose_windows
 
 #: Without burst: how far back levels must have held, and what is put on top. Chosen on the first two thirds of seven
@@ -75,19 +75,17 @@ class Bands(NamedTuple):
 
 def plan_bands(past: Arrivals, now_ms: int, recipe: Recipe) -> Bands:
     """Bands for the time from now on, from jobs as they were known then."""
-    demand = seen_demand(past, now_ms, recipe)
-    windows = recipe.windows or choose_windows(demand, recipe.prices, past.calendar).windows
+    at_ms, gpus = average(curve_of(past), past.span_ms[0], now_ms)
+    demand = weigh(at_ms, gpus, now_ms, recipe.half_life_ms, past.calendar)
+    windows = recipe.windows
+    if windows is None:  # a week or two show no habit: windows are chosen on all of the past
+        habit = weigh(at_ms, gpus, now_ms, 0, past.calendar, FEW_LEVELS)
+        windows = choose_windows(habit, recipe.prices, past.calendar).windows
     if not recipe.bursts:
         return _plan_without_burst(past, now_ms, recipe, windows, demand)
     cheapest = split(demand, windows, recipe.prices)
     bands = Bands(windows, cheapest.own_gpus, cheapest.window_gpus, 0, demand, cheapest)
     return bands._replace(ceiling_gpus=_needed_ceiling(past, now_ms, recipe, bands))
-
-
-def seen_demand(past: Arrivals, now_ms: int, recipe: Recipe) -> Demand:
-    """What was asked for, by hour of the week; what is older counts less."""
-    at_ms, gpus = average(curve_of(past), past.span_ms[0], now_ms)
-    return weigh(at_ms, gpus, now_ms, recipe.half_life_ms, past.calendar)
 
 
 def _needed_ceiling(past: Arrivals, now_ms: int, recipe: Recipe, bands: Bands) -> int:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.model.prices import MICROS, Prices
 from tidegate.model.units import HOUR_MS, WEEK_MS, WHOLE_MILLI
 from tidegate.planning.arrivals import Arrivals, known_at
 from tidegate.planning.bands import Bands, Recipe, least_levels, plan_bands
@@ -19,7 +20,6 @@ from tidegate.planning.capacity import ALWAYS, SHUT, Level, constant, steps_of
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli, used_gpu_h
 from tidegate.planning.judge import Judge, Outcome, Span
 from tidegate.planning.kernels.replay import Steps, Valve
-from tidegate.planning.prices import MICROS, Prices
 
 
 class Entry(NamedTuple):

@@ -13,12 +13,12 @@ import numpy as np
 
 from tidegate.demand.tables import Calendar
 from tidegate.model.columns import F64, I64
+from tidegate.model.prices import MICROS, Prices
 from tidegate.model.units import WEEK_MS
 from tidegate.planning.capacity import HOURS, Windows, hour_of_week
-from tidegate.planning.prices import MICROS, Prices
 
-#: Levels that are told apart at most.
-_MOST_LEVELS = 512
+#: Levels that are told apart at most; to compare windows, fewer do.
+MOST_LEVELS, FEW_LEVELS = 8192, 256
 
 
 class Demand(NamedTuple):
@@ -29,12 +29,12 @@ class Demand(NamedTuple):
     excess_gpu_h: F64  # (hour of the week, level): GPU-hours a week that are asked for above the level
 
 
-def weigh(at_ms: I64, gpus: F64, now_ms: int, half_life_ms: int, calendar: Calendar) -> Demand:
-    """The distribution of demand that was seen in even steps; what is older counts less."""
+def weigh(at_ms: I64, gpus: F64, now_ms: int, half_life_ms: int, calendar: Calendar, most: int = MOST_LEVELS) -> Demand:
+    """The distribution of demand that was seen in even steps; what is older counts less, if there is a half-life."""
     weight = np.exp2((at_ms - now_ms) / half_life_ms) if half_life_ms else np.ones(len(at_ms))
     hour = hour_of_week(at_ms, calendar)
     top = float(gpus.max(initial=0.0))
-    step = max(1, math.ceil(top / _MOST_LEVELS))
+    step = max(1, math.ceil(top / most))
     levels = np.arange(0, math.ceil(top / step) + 1, dtype=np.float64) * step
     total = weight.sum() or 1.0
     weight = weight * (HOURS / total)

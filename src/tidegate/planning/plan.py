@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.demand.tables import Origin
+from tidegate.model.prices import MICROS
 from tidegate.model.units import WEEK_MS, WHOLE_MILLI
 from tidegate.planning.arrivals import Arrivals
 from tidegate.planning.bands import Bands, Recipe, plan_bands
@@ -38,7 +39,6 @@ from tidegate.planning.holdout import cost_of
 from tidegate.planning.judge import Judge, Span
 from tidegate.planning.kernels.replay import NEVER, Steps, Valve
 from tidegate.planning.newsvendor import used_hours
-from tidegate.planning.prices import MICROS
 from tidegate.planning.trial import trial_part
 from tidegate.planning.twin import Confirmed, confirm
 

@@ -5,7 +5,7 @@ Must not know: how a trial goes, how text is shown.
 
 from __future__ import annotations
 
-from tidegate.model.units import duration_text
+from tidegate.measure.words import time_text
 from tidegate.planning.arrivals import Arrivals
 from tidegate.planning.bands import Recipe
 from tidegate.planning.document import TrialPart, WayPart, WeekPart
@@ -78,7 +78,7 @@ def findings(trial: Trial) -> list[str]:
 
 def wait_text(entry: Entry) -> str:
     """The wait that the share of jobs did not exceed, in words."""
-    return duration_text(entry.wait_ms) if entry.wait_ms < NEVER else "for ever"
+    return time_text(entry.wait_ms) if entry.wait_ms < NEVER else "for ever"
 
 
 def _margin(trial: Trial) -> str:

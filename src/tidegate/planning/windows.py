@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tidegate.demand.tables import Calendar
+from tidegate.model.prices import Prices
 from tidegate.planning.capacity import ALWAYS, HOURS, Windows
 from tidegate.planning.newsvendor import Demand, Split, split
-from tidegate.planning.prices import Prices
 
 #: What each further window must save, as a share of the cost: a rule that people must remember costs something too.
 _WORTH = 0.01
