@@ -2,6 +2,9 @@
 
     python bench/plan_holdout.py --data ../shared/traces --json
     python bench/plan_holdout.py --data ../shared/traces --order strict
+    python bench/plan_holdout.py --data ../shared/traces --rules
+
+`--rules` is how half-life, margin and memory were chosen: on the middle third, from the first, the last one unseen.
 
 Asked of each set: the 95th percentile of waits stays within 1 h; the GPU-hours held are at most 1.35x those of the
 clairvoyant, who knows what is to come and holds the same windows; and where the peak is at least twice the p95, at
@@ -18,57 +21,40 @@ import time
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
-from tidegate.demand.tables import Calendar
 from tidegate.model.units import HOUR_MS, WEEK_MS, duration_text
-from tidegate.planning.arrivals import Arrivals, arrivals_from
 from tidegate.planning.bands import Recipe
+from tidegate.planning.capacity import ALWAYS
 from tidegate.planning.floor import Tolerance, smallest
-from tidegate.planning.holdout import Entry, Trial, try_plan
-from tidegate.planning.judge import Judge, Order, Span
+from tidegate.planning.holdout import Booth, Entry, Trial, try_plan
+from tidegate.planning.jobs import PlanJobs, known_at, plan_jobs_of
+from tidegate.planning.judge import Judge, Span
 from tidegate.planning.kernels.replay import NEVER
+from tidegate.planning.orders import Order
 from tidegate.planning.trial import findings, ratio
+from tidegate.planning.windows import day_night_weekend
+from tidegate.sources.gather import gather
+from tidegate.sources.options import Format, Options
 
 ITP = ("01", "02", "04", "05", "07", "09")
 MOST_RATIO, LEAST_SAVED, PEAKED = 1.35, 0.40, 2.0
 HOLDOUT = 1 / 3
 
 
-def read_itp(path: Path) -> Arrivals:
-    """Jobs of a cluster; time is counted from the start of the trace."""
-    rows = pl.read_csv(path)
-    return _arrivals(rows, pl.col("submission_time") * 1000, "num_gpu", Calendar.NONE)
+def read_set(path: Path, form: Format) -> PlanJobs:
+    """The jobs of a trace; of philly, of all virtual clusters together."""
+    return plan_jobs_of(gather([str(path)], Options(form)).tables)
 
 
-def read_philly(path: Path) -> Arrivals:
-    """Jobs of all virtual clusters together."""
-    at_ms = pl.col("timestamp").str.to_datetime("%Y-%m-%d %H:%M:%S", time_zone="UTC").dt.epoch("ms")
-    return _arrivals(pl.read_csv(path).drop_nulls(), at_ms, "num_gpus", Calendar.EPOCH)
-
-
-def _arrivals(rows: pl.DataFrame, at_ms: pl.Expr, gpus: str, calendar: Calendar) -> Arrivals:
-    jobs = rows.with_row_index("row").select(
-        pl.col("row").cast(pl.String).str.zfill(9).alias("id"),
-        pl.lit("batch").alias("kind"),
-        (pl.col(gpus) * 1000).cast(pl.Int64).alias("gpus_milli"),
-        pl.lit(1).alias("pods"),
-        at_ms.cast(pl.Int64).alias("submitted_ms"),
-        (pl.col("duration") * 1000).cast(pl.Int64).alias("duration_ms"),
-    )
-    return arrivals_from(jobs, calendar)
-
-
-def read_sets(data: Path) -> dict[str, Arrivals]:
+def read_sets(data: Path) -> dict[str, PlanJobs]:
     """Every set, by name."""
-    sets = {f"itp/cluster{name}": read_itp(data / f"itp/cluster{name}.csv") for name in ITP}
-    return {**sets, "philly": read_philly(data / "philly/philly.csv")}
+    sets = {f"itp/cluster{name}": read_set(data / f"itp/cluster{name}.csv", Format.ITP) for name in ITP}
+    return {**sets, "philly": read_set(data / "philly/philly.csv", Format.PHILLY)}
 
 
-def weekly_needs(arrivals: Arrivals, recipe: Recipe) -> list[int]:
+def weekly_needs(jobs: PlanJobs, recipe: Recipe) -> list[int]:
     """The smallest capacity of each week, with what still ran from before."""
-    judge = Judge(arrivals, recipe.order)
-    first_ms, last_ms = arrivals.span_ms
+    judge = Judge(jobs, recipe.order)
+    first_ms, last_ms = jobs.span_ms
     spans = [Span(at, min(at + WEEK_MS, last_ms) - 1) for at in range(first_ms, last_ms, WEEK_MS)]
     return [smallest(judge, recipe.tolerance, span) for span in spans]
 
@@ -112,10 +98,10 @@ def told(entry: Entry, trial: Trial) -> dict[str, Any]:
     }
 
 
-def run_set(name: str, arrivals: Arrivals, recipe: Recipe) -> dict[str, Any]:
+def run_set(name: str, jobs: PlanJobs, recipe: Recipe) -> dict[str, Any]:
     """One set on trial."""
     began = time.perf_counter()
-    trial = try_plan(arrivals, HOLDOUT, recipe)
+    trial = try_plan(jobs, HOLDOUT, recipe)
     entries = (trial.plan, trial.without_burst, trial.static, trial.no_margin, trial.clairvoyant, trial.cheapest)
     misses = {entry.name: misses_of(entry, trial, recipe) for entry in (trial.plan, trial.static)}
     return {
@@ -123,7 +109,7 @@ def run_set(name: str, arrivals: Arrivals, recipe: Recipe) -> dict[str, Any]:
         "jobs": trial.jobs,
         "weeks": trial.weeks,
         "windows": list(trial.bands[0].windows.names),
-        "weekly_needs": weekly_needs(arrivals, recipe),
+        "weekly_needs": weekly_needs(jobs, recipe),
         "peak_to_p95": round(trial.peak_gpus_known / max(trial.p95_gpus_known, 1e-9), 2),
         "used_gpu_h": round(trial.used_gpu_h),
         "ways": {entry.name: told(entry, trial) for entry in (*entries, trial.p95, trial.peak)},
@@ -133,6 +119,53 @@ def run_set(name: str, arrivals: Arrivals, recipe: Recipe) -> dict[str, Any]:
         "passes": {entry: not found for entry, found in misses.items()},
         "took_s": round(time.perf_counter() - began, 2),
     }
+
+
+def try_rules(sets: dict[str, PlanJobs], recipe: Recipe) -> dict[str, Any]:
+    """Rules for plans, tried on the middle third of each set: nothing of the last third is read."""
+    booths = [_booth(known_at(jobs, _two_thirds(jobs)), recipe) for jobs in sets.values()]
+    found: dict[str, Any] = {}
+    for headroom in (1000, 1250, 1500, 2000):
+        for weeks in (0.0, 0.5, 1.0, 2.0, 4.0):
+            rule = recipe._replace(half_life_ms=int(weeks * WEEK_MS), headroom_milli=headroom)
+            found[f"burst, half-life {weeks:g} weeks, headroom {headroom / 1000:g}"] = _try_burst(booths, rule)
+    foreseen = [booth.foresee(ALWAYS) for booth in booths]
+    for memory in (2, 4, 99):
+        for margin in (1000, 1050, 1100, 1200):
+            rule = recipe._replace(recent_ms=memory * WEEK_MS, margin_milli=margin, bursts=False, windows=ALWAYS)
+            found[f"bands alone, {memory} weeks x {margin / 1000:g}"] = _try_alone(booths, foreseen, rule)
+    return found
+
+
+def _booth(jobs: PlanJobs, recipe: Recipe) -> Booth:
+    first_ms, last_ms = jobs.span_ms
+    return Booth(jobs, recipe, Span((first_ms + last_ms) // 2, last_ms))
+
+
+def _try_burst(booths: list[Booth], rule: Recipe) -> dict[str, Any]:
+    plans = [booth.plan_weekly(rule) for booth in booths]
+    tried = [booth.enter("", booth.steps(plan), rule.valve()) for booth, plan in zip(booths, plans, strict=True)]
+    best = [
+        booth.cheapest(max(bands.ceiling_gpus for bands in plan)) for booth, plan in zip(booths, plans, strict=True)
+    ]
+    regrets = [round(one.cost / other.cost, 3) for one, other in zip(tried, best, strict=True)]
+    return {"held": sum(one.holds for one in tried), "cost_to_cheapest": regrets, "mean": _mean(regrets)}
+
+
+def _try_alone(booths: list[Booth], foreseen: list[Entry], rule: Recipe) -> dict[str, Any]:
+    tried = [booth.enter("", booth.steps(booth.plan_weekly(rule))) for booth in booths]
+    ratios = [round(ratio(one, other), 3) for one, other in zip(tried, foreseen, strict=True)]
+    good = sum(one.holds and share <= MOST_RATIO for one, share in zip(tried, ratios, strict=True))
+    return {"held": sum(one.holds for one in tried), "within_ratio": good, "ratio": ratios, "mean": _mean(ratios)}
+
+
+def _two_thirds(jobs: PlanJobs) -> int:
+    first_ms, last_ms = jobs.span_ms
+    return last_ms - int((last_ms - first_ms) * HOLDOUT)
+
+
+def _mean(values: list[float]) -> float:
+    return round(sum(values) / len(values), 4)
 
 
 def show(result: dict[str, Any]) -> None:
@@ -155,13 +188,20 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=Path("../shared/traces"))
     parser.add_argument("--order", type=Order, choices=list(Order), default=Order.OVERTAKE)
     parser.add_argument("--set", action="append", help="only this set; may be repeated")
+    parser.add_argument("--windows", action="store_true", help="day, night and weekend, whether they pay or not")
+    parser.add_argument("--rules", action="store_true", help="how the rules of plans were chosen")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     recipe = Recipe(Tolerance(HOUR_MS), order=args.order)
     sets = {name: jobs for name, jobs in read_sets(args.data).items() if not args.set or name in args.set}
+    if args.rules:
+        for name, found in try_rules(sets, recipe).items():
+            print(f"{name:<32} {json.dumps(found)}")
+        return 0
     results = []
-    for name, arrivals in sets.items():
-        results.append(run_set(name, arrivals, recipe))
+    for name, jobs in sets.items():
+        windows = day_night_weekend(8, 12, 5, jobs.calendar) if args.windows else None
+        results.append(run_set(name, jobs, recipe._replace(windows=windows)))
         if not args.json:
             show(results[-1])
     missed = [f"{r['set']}, {way}: {miss}" for r in results for way, found in r["misses"].items() for miss in found]

@@ -15,11 +15,12 @@ from tidegate.demand.tables import Calendar
 from tidegate.model.prices import ASSUMED_PRICES, MICROS, Prices
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
 from tidegate.planning.bands import Recipe, least_levels, plan_bands
-from tidegate.planning.capacity import ALWAYS, HOURS, Level, constant, hour_of_week, steps_of, week_start_ms
+from tidegate.planning.capacity import ALWAYS, HOURS, Level, constant, steps_of
 from tidegate.planning.concurrency import average, curve_of, peak_milli, quantile_milli, used_gpu_h
 from tidegate.planning.floor import Tolerance, bisect, find_floor, smallest
-from tidegate.planning.judge import Judge, Order, Span
+from tidegate.planning.judge import Judge, Span
 from tidegate.planning.newsvendor import split, used_hours, weigh
+from tidegate.planning.orders import Order
 from tidegate.planning.windows import choose_windows, day_and_night, day_night_weekend, weekend
 
 HOUR = Tolerance(HOUR_MS)
@@ -43,12 +44,12 @@ def test_bisection_finds_the_edge_whatever_the_guess(edge, high, near):
 @given(job_rows, st.sampled_from(Order), st.sampled_from([0, 60_000, HOUR_MS]))
 def test_the_floor_is_what_looking_at_every_capacity_finds(rows, order, tolerated_ms):
     judge, tolerance = Judge(arrivals(rows), order, compiled=False), Tolerance(tolerated_ms)
-    top = max(peak_milli(curve_of(judge.arrivals), *judge.arrivals.span_ms), judge.arrivals.widest_milli) // GPU
-    start = judge.arrivals.span_ms[0]
+    top = min(int(judge.jobs.gpus_milli.sum()) // GPU, 80)
+    start = judge.jobs.span_ms[0]
     holding = [g for g in range(top + 1) if judge.replay(constant(g * GPU, start)).holds(tolerated_ms)]
     floor = find_floor(judge, tolerance, seed=1)
     assert floor.gpus in holding
-    assert floor.lowest_gpus <= smallest(judge, tolerance, Span(*judge.arrivals.span_ms)) <= floor.gpus
+    assert floor.lowest_gpus <= smallest(judge, tolerance, Span(*judge.jobs.span_ms)) <= floor.gpus
     broken = [g for g in range(top + 1) if g not in holding]
     if all(g < holding[0] for g in broken):  # no anomaly: then there is one answer
         assert floor.gpus == holding[0]
@@ -61,7 +62,7 @@ def test_a_capacity_that_holds_by_luck_is_not_the_floor():
     for _ in range(4_000):
         rows = [(int(rng.integers(0, 30)), int(rng.choice([1, 1, 2, 3])), int(rng.integers(5, 60))) for _ in range(7)]
         judge = Judge(arrivals(rows), Order.OVERTAKE, compiled=False)
-        start, tolerated = judge.arrivals.span_ms[0], 25_000
+        start, tolerated = judge.jobs.span_ms[0], 25_000
         holds = [judge.replay(constant(g * GPU, start)).holds(tolerated, 1000) for g in range(3, 8)]
         if any(one and not other for one, other in pairwise(holds)):
             found = judge, holds, tolerated
@@ -162,7 +163,7 @@ def test_levels_by_window_hold_with_no_more_than_one_level_holds():
         for _ in range(40)
     ]
     judge = Judge(arrivals(rows), compiled=False)
-    span = Span(*judge.arrivals.span_ms)
+    span = Span(*judge.jobs.span_ms)
     windows = day_and_night(8, 12, Calendar.NONE)
     levels = least_levels(judge, windows, HOUR, span)
     by_window = judge.replay(
@@ -174,13 +175,6 @@ def test_levels_by_window_hold_with_no_more_than_one_level_holds():
 
 
 # -- windows and steps -------------------------------------------------------------------------------------------------
-
-
-def test_hours_of_the_week_begin_on_monday():
-    monday = 4 * DAY_MS  # 1970-01-05
-    assert hour_of_week(np.array([monday, monday - 1, monday + 25 * HOUR_MS]), Calendar.EPOCH).tolist() == [0, 167, 25]
-    assert week_start_ms(monday + 3 * DAY_MS, Calendar.EPOCH) == monday
-    assert week_start_ms(3 * DAY_MS, Calendar.NONE) == 0
 
 
 @pytest.mark.parametrize("calendar", Calendar)

@@ -12,20 +12,21 @@ from hypothesis import strategies as st
 from shared import shared
 from tidegate.demand.tables import Calendar
 from tidegate.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
-from tidegate.planning.arrivals import Arrivals
 from tidegate.planning.capacity import SHUT, constant
-from tidegate.planning.judge import Judge, Order, Span
+from tidegate.planning.jobs import PlanJobs
+from tidegate.planning.judge import Judge, Span
 from tidegate.planning.kernels.replay import NEVER, Steps, Valve
+from tidegate.planning.orders import Order
 from tidegate.planning.twin import confirm, replay_in_twin
 
 GPU = 1000
 
 
-def arrivals(rows: list[tuple[int, int, int]], calendar: Calendar = Calendar.NONE) -> Arrivals:
+def arrivals(rows: list[tuple[int, int, int]], calendar: Calendar = Calendar.NONE) -> PlanJobs:
     """Jobs of (seconds, GPUs, seconds)."""
     rows = sorted(rows, key=lambda row: row[0])
     at, gpus, run = (np.array(column, np.int64) for column in zip(*rows, strict=True))
-    return Arrivals(at * SECOND_MS, run * SECOND_MS, gpus * GPU, np.ones(len(at), np.int64), calendar)
+    return PlanJobs(at * SECOND_MS, run * SECOND_MS, gpus * GPU, np.ones(len(at), np.int64), calendar)
 
 
 job_rows = st.lists(
@@ -74,16 +75,16 @@ def test_judge_and_engine_agree_on_real_jobs(name, order):
 # -- burst, against a plain telling of its rule ------------------------------------------------------------------------
 
 
-def tell_burst(jobs: Arrivals, level: int, ceiling: int, valve: Valve) -> list[int]:
+def tell_burst(jobs: PlanJobs, level: int, ceiling: int, valve: Valve) -> list[int]:
     """First come, first served without overtaking, burst included, told second by second and without any cleverness."""
-    start, running, waiting = [-1] * jobs.jobs, [], []
+    start, running, waiting = [-1] * jobs.total, [], []
     ready, launches, idle_since, came = 0, [], None, 0
     for now in range(0, 40_000 * SECOND_MS, SECOND_MS):
         ready += sum(size for at, size in launches if at <= now)
         launches = [(at, size) for at, size in launches if at > now]
         while running and running[0][0] <= now:
             heapq.heappop(running)
-        while came < jobs.jobs and jobs.at_ms[came] <= now:
+        while came < jobs.total and jobs.at_ms[came] <= now:
             waiting.append(came)
             came += 1
         used = sum(size for _, size in running)
@@ -105,7 +106,7 @@ def tell_burst(jobs: Arrivals, level: int, ceiling: int, valve: Valve) -> list[i
             idle_since = now if idle_since is None else idle_since
             if now >= idle_since + valve.linger_ms:
                 ready, idle_since = ready - idle, None
-        if came == jobs.jobs and not waiting:
+        if came == jobs.total and not waiting:
             break
     return start
 

@@ -14,14 +14,15 @@ from test_planning_judge import GPU, arrivals
 from tidegate.demand.tables import Calendar, Origin, Tables
 from tidegate.model.prices import ASSUMED_PRICES, MICROS, Prices
 from tidegate.model.units import DAY_MS, HOUR_MS, WEEK_MS
-from tidegate.planning.arrivals import NO_GPUS, NO_RUNTIME, SERVES, arrivals_from, arrivals_of, known_at
 from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedPlan, sign
 from tidegate.planning.bands import Recipe, plan_bands
 from tidegate.planning.capacity import HOURS
 from tidegate.planning.document import decode_plan, encode_plan
 from tidegate.planning.floor import Tolerance
 from tidegate.planning.holdout import try_plan
+from tidegate.planning.jobs import NO_GPUS, NO_RUNTIME, SERVES, known_at, plan_jobs_from, plan_jobs_of
 from tidegate.planning.plan import Request, make_plan
+from tidegate.sources.options import Format
 
 RECIPE = Recipe(Tolerance(HOUR_MS))
 
@@ -42,7 +43,7 @@ def tidal_jobs(weeks: int = 6, seed: int = 1):
 def request(jobs=None, **more) -> Request:
     origins = (Origin("jobs.csv", "csv", "", 1),)
     return Request(
-        arrivals=tidal_jobs() if jobs is None else jobs,
+        jobs=tidal_jobs() if jobs is None else jobs,
         recipe=RECIPE,
         made_by="test",
         prices_from="assumed",
@@ -135,7 +136,7 @@ def test_a_plan_reads_nothing_of_the_future(seed, bursts):
     run_ms = jobs.run_ms.copy()
     run_ms[runs_on] += rng.integers(0, 90 * DAY_MS, int(runs_on.sum()))  # how long they will run is not known yet
     run_ms[later] = rng.integers(1, DAY_MS, int(later.sum()))
-    gpus = np.where(later, rng.integers(1, 64, jobs.jobs) * GPU, jobs.gpus_milli)
+    gpus = np.where(later, rng.integers(1, 64, jobs.total) * GPU, jobs.gpus_milli)
     other = jobs._replace(run_ms=run_ms, gpus_milli=gpus)
     recipe = RECIPE._replace(bursts=bursts)
     one, two = (plan_bands(known_at(each, now_ms), now_ms, recipe) for each in (jobs, other))
@@ -167,7 +168,7 @@ def test_nobody_holds_less_than_the_clairvoyant_without_burst():
 
 
 def test_a_real_cluster_holds_at_no_more_than_the_clairvoyant_and_far_less_than_the_peak():
-    jobs = plan_holdout.read_itp(shared("traces/itp/cluster07.csv"))
+    jobs = plan_holdout.read_set(shared("traces/itp/cluster07.csv"), Format.ITP)
     result = plan_holdout.run_set("itp/cluster07", jobs, RECIPE)
     assert result["passes"]["plan"]
     plan = result["ways"]["plan"]
@@ -197,11 +198,11 @@ def test_jobs_that_cannot_be_replayed_are_counted_by_reason():
         ("f", "interactive", 500, 1, 4, 60),
     ]
     columns = ["id", "kind", "gpus_milli", "pods", "submitted_ms", "duration_ms"]
-    jobs = arrivals_from(pl.DataFrame(rows, schema=columns, orient="row"), Calendar.EPOCH)
+    jobs = plan_jobs_from(pl.DataFrame(rows, schema=columns, orient="row"), Calendar.EPOCH)
     assert jobs.at_ms.tolist() == [4, 5, 5]
     assert jobs.gpus_milli.tolist() == [500, 1000, 2000]  # of those that came at once, by id
     assert dict(jobs.left_out) == {NO_GPUS: 1, NO_RUNTIME: 1, SERVES: 1}
-    assert arrivals_of(Tables()).jobs == 0
+    assert plan_jobs_of(Tables()).total == 0
 
 
 NEEDED = (

@@ -20,7 +20,7 @@ from tidegate.model.columns import F64
 from tidegate.model.units import DAY_MS, duration_text
 from tidegate.planning.document import ClassPart, PlanDocument, TrialPart, WayPart
 
-_GRADES = {"measured": "green", "partial": "yellow", "assumed": "red"}
+GRADES = {"measured": "green", "partial": "yellow", "assumed": "red"}
 
 #: What the ways beside a plan are called.
 NAMES = {
@@ -198,4 +198,4 @@ def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
 
 
 def _answer(question: str, grade: str, says: str) -> Text:
-    return Text.assemble((f"{grade:<9}", _GRADES.get(grade, "")), f"{question}: ", (says, "dim"))
+    return Text.assemble((f"{grade:<9}", GRADES.get(grade, "")), f"{question} ", (says, "dim"))

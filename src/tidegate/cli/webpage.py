@@ -59,6 +59,7 @@ class Grid(NamedTuple):
     title: str
     head: tuple[str, ...]
     rows: list[tuple[str, ...]]
+    text: bool = False  # words rather than numbers: to the left
 
 
 class Page(NamedTuple):
@@ -141,9 +142,10 @@ def _chart(row: int, chart: Chart) -> str:
 
 
 def _grid(grid: Grid) -> str:
+    words = " text" if grid.text else ""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in grid.head)
     rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in grid.rows)
     return (
-        f'<h2>{escape(grid.title)}</h2><div class="card wide"><table><thead><tr>{head}</tr></thead>'
+        f'<h2>{escape(grid.title)}</h2><div class="card wide{words}"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )

@@ -15,18 +15,24 @@ import numpy as np
 
 from tidegate.model.prices import ASSUMED_PRICES, Prices
 from tidegate.model.units import MINUTE_MS, WEEK_MS, WHOLE_MILLI
-from tidegate.planning.arrivals import Arrivals
 from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, steps_of
 from tidegate.planning.concurrency import average, curve_of, peak_milli
 from tidegate.planning.floor import Tolerance, bisect, smallest
-from tidegate.planning.judge import Judge, Order, Outcome, Span
+from tidegate.planning.jobs import PlanJobs
+from tidegate.planning.judge import Judge, Outcome, Span
 from tidegate.planning.kernels.replay import Valve
 from tidegate.planning.newsvendor import FEW_LEVELS, HALF_LIFE_MS, Demand, Split, split, weigh
+from tidegate.planning.orders import Order
 from tidegate.planning.windows import choose_windows
 
 #: Without burst: how far back levels must have held, and what is put on top. Chosen on the first two thirds of seven
 #: traces (docs/planning.md).
 RECENT_MS, MARGIN_MILLI = 4 * WEEK_MS, 1_100
+
+
+#: With burst: how far above the worst week of the past it may go. Growth is no surprise, and a ceiling that is not
+#: reached costs nothing.
+HEADROOM_MILLI = 1_500
 
 
 class Launch(NamedTuple):
@@ -47,6 +53,8 @@ class Recipe(NamedTuple):
     bursts: bool = True
     half_life_ms: int = HALF_LIFE_MS
     margin_milli: int = MARGIN_MILLI
+    recent_ms: int = RECENT_MS
+    headroom_milli: int = HEADROOM_MILLI
     windows: Windows | None = None  # None: whichever cost least
 
     def valve(self) -> Valve:
@@ -73,7 +81,7 @@ class Bands(NamedTuple):
         return Level(from_ms, self.windows, levels, self.ceiling_gpus * WHOLE_MILLI)
 
 
-def plan_bands(past: Arrivals, now_ms: int, recipe: Recipe) -> Bands:
+def plan_bands(past: PlanJobs, now_ms: int, recipe: Recipe) -> Bands:
     """Bands for the time from now on, from jobs as they were known then."""
     at_ms, gpus = average(curve_of(past), past.span_ms[0], now_ms)
     demand = weigh(at_ms, gpus, now_ms, recipe.half_life_ms, past.calendar)
@@ -88,7 +96,7 @@ def plan_bands(past: Arrivals, now_ms: int, recipe: Recipe) -> Bands:
     return bands._replace(ceiling_gpus=_needed_ceiling(past, now_ms, recipe, bands))
 
 
-def _needed_ceiling(past: Arrivals, now_ms: int, recipe: Recipe, bands: Bands) -> int:
+def _needed_ceiling(past: PlanJobs, now_ms: int, recipe: Recipe, bands: Bands) -> int:
     """The least burst with which every week of the past would have held the tolerance; the largest gang must fit."""
     first_ms = past.span_ms[0]
     judge = Judge(past, recipe.order)
@@ -103,7 +111,9 @@ def _needed_ceiling(past: Arrivals, now_ms: int, recipe: Recipe, bands: Bands) -
     least = past.widest_milli // WHOLE_MILLI - low_level
     most = peak_milli(curve_of(past), first_ms, now_ms) // WHOLE_MILLI - low_level
     rows = [math.ceil(max(gpus, 0) / recipe.launch.step_gpus) for gpus in (least, most)]
-    return bisect(holds, rows[0], max(rows)) * recipe.launch.step_gpus
+    needed = bisect(holds, rows[0], max(rows)) * recipe.launch.step_gpus
+    above = (low_level + needed) * (recipe.headroom_milli - 1000) / 1000
+    return needed + math.ceil(above / recipe.launch.step_gpus) * recipe.launch.step_gpus
 
 
 def _weekly_waits(outcome: Outcome, week: np.ndarray, tolerance: Tolerance) -> np.ndarray:
@@ -117,8 +127,8 @@ def _weekly_waits(outcome: Outcome, week: np.ndarray, tolerance: Tolerance) -> n
 # -- without burst -------------------------------------------------------------------------------------------------
 
 
-def _plan_without_burst(past: Arrivals, now_ms: int, recipe: Recipe, windows: Windows, demand: Demand) -> Bands:
-    span = Span(max(past.span_ms[0], now_ms - RECENT_MS), now_ms)
+def _plan_without_burst(past: PlanJobs, now_ms: int, recipe: Recipe, windows: Windows, demand: Demand) -> Bands:
+    span = Span(max(past.span_ms[0], now_ms - recipe.recent_ms), now_ms)
     judge = Judge(past, recipe.order)
     least = least_levels(judge, windows, recipe.tolerance, span)
     levels = tuple(max(-(-gpus * recipe.margin_milli // 1000), 1) for gpus in least)
@@ -165,7 +175,7 @@ def _with(levels: list[int], row: int, gpus: int) -> list[int]:
 
 def _replay_levels(judge: Judge, windows: Windows, gpus: tuple[int, ...], span: Span) -> Outcome:
     level = Level(span.from_ms, windows, tuple(each * WHOLE_MILLI for each in gpus))
-    return judge.replay(steps_of([level], span.to_ms, judge.arrivals.calendar), span=span)
+    return judge.replay(steps_of([level], span.to_ms, judge.jobs.calendar), span=span)
 
 
 def hold_all_week(gpus: int, demand: Demand) -> Bands:

@@ -9,15 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.demand.calendar import WEEK_HOURS, hour_of_week
 from tidegate.demand.tables import Calendar
-from tidegate.model.columns import I64
 from tidegate.model.units import HOUR_MS, WEEK_MS
 from tidegate.planning.kernels.replay import NEVER, Steps, Valve
 
-HOURS = 168
-
-#: The epoch began on a Thursday: hour 72 of a week that begins on Monday.
-_EPOCH_HOUR = 72
+HOURS = WEEK_HOURS
 
 #: More than anybody asks for.
 UNLIMITED_MILLI = 1 << 50
@@ -38,19 +35,6 @@ class Windows(NamedTuple):
 
 
 ALWAYS = Windows(("always",), (0,) * HOURS)
-
-
-def hour_of_week(at_ms: I64, calendar: Calendar) -> I64:
-    """The hour of the week of each time; without a calendar, weeks are counted from the start."""
-    shift = _EPOCH_HOUR if calendar is Calendar.EPOCH else 0
-    found: I64 = (at_ms // HOUR_MS + shift) % HOURS
-    return found
-
-
-def week_start_ms(at_ms: int, calendar: Calendar) -> int:
-    """When the week of a time began."""
-    shift = _EPOCH_HOUR * HOUR_MS if calendar is Calendar.EPOCH else 0
-    return (at_ms + shift) // WEEK_MS * WEEK_MS - shift
 
 
 class Level(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 
 from tidegate.model.columns import F64, I64
 from tidegate.model.units import MINUTE_MS, WHOLE_MILLI
-from tidegate.planning.arrivals import Arrivals
+from tidegate.planning.jobs import PlanJobs
 
 #: The step in which demand is averaged: shorter than any tolerance for batch, and 672 of them make a week.
 GRID_MS = 15 * MINUTE_MS
@@ -24,10 +24,10 @@ class Curve(NamedTuple):
     milli: I64
 
 
-def curve_of(arrivals: Arrivals) -> Curve:
+def curve_of(jobs: PlanJobs) -> Curve:
     """What would be in use if every job started when it came. Of things at one time, ends come first."""
-    at = np.concatenate([arrivals.at_ms + arrivals.run_ms, arrivals.at_ms])
-    change = np.concatenate([-arrivals.gpus_milli, arrivals.gpus_milli])
+    at = np.concatenate([jobs.at_ms + jobs.run_ms, jobs.at_ms])
+    change = np.concatenate([-jobs.gpus_milli, jobs.gpus_milli])
     order = np.argsort(at, kind="stable")
     at, level = at[order], np.cumsum(change[order])
     last = np.concatenate([at[1:] != at[:-1], [True]]) if len(at) else np.zeros(0, bool)

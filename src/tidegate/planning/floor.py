@@ -16,10 +16,11 @@ import numpy as np
 
 from tidegate.model.columns import I64
 from tidegate.model.units import DAY_MS, WEEK_MS, WHOLE_MILLI
-from tidegate.planning.arrivals import Arrivals
 from tidegate.planning.capacity import constant
 from tidegate.planning.concurrency import curve_of, peak_milli
-from tidegate.planning.judge import HELD_MILLI, Judge, Order, Outcome, Span
+from tidegate.planning.jobs import PlanJobs
+from tidegate.planning.judge import HELD_MILLI, Judge, Outcome, Span
+from tidegate.planning.orders import Order
 
 #: How far around what was found is looked, as a share of it, and how many capacities at most.
 _NEIGHBOURHOOD, _MOST_LOOKED = 0.04, 16
@@ -49,8 +50,8 @@ class Floor(NamedTuple):
 
 def find_floor(judge: Judge, tolerance: Tolerance, seed: int) -> Floor:
     """The floor of all the judge's jobs, with an interval."""
-    start_ms, _ = judge.arrivals.span_ms
-    found = smallest(judge, tolerance, Span(*judge.arrivals.span_ms))
+    start_ms, _ = judge.jobs.span_ms
+    found = smallest(judge, tolerance, Span(*judge.jobs.span_ms))
     draws = _draw_floors(judge, tolerance, found, seed)
     low, high = (int(value) for value in np.quantile([*draws, found], [_TAIL, 1 - _TAIL], method="inverted_cdf"))
     lowest, safe = _look_around(judge, tolerance, found)
@@ -65,13 +66,18 @@ def smallest(judge: Judge, tolerance: Tolerance, span: Span, near: int | None = 
         outcome = judge.replay(constant(gpus * WHOLE_MILLI, span.from_ms), span=span)
         return outcome.holds(tolerance.wait_ms, tolerance.share_milli)
 
-    arrivals = judge.arrivals
-    counted = (arrivals.at_ms >= span.from_ms) & (arrivals.at_ms <= span.to_ms)
+    jobs = judge.jobs
+    counted = (jobs.at_ms >= span.from_ms) & (jobs.at_ms <= span.to_ms)
     if not counted.any():
         return 0
-    low = math.ceil(int(arrivals.gpus_milli[counted].max()) / WHOLE_MILLI)
-    high = max(math.ceil(peak_milli(curve_of(arrivals), span.from_ms, span.to_ms) / WHOLE_MILLI), low)
-    return bisect(holds, low, high, near)
+    low = math.ceil(int(jobs.gpus_milli[counted].max()) / WHOLE_MILLI)
+    return bisect(holds, low, max(enough_gpus(jobs, span), low), near)
+
+
+def enough_gpus(jobs: PlanJobs, span: Span) -> int:
+    """GPUs with which nobody who comes in the span waits: work that takes no time needs its GPUs all the same."""
+    lasting = jobs._replace(run_ms=np.maximum(jobs.run_ms, 1))
+    return math.ceil(peak_milli(curve_of(lasting), span.from_ms, span.to_ms) / WHOLE_MILLI)
 
 
 def bisect(holds: Callable[[int], bool], low: int, high: int, near: int | None = None) -> int:
@@ -99,11 +105,11 @@ def _look_around(judge: Judge, tolerance: Tolerance, found: int) -> tuple[int, i
     """The smallest capacity nearby that holds, and the smallest above which all that was looked at holds."""
     reach = max(math.ceil(found * _NEIGHBOURHOOD), 2)
     step = max(1, reach * 2 // _MOST_LOOKED)
-    least = math.ceil(judge.arrivals.widest_milli / WHOLE_MILLI)
+    least = math.ceil(judge.jobs.widest_milli / WHOLE_MILLI)
     looked = sorted({gpus for gpus in range(found - reach, found + reach + 1, step) if gpus >= least} | {found})
     holding = {}
     for gpus in looked:
-        outcome = judge.replay(constant(gpus * WHOLE_MILLI, judge.arrivals.span_ms[0]))
+        outcome = judge.replay(constant(gpus * WHOLE_MILLI, judge.jobs.span_ms[0]))
         holding[gpus] = outcome.holds(tolerance.wait_ms, tolerance.share_milli)
     broken = max((gpus for gpus in looked if not holding[gpus]), default=looked[0] - 1)
     safe = min((gpus for gpus in looked if gpus > broken), default=looked[-1])
@@ -115,18 +121,18 @@ def _look_around(judge: Judge, tolerance: Tolerance, found: int) -> tuple[int, i
 
 def _draw_floors(judge: Judge, tolerance: Tolerance, near: int, seed: int) -> list[int]:
     """Floors of the same time with its weeks, or days where there are few, drawn again."""
-    arrivals = judge.arrivals
-    first_ms, last_ms = arrivals.span_ms
+    jobs = judge.jobs
+    first_ms, last_ms = jobs.span_ms
     length = WEEK_MS if last_ms - first_ms >= 4 * WEEK_MS else DAY_MS
-    block = (arrivals.at_ms - first_ms) // length
+    block = (jobs.at_ms - first_ms) // length
     blocks = int(block[-1]) + 1
     if blocks < 4:
         return []
-    rows = np.split(np.arange(arrivals.jobs), np.searchsorted(block, np.arange(1, blocks)))
+    rows = np.split(np.arange(jobs.total), np.searchsorted(block, np.arange(1, blocks)))
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(_draws(judge)):
-        drawn = _again(arrivals, rows, rng.integers(0, blocks, blocks), length)
+        drawn = _again(jobs, rows, rng.integers(0, blocks, blocks), length)
         other = Judge(drawn, judge.order, compiled=judge.compiled)
         found.append(smallest(other, tolerance, Span(*drawn.span_ms), near))
         judge.replays += other.replays
@@ -135,25 +141,25 @@ def _draw_floors(judge: Judge, tolerance: Tolerance, near: int, seed: int) -> li
 
 def _draws(judge: Judge) -> int:
     """Fewer for many jobs: their number makes up for it, and time is short."""
-    return _DRAWS if judge.arrivals.jobs <= 20_000 else _DRAWS // 2
+    return _DRAWS if judge.jobs.total <= 20_000 else _DRAWS // 2
 
 
-def _again(arrivals: Arrivals, rows: list[I64], order: I64, length: int) -> Arrivals:
+def _again(jobs: PlanJobs, rows: list[I64], order: I64, length: int) -> PlanJobs:
     """The jobs of blocks of time, in another order of the blocks."""
-    first_ms = arrivals.span_ms[0]
+    first_ms = jobs.span_ms[0]
     parts = [
-        (rows[block], arrivals.at_ms[rows[block]] + (place - block) * length)
+        (rows[block], jobs.at_ms[rows[block]] + (place - block) * length)
         for place, block in enumerate(order.tolist())
         if len(rows[block])
     ]
     if not parts:
-        return arrivals
+        return jobs
     which = np.concatenate([part for part, _ in parts])
-    drawn = arrivals.take(which)._replace(at_ms=np.concatenate([at for _, at in parts]))
+    drawn = jobs.take(which)._replace(at_ms=np.concatenate([at for _, at in parts]))
     assert first_ms <= drawn.at_ms[0]
     return drawn
 
 
-def floor_of(arrivals: Arrivals, tolerance: Tolerance, order: Order, seed: int) -> Floor:
+def floor_of(jobs: PlanJobs, tolerance: Tolerance, order: Order, seed: int) -> Floor:
     """The floor of jobs."""
-    return find_floor(Judge(arrivals, order), tolerance, seed)
+    return find_floor(Judge(jobs, order), tolerance, seed)

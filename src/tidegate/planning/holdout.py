@@ -14,10 +14,10 @@ import numpy as np
 
 from tidegate.model.prices import MICROS, Prices
 from tidegate.model.units import HOUR_MS, WEEK_MS, WHOLE_MILLI
-from tidegate.planning.arrivals import Arrivals, known_at
 from tidegate.planning.bands import Bands, Recipe, least_levels, plan_bands
-from tidegate.planning.capacity import ALWAYS, SHUT, Level, constant, steps_of
+from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, constant, steps_of
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli, used_gpu_h
+from tidegate.planning.jobs import PlanJobs, known_at
 from tidegate.planning.judge import Judge, Outcome, Span
 from tidegate.planning.kernels.replay import Steps, Valve
 
@@ -64,18 +64,18 @@ class Trial(NamedTuple):
         return self.peak_gpus_known >= 2 * self.p95_gpus_known
 
 
-def try_plan(arrivals: Arrivals, share: float, recipe: Recipe) -> Trial:
+def try_plan(jobs: PlanJobs, share: float, recipe: Recipe) -> Trial:
     """Hold out a share of the time and try the plan on it."""
-    first_ms, last_ms = arrivals.span_ms
+    first_ms, last_ms = jobs.span_ms
     span = Span(last_ms - int((last_ms - first_ms) * share), last_ms)
-    booth = _Booth(arrivals, recipe, span)
+    booth = Booth(jobs, recipe, span)
     bands = booth.plan_weekly(recipe)
     fixed = recipe._replace(windows=bands[0].windows)
     steps = booth.steps(bands)
-    curve = curve_of(arrivals)
+    curve = curve_of(jobs)
     return Trial(
         span=span,
-        jobs=int((arrivals.at_ms >= span.from_ms).sum()),
+        jobs=int((jobs.at_ms >= span.from_ms).sum()),
         weeks=len(bands),
         plan=booth.enter("plan", steps, recipe.valve()),
         without_burst=booth.enter("plan without burst", steps),
@@ -84,7 +84,7 @@ def try_plan(arrivals: Arrivals, share: float, recipe: Recipe) -> Trial:
             "bands alone, no margin",
             booth.steps(booth.plan_weekly(fixed._replace(bursts=False, margin_milli=1000))),
         ),
-        clairvoyant=booth.foresee(bands[0]),
+        clairvoyant=booth.foresee(bands[0].windows),
         cheapest=booth.cheapest(max(each.ceiling_gpus for each in bands)),
         peak=booth.enter("peak", booth.steps_by(lambda past, now: peak_milli(curve_of(past), first_ms, now))),
         p95=booth.enter("p95", booth.steps_by(lambda past, now: quantile_milli(curve_of(past), first_ms, now, 0.95))),
@@ -96,12 +96,12 @@ def try_plan(arrivals: Arrivals, share: float, recipe: Recipe) -> Trial:
     )
 
 
-class _Booth:
+class Booth:
     """Where plans are tried on one stretch of time."""
 
-    def __init__(self, arrivals: Arrivals, recipe: Recipe, span: Span) -> None:
-        self.arrivals, self.recipe, self.span = arrivals, recipe, span
-        self.judge = Judge(arrivals, recipe.order)
+    def __init__(self, jobs: PlanJobs, recipe: Recipe, span: Span) -> None:
+        self.jobs, self.recipe, self.span = jobs, recipe, span
+        self.judge = Judge(jobs, recipe.order)
         self.mondays = list(range(span.from_ms, span.to_ms, WEEK_MS))
 
     def plan_weekly(self, recipe: Recipe) -> list[Bands]:
@@ -109,20 +109,18 @@ class _Booth:
         bands: list[Bands] = []
         for now_ms in self.mondays:
             fixed = recipe._replace(windows=bands[0].windows) if bands else recipe
-            bands.append(plan_bands(known_at(self.arrivals, now_ms), now_ms, fixed))
+            bands.append(plan_bands(known_at(self.jobs, now_ms), now_ms, fixed))
         return bands
 
     def steps(self, bands: list[Bands]) -> Steps:
         """Weekly plans, one after the other."""
         levels = [each.level(now_ms) for now_ms, each in zip(self.mondays, bands, strict=True)]
-        return steps_of(levels, self.span.to_ms, self.arrivals.calendar)
+        return steps_of(levels, self.span.to_ms, self.jobs.calendar)
 
-    def steps_by(self, level_milli: Callable[[Arrivals, int], int]) -> Steps:
+    def steps_by(self, level_milli: Callable[[PlanJobs, int], int]) -> Steps:
         """One level a week, from what was known when it began."""
-        levels = [
-            Level(now_ms, ALWAYS, (level_milli(known_at(self.arrivals, now_ms), now_ms),)) for now_ms in self.mondays
-        ]
-        return steps_of(levels, self.span.to_ms, self.arrivals.calendar)
+        levels = [Level(now_ms, ALWAYS, (level_milli(known_at(self.jobs, now_ms), now_ms),)) for now_ms in self.mondays]
+        return steps_of(levels, self.span.to_ms, self.jobs.calendar)
 
     def enter(self, name: str, steps: Steps, valve: Valve = SHUT) -> Entry:
         """Replay a capacity on the stretch."""
@@ -146,16 +144,16 @@ class _Booth:
         to_ms = min(from_ms + WEEK_MS, self.span.to_ms)
         return level_gpu_h(steps, from_ms, to_ms) / max((to_ms - from_ms) / HOUR_MS, 1e-9)
 
-    def foresee(self, like: Bands) -> Entry:
+    def foresee(self, windows: Windows) -> Entry:
         """The least GPU-hours with the same windows that hold the tolerance, for one who knows what is to come."""
-        gpus = least_levels(self.judge, like.windows, self.recipe.tolerance, self.span)
-        level = Level(self.span.from_ms, like.windows, tuple(each * WHOLE_MILLI for each in gpus))
-        return self.enter("clairvoyant", steps_of([level], self.span.to_ms, self.arrivals.calendar))
+        gpus = least_levels(self.judge, windows, self.recipe.tolerance, self.span)
+        level = Level(self.span.from_ms, windows, tuple(each * WHOLE_MILLI for each in gpus))
+        return self.enter("clairvoyant", steps_of([level], self.span.to_ms, self.jobs.calendar))
 
     def cheapest(self, ceiling_gpus: int) -> Entry:
         """The level to own that would have cost least with the same burst, for one who knows what is to come."""
         ceiling_milli, valve = ceiling_gpus * WHOLE_MILLI, self.recipe.valve()
-        top = peak_milli(curve_of(self.arrivals), *self.span) // WHOLE_MILLI
+        top = peak_milli(curve_of(self.jobs), *self.span) // WHOLE_MILLI
         tried: dict[int, Entry] = {}
         grid = range(0, top + 1, max(top // 16, 1))
         while True:

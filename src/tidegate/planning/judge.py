@@ -7,18 +7,18 @@ Must not know: prices, windows, how a search goes.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from tidegate.model.columns import I64
 from tidegate.model.units import DAY_MS, HOUR_MS, WHOLE_MILLI
-from tidegate.planning.arrivals import Arrivals
 from tidegate.planning.capacity import SHUT
+from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.kernels import replay as kernels
 from tidegate.planning.kernels.compiled import compiled_replay, has_numba
 from tidegate.planning.kernels.replay import NEVER, Desk, Load, Steps, Valve
+from tidegate.planning.orders import Order
 
 #: The share of jobs that must not wait longer than is tolerated, in thousandths.
 HELD_MILLI = 950
@@ -28,13 +28,6 @@ _WORTH_COMPILING = 1_000
 
 #: GPU thousandths times milliseconds in a GPU-hour.
 _GPU_HOUR = float(WHOLE_MILLI * HOUR_MS)
-
-
-class Order(StrEnum):
-    """Who goes first where work waits."""
-
-    OVERTAKE = "overtake"  # first come, and whoever fits may pass one that does not: the engine's default
-    STRICT = "strict"  # first come, and nobody passes a head that must wait
 
 
 class Span(NamedTuple):
@@ -86,20 +79,20 @@ class Outcome(NamedTuple):
 class Judge:
     """Replays jobs against capacities."""
 
-    def __init__(self, arrivals: Arrivals, order: Order = Order.OVERTAKE, *, compiled: bool | None = None) -> None:
-        self.arrivals, self.order = arrivals, order
-        worth = arrivals.jobs >= _WORTH_COMPILING and has_numba()
+    def __init__(self, jobs: PlanJobs, order: Order = Order.OVERTAKE, *, compiled: bool | None = None) -> None:
+        self.jobs, self.order = jobs, order
+        worth = jobs.total >= _WORTH_COMPILING and has_numba()
         self.compiled = worth if compiled is None else compiled
         self.replays = 0
-        sizes, size = np.unique(arrivals.gpus_milli, return_inverse=True)
-        self._load = Load(arrivals.at_ms, arrivals.run_ms, size.astype(np.int64), sizes)
+        sizes, size = np.unique(jobs.gpus_milli, return_inverse=True)
+        self._load = Load(jobs.at_ms, jobs.run_ms, size.astype(np.int64), sizes)
         self._replay = compiled_replay() if self.compiled else kernels.replay
         if not self.compiled:
             self._load = Load(*(column.tolist() for column in self._load))
 
     def replay(self, steps: Steps, valve: Valve = SHUT, span: Span | None = None) -> Outcome:
         """Replay all jobs against a capacity; the span is all of them if it is not named."""
-        span = Span(*self.arrivals.span_ms) if span is None else span
+        span = Span(*self.jobs.span_ms) if span is None else span
         desk = self._desk(len(steps.at_ms))
         if not self.compiled:
             steps = Steps(*(column.tolist() for column in steps))
@@ -108,7 +101,7 @@ class Judge:
         return self._outcome(desk, span)
 
     def _desk(self, steps: int) -> Desk:
-        jobs, sizes = self.arrivals.jobs, len(self._load.sizes)
+        jobs, sizes = self.jobs.total, len(self._load.sizes)
         changes = 4 * jobs + steps + 8
         none = np.full(1, -1, np.int64)
         gauge = np.zeros(kernels.GAUGES, np.int64)
@@ -127,7 +120,7 @@ class Judge:
 
     def _outcome(self, desk: Desk, span: Span) -> Outcome:
         start = np.asarray(desk.start_ms, np.int64)
-        at_ms = self.arrivals.at_ms
+        at_ms = self.jobs.at_ms
         counted = (at_ms >= span.from_ms) & (at_ms <= span.to_ms)
         started = start[counted]
         wait = np.where(started < 0, NEVER, started - at_ms[counted])

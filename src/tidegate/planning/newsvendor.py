@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.demand.calendar import hour_of_week
 from tidegate.demand.tables import Calendar
 from tidegate.model.columns import F64, I64
 from tidegate.model.prices import MICROS, Prices
 from tidegate.model.units import WEEK_MS
-from tidegate.planning.capacity import HOURS, Windows, hour_of_week
+from tidegate.planning.capacity import HOURS, Windows
 
 #: Levels that are told apart at most; to compare windows, fewer do.
 MOST_LEVELS, FEW_LEVELS = 8192, 256
@@ -94,5 +95,5 @@ def used_hours(demand: Demand, windows: Windows, gpus: float) -> F64:
     return hours
 
 
-#: Weeks after which what was seen counts half; chosen on the first two thirds of seven traces (docs/planning.md).
-HALF_LIFE_MS = WEEK_MS
+#: After this, what was seen counts half; chosen on the first two thirds of seven traces (docs/planning.md).
+HALF_LIFE_MS = WEEK_MS // 2

@@ -12,7 +12,6 @@ import numpy as np
 from tidegate.demand.tables import Origin
 from tidegate.model.prices import MICROS
 from tidegate.model.units import WEEK_MS, WHOLE_MILLI
-from tidegate.planning.arrivals import Arrivals
 from tidegate.planning.bands import Bands, Recipe, plan_bands
 from tidegate.planning.capacity import HOURS, SHUT, Windows, constant, steps_of
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli
@@ -36,6 +35,7 @@ from tidegate.planning.document import (
 )
 from tidegate.planning.floor import Floor, find_floor
 from tidegate.planning.holdout import cost_of
+from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import Judge, Span
 from tidegate.planning.kernels.replay import NEVER, Steps, Valve
 from tidegate.planning.newsvendor import used_hours
@@ -49,7 +49,7 @@ _CONFIRMED_JOBS = 600
 class Request(NamedTuple):
     """What a plan is to be made from."""
 
-    arrivals: Arrivals
+    jobs: PlanJobs
     recipe: Recipe
     made_by: str
     prices_from: str  # a file, or "assumed"
@@ -62,28 +62,28 @@ class Request(NamedTuple):
 
 def make_plan(request: Request) -> PlanDocument:
     """The plan for the time after the jobs; with a holdout, also the trial of how it is made."""
-    arrivals, recipe = request.arrivals, request.recipe
-    from_ms, to_ms = arrivals.span_ms
-    judge = Judge(arrivals, recipe.order)
+    jobs, recipe = request.jobs, request.recipe
+    from_ms, to_ms = jobs.span_ms
+    judge = Judge(jobs, recipe.order)
     floor = find_floor(judge, recipe.tolerance, request.seed)
-    bands = plan_bands(arrivals, to_ms, recipe)
+    bands = plan_bands(jobs, to_ms, recipe)
     return PlanDocument(
         format=FORMAT,
         made_by=request.made_by,
         seed=request.seed,
         origin=OriginPart(
             sources=tuple(SourcePart(**origin._asdict()) for origin in request.origins),
-            jobs=arrivals.jobs,
-            left_out=tuple(LeftOutPart(why=why, jobs=jobs) for why, jobs in arrivals.left_out),
+            jobs=jobs.total,
+            left_out=tuple(LeftOutPart(why=why, jobs=jobs) for why, jobs in jobs.left_out),
             from_ms=from_ms,
             to_ms=to_ms,
-            calendar=arrivals.calendar,
+            calendar=jobs.calendar,
         ),
         answers=request.answers,
         signatures=request.signatures,
         prices=_prices_part(request),
         classes=(_class_part(judge, floor, bands, recipe),),
-        trial=trial_part(arrivals, request.holdout, recipe) if request.holdout else None,
+        trial=trial_part(jobs, request.holdout, recipe) if request.holdout else None,
     )
 
 
@@ -99,7 +99,7 @@ def _prices_part(request: Request) -> PricesPart:
 
 
 def _class_part(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> ClassPart:
-    tolerance, arrivals = recipe.tolerance, judge.arrivals
+    tolerance, jobs = recipe.tolerance, judge.jobs
     return ClassPart(
         kind="batch",
         tolerance=TolerancePart(wait_ms=tolerance.wait_ms, share_milli=tolerance.share_milli, order=recipe.order),
@@ -116,7 +116,7 @@ def _class_part(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> Cla
         burst=_burst_part(bands, recipe),
         edges=tuple(_edges(bands, recipe)),
         ways=tuple(_ways(judge, floor, bands, recipe)),
-        twin=_twin_part(_confirm(arrivals, bands, recipe)),
+        twin=_twin_part(_confirm(jobs, bands, recipe)),
     )
 
 
@@ -181,14 +181,14 @@ def _edge(name: str, gpus: int, used: float, even: float, costs: float, saves: f
 
 def _ways(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> list[WayPart]:
     """The plan and what stands beside it, on the time it was made from; a week on average."""
-    from_ms, to_ms = judge.arrivals.span_ms
-    curve = curve_of(judge.arrivals)
+    from_ms, to_ms = judge.jobs.span_ms
+    curve = curve_of(judge.jobs)
     levels = (
         ("floor", floor.gpus * WHOLE_MILLI),
         ("p95", quantile_milli(curve, from_ms, to_ms, 0.95)),
         ("peak", peak_milli(curve, from_ms, to_ms)),
     )
-    plan = steps_of([bands.level(from_ms)], to_ms, judge.arrivals.calendar)
+    plan = steps_of([bands.level(from_ms)], to_ms, judge.jobs.calendar)
     return [
         _way(judge, "plan", plan, recipe, recipe.valve()),
         *(_way(judge, name, constant(milli, from_ms), recipe) for name, milli in levels),
@@ -196,7 +196,7 @@ def _ways(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> list[WayP
 
 
 def _way(judge: Judge, name: str, steps: Steps, recipe: Recipe, valve: Valve = SHUT) -> WayPart:
-    span, tolerance = Span(*judge.arrivals.span_ms), recipe.tolerance
+    span, tolerance = Span(*judge.jobs.span_ms), recipe.tolerance
     outcome = judge.replay(steps, valve, span)
     weeks = max((span.to_ms - span.from_ms) / WEEK_MS, 1e-9)
     wait_ms = outcome.wait_at(tolerance.share_milli)
@@ -213,17 +213,17 @@ def _way(judge: Judge, name: str, steps: Steps, recipe: Recipe, valve: Valve = S
     )
 
 
-def _confirm(arrivals: Arrivals, bands: Bands, recipe: Recipe) -> Confirmed:
+def _confirm(jobs: PlanJobs, bands: Bands, recipe: Recipe) -> Confirmed:
     """Let the engine decide the jobs of the time in which most were late without burst: there the queue matters."""
-    last = min(arrivals.jobs, _CONFIRMED_JOBS)
-    counted = Judge(arrivals, recipe.order).replay(
-        steps_of([bands.level(arrivals.span_ms[0])], arrivals.span_ms[1], arrivals.calendar), recipe.valve()
+    last = min(jobs.total, _CONFIRMED_JOBS)
+    counted = Judge(jobs, recipe.order).replay(
+        steps_of([bands.level(jobs.span_ms[0])], jobs.span_ms[1], jobs.calendar), recipe.valve()
     )
     waited = np.cumsum(np.minimum(counted.wait_ms, WEEK_MS))
     sums = waited[last - 1 :] - np.concatenate([[0], waited[: len(waited) - last]])
     first = int(np.argmax(sums))
-    part = arrivals.take(np.arange(first, first + last))
-    steps = steps_of([bands.level(part.span_ms[0])], part.span_ms[1], arrivals.calendar)
+    part = jobs.take(np.arange(first, first + last))
+    steps = steps_of([bands.level(part.span_ms[0])], part.span_ms[1], jobs.calendar)
     return confirm(part, recipe.order, steps, recipe.valve())
 
 

@@ -6,16 +6,16 @@ Must not know: how a trial goes, how text is shown.
 from __future__ import annotations
 
 from tidegate.measure.words import time_text
-from tidegate.planning.arrivals import Arrivals
 from tidegate.planning.bands import Recipe
 from tidegate.planning.document import TrialPart, WayPart, WeekPart
 from tidegate.planning.holdout import Entry, Trial, try_plan
+from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.kernels.replay import NEVER
 
 
-def trial_part(arrivals: Arrivals, share: float, recipe: Recipe) -> TrialPart:
+def trial_part(jobs: PlanJobs, share: float, recipe: Recipe) -> TrialPart:
     """Try the plan on the last part of the time, and say how it went."""
-    return part_of(try_plan(arrivals, share, recipe))
+    return part_of(try_plan(jobs, share, recipe))
 
 
 def part_of(trial: Trial) -> TrialPart:

@@ -20,9 +20,10 @@ from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.shares import UNLIMITED, Flavor, FlavorGroup, Queue, Quota, Shares
 from tidegate.model.twin import TwinOptions
 from tidegate.model.work import GpuRequest, PodSet, Share, Work
-from tidegate.planning.arrivals import Arrivals
-from tidegate.planning.judge import Judge, Order
+from tidegate.planning.jobs import PlanJobs
+from tidegate.planning.judge import Judge
 from tidegate.planning.kernels.replay import Steps, Valve
+from tidegate.planning.orders import Order
 from tidegate.sim.jobs import Jobs
 from tidegate.sim.world import PolicyChange, SimWorld
 from tidegate.state.cluster import ClusterState
@@ -38,22 +39,20 @@ class Confirmed(NamedTuple):
     differing: int  # jobs that start at another time
 
 
-def confirm(arrivals: Arrivals, order: Order, steps: Steps, valve: Valve, *, compiled: bool = False) -> Confirmed:
+def confirm(jobs: PlanJobs, order: Order, steps: Steps, valve: Valve, *, compiled: bool = False) -> Confirmed:
     """Let the engine decide what the judge counted, capacity changing as it did there."""
-    counted = Judge(arrivals, order).replay(steps, valve)
-    starts = replay_in_twin(arrivals, order, counted.change_ms, counted.change_milli, compiled=compiled)
-    return Confirmed(arrivals.jobs, len(counted.change_ms), int((starts != counted.start_ms).sum()))
+    counted = Judge(jobs, order).replay(steps, valve)
+    starts = replay_in_twin(jobs, order, counted.change_ms, counted.change_milli, compiled=compiled)
+    return Confirmed(jobs.total, len(counted.change_ms), int((starts != counted.start_ms).sum()))
 
 
-def replay_in_twin(
-    arrivals: Arrivals, order: Order, change_ms: I64, capacity_milli: I64, *, compiled: bool = False
-) -> I64:
+def replay_in_twin(jobs: PlanJobs, order: Order, change_ms: I64, capacity_milli: I64, *, compiled: bool = False) -> I64:
     """When each job starts if capacity changes at these times to these values; -1 for one that never does."""
-    zero_ms = min(int(arrivals.at_ms[0]), int(change_ms[0]))
+    zero_ms = min(int(jobs.at_ms[0]), int(change_ms[0]))
     policies = [_policy(int(milli), order) for milli in capacity_milli]
     changes = [PolicyChange(int(at) - zero_ms, policy) for at, policy in zip(change_ms, policies, strict=True)]
-    world = SimWorld([], _jobs(arrivals, zero_ms), policies[0], TwinOptions(observe_every_ms=0), changes[1:])
-    starts = _Starts(arrivals.jobs)
+    world = SimWorld([], _jobs(jobs, zero_ms), policies[0], TwinOptions(observe_every_ms=0), changes[1:])
+    starts = _Starts(jobs.total)
     with kernels_as(compiled=compiled):
         run(ClusterState(), world, starts, lambda _: world.is_over())
     return np.where(starts.at_ms < 0, -1, starts.at_ms + zero_ms)
@@ -80,16 +79,16 @@ def _policy(milli: int, order: Order) -> Policy:
     return Policy(admission=AdmissionKind.KUEUE, shares=shares, cycle_ms=1)  # at 1 ms every event counts
 
 
-def _jobs(arrivals: Arrivals, zero_ms: int) -> Jobs:
-    sizes, work = np.unique(arrivals.gpus_milli, return_inverse=True)
-    none = np.zeros(arrivals.jobs, np.int64)
-    width = len(str(arrivals.jobs))
+def _jobs(jobs: PlanJobs, zero_ms: int) -> Jobs:
+    sizes, work = np.unique(jobs.gpus_milli, return_inverse=True)
+    none = np.zeros(jobs.total, np.int64)
+    width = len(str(jobs.total))
     return Jobs(
-        ids=[f"{row:0{width}d}" for row in range(arrivals.jobs)],  # ties are broken by id: by the order they came in
+        ids=[f"{row:0{width}d}" for row in range(jobs.total)],  # ties are broken by id: by the order they came in
         works=tuple(_work(int(milli)) for milli in sizes),
         work=work.astype(np.int32),
-        submit_ms=arrivals.at_ms - zero_ms,
-        runtime_ms=arrivals.run_ms,
+        submit_ms=jobs.at_ms - zero_ms,
+        runtime_ms=jobs.run_ms,
         estimate_ms=none,
         deadline_ms=none,
         load_ms=none,

@@ -167,10 +167,9 @@ class SimWorld:
 
     def _is_settled(self) -> bool:
         """Say whether nobody holds anything, and whoever still waits will wait for ever."""
-        if self._holders or self._leaving:
+        if self._holders or self._leaving or not all(node.ready for node in self.nodes):
             return False
-        can_help = self._changed < len(self._changes) or not all(node.ready for node in self.nodes)
-        return not can_help or self._over == len(self.jobs.ids)
+        return self._changed == len(self._changes) or self._over == len(self.jobs.ids)
 
     def _submit_due(self, facts: Facts) -> None:
         first = self._submitted

@@ -20,7 +20,7 @@ from tidegate.model.units import WHOLE_MILLI
 NO_RUNTIME, NO_GPUS, NO_TIME, SERVES = "its runtime is not known", "it wants no GPU", "it has no time", "it serves"
 
 
-class Arrivals(NamedTuple):
+class PlanJobs(NamedTuple):
     """Jobs in the order they came; of those that came at once, by their ids."""
 
     at_ms: I64
@@ -31,7 +31,7 @@ class Arrivals(NamedTuple):
     left_out: tuple[tuple[str, int], ...] = ()  # why, and how many
 
     @property
-    def jobs(self) -> int:
+    def total(self) -> int:
         """How many jobs there are."""
         return len(self.at_ms)
 
@@ -45,7 +45,7 @@ class Arrivals(NamedTuple):
         """The largest gang, in whole GPUs."""
         return -(-int(self.gpus_milli.max()) // WHOLE_MILLI) * WHOLE_MILLI
 
-    def take(self, which: I64 | np.ndarray) -> Arrivals:
+    def take(self, which: I64 | np.ndarray) -> PlanJobs:
         """Some of the jobs."""
         return self._replace(
             at_ms=self.at_ms[which],
@@ -55,11 +55,11 @@ class Arrivals(NamedTuple):
         )
 
 
-def arrivals_of(tables: Tables) -> Arrivals:
+def plan_jobs_of(tables: Tables) -> PlanJobs:
     """The jobs of gathered tables that a batch plan is for."""
     if tables.jobs is None:
-        return arrivals_from(pl.DataFrame(schema=_WANTED), tables.calendar)
-    return arrivals_from(tables.jobs.select(list(_WANTED)).collect(engine="streaming"), tables.calendar)
+        return plan_jobs_from(pl.DataFrame(schema=_WANTED), tables.calendar)
+    return plan_jobs_from(tables.jobs.select(list(_WANTED)).collect(engine="streaming"), tables.calendar)
 
 
 _WANTED = {
@@ -72,7 +72,7 @@ _WANTED = {
 }
 
 
-def arrivals_from(jobs: pl.DataFrame, calendar: Calendar) -> Arrivals:
+def plan_jobs_from(jobs: pl.DataFrame, calendar: Calendar) -> PlanJobs:
     """Jobs of a table, sorted; what cannot be replayed is counted by the first reason that holds."""
     reason = (
         pl.when(pl.col("kind") == "inference")
@@ -89,7 +89,7 @@ def arrivals_from(jobs: pl.DataFrame, calendar: Calendar) -> Arrivals:
     judged = jobs.with_columns(reason)
     kept = judged.filter(pl.col("left_out") == "").sort("submitted_ms", "id", maintain_order=True)
     counts = judged.filter(pl.col("left_out") != "").group_by("left_out").len().sort("left_out")
-    return Arrivals(
+    return PlanJobs(
         at_ms=_column(kept["submitted_ms"]),
         run_ms=_column(kept["duration_ms"]),
         gpus_milli=_column(kept["gpus_milli"]),
@@ -103,7 +103,7 @@ def _column(series: pl.Series) -> I64:
     return series.to_numpy().astype(np.int64)
 
 
-def known_at(arrivals: Arrivals, now_ms: int) -> Arrivals:
+def known_at(jobs: PlanJobs, now_ms: int) -> PlanJobs:
     """What was known at a time: who had come, and how long each had run at most."""
-    past = arrivals.take(np.flatnonzero(arrivals.at_ms < now_ms))
+    past = jobs.take(np.flatnonzero(jobs.at_ms < now_ms))
     return past._replace(run_ms=np.minimum(past.run_ms, now_ms - past.at_ms))
