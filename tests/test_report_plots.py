@@ -10,7 +10,8 @@ import pytest
 
 from test_measure_twin import SECOND, fleet, measure, planned, policy
 from test_report import small
-from tidegate.cli.plots import PlotError, plot
+from tidegate.cli.pictures import PlotError
+from tidegate.cli.plots import plot
 from tidegate.measure.witness import Measured
 from tidegate.model.twin import TwinOptions
 

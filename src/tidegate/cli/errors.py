@@ -14,10 +14,11 @@ import typer
 from rich.text import Text
 
 from tidegate.cli.outputs import Unwritable, open_console
-from tidegate.cli.plots import PlotError
+from tidegate.cli.pictures import PlotError
 from tidegate.journal.store import JournalError
 from tidegate.sources.findings import UnusableSource
 from tidegate.sources.manifestdir import UnusableFolder
+from tidegate.sources.pricefile import UnusablePrices
 from tidegate.sources.setupfile import UnusableFile
 from tidegate.sources.tracefile import UnusableTrace
 
@@ -29,13 +30,14 @@ class CannotRun(Exception):  # noqa: N818 - it says what is the case
     """A command cannot do what was asked; the text says why and what to do."""
 
 
-#: Errors whose text says what to do.
+#: Errors that the user can mend; their texts say how.
 _MENDABLE = (
     CannotRun,
     JournalError,
     PlotError,
     UnusableFile,
     UnusableFolder,
+    UnusablePrices,
     UnusableSource,
     UnusableTrace,
     Unwritable,

@@ -12,7 +12,10 @@ import typer
 import tidegate
 from tidegate.cli.check import check
 from tidegate.cli.compare import compare_policies
+from tidegate.cli.demand import demand_app
 from tidegate.cli.explain import explain_job
+from tidegate.cli.plan import plan
+from tidegate.cli.preflight import preflight
 from tidegate.cli.queues import show_queues
 from tidegate.cli.simulate import simulate
 from tidegate.cli.sources_command import show_sources
@@ -43,6 +46,8 @@ def main(
 
     \b
     Examples:
+      tidegate preflight jobs.csv        four questions about the demand, answered from data
+      tidegate plan jobs.csv             what to own, to book and to leave to burst
       tidegate simulate                  the twin on a bundled week of a mixed team cluster
       tidegate explain train-018         why a job of that run waited
       tidegate queues                    who owns, uses, borrows and lends what
@@ -51,9 +56,12 @@ def main(
     """  # noqa: D301 - \b keeps the lines apart
 
 
+app.command()(preflight)
+app.command()(plan)
 app.command()(simulate)
 app.command("compare")(compare_policies)
 app.command("explain")(explain_job)
 app.command("queues")(show_queues)
 app.command()(check)
 app.command("sources")(show_sources)
+app.add_typer(demand_app)

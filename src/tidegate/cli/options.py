@@ -27,3 +27,10 @@ FormatOption = Annotated[TraceFormat | None, typer.Option("--format", help="What
 SeedOption = Annotated[int | None, typer.Option(help="Seed of the twin.", min=0, show_default=False)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 KernelsOption = Annotated[Kernels, typer.Option(help="Compiled kernels pay off for large runs.")]
+PlotOption = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE", help="Draw it: .svg or .png.", show_default=False)
+]
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="One page with all of it; needs no network.", show_default=False),
+]

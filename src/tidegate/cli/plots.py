@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.cli.outputs import written_whole
+from tidegate.cli.pictures import BUSY, FAINT, GRID, INK, PALETTE, Axes, Drawing, PlotError, check_picture, save_picture
 from tidegate.measure.lives import Lives
 from tidegate.measure.marks import time_marks
 from tidegate.measure.samples import Samples
@@ -19,37 +19,12 @@ from tidegate.measure.words import amount_text, count_text, percent_text
 from tidegate.model.columns import F64
 from tidegate.model.units import WHOLE_MILLI
 
-#: matplotlib is not there on every machine, and its types change with its versions.
-Axes = Any
-Drawing = Any
-
-#: Colours that the colour-blind can tell apart (Okabe and Ito); blue is for what is used.
-_PALETTE = ("#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 _REST = "#999999"
-_INK, _FAINT, _GRID = "#222222", "#767676", "#E4E4E4"
-_ALLOCATED, _BUSY = "#9CC9E8", "#0072B2"
+_ALLOCATED = "#9CC9E8"
 
-_SIZE_INCHES, _DPI = (12.0, 9.0), 100
+_SIZE_INCHES = (12.0, 9.0)
 _MOST_NODE_NAMES, _LONGEST_NAME = 16, 14
 _MOST_NODES_APART = 48  # more rows are too thin for lines between them
-
-#: Everything that would make two runs of the same data differ, or depend on the machine's settings.
-_SETTINGS: Any = {
-    "svg.hashsalt": "tidegate",
-    "svg.fonttype": "path",
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.edgecolor": _GRID,
-    "axes.labelcolor": _FAINT,
-    "xtick.color": _FAINT,
-    "ytick.color": _FAINT,
-    "text.color": _INK,
-}
-_METADATA: dict[str, dict[str, Any]] = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
-
-
-class PlotError(Exception):
-    """A picture that cannot be made; the text says why and what to do."""
 
 
 def plot(path: Path, samples: Samples, lives: Lives, title: str) -> None:
@@ -57,26 +32,7 @@ def plot(path: Path, samples: Samples, lives: Lives, title: str) -> None:
     check_picture(path)
     if not len(samples.at_ms):
         raise PlotError(f"{path}: nothing to draw, because no time passed; run it for longer")
-    import matplotlib as mpl
-
-    suffix = path.suffix.lower()
-    with mpl.rc_context(_SETTINGS):
-        figure = _draw(samples, lives, title)
-        try:
-            with written_whole(path) as beside:
-                figure.savefig(beside, format=suffix[1:], dpi=_DPI, metadata=_METADATA[suffix])
-        except OSError as error:
-            raise PlotError(f"{path}: cannot be written ({error.strerror}); is the folder there?") from None
-
-
-def check_picture(path: Path) -> None:
-    """Refuse a picture that could not be drawn, before there is anything to draw."""
-    if path.suffix.lower() not in _METADATA:
-        raise PlotError(f"{path}: cannot draw '{path.suffix}'; name a file that ends in .svg or .png")
-    try:
-        import matplotlib as mpl  # noqa: F401 - is it there?
-    except ImportError:
-        raise PlotError("pictures need matplotlib: pip install 'tidegate[plot]'") from None
+    save_picture(path, lambda: _draw(samples, lives, title))
 
 
 def _draw(samples: Samples, lives: Lives, title: str) -> Drawing:
@@ -88,7 +44,7 @@ def _draw(samples: Samples, lives: Lives, title: str) -> Drawing:
     use, waiting, nodes = figure.subplots(3, 1, sharex=True, gridspec_kw={"height_ratios": (3, 2.2, 3), "hspace": 0.25})
     figure.subplots_adjust(left=0.07, right=0.86, top=0.875, bottom=0.05)
     figure.text(0.07, 0.955, title, fontsize=16, fontweight="bold")
-    figure.text(0.07, 0.927, _subtitle(samples, lives), fontsize=10.5, color=_FAINT)
+    figure.text(0.07, 0.927, _subtitle(samples, lives), fontsize=10.5, color=FAINT)
     _draw_use(use, samples)
     _draw_waiting(waiting, samples)
     _draw_nodes(nodes, samples)
@@ -116,10 +72,10 @@ def _draw_use(axes: Axes, samples: Samples) -> None:
     edges = _edges(samples)
     up, allocated = samples.up_milli / WHOLE_MILLI, samples.allocated_milli / WHOLE_MILLI
     axes.fill_between(edges, _steps(allocated), step="post", color=_ALLOCATED, linewidth=0)
-    axes.fill_between(edges, _steps(samples.busy_gpus), step="post", color=_BUSY, linewidth=0)
-    axes.step(edges, _steps(up), where="post", color=_INK, linewidth=1.2)
+    axes.fill_between(edges, _steps(samples.busy_gpus), step="post", color=BUSY, linewidth=0)
+    axes.step(edges, _steps(up), where="post", color=INK, linewidth=1.2)
     axes.set_ylim(0, max(float(up.max()), 1.0) * 1.06)
-    labels = [("capacity", up, _INK), ("allocated", allocated, "#4A90C2"), ("busy", samples.busy_gpus, _BUSY)]
+    labels = [("capacity", up, INK), ("allocated", allocated, "#4A90C2"), ("busy", samples.busy_gpus, BUSY)]
     means = [_mean(samples, values) for _, values, _ in labels]
     heights = _apart([0.0 if mean is None else mean for mean in means], 0.13 * axes.get_ylim()[1])
     for (name, _, colour), mean, height in zip(labels, means, heights, strict=True):
@@ -149,8 +105,8 @@ def _layers(samples: Samples) -> list[tuple[str, F64, str]]:
     waiting = samples.waiting_milli / WHOLE_MILLI
     weight = waiting.sum(axis=0)
     worst = [at for at in np.argsort(-weight, kind="stable").tolist() if weight[at] > 0]
-    shown, rest = worst[: len(_PALETTE)], worst[len(_PALETTE) :]
-    layers = [(samples.queues[at], waiting[:, at], colour) for at, colour in zip(shown, _PALETTE, strict=False)]
+    shown, rest = worst[: len(PALETTE)], worst[len(PALETTE) :]
+    layers = [(samples.queues[at], waiting[:, at], colour) for at, colour in zip(shown, PALETTE, strict=False)]
     if rest:
         layers.append((f"{len(rest)} more", waiting[:, rest].sum(axis=1), _REST))
     return layers
@@ -191,13 +147,13 @@ def _draw_nodes(axes: Axes, samples: Samples) -> None:
 
 def _calm(axes: Axes) -> None:
     """Little ink for what is not data."""
-    axes.set_title(axes.get_title(), loc="left", fontsize=11, fontweight="bold", color=_INK)
+    axes.set_title(axes.get_title(), loc="left", fontsize=11, fontweight="bold", color=INK)
     axes.set_title("", loc="center")
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0)
     axes.set_axisbelow(True)
-    axes.grid(visible=True, axis="both", color=_GRID, linewidth=0.8)
+    axes.grid(visible=True, axis="both", color=GRID, linewidth=0.8)
 
 
 def _mark_time(axes: Axes, samples: Samples) -> None:
@@ -214,7 +170,7 @@ def _label(axes: Axes, height: float, name: str, text: str, colour: str) -> None
     """A label beside the curve it is about."""
     where: dict[str, Any] = {"xy": (1.0, height), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
     axes.annotate(_short(name), xytext=(8, 1), va="bottom", color=colour, fontweight="bold", **where)
-    axes.annotate(text, xytext=(8, 0), va="top", color=_FAINT, fontsize=8.5, **where)
+    axes.annotate(text, xytext=(8, 0), va="top", color=FAINT, fontsize=8.5, **where)
 
 
 def _short(name: str) -> str:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli.curves import curves
+from tidegate.cli.printing import print_page
 from tidegate.cli.queue_report import LEGEND, queue_table, quota_as_json
 from tidegate.measure.asked import KINDS
 from tidegate.measure.findings import find
@@ -26,9 +27,6 @@ from tidegate.measure.words import UNKNOWN, amount_text, count_text, percent_tex
 from tidegate.model.columns import F64
 from tidegate.model.units import HOUR_MS, SECOND_MS, WHOLE_MILLI, gpus_text
 
-#: For terminals that show nothing but ASCII.
-_ASCII = str.maketrans("▁▂▃▄▅▆▇█░·•…–", "_.-~=+*#.|*.-")  # noqa: RUF001 - the dash of what is not known
-
 _MOST_QUEUES = 8
 _MOST_HOLDERS = 5
 _MOST_FINDINGS = 4
@@ -39,14 +37,7 @@ _WIDE = 96
 
 def render(summary: Summary, lives: Lives, samples: Samples, console: Console, use: QuotaUse | None = None) -> None:
     """Print the report."""
-    page = _page(Run(summary, lives, samples, use), console.width)
-    if console.encoding.lower().startswith("utf"):
-        console.print(page)
-        return
-    with console.capture() as captured:
-        console.print(page)
-    plain = captured.get().translate(_ASCII)
-    console.file.write(plain.encode(console.encoding, "backslashreplace").decode(console.encoding))
+    print_page(_page(Run(summary, lives, samples, use), console.width), console)
 
 
 class Run(NamedTuple):

@@ -21,7 +21,7 @@ from tidegate.cli.errors import CannotRun, told_plainly
 from tidegate.cli.folders import say_notes
 from tidegate.cli.options import FileArgument, FormatOption, JsonOption, KernelsOption, SeedOption, TraceOption
 from tidegate.cli.outputs import check_writable, open_console, written_whole
-from tidegate.cli.plots import check_picture
+from tidegate.cli.pictures import check_picture
 from tidegate.cli.plots import plot as draw
 from tidegate.cli.queue_report import write_queue_csv
 from tidegate.cli.runs import Kernels, check_kernels, open_journal, read_duration_ms, simulate_setup

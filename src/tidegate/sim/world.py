@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,7 +25,7 @@ from tidegate.sim.jobs import Jobs
 from tidegate.sim.use import Windows, observed_use
 
 #: Kinds of agenda entries that are the world's own; below are kinds of facts.
-_NODE_FAILS, _NODE_BACK = 100, 101
+_NODE_FAILS, _NODE_BACK, _POLICY_COMES = 100, 101, 102
 
 _FOREVER = 1 << 62
 
@@ -34,11 +35,27 @@ _PREEMPT, _EVICT = int(DecisionKind.PREEMPT), int(DecisionKind.EVICT)
 _NOBODY = np.zeros(0, np.int64)
 
 
-class SimWorld:
-    """A cluster that is not there."""
+class PolicyChange(NamedTuple):
+    """A policy that takes over at a time."""
 
-    def __init__(self, nodes: Sequence[Node], jobs: Jobs, policy: Policy, options: TwinOptions) -> None:
+    at_ms: int
+    policy: Policy
+
+
+class SimWorld:
+    """A cluster that is not there. Its policy may change at times that are known from the start."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        jobs: Jobs,
+        policy: Policy,
+        options: TwinOptions,
+        changes: Sequence[PolicyChange] = (),
+    ) -> None:
         self.nodes, self.jobs, self.policy, self.options = list(nodes), jobs, policy, options
+        self._changes = list(changes)
+        self._changed = 0
         self.rng = np.random.default_rng(options.seed)
         self._now_ms = 0
         self._opened = False
@@ -133,17 +150,26 @@ class SimWorld:
             facts.node(number, node)
         if self.options.node_fails_every_ms:
             self._plan_failures(np.arange(len(self.nodes)))
+        if self._changes:
+            at_ms = np.array([change.at_ms for change in self._changes], np.int64)
+            self._agenda.put(at_ms, _POLICY_COMES, np.arange(len(self._changes)))
         self._submit_due(facts)
 
     def _next_ms(self) -> int | None:
         times = [self._agenda.next_ms()]
         if self._submitted < len(self.jobs.ids):
             times.append(int(self.jobs.submit_ms[self._submitted]))
-        elif self._holders == 0 and not self._leaving and all(node.ready for node in self.nodes):
-            return None  # whoever still waits will wait for ever
+        elif self._is_settled():
+            return None
         if self._holders:
             times.append(self._next_observation_ms)
         return min((t for t in times if t is not None and t < _FOREVER), default=None)
+
+    def _is_settled(self) -> bool:
+        """Say whether nobody holds anything, and whoever still waits will wait for ever."""
+        if self._holders or self._leaving or not all(node.ready for node in self.nodes):
+            return False
+        return self._changed == len(self._changes) or self._over == len(self.jobs.ids)
 
     def _submit_due(self, facts: Facts) -> None:
         first = self._submitted
@@ -182,9 +208,16 @@ class SimWorld:
             self._fail(facts, run)
         elif kind == EventKind.POD_STARTED:
             facts.add_many(EventKind.POD_STARTED, run.at_ms, run.subject)
+        elif kind == _POLICY_COMES:
+            self._change_policy(facts, int(run.subject[-1]), int(run.at_ms[-1]))
         else:
             for node, at_ms in zip(run.subject.tolist(), run.at_ms.tolist(), strict=True):
                 self._turn_node(facts, node, at_ms, up=kind == _NODE_BACK)
+
+    def _change_policy(self, facts: Facts, row: int, at_ms: int) -> None:
+        """The policy of a row takes over; of several at once the last stands."""
+        self.policy, self._changed = self._changes[row].policy, row + 1
+        facts.policy(self.policy, at_ms)
 
     def _finish(self, facts: Facts, run: Entries) -> None:
         self._close_use(facts, run.subject, run.at_ms)

@@ -1,0 +1,63 @@
+"""`tidegate plan SOURCE…`: what capacity this demand needs, by its shape; on trial, and with what was assumed signed.
+
+Must not know: how plans are made or shown. Loads nothing heavy: `--help` does not wait.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidegate.cli.errors import told_plainly
+from tidegate.cli.options import HtmlOption, JsonOption, PlotOption
+from tidegate.cli.pictures import check_outputs
+from tidegate.cli.signing import AssumeOption, read_signed
+from tidegate.cli.source_options import SourcesArgument
+from tidegate.cli.sourcing import reads_sources
+from tidegate.planning.orders import Order
+from tidegate.sources.options import Options
+
+
+@reads_sources
+def plan(
+    sources: SourcesArgument,
+    *,
+    prices: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="YAML: gpu_hour: {own: 1.8, window: 2.4, burst: 4.1}.", show_default=False),
+    ] = None,
+    assume: AssumeOption = None,
+    holdout: Annotated[
+        float, typer.Option(help="Try the plan on this share of the time, unseen: 0.33.", min=0, max=0.8)
+    ] = 0.0,
+    order: Annotated[Order, typer.Option(help="May work that fits pass work that does not?")] = Order.OVERTAKE,
+    burst: Annotated[bool, typer.Option("--burst/--no-burst", help="May capacity be switched on?")] = True,
+    seed: Annotated[int, typer.Option(help="Of what is drawn at random.", min=0)] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plan here.", show_default=False)] = None,
+    plot: PlotOption = None,
+    html: HtmlOption = None,
+    as_json: JsonOption = False,
+    options: Options,
+) -> None:
+    """Say what to own, what to book by the hour of the week, and what to leave to burst.
+
+    The twin is the judge: jobs are replayed until the smallest capacity is found at which waits stay tolerable.
+    What was not measured must be signed, or there is no plan.
+
+    \b
+    Examples:
+      tidegate plan jobs.csv --assume all
+      tidegate plan jobs.csv --prices prices.yaml --assume tolerance=2h,cold-start=5m,residency
+      tidegate plan cluster07.csv --format itp --assume all --holdout 0.33 --html plan.html
+      tidegate plan demand.json --assume all --json
+    """  # noqa: D301 - \b keeps the lines apart
+    with told_plainly():
+        check_outputs(out, plot, html)
+        signed = read_signed(assume)
+        from tidegate.cli.plan_run import Call, Outputs, run_plan, show_plan
+
+        call = Call(sources, options, signed, prices, holdout, order, burst, seed)
+        made = run_plan(call, Outputs(out, plot, html))
+    show_plan(made, as_json=as_json)

@@ -1,0 +1,184 @@
+"""A plan from beginning to end: read, settle what is known and what is signed, search, write.
+
+Must not know: the command line.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import typer
+
+import tidegate
+from tidegate.cli.errors import CannotRun
+from tidegate.cli.gathering import gather_sources, is_model, load_model
+from tidegate.cli.outputs import open_console, written_whole
+from tidegate.cli.plan_page import plan_page
+from tidegate.cli.plan_plot import plot_plan
+from tidegate.cli.plan_report import Seen, render_plan
+from tidegate.cli.runs import read_duration_ms
+from tidegate.cli.signing import Signed, refusal
+from tidegate.cli.waiting import working
+from tidegate.cli.webpage import write_page
+from tidegate.demand.answers import Answer, answer
+from tidegate.demand.document import DemandModel
+from tidegate.demand.fit import fit
+from tidegate.demand.sample import sample
+from tidegate.demand.tables import Tables
+from tidegate.demand.words import QUESTIONS, REMEDIES, number_text
+from tidegate.planning.assumptions import Assumption, UnsignedPlan, sign
+from tidegate.planning.bands import Launch, Recipe
+from tidegate.planning.concurrency import average, curve_of
+from tidegate.planning.document import AnswerPart, PlanDocument, encode_plan
+from tidegate.planning.floor import Tolerance
+from tidegate.planning.jobs import PlanJobs, plan_jobs_of
+from tidegate.planning.orders import Order
+from tidegate.planning.plan import Request, make_plan
+from tidegate.planning.terms import Given, Terms, settle_terms
+from tidegate.sources.options import Options
+from tidegate.sources.pricefile import load_prices
+
+#: Jobs, and time between the first and the last, that a plan can be made from.
+_LEAST_JOBS, _LEAST_MS = 20, 2 * 86_400_000
+
+
+class Call(NamedTuple):
+    """What a plan is asked to be."""
+
+    sources: list[str]
+    options: Options
+    signed: Signed
+    prices: Path | None
+    holdout: float
+    order: Order
+    burst: bool
+    seed: int
+
+
+class Outputs(NamedTuple):
+    """Files to write."""
+
+    out: Path | None
+    plot: Path | None
+    html: Path | None
+
+
+class Made(NamedTuple):
+    """A plan, and the demand it was made for."""
+
+    plan: PlanDocument
+    seen: Seen
+
+
+def run_plan(call: Call, outputs: Outputs) -> Made:
+    """Make the plan and write it where it was asked for."""
+    found = _read(call)
+    terms = settle_terms(found.model, _given(call.signed, call.prices))
+    request = _request(found, terms, call)
+    with working("replaying"):
+        plan = make_plan(request)
+    made = Made(plan, Seen(*average(curve_of(found.jobs), *found.jobs.span_ms)))
+    _write(made, outputs)
+    return made
+
+
+def show_plan(made: Made, *, as_json: bool) -> None:
+    """Print the plan."""
+    if as_json:
+        typer.echo(encode_plan(made.plan).decode(), nl=False)
+    else:
+        render_plan(made.plan, made.seen, open_console())
+
+
+class _Found(NamedTuple):
+    """What the sources gave."""
+
+    tables: Tables
+    model: DemandModel
+    jobs: PlanJobs
+
+
+def _read(call: Call) -> _Found:
+    """Tables of sources and the demand model of them; a demand model is sampled."""
+    sources, seed = call.sources, call.seed
+    if len(sources) == 1 and is_model(sources[0]):
+        model = load_model(Path(sources[0]))
+        tables = sample(model, seed)
+        tables = tables._replace(origins=tuple(origin._replace(name=sources[0]) for origin in tables.origins))
+    else:
+        tables = gather_sources(sources, call.options).tables
+        with working("measuring"):
+            model = fit(tables, seed=seed)
+    jobs = plan_jobs_of(tables)
+    _refuse_too_little(sources, jobs)
+    return _Found(tables, model, jobs)
+
+
+def _refuse_too_little(sources: list[str], jobs: PlanJobs) -> None:
+    name = ", ".join(sources)
+    left = "; ".join(f"{count:,} left out because {why}" for why, count in jobs.left_out)
+    if jobs.total < _LEAST_JOBS:
+        why = f" ({left})" if left else ""
+        raise CannotRun(
+            f"{name}: a batch plan is made from jobs with submission, runtime and GPUs; expected {_LEAST_JOBS}, "
+            f"found {jobs.total:,}{why}; plans for services come later, `tidegate preflight` measures them"
+        )
+    if jobs.span_ms[1] - jobs.span_ms[0] < _LEAST_MS:
+        raise CannotRun(f"{name}: expected jobs of at least two days, to see day and night")
+
+
+def _given(signed: Signed, prices: Path | None) -> Given:
+    """What the command line says instead of what was measured."""
+
+    def duration(name: Assumption) -> int | None:
+        text = signed.value(name)
+        return read_duration_ms(f"--assume {name}", text) if text else None
+
+    return Given(
+        tolerance_ms=duration(Assumption.TOLERANCE),
+        cold_start_ms=duration(Assumption.COLD_START),
+        prices=load_prices(prices) if prices else None,
+        prices_from=str(prices) if prices else "",
+    )
+
+
+def _request(found: _Found, terms: Terms, call: Call) -> Request:
+    try:
+        signatures = sign(terms.unsigned, call.signed.values, all_of_them=call.signed.all_of_them)
+    except UnsignedPlan as error:
+        raise refusal(error, f"tidegate plan {' '.join(call.sources)}") from None
+    recipe = Recipe(
+        Tolerance(terms.tolerance_ms),
+        terms.prices,
+        order=call.order,
+        launch=Launch(terms.cold_start_ms),
+        bursts=call.burst,
+    )
+    return Request(
+        jobs=found.jobs,
+        recipe=recipe,
+        made_by=f"tidegate {tidegate.__version__}",
+        prices_from=terms.prices_from,
+        origins=found.tables.origins,
+        answers=tuple(_answer_part(one) for one in answer(found.model)),
+        signatures=signatures,
+        seed=call.seed,
+        holdout=call.holdout,
+    )
+
+
+def _answer_part(one: Answer) -> AnswerPart:
+    numbers = ", ".join(f"{name.replace('_', ' ')} {number_text(number)}" for name, number in one.numbers)
+    lift = "; ".join(REMEDIES[lack] for lack in one.lacks)
+    return AnswerPart(question=QUESTIONS[one.question], grade=one.grade, says=numbers or "nothing says", lifted_by=lift)
+
+
+def _write(made: Made, outputs: Outputs) -> None:
+    if outputs.out is not None:
+        with written_whole(outputs.out) as beside:
+            beside.write_bytes(encode_plan(made.plan))
+    if outputs.html is not None:
+        write_page(outputs.html, plan_page(made.plan, made.seen))
+    if outputs.plot is not None:
+        plot_plan(outputs.plot, made.plan, made.seen)

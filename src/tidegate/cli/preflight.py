@@ -1,0 +1,59 @@
+"""`tidegate preflight SOURCE…`: the four questions and the seven inputs, from data; before anybody talks of schedulers.
+
+Must not know: how anything is found or shown. Loads nothing heavy: `--help` does not wait.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidegate.cli.errors import told_plainly
+from tidegate.cli.options import HtmlOption, JsonOption, PlotOption
+from tidegate.cli.pictures import check_outputs
+from tidegate.cli.runs import read_duration_ms
+from tidegate.cli.source_options import SourcesArgument
+from tidegate.cli.sourcing import reads_sources
+from tidegate.planning.orders import Order
+from tidegate.sources.options import Options
+
+
+@reads_sources
+def preflight(
+    sources: SourcesArgument,
+    *,
+    tolerance: Annotated[str, typer.Option(help="How long work may wait, such as 1h; else as measured.")] = "",
+    cold_start: Annotated[str, typer.Option(help="How long capacity takes to start; else as measured.")] = "",
+    order: Annotated[Order, typer.Option(help="May work that fits pass work that does not?")] = Order.OVERTAKE,
+    prices: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="YAML: gpu_hour: {own: 1.8, burst: 4.1}.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of what is drawn at random.", min=0)] = 0,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the demand model here.", show_default=False)
+    ] = None,
+    plot: PlotOption = None,
+    html: HtmlOption = None,
+    as_json: JsonOption = False,
+    options: Options,
+) -> None:
+    """Measure the demand: four questions, seven inputs, each from data or marked as an assumption.
+
+    \b
+    Examples:
+      tidegate preflight jobs.csv
+      tidegate preflight jobs.csv --html report.html --out demand.json
+      tidegate preflight cluster07.csv --format itp --json
+      tidegate preflight sacct.txt --prices prices.yaml --tolerance 2h
+    """  # noqa: D301 - \b keeps the lines apart
+    with told_plainly():
+        check_outputs(out, plot, html)
+        tolerance_ms = read_duration_ms("--tolerance", tolerance) if tolerance else None
+        cold_start_ms = read_duration_ms("--cold-start", cold_start) if cold_start else None
+        from tidegate.cli.preflight_run import Call, Outputs, run_preflight, show_preflight
+
+        call = Call(sources, options, order, tolerance_ms, cold_start_ms, prices, seed)
+        flown = run_preflight(call, Outputs(out, plot, html))
+    show_preflight(flown, as_json=as_json)

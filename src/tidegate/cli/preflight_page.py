@@ -1,0 +1,130 @@
+"""The preflight as a page: the verdict, four questions, demand over time, the usual week, how long each level lasts.
+
+Must not know: how anything is found, or how pages are written.
+"""
+
+from __future__ import annotations
+
+from tidegate.cli.inputs_table import input_rows
+from tidegate.cli.plan_report import Seen
+from tidegate.cli.preflight_report import read_parts
+from tidegate.cli.preflight_words import answer_sentence, finding_text, lift_text, short_answer, waste_lines
+from tidegate.cli.thinning import thin
+from tidegate.cli.webpage import MOST_POINTS, Chart, Grid, Page, Series, Tile
+from tidegate.demand.answers import Answer
+from tidegate.demand.document import DemandModel
+from tidegate.demand.levels import Levels
+from tidegate.demand.outlook import Outlook
+from tidegate.demand.tables import Calendar
+from tidegate.demand.view import duration_curve, outlook_points, week_curve
+from tidegate.demand.words import QUESTIONS, verdict_text
+from tidegate.model.prices import Prices
+from tidegate.planning.preflight import Preflight
+
+_FLOOR = "#cc79a7"
+
+
+def preflight_page(preflight: Preflight, seen: Seen | None, prices: Prices | None, made_by: str) -> Page:
+    """The page of a preflight."""
+    model = preflight.model
+    rows = [(row.input, row.name, row.text, f"{row.samples:,}", row.table) for row in input_rows(model)]
+    wasted = [(line,) for line in waste_lines(preflight, prices)]
+    return Page(
+        title="Tidegate preflight",
+        subtitle=" · ".join(read_parts(model.grounds)),
+        verdict=verdict_text(preflight.verdict, preflight.answers),
+        tiles=[_tile(one, preflight) for one in preflight.answers],
+        charts=_charts(preflight, seen),
+        grids=[
+            Grid("What is wasted", ("",), list(wasted), text=True),
+            Grid("Seven inputs", ("input", "", "value (90 % interval)", "samples", "from"), list(rows), text=True),
+        ],
+        says=[finding_text(one) for one in preflight.findings],
+        footer=f"made by {made_by}, seed {model.seed}",
+    )
+
+
+def _tile(one: Answer, preflight: Preflight) -> Tile:
+    lift = lift_text(one)
+    says = answer_sentence(one, preflight) + (f" Lifted by {lift}." if lift else "")
+    return Tile(QUESTIONS[one.question], short_answer(one, preflight), says, one.grade)
+
+
+def _charts(preflight: Preflight, seen: Seen | None) -> list[Chart]:
+    model, total = preflight.model, preflight.model.total()
+    charts = [_demand_chart(preflight, seen)] if seen is not None and preflight.replayed is not None else []
+    if total is not None and (total.wanted or total.seen):
+        levels = total.wanted or total.seen
+        assert levels is not None
+        charts += [*_week_chart(model, levels, "GPUs"), _duration_chart(levels, "GPUs")]
+    for one in model.services[:1]:
+        charts += [*_week_chart(model, one.rate, "requests/s"), _duration_chart(one.rate, "requests/s")]
+    outlooks = [*model.outlooks, *(one.outlook for one in model.services[:1] if one.outlook)]
+    return [*charts, *(outlook_chart(model, one) for one in outlooks[:2])]
+
+
+def _demand_chart(preflight: Preflight, seen: Seen | None) -> Chart:
+    assert seen is not None
+    assert preflight.replayed is not None
+    points = thin(seen.at_ms, seen.gpus, MOST_POINTS)
+    floor = float(preflight.replayed.floor.gpus)
+    return Chart(
+        title="GPUs asked for, if nothing waited",
+        note="Drag to zoom, double-click to see all; click a name to hide it.",
+        unit="GPUs",
+        axis=axis_of(preflight.model),
+        x=points.at,
+        series=[
+            Series("mean", points.mean, fill=True),
+            Series("highest", points.top, colour="#999999"),
+            Series("floor by replay", [floor] * len(points.at), dash=True, colour=_FLOOR),
+        ],
+    )
+
+
+def axis_of(model: DemandModel) -> str:
+    """Dates where there are any, else days since the start."""
+    return "time" if model.calendar is Calendar.EPOCH else "elapsed"
+
+
+def _week_chart(model: DemandModel, levels: Levels, unit: str) -> list[Chart]:
+    """The usual week; nothing where it was not kept."""
+    curve = week_curve(levels)
+    if curve is None:
+        return []
+    series = [
+        Series("p10 to p90", list(curve.p10), high=list(curve.p90)),
+        Series("mean", list(curve.mean)),
+    ]
+    note = "Hours of the week: UTC." if model.calendar is Calendar.EPOCH else "Hours since the start, by the week."
+    axis = "week" if model.calendar is Calendar.EPOCH else "weekless"
+    hours = [float(row) for row in range(len(curve.mean))]
+    return [Chart(f"The usual week, {unit}", note, unit, axis, hours, series)]
+
+
+def _duration_chart(levels: Levels, unit: str) -> Chart:
+    curve = duration_curve(levels)
+    return Chart(
+        title=f"For how much of the time so much is asked for, {unit}",
+        note="What is asked for all the time is worth owning; what is asked for 1 % of the time is not.",
+        unit=unit,
+        axis="plain",
+        x=[100 * share for share in curve.share],
+        series=[Series(f"{unit} that are reached or exceeded, by % of the time", list(curve.level), fill=True)],
+    )
+
+
+def outlook_chart(model: DemandModel, outlook: Outlook) -> Chart:
+    """What is to come, with its band."""
+    points = outlook_points(outlook)
+    return Chart(
+        title=f"The next day: {outlook.of}",
+        note="The band holds nine of ten; how often it did on the last third stands in the document.",
+        unit=str(outlook.unit),
+        axis=axis_of(model),
+        x=[float(point.at_ms) for point in points],
+        series=[
+            Series("90 % band", [point.low for point in points], high=[point.high for point in points]),
+            Series("middle", [point.middle for point in points]),
+        ],
+    )

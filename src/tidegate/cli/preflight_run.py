@@ -1,0 +1,149 @@
+"""A preflight from beginning to end: read, measure, replay, write.
+
+Must not know: the command line.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import typer
+
+import tidegate
+from tidegate.cli.gathering import gather_sources
+from tidegate.cli.outputs import open_console, written_whole
+from tidegate.cli.plan_report import Seen
+from tidegate.cli.plan_run import Outputs
+from tidegate.cli.preflight_page import preflight_page
+from tidegate.cli.preflight_plot import plot_preflight
+from tidegate.cli.preflight_report import render_preflight
+from tidegate.cli.preflight_words import answer_sentence, finding_text, lift_text, short_answer, waste_lines
+from tidegate.cli.waiting import working
+from tidegate.cli.webpage import write_page
+from tidegate.demand.document import encode
+from tidegate.demand.words import verdict_text
+from tidegate.model.prices import Prices
+from tidegate.planning.concurrency import average, curve_of
+from tidegate.planning.jobs import PlanJobs
+from tidegate.planning.orders import Order
+from tidegate.planning.preflight import Asked, Preflight, Replayed, check_flight
+from tidegate.sources.gather import Gathered
+from tidegate.sources.options import Options
+from tidegate.sources.pricefile import load_prices
+
+__all__ = ["Call", "Outputs", "run_preflight", "show_preflight"]
+
+FORMAT = "tidegate.preflight/1"
+
+#: Jobs from which on there is a curve to draw.
+_LEAST_DRAWN = 2
+
+
+class Call(NamedTuple):
+    """What a preflight is asked to look at."""
+
+    sources: list[str]
+    options: Options
+    order: Order
+    tolerance_ms: int | None
+    cold_start_ms: int | None
+    prices: Path | None
+    seed: int
+
+
+class Flown(NamedTuple):
+    """A preflight, and what it was made from."""
+
+    found: Preflight
+    gathered: Gathered
+    seen: Seen | None
+    prices: Prices | None
+
+
+def run_preflight(call: Call, outputs: Outputs) -> Flown:
+    """Make the preflight and write it where it was asked for."""
+    prices = load_prices(call.prices) if call.prices else None
+    gathered = gather_sources(call.sources, call.options)
+    with working("measuring and replaying"):
+        found = check_flight(gathered.tables, Asked(call.order, call.tolerance_ms, call.cold_start_ms, call.seed))
+    flown = Flown(found, gathered, _seen(found.jobs), prices)
+    if outputs.out is not None:
+        with written_whole(outputs.out) as beside:
+            beside.write_bytes(encode(found.model))
+    if outputs.html is not None:
+        write_page(outputs.html, preflight_page(found, flown.seen, prices, f"tidegate {tidegate.__version__}"))
+    if outputs.plot is not None:
+        plot_preflight(outputs.plot, found, flown.seen)
+    return flown
+
+
+def show_preflight(flown: Flown, *, as_json: bool) -> None:
+    """Print the preflight."""
+    if as_json:
+        typer.echo(msgspec.json.encode(as_data(flown.found, flown.gathered, flown.prices)).decode())
+    else:
+        render_preflight(flown.found, flown.seen, flown.prices, open_console())
+
+
+def _seen(jobs: PlanJobs) -> Seen | None:
+    if jobs.total < _LEAST_DRAWN:
+        return None
+    at_ms, gpus = average(curve_of(jobs), *jobs.span_ms)
+    return Seen(at_ms, gpus) if len(at_ms) else None
+
+
+def as_data(found: Preflight, gathered: Gathered, prices: Prices | None) -> dict[str, Any]:
+    """The preflight as plain data."""
+    return {
+        "format": FORMAT,
+        "verdict": found.verdict,
+        "says": verdict_text(found.verdict, found.answers),
+        "answers": [
+            {
+                "question": one.question,
+                "grade": one.grade,
+                "answer": short_answer(one, found),
+                "says": answer_sentence(one, found),
+                "lifted_by": lift_text(one),
+                "lacks": one.lacks,
+                "numbers": dict(one.numbers),
+            }
+            for one in found.answers
+        ],
+        "floor": _floor_data(found.replayed),
+        "findings": [
+            {"code": one.code, "about": one.about, "says": finding_text(one), "gpu_hours": one.gpu_hours}
+            for one in found.findings
+        ],
+        "waste": {"says": waste_lines(found, prices), "leaks": found.waste},
+        "sources": {
+            "origins": [origin._asdict() for origin in gathered.tables.origins],
+            "findings": [finding.text() for finding in gathered.findings],
+            "left_out_of_replay": dict(found.jobs.left_out),
+        },
+        "model": found.model,
+    }
+
+
+def _floor_data(found: Replayed | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    floor = found.floor
+    return {
+        "gpus": floor.gpus,
+        "low": floor.low_gpus,
+        "high": floor.high_gpus,
+        "draws": floor.draws,
+        "replays": floor.replays,
+        "jobs": found.jobs,
+        "of_jobs": found.of_jobs,
+        "tolerance_ms": found.tolerance_ms,
+        "tolerance_known": found.tolerance_known,
+        "p95_wait_ms": floor.outcome.wait_at(950),
+        "peak_gpus": found.peak_gpus,
+        "peak_gpu_hours": round(found.peak_gpu_h, 3),
+        "floor_gpu_hours": round(found.floor_gpu_h, 3),
+        "used_gpu_hours": round(found.used_gpu_h, 3),
+    }

@@ -1,0 +1,143 @@
+"""The preflight in sentences: what `demand.words` says about a model, with the floor of a replay and money added.
+
+Must not know: how anything is found, or where it is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidegate.demand.answers import Answer, Grade, Question
+from tidegate.demand.findings import Finding
+from tidegate.demand.numbers import Number, Unit
+from tidegate.demand.waste import Leak, Waste
+from tidegate.demand.words import REMEDIES, amount_text, number_text
+from tidegate.demand.words import finding_text as told_finding
+from tidegate.demand.words import waste_text as told_waste
+from tidegate.measure.words import time_text
+from tidegate.model.prices import MICROS, Prices
+from tidegate.planning.preflight import Preflight, Replayed
+
+
+def bare(number: Number) -> str:
+    """A number in its unit, without its interval."""
+    return amount_text(number.value, number.unit)
+
+
+def short_answer(one: Answer, preflight: Preflight) -> str:
+    """The answer in a few words."""
+    numbers = dict(one.numbers)
+    if one.question is Question.FLOOR and preflight.replayed is not None:
+        return f"{preflight.replayed.floor.gpus:,} GPUs"
+    if one.question is Question.PATIENCE and one.numbers:
+        return ", ".join(f"{name} {bare(number)}" for name, number in one.numbers[:2])
+    for lead, after in _LEADS[one.question]:
+        if lead in numbers:
+            return f"{bare(numbers[lead])} {after}".strip()
+    return "not known"
+
+
+_LEADS = {
+    Question.FLOOR: (("busy_p95", "busy, p95"), ("p50", "at once, p50"), ("requests_p50", "p50")),
+    Question.BURST: (("noise_share", "noise"), ("episodes", "episodes above the band")),
+    Question.RESIDENCY: (("duty", "busy while held"),),
+    Question.PATIENCE: (),
+}
+
+
+def answer_sentence(one: Answer, preflight: Preflight) -> str:
+    """The answer in a sentence or two."""
+    return _SENTENCES[one.question](one, preflight)
+
+
+def _floor(one: Answer, preflight: Preflight) -> str:
+    shape = ", ".join(f"{name.replace('_', ' ')} {bare(number)}" for name, number in one.numbers)
+    found = preflight.replayed
+    if found is None:
+        return f"Asked for at once: {shape}. There are no jobs to replay, so this is no floor yet." if shape else ""
+    floor, assumed = found.floor, "" if found.tolerance_known else " (assumed)"
+    return (
+        f"By replay of {found.jobs:,} jobs, {floor.gpus:,} GPUs ({floor.low_gpus:,} to {floor.high_gpus:,}) keep 95 % "
+        f"of the waits within {time_text(found.tolerance_ms)}{assumed}; below, the queue collapses. "
+        f"If nothing waited: {shape}."
+    )
+
+
+def _burst(one: Answer, preflight: Preflight) -> str:
+    del preflight
+    numbers = dict(one.numbers)
+    if "episodes" not in numbers:
+        return "Nothing tells when work comes."
+    text = f"{numbers['episodes'].value:,.0f} episodes above the p95, the longest {bare(numbers['longest'])}"
+    if "noise_share" in numbers:
+        window = f" of {bare(numbers['cold_start'])}" if "cold_start" in numbers else ""
+        return f"{text}; {bare(numbers['noise_share'])} are noise, over within the cold start{window}."
+    return f"{text}. What of it is noise is not known: nobody measured how long capacity takes to start."
+
+
+def _residency(one: Answer, preflight: Preflight) -> str:
+    del preflight
+    numbers = dict(one.numbers)
+    if "duty" not in numbers:
+        runs = ", ".join(f"{name.removesuffix('_p50')} {bare(number)}" for name, number in one.numbers)
+        half = f" Half of the jobs hold theirs for longer than {runs}." if runs else ""
+        return f"Whether GPUs were busy while they were held is not known.{half}"
+    vram = f", holding {bare(numbers['idle_vram'])} of memory meanwhile" if "idle_vram" in numbers else ""
+    return (
+        f"GPUs were busy {bare(numbers['duty'])} of the time they were held; {bare(numbers['idle'])} of the samples "
+        f"were idle{vram}: {bare(numbers['idle_gpu_hours'])} for nothing."
+    )
+
+
+def _patience(one: Answer, preflight: Preflight) -> str:
+    del preflight
+    if not one.numbers:
+        return "Nobody declared a tolerance, and no waits are known that would reveal one."
+    told = ", ".join(f"{name} {number_text(number)}" for name, number in one.numbers)
+    shown = "as declared, or shown by those who gave up" if one.grade is Grade.MEASURED else "at least: waits accepted"
+    return f"{told}, {shown}."
+
+
+_SENTENCES: dict[Question, Callable[[Answer, Preflight], str]] = {
+    Question.FLOOR: _floor,
+    Question.BURST: _burst,
+    Question.RESIDENCY: _residency,
+    Question.PATIENCE: _patience,
+}
+
+
+def lift_text(one: Answer) -> str:
+    """Data that would make the answer measured; empty if it is."""
+    return "; ".join(REMEDIES[lack] for lack in one.lacks)
+
+
+def finding_text(found: Finding) -> str:
+    """A finding, with the GPU-hours at stake."""
+    stake = f" {amount_text(found.gpu_hours, Unit.GPU_HOURS)} are at stake." if found.gpu_hours else ""
+    return f"{told_finding(found)}{stake}"
+
+
+def waste_lines(preflight: Preflight, prices: Prices | None) -> list[str]:
+    """What is wasted, in GPU-hours and, where prices are known, in money; the peak against the floor of the replay."""
+    found = preflight.replayed
+    lines = [_peak_text(found, prices)] if found is not None else []
+    told = [one for one in preflight.waste if one.gpu_hours > 0 and not (found is not None and one.leak is Leak.PEAK)]
+    return [*lines, *(_waste_text(one, prices) for one in told)]
+
+
+def _waste_text(one: Waste, prices: Prices | None) -> str:
+    return f"{told_waste(one)}{money_text(one.gpu_hours, prices)}"
+
+
+def _peak_text(found: Replayed, prices: Prices | None) -> str:
+    hours = found.peak_gpu_h - found.floor_gpu_h
+    share = hours / found.peak_gpu_h if found.peak_gpu_h else 0.0
+    return (
+        f"Buying for the peak of {found.peak_gpus:,.0f} GPUs where {found.floor.gpus:,} hold the tolerance: "
+        f"{hours:,.0f} GPU-hours, {share:.0%} of what is provided.{money_text(hours, prices)}"
+    )
+
+
+def money_text(gpu_hours: float, prices: Prices | None) -> str:
+    """What GPU-hours cost if they are owned; nothing where nobody knows the price."""
+    return f" {gpu_hours * prices.own_micros / MICROS:,.0f} {prices.currency}." if prices else ""

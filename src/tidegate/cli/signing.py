@@ -1,0 +1,60 @@
+"""What somebody signs on the command line: `--assume tolerance=1h --assume prices`, or `--assume all`.
+
+Must not know: what any of it is for.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+import typer
+
+from tidegate.cli.errors import CannotRun
+from tidegate.planning.assumptions import Assumption, UnsignedPlan
+
+_ALL = "all"
+
+AssumeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--assume",
+        metavar="NAME[=VALUE]",
+        help="Sign what was not measured: tolerance=1h, cold-start=10m, residency, prices, or all. May be repeated.",
+        show_default=False,
+    ),
+]
+
+
+class Signed(NamedTuple):
+    """What was signed."""
+
+    values: dict[Assumption, str]
+    all_of_them: bool
+
+    def value(self, name: Assumption) -> str:
+        """The value that was signed for; empty if none was."""
+        return self.values.get(name, "")
+
+
+def read_signed(texts: list[str] | None) -> Signed:
+    """What the options say."""
+    values: dict[Assumption, str] = {}
+    everything = False
+    for text in [part.strip() for each in texts or [] for part in each.split(",") if part.strip()]:
+        name, _, value = text.partition("=")
+        if name == _ALL and not value:
+            everything = True
+        elif name in set(Assumption):
+            values[Assumption(name)] = value
+        else:
+            known = ", ".join([*Assumption, _ALL])
+            raise CannotRun(f"--assume {text}: expected one of {known}, found {name!r}")
+    return Signed(values, everything)
+
+
+def refusal(error: UnsignedPlan, command: str) -> CannotRun:
+    """Say what must be signed, and how."""
+    lines = [f"no plan: {len(error.missing)} of its answers are assumptions that nobody has signed"]
+    lines += [f"  {each.name}: {each.means}; measured instead by {each.instead_of}" for each in error.missing]
+    options = " ".join(f"--assume {each.name}" + (f"={each.value}" if each.value else "") for each in error.missing)
+    return CannotRun("\n".join([*lines, f"sign them with: {command} {options}"]))

@@ -1,0 +1,183 @@
+"""Capacity to the shape of demand: what to own, what to book by window, what to leave to burst, from the past alone.
+
+With burst, levels are the newsvendor's and the judge sets the ceiling: what the worst week of the past needed. Without,
+the judge searches levels that would have held the tolerance of late, and a margin is put on top.
+Must not know: files, how a plan is written down.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.model.prices import ASSUMED_PRICES, Prices
+from tidegate.model.units import MINUTE_MS, WEEK_MS, WHOLE_MILLI
+from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, steps_of
+from tidegate.planning.concurrency import average, curve_of, peak_milli
+from tidegate.planning.floor import Tolerance, bisect, smallest
+from tidegate.planning.jobs import PlanJobs
+from tidegate.planning.judge import Judge, Outcome, Span
+from tidegate.planning.kernels.replay import Valve
+from tidegate.planning.newsvendor import FEW_LEVELS, HALF_LIFE_MS, Demand, Split, split, weigh
+from tidegate.planning.orders import Order
+from tidegate.planning.windows import choose_windows
+
+#: Without burst: how far back levels must have held, and what is put on top. Chosen on the first two thirds of seven
+#: traces (docs/planning.md).
+RECENT_MS, MARGIN_MILLI = 4 * WEEK_MS, 1_100
+
+
+#: With burst: how far above the worst week of the past it may go. Growth is no surprise, and a ceiling that is not
+#: reached costs nothing.
+HEADROOM_MILLI = 1_500
+
+
+class Launch(NamedTuple):
+    """How burst capacity comes and goes."""
+
+    launch_ms: int = 10 * MINUTE_MS  # the cold start: from the launch to the first start
+    linger_ms: int = 10 * MINUTE_MS
+    step_gpus: int = 8
+
+
+class Recipe(NamedTuple):
+    """What is asked of a plan."""
+
+    tolerance: Tolerance
+    prices: Prices = ASSUMED_PRICES
+    order: Order = Order.OVERTAKE
+    launch: Launch = Launch()
+    bursts: bool = True
+    half_life_ms: int = HALF_LIFE_MS
+    margin_milli: int = MARGIN_MILLI
+    recent_ms: int = RECENT_MS
+    headroom_milli: int = HEADROOM_MILLI
+    windows: Windows | None = None  # None: whichever cost least
+
+    def valve(self) -> Valve:
+        """Burst that starts early enough: a launch more before the tolerance ends than the launch itself takes."""
+        if not self.bursts:
+            return SHUT
+        patience = max(self.tolerance.wait_ms - 2 * self.launch.launch_ms, 0)
+        return Valve(patience, self.launch.launch_ms, self.launch.linger_ms, self.launch.step_gpus * WHOLE_MILLI)
+
+
+class Bands(NamedTuple):
+    """A plan's levels, and what they were made from."""
+
+    windows: Windows
+    own_gpus: int
+    window_gpus: tuple[int, ...]  # by window, what is owned included
+    ceiling_gpus: int  # of burst, above the window's level
+    demand: Demand
+    split: Split | None  # None: without burst
+
+    def level(self, from_ms: int) -> Level:
+        """The levels, in force from a time on."""
+        levels = tuple(gpus * WHOLE_MILLI for gpus in self.window_gpus)
+        return Level(from_ms, self.windows, levels, self.ceiling_gpus * WHOLE_MILLI)
+
+
+def plan_bands(past: PlanJobs, now_ms: int, recipe: Recipe) -> Bands:
+    """Bands for the time from now on, from jobs as they were known then."""
+    at_ms, gpus = average(curve_of(past), past.span_ms[0], now_ms)
+    demand = weigh(at_ms, gpus, now_ms, recipe.half_life_ms, past.calendar)
+    windows = recipe.windows
+    if windows is None:  # a week or two show no habit: windows are chosen on all of the past
+        habit = weigh(at_ms, gpus, now_ms, 0, past.calendar, FEW_LEVELS)
+        windows = choose_windows(habit, recipe.prices, past.calendar).windows
+    if not recipe.bursts:
+        return _plan_without_burst(past, now_ms, recipe, windows, demand)
+    cheapest = split(demand, windows, recipe.prices)
+    bands = Bands(windows, cheapest.own_gpus, cheapest.window_gpus, 0, demand, cheapest)
+    return bands._replace(ceiling_gpus=_needed_ceiling(past, now_ms, recipe, bands))
+
+
+def _needed_ceiling(past: PlanJobs, now_ms: int, recipe: Recipe, bands: Bands) -> int:
+    """The least burst with which every week of the past would have held the tolerance; the largest gang must fit."""
+    first_ms = past.span_ms[0]
+    judge = Judge(past, recipe.order)
+    week = (past.at_ms - first_ms) // WEEK_MS
+
+    def holds(launches: int) -> bool:
+        tried = bands._replace(ceiling_gpus=launches * recipe.launch.step_gpus).level(first_ms)
+        outcome = judge.replay(steps_of([tried], now_ms, past.calendar), recipe.valve(), Span(first_ms, now_ms))
+        return bool((_weekly_waits(outcome, week, recipe.tolerance) <= recipe.tolerance.wait_ms).all())
+
+    low_level = min(bands.window_gpus)
+    least = past.widest_milli // WHOLE_MILLI - low_level
+    most = peak_milli(curve_of(past), first_ms, now_ms) // WHOLE_MILLI - low_level
+    rows = [math.ceil(max(gpus, 0) / recipe.launch.step_gpus) for gpus in (least, most)]
+    needed = bisect(holds, rows[0], max(rows)) * recipe.launch.step_gpus
+    above = (low_level + needed) * (recipe.headroom_milli - 1000) / 1000
+    return needed + math.ceil(above / recipe.launch.step_gpus) * recipe.launch.step_gpus
+
+
+def _weekly_waits(outcome: Outcome, week: np.ndarray, tolerance: Tolerance) -> np.ndarray:
+    """The wait that the share of jobs that must not wait longer did not exceed, by week."""
+    counted = week[: len(outcome.wait_ms)]
+    waits = [outcome.wait_ms[counted == row] for row in np.unique(counted)]
+    ranks = [-(-len(wait) * tolerance.share_milli // 1000) - 1 for wait in waits]
+    return np.array([np.partition(wait, rank)[rank] for wait, rank in zip(waits, ranks, strict=True)])
+
+
+# -- without burst -------------------------------------------------------------------------------------------------
+
+
+def _plan_without_burst(past: PlanJobs, now_ms: int, recipe: Recipe, windows: Windows, demand: Demand) -> Bands:
+    span = Span(max(past.span_ms[0], now_ms - recipe.recent_ms), now_ms)
+    judge = Judge(past, recipe.order)
+    least = least_levels(judge, windows, recipe.tolerance, span)
+    levels = tuple(max(-(-gpus * recipe.margin_milli // 1000), 1) for gpus in least)
+    widest = past.widest_milli // WHOLE_MILLI
+    if max(levels) < widest:
+        levels = tuple(max(gpus, widest) if gpus == max(levels) else gpus for gpus in levels)
+    return Bands(windows, min(levels), levels, 0, demand, None)
+
+
+def least_levels(judge: Judge, windows: Windows, tolerance: Tolerance, span: Span) -> tuple[int, ...]:
+    """The levels by window that hold the tolerance with the fewest GPU-hours held: by descent from several starts."""
+    one = smallest(judge, tolerance, span)
+    count = len(windows.names)
+    if count == 1:
+        return (one,)
+    order = sorted(range(count), key=lambda row: -windows.hours()[row])
+    best, best_held = (one,) * count, math.inf
+    for start_milli in (1000, 1050, 1150, 1300):
+        for rows in (order, order[::-1]):
+            levels = _descend(judge, windows, tolerance, span, [-(-one * start_milli // 1000)] * count, rows)
+            outcome = _replay_levels(judge, windows, tuple(levels), span)
+            if outcome.holds(tolerance.wait_ms, tolerance.share_milli) and outcome.held_gpu_h < best_held:
+                best, best_held = tuple(levels), outcome.held_gpu_h
+    return best
+
+
+def _descend(
+    judge: Judge, windows: Windows, tolerance: Tolerance, span: Span, levels: list[int], rows: list[int]
+) -> list[int]:
+    """Lower one window after the other as far as the tolerance lets."""
+
+    def holds(row: int, gpus: int) -> bool:
+        outcome = _replay_levels(judge, windows, tuple(_with(levels, row, gpus)), span)
+        return outcome.holds(tolerance.wait_ms, tolerance.share_milli)
+
+    for row in rows:
+        levels[row] = bisect(partial(holds, row), 0, levels[row])
+    return levels
+
+
+def _with(levels: list[int], row: int, gpus: int) -> list[int]:
+    return [*levels[:row], gpus, *levels[row + 1 :]]
+
+
+def _replay_levels(judge: Judge, windows: Windows, gpus: tuple[int, ...], span: Span) -> Outcome:
+    level = Level(span.from_ms, windows, tuple(each * WHOLE_MILLI for each in gpus))
+    return judge.replay(steps_of([level], span.to_ms, judge.jobs.calendar), span=span)
+
+
+def hold_all_week(gpus: int, demand: Demand) -> Bands:
+    """One level, owned."""
+    return Bands(ALWAYS, gpus, (gpus,), 0, demand, None)

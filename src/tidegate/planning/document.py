@@ -1,0 +1,218 @@
+"""The plan as one document: versioned, the same bytes for the same input, and every number with where it comes from.
+
+A list of classes of work: batch today; inference, fleets, quotas and what-if get their own fields beside it.
+Must not know: how any of it is found, files.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+FORMAT = "tidegate.plan/1"
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of the document: everything is written out, defaults too."""
+
+
+class SourcePart(Part, frozen=True):
+    """Where rows came from."""
+
+    name: str
+    kind: str
+    query: str
+    rows: int
+
+
+class LeftOutPart(Part, frozen=True):
+    """Jobs that cannot be replayed."""
+
+    why: str
+    jobs: int
+
+
+class OriginPart(Part, frozen=True):
+    """What the plan was made from."""
+
+    sources: tuple[SourcePart, ...]
+    jobs: int
+    left_out: tuple[LeftOutPart, ...]
+    from_ms: int
+    to_ms: int
+    calendar: str
+
+
+class AnswerPart(Part, frozen=True):
+    """One of the four questions, as it was answered."""
+
+    question: str
+    grade: str  # measured, partial, assumed
+    says: str
+    lifted_by: str  # data that would make it measured; "" if it is
+
+
+class SignaturePart(Part, frozen=True):
+    """An assumption that somebody signed."""
+
+    name: str
+    value: str
+    instead_of: str  # data that would make it unnecessary
+
+
+class PricesPart(Part, frozen=True):
+    """Money for a GPU-hour."""
+
+    currency: str
+    own: float
+    window: float
+    burst: float
+    origin: str  # a file, or "assumed"
+
+
+class TolerancePart(Part, frozen=True):
+    """How long work may wait."""
+
+    wait_ms: int
+    share_milli: int  # of the jobs that must not wait longer
+    order: str  # who goes first
+
+
+class FloorPart(Part, frozen=True):
+    """The smallest constant capacity that holds the tolerance, by replay."""
+
+    gpus: int
+    low_gpus: int
+    high_gpus: int
+    draws: int
+    replays: int
+    wait_ms: int
+
+
+class WindowPart(Part, frozen=True):
+    """Hours of the week with one level."""
+
+    name: str
+    hours: tuple[tuple[int, int], ...]  # from, to; hours of the week
+    gpus: int  # what is owned included
+    booked_gpus: int
+
+
+class BurstPart(Part, frozen=True):
+    """Capacity that is switched on."""
+
+    ceiling_gpus: int
+    patience_ms: int
+    launch_ms: int
+    linger_ms: int
+    step_gpus: int
+
+
+class EdgePart(Part, frozen=True):
+    """Where one kind of capacity ends: what one GPU more of it would cost and save in a week."""
+
+    name: str
+    gpus: int
+    used_hours: float  # a week in which a GPU more would be used
+    breaks_even_hours: float
+    costs: float
+    saves: float
+
+
+class WayPart(Part, frozen=True):
+    """A way to provide capacity, replayed."""
+
+    name: str
+    gpus: float  # on average, burst left out
+    held_gpu_hours: float  # a week
+    owned_gpu_hours: float
+    burst_gpu_hours: float
+    cost: float
+    wait_ms: int | None  # that the share of jobs did not exceed; None: some never start
+    late_share: float
+    holds: bool
+
+
+class TwinPart(Part, frozen=True):
+    """What the engine said to what was counted."""
+
+    jobs: int
+    capacity_changes: int
+    differing_starts: int
+
+
+class WeekPart(Part, frozen=True):
+    """What was planned for a week of the trial."""
+
+    from_ms: int
+    own_gpus: int
+    window_gpus: tuple[int, ...]
+    ceiling_gpus: int
+
+
+class TrialPart(Part, frozen=True):
+    """The plan on time that it has not seen."""
+
+    from_ms: int
+    to_ms: int
+    jobs: int
+    weeks: tuple[WeekPart, ...]
+    used_gpu_hours: float  # nobody can hold less
+    ways: tuple[WayPart, ...]  # totals of the trial
+    ratio_to_clairvoyant: float
+    saved_against_peak: float
+    says: tuple[str, ...]
+
+
+class ClassPart(Part, frozen=True):
+    """The plan of a class of work."""
+
+    kind: str
+    tolerance: TolerancePart
+    floor: FloorPart
+    own_gpus: int
+    windows: tuple[WindowPart, ...]
+    burst: BurstPart | None
+    edges: tuple[EdgePart, ...]
+    ways: tuple[WayPart, ...]  # a week on average, on the time it was made from
+    twin: TwinPart
+
+
+class PlanDocument(Part, frozen=True):
+    """A plan."""
+
+    format: str
+    made_by: str
+    seed: int
+    origin: OriginPart
+    answers: tuple[AnswerPart, ...]
+    signatures: tuple[SignaturePart, ...]
+    prices: PricesPart
+    classes: tuple[ClassPart, ...]
+    trial: TrialPart | None
+
+
+def encode_plan(plan: PlanDocument) -> bytes:
+    """The plan as JSON, indented: the same plan gives the same bytes."""
+    return msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n"
+
+
+def decode_plan(data: bytes) -> PlanDocument:
+    """The plan of JSON; a ValueError says what is wrong."""
+    try:
+        found = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        said = found.get("format") if isinstance(found, dict) else type(found).__name__
+        raise ValueError(f"format: expected {FORMAT!r}, found {said!r}")
+    try:
+        return msgspec.convert(found, PlanDocument)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+
+
+def plain(part: Part) -> Any:
+    """A part as plain data."""
+    return msgspec.to_builtins(part)

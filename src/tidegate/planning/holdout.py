@@ -1,0 +1,199 @@
+"""A plan on trial: made on the first part of a trace, made anew each week from the past alone, replayed on the rest.
+
+Beside it: buying for the peak, for the 95th percentile, and the least that anybody could have got away with who knew
+what was to come, with the same windows.
+Must not know: files, how results are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.model.prices import MICROS, Prices
+from tidegate.model.units import HOUR_MS, WEEK_MS, WHOLE_MILLI
+from tidegate.planning.bands import Bands, Recipe, least_levels, plan_bands
+from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, constant, steps_of
+from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli, used_gpu_h
+from tidegate.planning.jobs import PlanJobs, known_at
+from tidegate.planning.judge import Judge, Outcome, Span
+from tidegate.planning.kernels.replay import Steps, Valve
+
+
+class Entry(NamedTuple):
+    """One way to provide capacity, on trial."""
+
+    name: str
+    gpus: tuple[float, ...]  # what it planned for each week, on average over the week
+    held_gpu_h: float
+    owned_gpu_h: float
+    burst_gpu_h: float
+    above_gpu_h: float
+    cost: float
+    wait_ms: int  # that the share of jobs that must not wait longer did not exceed
+    worst_wait_ms: int
+    late: float  # share of jobs that waited longer than is tolerated
+    holds: bool
+
+
+class Trial(NamedTuple):
+    """A plan and what stands beside it."""
+
+    span: Span
+    jobs: int
+    weeks: int
+    plan: Entry
+    without_burst: Entry  # the plan's owned and booked levels alone
+    static: Entry  # bands only, with a margin
+    no_margin: Entry  # the same without it
+    clairvoyant: Entry  # bands only, the same windows, in hindsight
+    cheapest: Entry  # owned and burst, in hindsight
+    peak: Entry  # the peak of the past
+    p95: Entry  # the 95th percentile of the past
+    used_gpu_h: float  # what the jobs used, if nothing waited: nobody can hold less
+    peak_gpus_known: float  # of all that was known when the trial began
+    p95_gpus_known: float
+    bands: tuple[Bands, ...]  # by week
+    week_ms: tuple[int, ...]  # when each began
+
+    @property
+    def peaked(self) -> bool:
+        """Whether the peak was at least twice the 95th percentile."""
+        return self.peak_gpus_known >= 2 * self.p95_gpus_known
+
+
+def try_plan(jobs: PlanJobs, share: float, recipe: Recipe) -> Trial:
+    """Hold out a share of the time and try the plan on it."""
+    first_ms, last_ms = jobs.span_ms
+    span = Span(last_ms - int((last_ms - first_ms) * share), last_ms)
+    booth = Booth(jobs, recipe, span)
+    bands = booth.plan_weekly(recipe)
+    fixed = recipe._replace(windows=bands[0].windows)
+    steps = booth.steps(bands)
+    curve = curve_of(jobs)
+    return Trial(
+        span=span,
+        jobs=int((jobs.at_ms >= span.from_ms).sum()),
+        weeks=len(bands),
+        plan=booth.enter("plan", steps, recipe.valve()),
+        without_burst=booth.enter("plan without burst", steps),
+        static=booth.enter("bands alone", booth.steps(booth.plan_weekly(fixed._replace(bursts=False)))),
+        no_margin=booth.enter(
+            "bands alone, no margin",
+            booth.steps(booth.plan_weekly(fixed._replace(bursts=False, margin_milli=1000))),
+        ),
+        clairvoyant=booth.foresee(bands[0].windows),
+        cheapest=booth.cheapest(max(each.ceiling_gpus for each in bands)),
+        peak=booth.enter("peak", booth.steps_by(lambda past, now: peak_milli(curve_of(past), first_ms, now))),
+        p95=booth.enter("p95", booth.steps_by(lambda past, now: quantile_milli(curve_of(past), first_ms, now, 0.95))),
+        used_gpu_h=used_gpu_h(curve, *span),
+        peak_gpus_known=peak_milli(curve, first_ms, span.from_ms) / WHOLE_MILLI,
+        p95_gpus_known=quantile_milli(curve, first_ms, span.from_ms, 0.95) / WHOLE_MILLI,
+        bands=tuple(bands),
+        week_ms=tuple(booth.mondays),
+    )
+
+
+class Booth:
+    """Where plans are tried on one stretch of time."""
+
+    def __init__(self, jobs: PlanJobs, recipe: Recipe, span: Span) -> None:
+        self.jobs, self.recipe, self.span = jobs, recipe, span
+        self.judge = Judge(jobs, recipe.order)
+        self.mondays = list(range(span.from_ms, span.to_ms, WEEK_MS))
+
+    def plan_weekly(self, recipe: Recipe) -> list[Bands]:
+        """A plan for each week, each from what was known when it began; windows stay as they were first chosen."""
+        bands: list[Bands] = []
+        for now_ms in self.mondays:
+            fixed = recipe._replace(windows=bands[0].windows) if bands else recipe
+            bands.append(plan_bands(known_at(self.jobs, now_ms), now_ms, fixed))
+        return bands
+
+    def steps(self, bands: list[Bands]) -> Steps:
+        """Weekly plans, one after the other."""
+        levels = [each.level(now_ms) for now_ms, each in zip(self.mondays, bands, strict=True)]
+        return steps_of(levels, self.span.to_ms, self.jobs.calendar)
+
+    def steps_by(self, level_milli: Callable[[PlanJobs, int], int]) -> Steps:
+        """One level a week, from what was known when it began."""
+        levels = [Level(now_ms, ALWAYS, (level_milli(known_at(self.jobs, now_ms), now_ms),)) for now_ms in self.mondays]
+        return steps_of(levels, self.span.to_ms, self.jobs.calendar)
+
+    def enter(self, name: str, steps: Steps, valve: Valve = SHUT) -> Entry:
+        """Replay a capacity on the stretch."""
+        outcome = self.judge.replay(steps, valve, self.span)
+        tolerance = self.recipe.tolerance
+        return Entry(
+            name=name,
+            gpus=tuple(self._mean_gpus(steps, now_ms) for now_ms in self.mondays),
+            held_gpu_h=outcome.held_gpu_h,
+            owned_gpu_h=outcome.owned_gpu_h,
+            burst_gpu_h=outcome.burst_gpu_h,
+            above_gpu_h=outcome.above_gpu_h,
+            cost=cost_of(outcome, steps, self.span, self.recipe.prices),
+            wait_ms=outcome.wait_at(tolerance.share_milli),
+            worst_wait_ms=int(outcome.wait_ms.max(initial=0)),
+            late=outcome.late(tolerance.wait_ms),
+            holds=outcome.holds(tolerance.wait_ms, tolerance.share_milli),
+        )
+
+    def _mean_gpus(self, steps: Steps, from_ms: int) -> float:
+        to_ms = min(from_ms + WEEK_MS, self.span.to_ms)
+        return level_gpu_h(steps, from_ms, to_ms) / max((to_ms - from_ms) / HOUR_MS, 1e-9)
+
+    def foresee(self, windows: Windows) -> Entry:
+        """The least GPU-hours with the same windows that hold the tolerance, for one who knows what is to come."""
+        gpus = least_levels(self.judge, windows, self.recipe.tolerance, self.span)
+        level = Level(self.span.from_ms, windows, tuple(each * WHOLE_MILLI for each in gpus))
+        return self.enter("clairvoyant", steps_of([level], self.span.to_ms, self.jobs.calendar))
+
+    def cheapest(self, ceiling_gpus: int) -> Entry:
+        """The level to own that would have cost least with the same burst, for one who knows what is to come."""
+        ceiling_milli, valve = ceiling_gpus * WHOLE_MILLI, self.recipe.valve()
+        top = peak_milli(curve_of(self.jobs), *self.span) // WHOLE_MILLI
+        tried: dict[int, Entry] = {}
+        grid = range(0, top + 1, max(top // 16, 1))
+        while True:
+            for gpus in grid:
+                if gpus not in tried:
+                    steps = constant(gpus * WHOLE_MILLI, self.span.from_ms, ceiling_milli)
+                    tried[gpus] = self.enter("cheapest", steps, valve)
+            best = min(tried, key=lambda gpus: (not tried[gpus].holds, tried[gpus].cost, gpus))
+            step = grid.step
+            if step == 1:
+                return tried[best]
+            grid = range(max(best - step, 0), min(best + step, top) + 1, max(step // 4, 1))
+
+
+def cost_of(outcome: Outcome, steps: Steps, span: Span, prices: Prices) -> float:
+    """What a capacity costs: the lowest level is owned, what a window adds is booked, the rest is burst."""
+    own_milli = _owned_by_week(steps, span)
+    window_gpu_h = max(outcome.owned_gpu_h - own_milli, 0.0)
+    micros = (
+        own_milli * prices.own_micros
+        + window_gpu_h * prices.window_micros
+        + (outcome.burst_gpu_h + outcome.above_gpu_h) * prices.burst_micros
+    )
+    return micros / MICROS
+
+
+def _owned_by_week(steps: Steps, span: Span) -> float:
+    """GPU-hours of the lowest level of each week: that is what is owned."""
+    total = 0.0
+    for from_ms in range(span.from_ms, span.to_ms, WEEK_MS):
+        to_ms = min(from_ms + WEEK_MS, span.to_ms)
+        first = int(np.searchsorted(steps.at_ms, from_ms, side="right")) - 1
+        last = int(np.searchsorted(steps.at_ms, to_ms, side="left"))
+        total += float(steps.level_milli[first:last].min()) / WHOLE_MILLI * (to_ms - from_ms) / HOUR_MS
+    return total
+
+
+def level_gpu_h(steps: Steps, from_ms: int, to_ms: int) -> float:
+    """GPU-hours of the steps between two times."""
+    first = int(np.searchsorted(steps.at_ms, from_ms, side="right")) - 1
+    last = int(np.searchsorted(steps.at_ms, to_ms, side="left"))
+    edges = np.clip(np.append(steps.at_ms[first:last], to_ms), from_ms, to_ms)
+    return float((np.diff(edges) * (steps.level_milli[first:last] / WHOLE_MILLI)).sum()) / HOUR_MS

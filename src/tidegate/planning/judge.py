@@ -1,0 +1,140 @@
+"""The judge: how long does each job wait if capacity is so much at every moment, and what is held for it?
+
+A search asks hundreds of times, so this counts instead of placing; `planning.twin` lets the engine itself decide the
+same, and tests hold the two together.
+Must not know: prices, windows, how a search goes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.model.columns import I64
+from tidegate.model.units import DAY_MS, HOUR_MS, WHOLE_MILLI
+from tidegate.planning.capacity import SHUT
+from tidegate.planning.jobs import PlanJobs
+from tidegate.planning.kernels import replay as kernels
+from tidegate.planning.kernels.compiled import compiled_replay, has_numba
+from tidegate.planning.kernels.replay import NEVER, Desk, Load, Steps, Valve
+from tidegate.planning.orders import Order
+
+#: The share of jobs that must not wait longer than is tolerated, in thousandths.
+HELD_MILLI = 950
+
+#: So many jobs are worth loading the compiler for.
+_WORTH_COMPILING = 1_000
+
+#: GPU thousandths times milliseconds in a GPU-hour.
+_GPU_HOUR = float(WHOLE_MILLI * HOUR_MS)
+
+
+class Span(NamedTuple):
+    """The time that counts: jobs that came in it, GPUs that were held in it."""
+
+    from_ms: int
+    to_ms: int
+
+    @property
+    def hours(self) -> float:
+        """How long it is."""
+        return (self.to_ms - self.from_ms) / HOUR_MS
+
+
+class Outcome(NamedTuple):
+    """What a replay came to."""
+
+    start_ms: I64  # by job; -1: never
+    wait_ms: I64  # of the jobs that came in the span; NEVER for one that never starts
+    held_gpu_h: float  # there or in use, whichever is more
+    owned_gpu_h: float
+    burst_gpu_h: float
+    above_gpu_h: float  # in use beyond what is there: a window ended and work ran on
+    drained_ms: int  # from the end of the span until all that came in it has started
+    change_ms: I64  # when capacity changed, burst included
+    change_milli: I64
+
+    def wait_at(self, share_milli: int) -> int:
+        """The shortest wait that this share of the jobs does not exceed."""
+        if not len(self.wait_ms):
+            return 0
+        rank = -(-len(self.wait_ms) * share_milli // 1000) - 1
+        return int(np.partition(self.wait_ms, rank)[rank])
+
+    def holds(self, tolerated_ms: int, share_milli: int = HELD_MILLI) -> bool:
+        """Say whether waits stay within what is tolerated, everybody starts, and the queue drains within a day."""
+        return self.wait_at(share_milli) <= tolerated_ms and self.drained_ms <= max(DAY_MS, tolerated_ms)
+
+    def late(self, tolerated_ms: int) -> float:
+        """The share of jobs that waited longer than is tolerated."""
+        return float((self.wait_ms > tolerated_ms).mean()) if len(self.wait_ms) else 0.0
+
+    def peak_burst_milli(self, steps: Steps) -> int:
+        """The most that burst added to the steps."""
+        level = steps.level_milli[np.searchsorted(steps.at_ms, self.change_ms, side="right") - 1]
+        return int((self.change_milli - level).max(initial=0))
+
+
+class Judge:
+    """Replays jobs against capacities."""
+
+    def __init__(self, jobs: PlanJobs, order: Order = Order.OVERTAKE, *, compiled: bool | None = None) -> None:
+        self.jobs, self.order = jobs, order
+        worth = jobs.total >= _WORTH_COMPILING and has_numba()
+        self.compiled = worth if compiled is None else compiled
+        self.replays = 0
+        sizes, size = np.unique(jobs.gpus_milli, return_inverse=True)
+        self._load = Load(jobs.at_ms, jobs.run_ms, size.astype(np.int64), sizes)
+        self._replay = compiled_replay() if self.compiled else kernels.replay
+        if not self.compiled:
+            self._load = Load(*(column.tolist() for column in self._load))
+
+    def replay(self, steps: Steps, valve: Valve = SHUT, span: Span | None = None) -> Outcome:
+        """Replay all jobs against a capacity; the span is all of them if it is not named."""
+        span = Span(*self.jobs.span_ms) if span is None else span
+        desk = self._desk(len(steps.at_ms))
+        if not self.compiled:
+            steps = Steps(*(column.tolist() for column in steps))
+        self._replay(self._load, steps, valve, (span.from_ms, span.to_ms), self.order is Order.OVERTAKE, desk)
+        self.replays += 1
+        return self._outcome(desk, span)
+
+    def _desk(self, steps: int) -> Desk:
+        jobs, sizes = self.jobs.total, len(self._load.sizes)
+        changes = 4 * jobs + steps + 8
+        none = np.full(1, -1, np.int64)
+        gauge = np.zeros(kernels.GAUGES, np.int64)
+        gauge[kernels.IDLE_SINCE] = NEVER
+        columns = (
+            none.repeat(jobs),
+            none.repeat(jobs),
+            none.repeat(sizes),
+            none.repeat(sizes),
+            *(np.zeros(jobs + 1, np.int64) for _ in range(2)),
+            *(np.zeros(changes, np.int64) for _ in range(4)),
+            gauge,
+            np.zeros(kernels.TOTALS, np.float64),
+        )
+        return Desk(*columns) if self.compiled else Desk(*(column.tolist() for column in columns))
+
+    def _outcome(self, desk: Desk, span: Span) -> Outcome:
+        start = np.asarray(desk.start_ms, np.int64)
+        at_ms = self.jobs.at_ms
+        counted = (at_ms >= span.from_ms) & (at_ms <= span.to_ms)
+        started = start[counted]
+        wait = np.where(started < 0, NEVER, started - at_ms[counted])
+        last = NEVER if (started < 0).any() else int(started.max(initial=span.to_ms)) - span.to_ms
+        total = np.asarray(desk.total) / _GPU_HOUR
+        changes = min(int(desk.gauge[kernels.CHANGES]), len(desk.change_ms))
+        return Outcome(
+            start_ms=start,
+            wait_ms=wait,
+            held_gpu_h=float(total[kernels.HELD]),
+            owned_gpu_h=float(total[kernels.OWNED]),
+            burst_gpu_h=float(total[kernels.BURST]),
+            above_gpu_h=float(total[kernels.ABOVE]),
+            drained_ms=max(last, 0),
+            change_ms=np.asarray(desk.change_ms[:changes], np.int64),
+            change_milli=np.asarray(desk.change_milli[:changes], np.int64),
+        )

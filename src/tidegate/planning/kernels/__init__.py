@@ -1,0 +1,1 @@
+"""Replays that count: the inner loop of every search over capacity."""

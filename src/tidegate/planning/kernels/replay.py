@@ -1,0 +1,252 @@
+"""Who starts when, if capacity is a number that changes with time: a replay that counts and does not place.
+
+First come, first served, with or without overtaking, decided exactly as the engine decides a single queue with quota:
+tests hold the two together. Written in the subset of Python that numba compiles; columns are arrays there, lists in
+a plain run.
+Must not know: jobs' names, prices, hours of the week.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tidegate.planning.kernels.heap import pop_end, push_end
+
+#: Later than everything.
+NEVER = 1 << 60
+
+#: Gauges.
+USED, WAITING, RUNNING, READY, COMING, LAUNCHED, LANDED, DUE_FROM, DUE, IDLE_SINCE, CHANGES, QUEUED, STEP = range(13)
+GAUGES = 13
+
+#: Totals, in thousandths of a GPU times milliseconds.
+HELD, OWNED, BURST, ABOVE = range(4)
+TOTALS = 4
+
+#: An array where kernels are compiled, a list where they run plain.
+Column = Any
+
+
+class Load(NamedTuple):
+    """What is asked for, in the order it came."""
+
+    at_ms: Column
+    run_ms: Column
+    size: Column  # row of the sizes
+    sizes: Column  # ascending, in thousandths of a GPU
+
+
+class Steps(NamedTuple):
+    """What capacity is from each time on."""
+
+    at_ms: Column
+    level_milli: Column  # there whether it is used or not
+    ceiling_milli: Column  # as much again may be switched on
+
+
+class Valve(NamedTuple):
+    """Capacity that is switched on when work has waited too long, and off when it has nothing to do."""
+
+    patience_ms: int  # how long work waits before capacity is launched for it
+    launch_ms: int  # from the launch to the first start
+    linger_ms: int  # how long something must be idle, and nobody wait, before it goes back
+    step_milli: int  # it comes and goes in multiples of this; 0: there is none
+
+
+class Desk(NamedTuple):
+    """Where the replay keeps what it knows; all of it is written anew by each replay."""
+
+    start_ms: Column  # by job; -1: never
+    behind: Column  # by job: the next of its size in the queue
+    head: Column  # by size: the first in the queue
+    tail: Column  # by size: the last
+    end_ms: Column  # of running jobs: a heap
+    ender: Column  # their sizes, in thousandths
+    launch_ms: Column  # when each launch is ready
+    launch_milli: Column
+    change_ms: Column  # when capacity changed
+    change_milli: Column  # what it was from then on
+    gauge: Column
+    total: Column
+
+
+def replay(load: Load, steps: Steps, valve: Valve, span: tuple[int, int], overtakes: bool, desk: Desk) -> None:  # noqa: FBT001
+    """Replay the load to its end; totals count the time of the span."""
+    gauge = desk.gauge
+    clock_ms = -NEVER
+    while True:
+        next_ms = _next_ms(load, steps, valve, clock_ms, span[1], desk)
+        if next_ms == NEVER:
+            break
+        count_time(steps, max(clock_ms, span[0]), min(next_ms, span[1]), desk)
+        clock_ms = next_ms
+        step_on(steps, clock_ms, desk)
+        while gauge[RUNNING] > 0 and desk.end_ms[0] <= clock_ms:
+            gauge[USED] -= desk.ender[0]
+            pop_end(desk.end_ms, desk.ender, gauge[RUNNING])
+            gauge[RUNNING] -= 1
+        while gauge[QUEUED] < len(load.at_ms) and load.at_ms[gauge[QUEUED]] <= clock_ms:
+            queue_up(load, gauge[QUEUED], desk)
+        level = steps.level_milli[gauge[STEP]]
+        while gauge[WAITING] > 0 and start_next(load, level + gauge[READY] - gauge[USED], clock_ms, overtakes, desk):
+            pass
+        if valve.step_milli > 0:
+            note_due(load, valve, clock_ms, desk)
+            open_valve(valve, level, steps.ceiling_milli[gauge[STEP]], clock_ms, desk)
+            close_valve(valve, level, clock_ms, desk)
+        note_change(level + gauge[READY], clock_ms, desk)
+    count_time(steps, max(clock_ms, span[0]), span[1], desk)
+
+
+def _next_ms(load: Load, steps: Steps, valve: Valve, clock_ms: int, last_ms: int, desk: Desk) -> int:
+    """When the next thing happens."""
+    gauge = desk.gauge
+    next_ms = NEVER
+    if gauge[QUEUED] < len(load.at_ms):
+        next_ms = load.at_ms[gauge[QUEUED]]
+    if gauge[RUNNING] > 0:
+        next_ms = min(next_ms, desk.end_ms[0])
+    if gauge[LANDED] < gauge[LAUNCHED]:
+        next_ms = min(next_ms, desk.launch_ms[gauge[LANDED]])
+    if gauge[STEP] + 1 < len(steps.at_ms) and (gauge[WAITING] > 0 or clock_ms < last_ms):
+        next_ms = min(next_ms, steps.at_ms[gauge[STEP] + 1])
+    if valve.step_milli > 0:
+        first = gauge[DUE_FROM]
+        while first < gauge[QUEUED] and desk.start_ms[first] >= 0:
+            first += 1
+        gauge[DUE_FROM] = first
+        if first < gauge[QUEUED]:
+            next_ms = min(next_ms, load.at_ms[first] + valve.patience_ms)
+        if gauge[IDLE_SINCE] < NEVER:
+            next_ms = min(next_ms, gauge[IDLE_SINCE] + valve.linger_ms)
+    return next_ms
+
+
+def count_time(steps: Steps, from_ms: int, to_ms: int, desk: Desk) -> None:
+    """Add a stretch of time to the totals. What runs on beyond the capacity is held, and paid, all the same."""
+    if to_ms <= from_ms:
+        return
+    gauge, total, length = desk.gauge, desk.total, float(to_ms - from_ms)
+    level = steps.level_milli[gauge[STEP]]
+    there = level + gauge[READY] + gauge[COMING]
+    total[HELD] += length * max(there, gauge[USED])
+    total[OWNED] += length * level
+    total[BURST] += length * (gauge[READY] + gauge[COMING])
+    total[ABOVE] += length * max(gauge[USED] - there, 0)
+
+
+def step_on(steps: Steps, clock_ms: int, desk: Desk) -> None:
+    """Go to the capacity of now, launches that are ready included."""
+    gauge = desk.gauge
+    while gauge[STEP] + 1 < len(steps.at_ms) and steps.at_ms[gauge[STEP] + 1] <= clock_ms:
+        gauge[STEP] += 1
+    while gauge[LANDED] < gauge[LAUNCHED] and desk.launch_ms[gauge[LANDED]] <= clock_ms:
+        gauge[READY] += desk.launch_milli[gauge[LANDED]]
+        gauge[COMING] -= desk.launch_milli[gauge[LANDED]]
+        gauge[LANDED] += 1
+
+
+def queue_up(load: Load, job: int, desk: Desk) -> None:
+    """A job joins the queue of its size."""
+    size = load.size[job]
+    if desk.head[size] < 0:
+        desk.head[size] = job
+    else:
+        desk.behind[desk.tail[size]] = job
+    desk.tail[size] = job
+    desk.gauge[WAITING] += 1
+    desk.gauge[QUEUED] += 1
+
+
+def start_next(load: Load, free: int, clock_ms: int, overtakes: bool, desk: Desk) -> bool:  # noqa: FBT001
+    """Start the first in the queue; with overtaking, the first that fits. Say whether anybody started."""
+    job, size = -1, -1
+    for s in range(len(load.sizes)):
+        if overtakes and load.sizes[s] > free:
+            break
+        if desk.head[s] >= 0 and (job < 0 or desk.head[s] < job):
+            job, size = desk.head[s], s
+    if job < 0 or load.sizes[size] > free:
+        return False
+    gauge = desk.gauge
+    desk.head[size] = desk.behind[job]
+    desk.start_ms[job] = clock_ms
+    gauge[WAITING] -= 1
+    gauge[USED] += load.sizes[size]
+    if job < gauge[DUE_FROM]:
+        gauge[DUE] -= load.sizes[size]
+    push_end(desk.end_ms, desk.ender, gauge[RUNNING], clock_ms + load.run_ms[job], load.sizes[size])
+    gauge[RUNNING] += 1
+    return True
+
+
+def note_due(load: Load, valve: Valve, clock_ms: int, desk: Desk) -> None:
+    """Count what has waited for as long as patience lasts."""
+    gauge = desk.gauge
+    job = gauge[DUE_FROM]
+    while job < gauge[QUEUED] and (desk.start_ms[job] >= 0 or load.at_ms[job] + valve.patience_ms <= clock_ms):
+        if desk.start_ms[job] < 0:
+            gauge[DUE] += load.sizes[load.size[job]]
+        job += 1
+    gauge[DUE_FROM] = job
+
+
+def open_valve(valve: Valve, level: int, ceiling: int, clock_ms: int, desk: Desk) -> None:
+    """Launch what is missing to run all that is due beside what runs."""
+    gauge = desk.gauge
+    if gauge[DUE] <= 0:
+        return
+    wanted = -(-(gauge[USED] + gauge[DUE] - level) // valve.step_milli) * valve.step_milli
+    more = min(wanted, ceiling) - gauge[READY] - gauge[COMING]
+    if more > 0:
+        desk.launch_ms[gauge[LAUNCHED]] = clock_ms + valve.launch_ms
+        desk.launch_milli[gauge[LAUNCHED]] = more
+        gauge[LAUNCHED] += 1
+        gauge[COMING] += more
+
+
+def close_valve(valve: Valve, level: int, clock_ms: int, desk: Desk) -> None:
+    """Give back what is idle once something has been idle, and nobody has waited, for as long as it lingers."""
+    gauge = desk.gauge
+    idle = min(gauge[READY], level + gauge[READY] - gauge[USED]) // valve.step_milli * valve.step_milli
+    if gauge[WAITING] > 0 or idle <= 0:
+        gauge[IDLE_SINCE] = NEVER
+        return
+    if gauge[IDLE_SINCE] == NEVER:
+        gauge[IDLE_SINCE] = clock_ms
+    if clock_ms >= gauge[IDLE_SINCE] + valve.linger_ms:
+        gauge[READY] -= idle
+        gauge[IDLE_SINCE] = NEVER
+
+
+def note_change(capacity: int, clock_ms: int, desk: Desk) -> None:
+    """Write down what capacity is from now on, if it is another."""
+    gauge = desk.gauge
+    last = gauge[CHANGES] - 1
+    if last >= 0 and desk.change_milli[last] == capacity:
+        return
+    if last >= 0 and desk.change_ms[last] == clock_ms:
+        desk.change_milli[last] = capacity
+        return
+    if last + 1 < len(desk.change_ms):
+        desk.change_ms[last + 1] = clock_ms
+        desk.change_milli[last + 1] = capacity
+    gauge[CHANGES] += 1
+
+
+#: What is compiled: in the order of who calls whom.
+KERNELS: Sequence[Any] = (
+    push_end,
+    pop_end,
+    _next_ms,
+    count_time,
+    step_on,
+    queue_up,
+    start_next,
+    note_due,
+    open_valve,
+    close_valve,
+    note_change,
+    replay,
+)

@@ -1,0 +1,231 @@
+"""A plan, put together: floor, bands, what each edge costs, what stands beside it, and the trial on unseen time.
+
+Must not know: files, arguments, how it is shown.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.demand.tables import Origin
+from tidegate.model.prices import MICROS
+from tidegate.model.units import WEEK_MS, WHOLE_MILLI
+from tidegate.planning.bands import Bands, Recipe, plan_bands
+from tidegate.planning.capacity import HOURS, SHUT, Windows, constant, steps_of
+from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli
+from tidegate.planning.document import (
+    FORMAT,
+    AnswerPart,
+    BurstPart,
+    ClassPart,
+    EdgePart,
+    FloorPart,
+    LeftOutPart,
+    OriginPart,
+    PlanDocument,
+    PricesPart,
+    SignaturePart,
+    SourcePart,
+    TolerancePart,
+    TwinPart,
+    WayPart,
+    WindowPart,
+)
+from tidegate.planning.floor import Floor, find_floor
+from tidegate.planning.holdout import cost_of
+from tidegate.planning.jobs import PlanJobs
+from tidegate.planning.judge import Judge, Span
+from tidegate.planning.kernels.replay import NEVER, Steps, Valve
+from tidegate.planning.newsvendor import used_hours
+from tidegate.planning.trial import trial_part
+from tidegate.planning.twin import Confirmed, confirm
+
+#: Jobs that the engine decides again, to confirm what was counted.
+_CONFIRMED_JOBS = 600
+
+
+class Request(NamedTuple):
+    """What a plan is to be made from."""
+
+    jobs: PlanJobs
+    recipe: Recipe
+    made_by: str
+    prices_from: str  # a file, or "assumed"
+    origins: tuple[Origin, ...] = ()
+    answers: tuple[AnswerPart, ...] = ()
+    signatures: tuple[SignaturePart, ...] = ()
+    seed: int = 0
+    holdout: float = 0.0  # share of the time to try the plan on; 0: none
+
+
+def make_plan(request: Request) -> PlanDocument:
+    """The plan for the time after the jobs; with a holdout, also the trial of how it is made."""
+    jobs, recipe = request.jobs, request.recipe
+    from_ms, to_ms = jobs.span_ms
+    judge = Judge(jobs, recipe.order)
+    floor = find_floor(judge, recipe.tolerance, request.seed)
+    bands = plan_bands(jobs, to_ms, recipe)
+    return PlanDocument(
+        format=FORMAT,
+        made_by=request.made_by,
+        seed=request.seed,
+        origin=OriginPart(
+            sources=tuple(SourcePart(**origin._asdict()) for origin in request.origins),
+            jobs=jobs.total,
+            left_out=tuple(LeftOutPart(why=why, jobs=jobs) for why, jobs in jobs.left_out),
+            from_ms=from_ms,
+            to_ms=to_ms,
+            calendar=jobs.calendar,
+        ),
+        answers=request.answers,
+        signatures=request.signatures,
+        prices=_prices_part(request),
+        classes=(_class_part(judge, floor, bands, recipe),),
+        trial=trial_part(jobs, request.holdout, recipe) if request.holdout else None,
+    )
+
+
+def _prices_part(request: Request) -> PricesPart:
+    prices = request.recipe.prices
+    return PricesPart(
+        currency=prices.currency,
+        own=prices.own_micros / MICROS,
+        window=prices.window_micros / MICROS,
+        burst=prices.burst_micros / MICROS,
+        origin=request.prices_from,
+    )
+
+
+def _class_part(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> ClassPart:
+    tolerance, jobs = recipe.tolerance, judge.jobs
+    return ClassPart(
+        kind="batch",
+        tolerance=TolerancePart(wait_ms=tolerance.wait_ms, share_milli=tolerance.share_milli, order=recipe.order),
+        floor=FloorPart(
+            gpus=floor.gpus,
+            low_gpus=floor.low_gpus,
+            high_gpus=floor.high_gpus,
+            draws=floor.draws,
+            replays=floor.replays,
+            wait_ms=floor.outcome.wait_at(tolerance.share_milli),
+        ),
+        own_gpus=bands.own_gpus,
+        windows=_window_parts(bands),
+        burst=_burst_part(bands, recipe),
+        edges=tuple(_edges(bands, recipe)),
+        ways=tuple(_ways(judge, floor, bands, recipe)),
+        twin=_twin_part(_confirm(jobs, bands, recipe)),
+    )
+
+
+def _window_parts(bands: Bands) -> tuple[WindowPart, ...]:
+    return tuple(
+        WindowPart(name=name, hours=_ranges(bands.windows, row), gpus=gpus, booked_gpus=gpus - bands.own_gpus)
+        for row, (name, gpus) in enumerate(zip(bands.windows.names, bands.window_gpus, strict=True))
+    )
+
+
+def _ranges(windows: Windows, row: int) -> tuple[tuple[int, int], ...]:
+    """Hours of the week that belong to a window, as ranges."""
+    inside = np.array([of == row for of in windows.of_hour])
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], inside.astype(np.int8), [0]])))
+    return tuple((int(first), int(last)) for first, last in edges.reshape(-1, 2))
+
+
+def _burst_part(bands: Bands, recipe: Recipe) -> BurstPart | None:
+    if not recipe.bursts:
+        return None
+    valve = recipe.valve()
+    return BurstPart(
+        ceiling_gpus=bands.ceiling_gpus,
+        patience_ms=valve.patience_ms,
+        launch_ms=valve.launch_ms,
+        linger_ms=valve.linger_ms,
+        step_gpus=recipe.launch.step_gpus,
+    )
+
+
+def _edges(bands: Bands, recipe: Recipe) -> list[EdgePart]:
+    """What one GPU more would cost and save in a week, where each kind of capacity ends."""
+    prices = recipe.prices
+    own, window, burst = (micros / MICROS for micros in (prices.own_micros, prices.window_micros, prices.burst_micros))
+    used = [float(used_hours(bands.demand, bands.windows, gpus)[row]) for row, gpus in enumerate(bands.window_gpus)]
+    hours, booked = bands.windows.hours(), [gpus > bands.own_gpus for gpus in bands.window_gpus]
+    # A GPU more that is owned saves what is booked where something is, and burst where nothing is.
+    saved = sum(hours[row] * window if booked[row] else used[row] * burst for row in range(len(hours)))
+    at_own = float(used_hours(bands.demand, bands.windows, bands.own_gpus).sum())
+    edges = [_edge("own", bands.own_gpus, at_own, HOURS * own / burst, HOURS * own, saved)]
+    for row, name in enumerate(bands.windows.names):
+        if booked[row]:
+            cost = hours[row] * window
+            edges.append(_edge(name, bands.window_gpus[row], used[row], cost / burst, cost, used[row] * burst))
+    if recipe.bursts:
+        top = max(bands.window_gpus) + bands.ceiling_gpus
+        beyond = float(used_hours(bands.demand, bands.windows, top).sum())
+        edges.append(_edge("burst", top, beyond, 0.0, beyond * burst, 0.0))
+    return edges
+
+
+def _edge(name: str, gpus: int, used: float, even: float, costs: float, saves: float) -> EdgePart:
+    return EdgePart(
+        name=name,
+        gpus=gpus,
+        used_hours=round(used, 3),
+        breaks_even_hours=round(even, 3),
+        costs=round(costs, 3),
+        saves=round(saves, 3),
+    )
+
+
+def _ways(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> list[WayPart]:
+    """The plan and what stands beside it, on the time it was made from; a week on average."""
+    from_ms, to_ms = judge.jobs.span_ms
+    curve = curve_of(judge.jobs)
+    levels = (
+        ("floor", floor.gpus * WHOLE_MILLI),
+        ("p95", quantile_milli(curve, from_ms, to_ms, 0.95)),
+        ("peak", peak_milli(curve, from_ms, to_ms)),
+    )
+    plan = steps_of([bands.level(from_ms)], to_ms, judge.jobs.calendar)
+    return [
+        _way(judge, "plan", plan, recipe, recipe.valve()),
+        *(_way(judge, name, constant(milli, from_ms), recipe) for name, milli in levels),
+    ]
+
+
+def _way(judge: Judge, name: str, steps: Steps, recipe: Recipe, valve: Valve = SHUT) -> WayPart:
+    span, tolerance = Span(*judge.jobs.span_ms), recipe.tolerance
+    outcome = judge.replay(steps, valve, span)
+    weeks = max((span.to_ms - span.from_ms) / WEEK_MS, 1e-9)
+    wait_ms = outcome.wait_at(tolerance.share_milli)
+    return WayPart(
+        name=name,
+        gpus=round(outcome.owned_gpu_h / max(span.hours, 1e-9), 3),
+        held_gpu_hours=round(outcome.held_gpu_h / weeks, 3),
+        owned_gpu_hours=round(outcome.owned_gpu_h / weeks, 3),
+        burst_gpu_hours=round(outcome.burst_gpu_h / weeks, 3),
+        cost=round(cost_of(outcome, steps, span, recipe.prices) / weeks, 3),
+        wait_ms=wait_ms if wait_ms < NEVER else None,
+        late_share=round(outcome.late(tolerance.wait_ms), 6),
+        holds=outcome.holds(tolerance.wait_ms, tolerance.share_milli),
+    )
+
+
+def _confirm(jobs: PlanJobs, bands: Bands, recipe: Recipe) -> Confirmed:
+    """Let the engine decide the jobs of the time in which most were late without burst: there the queue matters."""
+    last = min(jobs.total, _CONFIRMED_JOBS)
+    counted = Judge(jobs, recipe.order).replay(
+        steps_of([bands.level(jobs.span_ms[0])], jobs.span_ms[1], jobs.calendar), recipe.valve()
+    )
+    waited = np.cumsum(np.minimum(counted.wait_ms, WEEK_MS))
+    sums = waited[last - 1 :] - np.concatenate([[0], waited[: len(waited) - last]])
+    first = int(np.argmax(sums))
+    part = jobs.take(np.arange(first, first + last))
+    steps = steps_of([bands.level(part.span_ms[0])], part.span_ms[1], jobs.calendar)
+    return confirm(part, recipe.order, steps, recipe.valve())
+
+
+def _twin_part(confirmed: Confirmed) -> TwinPart:
+    return TwinPart(jobs=confirmed.jobs, capacity_changes=confirmed.changes, differing_starts=confirmed.differing)

@@ -1,0 +1,109 @@
+"""The preflight: the four questions answered from data, the floor by replay, what stands out, and what is wasted.
+
+Must not know: files, words, screens.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.demand.answers import Answer, Verdict, answer, judge
+from tidegate.demand.document import DemandModel
+from tidegate.demand.findings import Finding, find
+from tidegate.demand.fit import fit
+from tidegate.demand.tables import Tables
+from tidegate.demand.waste import Waste, find_waste
+from tidegate.model.units import HOUR_MS, WHOLE_MILLI
+from tidegate.planning.concurrency import curve_of, peak_milli, used_gpu_h
+from tidegate.planning.floor import Floor, Tolerance, floor_of
+from tidegate.planning.jobs import PlanJobs, plan_jobs_of
+from tidegate.planning.orders import Order
+from tidegate.planning.terms import ASSUMED_TOLERANCE_MS, known_tolerance
+
+#: Jobs that are replayed at most: the latest. More of them take minutes and move the floor little.
+MOST_REPLAYED = 200_000
+
+#: Jobs below which a replay says nothing.
+_LEAST_REPLAYED = 20
+
+
+class Replayed(NamedTuple):
+    """The floor by replay, and what buying for the peak wastes against it."""
+
+    floor: Floor
+    tolerance_ms: int
+    tolerance_known: bool
+    jobs: int  # that were replayed
+    of_jobs: int
+    peak_gpus: float
+    used_gpu_h: float
+    hours: float
+
+    @property
+    def peak_gpu_h(self) -> float:
+        """GPU-hours of capacity for the peak, all the time."""
+        return self.peak_gpus * self.hours
+
+    @property
+    def floor_gpu_h(self) -> float:
+        """GPU-hours of capacity for the floor, all the time."""
+        return self.floor.gpus * self.hours
+
+
+class Preflight(NamedTuple):
+    """What is known before anybody talks about schedulers."""
+
+    model: DemandModel
+    answers: tuple[Answer, ...]
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    waste: tuple[Waste, ...]
+    replayed: Replayed | None  # None: there are no jobs to replay
+    jobs: PlanJobs
+
+
+class Asked(NamedTuple):
+    """How the preflight is made."""
+
+    order: Order = Order.OVERTAKE
+    tolerance_ms: int | None = None  # None: as measured, or an hour
+    cold_start_ms: int | None = None
+    seed: int = 0
+
+
+def check_flight(tables: Tables, asked: Asked) -> Preflight:
+    """Everything the preflight says about gathered tables."""
+    model = fit(tables, seed=asked.seed, cold_start_ms=asked.cold_start_ms)
+    answers = answer(model)
+    jobs = plan_jobs_of(tables)
+    return Preflight(
+        model=model,
+        answers=answers,
+        verdict=judge(answers),
+        findings=find(model),
+        waste=find_waste(model),
+        replayed=_replay(model, jobs, asked) if jobs.total >= _LEAST_REPLAYED else None,
+        jobs=jobs,
+    )
+
+
+def _replay(model: DemandModel, jobs: PlanJobs, asked: Asked) -> Replayed:
+    known = known_tolerance(model)
+    measured = known.tolerated if known and asked.tolerance_ms is None else None
+    tolerance_ms = round(measured.value) if measured else asked.tolerance_ms or ASSUMED_TOLERANCE_MS
+    latest = jobs
+    if jobs.total > MOST_REPLAYED:
+        latest = jobs.take(np.arange(jobs.total - MOST_REPLAYED, jobs.total))
+    curve, span = curve_of(latest), latest.span_ms
+    return Replayed(
+        floor=floor_of(latest, Tolerance(tolerance_ms), asked.order, asked.seed),
+        tolerance_ms=tolerance_ms,
+        tolerance_known=measured is not None,
+        jobs=latest.total,
+        of_jobs=jobs.total,
+        peak_gpus=peak_milli(curve, *span) / WHOLE_MILLI,
+        used_gpu_h=used_gpu_h(curve, *span),
+        hours=(span[1] - span[0]) / HOUR_MS,
+    )

@@ -1,0 +1,91 @@
+"""Which windows of the week are worth telling apart: the split that saves most, if it saves enough.
+
+Must not know: jobs, replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tidegate.demand.tables import Calendar
+from tidegate.model.prices import Prices
+from tidegate.planning.capacity import ALWAYS, HOURS, Windows
+from tidegate.planning.newsvendor import Demand, Split, split
+
+#: What each further window must save, as a share of the cost: a rule that people must remember costs something too.
+_WORTH = 0.01
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_STARTS, _LENGTHS = range(0, 24, 2), (8, 10, 12, 14)
+
+
+class Chosen(NamedTuple):
+    """Windows, and the cheapest levels in them."""
+
+    windows: Windows
+    split: Split
+
+
+def choose_windows(demand: Demand, prices: Prices, calendar: Calendar, most: int = 3) -> Chosen:
+    """The windows that cost least; more of them only where each further one is worth it."""
+    best = Chosen(ALWAYS, split(demand, ALWAYS, prices))
+    for count in range(2, most + 1):
+        tried = [Chosen(windows, split(demand, windows, prices)) for windows in _candidates(count, calendar)]
+        cheapest = min(tried, key=lambda chosen: chosen.split.cost, default=best)
+        if cheapest.split.cost < best.split.cost * (1 - _WORTH * (count - len(best.windows.names))):
+            best = cheapest
+    return best
+
+
+def _candidates(count: int, calendar: Calendar) -> Iterator[Windows]:
+    if count == 2:
+        for start in _STARTS:
+            for length in _LENGTHS:
+                yield day_and_night(start, length, calendar)
+        for first in _weekends(calendar):
+            yield weekend(first, calendar)
+    elif count == 3:
+        for first in _weekends(calendar):
+            for start in _STARTS:
+                for length in _LENGTHS:
+                    yield day_night_weekend(start, length, first, calendar)
+
+
+def _weekends(calendar: Calendar) -> tuple[int, ...]:
+    """Days with which a weekend may begin; where nobody knows the calendar, any."""
+    return (4, 5) if calendar is Calendar.EPOCH else tuple(range(7))
+
+
+def day_and_night(start: int, length: int, calendar: Calendar) -> Windows:
+    """The same hours of every day, and the others."""
+    is_day = [(hour - start) % 24 < length for hour in range(HOURS)]
+    return Windows(_day_names(start, length, calendar), tuple(0 if day else 1 for day in is_day))
+
+
+def weekend(first: int, calendar: Calendar) -> Windows:
+    """Two days, and the other five."""
+    days = {first, (first + 1) % 7}
+    of_hour = tuple(1 if hour // 24 in days else 0 for hour in range(HOURS))
+    return Windows(("weekdays", _weekend_name(first, calendar)), of_hour)
+
+
+def day_night_weekend(start: int, length: int, first: int, calendar: Calendar) -> Windows:
+    """Two days, and the day and night of the other five."""
+    days = day_and_night(start, length, calendar)
+    ends = weekend(first, calendar)
+    of_hour = tuple(2 if end else day for day, end in zip(days.of_hour, ends.of_hour, strict=True))
+    return Windows((*days.names, ends.names[1]), of_hour)
+
+
+def _day_names(start: int, length: int, calendar: Calendar) -> tuple[str, str]:
+    """Without a calendar, hours are counted from the start of the trace."""
+    end, unit = (start + length) % 24, "" if calendar is Calendar.EPOCH else "+"
+    return f"day {unit}{start:02d}-{end:02d}", f"night {unit}{end:02d}-{start:02d}"
+
+
+def _weekend_name(first: int, calendar: Calendar) -> str:
+    second = (first + 1) % 7
+    if calendar is Calendar.EPOCH:
+        return f"{_DAYS[first]}-{_DAYS[second]}"
+    return f"days {first + 1}-{second + 1}"
