@@ -147,7 +147,7 @@ def judge(drawn: Drawn, number: int) -> Verdict:
 
 
 def _why_none(state: ClusterState, number: int, found: Findings) -> str:
-    if found.leaving or found.due:
+    if found.leaving or found.due or found.again:
         return "starts without any change"
     if found.blocked:
         return found.blocked.name

@@ -43,7 +43,8 @@ def test_every_change_that_explain_names_does_what_it_says(lab):
     explained = json.loads(said("explain", "tune", "--journal", "lab.db", "--at", "1h", "--json"))
     assert [change["kind"] for change in explained["changes"]] == ["quota", "queue", "stop"]
     assert set(explained["search"]) == {
-        "tried", "unfinished", "starts_unchanged", "starts_when_others_left", "blocked", "text",
+        "tried", "unfinished", "starts_unchanged", "starts_when_others_left", "starts_when_tried_again", "blocked",
+        "text",
     }  # fmt: skip
     assert explained["line"] == {"queue": "research", "ahead": 0, "waiting": 1, "head": None, "first_ahead": []}
     for change in explained["changes"]:

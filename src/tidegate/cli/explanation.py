@@ -222,6 +222,7 @@ def _search(findings: Findings) -> dict[str, Any]:
         "unfinished": [attempt.kind for attempt in findings.attempts if not attempt.finished],
         "starts_unchanged": findings.due,
         "starts_when_others_left": findings.leaving,
+        "starts_when_tried_again": findings.again,
         "blocked": findings.blocked.name if findings.blocked is not Reason.NONE else None,
         "text": search_text(findings),
     }

@@ -20,7 +20,7 @@ from tidegate.journal.remedies.search import Remedy, Search
 MOST_NODES = 16
 
 #: Amounts that are tried one by one; where there are more, the least is sought by halving.
-_MOST_AMOUNTS = 64
+MOST_AMOUNTS = 64
 
 #: Amounts that are tried among all who wait: beyond, so many go first that more of it is no answer.
 _MOST_STEPS = 24
@@ -43,6 +43,11 @@ def halve(works: Callable[[int], bool], low: int, high: int) -> int:
     return high
 
 
+def amounts_below(amount: int, quantum: int) -> range:
+    """Smaller amounts that could make a difference, from below; none where they are too many to try."""
+    return range(quantum, amount, quantum) if amount <= MOST_AMOUNTS * quantum else range(0)
+
+
 def _least_alone(search: Search, change: ChangeBy, most: int, quantum: int) -> _Least | None:
     """The least amount at which the workload starts with nobody else waiting; None: the most does not start it."""
 
@@ -51,9 +56,9 @@ def _least_alone(search: Search, change: ChangeBy, most: int, quantum: int) -> _
 
     if most < 1 or not works(most):
         return None
-    if most > _MOST_AMOUNTS * quantum:
+    if most > MOST_AMOUNTS * quantum:
         return _Least(halve(works, 0, most), every_smaller=False)
-    return _Least(next((amount for amount in range(quantum, most, quantum) if works(amount)), most), every_smaller=True)
+    return _Least(next((amount for amount in amounts_below(most, quantum) if works(amount)), most), every_smaller=True)
 
 
 def _least_among_all(search: Search, change: ChangeBy, amounts: Iterable[int]) -> int | None:

@@ -90,12 +90,17 @@ def quantum_of(state: ClusterState, lot: Lot) -> int:
 
 
 def stoppable(state: ClusterState, number: int) -> list[int]:
-    """Workloads that hold what another waits for, the cheapest to stop first: low priority, held for a short while."""
+    """Workloads that hold something, those that hold what another waits for first; then the cheapest to stop.
+
+    Cheap is a low priority, held for a short while.
+    """
     table = state.workloads
     running = np.flatnonzero(np.isin(table.phase[: table.top], (Phase.ASSUMED, Phase.RUNNING)))
     near = _near(state, number)
-    found = [row for row in running.tolist() if int(table.number[row]) != number and (near is None or row in near)]
-    found.sort(key=lambda row: (_priority(state, row), -int(table.since_ms[row]), int(table.number[row])))
+    found = [row for row in running.tolist() if int(table.number[row]) != number]
+    found.sort(
+        key=lambda row: (row not in near, _priority(state, row), -int(table.since_ms[row]), int(table.number[row]))
+    )
     return [int(table.number[row]) for row in found]
 
 
@@ -103,11 +108,11 @@ def _priority(state: ClusterState, row: int) -> int:
     return int(state.work_classes.priority[state.workloads.work_class[row]])
 
 
-def _near(state: ClusterState, number: int) -> set[int] | None:
-    """Rows of those who hold of the lots that a workload lacks, in its tree; None: it lacks no quota."""
+def _near(state: ClusterState, number: int) -> set[int]:
+    """Rows of those who hold of the lots that a workload lacks, in its tree; none where it lacks no quota."""
     wants = [want for want in find_wants(state, number) if want.missing]
     if not wants:
-        return None
+        return set()
     tables, row = state.shares, state.workload_numbers.row(number)
     root = tables.branches.root[queue_row(state, row)]
     trees = {name for at, name in queue_names(state).items() if tables.branches.root[at] == root}

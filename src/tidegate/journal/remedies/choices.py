@@ -83,7 +83,8 @@ def find_priority(search: Search) -> Remedy | None:
 def find_stops(search: Search) -> Remedy | None:
     """The fewest workloads to stop, and among those who hold enough the cheapest."""
     holders = [Stop(number) for number in stoppable(search.state, search.number)]
-    few = [(holder,) for holder in holders[:_MOST_SINGLES]] + list(combinations(holders[:_MOST_PAIRED], 2))
+    few: list[tuple[Stop, ...]] = [(holder,) for holder in holders[:_MOST_SINGLES]]
+    few += combinations(holders[:_MOST_PAIRED], 2)
     for stopped in few:
         if search.trials.starts_alone(stopped) and search.trials.starts(stopped):
             return Remedy(stopped)

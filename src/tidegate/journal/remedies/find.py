@@ -21,7 +21,7 @@ from tidegate.journal.remedies.choices import (
 )
 from tidegate.journal.remedies.search import Finder, Kind, Remedy, Search, open_search
 from tidegate.journal.remedies.together import find_combination
-from tidegate.journal.remedies.trials import Trials, play_leaving, starts_unchanged
+from tidegate.journal.remedies.trials import Trials, play_leaving, starts_again, starts_unchanged
 from tidegate.model.reasons import Reason
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import Phase
@@ -48,6 +48,7 @@ class Findings(NamedTuple):
     attempts: tuple[Attempt, ...] = ()
     leaving: bool = False  # nothing has to change: it starts when those told to go are gone
     due: bool = False  # nothing has to change: it starts at the next step
+    again: bool = False  # nothing has to change: it starts when it is tried again from its first flavor on
     blocked: Reason = Reason.NONE  # no change around it helps: it is itself held back
 
     @property
@@ -70,6 +71,8 @@ def find_remedies(
         return Findings(blocked=blocked)
     if starts_unchanged(state, number):
         return Findings(due=True)
+    if starts_again(state, number):
+        return Findings(again=True)
     trials = Trials(state, number, watch)
     attempts: list[Attempt] = []
     for kind, finder in _finders(state, number):

@@ -6,14 +6,21 @@ Must not know: how to say it in words.
 from __future__ import annotations
 
 from tidegate.journal.lots import Lot, names_of
-from tidegate.journal.remedies.amounts import MOST_NODES, halve
-from tidegate.journal.remedies.candidates import flavors_refused, models_refused, node_patterns, priorities_above
+from tidegate.journal.remedies.amounts import MOST_AMOUNTS, MOST_NODES, amounts_below, halve
+from tidegate.journal.remedies.candidates import (
+    flavors_refused,
+    models_refused,
+    node_patterns,
+    priorities_above,
+    quantum_of,
+)
 from tidegate.journal.remedies.changes import (
     AllowFlavor,
     AllowModel,
     Change,
     MoreNodes,
     MoreQuota,
+    Open,
     SetPriority,
     branch_of,
 )
@@ -37,7 +44,7 @@ def find_combination(search: Search) -> Remedy | None:
             return None
     together = _shrink(search, tuple(changes.values()))
     if together and search.trials.starts(together):
-        return Remedy(spare(search, together))
+        return _tightened(search, together)
     return _go_first(search, together)
 
 
@@ -48,7 +55,7 @@ def _go_first(search: Search, changes: tuple[Change, ...]) -> Remedy | None:
         enough = tuple(c._replace(nodes=c.nodes + more) if isinstance(c, MoreNodes) else c for c in changes)
         priority = _priority_that_does(search, enough)
         if priority is not None:
-            return Remedy(spare(search, (*enough, SetPriority(search.number, priority))))
+            return _tightened(search, (*enough, SetPriority(search.number, priority)))
         if not search.goes_on():
             break
     return None
@@ -75,13 +82,46 @@ def _shrink(search: Search, changes: tuple[Change, ...]) -> tuple[Change, ...]:
 
 
 def _shrink_quota(search: Search, changes: tuple[Change, ...], at: int, change: MoreQuota) -> tuple[Change, ...]:
-    def with_amount(amount: int) -> tuple[Change, ...]:
-        return (*changes[:at], change._replace(amount=amount), *changes[at + 1 :])
-
     def works(amount: int) -> bool:
-        return search.trials.starts_alone(with_amount(amount))
+        return search.trials.starts_alone(_with(changes, at, change._replace(amount=amount)))
 
-    return with_amount(halve(works, -1, change.amount - 1)) if works(change.amount - 1) else changes
+    if not works(change.amount - 1):
+        return changes
+    return _with(changes, at, change._replace(amount=halve(works, -1, change.amount - 1)))
+
+
+def _with(changes: tuple[Change, ...], at: int, change: Change) -> tuple[Change, ...]:
+    """Changes with one of them in another size."""
+    return (*changes[:at], change, *changes[at + 1 :])
+
+
+def _tightened(search: Search, changes: tuple[Change, ...]) -> Remedy:
+    """Changes that start the workload, until none can be spared and none can be smaller while the others stay."""
+    changes = spare(search, changes)
+    for at, change in enumerate(changes):
+        for less in _smaller(search, change):
+            fewer = _with(changes, at, less)
+            if search.trials.starts_alone(fewer) and search.trials.starts(fewer):
+                return _tightened(search, fewer)
+    return Remedy(changes, every_smaller=all(_is_countable(search, change) for change in changes))
+
+
+def _is_countable(search: Search, change: Change) -> bool:
+    """Whether every smaller size of a change can be tried."""
+    return not isinstance(change, MoreQuota) or change.amount <= MOST_AMOUNTS * quantum_of(search.state, change.lot)
+
+
+def _smaller(search: Search, change: Change) -> list[Change]:
+    """Smaller sizes of a change, the smallest first."""
+    if isinstance(change, MoreNodes):
+        return [change._replace(nodes=nodes) for nodes in range(1, change.nodes)]
+    if isinstance(change, SetPriority):
+        lower = [p for p in priorities_above(search.state, search.number) if p < change.priority]
+        return [change._replace(priority=priority) for priority in lower]
+    if isinstance(change, MoreQuota):
+        amounts = amounts_below(change.amount, quantum_of(search.state, change.lot))
+        return [change._replace(amount=amount) for amount in amounts]
+    return []
 
 
 # -- what lifts a reason ---------------------------------------------------------------------------------------
@@ -94,6 +134,9 @@ def _lift(search: Search, refusal: Refusal, changes: dict[object, Change]) -> bo
         return _add_quota(search, names.lots[refusal.evidence[0]], refusal.evidence[1], changes)
     if reason is Reason.NO_FLAVOR and refusal.evidence:
         return _add_flavor(search, names.options[refusal.evidence[0]], changes)
+    if reason is Reason.QUEUE_CLOSED and "open" not in changes:
+        changes["open"] = Open(search.queue)
+        return True
     if reason is Reason.GPU_MODEL:
         return _add_model(search, changes)
     return Reason.NODE_DOWN <= reason <= Reason.GANG_PARTIAL and _add_node(search, changes)

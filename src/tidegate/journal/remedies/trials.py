@@ -189,8 +189,19 @@ def play_leaving(state: ClusterState, number: int) -> bool:
 
 def starts_unchanged(state: ClusterState, number: int) -> bool:
     """Whether a workload starts without any change: the state has more to decide."""
+    return _starts_with(state, number, EMPTY_EVENTS)
+
+
+def starts_again(state: ClusterState, number: int) -> bool:
+    """Whether a workload starts if only everybody is tried again from the first flavor on: the policy is told anew."""
+    facts = Facts()
+    facts.policy(state.policy, state.now_ms)
+    return _starts_with(state, number, facts.batch())
+
+
+def _starts_with(state: ClusterState, number: int, facts: EventBatch) -> bool:
     fork = state.fork()
-    step(fork, EMPTY_EVENTS, fork.now_ms)
+    step(fork, facts, fork.now_ms)
     return has_started(fork, number, placed=needs_place(state, number))
 
 

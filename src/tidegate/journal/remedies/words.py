@@ -148,6 +148,9 @@ def search_text(found: Findings) -> tuple[str, ...]:
         return (f"No change around it would start it: {reason_text(found.blocked)}. {why.lift}",)
     if found.due:
         return ("Nothing has to change: it starts in the next cycle.",)
+    if found.again:
+        what = "it starts when it is tried again from its first flavor on"
+        return (f"Nothing has to change: {what}, as after any change in its cohort or of the policy.",)
     said = ["Nothing has to change: it starts once those who were told to go are gone."] if found.leaving else []
     vain = [_TRIED[attempt.kind] for attempt in found.attempts if not attempt.remedy and attempt.tried]
     unfinished = [_TRIED[attempt.kind] for attempt in found.attempts if not attempt.finished]
