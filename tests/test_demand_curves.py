@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from demand_jobs import job_rows, tables_of
 from tidegate.demand import events
 from tidegate.demand.bursts import ceilings, find_bursts
+from tidegate.demand.cells import Cells
 from tidegate.demand.curves import Window, average_by, episodes_above, hold, level_at, mean, peak, quantiles
 from tidegate.demand.document import Scope, encode
-from tidegate.demand.events import Cells, Spans, add_up, curves_of, put_in_order, whole
+from tidegate.demand.events import Spans, add_up, curves_of, put_in_order, whole
 from tidegate.demand.fit import fit
 from tidegate.demand.jobs import read_jobs, window_of
 from tidegate.demand.numbers import Unit

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.demand.distributions import Family, fit_family, normal_quantile
-from tidegate.demand.ordering import _thin_out
+from tidegate.demand.ordering import Grouping, _thin_out
 from tidegate.demand.sketches import ACCURACY, draw, merge, quantiles, share_below, sketch_of
 from tidegate.demand.tolerance import Waits, spent_by
 
@@ -89,7 +89,7 @@ def test_normal_quantiles():
 
 @given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=80))
 def test_buckets_keep_values_to_a_thousandth(values):
-    (part,), every = _thin_out(np.array(values), np.zeros(len(values), np.int32), 1)
+    (part,), every = _thin_out(np.array(values), Grouping(np.zeros(len(values), np.int32), np.zeros(1, np.int64), 1))
     assert every == 1
     assert np.all(np.abs(part - np.sort(values)) <= np.maximum(0.001 * np.sort(values), 1))
 

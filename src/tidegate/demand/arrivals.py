@@ -12,8 +12,8 @@ import numpy as np
 from tidegate.demand.curves import Window
 from tidegate.demand.events import MOST_EXACT
 from tidegate.demand.numbers import CONFIDENCE, How, Number, Unit, exact, trim
-from tidegate.demand.ordering import in_order_by_group
-from tidegate.model.columns import F64, I32, I64
+from tidegate.demand.ordering import Grouping, in_order_by_group
+from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
@@ -44,24 +44,26 @@ class Arrivals(Spec, frozen=True):
     dispersion: tuple[Dispersion, ...]
 
 
-def measure_by_group(at_ms: I64, code: I32, groups: int, window: Window) -> list[Arrivals | None]:
+def measure_by_group(at_ms: I64, grouping: Grouping, window: Window) -> list[Arrivals | None]:
     """Arrivals of each group: one by one, or where they are very many by counting them in windows."""
     if at_ms.size > MOST_EXACT:
-        return _count_by_group(at_ms, code, groups, window)
-    parts, _ = in_order_by_group(at_ms - window.start_ms, code, groups)
+        return _count_by_group(at_ms, grouping, window)
+    parts, _ = in_order_by_group(at_ms - window.start_ms, grouping)
     return [
         measure_arrivals(part + window.start_ms, window, Unit.JOBS, "jobs", ordered=True) if part.size else None
         for part in parts
     ]
 
 
-def _count_by_group(at_ms: I64, code: I32, groups: int, window: Window) -> list[Arrivals | None]:
+def _count_by_group(at_ms: I64, grouping: Grouping, window: Window) -> list[Arrivals | None]:
     """Counts in the shortest windows that are not too many; gaps are not looked at."""
+    groups = grouping.groups
     base = next((length for length in WINDOWS_MS if window.length_ms // length * groups <= MOST_BINS), HOUR_MS)
     bins = window.length_ms // base + 1
     sums = np.zeros(groups * bins)
+    base_of = grouping.group_of * np.int64(bins)
     for at in range(0, at_ms.size, _CHUNK):
-        row = (at_ms[at : at + _CHUNK] - window.start_ms) // base + code[at : at + _CHUNK] * np.int64(bins)
+        row = (at_ms[at : at + _CHUNK] - window.start_ms) // base + base_of[grouping.cell[at : at + _CHUNK]]
         np.add.at(sums, row, 1.0)
     return [_from_counts(part, base, window) for part in sums.reshape(groups, bins)]
 

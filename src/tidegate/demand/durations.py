@@ -12,10 +12,11 @@ import numpy as np
 from tidegate.demand.distributions import Fitted, fit_family
 from tidegate.demand.jobs import Jobs
 from tidegate.demand.numbers import How, Number, Unit, rank_quantile, trim
-from tidegate.demand.ordering import in_order_by_group
+from tidegate.demand.ordering import Grouping, in_order_by_group
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
+from tidegate.model.units import WHOLE_MILLI
 
 #: Sizes by the most GPUs in them, and their names.
 SIZES = ((999, "<1"), (1_000, "1"), (2_000, "2"), (4_000, "3-4"), (8_000, "5-8"), (16_000, "9-16"), (64_000, "17-64"))
@@ -62,12 +63,13 @@ def size_of(gpus_milli: I64) -> I64:
 
 def measure_durations(jobs: Jobs, seed: int) -> tuple[Spread, ...]:
     """Spreads of each kind: of all sizes, and of each size that occurs."""
-    kinds = jobs.groups["kind"].names
-    size = size_of(jobs.gpus_milli)
-    group = jobs.groups["kind"].code.astype(np.int64) * len(SIZE_NAMES) + size
-    known = jobs.duration_ms >= 0
-    parts, every = in_order_by_group(jobs.duration_ms, group, len(kinds) * len(SIZE_NAMES), known)
-    hours = np.bincount(group, weights=jobs.gpu_hours, minlength=len(parts))
+    kinds, cells = jobs.names["kind"], jobs.cells
+    size = size_of(np.rint(cells.amount * (cells.unit * WHOLE_MILLI)).astype(np.int64))
+    group = cells.labels["kind"].astype(np.int64) * len(SIZE_NAMES) + size
+    grouping = Grouping(jobs.cell, group, len(kinds) * len(SIZE_NAMES))
+    known = None if jobs.duration_ms.min() >= 0 else jobs.duration_ms >= 0
+    parts, every = in_order_by_group(jobs.duration_ms, grouping, known)
+    hours = np.bincount(group, weights=jobs.cell_gpu_hours, minlength=len(parts))
     found = []
     for row, kind in enumerate(kinds):
         rows = range(row * len(SIZE_NAMES), (row + 1) * len(SIZE_NAMES))

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tidegate.demand.cells import Cells
 from tidegate.demand.curves import Curve, Window
 from tidegate.model.columns import I32, I64
 
@@ -41,14 +42,6 @@ class Spans(NamedTuple):
     begin_ms: I64
     end_ms: I64
     cell: I32
-
-
-class Cells(NamedTuple):
-    """What a cell means."""
-
-    amount: I64  # in steps of `unit`
-    unit: float
-    labels: dict[str, I32]  # by dimension: the group of each cell
 
 
 class Pass(NamedTuple):

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from tidegate.demand.bursts import ceilings, find_bursts
+from tidegate.demand.cells import dense
 from tidegate.demand.curves import Curve, Window
 from tidegate.demand.document import (
     FORMAT,
@@ -28,7 +29,7 @@ from tidegate.demand.document import (
 from tidegate.demand.durations import measure_durations
 from tidegate.demand.fleet import Counters, read_counters
 from tidegate.demand.groups import Measured, Setting, measure_groups
-from tidegate.demand.jobs import Jobs, dense, read_jobs
+from tidegate.demand.jobs import Jobs, read_jobs
 from tidegate.demand.levels import Track, measure_levels
 from tidegate.demand.mix import measure_mix
 from tidegate.demand.numbers import Unit, exact, trim
@@ -178,7 +179,12 @@ def _priorities(jobs: Jobs | None) -> tuple[PriorityShare, ...]:
     least = int(jobs.priority.min())
     values, row = dense(jobs.priority - least)
     values = values + least
-    counts, hours = np.bincount(row), np.bincount(row, weights=jobs.gpu_hours)
+    counts = np.bincount(row)
+    hours = (
+        np.bincount(row, weights=jobs.gpu_hours(np.arange(len(jobs))))
+        if values.size > 1
+        else np.array([jobs.cell_gpu_hours.sum()])
+    )
     return tuple(
         PriorityShare(priority=int(values[at]), jobs=int(counts[at]), gpu_hours=trim(float(hours[at])))
         for at in range(values.size - 1, max(values.size - 1 - _MOST_PRIORITIES, -1), -1)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from tidegate.demand.jobs import MOST_GROUPS
+from tidegate.demand.cells import MOST_GROUPS
 from tidegate.demand.levels import Track, track_series
 from tidegate.model.columns import F64
 from tidegate.model.units import WHOLE_MILLI

@@ -14,9 +14,10 @@ from tidegate.demand.bursts import ceilings, find_bursts
 from tidegate.demand.curves import Curve, Window
 from tidegate.demand.document import Group, Scope
 from tidegate.demand.events import MOST_EXACT, curves_of
-from tidegate.demand.jobs import Jobs, Named, cells_of, seen_spans, waiting_spans, wanted_spans, window_of
+from tidegate.demand.jobs import Jobs, seen_spans, waiting_spans, wanted_spans, window_of
 from tidegate.demand.levels import Levels, Track, measure_levels, track_curve
 from tidegate.demand.numbers import Unit, exact
+from tidegate.demand.ordering import Grouping
 from tidegate.demand.tables import Calendar
 from tidegate.demand.tolerance import (
     Basis,
@@ -57,7 +58,7 @@ class _Scoped(NamedTuple):
 
     scope: Scope
     names: tuple[str, ...]
-    code: I32
+    label: I32  # of each cell
     counts: I64
     hours: F64
     waits: list[Waits]
@@ -80,7 +81,7 @@ def measure_groups(jobs: Jobs, setting: Setting) -> Measured:
     found: list[Group] = []
     tracks: dict[tuple[Scope, str], Track] = {}
     for scope in Scope:
-        if scope in {Scope.QUEUE, Scope.GPU} and jobs.groups[scope].names in {(), ("",)}:
+        if scope in {Scope.QUEUE, Scope.GPU} and jobs.names[scope] in {(), ("",)}:
             continue  # nobody recorded it
         scoped = _members(jobs, scope, waits, window)
         for row in np.flatnonzero(scoped.counts).tolist():
@@ -92,27 +93,24 @@ def measure_groups(jobs: Jobs, setting: Setting) -> Measured:
 
 
 def _follow(jobs: Jobs, window: Window) -> _Curves:
-    cells, cell = cells_of(jobs)
-    made = [make(jobs, cell, window) for make in (wanted_spans, seen_spans, waiting_spans)]
-    wanted, seen, waiting = curves_of(made, cells, window)
+    made = [make(jobs, window) for make in (wanted_spans, seen_spans, waiting_spans)]
+    wanted, seen, waiting = curves_of(made, jobs.cells, window)
     assert wanted is not None
     return _Curves(wanted, seen, waiting)
 
 
 def _members(jobs: Jobs, scope: Scope, waits: list[Waits], window: Window) -> _Scoped:
-    if scope is Scope.TOTAL:
-        code, names = Named(np.zeros(len(jobs), np.int32), ("",))
-    else:
-        code, names = jobs.groups[scope]
-    counts = np.bincount(code, minlength=len(names))
+    total = scope is Scope.TOTAL
+    label = np.zeros(jobs.cells.amount.size, np.int32) if total else jobs.cells.labels[scope]
+    names = ("",) if total else jobs.names[scope]
     return _Scoped(
         scope,
         names,
-        code,
-        counts,
-        np.bincount(code, weights=jobs.gpu_hours, minlength=len(names)).astype(np.float64, copy=False),
+        label,
+        np.bincount(label, weights=jobs.cell_jobs, minlength=len(names)).astype(np.int64),
+        np.bincount(label, weights=jobs.cell_gpu_hours, minlength=len(names)).astype(np.float64, copy=False),
         [_gather([one for one in waits if one.belongs(scope, row)]) for row in range(len(names))],
-        measure_by_group(jobs.submitted_ms, code, len(names), window),
+        measure_by_group(jobs.submitted_ms, Grouping(jobs.cell, label.astype(np.int64), len(names)), window),
     )
 
 
@@ -158,7 +156,7 @@ def _broken(jobs: Jobs, of: _Scoped, row: int, queue: Curve | None, patience: To
     """Where the depth breaks tolerance; a tolerance that was read off the waits themselves cannot be broken by them."""
     if queue is None or patience.tolerated is None or patience.basis is Basis.ACCEPTED:
         return None
-    rows = np.arange(len(jobs)) if of.scope is Scope.TOTAL else np.flatnonzero(of.code == row)
+    rows = np.arange(len(jobs)) if of.scope is Scope.TOTAL else np.flatnonzero((of.label == row)[jobs.cell])
     rows = rows[:: max(1, -(-rows.size // _MOST_COMPARED))]
     rows = rows[jobs.started_ms[rows] >= 0]
     waited = jobs.started_ms[rows] - jobs.submitted_ms[rows]

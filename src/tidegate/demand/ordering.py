@@ -22,7 +22,7 @@ _MOST_KEPT = 1_000_000
 #: A bucket is a power of two and the nine binary digits after it: its middle is within a thousandth of what is in it.
 _DROPPED, _BASE, _BUCKETS = 14, 127 << 9, _BITS + 1 << 9
 
-_CHUNK = 1 << 19
+_CHUNK = 1 << 16
 
 
 class Ordered(NamedTuple):
@@ -32,27 +32,39 @@ class Ordered(NamedTuple):
     every: int
 
 
-def in_order_by_group(values: I64, group: I64 | I32, groups: int, known: Mask | None = None) -> Ordered:
+class Grouping(NamedTuple):
+    """The group of each value: that of its cell."""
+
+    cell: I32
+    group_of: I64
+    groups: int
+
+
+def in_order_by_group(values: I64, grouping: Grouping, known: Mask | None = None) -> Ordered:
     """The known values of each group, from 0 on."""
+    cell, group_of, groups = grouping
     if known is not None and not known.all():
-        values, group = values[known], group[known]
+        values, cell = values[known], cell[known]
     if values.size == 0:
         return Ordered([np.zeros(0, np.int64)] * groups, 1)
     if values.size > MOST_EXACT:
-        return _thin_out(values, group, groups)
-    key = (group.astype(np.int64) << _BITS) | np.clip(values, 0, (1 << _BITS) - 1)
+        return _thin_out(values, Grouping(cell, group_of, groups))
+    group = group_of[cell]
+    key = (group << _BITS) | np.clip(values, 0, (1 << _BITS) - 1)
     ordered = pl.Series(key).sort().to_numpy() & ((1 << _BITS) - 1)
     ends = np.cumsum(np.bincount(group, minlength=groups))
     return Ordered(np.split(ordered, ends[:-1].tolist()), 1)
 
 
-def _thin_out(values: I64, group: I64 | I32, groups: int) -> Ordered:
+def _thin_out(values: I64, grouping: Grouping) -> Ordered:
     """Every so-manieth value in order, as exact as the buckets."""
+    cell, groups = grouping.cell, grouping.groups
+    base_of = grouping.group_of * np.int64(_BUCKETS)
     counts = np.zeros(groups * _BUCKETS, np.int64)
     for at in range(0, values.size, _CHUNK):
         digits = np.maximum(values[at : at + _CHUNK], 0).astype(np.float32).view(np.int32) >> _DROPPED
-        row = np.clip(digits - _BASE, 0, _BUCKETS - 1) + group[at : at + _CHUNK] * np.int64(_BUCKETS)
-        counts += np.bincount(row, minlength=counts.size)
+        row = np.clip(digits - _BASE, 0, _BUCKETS - 1) + base_of[cell[at : at + _CHUNK]]
+        np.add.at(counts, row, 1)
     every = max(1, values.size // _MOST_KEPT)
     middles = _middles()
     return Ordered([_representatives(part, middles, every) for part in counts.reshape(groups, _BUCKETS)], every)

@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.demand.calendar import WEEK_HOURS, hour_of_week
+from tidegate.demand.cells import dense
 from tidegate.demand.curves import Window
 from tidegate.demand.distributions import Fitted, fit_family
 from tidegate.demand.durations import SIZE_NAMES, size_of
-from tidegate.demand.jobs import Jobs, dense
+from tidegate.demand.jobs import Jobs
 from tidegate.demand.numbers import trim, trimmed
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.tables import Calendar
@@ -88,11 +89,11 @@ class _Part(NamedTuple):
 def write_streams(jobs: Jobs, window: Window, calendar: Calendar) -> tuple[Stream, ...]:
     """Recipes for the weightiest streams."""
     picked = _pick(jobs, window)
-    key = np.zeros(picked.size, np.int64)
+    key = np.zeros(jobs.cells.amount.size, np.int64)
     for name in ("kind", "queue", "gpu"):
-        key = key * len(jobs.groups[name].names) + jobs.groups[name].code[picked]
-    used, cell = dense(key)
-    heavy = np.bincount(cell, weights=jobs.gpu_hours[picked])
+        key = key * max(len(jobs.names[name]), 1) + jobs.cells.labels[name]
+    used, cell = dense(key[jobs.cell[picked]])
+    heavy = np.bincount(cell, weights=jobs.gpu_hours(picked))
     kept = np.sort(np.lexsort((used, -heavy))[:MOST_STREAMS])
     each = len(jobs) / max(picked.size, 1)  # so many jobs does one that was picked stand for
     return tuple(_write(jobs, picked[cell == row], each, window, calendar) for row in kept.tolist())
@@ -119,7 +120,8 @@ def _write(jobs: Jobs, rows: I64, each: float, window: Window, calendar: Calenda
     gave_up = jobs.cancelled[rows] & (jobs.started_ms[rows] < 0)
     hour = (jobs.submitted_ms[began] - window.start_ms) // HOUR_MS
     inside = part.gaps[np.setdiff1d(np.arange(rows.size), first)]
-    one = {name: jobs.groups[name].names[int(jobs.groups[name].code[rows[0]])] for name in ("kind", "queue", "gpu")}
+    cell = int(jobs.cell[rows[0]])
+    one = {name: jobs.names[name][int(jobs.cells.labels[name][cell])] for name in ("kind", "queue", "gpu")}
     return Stream(
         **one,
         jobs=round(rows.size * each),

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.demand.cells import dense
 from tidegate.demand.curves import Curve, level_at
 from tidegate.demand.events import Mask
-from tidegate.demand.jobs import Jobs, dense
+from tidegate.demand.jobs import Jobs
 from tidegate.demand.numbers import Number, Unit, exact, rank_quantile, share, trim
-from tidegate.demand.ordering import in_order_by_group
+from tidegate.demand.ordering import Grouping, in_order_by_group
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
@@ -76,27 +77,22 @@ class Waits(NamedTuple):
 
 def sort_waits(jobs: Jobs) -> list[Waits]:
     """Waits by cell: each combination of kind, queue and GPU model that occurs."""
-    code = np.zeros(len(jobs), np.int64)
-    for named in jobs.groups.values():
-        code = code * max(len(named.names), 1) + named.code
-    used, cell = dense(code)
+    combination = np.zeros(jobs.cells.amount.size, np.int64)
+    for name, label in jobs.cells.labels.items():
+        combination = combination * max(len(jobs.names[name]), 1) + label
+    used, group_of = dense(combination)
+    grouping = Grouping(jobs.cell, group_of.astype(np.int64), used.size)
     began = jobs.started_ms >= 0
     gone = jobs.cancelled & ~began & (jobs.ended_ms >= jobs.submitted_ms)
-    started = in_order_by_group(jobs.started_ms - jobs.submitted_ms, cell, used.size, began)
-    given_up = in_order_by_group((jobs.ended_ms - jobs.submitted_ms)[gone], cell[gone], used.size)
+    started = in_order_by_group(jobs.started_ms - jobs.submitted_ms, grouping, began)
+    given_up = in_order_by_group(jobs.ended_ms[gone] - jobs.submitted_ms[gone], grouping._replace(cell=jobs.cell[gone]))
     said = jobs.tolerated_ms >= 0
-    declared = in_order_by_group(jobs.tolerated_ms[said], cell[said], used.size)
+    declared = in_order_by_group(jobs.tolerated_ms[said], grouping._replace(cell=jobs.cell[said]))
     every = (started.every, given_up.every, declared.every)
-    columns = zip(started.parts, given_up.parts, declared.parts, used.tolist(), strict=True)
-    return [Waits(one, two, three, _member(jobs, key), every) for one, two, three, key in columns]
-
-
-def _member(jobs: Jobs, key: int) -> dict[str, int]:
-    member = {}
-    for name, named in reversed(jobs.groups.items()):
-        member[name] = key % max(len(named.names), 1)
-        key //= max(len(named.names), 1)
-    return member
+    first = [int(np.flatnonzero(group_of == row)[0]) for row in range(used.size)]
+    members = [{name: int(label[at]) for name, label in jobs.cells.labels.items()} for at in first]
+    columns = zip(started.parts, given_up.parts, declared.parts, members, strict=True)
+    return [Waits(one, two, three, member, every) for one, two, three, member in columns]
 
 
 def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
