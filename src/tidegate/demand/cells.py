@@ -7,6 +7,7 @@ Must not know: what is named, or what the amounts are.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -94,18 +95,28 @@ def count_cells(names: dict[str, Named], amount: I64, weight_of: tuple[I64, floa
     if math.prod(sizes.values()) * amounts.size >= _MOST_KEYS:
         raise OverflowError(f"{sizes} with {amounts.size} sizes: more than {_MOST_KEYS:,} combinations")
     seen = np.zeros(math.prod(sizes.values()) * max(amounts.size, 1), np.bool_)
+    row_of = _rows_of(amounts)
     for part in _parts(amount.size):
-        seen[_key(names, sizes, np.searchsorted(amounts, amount[part]), amounts.size, part)] = True
+        seen[_key(names, sizes, row_of(amount[part]), amounts.size, part)] = True
     used = np.flatnonzero(seen)
     place = np.cumsum(seen, dtype=np.int32) - np.int32(1)
     cell, rows, weight = np.empty(amount.size, np.int32), np.zeros(used.size, np.int64), np.zeros(used.size)
     for part in _parts(amount.size):
-        mine = place[_key(names, sizes, np.searchsorted(amounts, amount[part]), amounts.size, part)]
+        mine = place[_key(names, sizes, row_of(amount[part]), amounts.size, part)]
         cell[part] = mine
         rows += np.bincount(mine, minlength=used.size)
         heavy = np.maximum(weight_of[0][part], 0) * amount[part] * weight_of[1]
         weight += np.bincount(mine, weights=heavy, minlength=used.size)
     return Counted(_cells(used, sizes, amounts, whole), cell, rows, weight)
+
+
+def _rows_of(amounts: I64) -> Callable[[I64], I64]:
+    """How to find the row of an amount: in a table where amounts are small, else by search."""
+    if amounts.size == 0 or int(amounts[-1]) >= _MOST_KEYS:
+        return lambda some: np.searchsorted(amounts, some)
+    table = np.zeros(int(amounts[-1]) + 1, np.int64)
+    table[amounts] = np.arange(amounts.size)
+    return lambda some: table[some]
 
 
 def _parts(size: int) -> list[slice]:

@@ -44,6 +44,8 @@ from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 #: Priorities that are told apart: the highest.
 _MOST_PRIORITIES = 8
 
+_CHUNK = 1 << 16
+
 
 class _Parts(NamedTuple):
     """What the tables gave."""
@@ -179,12 +181,10 @@ def _priorities(jobs: Jobs | None) -> tuple[PriorityShare, ...]:
     least = int(jobs.priority.min())
     values, row = dense(jobs.priority - least)
     values = values + least
-    counts = np.bincount(row)
-    hours = (
-        np.bincount(row, weights=jobs.gpu_hours(np.arange(len(jobs))))
-        if values.size > 1
-        else np.array([jobs.cell_gpu_hours.sum()])
-    )
+    counts, hours = np.bincount(row), np.zeros(values.size)
+    for at in range(0, len(jobs), _CHUNK):
+        part = slice(at, at + _CHUNK)
+        hours += np.bincount(row[part], weights=jobs.gpu_hours(part), minlength=values.size)
     return tuple(
         PriorityShare(priority=int(values[at]), jobs=int(counts[at]), gpu_hours=trim(float(hours[at])))
         for at in range(values.size - 1, max(values.size - 1 - _MOST_PRIORITIES, -1), -1)

@@ -52,7 +52,7 @@ class Jobs(NamedTuple):
     def __len__(self) -> int:
         return int(self.submitted_ms.size)
 
-    def gpu_hours(self, rows: I64) -> F64:
+    def gpu_hours(self, rows: I64 | slice) -> F64:
         """What some jobs take; 0 where that is not known yet."""
         return np.asarray(self.gpus_milli[rows] * np.maximum(self.duration_ms[rows], 0), np.float64) * _GPU_HOUR
 
