@@ -197,3 +197,27 @@ def test_a_reader_who_never_takes_costs_no_more_than_the_objects():
     assert len(inbox) == 10
     assert follower.tally.events == 50_000
     assert follower.tally.cuts == 0
+
+
+def test_an_object_that_is_not_understood_does_not_stop_the_others():
+    def understand(thing_):
+        if thing_.metadata.uid == "odd":
+            raise ValueError("odd")
+        return thing_
+
+    async def run():
+        inbox = Inbox()
+        watch = stream(event("ADDED", "odd", 12), event("ADDED", "b", 13), then="silence")
+        async with Fake(listing(10, thing("odd", 1), thing("a", 2)), watch) as fake, Client(fake.access) as client:
+            follower = Follower(client, PODS, Bare, inbox, draw=lambda: 0.0, shrink=understand)
+            task = asyncio.create_task(follower.follow())
+            async with asyncio.timeout(10):
+                while follower.tally.events < 2:
+                    await asyncio.sleep(0.01)
+            task.cancel()
+            return [news.uid for news in inbox.take()[0]], follower.tally
+
+    told, tally = asyncio.run(run())
+    assert told == ["a", "b"]
+    assert tally.skipped == 2
+    assert "cannot be understood" in tally.trouble

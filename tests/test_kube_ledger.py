@@ -296,3 +296,28 @@ def test_what_nothing_depends_on_waits_for_what_matters():
     cluster.step()
     assert cluster.ledger.take_sayings(-5) == []
     assert [len(cluster.ledger.take_sayings(8)) for _ in range(4)] == [8, 8, 4, 0]
+
+
+def test_a_job_with_a_million_pods_is_refused_and_stalls_nobody():
+    cluster = paper()
+    cluster.put(job("huge", 1_000_000, 1, scheduler="tidegate"))
+    cluster.put(ours("p", 1))
+    assert cluster.step() == [("bind", "pod/p")]
+    assert "at most 100,000" in cluster.ledger.refused["job/huge"][0]
+
+
+def test_a_node_with_a_billion_gpus_is_a_node():
+    cluster = paper(nodes=0)
+    cluster.put(node("odd", 10**9), status__conditions=[{"type": "Ready", "status": "True"}])
+    cluster.put(ours("p", 8))
+    assert cluster.step() == [("bind", "pod/p")]
+
+
+@pytest.mark.parametrize("amount", ["-1", "1e999", "NaN", "", "9" * 300, None, 1.5, "0.5"])
+def test_odd_amounts_give_a_reason_and_no_crash(amount):
+    cluster = paper()
+    odd = ours("odd", 1)
+    odd["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": amount, "cpu": amount}}
+    cluster.put(odd)
+    cluster.put(ours("p", 8))
+    assert ("bind", "pod/p") in cluster.step()

@@ -151,7 +151,18 @@ class Follower(Generic[T]):
         """Tell of a listed object, unless nothing about it is new."""
         meta = thing.metadata
         if self._known.get(meta.uid) != meta.resource_version:
-            self.inbox.put(self.kind, meta.uid, self.shrink(thing))
+            self._put(thing)
+
+    def _put(self, thing: T) -> None:
+        """Keep what matters of an object; one that cannot be understood must not stop the others."""
+        try:
+            kept = self.shrink(thing)
+        except Exception as error:  # noqa: BLE001 - it is data from outside, whatever is wrong with it
+            self.tally.skipped += 1
+            meta = thing.metadata
+            self.tally.trouble = f"{self.resource.kind} {meta.namespace}/{meta.name} cannot be understood: {error!r}"
+        else:
+            self.inbox.put(self.kind, thing.metadata.uid, kept)
 
     # -- watches -----------------------------------------------------------------------------------------------
 
@@ -230,7 +241,7 @@ class Follower(Generic[T]):
             self.inbox.put(self.kind, meta.uid, None)
         else:
             self._known[meta.uid] = meta.resource_version
-            self.inbox.put(self.kind, meta.uid, self.shrink(event.object))
+            self._put(event.object)
 
     def _all_is_well(self) -> None:
         self.tally.trouble = ""

@@ -22,6 +22,7 @@ from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.facts import EventKind, Outcome
 from tidegate.model.hardware import Node
 from tidegate.model.work import Work
+from tidegate.state.interning import MOST_PODS
 
 _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
@@ -147,8 +148,10 @@ class Ledger:
     # -- jobs --------------------------------------------------------------------------------------------------
 
     def _take_job(self, job: SeenJob) -> None:
-        if job.refusals or job.work is None:
-            self.refused[job.uid] = job.refusals
+        pods = sum(pod_set.count for pod_set in job.work.pod_sets) if job.work else 0
+        many = (f"spec.parallelism: asks for {pods:,} pods, at most {MOST_PODS:,}",) if pods > MOST_PODS else ()
+        if job.refusals or many or job.work is None:
+            self.refused[job.uid] = job.refusals + many
             return
         roster = self._enrol(Kind.JOB, Ref(JOBS, job.namespace, job.name, job.uid), job.work, job.created_ms)
         roster.suspended = job.suspended

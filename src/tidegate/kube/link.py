@@ -63,8 +63,9 @@ class Link:
 
     def stop(self) -> None:
         """End it; what is in flight may or may not be carried out."""
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
 
     def send(self, orders: list[Order]) -> None:
         """Carry orders out; what comes of each is noted in the inbox."""
