@@ -18,10 +18,49 @@ from tidegate.kube.shapes import Shapes
 from tidegate.manifests.surroundings import NOTHING_AROUND
 from tidegate.model.facts import Outcome
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
+from tidegate.model.shares import (
+    Entrance,
+    Flavor,
+    FlavorGroup,
+    Namespace,
+    PreemptionRule,
+    PreemptWhom,
+    Queue,
+    Quota,
+    Shares,
+)
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
 
 _POLICY = Policy(placement=PlacementRule(kind=PlacementKind.BEST_FIT))
+
+
+#: One queue with eight GPUs, in which work goes for work of higher priority.
+QUEUES = msgspec.structs.replace(
+    _POLICY,
+    shares=Shares(
+        flavors=(Flavor(name="any"),),
+        queues=(
+            Queue(
+                name="q",
+                groups=(FlavorGroup(resources=("cpu", "nvidia.com/gpu"), flavors=("any",)),),
+                quotas=(
+                    Quota(flavor="any", resource="cpu", nominal=1_000_000),
+                    Quota(flavor="any", resource="nvidia.com/gpu", nominal=8),
+                ),
+                preemption=PreemptionRule(within_queue=PreemptWhom.LOWER_PRIORITY),
+            ),
+        ),
+        entrances=(Entrance(id="default/team", queue="q"),),
+        namespaces=(Namespace(name="default"),),
+    ),
+)
+
+
+def queued(thing: dict[str, Any]) -> dict[str, Any]:
+    """An object that names the queue of its team."""
+    thing["metadata"].setdefault("labels", {})["kueue.x-k8s.io/queue-name"] = "team"
+    return thing
 
 
 class Paper:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kubebench.objects import job, node, pod
-from kubepaper import job_pods, ours, paper
+from kubepaper import QUEUES, job_pods, ours, paper, queued
 from tidegate.model.facts import Outcome
 
 
@@ -321,3 +321,46 @@ def test_odd_amounts_give_a_reason_and_no_crash(amount):
     cluster.put(odd)
     cluster.put(ours("p", 8))
     assert ("bind", "pod/p") in cluster.step()
+
+
+def test_quota_is_kept_though_there_is_room():
+    cluster = paper(nodes=2, policy=QUEUES)
+    cluster.put(queued(ours("a", 6)))
+    cluster.put(queued(ours("b", 6)))
+    assert cluster.step() == [("bind", "pod/a")]
+    cluster.obey()
+    cluster.remove("pod/a")
+    assert cluster.step() == [("bind", "pod/b")]
+
+
+def test_a_victim_is_asked_to_go_and_holds_its_room_until_it_is_gone():
+    cluster = paper(nodes=1, policy=QUEUES)
+    cluster.put(queued(ours("low", 8)))
+    cluster.step()
+    cluster.obey()
+    cluster.change("pod/low", status__phase="Running")
+    cluster.put(queued(ours("high", 8, priority=10)))
+    assert cluster.step() == [("stop", "pod/low")]
+    assert cluster.orders[0].write.request.path.endswith("/eviction")
+    cluster.ledger.hear(cluster.orders[0], Outcome.DONE)
+    assert cluster.step() == []
+    cluster.remove("pod/low")
+    assert cluster.step() == [("bind", "pod/high")]
+
+
+def test_a_job_that_is_preempted_comes_back():
+    cluster = paper(nodes=1, policy=QUEUES)
+    cluster.put(queued(job("j", 1, 8, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    job_pods(cluster, "j", 1, gpus=8)
+    cluster.step()
+    cluster.obey()
+    cluster.put(queued(ours("high", 8, priority=10)))
+    assert cluster.step() == [("stop", "job/j")]
+    cluster.obey()
+    cluster.remove("pod/j-0")
+    assert cluster.step() == [("bind", "pod/high")]
+    cluster.obey()
+    cluster.change("pod/high", status__phase="Succeeded")
+    assert cluster.step() == [("start", "job/j")]
