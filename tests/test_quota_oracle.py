@@ -126,5 +126,5 @@ def found(state: ClusterState, row: int, branch: int, amounts: dict[Lot, int], n
     desk.wish.marks[OUTSIDE] = AGAIN
     for lot, amount in amounts.items():
         active(request)(desk.wish, lots.index(lot), amount, int(lot in need))
-    count = active(find_targets)(book.tree, book.held, desk.pool, desk.wish, turn_of(state).fair, branch, row)
+    count = active(find_targets)(book.tree, book.held, desk.pool, desk.wish, None, turn_of(state).fair, branch, row)
     return {str(state.workload_ids[victim]): Reason(code) for victim, code in desk.pool.targets[:count].tolist()}

@@ -10,9 +10,10 @@ import numpy as np
 
 from tidegate.engine.admit import most_pods
 from tidegate.engine.apply import apply
-from tidegate.engine.groves import NOBODY_AGAIN, grove_for, with_grove
+from tidegate.engine.groves import NOBODY_AGAIN, grove_for
 from tidegate.engine.holding import book_of, holdings
 from tidegate.engine.kernels.desk import REQUESTED, Desk, Wish, make_desk, request
+from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.nominate import may_be_tried
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.planting import topology_of
@@ -126,11 +127,14 @@ class World:
     def desk(self) -> Desk:
         """Room to think for the kernels, as a cycle has."""
         book_of(self.state)
-        desk = make_desk(self.state.shares, 2 * self.state.shares.tickets.capacity)
+        return make_desk(self.state.shares, 2 * self.state.shares.tickets.capacity)
+
+    def grove(self) -> Grove | None:
+        """The topology for the kernels, as a cycle has it; None: no flavor has one."""
         topology = topology_of(self.state)
         if topology is None:
-            return desk
-        return with_grove(desk, grove_for(self.state, topology, None, NOBODY_AGAIN, most_pods(self.state))[1])
+            return None
+        return grove_for(self.state, topology, None, NOBODY_AGAIN, most_pods(self.state))[1]
 
     def request(self, wish: Wish, lots: Iterable[tuple[int, int]], need: int = 0) -> None:
         """Request amounts of lots; `need`: it takes preemption."""

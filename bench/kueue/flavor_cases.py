@@ -14,10 +14,11 @@ from kueue.cluster import Objects, Told, World, lots_of
 from tidegate.engine.admit import turn_of
 from tidegate.engine.holding import book_of
 from tidegate.engine.kernels.amounts import amount_of, whole_amount
-from tidegate.engine.kernels.desk import I_LOT, I_MODE, X_BORROW, Y_TRIED, Desk
+from tidegate.engine.kernels.desk import I_LOT, I_MODE, X_BORROW, X_MODE, Y_TRIED, Desk
 from tidegate.engine.kernels.flavors import assign, group_of
 from tidegate.engine.kernels.nominate import open_entry, scale
 from tidegate.engine.kernels.registry import active
+from tidegate.engine.kernels.spot_weights import weigh_topology
 from tidegate.manifests.findings import Findings, Origin
 from tidegate.manifests.item import Item
 from tidegate.manifests.quantity import charged
@@ -38,8 +39,9 @@ def run(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
     book, desk, turn = book_of(world.state), world.desk(), turn_of(world.state)
     active(open_entry)(book, desk.heads, turn.cycle, 0, world.branch(case["clusterQueue"]["metadata"]["name"]), row)
     active(scale)(book.held, book.asked, desk.heads, 0, 0, 0)
-    mode = active(assign)(book, desk, turn, 0)
-    found = found_of(world, book, desk, mode)
+    active(assign)(book, desk, turn, 0)
+    active(weigh_topology)(book, desk, world.grove(), 0)
+    found = found_of(world, book, desk, int(desk.heads.entries[0, X_MODE]))
     wanted = wanted_of(world, case, found)
     parts = [part for part in PARTS if found[part] != wanted[part]]
     return "; ".join(f"{part}: {found[part]} here, {wanted[part]} with Kueue" for part in parts) or None

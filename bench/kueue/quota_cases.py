@@ -116,7 +116,7 @@ def run_removal(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
     book, tables = book_of(world.state), world.state.shares
     for kernel, names in ((take_out, case.get("remove")), (put_back, case.get("add"))):
         for name in names or []:
-            active(kernel)(book.tree, book.held, None, world.row(name))
+            active(kernel)(book.tree, book.held, world.row(name))
     snapshot = case["want"]["Manager"]
     for kind, wanted in (("queue", snapshot["clusterQueues"]), ("cohort", snapshot["cohorts"])):
         for name, branch in wanted.items():

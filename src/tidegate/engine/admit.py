@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.groves import NOBODY_AGAIN, Bed, grove_for, reset, rows_again, with_grove
+from tidegate.engine.groves import NOBODY_AGAIN, Bed, grove_for, reset, rows_again
 from tidegate.engine.holding import book_of
 from tidegate.engine.kernels.desk import AGAIN, NOW_MS, OUTSIDE, Desk, Turn, make_desk
 from tidegate.engine.kernels.grove import G_SPOTS, Grove
@@ -58,7 +58,7 @@ def decide_queues(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     if topology is not None:
         room, grove = _grove(state, room, topology, again)
     hot, book, rule = state.hot(), book_of(state), ready.rule
-    while active(cycle_queues)(hot, rule, book, with_grove(room.desk, grove), turn, room.output) != DONE:
+    while active(cycle_queues)(hot, rule, book, room.desk, grove, turn, room.output) != DONE:
         room = _make_room(state, 2 * len(room.desk.pool.targets), len(again))._replace(bed=room.bed)
         if grove is not None:
             reset(state, grove)

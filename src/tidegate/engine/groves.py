@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.desk import Desk
 from tidegate.engine.kernels.grove import G_FOUND, G_OPTIONS, G_SPOTS, GROVE_MARKS, Grove, LeafNodes
 from tidegate.engine.kernels.topology_search import (
     QUESTION_COLUMNS,
@@ -105,8 +104,3 @@ def _bed_for(topology: Topology, bed: Bed | None, pods: int) -> Bed:
         return bed
     roomy = wanted._replace(spots=2 * wanted.spots)
     return Bed(roomy, empty_search(roomy), empty_answer(roomy))
-
-
-def with_grove(desk: Desk, grove: Grove | None) -> Desk:
-    """A desk to work in a grove, or in none."""
-    return desk if grove is None else desk._replace(pool=desk.pool._replace(grove=grove))

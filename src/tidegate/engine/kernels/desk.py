@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.quota import plus
 from tidegate.engine.kernels.registry import inlined
 from tidegate.model.columns import F64, I64
@@ -73,7 +72,6 @@ class Pool(NamedTuple):
     targets: I64  # (targets, 2): workload, Reason
     flags: I64  # (workloads, 3)
     branches: I64  # (branches, 3)
-    grove: Grove | None = None  # None: no flavor has a topology
 
 
 class Heads(NamedTuple):

@@ -57,7 +57,7 @@ NOBODY, PRUNED = -1, -2
 
 
 @kernel
-def fair_targets(tree: Tree, held: Held, pool: Pool, wish: Wish, fair: int, q: int, j: int) -> int:
+def fair_targets(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | None, fair: int, q: int, j: int) -> int:
     """Find whom workload j preempts under fair sharing; return how many, written behind the targets."""
     collect_fair(tree, held, pool, wish, q, j)
     if wish.marks[CANDIDATES] == 0:
@@ -65,13 +65,14 @@ def fair_targets(tree: Tree, held: Held, pool: Pool, wish: Wish, fair: int, q: i
     start = wish.marks[TARGETS]
     sort_candidates(tree, pool, wish)
     charge(tree, wish, q, 1)
-    found = take_by_share(tree, held, pool, wish, q, INITIAL_SHARE if fair == INITIAL_SHARE else FINAL_SHARE)
+    strategy = INITIAL_SHARE if fair == INITIAL_SHARE else FINAL_SHARE
+    found = take_by_share(tree, held, pool, wish, grove, q, strategy)
     if not found and fair == BOTH:
-        found = take_rejected(tree, held, pool, wish, q)
+        found = take_rejected(tree, held, pool, wish, grove, q)
     charge(tree, wish, q, -1)
     if found:
-        fill_back(tree, held, pool, wish, q, start, 1)
-    restore(tree, held, pool, wish, start)
+        fill_back(tree, held, pool, wish, grove, q, start, 1)
+    restore(tree, held, pool, wish, grove, start)
     if not found:
         wish.marks[TARGETS] = start
     return int(wish.marks[TARGETS] - start)
@@ -214,7 +215,7 @@ def highest_cohort(tree: Tree, pool: Pool, cohort: int, q: int) -> int:
 
 
 @kernel
-def take_by_share(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, strategy: int) -> bool:
+def take_by_share(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | None, q: int, strategy: int) -> bool:
     """Take targets while it is fair, until the request fits; rejected candidates are chained, the latest first.
 
     A queue that stays within its quota of what it needs takes what it is entitled to, whatever the shares.
@@ -228,24 +229,26 @@ def take_by_share(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, strate
         if queue == PRUNED:
             continue
         if queue == q or entitled:
-            taken = take_first(tree, held, pool, wish, queue, IN_QUEUE if queue == q else RECLAIMED)
+            taken = take_first(tree, held, pool, wish, grove, queue, IN_QUEUE if queue == q else RECLAIMED)
         else:
-            taken = take_where_fair(tree, held, pool, wish, q, queue, strategy)
-        if taken and fits_charged(tree, wish, pool.grove, q):
+            taken = take_where_fair(tree, held, pool, wish, grove, q, queue, strategy)
+        if taken and fits_charged(tree, wish, grove, q):
             return True
     return False
 
 
 @kernel
-def take_first(tree: Tree, held: Held, pool: Pool, wish: Wish, queue: int, code: int) -> bool:
+def take_first(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | None, queue: int, code: int) -> bool:
     """Take the first candidate of a queue as a target."""
     c = pool.branches[queue, H_FIRST]
     pool.branches[queue, H_FIRST] = pool.candidates[c, K_NEXT]
-    return take_target(tree, held, pool, wish, pool.candidates[c, K_WORKLOAD], code)
+    return take_target(tree, held, pool, wish, grove, pool.candidates[c, K_WORKLOAD], code)
 
 
 @kernel
-def take_where_fair(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, queue: int, strategy: int) -> bool:
+def take_where_fair(
+    tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | None, q: int, queue: int, strategy: int
+) -> bool:
     """Take the first candidate of a queue that may fairly be taken; those before it are rejected."""
     mine, its = below_common(tree, q, queue), below_common(tree, queue, q)
     my_ratio, its_ratio = share_ratio(tree, mine), share_ratio(tree, its)
@@ -256,11 +259,11 @@ def take_where_fair(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, queu
         if not hopeless and strategy == INITIAL_SHARE:
             fair = compare_shares(tree, mine, my_ratio, its, its_ratio) < 0
         elif not hopeless:
-            take_out(tree, held, None, pool.candidates[c, K_WORKLOAD])
+            take_out(tree, held, pool.candidates[c, K_WORKLOAD])
             fair = compare_shares(tree, mine, my_ratio, its, share_ratio(tree, its)) <= 0
-            put_back(tree, held, None, pool.candidates[c, K_WORKLOAD])
+            put_back(tree, held, pool.candidates[c, K_WORKLOAD])
         if fair:
-            return take_first(tree, held, pool, wish, queue, FAIR_SHARE)
+            return take_first(tree, held, pool, wish, grove, queue, FAIR_SHARE)
         pool.branches[queue, H_FIRST] = pool.candidates[c, K_NEXT]
         pool.candidates[c, K_NEXT] = wish.marks[RECLAIMERS]
         wish.marks[RECLAIMERS] = c
@@ -274,7 +277,7 @@ def is_infinite(tree: Tree, b: int, ratio: float) -> bool:
 
 
 @kernel
-def take_rejected(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int) -> bool:
+def take_rejected(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | None, q: int) -> bool:
     """A second pass over the rejected: one a queue, where the share with the request is below the victim's before."""
     clear_chains(tree, pool)
     c = wish.marks[RECLAIMERS]
@@ -293,7 +296,7 @@ def take_rejected(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int) -> boo
             continue
         mine, its = below_common(tree, q, queue), below_common(tree, queue, q)
         if compare_shares(tree, mine, share_ratio(tree, mine), its, share_ratio(tree, its)) < 0:
-            taken = take_first(tree, held, pool, wish, queue, FAIR_SHARE)
-            if taken and fits_charged(tree, wish, pool.grove, q):
+            taken = take_first(tree, held, pool, wish, grove, queue, FAIR_SHARE)
+            if taken and fits_charged(tree, wish, grove, q):
                 return True
     return False

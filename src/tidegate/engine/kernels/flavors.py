@@ -39,8 +39,6 @@ from tidegate.engine.kernels.desk import (
 from tidegate.engine.kernels.quota import available, borrow_level, minus, plus, potential
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.removal import C_LOT, put_back, take_out
-from tidegate.engine.kernels.spot_weights import weigh_topology
-from tidegate.engine.kernels.spots import ask_nothing
 from tidegate.engine.kernels.victims import find_targets
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
@@ -89,13 +87,12 @@ FLAVOR_REPLACED = int(Reason.FLAVOR_REPLACED)
 
 @kernel
 def assign(book: Book, d: Desk, turn: Turn, e: int) -> int:
-    """Find flavors, and spots where they have a topology, for entry e with its pod counts; return how well it fits."""
+    """Find flavors for entry e with the pod counts on its desk; return how well it fits, spots aside."""
     entry = d.heads.entries[e]
     if entry[X_AGAIN] > 0:
-        mode = take_granted(book, d.heads, e)
+        entry[X_MODE] = take_granted(book, d.heads, e)
     else:
-        mode = assign_flavors(book, d, turn, e)
-    entry[X_MODE] = mode if mode == NO_FIT else weigh_topology(book, d, d.pool.grove, e, mode)
+        entry[X_MODE] = assign_flavors(book, d, turn, e)
     return int(entry[X_MODE])
 
 
@@ -345,16 +342,15 @@ def try_preempting(book: Book, d: Desk, turn: Turn, e: int, lot: int, amount: in
     marks[REQUESTED] = 0
     request(d.wish, lot, amount, 1)
     start = marks[TARGETS]
-    ask_nothing(d.pool.grove)  # whether quota could be had is asked first, lot by lot
-    found = find_targets(tree, held, d.pool, d.wish, turn.fair, q, j)
+    found = find_targets(tree, held, d.pool, d.wish, None, turn.fair, q, j)
     fit = RECLAIMS if found > 0 else NO_VICTIMS
     for i in range(start, start + found):
-        take_out(tree, held, None, d.pool.targets[i, 0])
+        take_out(tree, held, d.pool.targets[i, 0])
         if held.tickets[d.pool.targets[i, 0], T_BRANCH] == q:
             fit = PREEMPTS
     level = borrow_level(tree, q, lot, amount) // 2
     for i in range(start, start + found):
-        put_back(tree, held, None, d.pool.targets[i, 0])
+        put_back(tree, held, d.pool.targets[i, 0])
     marks[TARGETS] = start
     return fit, level
 

@@ -41,6 +41,7 @@ from tidegate.engine.kernels.flavors import assign
 from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.held_spots import fill_spots, free_spots
 from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.spot_weights import weigh_topology
 from tidegate.engine.kernels.spots import ask_topology, forget_found, keep_found, search_spots
 from tidegate.engine.kernels.topology_search import AS_IF_EMPTY
 from tidegate.engine.kernels.victims import find_targets
@@ -170,40 +171,40 @@ def open_entry(book: Book, heads: Heads, cycle: int, e: int, q: int, j: int) -> 
 
 
 @kernel
-def nominate(book: Book, d: Desk, turn: Turn, e: int) -> None:
+def nominate(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> None:
     """Find what entry e would take: all its pods if they fit, with preemption if need be, or as many as it may."""
     entry = d.heads.entries[e]
     entry[X_FIRST_TARGET], entry[X_TARGETS] = d.wish.marks[TARGETS], 0
     if book.held.tickets[entry[X_WORKLOAD], T_BLOCKED] != 0:
         entry[X_MODE], entry[X_CODE] = NO_FIT, book.held.tickets[entry[X_WORKLOAD], T_BLOCKED]
         return
-    find_assignment(book, d, turn, e)
+    find_assignment(book, d, grove, turn, e)
     if entry[X_MODE] == PREEMPT:
-        reserve_spots(book, d, d.pool.grove, e)
+        reserve_spots(book, d, grove, e)
 
 
 @kernel
-def find_assignment(book: Book, d: Desk, turn: Turn, e: int) -> None:
+def find_assignment(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> None:
     """Find what entry e would take, but for the spots of one that must preempt."""
     entry, asked = d.heads.entries[e], book.asked
     if entry[X_AGAIN] > 0:
         keep_counts(book, d.heads, e)
-        try_counts(book, d, turn, e)
+        try_counts(book, d, grove, turn, e)
         return
     scale(book.held, asked, d.heads, e, 0, 0)
-    if try_counts(book, d, turn, e) or asked.demands[entry[X_CLASS], D_PARTIAL] == 0:
+    if try_counts(book, d, grove, turn, e) or asked.demands[entry[X_CLASS], D_PARTIAL] == 0:
         return
     spare = spare_pods(book.held, asked, entry[X_CLASS])
     low, high, good = 0, spare + 1, -1
     while low < high:
         middle = (low + high) // 2
         scale(book.held, asked, d.heads, e, middle, spare)
-        if try_counts(book, d, turn, e):
+        if try_counts(book, d, grove, turn, e):
             high = good = middle
         else:
             low = middle + 1
     scale(book.held, asked, d.heads, e, max(good, 0), spare if good >= 0 else 0)
-    try_counts(book, d, turn, e)
+    try_counts(book, d, grove, turn, e)
 
 
 @inlined
@@ -264,17 +265,20 @@ def scale(held: Held, asked: Asked, heads: Heads, e: int, part: int, spare: int)
 
 
 @kernel
-def try_counts(book: Book, d: Desk, turn: Turn, e: int) -> bool:
+def try_counts(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> bool:
     """Assign flavors for the counts on the desk, and find victims where that takes some."""
     entry = d.heads.entries[e]
     d.wish.marks[TARGETS], entry[X_TARGETS] = entry[X_FIRST_TARGET], 0
-    mode = assign(book, d, turn, e)
+    assign(book, d, turn, e)
+    weigh_topology(book, d, grove, e)
+    mode = entry[X_MODE]
     if mode == FIT:
         return True
     if mode != PREEMPT:
         return False
     request_assigned(book, d.heads, d.wish, e)
-    entry[X_TARGETS] = find_targets(book.tree, book.held, d.pool, d.wish, turn.fair, entry[X_QUEUE], entry[X_WORKLOAD])
+    q, j = entry[X_QUEUE], entry[X_WORKLOAD]
+    entry[X_TARGETS] = find_targets(book.tree, book.held, d.pool, d.wish, grove, turn.fair, q, j)
     return bool(entry[X_TARGETS] > 0)
 
 
@@ -330,7 +334,7 @@ def sort_entries(entries: I64, count: int) -> None:
 
 
 @kernel
-def nominate_again(book: Book, d: Desk, turn: Turn, e: int) -> None:
+def nominate_again(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> None:
     """Find anew what entry e would take, bound to the flavors it was nominated for."""
     choice = d.heads.choice[e]
     for a in range(choice.shape[1]):
@@ -338,5 +342,5 @@ def nominate_again(book: Book, d: Desk, turn: Turn, e: int) -> None:
     for slot in range(d.heads.tries.shape[2]):
         d.heads.tries[e, Y_RESUME, slot] = 0
     d.heads.entries[e, X_RESTRICTED] = 1
-    nominate(book, d, turn, e)
+    nominate(book, d, grove, turn, e)
     d.heads.entries[e, X_RESTRICTED] = 0

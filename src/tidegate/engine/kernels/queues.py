@@ -119,11 +119,11 @@ ENOUGH, NO_QUOTA, NO_SPOTS = range(3)
 
 
 @kernel
-def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, out: Output) -> int:
+def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, out: Output) -> int:
     """Run one cycle; MORE_ROOM: nothing was changed, and it needs room for more targets."""
     marks, branches, entries = d.wish.marks, book.tree.branches, d.heads.entries
     marks[TARGETS], marks[OVERFLOW], marks[VICTIMS], marks[UNDONE] = 0, 0, 0, 0
-    count = nominate_heads(book, d, turn)
+    count = nominate_heads(book, d, grove, turn)
     if marks[OVERFLOW] == 1:
         return MORE_ROOM
     for b in range(len(branches)):
@@ -134,70 +134,72 @@ def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, out: Out
     for i in range(count):
         e = entries[i, X_ORDER] if turn.fair == 0 else pick_fairly(book, d, count)
         marks[TARGETS] = nominated  # targets found again are of use only until the entry is settled
-        settle_entry(hot, rule, book, d, turn, e, out)
-    take_back(book.tree, d)
+        settle_entry(hot, rule, book, d, grove, turn, e, out)
+    take_back(book.tree, d, grove)
     for e in range(count):
         if entries[e, X_STATUS] == ADMITTED and entries[e, X_REPLACES] > 0:
             move_replaced(book, d.pool, entries[e], 0)
         if entries[e, X_STATUS] == ADMITTED and entries[e, X_AGAIN] > 0:
-            grant_again(hot, book, d.heads, d.pool.grove, e, out)
+            grant_again(hot, book, d.heads, grove, e, out)
         requeue(book, d, turn.cycle, e)
     return DONE
 
 
 @kernel
-def nominate_heads(book: Book, d: Desk, turn: Turn) -> int:
+def nominate_heads(book: Book, d: Desk, grove: Grove | None, turn: Turn) -> int:
     """Nominate the head of every queue whose tree was stirred; return how many."""
-    branches, count = book.tree.branches, nominate_those_again(book, d, turn, d.pool.grove)
+    branches, count = book.tree.branches, nominate_those_again(book, d, grove, turn)
     for q in range(len(branches)):
         if branches[q, B_IS_QUEUE] == 0 or branches[branches[q, B_ROOT], B_STIRRED] == 0:
             continue
         j = head_of(book.tree, book.held, book.asked.demands, turn.now_ms, q)
         if j < 0:
             continue
-        nominate_one(book, d, turn, count, q, j)
+        nominate_one(book, d, grove, turn, count, q, j)
         count += 1
     d.wish.marks[ENTRIES] = count
     return count
 
 
 @inlined
-def nominate_those_again(book: Book, d: Desk, turn: Turn, grove: Grove | None) -> int:
+def nominate_those_again(book: Book, d: Desk, grove: Grove | None, turn: Turn) -> int:
     """Nominate those that hold quota and are looked at again; return how many."""
     count = 0
     if grove is not None:
         for i in range(len(grove.again)):
             j = grove.again[i]
-            nominate_one(book, d, turn, count, book.held.tickets[j, T_BRANCH], j)
+            nominate_one(book, d, grove, turn, count, book.held.tickets[j, T_BRANCH], j)
             count += 1
     return count
 
 
 @kernel
-def nominate_one(book: Book, d: Desk, turn: Turn, e: int, q: int, j: int) -> None:
+def nominate_one(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, q: int, j: int) -> None:
     """Nominate workload j of a queue as entry e."""
     entry = d.heads.entries[e]
     open_entry(book, d.heads, turn.cycle, e, q, j)
-    open_spots(d.pool.grove, book.held, entry)
-    nominate(book, d, turn, e)
+    open_spots(grove, book.held, entry)
+    nominate(book, d, grove, turn, e)
     d.wish.marks[TARGETS] = entry[X_FIRST_TARGET] + entry[X_TARGETS]
 
 
 @kernel
-def take_back(tree: Tree, d: Desk) -> None:
+def take_back(tree: Tree, d: Desk, grove: Grove | None) -> None:
     """Take back what was only reserved for the cycle, and forget its victims."""
     for i in range(d.wish.marks[UNDONE]):
         remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
     for e in range(d.wish.marks[ENTRIES]):
-        give_back_found(d.pool.grove, d.heads.entries[e])
+        give_back_found(grove, d.heads.entries[e])
     for i in range(d.wish.marks[VICTIMS]):
         d.pool.flags[d.pool.flags[i, F_VICTIM], F_DOOMED] = 0
 
 
 @kernel
-def settle_entry(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, e: int, out: Output) -> None:
+def settle_entry(
+    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, out: Output
+) -> None:
     """Admit an entry, send its victims away, or say why not."""
-    lack = look_again(book, d, turn, e)
+    lack = look_again(book, d, grove, turn, e)
     entry = d.heads.entries[e]
     mode = entry[X_MODE]
     if entry[X_AGAIN] == FAILED and turn.fails_fast == 1 and mode != FIT:
@@ -208,12 +210,12 @@ def settle_entry(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, e: int, 
     elif mode == PREEMPT and entry[X_TARGETS] == 0:
         entry[X_STATUS] = REFUSED
         if book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY:
-            reserve(book, d, e)
+            reserve(book, d, grove, e)
     elif mode == PREEMPT and book.held.tickets[entry[X_WORKLOAD], T_GATED] == 1:
         entry[X_STATUS], entry[X_CODE] = BLOCKED, GATED
     elif mode == DEFERRED:
         entry[X_STATUS], entry[X_CODE] = AWAITING, AWAITS_VICTIMS
-        take_for_now(book, d, e)
+        take_for_now(book, d, grove, e)
     elif shares_victims(entry, d.pool):
         entry[X_STATUS], entry[X_CODE] = SKIPPED, SHARED_VICTIMS
     elif lack != ENOUGH:
@@ -221,25 +223,25 @@ def settle_entry(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, e: int, 
     elif mode == PREEMPT:
         entry[X_STATUS], entry[X_CODE] = PREEMPTING, AWAITS_VICTIMS
         doom(entry, d.pool, d.wish.marks)
-        take_for_now(book, d, e)
+        take_for_now(book, d, grove, e)
         entry[X_PENDING] = send_off(hot, book.held.tickets, d.pool, entry, turn.now_ms, out)
     elif entry[X_AGAIN] > 0:
         entry[X_STATUS] = ADMITTED
-        take_for_now(book, d, e)  # what it leaves is not free before the cycle is over
-    elif turn.places == 0 or find_places(hot, rule, book, d, e, out):
+        take_for_now(book, d, grove, e)  # what it leaves is not free before the cycle is over
+    elif turn.places == 0 or find_places(hot, rule, book, d, grove, e, out):
         entry[X_STATUS] = ADMITTED
-        grant(hot, book, d.heads, d.pool.grove, turn.now_ms, e, out)
+        grant(hot, book, d.heads, grove, turn.now_ms, e, out)
         if entry[X_REPLACES] > 0:
             release_replaced(hot, book.held, entry, turn.now_ms, out)
             move_replaced(book, d.pool, entry, 1)
 
 
 @kernel
-def find_places(hot: Hot, rule: Rule, book: Book, d: Desk, e: int, out: Output) -> bool:
+def find_places(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, e: int, out: Output) -> bool:
     """Place all pods of an entry, on its spots where it has some, or say why there is no room for them."""
     heads, entry = d.heads, d.heads.entries[e]
     sets = plan_pods(book, heads, e)
-    unfit = place_entry(hot, rule, heads, d.pool.grove, e, sets, out)
+    unfit = place_entry(hot, rule, heads, grove, e, sets, out)
     if unfit < 0:
         return True
     if entry[X_SPOTS] > 0:  # others of ours are there who have no spots: it sees them in the next cycle
@@ -262,25 +264,27 @@ def place_entry(hot: Hot, rule: Rule, heads: Heads, grove: Grove | None, e: int,
 
 
 @kernel
-def look_again(book: Book, d: Desk, turn: Turn, e: int) -> int:
+def look_again(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> int:
     """What an entry lacks after those before it; nominated anew where they took its victims or its spots."""
     entry, flags = d.heads.entries[e], d.pool.flags
     if entry[X_MODE] == NO_FIT:
         return NO_QUOTA
     overlaps = turn.retargets == 1 and shares_victims(entry, d.pool)
-    lack = ENOUGH if overlaps else lack_now(book, d, e)
+    lack = ENOUGH if overlaps else lack_now(book, d, grove, e)
     if not overlaps and (lack != NO_SPOTS or turn.recomputes == 0):
         return lack
     for i in range(d.wish.marks[VICTIMS] if overlaps else 0):
-        take_out(book.tree, book.held, d.pool.grove, flags[i, F_VICTIM])
+        take_out(book.tree, book.held, flags[i, F_VICTIM])
+        free_spots(grove, book.held, flags[i, F_VICTIM])
         flags[flags[i, F_VICTIM], F_REMOVED] = 1
-    nominate_again(book, d, turn, e)
+    nominate_again(book, d, grove, turn, e)
     for i in range(d.wish.marks[VICTIMS] if overlaps else 0):
-        put_back(book.tree, book.held, d.pool.grove, flags[i, F_VICTIM])
+        put_back(book.tree, book.held, flags[i, F_VICTIM])
+        fill_spots(grove, book.held, flags[i, F_VICTIM])
         flags[flags[i, F_VICTIM], F_REMOVED] = 0
     if overlaps and entry[X_MODE] == FIT:
         entry[X_MODE] = DEFERRED
-    return lack_now(book, d, e)
+    return lack_now(book, d, grove, e)
 
 
 @inlined
@@ -293,21 +297,21 @@ def shares_victims(entry: I64, pool: Pool) -> bool:
 
 
 @kernel
-def lack_now(book: Book, d: Desk, e: int) -> int:
+def lack_now(book: Book, d: Desk, grove: Grove | None, e: int) -> int:
     """What an entry lacks of what it was assigned, once all victims of the cycle and its own are gone."""
     entry, lack = d.heads.entries[e], ENOUGH
-    move_victims(book, d, e, 1)
+    move_victims(book, d, grove, e, 1)
     request_assigned(book, d.heads, d.wish, e)
     if entry[X_AGAIN] == 0 and not has_quota(book.tree, d.wish, entry[X_QUEUE], 1):
         lack = NO_QUOTA
-    elif not found_fits(d.pool.grove, entry):
+    elif not found_fits(grove, entry):
         lack = NO_SPOTS
-    move_victims(book, d, e, -1)
+    move_victims(book, d, grove, e, -1)
     return lack
 
 
 @kernel
-def move_victims(book: Book, d: Desk, e: int, sign: int) -> None:
+def move_victims(book: Book, d: Desk, grove: Grove | None, e: int, sign: int) -> None:
     """Take the victims of the cycle in an entry's tree, and its own targets, out of the tree; or put them back."""
     tree, held, entry, pool = book.tree, book.held, d.heads.entries[e], d.pool
     root, first = tree.branches[entry[X_QUEUE], B_ROOT], entry[X_FIRST_TARGET]
@@ -316,15 +320,15 @@ def move_victims(book: Book, d: Desk, e: int, sign: int) -> None:
         j = pool.flags[i, F_VICTIM] if i < victims else pool.targets[first + i - victims, 0]
         if i >= victims and pool.flags[j, F_DOOMED] == 1:
             continue  # it is among the victims already
-        if tree.branches[held.tickets[j, T_BRANCH], B_ROOT] != root:
-            if sign > 0:  # its quota is of no use here, its spots may be
-                free_spots(pool.grove, held, j)
-            else:
-                fill_spots(pool.grove, held, j)
-        elif sign > 0:
-            take_out(tree, held, pool.grove, j)
+        is_near = tree.branches[held.tickets[j, T_BRANCH], B_ROOT] == root  # else its quota is of no use here
+        if sign > 0:
+            free_spots(grove, held, j)
+            if is_near:
+                take_out(tree, held, j)
         else:
-            put_back(tree, held, pool.grove, j)
+            fill_spots(grove, held, j)
+            if is_near:
+                put_back(tree, held, j)
 
 
 @kernel
@@ -336,9 +340,9 @@ def move_replaced(book: Book, pool: Pool, entry: I64, out: int) -> None:
     replaced = entry[X_REPLACES] - 1
     pool.flags[replaced, F_DOOMED], pool.flags[replaced, F_REMOVED] = out, out
     if out == 1:
-        take_out(book.tree, book.held, None, replaced)
+        take_out(book.tree, book.held, replaced)
     else:
-        put_back(book.tree, book.held, None, replaced)
+        put_back(book.tree, book.held, replaced)
 
 
 @inlined
@@ -351,9 +355,9 @@ def use_for_now(tree: Tree, d: Desk, q: int, lot: int, amount: int) -> None:
 
 
 @kernel
-def take_for_now(book: Book, d: Desk, e: int) -> None:
+def take_for_now(book: Book, d: Desk, grove: Grove | None, e: int) -> None:
     """Let an entry that must wait for victims keep its claim against those behind it."""
-    take_found(d.pool.grove, d.heads.entries[e])
+    take_found(grove, d.heads.entries[e])
     if d.heads.entries[e, X_AGAIN] > 0:
         return
     request_assigned(book, d.heads, d.wish, e)
@@ -362,10 +366,10 @@ def take_for_now(book: Book, d: Desk, e: int) -> None:
 
 
 @kernel
-def reserve(book: Book, d: Desk, e: int) -> None:
+def reserve(book: Book, d: Desk, grove: Grove | None, e: int) -> None:
     """Reserve what the queue is entitled to for a head that has nobody to preempt, so that others don't take it."""
     q = d.heads.entries[e, X_QUEUE]
-    take_found(d.pool.grove, d.heads.entries[e])
+    take_found(grove, d.heads.entries[e])
     if d.heads.entries[e, X_AGAIN] > 0:
         return
     request_assigned(book, d.heads, d.wish, e)

@@ -5,8 +5,6 @@ Must not know: why.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.grove import Grove
-from tidegate.engine.kernels.held_spots import fill_spots, free_spots
 from tidegate.engine.kernels.quota import add_usage, remove_usage
 from tidegate.engine.kernels.registry import kernel
 from tidegate.state.shares import T_BRANCH, Held, Tree
@@ -15,9 +13,8 @@ C_LOT, C_AMOUNT = range(2)
 
 
 @kernel
-def take_out(tree: Tree, held: Held, grove: Grove | None, j: int) -> None:
-    """Take what workload j holds out of the tree's usage, and out of the topology."""
-    free_spots(grove, held, j)
+def take_out(tree: Tree, held: Held, j: int) -> None:
+    """Take what workload j holds out of the tree's usage."""
     b = held.tickets[j, T_BRANCH]
     for a in range(held.claims.shape[2]):
         lot = held.claims[j, C_LOT, a]
@@ -26,9 +23,8 @@ def take_out(tree: Tree, held: Held, grove: Grove | None, j: int) -> None:
 
 
 @kernel
-def put_back(tree: Tree, held: Held, grove: Grove | None, j: int) -> None:
-    """Put what workload j holds back into the tree's usage, and into the topology."""
-    fill_spots(grove, held, j)
+def put_back(tree: Tree, held: Held, j: int) -> None:
+    """Put what workload j holds back into the tree's usage."""
     b = held.tickets[j, T_BRANCH]
     for a in range(held.claims.shape[2]):
         lot = held.claims[j, C_LOT, a]

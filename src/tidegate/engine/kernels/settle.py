@@ -199,7 +199,7 @@ def give_up(book: Book, j: int) -> None:
     q = ticket[T_BRANCH]
     if q < 0:
         return
-    take_out(tree, held, None, j)
+    take_out(tree, held, j)
     before, after = ticket[T_PREV], ticket[T_NEXT]
     if before >= 0:
         held.tickets[before, T_NEXT] = after

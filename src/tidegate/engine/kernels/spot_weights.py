@@ -16,6 +16,7 @@ from tidegate.engine.kernels.desk import (
     X_CODE,
     X_LOT,
     X_MISSING,
+    X_MODE,
     Desk,
     Heads,
 )
@@ -39,28 +40,29 @@ FAILED = int(Again.FAILED)
 
 
 @inlined
-def weigh_topology(book: Book, d: Desk, grove: Grove | None, e: int, mode: int) -> int:
-    """How well an entry fits once it needs spots too: what has no room now may have some without others' work."""
+def weigh_topology(book: Book, d: Desk, grove: Grove | None, e: int) -> None:
+    """See how well an entry fits once it needs spots too: what has no room now may have some without others' work."""
     if grove is not None:
-        return weigh_spots(book, d, grove, e, mode)
-    return mode
+        entry = d.heads.entries[e]
+        if entry[X_MODE] != NO_FIT:
+            entry[X_MODE] = weigh_spots(book, d.heads, grove, e, entry[X_MODE])
 
 
 @kernel
-def weigh_spots(book: Book, d: Desk, grove: Grove, e: int, mode: int) -> int:
+def weigh_spots(book: Book, heads: Heads, grove: Grove, e: int, mode: int) -> int:
     """Find spots for an entry that quota would do for; or see whether they could be had if nothing of ours ran."""
-    entry, again = d.heads.entries[e], d.heads.entries[e, X_AGAIN]
+    entry, again = heads.entries[e], heads.entries[e, X_AGAIN]
     forget_found(entry)
-    if not ask_topology(book, d.heads, grove, e):
+    if not ask_topology(book, heads, grove, e):
         entry[X_CODE], entry[X_MISSING] = NO_FLAVOR, FLAVOR_TOPOLOGY
         return NO_FIT
     if mode == FIT:
         code = search_spots(grove, 0)
         if code == 0:
-            keep_found(book, d.heads, grove, e)
+            keep_found(book, heads, grove, e)
             return FIT
         note_misfit(entry, grove, code, TOPOLOGY_UNFIT)
-        needs_preemption(book, d.heads, e, grove.asked[grove.answer.numbers[A_QUESTION]])
+        needs_preemption(book, heads, e, grove.asked[grove.answer.numbers[A_QUESTION]])
         mode = PREEMPT
     if again != FAILED and grove.marks[G_ASKED] > 0:  # nobody has to go for work that lost a node
         code = search_spots(grove, AS_IF_EMPTY)
@@ -68,7 +70,7 @@ def weigh_spots(book: Book, d: Desk, grove: Grove, e: int, mode: int) -> int:
             note_misfit(entry, grove, code, TOPOLOGY_TOO_SMALL)
             return NO_FIT
         for i in range(grove.marks[G_ASKED]):
-            needs_preemption(book, d.heads, e, grove.asked[i])
+            needs_preemption(book, heads, e, grove.asked[i])
     return mode
 
 

@@ -79,13 +79,6 @@ NOBODY = -1
 
 
 @inlined
-def ask_nothing(grove: Grove | None) -> None:
-    """No spots are asked for until something is."""
-    if grove is not None:
-        grove.marks[G_ASKED] = 0
-
-
-@inlined
 def asked_fits(grove: Grove | None) -> bool:
     """Whether there are spots for all that is asked for right now."""
     if grove is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.desk import OVERFLOW, R_AMOUNT, R_LOT, REQUESTED, TARGETS, Pool, Wish
 from tidegate.engine.kernels.grove import Grove
+from tidegate.engine.kernels.held_spots import fill_spots, free_spots
 from tidegate.engine.kernels.quota import available, borrows_with
 from tidegate.engine.kernels.registry import kernel
 from tidegate.engine.kernels.removal import put_back, take_out
@@ -15,38 +16,44 @@ from tidegate.state.shares import Held, Tree
 
 
 @kernel
-def take_target(tree: Tree, held: Held, pool: Pool, wish: Wish, j: int, code: int) -> bool:
+def take_target(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | None, j: int, code: int) -> bool:
     """Take workload j out as a target; False: there is no room to note it."""
     at = wish.marks[TARGETS]
     if at >= len(pool.targets):
         wish.marks[OVERFLOW] = 1
         return False
-    take_out(tree, held, pool.grove, j)
+    take_out(tree, held, j)
+    free_spots(grove, held, j)
     pool.targets[at, 0], pool.targets[at, 1] = j, code
     wish.marks[TARGETS] = at + 1
     return True
 
 
 @kernel
-def fill_back(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, start: int, borrowing: int) -> None:
+def fill_back(
+    tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | None, q: int, start: int, borrowing: int
+) -> None:
     """Put targets back, the latest first, where the request fits without them; the last one taken is needed."""
     i = wish.marks[TARGETS] - 2
     while i >= start:
-        put_back(tree, held, pool.grove, pool.targets[i, 0])
-        if fits(tree, wish, pool.grove, q, borrowing):
+        put_back(tree, held, pool.targets[i, 0])
+        fill_spots(grove, held, pool.targets[i, 0])
+        if fits(tree, wish, grove, q, borrowing):
             last = wish.marks[TARGETS] - 1
             pool.targets[i, 0], pool.targets[i, 1] = pool.targets[last, 0], pool.targets[last, 1]
             wish.marks[TARGETS] = last
         else:
-            take_out(tree, held, pool.grove, pool.targets[i, 0])
+            take_out(tree, held, pool.targets[i, 0])
+            free_spots(grove, held, pool.targets[i, 0])
         i -= 1
 
 
 @kernel
-def restore(tree: Tree, held: Held, pool: Pool, wish: Wish, start: int) -> None:
+def restore(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | None, start: int) -> None:
     """Put all targets from `start` on back into the tree; they stay noted."""
     for i in range(start, wish.marks[TARGETS]):
-        put_back(tree, held, pool.grove, pool.targets[i, 0])
+        put_back(tree, held, pool.targets[i, 0])
+        fill_spots(grove, held, pool.targets[i, 0])
 
 
 @kernel

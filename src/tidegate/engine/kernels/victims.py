@@ -29,6 +29,7 @@ from tidegate.engine.kernels.desk import (
     Wish,
 )
 from tidegate.engine.kernels.fair_victims import fair_targets
+from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.targets import fill_back, fits, restore, take_target
 from tidegate.state.shares import B_BORROW, B_PARENT, Q_NOMINAL, Q_USAGE, T_BRANCH, Held, Tree
@@ -38,25 +39,27 @@ ORDERED = 1 << 32
 
 
 @kernel
-def find_targets(tree: Tree, held: Held, pool: Pool, wish: Wish, fair: int, q: int, j: int) -> int:
+def find_targets(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | None, fair: int, q: int, j: int) -> int:
     """Find whom workload j must preempt to get what is requested; return how many, written behind the targets."""
     if fair != 0:
-        return fair_targets(tree, held, pool, wish, fair, q, j)
+        return fair_targets(tree, held, pool, wish, grove, fair, q, j)
     collect_classic(tree, held, pool, wish, q, j)
     if wish.marks[CANDIDATES] == 0:
         return 0
     forbidden = tree.branches[q, B_BORROW] == NEVER
     if wish.marks[FOREIGNERS] == 0 or (forbidden and not is_under_nominal(tree, wish, q)):
-        return int(attempt(tree, held, pool, wish, q, 0, 1) % ORDERED)
+        return int(attempt(tree, held, pool, wish, grove, q, 0, 1) % ORDERED)
     first = 0 if forbidden and wish.marks[RECLAIMERS] == 0 else 1
-    found = attempt(tree, held, pool, wish, q, 0, first)
+    found = attempt(tree, held, pool, wish, grove, q, 0, first)
     if found % ORDERED == 0:
-        found = attempt(tree, held, pool, wish, q, found // ORDERED, 1 - first)
+        found = attempt(tree, held, pool, wish, grove, q, found // ORDERED, 1 - first)
     return int(found % ORDERED)
 
 
 @kernel
-def attempt(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, ordered: int, borrowing: int) -> int:
+def attempt(
+    tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | None, q: int, ordered: int, borrowing: int
+) -> int:
     """Take candidates out until the request fits; tell the targets and how many candidates are in order by now.
 
     Candidates come from a heap; those taken from it stand behind it in reverse order, for a second attempt.
@@ -72,12 +75,12 @@ def attempt(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, ordered: int
         if not is_valid(tree, held, pool, wish, q, c, borrowing):
             continue
         code = reason_of(pool.candidates[c, K_VARIANT])
-        if not take_target(tree, held, pool, wish, pool.candidates[c, K_WORKLOAD], code):
+        if not take_target(tree, held, pool, wish, grove, pool.candidates[c, K_WORKLOAD], code):
             break
-        if fits(tree, wish, pool.grove, q, borrowing):
-            fill_back(tree, held, pool, wish, q, start, borrowing)
+        if fits(tree, wish, grove, q, borrowing):
+            fill_back(tree, held, pool, wish, grove, q, start, borrowing)
             found = wish.marks[TARGETS] - start
-    restore(tree, held, pool, wish, start)
+    restore(tree, held, pool, wish, grove, start)
     wish.marks[TARGETS] = start + found
     return int(ordered * ORDERED + found)
 
