@@ -47,6 +47,7 @@ _PODS, _GROUPS = "/api/v1/namespaces/default/pods", "/apis/scheduling.k8s.io/v1a
 _AUDIT = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n"
 _AUDIT += "- {level: Metadata, verbs: [create], resources: [{group: '', resources: [pods/binding]}]}\n- {level: None}\n"
 _IN_FLIGHT = 32
+_POLICY = Policy(placement=PlacementRule(kind=PlacementKind.BEST_FIT))
 
 
 class Contest(NamedTuple):
@@ -81,6 +82,9 @@ def main() -> None:
         apis=("scheduling.k8s.io/v1alpha2=true",),
     )
     results: dict[str, dict[str, Any]] = {}
+    if not options.plain:
+        use_compiled()
+        _warm_up(_POLICY)
     with Plane(plane_options) as plane:
         plane.processes[SCHEDULER].stop()
         asyncio.run(_create(plane, "/api/v1/nodes", [_ready(f"n{n:05d}") for n in range(options.nodes)]))
@@ -99,6 +103,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=2000)
     parser.add_argument("--gang", type=int, default=8, help="pods of a gang")
+    parser.add_argument("--plain", action="store_true", help="plain kernels instead of compiled ones")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args()
 
@@ -149,12 +154,10 @@ def _bind_by_them(plane: Plane, contest: Contest) -> Bound:
 
 
 def _bind_by_us(plane: Plane, contest: Contest) -> Bound:
-    policy = Policy(placement=PlacementRule(kind=PlacementKind.BEST_FIT))
-    _warm_up(policy)
     with tempfile.TemporaryDirectory() as folder:
         file = JournalFile.create(Path(folder) / "journal")
         timed = _Timed(Journal(file, remember=False))
-        with Live(plane.kubeconfig("tidegate"), policy, WorldOptions(), timed, timed.clock) as live:
+        with Live(plane.kubeconfig("tidegate"), _POLICY, WorldOptions(), timed, timed.clock) as live:
             done, most_s = live.world.outcomes, 60 + contest.pods / 20
             live.until(lambda: done[Outcome.DONE] >= contest.pods, most_s, "every pod bound")
         file.close()
@@ -180,7 +183,6 @@ class _Timed:
 
 def _warm_up(policy: Policy) -> None:
     """Have the kernels compiled before the clock runs, as a replica does before it leads."""
-    use_compiled()
     state, facts = ClusterState(), Facts()
     shape = NodeShape(name="x", gpu_count=8, capacity=resources({"cpu": 1000, "memory": 1000, "pods": 10}))
     facts.policy(policy)
