@@ -19,7 +19,6 @@ from tidegate.sources.options import Table
 
 demand_app = typer.Typer(
     name="demand",
-    help="Demand models: what changed between two, more of the same, what is to come.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -28,6 +27,18 @@ demand_app = typer.Typer(
 ModelArgument = Annotated[
     str, typer.Argument(metavar="DEMAND|SOURCE", help="A demand model, or a source that one is made of.")
 ]
+
+
+@demand_app.callback()
+def demand() -> None:
+    """Demand models: what changed between two, more of the same, what is to come.
+
+    \b
+    Examples:
+      tidegate demand diff monday.json friday.json
+      tidegate demand sample demand.json --out jobs.parquet
+      tidegate demand forecast demand.json
+    """  # noqa: D301 - \b keeps the lines apart
 
 
 @demand_app.command("diff")
