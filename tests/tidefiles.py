@@ -6,6 +6,8 @@ import copy
 
 from hypothesis import strategies as st
 
+from tidegate.model.codec import sound
+from tidegate.model.document import Document
 from tidegate.model.review import read_document
 
 #: Every key of the format once.
@@ -73,6 +75,11 @@ work:
     preemptible: true
     protected: 10m
 """
+
+
+def is_sound(data):
+    """Whether every part of a document is right in itself; they need not fit each other."""
+    return sound(data, Document) is not None
 
 
 def texts(data):
@@ -208,7 +215,7 @@ plain = st.recursive(
 def damaged(draw):
     """A document in which one value was replaced, one key dropped, or one key added."""
     document = {"version": 1, **copy.deepcopy(draw(documents))}
-    holder, key = draw(st.sampled_from(list(_slots(document))))
+    holder, key = draw(st.sampled_from(list(slots(document))))
     match draw(st.sampled_from(["replace", "drop", "add"])):
         case "replace":
             holder[key] = draw(plain | st.sampled_from([-1, 0, "", "64 gigs", "8", "yes", 1.5, 10**30, None, [], {}]))
@@ -219,9 +226,9 @@ def damaged(draw):
     return document
 
 
-def _slots(value):
+def slots(value):
     """Every place of a value that holds another."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in pairs:
         yield value, key
-        yield from _slots(inner)
+        yield from slots(inner)
