@@ -42,6 +42,7 @@ twin:
   api_latency: 200ms
   start: 20s
   grace: 30s
+  admission_fails: 0.01
   observe_every: 1h
   node_fails_every: 60d
   node_repair: 4h
@@ -163,6 +164,7 @@ twins = mapping(
     api_latency=durations,
     start=durations,
     grace=durations,
+    admission_fails=st.sampled_from([0, 0.5, 0.999]),
     observe_every=durations,
     node_fails_every=durations,
     node_repair=durations,
