@@ -131,7 +131,8 @@ def test_the_full_document_builds_what_it_says():
         cycle_ms=10_000,
     )
     assert setup.twin == TwinOptions(
-        seed=1, api_latency_ms=200, start_ms=20_000, grace_ms=30_000, admission_fails_milli=10, observe_every_ms=HOUR_MS,
+        seed=1, api_latency_ms=200, start_ms=20_000, grace_ms=30_000, admission_fails_milli=10,
+        observe_every_ms=HOUR_MS,
         node_fails_every_ms=60 * 24 * HOUR_MS, node_repair_ms=4 * HOUR_MS,
     )  # fmt: skip
     tolerated = Toleration(key="team", operator=Operator.IN, value="ml", effect=TaintEffect.NO_SCHEDULE)

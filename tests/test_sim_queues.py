@@ -1,4 +1,4 @@
-"""Queues in the twin: fewer pods take longer, victims lose and hold, slices hand over, folders go on where they were."""
+"""Queues in the twin: fewer pods take longer, victims lose and hold, slices hand over, snapshots are taken up."""
 
 from __future__ import annotations
 

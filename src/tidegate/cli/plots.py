@@ -5,6 +5,7 @@ Must not know: how anything is measured.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ Drawing = Any
 #: Colours that the colour-blind can tell apart (Okabe and Ito); blue is for what is used.
 _PALETTE = ("#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 _REST = "#999999"
-_INK, _FAINT, _GRID = "#222222", "#767676", "#E4E4E4"
-_ALLOCATED, _BUSY = "#9CC9E8", "#0072B2"
+INK, FAINT, GRID = "#222222", "#767676", "#E4E4E4"
+ALLOCATED, BUSY = "#9CC9E8", "#0072B2"
 
 _SIZE_INCHES, _DPI = (12.0, 9.0), 100
 _MOST_NODE_NAMES, _LONGEST_NAME = 16, 14
@@ -39,11 +40,11 @@ _SETTINGS: Any = {
     "svg.fonttype": "path",
     "font.family": "DejaVu Sans",
     "font.size": 10,
-    "axes.edgecolor": _GRID,
-    "axes.labelcolor": _FAINT,
-    "xtick.color": _FAINT,
-    "ytick.color": _FAINT,
-    "text.color": _INK,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": FAINT,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "text.color": INK,
 }
 _METADATA: dict[str, dict[str, Any]] = {".svg": {"Date": None, "Creator": None}, ".png": {"Software": None}}
 
@@ -57,16 +58,31 @@ def plot(path: Path, samples: Samples, lives: Lives, title: str) -> None:
     check_picture(path)
     if not len(samples.at_ms):
         raise PlotError(f"{path}: nothing to draw, because no time passed; run it for longer")
+    save(path, lambda: _draw(samples, lives, title))
+
+
+def save(path: Path, draw: Callable[[], Drawing]) -> None:
+    """Draw a picture and write it; the same data gives the same bytes."""
     import matplotlib as mpl
 
     suffix = path.suffix.lower()
     with mpl.rc_context(_SETTINGS):
-        figure = _draw(samples, lives, title)
+        figure = draw()
         try:
             with written_whole(path) as beside:
                 figure.savefig(beside, format=suffix[1:], dpi=_DPI, metadata=_METADATA[suffix])
         except OSError as error:
             raise PlotError(f"{path}: cannot be written ({error.strerror}); is the folder there?") from None
+
+
+def blank(size_inches: tuple[float, float]) -> Drawing:
+    """A picture with nothing on it."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure: Drawing = Figure(figsize=size_inches, facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def check_picture(path: Path) -> None:
@@ -80,20 +96,16 @@ def check_picture(path: Path) -> None:
 
 
 def _draw(samples: Samples, lives: Lives, title: str) -> Drawing:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure: Drawing = Figure(figsize=_SIZE_INCHES, facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = blank(_SIZE_INCHES)
     use, waiting, nodes = figure.subplots(3, 1, sharex=True, gridspec_kw={"height_ratios": (3, 2.2, 3), "hspace": 0.25})
     figure.subplots_adjust(left=0.07, right=0.86, top=0.875, bottom=0.05)
     figure.text(0.07, 0.955, title, fontsize=16, fontweight="bold")
-    figure.text(0.07, 0.927, _subtitle(samples, lives), fontsize=10.5, color=_FAINT)
+    figure.text(0.07, 0.927, _subtitle(samples, lives), fontsize=10.5, color=FAINT)
     _draw_use(use, samples)
     _draw_waiting(waiting, samples)
     _draw_nodes(nodes, samples)
     for axes in (use, waiting, nodes):
-        _calm(axes)
+        calm(axes)
     _mark_time(nodes, samples)
     return figure
 
@@ -115,11 +127,11 @@ def _draw_use(axes: Axes, samples: Samples) -> None:
     """Capacity as a line, and within it what was allocated and what of that was busy."""
     edges = _edges(samples)
     up, allocated = samples.up_milli / WHOLE_MILLI, samples.allocated_milli / WHOLE_MILLI
-    axes.fill_between(edges, _steps(allocated), step="post", color=_ALLOCATED, linewidth=0)
-    axes.fill_between(edges, _steps(samples.busy_gpus), step="post", color=_BUSY, linewidth=0)
-    axes.step(edges, _steps(up), where="post", color=_INK, linewidth=1.2)
+    axes.fill_between(edges, _steps(allocated), step="post", color=ALLOCATED, linewidth=0)
+    axes.fill_between(edges, _steps(samples.busy_gpus), step="post", color=BUSY, linewidth=0)
+    axes.step(edges, _steps(up), where="post", color=INK, linewidth=1.2)
     axes.set_ylim(0, max(float(up.max()), 1.0) * 1.06)
-    labels = [("capacity", up, _INK), ("allocated", allocated, "#4A90C2"), ("busy", samples.busy_gpus, _BUSY)]
+    labels = [("capacity", up, INK), ("allocated", allocated, "#4A90C2"), ("busy", samples.busy_gpus, BUSY)]
     means = [_mean(samples, values) for _, values, _ in labels]
     heights = _apart([0.0 if mean is None else mean for mean in means], 0.13 * axes.get_ylim()[1])
     for (name, _, colour), mean, height in zip(labels, means, heights, strict=True):
@@ -189,15 +201,15 @@ def _draw_nodes(axes: Axes, samples: Samples) -> None:
 # -- axes ------------------------------------------------------------------------------------------------------
 
 
-def _calm(axes: Axes) -> None:
+def calm(axes: Axes) -> None:
     """Little ink for what is not data."""
-    axes.set_title(axes.get_title(), loc="left", fontsize=11, fontweight="bold", color=_INK)
+    axes.set_title(axes.get_title(), loc="left", fontsize=11, fontweight="bold", color=INK)
     axes.set_title("", loc="center")
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.tick_params(length=0)
     axes.set_axisbelow(True)
-    axes.grid(visible=True, axis="both", color=_GRID, linewidth=0.8)
+    axes.grid(visible=True, axis="both", color=GRID, linewidth=0.8)
 
 
 def _mark_time(axes: Axes, samples: Samples) -> None:
@@ -214,7 +226,7 @@ def _label(axes: Axes, height: float, name: str, text: str, colour: str) -> None
     """A label beside the curve it is about."""
     where: dict[str, Any] = {"xy": (1.0, height), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
     axes.annotate(_short(name), xytext=(8, 1), va="bottom", color=colour, fontweight="bold", **where)
-    axes.annotate(text, xytext=(8, 0), va="top", color=_FAINT, fontsize=8.5, **where)
+    axes.annotate(text, xytext=(8, 0), va="top", color=FAINT, fontsize=8.5, **where)
 
 
 def _short(name: str) -> str:

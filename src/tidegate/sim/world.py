@@ -330,7 +330,7 @@ class SimWorld:
         self._agenda.put(gone_ms, EventKind.POD_GONE, number, ALL_PODS, int(self._generation[number]))
 
     def _refuse_some(self, decisions: DecisionBatch) -> None:
-        """Let the API refuse some admissions: they are not carried out, and the engine hears of it after the latency."""
+        """Let the API refuse some admissions: they are not carried out, and the engine hears of it later."""
         share = self.options.admission_fails_milli
         if not share:
             return
