@@ -18,6 +18,7 @@ import queue_files
 import tidefiles
 from manifest_texts import read
 from queue_files import FULL_QUEUES, policy, queues
+from queue_twins import play
 from tidefiles import texts
 from tidegate.cli.check import check_files
 from tidegate.model.build import build
@@ -444,6 +445,20 @@ def test_the_schema_and_decoding_agree_about_damaged_queues(entry, rng):
 
 
 # -- the page --------------------------------------------------------------------------------------------------
+
+
+def test_the_worked_example_of_the_page_comes_out_as_it_says():
+    (block,) = re.findall(r"### A worked example.*?```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    document, report = read_document(yaml.safe_load(block))
+    assert document is not None
+    assert [problem.text() for problem in report.problems] == []
+    setup = build(document)
+    run = play(setup.work, setup.policy, setup.nodes, setup.twin)
+    assert run.finished == pytest.approx({"train": 2.6, "sweep": 6.3}, abs=0.002)
+    assert run.column("preemptions") == {"sweep": 1, "train": 0}
+    shares = {share.name: share for share in run.measured.summary.shares}
+    assert shares["research"].borrowed_gpu_h == pytest.approx(6 * 1.6 + 2 * 4.7, abs=0.01)
+    assert shares["research"].preempted_lost_gpu_h == pytest.approx(12 * 0.6, abs=0.01)
 
 
 def test_the_examples_of_the_page_are_right():
