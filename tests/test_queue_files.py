@@ -159,6 +159,13 @@ def test_a_queue_is_one_line_and_the_rest_has_defaults():
     )
 
 
+def test_a_weight_of_zero_is_kept_because_what_is_left_out_counts_fully():
+    usage = {"half_life": "1d", "weights": {"cpu": 0}}
+    document, _ = read_document(policy(usage_sharing=usage, queues=[{"name": "q", "cpu": 8, "entrances": ["a"]}]))
+    assert document is not None
+    assert build(document).policy.shares.usage.weights_milli == (("cpu", 0),)
+
+
 def test_without_queues_nothing_is_counted():
     assert built("policy: {name: plain}") == Shares()
 

@@ -13,7 +13,9 @@ def test_two_kernels_of_one_name_are_refused(register):
     def available() -> int:
         return 0
 
-    with pytest.raises(ValueError, match=r"two kernels are called available: in tidegate\.\S+quota and \S*test_registry"):
+    with pytest.raises(
+        ValueError, match=r"two kernels are called available: in tidegate\.\S+quota and \S*test_registry"
+    ):
         register(available)
 
 
