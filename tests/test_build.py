@@ -14,7 +14,7 @@ from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, Placement
 from tidegate.model.problem import Severity
 from tidegate.model.review import read_document
 from tidegate.model.spec import encode
-from tidegate.model.twin import RunProfile, TwinOptions
+from tidegate.model.twin import RunProfile, Snapshot, TwinOptions
 from tidegate.model.units import HOUR_MS, MINUTE_MS
 from tidegate.model.work import GpuRequest, Operator, PodSet, Share, Toleration, Work, WorkKind
 
@@ -107,7 +107,7 @@ def test_an_empty_document_builds_the_defaults():
     document, report = read_document({})
     assert document is not None
     assert len(report) == 0
-    assert build(document) == ([], Policy(), [], TwinOptions())
+    assert build(document) == ([], Policy(), [], TwinOptions(), Snapshot())
 
 
 def test_the_full_document_builds_what_it_says():
@@ -131,7 +131,8 @@ def test_the_full_document_builds_what_it_says():
         cycle_ms=10_000,
     )
     assert setup.twin == TwinOptions(
-        seed=1, api_latency_ms=200, start_ms=20_000, grace_ms=30_000, observe_every_ms=HOUR_MS,
+        seed=1, api_latency_ms=200, start_ms=20_000, grace_ms=30_000, admission_fails_milli=10,
+        observe_every_ms=HOUR_MS,
         node_fails_every_ms=60 * 24 * HOUR_MS, node_repair_ms=4 * HOUR_MS,
     )  # fmt: skip
     tolerated = Toleration(key="team", operator=Operator.IN, value="ml", effect=TaintEffect.NO_SCHEDULE)

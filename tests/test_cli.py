@@ -124,7 +124,9 @@ def test_the_keys_of_json_reports_are_stable():
     }  # fmt: skip
     for found in (report["summary"]["total"], *report["summary"]["queues"], *report["summary"]["kinds"]):
         assert set(found) == group
-    assert set(report["summary"]["total"]["wait"]) == {"count", "mean_ms", "p50_ms", "p90_ms", "p99_ms"}
+    assert set(report["summary"]["total"]["wait"]) == {
+        "count", "mean_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms",
+    }  # fmt: skip
     assert set(report["samples"]) == {
         "every_ms", "at_ms", "gpus", "allocated_gpus", "busy_gpus", "observed_gpus", "fragmented_gpus", "waiting_gpus",
     }  # fmt: skip
@@ -133,10 +135,10 @@ def test_the_keys_of_json_reports_are_stable():
 
 def test_the_keys_of_json_comparisons_and_explanations_are_stable():
     compared = json.loads(ran("compare", "small.yaml", "--policies", "tide,las", "--json"))
-    assert set(compared) == {"policies", "workloads", "measures"}
+    assert set(compared) == {"policies", "workloads", "measures", "findings"}
     assert [measure["name"] for measure in compared["measures"]] == [
-        "mean wait", "p50 wait", "p99 wait", "mean JCT", "makespan", "allocation", "busy share", "fragmentation",
-        "fairness", "evictions", "not finished",
+        "mean wait", "p50 wait", "p95 wait", "p99 wait", "max wait", "mean JCT", "makespan", "allocation",
+        "busy share", "fragmentation", "fairness", "evictions", "not finished",
     ]  # fmt: skip
     for measure in compared["measures"]:
         assert set(measure) == {"name", "unit", "lower_is_better", "outcomes"}

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from test_measure_twin import SECOND, fleet, measure, planned, policy
-from tidegate.cli.comparison import Comparison, Measure, compare, render_comparison
+from tidegate.cli.comparison import Comparison, compare, render_comparison
 from tidegate.cli.intervals import ratio_interval
+from tidegate.cli.measures import Measure
 from tidegate.measure.lives import Lives
 from tidegate.measure.summary import Summary, summarise
 from tidegate.model.twin import TwinOptions
@@ -99,13 +100,12 @@ def test_an_interval_holds_the_truth_about_as_often_as_it_says() -> None:
     assert 178 <= held <= 200
 
 
-def test_groups_draw_like_single_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_draw_like_single_workloads() -> None:
     rng = np.random.default_rng(1)
     first = rng.exponential(1.0, 6_000)
     mine = first * rng.uniform(0.5, 2.0, 6_000)
     single = ratio_interval(mine, first, np.random.default_rng(0))
-    monkeypatch.setattr("tidegate.cli.comparison._MOST_DRAWN", 1_000)
-    grouped = ratio_interval(mine, first, np.random.default_rng(0))
+    grouped = ratio_interval(mine, first, np.random.default_rng(0), 1_000)
     assert single is not None
     assert grouped is not None
     assert grouped.low == pytest.approx(single.low, abs=0.005)

@@ -2,6 +2,7 @@
 
     place gang on h100-0-00[0-7], h100-0-01[0-7]          # devices in brackets; 8x NODE for eight pods there
     place gang PLACED_AGAIN
+    admit gang ADMITTED_BORROWING amount=8000 count=2      # GPUs in thousandths
     hold gang LACKS_GPU gpus=8 fits=0 pods=1 (3 LACKS_GPU, 2 GPU_MODEL)
     preempt long PREEMPTED_BY_ORDER for short
     evict gang NODE_LOST
@@ -21,6 +22,7 @@ from builders import Cluster
 from tidegate.model.decisions import NOBODY, DecisionKind
 from tidegate.model.reasons import CATALOGUE, Reason
 
+_PLAIN = {"place": Reason.PLACED.name, "admit": Reason.ADMITTED.name}  # what need not be said
 _KINDS = tuple(kind.name.lower() for kind in DecisionKind)
 _REASONS = {reason.name for reason in CATALOGUE}
 _LINE = re.compile(
@@ -45,7 +47,7 @@ class Decision(NamedTuple):
     def text(self) -> str:
         """The line that says it."""
         parts = [self.kind, self.job]
-        parts += [self.reason] if self.reason != Reason.PLACED.name else []
+        parts += [self.reason] if self.reason != _PLAIN.get(self.kind) else []
         parts += [f"{name}={value}" for name, value in (self.evidence or {}).items()]
         parts += [f"for {self.cause}"] if self.cause else []
         if self.places:
@@ -79,7 +81,7 @@ def expect(text: str) -> Decision:
     match = _LINE.fullmatch(text)
     if match is None or match["kind"] not in _KINDS:
         raise ValueError(f"expected `nothing` or a decision ({', '.join(_KINDS)}), a job, a REASON and details")
-    reason = match["reason"] or (Reason.PLACED.name if match["kind"] == "place" else "")
+    reason = match["reason"] or _PLAIN.get(match["kind"], "")
     if reason not in _REASONS:
         raise ValueError(f"expected a reason of the catalogue, such as LACKS_GPU, and found {reason or 'none'}")
     return Decision(

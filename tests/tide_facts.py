@@ -12,11 +12,14 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
+import yaml
 
 from builders import POOL, Cluster, fleet, job
+from tidegate.model.build import build_policy
 from tidegate.model.facts import ALL_PODS, EventKind, Outcome
 from tidegate.model.hardware import Node, NodeShape, Taint
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
+from tidegate.model.review import read_document
 from tidegate.model.spec import labels, resources
 from tidegate.model.units import parse_duration_ms
 from tidegate.model.work import GpuRequest, NodeRequirement, NodeTerm, Operator, PodSet, Share, Toleration, Workload
@@ -37,6 +40,8 @@ class Stage:
         self.nodes: dict[str, Node] = {}  # removed ones, too: they may come back
         self.at_ms = 0  # when the fact happens
         self.binds: dict[tuple[str, int], int] = {}  # the decision that gave a pod its place
+        self.shares: dict[str, dict[str, dict[str, object]]] = {}  # queues, cohorts and flavors by name
+        self.rules: dict[str, object] = {}  # by which they share
 
     def tell(self, kind: EventKind, job: str, pod: str | None = None, values: tuple[float, ...] = ()) -> None:
         """Tell a fact about a job, or one of its pods."""
@@ -71,6 +76,24 @@ class Stage:
         self.policy = replace(self.policy, **fields)
         self.cluster.set_policy(self.policy)
 
+    def change_shares(self, kind: str, name: str, keys: dict[str, object]) -> None:
+        """Tell of a policy with another queue, cohort or flavor, or with another one of that name."""
+        self.shares.setdefault(kind, {})[name] = {"name": name, **keys}
+        self._read_shares()
+
+    def set_shares(self, keys: dict[str, object]) -> None:
+        """Tell of a policy that shares by other rules."""
+        self.rules |= keys
+        self._read_shares()
+
+    def _read_shares(self) -> None:
+        lists = {kind: list(entries.values()) for kind, entries in self.shares.items()}
+        document, report = read_document({"policy": {**self.rules, **lists}})
+        if document is None:
+            raise ValueError("; ".join(problem.text() for problem in report.problems))
+        made = build_policy(document.policy)
+        self.change(shares=made.shares, admission=made.admission)
+
 
 # -- fleet and policy ------------------------------------------------------------------------------------------
 
@@ -97,6 +120,27 @@ def _order(kind: str, strict: str | None, limits: str | None) -> Act:
 def _placement(kind: str) -> Act:
     rule = PlacementRule(kind=PlacementKind(kind))
     return lambda stage: stage.change(placement=rule)
+
+
+def _share(kind: str, name: str, keys: str) -> Act:
+    read = _keys(keys)
+    return lambda stage: stage.change_shares(kind, name, read)
+
+
+def _shares(keys: str) -> Act:
+    read = _keys(keys)
+    return lambda stage: stage.set_shares(read)
+
+
+def _keys(text: str) -> dict[str, object]:
+    """Keys as in a `tidegate.yaml`."""
+    try:
+        read = yaml.safe_load(text)
+    except yaml.YAMLError:
+        read = None
+    if not isinstance(read, dict):
+        raise ValueError(f"expected keys as in a tidegate.yaml, such as {{gpus: 8}}, found {text!r}")  # noqa: TRY004
+    return read
 
 
 def _waits(word: str) -> Act:
@@ -174,6 +218,7 @@ _OPTIONS: dict[str, Callable[[str], object]] = {
     "estimate": parse_duration_ms,
     "cpu": int,  # cores a pod
     "memory": int,  # GiB a pod
+    "min_count": int,  # pods of each set that it may start with
     "vram": lambda gib: int(gib) * 1024,  # of each GPU
     "models": lambda text: tuple(sorted(text.split(","))),
     "mig": str,
@@ -250,9 +295,11 @@ class _Fact(NamedTuple):
 _JOB = r"(?P<job>[^\s\[]+)"
 _POD = _JOB + r"(?:\[(?P<pod>\d+)\])?"
 _SET = r"(?:\d+x)?\d+(?:\.\d+)?"
-_WORK = rf"{_JOB} (?P<sets>{_SET}(?: \+ {_SET})*)(?P<options>(?: [a-z]+=\S+)*)(?: where (?P<where>.+))?"
+_WORK = rf"{_JOB} (?P<sets>{_SET}(?: \+ {_SET})*)(?P<options>(?: [a-z_]+=\S+)*)(?: where (?P<where>.+))?"
 
-#: By first word. Queues with quota get their line here.
+_KEYS = r"(?P<keys>\{.*\})"
+
+#: By first word.
 FACTS = {
     "fleet": _Fact("fleet 4x h100x8 cpu=96 in r1", r"(?P<pool>.+)", _fleet),
     "order": _Fact(
@@ -261,6 +308,14 @@ FACTS = {
         _order,
     ),
     "placement": _Fact(f"placement {'|'.join(PlacementKind)}", rf"(?P<kind>{'|'.join(PlacementKind)})", _placement),
+    "queue": _Fact(
+        "queue NAME {gpus: 8, cohort: ml, preemption: {reclaim: Any}}, with the keys of a tidegate.yaml",
+        rf"(?P<name>\S+) {_KEYS}",
+        partial(_share, "queues"),
+    ),
+    "cohort": _Fact("cohort NAME {parent: lab, gpus: 8}", rf"(?P<name>\S+) {_KEYS}", partial(_share, "cohorts")),
+    "flavor": _Fact("flavor NAME {labels: {pool: h100}}", rf"(?P<name>\S+) {_KEYS}", partial(_share, "flavors")),
+    "shares": _Fact("shares {fair_sharing: true, admission: kueue}", _KEYS, _shares),
     "waits": _Fact("waits yes or waits no", r"(?P<word>yes|no)", _waits),
     "submit": _Fact(
         "submit JOB 2x8, submit JOB 1x4 + 2x0.5 priority=1 models=h100 where rack in r1,r2 and pool exists",

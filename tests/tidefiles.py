@@ -6,6 +6,8 @@ import copy
 
 from hypothesis import strategies as st
 
+from tidegate.model.codec import sound
+from tidegate.model.document import Document
 from tidegate.model.review import read_document
 
 #: Every key of the format once.
@@ -40,6 +42,7 @@ twin:
   api_latency: 200ms
   start: 20s
   grace: 30s
+  admission_fails: 0.01
   observe_every: 1h
   node_fails_every: 60d
   node_repair: 4h
@@ -73,6 +76,11 @@ work:
     preemptible: true
     protected: 10m
 """
+
+
+def is_sound(data):
+    """Whether every part of a document is right in itself; they need not fit each other."""
+    return sound(data, Document) is not None
 
 
 def texts(data):
@@ -156,6 +164,7 @@ twins = mapping(
     api_latency=durations,
     start=durations,
     grace=durations,
+    admission_fails=st.sampled_from([0, 0.5, 0.999]),
     observe_every=durations,
     node_fails_every=durations,
     node_repair=durations,
@@ -208,7 +217,7 @@ plain = st.recursive(
 def damaged(draw):
     """A document in which one value was replaced, one key dropped, or one key added."""
     document = {"version": 1, **copy.deepcopy(draw(documents))}
-    holder, key = draw(st.sampled_from(list(_slots(document))))
+    holder, key = draw(st.sampled_from(list(slots(document))))
     match draw(st.sampled_from(["replace", "drop", "add"])):
         case "replace":
             holder[key] = draw(plain | st.sampled_from([-1, 0, "", "64 gigs", "8", "yes", 1.5, 10**30, None, [], {}]))
@@ -219,9 +228,9 @@ def damaged(draw):
     return document
 
 
-def _slots(value):
+def slots(value):
     """Every place of a value that holds another."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in pairs:
         yield value, key
-        yield from _slots(inner)
+        yield from slots(inner)

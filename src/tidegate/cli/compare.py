@@ -15,12 +15,14 @@ from tidegate.cli.comparison import compare, render_comparison
 from tidegate.cli.errors import CannotRun, told_plainly
 from tidegate.cli.folders import say_notes
 from tidegate.cli.options import FileArgument, FormatOption, JsonOption, KernelsOption, SeedOption, TraceOption
-from tidegate.cli.outputs import open_console
-from tidegate.cli.runs import Kernels, simulate_setup
+from tidegate.cli.outputs import check_writable, open_console
+from tidegate.cli.pictures import check_picture
+from tidegate.cli.queue_plots import plot_queues
+from tidegate.cli.runs import Kernels, check_kernels, simulate_setup
 from tidegate.cli.setups import Changes, Source, finish_setup, notes_on, read_policy, read_source
+from tidegate.measure.findings import find
 from tidegate.model.build import Setup
 from tidegate.model.policy import OrderKind, PlacementKind, Policy
-from tidegate.sim.jobs import jobs_of
 
 
 def compare_policies(
@@ -38,6 +40,9 @@ def compare_policies(
     trace_format: FormatOption = None,
     seed: SeedOption = None,
     kernels: KernelsOption = Kernels.AUTO,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw what queues had against their quota into a .svg or .png.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run several policies on one trace and show them side by side, as ratios to the first.
@@ -48,15 +53,21 @@ def compare_policies(
       tidegate compare tidegate.yaml --policies tide,bestfit,fgd
       tidegate compare tidegate.yaml --policies fifo+tide,srtf+firstfit --json
       tidegate compare tidegate.yaml --policies apart.yaml,borrow.yaml,manifests/
+      tidegate compare --trace philly.csv --format philly --policies apart.yaml,borrow.yaml --plot queues.png
     """  # noqa: D301 - \b keeps the lines apart
     with told_plainly():
-        contenders = _contenders(Source(file, trace, trace_format), policies, seed)  # all before the first run
-        runs = []
-        for name, setup in contenders:
-            jobs = jobs_of(setup.work)
-            measured = simulate_setup(setup, None, kernels, open_console(stderr=True), jobs)
-            runs.append((name, measured.lives, measured.summary))
-        compared = compare(runs, seed=seed or 0)
+        source = Source(file, trace, trace_format)
+        contenders = _contenders(source, policies, seed)  # all before the first run
+        check_kernels(kernels)
+        if plot is not None:
+            check_picture(plot)
+            check_writable("--plot", plot)
+            _check_quota(plot, contenders)
+        runs = [(name, simulate_setup(setup, None, kernels, open_console(stderr=True))) for name, setup in contenders]
+        if plot is not None:
+            plot_queues(plot, runs, f"{source.title()}: what queues had against their quota")
+        found = [tuple(finding.text for finding in find(run.summary, run.lives, run.quota)) for _, run in runs]
+        compared = compare([(name, run.lives, run.summary) for name, run in runs], seed or 0, found)
     if as_json:
         typer.echo(json.dumps(compared.as_json(), allow_nan=False))
     else:
@@ -79,6 +90,11 @@ def _contenders(source: Source, policies: str, seed: int | None) -> list[tuple[s
         found.append((path.stem if called == Policy().name else called, setup))
     names = [name for name, _ in found]
     return [(name if names.count(name) == 1 else f"{name} {at}", setup) for at, (name, setup) in enumerate(found, 1)]
+
+
+def _check_quota(plot: Path, contenders: list[tuple[str, Setup]]) -> None:
+    if not any(setup.policy.shares.queues for _, setup in contenders):
+        raise CannotRun(f"--plot {plot}: draws queues against their quota, and no policy has queues; name one that has")
 
 
 def _is_path(name: str) -> bool:

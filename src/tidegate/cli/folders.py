@@ -17,7 +17,8 @@ from tidegate.cli.outputs import open_console
 from tidegate.manifests.load import Loaded
 from tidegate.model.build import Setup
 from tidegate.model.problem import Severity, path_text
-from tidegate.model.twin import PlannedWorkload
+from tidegate.model.standing import Standing
+from tidegate.model.twin import PlannedWorkload, Snapshot
 from tidegate.model.units import DAY_MS
 from tidegate.sources.manifestdir import Folder, PlacedFinding, review_folder
 
@@ -145,30 +146,51 @@ def _finding_as_json(found: PlacedFinding) -> dict[str, Any]:
 
 
 def with_folder(setup: Setup, loaded: Loaded) -> Setup:
-    """The setup with a folder's shares, its nodes if it has any, and its work beside the setup's own."""
+    """The setup with a folder's shares, its nodes if it has any, and its work beside the setup's own.
+
+    Where work of the folder holds quota, the run begins at the folder's moment: the setup's own work comes after it.
+    """
     policy = msgspec.structs.replace(setup.policy, shares=loaded.shares)
+    work, snapshot = to_submit(loaded)
     return setup._replace(
         nodes=list(loaded.nodes) or setup.nodes,
         policy=policy,
-        work=[*setup.work, *to_submit(loaded)],
+        work=[*(_moved(planned, snapshot.at_ms) for planned in setup.work), *work],
+        snapshot=snapshot,
     )
 
 
-def to_submit(loaded: Loaded) -> list[PlannedWorkload]:
-    """The work of a folder that is still to be done, by the time since the first of it was created."""
+def to_submit(loaded: Loaded) -> tuple[list[PlannedWorkload], Snapshot]:
+    """The work of a folder that is still to be done, by the time since the first of it was created; where it stands."""
     standings = dict(loaded.standings)
     ended = {name for name, standing in standings.items() if standing.finished or not standing.active}
     work = [planned for planned in loaded.work if planned.workload.id not in ended]
     since_ms = min((p.workload.submitted_ms for p in work if p.workload.submitted_ms > _DATES_MS), default=0)
-    return [_since(planned, since_ms) for planned in work]
+    moved = [_moved(p, -since_ms) if p.workload.submitted_ms > _DATES_MS else p for p in work]
+    kept = [(p.workload.id, _since(standings[p.workload.id], since_ms)) for p in moved if p.workload.id in standings]
+    if not any(_says_something(standing) for _, standing in kept):
+        return moved, Snapshot()
+    granted_ms = [standing.granted_ms for _, standing in kept if standing.queue]
+    at_ms = max([p.workload.submitted_ms for p in moved] + granted_ms)
+    return moved, Snapshot(at_ms=at_ms, standings=tuple(kept))
 
 
-def _since(planned: PlannedWorkload, since_ms: int) -> PlannedWorkload:
+def _says_something(standing: Standing) -> bool:
+    """Whether a workload stands anywhere but at the end of its queue."""
+    return bool(standing.queue or standing.requeue_at_ms or standing.replaces or standing.parked or standing.order_ms)
+
+
+def _moved(planned: PlannedWorkload, by_ms: int) -> PlannedWorkload:
     workload = planned.workload
-    if workload.submitted_ms <= _DATES_MS:
-        return planned
-    moved = msgspec.structs.replace(workload, submitted_ms=workload.submitted_ms - since_ms)
+    deadline_ms = workload.deadline_ms + by_ms if workload.deadline_ms else 0
+    moved = msgspec.structs.replace(workload, submitted_ms=workload.submitted_ms + by_ms, deadline_ms=deadline_ms)
     return msgspec.structs.replace(planned, workload=moved)
+
+
+def _since(standing: Standing, since_ms: int) -> Standing:
+    times = {name: getattr(standing, name) for name in ("granted_ms", "evicted_ms", "requeue_at_ms", "order_ms")}
+    moved = {name: max(at_ms - since_ms, 0) for name, at_ms in times.items() if at_ms > _DATES_MS}
+    return msgspec.structs.replace(standing, **moved)
 
 
 def unused(folder: Folder) -> list[str]:
@@ -177,8 +199,8 @@ def unused(folder: Folder) -> list[str]:
     warnings = sum(found.severity is Severity.WARNING for found in folder.findings)
     told = [f"{folder.path}: {counted(warnings, 'warning')}; `tidegate check {folder.path}` lists them"]
     lines = told if warnings else []
-    if any(standing.queue for _, standing in loaded.standings):
-        lines.append(f"{folder.path}: work that was admitted is submitted anew: the twin starts empty")
+    if loaded.nodes and any(standing.queue for _, standing in loaded.standings):
+        lines.append(f"{folder.path}: work that was admitted goes on and holds its quota, but no room on the nodes")
     if loaded.foreign:
-        lines.append(f"{folder.path}: what other pods hold on the nodes is not counted: the twin starts empty")
+        lines.append(f"{folder.path}: what other pods hold on the nodes is not counted")
     return lines

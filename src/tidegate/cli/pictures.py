@@ -73,3 +73,24 @@ def save_picture(path: Path, draw: Callable[[], Drawing]) -> None:
                 figure.savefig(beside, format=suffix[1:], dpi=_DPI, metadata=METADATA[suffix])
         except OSError as error:
             raise PlotError(f"{path}: cannot be written ({error.strerror}); is the folder there?") from None
+
+
+def blank(size_inches: tuple[float, float]) -> Drawing:
+    """A picture with nothing on it."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure: Drawing = Figure(figsize=size_inches, facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def calm(axes: Axes) -> None:
+    """Little ink for what is not data."""
+    axes.set_title(axes.get_title(), loc="left", fontsize=11, fontweight="bold", color=INK)
+    axes.set_title("", loc="center")
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(length=0)
+    axes.set_axisbelow(True)
+    axes.grid(visible=True, axis="both", color=GRID, linewidth=0.8)

@@ -11,7 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.cli.pictures import BUSY, FAINT, GRID, INK, PALETTE, Axes, Drawing, PlotError, check_picture, save_picture
+from tidegate.cli.pictures import (
+    BUSY,
+    FAINT,
+    INK,
+    PALETTE,
+    Axes,
+    Drawing,
+    PlotError,
+    blank,
+    calm,
+    check_picture,
+    save_picture,
+)
 from tidegate.measure.lives import Lives
 from tidegate.measure.marks import time_marks
 from tidegate.measure.samples import Samples
@@ -36,11 +48,7 @@ def plot(path: Path, samples: Samples, lives: Lives, title: str) -> None:
 
 
 def _draw(samples: Samples, lives: Lives, title: str) -> Drawing:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure: Drawing = Figure(figsize=_SIZE_INCHES, facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = blank(_SIZE_INCHES)
     use, waiting, nodes = figure.subplots(3, 1, sharex=True, gridspec_kw={"height_ratios": (3, 2.2, 3), "hspace": 0.25})
     figure.subplots_adjust(left=0.07, right=0.86, top=0.875, bottom=0.05)
     figure.text(0.07, 0.955, title, fontsize=16, fontweight="bold")
@@ -49,7 +57,7 @@ def _draw(samples: Samples, lives: Lives, title: str) -> Drawing:
     _draw_waiting(waiting, samples)
     _draw_nodes(nodes, samples)
     for axes in (use, waiting, nodes):
-        _calm(axes)
+        calm(axes)
     _mark_time(nodes, samples)
     return figure
 
@@ -143,17 +151,6 @@ def _draw_nodes(axes: Axes, samples: Samples) -> None:
 
 
 # -- axes ------------------------------------------------------------------------------------------------------
-
-
-def _calm(axes: Axes) -> None:
-    """Little ink for what is not data."""
-    axes.set_title(axes.get_title(), loc="left", fontsize=11, fontweight="bold", color=INK)
-    axes.set_title("", loc="center")
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.tick_params(length=0)
-    axes.set_axisbelow(True)
-    axes.grid(visible=True, axis="both", color=GRID, linewidth=0.8)
 
 
 def _mark_time(axes: Axes, samples: Samples) -> None:

@@ -96,6 +96,7 @@ def quota_as_json(use: QuotaUse) -> dict[str, Any]:
         "at_ms": use.at_ms.tolist(),
         "used_gpus": {name: _rounded(use.used_milli[:, q]) for q, name in enumerate(use.queues)},
         "quota_gpus": {name: _rounded(use.quota_milli[:, q]) for q, name in enumerate(use.queues)},
+        "due_gpus": {name: _rounded(use.due_milli[:, q]) for q, name in enumerate(use.queues)},
     }
 
 
@@ -104,7 +105,7 @@ def _rounded(milli: F64) -> list[float]:
     return rounded
 
 
-_SPREAD = ("mean_ms", "p50_ms", "p90_ms", "p99_ms")
+_SPREAD = ("mean_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms")
 
 
 def write_queue_csv(summary: Summary, file: TextIO) -> None:

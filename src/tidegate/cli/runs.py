@@ -110,11 +110,11 @@ def simulate_setup(
 ) -> Measured:
     """Run the twin to its end and measure it; the setup's work as columns, where somebody has them already."""
     jobs = jobs_of(setup.work) if jobs is None else jobs
-    world = SimWorld(setup.nodes, jobs, setup.policy, setup.twin)
+    world = SimWorld(setup.nodes, jobs, setup.policy, setup.twin, setup.snapshot)
     state = ClusterState()
     if journal is not None:
         journal.follow(state)
-    span_ms = int((jobs.submit_ms + jobs.runtime_ms).max())
+    span_ms = int((jobs.submit_ms + jobs.runtime_ms).max()) - setup.snapshot.at_ms
     witness = Witness(state, journal, every_ms=max(span_ms // _SAMPLES // MINUTE_MS, 1) * MINUTE_MS)
     with _progress(console) as bar, kernels_as(compiled=compiles(kernels, worth=jobs.pods().sum() > _WORTH_COMPILING)):
         run(state, world, _Watched(witness, world, bar), lambda state: world.is_over() or is_looping(state))

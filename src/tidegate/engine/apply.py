@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tidegate.engine.draining import drain_stopped
 from tidegate.engine.holding import leave_queue, stir
 from tidegate.engine.kernels.chain import link, unlink
 from tidegate.engine.kernels.fit import confirm, leave_all, log_change, sum_devices
@@ -79,6 +80,7 @@ def _policy_changed(state: ClusterState, events: EventBatch, run: slice) -> None
     state.drop_scores()
     if not change_amounts(state, before):
         lay_out(state)
+        drain_stopped(state)
 
 
 # -- workloads -------------------------------------------------------------------------------------------------

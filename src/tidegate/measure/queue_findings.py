@@ -55,6 +55,7 @@ def find_in_queues(shares: tuple[QueueShare, ...], lives: Lives, use: QuotaUse |
     yield from _lenders(shares, total)
     yield from _strict(shares, lives, total)
     yield from _unbacked(use)
+    yield from _loose(use)
     yield from _hopeless(lives, use)
 
 
@@ -162,6 +163,17 @@ def _unbacked(use: QuotaUse) -> Iterator[Finding]:
         of = f" of flavor {excess.lot[0]}" if use.flavors > 1 else ""
         text = f"{whose} {owns} {quota} GPUs{of}, and the machines have {there}: such a quota can never be met."
         yield Finding(1 - excess.supply / excess.quota, text)
+
+
+def _loose(use: QuotaUse) -> Iterator[Finding]:
+    """Borrowing limits that the fleet makes meaningless."""
+    for limit in use.loose:
+        unit = gpu_milli_of(limit.lot[1])
+        if not unit:
+            continue
+        may, own, there = (gpus_text(amount * unit) for amount in (limit.limit, limit.quota, limit.supply))
+        text = f"{limit.queue} may borrow {may} GPUs above its own {own}, and the machines have {there}"
+        yield Finding(_WORTH_SAYING, f"{text}: the limit never holds it back.")
 
 
 def _hopeless(lives: Lives, use: QuotaUse) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """What queues had against what they own, over time: used, borrowed, lent, and what was due to them and not had.
 
 *Due* is what a queue wants within its own quota. All sums are exact: between two events nothing changes.
-What is borrowed in a cohort is lent by those who have quota unused, each in proportion to how much.
+What is borrowed in a cohort is lent by those who have quota unused, each in proportion to how much, cohorts included.
 Must not know: why anything was granted, or how any of it is shown.
 """
 
@@ -19,7 +19,16 @@ from tidegate.measure.samples import Samples
 from tidegate.measure.seek import Rows
 from tidegate.measure.timeline import Flat
 from tidegate.model.columns import F64, I64
-from tidegate.model.entitlement import Excess, Lot, excess_of, gpu_milli_of, most_of, supply_of
+from tidegate.model.entitlement import (
+    Excess,
+    Looseness,
+    Lot,
+    excess_of,
+    gpu_milli_of,
+    loose_limits,
+    most_of,
+    supply_of,
+)
 from tidegate.model.shares import UNLIMITED, Cohort, Queue, Shares
 
 #: Moments that are looked at together: few steps in Python, and little memory for many queues.
@@ -48,10 +57,12 @@ class QuotaUse(NamedTuple):
     most_milli: F64  # by queue: the most GPUs that it could ever have in one flavor
     flavors: int  # that GPUs are counted in
     excess: tuple[Excess, ...]  # quota that the machines cannot back
+    loose: tuple[Looseness, ...]  # borrowing limits beyond all machines
     sums: Sums
     at_ms: I64  # where bins begin
     used_milli: F64  # (bins, queues): averages over the part of the bin that the run covers
     quota_milli: F64  # (bins, queues)
+    due_milli: F64  # (bins, queues): wanted within the own quota
     pool_milli: F64  # (bins,): all quota, that of cohorts included
 
 
@@ -72,7 +83,7 @@ def quota_use_of(flat: Flat, lives: Lives, held: Held, every_ms: int) -> QuotaUs
     use = tally.result(begin, every_ms, shares[-1])
     nodes = {told.number: told.node for told in flat.nodes}
     supply = supply_of(shares[-1], [(node, 1) for node in nodes.values()]) if nodes else {}
-    return use._replace(excess=tuple(excess_of(shares[-1], supply)))
+    return use._replace(excess=tuple(excess_of(shares[-1], supply)), loose=tuple(loose_limits(shares[-1], supply)))
 
 
 class _Axes(NamedTuple):
@@ -86,6 +97,7 @@ class _Owned(NamedTuple):
     nominal: F64  # (queues, lots)
     lendable: F64  # (queues, lots): the most that is lent
     root: I64  # of each queue, a number
+    pooled: F64  # (roots, lots): what cohorts own, which belongs to all below them
     pool: float  # of all queues and cohorts
 
 
@@ -96,10 +108,17 @@ def _owned(shares: Shares, axes: _Axes) -> _Owned:
         for lot, milli, limit in _gpu_quotas(by_name[name]) if name in by_name else ():
             nominal[q, axes.lots.index(lot)] = milli
             lendable[q, axes.lots.index(lot)] = limit
-    roots = [_root(by_name[name], shares) if name in by_name else f"/{name}" for name in axes.queues]
-    root = np.unique(np.array(roots), return_inverse=True)[1].astype(np.int64)
-    cohorts = sum(milli for cohort in shares.cohorts for _, milli, _ in _gpu_quotas(cohort))
-    return _Owned(nominal, lendable, root, float(nominal.sum()) + cohorts)
+    roots = [
+        _root(by_name[name].cohort, shares) or f"/{name}" if name in by_name else f"/{name}" for name in axes.queues
+    ]
+    kinds, root = np.unique(np.array(roots), return_inverse=True)
+    pooled, pool = np.zeros((len(kinds), len(axes.lots)), np.float64), float(nominal.sum())
+    for cohort in shares.cohorts:
+        at = np.flatnonzero(kinds == _root(cohort.name, shares))  # none, where no queue is below it
+        for lot, milli, _ in _gpu_quotas(cohort):
+            pool += milli
+            pooled[at, axes.lots.index(lot)] += milli
+    return _Owned(nominal, lendable, root.astype(np.int64), pooled, pool)
 
 
 def _gpu_quotas(spec: Queue | Cohort) -> Iterator[tuple[Lot, int, int]]:
@@ -121,13 +140,12 @@ def _most_milli(shares: Shares, axes: _Axes) -> F64:
     return np.array([max(amounts, default=np.inf) for amounts in by_queue], np.float64)
 
 
-def _root(queue: Queue, shares: Shares) -> str:
-    """The widest cohort of a queue; one without is alone."""
-    parents = {cohort.name: cohort.parent for cohort in shares.cohorts}
-    name = queue.cohort
-    while parents.get(name):
-        name = parents[name]
-    return name or f"/{queue.name}"
+def _root(cohort: str, shares: Shares) -> str:
+    """The widest cohort that one belongs to."""
+    parents = {each.name: each.parent for each in shares.cohorts}
+    while parents.get(cohort):
+        cohort = parents[cohort]
+    return cohort
 
 
 # -- what happened ---------------------------------------------------------------------------------------------
@@ -221,8 +239,8 @@ class _Tally:
         self._now: F64 = np.zeros(len(axes.queues) * (len(axes.lots) + 1), np.float64)
         self._next = 0  # event
         self._sums = np.zeros((len(Sums._fields), len(axes.queues)), np.float64)
-        self._so_far = np.zeros((len(edges_ms), 2 * len(axes.queues) + 1), np.float64)  # used, quota, pool until then
-        self._total = np.zeros(2 * len(axes.queues) + 1, np.float64)
+        columns = 3 * len(axes.queues) + 1  # used, quota, due by queue; and the pool
+        self._so_far, self._total = np.zeros((len(edges_ms), columns), np.float64), np.zeros(columns, np.float64)
 
     def go_on(self, events: _Events, owned: _Owned, from_ms: int, until_ms: int) -> None:
         """Add up a period in which one policy was in force."""
@@ -246,7 +264,7 @@ class _Tally:
         dt = np.diff(edges_ms).clip(0).astype(np.float64)
         had = _had(levels, owned, self._axes)
         self._sums += np.einsum("skq,k->sq", np.stack(had), dt)
-        curve = np.concatenate([had.used, had.quota, np.full((len(dt), 1), owned.pool)], axis=1)
+        curve = np.concatenate([had.used, had.quota, had.due, np.full((len(dt), 1), owned.pool)], axis=1)
         grown = np.concatenate([self._total[None], self._total + np.cumsum(curve * dt[:, None], axis=0)])
         inside = (self._edges_ms >= edges_ms[0]) & (self._edges_ms <= edges_ms[-1])
         at = np.searchsorted(edges_ms, self._edges_ms[inside], side="right") - 1
@@ -268,10 +286,12 @@ class _Tally:
             most_milli=_most_milli(shares, axes),
             flavors=len({flavor for flavor, _ in axes.lots}),
             excess=(),
+            loose=(),
             sums=Sums(*self._sums),
             at_ms=begin_ms + every_ms * np.arange(len(means), dtype=np.int64),
             used_milli=means[:, :count],
             quota_milli=means[:, count : 2 * count],
+            due_milli=means[:, 2 * count : 3 * count],
             pool_milli=means[:, -1],
         )
 
@@ -282,7 +302,7 @@ def _had(levels: F64, owned: _Owned, axes: _Axes) -> Sums:
     used = levels[:, :-count].reshape(len(levels), count, len(axes.lots))
     waiting = np.maximum(levels[:, -count:], 0)
     above, unused = np.maximum(used - owned.nominal, 0), np.maximum(owned.nominal - used, 0)
-    lent = lent_of(above, np.minimum(unused, owned.lendable), owned.root)
+    lent = lent_of(above, np.minimum(unused, owned.lendable), owned.root, owned.pooled)
     mine, quota = used.sum(axis=2), np.broadcast_to(owned.nominal.sum(axis=1), (len(levels), count))
     due = np.minimum(mine + waiting, quota)
     served = np.minimum(mine, due)
@@ -292,11 +312,14 @@ def _had(levels: F64, owned: _Owned, axes: _Axes) -> Sums:
     return Sums(quota, mine, above.sum(axis=2), lent, due, served, short_lent, short_free)
 
 
-def lent_of(above: F64, lendable: F64, root: I64) -> F64:
-    """What each queue lends: of all that is borrowed under its root its part, in proportion to what it could lend."""
+def lent_of(above: F64, lendable: F64, root: I64, pooled: F64 | float = 0.0) -> F64:
+    """What each queue lends: of all that is borrowed under its root its part, in proportion to what it could lend.
+
+    What is pooled, (roots, lots), is lent as well, by nobody in particular.
+    """
     member = (root[:, None] == np.unique(root)[None]).astype(np.float64)  # (queues, roots)
     borrowed = np.einsum("kql,qr->krl", above, member)
-    offered = np.einsum("kql,qr->krl", lendable, member)
+    offered = np.einsum("kql,qr->krl", lendable, member) + pooled
     part = np.divide(np.minimum(borrowed, offered), offered, out=np.zeros_like(offered), where=offered > 0)
     mine = np.einsum("krl,qr->kql", part, member)
     lent: F64 = (lendable * mine).sum(axis=2)

@@ -15,6 +15,7 @@ from tidegate.measure.timeline import Flat, FlatDecisions
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind, Outcome
+from tidegate.model.reasons import Reason
 
 
 class Stays(NamedTuple):
@@ -53,15 +54,27 @@ def _end_with_workload(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
 
 
 def gone_marks(flat: Flat) -> Marks:
-    """When workloads finished, or all their pods were gone or given back."""
+    """When workloads finished, all their pods were gone or given back, or their admission came to nothing."""
     facts = flat.facts.of(EventKind.WORKLOAD_FINISHED, EventKind.POD_GONE, EventKind.POD_FAILED)
     whole = (facts.kind == EventKind.WORKLOAD_FINISHED) | (facts.pod == ALL_PODS)
     back = flat.decisions.of(DecisionKind.RELEASE)
-    all_back = back.pod == ALL_PODS
+    all_back = (back.pod == ALL_PODS) & (back.code != Reason.REPLACED)  # a slice holds its pods until they are gone
     return join_marks(
         Marks(facts.subject[whole], facts.order[whole], facts.at_ms[whole]),
         Marks(back.workload[all_back], back.order[all_back], back.now_ms[all_back]),
+        _refused_marks(flat),
     )
+
+
+def _refused_marks(flat: Flat) -> Marks:
+    """When it was told that an admission failed; who was told to go before that goes as everybody does."""
+    outcomes, admits = flat.facts.of(EventKind.OUTCOME), flat.decisions.of(DecisionKind.ADMIT)
+    failed = outcomes.where((outcomes.arg == Outcome.FAILED) & np.isin(outcomes.subject, admits.id))
+    at = np.searchsorted(admits.id, failed.subject)
+    away = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
+    told, _ = first_after(Marks(away.workload, away.order, away.now_ms), admits.workload[at], admits.order[at])
+    counts = told > failed.order
+    return Marks(admits.workload[at][counts], failed.order[counts], failed.at_ms[counts])
 
 
 def _end_with_pod(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:

@@ -32,7 +32,9 @@ class Spread(Spec, frozen=True):
     mean_ms: float
     p50_ms: float
     p90_ms: float
+    p95_ms: float
     p99_ms: float
+    max_ms: float
 
 
 class Group(Spec, frozen=True):
@@ -87,11 +89,17 @@ class Summary(Spec, frozen=True):
         """Jain's index over the queues' shares of what was due to them."""
         return jain_index([share.due_share for share in self.shares if share.due_share is not None])
 
+    def use_fairness(self) -> float | None:
+        """Jain's index over what queues used against what they own, of those that own and wanted anything."""
+        wanted = [share for share in self.shares if share.due_gpu_h > 0]
+        return jain_index([share.use_of_quota for share in wanted if share.use_of_quota is not None])
+
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         if self.shares:
             plain |= {"due_share": self.due_share(), "due_fairness": self.due_fairness()}
+            plain["use_fairness"] = self.use_fairness()
         return plain
 
 
@@ -172,8 +180,9 @@ def idle_gpu_ms(lives: Lives) -> F64:
 def _spread(values_ms: I64) -> Spread | None:
     if not len(values_ms):
         return None
-    p50, p90, p99 = np.percentile(values_ms, [50, 90, 99]).tolist()
-    return Spread(count=len(values_ms), mean_ms=float(values_ms.mean()), p50_ms=p50, p90_ms=p90, p99_ms=p99)
+    p50, p90, p95, p99, most = np.percentile(values_ms, [50, 90, 95, 99, 100]).tolist()
+    mean = float(values_ms.mean())
+    return Spread(count=len(values_ms), mean_ms=mean, p50_ms=p50, p90_ms=p90, p95_ms=p95, p99_ms=p99, max_ms=most)
 
 
 def _share(part: float, whole: float) -> float | None:

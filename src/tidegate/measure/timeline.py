@@ -18,6 +18,7 @@ from tidegate.model.decisions import NO_DECISIONS, DecisionBatch, DecisionKind, 
 from tidegate.model.facts import EMPTY_EVENTS, EventBatch, EventKind
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
+from tidegate.model.standing import Standing
 from tidegate.model.work import Work
 
 #: Rows that may wait before they are joined and thinned out: few joins, and little memory for what is dropped.
@@ -59,6 +60,7 @@ _WITH_PAYLOAD = (
     EventKind.NODE_CHANGED,
     EventKind.WORKLOAD_CHANGED,
     EventKind.POLICY_CHANGED,
+    EventKind.WORKLOAD_OBSERVED,
 )
 
 
@@ -143,6 +145,15 @@ class PolicyTold(NamedTuple):
     order: int = 0
 
 
+class StandingTold(NamedTuple):
+    """A workload was seen to hold quota that this engine did not grant."""
+
+    order: int
+    at_ms: int
+    number: int
+    standing: Standing
+
+
 class Flat(NamedTuple):
     """A run, laid flat."""
 
@@ -155,6 +166,7 @@ class Flat(NamedTuple):
     nodes: tuple[NodeTold, ...]
     changes: tuple[WorkTold, ...]
     policies: tuple[PolicyTold, ...]
+    standings: tuple[StandingTold, ...]
 
 
 class Timeline:
@@ -176,6 +188,7 @@ class Timeline:
         self._nodes: list[NodeTold] = []
         self._changes: list[WorkTold] = []
         self._policies: list[PolicyTold] = []
+        self._standings: list[StandingTold] = []
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
         """Take the next step. Steps are many and small: what can wait until they are joined does."""
@@ -205,6 +218,7 @@ class Timeline:
             tuple(self._nodes),
             tuple(self._changes),
             tuple(self._policies),
+            tuple(self._standings),
         )
 
     def _take_events(self, events: EventBatch, count: int) -> None:
@@ -231,6 +245,8 @@ class Timeline:
                 self._changes.append(WorkTold(self._order + at, number, work))
             elif isinstance(payload, Policy):
                 self._policies.append(PolicyTold(int(events.at_ms[at]), payload, self._order + at))
+            elif isinstance(payload, Standing) and payload.queue and payload.grants:
+                self._standings.append(StandingTold(self._order + at, int(events.at_ms[at]), number, payload))
 
     def _submitted(self, facts: FlatFacts) -> Submitted:
         told = facts.of(EventKind.WORKLOAD_SUBMITTED)

@@ -24,7 +24,7 @@ from tidegate.model.document import (
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import OrderRule, PlacementRule, Policy
 from tidegate.model.spec import labels, resources
-from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.model.twin import PlannedWorkload, RunProfile, Snapshot, TwinOptions
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.model.work import GpuRequest, PodSet, Share, SliceRule, SpreadRule, TopologyRequest, Work, Workload
 from tidegate.model.work_entries import PodsEntry, TopologyRequestEntry, UseEntry, WorkEntry
@@ -40,6 +40,7 @@ class Setup(NamedTuple):
     policy: Policy
     work: list[PlannedWorkload]
     twin: TwinOptions
+    snapshot: Snapshot = Snapshot()
 
 
 def build(document: Document) -> Setup:
@@ -109,6 +110,7 @@ def build_twin(entry: TwinEntry) -> TwinOptions:
         api_latency_ms=int(entry.api_latency),
         start_ms=int(entry.start),
         grace_ms=int(entry.grace),
+        admission_fails_milli=int(entry.admission_fails),
         observe_every_ms=int(entry.observe_every),
         node_fails_every_ms=int(entry.node_fails_every),
         node_repair_ms=int(entry.node_repair),

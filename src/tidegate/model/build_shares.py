@@ -40,7 +40,7 @@ from tidegate.model.shares import (
     Shares,
     UsageSharing,
 )
-from tidegate.model.spec import labels, resources
+from tidegate.model.spec import labels
 from tidegate.model.work import Operator, Toleration
 
 _MIB = 1 << 20
@@ -188,7 +188,8 @@ def _fair(written: bool | list[FairStrategy]) -> FairSharing | None:  # noqa: FB
 
 
 def _usage(entry: UsageEntry) -> UsageSharing:
-    weights = {KEYS[name].resource: int(weight) for name, weight in entry.weights.items()}
+    written = {name: getattr(entry.weights, name) for name in entry.weights.__struct_fields__}
+    weights = {KEYS[name].resource: int(weight) for name, weight in written.items() if weight is not UNSET}
     return UsageSharing(
-        half_life_ms=int(entry.half_life), sampling_ms=int(entry.sampling), weights_milli=resources(weights)
+        half_life_ms=int(entry.half_life), sampling_ms=int(entry.sampling), weights_milli=tuple(sorted(weights.items()))
     )

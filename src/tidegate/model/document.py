@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from tidegate.model.amounts import Cpu, Duration, Memory, Span
+from tidegate.model.amounts import Cpu, Duration, Memory, Portion, Span
 from tidegate.model.entry import END, Entry, Labels, NonEmpty, Others, Seed, TaintEntry, Text
 from tidegate.model.policy import AdmissionKind, OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
 from tidegate.model.share_entries import CohortEntry, FlavorEntry, QueueEntry, TopologyEntry, Undeclared, UsageEntry
@@ -149,6 +149,9 @@ class TwinEntry(Entry, frozen=True):
     )
     grace: Annotated[Duration, Meta(description="From a pod being told to go to its being gone.")] = field(
         default_factory=partial(Duration, _TWIN.grace_ms)
+    )
+    admission_fails: Annotated[Portion, Meta(description="Admissions that the API refuses, as a share.")] = field(
+        default_factory=partial(Portion, _TWIN.admission_fails_milli)
     )
     observe_every: Annotated[Span, Meta(description="How often use is observed.")] = field(
         default_factory=partial(Span, _TWIN.observe_every_ms)

@@ -130,5 +130,24 @@ def excess_of(shares: Shares, supply: dict[Lot, int]) -> Iterator[Excess]:
             yield Excess("", lot, total, there)
 
 
+class Looseness(NamedTuple):
+    """A borrowing limit that lies beyond all machines."""
+
+    queue: str
+    lot: Lot
+    quota: int
+    limit: int
+    supply: int
+
+
+def loose_limits(shares: Shares, supply: dict[Lot, int]) -> Iterator[Looseness]:
+    """Borrowing limits that can never hold anybody back, because there are fewer machines than they allow."""
+    for queue in shares.queues:
+        for quota in queue.quotas:
+            lot, limit = (quota.flavor, quota.resource), quota.borrow_limit
+            if limit is not None and quota.nominal <= supply.get(lot, UNLIMITED) < quota.nominal + limit:
+                yield Looseness(queue.name, lot, quota.nominal, limit, supply[lot])
+
+
 def _owned(queue: Queue, lot: Lot) -> int:
     return sum(quota.nominal for quota in queue.quotas if (quota.flavor, quota.resource) == lot)

@@ -19,7 +19,7 @@ from tidegate.model.policy import OrderKind, OrderRule, PlacementKind
 from tidegate.model.problem import Path, Problem, Report, Severity, path_text, shortened
 from tidegate.model.review_fit import lost_work, unfit_shares
 from tidegate.model.review_shares import idle, idle_shares, share_errors, unknown_name
-from tidegate.model.units import LARGEST_AMOUNT, duration_text
+from tidegate.model.units import LARGEST_AMOUNT, WHOLE_MILLI, duration_text
 from tidegate.model.work import PodSet
 from tidegate.model.work_entries import (
     LONGEST_ID,
@@ -50,6 +50,7 @@ def read_document(data: object) -> tuple[Document | None, Report]:
     report.add_all(_pool_errors(pools))
     report.add_all(_work_errors(work))
     report.add_all(_policy_errors(policy))
+    report.add_all(_twin_errors(document))
     report.add_all(share_errors(policy))
     report.add_all(lost_work(policy, work))
     report.add_all(_unknown_levels(policy, work))
@@ -190,6 +191,11 @@ def _policy_errors(policy: PolicyEntry) -> Iterator[Problem]:
     if any(limit <= before for before, limit in pairwise(limits)):
         found = ", ".join(map(str, limits))
         yield Problem(path=("policy", "order", "limits"), expected="limits that rise", found=found)
+
+
+def _twin_errors(document: Document | None) -> Iterator[Problem]:
+    if document is not None and document.twin.admission_fails >= WHOLE_MILLI:
+        yield Problem(path=("twin", "admission_fails"), expected="less than 1: else nothing ever starts", found="1")
 
 
 def _idle_keys(document: Document) -> Iterator[Problem]:

@@ -9,11 +9,13 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET
 
+from tidegate.model.amounts import Amount
 from tidegate.model.build_shares import KEYS, amounts_of
 from tidegate.model.document import PolicyEntry
 from tidegate.model.problem import Path, Problem, Severity, path_text, shortened
 from tidegate.model.share_entries import (
     DEFAULT_FLAVOR,
+    AmountsEntry,
     BranchEntry,
     CohortEntry,
     EntranceEntry,
@@ -167,7 +169,8 @@ def _limit_errors(entry: BranchEntry, at: Path, *, above: str, missing: str) -> 
                 elif resource not in owned:
                     yield Problem(path=path, expected=f"quota of {_key(resource)[-1]} beside it", found="none")
                 elif kind == "lend" and limit > owned[resource]:
-                    yield Problem(path=path, expected="at most what is owned", found="more")
+                    expected = f"at most what is owned, {_said(quotas, resource)}"
+                    yield Problem(path=path, expected=expected, found=_said(limits, resource))
 
 
 _TOWARDS = {"borrow": "from", "lend": "to"}
@@ -176,6 +179,12 @@ _TOWARDS = {"borrow": "from", "lend": "to"}
 def _key(resource: str) -> tuple[str, ...]:
     """The key that a resource is written with."""
     return (_KEY_OF[resource],) if resource in _KEY_OF else ("other", resource)
+
+
+def _said(entry: AmountsEntry, resource: str) -> str:
+    """An amount as people write it."""
+    written = entry.other[resource] if resource in entry.other else getattr(entry, _KEY_OF[resource])
+    return written.text() if isinstance(written, Amount) else f"{written:,}"
 
 
 def _group_errors(queue: QueueEntry, at: Path) -> Iterator[Problem]:

@@ -156,6 +156,14 @@ class TopologyEntry(Entry, frozen=True):
     ]
 
 
+class WeightsEntry(Entry, frozen=True):
+    """How much the use of each resource counts."""
+
+    gpus: Annotated[Weight, Meta(description="GPUs.")] | UnsetType = UNSET
+    cpu: Annotated[Weight, Meta(description="CPU cores.")] | UnsetType = UNSET
+    memory: Annotated[Weight, Meta(description="Memory.")] | UnsetType = UNSET
+
+
 class UsageEntry(Entry, frozen=True):
     """Between the entrances of a queue, whoever used less of late goes first."""
 
@@ -163,9 +171,9 @@ class UsageEntry(Entry, frozen=True):
     sampling: Annotated[Duration, Meta(description="How often use is counted.")] = field(
         default_factory=partial(Duration, 5 * MINUTE_MS)
     )
-    weights: Annotated[
-        dict[Literal["gpus", "cpu", "memory"], Weight], Meta(description="What counts how much; others count 1.")
-    ] = field(default_factory=dict)
+    weights: Annotated[WeightsEntry, Meta(description="What counts how much; others count 1.")] = field(
+        default_factory=WeightsEntry
+    )
 
 
 class Undeclared(StrEnum):

@@ -6,6 +6,7 @@ Must not know: virtual time, or any decision.
 from __future__ import annotations
 
 from tidegate.model.spec import Spec
+from tidegate.model.standing import Standing
 from tidegate.model.work import Workload
 
 
@@ -35,6 +36,14 @@ class TwinOptions(Spec, frozen=True):
     api_latency_ms: int = 0  # from a decision to its effect
     start_ms: int = 0  # from bound to started
     grace_ms: int = 0  # from told to go to gone
+    admission_fails_milli: int = 0  # admissions that the API refuses, as a share
     observe_every_ms: int = 3_600_000  # how often use is observed
     node_fails_every_ms: int = 0  # mean time between failures of a node; 0: never
     node_repair_ms: int = 3_600_000
+
+
+class Snapshot(Spec, frozen=True):
+    """A moment at which a run begins, and where work stands then."""
+
+    at_ms: int = 0
+    standings: tuple[tuple[str, Standing], ...] = ()  # by the id of the workload

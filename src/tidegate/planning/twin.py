@@ -51,7 +51,7 @@ def replay_in_twin(jobs: PlanJobs, order: Order, change_ms: I64, capacity_milli:
     zero_ms = min(int(jobs.at_ms[0]), int(change_ms[0]))
     policies = [_policy(int(milli), order) for milli in capacity_milli]
     changes = [PolicyChange(int(at) - zero_ms, policy) for at, policy in zip(change_ms, policies, strict=True)]
-    world = SimWorld([], _jobs(jobs, zero_ms), policies[0], TwinOptions(observe_every_ms=0), changes[1:])
+    world = SimWorld([], _jobs(jobs, zero_ms), policies[0], TwinOptions(observe_every_ms=0), changes=changes[1:])
     starts = _Starts(jobs.total)
     with kernels_as(compiled=compiled):
         run(ClusterState(), world, starts, lambda _: world.is_over())

@@ -15,24 +15,27 @@ import numpy as np
 
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionBatch, DecisionKind
-from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Facts, Submissions
+from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Facts, Outcome, Submissions
 from tidegate.model.hardware import Node
 from tidegate.model.policy import OrderKind, Policy
-from tidegate.model.twin import TwinOptions
+from tidegate.model.standing import Standing
+from tidegate.model.twin import Snapshot, TwinOptions
 from tidegate.sim.agenda import Agenda, Entries
 from tidegate.sim.crews import Crews
 from tidegate.sim.jobs import Jobs
+from tidegate.sim.places import Places, each_once, started_and_stopped
 from tidegate.sim.use import Windows, observed_use
 
 #: Kinds of agenda entries that are the world's own; below are kinds of facts.
-_NODE_FAILS, _NODE_BACK, _POLICY_COMES = 100, 101, 102
+_NODE_FAILS, _NODE_BACK, _REFUSAL, _RETRY, _POLICY_COMES = 100, 101, 102, 103, 104
 
 _FOREVER = 1 << 62
 
 _ADMIT, _PLACE, _REJECT = int(DecisionKind.ADMIT), int(DecisionKind.PLACE), int(DecisionKind.REJECT)
-_PREEMPT, _EVICT = int(DecisionKind.PREEMPT), int(DecisionKind.EVICT)
+_PREEMPT, _EVICT, _RELEASE = int(DecisionKind.PREEMPT), int(DecisionKind.EVICT), int(DecisionKind.RELEASE)
 
 _NOBODY = np.zeros(0, np.int64)
+_BLANK = Snapshot()
 
 
 class PolicyChange(NamedTuple):
@@ -51,13 +54,14 @@ class SimWorld:
         jobs: Jobs,
         policy: Policy,
         options: TwinOptions,
+        snapshot: Snapshot = _BLANK,
         changes: Sequence[PolicyChange] = (),
     ) -> None:
         self.nodes, self.jobs, self.policy, self.options = list(nodes), jobs, policy, options
         self._changes = list(changes)
         self._changed = 0
         self.rng = np.random.default_rng(options.seed)
-        self._now_ms = 0
+        self._snapshot, self._now_ms = snapshot, snapshot.at_ms
         self._opened = False
         self._submitted = 0
         self._over = 0
@@ -70,12 +74,15 @@ class SimWorld:
         self._left_ms = jobs.runtime_ms.copy()  # work still to do
         self._restarts = np.zeros(n, np.int64)
         self._work_from_ms = np.full(n, _FOREVER)  # when its work began, or will
+        self._busy_from_ms, self._busy_until_ms = np.full((2, n), _FOREVER)  # when it does work in this stay
         self._observed_ms = np.full(n, -1)  # until when its use was told; -1: it holds nothing
         self._holders = 0
         self._pods_held = self._pods.copy()
         self._leaving: set[int] = set()  # told to go, not yet gone
-        self._next_observation_ms = options.observe_every_ms or _FOREVER
-        self._places: dict[int, tuple[I64, I64]] = {}  # pods and nodes of running work, where nodes can fail
+        self._refused: set[int] = set()  # whose admission the API refused; the engine does not know yet
+        self._retries = 0  # workloads whose back-off from before the run is not over
+        self._next_observation_ms = snapshot.at_ms + options.observe_every_ms if options.observe_every_ms else _FOREVER
+        self._places = Places()
 
     # -- the protocol ------------------------------------------------------------------------------------------
 
@@ -127,17 +134,23 @@ class SimWorld:
         away, undone = _NOBODY, _NOBODY
         if counts[_PREEMPT] or counts[_EVICT]:
             away = decisions.workload[(kind == _PREEMPT) | (kind == _EVICT)]
-            undone = _started_and_stopped(decisions, starts) if counts[starts] else _NOBODY
+            undone = started_and_stopped(decisions, starts) if counts[starts] else _NOBODY
             for number in away[~np.isin(away, undone)].tolist():
                 self._stop(number)
         self._over += counts[_REJECT]
         if counts[_ADMIT]:
             self._crews.note(decisions)
+            self._refuse_some(decisions)
+        for row in np.flatnonzero(kind == _RELEASE).tolist() if counts[_RELEASE] else ():
+            self._hand_over(int(decisions.workload[row]), int(decisions.cause[row]))
         if counts[starts]:
             placed = kind == starts
+            if self._refused:
+                placed &= ~np.isin(decisions.workload, list(self._refused))
             if self.options.node_fails_every_ms:
-                self._note_places(decisions, placed)
-            self._start(_each_once(decisions.workload[placed]))
+                self._places.note(decisions, placed)
+            bound_ms = self._now_ms + self.options.api_latency_ms
+            self._start(each_once(decisions.workload[placed]), bound_ms, bound_ms + self.options.start_ms)
         for number in undone.tolist():
             self._stop(number)
 
@@ -154,6 +167,10 @@ class SimWorld:
             at_ms = np.array([change.at_ms for change in self._changes], np.int64)
             self._agenda.put(at_ms, _POLICY_COMES, np.arange(len(self._changes)))
         self._submit_due(facts)
+        numbers = {name: number for number, name in enumerate(self.jobs.ids)} if self._snapshot.standings else {}
+        for name, standing in self._snapshot.standings:
+            facts.standing(numbers[name], standing, self._now_ms)
+            self._take_up(numbers[name], standing)
 
     def _next_ms(self) -> int | None:
         times = [self._agenda.next_ms()]
@@ -166,8 +183,10 @@ class SimWorld:
         return min((t for t in times if t is not None and t < _FOREVER), default=None)
 
     def _is_settled(self) -> bool:
-        """Say whether nobody holds anything, and whoever still waits will wait for ever."""
-        if self._holders or self._leaving or not all(node.ready for node in self.nodes):
+        """Say whether nothing goes on that may make room, and whoever still waits will wait for ever."""
+        if self._holders or self._leaving or self._refused or self._retries:
+            return False
+        if not all(node.ready for node in self.nodes):
             return False
         return self._changed == len(self._changes) or self._over == len(self.jobs.ids)
 
@@ -210,6 +229,12 @@ class SimWorld:
             facts.add_many(EventKind.POD_STARTED, run.at_ms, run.subject)
         elif kind == _POLICY_COMES:
             self._change_policy(facts, int(run.subject[-1]), int(run.at_ms[-1]))
+        elif kind == _REFUSAL:
+            self._refused.difference_update(run.subject.tolist())
+            facts.add_many(EventKind.OUTCOME, run.at_ms, run.arg, arg=int(Outcome.FAILED))
+        elif kind == _RETRY:
+            self._retries -= len(run)
+            facts.add_many(EventKind.TIMER, run.at_ms, run.subject)
         else:
             for node, at_ms in zip(run.subject.tolist(), run.at_ms.tolist(), strict=True):
                 self._turn_node(facts, node, at_ms, up=kind == _NODE_BACK)
@@ -223,17 +248,20 @@ class SimWorld:
         self._close_use(facts, run.subject, run.at_ms)
         self._over += len(run.subject)
         self._generation[run.subject] += 1
-        for number in run.subject.tolist() if self._places else ():
-            self._places.pop(number, None)
+        self._places.forget(run.subject)
         facts.add_many(EventKind.WORKLOAD_FINISHED, run.at_ms, run.subject)
 
     def _fail(self, facts: Facts, run: Entries) -> None:
-        """A pod fails: what the workload did since its last checkpoint is lost."""
+        """A pod fails: what the workload did since its last checkpoint is lost.
+
+        On nodes its place is lost as well; where quota is all there is, it keeps that and starts again at once.
+        """
         for number, pod, at_ms in zip(run.subject.tolist(), run.pod.tolist(), run.at_ms.tolist(), strict=True):
             self._keep_progress(number, at_ms)
-            self._work_from_ms[number] = _FOREVER
             self._lose_pods(facts, number, 1, at_ms)
             facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod)
+            if not self.nodes:
+                self._start(np.array([number]), at_ms, at_ms + self.options.start_ms)
 
     def _tell_progress(self, facts: Facts) -> None:
         numbers = np.flatnonzero(self._observed_ms >= 0)
@@ -264,8 +292,8 @@ class SimWorld:
             numbers,
             self._observed_ms[numbers],
             at_ms,
-            self._work_from_ms[numbers],
-            self._work_from_ms[numbers] + self._crews.time_ms(numbers, self._left_ms[numbers]),
+            self._busy_from_ms[numbers],
+            self._busy_until_ms[numbers],
         )
         crews = self._crews
         held_milli = crews.milli[numbers] * self._pods_held[numbers] // crews.pods[numbers]
@@ -285,19 +313,21 @@ class SimWorld:
 
     # -- starts and stops --------------------------------------------------------------------------------------
 
-    def _start(self, numbers: I64) -> None:
-        jobs, options = self.jobs, self.options
+    def _start(self, numbers: I64, held_ms: int, started: int) -> None:
+        """Workloads start: from when on they hold what they were given, and when all their pods run."""
+        jobs = self.jobs
         self._generation[numbers] += 1
-        started = self._now_ms + options.api_latency_ms + options.start_ms
         again = np.where(self._restarts[numbers] > 0, self._restart_ms[numbers], 0)
         work_from = started + jobs.load_ms[numbers] + again
-        self._work_from_ms[numbers] = work_from
+        work_until = work_from + self._crews.time_ms(numbers, self._left_ms[numbers])
+        self._work_from_ms[numbers] = self._busy_from_ms[numbers] = work_from
+        self._busy_until_ms[numbers] = work_until
         self._pods_held[numbers] = self._crews.pods[numbers]
         self._holders += int((self._observed_ms[numbers] < 0).sum())
-        self._observed_ms[numbers] = self._now_ms + options.api_latency_ms
+        self._observed_ms[numbers] = held_ms
         if self._leaving:
             self._leaving.difference_update(numbers.tolist())
-        finish = work_from + self._crews.time_ms(numbers, self._left_ms[numbers]) + jobs.idle_tail_ms[numbers]
+        finish = work_until + jobs.idle_tail_ms[numbers]
         generation = self._generation[numbers]
         self._agenda.put(started, EventKind.POD_STARTED, numbers, arg=generation)
         fails = jobs.fails_every_ms[numbers] > 0
@@ -322,26 +352,62 @@ class SimWorld:
         """A workload is told to go; it is gone after the latency and its grace."""
         told_ms = self._now_ms + self.options.api_latency_ms
         self._keep_progress(number, told_ms)
-        self._work_from_ms[number] = _FOREVER
         self._generation[number] += 1
-        self._places.pop(number, None)
+        self._places.forget(np.array([number]))
         self._leaving.add(number)
         gone_ms = told_ms + self.options.grace_ms
         self._agenda.put(gone_ms, EventKind.POD_GONE, number, ALL_PODS, int(self._generation[number]))
 
-    def _keep_progress(self, number: int, at_ms: int) -> None:
-        """What was checkpointed stays done, the rest must be done again."""
+    def _refuse_some(self, decisions: DecisionBatch) -> None:
+        """Let the API refuse some admissions: they are not carried out, and the engine hears of it later."""
+        share = self.options.admission_fails_milli
+        if not share:
+            return
+        rows = np.flatnonzero(decisions.kind == _ADMIT)
+        numbers, first = np.unique(decisions.workload[rows], return_index=True)
+        refused = self.rng.integers(0, 1000, len(numbers)) < share
+        told_ms, ids = self._now_ms + self.options.api_latency_ms, decisions.id[rows[first]]
+        self._agenda.put(told_ms, _REFUSAL, numbers[refused], arg=ids[refused])
+        self._refused.update(numbers[refused].tolist())
+
+    def _hand_over(self, number: int, heir: int) -> None:
+        """A slice of a job ends because a larger one was admitted, which goes on where it was; unless that failed."""
+        if heir in self._refused:
+            return
+        told_ms = self._now_ms + self.options.api_latency_ms
+        self._keep_progress(number, told_ms, saves=True)
+        left = int(self._left_ms[number]) * int(self.jobs.runtime_ms[heir]) // max(int(self.jobs.runtime_ms[number]), 1)
+        self._left_ms[heir] = max(left, 1)
+        self._generation[number] += 1
+        self._places.forget(np.array([number]))
+        self._leaving.discard(number)
+        gone_ms, generation = told_ms + self.options.grace_ms, int(self._generation[number])
+        self._agenda.put(gone_ms, EventKind.WORKLOAD_FINISHED, number, ALL_PODS, generation)
+
+    def _take_up(self, number: int, standing: Standing) -> None:
+        """Go on with what ran before the run began: it has worked since its quota was granted."""
+        if standing.requeue_at_ms > self._now_ms and not standing.queue:
+            self._retries += 1
+            self._agenda.put(standing.requeue_at_ms, _RETRY, number)
+        if not standing.queue or not standing.grants:
+            return
+        self._crews.take_up(number, standing)
+        if standing.evicted:
+            self._stop(number)
+        else:
+            self._start(np.array([number]), self._now_ms, min(standing.granted_ms, self._now_ms))
+
+    def _keep_progress(self, number: int, at_ms: int, *, saves: bool = False) -> None:
+        """It works no more. What was checkpointed stays done, the rest must be done again; all, if it is saved now."""
         worked, every = max(at_ms - int(self._work_from_ms[number]), 0), int(self._checkpoint_ms[number])
+        every = 1 if saves else every
         done = self._crews.work_ms(number, worked // every * every if every else 0)
         self._left_ms[number] -= min(done, int(self._left_ms[number]))
+        self._work_from_ms[number] = _FOREVER
+        self._busy_until_ms[number] = min(int(self._busy_until_ms[number]), at_ms)
         self._restarts[number] += self._observed_ms[number] >= 0  # whoever never had a place has nothing to restart
 
     # -- nodes -------------------------------------------------------------------------------------------------
-
-    def _note_places(self, decisions: DecisionBatch, placed: np.ndarray) -> None:
-        for number in np.unique(decisions.workload[placed]).tolist():
-            rows = placed & (decisions.workload == number)
-            self._places[number] = (decisions.pod[rows].astype(np.int64), decisions.node[rows])
 
     def _plan_failures(self, nodes: I64) -> None:
         waits = self.rng.exponential(self.options.node_fails_every_ms, len(nodes)).astype(np.int64) + 1
@@ -355,29 +421,8 @@ class SimWorld:
             self._plan_failures(np.array([node]))
             return
         self._agenda.put(at_ms + self.options.node_repair_ms, _NODE_BACK, node)
-        for number, (pods, nodes) in sorted(self._places.items()):
-            lost = pods[nodes == node]
-            if len(lost):
-                self._keep_progress(number, at_ms)
-                self._work_from_ms[number] = _FOREVER
-                self._lose_pods(facts, number, len(lost), at_ms)
-                for pod in lost.tolist():
-                    facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod)
-
-
-def _started_and_stopped(decisions: DecisionBatch, starts: int) -> I64:
-    """Workloads that one step started and, cycles later, told to go again."""
-    kind, workload = decisions.kind, decisions.workload
-    rows = np.flatnonzero(kind == starts)
-    last = dict(zip(workload[rows].tolist(), rows.tolist(), strict=True))  # of equal ones the last stands
-    away = np.flatnonzero((kind == _PREEMPT) | (kind == _EVICT)).tolist()
-    return np.array([number for at in away if last.get(number := int(workload[at]), at) < at], np.int64)
-
-
-def _each_once(numbers: I64) -> I64:
-    """The numbers, each once, in order. Equal ones mostly stand together: what is left of them is quickly sorted."""
-    return _without_repeats(np.sort(_without_repeats(numbers)))
-
-
-def _without_repeats(numbers: I64) -> I64:
-    return np.concatenate([numbers[:-1][numbers[1:] != numbers[:-1]], numbers[-1:]])
+        for number, lost in self._places.on(node):
+            self._keep_progress(number, at_ms)
+            self._lose_pods(facts, number, len(lost), at_ms)
+            for pod in lost.tolist():
+                facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod)

@@ -1,0 +1,77 @@
+"""A measure under several policies: what it came to, against the first, and how that is said.
+
+Must not know: which measures there are, or how anything is measured.
+"""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from tidegate.cli.intervals import Interval
+from tidegate.measure.words import UNKNOWN, amount_text, percent_text, time_text
+from tidegate.model.spec import Spec
+
+
+class Outcome(Spec, frozen=True):
+    """What a measure came to under one policy."""
+
+    value: float | None
+    ratio: float | None  # to the first policy; None: there is nothing to compare
+    interval: Interval | None  # of the ratio, where it was drawn
+
+
+class Measure(Spec, frozen=True):
+    """One measure under every policy."""
+
+    name: str
+    unit: str  # ms, share, index, count, GPU-h
+    lower_is_better: bool
+    outcomes: tuple[Outcome, ...]
+
+
+def outcomes_of(values: list[float | None], intervals: list[Interval | None] | None = None) -> tuple[Outcome, ...]:
+    """The outcomes of a measure; the first policy is what others are compared with."""
+    base = values[0] if values else None
+    return tuple(
+        Outcome(
+            value=value,
+            ratio=value / base if at and base and value is not None else None,
+            interval=intervals[at] if intervals else None,
+        )
+        for at, value in enumerate(values)
+    )
+
+
+def outcome_cell(measure: Measure, outcome: Outcome) -> Text:
+    """A value and its ratio, marked where chance hardly explains it."""
+    value = value_text(measure.unit, outcome.value)
+    if outcome.ratio is None:
+        return Text(value)
+    mark = "*" if outcome.interval and outcome.interval.excludes_one() else " "
+    return Text.assemble(value, (f" {mark}x{outcome.ratio:.2f}", mood(measure, outcome)))
+
+
+def interval_cell(interval: Interval | None) -> Text:
+    """An interval, below the ratio that it belongs to."""
+    return Text(f"{interval.low:.2f} to {interval.high:.2f}" if interval else "", "dim")
+
+
+def mood(measure: Measure, outcome: Outcome) -> str:
+    """Green for better, red for worse; dim where it is the same, or may be by chance."""
+    ratio, interval = outcome.ratio or 1.0, outcome.interval
+    if abs(ratio - 1) < 0.005 or (interval is not None and not interval.excludes_one()):
+        return "dim"
+    return "green" if (ratio < 1) == measure.lower_is_better else "red"
+
+
+def value_text(unit: str, value: float | None) -> str:
+    """Say a value of a unit."""
+    if value is None:
+        return UNKNOWN
+    if unit == "ms":
+        return time_text(value)
+    if unit == "share":
+        return percent_text(value)
+    if unit == "GPU-h":
+        return f"{amount_text(value)} h" if value else "0"
+    return f"{value:,.0f}" if unit == "count" else f"{value:.2f}"

@@ -1,0 +1,154 @@
+"""Queues under several policies: waits, dues, borrowing, preemptions and work lost, queue by queue.
+
+Must not know: how runs are made, or how anything in them is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.cli.intervals import completions, draw_intervals, waits
+from tidegate.cli.measures import Measure, mood, outcomes_of, value_text
+from tidegate.measure.lives import Lives
+from tidegate.measure.queues import QueueShare
+from tidegate.measure.summary import Group, Summary
+from tidegate.model.columns import F64
+from tidegate.model.spec import Spec
+
+Run = tuple[str, Lives, Summary]
+
+#: Workloads of one queue that are drawn apart; and queues in the table.
+_MOST_DRAWN, _MOST_QUEUES = 2_000, 16
+
+#: The longest name of a policy, and of a queue, in the table.
+_LONGEST_POLICY, _LONGEST_QUEUE = 12, 14
+
+
+class QueueRows(Spec, frozen=True):
+    """One queue under every policy."""
+
+    name: str
+    measures: tuple[Measure, ...]
+
+
+_QueueValue = Callable[[Group | None, QueueShare | None], float | None]
+
+
+def _of_group(spread: str, field: str) -> _QueueValue:
+    def value(group: Group | None, _: QueueShare | None) -> float | None:
+        found = getattr(group, spread) if group is not None else None
+        return None if found is None else getattr(found, field)
+
+    return value
+
+
+def _of_share(field: str) -> _QueueValue:
+    return lambda _, share: None if share is None else getattr(share, field)
+
+
+#: Of each queue: name, unit, whether lower is better, and where it stands.
+_QUEUE_MEASURES: tuple[tuple[str, str, bool, _QueueValue], ...] = (
+    ("mean wait", "ms", True, _of_group("wait", "mean_ms")),
+    ("p50 wait", "ms", True, _of_group("wait", "p50_ms")),
+    ("p90 wait", "ms", True, _of_group("wait", "p90_ms")),
+    ("p95 wait", "ms", True, _of_group("wait", "p95_ms")),
+    ("p99 wait", "ms", True, _of_group("wait", "p99_ms")),
+    ("max wait", "ms", True, _of_group("wait", "max_ms")),
+    ("mean JCT", "ms", True, _of_group("completion", "mean_ms")),
+    ("due", "share", False, _of_share("due_share")),
+    ("use of quota", "share", False, _of_share("use_of_quota")),
+    ("borrowed", "GPU-h", False, _of_share("borrowed_gpu_h")),
+    ("lent", "GPU-h", False, _of_share("lent_gpu_h")),
+    ("preempted", "count", True, _of_share("preempted")),
+    ("preempting", "count", True, _of_share("preempting")),
+    ("lost", "GPU-h", True, _of_share("preempted_lost_gpu_h")),
+)
+
+#: In the table, with the heads of their columns: the others are for programs.
+_SHOWN = {
+    "p50 wait": "p50 wait",
+    "p95 wait": "p95",
+    "max wait": "max",
+    "due": "due",
+    "borrowed": "borrow",
+    "lent": "lent",
+    "preempted": "out",
+    "preempting": "by",
+    "lost": "lost",
+}
+
+LEGEND = (
+    "Due: what a queue wanted within its own quota, and how much of it it had. Borrow, lent and lost in GPU-hours. "
+    "Out: times its work was preempted; by: times others were for its work; lost: work that it must do again."
+)
+
+
+def compare_queues(runs: Sequence[Run], seed: int) -> tuple[QueueRows, ...]:
+    """The queues of all policies, those that used most under the first one first."""
+    used: dict[str, float] = {}
+    for _, _, summary in runs:
+        for group in summary.queues:
+            used.setdefault(group.name, group.allocated_gpu_h)
+        for share in summary.shares:
+            used.setdefault(share.name, share.used_gpu_h)
+    return tuple(_compare_queue(runs, name, seed) for name in sorted(used, key=lambda name: (-used[name], name)))
+
+
+def _compare_queue(runs: Sequence[Run], name: str, seed: int) -> QueueRows:
+    lives = [each for _, each, _ in runs]
+    groups = [next((group for group in summary.queues if group.name == name), None) for _, _, summary in runs]
+    shares = [next((share for share in summary.shares if share.name == name), None) for _, _, summary in runs]
+    intervals = {
+        "mean wait": draw_intervals(lives, partial(_of_queue, waits, name), seed, _MOST_DRAWN),
+        "mean JCT": draw_intervals(lives, partial(_of_queue, completions, name), seed, _MOST_DRAWN),
+    }
+    measures = []
+    for measure, unit, lower, value in _QUEUE_MEASURES:
+        values = [value(group, share) for group, share in zip(groups, shares, strict=True)]
+        outcomes = outcomes_of(values, intervals.get(measure))
+        measures.append(Measure(name=measure, unit=unit, lower_is_better=lower, outcomes=outcomes))
+    return QueueRows(name=name, measures=tuple(measures))
+
+
+def _of_queue(values_of: Callable[[Lives], F64], name: str, lives: Lives) -> F64:
+    """The values of a queue's workloads; NaN for all others."""
+    row = lives.queues.index(name) if name in lives.queues else -1
+    return np.where(lives.queue == row, values_of(lives), np.nan)
+
+
+# -- showing ---------------------------------------------------------------------------------------------------
+
+
+def queue_table(policies: Sequence[str], queues: Sequence[QueueRows]) -> Table:
+    """Queue by queue, a line for each policy; columns that are empty everywhere are left out."""
+    shown = [name for name in _SHOWN if any(_has_something(queue, name) for queue in queues)]
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("queue", no_wrap=True, max_width=_LONGEST_QUEUE, overflow="ellipsis")
+    table.add_column("policy", no_wrap=True, max_width=_LONGEST_POLICY, overflow="ellipsis")
+    for name in shown:
+        table.add_column(_SHOWN[name], justify="right", no_wrap=True)
+    for queue in queues[:_MOST_QUEUES]:
+        measures = {measure.name: measure for measure in queue.measures}
+        for at, policy in enumerate(policies):
+            cells = (_cell(measures[name], at) for name in shown)
+            table.add_row(Text("" if at else queue.name), Text(policy, "dim"), *cells)
+    if len(queues) > _MOST_QUEUES:
+        table.add_row(Text(f"{len(queues) - _MOST_QUEUES:,} more", "dim"))
+    return table
+
+
+def _has_something(queue: QueueRows, name: str) -> bool:
+    measure = next(measure for measure in queue.measures if measure.name == name)
+    return any(outcome.value for outcome in measure.outcomes)
+
+
+def _cell(measure: Measure, at: int) -> Text:
+    """A value, in the colour of how it compares with the first policy's."""
+    outcome = measure.outcomes[at]
+    text = value_text(measure.unit, outcome.value).removesuffix(" h")
+    return Text(text, mood(measure, outcome) if outcome.ratio is not None else "")

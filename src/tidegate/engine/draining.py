@@ -1,0 +1,27 @@
+"""Queues that are told to send away what they have admitted.
+
+Must not know: how anything was admitted, or how it leaves.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidegate.model.reasons import Reason
+from tidegate.model.shares import StopPolicy
+from tidegate.state.cluster import ClusterState
+from tidegate.state.tables import END, Phase
+
+
+def drain_stopped(state: ClusterState) -> None:
+    """Note who must leave, because its queue or entrance is drained."""
+    tables, shares = state.shares, state.policy.shares
+    queues = [f"queue/{queue.name}" for queue in shares.queues if queue.stop is StopPolicy.DRAIN]
+    entrances = [entrance.id for entrance in shares.entrances if entrance.stop is StopPolicy.DRAIN]
+    if not queues and not entrances:
+        return
+    tickets = tables.tickets
+    rows = np.flatnonzero((tickets.branch != END) & (tickets.leaving == 0))
+    told = np.isin(tickets.branch[rows], [tables.branch_rows[name] for name in queues])
+    told |= np.isin(tickets.entrance[rows], [tables.entrance_rows[name] for name in entrances])
+    state.note_trouble(rows[told & (state.workloads.phase[rows] != Phase.LEAVING)], Reason.QUEUE_DRAINED)

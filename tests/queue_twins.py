@@ -1,0 +1,88 @@
+"""Queues in the twin, for tests: work, policies and runs in a few words.
+
+run = simulate([planned("a", "1x8", queue="q", hours=2)], [queue("q", 8)])
+run.finished["a"]                                  when it finished, in hours
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from builders import job, pods
+from test_queues import queue
+from tidegate.engine.run import run
+from tidegate.journal.record import Journal
+from tidegate.measure.witness import Measured, Witness
+from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
+from tidegate.model.shares import Flavor, Queue, Shares
+from tidegate.model.twin import PlannedWorkload, RunProfile, Snapshot, TwinOptions
+from tidegate.sim.jobs import jobs_of
+from tidegate.sim.world import SimWorld
+from tidegate.state.check import check
+from tidegate.state.cluster import ClusterState
+
+__all__ = ["HOUR", "Run", "planned", "play", "queue", "share_policy", "simulate"]
+
+HOUR = 3_600_000
+
+
+def planned(id_: str, *sets: str, at: float = 0, hours: float = 1.0, queue: str = "a", **more) -> PlannedWorkload:
+    """A workload of the twin; times in hours."""
+    of_work = ("checkpoint_every_ms", "restart_cost_ms", "preemptible")
+    work = {name: more.pop(name) for name in of_work if name in more}
+    of_run = {name: more.pop(name) for name in ("load_ms", "idle_tail_ms", "fails_every_ms") if name in more}
+    made = job(id_, *(pods(text, min_count=more.get("min_count", 0)) for text in sets), at=int(at * HOUR), queue=queue)
+    changed = msgspec.structs.replace(made.work, priority=more.get("priority", 0), **work)
+    made = msgspec.structs.replace(made, work=changed)
+    return PlannedWorkload(workload=made, run=RunProfile(runtime_ms=int(hours * HOUR), **of_run))
+
+
+def share_policy(*queues: Queue, admission: str = "tidegate", cycle_ms: int = 1, **shares) -> Policy:
+    """A policy of queues; at a cycle of 1 ms every event counts."""
+    flavors = shares.pop("flavors", (Flavor(name="any"),))
+    return Policy(
+        placement=PlacementRule(kind=PlacementKind.FIRST_FIT),
+        admission=AdmissionKind(admission),
+        shares=Shares(flavors=flavors, queues=queues, ignore_undeclared=True, **shares),
+        cycle_ms=cycle_ms,
+    )
+
+
+class Run(NamedTuple):
+    """A run of the twin that was seen to its end."""
+
+    journal: Journal
+    measured: Measured
+    state: ClusterState
+
+    @property
+    def finished(self) -> dict[str, float]:
+        """When each finished, in hours."""
+        lives = self.measured.lives
+        return {name: at / HOUR for name, at in zip(lives.ids, lives.finished_ms.tolist(), strict=True) if at >= 0}
+
+    def column(self, name: str) -> dict[str, int]:
+        """A column of the lives."""
+        lives = self.measured.lives
+        return {id_: int(value) for id_, value in zip(lives.ids, np.asarray(getattr(lives, name)), strict=True)}
+
+
+def simulate(work: list[PlannedWorkload], queues: list[Queue], nodes=(), **more) -> Run:
+    """Run work through queues; without nodes in Kueue's mode, where quota is all there is."""
+    options = {name: more.pop(name) for name in list(more) if name in TwinOptions.__struct_fields__}
+    snapshot = more.pop("snapshot", Snapshot())
+    policy = share_policy(*queues, **{"admission": "tidegate" if nodes else "kueue", **more})
+    return play(work, policy, nodes, TwinOptions(**{"observe_every_ms": HOUR, **options}), snapshot)
+
+
+def play(work, policy: Policy, nodes=(), options: TwinOptions | None = None, snapshot: Snapshot | None = None) -> Run:
+    """Run work under a policy, check the state in the end, and measure."""
+    world = SimWorld(list(nodes), jobs_of(work), policy, options or TwinOptions(), snapshot or Snapshot())
+    state, journal = ClusterState(), Journal()
+    witness = Witness(state, journal, every_ms=HOUR)
+    run(state, world, witness, lambda _: world.is_over())
+    check(state)
+    return Run(journal, witness.measured(), state)
