@@ -241,6 +241,20 @@ def test_a_run_ends_and_its_journal_replays_byte_for_byte(world):
     assert [pack_result(a.result) for a in run.journal.steps] == [pack_result(b.result) for b in same.journal.steps]
 
 
+@given(worlds())
+@settings(max_examples=40, deadline=None)
+def test_cycles_that_are_run_in_one_go_decide_as_one_by_one(world):
+    packed = []
+    for at_once in (64, 2, 1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tidegate.engine.step._AT_ONCE", at_once)
+            run = play(*world[:2], (), world[2])
+        packed.append(
+            [(step.now_ms, [column.tolist() for column in step.result.decisions]) for step in run.journal.steps]
+        )
+    assert packed[0] == packed[1] == packed[2]
+
+
 def test_compiled_kernels_give_the_same_run():
     work = [
         planned(f"w{n:03d}", f"{1 + n % 4}x{1 + n % 3}", at=n % 17 / 4, hours=(1 + n % 5) / 2, queue="abc"[n % 3],

@@ -16,6 +16,7 @@ from tidegate.engine.kernels.grove import G_SPOTS, Grove
 from tidegate.engine.kernels.place import Output, empty_output
 from tidegate.engine.kernels.queues import DONE, cycle_queues
 from tidegate.engine.kernels.registry import active
+from tidegate.engine.kernels.succession import run_cycles
 from tidegate.engine.kernels.waiting import tell_heads, tell_waiting
 from tidegate.engine.layout import describe_work
 from tidegate.engine.output import drain
@@ -39,8 +40,8 @@ class Room(NamedTuple):
     bed: Bed | None = None  # to look for spots in
 
 
-def decide_queues(state: ClusterState) -> tuple[DecisionBatch, Tally]:
-    """Run one cycle over the queues whose trees were stirred."""
+def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
+    """Run one cycle over the queues whose trees were stirred; several, where they need nothing but the tree."""
     describe_work(state)
     tables = state.shares
     topology = topology_of(state)
@@ -52,11 +53,14 @@ def decide_queues(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     settle_use(state)
     turn = turn_of(state)
     again = rows_again(state) if topology is not None else NOBODY_AGAIN
+    book_of(state)  # so that there is a ticket, and room, for everybody who may be admitted
     room = _room(state, turn, len(again))
     ready = ready_rule(state)
     grove = None
     if topology is not None:
         room, grove = _grove(state, room, topology, again)
+    if most > 1 and is_quota_alone(state):
+        return join_decisions(_run_cycles(state, turn, most)), NO_TALLY
     hot, book, rule = state.hot(), book_of(state), ready.rule
     while active(cycle_queues)(hot, rule, book, room.desk, grove, turn, room.output) != DONE:
         room = _make_room(state, 2 * len(room.desk.pool.targets), len(again))._replace(bed=room.bed)
@@ -68,6 +72,28 @@ def decide_queues(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     _charge_entries(state, batches[0])
     batches += _tell(state, room)
     return join_decisions(batches), NO_TALLY
+
+
+def is_quota_alone(state: ClusterState) -> bool:
+    """Whether a cycle is about quota and nothing else: no places, no topology, no use that is charged."""
+    return not state.node_specs and state.shares.topology is None and state.policy.shares.usage is None
+
+
+def _run_cycles(state: ClusterState, turn: Turn, most: int) -> list[DecisionBatch]:
+    """Run cycles until nothing is stirred, or so many."""
+    room: Room = state.shares.room
+    ran = 0
+    while not ran:
+        limits = np.array([most, 2 * _rows(state, room.desk)], np.int64)
+        if len(room.output.rows) < limits[1]:
+            room = state.shares.room = room._replace(output=empty_output(2 * int(limits[1])))
+        hot, book, rule = state.hot(), book_of(state), ready_rule(state).rule
+        room.output.written[0] = 0
+        ran = int(active(run_cycles)(hot, rule, book, room.desk, turn, limits, room.output))
+        if not ran:
+            room = _make_room(state, 2 * len(room.desk.pool.targets), 0)._replace(bed=room.bed)
+    state.shares.cycle += ran - 1
+    return [drain(state, room.output)[0], *_tell(state, room)]
 
 
 def _charge_entries(state: ClusterState, decided: DecisionBatch) -> None:
@@ -198,6 +224,8 @@ def next_try_ms(state: ClusterState) -> int | None:
     """When the first workload that backs off may be tried again; None: nobody does."""
     table, tickets = state.workloads, state.shares.tickets
     top = min(table.top, tickets.top)
+    if tickets.not_before_ms[:top].max(initial=0) <= state.now_ms:
+        return None  # mostly: at a glance
     later = tickets.not_before_ms[:top] > state.now_ms
     later &= (tickets.branch[:top] == END) & (table.number[:top] >= 0)
     return int(tickets.not_before_ms[:top][later].min()) if later.any() else None
@@ -206,6 +234,8 @@ def next_try_ms(state: ClusterState) -> int | None:
 def stir_due(state: ClusterState) -> None:
     """Look again at trees where somebody's back-off is over."""
     tickets, tables = state.shares.tickets, state.shares
+    if tickets.not_before_ms[: state.workloads.top].max(initial=0) <= 0:
+        return  # mostly: at a glance
     due = np.flatnonzero((tickets.not_before_ms > 0) & (tickets.not_before_ms <= state.now_ms))
     for row in due.tolist():
         tickets.not_before_ms[row] = 0

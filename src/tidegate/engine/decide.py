@@ -35,13 +35,13 @@ _ROWS = 1 << 12
 _EVICTS = {Reason.MALFORMED: DecisionKind.REJECT, Reason.SHARE_UNSUPPORTED: DecisionKind.REJECT}
 
 
-def decide(state: ClusterState) -> tuple[DecisionBatch, Tally]:
-    """Run one cycle and assume what it decides."""
+def decide(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
+    """Run one cycle and assume what it decides; or up to so many where queues need nothing else in between."""
     evicted = _settle_trouble(state)
     notice_ends(state)
     look_again(state)
     if state.shares:
-        decisions, tally = decide_queues(state)
+        decisions, tally = decide_queues(state, most)
         decisions = join_decisions([decisions, house(state)])
     elif state.policy.order.kind is OrderKind.FIFO:
         decisions, tally = _place_in_order(state)

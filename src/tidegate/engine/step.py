@@ -5,7 +5,7 @@ Must not know: clocks, files, worlds.
 
 from __future__ import annotations
 
-from tidegate.engine.admit import next_try_ms
+from tidegate.engine.admit import is_quota_alone, next_try_ms
 from tidegate.engine.apply import apply
 from tidegate.engine.decide import decide
 from tidegate.engine.order import next_demotion_ms
@@ -13,10 +13,13 @@ from tidegate.engine.protection import next_end_ms
 from tidegate.model.decisions import StepResult, join_decisions, join_tallies
 from tidegate.model.facts import EventBatch
 from tidegate.model.policy import OrderKind
-from tidegate.state.cluster import ClusterState
+from tidegate.state.cluster import ClusterState, Counter
 
 #: Cycles a step may take; a step that needs more has not settled and goes on when it is called again.
 MOST_CYCLES = 1_000
+
+#: Cycles that may be run in one go where nothing needs to be done between them.
+_AT_ONCE = 64
 
 
 def step(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
@@ -24,15 +27,24 @@ def step(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
     apply(state, events, now_ms)
     batches, tallies, cycles = [], [], 0
     while cycles < MOST_CYCLES:
-        decisions, tally = decide(state)
+        decisions, tally = decide(state, _AT_ONCE)
         cycles += 1
         if not len(decisions.id) and not _goes_on(state):
             break
         batches.append(decisions)
         tallies.append(tally)
+        if _is_settled(state):
+            break
     # Where it was cut off it wants to go on at once.
     wake_ms = state.now_ms if cycles == MOST_CYCLES else _next_wake_ms(state)
     return StepResult(join_decisions(batches), join_tallies(tallies), wake_ms, cycles)
+
+
+def _is_settled(state: ClusterState) -> bool:
+    """Whether one more cycle is known to find nothing: there is quota alone, and nobody is left to be looked at."""
+    if not state.shares or not is_quota_alone(state) or _goes_on(state):
+        return False
+    return not state.counters[Counter.UNTOLD] and not state.counters[Counter.TROUBLES]
 
 
 def _goes_on(state: ClusterState) -> bool:
