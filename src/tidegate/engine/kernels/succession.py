@@ -38,7 +38,7 @@ def run_cycles(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, limits: I6
             turn.recomputes,
             turn.fails_fast,
         )
-        if cycle_queues(hot, rule, book, d, now, out) != DONE:
+        if cycle_queues(hot, rule, book, d, None, now, out) != DONE:
             break
         tell_heads(book.tree.branches, book.held, d.heads.entries, d.wish.marks, out)
         ran += 1
