@@ -17,7 +17,7 @@ import time
 import traceback
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from itertools import count, product
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,8 +71,8 @@ def run_property(name: str, number: int, examples: int, *, shrinks: bool) -> Tol
 
 def run_night(options: argparse.Namespace, console: Console) -> tuple[Counter[str], list[Told]]:
     """Run properties in turn until enough decisions were made; what was made by each, and what failed."""
-    names = [options.property] if options.property else properties()
-    rounds = ((name, number) for number, name in product(count(options.seed), names))
+    names = [name for name in properties() if not options.without or options.without not in name]
+    rounds = ((name, number) for number in count(options.seed) for name in names)
     made, failed, under_way = Counter[str](), list[Told](), set[Future[Told]]()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with (
@@ -94,12 +94,21 @@ def run_night(options: argparse.Namespace, console: Console) -> tuple[Counter[st
     return made, failed
 
 
+def compile_kernels(console: Console) -> None:
+    """Compile once what every process would compile for itself, minutes long."""
+    console.print("compiling kernels, unless they are in the cache ...")
+    for name in properties():
+        if "compiled" in name:
+            run_property(name, 1, 5, shrinks=False)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--decisions", type=int, default=1_000_000, help="how many to make at least")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--examples", type=int, default=EXAMPLES, help="of a property with a seed")
     parser.add_argument("--property", help="only this one")
+    parser.add_argument("--without", help="leave out properties with this in their names, such as compiled")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     options = parser.parse_args()
     console, started = Console(), time.perf_counter()
@@ -109,12 +118,15 @@ def main() -> int:
         told = run_property(options.property, options.seed, options.examples, shrinks=True)
         made, failed = Counter({told.name: told.decisions}), [told] if told.error else []
     else:
+        if options.without != "compiled":
+            compile_kernels(console)
         made, failed = run_night(options, console)
     for name, decisions in made.most_common():
-        console.print(f"{decisions:>10,}  {name}", highlight=False)
+        console.print(f"{decisions:>10,}  {name}", highlight=False, soft_wrap=True)
     for told in failed:
         line = f"python tests/nightly.py --property {told.name} --seed {told.seed} --examples {options.examples}"
-        console.print(f"\nFAILED {told.name}\n{told.error}\nRepeat it with: {line}", highlight=False, markup=False)
+        text = f"\nFAILED {told.name}\n{told.error}\nRepeat it with: {line}"
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
     took = time.perf_counter() - started
     console.print(f"{made.total():,} decisions in {took:,.0f} s, first seed {options.seed}", highlight=False)
     return 1 if failed else 0

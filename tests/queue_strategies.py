@@ -140,7 +140,7 @@ def policies(draw, fair=EITHER):
 
 
 @st.composite
-def asks(draw, number: int, at_ms: int):
+def asks(draw, number: int, at_ms: int, *, protects: bool = True):
     """A workload that asks for quota, maybe content with fewer pods."""
     count, gpus = draw(st.integers(1, 4)), draw(st.integers(1, 3))
     pod_set = PodSet(
@@ -154,6 +154,6 @@ def asks(draw, number: int, at_ms: int):
         queue=draw(st.sampled_from([*QUEUES, "nowhere"])),
         priority=draw(st.sampled_from([0, 0, 3, 7])),
         pod_sets=(pod_set,),
-        **draw(protections),
+        **(draw(protections) if protects else {}),
     )
     return Workload(id=f"w{number:03d}", work=work, submitted_ms=max(at_ms + draw(st.integers(-2, 2)), 0))

@@ -56,6 +56,7 @@ class Holder:
     granted_ms: int = 0
     leaving: bool = False
     tie: int = 0
+    protected: bool = False  # not to be preempted now
 
 
 Victims = dict[str, Reason]
@@ -194,7 +195,7 @@ class _Search:
 
     def allowed(self, victim: Holder) -> bool:
         """Whether the queue's rules let the workload preempt a victim at all."""
-        if not self.need & dict(victim.amounts).keys():
+        if not self.need & dict(victim.amounts).keys() or (victim.protected and not victim.leaving):
             return False
         whom = self.rule.within_queue if victim.queue == self.who.queue else self.rule.reclaim_in_cohort
         if whom in (PreemptWhom.NEVER, PreemptWhom.ANY):

@@ -69,7 +69,7 @@ def test_kueue_14543_loops_by_kueues_rules_and_the_loop_is_named():
 def test_kueue_14543_does_not_loop_in_our_own_mode():
     story = kueue_14543("tidegate")
     assert story.after.rested
-    assert max(story.after.preempted.values()) == 1
+    assert not story.after.preempted  # it would not be fair
     assert story.loops() == ()
     assert len(holders(story.cluster)) >= 2
 

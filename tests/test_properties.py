@@ -18,6 +18,7 @@ from tidegate.journal.packing import pack_events, pack_result, unpack_events, un
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.hardware import Node
+from tidegate.model.work import Workload
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import Phase
 
@@ -29,7 +30,7 @@ def play(data, cluster: Cluster, rounds: int) -> list[tuple[object, int, object]
     told = []
     for _ in range(rounds):
         for _ in range(data.draw(st.integers(0, 3))):
-            cluster.submit(data.draw(workloads(len(cluster.numbers), cluster.now_ms)))
+            submit_equals(data, cluster, data.draw(workloads(0, cluster.now_ms)))
         for name in sorted(cluster.numbers):
             tell_something(data, cluster, name)
         if data.draw(st.integers(0, 9)) == 0 and cluster.nodes:
@@ -38,6 +39,13 @@ def play(data, cluster: Cluster, rounds: int) -> list[tuple[object, int, object]
         cluster.step(data.draw(st.integers(0, 5_000)))
         told.append((events, cluster.now_ms, cluster.result))
     return told
+
+
+def submit_equals(data, cluster: Cluster, workload: Workload) -> None:
+    """Submit some that ask for the same, one after the other."""
+    for _ in range(data.draw(st.integers(1, 4))):
+        number = len(cluster.numbers)
+        cluster.submit(replace(workload, id=f"w{number:03d}", submitted_ms=workload.submitted_ms + number % 3))
 
 
 def tell_of_node(data, cluster: Cluster) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from builders import Cluster
 from queue_strategies import EITHER, asks, policies
 from strategies import fleets, replace
+from test_properties import submit_equals
 from tidegate.engine.kernels.registry import kernels_as
 from tidegate.engine.step import propose, step
 from tidegate.journal.packing import pack_events, pack_result, unpack_events
@@ -40,14 +41,16 @@ def queue_cluster(data, fair=EITHER, modes=MODES) -> Cluster:
     return cluster
 
 
-def play(data, cluster: Cluster, rounds: int, *, changes: bool = True) -> list[tuple[object, int, object]]:
+def play(
+    data, cluster: Cluster, rounds: int, *, changes: bool = True, protects: bool = True
+) -> list[tuple[object, int, object]]:
     """Random facts for some rounds; what was told and decided."""
     told, admission = [], cluster.policy.admission
     for _ in range(rounds):
         for _ in range(data.draw(st.integers(0, 4))):
-            cluster.submit(data.draw(asks(len(cluster.numbers), cluster.now_ms)))
+            submit_equals(data, cluster, data.draw(asks(0, cluster.now_ms, protects=protects)))
         for name in sorted(cluster.numbers):
-            tell_something(data, cluster, name)
+            tell_something(data, cluster, name, protects=protects)
         if changes and data.draw(st.integers(0, 5)) == 0:
             cluster.set_policy(replace(data.draw(policies()), admission=admission))
         events = cluster._facts.batch()
@@ -56,7 +59,7 @@ def play(data, cluster: Cluster, rounds: int, *, changes: bool = True) -> list[t
     return told
 
 
-def tell_something(data, cluster: Cluster, name: str) -> None:
+def tell_something(data, cluster: Cluster, name: str, *, protects: bool) -> None:
     row = cluster.state.workload_numbers.row(cluster.numbers[name])
     if row < 0 or data.draw(st.integers(0, 2)):
         return
@@ -70,7 +73,7 @@ def tell_something(data, cluster: Cluster, name: str) -> None:
     elif data.draw(st.integers(0, 5)) == 0:
         cluster.tell(EventKind.WORKLOAD_CANCELLED, name)
     elif data.draw(st.integers(0, 5)) == 0:
-        cluster.change(replace(data.draw(asks(0, 0)), id=name))
+        cluster.change(replace(data.draw(asks(0, 0, protects=protects)), id=name))
 
 
 @relaxed
@@ -140,7 +143,7 @@ def test_quota_is_never_exceeded_and_limits_are_kept(data):
 def test_a_lender_gets_back_what_it_lent(data):
     """Who waits in a queue that may reclaim from anyone is admitted once its victims are gone, within its own quota."""
     cluster = queue_cluster(data, st.just(False), QUOTA_ALONE)
-    play(data, cluster, 4, changes=False)
+    play(data, cluster, 4, changes=False, protects=False)
     for _ in range(40):
         for name in sorted(cluster.numbers):
             row = cluster.state.workload_numbers.row(cluster.numbers[name])

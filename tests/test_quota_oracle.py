@@ -12,7 +12,7 @@ from quota_oracle import Holder, Lot, Oracle, Victims
 from test_queue_properties import play
 from tidegate.engine.admit import turn_of
 from tidegate.engine.holding import book_of
-from tidegate.engine.kernels.desk import AGAIN, OUTSIDE, REQUESTED, TARGETS, make_desk, request
+from tidegate.engine.kernels.desk import AGAIN, NOW_MS, OUTSIDE, REQUESTED, TARGETS, make_desk, request
 from tidegate.engine.kernels.quota import available, potential, share_ratio
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.kernels.victims import find_targets
@@ -60,9 +60,15 @@ def oracle_of(state: ClusterState) -> Oracle:
                 granted_ms=int(tables.tickets.granted_ms[row]),
                 leaving=bool(tables.tickets.leaving[row]),
                 tie=int(state.workloads.tie[row]),
+                protected=is_protected(state, row),
             )
         )
     return Oracle(state.policy.shares, holders)
+
+
+def is_protected(state: ClusterState, row: int) -> bool:
+    work = state.works[int(state.workloads.work_class[row])]
+    return not work.preemptible or state.now_ms < state.shares.tickets.granted_ms[row] + work.protected_ms
 
 
 def lots_of(state: ClusterState) -> list[Lot]:
@@ -123,7 +129,7 @@ def found(state: ClusterState, row: int, branch: int, amounts: dict[Lot, int], n
     """Whom the kernels name."""
     book, desk, lots = book_of(state), make_desk(state.shares, 4 * state.shares.tickets.capacity), lots_of(state)
     desk.wish.marks[REQUESTED] = desk.wish.marks[TARGETS] = 0
-    desk.wish.marks[OUTSIDE] = AGAIN
+    desk.wish.marks[OUTSIDE], desk.wish.marks[NOW_MS] = AGAIN, state.now_ms
     for lot, amount in amounts.items():
         active(request)(desk.wish, lots.index(lot), amount, int(lot in need))
     count = active(find_targets)(book.tree, book.held, desk.pool, desk.wish, None, turn_of(state).fair, branch, row)

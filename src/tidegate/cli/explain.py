@@ -40,6 +40,7 @@ from tidegate.journal.spells import Doing, cut_spells
 from tidegate.journal.store import JournalError, JournalFile
 from tidegate.journal.story import Cast, Story, tell_story
 from tidegate.journal.words import explain, lack_text
+from tidegate.measure.loops import loop_text, loops_in
 from tidegate.model.decisions import DecisionKind
 from tidegate.state.cluster import ClusterState
 
@@ -100,6 +101,7 @@ def explain_job(
                 explanation = _explain(told, asked, trials if changes and not asked else 0)
             if node:
                 explanation = explanation._replace(node=node, lacks=_lacks(told, node))
+        explanation = _with_loops(explanation, told.story, file)
     if as_json_:
         typer.echo(json.dumps(as_json(explanation)))
     else:
@@ -127,6 +129,19 @@ def _read(file: JournalFile, job: str, at: str | None) -> _Told:
     if story is None:
         raise CannotRun(f"--at {at}: {job} was not submitted yet; name a later time")
     return _Told(story._replace(until_ms=glanced.until_ms), glanced.cast, until_ms)
+
+
+def _with_loops(explanation: Explanation, story: Story, file: JournalFile) -> Explanation:
+    """Say it if the workload is part of a preemption loop; looked for only where it was preempted or preempts again."""
+    preempted = sum(moment.decision is DecisionKind.PREEMPT for moment in story.moments)
+    if preempted < 2 and len(story.victims) < 2:
+        return explanation
+    with damage_told(file):
+        loops = loops_in(step for step in file.steps() if step.now_ms <= story.until_ms)
+    mine = [loop for loop in loops if any(story.id in (pair.cause, pair.victim) for pair in loop.pairs)]
+    answer = explanation.answer
+    because = (*answer.because, *map(loop_text, mine))
+    return explanation._replace(answer=answer._replace(because=because))
 
 
 def _waits(story: Story) -> bool:

@@ -33,7 +33,7 @@ class Holding(NamedTuple):
 
 def book_of(state: ClusterState) -> Book:
     """Everything about shares for kernels, with room for every workload."""
-    state.shares.follow(state.shares.tickets, state.workloads.capacity)
+    state.shares.follow(state.shares.tickets, state.workloads.top)
     return state.shares.book(state.work_classes, state.pod_sets, state.workloads)
 
 

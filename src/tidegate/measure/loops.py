@@ -8,15 +8,17 @@ Must not know: which rules allowed it.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.measure.lives import Lives
-from tidegate.measure.preemptions import Preemptions
+from tidegate.journal.store import Step
+from tidegate.measure.lives import Lives, read_run
+from tidegate.measure.preemptions import Preemptions, preemptions_of
 from tidegate.measure.seek import Marks, first_after
-from tidegate.measure.timeline import Flat
+from tidegate.measure.timeline import Flat, lay_flat
 from tidegate.measure.words import amount_text, count_text, time_text
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
@@ -75,6 +77,13 @@ class _Outside(NamedTuple):
     order: I64
     kind: I64
     subject: I64
+
+
+def loops_in(steps: Iterable[Step]) -> tuple[Loop, ...]:
+    """All loops of a recorded run, the longest first."""
+    flat = lay_flat(steps)
+    lives, held = read_run(flat)
+    return find_loops(flat, lives, preemptions_of(flat, lives, held))
 
 
 def find_loops(flat: Flat, lives: Lives, preemptions: Preemptions) -> tuple[Loop, ...]:
@@ -201,7 +210,8 @@ def loop_text(loop: Loop) -> str:
     began = f" after {loop.begins}" if loop.begins else ""
     ended = f"until {loop.ends}" if loop.ends else "and it went on when the run ended"
     between = count_text(loop.outside_facts, "fact") + " from outside" if loop.outside_facts else "nothing from outside"
+    remedy = "" if loop.outside_facts else "; admission: tidegate does not loop"
     return (
         f"Preemption loop{began}: {'; '.join(said)}, in {time_text(loop.end_ms - loop.start_ms)} with {between} in "
-        f"between, {ended}. It threw away {amount_text(loop.lost_gpu_h)} GPU-hours; admission: tidegate does not loop."
+        f"between, {ended}. It threw away {amount_text(loop.lost_gpu_h)} GPU-hours{remedy}."
     )

@@ -19,8 +19,8 @@ from tidegate.state.shares import ShareTables
 (
     X_QUEUE, X_WORKLOAD, X_MODE, X_BORROW, X_FIRST_TARGET, X_TARGETS, X_CODE, X_LOT, X_MISSING, X_ASKED, X_STATUS,
     X_TRYING, X_RESTRICTED, X_PENDING, X_PRIORITY, X_SUBMITTED, X_TIE, X_CLASS, X_ORDER, X_REPLACES, X_AGAIN,
-    X_FIRST_SPOT, X_SPOTS, X_FIRST_NET, X_NETS, X_TAKEN,
-) = range(26)  # fmt: skip
+    X_AWAITED, X_FIRST_SPOT, X_SPOTS, X_FIRST_NET, X_NETS, X_TAKEN,
+) = range(27)  # fmt: skip
 ENTRY_COLUMNS = X_TAKEN + 1
 
 #: How well an assignment fits; larger is better.

@@ -15,12 +15,14 @@ from tidegate.engine.kernels.candidates import (
     ranks_before,
 )
 from tidegate.engine.kernels.desk import (
+    AGAIN,
     CANDIDATES,
     H_FIRST,
     H_SEEN,
     K_NEXT,
     K_QUEUE,
     K_WORKLOAD,
+    OUTSIDE,
     OVERFLOW,
     R_AMOUNT,
     R_LOT,
@@ -45,6 +47,7 @@ from tidegate.state.shares import (
     B_RECLAIM,
     B_ROOT,
     B_WEIGHT,
+    T_BRANCH,
     Held,
     Tree,
 )
@@ -72,10 +75,33 @@ def fair_targets(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | 
     charge(tree, wish, q, -1)
     if found:
         fill_back(tree, held, pool, wish, grove, q, start, 1)
+        # What was filled back may have made unfair what was fair: Kueue takes it, and may take it again and again.
+        found = wish.marks[OUTSIDE] == AGAIN or stays_fair(tree, held, pool, wish, fair, q, start)
     restore(tree, held, pool, wish, grove, start)
     if not found:
         wish.marks[TARGETS] = start
     return int(wish.marks[TARGETS] - start)
+
+
+@kernel
+def stays_fair(tree: Tree, held: Held, pool: Pool, wish: Wish, fair: int, q: int, start: int) -> bool:
+    """Whether every target that is taken for the sake of a share may be, now that it is known who else is."""
+    fine = True
+    charge(tree, wish, q, 1)
+    for i in range(start, wish.marks[TARGETS]):
+        if pool.targets[i, 1] != FAIR_SHARE or not fine:
+            continue
+        j = pool.targets[i, 0]
+        mine, its = below_common(tree, q, held.tickets[j, T_BRANCH]), below_common(tree, held.tickets[j, T_BRANCH], q)
+        my_ratio, final = share_ratio(tree, mine), share_ratio(tree, its)
+        put_back(tree, held, None, j)
+        initial = share_ratio(tree, its)
+        take_out(tree, held, None, j)
+        fine = fair != INITIAL_SHARE and compare_shares(tree, mine, my_ratio, its, final) <= 0
+        if not fine and fair != FINAL_SHARE:
+            fine = compare_shares(tree, mine, my_ratio, its, initial) < 0
+    charge(tree, wish, q, -1)
+    return fine
 
 
 @kernel

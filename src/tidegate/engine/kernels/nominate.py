@@ -16,6 +16,7 @@ from tidegate.engine.kernels.desk import (
     REQUESTED,
     TARGETS,
     X_AGAIN,
+    X_AWAITED,
     X_BORROW,
     X_CLASS,
     X_CODE,
@@ -300,6 +301,8 @@ def comes_before(entries: I64, a: int, b: int) -> bool:
     one, other = entries[a], entries[b]
     if (one[X_AGAIN] > 0) != (other[X_AGAIN] > 0):
         return bool(one[X_AGAIN] > 0)
+    if one[X_AWAITED] != other[X_AWAITED]:
+        return bool(one[X_AWAITED] == 1)
     if one[X_BORROW] != other[X_BORROW]:
         return bool(one[X_BORROW] < other[X_BORROW])
     if one[X_PRIORITY] != other[X_PRIORITY]:

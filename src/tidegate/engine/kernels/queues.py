@@ -32,6 +32,7 @@ from tidegate.engine.kernels.desk import (
     UNDONE,
     VICTIMS,
     X_AGAIN,
+    X_AWAITED,
     X_BORROW,
     X_CLASS,
     X_CODE,
@@ -178,6 +179,8 @@ def nominate_one(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, q
     """Nominate workload j of a queue as entry e."""
     entry = d.heads.entries[e]
     open_entry(book, d.heads, turn.cycle, e, q, j)
+    if turn.places == 1 and book.tree.branches[q, B_STICKY] == j:
+        entry[X_AWAITED] = 1  # in our own mode room goes to whom it was made for
     open_spots(grove, book.held, entry)
     nominate(book, d, grove, turn, e)
     d.wish.marks[TARGETS] = entry[X_FIRST_TARGET] + entry[X_TARGETS]

@@ -12,6 +12,7 @@ from tidegate.engine.kernels.desk import (
     R_LOT,
     REQUESTED,
     X_AGAIN,
+    X_AWAITED,
     X_PRIORITY,
     X_QUEUE,
     X_STATUS,
@@ -119,6 +120,8 @@ def step_of(tree: Tree, heads: Heads, e: int, b: int) -> int:
 @kernel
 def wins(tree: Tree, heads: Heads, e: int, b: int, other: int, other_branch: int) -> bool:
     """Whether an entry put up by branch b beats another: not borrowing, then share, then priority, then time."""
+    if heads.entries[e, X_AWAITED] != heads.entries[other, X_AWAITED]:
+        return bool(heads.entries[e, X_AWAITED] == 1)
     climb, other_climb = heads.climb[e], heads.climb[other]
     step, other_step = step_of(tree, heads, e, b), step_of(tree, heads, other, other_branch)
     if climb[1, step] != other_climb[1, other_step]:
