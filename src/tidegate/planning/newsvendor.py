@@ -85,6 +85,13 @@ def split(demand: Demand, windows: Windows, prices: Prices) -> Split:
     )
 
 
+def seen_hours(demand: Demand, windows: Windows) -> F64:
+    """Hours a week of each window, by the weight that what was seen in them has; all together make a week."""
+    member = np.equal.outer(np.arange(len(windows.names)), np.array(windows.of_hour)).astype(np.float64)
+    hours: F64 = member @ demand.hours
+    return hours
+
+
 def used_hours(demand: Demand, windows: Windows, gpus: float) -> F64:
     """Hours a week, by window, in which more than so many GPUs are asked for."""
     member = np.equal.outer(np.arange(len(windows.names)), np.array(windows.of_hour)).astype(np.float64)

@@ -94,9 +94,9 @@ def stays_fair(tree: Tree, held: Held, pool: Pool, wish: Wish, fair: int, q: int
         j = pool.targets[i, 0]
         mine, its = below_common(tree, q, held.tickets[j, T_BRANCH]), below_common(tree, held.tickets[j, T_BRANCH], q)
         my_ratio, final = share_ratio(tree, mine), share_ratio(tree, its)
-        put_back(tree, held, None, j)
+        put_back(tree, held, j)
         initial = share_ratio(tree, its)
-        take_out(tree, held, None, j)
+        take_out(tree, held, j)
         fine = fair != INITIAL_SHARE and compare_shares(tree, mine, my_ratio, its, final) <= 0
         if not fine and fair != FINAL_SHARE:
             fine = compare_shares(tree, mine, my_ratio, its, initial) < 0
