@@ -14,6 +14,7 @@ from tidegate.engine.draining import drain_stopped
 from tidegate.engine.holding import leave_queue, stir
 from tidegate.engine.kernels.chain import link, unlink
 from tidegate.engine.kernels.fit import confirm, leave_all, log_change, sum_devices
+from tidegate.engine.kernels.mirror import TAIL
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import describe_work, lay_out
 from tidegate.engine.leaving import forget, pods_of, queue_again, remove_pods
@@ -33,9 +34,6 @@ from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.interning import CORE_RESOURCES
 from tidegate.state.numbers import UNKNOWN
 from tidegate.state.tables import BROKEN_MILLI, Phase
-
-#: Place of work that has not been ordered yet: behind everyone who has.
-_TAIL = 1 << 40
 
 
 def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
@@ -102,7 +100,7 @@ def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
     table.estimate_ms[rows] = estimate
     table.deadline_ms[rows] = told.deadline_ms[at]
     table.remaining_s[rows] = estimate / 1000
-    table.place_in_level[rows] = _TAIL
+    table.place_in_level[rows] = TAIL
     table.since_ms[rows] = state.now_ms
     _count_seen(state, classes)
     _break_ties(state, rows, submitted)

@@ -6,6 +6,7 @@ Must not know: how to decide anything. `engine` changes it; this module keeps it
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -145,6 +146,15 @@ class ClusterState:
             rows = self._rows_of_told[asked]
         return rows
 
+    def classes_of(self, works: tuple[Work, ...]) -> I64:
+        """The work class of each; UNKNOWN for those that nobody asked for yet, and those that are malformed."""
+        if works is not self._told:
+            return np.full(len(works), UNKNOWN, np.int64)
+        known = self._rows_of_told
+        malformed = self.work_classes.malformed[np.where(known == UNKNOWN, 0, known)] > 0
+        classes: I64 = np.where(malformed, UNKNOWN, known)
+        return classes
+
     def intern_pod_class(self, key: PodClassKey) -> int:
         """The row of a pod class, made if it is new."""
         row = self.pod_class_rows.get(key)
@@ -251,11 +261,24 @@ class ClusterState:
         """Note the numbers and ids of new workloads."""
         self.workloads.number[rows] = numbers
         self.workload_numbers.put(numbers, rows)
+        self._reserve_ids()
+        self.workload_ids[rows] = ids
+
+    def rename_workloads(self, before: I64, ids: Sequence[str]) -> None:
+        """Note who has which row now, from the numbers in the rows; before, it was these that had one."""
+        table = self.workloads
+        self.workload_numbers.drop(before)
+        rows = self.live_workloads()
+        self.workload_numbers.put(table.number[rows], rows)
+        self._reserve_ids()
+        self.workload_ids[:] = ""
+        self.workload_ids[rows] = [ids[number] for number in table.number[rows].tolist()]
+
+    def _reserve_ids(self) -> None:
         if len(self.workload_ids) < self.workloads.capacity:
             grown = np.full(self.workloads.capacity, "", object)
             grown[: len(self.workload_ids)] = self.workload_ids
             self.workload_ids = grown
-        self.workload_ids[rows] = ids
 
     def note_trouble(self, rows: I64, code: int | I64) -> None:
         """Workloads cannot go on as they are; the first reason noted stands."""
