@@ -18,7 +18,10 @@ from tidegate.engine.run import run
 from tidegate.journal.packing import Works, pack_events, pack_result
 from tidegate.journal.record import Journal
 from tidegate.journal.replay import replay
+from tidegate.journal.store import JournalFile
 from tidegate.measure.witness import Witness
+from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, StepResult
+from tidegate.model.facts import EMPTY_EVENTS
 from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.shares import PreemptionRule, PreemptWhom
 from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
@@ -147,11 +150,38 @@ def test_rows_that_run_out_end_the_stretch_and_not_the_run(monkeypatch):
     assert_same(crowd(200), busy_queues(HOUR))
 
 
-def test_a_stretched_journal_replays():
+def test_a_stretched_journal_is_on_disk_and_replays(tmp_path):
     world = SimWorld([], jobs_of(crowd(120)), busy_queues(60_000), PLAIN)
-    state, journal = ClusterState(), Journal()
+    state, file = ClusterState(), JournalFile.create(tmp_path / "run.db")
+    journal = Journal(file)
+    journal.follow(state)
     run_twin(state, world, Witness(state, journal, every_ms=HOUR), lambda _: world.is_over())
-    assert replay(journal.steps).state.digest() == state.digest()
+    journal.keep()
+    file.close()
+    written = JournalFile.open(tmp_path / "run.db")
+    assert len(written) == len(journal.steps)
+    assert replay(written.steps()).state.digest() == state.digest()
+    kept = written.checkpoint()
+    assert kept is not None
+    assert ClusterState.load(kept.state).digest() == state.digest()
+    written.close()
+
+
+def append_two(file, result):
+    """Write one step down, and fail at the second."""
+    file.append(1, "", EMPTY_EVENTS, result)
+    file.append(2, "", None, result)
+
+
+def test_steps_that_are_written_together_are_all_there_or_none(tmp_path):
+    file = JournalFile.create(tmp_path / "run.db")
+    result = StepResult(NO_DECISIONS, NO_TALLY, None, 1)
+    file.append(0, "", EMPTY_EVENTS, result)
+    with pytest.raises(AttributeError), file.together():
+        append_two(file, result)
+    assert len(file) == 1
+    file.close()
+    assert len(JournalFile.open(tmp_path / "run.db")) == 1
 
 
 def test_what_is_observed_or_fails_goes_step_by_step():

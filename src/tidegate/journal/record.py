@@ -6,6 +6,7 @@ Must not know: how steps are made.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 from tidegate.journal.packing import Works, pack_events, pack_result
 from tidegate.journal.store import JournalError, JournalFile, Packed, Step
@@ -57,8 +58,9 @@ class Journal:
     def append_stretch(self, stretch: Stretch) -> None:
         """Write many steps down; the state is as it was after the last, and kept then if at all."""
         self._behind = True
-        for now_ms, events, result in stretch.steps():
-            self.append(now_ms, events, result)
+        with self._file.together() if self._file is not None else nullcontext():
+            for now_ms, events, result in stretch.steps():
+                self.append(now_ms, events, result)
         self._behind = False
         if self._state is not None and self._file is not None:
             self._keep_at_times(self._file)
