@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from tidegate.kube.pins import HOST
 from tidegate.kube.pods import SeenPod
 from tidegate.kube.tidings import Tidings
 from tidegate.model.decisions import NOBODY
@@ -39,6 +40,7 @@ class Fleet:
         self._nodes: dict[str, tuple[int, Node]] = {}  # by uid
         self._numbers: dict[str, int] = {}  # by name
         self._names: list[str] = []  # by number
+        self._hosts: dict[int, str] = {}  # by number
         self._rooms: dict[str, _Room] = {}  # by name
         self._strangers: dict[str, SeenPod] = {}  # by uid: pods that are counted in the rooms
         self._stirred: dict[str, None] = {}  # names of nodes whose room changed
@@ -54,14 +56,17 @@ class Fleet:
             self._names.append(node.name)
             self._nodes[uid] = (number, node)
             self._numbers[node.name] = number
+            self._hosts[number] = dict(node.labels).get(HOST, "")
             tidings.node(number, node, changed=False)
             self._stirred[node.name] = None
         elif known[1] != node:
             self._nodes[uid] = (known[0], node)
+            self._hosts[known[0]] = dict(node.labels).get(HOST, "")
             tidings.node(known[0], node, changed=True)
 
     def _remove(self, uid: str, number: int, node: Node, tidings: Tidings) -> None:
         del self._nodes[uid]
+        del self._hosts[number]
         if self._numbers.get(node.name) == number:  # else: another of the same name has come before
             del self._numbers[node.name]
         tidings.node_removed(number)
@@ -73,6 +78,10 @@ class Fleet:
     def name_of(self, number: int) -> str:
         """The name of a node."""
         return self._names[number]
+
+    def host_of(self, number: int) -> str:
+        """The name that a node selector finds a node by; empty if it has none."""
+        return self._hosts.get(number, "")
 
     def __len__(self) -> int:
         return len(self._nodes)

@@ -6,14 +6,25 @@ Must not know: the network, clocks, threads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tidegate.kube.family import Family
 from tidegate.kube.fleet import Fleet
 from tidegate.kube.groups import Groups
 from tidegate.kube.jobs import SeenJob
-from tidegate.kube.orders import Order, Purpose, binding, saying_why, starting, stopping_job, stopping_pod
-from tidegate.kube.pods import Life, SeenPod
-from tidegate.kube.resources import JOBS
+from tidegate.kube.kinds import OWNERS
+from tidegate.kube.orders import (
+    Order,
+    Purpose,
+    binding,
+    lifting,
+    saying_why,
+    starting,
+    stopping_job,
+    stopping_pod,
+    undoing,
+)
+from tidegate.kube.pins import Place, Start
+from tidegate.kube.pods import Gate, Life, SeenPod
+from tidegate.kube.reach import Reach
 from tidegate.kube.rosters import Kind, Roster, Stage
 from tidegate.kube.sayings import Saying, held, unsupported
 from tidegate.kube.tidings import Tidings
@@ -21,6 +32,7 @@ from tidegate.kube.writes import Ref, pod_ref
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.facts import EventKind, Outcome
 from tidegate.model.hardware import Node
+from tidegate.model.reasons import Reason
 from tidegate.model.work import Work
 from tidegate.state.interning import MOST_PODS
 
@@ -28,16 +40,10 @@ _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 
 
-@dataclass(frozen=True)
-class Reach:
-    """What is ours: pods that name us as their scheduler, and jobs of such pods or, to be gated, with a queue."""
+#: Orders that stand for one pod of a workload.
+_OF_ONE = (Purpose.BIND, Purpose.LIFT)
 
-    scheduler: str = "tidegate"
-    gates: bool = False
-
-    def has_job(self, job: SeenJob) -> bool:
-        """Whether a job is ours."""
-        return job.owner is None and (job.scheduler == self.scheduler or (self.gates and job.queued))
+__all__ = ["Ledger", "Reach"]
 
 
 class Ledger:
@@ -47,6 +53,7 @@ class Ledger:
         self.reach = reach
         self.fleet = Fleet()
         self.refused: dict[str, tuple[str, ...]] = {}  # by uid: work that names us and that we cannot do, and why
+        self.past: dict[str, Ref] = {}  # by uid: work that was not held at the door, and runs without us
         self._tidings = Tidings()
         self._orders: list[Order] = []
         self._next_number = 0
@@ -54,7 +61,7 @@ class Ledger:
         self._rosters: dict[int, Roster] = {}
         self._of_job: dict[str, Roster] = {}  # by uid of the job
         self._seats: dict[str, tuple[Roster, int]] = {}  # by uid of the pod
-        self._orphans: dict[str, list[str]] = {}  # pods whose job is not known, by uid of the job
+        self._family = Family()
         self._groups = Groups()
         self._sayings: dict[str, Saying] = {}  # by uid of the pod: the latest that is not written yet
 
@@ -87,7 +94,13 @@ class Ledger:
 
     def see_job(self, uid: str, job: SeenJob | None) -> None:
         """A job is as it is now, or gone."""
+        if job is None:
+            self._family.forget(uid)
+        elif job.owner is not None:
+            self._seat_again(self._family.own(uid, job.owner.uid))
+            return
         roster = self._of_job.get(uid)
+        self.past.pop(uid, None)
         if job is None or job.over or job.leaving:
             self.refused.pop(uid, None)
             if roster is not None:
@@ -95,20 +108,29 @@ class Ledger:
         elif roster is None:
             if self.reach.has_job(job):
                 self._take_job(job)
-        elif job.suspended and not roster.suspended and roster.stage is Stage.PLACED:
-            self._finish(roster)  # somebody else suspended it: it begins anew
-            self._take_job(job)
         else:
-            roster.suspended = job.suspended
-            self._follow_change(roster, job)
-            if roster.stage is Stage.LEAVING:
-                self._settle_leaving(roster)
+            self._follow_job(roster, job)
+
+    def _follow_job(self, roster: Roster, job: SeenJob) -> None:
+        """A job of ours has changed."""
+        stopped = job.suspended and not roster.suspended and roster.stage is Stage.PLACED
+        if stopped or (roster.stage is Stage.WAITING and self.reach.is_past(job)):
+            self._finish(roster)  # somebody else suspended it, and it begins anew; or let it go, and it is past us
+            self._take_job(job)
+            return
+        roster.job = job
+        self._follow_change(roster, job)
+        if roster.undoing and roster.undoing != job.version:
+            self._end_undoing(roster)
+        if roster.stage is Stage.LEAVING:
+            self._settle_leaving(roster)
 
     def see_pod(self, uid: str, pod: SeenPod | None) -> None:
         """A pod is as it is now, or gone."""
         if pod is None:
             known = self._pods.pop(uid, None)
             self.refused.pop(uid, None)
+            self.past.pop(uid, None)
             if known is not None and known.group:
                 self._groups.leave(known)
         else:
@@ -124,16 +146,18 @@ class Ledger:
     def hear(self, order: Order, outcome: Outcome) -> None:
         """An order was carried out, or not; what is not known, or had to be done anyway, is ordered again."""
         roster = self._rosters.get(order.workload)
-        if roster is None or (order.purpose is Purpose.BIND and not _fills(roster, order)):
+        if roster is None or (order.purpose in _OF_ONE and not _fills(roster, order)):
             return  # it is over, or another pod fills the slot now, by an order of its own
         for decision in order.decisions:
             if outcome is not Outcome.UNKNOWN or not order.again:  # that it is not known is told once
                 self._tidings.outcome(decision, outcome)
         if outcome is Outcome.DONE:
             return
-        if order.purpose is Purpose.BIND and outcome is Outcome.FAILED and not roster.slots[order.slot].bound:
+        if order.purpose in _OF_ONE and outcome is Outcome.FAILED and not roster.slots[order.slot].bound:
             roster.slots[order.slot].give_up()  # it surely is not there
-        if (outcome is Outcome.UNKNOWN and self._is_wanted(roster, order)) or (
+        if order.purpose is Purpose.UNDO:
+            self._end_undoing(roster)
+        elif (outcome is Outcome.UNKNOWN and self._is_wanted(roster, order)) or (
             order.purpose is Purpose.STOP and roster.stage is Stage.LEAVING
         ):
             self._orders.append(order._replace(again=order.again + 1))
@@ -148,15 +172,17 @@ class Ledger:
     # -- jobs --------------------------------------------------------------------------------------------------
 
     def _take_job(self, job: SeenJob) -> None:
-        pods = sum(pod_set.count for pod_set in job.work.pod_sets) if job.work else 0
-        many = (f"spec.parallelism: asks for {pods:,} pods, at most {MOST_PODS:,}",) if pods > MOST_PODS else ()
-        if job.refusals or many or job.work is None:
-            self.refused[job.uid] = job.refusals + many
-            return
-        roster = self._enrol(Kind.JOB, Ref(JOBS, job.namespace, job.name, job.uid), job.work, job.created_ms)
-        roster.suspended = job.suspended
-        self._of_job[job.uid] = roster
-        self._seat_again(self._orphans.pop(job.uid, []))
+        uid, pods = job.ref.uid, sum(pod_set.count for pod_set in job.work.pod_sets) if job.work else 0
+        many = (f"spec: asks for {pods:,} pods, at most {MOST_PODS:,}",) if pods > MOST_PODS else ()
+        if self.reach.is_past(job):
+            self.past[uid] = job.ref
+        elif job.refusals or many:
+            self.refused[uid] = job.refusals + many
+        elif job.work is not None:
+            roster = self._enrol(Kind.JOB, job.ref, job.work, job.created_ms)
+            roster.job = job
+            self._of_job[uid] = roster
+            self._seat_again(self._family.claim(uid))
 
     def _follow_change(self, roster: Roster, job: SeenJob) -> None:
         """A job that waits may change what it asks for; one that has its place keeps it as it is."""
@@ -166,6 +192,20 @@ class Ledger:
         roster.resize(job.work)
         self._tidings.changed(roster.number, job.work)
         self._seat_again(filled)
+
+    def _undo(self, roster: Roster) -> None:
+        """Take back what we wrote into a job that waits, suspended."""
+        job = roster.job
+        if job is not None and job.suspended and job.started and not roster.undoing:
+            roster.undoing = job.version
+            self._orders += undoing(roster, job)
+
+    def _end_undoing(self, roster: Roster) -> None:
+        """What was taken back is seen, or could not be taken back: who was to start after it starts."""
+        roster.undoing = ""
+        if roster.starts_after:
+            roster.starts_after = False
+            self._let_job_go(roster)
 
     # -- rosters -----------------------------------------------------------------------------------------------
 
@@ -208,15 +248,18 @@ class Ledger:
         """
         if not pod.node and (pod.life.is_over or pod.leaving):
             return
-        owner = pod.owner
-        if owner is not None and owner.kind == JOBS.kind:
-            roster = self._of_job.get(owner.uid)
+        owner, is_ours = pod.owner, self.reach.has_pod(pod)
+        if owner is not None and owner.kind in OWNERS and not (pod.group and is_ours):
+            eldest = self._family.eldest(owner.uid)
+            roster = self._of_job.get(eldest)
             if roster is None:
-                self._orphans.setdefault(owner.uid, []).append(pod.uid)
+                self._family.await_job(eldest, pod.uid)
             else:
-                self._seat(roster, pod, "")
-        elif pod.scheduler == self.reach.scheduler and not pod.gated:
+                self._seat(roster, pod, roster.set_of(pod.role, pod.shape.work.pod_sets[0]))
+        elif is_ours:
             self._take_alone(pod)
+        elif self.reach.is_pod_past(pod):
+            self.past[pod.uid] = _ref(pod)
 
     def _take_alone(self, pod: SeenPod) -> None:
         """A pod that is work of its own, or one of a group: that is work once it is whole."""
@@ -304,7 +347,7 @@ class Ledger:
 
         A job makes its pods again; nobody makes others again.
         """
-        if any(roster.holders()) or (roster.kind is Kind.JOB and not roster.suspended):
+        if any(roster.holders()) or (roster.kind is Kind.JOB and not (roster.suspended or roster.is_gated)):
             return
         if roster.kind is not Kind.JOB and not all(slot.pod for slot in roster.slots):
             self._finish(roster)
@@ -312,8 +355,18 @@ class Ledger:
             roster.comes_back = False
             self._start(roster)
         else:
-            roster.give_up_places()
+            self._wait_again(roster)
             self._tidings.about(EventKind.POD_GONE, roster.number)
+
+    def _wait_again(self, roster: Roster) -> None:
+        roster.give_up_places()
+        if roster.granted:
+            filled = self._unseat(roster)
+            roster.resize(roster.work)
+            self._seat_again(filled)
+        if roster.job is not None:
+            self._follow_change(roster, roster.job)
+        self._undo(roster)
 
     # -- what is decided ---------------------------------------------------------------------------------------
 
@@ -328,7 +381,9 @@ class Ledger:
             roster = self._rosters.get(number)
             if roster is None:
                 continue
-            if kind == DecisionKind.PLACE and ordinal < len(roster.slots):
+            if kind == DecisionKind.ADMIT and code == Reason.ADMITTED_PARTLY:
+                roster.grant(ordinal, evidence[2])
+            elif kind == DecisionKind.PLACE and ordinal < len(roster.slots):
                 if number not in placed:
                     self._tidings.take_back(EventKind.POD_GONE, number)  # it was sent away and placed in one step
                 roster.slots[ordinal].node, roster.slots[ordinal].decision = node, decision
@@ -351,24 +406,46 @@ class Ledger:
 
     def _start(self, roster: Roster) -> None:
         roster.stage = Stage.PLACED
-        if roster.kind is Kind.JOB and roster.suspended:
-            self._orders.append(starting(roster))
+        if roster.undoing:
+            roster.starts_after = True
+        else:
+            self._let_job_go(roster)
         for ordinal, slot in enumerate(roster.slots):
             if slot.pod:
                 self._bind(roster, ordinal, self._pods[slot.pod])
 
+    def _let_job_go(self, roster: Roster) -> None:
+        job = roster.job
+        if job is not None and job.suspended and roster.stage is Stage.PLACED:
+            binds = self.reach.binds_job(job)
+            places = {name: self._place(roster, name, pods, binds=binds) for name, pods in roster.sizes()}
+            self._orders.append(starting(roster, job, Start(places, bool(roster.granted), not binds)))
+
+    def _place(self, roster: Roster, pod_set: str, pods: int, *, binds: bool) -> Place:
+        """Where the pods of a set go; those that we bind need not be sent anywhere."""
+        if binds:
+            return Place(pods, ())
+        nodes = sorted({roster.slots[ordinal].node for ordinal in roster.ordinals(pod_set)})
+        hosts = [self.fleet.host_of(node) for node in nodes if node != NOBODY]
+        return Place(pods, tuple(hosts) if all(hosts) else ())
+
     def _bind(self, roster: Roster, ordinal: int, pod: SeenPod) -> None:
-        """Bind a pod to the node of its slot, unless that is done, ordered, or another scheduler's matter."""
+        """Send a pod to the node of its slot, unless that is done, ordered, or another scheduler's matter."""
         slot = roster.slots[ordinal]
-        if pod.node or slot.told or pod.scheduler != self.reach.scheduler:
+        if pod.node or slot.told or pod.gate is Gate.OTHERS:
             return
-        slot.told = True
-        self._orders.append(binding(roster, ordinal, _ref(pod), self.fleet.name_of(slot.node)))
+        binds = pod.scheduler == self.reach.scheduler
+        slot.told = binds or pod.gate is Gate.OURS
+        if pod.gate is Gate.OURS:
+            host = "" if binds else self.fleet.host_of(slot.node)
+            self._orders.append(lifting(roster, ordinal, _ref(pod), host))
+        if binds:
+            self._orders.append(binding(roster, ordinal, _ref(pod), self.fleet.name_of(slot.node)))
 
     def _send_away(self, roster: Roster, decision: int, *, gently: bool) -> None:
-        roster.stage, roster.comes_back = Stage.LEAVING, False
-        if roster.kind is Kind.JOB:
-            self._orders.append(stopping_job(roster, decision))
+        roster.stage, roster.comes_back, roster.starts_after = Stage.LEAVING, False, False
+        if roster.job is not None and not roster.is_gated:
+            self._orders.append(stopping_job(roster, roster.job, decision))
         else:
             for ordinal, slot in enumerate(roster.slots):
                 if slot.holds:

@@ -24,6 +24,7 @@ from tidegate.model.facts import Outcome
 
 _TOO_MANY = 429
 _FORBIDDEN = (401, 403)
+_CONTRADICTS = (409, 422)  # 422: also a patch whose test does not hold
 #: Why an eviction is refused that would hurt a disruption budget; others need not slow down for it.
 _BUDGET = "DisruptionBudget"
 _DEADLINE = "DeadlineExceeded"
@@ -145,7 +146,7 @@ class Pool:
         write = job.write
         if answer.ok or answer.status in write.done_if:
             return Outcome.DONE, answer
-        if answer.status == 409 and write.look is not None:  # perhaps it was us, a try earlier
+        if answer.status in _CONTRADICTS and write.look is not None:  # perhaps it was us, a try earlier
             return await self._look(job, answer, otherwise=Outcome.FAILED)
         return Outcome.FAILED, answer
 

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from tidegate.kube.jobs import SeenJob
 from tidegate.kube.writes import Ref
 from tidegate.model.decisions import NOBODY
-from tidegate.model.work import Work
+from tidegate.model.work import PodSet, Work
 
 
 class Kind(IntEnum):
@@ -66,9 +67,12 @@ class Roster:
     kind: Kind
     ref: Ref
     work: Work
-    suspended: bool = False
+    job: SeenJob | None = None  # as it was seen last
     stage: Stage = Stage.WAITING
     comes_back: bool = False  # placed anew while it leaves: it starts when everybody has left
+    undoing: str = ""  # version of the job in which we take back what we wrote; empty: we do not
+    starts_after: bool = False  # it starts when that is done
+    granted: dict[int, int] = field(default_factory=dict)  # pods by pod set, where they are fewer than it asks for
     slots: list[Slot] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -76,8 +80,31 @@ class Roster:
 
     def resize(self, work: Work) -> None:
         """Have the slots that the work asks for, all empty."""
-        self.work = work
-        self.slots = [Slot() for pods in work.pod_sets for _ in range(pods.count)]
+        self.work, self.granted = work, {}
+        self._lay_out()
+
+    def grant(self, pod_set: int, pods: int) -> None:
+        """Have fewer slots in a set than the work asks for, all empty."""
+        self.granted[pod_set] = pods
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        self.slots = [Slot() for _, pods in self.sizes() for _ in range(pods)]
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """The pod sets, and how many slots each has."""
+        for number, pods in enumerate(self.work.pod_sets):
+            yield pods.name, self.granted.get(number, pods.count)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it is a job that is suspended."""
+        return self.job is not None and self.job.suspended
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether it is a job that is held by gates on its pods: it cannot be suspended."""
+        return self.job is not None and not self.job.handling.suspend
 
     @property
     def id(self) -> str:
@@ -96,11 +123,19 @@ class Roster:
     def ordinals(self, pod_set: str) -> range:
         """The slots of a pod set; of the only one, if there is one only."""
         first = 0
-        for pods in self.work.pod_sets:
-            if pods.name == pod_set or len(self.work.pod_sets) == 1:
-                return range(first, first + pods.count)
-            first += pods.count
+        for name, pods in self.sizes():
+            if name == pod_set or len(self.work.pod_sets) == 1:
+                return range(first, first + pods)
+            first += pods
         return range(0)
+
+    def set_of(self, role: str, asks: PodSet) -> str:
+        """The pod set of a pod that its labels call so; of one that they say nothing of, the set that asks the same."""
+        named = self.job.handling.pod_set(role) if self.job is not None else role
+        sets = self.work.pod_sets
+        if any(pods.name == named for pods in sets):
+            return named
+        return next((pods.name for pods in sets if (pods.request, pods.gpu) == (asks.request, asks.gpu)), "")
 
     def give_up_places(self) -> None:
         """Nothing is decided any more: it waits again."""

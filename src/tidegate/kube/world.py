@@ -14,22 +14,21 @@ from typing import Self
 from tidegate.kube.access import Access
 from tidegate.kube.following import Pace
 from tidegate.kube.inbox import News
-from tidegate.kube.jobs import JobObject, SeenJob, see_job
+from tidegate.kube.jobs import JobObject, see_job
+from tidegate.kube.kinds import JOB, KINDS
 from tidegate.kube.ledger import Ledger, Reach
 from tidegate.kube.link import Carried, Link, Topic
 from tidegate.kube.nodes import NodeObject, read_node_object
 from tidegate.kube.pauses import Draw
 from tidegate.kube.pods import PodObject, SeenPod, see_pod
 from tidegate.kube.pool import Limits
-from tidegate.kube.resources import JOBS, NODES, PODS
+from tidegate.kube.resources import NODES, PODS
 from tidegate.kube.shapes import Shapes
 from tidegate.manifests.surroundings import NOTHING_AROUND
 from tidegate.model.decisions import DecisionBatch
 from tidegate.model.facts import EMPTY_EVENTS, EventBatch, Outcome
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
-
-_NODES, _JOBS, _PODS = range(3)
 
 #: Writes that may wait or be in flight when one that nothing depends on is added.
 _SAID_AT_ONCE = 64
@@ -60,9 +59,10 @@ class KubeWorld:
         self._policy, self._clock = policy, clock
         self._opened = False
         self._now_ms = 0
+        self._around = NOTHING_AROUND
         topics = [
             Topic(NODES, NodeObject, read_node_object),
-            Topic(JOBS, JobObject, lambda job: see_job(job, NOTHING_AROUND)),
+            *(Topic(handling.resource, JobObject, JobObject.kept, optional=handling is not JOB) for handling in KINDS),
             Topic(PODS, PodObject, lambda pod: see_pod(pod, self.shapes)),
         ]
         self.link = Link(access, topics, draw, limits=self.options.limits, pace=self.options.pace)
@@ -126,12 +126,13 @@ class KubeWorld:
 
     def _see(self, news: News) -> None:
         thing = news.thing
-        if news.kind == _NODES:
+        if news.kind == 0:
             assert thing is None or isinstance(thing, Node)
             self.ledger.see_node(news.uid, thing)
-        elif news.kind == _JOBS:
-            assert thing is None or isinstance(thing, SeenJob)
-            self.ledger.see_job(news.uid, thing)
+        elif news.kind <= len(KINDS):
+            assert thing is None or isinstance(thing, JobObject)
+            seen = None if thing is None else see_job(thing, KINDS[news.kind - 1], self._around)
+            self.ledger.see_job(news.uid, seen)
         else:
             assert thing is None or isinstance(thing, SeenPod)
             self.ledger.see_pod(news.uid, thing)

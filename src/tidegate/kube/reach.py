@@ -1,0 +1,44 @@
+"""What is ours: pods that name us as their scheduler, their jobs, and, to be gated, whatever names a queue.
+
+Work that names a queue and was not held at the door is nobody's to touch: it is told of, and left alone.
+Must not know: places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.kube.jobs import SeenJob
+from tidegate.kube.pods import Gate, SeenPod
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What is ours; with `gates`, work that names a queue too, whoever binds its pods."""
+
+    scheduler: str = "tidegate"
+    gates: bool = False
+
+    def binds_job(self, job: SeenJob) -> bool:
+        """Whether the pods of a job are ours to bind."""
+        return self.scheduler in job.schedulers
+
+    def has_job(self, job: SeenJob) -> bool:
+        """Whether a job is ours, as far as it is not past the door."""
+        return job.owner is None and (self.binds_job(job) or (self.gates and job.queued))
+
+    def is_past(self, job: SeenJob) -> bool:
+        """Whether a job that we should have let go runs without us."""
+        held = job.suspended or job.started or not job.handling.suspend
+        return not held and not self.binds_job(job)
+
+    def has_pod(self, pod: SeenPod) -> bool:
+        """Whether a pod that belongs to no job is ours."""
+        if pod.scheduler == self.scheduler:
+            return pod.gate is not Gate.OTHERS
+        return self.gates and pod.queued and (pod.gate is Gate.OURS or (pod.started and pod.gate is Gate.OPEN))
+
+    def is_pod_past(self, pod: SeenPod) -> bool:
+        """Whether a pod that we should have let go runs without us."""
+        named = self.gates and pod.queued and pod.scheduler != self.scheduler
+        return named and pod.gate is Gate.OPEN and not pod.started and not pod.life.is_over
