@@ -56,12 +56,16 @@ class Owners:
     def _run(self) -> None:
         while not self._stop.wait(0.1):
             for kind in self._kinds:
-                path, recipe = RECIPES[kind]
-                for thing in self._api.get(path)["items"]:
-                    try:
-                        recipe(self._api, path, thing)
-                    except ApiError as error:
-                        self.errors.append(f"{kind}: {error}")
+                try:
+                    self._look_after(kind)
+                except ApiError as error:  # a server that is not ready, or a child that changed meanwhile
+                    self.errors.append(f"{kind}: {error}")
+
+    def _look_after(self, kind: str) -> None:
+        path, recipe = RECIPES[kind]
+        listing = self._api.get(path)
+        for thing in listing["items"]:
+            recipe(self._api, path, {"apiVersion": listing["apiVersion"], "kind": kind, **thing})
 
 
 def _bring_about(api: Api, owner: Thing, children: Iterator[Child]) -> list[Thing]:

@@ -401,7 +401,7 @@ class Ledger:
 
     def _say(self, roster: Roster, said: Saying) -> None:
         for slot in roster.slots:
-            if slot.pod and self._pods[slot.pod].scheduler == self.reach.scheduler:
+            if slot.pod and self.reach.binds_pod(self._pods[slot.pod]):
                 self._sayings[slot.pod] = said
 
     def _start(self, roster: Roster) -> None:
@@ -434,7 +434,7 @@ class Ledger:
         slot = roster.slots[ordinal]
         if pod.node or slot.told or pod.gate is Gate.OTHERS:
             return
-        binds = pod.scheduler == self.reach.scheduler
+        binds = self.reach.binds_pod(pod)
         slot.told = binds or pod.gate is Gate.OURS
         if pod.gate is Gate.OURS:
             host = "" if binds else self.fleet.host_of(slot.node)

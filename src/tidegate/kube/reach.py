@@ -16,12 +16,16 @@ from tidegate.kube.pods import Gate, SeenPod
 class Reach:
     """What is ours; with `gates`, work that names a queue too, whoever binds its pods."""
 
-    scheduler: str = "tidegate"
+    scheduler: str = "tidegate"  # empty: nothing is ours to bind
     gates: bool = False
 
     def binds_job(self, job: SeenJob) -> bool:
         """Whether the pods of a job are ours to bind."""
-        return self.scheduler in job.schedulers
+        return bool(self.scheduler) and self.scheduler in job.schedulers
+
+    def binds_pod(self, pod: SeenPod) -> bool:
+        """Whether a pod is ours to bind."""
+        return bool(self.scheduler) and pod.scheduler == self.scheduler
 
     def has_job(self, job: SeenJob) -> bool:
         """Whether a job is ours, as far as it is not past the door."""
@@ -34,11 +38,11 @@ class Reach:
 
     def has_pod(self, pod: SeenPod) -> bool:
         """Whether a pod that belongs to no job is ours."""
-        if pod.scheduler == self.scheduler:
+        if self.binds_pod(pod):
             return pod.gate is not Gate.OTHERS
         return self.gates and pod.queued and (pod.gate is Gate.OURS or (pod.started and pod.gate is Gate.OPEN))
 
     def is_pod_past(self, pod: SeenPod) -> bool:
         """Whether a pod that we should have let go runs without us."""
-        named = self.gates and pod.queued and pod.scheduler != self.scheduler
+        named = self.gates and pod.queued and not self.binds_pod(pod)
         return named and pod.gate is Gate.OPEN and not pod.started and not pod.life.is_over
