@@ -38,3 +38,19 @@ def _holds(plane: Plane) -> bool:
     except ApiError:
         return False
     return bool(made["spec"].get("schedulingGates"))
+
+
+def submit(plane: Plane, path: str, thing: dict[str, Any]) -> dict[str, Any]:
+    """Create an object; a server that has just learnt its kind may want to be asked again."""
+
+    def tried() -> dict[str, Any] | None:
+        try:
+            made: dict[str, Any] = plane.admin.post(path, thing)
+        except ApiError as error:
+            if error.status not in (429, 503):
+                raise
+            return None
+        return made
+
+    made: dict[str, Any] = plane.wait_for(tried, what=f"{thing['kind']} created")
+    return made

@@ -364,3 +364,79 @@ def test_a_job_that_is_preempted_comes_back():
     cluster.obey()
     cluster.change("pod/high", status__phase="Succeeded")
     assert cluster.step() == [("start", "job/j")]
+
+
+def gated(name, pods=1, gpus=8, **more):
+    return queued(job(name, pods, gpus, suspend=True, **more))
+
+
+def test_a_gated_job_is_sent_to_its_node_and_taken_back_when_it_is_sent_away():
+    cluster = paper(nodes=1, policy=QUEUES, gates=True, scheduler="")
+    cluster.put(gated("j"))
+    cluster.step()
+    cluster.obey()
+    spec = cluster.objects["job/j"]["spec"]
+    assert spec["suspend"] is False
+    assert spec["template"]["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n0"}
+    cluster.begin_anew(gates=True, scheduler="")  # who takes over knows that we started it, and where
+    assert cluster.step() == []
+    assert not cluster.ledger.past
+    cluster.put(queued(pod("high", 8, priority=10, schedulingGates=[{"name": "tidegate.io/admission"}])))
+    assert cluster.step() == [("stop", "job/j")]
+    cluster.obey()
+    spec = cluster.objects["job/j"]["spec"]
+    assert (spec["suspend"], spec["template"]["spec"].get("nodeSelector")) == (True, None)
+    assert "tidegate.io/before" not in cluster.objects["job/j"]["metadata"].get("annotations", {})
+    assert cluster.objects["pod/high"]["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n0"}
+
+
+def test_what_changed_meanwhile_is_not_started_by_an_order_of_before():
+    cluster = paper(nodes=1, gates=True, scheduler="")
+    cluster.put(gated("j", 2, 1))
+    assert cluster.step() == [("start", "job/j")]
+    cluster.change("job/j", spec__parallelism=1)
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["suspend"] is False
+    assert cluster.state.pods.top >= 1
+    assert len(cluster.state.live_workloads()) == 1
+
+
+def test_what_the_owner_wrote_meanwhile_stays():
+    cluster = paper(nodes=1, policy=QUEUES, gates=True, scheduler="")
+    cluster.put(gated("j"))
+    cluster.step()
+    cluster.obey()
+    spec = cluster.objects["job/j"]["spec"]
+    spec["template"]["spec"]["nodeSelector"]["zone"] = "a"
+    cluster.put(cluster.objects["job/j"])
+    cluster.put(queued(pod("high", 8, priority=10, schedulingGates=[{"name": "tidegate.io/admission"}])))
+    cluster.step()
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["template"]["spec"]["nodeSelector"] == {"zone": "a"}
+
+
+def test_a_note_that_somebody_else_wrote_changes_nothing_that_is_not_ours():
+    cluster = paper(nodes=1, policy=QUEUES, gates=True, scheduler="")
+    odd = gated("j")
+    note = {"/spec/template/spec/containers": [[], []], "/spec/suspend": [False, True], "/spec/parallelism": "x", "": 1}
+    odd["metadata"]["annotations"] = {"tidegate.io/before": json.dumps(note)}
+    before = json.dumps(odd["spec"]["template"]["spec"]["containers"])
+    cluster.put(odd)
+    cluster.step()
+    cluster.obey()
+    assert json.dumps(cluster.objects["job/j"]["spec"]["template"]["spec"]["containers"]) == before
+    for broken in ("", "[", "3", "null"):
+        cluster.change("job/j", metadata__annotations={"tidegate.io/before": broken})
+        cluster.step()
+
+
+def test_work_past_the_door_is_told_of_and_left_alone():
+    cluster = paper(gates=True, scheduler="")
+    cluster.put(queued(job("past", 1, 8)))
+    cluster.put(queued(pod("loose", 8)))
+    assert cluster.step() == []
+    assert sorted(ref.name for ref in cluster.ledger.past.values()) == ["loose", "past"]
+    cluster.change("job/past", spec__suspend=True)
+    assert cluster.step() == [("start", "job/past")]
+    cluster.remove("pod/loose")
+    assert not cluster.ledger.past

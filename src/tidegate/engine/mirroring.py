@@ -20,7 +20,7 @@ from tidegate.model.standing import Foreign
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.numbers import UNKNOWN
-from tidegate.state.tables import Phase, ShareCode, Taken
+from tidegate.state.tables import END, Phase, ShareCode, Taken
 
 _HOLDS = (Phase.ASSUMED, Phase.RUNNING)
 
@@ -39,9 +39,16 @@ def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
             _bind(state, row, ordinal, node)
             told.add(row)
     for row in sorted(told):
-        held, asked = len(pods_of(state, row)), int(state.work_classes.pods[state.workloads.work_class[row]])
-        if state.workloads.phase[row] in _HOLDS and held < asked:
+        if state.workloads.phase[row] in _HOLDS and len(pods_of(state, row)) < _pods_to_be(state, row):
             state.note_trouble(np.array([row]), Reason.GANG_BROKEN)
+
+
+def _pods_to_be(state: ClusterState, row: int) -> int:
+    """The pods of a workload: those it was granted, where they are fewer than it asks for."""
+    tickets = state.shares.tickets
+    if row < tickets.top and tickets.branch[row] != END:
+        return int(tickets.pods[row].sum())
+    return int(state.work_classes.pods[state.workloads.work_class[row]])
 
 
 def _bind(state: ClusterState, row: int, ordinal: int, node: int) -> None:
