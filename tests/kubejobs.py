@@ -101,10 +101,10 @@ def make(kind: str, name: str, *, gpus: int = 1, runs: str = "1s", suspend: bool
         inner = {"size": 2, "workerTemplate": {"spec": {**one["spec"], "restartPolicy": "Always"}}}
         api = "leaderworkerset.x-k8s.io/v1"
         return _whole(api, kind, name, {"replicas": 1, "leaderWorkerTemplate": inner})
-    return _OF_OTHERS[kind](name, one, _template(0, runs, spec), suspend)
+    return _OF_OTHERS[kind](name, one, _template(0, runs, spec), suspend=suspend)
 
 
-def _job_set(name: str, one: Thing, small: Thing, suspend: bool) -> Thing:
+def _job_set(name: str, one: Thing, small: Thing, *, suspend: bool) -> Thing:
     jobs = [
         {"name": "driver", "replicas": 1, "template": {"spec": {"template": small}}},
         {"name": "workers", "replicas": 1, "template": {"spec": {"parallelism": 2, "completions": 2, "template": one}}},
@@ -113,7 +113,7 @@ def _job_set(name: str, one: Thing, small: Thing, suspend: bool) -> Thing:
 
 
 def _kubeflow(kind: str, field: str, first: str, version: str = "v1") -> Any:
-    def made(name: str, one: Thing, small: Thing, suspend: bool) -> Thing:
+    def made(name: str, one: Thing, small: Thing, *, suspend: bool) -> Thing:
         roles = {first: {"replicas": 1, "template": small}, "Worker": {"replicas": 2, "template": one}}
         policy = {"runPolicy": {"suspend": suspend}} if suspend else {}
         return _whole(f"kubeflow.org/{version}", kind, name, {**policy, field: roles})
@@ -121,10 +121,10 @@ def _kubeflow(kind: str, field: str, first: str, version: str = "v1") -> Any:
     return made
 
 
-def _train_job(name: str, one: Thing, small: Thing, suspend: bool) -> Thing:
+def _train_job(name: str, one: Thing, small: Thing, *, suspend: bool) -> Thing:
     del small
-    resources = one["spec"]["containers"][0]["resources"]
-    spec = {"suspend": suspend, "runtimeRef": {"name": "plain"}, "trainer": {"numNodes": 2, "resourcesPerNode": resources}}
+    trainer = {"numNodes": 2, "resourcesPerNode": one["spec"]["containers"][0]["resources"]}
+    spec = {"suspend": suspend, "runtimeRef": {"name": "plain"}, "trainer": trainer}
     return _whole("trainer.kubeflow.org/v1alpha1", "TrainJob", name, spec)
 
 
@@ -135,12 +135,12 @@ def _cluster_spec(one: Thing, small: Thing) -> Thing:
     return {"headGroupSpec": head, "workerGroupSpecs": [{**group, "rayStartParams": {}}]}
 
 
-def _ray_job(name: str, one: Thing, small: Thing, suspend: bool) -> Thing:
+def _ray_job(name: str, one: Thing, small: Thing, *, suspend: bool) -> Thing:
     spec = {"suspend": suspend, "entrypoint": "python x.py", "submitterPodTemplate": small}
     return _whole("ray.io/v1", "RayJob", name, {**spec, "rayClusterSpec": _cluster_spec(one, small)})
 
 
-def _ray_cluster(name: str, one: Thing, small: Thing, suspend: bool) -> Thing:
+def _ray_cluster(name: str, one: Thing, small: Thing, *, suspend: bool) -> Thing:
     return _whole("ray.io/v1", "RayCluster", name, {"suspend": suspend, **_cluster_spec(one, small)})
 
 

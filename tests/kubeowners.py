@@ -1,4 +1,4 @@
-"""Controllers for kinds of jobs whose own controllers the test bench does not run: a part of the tests, not of Kubernetes.
+"""Controllers for kinds of jobs whose own controllers the test bench does not run: parts of the tests, nothing more.
 
 They do what matters to who admits work: make pods (or Jobs, or clusters) from the templates when a job is let go, take
 them away when it is suspended, make those again that are lost, and say when the job is over. Labels, owners and status
@@ -153,7 +153,8 @@ def _job_set(api: Api, path: str, thing: Thing) -> None:
 
 
 def _train_job_children(api: Api, thing: Thing) -> Iterator[Child]:
-    runtime = api.get(f"/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes/{thing['spec']['runtimeRef']['name']}")
+    runtimes, name = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes", thing["metadata"]["name"]
+    runtime = api.get(f"{runtimes}/{thing['spec']['runtimeRef']['name']}")
     spec = deepcopy(runtime["spec"]["template"]["spec"])
     for job in spec["replicatedJobs"]:
         inner = job["template"]["spec"]
@@ -162,8 +163,8 @@ def _train_job_children(api: Api, thing: Thing) -> Iterator[Child]:
             for change in patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]:
                 if change["name"] == job["name"]:
                     inner["template"]["spec"] |= change["template"]["spec"]["template"]["spec"]
-    name = thing["metadata"]["name"]
-    yield Child(_SETS, {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": name}, "spec": spec})
+    made = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": name}}
+    yield Child(_SETS, {**made, "spec": spec})
 
 
 def _train_job(api: Api, path: str, thing: Thing) -> None:

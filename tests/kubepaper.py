@@ -117,8 +117,8 @@ class Paper:
             pod_seen = None if thing is None else see_pod(msgspec.json.decode(encoded, type=PodObject), self.shapes)
             self.ledger.see_pod(name, pod_seen)
         else:
-            job = None if thing is None else see_job(msgspec.json.decode(encoded, type=JobObject), _BY_KIND[kind], AROUND)
-            self.ledger.see_job(name, job)
+            job = None if thing is None else msgspec.json.decode(encoded, type=JobObject)
+            self.ledger.see_job(name, None if job is None else see_job(job, _BY_KIND[kind], AROUND))
 
     def step(self) -> list[tuple[str, str]]:
         """Decide on what was seen; the orders that follow, in short."""
@@ -170,16 +170,16 @@ def _patched(thing: dict[str, Any], body: Any) -> dict[str, Any] | None:
     thing = json.loads(json.dumps(thing))
     if isinstance(body, dict):
         return _merged(thing, body)
-    for step in body:
-        *way, last = [key.replace("~1", "/").replace("~0", "~") for key in step["path"].split("/")[1:]]
+    for change in body:
+        *way, last = [key.replace("~1", "/").replace("~0", "~") for key in change["path"].split("/")[1:]]
         inner: Any = thing
         for key in way:
             inner = inner[int(key)] if isinstance(inner, list) else inner[key]
-        if step["op"] == "test" and inner.get(last) != step["value"]:
+        if change["op"] == "test" and inner.get(last) != change["value"]:
             return None
-        if step["op"] == "add":
-            inner[last] = step["value"]
-        elif step["op"] == "remove":
+        if change["op"] == "add":
+            inner[last] = change["value"]
+        elif change["op"] == "remove":
             del inner[last]
     return thing
 

@@ -145,14 +145,13 @@ class Plane:
         return [json.loads(line) for line in (self.folder / "audit.log").read_text().splitlines()]
 
     def install(self, *files: Path) -> None:
-        """Install the kinds of object that files of CustomResourceDefinitions define, and wait until they are served."""
+        """Install the kinds that files of CustomResourceDefinitions define, and wait until they are served."""
         served = []
         for file in files:
             for crd in yaml.load_all(file.read_text(), yaml.CSafeLoader):
                 self.admin.post(_CRDS, crd)
                 served.append(crd["metadata"]["name"])
-        for name in served:
-            self.wait_for(lambda name=name: _is_served(self.admin.get(f"{_CRDS}/{name}")), what=f"{name} is served")
+        self.wait_for(lambda: all(_is_served(self.admin.get(f"{_CRDS}/{name}")) for name in served), what="kinds")
 
     def wait_for(self, holds: Callable[[], Any], most_s: float = 30.0, what: str = "it") -> Any:
         """Wait until something holds; what it returned, or a TimeoutError."""

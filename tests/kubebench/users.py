@@ -69,6 +69,8 @@ TIDEGATE = User(
         rule("ray.io", "rayclusters rayjobs", "get list watch patch"),
         rule("core events.k8s.io", "events", "create patch"),
         rule("scheduling.k8s.io", "priorityclasses", "get list watch"),
+        rule("node.k8s.io", "runtimeclasses", "get list watch"),
+        rule("kueue.x-k8s.io", "*", "get list watch"),
         rule("coordination.k8s.io", "leases", "get create update patch"),
     ),
 )

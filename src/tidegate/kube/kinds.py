@@ -40,7 +40,7 @@ class Handling(NamedTuple):
     listed: tuple[Listed, ...] = ()
     roles: Mapping[str, str] = {}  # pod sets that its pods' label calls by another name
     unnamed: str = ""  # pod set of pods without such a label; empty: by what they ask for
-    count: Path = ()  # the number of pods, where it may start with fewer
+    size: Path = ()  # the number of pods, where it may start with fewer
     patches: bool = False  # its templates are elsewhere, and it has a list of patches to them
 
     @property
@@ -102,20 +102,21 @@ def _ray(plural: str, kind: str, *cluster: str, **more: Any) -> Handling:
 
 
 _TEMPLATE = {"main": ("spec", "template")}
-_OF_JOB_SET = Listed(("spec", "replicatedJobs"), ("template", "spec", "template"), "name")
 _RAY_OVER = {
     ("status", "jobStatus"): ("SUCCEEDED", "FAILED", "STOPPED"),
     ("status", "jobDeploymentStatus"): ("Complete", "Failed"),
 }
 
-JOB = Handling(JOBS, over=("Complete", "Failed"), main=_TEMPLATE, count=("spec", "parallelism"))
+JOB = Handling(JOBS, over=("Complete", "Failed"), main=_TEMPLATE, size=("spec", "parallelism"))
 STATEFUL_SET = Handling(Resource("apps", "v1", "statefulsets", "StatefulSet"), suspend=(), main=_TEMPLATE)
 
 KINDS: tuple[Handling, ...] = (
     JOB,
     STATEFUL_SET,
     Handling(
-        Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet"), over=("Completed", "Failed"), listed=(_OF_JOB_SET,)
+        Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet"),
+        over=("Completed", "Failed"),
+        listed=(Listed(("spec", "replicatedJobs"), ("template", "spec", "template"), "name"),),
     ),
     Handling(
         Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob"), over=("Complete", "Failed"), patches=True

@@ -86,6 +86,10 @@ class Ledger:
                 orders.append(saying_why(_ref(pod), said))
         return orders
 
+    def has_job(self, uid: str) -> bool:
+        """Whether a job is ours, or would be if it could be read."""
+        return uid in self._of_job or uid in self.refused
+
     # -- what is seen ------------------------------------------------------------------------------------------
 
     def see_node(self, uid: str, node: Node | None) -> None:

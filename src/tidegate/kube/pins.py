@@ -101,8 +101,8 @@ def _wanted(handling: Handling, thing: Mapping[str, Any], start: Start) -> Itera
     for name, place in start.places.items():
         if place.hosts and name in templates:
             yield _directed(thing, (*templates[name], "spec"), place)
-        if start.counts and handling.count:
-            yield handling.count, place.pods
+        if start.counts and handling.size:
+            yield handling.size, place.pods
 
 
 def _directed(thing: Mapping[str, Any], spec: Path, place: Place) -> tuple[Path, Any]:
@@ -165,8 +165,8 @@ def _ours(handling: Handling, thing: Mapping[str, Any]) -> Iterator[Path]:
         yield (*path, "spec", "schedulingGates")
     if handling.patches:
         yield ("spec", "runtimePatches")
-    if handling.count:
-        yield handling.count
+    if handling.size:
+        yield handling.size
 
 
 def _note(thing: Mapping[str, Any], text: str) -> list[dict[str, Any]]:

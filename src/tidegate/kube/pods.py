@@ -43,9 +43,7 @@ class Gate(IntEnum):
 
 
 #: Words of a LeaderWorkerSet that make a group of its pods: whose, which, and of how many.
-_SET, _SET_GROUP, _SET_SIZE = (
-    f"leaderworkerset.sigs.k8s.io/{word}" for word in ("name", "group-index", "size")
-)
+_SET, _SET_GROUP, _SET_SIZE = (f"leaderworkerset.sigs.k8s.io/{word}" for word in ("name", "group-index", "size"))
 
 _LIVES = {"Running": Life.RUNNING, "Succeeded": Life.SUCCEEDED, "Failed": Life.FAILED}
 

@@ -8,27 +8,36 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+import msgspec
 
 from tidegate.kube.access import Access
 from tidegate.kube.following import Pace
 from tidegate.kube.inbox import News
 from tidegate.kube.jobs import JobObject, see_job
-from tidegate.kube.kinds import JOB, KINDS
+from tidegate.kube.kinds import JOB, KINDS, Handling
 from tidegate.kube.ledger import Ledger, Reach
 from tidegate.kube.link import Carried, Link, Topic
 from tidegate.kube.nodes import NodeObject, read_node_object
 from tidegate.kube.pauses import Draw
 from tidegate.kube.pods import PodObject, SeenPod, see_pod
+from tidegate.kube.policies import POLICY_KINDS, PolicyBook, PolicyObject, ReadPolicy
 from tidegate.kube.pool import Limits
-from tidegate.kube.resources import NODES, PODS
+from tidegate.kube.resources import NODES, PODS, Resource
 from tidegate.kube.shapes import Shapes
 from tidegate.manifests.surroundings import NOTHING_AROUND
 from tidegate.model.decisions import DecisionBatch
 from tidegate.model.facts import EMPTY_EVENTS, EventBatch, Outcome
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
+
+#: Kinds of news, in the order in which they are looked at: what work depends on, nodes, jobs by kind, pods.
+_NODES = len(POLICY_KINDS)
+_JOBS = _NODES + 1
+_PODS = _JOBS + len(KINDS)
 
 #: Writes that may wait or be in flight when one that nothing depends on is added.
 _SAID_AT_ONCE = 64
@@ -45,6 +54,7 @@ class WorldOptions:
     limits: Limits = Limits()  # noqa: RUF009 - a tuple
     pace: Pace = Pace()  # noqa: RUF009 - frozen
     gather_ms: int = 10  # news that come this soon after the first are told together
+    queues: bool = False  # who may use how much is what the cluster's Kueue objects say
 
 
 class KubeWorld:
@@ -59,15 +69,21 @@ class KubeWorld:
         self._policy, self._clock = policy, clock
         self._opened = False
         self._now_ms = 0
+        self._book = PolicyBook()
         self._around = NOTHING_AROUND
-        topics = [
+        self._jobs: dict[str, tuple[Handling, JobObject]] = {}  # by uid: ours, to be read again when that changes
+        self.policy_findings: tuple[str, ...] = ()  # why the latest objects are not the policy; empty: they are
+        self.link = Link(access, self._topics(), draw, limits=self.options.limits, pace=self.options.pace)
+        self.outcomes = dict.fromkeys(Outcome, 0)
+        self.latest_failure = ""
+
+    def _topics(self) -> list[Topic]:
+        return [
+            *(Topic(kind, PolicyObject, partial(_kept, kind), optional=True) for kind in POLICY_KINDS),
             Topic(NODES, NodeObject, read_node_object),
             *(Topic(handling.resource, JobObject, JobObject.kept, optional=handling is not JOB) for handling in KINDS),
             Topic(PODS, PodObject, lambda pod: see_pod(pod, self.shapes)),
         ]
-        self.link = Link(access, topics, draw, limits=self.options.limits, pace=self.options.pace)
-        self.outcomes = dict.fromkeys(Outcome, 0)
-        self.latest_failure = ""
 
     def __enter__(self) -> Self:
         self.link.start()
@@ -115,27 +131,52 @@ class KubeWorld:
                 self._hear(note)
             elif isinstance(note, BaseException):
                 raise note
-        for one in sorted(news, key=lambda one: one.kind):
+        news.sort(key=lambda one: one.kind)
+        for one in news:
+            if one.kind < _NODES:
+                assert one.thing is None or isinstance(one.thing, dict)
+                self._book.see(one.uid, one.thing)
+        told = self._book.read()
+        if told is not None:
+            self._heed(told)
+        for one in news:
             self._see(one)
         self._send()
         tidings = self.ledger.take_tidings()
-        if not self._opened:
+        if not self._opened or (told is not None and not self.policy_findings):
             self._opened = True
             tidings.policy(self._policy)
         return tidings.batch(self.now_ms())
 
+    def _heed(self, told: ReadPolicy) -> None:
+        """Read our jobs again by what is around them now; shares that cannot be read leave the old ones in place."""
+        if told.around != self._around:
+            self._around = told.around
+            for uid, (handling, thing) in list(self._jobs.items()):
+                self.ledger.see_job(uid, see_job(thing, handling, self._around))
+        if self.options.queues:
+            self.policy_findings = told.findings if self._opened else ()
+            if not self.policy_findings:
+                self._policy = msgspec.structs.replace(self._policy, shares=told.shares)
+
     def _see(self, news: News) -> None:
         thing = news.thing
-        if news.kind == 0:
+        if news.kind == _NODES:
             assert thing is None or isinstance(thing, Node)
             self.ledger.see_node(news.uid, thing)
-        elif news.kind <= len(KINDS):
+        elif _JOBS <= news.kind < _PODS:
             assert thing is None or isinstance(thing, JobObject)
-            seen = None if thing is None else see_job(thing, KINDS[news.kind - 1], self._around)
-            self.ledger.see_job(news.uid, seen)
-        else:
+            self._see_job(news.uid, KINDS[news.kind - _JOBS], thing)
+        elif news.kind == _PODS:
             assert thing is None or isinstance(thing, SeenPod)
             self.ledger.see_pod(news.uid, thing)
+
+    def _see_job(self, uid: str, handling: Handling, thing: JobObject | None) -> None:
+        self.ledger.see_job(uid, None if thing is None else see_job(thing, handling, self._around))
+        if thing is not None and self.ledger.has_job(uid):
+            self._jobs[uid] = (handling, thing)
+        else:
+            self._jobs.pop(uid, None)
 
     def _hear(self, carried: Carried) -> None:
         outcome = carried.result.outcome
@@ -149,3 +190,7 @@ class KubeWorld:
         orders += self.ledger.take_sayings(_SAID_AT_ONCE - self.link.pool.backlog)
         if orders:
             self.link.send(orders)
+
+
+def _kept(resource: Resource, thing: PolicyObject) -> dict[str, Any]:
+    return thing.kept(resource)
