@@ -13,6 +13,7 @@ from tidegate.kube.kinds import OWNERS, Handling, find
 from tidegate.kube.objects import Meta, Owner
 from tidegate.kube.pins import is_noted, restored
 from tidegate.kube.pods import controller, created_ms
+from tidegate.kube.shapes import refusals, unbindable
 from tidegate.kube.writes import Ref
 from tidegate.manifests.findings import Findings, Origin
 from tidegate.manifests.forms import review
@@ -55,7 +56,8 @@ class SeenJob(NamedTuple):
     queued: bool  # it names a queue
     owner: Owner | None  # of a kind that speaks for what it owns
     created_ms: int
-    refusals: tuple[str, ...]
+    refusals: tuple[str, ...]  # why nobody can do it
+    unbound: tuple[str, ...]  # why we cannot bind its pods, though the cluster's own scheduler could
 
 
 def see_job(seen: JobObject, handling: Handling, around: Surroundings) -> SeenJob:
@@ -83,7 +85,8 @@ def see_job(seen: JobObject, handling: Handling, around: Surroundings) -> SeenJo
         queued=bool((meta.labels or {}).get(QUEUE)),
         owner=owner if owner is not None and owner.kind in OWNERS else None,
         created_ms=created_ms(meta),
-        refusals=tuple(found.problem.text() for found in item.findings.told if found.problem.severity == "error"),
+        refusals=refusals(item.findings),
+        unbound=unbindable(item.findings),
     )
 
 

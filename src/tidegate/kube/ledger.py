@@ -6,6 +6,8 @@ Must not know: the network, clocks, threads.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tidegate.kube.family import Family
 from tidegate.kube.fleet import Fleet
 from tidegate.kube.groups import Groups
@@ -16,7 +18,7 @@ from tidegate.kube.orders import (
     Purpose,
     binding,
     lifting,
-    saying_why,
+    saying,
     starting,
     stopping_job,
     stopping_pod,
@@ -26,8 +28,9 @@ from tidegate.kube.pins import Place, Start
 from tidegate.kube.pods import Gate, Life, SeenPod
 from tidegate.kube.reach import Reach
 from tidegate.kube.rosters import Kind, Roster, Stage
-from tidegate.kube.sayings import Saying, held, unsupported
+from tidegate.kube.sayings import PAST, unsupported
 from tidegate.kube.tidings import Tidings
+from tidegate.kube.voice import Listener, Voice
 from tidegate.kube.writes import Ref, pod_ref
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.facts import EventKind, Outcome
@@ -43,13 +46,16 @@ _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 #: Orders that stand for one pod of a workload.
 _OF_ONE = (Purpose.BIND, Purpose.LIFT)
 
-__all__ = ["Ledger", "Reach"]
+#: How long demand lasts that deserves nodes, where nobody says how long they take to come.
+PATIENCE_MS = 120_000
+
+__all__ = ["PATIENCE_MS", "Ledger", "Reach"]
 
 
 class Ledger:
     """Follows the cluster."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: Reach, patience_ms: int = PATIENCE_MS) -> None:
         self.reach = reach
         self.fleet = Fleet()
         self.refused: dict[str, tuple[str, ...]] = {}  # by uid: work that names us and that we cannot do, and why
@@ -63,7 +69,7 @@ class Ledger:
         self._seats: dict[str, tuple[Roster, int]] = {}  # by uid of the pod
         self._family = Family()
         self._groups = Groups()
-        self._sayings: dict[str, Saying] = {}  # by uid of the pod: the latest that is not written yet
+        self._voice = Voice(patience_ms)
 
     def take_tidings(self) -> Tidings:
         """What there is to tell since the last time."""
@@ -76,15 +82,31 @@ class Ledger:
         orders, self._orders = self._orders, []
         return orders
 
-    def take_sayings(self, most: int) -> list[Order]:
-        """What is to be said with pods that wait: so much at a time, as nothing depends on it."""
-        orders: list[Order] = []
-        while self._sayings and len(orders) < most:
-            uid = next(iter(self._sayings))
-            said, pod = self._sayings.pop(uid), self._pods.get(uid)
+    def take_sayings(self, most: int, now_ms: int) -> list[Order]:
+        """What is to be said of work that waits: so much at a time, as nothing depends on it."""
+        return [saying(write) for write in self._voice.take(most, now_ms, self._listeners)]
+
+    def _listeners(self, number: int) -> Iterator[Listener]:
+        """Whom to say it with: pods that we bind have a condition for it, others and jobs get an event."""
+        roster = self._rosters.get(number)
+        if roster is None or self.reach.watches:
+            return
+        for slot in roster.slots:
+            pod = self._pods[slot.pod] if slot.pod else None
             if pod is not None and not pod.node:
-                orders.append(saying_why(_ref(pod), said))
-        return orders
+                yield Listener(_ref(pod), self.reach.binds_pod(pod))
+        if roster.kind is Kind.JOB:
+            yield Listener(roster.ref, has_condition=False)
+
+    def _refuse(self, listener: Listener, why: tuple[str, ...]) -> None:
+        if self.refused.get(listener.ref.uid) != why:
+            self._voice.say(listener, unsupported(why))
+        self.refused[listener.ref.uid] = why
+
+    def _let_pass(self, ref: Ref) -> None:
+        if ref.uid not in self.past:
+            self._voice.say(Listener(ref, has_condition=False), PAST)
+        self.past[ref.uid] = ref
 
     def has_job(self, uid: str) -> bool:
         """Whether a job is ours, or would be if it could be read."""
@@ -104,7 +126,8 @@ class Ledger:
             self._seat_again(self._family.own(uid, job.owner.uid))
             return
         roster = self._of_job.get(uid)
-        self.past.pop(uid, None)
+        if job is None or not self.reach.is_past(job):
+            self.past.pop(uid, None)
         if job is None or job.over or job.leaving:
             self.refused.pop(uid, None)
             if roster is not None:
@@ -178,11 +201,13 @@ class Ledger:
     def _take_job(self, job: SeenJob) -> None:
         uid, pods = job.ref.uid, sum(pod_set.count for pod_set in job.work.pod_sets) if job.work else 0
         many = (f"spec: asks for {pods:,} pods, at most {MOST_PODS:,}",) if pods > MOST_PODS else ()
+        why = job.refusals + many + (job.unbound if self.reach.binds_job(job) else ())
         if self.reach.is_past(job):
-            self.past[uid] = job.ref
-        elif job.refusals or many:
-            self.refused[uid] = job.refusals + many
+            self._let_pass(job.ref)
+        elif why:
+            self._refuse(Listener(job.ref, has_condition=False), why)
         elif job.work is not None:
+            self.refused.pop(uid, None)
             roster = self._enrol(Kind.JOB, job.ref, job.work, job.created_ms)
             roster.job = job
             self._of_job[uid] = roster
@@ -223,6 +248,7 @@ class Ledger:
     def _finish(self, roster: Roster, kind: EventKind = EventKind.WORKLOAD_FINISHED) -> None:
         """A workload is over; pods of it that are still there take up room like anybody's."""
         del self._rosters[roster.number]
+        self._voice.forget(roster.number)
         if roster.kind is Kind.JOB:
             del self._of_job[roster.ref.uid]
         self._tidings.about(kind, roster.number)
@@ -258,19 +284,21 @@ class Ledger:
             roster = self._of_job.get(eldest)
             if roster is None:
                 self._family.await_job(eldest, pod.uid)
+                if eldest in self.refused and self.reach.binds_pod(pod):
+                    self._voice.say(Listener(_ref(pod), has_condition=True), unsupported(self.refused[eldest]))
             else:
                 self._seat(roster, pod, roster.set_of(pod.role, pod.shape.work.pod_sets[0]))
         elif is_ours:
             self._take_alone(pod)
         elif self.reach.is_pod_past(pod):
-            self.past[pod.uid] = _ref(pod)
+            self._let_pass(_ref(pod))
 
     def _take_alone(self, pod: SeenPod) -> None:
         """A pod that is work of its own, or one of a group: that is work once it is whole."""
-        if pod.shape.refusals:
-            if pod.uid not in self.refused:
-                self._sayings[pod.uid] = unsupported(pod.shape.refusals)
-            self.refused[pod.uid] = pod.shape.refusals
+        binds = self.reach.binds_pod(pod)
+        why = pod.shape.refusals + (pod.shape.unbound if binds else ())
+        if why:
+            self._refuse(Listener(_ref(pod), binds), why)
         elif not pod.group and pod.life.is_over:
             return
         elif not pod.group:
@@ -396,20 +424,16 @@ class Ledger:
                 placed.pop(number, None)
                 self._send_away(roster, decision, gently=kind == DecisionKind.PREEMPT)
             elif kind in _SAID:
-                self._say(roster, held(code, tuple(evidence)))
+                self._voice.hold(number, roster.work, code, tuple(evidence))
         for roster in placed.values():
             if roster.stage is Stage.LEAVING:
                 roster.comes_back = True
             else:
                 self._start(roster)
 
-    def _say(self, roster: Roster, said: Saying) -> None:
-        for slot in roster.slots:
-            if slot.pod and self.reach.binds_pod(self._pods[slot.pod]):
-                self._sayings[slot.pod] = said
-
     def _start(self, roster: Roster) -> None:
         roster.stage = Stage.PLACED
+        self._voice.forget(roster.number)
         if roster.undoing:
             roster.starts_after = True
         else:
@@ -429,6 +453,8 @@ class Ledger:
         """Where the pods of a set go; those that we bind need not be sent anywhere."""
         if binds:
             return Place(pods, ())
+        if roster.job is not None and roster.job.unbound:
+            return Place(pods, ())  # where its data is the cluster's scheduler knows
         nodes = sorted({roster.slots[ordinal].node for ordinal in roster.ordinals(pod_set)})
         hosts = [self.fleet.host_of(node) for node in nodes if node != NOBODY]
         return Place(pods, tuple(hosts) if all(hosts) else ())
@@ -436,12 +462,12 @@ class Ledger:
     def _bind(self, roster: Roster, ordinal: int, pod: SeenPod) -> None:
         """Send a pod to the node of its slot, unless that is done, ordered, or another scheduler's matter."""
         slot = roster.slots[ordinal]
-        if pod.node or slot.told or pod.gate is Gate.OTHERS:
+        if slot.node == NOBODY or pod.node or slot.told or pod.gate is Gate.OTHERS:
             return
         binds = self.reach.binds_pod(pod)
         slot.told = binds or pod.gate is Gate.OURS
         if pod.gate is Gate.OURS:
-            host = "" if binds else self.fleet.host_of(slot.node)
+            host = "" if binds or pod.shape.unbound else self.fleet.host_of(slot.node)
             self._orders.append(lifting(roster, ordinal, _ref(pod), host))
         if binds:
             self._orders.append(binding(roster, ordinal, _ref(pod), self.fleet.name_of(slot.node)))

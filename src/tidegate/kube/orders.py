@@ -14,7 +14,6 @@ from tidegate.kube.jobs import SeenJob
 from tidegate.kube.kinds import Path, find
 from tidegate.kube.pins import BEFORE, HOST, Start, is_noted, start_steps, undo_steps
 from tidegate.kube.rosters import Roster
-from tidegate.kube.sayings import Saying, condition
 from tidegate.kube.writes import Ref, Write, bind, delete, edit, evict, looked_up, merge
 from tidegate.model.decisions import NOBODY
 
@@ -25,7 +24,7 @@ class Purpose(IntEnum):
     BIND = 0
     START = 1  # let a job make its pods
     STOP = 2  # a job, or one pod, is told to go
-    SAY = 3  # why a pod waits
+    SAY = 3  # why work waits
     LIFT = 4  # let a pod go that we hold by a gate
     UNDO = 5  # take back what we wrote into a job that is suspended
 
@@ -43,8 +42,7 @@ class Order(NamedTuple):
 
 def binding(roster: Roster, ordinal: int, pod: Ref, node: str) -> Order:
     """Bind the pod of a slot to its node."""
-    decision = roster.slots[ordinal].decision
-    return Order(Purpose.BIND, bind(pod, node), (decision,), roster.number, ordinal)
+    return Order(Purpose.BIND, bind(pod, node), _decisions(roster, ordinal), roster.number, ordinal)
 
 
 def lifting(roster: Roster, ordinal: int, pod: Ref, host: str) -> Order:
@@ -53,7 +51,7 @@ def lifting(roster: Roster, ordinal: int, pod: Ref, host: str) -> Order:
     if host:
         spec["nodeSelector"] = {HOST: host}
     write = merge(pod, {"metadata": {"annotations": {BEFORE: "{}"}}, "spec": spec})
-    return Order(Purpose.LIFT, write, (roster.slots[ordinal].decision,), roster.number, ordinal)
+    return Order(Purpose.LIFT, write, _decisions(roster, ordinal), roster.number, ordinal)
 
 
 def starting(roster: Roster, job: SeenJob, start: Start) -> Order:
@@ -86,9 +84,14 @@ def stopping_pod(roster: Roster, ordinal: int, pod: Ref, decision: int, *, gentl
     return Order(Purpose.STOP, evict(pod) if gently else delete(pod), (decision,), roster.number, ordinal)
 
 
-def saying_why(pod: Ref, said: Saying) -> Order:
-    """Say with a pod why it waits; nothing depends on it."""
-    return Order(Purpose.SAY, condition(pod, said), (), NOBODY)
+def saying(write: Write) -> Order:
+    """Say something of work that does not run; nothing depends on it."""
+    return Order(Purpose.SAY, write, (), NOBODY)
+
+
+def _decisions(roster: Roster, ordinal: int) -> tuple[int, ...]:
+    decision = roster.slots[ordinal].decision
+    return () if decision == NOBODY else (decision,)  # none: decided by who led before us
 
 
 def _unchanged(job: SeenJob) -> dict[str, Any]:

@@ -49,8 +49,6 @@ AROUND_KINDS = (
     Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes", "TrainingRuntime"),
 )
 
-POLICY_KINDS = QUEUE_KINDS + AROUND_KINDS
-
 _NOTHING = msgspec.Raw(b"null")
 
 

@@ -14,10 +14,14 @@ from tidegate.kube.pods import Gate, SeenPod
 
 @dataclass(frozen=True)
 class Reach:
-    """What is ours; with `gates`, work that names a queue too, whoever binds its pods."""
+    """What is ours; with `gates`, work that names a queue too, whoever binds its pods.
+
+    Who only watches follows work as if it were ours, whoever schedules it.
+    """
 
     scheduler: str = "tidegate"  # empty: nothing is ours to bind
     gates: bool = False
+    watches: bool = False
 
     def binds_job(self, job: SeenJob) -> bool:
         """Whether the pods of a job are ours to bind."""
@@ -29,20 +33,22 @@ class Reach:
 
     def has_job(self, job: SeenJob) -> bool:
         """Whether a job is ours, as far as it is not past the door."""
-        return job.owner is None and (self.binds_job(job) or (self.gates and job.queued))
+        return job.owner is None and (self.watches or self.binds_job(job) or (self.gates and job.queued))
 
     def is_past(self, job: SeenJob) -> bool:
         """Whether a job that we should have let go runs without us."""
         held = job.suspended or job.started or not job.handling.suspend
-        return not held and not self.binds_job(job)
+        return not (held or self.watches or self.binds_job(job))
 
     def has_pod(self, pod: SeenPod) -> bool:
         """Whether a pod that belongs to no job is ours."""
+        if self.watches and pod.owner is None:
+            return True
         if self.binds_pod(pod):
             return pod.gate is not Gate.OTHERS
         return self.gates and pod.queued and (pod.gate is Gate.OURS or (pod.started and pod.gate is Gate.OPEN))
 
     def is_pod_past(self, pod: SeenPod) -> bool:
         """Whether a pod that we should have let go runs without us."""
-        named = self.gates and pod.queued and not self.binds_pod(pod)
+        named = self.gates and pod.queued and not (self.watches or self.binds_pod(pod))
         return named and pod.gate is Gate.OPEN and not pod.started and not pod.life.is_over

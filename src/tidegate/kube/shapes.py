@@ -63,7 +63,8 @@ class Shape(NamedTuple):
     work: Work  # of one such pod alone
     request: Resources  # what it takes of its node
     charge: Resources
-    refusals: tuple[str, ...]  # why it cannot be bound; empty: it can
+    refusals: tuple[str, ...]  # why nobody can do it
+    unbound: tuple[str, ...]  # why we cannot bind it, though the cluster's own scheduler could
     item: Item  # what it was read from
     role: object  # what pods of one role in a group have in common
 
@@ -125,14 +126,18 @@ def _read(key: list[Any], meta: Meta) -> Shape:
     work = msgspec.structs.replace(read_job(item, POD, NOTHING_AROUND)[0].planned.workload.work, priority=priority)
     pod = read_pod(item.quiet(), NOTHING_AROUND)
     role = annotations.get(ROLE) or work.pod_sets[0]
-    return Shape(work, pod.request, pod.charge, _refusals(findings), item, role)
+    return Shape(work, pod.request, pod.charge, refusals(findings), unbindable(findings), item, role)
 
 
-def _refusals(findings: Findings) -> tuple[str, ...]:
+def refusals(findings: Findings) -> tuple[str, ...]:
     """What cannot be done, each with its field and what to do."""
+    return tuple(found.problem.text() for found in findings.told if found.problem.severity is Severity.ERROR)
+
+
+def unbindable(findings: Findings) -> tuple[str, ...]:
+    """What has to be honoured by whoever binds, and is not by us."""
     return tuple(
         found.problem.text()
         for found in findings.told
-        if found.problem.severity is Severity.ERROR
-        or (found.problem.severity is Severity.WARNING and set(found.problem.path) & set(_NOT_BOUND))
+        if found.problem.severity is Severity.WARNING and set(found.problem.path) & set(_NOT_BOUND)
     )

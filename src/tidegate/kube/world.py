@@ -19,12 +19,12 @@ from tidegate.kube.following import Pace
 from tidegate.kube.inbox import News
 from tidegate.kube.jobs import JobObject, see_job
 from tidegate.kube.kinds import JOB, KINDS, Handling
-from tidegate.kube.ledger import Ledger, Reach
+from tidegate.kube.ledger import PATIENCE_MS, Ledger, Reach
 from tidegate.kube.link import Carried, Link, Topic
 from tidegate.kube.nodes import NodeObject, read_node_object
 from tidegate.kube.pauses import Draw
 from tidegate.kube.pods import PodObject, SeenPod, see_pod
-from tidegate.kube.policies import POLICY_KINDS, PolicyBook, PolicyObject, ReadPolicy
+from tidegate.kube.policies import AROUND_KINDS, QUEUE_KINDS, PolicyBook, PolicyObject, ReadPolicy
 from tidegate.kube.pool import Limits
 from tidegate.kube.resources import NODES, PODS, Resource
 from tidegate.kube.shapes import Shapes
@@ -33,11 +33,6 @@ from tidegate.model.decisions import DecisionBatch
 from tidegate.model.facts import EMPTY_EVENTS, EventBatch, Outcome
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
-
-#: Kinds of news, in the order in which they are looked at: what work depends on, nodes, jobs by kind, pods.
-_NODES = len(POLICY_KINDS)
-_JOBS = _NODES + 1
-_PODS = _JOBS + len(KINDS)
 
 #: Writes that may wait or be in flight when one that nothing depends on is added.
 _SAID_AT_ONCE = 64
@@ -54,6 +49,7 @@ class WorldOptions:
     limits: Limits = Limits()  # noqa: RUF009 - a tuple
     pace: Pace = Pace()  # noqa: RUF009 - frozen
     gather_ms: int = 10  # news that come this soon after the first are told together
+    patience_ms: int = PATIENCE_MS  # how long demand lasts before node autoscalers are told of it
     queues: bool = False  # who may use how much is what the cluster's Kueue objects say
 
 
@@ -65,21 +61,24 @@ class KubeWorld:
     ) -> None:
         self.options = options or WorldOptions()
         self.shapes = Shapes()
-        self.ledger = Ledger(self.options.reach)
+        self.ledger = Ledger(self.options.reach, self.options.patience_ms)
         self._policy, self._clock = policy, clock
         self._opened = False
         self._now_ms = 0
         self._book = PolicyBook()
+        policy_kinds = AROUND_KINDS + QUEUE_KINDS if self.options.queues else AROUND_KINDS
+        # Kinds of news by number, in the order in which they are looked at: what work depends on, nodes, jobs, pods.
+        self._nodes_at, self._pods_at = len(policy_kinds), len(policy_kinds) + 1 + len(KINDS)
         self._around = NOTHING_AROUND
         self._jobs: dict[str, tuple[Handling, JobObject]] = {}  # by uid: ours, to be read again when that changes
         self.policy_findings: tuple[str, ...] = ()  # why the latest objects are not the policy; empty: they are
-        self.link = Link(access, self._topics(), draw, limits=self.options.limits, pace=self.options.pace)
+        self.link = Link(access, self._topics(policy_kinds), draw, limits=self.options.limits, pace=self.options.pace)
         self.outcomes = dict.fromkeys(Outcome, 0)
         self.latest_failure = ""
 
-    def _topics(self) -> list[Topic]:
+    def _topics(self, policy_kinds: tuple[Resource, ...]) -> list[Topic]:
         return [
-            *(Topic(kind, PolicyObject, partial(_kept, kind), optional=True) for kind in POLICY_KINDS),
+            *(Topic(kind, PolicyObject, partial(_kept, kind), optional=True) for kind in policy_kinds),
             Topic(NODES, NodeObject, read_node_object),
             *(Topic(handling.resource, JobObject, JobObject.kept, optional=handling is not JOB) for handling in KINDS),
             Topic(PODS, PodObject, lambda pod: see_pod(pod, self.shapes)),
@@ -133,7 +132,7 @@ class KubeWorld:
                 raise note
         news.sort(key=lambda one: one.kind)
         for one in news:
-            if one.kind < _NODES:
+            if one.kind < self._nodes_at:
                 assert one.thing is None or isinstance(one.thing, dict)
                 self._book.see(one.uid, one.thing)
         told = self._book.read()
@@ -161,13 +160,13 @@ class KubeWorld:
 
     def _see(self, news: News) -> None:
         thing = news.thing
-        if news.kind == _NODES:
+        if news.kind == self._nodes_at:
             assert thing is None or isinstance(thing, Node)
             self.ledger.see_node(news.uid, thing)
-        elif _JOBS <= news.kind < _PODS:
+        elif self._nodes_at < news.kind < self._pods_at:
             assert thing is None or isinstance(thing, JobObject)
-            self._see_job(news.uid, KINDS[news.kind - _JOBS], thing)
-        elif news.kind == _PODS:
+            self._see_job(news.uid, KINDS[news.kind - self._nodes_at - 1], thing)
+        elif news.kind == self._pods_at:
             assert thing is None or isinstance(thing, SeenPod)
             self.ledger.see_pod(news.uid, thing)
 
@@ -187,7 +186,7 @@ class KubeWorld:
 
     def _send(self) -> None:
         orders = self.ledger.take_orders()
-        orders += self.ledger.take_sayings(_SAID_AT_ONCE - self.link.pool.backlog)
+        orders += self.ledger.take_sayings(_SAID_AT_ONCE - self.link.pool.backlog, self.now_ms())
         if orders:
             self.link.send(orders)
 
