@@ -533,3 +533,55 @@ def test_work_past_the_door_has_an_event_once():
     cluster.change("job/past", status__active=1)
     cluster.step()
     assert said(cluster) == []
+
+
+def test_a_pod_of_a_group_that_has_succeeded_gives_its_room_back_and_the_rest_goes_on():
+    for anew in (False, True):
+        cluster = paper(nodes=1, policy=QUEUES)
+        for name in ("a", "b"):
+            cluster.put(queued(ours(name, 4, group=("g", 2))))
+        cluster.step()
+        cluster.obey()
+        for name in ("a", "b"):
+            cluster.change(f"pod/{name}", status__phase="Running")
+        cluster.put(queued(ours("next", 4)))
+        assert cluster.step() == []
+        cluster.change("pod/a", status__phase="Succeeded")
+        assert cluster.step() == [("bind", "pod/next")]
+        cluster.obey()
+        if anew:
+            cluster.begin_anew()
+            assert cluster.step() == []
+        cluster.change("pod/b", status__phase="Succeeded")
+        cluster.put(queued(ours("last", 4)))
+        assert cluster.step() == [("bind", "pod/last")]
+        assert len(cluster.state.live_workloads()) == 2
+
+
+def test_a_job_gives_back_what_its_controller_will_not_use_again():
+    cluster = paper(nodes=1, policy=QUEUES)
+    cluster.put(queued(job("j", 2, 4, scheduler="tidegate")))
+    job_pods(cluster, "j", 2, gpus=4)
+    cluster.step()
+    cluster.obey()
+    cluster.put(queued(ours("next", 4)))
+    cluster.change("pod/j-0", status__phase="Succeeded")
+    assert cluster.step() == []  # as far as we know it may be made again
+    cluster.change("job/j", status__succeeded=1)
+    assert cluster.step() == [("bind", "pod/next")]
+    cluster.obey()
+    cluster.begin_anew()
+    assert cluster.step() == []
+    assert len(cluster.result.decisions.id) == 0
+
+
+def test_a_job_with_more_to_do_keeps_its_room():
+    cluster = paper(nodes=1, policy=QUEUES)
+    cluster.put(queued(job("j", 2, 4, scheduler="tidegate")), spec__completions=4)
+    job_pods(cluster, "j", 2, gpus=4)
+    cluster.step()
+    cluster.obey()
+    cluster.put(queued(ours("next", 4)))
+    cluster.change("pod/j-0", status__phase="Succeeded")
+    cluster.change("job/j", status__succeeded=1)
+    assert cluster.step() == []

@@ -84,7 +84,11 @@ def plane(kube_programs):
         plane.install(*(SHARED / f"crds/kueue/kueue.x-k8s.io_{name}.yaml" for name in _FILES), *crd_files("JobSet"))
         plane.admin.post("/api/v1/nodes", node("n0"))
         submit(plane, f"{_KUEUE}/resourceflavors", kueue("ResourceFlavor", "any", {}))
-        submit(plane, f"{_KUEUE}/clusterqueues", cluster_queue(gpus="4", preemption={"withinClusterQueue": "LowerPriority"}))
+        submit(
+            plane,
+            f"{_KUEUE}/clusterqueues",
+            cluster_queue(gpus="4", preemption={"withinClusterQueue": "LowerPriority"}),
+        )
         submit(plane, f"{_KUEUE}/namespaces/default/localqueues", team())
         submit(plane, f"{_KUEUE}/workloadpriorityclasses", kueue("WorkloadPriorityClass", "urgent", value=100))
         yield plane

@@ -18,7 +18,7 @@ from tidegate.engine.kernels.mirror import TAIL
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import describe_work, lay_out
 from tidegate.engine.leaving import forget, pods_of, queue_again, remove_pods
-from tidegate.engine.mirroring import forget_foreign, observe_bound, observe_foreign, retake
+from tidegate.engine.mirroring import forget_foreign, observe_bound, observe_done, observe_foreign, retake, settle_done
 from tidegate.engine.observing import observe_consumed, observe_standing, withdraw_admission
 from tidegate.engine.place import set_typical
 from tidegate.engine.planting import uproot
@@ -47,6 +47,7 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
                 state.counters[Counter.REPEATS] = 0
             handler(state, events, run)
     retake(state)
+    settle_done(state)
 
 
 def _is_outside(state: ClusterState, kind: EventKind, events: EventBatch, run: slice) -> bool:
@@ -416,6 +417,7 @@ _HANDLERS: dict[EventKind, Callable[[ClusterState, EventBatch, slice], None]] = 
     EventKind.POD_STARTED: _started,
     EventKind.POD_GONE: _pods_left,
     EventKind.POD_FAILED: _pods_left,
+    EventKind.POD_DONE: observe_done,
     EventKind.OUTCOME: _outcome,
     EventKind.WORKLOAD_OBSERVED: observe_standing,
     EventKind.SHARE_OBSERVED: observe_consumed,

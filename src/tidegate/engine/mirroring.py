@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tidegate.engine.holding import reclaim, stir
 from tidegate.engine.kernels.chain import unlink
 from tidegate.engine.kernels.fit import log_change, lowest_idle, refusal, sum_devices, take_place
 from tidegate.engine.kernels.registry import active
-from tidegate.engine.leaving import pods_of, remove_pods
+from tidegate.engine.leaving import free_pods, pods_of, remove_pods
 from tidegate.engine.planting import uproot
 from tidegate.model.decisions import NOBODY
 from tidegate.model.facts import EventBatch
@@ -48,7 +49,7 @@ def _pods_to_be(state: ClusterState, row: int) -> int:
     tickets = state.shares.tickets
     if row < tickets.top and tickets.branch[row] != END:
         return int(tickets.pods[row].sum())
-    return int(state.work_classes.pods[state.workloads.work_class[row]])
+    return int(state.work_classes.pods[state.workloads.work_class[row]]) - state.done.get(row, 0)
 
 
 def _bind(state: ClusterState, row: int, ordinal: int, node: int) -> None:
@@ -73,14 +74,46 @@ def _bind(state: ClusterState, row: int, ordinal: int, node: int) -> None:
     active(take_place)(hot, k, node, devices, row, ordinal, NOBODY)
 
 
+def observe_done(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Let pods that have done their part give back what they hold; the rest of the gang goes on.
+
+    Of work that waits it counts only if the same facts show the rest at its places: after a restart.
+    """
+    for number, ordinal in zip(events.subject[run].tolist(), events.pod[run].tolist(), strict=True):
+        row = state.workload_numbers.row(number)
+        pod_set = _pod_set(state, row, ordinal) if row != UNKNOWN else -1
+        if pod_set < 0 or state.workloads.phase[row] not in (*_HOLDS, Phase.PENDING):
+            continue
+        pods = pods_of(state, row)
+        done = pods[state.pods.ordinal[pods] == ordinal]
+        if len(pods) and not len(done):
+            continue
+        free_pods(state, row, done)
+        state.done[row] = state.done.get(row, 0) + 1
+        reclaim(state, row, pod_set - int(state.work_classes.first_set[state.workloads.work_class[row]]))
+        stir(state, np.array([row], np.int64))
+
+
+def settle_done(state: ClusterState) -> None:
+    """What was told of work that turned out to wait means nothing."""
+    for row in [row for row in state.done if state.workloads.phase[row] not in _HOLDS]:
+        del state.done[row]
+
+
 def _pod_class(state: ClusterState, row: int, ordinal: int) -> int:
     """The class of a workload's pod; -1 if it has no such pod, or one whose device cannot be known."""
+    s = _pod_set(state, row, ordinal)
+    k = int(state.pod_sets.pod_class[s]) if s >= 0 else -1
+    return -1 if k < 0 or state.pod_classes.share[k] == ShareCode.FRACTION else k
+
+
+def _pod_set(state: ClusterState, row: int, ordinal: int) -> int:
+    """The row of the pod set that a workload's pod is of; -1 if it has no such pod."""
     works, w = state.work_classes, int(state.workloads.work_class[row])
     first = int(works.first_set[w])
     for s in range(first, first + int(works.sets[w])):
         if ordinal < state.pod_sets.count[s]:
-            k = int(state.pod_sets.pod_class[s])
-            return -1 if state.pod_classes.share[k] == ShareCode.FRACTION else k
+            return s
         ordinal -= int(state.pod_sets.count[s])
     return -1
 

@@ -5,6 +5,7 @@ Must not know: pods, places.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -50,6 +51,7 @@ class SeenJob(NamedTuple):
     suspended: bool
     started: bool  # we let it go
     begun: bool  # its controller notes when it began, which keeps its template from being changed
+    spares: Mapping[str, int]  # pods that are done and will not be made again, by pod set
     over: bool
     leaving: bool
     schedulers: frozenset[str]  # of its pods
@@ -79,6 +81,7 @@ def see_job(seen: JobObject, handling: Handling, around: Surroundings) -> SeenJo
         suspended=suspended,
         started=started,
         begun="startTime" in thing["status"],
+        spares=handling.spares(thing) if handling.spares is not None else {},
         over=_is_over(handling, thing),
         leaving=meta.deletion_timestamp is not None,
         schedulers=frozenset(group.template.quiet().mapping("spec").text("schedulerName") for group in parts.groups),

@@ -7,7 +7,7 @@ Must not know: places, writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tidegate.kube.resources import JOBS, Resource
@@ -29,6 +29,10 @@ class Listed(NamedTuple):
     name: str = ""  # field with the name; empty: it is a mapping
 
 
+#: Pods of an object that are done and will not be made again, by pod set.
+Spares = Callable[[Mapping[str, Any]], dict[str, int]]
+
+
 class Handling(NamedTuple):
     """How a kind of job is handled."""
 
@@ -41,6 +45,7 @@ class Handling(NamedTuple):
     roles: Mapping[str, str] = {}  # pod sets that its pods' label calls by another name
     unnamed: str = ""  # pod set of pods without such a label; empty: by what they ask for
     size: Path = ()  # the number of pods, where it may start with fewer
+    spares: Spares | None = None  # how it shows that pods are done and will not be made again
     patches: bool = False  # its templates are elsewhere, and it has a list of patches to them
 
     @property
@@ -80,6 +85,25 @@ def find(thing: Any, path: Path) -> Any:
     return thing
 
 
+def _spares_of_job(thing: Mapping[str, Any]) -> dict[str, int]:
+    """A Job with fewer completions to go than pods at a time has pods to spare, as Kueue counts them."""
+    spec, status = thing["spec"], thing.get("status", {})
+    parallelism, succeeded = spec.get("parallelism", 1), status.get("succeeded", 0)
+    left = spec.get("completions", parallelism) - succeeded
+    return {"main": parallelism - left} if succeeded and 0 <= left < parallelism else {}
+
+
+def _spares_of_job_set(thing: Mapping[str, Any]) -> dict[str, int]:
+    """Jobs of a JobSet that have succeeded are not made again."""
+    pods = {}
+    for job in thing["spec"].get("replicatedJobs", ()):
+        inner = find(job, ("template", "spec")) or {}
+        parallelism = inner.get("parallelism", 1)
+        pods[job.get("name")] = min(parallelism, inner.get("completions", parallelism))
+    told = find(thing, ("status", "replicatedJobsStatus")) or ()
+    return {one["name"].lower(): one.get("succeeded", 0) * pods.get(one["name"], 0) for one in told}
+
+
 def _replicas(plural: str, kind: str, field: str, version: str = "v1") -> Handling:
     """One of Kubeflow's kinds: a mapping from a role to its pods."""
     return Handling(
@@ -107,7 +131,7 @@ _RAY_OVER = {
     ("status", "jobDeploymentStatus"): ("Complete", "Failed"),
 }
 
-JOB = Handling(JOBS, over=("Complete", "Failed"), main=_TEMPLATE, size=("spec", "parallelism"))
+JOB = Handling(JOBS, over=("Complete", "Failed"), main=_TEMPLATE, size=("spec", "parallelism"), spares=_spares_of_job)
 STATEFUL_SET = Handling(Resource("apps", "v1", "statefulsets", "StatefulSet"), suspend=(), main=_TEMPLATE)
 
 KINDS: tuple[Handling, ...] = (
@@ -117,6 +141,7 @@ KINDS: tuple[Handling, ...] = (
         Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet"),
         over=("Completed", "Failed"),
         listed=(Listed(("spec", "replicatedJobs"), ("template", "spec", "template"), "name"),),
+        spares=_spares_of_job_set,
     ),
     Handling(
         Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob"), over=("Complete", "Failed"), patches=True

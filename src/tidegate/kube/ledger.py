@@ -147,6 +147,7 @@ class Ledger:
             return
         roster.job = job
         self._follow_change(roster, job)
+        self._give_back(roster)
         if roster.undoing and roster.undoing != job.version:
             self._end_undoing(roster)
         if roster.stage is Stage.LEAVING:
@@ -357,12 +358,17 @@ class Ledger:
             slot.empty()
         elif all(one.done for one in roster.slots):
             self._finish(roster)
+        else:
+            del self._seats[uid]
+            slot.empty()
+            self._spare(roster, ordinal)
 
     def _lose(self, uid: str, roster: Roster, ordinal: int) -> None:
         """A pod of a workload is gone, or as good as gone."""
         slot = roster.slots[ordinal]
         del self._seats[uid]
         slot.empty()
+        self._give_back(roster)
         if roster.stage is Stage.LEAVING:
             self._settle_leaving(roster)
         elif roster.kind is Kind.POD:
@@ -373,6 +379,19 @@ class Ledger:
                 self._finish(roster, EventKind.WORKLOAD_CANCELLED)
             else:
                 self._tidings.about(EventKind.POD_GONE, roster.number, ordinal)
+
+    def _give_back(self, roster: Roster) -> None:
+        """Let pods that are done and will not be made again give back what they held; the rest goes on."""
+        if roster.stage is not Stage.PLACED or roster.job is None:
+            return
+        for pod_set, pods in roster.job.spares.items():
+            for ordinal in roster.to_spare(pod_set, pods):
+                self._spare(roster, ordinal)
+
+    def _spare(self, roster: Roster, ordinal: int) -> None:
+        roster.slots[ordinal].spare = True
+        self._tidings.take_back(EventKind.POD_BOUND, roster.number, ordinal)
+        self._tidings.about(EventKind.POD_DONE, roster.number, ordinal)
 
     def _settle_leaving(self, roster: Roster) -> None:
         """Once nobody of a workload that was told to go holds anything it waits again, unless pods of it are gone.
@@ -446,8 +465,9 @@ class Ledger:
         job = roster.job
         if job is not None and job.suspended and roster.stage is Stage.PLACED:
             binds = self.reach.binds_job(job)
+            counts = bool(roster.granted) and any(pods.min_count for pods in roster.work.pod_sets)
             places = {name: self._place(roster, name, pods, binds=binds) for name, pods in roster.sizes()}
-            self._orders.append(starting(roster, job, Start(places, bool(roster.granted), not binds)))
+            self._orders.append(starting(roster, job, Start(places, counts, not binds)))
 
     def _place(self, roster: Roster, pod_set: str, pods: int, *, binds: bool) -> Place:
         """Where the pods of a set go; those that we bind need not be sent anywhere."""

@@ -44,10 +44,11 @@ class Slot:
     started: bool = False
     told: bool = False  # we asked for its pod to be bound
     done: bool = False  # its pod succeeded
+    spare: bool = False  # nobody fills it any more, and what it held was given back
 
     def give_up(self) -> None:
         """Nothing is decided for it any more."""
-        self.node, self.decision, self.told = NOBODY, NOBODY, False
+        self.node, self.decision, self.told, self.spare = NOBODY, NOBODY, False, False
 
     def empty(self) -> None:
         """Its pod is gone; the place stays."""
@@ -114,7 +115,7 @@ class Roster:
     def seat(self, pod: str, pod_set: str) -> int:
         """Let a pod fill a free slot of its set; -1 if there is none."""
         for ordinal in self.ordinals(pod_set):
-            if not self.slots[ordinal].pod:
+            if not self.slots[ordinal].pod and not self.slots[ordinal].spare:
                 self.slots[ordinal].pod = pod
                 self.slots[ordinal].done = False
                 return ordinal
@@ -136,6 +137,13 @@ class Roster:
         if any(pods.name == named for pods in sets):
             return named
         return next((pods.name for pods in sets if (pods.request, pods.gpu) == (asks.request, asks.gpu)), "")
+
+    def to_spare(self, pod_set: str, pods: int) -> list[int]:
+        """Slots of a set that nobody will fill any more, where so many of it are done with."""
+        ordinals = self.ordinals(pod_set)
+        left = pods - sum(self.slots[ordinal].spare for ordinal in ordinals)
+        free = [ordinal for ordinal in ordinals if not self.slots[ordinal].pod and not self.slots[ordinal].spare]
+        return free[: max(left, 0)]
 
     def give_up_places(self) -> None:
         """Nothing is decided any more: it waits again."""
