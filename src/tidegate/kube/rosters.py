@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import chain
 
 from tidegate.kube.jobs import SeenJob
 from tidegate.kube.writes import Ref
@@ -75,6 +76,7 @@ class Roster:
     starts_after: bool = False  # it starts when that is done
     granted: dict[int, int] = field(default_factory=dict)  # pods by pod set, where they are fewer than it asks for
     slots: list[Slot] = field(default_factory=list)
+    _latest: dict[int, int] = field(default_factory=dict)  # by the first slot of a set: the one filled last
 
     def __post_init__(self) -> None:
         self.resize(self.work)
@@ -90,6 +92,7 @@ class Roster:
         self._lay_out()
 
     def _lay_out(self) -> None:
+        self._latest = {}
         self.slots = [Slot() for _, pods in self.sizes() for _ in range(pods)]
 
     def sizes(self) -> Iterator[tuple[str, int]]:
@@ -113,11 +116,14 @@ class Roster:
         return f"{self.ref.namespace}/{self.ref.name}"
 
     def seat(self, pod: str, pod_set: str) -> int:
-        """Let a pod fill a free slot of its set; -1 if there is none."""
-        for ordinal in self.ordinals(pod_set):
-            if not self.slots[ordinal].pod and not self.slots[ordinal].spare:
-                self.slots[ordinal].pod = pod
-                self.slots[ordinal].done = False
+        """Let a pod fill a free slot of its set; -1 if there is none. It looks on from the latest that was filled."""
+        ordinals = self.ordinals(pod_set)
+        begin = max(self._latest.get(ordinals.start, 0), ordinals.start)
+        for ordinal in chain(range(begin, ordinals.stop), range(ordinals.start, min(begin, ordinals.stop))):
+            slot = self.slots[ordinal]
+            if not slot.pod and not slot.spare:
+                slot.pod, slot.done = pod, False
+                self._latest[ordinals.start] = ordinal
                 return ordinal
         return -1
 
