@@ -52,7 +52,9 @@ def bind_promptly(cluster, live, name="plain"):
 
 
 def reasons(cluster, name):
-    return {one["reason"]: one["note"] for one in cluster.admin.get(_EVENTS)["items"] if one["regarding"]["name"] == name}
+    return {
+        one["reason"]: one["note"] for one in cluster.admin.get(_EVENTS)["items"] if one["regarding"]["name"] == name
+    }
 
 
 def test_a_node_with_a_billion_gpus(cluster):
@@ -168,7 +170,9 @@ def test_objects_that_change_under_us(cluster):
             name = f"shifty-{number % 7}"
             change = draw.choice(
                 (
-                    lambda: api.post(_JOBS, job(name, draw.randint(1, 3), 2, runs="1s", suspend=True, scheduler="tidegate")),
+                    lambda: api.post(
+                        _JOBS, job(name, draw.randint(1, 3), 2, runs="1s", suspend=True, scheduler="tidegate")
+                    ),
                     lambda: api.patch(f"{_JOBS}/{name}", {"spec": {"suspend": draw.random() < 0.5}}),
                     lambda: api.patch(f"{_JOBS}/{name}", {"spec": {"parallelism": draw.randint(0, 4)}}),
                     lambda: api.patch(f"{_JOBS}/{name}", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}}),

@@ -191,7 +191,7 @@ def test_work_that_slipped_away_is_forgotten():
     ("spec", "named"),
     [
         ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "persistentVolumeClaim"),
-        ({"resourceClaims": [{"name": "r"}]}, "resourceClaims"),
+        ({"containers": [{"ports": [{"containerPort": 1, "hostPort": 1}]}]}, "hostPort"),
         (
             {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
             "podAntiAffinity",

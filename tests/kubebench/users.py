@@ -70,6 +70,8 @@ TIDEGATE = User(
         rule("core events.k8s.io", "events", "create patch"),
         rule("scheduling.k8s.io", "priorityclasses", "get list watch"),
         rule("node.k8s.io", "runtimeclasses", "get list watch"),
+        rule("resource.k8s.io", "resourceslices deviceclasses resourceclaims", "get list watch"),
+        rule("resource.k8s.io", "resourceclaims resourceclaims/status resourceclaims/binding", "patch"),
         rule("kueue.x-k8s.io", "*", "get list watch"),
         rule("coordination.k8s.io", "leases", "get create update patch"),
     ),

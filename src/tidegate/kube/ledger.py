@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tidegate.kube.claims import ClaimObject, Claims
 from tidegate.kube.family import Family
 from tidegate.kube.fleet import Fleet
 from tidegate.kube.groups import Groups
@@ -16,6 +17,7 @@ from tidegate.kube.kinds import OWNERS
 from tidegate.kube.orders import (
     Order,
     Purpose,
+    allocating,
     binding,
     lifting,
     saying,
@@ -27,8 +29,10 @@ from tidegate.kube.orders import (
 from tidegate.kube.pins import Place, Start
 from tidegate.kube.pods import Gate, Life, SeenPod
 from tidegate.kube.reach import Reach
+from tidegate.kube.resources import Resource
 from tidegate.kube.rosters import Kind, Roster, Stage
 from tidegate.kube.sayings import PAST, unsupported
+from tidegate.kube.shapes import Shapes
 from tidegate.kube.tidings import Tidings
 from tidegate.kube.voice import Listener, Voice
 from tidegate.kube.writes import Ref, pod_ref
@@ -36,6 +40,7 @@ from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.facts import EventKind, Outcome
 from tidegate.model.hardware import Node
 from tidegate.model.reasons import Reason
+from tidegate.model.spec import resources
 from tidegate.model.work import Work
 from tidegate.state.interning import MOST_PODS
 
@@ -44,7 +49,7 @@ _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 
 
 #: Orders that stand for one pod of a workload.
-_OF_ONE = (Purpose.BIND, Purpose.LIFT)
+_OF_ONE = (Purpose.BIND, Purpose.LIFT, Purpose.ALLOCATE)
 
 #: How long demand lasts that deserves nodes, where nobody says how long they take to come.
 PATIENCE_MS = 120_000
@@ -69,6 +74,9 @@ class Ledger:
         self._seats: dict[str, tuple[Roster, int]] = {}  # by uid of the pod
         self._family = Family()
         self._groups = Groups()
+        self._claims = Claims()
+        self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as they were seen
+        self._shapes = Shapes()  # of pods with claims
         self._voice = Voice(patience_ms)
 
     def take_tidings(self) -> Tidings:
@@ -153,8 +161,33 @@ class Ledger:
         if roster.stage is Stage.LEAVING:
             self._settle_leaving(roster)
 
+    def see_claim(self, resource: Resource, uid: str, thing: ClaimObject | None) -> None:
+        """A slice, class or claim of devices is as it is now, or gone; what follows is settled later."""
+        self._claims.see(resource, uid, thing)
+
+    def settle_claims(self) -> None:
+        """Look again at nodes and pods, as devices by claim or what is asked of them changed."""
+        self.fleet.see_devices(self._claims.counts(), self._tidings)
+        for uid, pod in list(self._claiming.items()):
+            self.see_pod(uid, pod)
+
+    def _with_claims(self, pod: SeenPod) -> SeenPod:
+        """A pod with what its claims ask for; one whose claims are not there yet waits as behind a gate."""
+        asked = self._claims.asked(pod.namespace, pod.claims, pod.uid)
+        if asked.waits:
+            return pod._replace(gate=Gate.OTHERS)
+        shape = self._shapes.with_devices(pod.shape, resources(asked.devices))
+        if asked.refusals:
+            shape = shape._replace(refusals=asked.refusals)
+        return pod._replace(shape=shape)
+
     def see_pod(self, uid: str, pod: SeenPod | None) -> None:
         """A pod is as it is now, or gone."""
+        if pod is not None and pod.claims:
+            self._claiming[uid] = pod
+            pod = self._with_claims(pod)
+        elif pod is None:
+            self._claiming.pop(uid, None)
         if pod is None:
             known = self._pods.pop(uid, None)
             self.refused.pop(uid, None)
@@ -180,7 +213,11 @@ class Ledger:
             if outcome is not Outcome.UNKNOWN or not order.again:  # that it is not known is told once
                 self._tidings.outcome(decision, outcome)
         if outcome is Outcome.DONE:
+            if order.purpose is Purpose.ALLOCATE:
+                self._count_allocated(roster, order.slot)
             return
+        if order.purpose is Purpose.ALLOCATE and outcome is Outcome.FAILED:
+            self._fail_to_allocate(roster, order.slot)
         if order.purpose in _OF_ONE and outcome is Outcome.FAILED and not roster.slots[order.slot].bound:
             roster.slots[order.slot].give_up()  # it surely is not there
         if order.purpose is Purpose.UNDO:
@@ -330,6 +367,10 @@ class Ledger:
         slot = roster.slots[ordinal]
         if pod is None or (pod.leaving and not pod.node):
             self._lose(uid, roster, ordinal)
+            return
+        if pod.claims and pod.shape.refusals and not pod.node and roster.kind is not Kind.JOB:
+            self._finish(roster, EventKind.WORKLOAD_CANCELLED)  # its claim went to somebody else
+            self._take_alone(pod)
             return
         if pod.node and not slot.bound:
             slot.bound, slot.node = True, self.fleet.number_of(pod.node)
@@ -489,8 +530,34 @@ class Ledger:
         if pod.gate is Gate.OURS:
             host = "" if binds or pod.shape.unbound else self.fleet.host_of(slot.node)
             self._orders.append(lifting(roster, ordinal, _ref(pod), host))
-        if binds:
+        if binds and pod.claims:
+            self._allocate(roster, ordinal, pod)
+        elif binds:
             self._orders.append(binding(roster, ordinal, _ref(pod), self.fleet.name_of(slot.node)))
+
+    def _allocate(self, roster: Roster, ordinal: int, pod: SeenPod) -> None:
+        """Give the claims of a pod devices of its node first; it is bound when they have them."""
+        slot = roster.slots[ordinal]
+        writes = self._claims.allocate(_ref(pod), pod.claims, self.fleet.name_of(slot.node))
+        if writes is None:
+            self._fail_to_allocate(roster, ordinal)
+            slot.give_up()
+        else:
+            slot.claims = len(writes)
+            self._orders += allocating(roster, ordinal, writes)
+
+    def _count_allocated(self, roster: Roster, ordinal: int) -> None:
+        slot = roster.slots[ordinal]
+        slot.claims -= 1
+        if not slot.claims and roster.stage is Stage.PLACED and slot.node != NOBODY:
+            pod = self._pods[slot.pod]
+            self._orders.append(binding(roster, ordinal, _ref(pod), self.fleet.name_of(slot.node)))
+
+    def _fail_to_allocate(self, roster: Roster, ordinal: int) -> None:
+        slot, pod = roster.slots[ordinal], self._pods[roster.slots[ordinal].pod]
+        self._claims.forget_promises(pod.namespace, pod.claims)
+        if slot.decision != NOBODY:
+            self._tidings.outcome(slot.decision, Outcome.FAILED)
 
     def _send_away(self, roster: Roster, decision: int, *, gently: bool) -> None:
         roster.stage, roster.comes_back, roster.starts_after = Stage.LEAVING, False, False

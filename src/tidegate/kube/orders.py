@@ -27,6 +27,7 @@ class Purpose(IntEnum):
     SAY = 3  # why work waits
     LIFT = 4  # let a pod go that we hold by a gate
     UNDO = 5  # take back what we wrote into a job that is suspended
+    ALLOCATE = 6  # give the claims of a pod devices, before it is bound
 
 
 class Order(NamedTuple):
@@ -43,6 +44,11 @@ class Order(NamedTuple):
 def binding(roster: Roster, ordinal: int, pod: Ref, node: str) -> Order:
     """Bind the pod of a slot to its node."""
     return Order(Purpose.BIND, bind(pod, node), _decisions(roster, ordinal), roster.number, ordinal)
+
+
+def allocating(roster: Roster, ordinal: int, writes: list[Write]) -> list[Order]:
+    """Give the claims of a slot's pod devices; the last write tells of the decision."""
+    return [Order(Purpose.ALLOCATE, write, (), roster.number, ordinal) for write in writes]
 
 
 def lifting(roster: Roster, ordinal: int, pod: Ref, host: str) -> Order:

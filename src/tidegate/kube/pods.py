@@ -48,8 +48,19 @@ _SET, _SET_GROUP, _SET_SIZE = (f"leaderworkerset.sigs.k8s.io/{word}" for word in
 _LIVES = {"Running": Life.RUNNING, "Succeeded": Life.SUCCEEDED, "Failed": Life.FAILED}
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _Made(msgspec.Struct, rename="camel", frozen=True):
+    name: str
+    resource_claim_name: str | None = None
+
+
+class _Status(msgspec.Struct, rename="camel", frozen=True):
     phase: str = ""
+    resource_claim_statuses: list[_Made] | None = None
+
+
+class _Claim(msgspec.Struct, rename="camel", frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
 
 
 class PodObject(msgspec.Struct, frozen=True):
@@ -79,6 +90,7 @@ class SeenPod(NamedTuple):
     group_total: int
     created_ms: int
     shape: Shape
+    claims: tuple[str, ...] = ()  # names of its claims for devices; of one that is not made yet, nothing
 
 
 def created_ms(meta: Meta) -> int:
@@ -116,7 +128,19 @@ def see_pod(seen: PodObject, shapes: Shapes) -> SeenPod:
         group_total=int(total) if total.isdecimal() and len(total) < 7 else 0,
         created_ms=created_ms(meta),
         shape=shapes.of(meta, spec),
+        claims=_claims(seen) if spec.resource_claims != _NONE else (),
     )
+
+
+_NONE = msgspec.Raw(b"null")
+_CLAIMS = msgspec.json.Decoder(list[_Claim])
+
+
+def _claims(seen: PodObject) -> tuple[str, ...]:
+    """The names of a pod's claims: its own words, or what was made of a template for it."""
+    made = {one.name: one.resource_claim_name or "" for one in seen.status.resource_claim_statuses or ()}
+    asked = _CLAIMS.decode(seen.spec.resource_claims)
+    return tuple(one.resource_claim_name or made.get(one.name, "") for one in asked)
 
 
 def _group(labels: dict[str, str], annotations: dict[str, str]) -> tuple[str, str]:

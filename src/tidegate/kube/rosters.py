@@ -44,16 +44,17 @@ class Slot:
     bound: bool = False  # the world shows its pod on a node
     started: bool = False
     told: bool = False  # we asked for its pod to be bound
+    claims: int = 0  # writes to its pod's claims that are still to come before it is bound
     done: bool = False  # its pod succeeded
     spare: bool = False  # nobody fills it any more, and what it held was given back
 
     def give_up(self) -> None:
         """Nothing is decided for it any more."""
-        self.node, self.decision, self.told, self.spare = NOBODY, NOBODY, False, False
+        self.node, self.decision, self.told, self.spare, self.claims = NOBODY, NOBODY, False, False, 0
 
     def empty(self) -> None:
         """Its pod is gone; the place stays."""
-        self.pod, self.bound, self.started, self.told = "", False, False, False
+        self.pod, self.bound, self.started, self.told, self.claims = "", False, False, False, 0
 
     @property
     def holds(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Self
 import msgspec
 
 from tidegate.kube.access import Access
+from tidegate.kube.claims import CLAIM_KINDS, ClaimObject
 from tidegate.kube.following import Pace
 from tidegate.kube.inbox import News
 from tidegate.kube.jobs import JobObject, see_job
@@ -67,8 +68,10 @@ class KubeWorld:
         self._now_ms = 0
         self._book = PolicyBook()
         policy_kinds = AROUND_KINDS + QUEUE_KINDS if self.options.queues else AROUND_KINDS
-        # Kinds of news by number, in the order in which they are looked at: what work depends on, nodes, jobs, pods.
-        self._nodes_at, self._pods_at = len(policy_kinds), len(policy_kinds) + 1 + len(KINDS)
+        # Kinds of news by number, in the order in which they are looked at.
+        self._claims_at = len(policy_kinds)
+        self._nodes_at = self._claims_at + len(CLAIM_KINDS)
+        self._pods_at = self._nodes_at + 1 + len(KINDS)
         self._around = NOTHING_AROUND
         self._jobs: dict[str, tuple[Handling, JobObject]] = {}  # by uid: ours, to be read again when that changes
         self.policy_findings: tuple[str, ...] = ()  # why the latest objects are not the policy; empty: they are
@@ -79,6 +82,7 @@ class KubeWorld:
     def _topics(self, policy_kinds: tuple[Resource, ...]) -> list[Topic]:
         return [
             *(Topic(kind, PolicyObject, partial(_kept, kind), optional=True) for kind in policy_kinds),
+            *(Topic(kind, ClaimObject, lambda thing: thing, optional=True) for kind in CLAIM_KINDS),
             Topic(NODES, NodeObject, read_node_object),
             *(Topic(handling.resource, JobObject, JobObject.kept, optional=handling is not JOB) for handling in KINDS),
             Topic(PODS, PodObject, lambda pod: see_pod(pod, self.shapes)),
@@ -131,21 +135,28 @@ class KubeWorld:
             elif isinstance(note, BaseException):
                 raise note
         news.sort(key=lambda one: one.kind)
-        for one in news:
-            if one.kind < self._nodes_at:
-                assert one.thing is None or isinstance(one.thing, dict)
-                self._book.see(one.uid, one.thing)
-        told = self._book.read()
-        if told is not None:
-            self._heed(told)
+        told = self._read_policy(news)
         for one in news:
             self._see(one)
+        if any(self._claims_at <= one.kind < self._nodes_at for one in news):
+            self.ledger.settle_claims()
         self._send()
         tidings = self.ledger.take_tidings()
         if not self._opened or (told is not None and not self.policy_findings):
             self._opened = True
             tidings.policy(self._policy)
         return tidings.batch(self.now_ms())
+
+    def _read_policy(self, news: list[News]) -> ReadPolicy | None:
+        """Take in what work depends on; what it says now, if that is something else."""
+        for one in news:
+            if one.kind < self._claims_at:
+                assert one.thing is None or isinstance(one.thing, dict)
+                self._book.see(one.uid, one.thing)
+        told = self._book.read()
+        if told is not None:
+            self._heed(told)
+        return told
 
     def _heed(self, told: ReadPolicy) -> None:
         """Read our jobs again by what is around them now; shares that cannot be read leave the old ones in place."""
@@ -160,7 +171,10 @@ class KubeWorld:
 
     def _see(self, news: News) -> None:
         thing = news.thing
-        if news.kind == self._nodes_at:
+        if self._claims_at <= news.kind < self._nodes_at:
+            assert thing is None or isinstance(thing, ClaimObject)
+            self.ledger.see_claim(CLAIM_KINDS[news.kind - self._claims_at], news.uid, thing)
+        elif news.kind == self._nodes_at:
             assert thing is None or isinstance(thing, Node)
             self.ledger.see_node(news.uid, thing)
         elif self._nodes_at < news.kind < self._pods_at:
