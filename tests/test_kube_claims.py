@@ -1,4 +1,4 @@
-"""Devices by claim on a real control plane: allocated before the bind, never twice; what is not simple is refused by name."""
+"""Devices by claim on a real control plane: allocated before the bind, never twice; what is not simple is refused."""
 
 from __future__ import annotations
 

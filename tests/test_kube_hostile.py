@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import random
 import threading
 import time
@@ -158,33 +160,37 @@ def _is_complete(cluster, name):
     return any(one["type"] == "Complete" for one in found)
 
 
+def _change(api, draw, number):
+    name = f"shifty-{number % 7}"
+    path = f"{_JOBS}/{name}"
+    kind = draw.randrange(7)
+    if kind == 0:
+        api.post(_JOBS, job(name, draw.randint(1, 3), 2, suspend=True, scheduler="tidegate"))
+    elif kind == 1:
+        api.patch(path, {"spec": {"suspend": draw.random() < 0.5}})
+    elif kind == 2:
+        api.patch(path, {"spec": {"parallelism": draw.randint(0, 4)}})
+    elif kind == 3:
+        api.patch(path, {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}})
+    elif kind == 4:
+        api.delete(path, {"propagationPolicy": "Background"})
+    elif kind == 5:
+        api.patch(f"{_NODES}/n1", {"spec": {"unschedulable": draw.random() < 0.5}})
+    elif number % 40 == 0:
+        api.delete(_PODS, {"gracePeriodSeconds": 0})
+
+
 def test_objects_that_change_under_us(cluster):
     """Somebody suspends, resizes, relabels and deletes at random while we decide; what is left alone still runs."""
     draw, stop = random.Random(6), threading.Event()
     api = cluster.api("admin")
 
     def meddle():
-        number = 0
-        while not stop.is_set():
-            number += 1
-            name = f"shifty-{number % 7}"
-            change = draw.choice(
-                (
-                    lambda: api.post(
-                        _JOBS, job(name, draw.randint(1, 3), 2, runs="1s", suspend=True, scheduler="tidegate")
-                    ),
-                    lambda: api.patch(f"{_JOBS}/{name}", {"spec": {"suspend": draw.random() < 0.5}}),
-                    lambda: api.patch(f"{_JOBS}/{name}", {"spec": {"parallelism": draw.randint(0, 4)}}),
-                    lambda: api.patch(f"{_JOBS}/{name}", {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "q"}}}),
-                    lambda: api.delete(f"{_JOBS}/{name}", {"propagationPolicy": "Background"}),
-                    lambda: api.patch(f"{_NODES}/n1", {"spec": {"unschedulable": draw.random() < 0.5}}),
-                    lambda: api.delete(_PODS, {"gracePeriodSeconds": 0}) if number % 40 == 0 else None,
-                )
-            )
-            try:
-                change()
-            except ApiError:
-                pass
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            with contextlib.suppress(ApiError):
+                _change(api, draw, number)
             time.sleep(0.01)
 
     meddler = threading.Thread(target=meddle)

@@ -61,6 +61,8 @@ TIDEGATE = User(
         rule("core", "pods/status", "patch"),
         rule("batch", "jobs", "get list watch patch"),
         rule("batch", "jobs/status", "patch"),
+        rule("core", "podtemplates", "create delete"),
+        rule("autoscaling.x-k8s.io", "provisioningrequests", "create delete"),
         rule("apps", "statefulsets", "get list watch"),
         rule("jobset.x-k8s.io", "jobsets", "get list watch patch"),
         rule("kubeflow.org", "*", "get list watch patch"),

@@ -14,19 +14,8 @@ from tidegate.kube.fleet import Fleet
 from tidegate.kube.groups import Groups
 from tidegate.kube.jobs import SeenJob
 from tidegate.kube.kinds import OWNERS
-from tidegate.kube.orders import (
-    Order,
-    Purpose,
-    allocating,
-    binding,
-    lifting,
-    saying,
-    starting,
-    stopping_job,
-    stopping_pod,
-    undoing,
-)
-from tidegate.kube.pins import Place, Start
+from tidegate.kube.letting import Letting
+from tidegate.kube.orders import Order, Purpose, saying
 from tidegate.kube.pods import Gate, Life, SeenPod
 from tidegate.kube.reach import Reach
 from tidegate.kube.resources import Resource
@@ -35,7 +24,7 @@ from tidegate.kube.sayings import PAST, unsupported
 from tidegate.kube.shapes import Shapes
 from tidegate.kube.tidings import Tidings
 from tidegate.kube.voice import Listener, Voice
-from tidegate.kube.writes import Ref, pod_ref
+from tidegate.kube.writes import Ref
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.facts import EventKind, Outcome
 from tidegate.model.hardware import Node
@@ -60,13 +49,12 @@ __all__ = ["PATIENCE_MS", "Ledger", "Reach"]
 class Ledger:
     """Follows the cluster."""
 
-    def __init__(self, reach: Reach, patience_ms: int = PATIENCE_MS) -> None:
+    def __init__(self, reach: Reach, patience_ms: int = PATIENCE_MS, provisioning_class: str = "") -> None:
         self.reach = reach
         self.fleet = Fleet()
         self.refused: dict[str, tuple[str, ...]] = {}  # by uid: work that names us and that we cannot do, and why
         self.past: dict[str, Ref] = {}  # by uid: work that was not held at the door, and runs without us
         self._tidings = Tidings()
-        self._orders: list[Order] = []
         self._next_number = 0
         self._pods: dict[str, SeenPod] = {}
         self._rosters: dict[int, Roster] = {}
@@ -78,21 +66,29 @@ class Ledger:
         self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as they were seen
         self._shapes = Shapes()  # of pods with claims
         self._voice = Voice(patience_ms)
+        self._letting = Letting(reach, self.fleet, self._pods, self._claims)
+        self._letting.provisioning_class = provisioning_class
 
     def take_tidings(self) -> Tidings:
         """What there is to tell since the last time."""
         self.fleet.tell_rooms(self._tidings)
+        for decision in self._letting.take_failed():
+            self._tidings.outcome(decision, Outcome.FAILED)
         tidings, self._tidings = self._tidings, Tidings()
         return tidings
 
     def take_orders(self) -> list[Order]:
         """What is to be written since the last time."""
-        orders, self._orders = self._orders, []
-        return orders
+        return self._letting.take_orders()
 
     def take_sayings(self, most: int, now_ms: int) -> list[Order]:
         """What is to be said of work that waits: so much at a time, as nothing depends on it."""
-        return [saying(write) for write in self._voice.take(most, now_ms, self._listeners)]
+        orders = [saying(write) for write in self._voice.take(most, now_ms, self._listeners)]
+        for number in self._voice.take_lasting():
+            roster = self._rosters.get(number)
+            if roster is not None:
+                self._letting.ask_for_nodes(roster)
+        return orders
 
     def _listeners(self, number: int) -> Iterator[Listener]:
         """Whom to say it with: pods that we bind have a condition for it, others and jobs get an event."""
@@ -102,7 +98,7 @@ class Ledger:
         for slot in roster.slots:
             pod = self._pods[slot.pod] if slot.pod else None
             if pod is not None and not pod.node:
-                yield Listener(_ref(pod), self.reach.binds_pod(pod))
+                yield Listener(pod.ref, self.reach.binds_pod(pod))
         if roster.kind is Kind.JOB:
             yield Listener(roster.ref, has_condition=False)
 
@@ -157,7 +153,7 @@ class Ledger:
         self._follow_change(roster, job)
         self._give_back(roster)
         if roster.undoing and roster.undoing != job.version:
-            self._end_undoing(roster)
+            self._letting.end_undoing(roster)
         if roster.stage is Stage.LEAVING:
             self._settle_leaving(roster)
 
@@ -176,7 +172,7 @@ class Ledger:
         asked = self._claims.asked(pod.namespace, pod.claims, pod.uid)
         if asked.waits:
             return pod._replace(gate=Gate.OTHERS)
-        shape = self._shapes.with_devices(pod.shape, resources(asked.devices))
+        shape = self._shapes.with_devices(pod.shape, resources(dict(asked.devices)))
         if asked.refusals:
             shape = shape._replace(refusals=asked.refusals)
         return pod._replace(shape=shape)
@@ -214,18 +210,18 @@ class Ledger:
                 self._tidings.outcome(decision, outcome)
         if outcome is Outcome.DONE:
             if order.purpose is Purpose.ALLOCATE:
-                self._count_allocated(roster, order.slot)
+                self._letting.count_allocated(roster, order.slot)
             return
         if order.purpose is Purpose.ALLOCATE and outcome is Outcome.FAILED:
-            self._fail_to_allocate(roster, order.slot)
+            self._letting.fail_to_allocate(roster, order.slot)
         if order.purpose in _OF_ONE and outcome is Outcome.FAILED and not roster.slots[order.slot].bound:
             roster.slots[order.slot].give_up()  # it surely is not there
         if order.purpose is Purpose.UNDO:
-            self._end_undoing(roster)
+            self._letting.end_undoing(roster)
         elif (outcome is Outcome.UNKNOWN and self._is_wanted(roster, order)) or (
             order.purpose is Purpose.STOP and roster.stage is Stage.LEAVING
         ):
-            self._orders.append(order._replace(again=order.again + 1))
+            self._letting.orders.append(order._replace(again=order.again + 1))
 
     def _is_wanted(self, roster: Roster, order: Order) -> bool:
         if order.purpose is Purpose.STOP:
@@ -260,20 +256,6 @@ class Ledger:
         self._tidings.changed(roster.number, job.work)
         self._seat_again(filled)
 
-    def _undo(self, roster: Roster) -> None:
-        """Take back what we wrote into a job that waits, suspended."""
-        job = roster.job
-        if job is not None and job.suspended and job.started and not roster.undoing:
-            roster.undoing = job.version
-            self._orders += undoing(roster, job)
-
-    def _end_undoing(self, roster: Roster) -> None:
-        """What was taken back is seen, or could not be taken back: who was to start after it starts."""
-        roster.undoing = ""
-        if roster.starts_after:
-            roster.starts_after = False
-            self._let_job_go(roster)
-
     # -- rosters -----------------------------------------------------------------------------------------------
 
     def _enrol(self, kind: Kind, ref: Ref, work: Work, created_ms: int) -> Roster:
@@ -305,7 +287,7 @@ class Ledger:
     def _seat_again(self, uids: list[str]) -> None:
         for uid in uids:
             if uid in self._pods:
-                self.see_pod(uid, self._pods[uid])
+                self.see_pod(uid, self._claiming.get(uid, self._pods[uid]))
 
     # -- pods --------------------------------------------------------------------------------------------------
 
@@ -323,24 +305,24 @@ class Ledger:
             if roster is None:
                 self._family.await_job(eldest, pod.uid)
                 if eldest in self.refused and self.reach.binds_pod(pod):
-                    self._voice.say(Listener(_ref(pod), has_condition=True), unsupported(self.refused[eldest]))
+                    self._voice.say(Listener(pod.ref, has_condition=True), unsupported(self.refused[eldest]))
             else:
                 self._seat(roster, pod, roster.set_of(pod.role, pod.shape.work.pod_sets[0]))
         elif is_ours:
             self._take_alone(pod)
         elif self.reach.is_pod_past(pod):
-            self._let_pass(_ref(pod))
+            self._let_pass(pod.ref)
 
     def _take_alone(self, pod: SeenPod) -> None:
         """A pod that is work of its own, or one of a group: that is work once it is whole."""
         binds = self.reach.binds_pod(pod)
         why = pod.shape.refusals + (pod.shape.unbound if binds else ())
         if why:
-            self._refuse(Listener(_ref(pod), binds), why)
+            self._refuse(Listener(pod.ref, binds), why)
         elif not pod.group and pod.life.is_over:
             return
         elif not pod.group:
-            self._seat(self._enrol(Kind.POD, _ref(pod), pod.shape.work, pod.created_ms), pod, "")
+            self._seat(self._enrol(Kind.POD, pod.ref, pod.shape.work, pod.created_ms), pod, "")
         else:
             whole = self._groups.join(pod)
             if whole is not None and not all(member.life.is_over for member, _ in whole.members):
@@ -383,7 +365,7 @@ class Ledger:
         if pod.life.is_over:
             self._end_pod(uid, pod, roster, ordinal)
         elif slot.node != NOBODY and roster.stage is Stage.PLACED:
-            self._bind(roster, ordinal, pod)
+            self._letting.bind(roster, ordinal, pod)
 
     def _end_pod(self, uid: str, pod: SeenPod, roster: Roster, ordinal: int) -> None:
         """A pod has done its work, or failed at it; a job's controller knows what follows."""
@@ -458,7 +440,7 @@ class Ledger:
             self._seat_again(filled)
         if roster.job is not None:
             self._follow_change(roster, roster.job)
-        self._undo(roster)
+        self._letting.undo(roster)
 
     # -- what is decided ---------------------------------------------------------------------------------------
 
@@ -494,86 +476,12 @@ class Ledger:
     def _start(self, roster: Roster) -> None:
         roster.stage = Stage.PLACED
         self._voice.forget(roster.number)
-        if roster.undoing:
-            roster.starts_after = True
-        else:
-            self._let_job_go(roster)
-        for ordinal, slot in enumerate(roster.slots):
-            if slot.pod:
-                self._bind(roster, ordinal, self._pods[slot.pod])
-
-    def _let_job_go(self, roster: Roster) -> None:
-        job = roster.job
-        if job is not None and job.suspended and roster.stage is Stage.PLACED:
-            binds = self.reach.binds_job(job)
-            counts = bool(roster.granted) and any(pods.min_count for pods in roster.work.pod_sets)
-            places = {name: self._place(roster, name, pods, binds=binds) for name, pods in roster.sizes()}
-            self._orders.append(starting(roster, job, Start(places, counts, not binds)))
-
-    def _place(self, roster: Roster, pod_set: str, pods: int, *, binds: bool) -> Place:
-        """Where the pods of a set go; those that we bind need not be sent anywhere."""
-        if binds:
-            return Place(pods, ())
-        if roster.job is not None and roster.job.unbound:
-            return Place(pods, ())  # where its data is the cluster's scheduler knows
-        nodes = sorted({roster.slots[ordinal].node for ordinal in roster.ordinals(pod_set)})
-        hosts = [self.fleet.host_of(node) for node in nodes if node != NOBODY]
-        return Place(pods, tuple(hosts) if all(hosts) else ())
-
-    def _bind(self, roster: Roster, ordinal: int, pod: SeenPod) -> None:
-        """Send a pod to the node of its slot, unless that is done, ordered, or another scheduler's matter."""
-        slot = roster.slots[ordinal]
-        if slot.node == NOBODY or pod.node or slot.told or pod.gate is Gate.OTHERS:
-            return
-        binds = self.reach.binds_pod(pod)
-        slot.told = binds or pod.gate is Gate.OURS
-        if pod.gate is Gate.OURS:
-            host = "" if binds or pod.shape.unbound else self.fleet.host_of(slot.node)
-            self._orders.append(lifting(roster, ordinal, _ref(pod), host))
-        if binds and pod.claims:
-            self._allocate(roster, ordinal, pod)
-        elif binds:
-            self._orders.append(binding(roster, ordinal, _ref(pod), self.fleet.name_of(slot.node)))
-
-    def _allocate(self, roster: Roster, ordinal: int, pod: SeenPod) -> None:
-        """Give the claims of a pod devices of its node first; it is bound when they have them."""
-        slot = roster.slots[ordinal]
-        writes = self._claims.allocate(_ref(pod), pod.claims, self.fleet.name_of(slot.node))
-        if writes is None:
-            self._fail_to_allocate(roster, ordinal)
-            slot.give_up()
-        else:
-            slot.claims = len(writes)
-            self._orders += allocating(roster, ordinal, writes)
-
-    def _count_allocated(self, roster: Roster, ordinal: int) -> None:
-        slot = roster.slots[ordinal]
-        slot.claims -= 1
-        if not slot.claims and roster.stage is Stage.PLACED and slot.node != NOBODY:
-            pod = self._pods[slot.pod]
-            self._orders.append(binding(roster, ordinal, _ref(pod), self.fleet.name_of(slot.node)))
-
-    def _fail_to_allocate(self, roster: Roster, ordinal: int) -> None:
-        slot, pod = roster.slots[ordinal], self._pods[roster.slots[ordinal].pod]
-        self._claims.forget_promises(pod.namespace, pod.claims)
-        if slot.decision != NOBODY:
-            self._tidings.outcome(slot.decision, Outcome.FAILED)
+        self._letting.start(roster)
 
     def _send_away(self, roster: Roster, decision: int, *, gently: bool) -> None:
         roster.stage, roster.comes_back, roster.starts_after = Stage.LEAVING, False, False
-        if roster.job is not None and not roster.is_gated:
-            self._orders.append(stopping_job(roster, roster.job, decision))
-        else:
-            for ordinal, slot in enumerate(roster.slots):
-                if slot.holds:
-                    self._orders.append(
-                        stopping_pod(roster, ordinal, _ref(self._pods[slot.pod]), decision, gently=gently)
-                    )
+        self._letting.stop(roster, decision, gently=gently)
         self._settle_leaving(roster)
-
-
-def _ref(pod: SeenPod) -> Ref:
-    return pod_ref(pod.namespace, pod.name, pod.uid)
 
 
 def _fills(roster: Roster, order: Order) -> bool:

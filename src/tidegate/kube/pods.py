@@ -15,6 +15,7 @@ from tidegate.kube.kinds import ROLE_LABELS
 from tidegate.kube.objects import Meta, Owner
 from tidegate.kube.pins import BEFORE, GATE
 from tidegate.kube.shapes import PodSpec, Shape, Shapes
+from tidegate.kube.writes import Ref, pod_ref
 from tidegate.manifests.clock import read_time_ms
 from tidegate.manifests.words import GROUP, GROUP_TOTAL, QUEUE
 from tidegate.model.units import UnitError
@@ -91,6 +92,11 @@ class SeenPod(NamedTuple):
     created_ms: int
     shape: Shape
     claims: tuple[str, ...] = ()  # names of its claims for devices; of one that is not made yet, nothing
+
+    @property
+    def ref(self) -> Ref:
+        """The object."""
+        return pod_ref(self.namespace, self.name, self.uid)
 
 
 def created_ms(meta: Meta) -> int:

@@ -74,6 +74,7 @@ class Roster:
     stage: Stage = Stage.WAITING
     comes_back: bool = False  # placed anew while it leaves: it starts when everybody has left
     undoing: str = ""  # version of the job in which we take back what we wrote; empty: we do not
+    asked: bool = False  # nodes were asked for it
     starts_after: bool = False  # it starts when that is done
     granted: dict[int, int] = field(default_factory=dict)  # pods by pod set, where they are fewer than it asks for
     slots: list[Slot] = field(default_factory=list)

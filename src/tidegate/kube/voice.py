@@ -46,6 +46,7 @@ class Voice:
         self._heads: dict[Work, int] = {}  # why the first of those that ask the same waits
         self._aging: deque[tuple[int, int]] = deque()  # since when, and number: who may come to deserve nodes
         self._due: dict[str, tuple[Listener, Saying]] = {}  # by uid, the latest
+        self._lasting: list[int] = []  # who has come to deserve nodes since somebody asked
         self._events: deque[int] = deque()  # when the latest events were said
 
     def hold(self, number: int, work: Work, code: int, evidence: tuple[int, ...]) -> None:
@@ -104,6 +105,7 @@ class Voice:
             known = self._holds.get(number)
             if known is not None and known.since_ms == since_ms and self._deserves(known, now_ms):
                 self._untold[number] = None
+                self._lasting.append(number)
 
     def _may_speak(self, now_ms: int) -> bool:
         while self._events and now_ms - self._events[0] >= 1000:
@@ -113,6 +115,7 @@ class Voice:
         self._events.append(now_ms)
         return True
 
-    def deserving(self, now_ms: int) -> list[int]:
-        """Workloads whose demand deserves nodes by now."""
-        return [number for number, hold in self._holds.items() if self._deserves(hold, now_ms)]
+    def take_lasting(self) -> list[int]:
+        """Workloads whose demand has come to deserve nodes since the last time."""
+        lasting, self._lasting = self._lasting, []
+        return [number for number in lasting if number in self._holds]

@@ -51,6 +51,7 @@ class WorldOptions:
     pace: Pace = Pace()  # noqa: RUF009 - frozen
     gather_ms: int = 10  # news that come this soon after the first are told together
     patience_ms: int = PATIENCE_MS  # how long demand lasts before node autoscalers are told of it
+    provisioning_class: str = ""  # nodes are asked for by ProvisioningRequests of this class; empty: they are not
     queues: bool = False  # who may use how much is what the cluster's Kueue objects say
 
 
@@ -62,7 +63,7 @@ class KubeWorld:
     ) -> None:
         self.options = options or WorldOptions()
         self.shapes = Shapes()
-        self.ledger = Ledger(self.options.reach, self.options.patience_ms)
+        self.ledger = Ledger(self.options.reach, self.options.patience_ms, self.options.provisioning_class)
         self._policy, self._clock = policy, clock
         self._opened = False
         self._now_ms = 0
