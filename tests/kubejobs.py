@@ -53,18 +53,26 @@ def crd_files(*kinds: str) -> list[Path]:
     return files
 
 
-def install_runtime(plane: Plane, scheduler: str = "") -> None:
-    """A runtime for TrainJobs: one job of nodes that train."""
+def install_runtimes(plane: Plane) -> None:
+    """Runtimes for TrainJobs, one for each scheduler: one job of nodes that train."""
+    for name, scheduler in _RUNTIMES.items():
+        plane.admin.post(PATHS["ClusterTrainingRuntime"], _runtime(name, scheduler))
+
+
+#: Runtimes by name, with the scheduler of their pods.
+_RUNTIMES = {"plain": "", "bound": "tidegate"}
+
+
+def _runtime(name: str, scheduler: str) -> Thing:
     template = {"metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}}
     inner = {"template": {"metadata": _runs("1s"), "spec": _node_spec(scheduler)}}
     jobs = [{"name": "node", "replicas": 1, "template": {**template, "spec": inner}}]
-    made = {
+    return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "ClusterTrainingRuntime",
-        "metadata": {"name": "plain", "labels": {"trainer.kubeflow.org/framework": "torch"}},
+        "metadata": {"name": name, "labels": {"trainer.kubeflow.org/framework": "torch"}},
         "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": jobs}}},
     }
-    plane.admin.post(PATHS["ClusterTrainingRuntime"], made)
 
 
 def _node_spec(scheduler: str) -> Thing:
@@ -124,7 +132,8 @@ def _kubeflow(kind: str, field: str, first: str, version: str = "v1") -> Any:
 def _train_job(name: str, one: Thing, small: Thing, *, suspend: bool) -> Thing:
     del small
     trainer = {"numNodes": 2, "resourcesPerNode": one["spec"]["containers"][0]["resources"]}
-    spec = {"suspend": suspend, "runtimeRef": {"name": "plain"}, "trainer": trainer}
+    runtime = "bound" if one["spec"].get("schedulerName") else "plain"
+    spec = {"suspend": suspend, "runtimeRef": {"name": runtime}, "trainer": trainer}
     return _whole("trainer.kubeflow.org/v1alpha1", "TrainJob", name, spec)
 
 

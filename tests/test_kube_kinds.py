@@ -8,7 +8,7 @@ import pytest
 
 from kubebench import Options, Plane, node, pod
 from kubedoor import install_door, submit
-from kubejobs import PATHS, crd_files, install_runtime, make, queued
+from kubejobs import PATHS, crd_files, install_runtimes, make, queued
 from kubelive import Live
 from kubeowners import RECIPES, Owners
 from kubepaper import QUEUES
@@ -32,7 +32,7 @@ def plane(kube_programs):
     files = crd_files()
     with Plane(Options(build=False, audit=True, controllers=controllers)) as plane:
         plane.install(*files)
-        install_runtime(plane)
+        install_runtimes(plane)
         install_door(plane)
         classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
         meta = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}}
@@ -136,7 +136,7 @@ def test_gated_pods_go_where_they_were_sent(gated):
     assert gated.world.outcomes[Outcome.FAILED] == gated.left == 0
 
 
-@pytest.mark.parametrize("kind", [kind for kind in _KINDS if kind != "TrainJob"])
+@pytest.mark.parametrize("kind", _KINDS)
 def test_a_job_whose_pods_we_bind_runs(bound, kind):
     assert bound.done[kind], (bound.errors[-3:], bound.world.latest_failure)
 

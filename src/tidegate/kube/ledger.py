@@ -103,7 +103,7 @@ class Ledger:
             yield Listener(roster.ref, has_condition=False)
 
     def _refuse(self, listener: Listener, why: tuple[str, ...]) -> None:
-        if self.refused.get(listener.ref.uid) != why:
+        if self.refused.get(listener.ref.uid) != why and not self.reach.watches:
             self._voice.say(listener, unsupported(why))
         self.refused[listener.ref.uid] = why
 

@@ -25,6 +25,10 @@ BEFORE = "tidegate.io/before"
 #: The label that a node selector names a node by.
 HOST = "kubernetes.io/hostname"
 
+#: That a job which starts with fewer pods is done with as many, too.
+EQUAL = "kueue.x-k8s.io/job-completions-equal-parallelism"
+_COMPLETIONS: Path = ("spec", "completions")
+
 #: Our patches among those of a job whose templates are elsewhere.
 _PATCHER = "tidegate.io/tidegate"
 
@@ -103,6 +107,8 @@ def _wanted(handling: Handling, thing: Mapping[str, Any], start: Start) -> Itera
             yield _directed(thing, (*templates[name], "spec"), place)
         if start.counts and handling.size:
             yield handling.size, place.pods
+            if find(thing, ("metadata", "annotations", EQUAL)) == "true":
+                yield _COMPLETIONS, place.pods
 
 
 def _directed(thing: Mapping[str, Any], spec: Path, place: Place) -> tuple[Path, Any]:
@@ -167,6 +173,7 @@ def _ours(handling: Handling, thing: Mapping[str, Any]) -> Iterator[Path]:
         yield ("spec", "runtimePatches")
     if handling.size:
         yield handling.size
+        yield _COMPLETIONS
 
 
 def _note(thing: Mapping[str, Any], text: str) -> list[dict[str, Any]]:
