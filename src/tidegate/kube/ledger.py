@@ -26,7 +26,7 @@ from tidegate.kube.tidings import Tidings
 from tidegate.kube.voice import Listener, Voice
 from tidegate.kube.writes import Ref
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
-from tidegate.model.facts import EventKind, Outcome
+from tidegate.model.facts import ALL_PODS, EventKind, Outcome
 from tidegate.model.hardware import Node
 from tidegate.model.reasons import Reason
 from tidegate.model.spec import resources
@@ -361,7 +361,8 @@ class Ledger:
             self._tidings.about(EventKind.POD_BOUND, roster.number, ordinal, slot.node)
         if pod.life is Life.RUNNING and not slot.started:
             slot.started = True
-            self._tidings.about(EventKind.POD_STARTED, roster.number, ordinal)
+            whole = len(roster.slots) == 1  # which is told of at once for all such
+            self._tidings.about(EventKind.POD_STARTED, roster.number, ALL_PODS if whole else ordinal)
         if pod.life.is_over:
             self._end_pod(uid, pod, roster, ordinal)
         elif slot.node != NOBODY and roster.stage is Stage.PLACED:
