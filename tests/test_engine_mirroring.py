@@ -96,12 +96,48 @@ def test_what_others_hold_is_in_the_checkpoint_and_gone_with_the_node():
     assert not cluster.state.contested
 
 
+def test_a_pod_that_is_done_gives_its_room_back_and_the_gang_goes_on():
+    cluster = Cluster(fleet("2x h100x8"))
+    assert cluster.submit(job("a", "2x8")).step() == [placed("a")]
+    assert cluster.submit(job("b", "1x8")).step() == [held("b", Reason.LACKS_GPU)]
+    assert cluster.tell(EventKind.POD_DONE, "a", pod=0).step() == [placed("b")]
+    assert cluster.tell(EventKind.POD_DONE, "a", pod=0).step() == []  # told again it means the same
+    assert ClusterState.load(cluster.state.dump()).digest() == cluster.state.digest() == cluster.state.fork().digest()
+    cluster.submit(job("c", "1x8")).step()
+    assert cluster.tell(EventKind.WORKLOAD_FINISHED, "a").step() == [placed("c")]
+    assert not cluster.state.done
+
+
+def test_a_gang_of_which_some_are_done_is_whole_after_a_restart():
+    cluster = Cluster(fleet("2x h100x8"))
+    cluster.submit(job("a", "2x8"))
+    cluster.tell(EventKind.POD_DONE, "a", pod=1)
+    assert bound(cluster, "a", "h100-0-00").step() == []
+    assert cluster.submit(job("b", "1x8")).step() == [placed("b")]
+
+
+def test_what_is_told_done_of_work_that_waits_means_nothing():
+    cluster = Cluster(fleet("1x h100x8"))
+    cluster.submit(job("a", "2x4"))
+    assert cluster.tell(EventKind.POD_DONE, "a", pod=0).step() == [placed("a")]
+    assert not cluster.state.done
+
+
+def test_a_gang_that_leaves_asks_for_all_its_pods_again():
+    cluster = Cluster(fleet("2x h100x8"))
+    cluster.submit(job("a", "2x8")).step()
+    cluster.tell(EventKind.POD_DONE, "a", pod=0).step()
+    lost = cluster.places["a"][1][0]
+    assert cluster.tell(EventKind.NODE_REMOVED, lost).step()[0] == evicted("a", Reason.NODE_LOST)
+    assert not cluster.state.done
+
+
 @st.composite
 def worlds(draw):
-    """Facts in any order: foreign pods that come and go, pods bound anywhere, work that comes and finishes."""
+    """Facts in any order: foreign pods that come and go, pods bound anywhere, work that comes and finishes in part."""
     steps = []
     for _ in range(draw(st.integers(1, 8))):
-        kind = draw(st.sampled_from(["foreign", "bound", "submit", "finish"]))
+        kind = draw(st.sampled_from(["foreign", "bound", "submit", "done", "finish"]))
         steps.append((kind, draw(st.integers(0, 3)), draw(st.integers(0, 1)), draw(st.integers(0, 10))))
     return steps
 
@@ -119,6 +155,8 @@ def test_the_state_stays_whole_whatever_the_world_shows(steps):
             cluster.submit(job(f"w{which}", f"{which % 2 + 1}x{amount % 4 + 1}"))
         elif kind == "bound":
             bound(cluster, f"w{which}", names[node])
+        elif kind == "done":
+            cluster.tell(EventKind.POD_DONE, f"w{which}", pod=node)
         else:
             cluster.tell(EventKind.WORKLOAD_FINISHED, f"w{which}")
         cluster.step()
