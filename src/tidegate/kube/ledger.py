@@ -30,14 +30,22 @@ _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 
 @dataclass(frozen=True)
 class Reach:
-    """What is ours: pods that name us as their scheduler, and jobs of such pods or, to be gated, with a queue."""
+    """What is ours: pods that name us as their scheduler, and jobs of such pods or, to be gated, with a queue.
+
+    Who only watches follows work as if it were ours, whoever schedules it.
+    """
 
     scheduler: str = "tidegate"
     gates: bool = False
+    watches: bool = False
 
     def has_job(self, job: SeenJob) -> bool:
         """Whether a job is ours."""
-        return job.owner is None and (job.scheduler == self.scheduler or (self.gates and job.queued))
+        return job.owner is None and (self.watches or job.scheduler == self.scheduler or (self.gates and job.queued))
+
+    def has_pod(self, pod: SeenPod) -> bool:
+        """Whether a pod that no job controls is ours, and may go."""
+        return (self.watches and pod.owner is None) or (pod.scheduler == self.scheduler and not pod.gated)
 
 
 class Ledger:
@@ -215,7 +223,7 @@ class Ledger:
                 self._orphans.setdefault(owner.uid, []).append(pod.uid)
             else:
                 self._seat(roster, pod, "")
-        elif pod.scheduler == self.reach.scheduler and not pod.gated:
+        elif self.reach.has_pod(pod):
             self._take_alone(pod)
 
     def _take_alone(self, pod: SeenPod) -> None:

@@ -47,9 +47,19 @@ class Carried(NamedTuple):
 class Link:
     """A thread that talks to one API server."""
 
-    def __init__(self, access: Access, topics: list[Topic], draw: Draw, *, limits: Limits, pace: Pace) -> None:
+    def __init__(
+        self,
+        access: Access,
+        topics: list[Topic],
+        draw: Draw,
+        *,
+        limits: Limits,
+        pace: Pace,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.inbox = Inbox()
         self._access, self._topics, self._draw, self._limits, self._pace = access, topics, draw, limits, pace
+        self._may_write = may_write
         self._thread = threading.Thread(target=self._run, name="tidegate-kube", daemon=True)
         self._ready = threading.Event()
         self.listed = threading.Event()  # every topic has been listed once
@@ -89,7 +99,7 @@ class Link:
     async def _talk(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         async with Client(self._access, connections=self._limits.in_flight + 2 * len(self._topics)) as client:
-            self.pool = Pool(client, self._draw, self._limits)
+            self.pool = Pool(client, self._draw, self._limits, self._may_write)
             followers = [self._follower(client, kind, topic) for kind, topic in enumerate(self._topics)]
             self._ready.set()
             async with asyncio.TaskGroup() as tasks:

@@ -46,6 +46,7 @@ class WorldOptions:
     limits: Limits = Limits()  # noqa: RUF009 - a tuple
     pace: Pace = Pace()  # noqa: RUF009 - frozen
     gather_ms: int = 10  # news that come this soon after the first are told together
+    may_write: Callable[[], bool] = lambda: True  # asked before each write
 
 
 class KubeWorld:
@@ -54,18 +55,17 @@ class KubeWorld:
     def __init__(
         self, access: Access, policy: Policy, clock: Callable[[], int], draw: Draw, options: WorldOptions | None = None
     ) -> None:
-        self.options = options or WorldOptions()
+        self.options = options = options or WorldOptions()
         self.shapes = Shapes()
         self.ledger = Ledger(self.options.reach)
-        self._policy, self._clock = policy, clock
-        self._opened = False
+        self._policies, self._clock = [policy], clock  # those that are still to be told
         self._now_ms = 0
         topics = [
             Topic(NODES, NodeObject, read_node_object),
             Topic(JOBS, JobObject, lambda job: see_job(job, NOTHING_AROUND)),
             Topic(PODS, PodObject, lambda pod: see_pod(pod, self.shapes)),
         ]
-        self.link = Link(access, topics, draw, limits=self.options.limits, pace=self.options.pace)
+        self.link = Link(access, topics, draw, limits=options.limits, pace=options.pace, may_write=options.may_write)
         self.outcomes = dict.fromkeys(Outcome, 0)
         self.latest_failure = ""
 
@@ -99,6 +99,18 @@ class KubeWorld:
         self.ledger.decide(decisions)
         self._send()
 
+    def change_policy(self, policy: Policy) -> None:
+        """Have another policy from the next poll on."""
+        self._policies.append(policy)
+        self.link.inbox.note(None)
+
+    def drain(self, most_s: float) -> bool:
+        """Wait until what is being written is written; False if that takes longer."""
+        until_s = time.monotonic() + most_s
+        while self.link.pool.backlog and time.monotonic() < until_s:
+            time.sleep(0.02)
+        return not self.link.pool.backlog
+
     # -- what came ---------------------------------------------------------------------------------------------
 
     def _await_lists(self) -> EventBatch:
@@ -119,9 +131,9 @@ class KubeWorld:
             self._see(one)
         self._send()
         tidings = self.ledger.take_tidings()
-        if not self._opened:
-            self._opened = True
-            tidings.policy(self._policy)
+        for policy in self._policies:
+            tidings.policy(policy)
+        self._policies = []
         return tidings.batch(self.now_ms())
 
     def _see(self, news: News) -> None:
@@ -146,5 +158,5 @@ class KubeWorld:
     def _send(self) -> None:
         orders = self.ledger.take_orders()
         orders += self.ledger.take_sayings(_SAID_AT_ONCE - self.link.pool.backlog)
-        if orders:
+        if orders and self.options.may_write():
             self.link.send(orders)
