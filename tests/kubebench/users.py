@@ -62,6 +62,10 @@ TIDEGATE = User(
         rule("batch", "jobs", "get list watch patch"),
         rule("core events.k8s.io", "events", "create patch"),
         rule("scheduling.k8s.io", "priorityclasses", "get list watch"),
-        rule("coordination.k8s.io", "leases", "get create update patch"),
+        rule("coordination.k8s.io", "leases", "get list create update patch"),
+        rule("core", "configmaps", "get create update patch"),
+        rule("apps", "deployments", "list"),
+        rule("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "list"),
+        rule("kueue.x-k8s.io", "*", "get list watch"),
     ),
 )

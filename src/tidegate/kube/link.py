@@ -81,10 +81,13 @@ class Link:
         """Carry orders out; what comes of each is noted in the inbox."""
         self._loop.call_soon_threadsafe(self._submit, orders)
 
+    def told(self) -> list[tuple[str, Tally]]:
+        """How following went so far, by the kind of object."""
+        return [(topic.resource.plural, tally) for topic, tally in zip(self._topics, self.tallies, strict=True)]
+
     def trouble(self) -> list[str]:
         """Why there are no news, where there should be."""
-        told = zip(self._topics, self.tallies, strict=True)
-        return [f"{topic.resource.plural}: {tally.trouble}" for topic, tally in told if tally.trouble]
+        return [f"{plural}: {tally.trouble}" for plural, tally in self.told() if tally.trouble]
 
     # -- in the thread -----------------------------------------------------------------------------------------
 

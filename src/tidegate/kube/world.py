@@ -18,13 +18,15 @@ from tidegate.kube.jobs import JobObject, SeenJob, see_job
 from tidegate.kube.ledger import Ledger, Reach
 from tidegate.kube.link import Carried, Link, Topic
 from tidegate.kube.nodes import NodeObject, read_node_object
+from tidegate.kube.orders import Order, Purpose
 from tidegate.kube.pauses import Draw
 from tidegate.kube.pods import PodObject, SeenPod, see_pod
 from tidegate.kube.pool import Limits
 from tidegate.kube.resources import JOBS, NODES, PODS
 from tidegate.kube.shapes import Shapes
+from tidegate.kube.writes import Write
 from tidegate.manifests.surroundings import NOTHING_AROUND
-from tidegate.model.decisions import DecisionBatch
+from tidegate.model.decisions import NOBODY, DecisionBatch
 from tidegate.model.facts import EMPTY_EVENTS, EventBatch, Outcome
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
@@ -103,6 +105,10 @@ class KubeWorld:
         """Have another policy from the next poll on."""
         self._policies.append(policy)
         self.link.inbox.note(None)
+
+    def say(self, write: Write) -> None:
+        """Write something that nothing depends on."""
+        self.link.send([Order(Purpose.SAY, write, (), NOBODY)])
 
     def drain(self, most_s: float) -> bool:
         """Wait until what is being written is written; False if that takes longer."""
