@@ -29,6 +29,7 @@ class Inbox:
         self._lock = threading.Lock()
         self._filled = threading.Event()
         self.coalesced = 0
+        self._taken = False  # somebody has looked
         self._since_s = 0.0  # when what is there first came
         self.waited_s = 0.0  # how long the oldest of what was taken last had to wait
 
@@ -37,7 +38,10 @@ class Inbox:
         with self._lock:
             if uid in self._news:
                 self.coalesced += 1
-            self._news[uid] = News(kind, uid, thing)
+            if thing is None and not self._taken:
+                self._news.pop(uid, None)  # it came and went before anybody looked
+            else:
+                self._news[uid] = News(kind, uid, thing)
             self._fill()
 
     def note(self, note: object) -> None:
@@ -59,10 +63,14 @@ class Inbox:
         """All news and notes since the last time."""
         with self._lock:
             news, self._news = self._news, {}
+            self._taken = True
             notes, self._notes = self._notes, []
             self.waited_s = time.monotonic() - self._since_s if self._filled.is_set() else 0.0
             self._filled.clear()
         return list(news.values()), notes
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._news
 
     def __len__(self) -> int:
         return len(self._news)

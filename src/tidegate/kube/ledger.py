@@ -6,11 +6,15 @@ Must not know: the network, clocks, threads.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidegate.kube.fleet import Fleet
 from tidegate.kube.groups import Groups
 from tidegate.kube.jobs import SeenJob
+from tidegate.kube.notes import Note
 from tidegate.kube.orders import Order, Purpose, binding, saying_why, starting, stopping_job, stopping_pod
 from tidegate.kube.pods import Life, SeenPod
 from tidegate.kube.resources import JOBS
@@ -21,6 +25,7 @@ from tidegate.kube.writes import Ref, pod_ref
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.facts import EventKind, Outcome
 from tidegate.model.hardware import Node
+from tidegate.model.standing import Consumed, Standing
 from tidegate.model.work import Work
 from tidegate.state.interning import MOST_PODS
 
@@ -46,6 +51,13 @@ class Reach:
     def has_pod(self, pod: SeenPod) -> bool:
         """Whether a pod that no job controls is ours, and may go."""
         return (self.watches and pod.owner is None) or (pod.scheduler == self.scheduler and not pod.gated)
+
+
+class Before(NamedTuple):
+    """What a leader before us knew that belongs to no single object."""
+
+    consumed: tuple[Consumed, ...] = ()
+    nominated: frozenset[str] = frozenset()  # ids of workloads that others were told to go for
 
 
 class Ledger:
@@ -141,6 +153,8 @@ class Ledger:
             return
         if order.purpose is Purpose.BIND and outcome is Outcome.FAILED and not roster.slots[order.slot].bound:
             roster.slots[order.slot].give_up()  # it surely is not there
+            if not order.decisions:  # whoever decided it is gone, and is not told
+                self._tidings.about(EventKind.POD_GONE, roster.number, order.slot)
         if (outcome is Outcome.UNKNOWN and self._is_wanted(roster, order)) or (
             order.purpose is Purpose.STOP and roster.stage is Stage.LEAVING
         ):
@@ -323,6 +337,47 @@ class Ledger:
             roster.give_up_places()
             self._tidings.about(EventKind.POD_GONE, roster.number)
 
+    # -- what was decided before us ----------------------------------------------------------------------------
+
+    def resume(self, notes: Callable[[str], Note | None], before: Before) -> None:
+        """Take up what a leader before us decided, as far as it left notes: by uid of the job or pod."""
+        for consumed in before.consumed:
+            self._tidings.consumed(consumed)
+        for roster in list(self._rosters.values()):
+            uids = (roster.ref.uid, *(slot.pod for slot in roster.slots))
+            note = next((note for note in map(notes, uids) if note is not None), None)
+            if note is not None:
+                self._take_up(roster, note, nominated=roster.id in before.nominated)
+            elif roster.id in before.nominated:
+                self._tidings.standing(roster.number, Standing(nominated=True))
+
+    def _take_up(self, roster: Roster, note: Note, *, nominated: bool) -> None:
+        standing, holds = note.standing, any(slot.bound for slot in roster.slots)
+        if roster.suspended and not (standing.evicted and holds):  # it waits, whatever it held
+            standing = Standing(evictions=standing.evictions, requeue_at_ms=standing.requeue_at_ms, nominated=nominated)
+        elif roster.suspended:
+            roster.stage = Stage.LEAVING
+        elif standing.evicted:  # it was to go, and was let go again
+            standing = Standing(evictions=standing.evictions)
+        else:
+            self._take_places(roster, note.node_names())
+        self._tidings.standing(roster.number, standing)
+
+    def _take_places(self, roster: Roster, names: list[str]) -> None:
+        """Pods that are not bound yet have the nodes that were decided; who of a set gets which makes no difference."""
+        if len(names) != len(roster.slots):
+            return
+        for pods in roster.work.pod_sets:
+            ordinals = roster.ordinals(pods.name)
+            left = Counter(self.fleet.number_of(names[ordinal]) for ordinal in ordinals)
+            left.subtract(roster.slots[ordinal].node for ordinal in ordinals if roster.slots[ordinal].bound)
+            nodes = (node for node, count in left.items() for _ in range(count))
+            for ordinal in (ordinal for ordinal in ordinals if not roster.slots[ordinal].bound):
+                roster.slots[ordinal].node = next(nodes, NOBODY)
+                if roster.slots[ordinal].node != NOBODY:
+                    self._tidings.about(EventKind.POD_BOUND, roster.number, ordinal, roster.slots[ordinal].node)
+        self._start(roster)
+
     # -- what is decided ---------------------------------------------------------------------------------------
 
     def decide(self, decisions: DecisionBatch) -> None:
@@ -368,7 +423,7 @@ class Ledger:
     def _bind(self, roster: Roster, ordinal: int, pod: SeenPod) -> None:
         """Bind a pod to the node of its slot, unless that is done, ordered, or another scheduler's matter."""
         slot = roster.slots[ordinal]
-        if pod.node or slot.told or pod.scheduler != self.reach.scheduler:
+        if slot.node == NOBODY or pod.node or slot.told or pod.scheduler != self.reach.scheduler:
             return
         slot.told = True
         self._orders.append(binding(roster, ordinal, _ref(pod), self.fleet.name_of(slot.node)))

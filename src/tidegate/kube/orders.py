@@ -37,7 +37,8 @@ class Order(NamedTuple):
 def binding(roster: Roster, ordinal: int, pod: Ref, node: str) -> Order:
     """Bind the pod of a slot to its node."""
     decision = roster.slots[ordinal].decision
-    return Order(Purpose.BIND, bind(pod, node), (decision,), roster.number, ordinal)
+    decisions = () if decision == NOBODY else (decision,)  # decided by who led before us
+    return Order(Purpose.BIND, bind(pod, node), decisions, roster.number, ordinal)
 
 
 def starting(roster: Roster) -> Order:

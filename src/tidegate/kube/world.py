@@ -15,9 +15,11 @@ from tidegate.kube.access import Access
 from tidegate.kube.following import Pace
 from tidegate.kube.inbox import News
 from tidegate.kube.jobs import JobObject, SeenJob, see_job
-from tidegate.kube.ledger import Ledger, Reach
+from tidegate.kube.ledger import Before, Ledger, Reach
 from tidegate.kube.link import Carried, Link, Topic
 from tidegate.kube.nodes import NodeObject, read_node_object
+from tidegate.kube.notes import annotated, read_note
+from tidegate.kube.objects import Meta
 from tidegate.kube.orders import Order, Purpose
 from tidegate.kube.pauses import Draw
 from tidegate.kube.pods import PodObject, SeenPod, see_pod
@@ -26,6 +28,7 @@ from tidegate.kube.resources import JOBS, NODES, PODS
 from tidegate.kube.shapes import Shapes
 from tidegate.kube.writes import Write
 from tidegate.manifests.surroundings import NOTHING_AROUND
+from tidegate.manifests.words import STANDING
 from tidegate.model.decisions import NOBODY, DecisionBatch
 from tidegate.model.facts import EMPTY_EVENTS, EventBatch, Outcome
 from tidegate.model.hardware import Node
@@ -64,10 +67,14 @@ class KubeWorld:
         self._now_ms = 0
         topics = [
             Topic(NODES, NodeObject, read_node_object),
-            Topic(JOBS, JobObject, lambda job: see_job(job, NOTHING_AROUND)),
-            Topic(PODS, PodObject, lambda pod: see_pod(pod, self.shapes)),
+            Topic(JOBS, JobObject, self._see_job),
+            Topic(PODS, PodObject, self._see_pod),
         ]
         self.link = Link(access, topics, draw, limits=options.limits, pace=options.pace, may_write=options.may_write)
+        self._notes: dict[int, str] = {}  # by number of the workload: what is to be left with its object
+        self._found: dict[str, str] = {}  # by uid: notes of a leader before us; only until the first look
+        self._looked = False
+        self.before = Before()
         self.outcomes = dict.fromkeys(Outcome, 0)
         self.latest_failure = ""
 
@@ -110,12 +117,36 @@ class KubeWorld:
         """Write something that nothing depends on."""
         self.link.send([Order(Purpose.SAY, write, (), NOBODY)])
 
+    def note(self, number: int, text: str) -> None:
+        """Leave this with the work's own object, in the next write that is about it."""
+        self._notes[number] = text
+
     def drain(self, most_s: float) -> bool:
         """Wait until what is being written is written; False if that takes longer."""
         until_s = time.monotonic() + most_s
         while self.link.pool.backlog and time.monotonic() < until_s:
             time.sleep(0.02)
         return not self.link.pool.backlog
+
+    # -- what was before us ------------------------------------------------------------------------------------
+
+    def _keep_note(self, meta: Meta) -> None:
+        """Keep what a leader before us left with an object; later notes are our own."""
+        text = (meta.annotations or {}).get(STANDING)
+        if self._looked:
+            return
+        if text:
+            self._found[meta.uid] = text
+        else:
+            self._found.pop(meta.uid, None)
+        if len(self._found) > 2 * len(self.link.inbox) + 1_000:  # a replica may stand by for months
+            self._found = {uid: found for uid, found in self._found.items() if uid in self.link.inbox}
+
+    def _take_over(self) -> None:
+        """At the first look: take up what was decided before us."""
+        self._looked = True
+        found, self._found = self._found, {}
+        self.ledger.resume(lambda uid: read_note(found[uid]) if uid in found else None, self.before)
 
     # -- what came ---------------------------------------------------------------------------------------------
 
@@ -135,6 +166,8 @@ class KubeWorld:
                 raise note
         for one in sorted(news, key=lambda one: one.kind):
             self._see(one)
+        if not self._looked:
+            self._take_over()
         self._send()
         tidings = self.ledger.take_tidings()
         for policy in self._policies:
@@ -154,6 +187,14 @@ class KubeWorld:
             assert thing is None or isinstance(thing, SeenPod)
             self.ledger.see_pod(news.uid, thing)
 
+    def _see_job(self, job: JobObject) -> SeenJob:
+        self._keep_note(job.metadata)
+        return see_job(job, NOTHING_AROUND)
+
+    def _see_pod(self, pod: PodObject) -> SeenPod:
+        self._keep_note(pod.metadata)
+        return see_pod(pod, self.shapes)
+
     def _hear(self, carried: Carried) -> None:
         outcome = carried.result.outcome
         self.outcomes[outcome] += 1
@@ -165,4 +206,17 @@ class KubeWorld:
         orders = self.ledger.take_orders()
         orders += self.ledger.take_sayings(_SAID_AT_ONCE - self.link.pool.backlog)
         if orders and self.options.may_write():
-            self.link.send(orders)
+            self.link.send(self._annotated(orders))
+
+    def _annotated(self, orders: list[Order]) -> list[Order]:
+        """Orders with the notes that go with them; pods of a job that has its note need none."""
+        started = {order.workload for order in orders if order.purpose is Purpose.START}
+        sent = []
+        for order in orders:
+            text = self._notes.get(order.workload)
+            if text is not None and not (order.purpose is Purpose.BIND and order.workload in started):
+                order = order._replace(write=annotated(order.write, text))  # noqa: PLW2901
+            sent.append(order)
+        for number in started:
+            self._notes.pop(number, None)
+        return sent

@@ -7,17 +7,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from tidegate.kube.world import KubeWorld
 from tidegate.model.decisions import DecisionBatch
 from tidegate.model.facts import EventBatch
 
 
+class Care(NamedTuple):
+    """What is done beside polling and writing."""
+
+    look_after: Callable[[], None]  # while there is nothing to decide
+    ends: Callable[[], bool]
+    before_writing: Callable[[DecisionBatch], None]  # what was decided is about to be written
+
+
 class PatientWorld:
     """A cluster that comes back from a poll with facts, when a timer is due, or when it is to end."""
 
-    def __init__(self, world: KubeWorld, look_after: Callable[[], None], ends: Callable[[], bool]) -> None:
-        self._world, self._look_after, self._ends = world, look_after, ends
+    def __init__(self, world: KubeWorld, care: Care) -> None:
+        self._world = world
+        self._look_after, self._ends, self._before_writing = care
         self.polled_s = 0.0  # when the latest poll came back
         self.waited_s = 0.0  # how long its news had waited for it
 
@@ -37,4 +47,6 @@ class PatientWorld:
 
     def carry_out(self, decisions: DecisionBatch) -> None:
         """Write what was decided."""
+        if len(decisions.id):
+            self._before_writing(decisions)
         self._world.carry_out(decisions)

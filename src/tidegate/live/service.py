@@ -21,6 +21,8 @@ from tidegate.kube.writes import Remark, remark
 from tidegate.live.clock import SteadyClock
 from tidegate.live.election import Election, LeaseName
 from tidegate.live.endpoints import Endpoints, Probes
+from tidegate.live.handover import Common, read_common
+from tidegate.live.keeping import find_common
 from tidegate.live.lease import Times
 from tidegate.live.logs import Log
 from tidegate.live.metrics import Metrics
@@ -28,7 +30,7 @@ from tidegate.live.modes import Mode
 from tidegate.live.records import open_record
 from tidegate.live.reloading import PolicyFollower, Reload
 from tidegate.live.stamps import stamp_of
-from tidegate.live.term import Term
+from tidegate.live.term import Bench, Term
 from tidegate.model.facts import Outcome
 from tidegate.model.policy import Policy
 
@@ -112,17 +114,34 @@ class Service:
                 self._look_after()
             if not self._stopping.is_set():
                 clock.not_before(self.election.before_ms())
-                self._lead(world)
+                common = self._take_over(world)
+                if common is not None:
+                    self._lead(world, common)
             self._world = self._term = None
 
     def _may_write(self) -> Callable[[], bool]:
         return self.election.leads if self.settings.mode.writes else lambda: False
 
-    def _lead(self, world: KubeWorld) -> None:
+    def _take_over(self, world: KubeWorld) -> Common | None:
+        """Read what the leader before us left; None if the Lease is lost, or it is to end, before that works out."""
+        if not self.settings.mode.writes:
+            return Common("")
+        while self.election.leads() and not self._stopping.is_set():
+            self._look_after()
+            kept = find_common(self._access, self.settings.lease)
+            if isinstance(kept, Common):
+                world.before = read_common(kept.text)
+                return kept
+            self._log.warning("cannot read what was before us", trouble=kept.text())
+            self._stopping.wait(_STANDBY_S)
+        return None
+
+    def _lead(self, world: KubeWorld, common: Common) -> None:
         self._log.info("leading", lease=self.settings.lease, transitions=self.election.transitions)
         file = self._open_journal()
         journal = Journal(file, remember=False) if file is not None else None
-        term = self._term = Term(self.settings.mode, world, journal, self.metrics, self._log)
+        bench = Bench(self.settings.mode, self.settings.lease, self.metrics, self._log)
+        term = self._term = Term(bench, world, journal, common)
         if journal is not None:
             journal.follow(term.state)
         try:
