@@ -16,6 +16,10 @@ from tidegate.live.policies import BadPolicy, Found, PolicySource, Unreachable
 from tidegate.model.policy import Policy
 
 
+#: How long the first look may take: a server may just have started.
+_PATIENCE_S = 30.0
+
+
 class Reload(NamedTuple):
     """What came of reading the policy again."""
 
@@ -36,9 +40,9 @@ class PolicyFollower:
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._follow()), name="tidegate-policy", daemon=True)
 
-    def first(self) -> Policy:
-        """Read it for the first time; BadPolicy or Unreachable where that cannot be done."""
-        found = asyncio.run(self._find_once())
+    def first(self, most_s: float = _PATIENCE_S) -> Policy:
+        """Read it for the first time; BadPolicy, or Unreachable where that cannot be done for so long."""
+        found = asyncio.run(self._find_first(most_s))
         policy = self.source.read(found)
         self._content = found.content
         return policy
@@ -66,9 +70,16 @@ class PolicyFollower:
 
     # -- in the thread -----------------------------------------------------------------------------------------
 
-    async def _find_once(self) -> Found:
+    async def _find_first(self, most_s: float) -> Found:
+        until_s = asyncio.get_running_loop().time() + most_s
         async with Client(self._access, connections=2) as client:
-            return await self.source.find(client)
+            while True:
+                try:
+                    return await self.source.find(client)
+                except Unreachable:
+                    if asyncio.get_running_loop().time() > until_s:
+                        raise
+                await asyncio.sleep(1)
 
     def _stop(self) -> None:
         self._stopping = True
