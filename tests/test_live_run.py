@@ -15,6 +15,7 @@ from shared import shared
 from tidegate.journal.replay import replay
 from tidegate.journal.seek import find_ids
 from tidegate.journal.store import JournalFile
+from tidegate.live.hindsight import observe, run_twin
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 
@@ -167,6 +168,29 @@ def test_a_standby_takes_over_and_admits_in_the_same_order(cluster, tmp_path, qu
     assert admissions(leader.journal) + admissions(other.journal) == uninterrupted
     assert never_above(cluster, 8)
     assert cluster.admin.get(f"{_LEASES}/tidegate")["spec"]["leaseTransitions"] == 1
+
+
+def test_the_twin_has_the_same_order_and_the_same_waits(cluster, tmp_path, queues):
+    """The twin, given what was submitted and how long it ran: who comes when, and how long everybody waits."""
+    sizes = [8, 4, 2, 8, 4, 4, 6, 2]
+    for number, gpus in enumerate(sizes):
+        cluster.admin.post(_JOBS, queued(job(f"j{number}", 1, gpus, runs="3s", suspend=True, scheduler="tidegate")))
+    with Replica(cluster, tmp_path, "a", "--mode", "bind", "--policy", str(queues)) as replica:
+        replica.wait(lambda: all_done(cluster, len(sizes)), "all jobs", 60)
+        replica.wait(lambda: replica.metric('tidegate_facts_total{kind="WORKLOAD_FINISHED"}') == len(sizes), "ends")
+        assert replica.stop() == 0
+    file = JournalFile.open(replica.journal)
+    observed = observe(file.steps())
+    file.close()
+    twin = run_twin(observed, as_told=True)
+    live = {seen.id: seen.proposed_ms - seen.told_ms for seen in observed.work}
+    again = {seen.id: twin.placed_ms[seen.id] - seen.told_ms for seen in observed.work}
+    assert (
+        sorted(live, key=live.get) == sorted(again, key=again.get) == list(dict.fromkeys(admissions(replica.journal)))
+    )
+    assert sum(again.values()) == pytest.approx(sum(live.values()), rel=0.05)
+    for name, waited_ms in live.items():
+        assert again[name] == pytest.approx(waited_ms, rel=0.05, abs=100)
 
 
 def never_above(plane, gpus):

@@ -15,7 +15,6 @@ from tidegate.kube.client import Client
 from tidegate.live.policies import BadPolicy, Found, PolicySource, Unreachable
 from tidegate.model.policy import Policy
 
-
 #: How long the first look may take: a server may just have started.
 _PATIENCE_S = 30.0
 
