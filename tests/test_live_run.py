@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -274,9 +278,13 @@ def test_shadow_writes_nothing_but_its_lease(kube_programs, tmp_path):
             replica.wait(replica.leads, "a leader")
             for number in range(3):
                 plane.admin.post(_JOBS, queued(job(f"j{number}", 1, 4, runs="2s")))
-            plane.admin.post(_PODS, pod("alone", 4, runs="1s"))
-            replica.wait(lambda: all_done(plane, 4), "work that is done", 40)
+            plane.admin.post(_PODS, queued(pod("alone", 4, runs="1s")))
+            plane.admin.post(_PODS, pod("not-ours", 1, runs="1s"))
+            replica.wait(lambda: all_done(plane, 5), "work that is done", 40)
             replica.wait(lambda: replica.metric('tidegate_facts_total{kind="WORKLOAD_FINISHED"}') == 4, "the ends")
+            explained = call("explain", "j0", "--kubeconfig", str(plane.kubeconfig("tidegate")))
+            assert explained.returncode == 2  # it is over, and the cluster says no more of it
+            assert "no job 'j0' in this journal" in explained.stderr
             assert replica.stop() == 0
         lines = [line for line in plane.audited() if line["user"]["username"] == "tidegate"]
         written = {
@@ -290,6 +298,40 @@ def test_shadow_writes_nothing_but_its_lease(kube_programs, tmp_path):
         assert {EventKind.POD_BOUND, EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED} <= kinds
         assert replay(file.steps(), shadow=file.is_shadow).difference is None
         file.close()
+    report = json.loads(call("shadow-report", str(replica.journal), "--json").stdout)
+    assert (report["workloads"], report["started"], report["gpus"]) == (4, 4, 8)
+    assert report["unlawful"] >= 1  # quota is for one at a time, and the room for two
+    reasons = {row["reason"] for row in report["differences"] if row["would"] == "held"}
+    assert "WAITS_FOR_QUOTA" in reasons <= {"WAITS_FOR_QUOTA", "BEHIND_EQUAL"}
+    assert report["twin"]["most_ms"] > report["happened"]["most_ms"]
+    shown = call("shadow-report", str(replica.journal)).stdout
+    assert "Started though Tidegate would have held it" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def call(*arguments):
+    """A command of Tidegate."""
+    environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "80"}
+    command = [sys.executable, "-m", "tidegate", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+
+
+def test_explain_and_queues_look_at_the_cluster(cluster, queues):
+    for number in range(2):
+        cluster.admin.post(_JOBS, queued(job(f"j{number}", 1, 8, runs="300s", suspend=number > 0, scheduler="x")))
+    name = cluster.wait_for(lambda: next(iter(cluster.admin.get(_PODS)["items"]), None))["metadata"]["name"]
+    target = {"apiVersion": "v1", "kind": "Node", "name": "n0"}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+    cluster.admin.post(f"{_PODS}/{name}/binding", binding)
+    where = ("--kubeconfig", str(cluster.kubeconfig("tidegate")), "--policy", str(queues), "--kernels", "plain")
+    waits = json.loads(call("explain", "default/j1", *where, "--json").stdout)
+    assert "is waiting" in waits["headline"]
+    assert "its queue lacks 8 nvidia.com/gpu" in waits["headline"]
+    runs = call("explain", "j0", *where).stdout
+    assert "has held its place" in " ".join(runs.split())
+    tree = json.loads(call("queues", *where, "--json").stdout)
+    (queue,) = [branch for branch in tree["branches"] if branch["name"] == "q"]
+    assert (queue["waiting"], queue["admitted"]) == (1, 1)
 
 
 def install_kueue(plane, crds):

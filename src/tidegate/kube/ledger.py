@@ -29,6 +29,9 @@ from tidegate.model.standing import Consumed, Standing
 from tidegate.model.work import Work
 from tidegate.state.interning import MOST_PODS
 
+#: The queue of work that names none.
+NO_QUEUE = Work().queue
+
 _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 
@@ -43,14 +46,18 @@ class Reach:
     scheduler: str = "tidegate"
     gates: bool = False
     watches: bool = False
+    unqueued: bool = True  # of what others schedule: also what names no queue
 
     def has_job(self, job: SeenJob) -> bool:
         """Whether a job is ours."""
-        return job.owner is None and (self.watches or job.scheduler == self.scheduler or (self.gates and job.queued))
+        watched = self.watches and (self.unqueued or job.queued)
+        return job.owner is None and (watched or job.scheduler == self.scheduler or (self.gates and job.queued))
 
     def has_pod(self, pod: SeenPod) -> bool:
         """Whether a pod that no job controls is ours, and may go."""
-        return (self.watches and pod.owner is None) or (pod.scheduler == self.scheduler and not pod.gated)
+        queued = pod.shape.work.queue != NO_QUEUE
+        watched = self.watches and pod.owner is None and (self.unqueued or queued)
+        return watched or (pod.scheduler == self.scheduler and not pod.gated)
 
 
 class Before(NamedTuple):

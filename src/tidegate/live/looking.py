@@ -30,7 +30,7 @@ class NotSeen(Exception):  # noqa: N818 - it says what is the case
 
 def look(access: Access, policy: Policy, path: Path, clock: Callable[[], int], most_s: float = MOST_S) -> None:
     """Look at a cluster once, and write down what there is; nothing is written to the cluster."""
-    options = WorldOptions(reach=Reach(watches=True), may_write=lambda: False)
+    options = WorldOptions(reach=Reach(watches=True, unqueued=not policy.shares.queues), may_write=lambda: False)
     state, file = ClusterState(), JournalFile.create(path, {"mode": SHADOW})
     journal = Journal(file, remember=False)
     journal.follow(state)

@@ -106,7 +106,7 @@ class Service:
     def _stand_by_and_lead(self) -> None:
         """Follow the cluster and wait for the Lease; then lead, until that is over."""
         clock = SteadyClock(wall_ms, elapsed_ms)
-        options = WorldOptions(reach=_reach(self.settings), may_write=self._may_write())
+        options = WorldOptions(reach=_reach(self.settings, self._policy), may_write=self._may_write())
         with KubeWorld(self._access, self._policy, clock, random.random, options) as world:
             self._world = world
             self._log.info("standing by", lease=self.settings.lease, identity=self.settings.identity)
@@ -233,10 +233,11 @@ class Service:
         return [f"the lease: {self.election.trouble}"] if self.election.trouble else []
 
 
-def _reach(settings: Settings) -> Reach:
-    """What work is ours."""
-    mode = settings.mode
-    return Reach(scheduler=settings.scheduler, gates=mode is not Mode.BIND, watches=mode is Mode.SHADOW)
+def _reach(settings: Settings, policy: Policy) -> Reach:
+    """What work is ours; who watches work of others that has queues does not mind what has none."""
+    mode, unqueued = settings.mode, not policy.shares.queues
+    watches = mode is Mode.SHADOW
+    return Reach(scheduler=settings.scheduler, gates=mode is not Mode.BIND, watches=watches, unqueued=unqueued)
 
 
 class _Nothing:
