@@ -334,6 +334,27 @@ def test_explain_and_queues_look_at_the_cluster(cluster, queues):
     assert (queue["waiting"], queue["admitted"]) == (1, 1)
 
 
+def test_gate_lets_work_start_and_the_clusters_scheduler_binds(kube_programs, tmp_path, queues):
+    with Plane(Options(build=False, audit=True)) as plane:
+        for number in range(2):
+            plane.admin.post(_NODES, node(f"n{number}"))
+        for number in range(3):
+            plane.admin.post(_JOBS, queued(job(f"j{number}", 2, 4, runs="2s", suspend=True)))
+        plane.admin.post(_JOBS, job("without-a-queue", 1, 1, runs="1s", suspend=True))
+        with Replica(plane, tmp_path, "g", "--mode", "gate", "--policy", str(queues)) as replica:
+            replica.wait(lambda: all_done(plane, 6), "work that is done", 60)
+            assert replica.stop() == 0
+        plane.admin.delete(f"{_JOBS}/without-a-queue")  # which nobody has touched
+        assert never_above(plane, 8)
+        written = {
+            (line["verb"], line["objectRef"]["resource"], line["objectRef"].get("subresource", ""))
+            for line in plane.audited()
+            if line["user"]["username"] == "tidegate" and line["verb"] not in ("get", "list", "watch")
+        }
+        assert ("create", "pods", "binding") not in written
+        assert ("patch", "jobs", "") in written
+
+
 def install_kueue(plane, crds):
     """Kueue's kinds and a queue of four GPUs; its program does not run."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
