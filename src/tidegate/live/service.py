@@ -109,7 +109,7 @@ class Service:
         options = WorldOptions(reach=_reach(self.settings, self._policy), may_write=self._may_write())
         with KubeWorld(self._access, self._policy, clock, random.random, options) as world:
             self._world = world
-            self._log.info("standing by", lease=self.settings.lease, identity=self.settings.identity)
+            self._log.info("standing by", lease=str(self.settings.lease), identity=self.settings.identity)
             while not self._stopping.is_set() and not self.election.wait(_STANDBY_S):
                 self._look_after()
             if not self._stopping.is_set():
@@ -137,7 +137,7 @@ class Service:
         return None
 
     def _lead(self, world: KubeWorld, common: Common) -> None:
-        self._log.info("leading", lease=self.settings.lease, transitions=self.election.transitions)
+        self._log.info("leading", lease=str(self.settings.lease), transitions=self.election.transitions)
         file = self._open_journal()
         journal = Journal(file, remember=False) if file is not None else None
         bench = Bench(self.settings.mode, self.settings.lease, self.metrics, self._log)
