@@ -1,8 +1,8 @@
 """Kills and cuts at random points of a live run, and what must hold whatever happens.
 
 Two replicas of Tidegate bind gangs under a quota on a real API server, behind a proxy. At each point work is submitted
-and something goes wrong: SIGKILL, a leader that stops or stands still, the API server restarts, watches are cut or slow,
-writes are refused (409, 429) or lost before or after the server saw them, clocks are set, a foreign pod takes the room.
+and something goes wrong: SIGKILL, a leader stops or stands still, the API server restarts, watches are cut or slow,
+writes are refused (409, 429) or lost before or after the server saw them, clocks are set, a foreign pod takes room.
 Counted are violations: a pod bound twice, a gang in halves for too long, a quota exceeded, work that never ends, a
 journal that does not replay.
 

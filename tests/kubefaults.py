@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -27,6 +28,8 @@ from kubeproxy import Proxy
 from kubereplica import Replica
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalFile
+from tidegate.model.decisions import DecisionKind
+from tidegate.model.facts import EventKind
 
 _PODS, _NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 _JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -101,6 +104,7 @@ class Ordeal:
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed + 1)
         self._serial = 0
+        self._members: dict[str, dict[str, Any]] = {}  # pods that no controller makes again
         self.violations: list[Violation] = []
         self._point, self._fault = -1, ""
 
@@ -159,7 +163,9 @@ class Ordeal:
             else:
                 for member in range(pods):
                     group = (name, pods) if pods > 1 else None
-                    self._post(_PODS, pod(f"{name}-{member}", gpus, runs="1s", group=group, scheduler="tidegate"))
+                    made = pod(f"{name}-{member}", gpus, runs="1s", group=group, scheduler="tidegate")
+                    self._members[f"{name}-{member}"] = made
+                    self._post(_PODS, made)
 
     def _post(self, path: str, thing: dict[str, Any]) -> None:
         thing["metadata"].setdefault("labels", {})["kueue.x-k8s.io/queue-name"] = "team"
@@ -182,14 +188,23 @@ class Ordeal:
         self._revive()
         try:
             jobs, pods = self.plane.admin.get(_JOBS)["items"], self.plane.admin.get(_PODS)["items"]
+            self._make_again(pods)
         except (ApiError, OSError):
             return False
         over = all(any(one["type"] == "Complete" for one in thing["status"].get("conditions", ())) for thing in jobs)
         return over and all(thing["status"].get("phase") == "Succeeded" for thing in pods)
 
+    def _make_again(self, pods: list[dict[str, Any]]) -> None:
+        """As their owner would: make pods of a group again that were given back with it."""
+        there = {one["metadata"]["name"] for one in pods}
+        for name in sorted(self._members.keys() - there):
+            made = self._members[name]
+            self._post(_PODS, {**made, "metadata": {**made["metadata"]}})
+
     def _clean_up(self) -> None:
+        self._members = {}
         for path in (_JOBS, _PODS):
-            self._surely(lambda path=path: self.plane.admin.delete(path, _NOW))
+            self._surely(partial(self.plane.admin.delete, path, _NOW))
         self._wait(lambda: not self.plane.admin.get(_PODS)["items"], "an empty cluster", 30)
 
     # -- faults ------------------------------------------------------------------------------------------------
@@ -319,12 +334,31 @@ class Ordeal:
                 self._complain(f"pod {name} was bound {count} times")
 
     def _check_journal(self, path: Path) -> None:
-        """Every journal replays, and what its last leader decided was carried out or withdrawn."""
+        """Every journal replays; and what was decided in a term that came to its end was carried out or withdrawn."""
         file = JournalFile.open(path)
         again = replay(file.steps())
         if again.difference is not None:
             self._complain(f"{path.name} does not replay: {again.difference}")
+        left = undecided(file)
+        if left and path.name in ("a.db", "b.db"):  # all work is over, and these terms were not cut short
+            self._complain(f"{path.name}: decided, and neither carried out nor withdrawn: {left}")
         file.close()
+
+
+def undecided(file: JournalFile) -> list[int]:
+    """Workloads that were placed, and of which it was never told that they are over, or have to go."""
+    placed: set[int] = set()
+    for step in file.steps():
+        for kind, number in zip(step.events.kind.tolist(), step.events.subject.tolist(), strict=True):
+            if kind in (EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED):
+                placed.discard(number)
+        decisions = step.result.decisions
+        for kind, number in zip(decisions.kind.tolist(), decisions.workload.tolist(), strict=True):
+            if kind == DecisionKind.PLACE:
+                placed.add(number)
+            elif kind in (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE):
+                placed.discard(number)
+    return sorted(placed)
 
 
 class Watcher:
@@ -397,4 +431,4 @@ def _gpus(one: dict[str, Any]) -> int:
 def _gang_of(one: dict[str, Any]) -> str:
     owners = one["metadata"].get("ownerReferences") or [{"name": ""}]
     group = one["metadata"].get("labels", {}).get("kueue.x-k8s.io/pod-group-name")
-    return group or owners[0]["name"] or one["metadata"]["name"]
+    return str(group or owners[0]["name"] or one["metadata"]["name"])

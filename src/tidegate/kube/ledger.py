@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tidegate.journal.lots import Names
 from tidegate.kube.fleet import Fleet
 from tidegate.kube.groups import Groups
 from tidegate.kube.jobs import SeenJob
@@ -74,6 +75,7 @@ class Ledger:
         self.reach = reach
         self.fleet = Fleet()
         self.refused: dict[str, tuple[str, ...]] = {}  # by uid: work that names us and that we cannot do, and why
+        self.names = Names()  # of the quota that reasons speak of
         self._tidings = Tidings()
         self._orders: list[Order] = []
         self._next_number = 0
@@ -407,7 +409,7 @@ class Ledger:
                 placed.pop(number, None)
                 self._send_away(roster, decision, gently=kind == DecisionKind.PREEMPT)
             elif kind in _SAID:
-                self._say(roster, held(code, tuple(evidence)))
+                self._say(roster, held(code, tuple(evidence), self.names))
         for roster in placed.values():
             if roster.stage is Stage.LEAVING:
                 roster.comes_back = True

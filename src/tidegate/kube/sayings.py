@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tidegate.journal.lots import Names
 from tidegate.journal.words import reason_text
 from tidegate.kube.writes import Ref, Write, merge_by_key
 from tidegate.model.codes import Remedy
 from tidegate.model.reasons import CATALOGUE, Reason
+
+_NO_NAMES = Names()
 
 #: The longest message that Kubernetes keeps in full where people look.
 _LONGEST = 1024
@@ -24,12 +27,12 @@ class Saying(NamedTuple):
     message: str
 
 
-def held(code: int, evidence: tuple[int, ...]) -> Saying:
+def held(code: int, evidence: tuple[int, ...], names: Names = _NO_NAMES) -> Saying:
     """Why it waits, and what would lift that."""
     reason = Reason(code)
     spec = CATALOGUE[reason]
     word = "Unschedulable" if spec.remedy is Remedy.SCALE else reason.name.title().replace("_", "")
-    return Saying(word, f"{reason_text(reason, evidence)}. {spec.lift}"[:_LONGEST])
+    return Saying(word, f"{reason_text(reason, evidence, names)}. {spec.lift}"[:_LONGEST])
 
 
 def unsupported(refusals: tuple[str, ...]) -> Saying:

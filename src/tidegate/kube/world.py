@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from tidegate.journal.lots import names_of
 from tidegate.kube.access import Access
 from tidegate.kube.following import Pace
 from tidegate.kube.inbox import News
@@ -172,6 +173,7 @@ class KubeWorld:
         tidings = self.ledger.take_tidings()
         for policy in self._policies:
             tidings.policy(policy)
+            self.ledger.names = names_of(policy.shares)
         self._policies = []
         return tidings.batch(self.now_ms())
 
