@@ -10,6 +10,7 @@ import secrets
 import signal
 import socket
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,36 +26,47 @@ from tidegate.live.modes import Mode
 if TYPE_CHECKING:
     from tidegate.kube.access import Access
     from tidegate.live.election import LeaseName
+    from tidegate.live.lease import Times
     from tidegate.live.reloading import PolicyFollower
     from tidegate.live.service import Service, Settings
     from tidegate.model.policy import Policy
 
 
+ModeOption = Annotated[Mode, typer.Option(help="How much it does; shadow writes nothing but its Lease.")]
+PolicySourceOption = Annotated[
+    str,
+    typer.Option(
+        metavar="SOURCE",
+        help="A tidegate.yaml, a folder of manifests, configmap:NAMESPACE/NAME, or kueue: the cluster's objects.",
+    ),
+]
+NamespaceOption = Annotated[
+    str | None, typer.Option(help="Of the Lease and ConfigMap; the context's if not named.", show_default=False)
+]
+JournalPathOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the journal here.", show_default=False)
+]
+LeaseOption = Annotated[str, typer.Option(metavar="[NAMESPACE/]NAME", help="The Lease that replicas share.")]
+ListenOption = Annotated[
+    str, typer.Option(metavar="[HOST]:PORT", help="Answer /healthz, /readyz and /metrics here; '' for none.")
+]
+IdentityOption = Annotated[
+    str | None,
+    typer.Option(help="This replica; the host with a random end if not named.", show_default=False),
+]
+
+
 def run_live(
     *,
-    mode: Annotated[Mode, typer.Option(help="How much it does; shadow writes nothing but its Lease.")] = Mode.SHADOW,
-    policy: Annotated[
-        str,
-        typer.Option(
-            metavar="SOURCE",
-            help="A tidegate.yaml, a folder of manifests, configmap:NAMESPACE/NAME, or kueue: the cluster's objects.",
-        ),
-    ],
+    mode: ModeOption = Mode.SHADOW,
+    policy: PolicySourceOption,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
-    namespace: Annotated[
-        str | None, typer.Option(help="Of the Lease and ConfigMap; the context's if not named.", show_default=False)
-    ] = None,
-    journal: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the journal here.", show_default=False)
-    ] = None,
-    lease: Annotated[str, typer.Option(metavar="[NAMESPACE/]NAME", help="The Lease that replicas share.")] = "tidegate",
-    listen: Annotated[
-        str, typer.Option(metavar="[HOST]:PORT", help="Answer /healthz, /readyz and /metrics here; '' for none.")
-    ] = ":8080",
-    identity: Annotated[
-        str | None, typer.Option(help="Name of this replica; the host's with a random end if not named.")
-    ] = None,
+    namespace: NamespaceOption = None,
+    journal: JournalPathOption = None,
+    lease: LeaseOption = "tidegate",
+    listen: ListenOption = ":8080",
+    identity: IdentityOption = None,
     scheduler_name: Annotated[str, typer.Option(help="The schedulerName of pods that are ours to bind.")] = "tidegate",
     lease_duration: Annotated[str, typer.Option(help="After which others may take over.")] = "15s",
     renew_deadline: Annotated[str, typer.Option(help="After which who cannot renew stops writing.")] = "10s",
@@ -82,31 +94,37 @@ def run_live(
     """  # noqa: D301 - \b keeps the lines apart
     with told_plainly():
         access = open_access(context, kubeconfig)
-        from tidegate.live.lease import Times
-        from tidegate.live.service import Settings
-
-        where = namespace or access.namespace
-        times = Times(
-            read_duration_ms("--lease-duration", lease_duration) / 1000,
-            read_duration_ms("--renew-deadline", renew_deadline) / 1000,
-            read_duration_ms("--retry-period", retry_period) / 1000,
-        )
-        if not times.lease_s > times.renew_s > times.retry_s > 0:
-            raise CannotRun("expected --lease-duration > --renew-deadline > --retry-period > 0: see docs/live.md")
-        settings = Settings(
-            mode=mode,
-            lease=_lease_name(lease, where),
-            identity=identity or f"{socket.gethostname()}_{secrets.token_hex(4)}",
-            journal=journal,
-            listen=listen,
-            scheduler=scheduler_name,
-            times=times,
-        )
+        where, times = namespace or access.namespace, _times(lease_duration, renew_deadline, retry_period)
+        named = identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
+        settings = _settings(mode, _lease_name(lease, where), named, times)
+        settings = replace(settings, journal=journal, listen=listen, scheduler=scheduler_name)
         said = open_log(log, verbose=verbose)
         follower, first = _load_policy(access, policy, where, read_duration_ms("--policy-period", policy_period))
         _refuse_rivals(access, settings, said)
         _warm_up(first, kernels, said)
     _serve(settings, access, follower, first, said)
+
+
+def _settings(mode: Mode, lease: LeaseName, identity: str, times: Times) -> Settings:
+    from tidegate.live.service import Settings
+
+    return Settings(mode=mode, lease=lease, identity=identity, times=times)
+
+
+def _times(lease_duration: str, renew_deadline: str, retry_period: str) -> Times:
+    from tidegate.live.lease import Times
+
+    times = Times(
+        read_duration_ms("--lease-duration", lease_duration) / 1000,
+        read_duration_ms("--renew-deadline", renew_deadline) / 1000,
+        read_duration_ms("--retry-period", retry_period) / 1000,
+    )
+    if not times.lease_s > times.renew_s > times.retry_s > 0:
+        raise CannotRun(
+            "expected --lease-duration > --renew-deadline > --retry-period > 0, "
+            f"found {lease_duration}, {renew_deadline} and {retry_period}"
+        )
+    return times
 
 
 def _lease_name(text: str, namespace: str) -> LeaseName:
