@@ -55,7 +55,7 @@ def shadow_report(
     with told_plainly(), opened(journal, "report on") as file:
         _refuse_others(file)
         with damage_told(file):
-            observed = observe(file.steps())
+            observed = observe(file.steps(), shadow=file.is_shadow)
         if not observed.work:
             raise CannotRun(f"{journal}: no work was seen; let the shadow run for longer")
         console = open_console(stderr=True)

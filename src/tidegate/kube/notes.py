@@ -67,8 +67,8 @@ def annotated(write: Write, text: str) -> Write:
         return write
     body = msgspec.json.decode(request.body)
     if request.content_type in (MERGE_PATCH, JSON) and isinstance(body, dict):
-        meta = body.setdefault("metadata", {})
-        meta["annotations"] = {**(meta.get("annotations") or {}), STANDING: text}
+        about = body.setdefault("metadata", {})
+        about["annotations"] = {**(about.get("annotations") or {}), STANDING: text}
     elif request.content_type == JSON_PATCH and isinstance(body, list):
         whole = next((step for step in body if step["path"] == "/metadata/annotations" and step["op"] == "add"), None)
         if whole is not None:

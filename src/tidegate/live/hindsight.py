@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
 from tidegate.engine.run import run
 from tidegate.journal.record import Journal
@@ -46,7 +45,8 @@ class Seen:
     running: set[int] = field(default_factory=set)
     over_ms: int = NOT_YET
     cancelled: bool = False
-    proposed_ms: int = NOT_YET  # when it would have been placed first
+    proposed_ms: int = NOT_YET  # when it was placed first, or would have been
+    decided_ms: int = NOT_YET  # the same, where that was done
     held: Reason = Reason.NONE  # why it would have waited, the latest before it had its place
     sent_away: Reason = Reason.NONE  # why it would have been sent away
 
@@ -64,6 +64,12 @@ class Seen:
     def placed_ms(self) -> int:
         """When the last of its pods had a node; NOT_YET: it never was whole."""
         return max(self.bound_ms.values()) if len(self.bound_ms) == self.pods else NOT_YET
+
+    @property
+    def begun_ms(self) -> int:
+        """When it was given its place, by us or by others: from then on nobody else could have it."""
+        given = self.placed_ms if self.decided_ms == NOT_YET else self.decided_ms
+        return given if given != NOT_YET else self.started_ms
 
     def halves_milli_ms(self, until_ms: int) -> int:
         """GPU milli x ms that its pods held while others of the gang had no node yet."""
@@ -84,9 +90,9 @@ class Observed(NamedTuple):
     work: tuple[Seen, ...]
 
 
-def observe(steps: Iterable[Step]) -> Observed:
-    """Read what happened."""
-    reader = _Reader()
+def observe(steps: Iterable[Step], *, shadow: bool = False) -> Observed:
+    """Read what happened; `shadow`: what was decided was not done."""
+    reader = _Reader(done=not shadow)
     for step in steps:
         reader.read(step)
     return Observed(
@@ -95,7 +101,8 @@ def observe(steps: Iterable[Step]) -> Observed:
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, *, done: bool) -> None:
+        self._done = done  # what was decided
         self.start_ms, self.end_ms = -1, 0
         self.nodes: dict[int, Node] = {}
         self.work: dict[int, Seen] = {}
@@ -137,6 +144,7 @@ class _Reader:
                 continue
             if kind == DecisionKind.PLACE:
                 seen.proposed_ms = step.now_ms if seen.proposed_ms == NOT_YET else seen.proposed_ms
+                seen.decided_ms = seen.proposed_ms if self._done else NOT_YET
             elif kind == DecisionKind.HOLD and seen.proposed_ms == NOT_YET:
                 seen.held = Reason(code)
             elif kind in (DecisionKind.PREEMPT, DecisionKind.EVICT):
@@ -176,7 +184,7 @@ def run_twin(observed: Observed, policy: Policy | None = None, *, as_told: bool 
     if not began:
         return Twin({}, {})
     chosen = msgspec.structs.replace(policy or observed.policy, cycle_ms=1)
-    options = TwinOptions(observe_every_ms=0, start_ms=_start_ms(began))
+    options = TwinOptions(observe_every_ms=0)
     order = sorted(began, key=lambda seen: (seen.told_ms if as_told else seen.submitted_ms, seen.id))
     first_ms = min(seen.told_ms if as_told else seen.submitted_ms for seen in order)
     planned = [_planned(seen, observed.end_ms, first_ms, as_told=as_told) for seen in order]
@@ -191,18 +199,12 @@ def run_twin(observed: Observed, policy: Policy | None = None, *, as_told: bool 
     )
 
 
-def _start_ms(began: list[Seen]) -> int:
-    """How long it takes from a place to running, in the middle."""
-    took = [max(seen.started_ms - seen.placed_ms, 0) for seen in began if seen.placed_ms != NOT_YET]
-    return int(np.median(took)) if took else 0
-
-
 def _planned(seen: Seen, end_ms: int, first_ms: int, *, as_told: bool) -> PlannedWorkload:
     over_ms = seen.over_ms if seen.over_ms != NOT_YET else end_ms
     came_ms = (seen.told_ms if as_told else seen.submitted_ms) - first_ms
-    runtime_ms = max(over_ms - seen.started_ms, _LEAST_RUNTIME_MS)
+    runtime_ms, load_ms = max(over_ms - seen.started_ms, _LEAST_RUNTIME_MS), max(seen.started_ms - seen.begun_ms, 0)
     workload = Workload(id=seen.id, work=seen.work, submitted_ms=came_ms)
-    return PlannedWorkload(workload=workload, run=RunProfile(runtime_ms=runtime_ms))
+    return PlannedWorkload(workload=workload, run=RunProfile(runtime_ms=runtime_ms, load_ms=load_ms))
 
 
 def _whole(node: Node) -> Node:
