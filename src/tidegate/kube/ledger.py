@@ -161,13 +161,20 @@ class Ledger:
         if outcome is Outcome.DONE:
             return
         if order.purpose is Purpose.BIND and outcome is Outcome.FAILED and not roster.slots[order.slot].bound:
-            roster.slots[order.slot].give_up()  # it surely is not there
-            if not order.decisions:  # whoever decided it is gone, and is not told
-                self._tidings.about(EventKind.POD_GONE, roster.number, order.slot)
+            self._fail_one(roster, order.slot)
         if (outcome is Outcome.UNKNOWN and self._is_wanted(roster, order)) or (
             order.purpose is Purpose.STOP and roster.stage is Stage.LEAVING
         ):
             self._orders.append(order._replace(again=order.again + 1))
+
+    def _fail_one(self, roster: Roster, ordinal: int) -> None:
+        """A pod surely is not where it was to be; one of work that is leaving holds nothing any more."""
+        slot = roster.slots[ordinal]
+        if slot.decision == NOBODY:  # whoever decided it is gone: there is no decision to be told of
+            self._tidings.about(EventKind.POD_GONE, roster.number, ordinal)
+        slot.give_up()
+        if roster.stage is Stage.LEAVING:
+            self._settle_leaving(roster)
 
     def _is_wanted(self, roster: Roster, order: Order) -> bool:
         if order.purpose is Purpose.STOP:
