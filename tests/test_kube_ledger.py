@@ -364,17 +364,3 @@ def test_a_job_that_is_preempted_comes_back():
     cluster.obey()
     cluster.change("pod/high", status__phase="Succeeded")
     assert cluster.step() == [("start", "job/j")]
-
-
-def test_a_gang_whose_binds_all_fail_while_it_is_given_back_comes_back():
-    """The second bind fails, the gang is told to go, and only then it is heard that the first failed, too."""
-    cluster = paper()
-    for name in "ab":
-        cluster.put(ours(name, 8, group=("g", 2)))
-    cluster.step()
-    first, second = cluster.orders
-    cluster.ledger.hear(second, Outcome.FAILED)
-    assert cluster.step() == [("stop", "pod/a")]
-    cluster.ledger.hear(cluster.orders[0], Outcome.DONE)  # it is said to be gone, and is not
-    cluster.ledger.hear(first, Outcome.FAILED)
-    assert sorted(cluster.step()) == [("bind", "pod/a"), ("bind", "pod/b")]

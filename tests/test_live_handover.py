@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubebench.objects import job, node
-from kubepaper import QUEUES, Paper, job_pods, ours, queued
+from kubepaper import QUEUES, Paper, job_pods, ours, paper, queued
 from tidegate.kube.notes import MOST_BYTES, Note, annotated, in_runs, read_note, write_note
 from tidegate.kube.orders import Order
 from tidegate.kube.resources import JOBS
@@ -165,6 +165,20 @@ def test_a_failed_bind_of_what_was_decided_before_us_harms_nobody_else():
     told = cluster.step()
     assert ("stop", "pod/c") not in told
     assert ("stop", "pod/a") in told  # the gang is given back whole
+
+
+def test_a_gang_whose_binds_all_fail_while_it_is_given_back_comes_back():
+    """The second bind fails, the gang is told to go, and only then it is heard that the first failed, too."""
+    cluster = paper()
+    for name in "ab":
+        cluster.put(ours(name, 8, group=("g", 2)))
+    cluster.step()
+    first, second = cluster.orders
+    cluster.ledger.hear(second, Outcome.FAILED)
+    assert cluster.step() == [("stop", "pod/a")]
+    cluster.ledger.hear(cluster.orders[0], Outcome.DONE)  # it is said to be gone, and is not
+    cluster.ledger.hear(first, Outcome.FAILED)
+    assert sorted(cluster.step()) == [("bind", "pod/a"), ("bind", "pod/b")]
 
 
 _OPS = st.lists(
