@@ -53,9 +53,11 @@ class Live:
         self.world = KubeWorld(access, policy, clock=clock, draw=lambda: 0.5, options=options)
 
     @classmethod
-    def on(cls, plane: Plane, user: str = "tidegate", options: WorldOptions | None = None) -> Live:
+    def on(
+        cls, plane: Plane, user: str = "tidegate", options: WorldOptions | None = None, policy: Policy = BEST_FIT
+    ) -> Live:
         """An engine that is a user of a control plane."""
-        return cls(plane.kubeconfig(user), options=options)
+        return cls(plane.kubeconfig(user), policy, options)
 
     def __enter__(self) -> Self:
         self.world.__enter__()

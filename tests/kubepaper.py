@@ -10,12 +10,13 @@ import msgspec
 from kubebench.objects import node, pod
 from tidegate.engine.step import step
 from tidegate.kube.jobs import JobObject, see_job
+from tidegate.kube.kinds import KINDS
 from tidegate.kube.ledger import Ledger, Reach
 from tidegate.kube.nodes import NodeObject, read_node_object
 from tidegate.kube.orders import Order, Purpose
 from tidegate.kube.pods import PodObject, see_pod
 from tidegate.kube.shapes import Shapes
-from tidegate.manifests.surroundings import NOTHING_AROUND
+from tidegate.manifests.surroundings import NOTHING_AROUND as AROUND
 from tidegate.model.facts import Outcome
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.model.shares import (
@@ -33,6 +34,7 @@ from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
 
 _POLICY = Policy(placement=PlacementRule(kind=PlacementKind.BEST_FIT))
+_BY_KIND = {handling.resource.kind.lower(): handling for handling in KINDS}
 
 
 #: One queue with eight GPUs, in which work goes for work of higher priority.
@@ -76,7 +78,7 @@ class Paper:
     def begin_anew(self, **reach: Any) -> None:
         """Start the scheduler, or start it again: it knows nothing but what it sees."""
         self.ledger, self.state, self._opened = Ledger(Reach(**reach)), ClusterState(), False
-        for name in sorted(self.objects, key=lambda name: ("node", "job", "pod").index(name.split("/")[0])):
+        for name in sorted(self.objects, key=lambda name: (name.startswith("pod/"), not name.startswith("node/"))):
             self._see(name)
 
     def put(self, thing: dict[str, Any], **changes: Any) -> str:
@@ -88,6 +90,10 @@ class Paper:
         for path, value in changes.items():
             first, _, key = path.partition("__")
             thing.setdefault(first, {})[key] = value
+        before = self.objects.get(name, {})
+        count = before.get("metadata", {}).get("generation", 0) + (before.get("spec") != thing.get("spec"))
+        version = int(before.get("metadata", {}).get("resourceVersion", "0")) + 1
+        thing["metadata"] |= {"generation": count, "resourceVersion": str(version)}
         self.objects[name] = json.loads(json.dumps(thing))
         self._see(name)
         return name
@@ -103,14 +109,16 @@ class Paper:
 
     def _see(self, name: str) -> None:
         thing, kind = self.objects.get(name), name.split("/", maxsplit=1)[0]
-        types: dict[str, Any] = {"node": NodeObject, "job": JobObject, "pod": PodObject}
-        read = None if thing is None else msgspec.json.decode(json.dumps(thing), type=types[kind])
+        encoded = json.dumps(thing)
         if kind == "node":
-            self.ledger.see_node(name, read and read_node_object(read))
-        elif kind == "job":
-            self.ledger.see_job(name, read and see_job(read, NOTHING_AROUND))
+            seen = None if thing is None else read_node_object(msgspec.json.decode(encoded, type=NodeObject))
+            self.ledger.see_node(name, seen)
+        elif kind == "pod":
+            pod_seen = None if thing is None else see_pod(msgspec.json.decode(encoded, type=PodObject), self.shapes)
+            self.ledger.see_pod(name, pod_seen)
         else:
-            self.ledger.see_pod(name, read and see_pod(read, self.shapes))
+            job = None if thing is None else msgspec.json.decode(encoded, type=JobObject)
+            self.ledger.see_job(name, None if job is None else see_job(job, _BY_KIND[kind], AROUND))
 
     def step(self) -> list[tuple[str, str]]:
         """Decide on what was seen; the orders that follow, in short."""
@@ -136,11 +144,13 @@ class Paper:
             if at is None:
                 self.change(key, spec__nodeName=wanted)
             return at in (None, wanted)
-        if key.startswith("job"):
-            self.change(key, spec__suspend=body["spec"]["suspend"])
-        else:
+        if order.purpose is Purpose.STOP and key.startswith("pod/"):
             self.remove(key)
-        return True
+            return True
+        changed = _patched(self.objects[key], body)
+        if changed is not None:
+            self.put(changed)
+        return changed is not None
 
     def obey(self) -> Paper:
         """Carry the latest orders out until there are no more."""
@@ -153,6 +163,37 @@ class Paper:
     def nodes_of(self, *names: str) -> list[str | None]:
         """The nodes of pods."""
         return [self.objects[f"pod/{name}"]["spec"].get("nodeName") for name in names]
+
+
+def _patched(thing: dict[str, Any], body: Any) -> dict[str, Any] | None:
+    """An object after a JSON patch or a merge patch; None if a test of the patch does not hold."""
+    thing = json.loads(json.dumps(thing))
+    if isinstance(body, dict):
+        return _merged(thing, body)
+    for change in body:
+        *way, last = [key.replace("~1", "/").replace("~0", "~") for key in change["path"].split("/")[1:]]
+        inner: Any = thing
+        for key in way:
+            inner = inner[int(key)] if isinstance(inner, list) else inner[key]
+        if change["op"] == "test" and inner.get(last) != change["value"]:
+            return None
+        if change["op"] == "add":
+            inner[last] = change["value"]
+        elif change["op"] == "remove":
+            del inner[last]
+    return thing
+
+
+def _merged(thing: Any, change: Any) -> Any:
+    if not isinstance(change, dict):
+        return change
+    merged = dict(thing) if isinstance(thing, dict) else {}
+    for key, value in change.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merged(merged.get(key), value)
+    return merged
 
 
 def paper(nodes: int = 2, gpus: int = 8, **more: Any) -> Paper:

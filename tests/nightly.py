@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-MODULES = ("test_properties", "test_queue_properties", "test_preemption_loops", "test_quota_oracle")
+MODULES = ("test_properties", "test_queue_properties", "test_preemption_loops", "test_quota_oracle", "test_stretch")
 EXAMPLES = 100  # of one property with one seed
 
 

@@ -191,7 +191,7 @@ def test_work_that_slipped_away_is_forgotten():
     ("spec", "named"),
     [
         ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "persistentVolumeClaim"),
-        ({"resourceClaims": [{"name": "r"}]}, "resourceClaims"),
+        ({"containers": [{"ports": [{"containerPort": 1, "hostPort": 1}]}]}, "hostPort"),
         (
             {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
             "podAntiAffinity",
@@ -203,7 +203,7 @@ def test_what_cannot_be_bound_is_refused_by_name(spec, named):
     cluster.put(ours("p", 1, **spec))
     assert cluster.step() == []
     assert any(named in why for why in cluster.ledger.refused["pod/p"])
-    (said,) = cluster.ledger.take_sayings(10)
+    (said,) = cluster.ledger.take_sayings(10, cluster.now_ms)
     (told,) = json.loads(said.write.request.body)["status"]["conditions"]
     assert (told["type"], told["status"], told["reason"]) == ("PodScheduled", "False", "NotSupported")
     assert named in told["message"]
@@ -281,12 +281,12 @@ def test_why_a_pod_waits_is_said_once_and_autoscalers_are_not_called():
         cluster.put(ours(name, 8))
     cluster.step()
     cluster.obey()
-    (said,) = cluster.ledger.take_sayings(10)
+    (said,) = cluster.ledger.take_sayings(10, cluster.now_ms)
     (told,) = json.loads(said.write.request.body)["status"]["conditions"]
     assert told["reason"] == "LacksGpu"
     assert told["message"].endswith(".")
     cluster.step()
-    assert cluster.ledger.take_sayings(10) == []
+    assert cluster.ledger.take_sayings(10, cluster.now_ms) == []
 
 
 def test_what_nothing_depends_on_waits_for_what_matters():
@@ -294,8 +294,8 @@ def test_what_nothing_depends_on_waits_for_what_matters():
     for number in range(20):
         cluster.put(ours(f"p{number:02d}", 9))
     cluster.step()
-    assert cluster.ledger.take_sayings(-5) == []
-    assert [len(cluster.ledger.take_sayings(8)) for _ in range(4)] == [8, 8, 4, 0]
+    assert cluster.ledger.take_sayings(-5, cluster.now_ms) == []
+    assert [len(cluster.ledger.take_sayings(8, cluster.now_ms)) for _ in range(4)] == [8, 8, 4, 0]
 
 
 def test_a_job_with_a_million_pods_is_refused_and_stalls_nobody():
@@ -364,3 +364,224 @@ def test_a_job_that_is_preempted_comes_back():
     cluster.obey()
     cluster.change("pod/high", status__phase="Succeeded")
     assert cluster.step() == [("start", "job/j")]
+
+
+def gated(name, pods=1, gpus=8, **more):
+    return queued(job(name, pods, gpus, suspend=True, **more))
+
+
+def test_a_gated_job_is_sent_to_its_node_and_taken_back_when_it_is_sent_away():
+    cluster = paper(nodes=1, policy=QUEUES, gates=True, scheduler="")
+    cluster.put(gated("j"))
+    cluster.step()
+    cluster.obey()
+    spec = cluster.objects["job/j"]["spec"]
+    assert spec["suspend"] is False
+    assert spec["template"]["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n0"}
+    cluster.begin_anew(gates=True, scheduler="")  # who takes over knows that we started it, and where
+    assert cluster.step() == []
+    assert not cluster.ledger.past
+    cluster.put(queued(pod("high", 8, priority=10, schedulingGates=[{"name": "tidegate.io/admission"}])))
+    assert cluster.step() == [("stop", "job/j")]
+    cluster.obey()
+    spec = cluster.objects["job/j"]["spec"]
+    assert (spec["suspend"], spec["template"]["spec"].get("nodeSelector")) == (True, None)
+    assert "tidegate.io/before" not in cluster.objects["job/j"]["metadata"].get("annotations", {})
+    assert cluster.objects["pod/high"]["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n0"}
+
+
+def test_what_changed_meanwhile_is_not_started_by_an_order_of_before():
+    cluster = paper(nodes=1, gates=True, scheduler="")
+    cluster.put(gated("j", 2, 1))
+    assert cluster.step() == [("start", "job/j")]
+    cluster.change("job/j", spec__parallelism=1)
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["suspend"] is False
+    assert cluster.state.pods.top >= 1
+    assert len(cluster.state.live_workloads()) == 1
+
+
+def test_what_the_owner_wrote_meanwhile_stays():
+    cluster = paper(nodes=1, policy=QUEUES, gates=True, scheduler="")
+    cluster.put(gated("j"))
+    cluster.step()
+    cluster.obey()
+    spec = cluster.objects["job/j"]["spec"]
+    spec["template"]["spec"]["nodeSelector"]["zone"] = "a"
+    cluster.put(cluster.objects["job/j"])
+    cluster.put(queued(pod("high", 8, priority=10, schedulingGates=[{"name": "tidegate.io/admission"}])))
+    cluster.step()
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["template"]["spec"]["nodeSelector"] == {"zone": "a"}
+
+
+def test_a_note_that_somebody_else_wrote_changes_nothing_that_is_not_ours():
+    cluster = paper(nodes=1, policy=QUEUES, gates=True, scheduler="")
+    odd = gated("j")
+    note = {"/spec/template/spec/containers": [[], []], "/spec/suspend": [False, True], "/spec/parallelism": "x", "": 1}
+    odd["metadata"]["annotations"] = {"tidegate.io/before": json.dumps(note)}
+    before = json.dumps(odd["spec"]["template"]["spec"]["containers"])
+    cluster.put(odd)
+    cluster.step()
+    cluster.obey()
+    assert json.dumps(cluster.objects["job/j"]["spec"]["template"]["spec"]["containers"]) == before
+    for broken in ("", "[", "3", "null"):
+        cluster.change("job/j", metadata__annotations={"tidegate.io/before": broken})
+        cluster.step()
+
+
+def test_work_past_the_door_is_told_of_and_left_alone():
+    cluster = paper(gates=True, scheduler="")
+    cluster.put(queued(job("past", 1, 8)))
+    cluster.put(queued(pod("loose", 8)))
+    assert cluster.step() == []
+    assert sorted(ref.name for ref in cluster.ledger.past.values()) == ["loose", "past"]
+    cluster.change("job/past", spec__suspend=True)
+    assert cluster.step() == [("start", "job/past")]
+    cluster.remove("pod/loose")
+    assert not cluster.ledger.past
+
+
+def said(cluster, most=100):
+    """What is said: of which object, the reason, and the text."""
+    told = []
+    for order in cluster.ledger.take_sayings(most, cluster.now_ms):
+        body = json.loads(order.write.request.body)
+        if body.get("kind") == "Event":
+            told.append((body["regarding"]["name"], body["reason"], body["note"]))
+        else:
+            (one,) = body["status"]["conditions"]
+            told.append((order.write.key, one["reason"], one["message"]))
+    return told
+
+
+def test_demand_that_lasts_is_told_to_autoscalers_and_noise_is_not():
+    cluster = paper(nodes=1)
+    cluster.put(ours("a", 8))
+    cluster.step()
+    cluster.obey()
+    for name in ("noise", "lasts"):
+        cluster.put(ours(name, 8))
+    cluster.step()
+    assert [word for _, word, _ in said(cluster)] == ["LacksGpu", "BehindEqual"]
+    cluster.now_ms += 60_000
+    cluster.remove("pod/noise")
+    cluster.step()
+    assert "Unschedulable" not in [word for _, word, _ in said(cluster)]
+    cluster.now_ms += 60_000
+    cluster.step()
+    assert [(name, word) for name, word, _ in said(cluster)] == [("pod/lasts", "Unschedulable")]
+    cluster.now_ms += 600_000
+    cluster.step()
+    assert said(cluster) == []
+
+
+def test_what_is_above_quota_does_not_deserve_nodes_however_long_it_waits():
+    cluster = paper(nodes=2, policy=QUEUES)
+    for name in ("a", "b"):
+        cluster.put(queued(ours(name, 8)))
+    cluster.step()
+    cluster.obey()
+    assert [word for _, word, _ in said(cluster)] == ["WaitsForQuota"]
+    cluster.now_ms += 10_000_000
+    cluster.step()
+    assert said(cluster) == []
+
+
+def test_a_job_that_waits_has_an_event_that_says_why():
+    cluster = paper(nodes=1, policy=QUEUES, gates=True, scheduler="")
+    cluster.put(gated("big", 2, 8))
+    cluster.step()
+    ((name, word, text),) = said(cluster)
+    assert (name, word) == ("big", "AboveQuota")
+    assert text.endswith(".")
+
+
+def test_events_are_few_however_many_wait():
+    cluster = paper(nodes=1, policy=QUEUES, gates=True, scheduler="")
+    for number in range(100):
+        cluster.put(gated(f"j{number:03d}", 2, 8))
+    cluster.step()
+    assert len(said(cluster)) == 20
+    assert len(said(cluster)) == 0
+    cluster.now_ms += 1000
+    assert len(said(cluster)) == 20
+
+
+def test_a_job_with_volumes_is_refused_by_who_binds_and_left_to_the_scheduler_by_who_gates():
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    cluster = paper(nodes=1)
+    cluster.put(job("j", 1, 1, scheduler="tidegate", volumes=volumes))
+    job_pods(cluster, "j", 1, volumes=volumes)
+    assert cluster.step() == []
+    told = {name: (word, text) for name, word, text in said(cluster)}
+    assert told.keys() == {"j", "pod/j-0"}
+    assert all(word == "NotSupported" and "persistentVolumeClaim" in text for word, text in told.values())
+    cluster = paper(nodes=1, gates=True, scheduler="")
+    cluster.put(gated("j", 1, 1, volumes=volumes))
+    cluster.step()
+    cluster.obey()
+    spec = cluster.objects["job/j"]["spec"]
+    assert (spec["suspend"], spec["template"]["spec"].get("nodeSelector")) == (False, None)
+
+
+def test_work_past_the_door_has_an_event_once():
+    cluster = paper(gates=True, scheduler="")
+    cluster.put(queued(job("past", 1, 8)))
+    cluster.step()
+    assert [(name, word) for name, word, _ in said(cluster)] == [("past", "PastTheDoor")]
+    cluster.change("job/past", status__active=1)
+    cluster.step()
+    assert said(cluster) == []
+
+
+def test_a_pod_of_a_group_that_has_succeeded_gives_its_room_back_and_the_rest_goes_on():
+    for anew in (False, True):
+        cluster = paper(nodes=1, policy=QUEUES)
+        for name in ("a", "b"):
+            cluster.put(queued(ours(name, 4, group=("g", 2))))
+        cluster.step()
+        cluster.obey()
+        for name in ("a", "b"):
+            cluster.change(f"pod/{name}", status__phase="Running")
+        cluster.put(queued(ours("next", 4)))
+        assert cluster.step() == []
+        cluster.change("pod/a", status__phase="Succeeded")
+        assert cluster.step() == [("bind", "pod/next")]
+        cluster.obey()
+        if anew:
+            cluster.begin_anew()
+            assert cluster.step() == []
+        cluster.change("pod/b", status__phase="Succeeded")
+        cluster.put(queued(ours("last", 4)))
+        assert cluster.step() == [("bind", "pod/last")]
+        assert len(cluster.state.live_workloads()) == 2
+
+
+def test_a_job_gives_back_what_its_controller_will_not_use_again():
+    cluster = paper(nodes=1, policy=QUEUES)
+    cluster.put(queued(job("j", 2, 4, scheduler="tidegate")))
+    job_pods(cluster, "j", 2, gpus=4)
+    cluster.step()
+    cluster.obey()
+    cluster.put(queued(ours("next", 4)))
+    cluster.change("pod/j-0", status__phase="Succeeded")
+    assert cluster.step() == []  # as far as we know it may be made again
+    cluster.change("job/j", status__succeeded=1)
+    assert cluster.step() == [("bind", "pod/next")]
+    cluster.obey()
+    cluster.begin_anew()
+    assert cluster.step() == []
+    assert len(cluster.result.decisions.id) == 0
+
+
+def test_a_job_with_more_to_do_keeps_its_room():
+    cluster = paper(nodes=1, policy=QUEUES)
+    cluster.put(queued(job("j", 2, 4, scheduler="tidegate")), spec__completions=4)
+    job_pods(cluster, "j", 2, gpus=4)
+    cluster.step()
+    cluster.obey()
+    cluster.put(queued(ours("next", 4)))
+    cluster.change("pod/j-0", status__phase="Succeeded")
+    cluster.change("job/j", status__succeeded=1)
+    assert cluster.step() == []

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from kubebench import Options, Plane, node, pod
+from kubebench import Options, Plane, job, node, pod
 from kubebench.plane import SERVER
 from tidegate.kube.client import Client, Request
 from tidegate.kube.following import Follower, Pace
@@ -26,6 +26,7 @@ from tidegate.kube.writes import (
     delete,
     edit,
     evict,
+    looked_up,
     merge,
     merge_by_key,
     pod_ref,
@@ -293,3 +294,18 @@ def test_many_pods_come_page_by_page(plane):
 def test_jobs_are_there(plane):
     follower = follow(plane, JOBS, lambda: None)
     assert follower.tally.trouble == ""
+
+
+def test_a_patch_of_what_has_changed_since_is_refused_and_one_that_is_done_is_done(plane):
+    made = plane.admin.post("/apis/batch/v1/namespaces/default/jobs", job(next(_names), 1, suspend=True))
+    ref = Ref(JOBS, "default", made["metadata"]["name"], made["metadata"]["uid"])
+
+    def start(generation):
+        test = {"op": "test", "path": "/metadata/generation", "value": generation}
+        write = edit(ref, [test, {"op": "add", "path": "/spec/suspend", "value": False}])
+        return looked_up(write, ref, lambda thing: not thing["spec"]["suspend"])
+
+    plane.admin.patch(f"/apis/batch/v1/namespaces/default/jobs/{ref.name}", {"spec": {"parallelism": 2}})
+    stale, right, again = carry_out(plane, start(1), start(2), start(2))
+    assert outcomes([stale, right, again]) == [Outcome.FAILED, Outcome.DONE, Outcome.DONE]
+    assert (stale.answer.status, again.answer.status) == (422, 422)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kubebench.objects import job, node
 from kubepaper import QUEUES, Paper, job_pods, ours, paper, queued
 from tidegate.kube.notes import MOST_BYTES, Note, annotated, in_runs, read_note, write_note
+from tidegate.kube.objects import Meta
 from tidegate.kube.orders import Order
 from tidegate.kube.resources import JOBS
 from tidegate.kube.writes import Ref, edit, merge
@@ -30,10 +31,16 @@ class Relay(Paper):
         told = super().step()
         notes = dict(notes_after(self.state, self.result.decisions))
         self.orders = [
-            order._replace(write=annotated(order.write, notes[order.workload])) if order.workload in notes else order
+            order._replace(write=annotated(order.write, notes[order.workload], self._meta(order.write.key)))
+            if order.workload in notes
+            else order
             for order in self.orders
         ]
         return told
+
+    def _meta(self, key: str) -> Meta:
+        found = self.objects[key]["metadata"]
+        return Meta(annotations=found.get("annotations"), resource_version=found.get("resourceVersion", ""))
 
     def carry_out(self, order: Order) -> bool:
         done = super().carry_out(order)
@@ -60,7 +67,9 @@ class Relay(Paper):
 
 def _note_in(body: Any) -> str:
     if isinstance(body, list):
-        return next((step["value"] for step in body if step["path"].endswith("tidegate.io~1standing")), "")
+        whole = next((step["value"] for step in body if step["path"] == "/metadata/annotations"), {})
+        single = next((step["value"] for step in body if step["path"].endswith("tidegate.io~1standing")), "")
+        return single or whole.get(STANDING, "")
     return (body.get("metadata", {}).get("annotations") or {}).get(STANDING, "")
 
 
@@ -292,5 +301,10 @@ def test_notes_go_into_patches_of_every_kind():
     fresh = [{"op": "add", "path": "/metadata/annotations", "value": {"other": "y"}}]
     whole = json.loads(annotated(edit(ref, fresh), "x").request.body)
     assert whole[-1]["value"] == {"other": "y", STANDING: "x"}
-    added = json.loads(annotated(edit(ref, []), "x").request.body)
+    bare = json.loads(annotated(edit(ref, []), "x", Meta(resource_version="7")).request.body)
+    assert bare[-2:] == [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
+        {"op": "add", "path": "/metadata/annotations", "value": {STANDING: "x"}},
+    ]
+    added = json.loads(annotated(edit(ref, []), "x", Meta(annotations={"a": "b"})).request.body)
     assert added[-1] == {"op": "add", "path": "/metadata/annotations/tidegate.io~1standing", "value": "x"}

@@ -176,7 +176,7 @@ def test_work_that_is_preempted_twice_for_different_reasons_is_no_loop():
 def test_an_endless_loop_is_told_apart_from_one_that_may_end(monkeypatch):
     story = kueue_14543("kueue")
     assert not is_looping(story.cluster.state)
-    monkeypatch.setattr("tidegate.engine.protection._ENDLESS", 10)
+    monkeypatch.setattr("tidegate.engine.protection.ENDLESS", 10)
     assert is_looping(story.cluster.state)
     story.cluster.submit(pod_group("other", "b", 1, at=100))
     story.cluster.step()

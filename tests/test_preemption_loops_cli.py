@@ -31,7 +31,7 @@ work:
 @pytest.fixture
 def looping(folder, monkeypatch):
     """A file that loops, and little patience."""
-    monkeypatch.setattr("tidegate.engine.protection._ENDLESS", 20)
+    monkeypatch.setattr("tidegate.engine.protection.ENDLESS", 20)
     Path("loop.yaml").write_text(LOOP)
     Path("own.yaml").write_text(LOOP.replace("admission: kueue", "admission: tidegate"))
     return folder

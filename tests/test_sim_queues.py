@@ -247,7 +247,7 @@ def test_cycles_that_are_run_in_one_go_decide_as_one_by_one(world):
     packed = []
     for at_once in (64, 2, 1):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("tidegate.engine.step._AT_ONCE", at_once)
+            patch.setattr("tidegate.engine.step.AT_ONCE", at_once)
             run = play(*world[:2], (), world[2])
         packed.append(
             [(step.now_ms, [column.tolist() for column in step.result.decisions]) for step in run.journal.steps]

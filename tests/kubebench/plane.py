@@ -29,6 +29,7 @@ from kubebench.users import TIDEGATE, User, grant
 _STAGES = Path(__file__).parent / "stages.yaml"
 _RUNS = Path(tempfile.gettempdir()) / "tidegate-kubebench"
 _ADMIN = "admin"
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _ALL_REQUESTS = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"
 
 ETCD, SERVER, CONTROLLERS, SCHEDULER, KWOK = (
@@ -142,6 +143,15 @@ class Plane:
     def audited(self) -> list[dict[str, Any]]:
         """Requests so far, as the audit log has them."""
         return [json.loads(line) for line in (self.folder / "audit.log").read_text().splitlines()]
+
+    def install(self, *files: Path) -> None:
+        """Install the kinds that files of CustomResourceDefinitions define, and wait until they are served."""
+        served = []
+        for file in files:
+            for crd in yaml.load_all(file.read_text(), yaml.CSafeLoader):
+                self.admin.post(_CRDS, crd)
+                served.append(crd["metadata"]["name"])
+        self.wait_for(lambda: all(_is_served(self.admin.get(f"{_CRDS}/{name}")) for name in served), what="kinds")
 
     def wait_for(self, holds: Callable[[], Any], most_s: float = 30.0, what: str = "it") -> Any:
         """Wait until something holds; what it returned, or a TimeoutError."""
@@ -278,6 +288,11 @@ class Plane:
         }
         path.write_text(yaml.safe_dump(config))
         return path
+
+
+def _is_served(crd: dict[str, Any]) -> bool:
+    conditions = crd.get("status", {}).get("conditions") or ()
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
 def _sweep() -> None:

@@ -20,15 +20,16 @@ from tidegate.cli.errors import CannotRun
 from tidegate.cli.outputs import open_console
 from tidegate.engine.kernels.registry import kernels_as
 from tidegate.engine.protection import is_looping
-from tidegate.engine.run import Record, run
 from tidegate.journal.record import Journal, Resumed
 from tidegate.journal.store import JournalError, JournalFile
 from tidegate.measure.witness import Measured, Witness
 from tidegate.model.build import Setup
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
+from tidegate.model.stretch import Stretch
 from tidegate.model.units import MINUTE_MS, UnitError, parse_duration_ms
 from tidegate.sim.jobs import Jobs, jobs_of
+from tidegate.sim.stretch import run_twin
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 
@@ -95,13 +96,18 @@ def _replace_latest(path: Path) -> JournalFile | None:
 class _Watched:
     """A record that also moves the progress bar."""
 
-    def __init__(self, record: Record, world: SimWorld, bar: Progress) -> None:
+    def __init__(self, record: Witness, world: SimWorld, bar: Progress) -> None:
         self._record, self._world, self._bar = record, world, bar
         self._task = bar.add_task("simulating", total=world.progress()[1])
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
         """Write the step down and show how far the run is."""
         self._record.append(now_ms, events, result)
+        self._bar.update(self._task, completed=self._world.progress()[0])
+
+    def append_stretch(self, stretch: Stretch) -> None:
+        """Write many steps down and show how far the run is."""
+        self._record.append_stretch(stretch)
         self._bar.update(self._task, completed=self._world.progress()[0])
 
 
@@ -117,7 +123,7 @@ def simulate_setup(
     span_ms = int((jobs.submit_ms + jobs.runtime_ms).max()) - setup.snapshot.at_ms
     witness = Witness(state, journal, every_ms=max(span_ms // _SAMPLES // MINUTE_MS, 1) * MINUTE_MS)
     with _progress(console) as bar, kernels_as(compiled=compiles(kernels, worth=jobs.pods().sum() > _WORTH_COMPILING)):
-        run(state, world, _Watched(witness, world, bar), lambda state: world.is_over() or is_looping(state))
+        run_twin(state, world, _Watched(witness, world, bar), lambda state: world.is_over() or is_looping(state))
     if journal is not None:
         journal.keep()
     return witness.measured()

@@ -54,7 +54,7 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
     turn = turn_of(state)
     again = rows_again(state) if topology is not None else NOBODY_AGAIN
     book_of(state)  # so that there is a ticket, and room, for everybody who may be admitted
-    room = _room(state, turn, len(again))
+    room = ready_room(state, turn, len(again))
     ready = ready_rule(state)
     grove = None
     if topology is not None:
@@ -63,7 +63,7 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
         return join_decisions(_run_cycles(state, turn, most)), NO_TALLY
     hot, book, rule = state.hot(), book_of(state), ready.rule
     while active(cycle_queues)(hot, rule, book, room.desk, grove, turn, room.output) != DONE:
-        room = _make_room(state, 2 * len(room.desk.pool.targets), len(again))._replace(bed=room.bed)
+        room = make_room(state, 2 * len(room.desk.pool.targets), len(again))._replace(bed=room.bed)
         if grove is not None:
             reset(state, grove)
     if grove is not None:
@@ -84,14 +84,14 @@ def _run_cycles(state: ClusterState, turn: Turn, most: int) -> list[DecisionBatc
     room: Room = state.shares.room
     ran = 0
     while not ran:
-        limits = np.array([most, 2 * _rows(state, room.desk)], np.int64)
+        limits = np.array([most, 2 * most_rows(state, room.desk)], np.int64)
         if len(room.output.rows) < limits[1]:
             room = state.shares.room = room._replace(output=empty_output(2 * int(limits[1])))
         hot, book, rule = state.hot(), book_of(state), ready_rule(state).rule
         room.output.written[0] = 0
         ran = int(active(run_cycles)(hot, rule, book, room.desk, turn, limits, room.output))
         if not ran:
-            room = _make_room(state, 2 * len(room.desk.pool.targets), 0)._replace(bed=room.bed)
+            room = make_room(state, 2 * len(room.desk.pool.targets), 0)._replace(bed=room.bed)
     state.shares.cycle += ran - 1
     return [drain(state, room.output)[0], *_tell(state, room)]
 
@@ -142,7 +142,7 @@ def _grove(state: ClusterState, room: Room, topology: Topology, again: I64) -> t
     return room, grove
 
 
-def _room(state: ClusterState, turn: Turn, again: int) -> Room:
+def ready_room(state: ClusterState, turn: Turn, again: int) -> Room:
     """Room for a cycle, for the pods that it may place too."""
     room: Room | None = state.shares.room
     tickets = state.shares.tickets
@@ -150,9 +150,9 @@ def _room(state: ClusterState, turn: Turn, again: int) -> Room:
     state.reserve_pods(pods)
     if room is None or not _is_enough(room.desk, state, again):
         bed = None if room is None else room.bed
-        room = state.shares.room = _make_room(state, 2 * tickets.capacity, again)._replace(bed=bed)
-    if len(room.output.rows) < _rows(state, room.desk) + pods:
-        room = state.shares.room = room._replace(output=empty_output(2 * (_rows(state, room.desk) + pods)))
+        room = state.shares.room = make_room(state, 2 * tickets.capacity, again)._replace(bed=bed)
+    if len(room.output.rows) < most_rows(state, room.desk) + pods:
+        room = state.shares.room = room._replace(output=empty_output(2 * (most_rows(state, room.desk) + pods)))
     room.output.written[0] = 0
     _date(state, room.desk)
     return room
@@ -174,7 +174,7 @@ def most_pods(state: ClusterState) -> int:
     return int(most.sum())
 
 
-def _rows(state: ClusterState, desk: Desk) -> int:
+def most_rows(state: ClusterState, desk: Desk) -> int:
     """The most decisions of a cycle, places aside; a pod has at most one spot."""
     spots = 0
     if state.shares.topology is not None:
@@ -195,10 +195,11 @@ def _is_enough(desk: Desk, state: ClusterState, again: int) -> bool:
     )
 
 
-def _make_room(state: ClusterState, targets: int, again: int) -> Room:
+def make_room(state: ClusterState, targets: int, again: int) -> Room:
+    """New room for a cycle that finds so many targets and looks at so many again."""
     desk = make_desk(state.shares, targets, again)
     _date(state, desk)
-    room = state.shares.room = Room(desk, empty_output(_rows(state, desk) + most_pods(state)))
+    room = state.shares.room = Room(desk, empty_output(most_rows(state, desk) + most_pods(state)))
     return room
 
 

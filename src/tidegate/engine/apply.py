@@ -14,10 +14,11 @@ from tidegate.engine.draining import drain_stopped
 from tidegate.engine.holding import leave_queue, stir
 from tidegate.engine.kernels.chain import link, unlink
 from tidegate.engine.kernels.fit import confirm, leave_all, log_change, sum_devices
+from tidegate.engine.kernels.mirror import TAIL
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import describe_work, lay_out
 from tidegate.engine.leaving import forget, pods_of, queue_again, remove_pods
-from tidegate.engine.mirroring import forget_foreign, observe_bound, observe_foreign, retake
+from tidegate.engine.mirroring import forget_foreign, observe_bound, observe_done, observe_foreign, retake, settle_done
 from tidegate.engine.observing import observe_consumed, observe_standing, withdraw_admission
 from tidegate.engine.place import set_typical
 from tidegate.engine.planting import uproot
@@ -34,9 +35,6 @@ from tidegate.state.interning import CORE_RESOURCES
 from tidegate.state.numbers import UNKNOWN
 from tidegate.state.tables import BROKEN_MILLI, Phase
 
-#: Place of work that has not been ordered yet: behind everyone who has.
-_TAIL = 1 << 40
-
 
 def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
     """Mirror the facts."""
@@ -49,6 +47,7 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
                 state.counters[Counter.REPEATS] = 0
             handler(state, events, run)
     retake(state)
+    settle_done(state)
 
 
 def _is_outside(state: ClusterState, kind: EventKind, events: EventBatch, run: slice) -> bool:
@@ -102,7 +101,7 @@ def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
     table.estimate_ms[rows] = estimate
     table.deadline_ms[rows] = told.deadline_ms[at]
     table.remaining_s[rows] = estimate / 1000
-    table.place_in_level[rows] = _TAIL
+    table.place_in_level[rows] = TAIL
     table.since_ms[rows] = state.now_ms
     _count_seen(state, classes)
     _break_ties(state, rows, submitted)
@@ -418,6 +417,7 @@ _HANDLERS: dict[EventKind, Callable[[ClusterState, EventBatch, slice], None]] = 
     EventKind.POD_STARTED: _started,
     EventKind.POD_GONE: _pods_left,
     EventKind.POD_FAILED: _pods_left,
+    EventKind.POD_DONE: observe_done,
     EventKind.OUTCOME: _outcome,
     EventKind.WORKLOAD_OBSERVED: observe_standing,
     EventKind.SHARE_OBSERVED: observe_consumed,

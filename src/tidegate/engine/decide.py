@@ -39,7 +39,8 @@ def decide(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
     """Run one cycle and assume what it decides; or up to so many where queues need nothing else in between."""
     evicted = _settle_trouble(state)
     notice_ends(state)
-    look_again(state)
+    if state.node_specs:
+        look_again(state)
     if state.shares:
         decisions, tally = decide_queues(state, most)
         decisions = join_decisions([decisions, house(state)])

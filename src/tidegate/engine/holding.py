@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.engine.kernels.quota import remove_usage
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.kernels.settle import enlist, give_up_all
 from tidegate.engine.planting import HeldSpot, free_held, hold_spots, spots_of
@@ -102,6 +103,24 @@ def let_go(state: ClusterState, rows: I64) -> None:
         book = book_of(state)
         free_held(state, rows)
         active(give_up_all)(book, rows)
+
+
+def reclaim(state: ClusterState, row: int, ordinal: int) -> None:
+    """One pod of a set is done: what quota was granted for it is free."""
+    tables, tickets = state.shares, state.shares.tickets
+    if not tables or row >= tickets.top or tickets.branch[row] == END or tickets.pods[row, ordinal] <= 0:
+        return
+    book, left, branch = book_of(state), int(tickets.pods[row, ordinal]), int(tickets.branch[row])
+    w = int(state.workloads.work_class[row])
+    for a in range(int(tables.demands.asks[w])):
+        lot, ask = int(tickets.lot[row, a]), int(tables.demands.first_ask[w]) + a
+        if lot and int(tables.needs.ordinal[tables.asks.pod_set[ask]]) == ordinal:
+            amount = int(tickets.amount[row, a])
+            active(remove_usage)(book.tree, branch, lot - 1, amount - amount * (left - 1) // left)
+            tickets.amount[row, a] = amount * (left - 1) // left
+    tickets.pods[row, ordinal] -= 1
+    tickets.reclaimed[row, ordinal] += 1
+    tables.branches.epoch[tables.branches.root[branch]] += 1
 
 
 def leave_queue(state: ClusterState, rows: I64) -> None:

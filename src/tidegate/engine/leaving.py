@@ -31,6 +31,15 @@ def pods_of(state: ClusterState, row: int) -> I64:
 
 def remove_pods(state: ClusterState, row: int, gone: I64, trouble: Reason) -> None:
     """Pods of a workload are gone. One that was not leaving is in trouble; one that was waits again after the last."""
+    kept = free_pods(state, row, gone)
+    if state.workloads.phase[row] != Phase.LEAVING:
+        state.note_trouble(np.array([row]), trouble)
+    elif not kept:
+        wait_again(state, row)
+
+
+def free_pods(state: ClusterState, row: int, gone: I64) -> int:
+    """Pods of a workload hold nothing any more; how many of it still do."""
     table, pods = state.workloads, state.pods
     hot = state.hot()
     leaving = set(gone.tolist())
@@ -43,10 +52,7 @@ def remove_pods(state: ClusterState, row: int, gone: I64, trouble: Reason) -> No
         active(move_pod)(hot, k, n, devices, 1)
         active(free_pod)(hot, pod)
     state.counters[Counter.ROOM_EPOCH] += 1
-    if table.phase[row] != Phase.LEAVING:
-        state.note_trouble(np.array([row]), trouble)
-    elif not kept:
-        wait_again(state, row)
+    return len(kept)
 
 
 def wait_again(state: ClusterState, row: int) -> None:
@@ -60,6 +66,7 @@ def queue_again(state: ClusterState, rows: I64) -> None:
     forget(state, rows[ends])
     rows = rows[~ends]
     let_go(state, rows)
+    state.forget_done(rows)
     state.workloads.since_ms[rows] = state.now_ms
     state.workloads.held_code[rows] = 0  # why it left is told; why it waits is not
     state.counters[Counter.ORDER_EPOCH] += 1

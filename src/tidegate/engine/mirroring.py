@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.engine.holding import Holding, book_of, write_holding
+from tidegate.engine.holding import Holding, book_of, reclaim, stir, write_holding
 from tidegate.engine.kernels.chain import unlink
 from tidegate.engine.kernels.fit import log_change, lowest_idle, refusal, sum_devices, take_place
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import sum_up
-from tidegate.engine.leaving import pods_of, remove_pods
+from tidegate.engine.leaving import free_pods, pods_of, remove_pods
 from tidegate.engine.planting import uproot
 from tidegate.model.decisions import NOBODY
 from tidegate.model.facts import EventBatch
@@ -25,7 +25,14 @@ from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.numbers import UNKNOWN
 from tidegate.state.tables import END, Phase, ShareCode, Taken
 
-_HOLDS = (Phase.ASSUMED, Phase.RUNNING)
+# As plain numbers: an enum's members are slow to come by, and this is done for every pod after a restart.
+_PENDING, _ASSUMED, _RUNNING, _LEAVING = (
+    int(phase) for phase in (Phase.PENDING, Phase.ASSUMED, Phase.RUNNING, Phase.LEAVING)
+)
+_HOLDS = (_ASSUMED, _RUNNING)
+
+#: Refusals of a node that a pod which is there already need not heed.
+_MAY_STAY = (0, int(Reason.NODE_DOWN))
 
 
 # -- pods ------------------------------------------------------------------------------------------------------
@@ -33,20 +40,24 @@ _HOLDS = (Phase.ASSUMED, Phase.RUNNING)
 
 def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
     """Let pods have the places that the world shows. A gang that has no room there, or is in part, is in trouble."""
-    told: set[int] = set()
+    there: dict[int, dict[int, int]] = {}  # by row of the workload: the nodes of its pods
     subjects, ordinals, nodes = events.subject[run].tolist(), events.pod[run].tolist(), events.arg[run].tolist()
     state.reserve_pods(len(subjects))
+    phases, classes = state.workloads.phase, _PodClasses(state)
     for number, ordinal, where in zip(subjects, ordinals, nodes, strict=True):
         row, node = state.workload_numbers.row(number), state.node_numbers.row(where)
-        if UNKNOWN not in (row, node) and state.workloads.phase[row] != Phase.LEAVING:
-            _bind(state, row, ordinal, node)
-            told.add(row)
-    for row in sorted(told):
-        held, asked = len(pods_of(state, row)), int(state.work_classes.pods[state.workloads.work_class[row]])
-        if state.workloads.phase[row] in _HOLDS and held < asked:
+        if UNKNOWN in (row, node) or phases[row] == _LEAVING:
+            continue
+        if row not in there:
+            there[row] = _nodes_of(state, row)
+        if there[row].get(ordinal, NOBODY) != node:
+            _bind(state, row, ordinal, node, classes)
+            there[row][ordinal] = node
+    for row in sorted(there):
+        if phases[row] in _HOLDS and _count_pods(state, row) < _pods_to_be(state, row):
             state.note_trouble(np.array([row]), Reason.GANG_BROKEN)
     if state.shares:
-        _charge_unasked(state, [row for row in sorted(told) if state.workloads.phase[row] in _HOLDS])
+        _charge_unasked(state, [row for row in sorted(there) if phases[row] in _HOLDS])
 
 
 def _charge_unasked(state: ClusterState, rows: list[int]) -> None:
@@ -96,36 +107,105 @@ def _flavor(state: ClusterState, queue: Queue, resource: str, labels: dict[str, 
     return (fitting or there)[:1]
 
 
-def _bind(state: ClusterState, row: int, ordinal: int, node: int) -> None:
+def _nodes_of(state: ClusterState, row: int) -> dict[int, int]:
+    if state.workloads.first_pod[row] < 0:
+        return {}
     pods = pods_of(state, row)
-    known = pods[state.pods.ordinal[pods] == ordinal]
-    if len(known):
-        if state.pods.node[known[0]] == node:
-            return
-        trouble = int(state.workloads.trouble[row])
-        remove_pods(state, row, known, Reason.GANG_BROKEN)  # it is elsewhere, by no decision of ours
-        state.workloads.trouble[row] = trouble
-    k = _pod_class(state, row, ordinal)
-    if k < 0 or active(refusal)(state.hot(), k, node) not in (0, Reason.NODE_DOWN):
-        return
-    if state.workloads.phase[row] == Phase.PENDING:
-        active(unlink)(state.hot(), row)
-        state.workloads.phase[row] = Phase.ASSUMED
-        state.workloads.since_ms[row] = state.now_ms
+    return dict(zip(state.pods.ordinal[pods].tolist(), state.pods.node[pods].tolist(), strict=True))
+
+
+def _count_pods(state: ClusterState, row: int) -> int:
+    pod = int(state.workloads.first_pod[row])
+    if pod < 0 or state.pods.next[pod] < 0:
+        return int(pod >= 0)
+    return len(pods_of(state, row))
+
+
+def _pods_to_be(state: ClusterState, row: int) -> int:
+    """The pods of a workload: those it was granted, where they are fewer than it asks for."""
+    tickets = state.shares.tickets
+    if row < tickets.top and tickets.branch[row] != END:
+        return int(tickets.pods[row].sum())
+    return int(state.work_classes.pods[state.workloads.work_class[row]]) - state.done.get(row, 0)
+
+
+def _bind(state: ClusterState, row: int, ordinal: int, node: int, classes: _PodClasses) -> None:
+    table = state.workloads
+    if table.first_pod[row] >= 0:
+        pods = pods_of(state, row)
+        known = pods[state.pods.ordinal[pods] == ordinal]
+        if len(known):
+            trouble = int(table.trouble[row])
+            remove_pods(state, row, known, Reason.GANG_BROKEN)  # it is elsewhere, by no decision of ours
+            table.trouble[row] = trouble
+    k, whole = classes.of(row, ordinal)
     hot = state.hot()
-    whole = state.pod_classes.share[k] == ShareCode.WHOLE
+    if k < 0 or active(refusal)(hot, k, node) not in _MAY_STAY:
+        return
+    if table.phase[row] == _PENDING:
+        active(unlink)(hot, row)
+        table.phase[row] = _ASSUMED
+        table.since_ms[row] = state.now_ms
     devices = int(active(lowest_idle)(hot, k, node)) if whole else 0
     active(take_place)(hot, k, node, devices, row, ordinal, NOBODY)
 
 
+class _PodClasses:
+    """The classes of workloads' pods, each found once for all that ask the same."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._known: dict[tuple[int, int], tuple[int, bool]] = {}
+
+    def of(self, row: int, ordinal: int) -> tuple[int, bool]:
+        """The class of a pod, and whether it takes whole devices; -1 if it has none that can be known."""
+        key = (int(self._state.workloads.work_class[row]), ordinal)
+        if key not in self._known:
+            k = _pod_class(self._state, row, ordinal)
+            self._known[key] = (k, bool(k >= 0 and self._state.pod_classes.share[k] == ShareCode.WHOLE))
+        return self._known[key]
+
+
+def observe_done(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Let pods that have done their part give back what they hold; the rest of the gang goes on.
+
+    Of work that waits it counts only if the same facts show the rest at its places: after a restart.
+    """
+    for number, ordinal in zip(events.subject[run].tolist(), events.pod[run].tolist(), strict=True):
+        row = state.workload_numbers.row(number)
+        pod_set = _pod_set(state, row, ordinal) if row != UNKNOWN else -1
+        if pod_set < 0 or state.workloads.phase[row] not in (*_HOLDS, _PENDING):
+            continue
+        pods = pods_of(state, row)
+        done = pods[state.pods.ordinal[pods] == ordinal]
+        if len(pods) and not len(done):
+            continue
+        free_pods(state, row, done)
+        state.done[row] = state.done.get(row, 0) + 1
+        reclaim(state, row, pod_set - int(state.work_classes.first_set[state.workloads.work_class[row]]))
+        stir(state, np.array([row], np.int64))
+
+
+def settle_done(state: ClusterState) -> None:
+    """What was told of work that turned out to wait means nothing."""
+    for row in [row for row in state.done if state.workloads.phase[row] not in _HOLDS]:
+        del state.done[row]
+
+
 def _pod_class(state: ClusterState, row: int, ordinal: int) -> int:
     """The class of a workload's pod; -1 if it has no such pod, or one whose device cannot be known."""
+    s = _pod_set(state, row, ordinal)
+    k = int(state.pod_sets.pod_class[s]) if s >= 0 else -1
+    return -1 if k < 0 or state.pod_classes.share[k] == ShareCode.FRACTION else k
+
+
+def _pod_set(state: ClusterState, row: int, ordinal: int) -> int:
+    """The row of the pod set that a workload's pod is of; -1 if it has no such pod."""
     works, w = state.work_classes, int(state.workloads.work_class[row])
     first = int(works.first_set[w])
     for s in range(first, first + int(works.sets[w])):
         if ordinal < state.pod_sets.count[s]:
-            k = int(state.pod_sets.pod_class[s])
-            return -1 if state.pod_classes.share[k] == ShareCode.FRACTION else k
+            return s
         ordinal -= int(state.pod_sets.count[s])
     return -1
 

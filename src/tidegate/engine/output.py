@@ -32,28 +32,31 @@ def drain(state: ClusterState, out: Output, seen: ClusterState | None = None) ->
     `seen` is the state that holds were found in, where that is a copy.
     """
     written = out.rows[: out.written[0]]
-    first = int(state.counters[Counter.NEXT_DECISION])
-    state.counters[Counter.NEXT_DECISION] += len(written)
-    ids = np.arange(first, first + len(written), dtype=np.int64)
-    kind, rows, nodes = written[:, O_KIND].astype(np.uint8), written[:, O_WORKLOAD], written[:, O_NODE]
-    evidence = written[:, O_EVIDENCE:].copy()
-    tally = _tally_of(seen or state, kind == DecisionKind.HOLD, ids, evidence)
-    batch = DecisionBatch(
-        id=ids,
-        kind=kind,
-        workload=state.workloads.number[rows],
-        pod=written[:, O_POD].astype(np.int32),
-        node=_numbers(state, nodes),
-        devices=written[:, O_DEVICES].copy(),
-        code=written[:, O_CODE].astype(np.int16),
-        evidence=evidence,
-        cause=written[:, O_CAUSE].copy(),
-    )
-    rejected = rows[kind == DecisionKind.REJECT]
+    rows = written[:, O_WORKLOAD]
+    batch = batch_of(state, written, state.workloads.number[rows])
+    tally = _tally_of(seen or state, batch.kind == DecisionKind.HOLD, batch.id, batch.evidence)
+    rejected = rows[batch.kind == DecisionKind.REJECT]
     if len(rejected):
         forget_tickets(state, rejected)
         state.forget_workloads(rejected)
     return batch, tally
+
+
+def batch_of(state: ClusterState, written: I64, numbers: I64) -> DecisionBatch:
+    """What kernels wrote about workloads of these numbers, with ids."""
+    first = int(state.counters[Counter.NEXT_DECISION])
+    state.counters[Counter.NEXT_DECISION] += len(written)
+    return DecisionBatch(
+        id=np.arange(first, first + len(written), dtype=np.int64),
+        kind=written[:, O_KIND].astype(np.uint8),
+        workload=numbers.copy(),
+        pod=written[:, O_POD].astype(np.int32),
+        node=_numbers(state, written[:, O_NODE]),
+        devices=written[:, O_DEVICES].copy(),
+        code=written[:, O_CODE].astype(np.int16),
+        evidence=written[:, O_EVIDENCE:].copy(),
+        cause=written[:, O_CAUSE].copy(),
+    )
 
 
 def _numbers(state: ClusterState, rows: I64) -> I64:

@@ -14,12 +14,12 @@ from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.tables import ALWAYS, END, Phase
 
 #: So many repeated preemptions with nothing from outside in between do not end by themselves.
-_ENDLESS = 10_000
+ENDLESS = 10_000
 
 
 def is_looping(state: ClusterState) -> bool:
     """Whether work is preempted and comes back without end, as it may where others' rules are copied."""
-    return bool(state.counters[Counter.REPEATS] >= _ENDLESS)
+    return bool(state.counters[Counter.REPEATS] >= ENDLESS)
 
 
 def safe_holders(state: ClusterState, rows: I64) -> I64:

@@ -38,9 +38,14 @@ def run(state: ClusterState, world: World, journal: Record, stop: Callable[[Clus
     """Poll, step, record, carry out, until told to stop."""
     wake_ms: int | None = None
     while not stop(state):
-        events = world.poll(until_ms=wake_ms)
-        now_ms = world.now_ms()
-        result = step(state, events, now_ms)
-        journal.append(now_ms, events, result)
-        world.carry_out(result.decisions)
-        wake_ms = result.next_wake_ms
+        wake_ms = run_once(state, world, journal, wake_ms)
+
+
+def run_once(state: ClusterState, world: World, journal: Record, wake_ms: int | None) -> int | None:
+    """Poll, step, record, carry out; return when the next step is wanted at the latest."""
+    events = world.poll(until_ms=wake_ms)
+    now_ms = world.now_ms()
+    result = step(state, events, now_ms)
+    journal.append(now_ms, events, result)
+    world.carry_out(result.decisions)
+    return result.next_wake_ms

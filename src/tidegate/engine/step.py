@@ -8,6 +8,7 @@ from __future__ import annotations
 from tidegate.engine.admit import is_quota_alone, next_try_ms
 from tidegate.engine.apply import apply
 from tidegate.engine.decide import decide
+from tidegate.engine.kernels.succession import MOST_CYCLES
 from tidegate.engine.order import next_demotion_ms
 from tidegate.engine.protection import next_end_ms
 from tidegate.model.decisions import StepResult, join_decisions, join_tallies
@@ -15,11 +16,8 @@ from tidegate.model.facts import EventBatch
 from tidegate.model.policy import OrderKind
 from tidegate.state.cluster import ClusterState, Counter
 
-#: Cycles a step may take; a step that needs more has not settled and goes on when it is called again.
-MOST_CYCLES = 1_000
-
 #: Cycles that may be run in one go where nothing needs to be done between them.
-_AT_ONCE = 64
+AT_ONCE = 64
 
 
 def step(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
@@ -27,7 +25,7 @@ def step(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
     apply(state, events, now_ms)
     batches, tallies, cycles = [], [], 0
     while cycles < MOST_CYCLES:
-        decisions, tally = decide(state, _AT_ONCE)
+        decisions, tally = decide(state, AT_ONCE)
         cycles += 1
         if not len(decisions.id) and not _goes_on(state):
             break

@@ -6,12 +6,14 @@ Must not know: how steps are made.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 from tidegate.journal.packing import Works, pack_events, pack_result
 from tidegate.journal.store import JournalError, JournalFile, Packed, Step
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.policy import Policy
+from tidegate.model.stretch import Stretch
 from tidegate.state.cluster import ClusterState
 
 #: Bytes of steps before the first checkpoint; and how many bytes of steps each byte of a checkpoint stands for.
@@ -30,6 +32,7 @@ class Journal:
         self._count = 0
         self._state: ClusterState | None = None
         self._keep_at = _FIRST_CHECKPOINT
+        self._behind = False  # whether the state is ahead of what is written down
 
     def follow(self, state: ClusterState) -> None:
         """Keep checkpoints of this state on disk, every now and then: it is as it was after each step."""
@@ -49,7 +52,21 @@ class Journal:
         if self._remember:
             self.steps.append(Step(self._count, now_ms, self._policy, events, result))
         self._count += 1
-        if self._state is not None and self._file is not None and self._file.written >= self._keep_at:
+        if not self._behind and self._state is not None and self._file is not None:
+            self._keep_at_times(self._file)
+
+    def append_stretch(self, stretch: Stretch) -> None:
+        """Write many steps down; the state is as it was after the last, and kept then if at all."""
+        self._behind = True
+        with self._file.together() if self._file is not None else nullcontext():
+            for now_ms, events, result in stretch.steps():
+                self.append(now_ms, events, result)
+        self._behind = False
+        if self._state is not None and self._file is not None:
+            self._keep_at_times(self._file)
+
+    def _keep_at_times(self, file: JournalFile) -> None:
+        if file.written >= self._keep_at:
             self.keep()
 
 

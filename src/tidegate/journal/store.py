@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -144,6 +145,19 @@ class JournalFile:
         self._connection.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?)", row)
         self._next += 1
         self.written += len(row[3]) + len(row[4])
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Have all steps that are written inside safe at once, when this is left; or none of them."""
+        before = self._next, self.written
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            self._next, self.written = before
+            raise
+        self._connection.execute("COMMIT")
 
     def _works_so_far(self) -> Works:
         works = Works()

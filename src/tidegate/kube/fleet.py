@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import msgspec
+
+from tidegate.kube.pins import HOST
 from tidegate.kube.pods import SeenPod
 from tidegate.kube.tidings import Tidings
 from tidegate.model.decisions import NOBODY
-from tidegate.model.hardware import Node
+from tidegate.model.hardware import MOST_DEVICES, Node
 from tidegate.model.spec import resources
 from tidegate.model.standing import Foreign
 
@@ -37,14 +40,20 @@ class Fleet:
 
     def __init__(self) -> None:
         self._nodes: dict[str, tuple[int, Node]] = {}  # by uid
+        self._plain: dict[str, Node] = {}  # by uid: without devices that are had by claim
         self._numbers: dict[str, int] = {}  # by name
         self._names: list[str] = []  # by number
+        self._hosts: dict[int, str] = {}  # by number
+        self._devices: dict[str, dict[str, int]] = {}  # by name: devices that are had by claim
         self._rooms: dict[str, _Room] = {}  # by name
         self._strangers: dict[str, SeenPod] = {}  # by uid: pods that are counted in the rooms
         self._stirred: dict[str, None] = {}  # names of nodes whose room changed
 
     def see(self, uid: str, node: Node | None, tidings: Tidings) -> None:
         """A node is as it is now, or gone."""
+        if node is not None:
+            self._plain[uid] = node
+            node = self._with_devices(node)
         known = self._nodes.get(uid)
         if node is None:
             if known is not None:
@@ -54,17 +63,36 @@ class Fleet:
             self._names.append(node.name)
             self._nodes[uid] = (number, node)
             self._numbers[node.name] = number
+            self._hosts[number] = dict(node.labels).get(HOST, "")
             tidings.node(number, node, changed=False)
             self._stirred[node.name] = None
         elif known[1] != node:
             self._nodes[uid] = (known[0], node)
+            self._hosts[known[0]] = dict(node.labels).get(HOST, "")
             tidings.node(known[0], node, changed=True)
 
     def _remove(self, uid: str, number: int, node: Node, tidings: Tidings) -> None:
-        del self._nodes[uid]
+        del self._nodes[uid], self._plain[uid]
+        del self._hosts[number]
         if self._numbers.get(node.name) == number:  # else: another of the same name has come before
             del self._numbers[node.name]
         tidings.node_removed(number)
+
+    def see_devices(self, devices: dict[str, dict[str, int]], tidings: Tidings) -> None:
+        """Nodes have these devices by claim, by the resource that they are counted as."""
+        if devices != self._devices:
+            self._devices = devices
+            for uid, node in list(self._plain.items()):
+                self.see(uid, node, tidings)
+
+    def _with_devices(self, node: Node) -> Node:
+        """The node with its devices counted; where a device plugin counts them already, that stands."""
+        had = self._devices.get(node.name)
+        if not had or node.shape.gpu_count:
+            return node
+        replace = msgspec.structs.replace
+        shape = replace(node.shape, gpu_count=min(sum(had.values()), MOST_DEVICES))
+        return replace(node, shape=shape, allocatable=resources({**dict(node.allocatable or ()), **had}))
 
     def number_of(self, name: str) -> int:
         """The number of the node of that name; NOBODY if there is none."""
@@ -73,6 +101,10 @@ class Fleet:
     def name_of(self, number: int) -> str:
         """The name of a node."""
         return self._names[number]
+
+    def host_of(self, number: int) -> str:
+        """The name that a node selector finds a node by; empty if it has none."""
+        return self._hosts.get(number, "")
 
     def __len__(self) -> int:
         return len(self._nodes)

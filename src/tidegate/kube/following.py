@@ -23,7 +23,7 @@ from tidegate.kube.objects import Bare, Listing, ListMeta, T, Told, Watched
 from tidegate.kube.pauses import Draw, Pauses
 from tidegate.kube.resources import Resource
 
-_GONE = 410
+_GONE, _MISSING = 410, 404
 _BOOKMARK, _ERROR = b'{"type":"BOOKMARK"', b'{"type":"ERROR"'
 
 #: Lines that are decoded before others have their turn.
@@ -39,6 +39,7 @@ class Pace:
 
     page: int = 500  # objects in a page of a list
     watch_s: int = 290  # after which the server ends a watch; a little less each time, not all at once
+    absent_s: float = 30.0  # between looks for a kind that the server does not have
     quiet_s: float = 120.0  # without a byte, not even a bookmark, after which the connection is taken for dead
 
 
@@ -53,6 +54,7 @@ class Tally:
     cuts: int = 0  # watches that ended otherwise than agreed
     skipped: int = 0  # events that could not be read
     behind_bytes: int = 0  # most bytes that were read and not yet decoded
+    absent: bool = False  # the server does not have this kind, and need not
     trouble: str = ""  # why there are no news now; empty: all is well
 
 
@@ -69,6 +71,7 @@ class Follower(Generic[T]):
     shrink: Callable[[T], object] = lambda thing: thing  # what is kept of an object
     namespace: str = ""  # empty: all. A fieldSelector of metadata.namespace is not the same: servers lose pages of it
     selector: dict[str, str] = field(default_factory=dict)  # labelSelector, fieldSelector
+    optional: bool = False  # the server need not have this kind: one that is installed later is found then
     pace: Pace = Pace()
     tally: Tally = field(default_factory=Tally)
 
@@ -93,10 +96,22 @@ class Follower(Generic[T]):
 
     async def _heed(self, refusal: Answer) -> None:
         """Do as a refusal says: forget the version, or wait."""
+        if refusal.status == _MISSING and self.optional:
+            await self._await_kind()
+            return
         self.tally.trouble = refusal.text()
         if refusal.status == _GONE:
             self._version = ""
         await asyncio.sleep(self._pauses.next_ms(refusal.retry_after_ms) / 1000)
+
+    async def _await_kind(self) -> None:
+        """The server does not have this kind: there are none of it, until it is installed."""
+        for uid in self._known:
+            self.inbox.put(self.kind, uid, None)
+        self._known, self._version = {}, ""
+        self.tally.absent, self.tally.trouble = True, ""
+        self.listed.set()
+        await asyncio.sleep(self.pace.absent_s)
 
     # -- lists -------------------------------------------------------------------------------------------------
 
@@ -125,6 +140,7 @@ class Follower(Generic[T]):
         for uid in self._known.keys() - found.keys():
             self.inbox.put(self.kind, uid, None)
         self._known, self._version = found, version
+        self.tally.absent = False
         self._all_is_well()
         self.listed.set()
         return True

@@ -7,58 +7,48 @@ Must not know: the network, clocks, threads.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tidegate.journal.lots import Names
+from tidegate.kube.claims import ClaimObject, Claims
+from tidegate.kube.family import Family
 from tidegate.kube.fleet import Fleet
 from tidegate.kube.groups import Groups
 from tidegate.kube.jobs import SeenJob
+from tidegate.kube.kinds import OWNERS
+from tidegate.kube.letting import Letting
 from tidegate.kube.notes import Note
-from tidegate.kube.orders import Order, Purpose, binding, saying_why, starting, stopping_job, stopping_pod
-from tidegate.kube.pods import Life, SeenPod
-from tidegate.kube.resources import JOBS
+from tidegate.kube.orders import Order, Purpose, saying
+from tidegate.kube.pods import Gate, Life, SeenPod
+from tidegate.kube.reach import Reach
+from tidegate.kube.resources import Resource
 from tidegate.kube.rosters import Kind, Roster, Stage
-from tidegate.kube.sayings import Saying, held, unsupported
+from tidegate.kube.sayings import PAST, unsupported
+from tidegate.kube.shapes import Shapes
 from tidegate.kube.tidings import Tidings
-from tidegate.kube.writes import Ref, pod_ref
+from tidegate.kube.voice import Listener, Voice
+from tidegate.kube.writes import Ref
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
-from tidegate.model.facts import EventKind, Outcome
+from tidegate.model.facts import ALL_PODS, EventKind, Outcome
 from tidegate.model.hardware import Node
+from tidegate.model.reasons import Reason
+from tidegate.model.spec import resources
 from tidegate.model.standing import Consumed, Standing
 from tidegate.model.work import Work
 from tidegate.state.interning import MOST_PODS
-
-#: The queue of work that names none.
-NO_QUEUE = Work().queue
 
 _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 
 
-@dataclass(frozen=True)
-class Reach:
-    """What is ours: pods that name us as their scheduler, and jobs of such pods or, to be gated, with a queue.
+#: Orders that stand for one pod of a workload.
+_OF_ONE = (Purpose.BIND, Purpose.LIFT, Purpose.ALLOCATE)
 
-    Who only watches follows work as if it were ours, whoever schedules it.
-    """
+#: How long demand lasts that deserves nodes, where nobody says how long they take to come.
+PATIENCE_MS = 120_000
 
-    scheduler: str = "tidegate"
-    gates: bool = False
-    watches: bool = False
-    unqueued: bool = True  # of what others schedule: also what names no queue
-
-    def has_job(self, job: SeenJob) -> bool:
-        """Whether a job is ours."""
-        watched = self.watches and (self.unqueued or job.queued)
-        return job.owner is None and (watched or job.scheduler == self.scheduler or (self.gates and job.queued))
-
-    def has_pod(self, pod: SeenPod) -> bool:
-        """Whether a pod that no job controls is ours, and may go."""
-        queued = pod.shape.work.queue != NO_QUEUE
-        watched = self.watches and pod.owner is None and (self.unqueued or queued)
-        return watched or (pod.scheduler == self.scheduler and not pod.gated)
+__all__ = ["PATIENCE_MS", "Before", "Ledger", "Reach"]
 
 
 class Before(NamedTuple):
@@ -71,42 +61,76 @@ class Before(NamedTuple):
 class Ledger:
     """Follows the cluster."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: Reach, patience_ms: int = PATIENCE_MS, provisioning_class: str = "") -> None:
         self.reach = reach
         self.fleet = Fleet()
         self.refused: dict[str, tuple[str, ...]] = {}  # by uid: work that names us and that we cannot do, and why
-        self.names = Names()  # of the quota that reasons speak of
+        self.past: dict[str, Ref] = {}  # by uid: work that was not held at the door, and runs without us
         self._tidings = Tidings()
-        self._orders: list[Order] = []
         self._next_number = 0
         self._pods: dict[str, SeenPod] = {}
         self._rosters: dict[int, Roster] = {}
         self._of_job: dict[str, Roster] = {}  # by uid of the job
         self._seats: dict[str, tuple[Roster, int]] = {}  # by uid of the pod
-        self._orphans: dict[str, list[str]] = {}  # pods whose job is not known, by uid of the job
+        self._family = Family()
         self._groups = Groups()
-        self._sayings: dict[str, Saying] = {}  # by uid of the pod: the latest that is not written yet
+        self._claims = Claims()
+        self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as they were seen
+        self._shapes = Shapes()  # of pods with claims
+        self._voice = Voice(patience_ms)
+        self._letting = Letting(reach, self.fleet, self._pods, self._claims)
+        self._letting.provisioning_class = provisioning_class
 
     def take_tidings(self) -> Tidings:
         """What there is to tell since the last time."""
         self.fleet.tell_rooms(self._tidings)
+        for decision in self._letting.take_failed():
+            self._tidings.outcome(decision, Outcome.FAILED)
         tidings, self._tidings = self._tidings, Tidings()
         return tidings
 
     def take_orders(self) -> list[Order]:
         """What is to be written since the last time."""
-        orders, self._orders = self._orders, []
+        return self._letting.take_orders()
+
+    def take_sayings(self, most: int, now_ms: int) -> list[Order]:
+        """What is to be said of work that waits: so much at a time, as nothing depends on it."""
+        orders = [saying(write) for write in self._voice.take(most, now_ms, self._listeners)]
+        for number in self._voice.take_lasting():
+            roster = self._rosters.get(number)
+            if roster is not None:
+                self._letting.ask_for_nodes(roster)
         return orders
 
-    def take_sayings(self, most: int) -> list[Order]:
-        """What is to be said with pods that wait: so much at a time, as nothing depends on it."""
-        orders: list[Order] = []
-        while self._sayings and len(orders) < most:
-            uid = next(iter(self._sayings))
-            said, pod = self._sayings.pop(uid), self._pods.get(uid)
+    def _listeners(self, number: int) -> Iterator[Listener]:
+        """Whom to say it with: pods that we bind have a condition for it, others and jobs get an event."""
+        roster = self._rosters.get(number)
+        if roster is None or self.reach.watches:
+            return
+        for slot in roster.slots:
+            pod = self._pods[slot.pod] if slot.pod else None
             if pod is not None and not pod.node:
-                orders.append(saying_why(_ref(pod), said))
-        return orders
+                yield Listener(pod.ref, self.reach.binds_pod(pod))
+        if roster.kind is Kind.JOB:
+            yield Listener(roster.ref, has_condition=False)
+
+    def _refuse(self, listener: Listener, why: tuple[str, ...]) -> None:
+        if self.refused.get(listener.ref.uid) != why and not self.reach.watches:
+            self._voice.say(listener, unsupported(why))
+        self.refused[listener.ref.uid] = why
+
+    def _let_pass(self, ref: Ref) -> None:
+        if ref.uid not in self.past:
+            self._voice.say(Listener(ref, has_condition=False), PAST)
+        self.past[ref.uid] = ref
+
+    def has_job(self, uid: str) -> bool:
+        """Whether a job is ours, or would be if it could be read."""
+        return uid in self._of_job or uid in self.refused
+
+    def name_quota(self, names: Names) -> None:
+        """What reasons mean by their numbers of quota, from now on."""
+        self._voice.names = names
 
     # -- what is seen ------------------------------------------------------------------------------------------
 
@@ -116,7 +140,14 @@ class Ledger:
 
     def see_job(self, uid: str, job: SeenJob | None) -> None:
         """A job is as it is now, or gone."""
+        if job is None:
+            self._family.forget(uid)
+        elif job.owner is not None:
+            self._seat_again(self._family.own(uid, job.owner.uid))
+            return
         roster = self._of_job.get(uid)
+        if job is None or not self.reach.is_past(job):
+            self.past.pop(uid, None)
         if job is None or job.over or job.leaving:
             self.refused.pop(uid, None)
             if roster is not None:
@@ -124,20 +155,55 @@ class Ledger:
         elif roster is None:
             if self.reach.has_job(job):
                 self._take_job(job)
-        elif job.suspended and not roster.suspended and roster.stage is Stage.PLACED:
-            self._finish(roster)  # somebody else suspended it: it begins anew
-            self._take_job(job)
         else:
-            roster.suspended = job.suspended
-            self._follow_change(roster, job)
-            if roster.stage is Stage.LEAVING:
-                self._settle_leaving(roster)
+            self._follow_job(roster, job)
+
+    def _follow_job(self, roster: Roster, job: SeenJob) -> None:
+        """A job of ours has changed."""
+        stopped = job.suspended and not roster.suspended and roster.stage is Stage.PLACED
+        if stopped or (roster.stage is Stage.WAITING and self.reach.is_past(job)):
+            self._finish(roster)  # somebody else suspended it, and it begins anew; or let it go, and it is past us
+            self._take_job(job)
+            return
+        roster.job = job
+        self._follow_change(roster, job)
+        self._give_back(roster)
+        if roster.undoing and roster.undoing != job.version:
+            self._letting.end_undoing(roster)
+        if roster.stage is Stage.LEAVING:
+            self._settle_leaving(roster)
+
+    def see_claim(self, resource: Resource, uid: str, thing: ClaimObject | None) -> None:
+        """A slice, class or claim of devices is as it is now, or gone; what follows is settled later."""
+        self._claims.see(resource, uid, thing)
+
+    def settle_claims(self) -> None:
+        """Look again at nodes and pods, as devices by claim or what is asked of them changed."""
+        self.fleet.see_devices(self._claims.counts(), self._tidings)
+        for uid, pod in list(self._claiming.items()):
+            self.see_pod(uid, pod)
+
+    def _with_claims(self, pod: SeenPod) -> SeenPod:
+        """A pod with what its claims ask for; one whose claims are not there yet waits as behind a gate."""
+        asked = self._claims.asked(pod.namespace, pod.claims, pod.uid)
+        if asked.waits:
+            return pod._replace(gate=Gate.OTHERS)
+        shape = self._shapes.with_devices(pod.shape, resources(dict(asked.devices)))
+        if asked.refusals:
+            shape = shape._replace(refusals=asked.refusals)
+        return pod._replace(shape=shape)
 
     def see_pod(self, uid: str, pod: SeenPod | None) -> None:
         """A pod is as it is now, or gone."""
+        if pod is not None and pod.claims:
+            self._claiming[uid] = pod
+            pod = self._with_claims(pod)
+        elif pod is None:
+            self._claiming.pop(uid, None)
         if pod is None:
             known = self._pods.pop(uid, None)
             self.refused.pop(uid, None)
+            self.past.pop(uid, None)
             if known is not None and known.group:
                 self._groups.leave(known)
         else:
@@ -153,27 +219,35 @@ class Ledger:
     def hear(self, order: Order, outcome: Outcome) -> None:
         """An order was carried out, or not; what is not known, or had to be done anyway, is ordered again."""
         roster = self._rosters.get(order.workload)
-        if roster is None or (order.purpose is Purpose.BIND and not _fills(roster, order)):
+        if roster is None or (order.purpose in _OF_ONE and not _fills(roster, order)):
             return  # it is over, or another pod fills the slot now, by an order of its own
         for decision in order.decisions:
             if outcome is not Outcome.UNKNOWN or not order.again:  # that it is not known is told once
                 self._tidings.outcome(decision, outcome)
         if outcome is Outcome.DONE:
+            if order.purpose is Purpose.ALLOCATE:
+                self._letting.count_allocated(roster, order.slot)
             return
-        if order.purpose is Purpose.BIND and outcome is Outcome.FAILED and not roster.slots[order.slot].bound:
-            self._fail_one(roster, order.slot)
-        if (outcome is Outcome.UNKNOWN and self._is_wanted(roster, order)) or (
+        if order.purpose in _OF_ONE and outcome is Outcome.FAILED:
+            self._fail_one(roster, order)
+        if order.purpose is Purpose.UNDO:
+            self._letting.end_undoing(roster)
+        elif (outcome is Outcome.UNKNOWN and self._is_wanted(roster, order)) or (
             order.purpose is Purpose.STOP and roster.stage is Stage.LEAVING
         ):
-            self._orders.append(order._replace(again=order.again + 1))
+            self._letting.orders.append(order._replace(again=order.again + 1))
 
-    def _fail_one(self, roster: Roster, ordinal: int) -> None:
-        """A pod surely is not where it was to be; one of work that is leaving holds nothing any more."""
-        slot = roster.slots[ordinal]
+    def _fail_one(self, roster: Roster, order: Order) -> None:
+        """A pod surely is not where it was to be."""
+        slot = roster.slots[order.slot]
+        if order.purpose is Purpose.ALLOCATE:
+            self._letting.fail_to_allocate(roster, order.slot)
+        if slot.bound:
+            return
         if slot.decision == NOBODY:  # whoever decided it is gone: there is no decision to be told of
-            self._tidings.about(EventKind.POD_GONE, roster.number, ordinal)
+            self._tidings.about(EventKind.POD_GONE, roster.number, order.slot)
         slot.give_up()
-        if roster.stage is Stage.LEAVING:
+        if roster.stage is Stage.LEAVING:  # it holds nothing any more
             self._settle_leaving(roster)
 
     def _is_wanted(self, roster: Roster, order: Order) -> bool:
@@ -186,15 +260,19 @@ class Ledger:
     # -- jobs --------------------------------------------------------------------------------------------------
 
     def _take_job(self, job: SeenJob) -> None:
-        pods = sum(pod_set.count for pod_set in job.work.pod_sets) if job.work else 0
-        many = (f"spec.parallelism: asks for {pods:,} pods, at most {MOST_PODS:,}",) if pods > MOST_PODS else ()
-        if job.refusals or many or job.work is None:
-            self.refused[job.uid] = job.refusals + many
-            return
-        roster = self._enrol(Kind.JOB, Ref(JOBS, job.namespace, job.name, job.uid), job.work, job.created_ms)
-        roster.suspended = job.suspended
-        self._of_job[job.uid] = roster
-        self._seat_again(self._orphans.pop(job.uid, []))
+        uid, pods = job.ref.uid, sum(pod_set.count for pod_set in job.work.pod_sets) if job.work else 0
+        many = (f"spec: asks for {pods:,} pods, at most {MOST_PODS:,}",) if pods > MOST_PODS else ()
+        why = job.refusals + many + (job.unbound if self.reach.binds_job(job) else ())
+        if self.reach.is_past(job):
+            self._let_pass(job.ref)
+        elif why:
+            self._refuse(Listener(job.ref, has_condition=False), why)
+        elif job.work is not None:
+            self.refused.pop(uid, None)
+            roster = self._enrol(Kind.JOB, job.ref, job.work, job.created_ms)
+            roster.job = job
+            self._of_job[uid] = roster
+            self._seat_again(self._family.claim(uid))
 
     def _follow_change(self, roster: Roster, job: SeenJob) -> None:
         """A job that waits may change what it asks for; one that has its place keeps it as it is."""
@@ -217,6 +295,7 @@ class Ledger:
     def _finish(self, roster: Roster, kind: EventKind = EventKind.WORKLOAD_FINISHED) -> None:
         """A workload is over; pods of it that are still there take up room like anybody's."""
         del self._rosters[roster.number]
+        self._voice.forget(roster.number)
         if roster.kind is Kind.JOB:
             del self._of_job[roster.ref.uid]
         self._tidings.about(kind, roster.number)
@@ -235,7 +314,7 @@ class Ledger:
     def _seat_again(self, uids: list[str]) -> None:
         for uid in uids:
             if uid in self._pods:
-                self.see_pod(uid, self._pods[uid])
+                self.see_pod(uid, self._claiming.get(uid, self._pods[uid]))
 
     # -- pods --------------------------------------------------------------------------------------------------
 
@@ -246,26 +325,31 @@ class Ledger:
         """
         if not pod.node and (pod.life.is_over or pod.leaving):
             return
-        owner = pod.owner
-        if owner is not None and owner.kind == JOBS.kind:
-            roster = self._of_job.get(owner.uid)
+        owner, is_ours = pod.owner, self.reach.has_pod(pod)
+        if owner is not None and owner.kind in OWNERS and not (pod.group and is_ours):
+            eldest = self._family.eldest(owner.uid)
+            roster = self._of_job.get(eldest)
             if roster is None:
-                self._orphans.setdefault(owner.uid, []).append(pod.uid)
+                self._family.await_job(eldest, pod.uid)
+                if eldest in self.refused and self.reach.binds_pod(pod):
+                    self._voice.say(Listener(pod.ref, has_condition=True), unsupported(self.refused[eldest]))
             else:
-                self._seat(roster, pod, "")
-        elif self.reach.has_pod(pod):
+                self._seat(roster, pod, roster.set_of(pod.role, pod.shape.work.pod_sets[0]))
+        elif is_ours:
             self._take_alone(pod)
+        elif self.reach.is_pod_past(pod):
+            self._let_pass(pod.ref)
 
     def _take_alone(self, pod: SeenPod) -> None:
         """A pod that is work of its own, or one of a group: that is work once it is whole."""
-        if pod.shape.refusals:
-            if pod.uid not in self.refused:
-                self._sayings[pod.uid] = unsupported(pod.shape.refusals)
-            self.refused[pod.uid] = pod.shape.refusals
+        binds = self.reach.binds_pod(pod)
+        why = pod.shape.refusals + (pod.shape.unbound if binds else ())
+        if why:
+            self._refuse(Listener(pod.ref, binds), why)
         elif not pod.group and pod.life.is_over:
             return
         elif not pod.group:
-            self._seat(self._enrol(Kind.POD, _ref(pod), pod.shape.work, pod.created_ms), pod, "")
+            self._seat(self._enrol(Kind.POD, pod.ref, pod.shape.work, pod.created_ms), pod, "")
         else:
             whole = self._groups.join(pod)
             if whole is not None and not all(member.life.is_over for member, _ in whole.members):
@@ -293,6 +377,10 @@ class Ledger:
         if pod is None or (pod.leaving and not pod.node):
             self._lose(uid, roster, ordinal)
             return
+        if pod.claims and pod.shape.refusals and not pod.node and roster.kind is not Kind.JOB:
+            self._finish(roster, EventKind.WORKLOAD_CANCELLED)  # its claim went to somebody else
+            self._take_alone(pod)
+            return
         if pod.node and not slot.bound:
             slot.bound, slot.node = True, self.fleet.number_of(pod.node)
             if roster.stage is Stage.WAITING:
@@ -300,11 +388,12 @@ class Ledger:
             self._tidings.about(EventKind.POD_BOUND, roster.number, ordinal, slot.node)
         if pod.life is Life.RUNNING and not slot.started:
             slot.started = True
-            self._tidings.about(EventKind.POD_STARTED, roster.number, ordinal)
+            whole = len(roster.slots) == 1  # which is told of at once for all such
+            self._tidings.about(EventKind.POD_STARTED, roster.number, ALL_PODS if whole else ordinal)
         if pod.life.is_over:
             self._end_pod(uid, pod, roster, ordinal)
         elif slot.node != NOBODY and roster.stage is Stage.PLACED:
-            self._bind(roster, ordinal, pod)
+            self._letting.bind(roster, ordinal, pod)
 
     def _end_pod(self, uid: str, pod: SeenPod, roster: Roster, ordinal: int) -> None:
         """A pod has done its work, or failed at it; a job's controller knows what follows."""
@@ -320,12 +409,17 @@ class Ledger:
             slot.empty()
         elif all(one.done for one in roster.slots):
             self._finish(roster)
+        else:
+            del self._seats[uid]
+            slot.empty()
+            self._spare(roster, ordinal)
 
     def _lose(self, uid: str, roster: Roster, ordinal: int) -> None:
         """A pod of a workload is gone, or as good as gone."""
         slot = roster.slots[ordinal]
         del self._seats[uid]
         slot.empty()
+        self._give_back(roster)
         if roster.stage is Stage.LEAVING:
             self._settle_leaving(roster)
         elif roster.kind is Kind.POD:
@@ -337,12 +431,25 @@ class Ledger:
             else:
                 self._tidings.about(EventKind.POD_GONE, roster.number, ordinal)
 
+    def _give_back(self, roster: Roster) -> None:
+        """Let pods that are done and will not be made again give back what they held; the rest goes on."""
+        if roster.stage is not Stage.PLACED or roster.job is None:
+            return
+        for pod_set, pods in roster.job.spares.items():
+            for ordinal in roster.to_spare(pod_set, pods):
+                self._spare(roster, ordinal)
+
+    def _spare(self, roster: Roster, ordinal: int) -> None:
+        roster.slots[ordinal].spare = True
+        self._tidings.take_back(EventKind.POD_BOUND, roster.number, ordinal)
+        self._tidings.about(EventKind.POD_DONE, roster.number, ordinal)
+
     def _settle_leaving(self, roster: Roster) -> None:
         """Once nobody of a workload that was told to go holds anything it waits again, unless pods of it are gone.
 
         A job makes its pods again; nobody makes others again.
         """
-        if any(roster.holders()) or (roster.kind is Kind.JOB and not roster.suspended):
+        if any(roster.holders()) or (roster.kind is Kind.JOB and not (roster.suspended or roster.is_gated)):
             return
         if roster.kind is not Kind.JOB and not all(slot.pod for slot in roster.slots):
             self._finish(roster)
@@ -350,8 +457,18 @@ class Ledger:
             roster.comes_back = False
             self._start(roster)
         else:
-            roster.give_up_places()
+            self._wait_again(roster)
             self._tidings.about(EventKind.POD_GONE, roster.number)
+
+    def _wait_again(self, roster: Roster) -> None:
+        roster.give_up_places()
+        if roster.granted:
+            filled = self._unseat(roster)
+            roster.resize(roster.work)
+            self._seat_again(filled)
+        if roster.job is not None:
+            self._follow_change(roster, roster.job)
+        self._letting.undo(roster)
 
     # -- what was decided before us ----------------------------------------------------------------------------
 
@@ -376,15 +493,30 @@ class Ledger:
         elif standing.evicted:  # it was to go, and was let go again
             standing = Standing(evictions=standing.evictions)
         else:
+            self._take_grants(roster, standing)
             self._take_places(roster, note.node_names())
         self._tidings.standing(roster.number, standing)
+
+    def _take_grants(self, roster: Roster, standing: Standing) -> None:
+        """It may have started with fewer pods than it asks for."""
+        asked = {pods.name: (ordinal, pods.count) for ordinal, pods in enumerate(roster.work.pod_sets)}
+        fewer = [
+            (asked[grant.pod_set][0], grant.count)
+            for grant in standing.grants
+            if grant.count < asked.get(grant.pod_set, (0, 0))[1]
+        ]
+        if fewer:
+            filled = self._unseat(roster)
+            for ordinal, count in fewer:
+                roster.grant(ordinal, count)
+            self._seat_again(filled)
 
     def _take_places(self, roster: Roster, names: list[str]) -> None:
         """Pods that are not bound yet have the nodes that were decided; who of a set gets which makes no difference."""
         if len(names) != len(roster.slots):
             return
-        for pods in roster.work.pod_sets:
-            ordinals = roster.ordinals(pods.name)
+        for name, _ in roster.sizes():
+            ordinals = roster.ordinals(name)
             left = Counter(self.fleet.number_of(names[ordinal]) for ordinal in ordinals)
             left.subtract(roster.slots[ordinal].node for ordinal in ordinals if roster.slots[ordinal].bound)
             nodes = (node for node, count in left.items() for _ in range(count))
@@ -407,7 +539,9 @@ class Ledger:
             roster = self._rosters.get(number)
             if roster is None:
                 continue
-            if kind == DecisionKind.PLACE and ordinal < len(roster.slots):
+            if kind == DecisionKind.ADMIT and code == Reason.ADMITTED_PARTLY:
+                roster.grant(ordinal, evidence[2])
+            elif kind == DecisionKind.PLACE and ordinal < len(roster.slots):
                 if number not in placed:
                     self._tidings.take_back(EventKind.POD_GONE, number)  # it was sent away and placed in one step
                 roster.slots[ordinal].node, roster.slots[ordinal].decision = node, decision
@@ -416,49 +550,22 @@ class Ledger:
                 placed.pop(number, None)
                 self._send_away(roster, decision, gently=kind == DecisionKind.PREEMPT)
             elif kind in _SAID:
-                self._say(roster, held(code, tuple(evidence), self.names))
+                self._voice.hold(number, roster.work, code, tuple(evidence))
         for roster in placed.values():
             if roster.stage is Stage.LEAVING:
                 roster.comes_back = True
             else:
                 self._start(roster)
 
-    def _say(self, roster: Roster, said: Saying) -> None:
-        for slot in roster.slots:
-            if slot.pod and self._pods[slot.pod].scheduler == self.reach.scheduler:
-                self._sayings[slot.pod] = said
-
     def _start(self, roster: Roster) -> None:
         roster.stage = Stage.PLACED
-        if roster.kind is Kind.JOB and roster.suspended:
-            self._orders.append(starting(roster))
-        for ordinal, slot in enumerate(roster.slots):
-            if slot.pod:
-                self._bind(roster, ordinal, self._pods[slot.pod])
-
-    def _bind(self, roster: Roster, ordinal: int, pod: SeenPod) -> None:
-        """Bind a pod to the node of its slot, unless that is done, ordered, or another scheduler's matter."""
-        slot = roster.slots[ordinal]
-        if slot.node == NOBODY or pod.node or slot.told or pod.scheduler != self.reach.scheduler:
-            return
-        slot.told = True
-        self._orders.append(binding(roster, ordinal, _ref(pod), self.fleet.name_of(slot.node)))
+        self._voice.forget(roster.number)
+        self._letting.start(roster)
 
     def _send_away(self, roster: Roster, decision: int, *, gently: bool) -> None:
-        roster.stage, roster.comes_back = Stage.LEAVING, False
-        if roster.kind is Kind.JOB:
-            self._orders.append(stopping_job(roster, decision))
-        else:
-            for ordinal, slot in enumerate(roster.slots):
-                if slot.holds:
-                    self._orders.append(
-                        stopping_pod(roster, ordinal, _ref(self._pods[slot.pod]), decision, gently=gently)
-                    )
+        roster.stage, roster.comes_back, roster.starts_after = Stage.LEAVING, False, False
+        self._letting.stop(roster, decision, gently=gently)
         self._settle_leaving(roster)
-
-
-def _ref(pod: SeenPod) -> Ref:
-    return pod_ref(pod.namespace, pod.name, pod.uid)
 
 
 def _fills(roster: Roster, order: Order) -> bool:

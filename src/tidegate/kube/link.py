@@ -35,6 +35,7 @@ class Topic(NamedTuple):
     type: type[Any]
     shrink: Callable[[Any], object]
     selector: Mapping[str, str] = MappingProxyType({})
+    optional: bool = False  # the server need not have this kind
 
 
 class Carried(NamedTuple):
@@ -123,6 +124,7 @@ class Link:
             kind=kind,
             shrink=topic.shrink,
             selector=dict(topic.selector),
+            optional=topic.optional,
             pace=self._pace,
             tally=self.tallies[kind],
         )

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from tidegate.kube.client import JSON, JSON_PATCH, MERGE_PATCH
+from tidegate.kube.objects import Meta
 from tidegate.kube.writes import Write
 from tidegate.manifests.words import STANDING
 from tidegate.model.spec import Spec
@@ -60,8 +61,8 @@ def in_runs(names: Iterable[str]) -> tuple[tuple[str, int], ...]:
     return tuple(runs)
 
 
-def annotated(write: Write, text: str) -> Write:
-    """A write that also leaves a note with the object; as it is where it cannot."""
+def annotated(write: Write, text: str, meta: Meta | None = None) -> Write:
+    """A write that also leaves a note with the object, which was last seen so; as it is where it cannot."""
     request = write.request
     if request.body is None or not (request.path.endswith("/binding") or request.method == "PATCH"):
         return write
@@ -73,6 +74,9 @@ def annotated(write: Write, text: str) -> Write:
         whole = next((step for step in body if step["path"] == "/metadata/annotations" and step["op"] == "add"), None)
         if whole is not None:
             whole["value"] = {**whole["value"], STANDING: text}
+        elif meta is not None and not meta.annotations:  # none may have come meanwhile
+            version = {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version or None}
+            body += [version, {"op": "add", "path": "/metadata/annotations", "value": {STANDING: text}}]
         else:
             body.append({"op": "add", "path": _POINTER, "value": text})
     return write._replace(request=request._replace(body=msgspec.json.encode(body)))

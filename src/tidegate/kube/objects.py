@@ -26,6 +26,7 @@ class Meta(msgspec.Struct, rename="camel", frozen=True):
     uid: str = ""
     namespace: str = ""
     resource_version: str = ""
+    generation: int = 0  # counts changes of the spec
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None

@@ -5,15 +5,19 @@ Must not know: workloads, places.
 
 from __future__ import annotations
 
+import sys
 from enum import IntEnum
 from typing import NamedTuple
 
 import msgspec
 
+from tidegate.kube.kinds import ROLE_LABELS
 from tidegate.kube.objects import Meta, Owner
+from tidegate.kube.pins import BEFORE, GATE
 from tidegate.kube.shapes import PodSpec, Shape, Shapes
+from tidegate.kube.writes import Ref, pod_ref
 from tidegate.manifests.clock import read_time_ms
-from tidegate.manifests.words import GROUP, GROUP_TOTAL
+from tidegate.manifests.words import GROUP, GROUP_TOTAL, QUEUE
 from tidegate.model.units import UnitError
 
 
@@ -31,11 +35,33 @@ class Life(IntEnum):
         return self >= Life.SUCCEEDED
 
 
+class Gate(IntEnum):
+    """What keeps a pod from being scheduled."""
+
+    OPEN = 0
+    OURS = 1  # nobody but us
+    OTHERS = 2  # somebody else has to let it go first
+
+
+#: Words of a LeaderWorkerSet that make a group of its pods: whose, which, and of how many.
+_SET, _SET_GROUP, _SET_SIZE = (f"leaderworkerset.sigs.k8s.io/{word}" for word in ("name", "group-index", "size"))
+
 _LIVES = {"Running": Life.RUNNING, "Succeeded": Life.SUCCEEDED, "Failed": Life.FAILED}
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _Made(msgspec.Struct, rename="camel", frozen=True):
+    name: str
+    resource_claim_name: str | None = None
+
+
+class _Status(msgspec.Struct, rename="camel", frozen=True):
     phase: str = ""
+    resource_claim_statuses: list[_Made] | None = None
+
+
+class _Claim(msgspec.Struct, rename="camel", frozen=True):
+    name: str = ""
+    resource_claim_name: str | None = None
 
 
 class PodObject(msgspec.Struct, frozen=True):
@@ -55,13 +81,22 @@ class SeenPod(NamedTuple):
     node: str  # empty: it has none yet
     life: Life
     leaving: bool  # it was told to go
-    gated: bool  # somebody else has to let it go first
+    gate: Gate
+    started: bool  # we let it go
+    queued: bool  # it names a queue
     scheduler: str
     owner: Owner | None  # the one that controls it
+    role: str  # which pod set of its job it belongs to, as its labels call it
     group: str
     group_total: int
     created_ms: int
     shape: Shape
+    claims: tuple[str, ...] = ()  # names of its claims for devices; of one that is not made yet, nothing
+
+    @property
+    def ref(self) -> Ref:
+        """The object."""
+        return pod_ref(self.namespace, self.name, self.uid)
 
 
 def created_ms(meta: Meta) -> int:
@@ -80,8 +115,8 @@ def controller(meta: Meta) -> Owner | None:
 def see_pod(seen: PodObject, shapes: Shapes) -> SeenPod:
     """What a Pod is to us."""
     meta, spec = seen.metadata, seen.spec
-    group = (meta.labels or {}).get(GROUP, "")
-    total = (meta.annotations or {}).get(GROUP_TOTAL, "") if group else ""
+    labels, annotations = meta.labels or {}, meta.annotations or {}
+    group, total = _group(labels, annotations)
     return SeenPod(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -89,11 +124,41 @@ def see_pod(seen: PodObject, shapes: Shapes) -> SeenPod:
         node=spec.node_name,
         life=_LIVES.get(seen.status.phase, Life.PENDING),
         leaving=meta.deletion_timestamp is not None,
-        gated=bool(spec.scheduling_gates),
+        gate=_gate(spec.scheduling_gates),
+        started=BEFORE in annotations,
+        queued=bool(labels.get(QUEUE)),
         scheduler=spec.scheduler_name,
         owner=controller(meta),
+        role=next((sys.intern(labels[label].lower()) for label in ROLE_LABELS if label in labels), ""),
         group=group,
         group_total=int(total) if total.isdecimal() and len(total) < 7 else 0,
         created_ms=created_ms(meta),
         shape=shapes.of(meta, spec),
+        claims=_claims(seen) if spec.resource_claims != _NONE else (),
     )
+
+
+_NONE = msgspec.Raw(b"null")
+_CLAIMS = msgspec.json.Decoder(list[_Claim])
+
+
+def _claims(seen: PodObject) -> tuple[str, ...]:
+    """The names of a pod's claims: its own words, or what was made of a template for it."""
+    made = {one.name: one.resource_claim_name or "" for one in seen.status.resource_claim_statuses or ()}
+    asked = _CLAIMS.decode(seen.spec.resource_claims)
+    return tuple(one.resource_claim_name or made.get(one.name, "") for one in asked)
+
+
+def _group(labels: dict[str, str], annotations: dict[str, str]) -> tuple[str, str]:
+    """The group that a pod belongs to and how many pods that has, as Kueue or a LeaderWorkerSet says it."""
+    if labels.get(GROUP):
+        return labels[GROUP], annotations.get(GROUP_TOTAL, "")
+    if labels.get(_SET) and _SET_GROUP in labels:
+        return f"{labels[_SET]}-{labels[_SET_GROUP]}", annotations.get(_SET_SIZE, "")
+    return "", ""
+
+
+def _gate(gates: list[dict[str, str]] | None) -> Gate:
+    if not gates:
+        return Gate.OPEN
+    return Gate.OURS if all(gate.get("name") == GATE for gate in gates) else Gate.OTHERS

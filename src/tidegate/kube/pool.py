@@ -17,13 +17,14 @@ from typing import NamedTuple
 import msgspec
 
 from tidegate.kube.answers import NOT_ALLOWED, Answer
-from tidegate.kube.client import Client
+from tidegate.kube.client import JSON_PATCH, Client
 from tidegate.kube.pauses import Draw, Pauses
 from tidegate.kube.writes import Write
 from tidegate.model.facts import Outcome
 
 _TOO_MANY = 429
 _FORBIDDEN = (401, 403)
+_CONFLICT, _INVALID = 409, 422
 #: Why an eviction is refused that would hurt a disruption budget; others need not slow down for it.
 _BUDGET = "DisruptionBudget"
 _DEADLINE = "DeadlineExceeded"
@@ -156,7 +157,8 @@ class Pool:
         write = job.write
         if answer.ok or answer.status in write.done_if:
             return Outcome.DONE, answer
-        if answer.status == 409 and write.look is not None:  # perhaps it was us, a try earlier
+        untrue = answer.status == _INVALID and write.request.content_type == JSON_PATCH  # a test of it does not hold
+        if (untrue or answer.status == _CONFLICT) and write.look is not None:  # perhaps it was us, a try earlier
             return await self._look(job, answer, otherwise=Outcome.FAILED)
         return Outcome.FAILED, answer
 

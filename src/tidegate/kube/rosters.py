@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import chain
 
+from tidegate.kube.jobs import SeenJob
 from tidegate.kube.writes import Ref
 from tidegate.model.decisions import NOBODY
-from tidegate.model.work import Work
+from tidegate.model.work import PodSet, Work
 
 
 class Kind(IntEnum):
@@ -42,15 +44,17 @@ class Slot:
     bound: bool = False  # the world shows its pod on a node
     started: bool = False
     told: bool = False  # we asked for its pod to be bound
+    claims: int = 0  # writes to its pod's claims that are still to come before it is bound
     done: bool = False  # its pod succeeded
+    spare: bool = False  # nobody fills it any more, and what it held was given back
 
     def give_up(self) -> None:
         """Nothing is decided for it any more."""
-        self.node, self.decision, self.told = NOBODY, NOBODY, False
+        self.node, self.decision, self.told, self.spare, self.claims = NOBODY, NOBODY, False, False, 0
 
     def empty(self) -> None:
         """Its pod is gone; the place stays."""
-        self.pod, self.bound, self.started, self.told = "", False, False, False
+        self.pod, self.bound, self.started, self.told, self.claims = "", False, False, False, 0
 
     @property
     def holds(self) -> bool:
@@ -66,18 +70,47 @@ class Roster:
     kind: Kind
     ref: Ref
     work: Work
-    suspended: bool = False
+    job: SeenJob | None = None  # as it was seen last
     stage: Stage = Stage.WAITING
     comes_back: bool = False  # placed anew while it leaves: it starts when everybody has left
+    undoing: str = ""  # version of the job in which we take back what we wrote; empty: we do not
+    asked: bool = False  # nodes were asked for it
+    starts_after: bool = False  # it starts when that is done
+    granted: dict[int, int] = field(default_factory=dict)  # pods by pod set, where they are fewer than it asks for
     slots: list[Slot] = field(default_factory=list)
+    _latest: dict[int, int] = field(default_factory=dict)  # by the first slot of a set: the one filled last
 
     def __post_init__(self) -> None:
         self.resize(self.work)
 
     def resize(self, work: Work) -> None:
         """Have the slots that the work asks for, all empty."""
-        self.work = work
-        self.slots = [Slot() for pods in work.pod_sets for _ in range(pods.count)]
+        self.work, self.granted = work, {}
+        self._lay_out()
+
+    def grant(self, pod_set: int, pods: int) -> None:
+        """Have fewer slots in a set than the work asks for, all empty."""
+        self.granted[pod_set] = pods
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        self._latest = {}
+        self.slots = [Slot() for _, pods in self.sizes() for _ in range(pods)]
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """The pod sets, and how many slots each has."""
+        for number, pods in enumerate(self.work.pod_sets):
+            yield pods.name, self.granted.get(number, pods.count)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it is a job that is suspended."""
+        return self.job is not None and self.job.suspended
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether it is a job that is held by gates on its pods: it cannot be suspended."""
+        return self.job is not None and not self.job.handling.suspend
 
     @property
     def id(self) -> str:
@@ -85,22 +118,40 @@ class Roster:
         return f"{self.ref.namespace}/{self.ref.name}"
 
     def seat(self, pod: str, pod_set: str) -> int:
-        """Let a pod fill a free slot of its set; -1 if there is none."""
-        for ordinal in self.ordinals(pod_set):
-            if not self.slots[ordinal].pod:
-                self.slots[ordinal].pod = pod
-                self.slots[ordinal].done = False
+        """Let a pod fill a free slot of its set; -1 if there is none. It looks on from the latest that was filled."""
+        ordinals = self.ordinals(pod_set)
+        begin = max(self._latest.get(ordinals.start, 0), ordinals.start)
+        for ordinal in chain(range(begin, ordinals.stop), range(ordinals.start, min(begin, ordinals.stop))):
+            slot = self.slots[ordinal]
+            if not slot.pod and not slot.spare:
+                slot.pod, slot.done = pod, False
+                self._latest[ordinals.start] = ordinal
                 return ordinal
         return -1
 
     def ordinals(self, pod_set: str) -> range:
         """The slots of a pod set; of the only one, if there is one only."""
         first = 0
-        for pods in self.work.pod_sets:
-            if pods.name == pod_set or len(self.work.pod_sets) == 1:
-                return range(first, first + pods.count)
-            first += pods.count
+        for name, pods in self.sizes():
+            if name == pod_set or len(self.work.pod_sets) == 1:
+                return range(first, first + pods)
+            first += pods
         return range(0)
+
+    def set_of(self, role: str, asks: PodSet) -> str:
+        """The pod set of a pod that its labels call so; of one that they say nothing of, the set that asks the same."""
+        named = self.job.handling.pod_set(role) if self.job is not None else role
+        sets = self.work.pod_sets
+        if any(pods.name == named for pods in sets):
+            return named
+        return next((pods.name for pods in sets if (pods.request, pods.gpu) == (asks.request, asks.gpu)), "")
+
+    def to_spare(self, pod_set: str, pods: int) -> list[int]:
+        """Slots of a set that nobody will fill any more, where so many of it are done with."""
+        ordinals = self.ordinals(pod_set)
+        left = pods - sum(self.slots[ordinal].spare for ordinal in ordinals)
+        free = [ordinal for ordinal in ordinals if not self.slots[ordinal].pod and not self.slots[ordinal].spare]
+        return free[: max(left, 0)]
 
     def give_up_places(self) -> None:
         """Nothing is decided any more: it waits again."""

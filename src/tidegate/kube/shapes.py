@@ -63,7 +63,8 @@ class Shape(NamedTuple):
     work: Work  # of one such pod alone
     request: Resources  # what it takes of its node
     charge: Resources
-    refusals: tuple[str, ...]  # why it cannot be bound; empty: it can
+    refusals: tuple[str, ...]  # why nobody can do it
+    unbound: tuple[str, ...]  # why we cannot bind it, though the cluster's own scheduler could
     item: Item  # what it was read from
     role: object  # what pods of one role in a group have in common
 
@@ -73,6 +74,7 @@ class Shapes:
 
     def __init__(self) -> None:
         self._known: dict[bytes, Shape] = {}
+        self._with_devices: dict[tuple[int, Resources], Shape] = {}  # shapes are kept for good
 
     def __len__(self) -> int:
         return len(self._known)
@@ -92,6 +94,29 @@ class Shapes:
         if shape is None:
             shape = self._known[key] = _read(msgspec.json.decode(key), meta)
         return shape
+
+    def with_devices(self, shape: Shape, devices: Resources) -> Shape:
+        """The shape of such a pod whose claims ask for these devices, by the resource that they are counted as."""
+        key = (id(shape), devices)
+        if key not in self._with_devices:
+            self._with_devices[key] = _claiming(shape, devices)
+        return self._with_devices[key]
+
+
+def _claiming(shape: Shape, devices: Resources) -> Shape:
+    """Read a pod again as if one more container asked for what its claims ask for."""
+    value = shape.item.value
+    spec = {name: field for name, field in value["spec"].items() if name != "resourceClaims"}
+    for key in ("containers", "initContainers"):
+        spec[key] = [_without_claims(container) for container in spec.get(key) or ()]
+    amounts = {name: str(count) for name, count in devices}
+    spec["containers"].append({"resources": {"limits": amounts}})
+    return _shaped({**value, "spec": spec}, shape.item.origin, shape.work.priority)
+
+
+def _without_claims(container: dict[str, Any]) -> dict[str, Any]:
+    asked = container.get("resources") or {}
+    return {**container, "resources": {name: field for name, field in asked.items() if name != "claims"}}
 
 
 def _words(meta: Meta) -> tuple[dict[str, str], dict[str, str]]:
@@ -119,20 +144,28 @@ def _read(key: list[Any], meta: Meta) -> Shape:
         "metadata": {"name": meta.name, "namespace": namespace, "labels": labels, "annotations": annotations},
         "spec": {name: field for name, field in spec.items() if field},
     }
+    return _shaped(value, Origin(kind="Pod", name=f"{namespace}/{meta.name}"), priority)
+
+
+def _shaped(value: dict[str, Any], origin: Origin, priority: int) -> Shape:
     findings = Findings()
-    item = Item(value, findings, Origin(kind="Pod", name=f"{namespace}/{meta.name}"))
+    item = Item(value, findings, origin)
     review(item, POD.form)
     work = msgspec.structs.replace(read_job(item, POD, NOTHING_AROUND)[0].planned.workload.work, priority=priority)
     pod = read_pod(item.quiet(), NOTHING_AROUND)
-    role = annotations.get(ROLE) or work.pod_sets[0]
-    return Shape(work, pod.request, pod.charge, _refusals(findings), item, role)
+    role = value["metadata"]["annotations"].get(ROLE) or work.pod_sets[0]
+    return Shape(work, pod.request, pod.charge, refusals(findings), unbindable(findings), item, role)
 
 
-def _refusals(findings: Findings) -> tuple[str, ...]:
+def refusals(findings: Findings) -> tuple[str, ...]:
     """What cannot be done, each with its field and what to do."""
+    return tuple(found.problem.text() for found in findings.told if found.problem.severity is Severity.ERROR)
+
+
+def unbindable(findings: Findings) -> tuple[str, ...]:
+    """What has to be honoured by whoever binds, and is not by us."""
     return tuple(
         found.problem.text()
         for found in findings.told
-        if found.problem.severity is Severity.ERROR
-        or (found.problem.severity is Severity.WARNING and set(found.problem.path) & set(_NOT_BOUND))
+        if found.problem.severity is Severity.WARNING and set(found.problem.path) & set(_NOT_BOUND)
     )

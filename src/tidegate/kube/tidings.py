@@ -78,10 +78,11 @@ class Tidings:
         """A fact about a workload, or about one pod of it."""
         self._rows.setdefault(kind, []).append((number, pod, arg))
 
-    def take_back(self, kind: EventKind, number: int) -> None:
-        """A fact about a workload need not be told: whom it concerns has acted on it already."""
+    def take_back(self, kind: EventKind, number: int, pod: int = ALL_PODS) -> None:
+        """A fact about a workload, or one pod of it, need not be told: it has been overtaken."""
         if kind in self._rows:
-            self._rows[kind] = [row for row in self._rows[kind] if row[0] != number]
+            whole = pod == ALL_PODS
+            self._rows[kind] = [row for row in self._rows[kind] if row[0] != number or (row[1] != pod and not whole)]
 
     def outcome(self, decision: int, outcome: Outcome) -> None:
         """What came of a decision."""
@@ -103,7 +104,7 @@ class Tidings:
         self._add_submissions(facts, now_ms)
         for number, work in self._changed:
             facts.changed(number, work, now_ms)
-        for kind in (EventKind.POD_CREATED, EventKind.POD_BOUND):
+        for kind in (EventKind.POD_CREATED, EventKind.POD_DONE, EventKind.POD_BOUND):
             self._add_rows(facts, kind, now_ms)
         self._add_standings(facts, now_ms)  # once everybody is at their places
         for kind in (EventKind.POD_STARTED, EventKind.OUTCOME):

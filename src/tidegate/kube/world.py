@@ -8,15 +8,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+import msgspec
 
 from tidegate.journal.lots import names_of
 from tidegate.kube.access import Access
+from tidegate.kube.claims import CLAIM_KINDS, ClaimObject
 from tidegate.kube.following import Pace
 from tidegate.kube.inbox import News
-from tidegate.kube.jobs import JobObject, SeenJob, see_job
-from tidegate.kube.ledger import Before, Ledger, Reach
+from tidegate.kube.jobs import JobObject, see_job
+from tidegate.kube.kinds import JOB, KINDS, Handling
+from tidegate.kube.ledger import PATIENCE_MS, Before, Ledger, Reach
 from tidegate.kube.link import Carried, Link, Topic
 from tidegate.kube.nodes import NodeObject, read_node_object
 from tidegate.kube.notes import annotated, read_note
@@ -24,8 +29,9 @@ from tidegate.kube.objects import Meta
 from tidegate.kube.orders import Order, Purpose
 from tidegate.kube.pauses import Draw
 from tidegate.kube.pods import PodObject, SeenPod, see_pod
+from tidegate.kube.policies import AROUND_KINDS, QUEUE_KINDS, PolicyBook, PolicyObject, ReadPolicy
 from tidegate.kube.pool import Limits
-from tidegate.kube.resources import JOBS, NODES, PODS
+from tidegate.kube.resources import NODES, PODS, Resource
 from tidegate.kube.shapes import Shapes
 from tidegate.kube.writes import Write
 from tidegate.manifests.surroundings import NOTHING_AROUND
@@ -35,10 +41,11 @@ from tidegate.model.facts import EMPTY_EVENTS, EventBatch, Outcome
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
 
-_NODES, _JOBS, _PODS = range(3)
-
 #: Writes that may wait or be in flight when one that nothing depends on is added.
 _SAID_AT_ONCE = 64
+
+#: Writes that carry a note along.
+_NOTED = (Purpose.START, Purpose.STOP, Purpose.BIND, Purpose.LIFT)
 
 #: How long a poll waits when there is nothing to wait for, so that whoever runs the loop can stop it.
 _BREATH_MS = 500
@@ -52,6 +59,9 @@ class WorldOptions:
     limits: Limits = Limits()  # noqa: RUF009 - a tuple
     pace: Pace = Pace()  # noqa: RUF009 - frozen
     gather_ms: int = 10  # news that come this soon after the first are told together
+    patience_ms: int = PATIENCE_MS  # how long demand lasts before node autoscalers are told of it
+    provisioning_class: str = ""  # nodes are asked for by ProvisioningRequests of this class; empty: they are not
+    queues: bool = False  # who may use how much is what the cluster's Kueue objects say
     may_write: Callable[[], bool] = lambda: True  # asked before each write
 
 
@@ -63,14 +73,19 @@ class KubeWorld:
     ) -> None:
         self.options = options = options or WorldOptions()
         self.shapes = Shapes()
-        self.ledger = Ledger(self.options.reach)
-        self._policies, self._clock = [policy], clock  # those that are still to be told
+        self.ledger = Ledger(self.options.reach, self.options.patience_ms, self.options.provisioning_class)
+        self._policy, self._policies, self._clock = policy, [policy], clock  # in force, and still to be told
         self._now_ms = 0
-        topics = [
-            Topic(NODES, NodeObject, read_node_object),
-            Topic(JOBS, JobObject, self._see_job),
-            Topic(PODS, PodObject, self._see_pod),
-        ]
+        self._book = PolicyBook()
+        policy_kinds = AROUND_KINDS + QUEUE_KINDS if self.options.queues else AROUND_KINDS
+        # Kinds of news by number, in the order in which they are looked at.
+        self._claims_at = len(policy_kinds)
+        self._nodes_at = self._claims_at + len(CLAIM_KINDS)
+        self._pods_at = self._nodes_at + 1 + len(KINDS)
+        self._around = NOTHING_AROUND
+        self._jobs: dict[str, tuple[Handling, JobObject]] = {}  # by uid: ours, to be read again when that changes
+        self.policy_findings: tuple[str, ...] = ()  # why the latest objects are not the policy; empty: they are
+        topics = self._topics(policy_kinds)
         self.link = Link(access, topics, draw, limits=options.limits, pace=options.pace, may_write=options.may_write)
         self._notes: dict[int, str] = {}  # by number of the workload: what is to be left with its object
         self._found: dict[str, str] = {}  # by uid: notes of a leader before us; only until the first look
@@ -78,6 +93,18 @@ class KubeWorld:
         self.before = Before()
         self.outcomes = dict.fromkeys(Outcome, 0)
         self.latest_failure = ""
+
+    def _topics(self, policy_kinds: tuple[Resource, ...]) -> list[Topic]:
+        return [
+            *(Topic(kind, PolicyObject, partial(_kept, kind), optional=True) for kind in policy_kinds),
+            *(Topic(kind, ClaimObject, lambda thing: thing, optional=True) for kind in CLAIM_KINDS),
+            Topic(NODES, NodeObject, read_node_object),
+            *(
+                Topic(handling.resource, JobObject, self._shrink_job, optional=handling is not JOB)
+                for handling in KINDS
+            ),
+            Topic(PODS, PodObject, self._shrink_pod),
+        ]
 
     def __enter__(self) -> Self:
         self.link.start()
@@ -111,6 +138,7 @@ class KubeWorld:
 
     def change_policy(self, policy: Policy) -> None:
         """Have another policy from the next poll on."""
+        self._policy = policy
         self._policies.append(policy)
         self.link.inbox.note(None)
 
@@ -165,37 +193,75 @@ class KubeWorld:
                 self._hear(note)
             elif isinstance(note, BaseException):
                 raise note
-        for one in sorted(news, key=lambda one: one.kind):
+        news.sort(key=lambda one: one.kind)
+        told = self._read_policy(news)
+        for one in news:
             self._see(one)
+        if any(self._claims_at <= one.kind < self._nodes_at for one in news):
+            self.ledger.settle_claims()
         if not self._looked:
             self._take_over()
         self._send()
         tidings = self.ledger.take_tidings()
+        if told is not None and self.options.queues and not self.policy_findings:
+            self._policies = [self._policy]
         for policy in self._policies:
             tidings.policy(policy)
-            self.ledger.names = names_of(policy.shares)
+            self.ledger.name_quota(names_of(policy.shares))
         self._policies = []
         return tidings.batch(self.now_ms())
 
+    def _read_policy(self, news: list[News]) -> ReadPolicy | None:
+        """Take in what work depends on; what it says now, if that is something else."""
+        for one in news:
+            if one.kind < self._claims_at:
+                assert one.thing is None or isinstance(one.thing, dict)
+                self._book.see(one.uid, one.thing)
+        told = self._book.read()
+        if told is not None:
+            self._heed(told)
+        return told
+
+    def _heed(self, told: ReadPolicy) -> None:
+        """Read our jobs again by what is around them now; shares that cannot be read leave the old ones in place."""
+        if told.around != self._around:
+            self._around = told.around
+            for uid, (handling, thing) in list(self._jobs.items()):
+                self.ledger.see_job(uid, see_job(thing, handling, self._around))
+        if self.options.queues:
+            self.policy_findings = told.findings if self._looked else ()
+            if not self.policy_findings:
+                self._policy = msgspec.structs.replace(self._policy, shares=told.shares)
+
     def _see(self, news: News) -> None:
         thing = news.thing
-        if news.kind == _NODES:
+        if self._claims_at <= news.kind < self._nodes_at:
+            assert thing is None or isinstance(thing, ClaimObject)
+            self.ledger.see_claim(CLAIM_KINDS[news.kind - self._claims_at], news.uid, thing)
+        elif news.kind == self._nodes_at:
             assert thing is None or isinstance(thing, Node)
             self.ledger.see_node(news.uid, thing)
-        elif news.kind == _JOBS:
-            assert thing is None or isinstance(thing, SeenJob)
-            self.ledger.see_job(news.uid, thing)
-        else:
+        elif self._nodes_at < news.kind < self._pods_at:
+            assert thing is None or isinstance(thing, JobObject)
+            self._see_job(news.uid, KINDS[news.kind - self._nodes_at - 1], thing)
+        elif news.kind == self._pods_at:
             assert thing is None or isinstance(thing, SeenPod)
             self.ledger.see_pod(news.uid, thing)
 
-    def _see_job(self, job: JobObject) -> SeenJob:
+    def _shrink_job(self, job: JobObject) -> JobObject:
         self._keep_note(job.metadata)
-        return see_job(job, NOTHING_AROUND)
+        return job.kept()
 
-    def _see_pod(self, pod: PodObject) -> SeenPod:
+    def _shrink_pod(self, pod: PodObject) -> SeenPod:
         self._keep_note(pod.metadata)
         return see_pod(pod, self.shapes)
+
+    def _see_job(self, uid: str, handling: Handling, thing: JobObject | None) -> None:
+        self.ledger.see_job(uid, None if thing is None else see_job(thing, handling, self._around))
+        if thing is not None and self.ledger.has_job(uid):
+            self._jobs[uid] = (handling, thing)
+        else:
+            self._jobs.pop(uid, None)
 
     def _hear(self, carried: Carried) -> None:
         outcome = carried.result.outcome
@@ -206,7 +272,7 @@ class KubeWorld:
 
     def _send(self) -> None:
         orders = self.ledger.take_orders()
-        orders += self.ledger.take_sayings(_SAID_AT_ONCE - self.link.pool.backlog)
+        orders += self.ledger.take_sayings(_SAID_AT_ONCE - self.link.pool.backlog, self.now_ms())
         if orders and self.options.may_write():
             self.link.send(self._annotated(orders))
 
@@ -216,9 +282,19 @@ class KubeWorld:
         sent = []
         for order in orders:
             text = self._notes.get(order.workload)
-            if text is not None and not (order.purpose is Purpose.BIND and order.workload in started):
-                order = order._replace(write=annotated(order.write, text))  # noqa: PLW2901
+            if text is not None and order.purpose in _NOTED and not (_is_of_pod(order) and order.workload in started):
+                job = self._jobs.get(order.write.key)
+                meta = job[1].metadata if job is not None else None
+                order = order._replace(write=annotated(order.write, text, meta))  # noqa: PLW2901
             sent.append(order)
         for number in started:
             self._notes.pop(number, None)
         return sent
+
+
+def _kept(resource: Resource, thing: PolicyObject) -> dict[str, Any]:
+    return thing.kept(resource)
+
+
+def _is_of_pod(order: Order) -> bool:
+    return order.purpose in (Purpose.BIND, Purpose.LIFT)

@@ -126,6 +126,16 @@ def edit(thing: Ref, steps: list[dict[str, Any]], *, part: str = "") -> Write:
     return _patch(thing, [*test, *steps], JSON_PATCH, part)
 
 
+def looked_up(write: Write, thing: Ref, shows: Callable[[Mapping[str, Any]], bool]) -> Write:
+    """The write, with what the object shows once it is done."""
+
+    def is_done(read: bytes) -> bool:
+        found = msgspec.json.decode(read)
+        return thing.uid in ("", found["metadata"]["uid"]) and shows(found)
+
+    return write._replace(look=Request("GET", thing.path()), is_done=is_done)
+
+
 def apply(thing: Ref, fields: Mapping[str, Any], *, part: str = "", force: bool = False) -> Write:
     """Own these fields of an object, and no others; what another owner has is refused, unless forced."""
     meta = _identified({**fields.get("metadata", {}), "name": thing.name}, thing.uid)

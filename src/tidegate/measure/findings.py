@@ -20,6 +20,9 @@ from tidegate.model.units import HOUR_MS
 #: What is less than this part of all GPU time is not worth a sentence.
 _WORTH_SAYING = 0.02
 
+#: Preemption loops that are told one by one.
+_MOST_LOOPS = 3
+
 
 def find(summary: Summary, lives: Lives, use: QuotaUse | None = None) -> list[Finding]:
     """What stands out, the weightiest first."""
@@ -33,8 +36,14 @@ def find(summary: Summary, lives: Lives, use: QuotaUse | None = None) -> list[Fi
 
 
 def _loops(summary: Summary) -> Iterator[Finding]:
-    for loop in summary.loops:
+    worst = sorted(summary.loops, key=lambda loop: -loop.preemptions)
+    for loop in worst[:_MOST_LOOPS]:
         yield Finding(10.0 + loop.preemptions, loop_text(loop))
+    if rest := worst[_MOST_LOOPS:]:
+        loops, preemptions = count_text(len(rest), "more preemption loop"), sum(loop.preemptions for loop in rest)
+        lost = amount_text(sum(loop.lost_gpu_h for loop in rest))
+        text = f"{loops}, of {count_text(preemptions, 'preemption')}, threw away {lost} GPU-hours; --json lists them."
+        yield Finding(10.0, text)
 
 
 def _unsettled(summary: Summary) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ Must not know: who is responsible, or how any of it is shown.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 
 from tidegate.measure.fragmentation import fragmented_by_node, pods_seen
 from tidegate.model.columns import F64, I64
+from tidegate.model.stretch import Stretch
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import BROKEN_MILLI
@@ -99,6 +101,37 @@ class Sampler:
         assert self._open is not None
         if np.isnan(self._open.fragmented):
             self._open = self._open._replace(fragmented=self._fragmented(state))
+
+    def sample_stretch(self, state: ClusterState, stretch: Stretch) -> None:
+        """Take in what was true after each of many steps of a run without nodes."""
+        times, waiting = stretch.now_ms, stretch.waiting.astype(np.float64)
+        if self._last is None:
+            self._now_ms = int(times[0])
+        self._pass_time(int(times[0]))
+        self._find_slots(state)
+        self._queues = list(state.queues)
+        first_bin, last_bin = int(times[0]) // self.every_ms, int(times[-1]) // self.every_ms
+        cuts = np.unique(np.append(times, np.arange(first_bin + 1, last_bin + 1) * self.every_ms))
+        lasted, true_then = np.diff(cuts), np.searchsorted(times, cuts[:-1], side="right") - 1
+        bins, stepped = cuts // self.every_ms, set((times // self.every_ms).tolist())
+        edges = np.flatnonzero(np.append(True, bins[1:] != bins[:-1]))
+        nothing = np.zeros(len(self._names), np.float64)
+        for start, end in pairwise([*edges.tolist(), len(cuts)]):
+            at = int(bins[start])
+            self._enter_bin(at * self.every_ms, looked=at in stepped)
+            parts = slice(start, min(end, len(lasted)))
+            amount = np.tensordot(lasted[parts].astype(np.float64), waiting[true_then[parts]], axes=1)
+            assert self._open is not None
+            self._open = _add(self._open, _Glance(nothing, nothing, amount), int(lasted[parts].sum()), summed=True)
+        self._now_ms, self._last = int(times[-1]), _Glance(nothing, nothing, waiting[-1])
+
+    def _enter_bin(self, at_ms: int, *, looked: bool) -> None:
+        """Go on to a bin; where there are no nodes, whoever looks finds nothing fragmented."""
+        if self._open is None or self._open.at_ms != at_ms:
+            self._open_bin(at_ms)
+        assert self._open is not None
+        if looked and np.isnan(self._open.fragmented):
+            self._open = self._open._replace(fragmented=0.0)
 
     def samples(self) -> Samples:
         """What was kept so far."""
@@ -199,12 +232,14 @@ class Sampler:
         return float(fragmented_by_node(state, rows, pods_seen(state)).sum())
 
 
-def _add(current: _Bin, last: _Glance, length_ms: int) -> _Bin:
+def _add(current: _Bin, last: _Glance, length_ms: int, *, summed: bool = False) -> _Bin:
+    """Count what was true for so long; or sums over that time."""
+    times = 1 if summed else length_ms
     return current._replace(
         covered_ms=current.covered_ms + length_ms,
-        up=_widened(current.up, last.up_milli.shape) + last.up_milli * length_ms,
-        allocated=_widened(current.allocated, last.allocated_milli.shape) + last.allocated_milli * length_ms,
-        waiting=_widened(current.waiting, last.waiting.shape) + last.waiting * length_ms,
+        up=_widened(current.up, last.up_milli.shape) + last.up_milli * times,
+        allocated=_widened(current.allocated, last.allocated_milli.shape) + last.allocated_milli * times,
+        waiting=_widened(current.waiting, last.waiting.shape) + last.waiting * times,
     )
 
 

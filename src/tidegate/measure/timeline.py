@@ -19,6 +19,7 @@ from tidegate.model.facts import EMPTY_EVENTS, EventBatch, EventKind
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
 from tidegate.model.standing import Standing
+from tidegate.model.stretch import Stretch
 from tidegate.model.work import Work
 
 #: Rows that may wait before they are joined and thinned out: few joins, and little memory for what is dropped.
@@ -204,6 +205,21 @@ class Timeline:
         if self._pending > _MOST_PENDING:
             self._settle()
 
+    def append_stretch(self, stretch: Stretch) -> None:
+        """Take many steps at once."""
+        self._settle()
+        if self._start_ms is None:
+            self._start_ms = int(stretch.now_ms[0])
+        self._end_ms = max(self._end_ms, int(stretch.now_ms[-1]))
+        before, submitted, events = self._order, len(self._ids), stretch.events
+        if count := len(events.kind):
+            self._take_events(events, count)
+            self._facts.append(_facts_among(stretch, before, _flat_facts([_Pending(0, submitted, events)])))
+        if len(stretch.decisions.id):
+            self._decisions.append(_decisions_among(stretch, before, _flat_decisions([(0, 0, stretch.decisions)])))
+        self._events, self._pending = [], 0
+        self._order = before + len(events.kind) + len(stretch.decisions.id)
+
     def flat(self) -> Flat:
         """Everything so far."""
         self._settle()
@@ -289,6 +305,20 @@ def _orders(firsts: list[int], lengths: list[int]) -> I64:
     ends = np.cumsum(lengths)
     within: I64 = np.arange(ends[-1], dtype=np.int64) - np.repeat(ends - lengths, lengths)
     return within + np.repeat(np.array(firsts, np.int64), lengths)
+
+
+def _facts_among(stretch: Stretch, before: int, facts: FlatFacts) -> FlatFacts:
+    """Facts that are numbered among themselves, in the running order of facts and decisions."""
+    step = np.searchsorted(stretch.facts_end, facts.order, side="right")
+    decided = np.append(0, stretch.decisions_end)[step]
+    return facts._replace(order=before + facts.order + decided)
+
+
+def _decisions_among(stretch: Stretch, before: int, decisions: FlatDecisions) -> FlatDecisions:
+    """Decisions that are numbered among themselves, in the running order of facts and decisions."""
+    step = np.searchsorted(stretch.decisions_end, decisions.order, side="right")
+    order = before + decisions.order + stretch.facts_end[step]
+    return decisions._replace(order=order, now_ms=stretch.now_ms[step])
 
 
 def _flat_facts(pending: list[_Pending]) -> FlatFacts:

@@ -9,9 +9,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
-from tidegate.engine.run import Record
-from tidegate.engine.step import MOST_CYCLES, step
+from tidegate.engine.kernels.succession import MOST_CYCLES
+from tidegate.engine.step import step
+from tidegate.journal.record import Journal
 from tidegate.journal.store import Step
 from tidegate.measure.busy import with_busy
 from tidegate.measure.capacity import Capacity, capacity_of
@@ -25,6 +27,7 @@ from tidegate.measure.summary import Summary, summarise
 from tidegate.measure.timeline import Timeline
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
+from tidegate.model.stretch import Stretch
 from tidegate.model.units import MINUTE_MS
 from tidegate.state.cluster import ClusterState
 
@@ -45,7 +48,7 @@ class Measured(NamedTuple):
 class Witness:
     """A record that passes each step on to a journal and takes note of what measures need."""
 
-    def __init__(self, state: ClusterState, journal: Record | None = None, every_ms: int = SAMPLE_EVERY_MS) -> None:
+    def __init__(self, state: ClusterState, journal: Journal | None = None, every_ms: int = SAMPLE_EVERY_MS) -> None:
         self._state, self._journal = state, journal
         self._timeline, self._sampler, self._every_ms = Timeline(), Sampler(every_ms), every_ms
         self._unsettled = 0
@@ -57,6 +60,14 @@ class Witness:
         self._timeline.append(now_ms, events, result)
         self._unsettled += result.cycles >= MOST_CYCLES
         self._sampler.sample(self._state, now_ms)
+
+    def append_stretch(self, stretch: Stretch) -> None:
+        """Take many steps, of a run without nodes; the state is as it was after the last."""
+        if self._journal is not None:
+            self._journal.append_stretch(stretch)
+        self._timeline.append_stretch(stretch)
+        self._unsettled += int(np.count_nonzero(stretch.cycles >= MOST_CYCLES))
+        self._sampler.sample_stretch(self._state, stretch)
 
     def measured(self) -> Measured:
         """What the run came to so far."""

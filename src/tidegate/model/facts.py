@@ -56,6 +56,7 @@ class EventKind(IntEnum):
     WORKLOAD_OBSERVED = 24  # subject: workload; arg: payload (Standing): where it stands, whoever put it there
     SHARE_OBSERVED = 25  # arg: payload (Consumed): what an entrance has used of late
     FOREIGN_OBSERVED = 26  # subject: node; arg: payload (Foreign): what pods that are not ours hold there
+    POD_DONE = 27  # subject: workload, pod; it has done its part and holds nothing, and the rest goes on
 
 
 class Outcome(IntEnum):

@@ -12,6 +12,8 @@ from tidegate.model.columns import I64
 
 _MOST_RUNS = 12
 
+_COLUMNS = 6
+
 
 class Entries:
     """Things to come, in the columns of one block: a stretch or a new order of it is one operation."""
@@ -46,6 +48,12 @@ class Entries:
         column: I64 = self.block[4]
         return column
 
+    @property
+    def order(self) -> I64:
+        """When it was put in, counted."""
+        column: I64 = self.block[5]
+        return column
+
     def __len__(self) -> int:
         return len(self.at_ms)
 
@@ -59,7 +67,7 @@ class Entries:
 
     def sorted(self) -> Entries:
         """By time; equal times stay in the order they were put in."""
-        return self.take(np.argsort(self.at_ms, kind="stable"))
+        return self.take(np.lexsort((self.order, self.at_ms)))
 
 
 def join(parts: list[Entries]) -> Entries:
@@ -67,7 +75,7 @@ def join(parts: list[Entries]) -> Entries:
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return Entries(np.zeros((5, 0), np.int64))
+        return Entries(np.zeros((_COLUMNS, 0), np.int64))
     return Entries(np.concatenate([part.block for part in parts], axis=1))
 
 
@@ -77,14 +85,34 @@ class Agenda:
     def __init__(self) -> None:
         self._runs: list[Entries] = []  # each sorted, older ones first
         self._fresh: list[Entries] = []  # put in, not yet sorted
+        self._put = 0  # entries so far
 
     def put(self, at_ms: I64 | int, kind: int, subject: I64 | int, pod: I64 | int = -1, arg: I64 | int = 0) -> None:
         """Put entries in; a single value stands for all, save for the subject."""
         subjects = np.atleast_1d(subject)
         if len(subjects):
-            block = np.empty((5, len(subjects)), np.int64)
+            block = np.empty((_COLUMNS, len(subjects)), np.int64)
             block[0], block[1], block[2], block[3], block[4] = at_ms, kind, subjects, pod, arg
+            block[5] = np.arange(self._put, self._put + len(subjects))
+            self._put += len(subjects)
             self._fresh.append(Entries(block))
+
+    def empty(self) -> Entries:
+        """Take out everything, in order."""
+        self._settle()
+        taken = join(self._runs).sorted()
+        self._runs = []
+        return taken
+
+    def fill(self, entries: Entries, put: int) -> None:
+        """Put back what was taken out to be dealt with elsewhere, where so many have been put in by then."""
+        if len(entries):
+            self._fresh.append(entries)
+        self._put = put
+
+    def count(self) -> int:
+        """Entries put in so far."""
+        return self._put
 
     def next_ms(self) -> int | None:
         """The time of the next entry; None if there is none."""

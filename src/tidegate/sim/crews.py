@@ -38,6 +38,10 @@ class Crews:
         if partly.any():
             self._shrink(decisions, np.flatnonzero(partly))
 
+    def are_partial(self) -> bool:
+        """Whether anybody ever was granted fewer."""
+        return self._partly
+
     def take_up(self, number: int, standing: Standing) -> None:
         """Take in what was granted before the run began."""
         pod_sets = self._jobs.works[self._jobs.work[number]].pod_sets

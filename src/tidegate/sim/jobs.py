@@ -50,6 +50,13 @@ class Jobs(NamedTuple):
         """What a restart costs each workload before it goes on."""
         return self._by_work([work.restart_cost_ms for work in self.works])
 
+    def ties(self) -> I64:
+        """The place of each among those submitted in the same millisecond, which stand in the order of their ids."""
+        at = np.arange(len(self.submit_ms))
+        first = np.append(True, self.submit_ms[1:] != self.submit_ms[:-1])[: len(at)]
+        places: I64 = at - np.maximum.accumulate(np.where(first, at, 0))
+        return places
+
     def _by_work(self, values: list[int]) -> I64:
         column: I64 = np.array(values, np.int64)[self.work]
         return column

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from tidegate.engine.kernels.mirror import U_WORK_CLASS
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionBatch, DecisionKind
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Facts, Outcome, Submissions
@@ -24,12 +25,32 @@ from tidegate.sim.agenda import Agenda, Entries
 from tidegate.sim.crews import Crews
 from tidegate.sim.jobs import Jobs
 from tidegate.sim.places import Places, each_once, started_and_stopped
+from tidegate.sim.script import (
+    FOREVER,
+    M_ENTRIES,
+    M_HOLDERS,
+    M_LEAVING,
+    M_NOW,
+    M_OVER,
+    M_PUT,
+    M_SUBMITTED,
+    M_WAKE,
+    Q_BUSY_FROM,
+    Q_BUSY_UNTIL,
+    Q_GENERATION,
+    Q_LEAVING,
+    Q_LEFT,
+    Q_OBSERVED,
+    Q_RESTARTS,
+    Q_WORK_FROM,
+    Script,
+    lives_of,
+    make_script,
+)
 from tidegate.sim.use import Windows, observed_use
 
 #: Kinds of agenda entries that are the world's own; below are kinds of facts.
 _NODE_FAILS, _NODE_BACK, _REFUSAL, _RETRY, _POLICY_COMES = 100, 101, 102, 103, 104
-
-_FOREVER = 1 << 62
 
 _ADMIT, _PLACE, _REJECT = int(DecisionKind.ADMIT), int(DecisionKind.PLACE), int(DecisionKind.REJECT)
 _PREEMPT, _EVICT, _RELEASE = int(DecisionKind.PREEMPT), int(DecisionKind.EVICT), int(DecisionKind.RELEASE)
@@ -69,19 +90,20 @@ class SimWorld:
         self._pods = jobs.pods()
         self._crews = Crews(jobs)
         self._checkpoint_ms, self._restart_ms = jobs.checkpoint_every_ms(), jobs.restart_cost_ms()
-        n = len(jobs.ids)
-        self._generation = np.zeros(n, np.int64)  # starts and stops so far: entries of an older one are void
-        self._left_ms = jobs.runtime_ms.copy()  # work still to do
-        self._restarts = np.zeros(n, np.int64)
-        self._work_from_ms = np.full(n, _FOREVER)  # when its work began, or will
-        self._busy_from_ms, self._busy_until_ms = np.full((2, n), _FOREVER)  # when it does work in this stay
-        self._observed_ms = np.full(n, -1)  # until when its use was told; -1: it holds nothing
+        lives = self._lives = lives_of(jobs)  # one block: a stretch goes on from it
+        self._generation = lives[:, Q_GENERATION]  # starts and stops so far: entries of an older one are void
+        self._left_ms = lives[:, Q_LEFT]  # work still to do
+        self._restarts = lives[:, Q_RESTARTS]
+        self._work_from_ms = lives[:, Q_WORK_FROM]  # when its work began, or will
+        self._busy_from_ms, self._busy_until_ms = lives[:, Q_BUSY_FROM], lives[:, Q_BUSY_UNTIL]  # works in this stay
+        self._observed_ms = lives[:, Q_OBSERVED]  # until when its use was told; -1: it holds nothing
         self._holders = 0
+        self._known_classes = 0
         self._pods_held = self._pods.copy()
         self._leaving: set[int] = set()  # told to go, not yet gone
         self._refused: set[int] = set()  # whose admission the API refused; the engine does not know yet
         self._retries = 0  # workloads whose back-off from before the run is not over
-        self._next_observation_ms = snapshot.at_ms + options.observe_every_ms if options.observe_every_ms else _FOREVER
+        self._next_observation_ms = snapshot.at_ms + options.observe_every_ms if options.observe_every_ms else FOREVER
         self._places = Places()
 
     # -- the protocol ------------------------------------------------------------------------------------------
@@ -154,6 +176,46 @@ class SimWorld:
         for number in undone.tolist():
             self._stop(number)
 
+    # -- stretches ---------------------------------------------------------------------------------------------
+
+    def is_plain(self) -> bool:
+        """Say whether nothing happens here but that work is submitted, starts, ends, and goes when it is told to."""
+        options = self.options
+        fails = options.admission_fails_milli or options.node_fails_every_ms or self.jobs.fails_every_ms.any()
+        others = self.nodes or self._refused or self._retries or self._changed < len(self._changes)
+        observes = options.observe_every_ms or self.policy.order.kind is not OrderKind.FIFO
+        return self._opened and not (fails or others or observes or self._crews.are_partial())
+
+    def know_classes(self, classes: I64) -> None:
+        """Take in of which kind the engine knows each of the works to be; negative: of none yet."""
+        known = int(np.count_nonzero(classes >= 0))
+        if known != self._known_classes:
+            self._known_classes = known
+            self._lives[:, U_WORK_CLASS] = classes[self.jobs.work]
+
+    def open_script(self, room: int) -> Script:
+        """What will happen, for a kernel to go on with; there is room for so many things to come."""
+        entries = self._agenda.empty()
+        pace = [max(self.policy.cycle_ms, 1), self.options.api_latency_ms, self.options.start_ms, self.options.grace_ms]
+        script = make_script(self._lives, entries.block, room, np.array(pace, np.int64))
+        marks = script.marks
+        marks[M_NOW], marks[M_SUBMITTED], marks[M_OVER] = self._now_ms, self._submitted, self._over
+        marks[M_HOLDERS], marks[M_LEAVING] = self._holders, len(self._leaving)
+        marks[M_PUT], marks[M_WAKE] = self._agenda.count(), FOREVER
+        self._lives[list(self._leaving), Q_LEAVING] = 1
+        return script
+
+    def close_script(self, script: Script) -> None:
+        """Go on from where the kernel came to."""
+        marks = script.marks
+        self._now_ms, self._submitted, self._over = (int(marks[at]) for at in (M_NOW, M_SUBMITTED, M_OVER))
+        self._holders = int(marks[M_HOLDERS])
+        self._leaving = set(np.flatnonzero(self._lives[:, Q_LEAVING]).tolist())
+        self._lives[:, Q_LEAVING] = 0
+        at_ms, order, kind, number, generation = script.agenda[: marks[M_ENTRIES]].T
+        block = np.stack([at_ms, kind, number, np.full(len(number), ALL_PODS), generation, order])
+        self._agenda.fill(Entries(block), int(marks[M_PUT]))
+
     # -- facts -------------------------------------------------------------------------------------------------
 
     def _open(self, facts: Facts) -> None:
@@ -180,7 +242,7 @@ class SimWorld:
             return None
         if self._holders:
             times.append(self._next_observation_ms)
-        return min((t for t in times if t is not None and t < _FOREVER), default=None)
+        return min((t for t in times if t is not None and t < FOREVER), default=None)
 
     def _is_settled(self) -> bool:
         """Say whether nothing goes on that may make room, and whoever still waits will wait for ever."""
@@ -333,7 +395,7 @@ class SimWorld:
         fails = jobs.fails_every_ms[numbers] > 0
         if fails.any():
             finish = self._plan_pod_failures(numbers, work_from, finish)
-        ends = finish < _FOREVER
+        ends = finish < FOREVER
         self._agenda.put(finish[ends], EventKind.WORKLOAD_FINISHED, numbers[ends], arg=generation[ends])
 
     def _plan_pod_failures(self, numbers: I64, work_from: I64, finish: I64) -> I64:
@@ -341,12 +403,12 @@ class SimWorld:
         mean_ms = self.jobs.fails_every_ms[numbers] / self._pods[numbers]
         draws = self.rng.exponential(1.0, len(numbers))
         pods = self.rng.integers(0, self._pods[numbers])
-        fails_at = np.where(mean_ms > 0, work_from + draws * mean_ms, _FOREVER).astype(np.int64)
+        fails_at = np.where(mean_ms > 0, work_from + draws * mean_ms, FOREVER).astype(np.int64)
         fails = fails_at < finish
         self._agenda.put(
             fails_at[fails], EventKind.POD_FAILED, numbers[fails], pods[fails], self._generation[numbers][fails]
         )
-        return np.where(fails, _FOREVER, finish)
+        return np.where(fails, FOREVER, finish)
 
     def _stop(self, number: int) -> None:
         """A workload is told to go; it is gone after the latency and its grace."""
@@ -403,7 +465,7 @@ class SimWorld:
         every = 1 if saves else every
         done = self._crews.work_ms(number, worked // every * every if every else 0)
         self._left_ms[number] -= min(done, int(self._left_ms[number]))
-        self._work_from_ms[number] = _FOREVER
+        self._work_from_ms[number] = FOREVER
         self._busy_until_ms[number] = min(int(self._busy_until_ms[number]), at_ms)
         self._restarts[number] += self._observed_ms[number] >= 0  # whoever never had a place has nothing to restart
 

@@ -142,4 +142,4 @@ def _pods_asked(state: ClusterState, row: int) -> tuple[int, ...]:
     if row < tickets.top and tickets.branch[row] != END:
         granted = int(tickets.pods[row].sum())
         return (granted,) if state.policy.admission is AdmissionKind.TIDEGATE else (granted, 0)
-    return (int(state.work_classes.pods[state.workloads.work_class[row]]),)
+    return (int(state.work_classes.pods[state.workloads.work_class[row]]) - state.done.get(row, 0),)

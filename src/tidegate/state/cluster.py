@@ -6,6 +6,7 @@ Must not know: how to decide anything. `engine` changes it; this module keeps it
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -105,6 +106,7 @@ class ClusterState:
         self.counters[Counter.LEARNT_FROM] = -1
         self.node_specs: dict[int, Node] = {}  # by row
         self.foreign: dict[int, Taken] = {}  # by row of the node, where there is any
+        self.done: dict[int, int] = {}  # by row of the workload that holds its place: pods that have done their part
         self.contested: set[int] = set()  # of these the rows where others have devices that are still ours to leave
         self.workload_ids: npt.NDArray[np.object_] = np.full(16, "", object)  # by row
         self.node_numbers = Numbers()
@@ -144,6 +146,15 @@ class ClusterState:
                 self._rows_of_told[at] = self.intern_work(works[at])
             rows = self._rows_of_told[asked]
         return rows
+
+    def classes_of(self, works: tuple[Work, ...]) -> I64:
+        """The work class of each; UNKNOWN for those that nobody asked for yet, and those that are malformed."""
+        if works is not self._told:
+            return np.full(len(works), UNKNOWN, np.int64)
+        known = self._rows_of_told
+        malformed = self.work_classes.malformed[np.where(known == UNKNOWN, 0, known)] > 0
+        classes: I64 = np.where(malformed, UNKNOWN, known)
+        return classes
 
     def intern_pod_class(self, key: PodClassKey) -> int:
         """The row of a pod class, made if it is new."""
@@ -251,11 +262,24 @@ class ClusterState:
         """Note the numbers and ids of new workloads."""
         self.workloads.number[rows] = numbers
         self.workload_numbers.put(numbers, rows)
+        self._reserve_ids()
+        self.workload_ids[rows] = ids
+
+    def rename_workloads(self, before: I64, ids: Sequence[str]) -> None:
+        """Note who has which row now, from the numbers in the rows; before, it was these that had one."""
+        table = self.workloads
+        self.workload_numbers.drop(before)
+        rows = self.live_workloads()
+        self.workload_numbers.put(table.number[rows], rows)
+        self._reserve_ids()
+        self.workload_ids[:] = ""
+        self.workload_ids[rows] = [ids[number] for number in table.number[rows].tolist()]
+
+    def _reserve_ids(self) -> None:
         if len(self.workload_ids) < self.workloads.capacity:
             grown = np.full(self.workloads.capacity, "", object)
             grown[: len(self.workload_ids)] = self.workload_ids
             self.workload_ids = grown
-        self.workload_ids[rows] = ids
 
     def note_trouble(self, rows: I64, code: int | I64) -> None:
         """Workloads cannot go on as they are; the first reason noted stands."""
@@ -267,7 +291,13 @@ class ClusterState:
         """Workloads are over: their rows can be used again."""
         self.workload_numbers.drop(self.workloads.number[rows])
         self.workload_ids[rows] = ""
+        self.forget_done(rows)
         self.workloads.give(rows)
+
+    def forget_done(self, rows: I64) -> None:
+        """Workloads hold no places any more, and so none of their pods has done its part at one."""
+        for row in rows.tolist() if self.done else ():
+            self.done.pop(row, None)
 
     # -- the score cache ---------------------------------------------------------------------------------------
 
@@ -337,7 +367,16 @@ class ClusterState:
         twin.__dict__.update(self.__dict__)
         for name in ("nodes", "pod_classes", "pod_sets", "work_classes", "workloads", "pods"):
             setattr(twin, name, getattr(self, name).copy())
-        for name in ("node_specs", "foreign", "queues", "node_classes", "pod_class_rows", "work_class_rows", "sizes"):
+        for name in (
+            "node_specs",
+            "foreign",
+            "done",
+            "queues",
+            "node_classes",
+            "pod_class_rows",
+            "work_class_rows",
+            "sizes",
+        ):
             setattr(twin, name, dict(getattr(self, name)))
         for name in ("workload_ids", "node_numbers", "workload_numbers"):
             setattr(twin, name, getattr(self, name).copy())
@@ -386,7 +425,7 @@ class ClusterState:
             "prices": [[column.shape, column.tobytes()] for column in self.prices],
             "shares": self.shares.dump(),
         }
-        return encode(cold)
+        return encode({**cold, "done": sorted(self.done.items())} if self.done else cold)
 
     def digest(self) -> str:
         """The state's fingerprint."""
@@ -412,6 +451,7 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
         setattr(state, name, type(getattr(state, name)).load(dumped))
     state.node_specs = {row: msgspec.convert(spec, Node) for row, spec in cold["node_specs"]}
     state.foreign = {row: msgspec.convert(taken, Taken) for row, taken in cold["foreign"]}
+    state.done = dict(cold.get("done", ()))
     state.contested = {row for row, taken in state.foreign.items() if taken.short}
     state.workload_ids = np.array(cold["workload_ids"], object)
     state.extras = cold["extras"]

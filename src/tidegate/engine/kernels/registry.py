@@ -81,6 +81,8 @@ def kernels_as(*, compiled: bool) -> Any:
 def _compile_all() -> None:
     import numba
 
+    import tidegate.engine.kernels.pointers  # noqa: F401 - tells numba how kernels hand on what they work on
+
     # numba notices a change in a kernel's own file but not in the files of the kernels it calls.
     # A cache folder for each state of all the sources cannot be stale.
     numba.config.CACHE_DIR = cache_folder(numba.__version__)  # type: ignore[attr-defined]
@@ -107,11 +109,16 @@ def _without_literals(compiled: Any) -> Any:
 
 
 def cache_folder(numba_version: str) -> str:
-    """Where compiled kernels are kept: a name of their sources."""
+    """Where compiled kernels are kept: a name of their sources.
+
+    Kernels outside of this package call those in it and, in other files, none of their own kind: what changes there
+    numba notices.
+    """
     import platformdirs
 
     digest = hashlib.blake2b(numba_version.encode(), digest_size=8)
-    for module in sorted({function.__module__ for function in _plain.values()}):
+    modules = {function.__module__ for function in _plain.values()}
+    for module in sorted(name for name in modules if name.startswith(__package__)):
         file = sys.modules[module].__file__
         assert file is not None
         with io.open_code(file) as source:

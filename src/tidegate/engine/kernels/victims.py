@@ -20,6 +20,7 @@ from tidegate.engine.kernels.desk import (
     K_LCA,
     K_VARIANT,
     K_WORKLOAD,
+    R_AMOUNT,
     R_LOT,
     R_NEED,
     RECLAIMERS,
@@ -30,9 +31,10 @@ from tidegate.engine.kernels.desk import (
 )
 from tidegate.engine.kernels.fair_victims import fair_targets
 from tidegate.engine.kernels.grove import Grove
+from tidegate.engine.kernels.quota import borrows_with
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.targets import fill_back, fits, restore, take_target
-from tidegate.state.shares import B_BORROW, B_PARENT, Q_NOMINAL, Q_USAGE, T_BRANCH, Held, Tree
+from tidegate.state.shares import B_BORROW, B_PARENT, B_WITHIN, Q_NOMINAL, Q_USAGE, T_BRANCH, Held, Tree
 
 #: Above the number of targets, an attempt tells how many candidates it has put in order.
 ORDERED = 1 << 32
@@ -43,6 +45,8 @@ def find_targets(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | 
     """Find whom workload j must preempt to get what is requested; return how many, written behind the targets."""
     if fair != 0:
         return fair_targets(tree, held, pool, wish, grove, fair, q, j)
+    if is_hopeless(tree, wish, q):
+        return 0
     collect_classic(tree, held, pool, wish, q, j)
     if wish.marks[CANDIDATES] == 0:
         return 0
@@ -54,6 +58,25 @@ def find_targets(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | 
     if found % ORDERED == 0:
         found = attempt(tree, held, pool, wish, grove, q, found // ORDERED, 1 - first)
     return int(found % ORDERED)
+
+
+@inlined
+def is_hopeless(tree: Tree, wish: Wish, q: int) -> bool:
+    """Whether there is no need to look for candidates, because none could be taken.
+
+    The request is above the queue's own quota, and the queue may preempt neither while it borrows nor its own work; nor
+    is there a higher cohort that has quota enough.
+    """
+    parent = tree.branches[q, B_PARENT]
+    if tree.branches[q, B_BORROW] != NEVER or tree.branches[q, B_WITHIN] != NEVER:
+        return False
+    if parent >= 0 and tree.branches[parent, B_PARENT] >= 0:
+        return False
+    for i in range(wish.marks[REQUESTED]):
+        amount = wish.lots[i, R_AMOUNT]
+        if amount > 0 and borrows_with(tree, q, wish.lots[i, R_LOT], amount):
+            return True
+    return False
 
 
 @kernel

@@ -1,0 +1,56 @@
+"""The door as it is shipped, on a control plane."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kubebench import ApiError, Plane
+from kubebench.objects import pod
+
+_FOLDER = Path(__file__).parent.parent / "deploy" / "door"
+_PATHS = {
+    "MutatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings",
+}
+
+
+def door_objects() -> list[dict[str, Any]]:
+    """The objects of deploy/door, those that its kustomization names."""
+    files = yaml.safe_load((_FOLDER / "kustomization.yaml").read_text())["resources"]
+    return [thing for file in files for thing in yaml.safe_load_all((_FOLDER / file).read_text())]
+
+
+def install_door(plane: Plane) -> None:
+    """Install the door, and wait until it is closed: the server takes a moment to heed it."""
+    for thing in door_objects():
+        plane.admin.post(_PATHS[thing["kind"]], thing)
+    plane.wait_for(lambda: _holds(plane), what="a door that holds pods")
+
+
+def _holds(plane: Plane) -> bool:
+    knock = pod("knock")
+    knock["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "team"
+    try:
+        made = plane.admin.post("/api/v1/namespaces/default/pods?dryRun=All", knock)
+    except ApiError:
+        return False
+    return bool(made["spec"].get("schedulingGates"))
+
+
+def submit(plane: Plane, path: str, thing: dict[str, Any]) -> dict[str, Any]:
+    """Create an object; a server that has just learnt its kind may want to be asked again."""
+
+    def tried() -> dict[str, Any] | None:
+        try:
+            made: dict[str, Any] = plane.admin.post(path, thing)
+        except ApiError as error:
+            if error.status not in (429, 503):
+                raise
+            return None
+        return made
+
+    made: dict[str, Any] = plane.wait_for(tried, what=f"{thing['kind']} created")
+    return made
