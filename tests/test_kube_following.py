@@ -162,6 +162,7 @@ def test_an_object_that_cannot_be_read_does_not_hide_the_others():
 
 def test_news_of_an_object_are_joined_until_they_are_taken():
     inbox = Inbox()
+    inbox.take()
     for version in range(1000):
         inbox.put(0, "a", version)
         inbox.put(0, f"b{version % 3}", version)
@@ -170,6 +171,14 @@ def test_news_of_an_object_are_joined_until_they_are_taken():
     news, _ = inbox.take()
     assert [(item.uid, item.thing) for item in news] == [("a", None), ("b0", 999), ("b1", 997), ("b2", 998)]
     assert inbox.take() == ([], [])
+
+
+def test_what_comes_and_goes_before_anybody_looks_leaves_nothing_behind():
+    inbox = Inbox()
+    for number in range(100):
+        inbox.put(0, f"a{number}", number)
+        inbox.put(0, f"a{number}", None)
+    assert len(inbox) == 0
 
 
 def test_a_reader_who_never_takes_costs_no_more_than_the_objects():

@@ -1,6 +1,7 @@
 """How commands end: exit codes are stable, errors say what to do, and nobody sees a traceback for a bad file.
 
-0 done; 1 done, and the answer is no (a difference was found); 2 the input is wrong or missing; 70 a bug of ours.
+0 done; 1 done, and the answer is no (a difference was found); 2 the input is wrong or missing; 3 somebody else owns
+what was asked for; 70 a bug of ours.
 Must not know: any command.
 """
 
@@ -24,6 +25,8 @@ from tidegate.sources.tracefile import UnusableTrace
 
 EXIT_NO = 1
 EXIT_BAD_INPUT = 2
+EXIT_OWNED = 3
+EXIT_BUG = 70
 
 
 class CannotRun(Exception):  # noqa: N818 - it says what is the case
@@ -50,12 +53,13 @@ def told_plainly() -> Iterator[None]:
     try:
         yield
     except _MENDABLE as error:
-        _say(str(error))
+        say(str(error))
         raise typer.Exit(EXIT_BAD_INPUT) from None
     except sqlite3.Error as error:
-        _say(f"the journal cannot be read or written ({error}); is it damaged, or the disk full? Start a new journal")
+        say(f"the journal cannot be read or written ({error}); is it damaged, or the disk full? Start a new journal")
         raise typer.Exit(EXIT_BAD_INPUT) from None
 
 
-def _say(message: str) -> None:
+def say(message: str) -> None:
+    """Tell why something cannot be done."""
     open_console(stderr=True).print(Text(message, style="red"), soft_wrap=True)

@@ -13,6 +13,14 @@ from typing import Annotated, NamedTuple
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
+from tidegate.cli.clusters import (
+    ClusterOption,
+    ContextOption,
+    KubeconfigOption,
+    Look,
+    LookPolicyOption,
+    opened_or_looked,
+)
 from tidegate.cli.errors import CannotRun, told_plainly
 from tidegate.cli.explanation import Asked, Explanation, as_json, show
 from tidegate.cli.journals import (
@@ -38,8 +46,8 @@ from tidegate.journal.remedies.written import FORMS, read_change
 from tidegate.journal.seek import find_ids, find_number, glance
 from tidegate.journal.spells import Doing, cut_spells
 from tidegate.journal.store import JournalError, JournalFile
-from tidegate.journal.story import Cast, Story, tell_story
-from tidegate.journal.words import explain, lack_text
+from tidegate.journal.story import Cast, Moment, Story, as_watched, tell_story
+from tidegate.journal.words import explain, lack_text, proposal_text
 from tidegate.measure.loops import loop_text, loops_in
 from tidegate.model.decisions import DecisionKind
 from tidegate.state.cluster import ClusterState
@@ -58,6 +66,10 @@ def explain_job(
     job: Annotated[str, typer.Argument(metavar="JOB", help="Id of the workload.", autocompletion=complete_job)],
     *,
     journal: JournalOption = None,
+    cluster: ClusterOption = False,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    policy: LookPolicyOption = "kueue",
     at: AtOption = None,
     what_if: Annotated[
         list[str] | None,
@@ -88,8 +100,10 @@ def explain_job(
       tidegate explain train-017
       tidegate explain train-017 --at 1d2h --node h100-03
       tidegate explain train-017 --at 1d2h --if quota:research+8 --if priority:+10
+      tidegate explain team-a/train-017 --context prod
     """  # noqa: D301 - \b keeps the lines apart
-    with told_plainly(), opened(journal, "explain") as file:
+    look = Look(cluster, context, kubeconfig, policy)
+    with told_plainly(), opened_or_looked(journal, "explain", look) as file:
         told = _read(file, job, at)
         follower = follow(file, told.until_ms) if what_if or node or _waits(told.story) else None
         if follower is None:
@@ -101,7 +115,7 @@ def explain_job(
                 explanation = _explain(told, asked, trials if changes and not asked else 0)
             if node:
                 explanation = explanation._replace(node=node, lacks=_lacks(told, node))
-        explanation = _with_loops(explanation, told.story, file)
+        explanation = _with_loops(_with_proposal(explanation, told), told.story, file)
     if as_json_:
         typer.echo(json.dumps(as_json(explanation)))
     else:
@@ -115,20 +129,38 @@ class _Told(NamedTuple):
     cast: Cast
     until_ms: int | None  # None: to its end
     state: ClusterState | None = None  # None: it does not wait, and nobody asked
+    proposed: Moment | None = None  # of who only watched: what it would do now
 
 
 def _read(file: JournalFile, job: str, at: str | None) -> _Told:
     with damage_told(file):
         number = find_number(file, job)
         if number is None:
-            known(job, find_ids(file).values(), "job")
-        assert number is not None
+            number = _by_last_name(file, job)
         until_ms = until_of(file, at)
         glanced = glance(file, number, until_ms)
         story = tell_story(glanced.steps, number)
     if story is None:
         raise CannotRun(f"--at {at}: {job} was not submitted yet; name a later time")
-    return _Told(story._replace(until_ms=glanced.until_ms), glanced.cast, until_ms)
+    story, proposed = as_watched(story) if file.is_shadow else (story, None)
+    return _Told(story._replace(until_ms=glanced.until_ms), glanced.cast, until_ms, proposed=proposed)
+
+
+def _by_last_name(file: JournalFile, job: str) -> int:
+    """The workload that is called so in its namespace, if there is one only."""
+    ids = find_ids(file)
+    found = [number for number, name in ids.items() if name.rpartition("/")[2] == job]
+    if len(found) != 1:
+        known(job, ids.values(), "job")
+    return found[0]
+
+
+def _with_proposal(explanation: Explanation, told: _Told) -> Explanation:
+    if told.proposed is None:
+        return explanation
+    answer = explanation.answer
+    because = (*answer.because, proposal_text(told.proposed, told.cast))
+    return explanation._replace(answer=answer._replace(because=because))
 
 
 def _with_loops(explanation: Explanation, story: Story, file: JournalFile) -> Explanation:

@@ -23,7 +23,7 @@ from tidegate.cli.runs import Kernels, compiles, last_run_path, read_duration_ms
 from tidegate.engine.kernels.registry import kernels_as
 from tidegate.journal.seek import Follower
 from tidegate.journal.store import JournalError, JournalFile
-from tidegate.journal.words import time_text
+from tidegate.journal.words import DATES_MS, time_text
 from tidegate.state.cluster import ClusterState
 
 JournalOption = Annotated[Path | None, typer.Option(help="Journal to read; the latest run's if not named.")]
@@ -69,6 +69,8 @@ def until_of(file: JournalFile, at: str | None) -> int | None:
     if at is None:
         return None
     until_ms, span = read_duration_ms("--at", at), file.span_ms()
+    if span is not None and span[0] >= DATES_MS:  # of a cluster: times are dates, and --at counts from the first step
+        until_ms += span[0]
     if span is None or until_ms < span[0]:
         raise CannotRun(f"--at {at}: the journal begins at {time_text(span[0]) if span else 'no time: it is empty'}")
     return until_ms

@@ -17,6 +17,8 @@ from tidegate.cli.explain import explain_job
 from tidegate.cli.plan import plan
 from tidegate.cli.preflight import preflight
 from tidegate.cli.queues import show_queues
+from tidegate.cli.run import run_live
+from tidegate.cli.shadow_report import shadow_report
 from tidegate.cli.simulate import simulate
 from tidegate.cli.sources_command import show_sources
 
@@ -51,6 +53,8 @@ def main(
       tidegate simulate                  the twin on a bundled week of a mixed team cluster
       tidegate explain train-018         why a job of that run waited
       tidegate queues                    who owns, uses, borrows and lends what
+      tidegate run --policy kueue        watch a cluster, and say what would be decided
+      tidegate shadow-report shadow.db   and what that would have saved
       tidegate check tidegate.yaml       is a file right?
       tidegate sources jobs.csv          what does a file of jobs hold?
     """  # noqa: D301 - \b keeps the lines apart
@@ -62,6 +66,8 @@ app.command()(simulate)
 app.command("compare")(compare_policies)
 app.command("explain")(explain_job)
 app.command("queues")(show_queues)
+app.command("run")(run_live)
+app.command("shadow-report")(shadow_report)
 app.command()(check)
 app.command("sources")(show_sources)
 app.add_typer(demand_app)

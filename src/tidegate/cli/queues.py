@@ -16,8 +16,16 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from tidegate.cli.clusters import (
+    ClusterOption,
+    ContextOption,
+    KubeconfigOption,
+    Look,
+    LookPolicyOption,
+    opened_or_looked,
+)
 from tidegate.cli.errors import CannotRun, told_plainly
-from tidegate.cli.journals import AtOption, JournalOption, catch_up, damage_told, follow, kernels_for, opened, until_of
+from tidegate.cli.journals import AtOption, JournalOption, catch_up, damage_told, follow, kernels_for, until_of
 from tidegate.cli.options import JsonOption, KernelsOption
 from tidegate.cli.outputs import open_console
 from tidegate.cli.queue_tree import Shown, as_json, page
@@ -37,6 +45,10 @@ def show_queues(
     ] = None,
     *,
     journal: JournalOption = None,
+    cluster: ClusterOption = False,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    policy: LookPolicyOption = "kueue",
     at: AtOption = None,
     resources: Annotated[bool, typer.Option("--resources", help="A line for each resource in each flavor.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Every queue, also where a cohort has very many.")] = False,
@@ -53,6 +65,7 @@ def show_queues(
       tidegate queues
       tidegate queues run.db --at 2d3h --resources
       tidegate queues run.db --watch
+      tidegate queues --context prod
     """  # noqa: D301 - \b keeps the lines apart
     shown = Shown(resources=resources, every=every)
     with told_plainly():
@@ -60,7 +73,8 @@ def show_queues(
             raise CannotRun(f"two journals are named, {file} and --journal {journal}; name one")
         if watch and (at or as_json_):
             raise CannotRun("--watch shows what comes; it does not go with --at or --json")
-        with opened(file or journal, "show the queues of") as read:
+        look = Look(cluster, context, kubeconfig, policy)
+        with opened_or_looked(file or journal, "show the queues of", look) as read:
             with damage_told(read):
                 until_ms, span_ms = until_of(read, at), read.span_ms()
             follower = follow(read, until_ms)

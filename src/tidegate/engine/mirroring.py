@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.engine.holding import reclaim, stir
+from tidegate.engine.holding import Holding, book_of, reclaim, stir, write_holding
 from tidegate.engine.kernels.chain import unlink
 from tidegate.engine.kernels.fit import log_change, lowest_idle, refusal, sum_devices, take_place
 from tidegate.engine.kernels.registry import active
+from tidegate.engine.layout import sum_up
 from tidegate.engine.leaving import free_pods, pods_of, remove_pods
 from tidegate.engine.planting import uproot
 from tidegate.model.decisions import NOBODY
 from tidegate.model.facts import EventBatch
 from tidegate.model.hardware import is_device
 from tidegate.model.reasons import Reason
+from tidegate.model.shares import Queue, charge_of
 from tidegate.model.standing import Foreign
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.state.cluster import ClusterState, Counter
@@ -54,6 +56,55 @@ def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
     for row in sorted(there):
         if phases[row] in _HOLDS and _count_pods(state, row) < _pods_to_be(state, row):
             state.note_trouble(np.array([row]), Reason.GANG_BROKEN)
+    if state.shares:
+        _charge_unasked(state, [row for row in sorted(there) if phases[row] in _HOLDS])
+
+
+def _charge_unasked(state: ClusterState, rows: list[int]) -> None:
+    """Work that others started holds quota of its queue all the same, of the flavors that its nodes belong to."""
+    tables = state.shares
+    book_of(state)  # makes room for its tickets
+    unasked = [row for row in rows if tables.tickets.branch[row] == END and _queue_of(state, row) is not None]
+    for row in unasked:
+        queue = _queue_of(state, row)
+        assert queue is not None
+        write_holding(state, _holding_of_pods(state, row, queue))
+    if unasked:
+        sum_up(tables)
+
+
+def _queue_of(state: ClusterState, row: int) -> Queue | None:
+    branch = int(state.shares.demands.branch[state.workloads.work_class[row]])
+    names = (name for name, at in state.shares.branch_rows.items() if at == branch and name.startswith("queue/"))
+    name = next(names, "queue/")[6:]
+    return next((queue for queue in state.policy.shares.queues if queue.name == name), None)
+
+
+def _holding_of_pods(state: ClusterState, row: int, queue: Queue) -> Holding:
+    """What the pods of a workload take of its queue, where they are."""
+    pods = pods_of(state, row)
+    ordinals, nodes = state.pods.ordinal[pods], state.pods.node[pods]
+    claims, counts, first = [], [], 0
+    for at, pod_set in enumerate(state.works[int(state.workloads.work_class[row])].pod_sets):
+        here = np.flatnonzero((ordinals >= first) & (ordinals < first + pod_set.count))
+        first += pod_set.count
+        counts.append(len(here))
+        if len(here):
+            labels = dict(state.node_specs[int(nodes[here[0]])].labels)
+            for resource, amount in charge_of(pod_set):
+                claims += [
+                    (at, resource, flavor, amount * len(here)) for flavor in _flavor(state, queue, resource, labels)
+                ]
+    return Holding(row, queue.name, state.now_ms, leaving=False, claims=tuple(claims), pods=tuple(counts))
+
+
+def _flavor(state: ClusterState, queue: Queue, resource: str, labels: dict[str, str]) -> list[str]:
+    """The flavor of a resource that a node belongs to: the first whose labels it has, or else the first; if any."""
+    tried = next((group.flavors for group in queue.groups if resource in group.resources), ())
+    known = {flavor.name: flavor.node_labels for flavor in state.policy.shares.flavors}
+    there = [name for name in tried if name in known]
+    fitting = [name for name in there if all(labels.get(key) == value for key, value in known[name])]
+    return (fitting or there)[:1]
 
 
 def _nodes_of(state: ClusterState, row: int) -> dict[int, int]:

@@ -61,6 +61,10 @@ def _mirror_queueing(state: ClusterState, row: int, standing: Standing) -> None:
     tickets.blocked[row] = _blocked(standing)
     tickets.not_before_ms[row] = standing.requeue_at_ms
     tickets.gated[row] = standing.gated
+    table.evictions[row] = max(table.evictions[row], standing.evictions)
+    branch = int(state.shares.demands.branch[table.work_class[row]])
+    if standing.nominated and branch != END:
+        state.shares.branches.sticky[branch] = row
     _link_slices(state, row, standing.replaces)
     done = dict(standing.reclaimable)
     work = state.works[int(table.work_class[row])]
@@ -127,6 +131,8 @@ def _hold(state: ClusterState, row: int, standing: Standing) -> None:
     state.shares.tickets.pinned[row] = standing.pinned and state.policy.shares.topology.pins
     table.phase[row] = Phase.LEAVING if standing.evicted else Phase.RUNNING
     table.held_code[row] = 0
+    if standing.evicted:
+        table.trouble[row] = 0  # it was told to go already
 
 
 def _spots(state: ClusterState, ordinals: dict[str, int], standing: Standing) -> Iterator[HeldSpot]:

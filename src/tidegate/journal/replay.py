@@ -6,10 +6,12 @@ Must not know: worlds, files.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.engine.shadow import Shadow
 from tidegate.engine.step import step
 from tidegate.journal.packing import pack_result
 from tidegate.journal.store import Step
@@ -35,14 +37,18 @@ class Replay(NamedTuple):
     difference: Difference | None
 
 
-def replay(steps: Iterable[Step], until_ms: int | None = None) -> Replay:
-    """Run the facts of a journal again, up to a time or the first difference."""
+def replay(steps: Iterable[Step], until_ms: int | None = None, *, shadow: bool = False) -> Replay:
+    """Run the facts of a journal again, up to a time or the first difference.
+
+    `shadow`: it is the journal of who only watched, and what was decided was not done.
+    """
     state = ClusterState()
+    take = Shadow(state).step if shadow else partial(step, state)
     count = 0
     for recorded in steps:
         if until_ms is not None and recorded.now_ms > until_ms:
             break
-        result = step(state, recorded.events, recorded.now_ms)
+        result = take(recorded.events, recorded.now_ms)
         count += 1
         if pack_result(result) != pack_result(recorded.result):
             found = _first_difference(recorded.result.decisions, result.decisions)

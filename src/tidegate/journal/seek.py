@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from tidegate.engine.apply import apply
 from tidegate.engine.step import step
 from tidegate.journal.packing import Works, arrivals_of, is_about, peel
 from tidegate.journal.store import Checkpoint, JournalFile, Packed, Step, unpack
@@ -76,6 +77,7 @@ class Follower:
 
     def __init__(self, file: JournalFile, until_ms: int | None = None) -> None:
         self._file, self._until_ms = file, until_ms
+        self._take = apply if file.is_shadow else step  # who only watches decides nothing that comes about
         self._at = _restore(file, until_ms)
         self.state = self._at[1]
 
@@ -90,7 +92,7 @@ class Follower:
         for recorded in self._file.steps(checkpoint):
             if self._until_ms is not None and recorded.now_ms > self._until_ms:
                 break
-            step(state, recorded.events, recorded.now_ms)
+            self._take(state, recorded.events, recorded.now_ms)
             checkpoint = checkpoint._replace(step=recorded.step)
             made += 1
             if watch is not None:

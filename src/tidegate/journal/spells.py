@@ -70,6 +70,8 @@ def _begins(moment: Moment, doing: Doing) -> Doing | None:  # noqa: PLR0911 - on
         return Doing.FINISHED
     if moment.fact is EventKind.POD_STARTED and doing is Doing.ADMITTED:
         return Doing.HOLDING
+    if moment.fact is EventKind.POD_BOUND and doing is Doing.WAITING:
+        return Doing.HOLDING  # by somebody else, or by who led before
     if moment.fact is EventKind.WORKLOAD_CANCELLED and doing is Doing.WAITING:
         return Doing.CANCELLED
     if moment.fact is EventKind.POD_GONE and doing is Doing.LEAVING:

@@ -34,6 +34,9 @@ STORE_VERSION = 1
 #: How every SQLite file begins.
 _SQLITE = b"SQLite format 3\0"
 
+#: The mode of a run that only watches, as its journal notes it.
+SHADOW = "shadow"
+
 #: Later than any step.
 NEVER_MS = (1 << 63) - 1
 
@@ -216,6 +219,11 @@ class JournalFile:
     def meta(self) -> dict[str, str]:
         """What was noted when the journal was made."""
         return dict(self._connection.execute("SELECT key, value FROM meta").fetchall())
+
+    @property
+    def is_shadow(self) -> bool:
+        """Whether it is of a run that only watched: what it decided was not done."""
+        return self.meta().get("mode") == SHADOW
 
     def close(self) -> None:
         """Close the file."""

@@ -112,6 +112,18 @@ def tell_story(steps: Iterable[Step], number: int) -> Story | None:
     return story._replace(moments=tuple(moments), until_ms=until_ms, victims=tuple(victims))
 
 
+def as_watched(story: Story) -> tuple[Story, Moment | None]:
+    """A story of who only watched, without what was proposed and not done; and the proposal that stands at its end."""
+    kept = tuple(one for one in story.moments if one.decision in (None, DecisionKind.HOLD, DecisionKind.REJECT))
+    proposed = None
+    for moment in story.moments:
+        if moment.decision in (DecisionKind.PLACE, DecisionKind.PREEMPT, DecisionKind.EVICT):
+            proposed = moment
+        elif moment.decision is DecisionKind.HOLD or moment.fact in (EventKind.POD_BOUND, EventKind.WORKLOAD_FINISHED):
+            proposed = None
+    return story._replace(moments=kept, victims=()), proposed
+
+
 def names_after(events: EventBatch, before: Names) -> Names:
     """What numbers mean after these facts."""
     for at in np.flatnonzero(events.kind == EventKind.POLICY_CHANGED).tolist():

@@ -6,6 +6,7 @@ Must not know: where the words are shown.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from tidegate.journal.lots import Names, amount_text, share_text
@@ -18,6 +19,9 @@ from tidegate.model.misfits import MISFIT_TEXTS, Misfit
 from tidegate.model.reasons import CATALOGUE, Reason
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, cpu_text, duration_text, gpus_text, memory_text
 from tidegate.model.work import PodSet, Share
+
+#: Times from here on are dates, and not counted from the start of a run.
+DATES_MS = 3_650 * DAY_MS
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -35,7 +39,12 @@ class Answer(NamedTuple):
 
 
 def time_text(at_ms: int) -> str:
-    """A time of the twin, which begins on a Monday at midnight: "Tue 09:14"; with the week from the second on."""
+    """A time of the twin, which begins on a Monday at midnight: "Tue 09:14"; with the week from the second on.
+
+    A time of a cluster is a date.
+    """
+    if at_ms >= DATES_MS:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     day, rest = divmod(at_ms, DAY_MS)
     week = f"week {day // 7 + 1} " if day >= 7 else ""
     return f"{week}{_DAYS[day % 7]} {rest // HOUR_MS:02d}:{rest % HOUR_MS // MINUTE_MS:02d}"
@@ -238,15 +247,26 @@ def _spots(story: Story, cast: Cast) -> list[str]:
     return [f"{CATALOGUE[last.reason].title.capitalize()} on {time_text(last.at_ms)}: {listed(parts, 4)}."]
 
 
+def proposal_text(moment: Moment, cast: Cast) -> str:
+    """What was proposed, and not done."""
+    if moment.decision is DecisionKind.PLACE:
+        return f"Nobody has started it; Tidegate would now, on {_places_text(moment, cast)}."
+    return f"Tidegate would send it away: {reason_text(moment.reason, moment.evidence, moment.names)}."
+
+
 def _place(spell: Spell, cast: Cast) -> str:
     assert spell.cause is not None
+    return f"Its place from {time_text(spell.start_ms)}: {_places_text(spell.cause, cast)}."
+
+
+def _places_text(moment: Moment, cast: Cast) -> str:
     names: dict[str, int] = {}
-    for _, node, devices in spell.cause.pods:
+    for _, node, devices in moment.pods:
         name = cast.nodes[node].name if node in cast.nodes else f"node {node}"
         names[name] = names.get(name, 0) + devices.bit_count()
     listed = [f"{name} ({gpus} GPU{'s' if gpus != 1 else ''})" if gpus else name for name, gpus in names.items()]
     more = f" and {len(listed) - 4} more nodes" if len(listed) > 4 else ""
-    return f"Its place from {time_text(spell.start_ms)}: {', '.join(listed[:4])}{more}."
+    return f"{', '.join(listed[:4])}{more}"
 
 
 def _use(story: Story) -> str:

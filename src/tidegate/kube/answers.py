@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 #: Reasons of our own, for what never became an answer of the server.
-NOT_SENT, NO_ANSWER, NO_CREDENTIALS = "NotSent", "NoAnswer", "NoCredentials"
+NOT_SENT, NO_ANSWER, NO_CREDENTIALS, NOT_ALLOWED = "NotSent", "NoAnswer", "NoCredentials", "NotAllowedToWrite"
 
 
 class Answer(NamedTuple):

@@ -6,8 +6,11 @@ Must not know: the network, clocks, threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
+from tidegate.journal.lots import Names
 from tidegate.kube.claims import ClaimObject, Claims
 from tidegate.kube.family import Family
 from tidegate.kube.fleet import Fleet
@@ -15,6 +18,7 @@ from tidegate.kube.groups import Groups
 from tidegate.kube.jobs import SeenJob
 from tidegate.kube.kinds import OWNERS
 from tidegate.kube.letting import Letting
+from tidegate.kube.notes import Note
 from tidegate.kube.orders import Order, Purpose, saying
 from tidegate.kube.pods import Gate, Life, SeenPod
 from tidegate.kube.reach import Reach
@@ -30,6 +34,7 @@ from tidegate.model.facts import ALL_PODS, EventKind, Outcome
 from tidegate.model.hardware import Node
 from tidegate.model.reasons import Reason
 from tidegate.model.spec import resources
+from tidegate.model.standing import Consumed, Standing
 from tidegate.model.work import Work
 from tidegate.state.interning import MOST_PODS
 
@@ -43,7 +48,14 @@ _OF_ONE = (Purpose.BIND, Purpose.LIFT, Purpose.ALLOCATE)
 #: How long demand lasts that deserves nodes, where nobody says how long they take to come.
 PATIENCE_MS = 120_000
 
-__all__ = ["PATIENCE_MS", "Ledger", "Reach"]
+__all__ = ["PATIENCE_MS", "Before", "Ledger", "Reach"]
+
+
+class Before(NamedTuple):
+    """What a leader before us knew that belongs to no single object."""
+
+    consumed: tuple[Consumed, ...] = ()
+    nominated: frozenset[str] = frozenset()  # ids of workloads that others were told to go for
 
 
 class Ledger:
@@ -115,6 +127,10 @@ class Ledger:
     def has_job(self, uid: str) -> bool:
         """Whether a job is ours, or would be if it could be read."""
         return uid in self._of_job or uid in self.refused
+
+    def name_quota(self, names: Names) -> None:
+        """What reasons mean by their numbers of quota, from now on."""
+        self._voice.names = names
 
     # -- what is seen ------------------------------------------------------------------------------------------
 
@@ -212,16 +228,27 @@ class Ledger:
             if order.purpose is Purpose.ALLOCATE:
                 self._letting.count_allocated(roster, order.slot)
             return
-        if order.purpose is Purpose.ALLOCATE and outcome is Outcome.FAILED:
-            self._letting.fail_to_allocate(roster, order.slot)
-        if order.purpose in _OF_ONE and outcome is Outcome.FAILED and not roster.slots[order.slot].bound:
-            roster.slots[order.slot].give_up()  # it surely is not there
+        if order.purpose in _OF_ONE and outcome is Outcome.FAILED:
+            self._fail_one(roster, order)
         if order.purpose is Purpose.UNDO:
             self._letting.end_undoing(roster)
         elif (outcome is Outcome.UNKNOWN and self._is_wanted(roster, order)) or (
             order.purpose is Purpose.STOP and roster.stage is Stage.LEAVING
         ):
             self._letting.orders.append(order._replace(again=order.again + 1))
+
+    def _fail_one(self, roster: Roster, order: Order) -> None:
+        """A pod surely is not where it was to be."""
+        slot = roster.slots[order.slot]
+        if order.purpose is Purpose.ALLOCATE:
+            self._letting.fail_to_allocate(roster, order.slot)
+        if slot.bound:
+            return
+        if slot.decision == NOBODY:  # whoever decided it is gone: there is no decision to be told of
+            self._tidings.about(EventKind.POD_GONE, roster.number, order.slot)
+        slot.give_up()
+        if roster.stage is Stage.LEAVING:  # it holds nothing any more
+            self._settle_leaving(roster)
 
     def _is_wanted(self, roster: Roster, order: Order) -> bool:
         if order.purpose is Purpose.STOP:
@@ -442,6 +469,62 @@ class Ledger:
         if roster.job is not None:
             self._follow_change(roster, roster.job)
         self._letting.undo(roster)
+
+    # -- what was decided before us ----------------------------------------------------------------------------
+
+    def resume(self, notes: Callable[[str], Note | None], before: Before) -> None:
+        """Take up what a leader before us decided, as far as it left notes: by uid of the job or pod."""
+        for consumed in before.consumed:
+            self._tidings.consumed(consumed)
+        for roster in list(self._rosters.values()):
+            uids = (roster.ref.uid, *(slot.pod for slot in roster.slots))
+            note = next((note for note in map(notes, uids) if note is not None), None)
+            if note is not None:
+                self._take_up(roster, note, nominated=roster.id in before.nominated)
+            elif roster.id in before.nominated:
+                self._tidings.standing(roster.number, Standing(nominated=True))
+
+    def _take_up(self, roster: Roster, note: Note, *, nominated: bool) -> None:
+        standing, holds = note.standing, any(slot.bound for slot in roster.slots)
+        if roster.suspended and not (standing.evicted and holds):  # it waits, whatever it held
+            standing = Standing(evictions=standing.evictions, requeue_at_ms=standing.requeue_at_ms, nominated=nominated)
+        elif roster.suspended:
+            roster.stage = Stage.LEAVING
+        elif standing.evicted:  # it was to go, and was let go again
+            standing = Standing(evictions=standing.evictions)
+        else:
+            self._take_grants(roster, standing)
+            self._take_places(roster, note.node_names())
+        self._tidings.standing(roster.number, standing)
+
+    def _take_grants(self, roster: Roster, standing: Standing) -> None:
+        """It may have started with fewer pods than it asks for."""
+        asked = {pods.name: (ordinal, pods.count) for ordinal, pods in enumerate(roster.work.pod_sets)}
+        fewer = [
+            (asked[grant.pod_set][0], grant.count)
+            for grant in standing.grants
+            if grant.count < asked.get(grant.pod_set, (0, 0))[1]
+        ]
+        if fewer:
+            filled = self._unseat(roster)
+            for ordinal, count in fewer:
+                roster.grant(ordinal, count)
+            self._seat_again(filled)
+
+    def _take_places(self, roster: Roster, names: list[str]) -> None:
+        """Pods that are not bound yet have the nodes that were decided; who of a set gets which makes no difference."""
+        if len(names) != len(roster.slots):
+            return
+        for name, _ in roster.sizes():
+            ordinals = roster.ordinals(name)
+            left = Counter(self.fleet.number_of(names[ordinal]) for ordinal in ordinals)
+            left.subtract(roster.slots[ordinal].node for ordinal in ordinals if roster.slots[ordinal].bound)
+            nodes = (node for node, count in left.items() for _ in range(count))
+            for ordinal in (ordinal for ordinal in ordinals if not roster.slots[ordinal].bound):
+                roster.slots[ordinal].node = next(nodes, NOBODY)
+                if roster.slots[ordinal].node != NOBODY:
+                    self._tidings.about(EventKind.POD_BOUND, roster.number, ordinal, roster.slots[ordinal].node)
+        self._start(roster)
 
     # -- what is decided ---------------------------------------------------------------------------------------
 

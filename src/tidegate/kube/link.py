@@ -48,9 +48,19 @@ class Carried(NamedTuple):
 class Link:
     """A thread that talks to one API server."""
 
-    def __init__(self, access: Access, topics: list[Topic], draw: Draw, *, limits: Limits, pace: Pace) -> None:
+    def __init__(
+        self,
+        access: Access,
+        topics: list[Topic],
+        draw: Draw,
+        *,
+        limits: Limits,
+        pace: Pace,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.inbox = Inbox()
         self._access, self._topics, self._draw, self._limits, self._pace = access, topics, draw, limits, pace
+        self._may_write = may_write
         self._thread = threading.Thread(target=self._run, name="tidegate-kube", daemon=True)
         self._ready = threading.Event()
         self.listed = threading.Event()  # every topic has been listed once
@@ -72,10 +82,13 @@ class Link:
         """Carry orders out; what comes of each is noted in the inbox."""
         self._loop.call_soon_threadsafe(self._submit, orders)
 
+    def told(self) -> list[tuple[str, Tally]]:
+        """How following went so far, by the kind of object."""
+        return [(topic.resource.plural, tally) for topic, tally in zip(self._topics, self.tallies, strict=True)]
+
     def trouble(self) -> list[str]:
         """Why there are no news, where there should be."""
-        told = zip(self._topics, self.tallies, strict=True)
-        return [f"{topic.resource.plural}: {tally.trouble}" for topic, tally in told if tally.trouble]
+        return [f"{plural}: {tally.trouble}" for plural, tally in self.told() if tally.trouble]
 
     # -- in the thread -----------------------------------------------------------------------------------------
 
@@ -90,7 +103,7 @@ class Link:
     async def _talk(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         async with Client(self._access, connections=self._limits.in_flight + 2 * len(self._topics)) as client:
-            self.pool = Pool(client, self._draw, self._limits)
+            self.pool = Pool(client, self._draw, self._limits, self._may_write)
             followers = [self._follower(client, kind, topic) for kind, topic in enumerate(self._topics)]
             self._ready.set()
             async with asyncio.TaskGroup() as tasks:

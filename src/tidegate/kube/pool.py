@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidegate.kube.answers import Answer
+from tidegate.kube.answers import NOT_ALLOWED, Answer
 from tidegate.kube.client import JSON_PATCH, Client
 from tidegate.kube.pauses import Draw, Pauses
 from tidegate.kube.writes import Write
@@ -63,8 +63,15 @@ class _Job:
 class Pool:
     """Carries writes out, in one event loop."""
 
-    def __init__(self, client: Client, draw: Draw, limits: Limits = Limits()) -> None:  # noqa: B008 - a tuple
+    def __init__(
+        self,
+        client: Client,
+        draw: Draw,
+        limits: Limits = Limits(),  # noqa: B008 - a tuple
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._client, self._draw, self.limits = client, draw, limits
+        self._may_write = may_write  # asked before each try: who does not lead any more writes nothing
         self._waiting: dict[str, deque[_Job]] = {}  # by key; the first of each is being carried out
         self._ready: deque[_Job] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,6 +118,10 @@ class Pool:
     async def _try(self, job: _Job) -> None:
         loop = asyncio.get_running_loop()
         job.until = job.until or loop.time() + self.limits.deadline_s
+        if not self._may_write():
+            outcome = Outcome.UNKNOWN if job.doubtful else Outcome.FAILED
+            self._finish(job, (outcome, Answer(0, NOT_ALLOWED, sent=False)))
+            return
         self.tries += 1
         answer = await self._client.ask(job.write.request)
         self._adapt(answer)

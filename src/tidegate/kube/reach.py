@@ -22,6 +22,7 @@ class Reach:
     scheduler: str = "tidegate"  # empty: nothing is ours to bind
     gates: bool = False
     watches: bool = False
+    unqueued: bool = True  # of what others schedule: also what names no queue
 
     def binds_job(self, job: SeenJob) -> bool:
         """Whether the pods of a job are ours to bind."""
@@ -33,7 +34,8 @@ class Reach:
 
     def has_job(self, job: SeenJob) -> bool:
         """Whether a job is ours, as far as it is not past the door."""
-        return job.owner is None and (self.watches or self.binds_job(job) or (self.gates and job.queued))
+        watched = self.watches and (self.unqueued or job.queued)
+        return job.owner is None and (watched or self.binds_job(job) or (self.gates and job.queued))
 
     def is_past(self, job: SeenJob) -> bool:
         """Whether a job that we should have let go runs without us."""
@@ -42,7 +44,7 @@ class Reach:
 
     def has_pod(self, pod: SeenPod) -> bool:
         """Whether a pod that belongs to no job is ours."""
-        if self.watches and pod.owner is None:
+        if self.watches and pod.owner is None and (self.unqueued or pod.queued):
             return True
         if self.binds_pod(pod):
             return pod.gate is not Gate.OTHERS

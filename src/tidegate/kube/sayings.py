@@ -10,10 +10,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from tidegate.journal.lots import Names
 from tidegate.journal.words import reason_text
 from tidegate.kube.writes import Ref, Remark, Write, merge_by_key, remark
 from tidegate.model.codes import Remedy
 from tidegate.model.reasons import CATALOGUE, Reason
+
+_NO_NAMES = Names()
 
 #: The longest message that Kubernetes keeps in full where people look.
 _LONGEST = 1024
@@ -38,11 +41,11 @@ class Saying(NamedTuple):
     warning: bool = False
 
 
-def held(code: int, evidence: tuple[int, ...], *, deserves: bool = False) -> Saying:
+def held(code: int, evidence: tuple[int, ...], names: Names = _NO_NAMES, *, deserves: bool = False) -> Saying:
     """Why it waits, and what would lift that; `deserves`: nodes should come for it."""
     reason = Reason(code)
     spec = CATALOGUE[reason]
-    message = f"{reason_text(reason, evidence)}. {spec.lift}"[:_LONGEST]
+    message = f"{reason_text(reason, evidence, names)}. {spec.lift}"[:_LONGEST]
     return Saying(UNSCHEDULABLE if deserves or spec.remedy is Remedy.SCALE else word_of(code), message)
 
 

@@ -17,13 +17,13 @@ from tidegate.manifests.item import Item
 from tidegate.manifests.jobs.single import POD, read_pod
 from tidegate.manifests.jobs.work import read_job
 from tidegate.manifests.surroundings import NOTHING_AROUND
-from tidegate.manifests.words import GROUP, ROLE, RUNTIME, SUBMIT, WORDS
+from tidegate.manifests.words import GROUP, ROLE, RUNTIME, STANDING, SUBMIT, WORDS
 from tidegate.model.problem import Severity
 from tidegate.model.spec import Resources
 from tidegate.model.work import Work
 
 #: Words that tell pods apart and say nothing about what they ask for.
-_OF_ONE = frozenset((GROUP, RUNTIME, SUBMIT))
+_OF_ONE = frozenset((GROUP, RUNTIME, STANDING, SUBMIT))
 
 #: Fields that bind has to honour and cannot, though a plan may overlook them.
 _NOT_BOUND = ("volumes",)

@@ -13,7 +13,7 @@ import numpy as np
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Facts, Outcome, Submissions
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
-from tidegate.model.standing import Foreign
+from tidegate.model.standing import Consumed, Foreign, Standing
 from tidegate.model.work import Work
 
 
@@ -39,6 +39,8 @@ class Tidings:
         self._submitted: list[_Submission] = []
         self._changed: list[tuple[int, Work]] = []
         self._rows: dict[EventKind, _Rows] = {}
+        self._consumed: list[Consumed] = []
+        self._standings: list[tuple[int, Standing]] = []
 
     def policy(self, policy: Policy) -> None:
         """The policy is this."""
@@ -63,6 +65,14 @@ class Tidings:
     def changed(self, number: int, work: Work) -> None:
         """A workload asks for something else now."""
         self._changed.append((number, work))
+
+    def standing(self, number: int, standing: Standing) -> None:
+        """A workload stands there, by what a leader before us decided."""
+        self._standings.append((number, standing))
+
+    def consumed(self, consumed: Consumed) -> None:
+        """An entrance has used so much of late, by the count of a leader before us."""
+        self._consumed.append(consumed)
 
     def about(self, kind: EventKind, number: int, pod: int = ALL_PODS, arg: int = 0) -> None:
         """A fact about a workload, or about one pod of it."""
@@ -94,13 +104,10 @@ class Tidings:
         self._add_submissions(facts, now_ms)
         for number, work in self._changed:
             facts.changed(number, work, now_ms)
-        for kind in (
-            EventKind.POD_CREATED,
-            EventKind.POD_DONE,
-            EventKind.POD_BOUND,
-            EventKind.POD_STARTED,
-            EventKind.OUTCOME,
-        ):
+        for kind in (EventKind.POD_CREATED, EventKind.POD_DONE, EventKind.POD_BOUND):
+            self._add_rows(facts, kind, now_ms)
+        self._add_standings(facts, now_ms)  # once everybody is at their places
+        for kind in (EventKind.POD_STARTED, EventKind.OUTCOME):
             self._add_rows(facts, kind, now_ms)
         for number in self._removed:
             facts.add(EventKind.NODE_REMOVED, now_ms, number)
@@ -111,6 +118,12 @@ class Tidings:
         if rows:
             columns = np.array(rows, np.int64)
             facts.add_many(kind, now_ms, columns[:, 0], pod=columns[:, 1].astype(np.int32), arg=columns[:, 2])
+
+    def _add_standings(self, facts: Facts, now_ms: int) -> None:
+        for number, standing in self._standings:
+            facts.standing(number, standing, now_ms)
+        for used in self._consumed:
+            facts.consumed(used)
 
     def _add_submissions(self, facts: Facts, now_ms: int) -> None:
         told = self._submitted

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tidegate.journal.lots import Names
 from tidegate.kube.sayings import Saying, condition, deserves_nodes, event, held
 from tidegate.kube.writes import Ref, Write
 from tidegate.model.reasons import Reason
@@ -41,6 +42,7 @@ class Voice:
 
     def __init__(self, patience_ms: int) -> None:
         self._patience_ms = patience_ms  # how long demand lasts that deserves nodes
+        self.names = Names()  # of the quota that reasons speak of
         self._holds: dict[int, _Hold] = {}  # by number of the workload
         self._untold: dict[int, None] = {}
         self._heads: dict[Work, int] = {}  # why the first of those that ask the same waits
@@ -76,7 +78,7 @@ class Voice:
         self._notice_time(now_ms)
         for number in list(self._untold) if most > 0 else ():
             hold = self._holds[number]
-            said = held(hold.code, hold.evidence, deserves=self._deserves(hold, now_ms))
+            said = held(hold.code, hold.evidence, self.names, deserves=self._deserves(hold, now_ms))
             del self._untold[number]
             for listener in listeners(number):
                 self._due[listener.ref.uid] = (listener, said)

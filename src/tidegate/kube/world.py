@@ -14,29 +14,38 @@ from typing import Any, Self
 
 import msgspec
 
+from tidegate.journal.lots import names_of
 from tidegate.kube.access import Access
 from tidegate.kube.claims import CLAIM_KINDS, ClaimObject
 from tidegate.kube.following import Pace
 from tidegate.kube.inbox import News
 from tidegate.kube.jobs import JobObject, see_job
 from tidegate.kube.kinds import JOB, KINDS, Handling
-from tidegate.kube.ledger import PATIENCE_MS, Ledger, Reach
+from tidegate.kube.ledger import PATIENCE_MS, Before, Ledger, Reach
 from tidegate.kube.link import Carried, Link, Topic
 from tidegate.kube.nodes import NodeObject, read_node_object
+from tidegate.kube.notes import annotated, read_note
+from tidegate.kube.objects import Meta
+from tidegate.kube.orders import Order, Purpose
 from tidegate.kube.pauses import Draw
 from tidegate.kube.pods import PodObject, SeenPod, see_pod
 from tidegate.kube.policies import AROUND_KINDS, QUEUE_KINDS, PolicyBook, PolicyObject, ReadPolicy
 from tidegate.kube.pool import Limits
 from tidegate.kube.resources import NODES, PODS, Resource
 from tidegate.kube.shapes import Shapes
+from tidegate.kube.writes import Write
 from tidegate.manifests.surroundings import NOTHING_AROUND
-from tidegate.model.decisions import DecisionBatch
+from tidegate.manifests.words import STANDING
+from tidegate.model.decisions import NOBODY, DecisionBatch
 from tidegate.model.facts import EMPTY_EVENTS, EventBatch, Outcome
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
 
 #: Writes that may wait or be in flight when one that nothing depends on is added.
 _SAID_AT_ONCE = 64
+
+#: Writes that carry a note along.
+_NOTED = (Purpose.START, Purpose.STOP, Purpose.BIND, Purpose.LIFT)
 
 #: How long a poll waits when there is nothing to wait for, so that whoever runs the loop can stop it.
 _BREATH_MS = 500
@@ -53,6 +62,7 @@ class WorldOptions:
     patience_ms: int = PATIENCE_MS  # how long demand lasts before node autoscalers are told of it
     provisioning_class: str = ""  # nodes are asked for by ProvisioningRequests of this class; empty: they are not
     queues: bool = False  # who may use how much is what the cluster's Kueue objects say
+    may_write: Callable[[], bool] = lambda: True  # asked before each write
 
 
 class KubeWorld:
@@ -61,11 +71,10 @@ class KubeWorld:
     def __init__(
         self, access: Access, policy: Policy, clock: Callable[[], int], draw: Draw, options: WorldOptions | None = None
     ) -> None:
-        self.options = options or WorldOptions()
+        self.options = options = options or WorldOptions()
         self.shapes = Shapes()
         self.ledger = Ledger(self.options.reach, self.options.patience_ms, self.options.provisioning_class)
-        self._policy, self._clock = policy, clock
-        self._opened = False
+        self._policy, self._policies, self._clock = policy, [policy], clock  # in force, and still to be told
         self._now_ms = 0
         self._book = PolicyBook()
         policy_kinds = AROUND_KINDS + QUEUE_KINDS if self.options.queues else AROUND_KINDS
@@ -76,7 +85,12 @@ class KubeWorld:
         self._around = NOTHING_AROUND
         self._jobs: dict[str, tuple[Handling, JobObject]] = {}  # by uid: ours, to be read again when that changes
         self.policy_findings: tuple[str, ...] = ()  # why the latest objects are not the policy; empty: they are
-        self.link = Link(access, self._topics(policy_kinds), draw, limits=self.options.limits, pace=self.options.pace)
+        topics = self._topics(policy_kinds)
+        self.link = Link(access, topics, draw, limits=options.limits, pace=options.pace, may_write=options.may_write)
+        self._notes: dict[int, str] = {}  # by number of the workload: what is to be left with its object
+        self._found: dict[str, str] = {}  # by uid: notes of a leader before us; only until the first look
+        self._looked = False
+        self.before = Before()
         self.outcomes = dict.fromkeys(Outcome, 0)
         self.latest_failure = ""
 
@@ -85,8 +99,11 @@ class KubeWorld:
             *(Topic(kind, PolicyObject, partial(_kept, kind), optional=True) for kind in policy_kinds),
             *(Topic(kind, ClaimObject, lambda thing: thing, optional=True) for kind in CLAIM_KINDS),
             Topic(NODES, NodeObject, read_node_object),
-            *(Topic(handling.resource, JobObject, JobObject.kept, optional=handling is not JOB) for handling in KINDS),
-            Topic(PODS, PodObject, lambda pod: see_pod(pod, self.shapes)),
+            *(
+                Topic(handling.resource, JobObject, self._shrink_job, optional=handling is not JOB)
+                for handling in KINDS
+            ),
+            Topic(PODS, PodObject, self._shrink_pod),
         ]
 
     def __enter__(self) -> Self:
@@ -119,6 +136,47 @@ class KubeWorld:
         self.ledger.decide(decisions)
         self._send()
 
+    def change_policy(self, policy: Policy) -> None:
+        """Have another policy from the next poll on."""
+        self._policy = policy
+        self._policies.append(policy)
+        self.link.inbox.note(None)
+
+    def say(self, write: Write) -> None:
+        """Write something that nothing depends on."""
+        self.link.send([Order(Purpose.SAY, write, (), NOBODY)])
+
+    def note(self, number: int, text: str) -> None:
+        """Leave this with the work's own object, in the next write that is about it."""
+        self._notes[number] = text
+
+    def drain(self, most_s: float) -> bool:
+        """Wait until what is being written is written; False if that takes longer."""
+        until_s = time.monotonic() + most_s
+        while self.link.pool.backlog and time.monotonic() < until_s:
+            time.sleep(0.02)
+        return not self.link.pool.backlog
+
+    # -- what was before us ------------------------------------------------------------------------------------
+
+    def _keep_note(self, meta: Meta) -> None:
+        """Keep what a leader before us left with an object; later notes are our own."""
+        text = (meta.annotations or {}).get(STANDING)
+        if self._looked:
+            return
+        if text:
+            self._found[meta.uid] = text
+        else:
+            self._found.pop(meta.uid, None)
+        if len(self._found) > 2 * len(self.link.inbox) + 1_000:  # a replica may stand by for months
+            self._found = {uid: found for uid, found in self._found.items() if uid in self.link.inbox}
+
+    def _take_over(self) -> None:
+        """At the first look: take up what was decided before us."""
+        self._looked = True
+        found, self._found = self._found, {}
+        self.ledger.resume(lambda uid: read_note(found[uid]) if uid in found else None, self.before)
+
     # -- what came ---------------------------------------------------------------------------------------------
 
     def _await_lists(self) -> EventBatch:
@@ -141,11 +199,16 @@ class KubeWorld:
             self._see(one)
         if any(self._claims_at <= one.kind < self._nodes_at for one in news):
             self.ledger.settle_claims()
+        if not self._looked:
+            self._take_over()
         self._send()
         tidings = self.ledger.take_tidings()
-        if not self._opened or (told is not None and not self.policy_findings):
-            self._opened = True
-            tidings.policy(self._policy)
+        if told is not None and self.options.queues and not self.policy_findings:
+            self._policies = [self._policy]
+        for policy in self._policies:
+            tidings.policy(policy)
+            self.ledger.name_quota(names_of(policy.shares))
+        self._policies = []
         return tidings.batch(self.now_ms())
 
     def _read_policy(self, news: list[News]) -> ReadPolicy | None:
@@ -166,7 +229,7 @@ class KubeWorld:
             for uid, (handling, thing) in list(self._jobs.items()):
                 self.ledger.see_job(uid, see_job(thing, handling, self._around))
         if self.options.queues:
-            self.policy_findings = told.findings if self._opened else ()
+            self.policy_findings = told.findings if self._looked else ()
             if not self.policy_findings:
                 self._policy = msgspec.structs.replace(self._policy, shares=told.shares)
 
@@ -185,6 +248,14 @@ class KubeWorld:
             assert thing is None or isinstance(thing, SeenPod)
             self.ledger.see_pod(news.uid, thing)
 
+    def _shrink_job(self, job: JobObject) -> JobObject:
+        self._keep_note(job.metadata)
+        return job.kept()
+
+    def _shrink_pod(self, pod: PodObject) -> SeenPod:
+        self._keep_note(pod.metadata)
+        return see_pod(pod, self.shapes)
+
     def _see_job(self, uid: str, handling: Handling, thing: JobObject | None) -> None:
         self.ledger.see_job(uid, None if thing is None else see_job(thing, handling, self._around))
         if thing is not None and self.ledger.has_job(uid):
@@ -202,9 +273,28 @@ class KubeWorld:
     def _send(self) -> None:
         orders = self.ledger.take_orders()
         orders += self.ledger.take_sayings(_SAID_AT_ONCE - self.link.pool.backlog, self.now_ms())
-        if orders:
-            self.link.send(orders)
+        if orders and self.options.may_write():
+            self.link.send(self._annotated(orders))
+
+    def _annotated(self, orders: list[Order]) -> list[Order]:
+        """Orders with the notes that go with them; pods of a job that has its note need none."""
+        started = {order.workload for order in orders if order.purpose is Purpose.START}
+        sent = []
+        for order in orders:
+            text = self._notes.get(order.workload)
+            if text is not None and order.purpose in _NOTED and not (_is_of_pod(order) and order.workload in started):
+                job = self._jobs.get(order.write.key)
+                meta = job[1].metadata if job is not None else None
+                order = order._replace(write=annotated(order.write, text, meta))  # noqa: PLW2901
+            sent.append(order)
+        for number in started:
+            self._notes.pop(number, None)
+        return sent
 
 
 def _kept(resource: Resource, thing: PolicyObject) -> dict[str, Any]:
     return thing.kept(resource)
+
+
+def _is_of_pod(order: Order) -> bool:
+    return order.purpose in (Purpose.BIND, Purpose.LIFT)

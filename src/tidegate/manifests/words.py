@@ -41,6 +41,7 @@ RUNTIME = "tidegate.io/runtime"
 SUBMIT = "tidegate.io/submit"
 KIND = "tidegate.io/kind"
 IGNORE = "tidegate.io/ignore"
+STANDING = "tidegate.io/standing"  # what we note with work for whoever takes over
 
 _READ = (
     QUEUE, PRIORITY, MIN_PARALLELISM, GROUP, GROUP_TOTAL, GROUP_FAST, GROUP_WORKLOAD, ROLE, REPLACES, GATED_BY,
@@ -58,7 +59,7 @@ _IDLE = (
     "kueue.x-k8s.io/workload", "kueue.x-k8s.io/workload-slice-name",
     "kueue.x-k8s.io/local-queue-name", "kueue.x-k8s.io/cluster-queue-name", "kueue.x-k8s.io/multikueue-origin",
     "kueue.x-k8s.io/multikueue-origin-uid", "kueue.x-k8s.io/multikueue-worker-workload-pod", "kueue.x-k8s.io/tas",
-    "kai.scheduler/node-pool",
+    "kai.scheduler/node-pool", STANDING,
 )  # fmt: skip
 _UNMODELLED = {
     BOOST: "Kueue's gate PriorityBoost is off by default",

@@ -95,6 +95,18 @@ def join_decisions(batches: list[DecisionBatch]) -> DecisionBatch:
     return DecisionBatch(*(np.concatenate(columns) for columns in zip(*batches, strict=True)))
 
 
+def pick_decisions(batch: DecisionBatch, rows: I64) -> DecisionBatch:
+    """Some rows of a batch."""
+    columns = (column[rows] for column in batch)
+    return DecisionBatch._make(columns)
+
+
+def pick_tallies(tally: Tally, decisions: I64) -> Tally:
+    """The tallies of some decisions."""
+    rows = np.flatnonzero(np.isin(tally.decision, decisions))
+    return Tally._make(column[rows] for column in tally)
+
+
 def join_tallies(tallies: list[Tally]) -> Tally:
     """One tally after the other."""
     tallies = [tally for tally in tallies if len(tally.decision)]

@@ -68,6 +68,8 @@ class Standing(Spec, frozen=True):
     gated: bool = False  # may not preempt yet
     admitted: bool = False  # quota is granted and every check is ready: its pods may start
     ready: bool = False  # all its pods are
+    evictions: int = 0  # times that it was told to go
+    nominated: bool = False  # others were told to go for it: it is the next of its queue
 
 
 class Consumed(Spec, frozen=True):

@@ -1,0 +1,110 @@
+"""Options that name a cluster, and the way to it.
+
+Must not know: what is asked of the cluster.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from tidegate.cli.errors import CannotRun
+from tidegate.cli.journals import opened
+from tidegate.cli.outputs import open_console
+from tidegate.journal.store import JournalFile
+
+if TYPE_CHECKING:
+    from tidegate.kube.access import Access
+
+ContextOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Context of the kubeconfig; the current one if not named.", show_default=False),
+]
+KubeconfigOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Kubeconfig; KUBECONFIG or the usual one if not named.", show_default=False),
+]
+
+ClusterOption = Annotated[bool, typer.Option("--cluster", help="Look at the cluster of the current context.")]
+LookPolicyOption = Annotated[
+    str, typer.Option(metavar="SOURCE", help="With a cluster: its policy, as `tidegate run` takes it.")
+]
+
+#: What the command line needs in order to talk to a cluster.
+_NEEDS = ("aiohttp", "prometheus_client")
+
+
+def open_access(context: str | None, kubeconfig: Path | None) -> Access:
+    """The way to the cluster that the options name; in a pod, its own."""
+    for name in _NEEDS:
+        if importlib.util.find_spec(name) is None:
+            raise CannotRun(f"a cluster needs {name}, which is not installed: pip install 'tidegate[kube]'")
+    from tidegate.kube.access import NoAccess
+    from tidegate.kube.kubeconfig import config_access, config_files, pod_access
+
+    in_pod = "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
+    try:
+        if in_pod and context is None and kubeconfig is None:
+            return pod_access(wall_ms)
+        return config_access([kubeconfig] if kubeconfig else config_files(), wall_ms, context or "")
+    except NoAccess as error:
+        raise CannotRun(str(error)) from None
+
+
+class Look(NamedTuple):
+    """A cluster to look at, if one is named."""
+
+    current: bool
+    context: str | None
+    kubeconfig: Path | None
+    policy: str
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a cluster is to be looked at, and not a journal."""
+        return self.current or self.context is not None or self.kubeconfig is not None
+
+
+@contextmanager
+def opened_or_looked(journal: Path | None, command: str, look: Look) -> Iterator[JournalFile]:
+    """A journal, or one that is made by a look at a cluster."""
+    if not look.is_wanted:
+        with opened(journal, command) as file:
+            yield file
+        return
+    if journal is not None:
+        raise CannotRun(f"a journal ({journal}) and a cluster are named; name one")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "look.db"
+        _look(look, path)
+        with opened(path, command) as file:
+            yield file
+
+
+def _look(look: Look, path: Path) -> None:
+    access = open_access(look.context, look.kubeconfig)
+    from tidegate.live.looking import NotSeen
+    from tidegate.live.looking import look as look_once
+    from tidegate.live.policies import BadPolicy, Unreachable, policy_source
+    from tidegate.live.reloading import PolicyFollower
+
+    console = open_console(stderr=True)
+    try:
+        with console.status("looking at the cluster"):
+            source = policy_source(look.policy, access.namespace)
+            look_once(access, PolicyFollower(access, source, 0).first(), path, wall_ms)
+    except (BadPolicy, Unreachable, NotSeen) as error:
+        raise CannotRun(str(error)) from None
+
+
+def wall_ms() -> int:
+    """The time of the clock on the wall."""
+    return time.time_ns() // 1_000_000

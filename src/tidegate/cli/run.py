@@ -1,0 +1,200 @@
+"""`tidegate run`: Tidegate in a cluster, watching, gating or binding.
+
+Must not know: how anything is decided, followed or written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import socket
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidegate.cli.clusters import ContextOption, KubeconfigOption, open_access, wall_ms
+from tidegate.cli.errors import EXIT_BUG, EXIT_OWNED, CannotRun, say, told_plainly
+from tidegate.cli.options import KernelsOption
+from tidegate.cli.runs import Kernels, compiles, read_duration_ms
+from tidegate.live.logs import Log, LogForm, open_log
+from tidegate.live.modes import Mode
+
+if TYPE_CHECKING:
+    from tidegate.kube.access import Access
+    from tidegate.live.election import LeaseName
+    from tidegate.live.lease import Times
+    from tidegate.live.reloading import PolicyFollower
+    from tidegate.live.service import Service, Settings
+    from tidegate.model.policy import Policy
+
+
+ModeOption = Annotated[Mode, typer.Option(help="How much it does; shadow writes nothing but its Lease.")]
+PolicySourceOption = Annotated[
+    str,
+    typer.Option(
+        metavar="SOURCE",
+        help="A tidegate.yaml, a folder of manifests, configmap:NAMESPACE/NAME, or kueue: the cluster's objects.",
+    ),
+]
+NamespaceOption = Annotated[
+    str | None, typer.Option(help="Of the Lease and ConfigMap; the context's if not named.", show_default=False)
+]
+JournalPathOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the journal here.", show_default=False)
+]
+LeaseOption = Annotated[str, typer.Option(metavar="[NAMESPACE/]NAME", help="The Lease that replicas share.")]
+ListenOption = Annotated[
+    str, typer.Option(metavar="[HOST]:PORT", help="Answer /healthz, /readyz and /metrics here; '' for none.")
+]
+IdentityOption = Annotated[
+    str | None,
+    typer.Option(help="This replica; the host with a random end if not named.", show_default=False),
+]
+
+
+def run_live(
+    *,
+    mode: ModeOption = Mode.SHADOW,
+    policy: PolicySourceOption,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    namespace: NamespaceOption = None,
+    journal: JournalPathOption = None,
+    lease: LeaseOption = "tidegate",
+    listen: ListenOption = ":8080",
+    identity: IdentityOption = None,
+    scheduler_name: Annotated[str, typer.Option(help="The schedulerName of pods that are ours to bind.")] = "tidegate",
+    lease_duration: Annotated[str, typer.Option(help="After which others may take over.")] = "15s",
+    renew_deadline: Annotated[str, typer.Option(help="After which who cannot renew stops writing.")] = "10s",
+    retry_period: Annotated[str, typer.Option(help="Between two tries to take or renew the Lease.")] = "2s",
+    policy_period: Annotated[str, typer.Option(help="Between two looks at whether the policy changed.")] = "5s",
+    log: Annotated[LogForm, typer.Option(help="How lines look; readable on a terminal, else JSON.")] = LogForm.AUTO,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log every step, also those without decisions.")] = False,
+    kernels: KernelsOption = Kernels.AUTO,
+) -> None:
+    """Run Tidegate in a cluster, until SIGTERM. SIGHUP reads the policy again.
+
+    \b
+    shadow  decides and records, and writes nothing but its Lease
+    gate    lets work start and makes it stop; the cluster's scheduler binds
+    bind    binds pods whose schedulerName is tidegate
+
+    \b
+    Exit codes: 0 stopped; 2 wrong input; 3 a running Kueue owns the work; 70 a bug.
+
+    \b
+    Examples:
+      tidegate run --policy kueue --context prod --journal shadow.db
+      tidegate run --mode bind --policy tidegate.yaml --lease kube-system/tidegate
+      tidegate run --mode gate --policy configmap:tidegate/policy
+    """  # noqa: D301 - \b keeps the lines apart
+    with told_plainly():
+        access = open_access(context, kubeconfig)
+        where, times = namespace or access.namespace, _times(lease_duration, renew_deadline, retry_period)
+        named = identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
+        settings = _settings(mode, _lease_name(lease, where), named, times)
+        settings = replace(settings, journal=journal, listen=listen, scheduler=scheduler_name)
+        said = open_log(log, verbose=verbose)
+        follower, first = _load_policy(access, policy, where, read_duration_ms("--policy-period", policy_period))
+        _refuse_rivals(access, settings, said)
+        _warm_up(first, kernels, said)
+    _serve(settings, access, follower, first, said)
+
+
+def _settings(mode: Mode, lease: LeaseName, identity: str, times: Times) -> Settings:
+    from tidegate.live.service import Settings
+
+    return Settings(mode=mode, lease=lease, identity=identity, times=times)
+
+
+def _times(lease_duration: str, renew_deadline: str, retry_period: str) -> Times:
+    from tidegate.live.lease import Times
+
+    times = Times(
+        read_duration_ms("--lease-duration", lease_duration) / 1000,
+        read_duration_ms("--renew-deadline", renew_deadline) / 1000,
+        read_duration_ms("--retry-period", retry_period) / 1000,
+    )
+    if not times.lease_s > times.renew_s > times.retry_s > 0:
+        raise CannotRun(
+            "expected --lease-duration > --renew-deadline > --retry-period > 0, "
+            f"found {lease_duration}, {renew_deadline} and {retry_period}"
+        )
+    return times
+
+
+def _lease_name(text: str, namespace: str) -> LeaseName:
+    from tidegate.live.election import LeaseName
+
+    where, _, name = text.rpartition("/")
+    if not name or "/" in where:
+        raise CannotRun(f"--lease: expected NAMESPACE/NAME, found {text!r}")
+    return LeaseName(where or namespace, name)
+
+
+def _load_policy(access: Access, text: str, namespace: str, every_ms: int) -> tuple[PolicyFollower, Policy]:
+    from tidegate.live.policies import BadPolicy, Unreachable, policy_source
+    from tidegate.live.reloading import PolicyFollower
+
+    try:
+        follower = PolicyFollower(access, policy_source(text, namespace), every_ms / 1000)
+        return follower, follower.first()
+    except (BadPolicy, Unreachable) as error:
+        raise CannotRun(str(error)) from None
+
+
+def _refuse_rivals(access: Access, settings: Settings, log: Log) -> None:
+    """One owner for one object: where a Kueue runs, only the mode that writes nothing may."""
+    from tidegate.kube.client import Client
+    from tidegate.live.rivals import Sighting, look_for_kueue
+
+    async def look() -> Sighting:
+        async with Client(access, connections=2) as client:
+            return await look_for_kueue(client, wall_ms())
+
+    sighting = asyncio.run(look())
+    if sighting.hidden or sighting.unanswered:
+        log.warning("cannot tell whether Kueue runs", hidden=sighting.hidden, trouble=sighting.unanswered)
+    if sighting.found and settings.mode.writes:
+        found = ", ".join(sighting.found)
+        say(
+            f"--mode {settings.mode}: a Kueue runs here and owns the same work ({found}); "
+            "stop it first, or use --mode shadow, which only watches"
+        )
+        raise typer.Exit(EXIT_OWNED)
+    if sighting.found:
+        log.info("reading along with Kueue", found=sighting.found)
+
+
+def _warm_up(policy: Policy, kernels: Kernels, log: Log) -> None:
+    from tidegate.live.warming import warm_up
+
+    compiled = compiles(kernels, worth=True)
+    log.info("kernels", compiled=compiled)
+    warm_up(policy, compiled=compiled)
+
+
+def _serve(settings: Settings, access: Access, follower: PolicyFollower, first: Policy, log: Log) -> None:
+    from tidegate.live.endpoints import BadAddress
+    from tidegate.live.service import Service
+
+    service = Service(settings, access, follower, first, log)
+    _obey_signals(service)
+    try:
+        service.run()
+    except BadAddress as error:
+        with told_plainly():
+            raise CannotRun(str(error)) from None
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is said in the form of the log
+        log.error("bug", error=repr(error), trace=traceback.format_exc())  # noqa: TRY400 - it has the trace
+        raise typer.Exit(EXIT_BUG) from None
+
+
+def _obey_signals(service: Service) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: service.stop())
+    signal.signal(signal.SIGHUP, lambda *_: service.reload())

@@ -1,0 +1,160 @@
+"""`tidegate shadow-report`: what Tidegate would have done differently from what happened, and what that would save.
+
+Must not know: how any of it is found.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.cli.errors import CannotRun, told_plainly
+from tidegate.cli.journals import damage_told, opened
+from tidegate.cli.options import JsonOption, KernelsOption
+from tidegate.cli.outputs import open_console
+from tidegate.cli.runs import Kernels, compiles
+from tidegate.engine.kernels.registry import kernels_as
+from tidegate.journal.store import JournalFile
+from tidegate.journal.words import DATES_MS, time_text
+from tidegate.live.hindsight import observe, run_twin
+from tidegate.live.reckoning import Difference, Reckoning, Waits, reckon
+from tidegate.model.reasons import CATALOGUE, Reason
+from tidegate.model.units import duration_text
+
+#: Workloads that are shown one by one.
+_MOST_ROWS = 10
+
+#: So many steps are worth the compiler's start.
+_WORTH_COMPILING = 50_000
+
+
+def shadow_report(
+    journal: Annotated[Path, typer.Argument(metavar="JOURNAL", help="Journal of `tidegate run --mode shadow`.")],
+    *,
+    rows: Annotated[int, typer.Option(help="Workloads to show one by one.", min=0)] = _MOST_ROWS,
+    kernels: KernelsOption = Kernels.AUTO,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what Tidegate would have done differently from what happened, and what that would have saved.
+
+    On the cluster as it was: work that waited though Tidegate would have placed it, and work that ran though it
+    would have been held. And in the twin: the same submissions, nodes and runtimes, decided by Tidegate all along.
+
+    \b
+    Examples:
+      tidegate shadow-report shadow.db
+      tidegate shadow-report shadow.db --rows 50
+      tidegate shadow-report shadow.db --json
+    """  # noqa: D301 - \b keeps the lines apart
+    with told_plainly(), opened(journal, "report on") as file:
+        _refuse_others(file)
+        with damage_told(file):
+            observed = observe(file.steps(), shadow=file.is_shadow)
+        if not observed.work:
+            raise CannotRun(f"{journal}: no work was seen; let the shadow run for longer")
+        console = open_console(stderr=True)
+        with (
+            console.status("running the same work in the twin"),
+            kernels_as(compiled=compiles(kernels, worth=len(file) > _WORTH_COMPILING)),
+        ):
+            found = reckon(observed, run_twin(observed))
+    if as_json:
+        typer.echo(json.dumps(_plain(found, rows)))
+    else:
+        _show(found, rows, open_console())
+
+
+def _refuse_others(file: JournalFile) -> None:
+    span = file.span_ms()
+    if span is None or span[0] < DATES_MS:
+        what = "it has no steps" if span is None else "it is of a simulation"
+        raise CannotRun(f"{file.path}: {what}; expected a journal of `tidegate run --mode shadow --journal FILE`")
+    if not file.is_shadow:
+        raise CannotRun(f"{file.path}: it is of a run that decided itself, not of a shadow; see `tidegate explain`")
+
+
+def _plain(found: Reckoning, rows: int) -> dict[str, Any]:
+    plain = found._asdict()
+    plain["happened"], plain["twin"] = found.happened._asdict(), found.twin._asdict()
+    told = found.differences[:rows]
+    plain["differences"] = [{**row._asdict(), "reason": row.reason.name} for row in told]
+    plain["more_differences"] = len(found.differences) - len(told)
+    return plain
+
+
+# -- on a terminal -------------------------------------------------------------------------------------------------
+
+
+def _show(found: Reckoning, rows: int, console: Console) -> None:
+    span = f"{time_text(found.start_ms)}, {duration_text(found.end_ms - found.start_ms)}"
+    console.print(Text.assemble(("Shadow", "bold cyan"), (f"  {span}", "dim")))
+    console.print(f"{found.workloads:,} workloads on {found.nodes:,} nodes with {found.gpus:,} GPUs", highlight=False)
+    console.print()
+    console.print(_waits_table(found))
+    console.print()
+    for line in _sentences(found):
+        console.print(Text(line))
+    if found.differences and rows:
+        console.print()
+        console.print(_rows_table(found.differences[:rows]))
+        if len(found.differences) > rows:
+            console.print(Text(f"and {len(found.differences) - rows:,} more; --rows shows them", "dim"))
+
+
+def _waits_table(found: Reckoning) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("waits", "mean", "p50", "p90", "longest"):
+        table.add_column(name, justify="left" if name == "waits" else "right")
+    for name, waits in (("as it was", found.happened), ("Tidegate, in the twin", found.twin)):
+        table.add_row(name, *_cells(waits))
+    return table
+
+
+def _cells(waits: Waits) -> list[str]:
+    if not waits.workloads:
+        return ["–"] * 4  # noqa: RUF001 - the dash of what is not known
+    return [duration_text(ms) for ms in (waits.mean_ms, waits.p50_ms, waits.p90_ms, waits.most_ms)]
+
+
+def _sentences(found: Reckoning) -> list[str]:
+    """What it comes to, in words."""
+    verb, ms = ("less", found.saved_ms) if found.saved_ms >= 0 else ("more", -found.saved_ms)
+    moved = f"In the twin {found.earlier:,} of {found.started:,} start earlier and {found.later:,} later"
+    lines = [
+        f"{moved}: {duration_text(ms)} {verb} waiting in all, {abs(found.saved_gpu_hours):,.2f} GPU-hours.",
+        f"Room that stood idle for work that Tidegate would have placed: {found.unused_gpu_hours:,.2f} GPU-hours.",
+        f"Held by gangs that were not whole: {found.halves_gpu_hours:,.2f} GPU-hours.",
+    ]
+    if found.unlawful:
+        lines.append(
+            f"Started though Tidegate would have held it: {found.unlawful:,} workloads, "
+            f"{found.unlawful_gpu_hours:,.2f} GPU-hours."
+        )
+    return lines
+
+
+def _rows_table(rows: tuple[Difference, ...]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("workload", overflow="ellipsis", no_wrap=True, max_width=24)
+    for name in ("GPUs", "waited", "twin"):
+        table.add_column(name, justify="right")
+    table.add_column("Tidegate would have", overflow="fold")
+    for row in rows:
+        waits = (duration_text(row.waited_ms), duration_text(row.twin_ms))
+        table.add_row(row.id, f"{row.gpus:g}", *waits, _would(row))
+    return table
+
+
+def _would(row: Difference) -> str:
+    if row.would == "started":
+        return f"started it {duration_text(row.unused_ms)} earlier"
+    title = CATALOGUE[row.reason].title if row.reason is not Reason.NONE else ""
+    if row.would:
+        return f"{row.would.replace('sent away', 'sent it away').replace('held', 'held it')}: {title}"
+    return ""

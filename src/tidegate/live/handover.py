@@ -1,0 +1,139 @@
+"""What whoever takes over must know and no object shows: found in the state, written when it changes.
+
+Of each workload: the quota that it holds, and the nodes that were decided for its pods. Of all: what entrances used of
+late, and for whom others were told to go. See docs/adr/0010-hand-over.md.
+Must not know: how it is written, or what a successor makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from tidegate.engine.holding import holding_of
+from tidegate.engine.leaving import pods_of
+from tidegate.kube.ledger import Before
+from tidegate.kube.notes import Note, in_runs, write_note
+from tidegate.model.decisions import DecisionBatch, DecisionKind
+from tidegate.model.reasons import Reason
+from tidegate.model.spec import Resources, resources
+from tidegate.model.standing import Consumed, Grant, Spot, Standing
+from tidegate.state.cluster import ClusterState
+from tidegate.state.numbers import UNKNOWN
+from tidegate.state.tables import END, Phase
+
+_AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT)
+
+#: The key of the object that has what belongs to no single workload.
+KEY = "before.json"
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """What is written of all workloads together."""
+
+    consumed: tuple[Consumed, ...] = ()
+    nominated: tuple[str, ...] = ()
+
+
+def notes_after(state: ClusterState, decisions: DecisionBatch) -> Iterator[tuple[int, str]]:
+    """Notes to leave with work that was decided on, by its number."""
+    kinds = decisions.kind
+    told = (kinds == DecisionKind.PLACE) | (kinds == _AWAY[0]) | (kinds == _AWAY[1])
+    for number in dict.fromkeys(decisions.workload[told].tolist()):
+        row = state.workload_numbers.row(number)
+        if row == UNKNOWN:
+            continue
+        note = note_of(state, row)
+        if note is not None:
+            yield number, write_note(note)
+
+
+def note_of(state: ClusterState, row: int) -> Note | None:
+    """The note on one workload; None: objects show all there is to know."""
+    pods = pods_of(state, row)
+    standing = _standing(state, row)
+    if standing == Standing() and len(pods) < 2:
+        return None
+    order = np.argsort(state.pods.ordinal[pods])
+    names = (state.node_specs[node].name for node in state.pods.node[pods[order]].tolist())
+    return Note(standing=standing, nodes=in_runs(names))
+
+
+def _standing(state: ClusterState, row: int) -> Standing:
+    """Where a workload stands, in words that mean the same to another replica."""
+    table = state.workloads
+    evictions, leaves = int(table.evictions[row]), table.phase[row] == Phase.LEAVING
+    told = Reason(int(table.held_code[row])).name if leaves else ""
+    if not state.shares or row >= state.shares.tickets.top or state.shares.tickets.branch[row] == END:
+        return Standing(evicted=told, evictions=evictions)
+    held = holding_of(state, row)
+    work = state.works[int(table.work_class[row])]
+    flavors = {(ordinal, resource): (flavor, amount) for ordinal, resource, flavor, amount in held.claims}
+    grants = []
+    for ordinal, pod_set in enumerate(work.pod_sets):
+        claims = {name: claim for (at, name), claim in flavors.items() if at == ordinal}
+        spots = tuple(Spot(values=spot.values, count=spot.pods) for spot in held.spots if spot.pod_set == ordinal)
+        grants.append(
+            Grant(
+                pod_set=pod_set.name,
+                count=held.pods[ordinal],
+                flavors=tuple(sorted((name, flavor) for name, (flavor, _) in claims.items())),
+                charge=_charge(claims),
+                spots=spots,
+                awaits_topology=bool(held.awaits[ordinal]),
+            )
+        )
+    return Standing(
+        queue=held.queue,
+        grants=tuple(grants),
+        granted_ms=held.granted_ms,
+        evicted=told,
+        admitted=True,
+        evictions=evictions,
+    )
+
+
+def _charge(claims: dict[str, tuple[str, int]]) -> Resources:
+    return resources({name: amount for name, (_, amount) in claims.items()})
+
+
+# -- what belongs to no single workload --------------------------------------------------------------------------
+
+
+class Common(NamedTuple):
+    """What belongs to no single workload, as text; empty: there is nothing."""
+
+    text: str
+
+
+def common_of(state: ClusterState) -> Common:
+    """What entrances used of late, and for whom others were told to go."""
+    if not state.shares:
+        return Common("")
+    tables = state.shares
+    top = tables.branches.top
+    rows = [int(row) for row in tables.branches.sticky[:top] if row != END]
+    nominated = tuple(sorted(str(state.workload_ids[row]) for row in rows))
+    consumed = tuple(_consumed(state)) if state.policy.shares.usage is not None else ()
+    if not nominated and not consumed:
+        return Common("")
+    return Common(msgspec.json.encode(_Kept(consumed, nominated)).decode())
+
+
+def _consumed(state: ClusterState) -> Iterator[Consumed]:
+    tables = state.shares
+    for name, row in sorted(tables.entrance_rows.items()):
+        used = {resource: int(tables.entrances.consumed[row, r]) for r, resource in enumerate(tables.resources)}
+        yield Consumed(entrance=name, milli=resources(used), at_ms=int(tables.entrances.at_ms[row]))
+
+
+def read_common(text: str) -> Before:
+    """What a leader before us knew; nothing where that cannot be read."""
+    try:
+        kept = msgspec.json.decode(text, type=_Kept)
+    except msgspec.MsgspecError:
+        return Before()
+    return Before(kept.consumed, frozenset(kept.nominated))

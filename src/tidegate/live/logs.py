@@ -1,0 +1,85 @@
+"""What is said while it runs: an event with fields, as one line of JSON, or readable on a terminal.
+
+Must not know: what happens.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, TextIO
+
+_NAME = "tidegate"
+
+
+class LogForm(StrEnum):
+    """How lines look."""
+
+    AUTO = "auto"  # readable on a terminal, JSON elsewhere
+    JSON = "json"
+    TEXT = "text"
+
+
+class Log:
+    """Says what happens. Fields have names, so that machines can read them."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Say that something happened."""
+        self._logger.info(event, extra={"fields": fields})
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Say that something is not as it should be, and that it goes on."""
+        self._logger.warning(event, extra={"fields": fields})
+
+    def error(self, event: str, **fields: Any) -> None:
+        """Say that something went wrong."""
+        self._logger.error(event, extra={"fields": fields})
+
+    def debug(self, event: str, **fields: Any) -> None:
+        """Say what only matters to who looks for a fault."""
+        self._logger.debug(event, extra={"fields": fields})
+
+
+def open_log(form: LogForm, *, verbose: bool = False, stream: TextIO | None = None) -> Log:
+    """A log that writes to standard error."""
+    out = stream or sys.stderr
+    readable = form is LogForm.TEXT or (form is LogForm.AUTO and out.isatty())
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(_Readable() if readable else _Json())
+    logger = logging.getLogger(_NAME)
+    logger.handlers, logger.propagate = [handler], False
+    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+    return Log(logger)
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        """One object a line."""
+        stamp = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"ts": stamp.replace("+00:00", "Z"), "level": record.levelname.lower(), "event": record.getMessage()}
+        return json.dumps({**line, **_fields(record)}, default=str, ensure_ascii=False)
+
+
+class _Readable(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        """The time, what happened, and its fields."""
+        stamp = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        word = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
+        fields = "  ".join(f"{name}={_shown(value)}" for name, value in _fields(record).items())
+        return f"{stamp}  {word}{record.getMessage():<12}  {fields}".rstrip()
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    found: dict[str, Any] = getattr(record, "fields", {})
+    return found
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return json.dumps(text, ensure_ascii=False) if " " in text else text

@@ -1,0 +1,245 @@
+"""Numbers for Prometheus: what was decided, how long it took, who waits, what is used, and how the world is followed.
+
+Where Kueue has a number that means the same it has Kueue's name, so that boards and alerts go on working.
+Must not know: how any of it comes about, or who reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+import tidegate
+from tidegate.measure.share_tree import BranchUse, share_tree_of
+from tidegate.model.columns import I64
+from tidegate.model.decisions import DecisionKind, StepResult
+from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.reasons import Reason
+from tidegate.model.units import WHOLE_MILLI
+from tidegate.state.cluster import ClusterState
+from tidegate.state.numbers import UNKNOWN
+from tidegate.state.tables import Phase
+
+#: Seconds: those of Kueue's waits, and those of steps.
+_WAITS_S = tuple(2.5 * 2**n for n in range(14))
+_STEPS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+#: Kueue's words for why work is sent away.
+_EVICTED = {
+    Reason.QUEUE_DRAINED: "ClusterQueueStopped", Reason.NODE_LOST: "NodeFailures", Reason.DEVICE_LOST: "NodeFailures",
+}  # fmt: skip
+_PREEMPTED = {
+    Reason.PREEMPTED_IN_QUEUE: "InClusterQueue", Reason.RECLAIMED_IN_COHORT: "InCohortReclamation",
+    Reason.RECLAIMED_WHILE_BORROWING: "InCohortReclaimWhileBorrowing",
+    Reason.PREEMPTED_FOR_SHARE: "InCohortFairSharing",
+}  # fmt: skip
+
+#: Resources that quota counts in thousandths.
+_MILLI = ("cpu", "gpu")
+
+_QUEUE = ("cluster_queue",)
+_LOT = ("cohort", "cluster_queue", "flavor", "resource")
+
+
+class Metrics:
+    """All numbers, in a registry of their own. Fed by who decides; read from any thread."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._kueue()
+        self._own()
+        self._set: set[tuple[Gauge, tuple[str, ...]]] = set()
+
+    def text(self) -> tuple[bytes, str]:
+        """All of it, as Prometheus reads it."""
+        return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
+
+    def _kueue(self) -> None:
+        self.pending = self._gauge("kueue_pending_workloads", "Workloads that wait.", (*_QUEUE, "status"))
+        self.active = self._gauge("kueue_admitted_active_workloads", "Workloads that hold quota.", _QUEUE)
+        self.nominal = self._gauge("kueue_cluster_queue_nominal_quota", "Quota of its own.", _LOT)
+        self.borrowing = self._gauge("kueue_cluster_queue_borrowing_limit", "Most it may borrow.", _LOT)
+        self.lending = self._gauge("kueue_cluster_queue_lending_limit", "Most it lends.", _LOT)
+        self.usage = self._gauge("kueue_cluster_queue_resource_usage", "Quota in use.", _LOT)
+        self.share = self._gauge(
+            "kueue_cluster_queue_weighted_share", "Share for its weight.", ("cluster_queue", "cohort")
+        )
+        self.status = self._gauge(
+            "kueue_cluster_queue_status", "1: open (active) or closed (pending).", (*_QUEUE, "status")
+        )
+        self.admitted = self._counter("kueue_admitted_workloads", "Workloads admitted.", _QUEUE)
+        self.evicted = self._counter("kueue_evicted_workloads", "Workloads sent away.", (*_QUEUE, "reason"))
+        whose = ("preempting_cluster_queue", "reason")
+        self.preempted = self._counter("kueue_preempted_workloads", "Workloads sent away for others.", whose)
+        self.attempts = self._counter("kueue_admission_attempts", "Steps that admitted, or tried to.", ("result",))
+        self.attempt_s = self._histogram(
+            "kueue_admission_attempt_duration_seconds", "How long those took.", ("result",)
+        )
+        self.wait_s = self._histogram(
+            "kueue_admission_wait_time_seconds", "From submission to admission.", _QUEUE, _WAITS_S
+        )
+
+    def _own(self) -> None:
+        build = self._gauge("tidegate_build_info", "1, with the version.", ("version", "mode"))
+        self.build = build
+        self.leader = self._gauge("tidegate_leader", "1: this replica leads.")
+        self.transitions = self._gauge("tidegate_lease_transitions", "Times that the Lease changed hands.")
+        self.step_s = self._histogram("tidegate_step_seconds", "Facts applied and decisions made.", ())
+        self.cycle_s = self._histogram("tidegate_cycle_seconds", "One cycle of deciding, on average of a step.", ())
+        self.lag_s = self._histogram("tidegate_lag_seconds", "How long news waited before they were decided on.", ())
+        self.facts = self._counter("tidegate_facts", "Facts told.", ("kind",))
+        self.decisions = self._counter("tidegate_decisions", "Decisions.", ("kind", "reason"))
+        self.unconfirmed = self._gauge("tidegate_assumed_workloads", "Workloads decided and not yet seen to run.")
+        self.unconfirmed_s = self._gauge("tidegate_assumed_oldest_seconds", "Age of the oldest of them.")
+        self.gpus = self._gauge("tidegate_gpus", "GPUs of all nodes, and those that nobody holds.", ("state",))
+        self.nodes = self._gauge("tidegate_nodes", "Nodes that are followed.")
+        self.writes = self._counter("tidegate_writes", "Writes by outcome.", ("outcome",))
+        self.in_flight = self._gauge("tidegate_writes_waiting", "Writes that are not over.")
+        self.watched = self._gauge(
+            "tidegate_watch_total", "Lists, watches, events, cuts, skipped.", ("resource", "what")
+        )
+        self.policies = self._counter("tidegate_policy_loads", "Policies taken or refused.", ("result",))
+        self.policy_bad = self._gauge(
+            "tidegate_policy_refused", "1: the latest policy was refused, an older one stands."
+        )
+        self.policy = self._gauge("tidegate_policy_info", "1, with the policy in force.", ("name", "digest"))
+        self.checks = self._counter("tidegate_state_checks", "Checks of the whole state.", ("result",))
+
+    def _gauge(self, name: str, told: str, labels: Iterable[str] = ()) -> Gauge:
+        return Gauge(name, told, tuple(labels), registry=self.registry)
+
+    def _counter(self, name: str, told: str, labels: Iterable[str] = ()) -> Counter:
+        return Counter(name, told, tuple(labels), registry=self.registry)
+
+    def _histogram(
+        self, name: str, told: str, labels: Iterable[str], buckets: tuple[float, ...] = _STEPS_S
+    ) -> Histogram:
+        return Histogram(name, told, tuple(labels), registry=self.registry, buckets=buckets)
+
+    def start(self, mode: str) -> None:
+        """Say who we are."""
+        self.build.labels(tidegate.__version__, mode).set(1)
+
+    # -- each step ---------------------------------------------------------------------------------------------
+
+    def note_step(self, state: ClusterState, events: EventBatch, result: StepResult, took_s: float) -> None:
+        """A step was made."""
+        self.step_s.observe(took_s)
+        self.cycle_s.observe(took_s / max(result.cycles, 1))
+        for kind, count in zip(*np.unique(events.kind, return_counts=True), strict=True):
+            self.facts.labels(EventKind(int(kind)).name).inc(int(count))
+        decisions = result.decisions
+        pairs, counts = np.unique(np.stack((decisions.kind, decisions.code)), axis=1, return_counts=True)
+        for kind, code, count in zip(pairs[0].tolist(), pairs[1].tolist(), counts.tolist(), strict=True):
+            self.decisions.labels(DecisionKind(kind).name, Reason(code).name).inc(count)
+        self._note_admissions(state, result, took_s)
+        self._note_departures(state, result)
+
+    def _note_admissions(self, state: ClusterState, result: StepResult, took_s: float) -> None:
+        kind = DecisionKind.ADMIT if state.shares else DecisionKind.PLACE
+        admitted = np.unique(result.decisions.workload[result.decisions.kind == kind])
+        if len(result.decisions.id):
+            word = "success" if len(admitted) else "inadmissible"
+            self.attempts.labels(word).inc()
+            self.attempt_s.labels(word).observe(took_s)
+        for row in _rows(state, admitted).tolist():
+            queue = _queue_of(state, row)
+            self.admitted.labels(queue).inc()
+            self.wait_s.labels(queue).observe(max(state.now_ms - int(state.workloads.submitted_ms[row]), 0) / 1000)
+
+    def _note_departures(self, state: ClusterState, result: StepResult) -> None:
+        decisions = result.decisions
+        away = (decisions.kind == DecisionKind.PREEMPT) | (decisions.kind == DecisionKind.EVICT)
+        for at in np.flatnonzero(away).tolist():
+            reason, row = Reason(int(decisions.code[at])), state.workload_numbers.row(int(decisions.workload[at]))
+            queue = _queue_of(state, row) if row != UNKNOWN else ""
+            preempted = decisions.kind[at] == DecisionKind.PREEMPT
+            word = "Preempted" if preempted else _EVICTED.get(reason, reason.name)
+            self.evicted.labels(queue, word).inc()
+            if preempted:
+                cause = state.workload_numbers.row(int(decisions.cause[at]))
+                by = _queue_of(state, cause) if cause != UNKNOWN else ""
+                self.preempted.labels(by, _PREEMPTED.get(reason, reason.name)).inc()
+
+    # -- every now and then ------------------------------------------------------------------------------------
+
+    def follow(self, state: ClusterState) -> None:
+        """Bring the gauges in line with the state."""
+        table, rows = state.workloads, state.live_workloads()
+        assumed = rows[table.phase[rows] == Phase.ASSUMED]
+        self.unconfirmed.set(len(assumed))
+        oldest_ms = state.now_ms - int(table.since_ms[assumed].min()) if len(assumed) else 0
+        self.unconfirmed_s.set(oldest_ms / 1000)
+        there = list(state.node_specs)
+        self.nodes.set(len(there))
+        self.gpus.labels("total").set(int(state.nodes.devices[there].sum()))
+        self.gpus.labels("free").set(max(int(state.nodes.left_total[there].sum()), 0) / WHOLE_MILLI)
+        now = set[tuple[Gauge, tuple[str, ...]]]()
+        if state.shares:
+            for branch in share_tree_of(state).branches:
+                if branch.is_queue:
+                    now |= self._follow_queue(branch, _inadmissible(state, branch.name))
+        else:
+            now |= self._follow_waiting(state, rows)
+        for gauge, labels in self._set - now:
+            gauge.remove(*labels)  # of a queue that is no more
+        self._set = now
+
+    def _follow_queue(self, branch: BranchUse, inadmissible: int) -> set[tuple[Gauge, tuple[str, ...]]]:
+        told: list[tuple[Gauge, tuple[str, ...], float]] = [
+            (self.pending, (branch.name, "active"), branch.waiting - inadmissible),
+            (self.pending, (branch.name, "inadmissible"), inadmissible),
+            (self.active, (branch.name,), branch.admitted),
+            (self.share, (branch.name, branch.parent), float("inf") if branch.share is None else branch.share),
+            (self.status, (branch.name, "active"), not branch.closed),
+            (self.status, (branch.name, "pending"), branch.closed),
+        ]
+        for use in branch.lots:
+            lot: tuple[str, ...] = (branch.parent, branch.name, use.lot.flavor, use.lot.resource)
+            unit = 1000 if use.lot.resource in _MILLI else 1
+            told += [(self.nominal, lot, use.nominal / unit), (self.usage, lot, use.used / unit)]
+            for gauge, limit in ((self.borrowing, use.borrow_limit), (self.lending, use.lend_limit)):
+                told.append((gauge, lot, float("inf") if limit is None else limit / unit))
+        for gauge, labels, value in told:
+            gauge.labels(*labels).set(value)
+        return {(gauge, labels) for gauge, labels, _ in told}
+
+    def _follow_waiting(self, state: ClusterState, rows: I64) -> set[tuple[Gauge, tuple[str, ...]]]:
+        """Without quota: who waits, by the queue that the work names."""
+        counts = dict.fromkeys(self._set, 0.0)
+        table = state.workloads
+        for w, held, waits in zip(
+            table.work_class[rows].tolist(),
+            (table.held_code[rows] != 0).tolist(),
+            (table.phase[rows] == Phase.PENDING).tolist(),
+            strict=True,
+        ):
+            queue = state.works[w].queue
+            key = (self.pending, (queue, "inadmissible" if held else "active")) if waits else (self.active, (queue,))
+            counts[key] = counts.get(key, 0.0) + 1
+        for (gauge, labels), count in counts.items():
+            gauge.labels(*labels).set(count)
+        return set(counts)
+
+
+def _rows(state: ClusterState, numbers: I64) -> I64:
+    rows = state.workload_numbers.rows(numbers)
+    known: I64 = rows[rows != UNKNOWN]
+    return known
+
+
+def _queue_of(state: ClusterState, row: int) -> str:
+    """The queue of a workload, behind whatever entrance it came by."""
+    name = state.works[int(state.workloads.work_class[row])].queue
+    return next((entrance.queue for entrance in state.policy.shares.entrances if entrance.id == name), name)
+
+
+def _inadmissible(state: ClusterState, queue: str) -> int:
+    """Those who wait in a queue, were tried, and must wait for something to change."""
+    table, rows = state.workloads, state.live_workloads()
+    branch = state.shares.branch_rows.get(f"queue/{queue}", -1)
+    here = state.shares.demands.branch[table.work_class[rows]] == branch
+    return int(np.count_nonzero(here & (table.phase[rows] == Phase.PENDING) & (table.held_code[rows] != 0)))

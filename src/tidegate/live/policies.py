@@ -1,0 +1,214 @@
+"""Where the policy comes from: a file or folder, a ConfigMap, or the cluster's Kueue objects; and whether it changed.
+
+Must not know: what a policy means, or what is done with one that is bad.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from tidegate.kube.client import Client, Request
+from tidegate.kube.resources import CONFIG_MAPS, Resource
+from tidegate.manifests.documents import Document
+from tidegate.manifests.findings import Findings
+from tidegate.manifests.load import load
+from tidegate.model.policy import Policy
+from tidegate.model.problem import Severity
+from tidegate.sources.manifestdir import UnusableFolder, load_folder
+from tidegate.sources.setupfile import UnusableFile, load_setup
+
+_CONFIG_MAP, KUEUE = "configmap:", "kueue"
+_NOT_FOUND = 404
+
+#: Files that are taken for what they are called: ours, and not manifests.
+_OURS = "tidegate.yaml"
+
+#: Kinds of Kueue that say who may use how much, and what else their meaning depends on.
+_KUEUE_GROUP = "kueue.x-k8s.io"
+_KUEUE_KINDS = (
+    ("clusterqueues", "ClusterQueue"),
+    ("cohorts", "Cohort"),
+    ("resourceflavors", "ResourceFlavor"),
+    ("localqueues", "LocalQueue"),
+    ("admissionchecks", "AdmissionCheck"),
+    ("topologies", "Topology"),
+)
+_NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+
+#: Fields that change all the time and mean nothing to a policy.
+_RESTLESS = ("status", "managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
+
+
+class BadPolicy(Exception):  # noqa: N818 - it says what is the case
+    """A policy that cannot be used; the text says where, what was found, and what to do."""
+
+
+class Unreachable(Exception):  # noqa: N818
+    """The policy cannot be read now; that may pass."""
+
+
+class Found(NamedTuple):
+    """What was read: as it is, to tell whether it changed, and where it is from."""
+
+    content: bytes
+    files: Mapping[str, bytes]
+
+
+class PolicySource(Protocol):
+    """Where a policy comes from."""
+
+    name: str
+
+    async def find(self, client: Client) -> Found:
+        """Read it; Unreachable where that cannot be done now, BadPolicy where there is none."""
+
+    def read(self, found: Found) -> Policy:
+        """Understand it; BadPolicy where that cannot be done."""
+
+
+def policy_source(text: str, namespace: str) -> PolicySource:
+    """The source that an option names; objects without a namespace are in this one."""
+    if text == KUEUE:
+        return KueueObjects()
+    if text.startswith(_CONFIG_MAP):
+        where, _, name = text.removeprefix(_CONFIG_MAP).rpartition("/")
+        if not name or "/" in where:
+            raise BadPolicy(f"--policy: expected configmap:NAMESPACE/NAME, found {text!r}")
+        return ConfigMap(where or namespace, name)
+    return PolicyFile(Path(text))
+
+
+class PolicyFile:
+    """A tidegate.yaml, or a file or folder of manifests."""
+
+    def __init__(self, path: Path) -> None:
+        self.name, self._path = str(path), path
+
+    async def find(self, client: Client) -> Found:
+        """Read the files."""
+        del client
+        if not self._path.exists():
+            raise BadPolicy(f"{self._path}: there is no such file or folder; expected a tidegate.yaml or manifests")
+        try:
+            paths = [self._path] if self._path.is_file() else sorted(p for p in self._path.rglob("*") if p.is_file())
+            files = {str(path): path.read_bytes() for path in paths}
+        except OSError as error:
+            raise Unreachable(f"{self._path}: cannot be read: {error.strerror or error}") from None
+        return Found(_joined(files), files)
+
+    def read(self, found: Found) -> Policy:
+        """Understand the files as they are now."""
+        del found
+        return _read_path(self._path)
+
+
+class ConfigMap:
+    """A ConfigMap whose keys are files: a tidegate.yaml, or manifests."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self.name, self.namespace, self._named = f"{_CONFIG_MAP}{namespace}/{name}", namespace, name
+
+    async def find(self, client: Client) -> Found:
+        """Read the object."""
+        answer = await client.ask(Request("GET", CONFIG_MAPS.path(self.namespace, self._named), timeout_s=10))
+        if answer.status == _NOT_FOUND:
+            raise BadPolicy(f"{self.name}: there is no such ConfigMap; make it, with a key such as {_OURS}")
+        if not answer.ok:
+            raise Unreachable(f"{self.name}: {answer.text()}")
+        data: dict[str, str] = msgspec.json.decode(answer.body).get("data") or {}
+        if not data:
+            raise BadPolicy(f"{self.name}: has no data; expected a key such as {_OURS}")
+        files = {key: text.encode() for key, text in sorted(data.items())}
+        return Found(_joined(files), files)
+
+    def read(self, found: Found) -> Policy:
+        """Understand its keys as the files of a folder."""
+        with tempfile.TemporaryDirectory() as folder:
+            for key, content in found.files.items():
+                (Path(folder) / key).write_bytes(content)
+            ours = Path(folder) / _OURS
+            try:
+                return _read_path(ours if ours.exists() else Path(folder))
+            except BadPolicy as error:
+                raise BadPolicy(str(error).replace(folder, self.name)) from None
+
+
+class KueueObjects:
+    """The cluster's Kueue objects."""
+
+    name = KUEUE
+
+    async def find(self, client: Client) -> Found:
+        """Read the objects, in the version that the server prefers."""
+        version = await self._version(client)
+        found: dict[str, bytes] = {}
+        for plural, kind in _KUEUE_KINDS:
+            resource = Resource(_KUEUE_GROUP, version, plural, kind)
+            found[kind] = await _listed(client, resource, optional=True)
+        found[_NAMESPACES.kind] = await _listed(client, _NAMESPACES, optional=False)
+        return Found(_joined(found), found)
+
+    def read(self, found: Found) -> Policy:
+        """Understand the objects."""
+        findings = Findings()
+        documents = [
+            Document(item, f"{KUEUE}:{kind}", number)
+            for kind, content in found.files.items()
+            for number, item in enumerate(msgspec.json.decode(content), 1)
+        ]
+        loaded = load(documents, findings)
+        errors = [one for one in findings.told if one.problem.severity is Severity.ERROR]
+        if errors:
+            raise BadPolicy("\n".join(f"{one.origin.about()}: {one.problem.text()}" for one in errors))
+        if not loaded.shares.queues:
+            raise BadPolicy("kueue: the cluster has no ClusterQueue; make one, or name another policy")
+        return Policy(name=KUEUE, shares=loaded.shares)
+
+    async def _version(self, client: Client) -> str:
+        answer = await client.ask(Request("GET", f"/apis/{_KUEUE_GROUP}", timeout_s=10))
+        if answer.status == _NOT_FOUND:
+            raise BadPolicy(
+                "kueue: the cluster does not know Kueue's objects; install its CRDs, or name another policy"
+            )
+        if not answer.ok:
+            raise Unreachable(f"kueue: {answer.text()}")
+        return str(msgspec.json.decode(answer.body)["preferredVersion"]["version"])
+
+
+async def _listed(client: Client, resource: Resource, *, optional: bool) -> bytes:
+    """All objects of a kind without what changes all the time; none where the server does not know the kind."""
+    answer = await client.ask(Request("GET", resource.path(), {"resourceVersion": "0"}, timeout_s=30))
+    if answer.status == _NOT_FOUND and optional:
+        return b"[]"
+    if not answer.ok:
+        raise Unreachable(f"{resource.plural}: {answer.text()}")
+    items: list[dict[str, Any]] = msgspec.json.decode(answer.body)["items"] or []
+    for item in items:
+        item.update(apiVersion=resource.api_version, kind=resource.kind)
+        for name in _RESTLESS:
+            item.pop(name, None)
+            item["metadata"].pop(name, None)
+    items.sort(key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"]))
+    return msgspec.json.encode(items)
+
+
+def _joined(files: Mapping[str, bytes]) -> bytes:
+    return b"\0".join(name.encode() + b"\0" + content for name, content in files.items())
+
+
+def _read_path(path: Path) -> Policy:
+    try:
+        if path.is_file() and path.name == _OURS:
+            return load_setup(path).policy
+        if path.is_file() and b"apiVersion" not in path.read_bytes():
+            return load_setup(path).policy
+        folder = load_folder(path)
+    except (UnusableFile, UnusableFolder) as error:
+        raise BadPolicy(str(error)) from None
+    assert folder.loaded is not None
+    return Policy(name=path.name, shares=folder.loaded.shares)

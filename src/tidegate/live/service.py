@@ -1,0 +1,250 @@
+"""The whole service: stand by, lead, stand by again; until told to stop.
+
+Must not know: how anything is decided or written.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidegate.journal.record import Journal
+from tidegate.journal.store import JournalFile
+from tidegate.kube.access import Access
+from tidegate.kube.ledger import Reach
+from tidegate.kube.world import KubeWorld, WorldOptions
+from tidegate.kube.writes import Remark, remark
+from tidegate.live.clock import SteadyClock
+from tidegate.live.election import Election, LeaseName
+from tidegate.live.endpoints import Endpoints, Probes
+from tidegate.live.handover import Common, read_common
+from tidegate.live.keeping import find_common
+from tidegate.live.lease import Times
+from tidegate.live.logs import Log
+from tidegate.live.metrics import Metrics
+from tidegate.live.modes import Mode
+from tidegate.live.records import open_record
+from tidegate.live.reloading import PolicyFollower, Reload
+from tidegate.live.stamps import stamp_of
+from tidegate.live.term import Bench, Term
+from tidegate.model.facts import Outcome
+from tidegate.model.policy import Policy
+
+#: A loop that has not turned for so long is not alive.
+_STUCK_S = 60.0
+
+#: How long writes may take when it is to end, and how long a standby waits before it looks around.
+_DRAIN_S, _STANDBY_S = 10.0, 0.5
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the service runs."""
+
+    mode: Mode
+    lease: LeaseName
+    identity: str
+    journal: Path | None = None
+    listen: str = ""
+    scheduler: str = "tidegate"
+    times: Times = field(default_factory=Times)
+
+
+def wall_ms() -> int:
+    """The time of the clock on the wall."""
+    return time.time_ns() // 1_000_000
+
+
+def elapsed_ms() -> int:
+    """Time that passed, whatever happens to the clock on the wall."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class Service:
+    """Tidegate in a cluster."""
+
+    def __init__(self, settings: Settings, access: Access, policies: PolicyFollower, policy: Policy, log: Log) -> None:
+        self.settings, self._access, self._policies, self._policy, self._log = settings, access, policies, policy, log
+        self.metrics = Metrics()
+        self.election = Election(access, settings.lease, settings.identity, settings.times)
+        self._stopping = threading.Event()
+        self._turned_s = time.monotonic()
+        self._world: KubeWorld | None = None
+        self._term: Term | None = None
+        self._told: dict[str, int] = {}
+
+    def stop(self) -> None:
+        """End it as soon as what is being written is written."""
+        self._stopping.set()
+
+    def reload(self) -> None:
+        """Read the policy again."""
+        self._policies.ask()
+
+    def run(self) -> None:
+        """Run until told to stop."""
+        self.metrics.start(self.settings.mode)
+        self._adopt(self._policy)
+        self._policies.start()
+        probes = Probes(self._troubles, self._hindrances, self.metrics.text)
+        try:
+            with Endpoints(self.settings.listen, probes) if self.settings.listen else _Nothing():
+                self.election.start()
+                while not self._stopping.is_set():
+                    self._stand_by_and_lead()
+        finally:
+            self._policies.stop()
+            self.election.stop()
+            self._log.info("stopped")
+
+    # -- standing by and leading -------------------------------------------------------------------------------
+
+    def _stand_by_and_lead(self) -> None:
+        """Follow the cluster and wait for the Lease; then lead, until that is over."""
+        clock = SteadyClock(wall_ms, elapsed_ms)
+        options = WorldOptions(reach=_reach(self.settings, self._policy), may_write=self._may_write())
+        with KubeWorld(self._access, self._policy, clock, random.random, options) as world:
+            self._world = world
+            self._log.info("standing by", lease=str(self.settings.lease), identity=self.settings.identity)
+            while not self._stopping.is_set() and not self.election.wait(_STANDBY_S):
+                self._look_after()
+            if not self._stopping.is_set():
+                clock.not_before(self.election.before_ms())
+                common = self._take_over(world)
+                if common is not None:
+                    self._lead(world, common)
+            self._world = self._term = None
+
+    def _may_write(self) -> Callable[[], bool]:
+        return self.election.leads if self.settings.mode.writes else lambda: False
+
+    def _take_over(self, world: KubeWorld) -> Common | None:
+        """Read what the leader before us left; None if the Lease is lost, or it is to end, before that works out."""
+        if not self.settings.mode.writes:
+            return Common("")
+        while self.election.leads() and not self._stopping.is_set():
+            self._look_after()
+            kept = find_common(self._access, self.settings.lease)
+            if isinstance(kept, Common):
+                world.before = read_common(kept.text)
+                return kept
+            self._log.warning("cannot read what was before us", trouble=kept.text())
+            self._stopping.wait(_STANDBY_S)
+        return None
+
+    def _lead(self, world: KubeWorld, common: Common) -> None:
+        self._log.info("leading", lease=str(self.settings.lease), transitions=self.election.transitions)
+        file = self._open_journal()
+        journal = Journal(file, remember=False) if file is not None else None
+        bench = Bench(self.settings.mode, self.settings.lease, self.metrics, self._log)
+        term = self._term = Term(bench, world, journal, common)
+        if journal is not None:
+            journal.follow(term.state)
+        try:
+            term.serve(lambda: self._stopping.is_set() or not self.election.leads(), self._look_after)
+            if self.election.leads() and not world.drain(_DRAIN_S):
+                self._log.warning("undrained", writes=world.link.pool.backlog)
+        finally:
+            if file is not None:
+                file.close()
+            self.metrics.leader.set(0)
+        if not self._stopping.is_set():
+            self._log.warning("lost the lease", holder=self.election.holder, trouble=self.election.trouble)
+
+    def _open_journal(self) -> JournalFile | None:
+        if self.settings.journal is None:
+            return None
+        meta = {"mode": self.settings.mode.value, "identity": self.settings.identity}
+        return open_record(self.settings.journal, meta)
+
+    # -- what is looked after, in between ----------------------------------------------------------------------
+
+    def _look_after(self) -> None:
+        self._turned_s = time.monotonic()
+        self.metrics.leader.set(self.election.leads())
+        self.metrics.transitions.set(self.election.transitions)
+        self._count_writes()
+        news = self._policies.take()
+        if news is not None:
+            self._hear(news)
+
+    def _hear(self, news: Reload) -> None:
+        """A policy that was read again is taken, or refused and told; the one in force stays then."""
+        if news.policy is None:
+            self.metrics.policies.labels("refused").inc()
+            self.metrics.policy_bad.set(1)
+            self._log.error("policy refused", policy=self._policies.source.name, trouble=news.trouble)
+            self._remark(Remark("PolicyRefused", news.trouble, "Reload", warning=True))
+            return
+        self.metrics.policy_bad.set(0)
+        if news.policy == self._policy:
+            self._log.info("policy unchanged", digest=self._policy.digest())
+            return
+        self._adopt(news.policy)
+        if self._world is not None:
+            self._world.change_policy(news.policy)
+        self._remark(Remark("PolicyTaken", f"policy {news.policy.digest()} is in force", "Reload"))
+
+    def _adopt(self, policy: Policy) -> None:
+        self._policy = policy
+        self.metrics.policies.labels("taken").inc()
+        self.metrics.policy.clear()
+        self.metrics.policy.labels(policy.name, policy.digest()).set(1)
+        self._log.info("policy", source=self._policies.source.name, name=policy.name, digest=policy.digest())
+
+    def _remark(self, said: Remark) -> None:
+        """Say something with the Lease, where people look; who only watches writes nothing."""
+        if self._world is not None and self.settings.mode.writes and self.election.leads():
+            now_ms = wall_ms()
+            name = f"{self.settings.lease.name}.{now_ms:x}"
+            self._world.say(remark(self.election.ref, said, name, stamp_of(now_ms)))
+
+    def _count_writes(self) -> None:
+        world = self._world
+        if world is None:
+            return
+        for outcome in Outcome:
+            word, count = outcome.name.lower(), world.outcomes[outcome]
+            self.metrics.writes.labels(word).inc(max(count - self._told.get(word, 0), 0))
+            self._told[word] = count
+        self.metrics.in_flight.set(world.link.pool.backlog)
+        for plural, tally in world.link.told():
+            for what in ("lists", "watches", "events", "cuts", "skipped"):
+                self.metrics.watched.labels(plural, what).set(getattr(tally, what))
+
+    # -- probes, asked from other threads ----------------------------------------------------------------------
+
+    def _troubles(self) -> list[str]:
+        """Why it is not alive."""
+        still_s = time.monotonic() - self._turned_s
+        return [f"the loop has not turned for {still_s:.0f} s"] if still_s > _STUCK_S else []
+
+    def _hindrances(self) -> list[str]:
+        """Why it is not ready, to lead or to take over."""
+        world = self._world
+        if world is None:
+            return ["the cluster is not followed yet"]
+        if not world.link.listed.is_set():
+            return ["not everything has been listed yet", *world.link.trouble()]
+        return [f"the lease: {self.election.trouble}"] if self.election.trouble else []
+
+
+def _reach(settings: Settings, policy: Policy) -> Reach:
+    """What work is ours; who watches work of others that has queues does not mind what has none."""
+    mode, unqueued = settings.mode, not policy.shares.queues
+    watches = mode is Mode.SHADOW
+    return Reach(scheduler=settings.scheduler, gates=mode is not Mode.BIND, watches=watches, unqueued=unqueued)
+
+
+class _Nothing:
+    """Nobody asks."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass

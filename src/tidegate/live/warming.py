@@ -1,0 +1,43 @@
+"""Kernels compiled before they are needed: a replica that leads does not stop to compile.
+
+Must not know: what is decided with them.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.registry import use_compiled, use_plain
+from tidegate.engine.step import step
+from tidegate.model.facts import Facts
+from tidegate.model.hardware import Node, NodeShape
+from tidegate.model.policy import Policy
+from tidegate.model.spec import resources
+from tidegate.model.work import GpuRequest, PodSet, Share, Work, Workload
+from tidegate.state.cluster import ClusterState
+
+#: Work that is more than the node of the trial has, so that some of it waits, and some may have to go.
+_WORKLOADS = 8
+
+
+def warm_up(policy: Policy, *, compiled: bool) -> None:
+    """Have the kernels that a policy needs ready, by a trial on a cluster of one node."""
+    if not compiled:
+        use_plain()
+        return
+    use_compiled()
+    state = ClusterState()
+    for now_ms, facts in enumerate(_trial(policy)):
+        step(state, facts.batch(), now_ms)
+
+
+def _trial(policy: Policy) -> list[Facts]:
+    opening, closing = Facts(), Facts()
+    shape = NodeShape(name="trial", gpu_count=8, capacity=resources({"cpu": 10_000, "memory": 10_000, "pods": 10}))
+    opening.policy(policy)
+    opening.node(0, Node(name="trial", shape=shape))
+    entrances = [entrance.id for entrance in policy.shares.entrances] + [queue.name for queue in policy.shares.queues]
+    pods = PodSet(count=2, request=(("cpu", 10),), gpu=GpuRequest(share=Share.WHOLE, count=1))
+    for number in range(_WORKLOADS):
+        queue = entrances[number % len(entrances)] if entrances else "default"
+        work = Work(queue=queue, priority=number, pod_sets=(pods,))
+        (opening if number < _WORKLOADS - 1 else closing).submit(number, Workload(id=f"trial/{number}", work=work))
+    return [opening, closing]

@@ -1,0 +1,310 @@
+"""Who takes over decides as who led before would have: quota, places and nominations are handed over by objects."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kubebench.objects import job, node
+from kubepaper import QUEUES, Paper, job_pods, ours, paper, queued
+from tidegate.kube.notes import MOST_BYTES, Note, annotated, in_runs, read_note, write_note
+from tidegate.kube.objects import Meta
+from tidegate.kube.orders import Order
+from tidegate.kube.resources import JOBS
+from tidegate.kube.writes import Ref, edit, merge
+from tidegate.live.handover import common_of, notes_after, read_common
+from tidegate.manifests.words import STANDING
+from tidegate.model.facts import Outcome
+from tidegate.model.policy import Policy
+from tidegate.model.shares import UsageSharing
+from tidegate.model.standing import Standing
+
+
+class Relay(Paper):
+    """A cluster on paper whose leader leaves word, and may be followed by another."""
+
+    def step(self) -> list[tuple[str, str]]:
+        told = super().step()
+        notes = dict(notes_after(self.state, self.result.decisions))
+        self.orders = [
+            order._replace(write=annotated(order.write, notes[order.workload], self._meta(order.write.key)))
+            if order.workload in notes
+            else order
+            for order in self.orders
+        ]
+        return told
+
+    def _meta(self, key: str) -> Meta:
+        found = self.objects[key]["metadata"]
+        return Meta(annotations=found.get("annotations"), resource_version=found.get("resourceVersion", ""))
+
+    def carry_out(self, order: Order) -> bool:
+        done = super().carry_out(order)
+        text = _note_in(json.loads(order.write.request.body or b"{}"))
+        if done and text and order.write.key in self.objects:
+            self.objects[order.write.key]["metadata"].setdefault("annotations", {})[STANDING] = text
+        return done
+
+    def take_over(self) -> None:
+        """Another replica leads: it knows nothing but what it sees."""
+        before = read_common(common_of(self.state).text)
+        self.begin_anew()
+        self.ledger.resume(self._found, before)
+
+    def _found(self, uid: str) -> Note | None:
+        text = self.objects.get(uid, {}).get("metadata", {}).get("annotations", {}).get(STANDING)
+        return read_note(text) if text else None
+
+    def usage(self) -> dict[str, Any]:
+        """What each queue uses."""
+        rows = self.state.shares.branch_rows
+        return {name: self.state.shares.branches.usage[row].tolist() for name, row in rows.items()}
+
+
+def _note_in(body: Any) -> str:
+    if isinstance(body, list):
+        whole = next((step["value"] for step in body if step["path"] == "/metadata/annotations"), {})
+        single = next((step["value"] for step in body if step["path"].endswith("tidegate.io~1standing")), "")
+        return single or whole.get(STANDING, "")
+    return (body.get("metadata", {}).get("annotations") or {}).get(STANDING, "")
+
+
+def relay(nodes: int = 2, policy: Policy = QUEUES) -> Relay:
+    made = Relay(policy)
+    for number in range(nodes):
+        made.put(node(f"n{number}", 8), status__conditions=[{"type": "Ready", "status": "True"}])
+    return made
+
+
+def test_quota_is_held_after_the_hand_over():
+    cluster = relay()
+    cluster.put(queued(job("a", 1, 8, suspend=True, scheduler="tidegate")))
+    assert cluster.step() == [("start", "job/a")]
+    cluster.obey()
+    cluster.take_over()
+    cluster.put(queued(job("b", 1, 8, suspend=True, scheduler="tidegate")))
+    assert cluster.step() == []
+    assert sum(cluster.usage()["queue/q"]) > 0
+
+
+def test_places_of_pods_that_are_not_there_yet_are_kept():
+    cluster = relay(3, Policy())
+    cluster.put(job("j", 2, 8, suspend=True, scheduler="tidegate"))
+    cluster.step()
+    places = [cluster.ledger.fleet.name_of(slot.node) for slot in cluster.ledger._rosters[0].slots]
+    cluster.obey()
+    cluster.take_over()
+    assert cluster.step() == []  # it is started, and its places are taken
+    cluster.put(ours("alone", 8))
+    cluster.put(ours("waits", 1))
+    assert cluster.step() == [("bind", "pod/alone")]
+    cluster.obey()
+    assert cluster.nodes_of("alone")[0] not in places
+    job_pods(cluster, "j", 2, gpus=8)
+    assert sorted(cluster.step()) == [("bind", "pod/j-0"), ("bind", "pod/j-1")]
+    cluster.obey()
+    assert sorted(cluster.nodes_of("j-0", "j-1")) == sorted(places)
+
+
+def test_half_a_gang_that_was_being_bound_is_bound_whole():
+    cluster = relay(3)
+    for name in "ab":
+        cluster.put(ours(name, 8, group=("g", 2)))
+    cluster.policy = Policy()
+    cluster.step()
+    places = {order.write.key: json.loads(order.write.request.body)["target"]["name"] for order in cluster.orders}
+    first = cluster.orders[0]
+    assert cluster.carry_out(first)
+    cluster.take_over()
+    (other,) = {"pod/a", "pod/b"} - {first.write.key}
+    assert cluster.step() == [("bind", other)]
+    cluster.obey()
+    assert cluster.nodes_of("a", "b") == [places["pod/a"], places["pod/b"]]
+
+
+def test_a_victim_that_is_leaving_holds_its_quota_until_it_is_gone():
+    cluster = relay(2)
+    cluster.put(queued(job("low", 1, 8, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    _make_pods(cluster)
+    held = cluster.usage()
+    cluster.put(queued(ours("high", 8, priority=10)))
+    assert cluster.step() == [("stop", "job/low")]
+    assert cluster.carry_out(cluster.orders[0])  # it is told to go; its pod takes its time
+    cluster.take_over()
+    assert cluster.step() == []
+    assert cluster.usage() == held
+    cluster.remove("pod/low-0")
+    assert cluster.step() == [("bind", "pod/high")]
+    cluster.obey()
+    assert cluster.usage() == held
+    cluster.remove("pod/high")
+    assert cluster.step() == [("start", "job/low")]
+
+
+def test_a_job_that_its_owner_suspended_waits_like_any_other():
+    cluster = relay()
+    cluster.put(queued(job("a", 1, 8, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    cluster.change("job/a", spec__suspend=True)
+    cluster.objects["job/a"]["spec"]["suspend"] = True
+    cluster.take_over()
+    assert cluster.step() == [("start", "job/a")]
+
+
+def test_a_failed_bind_of_what_was_decided_before_us_harms_nobody_else():
+    cluster = relay(3)
+    for name in "ab":
+        cluster.put(ours(name, 8, group=("g", 2)))
+    cluster.put(ours("c", 8))
+    cluster.policy = Policy()
+    cluster.step()
+    for order in cluster.orders:
+        if order.write.key != "pod/b":
+            cluster.carry_out(order)
+    cluster.take_over()
+    cluster.step()
+    cluster.ledger.hear(cluster.orders[0], Outcome.FAILED)
+    told = cluster.step()
+    assert ("stop", "pod/c") not in told
+    assert ("stop", "pod/a") in told  # the gang is given back whole
+
+
+def test_a_gang_whose_binds_all_fail_while_it_is_given_back_comes_back():
+    """The second bind fails, the gang is told to go, and only then it is heard that the first failed, too."""
+    cluster = paper()
+    for name in "ab":
+        cluster.put(ours(name, 8, group=("g", 2)))
+    cluster.step()
+    first, second = cluster.orders
+    cluster.ledger.hear(second, Outcome.FAILED)
+    assert cluster.step() == [("stop", "pod/a")]
+    cluster.ledger.hear(cluster.orders[0], Outcome.DONE)  # it is said to be gone, and is not
+    cluster.ledger.hear(first, Outcome.FAILED)
+    assert sorted(cluster.step()) == [("bind", "pod/a"), ("bind", "pod/b")]
+
+
+_OPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("submit"), st.integers(1, 3), st.integers(1, 4)),
+        st.tuples(st.just("pod"), st.integers(1, 8), st.integers(0, 2)),
+        st.tuples(st.just("finish"), st.integers(0, 5)),
+        st.tuples(st.just("leave")),
+    ),
+    min_size=3,
+    max_size=14,
+)
+_USAGE = msgspec.structs.replace(
+    QUEUES,
+    shares=msgspec.structs.replace(
+        QUEUES.shares,
+        usage=UsageSharing(half_life_ms=60_000, sampling_ms=1_000),
+        queues=(msgspec.structs.replace(QUEUES.shares.queues[0], usage_based=True),),
+    ),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(ops=_OPS, at=st.sets(st.integers(0, 13)), policy=st.sampled_from([QUEUES, _USAGE]))
+def test_a_run_with_hand_overs_is_the_run_without(ops, at, policy):
+    """Whoever leads, the same work is started at the same places, and every queue uses the same."""
+    plain, relayed = relay(2, policy), relay(2, policy)
+    for number, op in enumerate(ops):
+        for cluster in (plain, relayed):
+            _do(cluster, number, op)
+        assert [_shown(order) for order in plain.orders] == [_shown(order) for order in relayed.orders]
+        for cluster in (plain, relayed):
+            cluster.obey()
+            _make_pods(cluster)
+        assert plain.usage() == relayed.usage()
+        if number in at:
+            relayed.take_over()
+            relayed.now_ms -= 1000  # the look of who takes over costs no time
+            assert relayed.step() == []
+    assert plain.objects.keys() == relayed.objects.keys()
+
+
+def _do(cluster: Relay, number: int, op: tuple[Any, ...]) -> None:
+    if op[0] == "submit":
+        cluster.put(queued(job(f"j{number:02}", op[1], op[2], suspend=True, scheduler="tidegate")))
+    elif op[0] == "pod":
+        cluster.put(queued(ours(f"p{number:02}", op[1], priority=op[2])))
+    elif op[0] == "finish":
+        jobs = sorted(name for name in cluster.objects if name.startswith("job/"))
+        running = [name for name in jobs if not cluster.objects[name]["spec"]["suspend"]]
+        if running:
+            name = running[op[1] % len(running)]
+            _remove_pods(cluster, name)
+            cluster.remove(name)
+    else:  # what controllers do, in their own time
+        jobs = [
+            name for name in cluster.objects if name.startswith("job/") and cluster.objects[name]["spec"]["suspend"]
+        ]
+        for name in jobs:
+            _remove_pods(cluster, name)
+    cluster.step()
+
+
+def _remove_pods(cluster: Relay, name: str) -> None:
+    for pod in [one for one in cluster.objects if one.startswith(f"pod/{name[4:]}-")]:
+        cluster.remove(pod)
+
+
+def _make_pods(cluster: Relay) -> None:
+    """What controllers do: pods of jobs that were let go, which are bound at once."""
+    for name in sorted(name for name in cluster.objects if name.startswith("job/")):
+        spec = cluster.objects[name]["spec"]
+        if not spec["suspend"] and f"pod/{name[4:]}-0" not in cluster.objects:
+            gpus = int(spec["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
+            job_pods(cluster, name[4:], spec["parallelism"], gpus=gpus)
+    cluster.step()
+    cluster.obey()
+
+
+def _shown(order: Order) -> tuple[str, str, Any]:
+    body = json.loads(order.write.request.body)
+    return order.purpose.name, order.write.key, body.get("target") if isinstance(body, dict) else None
+
+
+# -- notes -------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=2), max_size=20))
+def test_runs_are_read_back(names):
+    note = Note(standing=Standing(queue="q"), nodes=in_runs(names))
+    again = read_note(write_note(note))
+    assert again == note
+    assert again.node_names() == names
+
+
+def test_a_note_is_never_too_long_for_its_object():
+    names = [f"node-with-a-rather-long-name-{number}" for number in range(5_000)]
+    text = write_note(Note(standing=Standing(queue="q"), nodes=in_runs(names)))
+    assert len(text) < MOST_BYTES
+    assert read_note(text) == Note(standing=Standing(queue="q"))
+
+
+def test_what_somebody_else_wrote_is_no_note():
+    assert read_note("[") is read_note('{"standing": 3}') is None
+
+
+def test_notes_go_into_patches_of_every_kind():
+    ref = Ref(JOBS, "ns", "j", "u")
+    merged = json.loads(annotated(merge(ref, {"spec": {"suspend": False}}), "x").request.body)
+    assert merged["metadata"] == {"annotations": {STANDING: "x"}, "uid": "u"}
+    fresh = [{"op": "add", "path": "/metadata/annotations", "value": {"other": "y"}}]
+    whole = json.loads(annotated(edit(ref, fresh), "x").request.body)
+    assert whole[-1]["value"] == {"other": "y", STANDING: "x"}
+    bare = json.loads(annotated(edit(ref, []), "x", Meta(resource_version="7")).request.body)
+    assert bare[-2:] == [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
+        {"op": "add", "path": "/metadata/annotations", "value": {STANDING: "x"}},
+    ]
+    added = json.loads(annotated(edit(ref, []), "x", Meta(annotations={"a": "b"})).request.body)
+    assert added[-1] == {"op": "add", "path": "/metadata/annotations/tidegate.io~1standing", "value": "x"}

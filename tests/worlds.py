@@ -1,0 +1,99 @@
+"""The same small cluster in every world: two nodes of eight GPUs, and jobs that run for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+from builders import fleet
+from builders import job as workload
+from kubebench import Plane, job, node
+from kubelive import Steps, wall_ms
+from tidegate.engine.run import World
+from tidegate.kube.kubeconfig import config_access
+from tidegate.kube.world import KubeWorld
+from tidegate.model.policy import PlacementKind, PlacementRule, Policy
+from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.sim.jobs import jobs_of
+from tidegate.sim.world import SimWorld
+
+POLICY = Policy(placement=PlacementRule(kind=PlacementKind.BEST_FIT), cycle_ms=100)
+
+_JOBS, _NODES, _PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/nodes", "/api/v1/namespaces/default/pods"
+_NOW = {"gracePeriodSeconds": 0, "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+
+
+class Asked(NamedTuple):
+    """A job of so many pods, each with so many GPUs, which runs for so long."""
+
+    name: str
+    pods: int
+    gpus: int
+    seconds: int = 1
+
+
+class Stage(Protocol):
+    """A world with a cluster and jobs in it."""
+
+    world: World
+    now_passes: bool  # by itself, not only when somebody polls
+
+
+class SimStage:
+    """The twin."""
+
+    now_passes = False
+
+    def __init__(self, asked: list[Asked]) -> None:
+        work = [
+            PlannedWorkload(
+                workload=workload(one.name, f"{one.pods}x{one.gpus}"), run=RunProfile(runtime_ms=one.seconds * 1000)
+            )
+            for one in asked
+        ]
+        options = TwinOptions(api_latency_ms=20, start_ms=50, grace_ms=30, observe_every_ms=0)
+        self.world = SimWorld(fleet("2x h100x8"), jobs_of(work), POLICY, options)
+
+
+class KubeStage:
+    """A real API server, with the job controller and kwok."""
+
+    now_passes = True
+
+    def __init__(self, plane: Plane, asked: list[Asked]) -> None:
+        self._plane = plane
+        for number in range(2):
+            plane.admin.post(_NODES, node(f"n{number}"))
+        plane.wait_for(lambda: all(_is_ready(one) for one in plane.admin.get(_NODES)["items"]), what="ready nodes")
+        for one in asked:
+            made = job(one.name, one.pods, one.gpus, runs=f"{one.seconds}s", suspend=True, scheduler="tidegate")
+            plane.admin.post(_JOBS, made)
+        access = config_access([plane.kubeconfig("tidegate")], clock=wall_ms)
+        self.world = KubeWorld(access, POLICY, clock=wall_ms, draw=lambda: 0.5)
+
+
+def _is_ready(thing: dict[str, Any]) -> bool:
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in thing["status"].get("conditions", ()))
+
+
+@contextmanager
+def sim_stage(asked: list[Asked]) -> Iterator[SimStage]:
+    """The twin."""
+    yield SimStage(asked)
+
+
+@contextmanager
+def kube_stage(plane: Plane, asked: list[Asked]) -> Iterator[KubeStage]:
+    """A cluster, which is empty again afterwards."""
+    stage = KubeStage(plane, asked)
+    try:
+        with stage.world:
+            yield stage
+    finally:
+        for path in (_JOBS, _PODS, _NODES):
+            plane.admin.delete(path, _NOW)
+        plane.wait_for(lambda: not any(plane.admin.get(path)["items"] for path in (_JOBS, _PODS, _NODES)))
+
+
+__all__ = ["POLICY", "Asked", "KubeStage", "SimStage", "Stage", "Steps", "kube_stage", "sim_stage"]
