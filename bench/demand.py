@@ -27,6 +27,7 @@ import polars as pl
 from tidegate.demand.document import encode
 from tidegate.demand.fit import fit
 from tidegate.demand.tables import JOBS, Calendar, Origin, Tables
+from tidegate.planning.side_by_side import side_by_side
 
 MOST_RATIO, MOST_GIB = 3.0, 4.0
 DAYS = 90
@@ -140,7 +141,7 @@ def _bare(path: str) -> int:
 
 def _model(path: str) -> bytes:
     origin = Origin(Path(path).name, "generated", "", 0)
-    return encode(fit(Tables(jobs=_scan(path), calendar=Calendar.EPOCH, origins=(origin,))))
+    return encode(fit(Tables(jobs=_scan(path), calendar=Calendar.EPOCH, origins=(origin,)), run_all=side_by_side))
 
 
 def _table(told: dict[str, Any]) -> str:

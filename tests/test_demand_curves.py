@@ -16,7 +16,7 @@ from tidegate.demand.bursts import ceilings, find_bursts
 from tidegate.demand.cells import Cells
 from tidegate.demand.curves import Window, average_by, episodes_above, hold, level_at, mean, peak, quantiles
 from tidegate.demand.document import Scope, encode
-from tidegate.demand.events import Spans, add_up, curves_of, put_in_order, whole
+from tidegate.demand.events import Moments, Spans, Tally, curves_of, put_in_order, whole
 from tidegate.demand.fit import fit
 from tidegate.demand.jobs import read_jobs, window_of
 from tidegate.demand.numbers import Unit
@@ -59,7 +59,7 @@ def test_a_curve_is_what_counting_gives(rows):
 
 @given(SPANS)
 def test_groups_add_up_to_the_whole(rows):
-    (found,) = curves_of([spans_of(rows)], CELLS, WINDOW)
+    found = curves_of(spans_of(rows), CELLS, WINDOW)
     whole_mean = mean(hold(found["total"][0]))
     assert sum(mean(hold(curve)) for curve in found["color"]) == pytest.approx(whole_mean)
     for row, curve in enumerate(found["color"]):
@@ -70,7 +70,10 @@ def test_groups_add_up_to_the_whole(rows):
 @given(SPANS)
 def test_ticks_of_one_unit_are_exact(rows):
     spans = spans_of(rows)
-    (exact,), (ticked,) = curves_of([spans], CELLS, WINDOW), add_up([spans], CELLS, WINDOW)
+    tally = Tally(2, CELLS, WINDOW)
+    for part in (slice(0, 3), slice(3, None)):
+        tally.add([Moments(at[part], spans.cell[part]) for at in (spans.begin_ms, spans.end_ms)])
+    exact, ticked = curves_of(spans, CELLS, WINDOW), tally.between([0], [1])
     for name in exact:
         for one, other in zip(exact[name], ticked[name], strict=False):
             assert mean(hold(one)) == pytest.approx(mean(hold(other)))
@@ -191,7 +194,7 @@ def test_very_many_jobs_give_nearly_the_same(monkeypatch):
         )
     ]
     exact = fit(tables_of(rows))
-    for module in ("events", "ordering", "arrivals"):
+    for module in ("events", "ordering", "arrivals", "groups"):
         monkeypatch.setattr(f"tidegate.demand.{module}.MOST_EXACT", 100)
     rough = fit(tables_of(rows))
     for one, other in zip(exact.groups, rough.groups, strict=True):

@@ -89,7 +89,9 @@ def test_normal_quantiles():
 
 @given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=80))
 def test_buckets_keep_values_to_a_thousandth(values):
-    (part,), every = _thin_out(np.array(values), Grouping(np.zeros(len(values), np.int32), np.zeros(1, np.int64), 1))
+    (part,), every = _thin_out(
+        [(np.array(values), np.zeros(len(values), np.int32))], Grouping(np.zeros(1, np.int64), 1)
+    )
     assert every == 1
     assert np.all(np.abs(part - np.sort(values)) <= np.maximum(0.001 * np.sort(values), 1))
 

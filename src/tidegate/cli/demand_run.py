@@ -30,6 +30,7 @@ from tidegate.demand.sample import sample
 from tidegate.demand.tables import Tables
 from tidegate.demand.words import amount_text
 from tidegate.measure.words import percent_text, time_text
+from tidegate.planning.side_by_side import side_by_side
 from tidegate.sources.options import Format, Options, Table
 
 _MOST_CHANGES = 40
@@ -41,7 +42,7 @@ def _model_of(source: str, form: Format | None = None) -> DemandModel:
         return load_model(Path(source))
     tables = gather_sources([source], Options(form)).tables
     with working("measuring"):
-        return fit(tables)
+        return fit(tables, run_all=side_by_side)
 
 
 # -- diff --------------------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from tidegate.planning.floor import Tolerance
 from tidegate.planning.jobs import PlanJobs, plan_jobs_of
 from tidegate.planning.orders import Order
 from tidegate.planning.plan import Request, make_plan
+from tidegate.planning.side_by_side import side_by_side
 from tidegate.planning.terms import Given, Terms, settle_terms
 from tidegate.sources.options import Options
 from tidegate.sources.pricefile import load_prices
@@ -109,7 +110,7 @@ def _read(call: Call) -> _Found:
     else:
         tables = gather_sources(sources, call.options).tables
         with working("measuring"):
-            model = fit(tables, seed=seed)
+            model = fit(tables, seed=seed, run_all=side_by_side)
     jobs = plan_jobs_of(tables)
     _refuse_too_little(sources, jobs)
     return _Found(tables, model, jobs)

@@ -7,10 +7,13 @@ Must not know: what arrives.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tidegate.demand.curves import Window
 from tidegate.demand.events import MOST_EXACT
+from tidegate.demand.jobs import Jobs
 from tidegate.demand.numbers import CONFIDENCE, How, Number, Unit, exact, trim
 from tidegate.demand.ordering import Grouping, in_order_by_group
 from tidegate.model.columns import F64, I64
@@ -23,7 +26,7 @@ WINDOWS_MS = (SECOND_MS, 10 * SECOND_MS, MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_M
 #: Windows that are counted at most: of very many arrivals, over all groups together; of one series.
 MOST_BINS, MOST_SINGLE = 1 << 21, 1 << 24
 
-_DRAWS, _BLOCKS, _CHUNK = 200, 12, 1 << 16
+_DRAWS, _BLOCKS = 200, 12
 
 
 class Dispersion(Spec, frozen=True):
@@ -44,28 +47,43 @@ class Arrivals(Spec, frozen=True):
     dispersion: tuple[Dispersion, ...]
 
 
-def measure_by_group(at_ms: I64, grouping: Grouping, window: Window) -> list[Arrivals | None]:
-    """Arrivals of each group: one by one, or where they are very many by counting them in windows."""
-    if at_ms.size > MOST_EXACT:
-        return _count_by_group(at_ms, grouping, window)
-    parts, _ = in_order_by_group(at_ms - window.start_ms, grouping)
+def measure_by_group(jobs: Jobs, groupings: Sequence[Grouping], window: Window) -> list[list[Arrivals | None]]:
+    """Arrivals of each group of each grouping: one by one, or where they are very many by counting them in windows."""
+    if len(jobs) > MOST_EXACT:
+        return _count_by_group(jobs, groupings, window)
+    return [[_measure(part, window) for part in _in_order(jobs, one, window)] for one in groupings]
+
+
+def _in_order(jobs: Jobs, grouping: Grouping, window: Window) -> list[I64]:
+    return in_order_by_group(
+        ((rows.submitted_ms - window.start_ms, rows.cell) for rows in jobs.parts()), grouping
+    ).parts
+
+
+def _measure(since_ms: I64, window: Window) -> Arrivals | None:
+    if since_ms.size == 0:
+        return None
+    return measure_arrivals(since_ms + window.start_ms, window, Unit.JOBS, "jobs", ordered=True)
+
+
+def _count_by_group(jobs: Jobs, groupings: Sequence[Grouping], window: Window) -> list[list[Arrivals | None]]:
+    """Counts in the shortest windows that are not too many; gaps are not looked at."""
+    bases = [_base_for(grouping, window) for grouping in groupings]
+    bins = [window.length_ms // base + 1 for base in bases]
+    sums = [np.zeros(grouping.groups * many, np.int64) for grouping, many in zip(groupings, bins, strict=True)]
+    firsts = [grouping.group_of * np.int64(many) for grouping, many in zip(groupings, bins, strict=True)]
+    for rows in jobs.parts():
+        since, cell = rows.submitted_ms - window.start_ms, rows.cell.astype(np.intp)
+        for base, first, counts in zip(bases, firsts, sums, strict=True):
+            np.add.at(counts, since // base + first[cell], 1)
     return [
-        measure_arrivals(part + window.start_ms, window, Unit.JOBS, "jobs", ordered=True) if part.size else None
-        for part in parts
+        [_from_counts(part, base, window) for part in counts.reshape(-1, many).astype(np.float64)]
+        for base, many, counts in zip(bases, bins, sums, strict=True)
     ]
 
 
-def _count_by_group(at_ms: I64, grouping: Grouping, window: Window) -> list[Arrivals | None]:
-    """Counts in the shortest windows that are not too many; gaps are not looked at."""
-    groups = grouping.groups
-    base = next((length for length in WINDOWS_MS if window.length_ms // length * groups <= MOST_BINS), HOUR_MS)
-    bins = window.length_ms // base + 1
-    sums = np.zeros(groups * bins)
-    base_of = grouping.group_of * np.int64(bins)
-    for at in range(0, at_ms.size, _CHUNK):
-        row = (at_ms[at : at + _CHUNK] - window.start_ms) // base + base_of[grouping.cell[at : at + _CHUNK]]
-        np.add.at(sums, row, 1.0)
-    return [_from_counts(part, base, window) for part in sums.reshape(groups, bins)]
+def _base_for(grouping: Grouping, window: Window) -> int:
+    return next((length for length in WINDOWS_MS if window.length_ms // length * grouping.groups <= MOST_BINS), HOUR_MS)
 
 
 def _from_counts(sums: F64, base_ms: int, window: Window) -> Arrivals | None:

@@ -7,11 +7,11 @@ Must not know: what is named, or what the amounts are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from tidegate.model.columns import F64, I32, I64
@@ -34,44 +34,22 @@ class Cells(NamedTuple):
     labels: dict[str, I32]  # by dimension: the group of each cell
 
 
-class Named(NamedTuple):
-    """A column of names: a number for each row, and where each number stands in the order of the names."""
+class Heavy(NamedTuple):
+    """What makes a row heavy: its amount times a column (where above 0) times a factor."""
 
-    code: npt.NDArray[np.integer]
-    place: I64
-    names: tuple[str, ...]
+    column: str
+    factor: float
+    whole: int
 
 
 class Counted(NamedTuple):
-    """The cells of a table, the cell of each row, and how many rows and how much weight each cell has."""
+    """The cells of a table, the names of their labels, the cell of each row, and the rows and weight of each cell."""
 
     cells: Cells
+    names: dict[str, tuple[str, ...]]
     cell: I32
     rows: I64
     weight: F64
-
-
-def intern(column: pl.Series) -> Named:
-    """Names in the order of the names: the numbers that polars gives depend on what was read before."""
-    codes = column.to_physical().to_numpy()
-    used = np.flatnonzero(np.bincount(codes, minlength=1))
-    names = column.gather(_somewhere(codes, used)).cast(pl.String).to_list() if codes.size else []
-    place = np.zeros(int(used[-1]) + 1 if codes.size else 1, np.int64)
-    for row, (_, code) in enumerate(sorted(zip(names, used.tolist(), strict=True))):
-        place[code] = row
-    return Named(codes, place, tuple(sorted(names)))
-
-
-def _somewhere(codes: npt.NDArray[np.integer], used: I64) -> I64:
-    """A row for each code that is used: among the first ones, or where that does not do, anywhere."""
-    found, rows = np.unique(codes[:_CHUNK], return_index=True)
-    if found.size == used.size:
-        firsts: I64 = rows.astype(np.int64)
-        return firsts
-    anywhere = np.zeros(int(used[-1]) + 1, np.int64)
-    anywhere[codes] = np.arange(codes.size)
-    found_anywhere: I64 = anywhere[used]
-    return found_anywhere
 
 
 def dense(key: I64 | I32) -> tuple[I64, I32]:
@@ -85,62 +63,105 @@ def dense(key: I64 | I32) -> tuple[I64, I32]:
     return np.flatnonzero(seen), (np.cumsum(seen, dtype=np.int32) - np.int32(1))[key]
 
 
-def count_cells(names: dict[str, Named], amount: I64, weight_of: tuple[I64, float], whole: int) -> Counted:
-    """Put each row into its cell; the weight of a row is its amount times a column (where above 0) times a factor.
+class _Digits(NamedTuple):
+    """What rows are told apart by: a number for each named column, and one for the amount."""
 
-    An amount of `whole` is 1 in the unit of the levels.
+    frame: pl.DataFrame
+    tops: tuple[int, ...]  # the highest number in each column
+    amounts: I64  # what the last column means, in steps
+
+    def total(self) -> int:
+        """How many combinations there can be."""
+        return math.prod(top + 1 for top in self.tops)
+
+    def keys(self) -> pl.Series:
+        """One number for all of them; computed on all cores."""
+        digits = zip(self.frame.columns, self.tops, strict=True)
+        key = reduce(lambda key, digit: key * (digit[1] + 1) + pl.col(digit[0]), digits, pl.lit(0, pl.Int32))
+        return self.frame.lazy().select(key.cast(pl.Int32).alias("key")).collect(engine="streaming")["key"]
+
+
+def count_cells(frame: pl.DataFrame, named: dict[str, str], amount: str, heavy: Heavy) -> Counted:
+    """Put each row of a table into its cell: by columns of names, and by an amount.
+
+    An amount of `heavy.whole` is 1 in the unit of the levels.
     """
-    sizes = {name: max(len(named.names), 1) for name, named in names.items()}
-    amounts = np.flatnonzero(np.bincount(amount)) if amount.max(initial=0) < _MOST_KEYS else np.unique(amount)
-    if math.prod(sizes.values()) * amounts.size >= _MOST_KEYS:
-        raise OverflowError(f"{sizes} with {amounts.size} sizes: more than {_MOST_KEYS:,} combinations")
-    seen = np.zeros(math.prod(sizes.values()) * max(amounts.size, 1), np.bool_)
-    row_of = _rows_of(amounts)
-    for part in _parts(amount.size):
-        seen[_key(names, sizes, row_of(amount[part]), amounts.size, part)] = True
+    sizes = frame[amount].unique().sort().to_numpy()
+    step = math.gcd(*sizes.tolist()) or heavy.whole
+    digits = _digits(frame, named, amount, sizes, step)
+    if digits.total() >= _MOST_KEYS:
+        raise OverflowError(f"{named} with {sizes.size} sizes: more than {_MOST_KEYS:,} combinations")
+    cell, seen = np.empty(frame.height, np.int32), np.zeros(max(digits.total(), 1), np.bool_)
+    for at, part in slices(digits.keys().to_frame()):
+        cell[at] = key = part["key"].to_numpy()
+        seen[key] = True
     used = np.flatnonzero(seen)
-    place = np.cumsum(seen, dtype=np.int32) - np.int32(1)
-    cell, rows, weight = np.empty(amount.size, np.int32), np.zeros(used.size, np.int64), np.zeros(used.size)
-    for part in _parts(amount.size):
-        mine = place[_key(names, sizes, row_of(amount[part]), amounts.size, part)]
-        cell[part] = mine
-        rows += np.bincount(mine, minlength=used.size)
-        heavy = np.maximum(weight_of[0][part], 0) * amount[part] * weight_of[1]
-        weight += np.bincount(mine, weights=heavy, minlength=used.size)
-    return Counted(_cells(used, sizes, amounts, whole), cell, rows, weight)
+    rows, weight = _settle(cell, np.cumsum(seen, dtype=np.int32) - np.int32(1), frame.select(heavy.column, amount))
+    *codes, row = np.unravel_index(used, [top + 1 for top in digits.tops])
+    labels, names = {}, {}
+    for name, code in zip(named, codes, strict=True):
+        labels[name], names[name] = _name(code, digits.frame[name], frame[named[name]])
+    return Counted(Cells(digits.amounts[row], step / heavy.whole, labels), names, cell, rows, weight * heavy.factor)
 
 
-def _rows_of(amounts: I64) -> Callable[[I64], I64]:
-    """How to find the row of an amount: in a table where amounts are small, else by search."""
-    if amounts.size == 0 or int(amounts[-1]) >= _MOST_KEYS:
-        return lambda some: np.searchsorted(amounts, some)
-    table = np.zeros(int(amounts[-1]) + 1, np.int64)
-    table[amounts] = np.arange(amounts.size)
-    return lambda some: table[some]
+def _settle(cell: I32, place: I32, frame: pl.DataFrame) -> tuple[I64, F64]:
+    """Turn keys into cells, and count each cell's rows and weight."""
+    used = int(place[-1]) + 1
+    rows, weight = np.zeros(used, np.int64), np.zeros(used)
+    for at, part in slices(frame):
+        times, some = (column.to_numpy() for column in part)
+        cell[at] = mine = place[cell[at]]
+        rows += np.bincount(mine, minlength=used)
+        weight += np.bincount(mine, weights=np.maximum(times, 0) * some, minlength=used)
+    return rows, weight
 
 
-def _parts(size: int) -> list[slice]:
-    return [slice(at, at + _CHUNK) for at in range(0, size, _CHUNK)]
+def _digits(frame: pl.DataFrame, named: dict[str, str], amount: str, sizes: I64, step: int) -> _Digits:
+    """Names by the numbers that polars gave them, amounts in steps; counted anew where these are too large."""
+    columns = [pl.col(column).to_physical().alias(name) for name, column in named.items()]
+    digits = frame.select(*columns, (pl.col(amount) // step).alias("amount"))
+    found = _Digits(digits, _tops(digits), np.arange(int(sizes[-1]) // step + 1 if sizes.size else 1))
+    if found.total() < _MOST_KEYS:
+        return found
+    digits = digits.select(pl.all().rank("dense") - 1)
+    return _Digits(digits, _tops(digits), sizes // step)
 
 
-def _key(names: dict[str, Named], sizes: dict[str, int], amount: I64, amounts: int, part: slice) -> I64:
-    key = np.zeros(amount.size, np.int64)
-    for name, named in names.items():
-        key *= sizes[name]
-        key += named.place[named.code[part]]
-    key *= amounts
-    key += amount
-    return key
+def _tops(digits: pl.DataFrame) -> tuple[int, ...]:
+    return tuple(top or 0 for top in digits.max().row(0))
 
 
-def _cells(used: I64, sizes: dict[str, int], amounts: I64, whole: int) -> Cells:
-    step = math.gcd(*amounts.tolist()) or whole
-    rest, row = np.divmod(used, max(amounts.size, 1))
-    labels: dict[str, I32] = {}
-    for name in reversed(sizes):
-        rest, label = np.divmod(rest, sizes[name])
-        labels[name] = label.astype(np.int32)
-    return Cells(amounts[row] // step, step / whole, labels)
+def slices(frame: pl.DataFrame) -> Iterator[tuple[slice, pl.DataFrame]]:
+    """Some rows at a time: their columns stay in the processor's cache, and little memory is used again and again.
+
+    No slice has rows of two of the chunks in which the table was read: those would have to be copied.
+    """
+    at = 0
+    for length in frame.to_series(0).chunk_lengths() if frame.width else ():
+        steps = -(-length // _CHUNK)
+        for step in range(steps):
+            rows = length * (step + 1) // steps - length * step // steps
+            yield slice(at, at + rows), frame.slice(at, rows)
+            at += rows
+
+
+def _name(code: I64, codes: pl.Series, column: pl.Series) -> tuple[I32, tuple[str, ...]]:
+    """Labels in the order of the names: the numbers that polars gives depend on what was read before."""
+    used, label = np.unique(code, return_inverse=True)
+    names = column.gather(_somewhere(codes, used)).cast(pl.String).to_list()
+    order = sorted(range(len(names)), key=lambda row: str(names[row]))
+    place = np.zeros(len(names), np.int32)
+    place[order] = np.arange(len(names), dtype=np.int32)
+    return place[label], tuple(names[row] for row in order)
+
+
+def _somewhere(codes: pl.Series, used: I64) -> I64:
+    """A row for each code that is used: among the first ones, or where that does not do, anywhere."""
+    found, rows = np.unique(codes[:_CHUNK].to_numpy(), return_index=True)
+    if found.size != used.size:
+        found, rows = np.unique(codes.to_numpy(), return_index=True)
+    firsts: I64 = rows[np.searchsorted(found, used)].astype(np.int64)
+    return firsts
 
 
 def rank(label: I32, names: tuple[str, ...], weight: F64) -> tuple[I32, tuple[str, ...]]:

@@ -39,6 +39,7 @@ class Curve(NamedTuple):
     width_ms: I64  # how long it lasted; may be 0
     level: I64  # in units
     unit: float  # what a level of 1 means, such as 1 GPU
+    tick_ms: int = 0  # the width of all levels but the last two, if they are even; else 0
 
 
 class Episode(NamedTuple):
@@ -97,12 +98,28 @@ def _area_until(curve: Curve, at_ms: I64) -> F64:
     """What lies below the curve up to each time, in units times milliseconds."""
     if curve.level.size == 0:
         return np.zeros(at_ms.size)
-    after = np.searchsorted(curve.start_ms, at_ms, side="right")
+    after = _rows_until(curve, at_ms)
     row = np.maximum(after - 1, 0)
-    area = np.cumsum(curve.level * curve.width_ms)
+    area = _areas(curve)
     before = area[row] - curve.level[row] * curve.width_ms[row]
     part = np.clip(at_ms - curve.start_ms[row], 0, curve.width_ms[row]) * curve.level[row]
     return np.where(after > 0, (before + part) * curve.unit, 0.0)
+
+
+def _areas(curve: Curve) -> I64:
+    """What lies below the curve up to the end of each level, in whole units times milliseconds."""
+    if not curve.tick_ms:
+        return np.cumsum(curve.level * curve.width_ms)
+    area: I64 = np.cumsum(curve.level) * curve.tick_ms
+    area[-2:] += np.cumsum(curve.level[-2:] * (curve.width_ms[-2:] - curve.tick_ms))
+    return area
+
+
+def _rows_until(curve: Curve, at_ms: I64) -> I64:
+    """How many levels have begun by each time."""
+    if curve.tick_ms:
+        return np.minimum(at_ms // curve.tick_ms + 1, curve.level.size)
+    return np.searchsorted(curve.start_ms, at_ms, side="right")
 
 
 def level_at(curve: Curve, at_ms: I64) -> F64:

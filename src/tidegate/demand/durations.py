@@ -10,9 +10,9 @@ from enum import StrEnum
 import numpy as np
 
 from tidegate.demand.distributions import Fitted, fit_family
-from tidegate.demand.jobs import Jobs
-from tidegate.demand.numbers import How, Number, Unit, rank_quantile, trim
-from tidegate.demand.ordering import Grouping, in_order_by_group
+from tidegate.demand.jobs import Jobs, Rows
+from tidegate.demand.numbers import How, Number, Unit, multiply, rank_quantile, trim
+from tidegate.demand.ordering import Grouping, Some, in_order_by_group
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
@@ -66,9 +66,8 @@ def measure_durations(jobs: Jobs, seed: int) -> tuple[Spread, ...]:
     kinds, cells = jobs.names["kind"], jobs.cells
     size = size_of(np.rint(cells.amount * (cells.unit * WHOLE_MILLI)).astype(np.int64))
     group = cells.labels["kind"].astype(np.int64) * len(SIZE_NAMES) + size
-    grouping = Grouping(jobs.cell, group, len(kinds) * len(SIZE_NAMES))
-    known = None if jobs.duration_ms.min() >= 0 else jobs.duration_ms >= 0
-    parts, every = in_order_by_group(jobs.duration_ms, grouping, known)
+    grouping = Grouping(group, len(kinds) * len(SIZE_NAMES))
+    parts, every = in_order_by_group(map(_known, jobs.parts()), grouping)
     hours = np.bincount(group, weights=jobs.cell_gpu_hours, minlength=len(parts))
     found = []
     for row, kind in enumerate(kinds):
@@ -81,6 +80,11 @@ def measure_durations(jobs: Jobs, seed: int) -> tuple[Spread, ...]:
         named += [(SIZE_NAMES[at - rows.start], parts[at], hours[at]) for at in used]
         found += [_spread((kind, name), values, every, float(spent), seed) for name, values, spent in named]
     return tuple(found)
+
+
+def _known(jobs: Rows) -> Some:
+    over = jobs if jobs.duration_ms.min(initial=0) >= 0 else jobs.take(jobs.duration_ms >= 0)
+    return over.duration_ms, over.cell
 
 
 def _spread(of: tuple[str, str], ordered: I64, every: int, gpu_hours: float, seed: int) -> Spread:
@@ -115,7 +119,7 @@ def _redraw(ordered: I64, every: int, seed: int) -> tuple[F64, F64]:
     firsts, squares = np.add.reduceat(values, edges), np.add.reduceat(values * values, edges)
     generator = np.random.default_rng(seed)
     picks = generator.normal(1.0, 1 / np.sqrt(every * ones), (_DRAWS, groups)).clip(0.0)
-    count, first, square = picks @ ones, picks @ firsts, picks @ squares
+    count, first, square = multiply(picks, np.stack((ones, firsts, squares), axis=1)).T
     mean = first / np.maximum(count, 1e-9)
     deviation = np.sqrt(np.maximum(square / np.maximum(count, 1e-9) - mean * mean, 0.0))
     return mean, deviation / np.maximum(mean, 1e-9)

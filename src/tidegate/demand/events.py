@@ -1,7 +1,7 @@
 """Spans of time with an amount each, turned into curves: in total, and by any grouping.
 
 Two ways to the same curves. Exact (`put_in_order`): begin and end of every span become one 64-bit key each, time
-above and cell below, and one plain sort puts all of them in order. For very many spans (`add_up`): begins and ends
+above and cell below, and one plain sort puts all of them in order. For very many spans (`Tally`): begins and ends
 are added up in even ticks of time, which needs no sort and as much memory for a hundred million spans as for one;
 times are then as exact as the tick. A cell is what spans need to be told apart by: their group in each dimension, and
 their amount.
@@ -10,6 +10,7 @@ Must not know: what the groups or amounts are.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,9 +33,6 @@ TOTAL = "total"
 
 _BITS = 62
 
-#: Spans that are added up at a time: their columns stay in the processor's cache.
-_CHUNK = 1 << 15
-
 
 class Spans(NamedTuple):
     """From when to when each lasted, and its cell."""
@@ -54,16 +52,10 @@ class Pass(NamedTuple):
     cells: Cells
 
 
-def curves_of(spans: list[Spans | None], cells: Cells, window: Window) -> list[dict[str, list[Curve]] | None]:
-    """For each kind of span the curve of all under TOTAL, and those of the groups of each dimension."""
-    if max(one.cell.size for one in spans if one) > MOST_EXACT:
-        return add_up(spans, cells, window)
-    found: list[dict[str, list[Curve]] | None] = []
-    for one in spans:
-        events = put_in_order(one, cells, window) if one else None
-        labels = {name: by_label(events, name) for name in cells.labels} if events else {}
-        found.append({TOTAL: [whole(events)], **labels} if events else None)
-    return found
+def curves_of(spans: Spans, cells: Cells, window: Window) -> dict[str, list[Curve]]:
+    """The curve of all under TOTAL, and those of the groups of each dimension; exact."""
+    events = put_in_order(spans, cells, window)
+    return {TOTAL: [whole(events)], **{name: by_label(events, name) for name in cells.labels}}
 
 
 def put_in_order(spans: Spans, cells: Cells, window: Window) -> Pass:
@@ -118,6 +110,13 @@ def _curve(window: Window, at_ms: I64, change: I64, unit: float) -> Curve:
     return Curve(window, at_ms, width, np.cumsum(change), unit)
 
 
+class Moments(NamedTuple):
+    """When something came or went, and its cell."""
+
+    at_ms: I64
+    cell: I32
+
+
 class _Grid(NamedTuple):
     """The ticks of the curves of one dimension."""
 
@@ -128,63 +127,76 @@ class _Grid(NamedTuple):
     size: int
 
 
-def add_up(spans: list[Spans | None], cells: Cells, window: Window) -> list[dict[str, list[Curve]] | None]:
-    """Curves by even ticks of time: no sort, and no memory but the curves. Times that spans share are added up once."""
-    grids = {name: _grid(label, window) for name, label in cells.labels.items()}
-    sums: dict[tuple[int, int], dict[str, I64]] = {}
-    found: list[dict[str, list[Curve]] | None] = []
-    for one in spans:
-        if one is None:
-            found.append(None)
-            continue
-        keys = [(id(times), id(one.cell)) for times in (one.begin_ms, one.end_ms)]
-        for key, times in zip(keys, (one.begin_ms, one.end_ms), strict=True):
-            if key not in sums:
-                sums[key] = _tally(times, one.cell, grids, (cells, window))
-        found.append(_subtract(sums[keys[0]], sums[keys[1]], grids, (cells, window)))
-    return found
+class Tally:
+    """What came, or went, in even ticks of time: no sort, and no memory but the ticks.
 
+    Several kinds of moments are added up side by side, some rows at a time.
+    """
 
-def _tally(times: I64, cell: I32, grids: dict[str, _Grid], to: tuple[Cells, Window]) -> dict[str, I64]:
-    """What comes, or goes, in each tick of each curve."""
-    cells, window = to
-    sums = {name: np.zeros(grid.size, np.int64) for name, grid in grids.items()}
-    for at in range(0, cell.size, _CHUNK):
-        part = cell[at : at + _CHUNK]
-        since = np.clip(times[at : at + _CHUNK] - window.start_ms, 0, window.length_ms) // tick_for(window)
-        amount = cells.amount[part]
-        for name, grid in grids.items():
-            np.add.at(sums[name], (since >> grid.coarser) + grid.base_of[part], amount)
-    return sums
+    def __init__(self, kinds: int, cells: Cells, window: Window) -> None:
+        self.cells, self.window = cells, window
+        self._shift = tick_for(window).bit_length() - 1
+        coarser = {name: _coarser_for(label, window) for name, label in cells.labels.items()}
+        # What is over after the window goes to a tick of its own behind it, in each of the grids.
+        most = max(coarser.values())
+        self._last = (window.length_ms >> self._shift + most) + 1 << most
+        self._grids = {
+            name: _grid(label, (self._last >> coarser[name]) + 1, coarser[name], self._shift)
+            for name, label in cells.labels.items()
+        }
+        self._sums = [{name: np.zeros(grid.size, np.int64) for name, grid in self._grids.items()} for _ in range(kinds)]
+
+    def add(self, moments: Sequence[Moments | None]) -> None:
+        """Add up some rows, of each kind of moments; what lies outside the window counts at its end or start."""
+        cell: I32 | None = None
+        for one, sums in zip(moments, self._sums, strict=True):
+            if one is None:
+                continue
+            if one.cell is not cell:
+                cell = one.cell
+                row = cell.astype(np.intp)
+                amount = self.cells.amount[row]
+                bases = {name: grid.base_of[row] for name, grid in self._grids.items()}
+            since = one.at_ms - self.window.start_ms
+            since >>= self._shift
+            if since.min(initial=0) < 0 or since.max(initial=0) > self._last:
+                np.clip(since, 0, self._last, out=since)
+            for name, grid in self._grids.items():
+                np.add.at(sums[name], (since >> grid.coarser) + bases[name], amount)
+
+    def between(self, come: Sequence[int], gone: Sequence[int]) -> dict[str, list[Curve]]:
+        """The curves of what has come, by some kinds of moments, and is not gone yet, by others."""
+        found = {}
+        finest = min(self._grids, key=lambda name: self._grids[name].coarser)
+        for name, grid in self._grids.items():
+            start = np.minimum(np.arange(grid.ticks, dtype=np.int64) * grid.tick_ms, self.window.length_ms)
+            width = np.diff(start, append=self.window.length_ms)
+            change = self._sums[come[0]][name] - self._sums[gone[0]][name]
+            for kind in come[1:]:
+                change += self._sums[kind][name]
+            for kind in gone[1:]:
+                change -= self._sums[kind][name]
+            # Each curve ends at 0, where the next one begins.
+            levels = np.cumsum(change, out=change).reshape(-1, grid.ticks)
+            found[name] = [Curve(self.window, start, width, row, self.cells.unit, grid.tick_ms) for row in levels]
+            if name == finest:
+                total = levels.sum(axis=0) if len(levels) > 1 else levels[0]
+                found[TOTAL] = [Curve(self.window, start, width, total, self.cells.unit, grid.tick_ms)]
+        return found
 
 
 def tick_for(window: Window) -> int:
-    """How long a tick is where there is but one group; with more groups it is longer by a power of two."""
-    return max(1, -(-window.length_ms // MOST_TICKS))
+    """How long a tick is where there is but one group: a power of two, as are ticks of more groups; in milliseconds."""
+    return 1 << max(0, (max(window.length_ms - 1, 0) // MOST_TICKS).bit_length())
 
 
-def _grid(label: I32, window: Window) -> _Grid:
-    groups = int(label.max(initial=0)) + 1
-    fine = tick_for(window)
-    coarser = 0
-    while (window.length_ms // fine >> coarser) * groups > MOST_TICKS:
+def _coarser_for(label: I32, window: Window) -> int:
+    groups, coarser = int(label.max(initial=0)) + 1, 0
+    while (window.length_ms // tick_for(window) >> coarser) * groups > MOST_TICKS:
         coarser += 1
-    ticks = (window.length_ms // fine >> coarser) + 1
-    return _Grid(fine << coarser, coarser, ticks, label.astype(np.int64) * ticks, groups * ticks)
+    return coarser
 
 
-def _subtract(
-    come: dict[str, I64], gone: dict[str, I64], grids: dict[str, _Grid], to: tuple[Cells, Window]
-) -> dict[str, list[Curve]]:
-    """The curves of what has come and is not gone yet; each ends at 0, where the next one begins."""
-    cells, window = to
-    found = {}
-    finest = min(grids, key=lambda name: grids[name].coarser)
-    for name, grid in grids.items():
-        start = np.arange(grid.ticks, dtype=np.int64) * grid.tick_ms
-        width = np.diff(start, append=max(window.length_ms, int(start[-1])))
-        levels = np.cumsum(come[name] - gone[name]).reshape(-1, grid.ticks)
-        found[name] = [Curve(window, start, width, row, cells.unit) for row in levels]
-        if name == finest:
-            found[TOTAL] = [Curve(window, start, width, levels.sum(axis=0), cells.unit)]
-    return found
+def _grid(label: I32, ticks: int, coarser: int, shift: int) -> _Grid:
+    groups = int(label.max(initial=0)) + 1
+    return _Grid(1 << shift + coarser, coarser, ticks, label.astype(np.int64) * ticks, groups * ticks)

@@ -6,13 +6,14 @@ Must not know: files, or who asks.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from tidegate.demand.bursts import ceilings, find_bursts
-from tidegate.demand.cells import dense
+from tidegate.demand.calls import RunAll, one_by_one
 from tidegate.demand.curves import Curve, Window
 from tidegate.demand.document import (
     FORMAT,
@@ -26,7 +27,7 @@ from tidegate.demand.document import (
     Scope,
     Source,
 )
-from tidegate.demand.durations import measure_durations
+from tidegate.demand.durations import Spread, measure_durations
 from tidegate.demand.fleet import Counters, read_counters
 from tidegate.demand.groups import Measured, Setting, measure_groups
 from tidegate.demand.jobs import Jobs, read_jobs
@@ -37,14 +38,12 @@ from tidegate.demand.outlook import Outlook, look_ahead
 from tidegate.demand.residency import Residency, measure_residency
 from tidegate.demand.services import Service, measure_services
 from tidegate.demand.starts import measure_starts
-from tidegate.demand.streams import level_by_day, write_streams
-from tidegate.demand.tables import Tables
+from tidegate.demand.streams import Stream, level_by_day, write_streams
+from tidegate.demand.tables import Calendar, Tables
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 
 #: Priorities that are told apart: the highest.
 _MOST_PRIORITIES = 8
-
-_CHUNK = 1 << 16
 
 
 class _Parts(NamedTuple):
@@ -57,17 +56,32 @@ class _Parts(NamedTuple):
     services: tuple[Service, ...]
 
 
-def fit(tables: Tables, *, seed: int = 0, cold_start_ms: int | None = None) -> DemandModel:
-    """The demand model of the tables. A cold-start window that is told stands in for one that was not measured."""
+def fit(
+    tables: Tables, *, seed: int = 0, cold_start_ms: int | None = None, run_all: RunAll = one_by_one
+) -> DemandModel:
+    """The demand model of the tables. A cold-start window that is told stands in for one that was not measured.
+
+    What does not depend on each other goes through `run_all`, which may have threads.
+    """
     cold_start = measure_starts(tables.starts) if tables.starts is not None else None
     window_ms = round(cold_start.window.value) if cold_start else cold_start_ms
-    setting = Setting(tables.calendar, window_ms, seed)
+    setting = Setting(tables.calendar, window_ms, seed, run_all)
     parts = _measure(tables, setting)
     groups = parts.measured.groups if parts.measured else _groups_of_counters(parts.counters, setting)
     if parts.measured and parts.counters:
         groups = (_complete(groups[0], parts.counters[0], setting), *groups[1:])
     if not groups and parts.residency:
         groups = (_bare(seen=parts.residency),)
+    outlooks, durations, mix, priorities, days, streams = run_all(
+        [
+            partial(_outlooks, parts),
+            partial(_durations, parts, seed),
+            partial(_mix, parts, setting),
+            partial(_priorities, parts.jobs),
+            partial(_days, parts),
+            partial(_streams, parts, tables.calendar),
+        ]
+    )
     return DemandModel(
         format=FORMAT,
         version=VERSION,
@@ -75,18 +89,16 @@ def fit(tables: Tables, *, seed: int = 0, cold_start_ms: int | None = None) -> D
         seed=seed,
         grounds=_grounds(tables, parts),
         groups=groups,
-        durations=measure_durations(parts.jobs, seed) if parts.jobs else (),
-        mix=_mix(parts, setting),
+        durations=durations,
+        mix=mix,
         residency=parts.residency,
         services=parts.services,
         cold_start=cold_start,
-        priorities=_priorities(parts.jobs),
+        priorities=priorities,
         fleet=_fleet(parts, setting),
-        days=level_by_day(parts.jobs, parts.measured.window) if parts.jobs and parts.measured else (),
-        streams=write_streams(parts.jobs, parts.measured.window, tables.calendar)
-        if parts.jobs and parts.measured
-        else (),
-        outlooks=_outlooks(parts),
+        days=days,
+        streams=streams,
+        outlooks=outlooks,
     )
 
 
@@ -175,16 +187,28 @@ def _mix(parts: _Parts, setting: Setting) -> tuple[MixShare, ...]:
     return measure_mix(tracks, dict.fromkeys(tracks, "jobs"), setting.calendar, setting.seed)
 
 
+def _durations(parts: _Parts, seed: int) -> tuple[Spread, ...]:
+    return measure_durations(parts.jobs, seed) if parts.jobs else ()
+
+
+def _days(parts: _Parts) -> tuple[float, ...]:
+    return level_by_day(parts.jobs, parts.measured.window) if parts.jobs and parts.measured else ()
+
+
+def _streams(parts: _Parts, calendar: Calendar) -> tuple[Stream, ...]:
+    return write_streams(parts.jobs, parts.measured.window, calendar) if parts.jobs and parts.measured else ()
+
+
 def _priorities(jobs: Jobs | None) -> tuple[PriorityShare, ...]:
     if jobs is None:
         return ()
-    least = int(jobs.priority.min())
-    values, row = dense(jobs.priority - least)
-    values = values + least
-    counts, hours = np.bincount(row), np.zeros(values.size)
-    for at in range(0, len(jobs), _CHUNK):
-        part = slice(at, at + _CHUNK)
-        hours += np.bincount(row[part], weights=jobs.gpu_hours(part), minlength=values.size)
+    values = jobs.frame["priority"].unique().sort().to_numpy()
+    even = int(values[-1] - values[0]) == values.size - 1  # then there is nothing to look up
+    counts, hours = np.zeros(values.size, np.int64), np.zeros(values.size)
+    for rows in jobs.parts():
+        row = rows.priority - values[0] if even else np.searchsorted(values, rows.priority)
+        counts += np.bincount(row, minlength=values.size)
+        hours += np.bincount(row, weights=rows.gpu_hours(), minlength=values.size)
     return tuple(
         PriorityShare(priority=int(values[at]), jobs=int(counts[at]), gpu_hours=trim(float(hours[at])))
         for at in range(values.size - 1, max(values.size - 1 - _MOST_PRIORITIES, -1), -1)
@@ -193,7 +217,7 @@ def _priorities(jobs: Jobs | None) -> tuple[PriorityShare, ...]:
 
 def _fleet(parts: _Parts, setting: Setting) -> Fleet | None:
     """What there was to run on, and the largest that was asked for at once by one job."""
-    largest = float(parts.jobs.gpus_milli.max()) / WHOLE_MILLI if parts.jobs else 0.0
+    largest = float(parts.jobs.cells.amount.max()) * parts.jobs.cells.unit if parts.jobs else 0.0
     if not parts.counters:
         return Fleet(total=None, free_p95=None, largest_gang=largest) if parts.jobs else None
     counters = parts.counters[0]

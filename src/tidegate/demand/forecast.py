@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.demand.numbers import multiply
 from tidegate.model.columns import F64, I64
 from tidegate.model.units import DAY_MS, HOUR_MS
 
@@ -159,7 +160,7 @@ def learn(known: Known, until: int, day: int) -> Recipe:
         errors = known.change[rows] - trust * unseen
         for scale in _scales(known.scales[rows], np.abs(errors)):
             least = _LEAST_SCALE * float(np.abs(errors).mean()) + _NEAR
-            widths = np.maximum(known.scales[rows] @ scale, least)
+            widths = np.maximum(multiply(known.scales[rows], scale), least)
             spread = np.quantile(errors / widths, QUANTILES)
             loss = float(pinball(widths[:, None] * spread, errors).mean())
             if best is None or loss < best[0] * _BETTER:
@@ -178,7 +179,7 @@ def _guess_unseen(known: Known, rows: I64) -> F64:
             continue
         others = rows[(rows < rows[part[0]] - known.ahead) | (rows > rows[part[-1]] + known.ahead)]
         if others.size >= 50:
-            guess[part] = known.signs[rows[part]] @ _fit(known.signs[others], known.change[others])
+            guess[part] = multiply(known.signs[rows[part]], _fit(known.signs[others], known.change[others]))
     return guess
 
 
@@ -189,9 +190,9 @@ def _fit(signs: F64, change: F64) -> F64:
     least = 0.05 * float(np.abs(change).mean()) + 1e-6
     weights = np.zeros(signs.shape[1])
     for _ in range(_ROUNDS):
-        trust = 1 / np.maximum(np.abs(change - scaled @ weights), least)
+        trust = 1 / np.maximum(np.abs(change - multiply(scaled, weights)), least)
         left = (scaled * trust[:, None]).T
-        weights = np.linalg.solve(left @ scaled + _RIDGE * trust.sum() * np.eye(weights.size), left @ change)
+        weights = np.linalg.solve(left @ scaled + _RIDGE * trust.sum() * np.eye(weights.size), multiply(left, change))
     return np.asarray(weights / sizes, np.float64)
 
 
@@ -200,13 +201,13 @@ def _scales(columns: F64, errors: F64) -> tuple[F64, F64]:
     same = np.zeros(columns.shape[1])
     same[0] = float(errors.mean()) + _NEAR
     ridge = 0.01 * np.diag((columns * columns).sum(0) + 1e-9)
-    return same, np.asarray(np.linalg.solve(columns.T @ columns + ridge, columns.T @ errors), np.float64)
+    return same, np.asarray(np.linalg.solve(columns.T @ columns + ridge, multiply(columns.T, errors)), np.float64)
 
 
 def foretell(recipe: Recipe, known: Known, now: F64, rows: I64, widen: tuple[float, float] = (0.0, 0.0)) -> F64:
     """Quantiles at the horizon for the origins in `rows`, where the series has the values `now`; never below 0."""
-    widths = np.maximum(known.scales[rows] @ recipe.scale, recipe.least)
-    middle = now + recipe.trust * (known.signs[rows] @ recipe.weights)
+    widths = np.maximum(multiply(known.scales[rows], recipe.scale), recipe.least)
+    middle = now + recipe.trust * multiply(known.signs[rows], recipe.weights)
     low, high = np.exp(recipe.doubt + widen[0]), np.exp(recipe.doubt + widen[1])
     spread = np.where(recipe.quantiles < 0, recipe.quantiles * low, recipe.quantiles * high)
     told: F64 = np.maximum(np.sort(middle[:, None] + widths[:, None] * spread, axis=1), 0.0)

@@ -5,16 +5,33 @@ Must not know: what the numbers are for.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from tidegate.demand.arrivals import Arrivals, measure_by_group
 from tidegate.demand.bursts import ceilings, find_bursts
+from tidegate.demand.calls import RunAll, one_by_one
 from tidegate.demand.curves import Curve, Window
 from tidegate.demand.document import Group, Scope
-from tidegate.demand.events import MOST_EXACT, curves_of
-from tidegate.demand.jobs import Jobs, seen_spans, waiting_spans, wanted_spans, window_of
+from tidegate.demand.events import MOST_EXACT, Tally, curves_of
+from tidegate.demand.jobs import (
+    ENDED,
+    LEFT,
+    OVER,
+    STARTED,
+    SUBMITTED,
+    Jobs,
+    Rows,
+    join_rows,
+    moments_of,
+    seen_spans,
+    starts_known,
+    waiting_spans,
+    wanted_spans,
+    window_of,
+)
 from tidegate.demand.levels import Levels, Track, measure_levels, track_curve
 from tidegate.demand.numbers import Unit, exact
 from tidegate.demand.ordering import Grouping
@@ -41,6 +58,7 @@ class Setting(NamedTuple):
     calendar: Calendar
     cold_start_ms: int | None
     seed: int
+    run_all: RunAll = one_by_one
 
 
 class Measured(NamedTuple):
@@ -76,42 +94,60 @@ class _Curves(NamedTuple):
 def measure_groups(jobs: Jobs, setting: Setting) -> Measured:
     """All groups of the jobs: everything, kinds, queues, GPU models."""
     window = window_of(jobs)
-    curves = _follow(jobs, window)
-    waits = sort_waits(jobs)
-    found: list[Group] = []
+    curves, scopes = setting.run_all([partial(_follow, jobs, window), partial(_scopes, jobs, window)])
     tracks: dict[tuple[Scope, str], Track] = {}
-    for scope in Scope:
-        if scope in {Scope.QUEUE, Scope.GPU} and jobs.names[scope] in {(), ("",)}:
-            continue  # nobody recorded it
-        scoped = _members(jobs, scope, waits, window)
+    calls = []
+    for scoped in scopes:
         for row in np.flatnonzero(scoped.counts).tolist():
-            track = tracks[scope, scoped.names[row]] = track_curve(curves.wanted[scope][row], int(scoped.counts[row]))
-            found.append(_measure(jobs, scoped, row, (curves, track), setting))
+            curve = curves.wanted[scoped.scope][row]
+            track = tracks[scoped.scope, scoped.names[row]] = track_curve(curve, int(scoped.counts[row]))
+            calls.append(partial(_measure, jobs, scoped, row, (curves, track), setting))
     by_kind = {name: track for (scope, name), track in tracks.items() if scope is Scope.KIND}
     tick_ms = int(curves.wanted[Scope.TOTAL][0].width_ms[0]) if len(jobs) > MOST_EXACT else 0
-    return Measured(tuple(found), window, tracks[Scope.TOTAL, ""], by_kind, tick_ms)
+    return Measured(tuple(setting.run_all(calls)), window, tracks[Scope.TOTAL, ""], by_kind, tick_ms)
 
 
 def _follow(jobs: Jobs, window: Window) -> _Curves:
-    made = [make(jobs, window) for make in (wanted_spans, seen_spans, waiting_spans)]
-    wanted, seen, waiting = curves_of(made, jobs.cells, window)
-    assert wanted is not None
-    return _Curves(wanted, seen, waiting)
-
-
-def _members(jobs: Jobs, scope: Scope, waits: list[Waits], window: Window) -> _Scoped:
-    total = scope is Scope.TOTAL
-    label = np.zeros(jobs.cells.amount.size, np.int32) if total else jobs.cells.labels[scope]
-    names = ("",) if total else jobs.names[scope]
-    return _Scoped(
-        scope,
-        names,
-        label,
-        np.bincount(label, weights=jobs.cell_jobs, minlength=len(names)).astype(np.int64),
-        np.bincount(label, weights=jobs.cell_gpu_hours, minlength=len(names)).astype(np.float64, copy=False),
-        [_gather([one for one in waits if one.belongs(scope, row)]) for row in range(len(names))],
-        measure_by_group(jobs.submitted_ms, Grouping(jobs.cell, label.astype(np.int64), len(names)), window),
+    started = starts_known(jobs)
+    if len(jobs) <= MOST_EXACT:
+        rows = jobs.whole()
+        made = (make(rows, window) for make in (wanted_spans, *((seen_spans, waiting_spans) if started else ())))
+        wanted, *others = (curves_of(spans, jobs.cells, window) for spans in made)
+        return _Curves(wanted, *(others or (None, None)))
+    tally = Tally(LEFT + 1, jobs.cells, window)
+    for rows in jobs.parts():
+        tally.add(moments_of(rows, window))
+    return _Curves(
+        tally.between([SUBMITTED], [OVER]),
+        tally.between([STARTED], [ENDED]) if started else None,
+        tally.between([SUBMITTED], [STARTED, LEFT]) if started else None,
     )
+
+
+def _scopes(jobs: Jobs, window: Window) -> list[_Scoped]:
+    """Scopes that were recorded, with their members."""
+    told = [scope for scope in Scope if scope not in {Scope.QUEUE, Scope.GPU} or jobs.names[scope] not in {(), ("",)}]
+    labels = {scope: _label(jobs, scope) for scope in told}
+    names = {scope: ("",) if scope is Scope.TOTAL else jobs.names[scope] for scope in told}
+    groupings = [Grouping(labels[scope].astype(np.int64), len(names[scope])) for scope in told]
+    arrivals = dict(zip(told, measure_by_group(jobs, groupings, window), strict=True))
+    waits = sort_waits(jobs)
+    return [
+        _Scoped(
+            scope,
+            names[scope],
+            labels[scope],
+            np.bincount(labels[scope], weights=jobs.cell_jobs, minlength=len(names[scope])).astype(np.int64),
+            np.bincount(labels[scope], weights=jobs.cell_gpu_hours, minlength=len(names[scope])).astype(np.float64),
+            [_gather([one for one in waits if one.belongs(scope, row)]) for row in range(len(names[scope]))],
+            arrivals[scope],
+        )
+        for scope in told
+    ]
+
+
+def _label(jobs: Jobs, scope: Scope) -> I32:
+    return np.zeros(jobs.cells.amount.size, np.int32) if scope is Scope.TOTAL else jobs.cells.labels[scope]
 
 
 def _gather(parts: list[Waits]) -> Waits:
@@ -156,8 +192,17 @@ def _broken(jobs: Jobs, of: _Scoped, row: int, queue: Curve | None, patience: To
     """Where the depth breaks tolerance; a tolerance that was read off the waits themselves cannot be broken by them."""
     if queue is None or patience.tolerated is None or patience.basis is Basis.ACCEPTED:
         return None
-    rows = np.arange(len(jobs)) if of.scope is Scope.TOTAL else np.flatnonzero((of.label == row)[jobs.cell])
-    rows = rows[:: max(1, -(-rows.size // _MOST_COMPARED))]
-    rows = rows[jobs.started_ms[rows] >= 0]
-    waited = jobs.started_ms[rows] - jobs.submitted_ms[rows]
-    return find_breaking_depth(jobs.submitted_ms[rows], waited, queue, patience.tolerated.value)
+    some = _some(jobs, of, row)
+    return find_breaking_depth(some.submitted_ms, some.started_ms - some.submitted_ms, queue, patience.tolerated.value)
+
+
+def _some(jobs: Jobs, of: _Scoped, row: int) -> Rows:
+    """Jobs of a group that started: all, or of very many every so-manieth."""
+    every = max(1, -(-int(of.counts[row]) // _MOST_COMPARED))
+    mine, before, found = of.label == row, 0, []
+    for rows in jobs.parts():
+        at = np.flatnonzero(mine[rows.cell])
+        found.append(rows.take(at[-before % every :: every]))
+        before += at.size
+    picked = join_rows(found)
+    return picked.take(picked.started_ms >= 0)

@@ -6,14 +6,16 @@ Must not know: what is computed from it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from tidegate.demand.cells import Cells, count_cells, intern, rank, reorder
+from tidegate.demand.cells import Cells, Heavy, count_cells, rank, reorder, slices
 from tidegate.demand.curves import Window
-from tidegate.demand.events import Mask, Spans
+from tidegate.demand.events import Mask, Moments, Spans
 from tidegate.model.columns import F64, I32, I64
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 
@@ -23,26 +25,106 @@ UNKNOWN = -1
 KINDS = ("batch", "inference", "interactive")
 
 _DIMENSIONS = {"kind": "kind", "queue": "queue", "gpu": "gpu_model"}
-_NAMES = tuple(_DIMENSIONS.values())
-_AMOUNTS = ("gpus_milli", "pods", "priority")
+
 #: A thousandth of a GPU for a millisecond, in GPU-hours.
 _GPU_HOUR = 1 / (WHOLE_MILLI * HOUR_MS)
 
-_TIMES = ("submitted_ms", "started_ms", "ended_ms", "duration_ms", "tolerated_wait_ms")
+_TIMES = ("submitted_ms", "started_ms", "ended_ms", "tolerated_wait_ms")
+_AMOUNTS = ("gpus_milli", "pods", "priority")
+
+
+class Rows:
+    """Some jobs, column by column; a column is loaded when it is asked for."""
+
+    __slots__ = ("_columns", "_load", "cell")
+
+    def __init__(self, load: Callable[[str], I64], cell: I32) -> None:
+        self._load, self.cell = load, cell
+        self._columns: dict[str, I64] = {}
+
+    def column(self, name: str) -> I64:
+        """One column."""
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = self._load(name)
+        return found
+
+    @property
+    def submitted_ms(self) -> I64:
+        """When it was asked for."""
+        return self.column("submitted_ms")
+
+    @property
+    def started_ms(self) -> I64:
+        """When it began; UNKNOWN: never, or not recorded."""
+        return self.column("started_ms")
+
+    @property
+    def ended_ms(self) -> I64:
+        """When it was over; UNKNOWN: not yet, or not recorded."""
+        return self.column("ended_ms")
+
+    @property
+    def duration_ms(self) -> I64:
+        """How long it ran: recorded, or from start to end; UNKNOWN: not over yet."""
+        return self.column("duration_ms")
+
+    @property
+    def tolerated_ms(self) -> I64:
+        """How long it may wait; UNKNOWN: not declared."""
+        return self.column("tolerated_wait_ms")
+
+    @property
+    def gpus_milli(self) -> I64:
+        """Thousandths of a GPU."""
+        return self.column("gpus_milli")
+
+    @property
+    def pods(self) -> I64:
+        """Its pods."""
+        return self.column("pods")
+
+    @property
+    def priority(self) -> I64:
+        """Higher goes first."""
+        return self.column("priority")
+
+    @property
+    def cancelled(self) -> Mask:
+        """Whether it was cancelled."""
+        return self.column("cancelled").astype(np.bool_, copy=False)
+
+    def __len__(self) -> int:
+        return int(self.cell.size)
+
+    def take(self, rows: I64 | Mask) -> Rows:
+        """Some of them."""
+        return Rows(lambda name: self.column(name)[rows], self.cell[rows])
+
+    def gpu_hours(self) -> F64:
+        """What each takes; 0 where that is not known yet."""
+        return np.asarray(self.gpus_milli * np.maximum(self.duration_ms, 0), np.float64) * _GPU_HOUR
+
+    def over_ms(self, open_ms: int) -> I64:
+        """When each would be over had it started at once; what is not over yet, never before `open_ms`."""
+        over = self.submitted_ms + self.duration_ms
+        if self.duration_ms.min(initial=0) >= 0:
+            return over
+        return np.where(self.duration_ms >= 0, over, max(open_ms, 0))
+
+
+def join_rows(parts: list[Rows]) -> Rows:
+    """All of them, one after the other."""
+    return Rows(
+        lambda name: np.concatenate([part.column(name) for part in parts]),
+        np.concatenate([part.cell for part in parts]),
+    )
 
 
 class Jobs(NamedTuple):
-    """The table of jobs, column by column, and the cells that its rows fall into."""
+    """The table of jobs, and the cells that its rows fall into."""
 
-    submitted_ms: I64
-    started_ms: I64
-    ended_ms: I64
-    duration_ms: I64  # recorded, or from start to end; UNKNOWN: not over yet
-    tolerated_ms: I64
-    gpus_milli: I64
-    pods: I64
-    priority: I64
-    cancelled: Mask
+    frame: pl.DataFrame
     cell: I32
     cells: Cells
     cell_jobs: I64
@@ -50,79 +132,107 @@ class Jobs(NamedTuple):
     names: dict[str, tuple[str, ...]]  # of the groups of each dimension: kind, queue, gpu
 
     def __len__(self) -> int:
-        return int(self.submitted_ms.size)
+        return self.frame.height
 
-    def gpu_hours(self, rows: I64 | slice) -> F64:
-        """What some jobs take; 0 where that is not known yet."""
-        return np.asarray(self.gpus_milli[rows] * np.maximum(self.duration_ms[rows], 0), np.float64) * _GPU_HOUR
+    def parts(self) -> Iterator[Rows]:
+        """All of them, some at a time: the same rows at the same time always."""
+        for at, part in slices(self.frame):
+            yield Rows(partial(_column, part), self.cell[at])
+
+    def whole(self) -> Rows:
+        """All of them at once."""
+        return Rows(partial(_column, self.frame), self.cell)
+
+
+def _column(frame: pl.DataFrame, name: str) -> I64:
+    if name not in frame.columns:  # nobody recorded it
+        return np.broadcast_to(np.int64(UNKNOWN), frame.height)
+    return frame[name].to_numpy()
+
+
+def _filled(frame: pl.DataFrame) -> pl.DataFrame:
+    """Times with UNKNOWN where they were not recorded; a column of nothing else takes no memory."""
+    gaps = {name: frame[name].null_count() for name in _TIMES}
+    frame = frame.with_columns(pl.col(name).fill_null(UNKNOWN) for name in _TIMES if 0 < gaps[name] < frame.height)
+    return frame.drop(name for name in _TIMES if gaps[name] and gaps[name] == frame.height)
 
 
 def read_jobs(table: pl.LazyFrame) -> Jobs:
     """Read what is needed of the table, once."""
-    numbers = [pl.col(name).fill_null(UNKNOWN).cast(pl.Int64) for name in _TIMES]
-    small = [pl.col(name).fill_null(0).cast(pl.Int64) for name in _AMOUNTS]
-    names = [pl.col(name).fill_null("").cast(pl.Categorical) for name in _NAMES]
-    cancelled = (pl.col("outcome").fill_null("") == "cancelled").alias("cancelled")
-    frame = table.select(*numbers, *small, *names, cancelled).collect(engine="streaming")
-    submitted, started, ended, duration, tolerated = (frame[name].to_numpy() for name in _TIMES)
-    gpus, pods, priority = (frame[name].to_numpy() for name in _AMOUNTS)
-    if duration.min(initial=0) < 0:
-        ran = (duration < 0) & (started >= 0) & (ended >= started)
-        duration = np.where(ran, ended - started, duration)
-    columns = {name: intern(frame[column]) for name, column in _DIMENSIONS.items()}
-    counted = count_cells(columns, gpus, (duration, _GPU_HOUR), WHOLE_MILLI)
-    labels, told = counted.cells.labels, {name: named.names for name, named in columns.items()}
+    started, ended, duration = pl.col("started_ms"), pl.col("ended_ms"), pl.col("duration_ms")
+    ran = pl.when((started >= 0) & (ended >= started)).then(ended - started).otherwise(UNKNOWN)
+    frame = table.select(
+        *(pl.col(name).cast(pl.Int64) for name in _TIMES),
+        *(pl.col(name).fill_null(0).cast(pl.Int64) for name in _AMOUNTS),
+        *(pl.col(name).fill_null("").cast(pl.Categorical) for name in _DIMENSIONS.values()),
+        pl.when(duration >= 0).then(duration).otherwise(ran).cast(pl.Int64).alias("duration_ms"),
+        (pl.col("outcome").fill_null("") == "cancelled").alias("cancelled"),
+    ).collect(engine="streaming")
+    frame = _filled(frame)
+    counted = count_cells(frame, _DIMENSIONS, "gpus_milli", Heavy("duration_ms", _GPU_HOUR, WHOLE_MILLI))
+    labels, told = counted.cells.labels, counted.names
     labels["kind"], told["kind"] = reorder(labels["kind"], told["kind"], KINDS)
     for name in ("queue", "gpu"):
         labels[name], told[name] = rank(labels[name], told[name], counted.weight)
-    return Jobs(
-        *(submitted, started, ended, duration, tolerated, gpus, pods, priority, frame["cancelled"].to_numpy()),
-        *(counted.cell, counted.cells, counted.rows, counted.weight, told),
-    )
+    return Jobs(frame, counted.cell, counted.cells, counted.rows, counted.weight, told)
 
 
 def window_of(jobs: Jobs) -> Window:
     """From the first submission to the last: what came after that was not seen."""
     if len(jobs) == 0:
         return Window(0, 1)
-    first, last = int(jobs.submitted_ms.min()), int(jobs.submitted_ms.max())
+    first, last = jobs.frame.select(pl.min("submitted_ms").alias("first"), pl.max("submitted_ms").alias("last")).row(0)
     if last > first:
         return Window(first, last)
-    return Window(first, max(int(_over_ms(jobs, first + 1).max()), first + 1))
+    return Window(first, max(int(jobs.whole().over_ms(first + 1).max()), first + 1))
 
 
-def _over_ms(jobs: Jobs, open_ms: int) -> I64:
-    """When each would be over had it started at once; what is not over yet, never before `open_ms`."""
-    over = jobs.submitted_ms + jobs.duration_ms
-    return over if jobs.duration_ms.min(initial=0) >= 0 else np.where(jobs.duration_ms >= 0, over, max(open_ms, 0))
+def starts_known(jobs: Jobs) -> bool:
+    """Whether starts were recorded."""
+    last = jobs.frame["started_ms"].max() if "started_ms" in jobs.frame.columns else None
+    return isinstance(last, int) and last >= 0
 
 
-def wanted_spans(jobs: Jobs, window: Window) -> Spans:
+def wanted_spans(jobs: Rows, window: Window) -> Spans:
     """What would run when if nothing waited: from the submission, for as long as it runs."""
-    return Spans(jobs.submitted_ms, _over_ms(jobs, window.end_ms), jobs.cell)
+    return Spans(jobs.submitted_ms, jobs.over_ms(window.end_ms), jobs.cell)
 
 
-def seen_spans(jobs: Jobs, window: Window) -> Spans | None:
-    """What ran when, where starts were recorded."""
-    ran = jobs.started_ms >= 0
-    if not ran.any():
-        return None
-    end = jobs.ended_ms
-    if not (end >= 0).all():
-        known = np.where(jobs.duration_ms >= 0, jobs.started_ms + jobs.duration_ms, window.end_ms)
+def seen_spans(jobs: Rows, window: Window) -> Spans:
+    """What ran when."""
+    ran = jobs if jobs.started_ms.min(initial=0) >= 0 else jobs.take(jobs.started_ms >= 0)
+    end = ran.ended_ms
+    if end.min(initial=0) < 0:
+        known = np.where(ran.duration_ms >= 0, ran.started_ms + ran.duration_ms, window.end_ms)
         end = np.where(end >= 0, end, known)
-    return Spans(*_where(ran, jobs.started_ms, end, jobs.cell))
+    return Spans(ran.started_ms, end, ran.cell)
 
 
-def waiting_spans(jobs: Jobs, window: Window) -> Spans | None:
+def waiting_spans(jobs: Rows, window: Window) -> Spans:
     """What waited when: until the start, until somebody gave up, or until now."""
-    if not (jobs.started_ms >= 0).any():
-        return None
-    if (jobs.started_ms >= 0).all():
+    if jobs.started_ms.min(initial=0) >= 0:
         return Spans(jobs.submitted_ms, jobs.started_ms, jobs.cell)
-    gone = np.where(jobs.ended_ms >= 0, jobs.ended_ms, window.end_ms)
+    gone = _gone_ms(jobs, window)
     return Spans(jobs.submitted_ms, np.where(jobs.started_ms >= 0, jobs.started_ms, gone), jobs.cell)
 
 
-def _where(mask: Mask, begin: I64, end: I64, cell: I32) -> tuple[I64, I64, I32]:
-    return (begin, end, cell) if mask.all() else (begin[mask], end[mask], cell[mask])
+def _gone_ms(jobs: Rows, window: Window) -> I64:
+    """When those that never started stopped waiting."""
+    return np.where(jobs.ended_ms >= 0, jobs.ended_ms, window.end_ms)
+
+
+#: Moments in which the levels change: see `moments_of`.
+SUBMITTED, OVER, STARTED, ENDED, LEFT = range(5)
+
+
+def moments_of(jobs: Rows, window: Window) -> list[Moments | None]:
+    """Begins and ends of the spans, each once: work waits from SUBMITTED until STARTED, or until it LEFT."""
+    seen = seen_spans(jobs, window)
+    left = jobs.take(jobs.started_ms < 0) if len(seen.cell) < len(jobs) else None
+    return [
+        Moments(jobs.submitted_ms, jobs.cell),
+        Moments(jobs.over_ms(window.end_ms), jobs.cell),
+        Moments(seen.begin_ms, seen.cell),
+        Moments(seen.end_ms, seen.cell),
+        Moments(_gone_ms(left, window), left.cell) if left else None,
+    ]

@@ -13,7 +13,7 @@ import numpy as np
 
 from tidegate.demand.calendar import WEEK_HOURS, block_length, hour_of_week, step_for
 from tidegate.demand.curves import Curve, Held, Window, average_by, hold, mean, peak, quantiles
-from tidegate.demand.numbers import Number, Unit, estimate, exact, trim, trimmed
+from tidegate.demand.numbers import Number, Unit, estimate, exact, multiply, trim, trimmed
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.tables import Calendar
 from tidegate.model.columns import F64, I64
@@ -149,9 +149,9 @@ def redraw(track: Track, seed: int) -> tuple[F64, F64]:
     row = np.minimum(np.searchsorted(edges, values, side="left"), edges.size - 1)
     count = int(block.max()) + 1
     table = np.bincount(block * edges.size + row, minlength=count * edges.size).reshape(count, edges.size)
-    sums = np.bincount(block, weights=values, minlength=count)
+    sums = np.bincount(block, weights=values, minlength=count).astype(np.float64, copy=False)
     picks = _picks(count, seed)
-    counts, totals = picks @ table.astype(np.float64), np.asarray(picks @ sums, np.float64)
+    counts, totals = multiply(picks, table.astype(np.float64)), multiply(picks, sums)
     own = _read(table.sum(0, dtype=np.float64)[None], np.asarray([sums.sum()]), edges)[0]
     return _read(counts, totals, edges), own
 

@@ -10,7 +10,7 @@ import numpy as np
 from tidegate.demand.calendar import block_length
 from tidegate.demand.document import MixShare
 from tidegate.demand.levels import DRAWS, Track, profile_week
-from tidegate.demand.numbers import Unit, estimate, exact, trimmed
+from tidegate.demand.numbers import Unit, estimate, exact, multiply, trimmed
 from tidegate.demand.tables import Calendar
 from tidegate.model.columns import F64
 from tidegate.model.units import HOUR_MS
@@ -47,6 +47,11 @@ def _redraw(track: Track, seed: int) -> F64:
     """Means with blocks of time drawn again, the same blocks for every kind of the same window."""
     seen = np.isfinite(track.series)
     block = (np.arange(track.series.size) * track.step_ms // block_length(track.window))[seen]
-    sums, counts = np.bincount(block, weights=track.series[seen]), np.bincount(block)
-    picks = np.random.default_rng(seed).multinomial(sums.size, np.full(sums.size, 1 / sums.size), size=DRAWS)
-    return np.asarray((picks @ sums) / np.maximum(picks @ counts, 1e-12), np.float64)
+    sums = np.bincount(block, weights=track.series[seen]).astype(np.float64, copy=False)
+    counts = np.bincount(block)
+    picks = (
+        np.random.default_rng(seed)
+        .multinomial(sums.size, np.full(sums.size, 1 / sums.size), size=DRAWS)
+        .astype(np.float64)
+    )
+    return np.asarray(multiply(picks, sums) / np.maximum(multiply(picks, counts.astype(np.float64)), 1e-12), np.float64)

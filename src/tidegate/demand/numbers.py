@@ -20,6 +20,9 @@ CONFIDENCE = 0.9
 #: Digits that are kept: more would only make documents differ.
 DIGITS = 6
 
+#: Multiplications up to which BLAS starts no threads, for matrices and for vectors.
+_QUIET, _QUIET_VECTOR = 1 << 18, 9_000
+
 _NORMAL_90 = 1.6448536269514722
 
 
@@ -74,6 +77,16 @@ def trim(value: float) -> float:
 def trimmed(values: F64, digits: int = 4) -> tuple[float, ...]:
     """A series, as short as it may be written."""
     return tuple(float(f"{value:.{digits}g}") for value in values.tolist())
+
+
+def multiply(rows: F64, other: F64) -> F64:
+    """The product of a matrix with a matrix or vector, some rows at a time.
+
+    For large products BLAS starts threads, and these go on spinning after it: on a busy machine that costs far more.
+    """
+    step = max(1, _QUIET // max(other.size, 1) if other.ndim > 1 else _QUIET_VECTOR // max(other.size, 1))
+    parts = [rows[at : at + step] @ other for at in range(0, len(rows), step)]
+    return np.concatenate(parts) if parts else np.asarray(rows @ other, np.float64)
 
 
 def exact(value: float, unit: Unit, samples: int, table: str) -> Number:

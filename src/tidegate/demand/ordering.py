@@ -5,12 +5,14 @@ Must not know: what the values are.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from tidegate.demand.events import MOST_EXACT, Mask
+from tidegate.demand.events import MOST_EXACT
 from tidegate.model.columns import F64, I32, I64
 
 #: Values fit below the group in one 64-bit key: 69 years in milliseconds.
@@ -22,8 +24,6 @@ _MOST_KEPT = 1_000_000
 #: A bucket is a power of two and the nine binary digits after it: its middle is within a thousandth of what is in it.
 _DROPPED, _BASE, _BUCKETS = 14, 127 << 9, _BITS + 1 << 9
 
-_CHUNK = 1 << 16
-
 
 class Ordered(NamedTuple):
     """Values of each group, ascending; each stands for `every` of them."""
@@ -33,39 +33,50 @@ class Ordered(NamedTuple):
 
 
 class Grouping(NamedTuple):
-    """The group of each value: that of its cell."""
+    """The group of each cell."""
 
-    cell: I32
     group_of: I64
     groups: int
 
 
-def in_order_by_group(values: I64, grouping: Grouping, known: Mask | None = None) -> Ordered:
-    """The known values of each group, from 0 on."""
-    cell, group_of, groups = grouping
-    if known is not None and not known.all():
-        values, cell = values[known], cell[known]
-    if values.size == 0:
-        return Ordered([np.zeros(0, np.int64)] * groups, 1)
-    if values.size > MOST_EXACT:
-        return _thin_out(values, Grouping(cell, group_of, groups))
-    group = group_of[cell]
+#: Values, and the cell of each.
+Some = tuple[I64, I32]
+
+
+def in_order_by_group(parts: Iterable[Some], grouping: Grouping) -> Ordered:
+    """The values of each group, from 0 on."""
+    few: list[Some] = []
+    size = 0
+    more = iter(parts)
+    for part in more:
+        few.append(part)
+        size += part[0].size
+        if size > MOST_EXACT:
+            return _thin_out(chain(few, more), grouping)
+    if size == 0:
+        return Ordered([np.zeros(0, np.int64)] * grouping.groups, 1)
+    return _sort(np.concatenate([values for values, _ in few]), np.concatenate([cell for _, cell in few]), grouping)
+
+
+def _sort(values: I64, cell: I32, grouping: Grouping) -> Ordered:
+    group = grouping.group_of[cell]
     key = (group << _BITS) | np.clip(values, 0, (1 << _BITS) - 1)
     ordered = pl.Series(key).sort().to_numpy() & ((1 << _BITS) - 1)
-    ends = np.cumsum(np.bincount(group, minlength=groups))
+    ends = np.cumsum(np.bincount(group, minlength=grouping.groups))
     return Ordered(np.split(ordered, ends[:-1].tolist()), 1)
 
 
-def _thin_out(values: I64, grouping: Grouping) -> Ordered:
+def _thin_out(parts: Iterable[Some], grouping: Grouping) -> Ordered:
     """Every so-manieth value in order, as exact as the buckets."""
-    cell, groups = grouping.cell, grouping.groups
+    groups = grouping.groups
     base_of = grouping.group_of * np.int64(_BUCKETS)
     counts = np.zeros(groups * _BUCKETS, np.int64)
-    for at in range(0, values.size, _CHUNK):
-        digits = np.maximum(values[at : at + _CHUNK], 0).astype(np.float32).view(np.int32) >> _DROPPED
-        row = np.clip(digits - _BASE, 0, _BUCKETS - 1) + base_of[cell[at : at + _CHUNK]]
-        np.add.at(counts, row, 1)
-    every = max(1, values.size // _MOST_KEPT)
+    size = 0
+    for values, cell in parts:
+        digits = np.maximum(values, 0).astype(np.float32).view(np.int32) >> _DROPPED
+        np.add.at(counts, np.clip(digits - _BASE, 0, _BUCKETS - 1) + base_of[cell], 1)
+        size += values.size
+    every = max(1, size // _MOST_KEPT)
     middles = _middles()
     return Ordered([_representatives(part, middles, every) for part in counts.reshape(groups, _BUCKETS)], every)
 

@@ -17,7 +17,7 @@ from tidegate.demand.cells import dense
 from tidegate.demand.curves import Window
 from tidegate.demand.distributions import Fitted, fit_family
 from tidegate.demand.durations import SIZE_NAMES, size_of
-from tidegate.demand.jobs import Jobs
+from tidegate.demand.jobs import Jobs, Rows, join_rows
 from tidegate.demand.numbers import trim, trimmed
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.tables import Calendar
@@ -81,7 +81,6 @@ class Stream(Spec, frozen=True):
 class _Part(NamedTuple):
     """Jobs of one stream in order of submission."""
 
-    rows: I64
     batch: I64
     gaps: I64  # before each job
 
@@ -92,59 +91,66 @@ def write_streams(jobs: Jobs, window: Window, calendar: Calendar) -> tuple[Strea
     key = np.zeros(jobs.cells.amount.size, np.int64)
     for name in ("kind", "queue", "gpu"):
         key = key * max(len(jobs.names[name]), 1) + jobs.cells.labels[name]
-    used, cell = dense(key[jobs.cell[picked]])
-    heavy = np.bincount(cell, weights=jobs.gpu_hours(picked))
+    used, cell = dense(key[picked.cell])
+    heavy = np.bincount(cell, weights=picked.gpu_hours())
     kept = np.sort(np.lexsort((used, -heavy))[:MOST_STREAMS])
-    each = len(jobs) / max(picked.size, 1)  # so many jobs does one that was picked stand for
-    return tuple(_write(jobs, picked[cell == row], each, window, calendar) for row in kept.tolist())
+    each = len(jobs) / max(len(picked), 1)  # so many jobs does one that was picked stand for
+    return tuple(
+        _write(picked.take(cell == row), _members(jobs, picked.cell[np.argmax(cell == row)]), each, (window, calendar))
+        for row in kept.tolist()
+    )
 
 
-def _pick(jobs: Jobs, window: Window) -> I64:
+def _members(jobs: Jobs, cell: int) -> dict[str, str]:
+    """What the jobs of a cell belong to."""
+    return {name: jobs.names[name][int(jobs.cells.labels[name][cell])] for name in ("kind", "queue", "gpu")}
+
+
+def _pick(jobs: Jobs, window: Window) -> Rows:
     """All jobs in order of submission, or those of evenly spread blocks of time."""
-    rows: I64 = np.arange(len(jobs))
     every = -(-len(jobs) // MOST_JOBS)
+    length = max(window.length_ms // (_BLOCKS * every), 1)
     if every > 1:
-        block = (jobs.submitted_ms - window.start_ms) // max(window.length_ms // (_BLOCKS * every), 1)
-        rows = rows[block % every == 0]
-    return rows[np.argsort(jobs.submitted_ms[rows], kind="stable")]
+        parts = [rows.take((rows.submitted_ms - window.start_ms) // length % every == 0) for rows in jobs.parts()]
+        picked = join_rows(parts)
+    else:
+        picked = jobs.whole()
+    return picked.take(np.argsort(picked.submitted_ms, kind="stable"))
 
 
-def _write(jobs: Jobs, rows: I64, each: float, window: Window, calendar: Calendar) -> Stream:
-    part = _in_batches(jobs, rows)
+def _write(jobs: Rows, members: dict[str, str], each: float, when: tuple[Window, Calendar]) -> Stream:
+    window, calendar = when
+    part = _in_batches(jobs)
     first = np.flatnonzero(np.diff(part.batch, prepend=-1))
-    starts = jobs.submitted_ms[rows[first]]
-    known = rows[jobs.duration_ms[rows] >= 0]
-    size = size_of(jobs.gpus_milli[known])
-    began = rows[jobs.started_ms[rows] >= 0]
-    waits = jobs.started_ms[began] - jobs.submitted_ms[began]
-    gave_up = jobs.cancelled[rows] & (jobs.started_ms[rows] < 0)
-    hour = (jobs.submitted_ms[began] - window.start_ms) // HOUR_MS
-    inside = part.gaps[np.setdiff1d(np.arange(rows.size), first)]
-    cell = int(jobs.cell[rows[0]])
-    one = {name: jobs.names[name][int(jobs.cells.labels[name][cell])] for name in ("kind", "queue", "gpu")}
+    starts = jobs.submitted_ms[first]
+    known = jobs.take(jobs.duration_ms >= 0)
+    size = size_of(known.gpus_milli)
+    began = jobs.take(jobs.started_ms >= 0)
+    waits = began.started_ms - began.submitted_ms
+    gave_up = jobs.cancelled & (jobs.started_ms < 0)
+    hour = (began.submitted_ms - window.start_ms) // HOUR_MS
+    inside = part.gaps[np.setdiff1d(np.arange(len(jobs)), first)]
     return Stream(
-        **one,
-        jobs=round(rows.size * each),
-        sizes=_sizes(jobs, rows),
+        **members,
+        jobs=round(len(jobs) * each),
+        sizes=_sizes(jobs),
         durations=tuple(
-            SizedSketch(size=SIZE_NAMES[at], sketch=_rough(jobs.duration_ms[known[size == at]]))
+            SizedSketch(size=SIZE_NAMES[at], sketch=_rough(known.duration_ms[size == at]))
             for at in np.unique(size).tolist()
         ),
-        duration_alike=alike(jobs.duration_ms[rows].astype(np.float64), part.batch),
-        size_alike=alike(jobs.gpus_milli[rows].astype(np.float64), part.batch),
+        duration_alike=alike(jobs.duration_ms.astype(np.float64), part.batch),
+        size_alike=alike(jobs.gpus_milli.astype(np.float64), part.batch),
         batches=_rough(np.bincount(part.batch)),
-        batch_gpus=trim(float(np.bincount(part.batch, weights=jobs.gpus_milli[rows]).max()) / WHOLE_MILLI),
+        batch_gpus=trim(float(np.bincount(part.batch, weights=jobs.gpus_milli).max()) / WHOLE_MILLI),
         batch_gpu_hours=trim(
-            float(
-                np.bincount(part.batch, weights=jobs.gpus_milli[rows] * np.maximum(jobs.duration_ms[rows], 0.0)).max()
-            )
+            float(np.bincount(part.batch, weights=jobs.gpus_milli * np.maximum(jobs.duration_ms, 0.0)).max())
             / (WHOLE_MILLI * HOUR_MS)
         ),
         gaps=_rough(inside) if inside.size else Sketch(),
         between=fit_family(sketch_of(np.diff(starts))) if starts.size > 20 else None,
         week=_week(starts, window, calendar),
-        waits=_rough(waits) if began.size else None,
-        wait_alike=alike(waits.astype(np.float64), hour) if began.size else 0.0,
+        waits=_rough(waits) if len(began) else None,
+        wait_alike=alike(waits.astype(np.float64), hour) if len(began) else 0.0,
         given_up=trim(float(gave_up.mean())),
     )
 
@@ -154,17 +160,17 @@ def _rough(values: I64) -> Sketch:
     return sketch_of(values, accuracy=_ROUGH)
 
 
-def _in_batches(jobs: Jobs, rows: I64) -> _Part:
+def _in_batches(jobs: Rows) -> _Part:
     """A batch ends where nothing follows for a minute; where arrivals are dense, for a quarter of the usual gap."""
-    at_ms = jobs.submitted_ms[rows]
+    at_ms = jobs.submitted_ms
     gaps = np.diff(at_ms, prepend=at_ms[0])
-    usual = (at_ms[-1] - at_ms[0]) / max(rows.size, 1)
-    return _Part(rows, np.cumsum(gaps > min(_BATCH_GAP_MS, usual / 4)), gaps)
+    usual = (at_ms[-1] - at_ms[0]) / max(len(jobs), 1)
+    return _Part(np.cumsum(gaps > min(_BATCH_GAP_MS, usual / 4)), gaps)
 
 
-def _sizes(jobs: Jobs, rows: I64) -> tuple[SizeShare, ...]:
+def _sizes(jobs: Rows) -> tuple[SizeShare, ...]:
     """The most frequent sizes; rare ones count with the next one up, so that none gets lost."""
-    pairs, counts = np.unique(np.stack([jobs.gpus_milli[rows], jobs.pods[rows]]), axis=1, return_counts=True)
+    pairs, counts = np.unique(np.stack([jobs.gpus_milli, jobs.pods]), axis=1, return_counts=True)
     kept = np.sort(np.lexsort((np.arange(counts.size), -counts))[:_MOST_SIZES])
     moved = np.searchsorted(pairs[0][kept], pairs[0], side="left").clip(max=kept.size - 1)
     sums = np.bincount(moved, weights=counts, minlength=kept.size)
@@ -209,6 +215,9 @@ def level_by_day(jobs: Jobs, window: Window) -> tuple[float, ...]:
     """How much was submitted on each day from the window's start, relative to the mean day."""
     if window.length_ms < 2 * DAY_MS:
         return (1.0,)
-    day = np.minimum((jobs.submitted_ms - window.start_ms) // DAY_MS, window.length_ms // DAY_MS - 1)
-    counts = np.bincount(day).astype(np.float64)
+    days = window.length_ms // DAY_MS
+    counts = np.zeros(days)
+    for rows in jobs.parts():
+        day = np.minimum((rows.submitted_ms - window.start_ms) // DAY_MS, days - 1)
+        counts += np.bincount(day, minlength=days)
     return trimmed(counts / counts.mean())

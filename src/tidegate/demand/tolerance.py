@@ -15,9 +15,9 @@ import numpy as np
 from tidegate.demand.cells import dense
 from tidegate.demand.curves import Curve, level_at
 from tidegate.demand.events import Mask
-from tidegate.demand.jobs import Jobs
+from tidegate.demand.jobs import Jobs, Rows
 from tidegate.demand.numbers import Number, Unit, exact, rank_quantile, share, trim
-from tidegate.demand.ordering import Grouping, in_order_by_group
+from tidegate.demand.ordering import Grouping, Some, in_order_by_group
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
@@ -81,18 +81,31 @@ def sort_waits(jobs: Jobs) -> list[Waits]:
     for name, label in jobs.cells.labels.items():
         combination = combination * max(len(jobs.names[name]), 1) + label
     used, group_of = dense(combination)
-    grouping = Grouping(jobs.cell, group_of.astype(np.int64), used.size)
-    began = jobs.started_ms >= 0
-    gone = jobs.cancelled & ~began & (jobs.ended_ms >= jobs.submitted_ms)
-    started = in_order_by_group(jobs.started_ms - jobs.submitted_ms, grouping, began)
-    given_up = in_order_by_group(jobs.ended_ms[gone] - jobs.submitted_ms[gone], grouping._replace(cell=jobs.cell[gone]))
-    said = jobs.tolerated_ms >= 0
-    declared = in_order_by_group(jobs.tolerated_ms[said], grouping._replace(cell=jobs.cell[said]))
+    grouping = Grouping(group_of.astype(np.int64), used.size)
+    started = in_order_by_group(map(_until_start, jobs.parts()), grouping)
+    given_up = in_order_by_group(map(_until_given_up, jobs.parts()), grouping)
+    declared = in_order_by_group(map(_declared, jobs.parts()), grouping)
     every = (started.every, given_up.every, declared.every)
     first = [int(np.flatnonzero(group_of == row)[0]) for row in range(used.size)]
     members = [{name: int(label[at]) for name, label in jobs.cells.labels.items()} for at in first]
     columns = zip(started.parts, given_up.parts, declared.parts, members, strict=True)
     return [Waits(one, two, three, member, every) for one, two, three, member in columns]
+
+
+def _until_start(jobs: Rows) -> Some:
+    began = jobs if jobs.started_ms.min(initial=0) >= 0 else jobs.take(jobs.started_ms >= 0)
+    return began.started_ms - began.submitted_ms, began.cell
+
+
+def _until_given_up(jobs: Rows) -> Some:
+    gone = np.flatnonzero(jobs.cancelled)
+    gone = gone[(jobs.started_ms[gone] < 0) & (jobs.ended_ms[gone] >= jobs.submitted_ms[gone])]
+    return jobs.ended_ms[gone] - jobs.submitted_ms[gone], jobs.cell[gone]
+
+
+def _declared(jobs: Rows) -> Some:
+    said = np.flatnonzero(jobs.tolerated_ms >= 0)
+    return jobs.tolerated_ms[said], jobs.cell[said]
 
 
 def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:

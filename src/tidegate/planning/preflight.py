@@ -20,6 +20,7 @@ from tidegate.planning.concurrency import curve_of, peak_milli, used_gpu_h
 from tidegate.planning.floor import Floor, Tolerance, floor_of
 from tidegate.planning.jobs import PlanJobs, plan_jobs_of
 from tidegate.planning.orders import Order
+from tidegate.planning.side_by_side import side_by_side
 from tidegate.planning.terms import ASSUMED_TOLERANCE_MS, known_tolerance
 
 #: Jobs that are replayed at most: the latest. More of them take minutes and move the floor little.
@@ -75,7 +76,7 @@ class Asked(NamedTuple):
 
 def check_flight(tables: Tables, asked: Asked) -> Preflight:
     """Everything the preflight says about gathered tables."""
-    model = fit(tables, seed=asked.seed, cold_start_ms=asked.cold_start_ms)
+    model = fit(tables, seed=asked.seed, cold_start_ms=asked.cold_start_ms, run_all=side_by_side)
     answers = answer(model)
     jobs = plan_jobs_of(tables)
     return Preflight(

@@ -1,0 +1,17 @@
+"""Calls that do not depend on each other: who asks for a model may run them side by side.
+
+Must not know: threads. They are the caller's, and change how long it takes, never what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+#: Runs calls, in any order or at once, and gives their results in the order of the calls.
+RunAll = Callable[[Sequence[Callable[[], Any]]], list[Any]]
+
+
+def one_by_one(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Run one call after the other."""
+    return [call() for call in calls]
