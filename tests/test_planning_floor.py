@@ -19,9 +19,9 @@ from tidegate.planning.capacity import ALWAYS, HOURS, Level, constant, steps_of
 from tidegate.planning.concurrency import average, curve_of, peak_milli, quantile_milli, used_gpu_h
 from tidegate.planning.floor import Tolerance, bisect, find_floor, smallest
 from tidegate.planning.judge import Judge, Span
-from tidegate.planning.newsvendor import split, used_hours, weigh
+from tidegate.planning.newsvendor import cost_of, split, used_hours, weigh
 from tidegate.planning.orders import Order
-from tidegate.planning.windows import choose_windows, day_and_night, day_night_weekend, weekend
+from tidegate.planning.windows import Habit, choose_windows, day_and_night, day_night_weekend, weekend
 
 HOUR = Tolerance(HOUR_MS)
 
@@ -141,10 +141,41 @@ def test_a_gpu_is_owned_while_it_is_used_for_more_than_the_share_of_prices():
 
 
 def test_day_and_night_are_told_apart_where_it_pays_and_only_there():
-    chosen = choose_windows(tidal_demand(100, 20), ASSUMED_PRICES, Calendar.NONE)
+    tidal = tidal_demand(100, 20)
+    chosen = choose_windows(Habit(tidal, ((tidal, tidal),)), ASSUMED_PRICES, Calendar.NONE)
     assert chosen.windows.names == ("day +08-20", "night +20-08")
     assert chosen.split.window_gpus == (100, 20)
-    assert choose_windows(tidal_demand(100, 99), ASSUMED_PRICES, Calendar.NONE).windows == ALWAYS
+    flat = tidal_demand(100, 99)
+    assert choose_windows(Habit(flat, ((flat, flat),)), ASSUMED_PRICES, Calendar.NONE).windows == ALWAYS
+
+
+def test_windows_of_one_week_are_not_believed_and_neither_are_those_that_other_weeks_contradict():
+    day, night = tidal_demand(100, 20), tidal_demand(20, 100)
+    assert choose_windows(Habit(day, ()), ASSUMED_PRICES, Calendar.NONE).windows == ALWAYS
+    assert choose_windows(Habit(day, ((day, night), (night, day))), ASSUMED_PRICES, Calendar.NONE).windows == ALWAYS
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(7 * 24, 6 * 7 * 24), st.sampled_from([0, WEEK_MS // 2, WEEK_MS]))
+def test_windows_have_the_hours_of_the_calendar_whatever_was_seen_last(hours, half_life_ms):
+    """Two days of the week ask for 30, five for 10; the past ends anywhere in the week."""
+    windows = weekend(5, Calendar.NONE)
+    at_ms = np.arange(0, hours * HOUR_MS, HOUR_MS, dtype=np.int64)
+    gpus = np.where(np.array(windows.of_hour)[at_ms // HOUR_MS % HOURS] == 1, 30.0, 10.0)
+    demand = weigh(at_ms, gpus, hours * HOUR_MS, half_life_ms, Calendar.NONE)
+    assert used_hours(demand, windows, 5) == pytest.approx([120, 48])
+    assert used_hours(demand, windows, 20) == pytest.approx([0, 48])
+    found = split(demand, windows, ASSUMED_PRICES)
+    assert (found.own_gpus, found.window_gpus) == (10, (10, 30))
+    assert found.burst_cost == pytest.approx(0)
+    assert cost_of(found, demand, windows, ASSUMED_PRICES) == pytest.approx(found.cost)
+
+
+def test_a_window_that_was_never_seen_is_as_the_rest():
+    at_ms = np.arange(0, 48 * HOUR_MS, HOUR_MS, dtype=np.int64)
+    demand = weigh(at_ms, np.full(48, 7.0), 48 * HOUR_MS, 0, Calendar.NONE)
+    assert used_hours(demand, weekend(5, Calendar.NONE), 3) == pytest.approx([120, 48])
+    assert used_hours(demand.even(), ALWAYS, 3) == pytest.approx([168])
 
 
 def test_what_is_older_counts_less():

@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.demand.events import Mask
+from tidegate.demand.tables import Calendar
+from tidegate.model.columns import F64, I64
 from tidegate.model.prices import ASSUMED_PRICES, Prices
 from tidegate.model.units import MINUTE_MS, WEEK_MS, WHOLE_MILLI
 from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, steps_of
@@ -23,12 +26,15 @@ from tidegate.planning.judge import Judge, Outcome, Span
 from tidegate.planning.kernels.replay import Valve
 from tidegate.planning.newsvendor import FEW_LEVELS, HALF_LIFE_MS, Demand, Split, split, weigh
 from tidegate.planning.orders import Order
-from tidegate.planning.windows import choose_windows
+from tidegate.planning.windows import Habit, choose_windows
 
 #: Without burst: how far back levels must have held, and what is put on top. Chosen on the first two thirds of seven
 #: traces (docs/planning.md).
 RECENT_MS, MARGIN_MILLI = 4 * WEEK_MS, 1_100
 
+
+#: Times that windows stand trial on weeks they were not chosen on.
+_MOST_FOLDS = 6
 
 #: With burst: how far above the worst week of the past it may go. Growth is no surprise, and a ceiling that is not
 #: reached costs nothing.
@@ -87,13 +93,25 @@ def plan_bands(past: PlanJobs, now_ms: int, recipe: Recipe) -> Bands:
     demand = weigh(at_ms, gpus, now_ms, recipe.half_life_ms, past.calendar)
     windows = recipe.windows
     if windows is None:  # a week or two show no habit: windows are chosen on all of the past
-        habit = weigh(at_ms, gpus, now_ms, 0, past.calendar, FEW_LEVELS)
-        windows = choose_windows(habit, recipe.prices, past.calendar).windows
+        windows = choose_windows(_habit(at_ms, gpus, now_ms, past.calendar), recipe.prices, past.calendar).windows
     if not recipe.bursts:
         return _plan_without_burst(past, now_ms, recipe, windows, demand)
     cheapest = split(demand, windows, recipe.prices)
     bands = Bands(windows, cheapest.own_gpus, cheapest.window_gpus, 0, demand, cheapest)
     return bands._replace(ceiling_gpus=_needed_ceiling(past, now_ms, recipe, bands))
+
+
+def _habit(at_ms: I64, gpus: F64, now_ms: int, calendar: Calendar) -> Habit:
+    """Each week in turn stands against the others; of very many weeks, every so-manieth together."""
+
+    def demand(of: Mask) -> Demand:
+        return weigh(at_ms[of], gpus[of], now_ms, 0, calendar, FEW_LEVELS).even()
+
+    week = (now_ms - 1 - at_ms) // WEEK_MS
+    whole = int(now_ms - at_ms.min(initial=now_ms)) // WEEK_MS
+    turns = min(whole, _MOST_FOLDS) if whole > 1 else 0
+    folds = tuple((demand(week % turns != turn), demand(week % turns == turn)) for turn in range(turns))
+    return Habit(demand(week >= 0), folds)
 
 
 def _needed_ceiling(past: PlanJobs, now_ms: int, recipe: Recipe, bands: Bands) -> int:

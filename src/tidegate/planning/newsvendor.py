@@ -26,8 +26,27 @@ class Demand(NamedTuple):
     """How much is asked for in each hour of the week, as a distribution over levels."""
 
     level_gpus: F64  # levels, evenly spaced from 0
-    hours: F64  # by hour of the week: how much of it was seen, by its weight; sums to a week
-    excess_gpu_h: F64  # (hour of the week, level): GPU-hours a week that are asked for above the level
+    weight: F64  # by hour of the week: how much of what was seen in it counts
+    excess_gpu_h: F64  # (hour of the week, level): what is asked for above the level, times that weight
+
+    def above(self, windows: Windows) -> F64:
+        """By window and level: GPU-hours a week that are asked for above the level.
+
+        Each window counts with the hours that the calendar gives it, however much of it was seen of late; one that
+        was never seen is as all others together.
+        """
+        member = np.equal.outer(np.arange(len(windows.names)), np.array(windows.of_hour)).astype(np.float64)
+        weight, excess = member @ self.weight, member @ self.excess_gpu_h
+        seen = (weight > 0)[:, None]
+        excess = np.where(seen, excess, excess.sum(axis=0))
+        weight = np.where(seen[:, 0], weight, weight.sum() or 1.0)
+        told: F64 = excess * (np.array(windows.hours(), np.float64) / weight)[:, None]
+        return told
+
+    def even(self) -> Demand:
+        """The same with all hours of the week alike, so that any two sets of windows see as much demand."""
+        hours = Windows(tuple(map(str, range(HOURS))), tuple(range(HOURS)))
+        return Demand(self.level_gpus, np.ones(HOURS), self.above(hours))
 
 
 def weigh(at_ms: I64, gpus: F64, now_ms: int, half_life_ms: int, calendar: Calendar, most: int = MOST_LEVELS) -> Demand:
@@ -37,8 +56,6 @@ def weigh(at_ms: I64, gpus: F64, now_ms: int, half_life_ms: int, calendar: Calen
     top = float(gpus.max(initial=0.0))
     step = max(1, math.ceil(top / most))
     levels = np.arange(0, math.ceil(top / step) + 1, dtype=np.float64) * step
-    total = weight.sum() or 1.0
-    weight = weight * (HOURS / total)
     mass = np.zeros((HOURS, len(levels)))
     upper = np.minimum(np.ceil(gpus / step).astype(np.int64), len(levels) - 1)
     part = upper - gpus / step  # what lies between two levels counts for both, so that means are kept
@@ -68,8 +85,7 @@ class Split(NamedTuple):
 def split(demand: Demand, windows: Windows, prices: Prices) -> Split:
     """The cheapest levels: own all week, book by window, burst above."""
     own, window, burst = (micros / MICROS for micros in (prices.own_micros, prices.window_micros, prices.burst_micros))
-    member = np.equal.outer(np.arange(len(windows.names)), np.array(windows.of_hour)).astype(np.float64)
-    hours, excess = member @ demand.hours, member @ demand.excess_gpu_h
+    hours, excess = np.array(windows.hours(), np.float64), demand.above(windows)
     level = demand.level_gpus
     booked = window * np.outer(hours, level) + burst * excess  # if all of it were booked
     best_from = np.minimum.accumulate(booked[:, ::-1], axis=1)[:, ::-1]
@@ -85,20 +101,24 @@ def split(demand: Demand, windows: Windows, prices: Prices) -> Split:
     )
 
 
-def seen_hours(demand: Demand, windows: Windows) -> F64:
-    """Hours a week of each window, by the weight that what was seen in them has; all together make a week."""
-    member = np.equal.outer(np.arange(len(windows.names)), np.array(windows.of_hour)).astype(np.float64)
-    hours: F64 = member @ demand.hours
-    return hours
+def cost_of(levels: Split, demand: Demand, windows: Windows, prices: Prices) -> float:
+    """What levels cost a week under some demand."""
+    own, window, burst = (micros / MICROS for micros in (prices.own_micros, prices.window_micros, prices.burst_micros))
+    hours, above = windows.hours(), demand.above(windows)
+    cost = own * levels.own_gpus * sum(hours)
+    for row, gpus in enumerate(levels.window_gpus):
+        cost += window * (gpus - levels.own_gpus) * hours[row]
+        cost += burst * float(np.interp(gpus, demand.level_gpus, above[row]))
+    return cost
 
 
 def used_hours(demand: Demand, windows: Windows, gpus: float) -> F64:
     """Hours a week, by window, in which more than so many GPUs are asked for."""
-    member = np.equal.outer(np.arange(len(windows.names)), np.array(windows.of_hour)).astype(np.float64)
     step = demand.level_gpus[1] if len(demand.level_gpus) > 1 else 1.0
     row = min(int(gpus // step), len(demand.level_gpus) - 1)
     after = min(row + 1, len(demand.level_gpus) - 1)
-    hours: F64 = member @ (demand.excess_gpu_h[:, row] - demand.excess_gpu_h[:, after]) / step
+    above = demand.above(windows)
+    hours: F64 = (above[:, row] - above[:, after]) / step
     return hours
 
 

@@ -38,7 +38,7 @@ from tidegate.planning.holdout import cost_of
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import Judge, Span
 from tidegate.planning.kernels.replay import NEVER, Steps, Valve
-from tidegate.planning.newsvendor import seen_hours, used_hours
+from tidegate.planning.newsvendor import used_hours
 from tidegate.planning.trial import trial_part
 from tidegate.planning.twin import Confirmed, confirm
 
@@ -152,9 +152,7 @@ def _edges(bands: Bands, recipe: Recipe) -> list[EdgePart]:
     prices = recipe.prices
     own, window, burst = (micros / MICROS for micros in (prices.own_micros, prices.window_micros, prices.burst_micros))
     used = [float(used_hours(bands.demand, bands.windows, gpus)[row]) for row, gpus in enumerate(bands.window_gpus)]
-    # The hours that the levels were chosen with: edges are where they cost what they save.
-    hours = [float(hours) for hours in seen_hours(bands.demand, bands.windows)]
-    booked = [gpus > bands.own_gpus for gpus in bands.window_gpus]
+    hours, booked = bands.windows.hours(), [gpus > bands.own_gpus for gpus in bands.window_gpus]
     # A GPU more that is owned saves what is booked where something is, and burst where nothing is.
     saved = sum(hours[row] * window if booked[row] else used[row] * burst for row in range(len(hours)))
     at_own = float(used_hours(bands.demand, bands.windows, bands.own_gpus).sum())

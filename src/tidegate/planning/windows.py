@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tidegate.demand.tables import Calendar
 from tidegate.model.prices import Prices
 from tidegate.planning.capacity import ALWAYS, HOURS, Windows
-from tidegate.planning.newsvendor import Demand, Split, split
+from tidegate.planning.newsvendor import Demand, Split, cost_of, split
 
 #: What each further window must save, as a share of the cost: a rule that people must remember costs something too.
 _WORTH = 0.01
@@ -27,15 +27,34 @@ class Chosen(NamedTuple):
     split: Split
 
 
-def choose_windows(demand: Demand, prices: Prices, calendar: Calendar, most: int = 3) -> Chosen:
-    """The windows that cost least; more of them only where each further one is worth it."""
-    best = Chosen(ALWAYS, split(demand, ALWAYS, prices))
+class Habit(NamedTuple):
+    """The demand of all of the past; and, time and again, that of some weeks and of all others."""
+
+    whole: Demand
+    folds: tuple[tuple[Demand, Demand], ...]  # (the others, these weeks); none: too little to confirm a habit by
+
+
+def choose_windows(habit: Habit, prices: Prices, calendar: Calendar, most: int = 3) -> Chosen:
+    """The windows that cost least; more of them only where each further one is worth it.
+
+    It must be worth it in weeks, too, that its levels were not chosen on: any few weeks have good hours and bad ones.
+    """
+    best = Chosen(ALWAYS, split(habit.whole, ALWAYS, prices))
+    if not habit.folds:
+        return best
     for count in range(2, most + 1):
-        tried = [Chosen(windows, split(demand, windows, prices)) for windows in _candidates(count, calendar)]
+        tried = [Chosen(windows, split(habit.whole, windows, prices)) for windows in _candidates(count, calendar)]
         cheapest = min(tried, key=lambda chosen: chosen.split.cost, default=best)
-        if cheapest.split.cost < best.split.cost * (1 - _WORTH * (count - len(best.windows.names))):
+        least = 1 - _WORTH * (count - len(best.windows.names))
+        unseen, usual = (_unseen_cost(windows, habit, prices) for windows in (cheapest.windows, best.windows))
+        if cheapest.split.cost < best.split.cost * least and unseen < usual * least:
             best = cheapest
     return best
+
+
+def _unseen_cost(windows: Windows, habit: Habit, prices: Prices) -> float:
+    """What levels chosen on other weeks cost."""
+    return sum(cost_of(split(others, windows, prices), weeks, windows, prices) for others, weeks in habit.folds)
 
 
 def _candidates(count: int, calendar: Calendar) -> Iterator[Windows]:
