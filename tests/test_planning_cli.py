@@ -52,7 +52,7 @@ def test_somebody_with_a_csv_learns_what_the_peak_wastes(jobs_csv):
     assert "What is the real concurrency floor?" in text
     assert "Seven inputs" in text
     wasted = " ".join(text[text.index("What is wasted") :].split())
-    assert re.search(r"Buying for the peak of \d+ GPUs where \d+ hold the tolerance: [\d,]+ GPU-hours, \d+%", wasted)
+    assert re.search(r"Buying for the peak of \d+ GPUs where \d+ hold the tolerance: [\d,]+ GPU-hours, \d+ %", wasted)
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "\x1b" not in text
 

@@ -169,8 +169,13 @@ def _request(found: _Found, terms: Terms, call: Call) -> Request:
     )
 
 
+#: What a plan does not depend on; the preflight tells it.
+_UNTOLD = ("peak_to_mean", "idc", "p05", "p99")
+
+
 def _answer_part(one: Answer) -> AnswerPart:
-    numbers = ", ".join(f"{name.replace('_', ' ')} {number_text(number)}" for name, number in one.numbers)
+    told = [(name, number) for name, number in one.numbers if not name.startswith(_UNTOLD)]
+    numbers = ", ".join(f"{name.replace('_', ' ')} {number_text(number)}" for name, number in told)
     lift = "; ".join(REMEDIES[lack] for lack in one.lacks)
     return AnswerPart(question=QUESTIONS[one.question], grade=one.grade, says=numbers or "nothing says", lifted_by=lift)
 

@@ -14,10 +14,11 @@ from tidegate.cli.webpage import MOST_POINTS, Chart, Grid, Page, Series, Tile
 from tidegate.demand.answers import Answer
 from tidegate.demand.document import DemandModel
 from tidegate.demand.levels import Levels
+from tidegate.demand.numbers import Unit
 from tidegate.demand.outlook import Outlook
 from tidegate.demand.tables import Calendar
 from tidegate.demand.view import duration_curve, outlook_points, week_curve
-from tidegate.demand.words import QUESTIONS, verdict_text
+from tidegate.demand.words import QUESTIONS, amount_text, verdict_text
 from tidegate.model.prices import Prices
 from tidegate.planning.preflight import Preflight
 
@@ -117,10 +118,13 @@ def _duration_chart(levels: Levels, unit: str) -> Chart:
 def outlook_chart(model: DemandModel, outlook: Outlook) -> Chart:
     """What is to come, with its band."""
     points = outlook_points(outlook)
+    held = ", ".join(
+        f"{amount_text(one.coverage, Unit.SHARE)} at {amount_text(one.horizon_ms, Unit.MS)}" for one in outlook.ahead
+    )
     return Chart(
-        title=f"The next day: {outlook.of}",
-        note="The band holds nine of ten; how often it did on the last third stands in the document.",
-        unit=str(outlook.unit),
+        title=f"The next day: {'GPUs asked for' if outlook.unit is Unit.GPUS else outlook.of}",
+        note=f"Bands should hold nine of ten. Tried on the last third of the time, they held {held}.",
+        unit="GPUs" if outlook.unit is Unit.GPUS else str(outlook.unit),
         axis=axis_of(model),
         x=[float(point.at_ms) for point in points],
         series=[

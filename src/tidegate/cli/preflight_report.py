@@ -23,12 +23,14 @@ from tidegate.cli.printing import print_page
 from tidegate.demand.answers import Answer, Verdict
 from tidegate.demand.document import DemandModel, Ground
 from tidegate.demand.levels import Levels
+from tidegate.demand.view import week_curve
 from tidegate.demand.words import QUESTIONS, verdict_text
 from tidegate.measure.words import time_text
 from tidegate.model.prices import Prices
 from tidegate.planning.preflight import Preflight
 
 _MOST_FINDINGS = 6
+_TABLES = {"use": "samples of use", "capacity": "counts of capacity"}
 _VERDICTS = {Verdict.READY: "green", Verdict.USABLE: "yellow", Verdict.PREMATURE: "red"}
 
 
@@ -37,7 +39,8 @@ def render_preflight(preflight: Preflight, seen: Seen | None, prices: Prices | N
     model = preflight.model
     parts: list[RenderableType] = [title(model), Text(), _verdict(preflight), Text()]
     parts += [_question(one, preflight) for one in preflight.answers]
-    parts += [Text(), *_curves(preflight, seen, console.width), Text(), _inputs(model)]
+    curves = _curves(preflight, seen, console.width)
+    parts += [*([Text(), *curves] if curves else []), Text(), _inputs(model)]
     wasted = waste_lines(preflight, prices)
     if wasted:
         parts += [Text(), Text("What is wasted", "bold"), *_bullets(wasted)]
@@ -56,9 +59,12 @@ def title(model: DemandModel) -> Text:
 
 def read_parts(grounds: Sequence[Ground]) -> list[str]:
     """Each table, its rows and its length."""
-    names = {origin.name: None for ground in grounds for origin in ground.origins}
+    names = {origin.name.rsplit("/", 1)[-1]: None for ground in grounds for origin in ground.origins}
     listed = ", ".join(list(names)[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
-    tables = [f"{ground.rows:,} {ground.table} in {time_text(ground.end_ms - ground.start_ms)}" for ground in grounds]
+    tables = [
+        f"{ground.rows:,} {_TABLES.get(ground.table, ground.table)} in {time_text(ground.end_ms - ground.start_ms)}"
+        for ground in grounds
+    ]
     return [listed, *tables] if listed else tables
 
 
@@ -99,10 +105,11 @@ def _curves(preflight: Preflight, seen: Seen | None, width: int) -> list[Rendera
 
 def week_line(what: str, levels: Levels, width: int) -> list[Text]:
     """The usual week in blocks; nothing where it was not kept."""
-    if levels.week is None:
+    curve = week_curve(levels)
+    if curve is None:
         return []
     cells = max(min(width - 34, 84), 14)
-    means = np.array(levels.week.mean)
+    means = np.array(curve.mean)
     parts = np.array([part.mean() for part in np.array_split(means, cells)])
     line = sparkline(parts, float(parts.max(initial=0.0)))
     reach = (f"  {means.min():,.3g} to {means.max():,.3g} {what}", "dim")

@@ -38,7 +38,7 @@ def short_answer(one: Answer, preflight: Preflight) -> str:
 
 
 _LEADS = {
-    Question.FLOOR: (("busy_p95", "busy, p95"), ("p50", "at once, p50"), ("requests_p50", "p50")),
+    Question.FLOOR: (("busy_p95", "busy, p95"), ("p50", "at once, p50"), ("requests_mean", "on average")),
     Question.BURST: (("noise_share", "noise"), ("episodes", "episodes above the band")),
     Question.RESIDENCY: (("duty", "busy while held"),),
     Question.PATIENCE: (),
@@ -51,10 +51,14 @@ def answer_sentence(one: Answer, preflight: Preflight) -> str:
 
 
 def _floor(one: Answer, preflight: Preflight) -> str:
-    shape = ", ".join(f"{name.replace('_', ' ')} {bare(number)}" for name, number in one.numbers)
+    shape = _shape(one)
     found = preflight.replayed
     if found is None:
-        return f"Asked for at once: {shape}. There are no jobs to replay, so this is no floor yet." if shape else ""
+        names = dict(one.numbers)
+        what = (
+            "Held at once" if "busy_p95" in names else "Asked for" if "requests_mean" in names else "Asked for at once"
+        )
+        return f"{what}: {shape}. There are no jobs to replay, so this is no floor yet." if shape else ""
     floor, assumed = found.floor, "" if found.tolerance_known else " (assumed)"
     return (
         f"By replay of {found.jobs:,} jobs, {floor.gpus:,} GPUs ({floor.low_gpus:,} to {floor.high_gpus:,}) keep 95 % "
@@ -63,24 +67,51 @@ def _floor(one: Answer, preflight: Preflight) -> str:
     )
 
 
+def _shape(one: Answer) -> str:
+    """Levels of one unit, which is named once, at the end."""
+    units = {number.unit for _, number in one.numbers}
+    names = [name.removeprefix("requests_").replace("_", " ") for name, _ in one.numbers]
+    if len(units) != 1:
+        return ", ".join(f"{name} {bare(number)}" for name, (_, number) in zip(names, one.numbers, strict=True))
+    told = [bare(number).split(" ", 1) for _, number in one.numbers]
+    unit = told[0][1] if len(told[0]) > 1 else ""
+    return f"{', '.join(f'{name} {value[0]}' for name, value in zip(names, told, strict=True))} {unit}".strip()
+
+
 def _burst(one: Answer, preflight: Preflight) -> str:
     del preflight
     numbers = dict(one.numbers)
     if "episodes" not in numbers:
         return "Nothing tells when work comes."
+    uneven = _unevenness(numbers)
+    if not numbers["episodes"].value:
+        return f"Nothing rose above the p95.{uneven}"
     text = f"{numbers['episodes'].value:,.0f} episodes above the p95, the longest {bare(numbers['longest'])}"
     if "noise_share" in numbers:
         window = f" of {bare(numbers['cold_start'])}" if "cold_start" in numbers else ""
-        return f"{text}; {bare(numbers['noise_share'])} are noise, over within the cold start{window}."
-    return f"{text}. What of it is noise is not known: nobody measured how long capacity takes to start."
+        return f"{text}; {bare(numbers['noise_share'])} are noise, over within the cold start{window}.{uneven}"
+    return f"{text}. What of it is noise is not known: nobody measured how long capacity takes to start.{uneven}"
+
+
+def _unevenness(numbers: dict[str, Number]) -> str:
+    """How uneven arrivals are; independent ones have an IDC of 1."""
+    windows = [(window, name) for window, name in (("1s", "1 s"), ("1m", "1 min")) if f"idc_{window}" in numbers]
+    if not windows:
+        return ""
+    peaks = " and ".join(f"{bare(numbers[f'peak_to_mean_{window}'])} at {name}" for window, name in windows)
+    idc = " and ".join(bare(numbers[f"idc_{window}"]) for window, _ in windows)
+    return f" Arrivals: peak/mean {peaks}, IDC {idc}."
 
 
 def _residency(one: Answer, preflight: Preflight) -> str:
     del preflight
     numbers = dict(one.numbers)
     if "duty" not in numbers:
-        runs = ", ".join(f"{name.removesuffix('_p50')} {bare(number)}" for name, number in one.numbers)
-        half = f" Half of the jobs hold theirs for longer than {runs}." if runs else ""
+        runs = ", ".join(
+            f"{name.removesuffix('_p50')} jobs hold theirs for longer than {bare(number)}"
+            for name, number in one.numbers
+        )
+        half = f" Half of the {runs}." if runs else ""
         return f"Whether GPUs were busy while they were held is not known.{half}"
     vram = f", holding {bare(numbers['idle_vram'])} of memory meanwhile" if "idle_vram" in numbers else ""
     return (
@@ -134,7 +165,7 @@ def _peak_text(found: Replayed, prices: Prices | None) -> str:
     share = hours / found.peak_gpu_h if found.peak_gpu_h else 0.0
     return (
         f"Buying for the peak of {found.peak_gpus:,.0f} GPUs where {found.floor.gpus:,} hold the tolerance: "
-        f"{hours:,.0f} GPU-hours, {share:.0%} of what is provided.{money_text(hours, prices)}"
+        f"{hours:,.0f} GPU-hours, {100 * share:.0f} % of what is provided.{money_text(hours, prices)}"
     )
 
 

@@ -13,7 +13,7 @@ from tidegate.demand.document import DemandModel, Group, Scope
 from tidegate.demand.numbers import Number
 from tidegate.demand.tolerance import Basis
 from tidegate.model.spec import Spec
-from tidegate.model.units import DAY_MS, WEEK_MS
+from tidegate.model.units import DAY_MS, MINUTE_MS, SECOND_MS, WEEK_MS
 
 
 class Question(StrEnum):
@@ -83,7 +83,9 @@ def _floor(model: DemandModel) -> Answer:
     total = model.total()
     if total is None or (total.wanted is None and total.seen is None):
         rates = tuple(
-            (f"requests_{name}", getattr(one.rate, name)) for one in model.services[:1] for name in ("p05", "p50")
+            (f"requests_{name}", getattr(one.rate, name))
+            for one in model.services[:1]
+            for name in ("mean", "p50", "p95", "p99", "peak")
         )
         return _graded(Question.FLOOR, rates, (Lack.NO_GPU_DEMAND,), Grade.ASSUMED)
     levels = total.wanted or total.seen
@@ -95,7 +97,7 @@ def _floor(model: DemandModel) -> Answer:
         lacks.append(Lack.COUNTERS_ONLY)
     if _length_ms(model) < WEEK_MS - DAY_MS:
         lacks.append(Lack.SHORT_WINDOW)
-    numbers = [(name, getattr(levels, name)) for name in ("p05", "p50", "p95", "peak")]
+    numbers = [(name, getattr(levels, name)) for name in ("mean", "p05", "p50", "p95", "p99", "peak")]
     if model.residency and total.wanted is None:
         numbers += [("busy_p05", model.residency.busy.p05), ("busy_p95", model.residency.busy.p95)]
     return _graded(Question.FLOOR, tuple(numbers), tuple(lacks))
@@ -107,6 +109,7 @@ def _burst(model: DemandModel) -> Answer:
     if bursts is None:
         return _graded(Question.BURST, (), (Lack.NO_ARRIVALS,), Grade.ASSUMED)
     numbers = [("episodes", bursts.episodes), ("area", bursts.area), ("longest", bursts.longest_ms)]
+    numbers += _unevenness(model)
     lacks = []
     if model.cold_start is not None:
         numbers += [("cold_start", model.cold_start.window)]
@@ -115,6 +118,19 @@ def _burst(model: DemandModel) -> Answer:
     if bursts.noise is not None and bursts.noise_area is not None:
         numbers += [("noise_share", bursts.noise), ("noise_area", bursts.noise_area)]
     return _graded(Question.BURST, tuple(numbers), tuple(lacks))
+
+
+def _unevenness(model: DemandModel) -> list[tuple[str, Number]]:
+    """How uneven arrivals are, by the second and by the minute; of jobs, or of requests."""
+    total = model.total()
+    arrivals = [one for one in (total.arrivals if total else None, *(one.arrivals for one in model.services)) if one]
+    told = {SECOND_MS: "1s", MINUTE_MS: "1m"}
+    found: list[tuple[str, Number]] = []
+    for one in arrivals[0].dispersion if arrivals else ():
+        if one.window_ms in told:
+            name = told[one.window_ms]
+            found += [(f"peak_to_mean_{name}", one.peak_to_mean), (f"idc_{name}", one.idc)]
+    return found
 
 
 def _residency(model: DemandModel) -> Answer:

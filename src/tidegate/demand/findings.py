@@ -26,6 +26,9 @@ _MOST_NAMED = 5
 #: A peak this many times p95 is a spike.
 _SPIKE = 2.0
 
+#: It must rise above its p95 by this part of the highest demand of all: a few GPUs more are no news.
+_SPIKE_PART = 0.02
+
 
 class FindingCode(StrEnum):
     """What stands out."""
@@ -93,16 +96,21 @@ def _held_above_use(model: DemandModel) -> Iterator[Finding]:
 
 
 def _spike(model: DemandModel) -> Iterator[Finding]:
+    total = model.total()
+    top = total.wanted.peak.value if total and total.wanted else 0.0
     for group in model.groups:
         if group.scope not in {Scope.TOTAL, Scope.QUEUE} or group.wanted is None:
             continue
+        if group.scope is Scope.QUEUE and total is not None and group.jobs == total.jobs and total.jobs:
+            continue  # the only queue: it was told
         p95, peak = group.wanted.p95.value, group.wanted.peak.value
-        if p95 > 0 and peak >= _SPIKE * p95:
+        if p95 > 0 and peak >= _SPIKE * p95 and peak - p95 >= _SPIKE_PART * top:
             hours = next(
                 (one.end_ms - one.start_ms for one in model.grounds if one.table == group.wanted.mean.table), 0
             )
             stake = (peak - p95) * hours / HOUR_MS
-            yield _finding(FindingCode.SPIKE, group.name, stake, peak=peak, p95=p95, ratio=peak / p95)
+            about = f"Queue {group.name}" if group.scope is Scope.QUEUE else ""
+            yield _finding(FindingCode.SPIKE, about, stake, peak=peak, p95=p95, ratio=peak / p95)
 
 
 def _uneven(model: DemandModel) -> Iterator[Finding]:
@@ -113,7 +121,10 @@ def _uneven(model: DemandModel) -> Iterator[Finding]:
 
 
 def _gave_up(model: DemandModel) -> Iterator[Finding]:
+    kinds = [group for group in model.groups if group.scope is Scope.KIND]
     for group in model.groups:
+        if group.scope is Scope.TOTAL and len(kinds) == 1:
+            continue  # the only kind of work is told below
         gone = group.tolerance.cancelled if group.tolerance else None
         if group.scope in {Scope.TOTAL, Scope.KIND} and gone is not None and gone.value >= 0.01:
             yield _finding(FindingCode.GAVE_UP, group.name, 0.0, share=gone.value)

@@ -31,7 +31,7 @@ from tidegate.demand.durations import Spread, measure_durations
 from tidegate.demand.fleet import Counters, read_counters
 from tidegate.demand.groups import Measured, Setting, measure_groups
 from tidegate.demand.jobs import Jobs, read_jobs
-from tidegate.demand.levels import Track, measure_levels
+from tidegate.demand.levels import Levels, Track, measure_levels
 from tidegate.demand.mix import measure_mix
 from tidegate.demand.numbers import Unit, exact, trim
 from tidegate.demand.outlook import Outlook, look_ahead
@@ -51,7 +51,8 @@ class _Parts(NamedTuple):
 
     jobs: Jobs | None
     measured: Measured | None
-    counters: list[Counters]
+    counters: list[Counters]  # of GPUs
+    queues: list[Counters]  # of what waits, in jobs or requests; nobody told GPUs
     residency: Residency | None
     services: tuple[Service, ...]
 
@@ -71,7 +72,7 @@ def fit(
     if parts.measured and parts.counters:
         groups = (_complete(groups[0], parts.counters[0], setting), *groups[1:])
     if not groups and parts.residency:
-        groups = (_bare(seen=parts.residency),)
+        groups = (_bare(parts.residency, _queued(parts.queues, setting)),)
     outlooks, durations, mix, priorities, days, streams = run_all(
         [
             partial(_outlooks, parts),
@@ -107,10 +108,12 @@ def _measure(tables: Tables, setting: Setting) -> _Parts:
     if jobs is not None and len(jobs) == 0:
         jobs = None
     use, requests, capacity = tables.use, tables.requests, tables.capacity
+    counters = read_counters(capacity) if capacity is not None else []
     return _Parts(
         jobs,
         measure_groups(jobs, setting) if jobs else None,
-        read_counters(capacity) if capacity is not None else [],
+        [one for one in counters if one.tells_gpus()],
+        [one for one in counters if not one.tells_gpus()],
         measure_residency(use, setting.calendar, setting.seed) if use is not None else None,
         measure_services(requests, setting.calendar, setting.cold_start_ms, setting.seed)
         if requests is not None
@@ -161,8 +164,16 @@ def _complete(total: Group, counters: Counters, setting: Setting) -> Group:
     return Group(**fields)
 
 
-def _bare(seen: Residency) -> Group:
-    """All that use alone tells: what was held."""
+def _queued(queues: list[Counters], setting: Setting) -> Levels | None:
+    """How much waited, counted in jobs or requests."""
+    if not queues:
+        return None
+    track = queues[0].track(queues[0].pending_jobs)
+    return measure_levels(track, Unit.JOBS, "capacity", setting.calendar, setting.seed)
+
+
+def _bare(seen: Residency, queued: Levels | None) -> Group:
+    """All that use alone tells: what was held; and what waited, where a queue was counted."""
     hours = seen.held.mean.value * sum(band.demand for band in seen.held.bands) / max(seen.held.mean.value, 1e-9)
     return Group(
         scope=Scope.TOTAL,
@@ -171,7 +182,7 @@ def _bare(seen: Residency) -> Group:
         gpu_hours=exact(hours, Unit.GPU_HOURS, seen.held.peak.samples, "use"),
         wanted=None,
         seen=seen.held,
-        waiting=None,
+        waiting=queued,
         broken=None,
         arrivals=None,
         bursts=None,

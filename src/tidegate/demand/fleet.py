@@ -31,6 +31,10 @@ class Counters(NamedTuple):
     pending: F64
     pending_jobs: F64
 
+    def tells_gpus(self) -> bool:
+        """Whether it counts GPUs at all, and not only what waits in a queue."""
+        return any(np.nansum(values) > 0 for values in (self.total, self.running, self.pending))
+
     def track(self, values: F64) -> Track:
         """One of the counters over time."""
         return track_series(values, self.step_ms, self.start_ms, int(np.isfinite(values).sum()))

@@ -11,9 +11,12 @@ from tidegate.demand.document import DemandModel
 from tidegate.demand.levels import Levels
 from tidegate.demand.numbers import trimmed
 from tidegate.demand.outlook import Outlook, band
-from tidegate.demand.sketches import quantiles
+from tidegate.demand.sketches import quantiles, weight_of
 from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS
+
+#: Less than two days show no week.
+_LEAST_HOURS = 48
 
 
 class WeekCurve(Spec, frozen=True):
@@ -43,8 +46,8 @@ class BandPoint(Spec, frozen=True):
 
 
 def week_curve(levels: Levels) -> WeekCurve | None:
-    """The usual week of a level; None where it was not kept."""
-    if levels.week is None:
+    """The usual week of a level; None where it was not kept, or where hardly any of it was seen."""
+    if levels.week is None or weight_of(levels.sketch) < _LEAST_HOURS:
         return None
     return WeekCurve(mean=levels.week.mean, p10=levels.week.p10, p90=levels.week.p90, peak=max(levels.week.p90))
 

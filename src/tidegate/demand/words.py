@@ -47,16 +47,19 @@ _LEAKS = {
 }
 
 _FINDINGS = {
-    FindingCode.ALL_URGENT: "{share:.0%} of the jobs have the highest priority, {priority:g}: none is urgent then.",
+    FindingCode.ALL_URGENT: "{share} of the jobs have the highest priority, {priority:g}: none is urgent then.",
     FindingCode.IDLE_HOLDER: "{about} held a GPU for {idle_ms} without work, {vram_gib:.1f} GiB of memory with it.",
     FindingCode.GANG_TOO_LARGE: "The largest job asks for {gang:g} GPUs; more than {free:g} are hardly ever free.",
     FindingCode.HELD_ABOVE_USE: "{held:.0f} GPUs are held on average; {busy_p99:.0f} would do 99 % of the time.",
-    FindingCode.SPIKE: "{about} peaks at {peak:.0f} GPUs, {ratio:.1f} times its p95 of {p95:.0f}.",
+    FindingCode.SPIKE: "{about} peaks at {peak:,.0f} GPUs, {ratio:.1f} times its p95 of {p95:,.0f}.",
     FindingCode.SHORT_BEHIND_LONG: "Durations of {about} work are uneven (CV {cv:.1f}, p50 {p50_ms}, p99 {p99_ms}).",
-    FindingCode.GAVE_UP: "{share:.1%} of the jobs of {about} were cancelled while they waited.",
-    FindingCode.MOSTLY_NOISE: "{share:.0%} of {episodes:.0f} episodes above the band end before capacity could start.",
+    FindingCode.GAVE_UP: "{share} of {about} jobs were cancelled while they waited.",
+    FindingCode.MOSTLY_NOISE: "{share} of {episodes:.0f} episodes above the band end before capacity could start.",
 }
 
+
+#: What findings about everything call it.
+_ALL = {FindingCode.SPIKE: "Demand"}
 
 _NAMES = {
     Unit.RATIO: "",
@@ -74,7 +77,11 @@ def number_text(number: Number) -> str:
     if number.low == number.high:
         return said
     low, high = amount_text(number.low, number.unit), amount_text(number.high, number.unit)
-    return f"{said} ({low.removesuffix(_NAMES.get(number.unit, number.unit.value)).strip()} to {high})"
+    if number.unit in {Unit.MS, Unit.SHARE}:
+        return f"{said} ({low} to {high})"
+    unit = f" {_NAMES.get(number.unit, number.unit.value)}"
+    value, low, high = (text.removesuffix(unit) for text in (said, low, high))
+    return f"{value} ({low} to {high}){unit}".strip()
 
 
 def amount_text(value: float, unit: Unit) -> str:
@@ -83,7 +90,7 @@ def amount_text(value: float, unit: Unit) -> str:
         return _time(value)
     if unit is Unit.SHARE:
         return f"{100 * value:.1f} %"
-    digits = f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"
+    digits = f"{value:,.0f}" if value >= 100 or value == round(value) else f"{value:#.3g}".rstrip(".")
     return f"{digits} {_NAMES.get(unit, unit.value)}".strip()
 
 
@@ -112,7 +119,9 @@ def finding_text(finding: Finding) -> str:
     for name, value in finding.numbers:
         if name.endswith("_ms"):
             told[name] = _time(value)
-    return _FINDINGS[finding.code].format(about=finding.about or "all", **told)
+        elif name == "share":
+            told[name] = amount_text(value, Unit.SHARE)
+    return _FINDINGS[finding.code].format(about=finding.about or _ALL.get(finding.code, "all"), **told)
 
 
 def waste_text(waste: Waste) -> str:
