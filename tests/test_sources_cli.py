@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from commands import ran
@@ -94,3 +95,20 @@ def test_a_delimiter_by_name():
 def test_the_page_is_up_to_date():
     assert PAGE.read_text() == page(), "run .venv/bin/python tests/sources_file.py"
     assert set(CODES) == set(Code)
+
+
+def test_a_table_without_a_row_is_no_demand(tmp_path):
+    path = tmp_path / "head.csv"
+    path.write_text("submitted,duration,gpus\n")
+    assert "no row to go by: expected at least one job, request or sample" in ran("preflight", str(path), code=2)
+
+
+def test_columns_that_hold_more_than_one_value_are_named(tmp_path):
+    path = tmp_path / "nested.parquet"
+    pl.DataFrame({"id": ["a"], "submitted": [{"s": 1}], "gpus": [[1]], "duration": [1]}).write_parquet(path)
+    said = ran("preflight", str(path), code=2)
+    assert "not read, because their cells hold more than one value: submitted, gpus" in said
+    assert "the column holds records" in ran("preflight", str(path), "--map", "submitted=submitted", code=2)
+    extra = pl.DataFrame({"id": ["a"], "submitted_ms": [1], "gpus": [1], "duration_ms": [5], "more": [{"s": 1}]})
+    extra.write_parquet(path)
+    assert '"jobs": 1' in ran("preflight", str(path), "--json").replace('"jobs":1', '"jobs": 1')

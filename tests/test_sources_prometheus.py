@@ -185,6 +185,82 @@ def test_coarse_busy_time_slices_and_sharers(cluster, tmp_path):
     assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in told[Code.METRIC_MISSING].more
 
 
+def _served(prefix, model_label, names, seconds):
+    """An engine that is asked three times, with 100 tokens in and 20 out, every 30 s; each takes two seconds."""
+    model = {model_label: "m", "namespace": "a", "pod": f"{prefix}-0"}
+    for name, each in names.items():
+        rows = [(model, NOON + at, each * (at // 30)) for at in seconds]
+        yield Family(name, "counter" if name.endswith("_total") else "gauge", rows)
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """SGLang, TGI, Kueue and Karpenter, some by the names they had."""
+    seconds = range(0, 601, 30)
+    sglang = {
+        "sglang:num_requests_total": 3,
+        "sglang:prompt_tokens_total": 300,
+        "sglang:generation_tokens_total": 60,
+        "sglang:e2e_request_latency_seconds_sum": 6,
+        "sglang:e2e_request_latency_seconds_count": 3,
+    }
+    tgi = {
+        "tgi_request_count": 3,
+        "tgi_request_input_length_sum": 300,
+        "tgi_request_generated_tokens_sum": 60,
+        "tgi_request_duration_sum": 6,
+        "tgi_request_duration_count": 3,
+    }
+    gauges = {
+        "sglang:num_running_reqs": ({"model_name": "m", "pod": "sglang-0"}, 2),
+        "sglang:num_queue_reqs": ({"model_name": "m", "pod": "sglang-0"}, 4),
+        "tgi_batch_current_size": ({"model_id": "t", "pod": "tgi-0"}, 1),
+        "tgi_queue_size": ({"model_id": "t", "pod": "tgi-0"}, 3),
+        "kueue_pending_workloads": ({"cluster_queue": "cq", "status": "active"}, 5),
+        "kueue_reserving_active_workloads": ({"cluster_queue": "cq"}, 2),
+        "kueue_cluster_queue_resource_reservation": ({"cluster_queue": "cq", "resource": "nvidia.com/gpu"}, 6),
+        "kueue_cluster_queue_nominal_quota": ({"cluster_queue": "cq", "resource": "nvidia.com/gpu"}, 8),
+    }
+    families = [*_served("sglang", "model_name", sglang, seconds), *_served("tgi", "model_id", tgi, seconds)]
+    families += [
+        Family(name, "gauge", [(of, NOON + at, value) for at in seconds]) for name, (of, value) in gauges.items()
+    ]
+    took = "operator_nodeclaim_status_condition_transition_seconds"
+    for kind, each in (("Registered", 60), ("Initialized", 90)):
+        of = {"type": kind}
+        families.append(Family(f"{took}_sum", "gauge", [(of, NOON + at, each * (at >= 300)) for at in seconds]))
+        families.append(Family(f"{took}_count", "gauge", [(of, NOON + at, 1 * (at >= 300)) for at in seconds]))
+    with serving(tmp_path_factory.mktemp("others"), _joined(families)) as address:
+        yield address
+
+
+def _joined(families):
+    """Families of one name are one."""
+    names = {}
+    for one in families:
+        names.setdefault(one.name, []).append(one)
+    return [Family(name, same[0].kind, [row for one in same for row in one.samples]) for name, same in names.items()]
+
+
+def test_other_engines_queues_and_nodes_are_read_by_their_names_old_and_new(others, tmp_path):
+    gathered = gather([others], _span(cache=str(tmp_path / "cache")))
+    requests = gathered.tables.requests.collect()
+    assert requests["count"].sum() == pytest.approx(2 * 3 * 20, rel=0.06)  # the first step grew from nothing
+    assert (requests["tokens_in"] / requests["count"]).unique().to_list() == [100]
+    assert (requests["tokens_out"] / requests["count"]).unique().to_list() == [20]
+    assert requests["latency_ms"].unique().to_list() == [2_000]
+    capacity = gathered.tables.capacity.collect()
+    of = {queue: capacity.filter(pl.col("queue") == queue).row(3, named=True) for queue in ("cq", "m", "t")}
+    assert (of["cq"]["running_milli"], of["cq"]["total_milli"], of["cq"]["pending_jobs"]) == (6_000, 8_000, 5)
+    assert (of["m"]["running_jobs"], of["m"]["pending_jobs"]) == (2, 4)
+    assert (of["t"]["running_jobs"], of["t"]["pending_jobs"]) == (1, 3)
+    starts = dict(gathered.tables.starts.collect().select("stage", "took_ms").rows())
+    assert starts == {"node": 60_000, "driver": 90_000}
+    older = next(found for found in gathered.findings if found.code is Code.METRIC_RENAMED)
+    assert "kueue_cluster_queue_resource_reservation" in older.more
+    assert "tgi_request_count" in older.more
+
+
 def test_a_second_run_asks_nothing_that_is_kept(cluster, tmp_path):
     first = gather([cluster], _span(cache=str(tmp_path)))
     kept = sorted(path.name for path in tmp_path.iterdir())

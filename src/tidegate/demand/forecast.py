@@ -85,6 +85,7 @@ class Rolled(NamedTuple):
     ahead: int
     quantiles: F64
     truth: F64
+    widen: tuple[float, float]  # what widths had adapted to in the end, on each side
 
 
 class Score(NamedTuple):
@@ -235,7 +236,7 @@ def roll(series: Series, horizon_ms: int, first: int, relearn_ms: int = DAY_MS, 
         rows = np.arange(now, min(now + hour, size - ahead))
         told[rows] = foretell(recipe, known, series.values[rows], rows, widen)
     origin = np.arange(max(first - ahead, begin), size - ahead)
-    return Rolled(origin, ahead, told[origin], series.values[origin + ahead])
+    return Rolled(origin, ahead, told[origin], series.values[origin + ahead], widen)
 
 
 def _adapt(widen: tuple[float, float], told: F64, truth: F64, slowness: float) -> tuple[float, float]:

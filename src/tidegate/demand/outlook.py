@@ -78,10 +78,11 @@ def _ahead(series: Series, horizon_ms: int) -> Ahead:
     known = know(series, horizon_ms)
     last = series.values.size - 1
     recipe = learn(known, last, series.steps(DAY_MS))
-    told = foretell(recipe, known, series.values[-1:], np.array([last]))[0]
     first = series.values.size - series.values.size // 3
     relearn_ms = max((series.values.size - first) * series.step_ms // _RELEARN, DAY_MS)
     rolled = roll(series, horizon_ms, first, relearn_ms, _ADAPT_MS)
+    # With the widths that the last third has taught: what is told is what was tried.
+    told = foretell(recipe, known, series.values[-1:], np.array([last]), rolled.widen)[0]
     judged = score(rolled, series)
     return Ahead(
         horizon_ms=horizon_ms,

@@ -132,9 +132,13 @@ def _score(mapping: Columns) -> int:
 
 def _say_missing(name: str, sample: pl.DataFrame, found: list[Columns]) -> str:
     columns = ", ".join(sample.columns[:20]) or "none"
-    best = min(found, key=lambda mapping: (len(missing(mapping)), -len(mapping.chosen)))
+    # Where nothing was recognised at all, it is jobs that people bring.
+    best = min(found, key=lambda mapping: (len(missing(mapping)) if mapping.chosen else 99, -len(mapping.chosen)))
     needs = " and ".join(" or ".join(needed) for needed in missing(best))
     example = missing(best)[0][0]
+    nested = [column for column in sample.columns if is_nested(sample[column])]
+    if nested:
+        columns += f" (not read, because their cells hold more than one value: {', '.join(nested[:20])})"
     return (
         f"{name}: no column was recognised as {needs} of a table of {best.table}; found the columns {columns}; "
         f"say which it is: --map {example}=COLUMN, or --map {example}==VALUE if it is the same in every row"
@@ -169,6 +173,11 @@ def _wished(name: str, field: Field, wish: Wish, sample: pl.DataFrame, zone: str
         raise UnusableSource(
             f"{name}: --map {field.name}={wish.column}: there is no such column; found {', '.join(sample.columns[:20])}"
         )
+    if is_nested(sample[wish.column]):
+        raise UnusableSource(
+            f"{name}: --map {field.name}={wish.column}: the column holds {_nested_text(sample[wish.column])}, "
+            "expected one value in each row; export its parts as columns of their own"
+        )
     if wish.unit and wish.unit not in UNITS.get(field.cell, ()):
         units = ", ".join(UNITS.get(field.cell, ())) or "none"
         raise UnusableSource(f"{name}: --map {field.name}={wish.column}:{wish.unit}: expected a unit of {units}")
@@ -178,11 +187,21 @@ def _wished(name: str, field: Field, wish: Wish, sample: pl.DataFrame, zone: str
 
 def _best(field: Field, sample: pl.DataFrame, taken: set[str]) -> str | None:
     ranks = {alias: rank for rank, alias in enumerate(field.names.split())}
-    free = [column for column in sample.columns if column not in taken and sample[column].null_count() < len(sample)]
-    if not len(sample):
-        free = [column for column in sample.columns if column not in taken]
+    free = [column for column in sample.columns if column not in taken and not is_nested(sample[column])]
+    if len(sample):
+        free = [column for column in free if sample[column].null_count() < len(sample)]
     matches = [(ranks[word], column) for column in free for word in [_bare(column)[0]] if word in ranks]
     return min(matches, default=(0, None))[1]
+
+
+def is_nested(values: pl.Series) -> bool:
+    """Whether cells hold more than one value."""
+    return values.dtype.is_nested() or values.dtype in {pl.Binary, pl.Object}
+
+
+def _nested_text(values: pl.Series) -> str:
+    kinds = {pl.Struct: "records", pl.List: "lists", pl.Array: "lists"}
+    return next((text for kind, text in kinds.items() if isinstance(values.dtype, kind)), "bytes")
 
 
 def _bare(column: str) -> tuple[str, str]:
