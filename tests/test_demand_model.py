@@ -301,3 +301,11 @@ def test_what_screens_draw(model):
     assert points[0].at_ms == model.outlooks[0].end_ms
     assert {kind for kind, _ in mix_rows(model)} == {"batch", "inference"}
     assert model.group(Scope.QUEUE, "a").wanted.week is not None
+
+
+def test_where_nine_of_ten_start_at_once_nobody_was_asked_for_patience():
+    rows = [("a", "batch", 1000, at, 300 if at % 20 == 0 else 0, 60, False) for at in range(200)]
+    tolerance = fit(tables_of(rows)).total().tolerance
+    assert tolerance.basis == "none"
+    assert tolerance.tolerated is None
+    assert tolerance.waited_p99.value > 0

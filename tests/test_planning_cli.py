@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -307,3 +308,14 @@ def test_refusals_of_demand_say_what_to_do(model_json, tmp_path, monkeypatch, ar
     named = [str(model_json) if word == "MODEL" else word for word in arguments]
     assert says in ran("demand", *named, code=2)
     assert files(tmp_path) == {}
+
+
+def test_the_example_is_what_its_script_draws_and_gives_a_finding(monkeypatch):
+    top = Path(__file__).parent.parent
+    made = subprocess.run([sys.executable, top / "bench/example_jobs.py"], check=True, capture_output=True, text=True)
+    assert made.stdout == (top / "examples/jobs.csv").read_text()
+    monkeypatch.chdir(top)
+    text = " ".join(ran("preflight", "examples/jobs.csv", COLUMNS="80").split())
+    assert "By replay of 1,478 jobs, 52 GPUs (39 to 64) keep 95 % of the waits within 1h44m" in text
+    assert "Buying for the peak of 278 GPUs where 52 hold the tolerance: 151,135 GPU-hours, 81 %" in text
+    assert "floor 52, p95 53" in text

@@ -29,10 +29,11 @@ def demand_curve(at_ms: I64, gpus: F64, levels: list[tuple[str, float]], width: 
     heights = np.zeros(cells)
     np.maximum.at(heights, column, gpus)
     top = _top(heights, levels)
-    marks = {
-        _row(level, top): (name, level) for name, level in sorted(levels, key=lambda each: each[1]) if level <= top
-    }
-    lines = [_line(row, heights / top, marks.get(row)) for row in range(_ROWS - 1, -1, -1)]
+    marks: dict[int, list[tuple[str, float]]] = {}
+    for name, level in levels:
+        if level <= top:
+            marks.setdefault(_row(level, top), []).append((name, level))
+    lines = [_line(row, heights / top, marks.get(row, [])) for row in range(_ROWS - 1, -1, -1)]
     above = [f"{name} {amount_text(level)}" for name, level in levels if level > top]
     head = Text(day_line(int(at_ms[0]), int(at_ms[-1]), cells), "dim")
     beyond = Text(f"  ↑ {', '.join(above)}", "dim") if above else Text()
@@ -51,17 +52,17 @@ def _row(level: float, top: float) -> int:
     return min(int(level / top * _ROWS), _ROWS - 1)
 
 
-def _line(row: int, heights: F64, mark: tuple[str, float] | None) -> Text:
-    """One row of the picture; a level's row is drawn with its line where there is no demand."""
+def _line(row: int, heights: F64, marks: list[tuple[str, float]]) -> Text:
+    """One row of the picture; a level's row is drawn with its line where there is no demand. Levels may share a row."""
     fill = np.clip(heights * _ROWS - row, 0, 1)
     blocks = [_BLOCKS[round(float(part) * 8)] for part in fill]
     cut = heights > 1
     if row == _ROWS - 1:
         blocks = ["^" if over else block for block, over in zip(blocks, cut, strict=True)]
-    if mark is None:
+    if not marks:
         return Text("".join(blocks), "blue")
-    name, level = mark
+    style = _STYLES.get(marks[0][0], "")
     drawn = Text()
     for block in blocks:
-        drawn.append("─" if block == " " else block, _STYLES.get(name, "") if block == " " else "blue")
-    return drawn.append(f" {name} {amount_text(level)}", _STYLES.get(name, ""))
+        drawn.append("─" if block == " " else block, style if block == " " else "blue")
+    return drawn.append(f" {', '.join(f'{name} {amount_text(level)}' for name, level in marks)}", style)

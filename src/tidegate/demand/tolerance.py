@@ -136,8 +136,10 @@ def _tolerated(waits: Waits) -> tuple[Basis, Number | None]:
         patience = spent_by(waits, _IMPATIENT)
         if patience is not None:
             return Basis.GIVEN_UP, exact(patience, Unit.MS, waits.given_up_ms.size, "jobs")
-    if waits.started_ms.size and waits.started_ms[-1] > 0:
-        return Basis.ACCEPTED, rank_quantile(waits.started_ms, 0.9, Unit.MS, "jobs", waits.every[0])
+    if waits.started_ms.size:
+        accepted = rank_quantile(waits.started_ms, 0.9, Unit.MS, "jobs", waits.every[0])
+        if accepted.value > 0:  # where nine of ten started at once, nobody was asked for patience
+            return Basis.ACCEPTED, accepted
     return Basis.NONE, None
 
 

@@ -200,8 +200,9 @@ def is_nested(values: pl.Series) -> bool:
 
 
 def _nested_text(values: pl.Series) -> str:
-    kinds = {pl.Struct: "records", pl.List: "lists", pl.Array: "lists"}
-    return next((text for kind, text in kinds.items() if isinstance(values.dtype, kind)), "bytes")
+    if isinstance(values.dtype, pl.Struct):
+        return "records"
+    return "lists" if values.dtype.is_nested() else "bytes"
 
 
 def _bare(column: str) -> tuple[str, str]:
