@@ -17,6 +17,9 @@ from kubebench.process import free_port
 _WRITES = ("POST", "PUT", "PATCH", "DELETE")
 _DROPPED = ("Transfer-Encoding", "Content-Length", "Connection", "Host")
 
+#: How long it may take to start.
+_PATIENCE_S = 30
+
 
 class Proxy:
     """Stands in front of the API server of a plane. Use it in a with statement."""
@@ -38,7 +41,10 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._ready.wait()
+        if not self._ready.wait(_PATIENCE_S):
+            raise RuntimeError(
+                f"the proxy on port {self.port} did not start in {_PATIENCE_S} s: see its thread's error"
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -70,9 +76,9 @@ class Proxy:
         async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as self._session:
             application = web.Application(client_max_size=1 << 26)
             application.router.add_route("*", "/{path:.*}", self._pass)
-            runner = web.AppRunner(application, access_log=None, handle_signals=False)
+            runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=0.1)
             await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", self.port, ssl_context=served, shutdown_timeout=0.1).start()
+            await web.TCPSite(runner, "127.0.0.1", self.port, ssl_context=served).start()
             self._ready.set()
             await self._stopping.wait()
             self._cut()
