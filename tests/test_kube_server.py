@@ -97,10 +97,10 @@ def test_another_pod_of_the_same_name_is_not_bound(plane):
 
 
 def test_a_write_beyond_our_rules_fails_with_the_servers_words(plane):
-    thing = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "default"}}
-    (result,) = carry_out(plane, create(_CONFIG_MAPS, thing))
+    thing = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x", "namespace": "default"}}
+    (result,) = carry_out(plane, create(Resource("", "v1", "secrets", "Secret"), thing))
     assert result.outcome is Outcome.FAILED
-    assert "403 Forbidden: configmaps is forbidden" in result.answer.text()
+    assert "403 Forbidden: secrets is forbidden" in result.answer.text()
 
 
 def test_an_eviction_waits_for_its_disruption_budget(plane):

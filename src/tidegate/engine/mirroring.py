@@ -54,10 +54,20 @@ def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
             _bind(state, row, ordinal, node, classes)
             there[row][ordinal] = node
     for row in sorted(there):
-        if phases[row] in _HOLDS and _count_pods(state, row) < _pods_to_be(state, row):
-            state.note_trouble(np.array([row]), Reason.GANG_BROKEN)
+        if phases[row] in _HOLDS:
+            _mind_size(state, row)
     if state.shares:
         _charge_unasked(state, [row for row in sorted(there) if phases[row] in _HOLDS])
+
+
+def _mind_size(state: ClusterState, row: int) -> None:
+    """A gang that is there in part is in trouble; pods that had done their part and are there again have not."""
+    more = _count_pods(state, row) - _pods_to_be(state, row)
+    tickets = state.shares.tickets
+    if more > 0 and state.done.get(row, 0) >= more and not (row < tickets.top and tickets.branch[row] != END):
+        state.done[row] -= more
+    elif more != 0:
+        state.note_trouble(np.array([row]), Reason.GANG_BROKEN)
 
 
 def _charge_unasked(state: ClusterState, rows: list[int]) -> None:
