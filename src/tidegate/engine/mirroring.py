@@ -188,8 +188,9 @@ def observe_done(state: ClusterState, events: EventBatch, run: slice) -> None:
             continue
         pods = pods_of(state, row)
         done = pods[state.pods.ordinal[pods] == ordinal]
-        if len(pods) and not len(done):
-            continue
+        all_done = state.done.get(row, 0) >= state.work_classes.pods[state.workloads.work_class[row]]
+        if all_done or (len(pods) and not len(done)):
+            continue  # it was told before
         free_pods(state, row, done)
         state.done[row] = state.done.get(row, 0) + 1
         reclaim(state, row, pod_set - int(state.work_classes.first_set[state.workloads.work_class[row]]))
