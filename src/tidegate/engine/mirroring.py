@@ -63,8 +63,7 @@ def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
 def _mind_size(state: ClusterState, row: int) -> None:
     """A gang that is there in part is in trouble; pods that had done their part and are there again have not."""
     more = _count_pods(state, row) - _pods_to_be(state, row)
-    tickets = state.shares.tickets
-    if more > 0 and state.done.get(row, 0) >= more and not (row < tickets.top and tickets.branch[row] != END):
+    if more > 0 and state.done.get(row, 0) >= more and not state.shares.holds_quota(row):
         state.done[row] -= more
     elif more != 0:
         state.note_trouble(np.array([row]), Reason.GANG_BROKEN)
@@ -133,9 +132,8 @@ def _count_pods(state: ClusterState, row: int) -> int:
 
 def _pods_to_be(state: ClusterState, row: int) -> int:
     """The pods of a workload: those it was granted, where they are fewer than it asks for."""
-    tickets = state.shares.tickets
-    if row < tickets.top and tickets.branch[row] != END:
-        return int(tickets.pods[row].sum())
+    if state.shares.holds_quota(row):
+        return int(state.shares.tickets.pods[row].sum())
     return int(state.work_classes.pods[state.workloads.work_class[row]]) - state.done.get(row, 0)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from tidegate.kube.client import Client, Request
+from tidegate.kube.policies import QUEUE_KINDS
 from tidegate.kube.resources import CONFIG_MAPS, Resource
 from tidegate.manifests.documents import Document
 from tidegate.manifests.findings import Findings
@@ -28,17 +29,7 @@ _NOT_FOUND = 404
 #: Files that are taken for what they are called: ours, and not manifests.
 _OURS = "tidegate.yaml"
 
-#: Kinds of Kueue that say who may use how much, and what else their meaning depends on.
 _KUEUE_GROUP = "kueue.x-k8s.io"
-_KUEUE_KINDS = (
-    ("clusterqueues", "ClusterQueue"),
-    ("cohorts", "Cohort"),
-    ("resourceflavors", "ResourceFlavor"),
-    ("localqueues", "LocalQueue"),
-    ("admissionchecks", "AdmissionCheck"),
-    ("topologies", "Topology"),
-)
-_NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 
 #: Fields that change all the time and mean nothing to a policy.
 _RESTLESS = ("status", "managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
@@ -147,10 +138,10 @@ class KueueObjects:
         """Read the objects, in the version that the server prefers."""
         version = await self._version(client)
         found: dict[str, bytes] = {}
-        for plural, kind in _KUEUE_KINDS:
-            resource = Resource(_KUEUE_GROUP, version, plural, kind)
-            found[kind] = await _listed(client, resource, optional=True)
-        found[_NAMESPACES.kind] = await _listed(client, _NAMESPACES, optional=False)
+        for resource in QUEUE_KINDS:
+            ours = resource.group == _KUEUE_GROUP
+            there = resource._replace(version=version) if ours else resource
+            found[resource.kind] = await _listed(client, there, optional=ours)
         return Found(_joined(found), found)
 
     def read(self, found: Found) -> Policy:

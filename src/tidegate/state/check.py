@@ -138,8 +138,7 @@ def _pods(state: ClusterState) -> Iterator[str]:
 
 def _pods_asked(state: ClusterState, row: int) -> tuple[int, ...]:
     """How many pods a workload may have: all of them; with quota those it was granted, or in Kueue's mode none yet."""
-    tickets = state.shares.tickets
-    if row < tickets.top and tickets.branch[row] != END:
-        granted = int(tickets.pods[row].sum())
+    if state.shares.holds_quota(row):
+        granted = int(state.shares.tickets.pods[row].sum())
         return (granted,) if state.policy.admission is AdmissionKind.TIDEGATE else (granted, 0)
     return (int(state.work_classes.pods[state.workloads.work_class[row]]) - state.done.get(row, 0),)

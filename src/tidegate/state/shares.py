@@ -429,6 +429,10 @@ class ShareTables:
             self.branches.borrow_limit[:, lot] = self.branches.lend_limit[:, lot] = NO_LIMIT
         return lot
 
+    def holds_quota(self, row: int) -> bool:
+        """Whether the workload of a row holds quota."""
+        return bool(row < self.tickets.top and self.tickets.branch[row] != END)
+
     def spot_name(self, flavor: str, values: tuple[str, ...]) -> int:
         """The number of a leaf's name, made if it is new."""
         return self.spot_names.setdefault((flavor, values), len(self.spot_names))
