@@ -70,10 +70,10 @@ def test_groups_add_up_to_the_whole(rows):
 @given(SPANS)
 def test_ticks_of_one_unit_are_exact(rows):
     spans = spans_of(rows)
-    tally = Tally(2, CELLS, WINDOW)
+    tally = Tally((0, 1), CELLS, WINDOW)
     for part in (slice(0, 3), slice(3, None)):
-        tally.add([Moments(at[part], spans.cell[part]) for at in (spans.begin_ms, spans.end_ms)])
-    exact, ticked = curves_of(spans, CELLS, WINDOW), tally.between([0], [1])
+        tally.add({kind: Moments(at[part], spans.cell[part]) for kind, at in enumerate((spans.begin_ms, spans.end_ms))})
+    exact, ticked = curves_of(spans, CELLS, WINDOW), tally.between(0, 1)
     for name in exact:
         for one, other in zip(exact[name], ticked[name], strict=False):
             assert mean(hold(one)) == pytest.approx(mean(hold(other)))

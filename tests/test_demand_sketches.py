@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tidegate.demand.distributions import Family, fit_family, normal_quantile
 from tidegate.demand.ordering import Grouping, _thin_out
-from tidegate.demand.sketches import ACCURACY, draw, merge, quantiles, share_below, sketch_of
+from tidegate.demand.sketches import ACCURACY, draw, merge, quantiles, share_below, sketch_of, sketch_ordered
 from tidegate.demand.tolerance import Waits, spent_by
 
 VALUES = st.lists(st.one_of(st.just(0.0), st.floats(0.01, 1e9)), min_size=1, max_size=60)
@@ -43,6 +43,12 @@ def test_shares_rise_to_one(values):
     told = share_below(sketch, np.append(np.linspace(0, sketch.most, 40), sketch.most))
     assert np.all(np.diff(told) >= 0)
     assert told[-1] == 1
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=60), st.integers(1, 50))
+def test_ordered_values_have_the_same_sketch(values, every):
+    ordered = np.sort(np.array(values))
+    assert sketch_ordered(ordered, every) == sketch_of(ordered, np.full(ordered.size, float(every)))
 
 
 def test_shares_and_quantiles_undo_each_other():

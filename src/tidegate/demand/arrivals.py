@@ -74,8 +74,11 @@ def _count_by_group(jobs: Jobs, groupings: Sequence[Grouping], window: Window) -
     firsts = [grouping.group_of * np.int64(many) for grouping, many in zip(groupings, bins, strict=True)]
     for rows in jobs.parts():
         since, cell = rows.submitted_ms - window.start_ms, rows.cell.astype(np.intp)
+        bin_of = {base: since // base for base in set(bases)}  # to divide takes longest
         for base, first, counts in zip(bases, firsts, sums, strict=True):
-            np.add.at(counts, since // base + first[cell], 1)
+            row = first.take(cell, mode="clip")
+            row += bin_of[base]
+            np.add.at(counts, row, 1)
     return [
         [_from_counts(part, base, window) for part in counts.reshape(-1, many).astype(np.float64)]
         for base, many, counts in zip(bases, bins, sums, strict=True)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import reduce
+from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
+from tidegate.demand.calls import RunAll, one_by_one
 from tidegate.model.columns import F64, I32, I64
 
 #: Groups of one dimension that are told apart; the smallest ones are one group, OTHERS.
@@ -23,7 +24,7 @@ OTHERS = "(others)"
 #: Keys up to here are looked up in a table; above, they are sorted.
 _MOST_KEYS = 1 << 24
 
-_CHUNK = 1 << 16
+_CHUNK = 1 << 17
 
 
 class Cells(NamedTuple):
@@ -66,7 +67,7 @@ def dense(key: I64 | I32) -> tuple[I64, I32]:
 class _Digits(NamedTuple):
     """What rows are told apart by: a number for each named column, and one for the amount."""
 
-    frame: pl.DataFrame
+    frame: pl.LazyFrame
     tops: tuple[int, ...]  # the highest number in each column
     amounts: I64  # what the last column means, in steps
 
@@ -76,12 +77,14 @@ class _Digits(NamedTuple):
 
     def keys(self) -> pl.Series:
         """One number for all of them; computed on all cores."""
-        digits = zip(self.frame.columns, self.tops, strict=True)
+        digits = zip(self.frame.collect_schema(), self.tops, strict=True)
         key = reduce(lambda key, digit: key * (digit[1] + 1) + pl.col(digit[0]), digits, pl.lit(0, pl.Int32))
-        return self.frame.lazy().select(key.cast(pl.Int32).alias("key")).collect(engine="streaming")["key"]
+        return self.frame.select(key.cast(pl.Int32).alias("key")).collect(engine="streaming")["key"]
 
 
-def count_cells(frame: pl.DataFrame, named: dict[str, str], amount: str, heavy: Heavy) -> Counted:
+def count_cells(
+    frame: pl.DataFrame, named: dict[str, str], amount: str, heavy: Heavy, run_all: RunAll = one_by_one
+) -> Counted:
     """Put each row of a table into its cell: by columns of names, and by an amount.
 
     An amount of `heavy.whole` is 1 in the unit of the levels.
@@ -96,19 +99,28 @@ def count_cells(frame: pl.DataFrame, named: dict[str, str], amount: str, heavy: 
         cell[at] = key = part["key"].to_numpy()
         seen[key] = True
     used = np.flatnonzero(seen)
-    rows, weight = _settle(cell, np.cumsum(seen, dtype=np.int32) - np.int32(1), frame.select(heavy.column, amount))
+    rows, weight = _settle(
+        cell, np.cumsum(seen, dtype=np.int32) - np.int32(1), frame.select(heavy.column, amount), run_all
+    )
     *codes, row = np.unravel_index(used, [top + 1 for top in digits.tops])
     labels, names = {}, {}
     for name, code in zip(named, codes, strict=True):
-        labels[name], names[name] = _name(code, digits.frame[name], frame[named[name]])
+        labels[name], names[name] = _name(code, digits.frame.select(name).collect().to_series(), frame[named[name]])
     return Counted(Cells(digits.amounts[row], step / heavy.whole, labels), names, cell, rows, weight * heavy.factor)
 
 
-def _settle(cell: I32, place: I32, frame: pl.DataFrame) -> tuple[I64, F64]:
+def _settle(cell: I32, place: I32, frame: pl.DataFrame, run_all: RunAll) -> tuple[I64, F64]:
     """Turn keys into cells, and count each cell's rows and weight."""
+    parts = list(slices(frame))
+    halves = parts[: len(parts) // 2], parts[len(parts) // 2 :]
+    (rows, weight), (more, heavier) = run_all([partial(_settle_some, cell, place, half) for half in halves])
+    return rows + more, weight + heavier
+
+
+def _settle_some(cell: I32, place: I32, parts: list[tuple[slice, pl.DataFrame]]) -> tuple[I64, F64]:
     used = int(place[-1]) + 1
     rows, weight = np.zeros(used, np.int64), np.zeros(used)
-    for at, part in slices(frame):
+    for at, part in parts:
         times, some = (column.to_numpy() for column in part)
         cell[at] = mine = place[cell[at]]
         rows += np.bincount(mine, minlength=used)
@@ -119,16 +131,16 @@ def _settle(cell: I32, place: I32, frame: pl.DataFrame) -> tuple[I64, F64]:
 def _digits(frame: pl.DataFrame, named: dict[str, str], amount: str, sizes: I64, step: int) -> _Digits:
     """Names by the numbers that polars gave them, amounts in steps; counted anew where these are too large."""
     columns = [pl.col(column).to_physical().alias(name) for name, column in named.items()]
-    digits = frame.select(*columns, (pl.col(amount) // step).alias("amount"))
+    digits = frame.lazy().select(*columns, (pl.col(amount) // step).alias("amount"))
     found = _Digits(digits, _tops(digits), np.arange(int(sizes[-1]) // step + 1 if sizes.size else 1))
     if found.total() < _MOST_KEYS:
         return found
-    digits = digits.select(pl.all().rank("dense") - 1)
+    digits = digits.select(pl.all().rank("dense") - 1).collect().lazy()
     return _Digits(digits, _tops(digits), sizes // step)
 
 
-def _tops(digits: pl.DataFrame) -> tuple[int, ...]:
-    return tuple(top or 0 for top in digits.max().row(0))
+def _tops(digits: pl.LazyFrame) -> tuple[int, ...]:
+    return tuple(top or 0 for top in digits.max().collect(engine="streaming").row(0))
 
 
 def slices(frame: pl.DataFrame) -> Iterator[tuple[slice, pl.DataFrame]]:

@@ -13,7 +13,7 @@ from tidegate.demand.distributions import Fitted, fit_family
 from tidegate.demand.jobs import Jobs, Rows
 from tidegate.demand.numbers import How, Number, Unit, multiply, rank_quantile, trim
 from tidegate.demand.ordering import Grouping, Some, in_order_by_group
-from tidegate.demand.sketches import Sketch, sketch_of
+from tidegate.demand.sketches import Sketch, sketch_ordered
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import WHOLE_MILLI
@@ -92,7 +92,7 @@ def _spread(of: tuple[str, str], ordered: I64, every: int, gpu_hours: float, see
     samples = ordered.size * every
     middle, deviation = float(ordered.mean()), float(ordered.std())
     means, cvs = _redraw(ordered, every, seed)
-    sketch = sketch_of(ordered, np.full(ordered.size, float(every)))
+    sketch = sketch_ordered(ordered, every)
     p50, p90, p99 = (rank_quantile(ordered, at, Unit.MS, "jobs", every) for at in (0.5, 0.9, 0.99))
     cv = deviation / middle if middle > 0 else 0.0
     return Spread(

@@ -10,7 +10,7 @@ Must not know: what the groups or amounts are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -127,13 +127,22 @@ class _Grid(NamedTuple):
     size: int
 
 
+class _Room(NamedTuple):
+    """Where some rows are reckoned with."""
+
+    tick: I64
+    row: I64
+    amount: I64
+    bases: dict[str, I64]  # by dimension: where the curve of each row's cell begins
+
+
 class Tally:
     """What came, or went, in even ticks of time: no sort, and no memory but the ticks.
 
     Several kinds of moments are added up side by side, some rows at a time.
     """
 
-    def __init__(self, kinds: int, cells: Cells, window: Window) -> None:
+    def __init__(self, kinds: Sequence[int], cells: Cells, window: Window) -> None:
         self.cells, self.window = cells, window
         self._shift = tick_for(window).bit_length() - 1
         coarser = {name: _coarser_for(label, window) for name, label in cells.labels.items()}
@@ -144,37 +153,53 @@ class Tally:
             name: _grid(label, (self._last >> coarser[name]) + 1, coarser[name], self._shift)
             for name, label in cells.labels.items()
         }
-        self._sums = [{name: np.zeros(grid.size, np.int64) for name, grid in self._grids.items()} for _ in range(kinds)]
+        self._sums = {
+            kind: {name: np.zeros(grid.size, np.int64) for name, grid in self._grids.items()} for kind in kinds
+        }
+        self._room: _Room | None = None
 
-    def add(self, moments: Sequence[Moments | None]) -> None:
-        """Add up some rows, of each kind of moments; what lies outside the window counts at its end or start."""
+    def add(self, moments: Mapping[int, Moments]) -> None:
+        """Add up some rows, by kinds of moments; what lies outside the window counts at its end or start."""
         cell: I32 | None = None
-        for one, sums in zip(moments, self._sums, strict=True):
-            if one is None:
-                continue
+        for kind, one in moments.items():
             if one.cell is not cell:
                 cell = one.cell
-                row = cell.astype(np.intp)
-                amount = self.cells.amount[row]
-                bases = {name: grid.base_of[row] for name, grid in self._grids.items()}
-            since = one.at_ms - self.window.start_ms
-            since >>= self._shift
-            if since.min(initial=0) < 0 or since.max(initial=0) > self._last:
-                np.clip(since, 0, self._last, out=since)
+                room = self._room_for(cell.size)
+                room.row[:] = cell
+                self.cells.amount.take(room.row, out=room.amount, mode="clip")
+                for name, grid in self._grids.items():
+                    grid.base_of.take(room.row, out=room.bases[name], mode="clip")
+            np.subtract(one.at_ms, self.window.start_ms, out=room.tick)
+            np.right_shift(room.tick, self._shift, out=room.tick)
+            if room.tick.min(initial=0) < 0 or room.tick.max(initial=0) > self._last:
+                np.clip(room.tick, 0, self._last, out=room.tick)
             for name, grid in self._grids.items():
-                np.add.at(sums[name], (since >> grid.coarser) + bases[name], amount)
+                np.right_shift(room.tick, grid.coarser, out=room.row)
+                np.add(room.row, room.bases[name], out=room.row)
+                np.add.at(self._sums[kind][name], room.row, room.amount)
 
-    def between(self, come: Sequence[int], gone: Sequence[int]) -> dict[str, list[Curve]]:
-        """The curves of what has come, by some kinds of moments, and is not gone yet, by others."""
+    def _room_for(self, rows: int) -> _Room:
+        """Room for some rows: the same memory each time, because new memory costs more than the sums."""
+        if self._room is None or self._room.tick.size < rows:
+            tick, row, amount, *bases = np.empty((3 + len(self._grids), rows), np.int64)
+            self._room = _Room(tick, row, amount, dict(zip(self._grids, bases, strict=True)))
+        tick, row, amount, bases_of = self._room
+        return _Room(tick[:rows], row[:rows], amount[:rows], {name: base[:rows] for name, base in bases_of.items()})
+
+    def join(self, other: Tally) -> None:
+        """Take over the kinds of moments that another one has added up."""
+        self._sums |= other._sums
+
+    def between(self, come: int, gone: int, *more: int) -> dict[str, list[Curve]]:
+        """The curves of what has come, by one kind of moments, and is not gone yet, by others; the first is used up."""
         found = {}
         finest = min(self._grids, key=lambda name: self._grids[name].coarser)
+        spent = self._sums.pop(gone)
         for name, grid in self._grids.items():
             start = np.minimum(np.arange(grid.ticks, dtype=np.int64) * grid.tick_ms, self.window.length_ms)
             width = np.diff(start, append=self.window.length_ms)
-            change = self._sums[come[0]][name] - self._sums[gone[0]][name]
-            for kind in come[1:]:
-                change += self._sums[kind][name]
-            for kind in gone[1:]:
+            change = np.subtract(self._sums[come][name], spent[name], out=spent[name])
+            for kind in more:
                 change -= self._sums[kind][name]
             # Each curve ends at 0, where the next one begins.
             levels = np.cumsum(change, out=change).reshape(-1, grid.ticks)

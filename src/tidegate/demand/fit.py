@@ -22,35 +22,43 @@ from tidegate.demand.document import (
     Fleet,
     Ground,
     Group,
-    MixShare,
     PriorityShare,
     Scope,
     Source,
 )
 from tidegate.demand.durations import Spread, measure_durations
 from tidegate.demand.fleet import Counters, read_counters
-from tidegate.demand.groups import Measured, Setting, measure_groups
-from tidegate.demand.jobs import Jobs, read_jobs
+from tidegate.demand.groups import Measured, Setting, measure_groups, survey
+from tidegate.demand.jobs import Jobs, read_jobs, window_of
 from tidegate.demand.levels import Levels, Track, measure_levels
-from tidegate.demand.mix import measure_mix
 from tidegate.demand.numbers import Unit, exact, trim
 from tidegate.demand.outlook import Outlook, look_ahead
 from tidegate.demand.residency import Residency, measure_residency
 from tidegate.demand.services import Service, measure_services
 from tidegate.demand.starts import measure_starts
 from tidegate.demand.streams import Stream, level_by_day, write_streams
-from tidegate.demand.tables import Calendar, Tables
+from tidegate.demand.tables import Tables
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 
 #: Priorities that are told apart: the highest.
 _MOST_PRIORITIES = 8
 
 
+class _Told(NamedTuple):
+    """What jobs tell."""
+
+    jobs: Jobs
+    measured: Measured
+    durations: tuple[Spread, ...]
+    priorities: tuple[PriorityShare, ...]
+    days: tuple[float, ...]
+    streams: tuple[Stream, ...]
+
+
 class _Parts(NamedTuple):
     """What the tables gave."""
 
-    jobs: Jobs | None
-    measured: Measured | None
+    told: _Told | None
     counters: list[Counters]  # of GPUs
     queues: list[Counters]  # of what waits, in jobs or requests; nobody told GPUs
     residency: Residency | None
@@ -68,21 +76,11 @@ def fit(
     window_ms = round(cold_start.window.value) if cold_start else cold_start_ms
     setting = Setting(tables.calendar, window_ms, seed, run_all)
     parts = _measure(tables, setting)
-    groups = parts.measured.groups if parts.measured else _groups_of_counters(parts.counters, setting)
-    if parts.measured and parts.counters:
+    groups = parts.told.measured.groups if parts.told else _groups_of_counters(parts.counters, setting)
+    if parts.told and parts.counters:
         groups = (_complete(groups[0], parts.counters[0], setting), *groups[1:])
     if not groups and parts.residency:
         groups = (_bare(parts.residency, _queued(parts.queues, setting)),)
-    outlooks, durations, mix, priorities, days, streams = run_all(
-        [
-            partial(_outlooks, parts),
-            partial(_durations, parts, seed),
-            partial(_mix, parts, setting),
-            partial(_priorities, parts.jobs),
-            partial(_days, parts),
-            partial(_streams, parts, tables.calendar),
-        ]
-    )
     return DemandModel(
         format=FORMAT,
         version=VERSION,
@@ -90,28 +88,24 @@ def fit(
         seed=seed,
         grounds=_grounds(tables, parts),
         groups=groups,
-        durations=durations,
-        mix=mix,
+        durations=parts.told.durations if parts.told else (),
+        mix=parts.told.measured.mix if parts.told else (),
         residency=parts.residency,
         services=parts.services,
         cold_start=cold_start,
-        priorities=priorities,
+        priorities=parts.told.priorities if parts.told else (),
         fleet=_fleet(parts, setting),
-        days=days,
-        streams=streams,
-        outlooks=outlooks,
+        days=parts.told.days if parts.told else (),
+        streams=parts.told.streams if parts.told else (),
+        outlooks=_outlooks(parts),
     )
 
 
 def _measure(tables: Tables, setting: Setting) -> _Parts:
-    jobs = read_jobs(tables.jobs) if tables.jobs is not None else None
-    if jobs is not None and len(jobs) == 0:
-        jobs = None
     use, requests, capacity = tables.use, tables.requests, tables.capacity
     counters = read_counters(capacity) if capacity is not None else []
     return _Parts(
-        jobs,
-        measure_groups(jobs, setting) if jobs else None,
+        _hear(tables.jobs, setting) if tables.jobs is not None else None,
         [one for one in counters if one.tells_gpus()],
         [one for one in counters if not one.tells_gpus()],
         measure_residency(use, setting.calendar, setting.seed) if use is not None else None,
@@ -119,6 +113,25 @@ def _measure(tables: Tables, setting: Setting) -> _Parts:
         if requests is not None
         else (),
     )
+
+
+def _hear(table: pl.LazyFrame, setting: Setting) -> _Told | None:
+    """All that is read off the jobs; None: there are none."""
+    jobs = read_jobs(table, setting.run_all)
+    if len(jobs) == 0:
+        return None
+    window = window_of(jobs)
+    durations, priorities, days, streams, *surveyed = setting.run_all(
+        [
+            partial(measure_durations, jobs, setting.seed),
+            partial(_priorities, jobs),
+            partial(level_by_day, jobs, window),
+            partial(write_streams, jobs, window, setting.calendar),
+            *survey(jobs, window),
+        ]
+    )
+    measured = measure_groups(jobs, window, surveyed, setting)
+    return _Told(jobs, measured, durations, priorities, days, streams)
 
 
 def _groups_of_counters(counters: list[Counters], setting: Setting) -> tuple[Group, ...]:
@@ -191,28 +204,7 @@ def _bare(seen: Residency, queued: Levels | None) -> Group:
     )
 
 
-def _mix(parts: _Parts, setting: Setting) -> tuple[MixShare, ...]:
-    if parts.measured is None:
-        return ()
-    tracks = {kind: track for kind, track in parts.measured.by_kind.items() if np.nansum(track.series) > 0}
-    return measure_mix(tracks, dict.fromkeys(tracks, "jobs"), setting.calendar, setting.seed)
-
-
-def _durations(parts: _Parts, seed: int) -> tuple[Spread, ...]:
-    return measure_durations(parts.jobs, seed) if parts.jobs else ()
-
-
-def _days(parts: _Parts) -> tuple[float, ...]:
-    return level_by_day(parts.jobs, parts.measured.window) if parts.jobs and parts.measured else ()
-
-
-def _streams(parts: _Parts, calendar: Calendar) -> tuple[Stream, ...]:
-    return write_streams(parts.jobs, parts.measured.window, calendar) if parts.jobs and parts.measured else ()
-
-
-def _priorities(jobs: Jobs | None) -> tuple[PriorityShare, ...]:
-    if jobs is None:
-        return ()
+def _priorities(jobs: Jobs) -> tuple[PriorityShare, ...]:
     values = jobs.frame["priority"].unique().sort().to_numpy()
     even = int(values[-1] - values[0]) == values.size - 1  # then there is nothing to look up
     counts, hours = np.zeros(values.size, np.int64), np.zeros(values.size)
@@ -228,9 +220,10 @@ def _priorities(jobs: Jobs | None) -> tuple[PriorityShare, ...]:
 
 def _fleet(parts: _Parts, setting: Setting) -> Fleet | None:
     """What there was to run on, and the largest that was asked for at once by one job."""
-    largest = float(parts.jobs.cells.amount.max()) * parts.jobs.cells.unit if parts.jobs else 0.0
+    cells = parts.told.jobs.cells if parts.told else None
+    largest = float(cells.amount.max()) * cells.unit if cells else 0.0
     if not parts.counters:
-        return Fleet(total=None, free_p95=None, largest_gang=largest) if parts.jobs else None
+        return Fleet(total=None, free_p95=None, largest_gang=largest) if parts.told else None
     counters = parts.counters[0]
     if not np.nansum(counters.total) > 0:
         return Fleet(total=None, free_p95=None, largest_gang=largest)
@@ -246,26 +239,23 @@ def _fleet(parts: _Parts, setting: Setting) -> Fleet | None:
 
 
 def _outlooks(parts: _Parts) -> tuple[Outlook, ...]:
-    """What comes after the window, for all GPUs and for all requests."""
-    found = []
-    if parts.measured:
-        found.append(_look("wanted", Unit.GPUS, parts.measured.wanted))
+    """What comes after the window, for all GPUs."""
+    found = None
+    if parts.told:
+        found = parts.told.measured.outlook
     elif parts.counters:
-        counters = parts.counters[0]
-        found.append(_look("wanted", Unit.GPUS, counters.track(counters.running + counters.pending)))
-    return tuple(one for one in found if one is not None)
-
-
-def _look(of: str, unit: Unit, track: Track) -> Outlook | None:
-    return look_ahead(of, unit, track.series, track.step_ms, track.window.end_ms)
+        track = parts.counters[0].track(parts.counters[0].running + parts.counters[0].pending)
+        found = look_ahead("wanted", Unit.GPUS, track.series, track.step_ms, track.window.end_ms)
+    return () if found is None else (found,)
 
 
 def _grounds(tables: Tables, parts: _Parts) -> tuple[Ground, ...]:
     """The window, the rows and the origins of each table that there is."""
     origins = tuple(Source(**origin._asdict()) for origin in tables.origins)
     found = []
-    if parts.measured and parts.jobs:
-        found.append(_ground("jobs", parts.measured.window, len(parts.jobs), parts.measured.tick_ms, origins))
+    if parts.told:
+        measured = parts.told.measured
+        found.append(_ground("jobs", measured.window, len(parts.told.jobs), measured.tick_ms, origins))
     frames = {"requests": tables.requests, "use": tables.use, "capacity": tables.capacity, "starts": tables.starts}
     for name, frame in frames.items():
         if frame is not None:

@@ -5,8 +5,9 @@ Must not know: what the numbers are for.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +15,8 @@ from tidegate.demand.arrivals import Arrivals, measure_by_group
 from tidegate.demand.bursts import ceilings, find_bursts
 from tidegate.demand.calls import RunAll, one_by_one
 from tidegate.demand.curves import Curve, Window
-from tidegate.demand.document import Group, Scope
-from tidegate.demand.events import MOST_EXACT, Tally, curves_of
+from tidegate.demand.document import Group, MixShare, Scope
+from tidegate.demand.events import MOST_EXACT, Moments, Spans, Tally, curves_of
 from tidegate.demand.jobs import (
     ENDED,
     LEFT,
@@ -25,16 +26,18 @@ from tidegate.demand.jobs import (
     Jobs,
     Rows,
     join_rows,
-    moments_of,
+    seen_moments,
     seen_spans,
     starts_known,
     waiting_spans,
+    wanted_moments,
     wanted_spans,
-    window_of,
 )
 from tidegate.demand.levels import Levels, Track, measure_levels, track_curve
+from tidegate.demand.mix import measure_mix
 from tidegate.demand.numbers import Unit, exact
 from tidegate.demand.ordering import Grouping
+from tidegate.demand.outlook import Outlook, look_ahead
 from tidegate.demand.tables import Calendar
 from tidegate.demand.tolerance import (
     Basis,
@@ -62,13 +65,25 @@ class Setting(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Groups, and the wanted levels over time that other inputs are made from."""
+    """Groups, and what else is read off their wanted levels over time."""
 
     groups: tuple[Group, ...]
     window: Window
-    wanted: Track
-    by_kind: dict[str, Track]
+    mix: tuple[MixShare, ...]
+    outlook: Outlook | None
     tick_ms: int  # to which times were rounded, for the total; 0: not at all
+
+
+class _Moments(NamedTuple):
+    """Moments that are followed together, and the spans between them."""
+
+    kinds: tuple[int, ...]
+    read: Callable[[Rows, Window], dict[int, Moments]]
+    spans: tuple[Callable[[Rows, Window], Spans], ...]
+
+
+_WANTED = _Moments((SUBMITTED, OVER), wanted_moments, (wanted_spans,))
+_SEEN = _Moments((STARTED, ENDED, LEFT), seen_moments, (seen_spans, waiting_spans))
 
 
 class _Scoped(NamedTuple):
@@ -79,7 +94,7 @@ class _Scoped(NamedTuple):
     label: I32  # of each cell
     counts: I64
     hours: F64
-    waits: list[Waits]
+    waits: list[list[Waits]]  # of each member, in parts
     arrivals: list[Arrivals | None]
 
 
@@ -91,63 +106,102 @@ class _Curves(NamedTuple):
     waiting: dict[str, list[Curve]] | None
 
 
-def measure_groups(jobs: Jobs, setting: Setting) -> Measured:
+def survey(jobs: Jobs, window: Window) -> list[Callable[[], Any]]:
+    """What has to go through all jobs, each call once: `measure_groups` asks for what they give, in this order."""
+    return [
+        partial(measure_by_group, jobs, [_grouping(jobs, scope) for scope in _scopes(jobs)], window),
+        partial(sort_waits, jobs),
+        *(partial(_follow, jobs, window, moments) for moments in _moments(jobs)),
+    ]
+
+
+def measure_groups(jobs: Jobs, window: Window, surveyed: Sequence[Any], setting: Setting) -> Measured:
     """All groups of the jobs: everything, kinds, queues, GPU models."""
-    window = window_of(jobs)
-    curves, scopes = setting.run_all([partial(_follow, jobs, window), partial(_scopes, jobs, window)])
-    tracks: dict[tuple[Scope, str], Track] = {}
-    calls = []
-    for scoped in scopes:
-        for row in np.flatnonzero(scoped.counts).tolist():
-            curve = curves.wanted[scoped.scope][row]
-            track = tracks[scoped.scope, scoped.names[row]] = track_curve(curve, int(scoped.counts[row]))
-            calls.append(partial(_measure, jobs, scoped, row, (curves, track), setting))
-    by_kind = {name: track for (scope, name), track in tracks.items() if scope is Scope.KIND}
+    arrivals, waits, *followed = surveyed
+    curves = _join(jobs, followed)
+    members = [
+        (scoped, row) for scoped in _scoped(jobs, arrivals, waits) for row in np.flatnonzero(scoped.counts).tolist()
+    ]
+    tracks = setting.run_all([partial(_track, curves, *member) for member in members])
+    calls = [
+        partial(_measure, jobs, member, (curves, track), setting) for member, track in zip(members, tracks, strict=True)
+    ]
+    total = tracks[0]
+    by_kind = {
+        scoped.names[row]: track
+        for (scoped, row), track in zip(members, tracks, strict=True)
+        if scoped.scope is Scope.KIND
+    }
     tick_ms = int(curves.wanted[Scope.TOTAL][0].width_ms[0]) if len(jobs) > MOST_EXACT else 0
-    return Measured(tuple(setting.run_all(calls)), window, tracks[Scope.TOTAL, ""], by_kind, tick_ms)
+    look = partial(look_ahead, "wanted", Unit.GPUS, total.series, total.step_ms, window.end_ms)
+    outlook, mix, *groups = setting.run_all([look, partial(_mix, by_kind, setting), *calls])
+    return Measured(tuple(groups), window, mix, outlook, tick_ms)
 
 
-def _follow(jobs: Jobs, window: Window) -> _Curves:
-    started = starts_known(jobs)
+def _mix(by_kind: dict[str, Track], setting: Setting) -> tuple[MixShare, ...]:
+    tracks = {kind: track for kind, track in by_kind.items() if np.nansum(track.series) > 0}
+    return measure_mix(tracks, dict.fromkeys(tracks, "jobs"), setting.calendar, setting.seed)
+
+
+def _moments(jobs: Jobs) -> tuple[_Moments, ...]:
+    return (_WANTED, _SEEN) if starts_known(jobs) else (_WANTED,)
+
+
+def _follow(jobs: Jobs, window: Window, moments: _Moments) -> Tally | list[dict[str, list[Curve]]]:
+    """Where very many jobs begin and end, in ticks; of fewer, their curves."""
     if len(jobs) <= MOST_EXACT:
         rows = jobs.whole()
-        made = (make(rows, window) for make in (wanted_spans, *((seen_spans, waiting_spans) if started else ())))
-        wanted, *others = (curves_of(spans, jobs.cells, window) for spans in made)
-        return _Curves(wanted, *(others or (None, None)))
-    tally = Tally(LEFT + 1, jobs.cells, window)
+        return [curves_of(make(rows, window), jobs.cells, window) for make in moments.spans]
+    tally = Tally(moments.kinds, jobs.cells, window)
     for rows in jobs.parts():
-        tally.add(moments_of(rows, window))
+        tally.add(moments.read(rows, window))
+    return tally
+
+
+def _join(jobs: Jobs, followed: Sequence[Any]) -> _Curves:
+    if len(jobs) <= MOST_EXACT:
+        wanted, *others = (curves for some in followed for curves in some)
+        return _Curves(wanted, *(others or (None, None)))
+    tally, *more = followed
+    for other in more:
+        tally.join(other)
     return _Curves(
-        tally.between([SUBMITTED], [OVER]),
-        tally.between([STARTED], [ENDED]) if started else None,
-        tally.between([SUBMITTED], [STARTED, LEFT]) if started else None,
+        tally.between(SUBMITTED, OVER),
+        tally.between(STARTED, ENDED) if more else None,
+        tally.between(SUBMITTED, STARTED, LEFT) if more else None,
     )
 
 
-def _scopes(jobs: Jobs, window: Window) -> list[_Scoped]:
-    """Scopes that were recorded, with their members."""
-    told = [scope for scope in Scope if scope not in {Scope.QUEUE, Scope.GPU} or jobs.names[scope] not in {(), ("",)}]
-    labels = {scope: _label(jobs, scope) for scope in told}
-    names = {scope: ("",) if scope is Scope.TOTAL else jobs.names[scope] for scope in told}
-    groupings = [Grouping(labels[scope].astype(np.int64), len(names[scope])) for scope in told]
-    arrivals = dict(zip(told, measure_by_group(jobs, groupings, window), strict=True))
-    waits = sort_waits(jobs)
-    return [
-        _Scoped(
-            scope,
-            names[scope],
-            labels[scope],
-            np.bincount(labels[scope], weights=jobs.cell_jobs, minlength=len(names[scope])).astype(np.int64),
-            np.bincount(labels[scope], weights=jobs.cell_gpu_hours, minlength=len(names[scope])).astype(np.float64),
-            [_gather([one for one in waits if one.belongs(scope, row)]) for row in range(len(names[scope]))],
-            arrivals[scope],
-        )
-        for scope in told
-    ]
+def _scopes(jobs: Jobs) -> list[Scope]:
+    """Scopes that were recorded."""
+    return [scope for scope in Scope if scope not in {Scope.QUEUE, Scope.GPU} or jobs.names[scope] not in {(), ("",)}]
+
+
+def _names(jobs: Jobs, scope: Scope) -> tuple[str, ...]:
+    return ("",) if scope is Scope.TOTAL else jobs.names[scope]
 
 
 def _label(jobs: Jobs, scope: Scope) -> I32:
     return np.zeros(jobs.cells.amount.size, np.int32) if scope is Scope.TOTAL else jobs.cells.labels[scope]
+
+
+def _grouping(jobs: Jobs, scope: Scope) -> Grouping:
+    return Grouping(_label(jobs, scope).astype(np.int64), len(_names(jobs, scope)))
+
+
+def _scoped(jobs: Jobs, arrivals: list[list[Arrivals | None]], waits: list[Waits]) -> Iterator[_Scoped]:
+    """Scopes with their members."""
+    for scope, arrived in zip(_scopes(jobs), arrivals, strict=True):
+        names, label = _names(jobs, scope), _label(jobs, scope)
+        yield _Scoped(
+            scope,
+            names,
+            label,
+            np.bincount(label, weights=jobs.cell_jobs, minlength=len(names)).astype(np.int64),
+            np.bincount(label, weights=jobs.cell_gpu_hours, minlength=len(names)).astype(np.float64),
+            [[one for one in waits if one.belongs(scope, row)] for row in range(len(names))],
+            arrived,
+        )
 
 
 def _gather(parts: list[Waits]) -> Waits:
@@ -160,11 +214,15 @@ def _gather(parts: list[Waits]) -> Waits:
     return Waits(merged[0], merged[1], merged[2], {}, parts[0].every)
 
 
-def _measure(jobs: Jobs, of: _Scoped, row: int, made: tuple[_Curves, Track], setting: Setting) -> Group:
-    curves, track = made
+def _track(curves: _Curves, of: _Scoped, row: int) -> Track:
+    return track_curve(curves.wanted[of.scope][row], int(of.counts[row]))
+
+
+def _measure(jobs: Jobs, member: tuple[_Scoped, int], made: tuple[_Curves, Track], setting: Setting) -> Group:
+    (of, row), (curves, track) = member, made
     count = int(of.counts[row])
     levels = measure_levels(track, Unit.GPUS, "jobs", setting.calendar, setting.seed)
-    patience = measure_tolerance(of.waits[row], count)
+    patience = measure_tolerance(_gather(of.waits[row]), count)
     waiting = curves.waiting[of.scope][row] if curves.waiting else None
     return Group(
         scope=of.scope,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from tidegate.demand.calls import RunAll, one_by_one
 from tidegate.demand.cells import Cells, Heavy, count_cells, rank, reorder, slices
 from tidegate.demand.curves import Window
 from tidegate.demand.events import Mask, Moments, Spans
@@ -157,7 +158,7 @@ def _filled(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.drop(name for name in _TIMES if gaps[name] and gaps[name] == frame.height)
 
 
-def read_jobs(table: pl.LazyFrame) -> Jobs:
+def read_jobs(table: pl.LazyFrame, run_all: RunAll = one_by_one) -> Jobs:
     """Read what is needed of the table, once."""
     started, ended, duration = pl.col("started_ms"), pl.col("ended_ms"), pl.col("duration_ms")
     ran = pl.when((started >= 0) & (ended >= started)).then(ended - started).otherwise(UNKNOWN)
@@ -169,7 +170,7 @@ def read_jobs(table: pl.LazyFrame) -> Jobs:
         (pl.col("outcome").fill_null("") == "cancelled").alias("cancelled"),
     ).collect(engine="streaming")
     frame = _filled(frame)
-    counted = count_cells(frame, _DIMENSIONS, "gpus_milli", Heavy("duration_ms", _GPU_HOUR, WHOLE_MILLI))
+    counted = count_cells(frame, _DIMENSIONS, "gpus_milli", Heavy("duration_ms", _GPU_HOUR, WHOLE_MILLI), run_all)
     labels, told = counted.cells.labels, counted.names
     labels["kind"], told["kind"] = reorder(labels["kind"], told["kind"], KINDS)
     for name in ("queue", "gpu"):
@@ -221,18 +222,23 @@ def _gone_ms(jobs: Rows, window: Window) -> I64:
     return np.where(jobs.ended_ms >= 0, jobs.ended_ms, window.end_ms)
 
 
-#: Moments in which the levels change: see `moments_of`.
+#: Moments in which the levels change: work waits from SUBMITTED until STARTED, or until it LEFT.
 SUBMITTED, OVER, STARTED, ENDED, LEFT = range(5)
 
 
-def moments_of(jobs: Rows, window: Window) -> list[Moments | None]:
-    """Begins and ends of the spans, each once: work waits from SUBMITTED until STARTED, or until it LEFT."""
+def wanted_moments(jobs: Rows, window: Window) -> dict[int, Moments]:
+    """Begins and ends of what would run if nothing waited."""
+    return {
+        SUBMITTED: Moments(jobs.submitted_ms, jobs.cell),
+        OVER: Moments(jobs.over_ms(window.end_ms), jobs.cell),
+    }
+
+
+def seen_moments(jobs: Rows, window: Window) -> dict[int, Moments]:
+    """Begins and ends of what ran, and ends of what waited in vain."""
     seen = seen_spans(jobs, window)
-    left = jobs.take(jobs.started_ms < 0) if len(seen.cell) < len(jobs) else None
-    return [
-        Moments(jobs.submitted_ms, jobs.cell),
-        Moments(jobs.over_ms(window.end_ms), jobs.cell),
-        Moments(seen.begin_ms, seen.cell),
-        Moments(seen.end_ms, seen.cell),
-        Moments(_gone_ms(left, window), left.cell) if left else None,
-    ]
+    found = {STARTED: Moments(seen.begin_ms, seen.cell), ENDED: Moments(seen.end_ms, seen.cell)}
+    if len(seen.cell) < len(jobs):
+        left = jobs.take(jobs.started_ms < 0)
+        found[LEFT] = Moments(_gone_ms(left, window), left.cell)
+    return found

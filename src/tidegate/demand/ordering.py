@@ -73,8 +73,13 @@ def _thin_out(parts: Iterable[Some], grouping: Grouping) -> Ordered:
     counts = np.zeros(groups * _BUCKETS, np.int64)
     size = 0
     for values, cell in parts:
-        digits = np.maximum(values, 0).astype(np.float32).view(np.int32) >> _DROPPED
-        np.add.at(counts, np.clip(digits - _BASE, 0, _BUCKETS - 1) + base_of[cell], 1)
+        digits = np.maximum(values, 0).astype(np.float32).view(np.int32)
+        digits >>= _DROPPED
+        digits -= _BASE
+        np.clip(digits, 0, _BUCKETS - 1, out=digits)
+        row = base_of.take(cell, mode="clip")
+        row += digits
+        np.add.at(counts, row, 1)
         size += values.size
     every = max(1, size // _MOST_KEPT)
     middles = _middles()

@@ -18,6 +18,9 @@ from tidegate.model.spec import Spec
 #: Any quantile is within this part of the true one, unless told otherwise.
 ACCURACY = 0.02
 
+#: So far above its border a value still counts as on it, in buckets.
+_SLACK = 1e-9
+
 
 class Sketch(Spec, frozen=True):
     """Values above zero in buckets (growth^(key-1), growth^key]; zeros apart."""
@@ -68,9 +71,32 @@ def sketch_of(values: F64 | I64, weights: F64 | None = None, accuracy: float = A
     )
 
 
+def sketch_ordered(values: I64, every: int = 1, accuracy: float = ACCURACY) -> Sketch:
+    """The sketch of ascending values, each of the same weight: buckets are looked up, not values."""
+    zeros = int(np.searchsorted(values, 0, side="right"))
+    kept = values[zeros:]
+    if kept.size == 0:
+        return sketch_of(values, np.full(values.size, float(every)), accuracy)
+    growth = log_growth(accuracy)
+    first, last = (math.ceil(math.log(end) / growth - _SLACK) for end in (kept[0], kept[-1]))
+    keys = np.arange(first, last + 1)
+    ends = np.searchsorted(kept, np.exp((keys + _SLACK) * growth), side="right")
+    ends[-1] = kept.size
+    counts = np.diff(ends, prepend=0)
+    return Sketch(
+        keys=tuple(keys[counts > 0].tolist()),
+        weights=tuple(trim(float(count)) for count in (counts[counts > 0] * every).tolist()),
+        zeros=trim(float(zeros * every)),
+        least=trim(float(values[0])),
+        most=trim(float(values[-1])),
+        mean=trim(float(values.mean())),
+        accuracy=accuracy,
+    )
+
+
 def _fill(values: F64 | I64, weights: F64, growth: float) -> tuple[I64, F64]:
     """The keys that occur, and what lies in each."""
-    key = np.ceil(np.log(values) / growth - 1e-9).astype(np.int64)
+    key = np.ceil(np.log(values) / growth - _SLACK).astype(np.int64)
     first = int(key.min())
     sums = np.bincount(key - first, weights=weights)
     used = np.flatnonzero(sums > 0)

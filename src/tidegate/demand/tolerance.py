@@ -18,7 +18,7 @@ from tidegate.demand.events import Mask
 from tidegate.demand.jobs import Jobs, Rows
 from tidegate.demand.numbers import Number, Unit, exact, rank_quantile, share, trim
 from tidegate.demand.ordering import Grouping, Some, in_order_by_group
-from tidegate.demand.sketches import Sketch, sketch_of
+from tidegate.demand.sketches import Sketch, sketch_ordered
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 
@@ -124,7 +124,7 @@ def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
         declared=rank_quantile(declared, 0.5, Unit.MS, "jobs", said) if declared.size else None,
         declared_share=share(min(declared.size * said, jobs), jobs, "jobs") if declared.size else None,
         cancelled=share(given_up.size * gone, asked, "jobs") if asked else None,
-        waits=sketch_of(started) if started.size else None,
+        waits=sketch_ordered(started) if started.size else None,
         **quantile,
     )
 
