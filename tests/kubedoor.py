@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from kubebench import ApiError, Plane
 from kubebench.objects import pod
+from tidegate.deploy.objects import door
 
-_FOLDER = Path(__file__).parent.parent / "deploy" / "door"
 _PATHS = {
     "MutatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies",
     "MutatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings",
 }
 
 
-def door_objects() -> list[dict[str, Any]]:
-    """The objects of deploy/door, those that its kustomization names."""
-    files = yaml.safe_load((_FOLDER / "kustomization.yaml").read_text())["resources"]
-    return [thing for file in files for thing in yaml.safe_load_all((_FOLDER / file).read_text())]
-
-
 def install_door(plane: Plane) -> None:
     """Install the door, and wait until it is closed: the server takes a moment to heed it."""
-    for thing in door_objects():
+    for thing in door():
         plane.admin.post(_PATHS[thing["kind"]], thing)
     plane.wait_for(lambda: _holds(plane), what="a door that holds pods")
 

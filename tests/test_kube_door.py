@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kubebench import ApiError, Options, Plane, pod
-from kubedoor import door_objects, install_door, submit
+from kubedoor import install_door, submit
 from kubejobs import PATHS, crd_files, install_runtimes, make, queued
+from tidegate.deploy.objects import door
 
 _GATE = [{"name": "tidegate.io/admission"}]
 _QUEUE = "kueue.x-k8s.io/queue-name"
@@ -28,9 +29,9 @@ def plane(kube_programs):
 def test_the_server_has_what_the_door_is_made_of(plane):
     group = plane.admin.get("/apis/admissionregistration.k8s.io/v1")["resources"]
     assert {"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"} <= {one["name"] for one in group}
-    assert {thing["apiVersion"] for thing in door_objects()} == {"admissionregistration.k8s.io/v1"}
+    assert {thing["apiVersion"] for thing in door()} == {"admissionregistration.k8s.io/v1"}
     names = {kind: set() for kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")}
-    for thing in door_objects():
+    for thing in door():
         names[thing["kind"]].add(thing["spec"].get("policyName", thing["metadata"]["name"]))
     assert names["MutatingAdmissionPolicy"] == names["MutatingAdmissionPolicyBinding"]  # none without effect
 

@@ -52,6 +52,13 @@ CONTROL_PLANE = (
 )
 KUEUE = Module("kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"})
 
+#: What turns the files of deploy/ into objects. Its kinds are those of the control plane, and built already with it.
+_CHARTS = "helm.sh/helm/v3/pkg/chartutil"
+KUSTOMIZE = Module("kustomize", {"kustomize": "sigs.k8s.io/kustomize/kustomize/v5"})
+HELM = Module(
+    "helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, f"-X {_CHARTS}.k8sVersionMajor=1 -X {_CHARTS}.k8sVersionMinor=36"
+)
+
 
 class Unbuildable(Exception):  # noqa: N818 - a reason, told to whoever skips
     """The programs are not there and cannot be built; the text says why, in one sentence."""

@@ -9,6 +9,10 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.deploy.permissions import grants, rules
+from tidegate.live.election import LeaseName
+from tidegate.live.modes import Mode
+
 _RBAC = "rbac.authorization.k8s.io"
 ROLES, BINDINGS = f"/apis/{_RBAC}/v1/clusterroles", f"/apis/{_RBAC}/v1/clusterrolebindings"
 
@@ -51,33 +55,20 @@ def grant(user: User) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-#: What Tidegate needs to bind pods, gate jobs and say why.
+def _shipped() -> tuple[dict[str, Any], ...]:
+    """What the role for `bind` allows, in every namespace and whatever Leases and ConfigMaps are called."""
+    given = grants(Mode.BIND, LeaseName("", ""), "policy")
+    return tuple(rules([grant._replace(names=()) if grant.own else grant for grant in given]))
+
+
+#: What Tidegate may do where it binds, as it is shipped, and what only options that no command has yet need.
 TIDEGATE = User(
     "tidegate",
     (
-        rule("core", "nodes pods namespaces limitranges", "get list watch"),
-        rule("core", "pods", "delete patch"),
-        rule("core", "pods/binding pods/eviction", "create"),
-        rule("core", "pods/status", "patch"),
-        rule("batch", "jobs", "get list watch patch"),
-        rule("batch", "jobs/status", "patch"),
+        *_shipped(),
         rule("core", "podtemplates", "create delete"),
         rule("autoscaling.x-k8s.io", "provisioningrequests", "create delete"),
-        rule("apps", "statefulsets", "get list watch"),
-        rule("jobset.x-k8s.io", "jobsets", "get list watch patch"),
-        rule("kubeflow.org", "*", "get list watch patch"),
-        rule("trainer.kubeflow.org", "trainjobs", "get list watch patch"),
-        rule("trainer.kubeflow.org", "clustertrainingruntimes trainingruntimes", "get list watch"),
-        rule("ray.io", "rayclusters rayjobs", "get list watch patch"),
-        rule("core events.k8s.io", "events", "create patch"),
-        rule("scheduling.k8s.io", "priorityclasses", "get list watch"),
-        rule("coordination.k8s.io", "leases", "get list create update patch"),
-        rule("core", "configmaps", "get create update patch"),
-        rule("apps", "deployments", "list"),
-        rule("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "list"),
-        rule("node.k8s.io", "runtimeclasses", "get list watch"),
-        rule("resource.k8s.io", "resourceslices deviceclasses resourceclaims", "get list watch"),
-        rule("resource.k8s.io", "resourceclaims resourceclaims/status resourceclaims/binding", "patch"),
-        rule("kueue.x-k8s.io", "*", "get list watch"),
+        rule("kueue.x-k8s.io", "*", "watch"),
+        rule("core", "namespaces", "watch"),
     ),
 )

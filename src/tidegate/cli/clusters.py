@@ -42,11 +42,16 @@ LookPolicyOption = Annotated[
 _NEEDS = ("aiohttp", "prometheus_client")
 
 
-def open_access(context: str | None, kubeconfig: Path | None) -> Access:
-    """The way to the cluster that the options name; in a pod, its own."""
+def needs_client() -> None:
+    """Refuse to go on without what a cluster needs."""
     for name in _NEEDS:
         if importlib.util.find_spec(name) is None:
             raise CannotRun(f"a cluster needs {name}, which is not installed: pip install 'tidegate[kube]'")
+
+
+def open_access(context: str | None, kubeconfig: Path | None) -> Access:
+    """The way to the cluster that the options name; in a pod, its own."""
+    needs_client()
     from tidegate.kube.access import NoAccess
     from tidegate.kube.kubeconfig import config_access, config_files, pod_access
 

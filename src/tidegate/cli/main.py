@@ -13,7 +13,9 @@ import tidegate
 from tidegate.cli.check import check
 from tidegate.cli.compare import compare_policies
 from tidegate.cli.demand import demand_app
+from tidegate.cli.doctor import doctor
 from tidegate.cli.explain import explain_job
+from tidegate.cli.install import install
 from tidegate.cli.plan import plan
 from tidegate.cli.preflight import preflight
 from tidegate.cli.queues import show_queues
@@ -55,6 +57,8 @@ def main(
       tidegate queues                    who owns, uses, borrows and lends what
       tidegate run --policy kueue        watch a cluster, and say what would be decided
       tidegate shadow-report shadow.db   and what that would have saved
+      tidegate doctor --context prod     is a cluster ready?
+      tidegate install --dry-run         what a cluster needs, ready to apply
       tidegate check tidegate.yaml       is a file right?
       tidegate sources jobs.csv          what does a file of jobs hold?
     """  # noqa: D301 - \b keeps the lines apart
@@ -67,6 +71,8 @@ app.command("compare")(compare_policies)
 app.command("explain")(explain_job)
 app.command("queues")(show_queues)
 app.command("run")(run_live)
+app.command()(install)
+app.command()(doctor)
 app.command("shadow-report")(shadow_report)
 app.command()(check)
 app.command("sources")(show_sources)

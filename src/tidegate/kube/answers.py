@@ -23,6 +23,7 @@ class Answer(NamedTuple):
     retry_after_ms: int = 0
     sent: bool = True
     causes: tuple[str, ...] = ()  # reasons behind the reason, such as DisruptionBudget
+    date: str = ""  # the time by the server's clock, as HTTP writes it; only of what was done
 
     @property
     def ok(self) -> bool:

@@ -104,7 +104,7 @@ class Client:
             async with self._session.request(**self._arguments(identity, request), timeout=timeout) as response:
                 body = await response.read()
                 if response.status < 300:
-                    return Answer(response.status, body=body)
+                    return Answer(response.status, body=body, date=response.headers.get("Date", ""))
                 return read_refusal(response.status, body, response.headers.get("Retry-After", ""))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             return Answer(0, NOT_SENT, _said(error), sent=False)

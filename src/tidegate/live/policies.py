@@ -83,8 +83,7 @@ class PolicyFile:
     async def find(self, client: Client) -> Found:
         """Read the files."""
         del client
-        if not self._path.exists():
-            raise BadPolicy(f"{self._path}: there is no such file or folder; expected a tidegate.yaml or manifests")
+        self._must_be_there()
         try:
             paths = [self._path] if self._path.is_file() else sorted(p for p in self._path.rglob("*") if p.is_file())
             files = {str(path): path.read_bytes() for path in paths}
@@ -95,18 +94,27 @@ class PolicyFile:
     def read(self, found: Found) -> Policy:
         """Understand the files as they are now."""
         del found
+        return self.check()
+
+    def check(self) -> Policy:
+        """Understand the files, without a cluster; BadPolicy where that cannot be done."""
+        self._must_be_there()
         return _read_path(self._path)
+
+    def _must_be_there(self) -> None:
+        if not self._path.exists():
+            raise BadPolicy(f"{self._path}: there is no such file or folder; expected a tidegate.yaml or manifests")
 
 
 class ConfigMap:
     """A ConfigMap whose keys are files: a tidegate.yaml, or manifests."""
 
     def __init__(self, namespace: str, name: str) -> None:
-        self.name, self.namespace, self._named = f"{_CONFIG_MAP}{namespace}/{name}", namespace, name
+        self.name, self.namespace, self.object = f"{_CONFIG_MAP}{namespace}/{name}", namespace, name
 
     async def find(self, client: Client) -> Found:
         """Read the object."""
-        answer = await client.ask(Request("GET", CONFIG_MAPS.path(self.namespace, self._named), timeout_s=10))
+        answer = await client.ask(Request("GET", CONFIG_MAPS.path(self.namespace, self.object), timeout_s=10))
         if answer.status == _NOT_FOUND:
             raise BadPolicy(f"{self.name}: there is no such ConfigMap; make it, with a key such as {_OURS}")
         if not answer.ok:

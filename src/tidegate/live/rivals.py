@@ -5,7 +5,7 @@ Must not know: what is done about it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,11 +23,19 @@ _WEBHOOKS = Resource(
     namespaced=False,
 )
 
+
+class Sign(NamedTuple):
+    """An object that shows that a Kueue runs."""
+
+    resource: Resource
+    name: str
+
+
 #: What Kueue calls its program, the Lease of its leader, and the door that its work comes in by.
-_DEPLOYMENT, _LEASE, _WEBHOOK = (
-    "kueue-controller-manager",
-    "c1f6bfd2.kueue.x-k8s.io",
-    "kueue-mutating-webhook-configuration",
+SIGNS = (
+    Sign(_DEPLOYMENTS, "kueue-controller-manager"),
+    Sign(LEASES, "c1f6bfd2.kueue.x-k8s.io"),
+    Sign(_WEBHOOKS, "kueue-mutating-webhook-configuration"),
 )
 
 #: How long ago a Lease may have been renewed, by clocks that differ, and still be held.
@@ -48,11 +56,7 @@ class Sighting:
 async def look_for_kueue(client: Client, now_ms: int) -> Sighting:
     """Look for a running Kueue: its Deployment, the Lease of its leader, its webhooks."""
     sighting = Sighting()
-    for resource, name, told in (
-        (_DEPLOYMENTS, _DEPLOYMENT, _is_running),
-        (LEASES, _LEASE, lambda lease: _is_held(lease, now_ms)),
-        (_WEBHOOKS, _WEBHOOK, lambda _: True),
-    ):
+    for resource, name in SIGNS:
         query = {"fieldSelector": f"metadata.name={name}"}
         answer = await client.ask(Request("GET", resource.path(), query, timeout_s=10))
         if answer.status == _FORBIDDEN:
@@ -61,9 +65,16 @@ async def look_for_kueue(client: Client, now_ms: int) -> Sighting:
             sighting.unanswered = answer.text()
         else:
             for item in msgspec.json.decode(answer.body)["items"] or ():
-                if told(item):
+                if _shows(resource, item, now_ms):
                     sighting.found.append(_named(resource, item))
     return sighting
+
+
+def _shows(resource: Resource, item: Any, now_ms: int) -> bool:
+    """Whether an object shows that it runs, and not only that it was installed once."""
+    if resource is LEASES:
+        return _is_held(item, now_ms)
+    return resource is _WEBHOOKS or _is_running(item)
 
 
 def _is_running(deployment: Any) -> bool:

@@ -234,10 +234,10 @@ class Service:
 
 
 def _reach(settings: Settings, policy: Policy) -> Reach:
-    """What work is ours; who watches work of others that has queues does not mind what has none."""
+    """What work is ours: who watches work that has queues does not mind what has none, and who gates binds nothing."""
     mode, unqueued = settings.mode, not policy.shares.queues
-    watches = mode is Mode.SHADOW
-    return Reach(scheduler=settings.scheduler, gates=mode is not Mode.BIND, watches=watches, unqueued=unqueued)
+    watches, scheduler = mode is Mode.SHADOW, "" if mode is Mode.GATE else settings.scheduler
+    return Reach(scheduler=scheduler, gates=mode is not Mode.BIND, watches=watches, unqueued=unqueued)
 
 
 class _Nothing:

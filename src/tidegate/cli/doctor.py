@@ -1,0 +1,122 @@
+"""`tidegate doctor`: is a cluster ready for a mode, and if not, what to do?
+
+Must not know: how anything is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.cli.clusters import ContextOption, KubeconfigOption, open_access, wall_ms
+from tidegate.cli.errors import EXIT_NO, CannotRun, told_plainly
+from tidegate.cli.options import JsonOption
+from tidegate.cli.outputs import open_console
+from tidegate.live.modes import Mode
+
+if TYPE_CHECKING:
+    from tidegate.deploy.checkup import Visit
+    from tidegate.deploy.findings import Finding
+    from tidegate.deploy.inquiry import Account
+    from tidegate.kube.access import Access
+
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+def doctor(
+    *,
+    mode: Annotated[Mode, typer.Option(help="The mode that it should be ready for.")] = Mode.SHADOW,
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    namespace: Annotated[str, typer.Option(help="Where it is installed, or will be.")] = "tidegate",
+    policy: Annotated[
+        str, typer.Option(metavar="SOURCE", help="The policy, as `tidegate run` takes it.")
+    ] = "configmap:tidegate-policy",
+    account: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[NAMESPACE/]NAME",
+            help="Check what this service account may do; what you may do if not named.",
+            show_default=False,
+        ),
+    ] = None,
+    lease: Annotated[str, typer.Option(help="The Lease that replicas share.")] = "tidegate",
+    as_json: JsonOption = False,
+) -> None:
+    """Check a cluster: version, kinds, permissions, clocks, other owners, the Lease, the policy, the door.
+
+    Nothing is written. Each line says what was found; where that is not well, what was expected and what to do.
+
+    \b
+    Exit codes: 0 it will work (warnings included); 1 it will not; 2 wrong input.
+
+    \b
+    Examples:
+      tidegate doctor --context prod
+      tidegate doctor --mode gate --account tidegate
+      tidegate doctor --mode bind --policy kueue --json
+    """  # noqa: D301 - \b keeps the lines apart
+    with told_plainly():
+        access = open_access(context, kubeconfig)
+        visit = _visit(mode, namespace, lease, policy, account)
+        findings = asyncio.run(_look(access, visit))
+    if as_json:
+        typer.echo(json.dumps([finding._asdict() for finding in findings], indent=2))
+    else:
+        _print(findings)
+    if any(finding.level == "fail" for finding in findings):
+        raise typer.Exit(EXIT_NO)
+
+
+def _visit(mode: Mode, namespace: str, lease: str, policy: str, account: str | None) -> Visit:
+    from tidegate.deploy.checkup import Visit
+    from tidegate.deploy.installation import BadWish, Installation
+    from tidegate.live.election import LeaseName
+    from tidegate.live.policies import BadPolicy, policy_source
+
+    try:
+        Installation(namespace=namespace).check()
+        source = policy_source(policy, namespace)
+    except (BadWish, BadPolicy) as error:
+        raise CannotRun(str(error)) from None
+    return Visit(mode, LeaseName(namespace, lease), source, _account(account, namespace), wall_ms())
+
+
+def _account(text: str | None, namespace: str) -> Account | None:
+    from tidegate.deploy.inquiry import Account
+
+    if text is None:
+        return None
+    where, _, name = text.rpartition("/")
+    if not name or "/" in where:
+        raise CannotRun(f"--account: expected NAMESPACE/NAME, found {text!r}")
+    return Account(where or namespace, name)
+
+
+async def _look(access: Access, visit: Visit) -> list[Finding]:
+    from tidegate.deploy.checkup import check_up
+    from tidegate.kube.client import Client
+
+    async with Client(access, connections=8) as client:
+        return [finding async for finding in check_up(client, visit)]
+
+
+def _print(findings: list[Finding]) -> None:
+    console, table = open_console(), Table(box=None, show_header=False, pad_edge=False)
+    table.add_column()
+    table.add_column()
+    table.add_column(overflow="fold")
+    for finding in findings:
+        told = [finding.found]
+        told += [f"expected: {finding.expected}"] if finding.expected else []
+        told += [f"do: {finding.remedy}"] if finding.remedy else []
+        table.add_row(Text(finding.level, style=_STYLES[finding.level]), Text(finding.check), Text("\n".join(told)))
+    console.print(table)
+    counts = Counter(finding.level.value for finding in findings)
+    console.print(Text(", ".join(f"{counts[level]} {level}" for level in _STYLES if counts[level])))

@@ -1,0 +1,152 @@
+"""All objects of an installation, in the order in which they are to be made; and as text.
+
+Must not know: who applies them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from tidegate.deploy.board import board
+from tidegate.deploy.installation import NAME, THERE, Installation
+from tidegate.deploy.permissions import Grant, grants, rules
+from tidegate.deploy.program import LABELS, PORT, deployment
+
+_RBAC = "rbac.authorization.k8s.io"
+
+#: Files of the door, in the order of its kustomization.
+DOOR = ("suspend.yaml", "suspend-run-policy.yaml", "gate-pods.yaml", "label-templates.yaml")
+
+
+def objects(wish: Installation) -> list[dict[str, Any]]:
+    """Everything that is installed."""
+    given = grants(wish.mode, wish.lease, wish.policy.config_map)
+    made = [
+        *([] if wish.namespace in THERE else [namespace(wish)]),
+        _account(wish),
+        cluster_role(given),
+        _cluster_binding(wish),
+        role(wish, given),
+        _binding(wish),
+        *([] if wish.policy.files is None else [policy_map(wish, wish.policy.files)]),
+        deployment(wish),
+        _budget(wish),
+        _service(wish),
+    ]
+    if wish.monitor:
+        made.append(monitor(wish))
+    if wish.board:
+        made.append(board_map(wish))
+    return [*made, *door()] if wish.door else made
+
+
+def _object(api: str, kind: str, name: str, where: str, **fields: Any) -> dict[str, Any]:
+    about = {"name": name, **({"namespace": where} if where else {}), "labels": dict(LABELS)}
+    return {"apiVersion": api, "kind": kind, "metadata": about, **fields}
+
+
+def namespace(wish: Installation) -> dict[str, Any]:
+    """The namespace; nothing runs in it that may do more on its node than it must."""
+    made = _object("v1", "Namespace", wish.namespace, "")
+    made["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = "restricted"
+    return made
+
+
+def _account(wish: Installation) -> dict[str, Any]:
+    return _object("v1", "ServiceAccount", NAME, wish.namespace)
+
+
+def cluster_role(given: list[Grant]) -> dict[str, Any]:
+    """What it may do everywhere."""
+    everywhere = [grant for grant in given if not grant.own]
+    return _object(f"{_RBAC}/v1", "ClusterRole", NAME, "", rules=rules(everywhere))
+
+
+def role(wish: Installation, given: list[Grant]) -> dict[str, Any]:
+    """What it may do in its own namespace."""
+    return _object(f"{_RBAC}/v1", "Role", NAME, wish.namespace, rules=rules([grant for grant in given if grant.own]))
+
+
+def _cluster_binding(wish: Installation) -> dict[str, Any]:
+    return _object(f"{_RBAC}/v1", "ClusterRoleBinding", NAME, "", **_bound("ClusterRole", wish))
+
+
+def _binding(wish: Installation) -> dict[str, Any]:
+    return _object(f"{_RBAC}/v1", "RoleBinding", NAME, wish.namespace, **_bound("Role", wish))
+
+
+def _bound(kind: str, wish: Installation) -> dict[str, Any]:
+    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": wish.namespace}
+    return {"roleRef": {"apiGroup": _RBAC, "kind": kind, "name": NAME}, "subjects": [subject]}
+
+
+def policy_map(wish: Installation, data: Mapping[str, str]) -> dict[str, Any]:
+    """The policy."""
+    return _object("v1", "ConfigMap", wish.policy.config_map, wish.namespace, data=dict(data))
+
+
+def _budget(wish: Installation) -> dict[str, Any]:
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": dict(LABELS)}}
+    return _object("policy/v1", "PodDisruptionBudget", NAME, wish.namespace, spec=spec)
+
+
+def _service(wish: Installation) -> dict[str, Any]:
+    port = {"name": "http", "port": PORT, "targetPort": "http"}
+    return _object("v1", "Service", NAME, wish.namespace, spec={"selector": dict(LABELS), "ports": [port]})
+
+
+def monitor(wish: Installation) -> dict[str, Any]:
+    """How Prometheus' operator finds the metrics."""
+    spec = {"selector": {"matchLabels": dict(LABELS)}, "endpoints": [{"port": "http", "interval": "15s"}]}
+    return _object("monitoring.coreos.com/v1", "ServiceMonitor", NAME, wish.namespace, spec=spec)
+
+
+def board_map(wish: Installation) -> dict[str, Any]:
+    """The board, as Grafana's sidecar finds it."""
+    made = _object("v1", "ConfigMap", f"{NAME}-board", wish.namespace, data={"tidegate.json": board_text()})
+    made["metadata"]["labels"]["grafana_dashboard"] = "1"
+    return made
+
+
+def board_text() -> str:
+    """The board as Grafana imports it."""
+    return json.dumps(board(), indent=2) + "\n"
+
+
+def door_text(file: str) -> str:
+    """A file of the door."""
+    return files("tidegate.deploy").joinpath("door", file).read_text(encoding="utf-8")
+
+
+def door() -> list[dict[str, Any]]:
+    """The door: work that names a queue arrives held."""
+    return [thing for file in DOOR for thing in yaml.safe_load_all(door_text(file))]
+
+
+# -- as text -----------------------------------------------------------------------------------------------------
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines as they are, and nothing by reference."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write everything out."""
+        del data
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def as_yaml(things: Iterable[Mapping[str, Any]]) -> str:
+    """Objects as a stream of YAML, as `kubectl apply -f -` takes it."""
+    return yaml.dump_all(things, Dumper=_Dumper, sort_keys=False, width=120, explicit_start=True)

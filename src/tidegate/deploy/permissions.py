@@ -1,0 +1,105 @@
+"""What each mode may do, and why: one table, for the roles that are installed, for who checks them, and for the docs.
+
+It is made from the kinds that are followed and written to, so that a new kind is granted where it is followed.
+Must not know: how roles are installed, or who asks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tidegate.kube.claims import CLAIM_KINDS, CLAIMS
+from tidegate.kube.kinds import KINDS
+from tidegate.kube.policies import AROUND_KINDS, QUEUE_KINDS
+from tidegate.kube.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PODS, Resource
+from tidegate.live.election import LeaseName
+from tidegate.live.keeping import kept_by
+from tidegate.live.modes import Mode
+from tidegate.live.rivals import SIGNS
+
+#: Every kind that is listed and watched, in all modes.
+FOLLOWED = (NODES, PODS, *(handling.resource for handling in KINDS), *AROUND_KINDS, *CLAIM_KINDS)
+
+#: Kinds of jobs with a field that suspends them: let go and stopped by it.
+SUSPENDED = tuple(handling.resource for handling in KINDS if handling.suspend)
+
+
+class Grant(NamedTuple):
+    """Something that may be done with a kind of object."""
+
+    resource: Resource
+    verbs: tuple[str, ...]
+    why: str
+    part: str = ""  # subresource
+    own: bool = False  # in the namespace of the installation only
+    names: tuple[str, ...] = ()  # these objects only; none: all of them
+
+    @property
+    def thing(self) -> str:
+        """The kind as roles write it."""
+        return f"{self.resource.plural}/{self.part}" if self.part else self.resource.plural
+
+
+def grants(mode: Mode, lease: LeaseName, policy: str) -> list[Grant]:
+    """What a mode needs; `policy` is the ConfigMap with the policy, empty if there is none."""
+    given = [*_watching(), *_leading(lease, policy)]
+    if mode.writes:
+        given += _gating(lease)
+    if mode is Mode.BIND:
+        given += _binding()
+    return given
+
+
+def _watching() -> list[Grant]:
+    follow = [Grant(kind, ("list", "watch"), "follow nodes, work and what is around it") for kind in FOLLOWED]
+    queues = [Grant(kind, ("list",), "read the policy from Kueue's objects") for kind in QUEUE_KINDS]
+    rivals = [Grant(sign.resource, ("list",), "notice a running Kueue", names=(sign.name,)) for sign in SIGNS]
+    return [*follow, *queues, *rivals]
+
+
+def _leading(lease: LeaseName, policy: str) -> list[Grant]:
+    why = "lead, one replica at a time"
+    held = Grant(LEASES, ("get", "update"), why, own=True, names=(lease.name,))
+    made = Grant(LEASES, ("create",), why, own=True)
+    read = Grant(CONFIG_MAPS, ("get",), "read the policy", own=True, names=(policy,))
+    return [held, made, read] if policy else [held, made]
+
+
+def _gating(lease: LeaseName) -> list[Grant]:
+    kept = kept_by(lease).name
+    return [
+        *(Grant(kind, ("get", "patch"), "let jobs start, make them stop") for kind in SUSPENDED),
+        *(Grant(kind, ("patch",), "free the nodes of a job that was stopped", "status") for kind in SUSPENDED),
+        Grant(PODS, ("patch",), "lift the gate of a pod"),
+        Grant(PODS, ("create",), "make pods leave, as their budgets allow", "eviction"),
+        Grant(PODS, ("delete",), "take pods away that must not stay"),
+        Grant(EVENTS, ("create",), "say why work waits"),
+        Grant(CONFIG_MAPS, ("get", "patch", "create"), "hand over to who leads next", own=True, names=(kept,)),
+    ]
+
+
+def _binding() -> list[Grant]:
+    devices = "give claims their devices"
+    return [
+        Grant(PODS, ("create",), "bind pods", "binding"),
+        Grant(PODS, ("get",), "see whether a pod was bound"),
+        Grant(PODS, ("patch",), "say in a pod's condition why it waits", "status"),
+        Grant(CLAIMS, ("patch",), devices),
+        Grant(CLAIMS, ("patch",), devices, "status"),
+        Grant(CLAIMS, ("patch",), devices, "binding"),
+    ]
+
+
+def rules(given: list[Grant]) -> list[dict[str, Any]]:
+    """Grants as the rules of a role: kinds of one group with the same verbs are one rule."""
+    verbs: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
+    for grant in given:
+        verbs.setdefault((grant.resource.group, grant.thing, grant.names), set()).update(grant.verbs)
+    together: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for (group, thing, names), all_verbs in verbs.items():
+        together.setdefault((group, names, tuple(sorted(all_verbs))), []).append(thing)
+    made = []
+    for (group, names, may), things in together.items():
+        only = {"resourceNames": list(names)} if names else {}
+        made.append({"apiGroups": [group], "resources": things, **only, "verbs": list(may)})
+    return made

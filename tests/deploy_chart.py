@@ -1,0 +1,236 @@
+"""The Helm chart, made from the same objects as everything else: what a value decides stands in as a word, and becomes
+a template."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+import tidegate
+from tidegate.deploy.installation import FIRST_POLICY, NAME, POLICY, Installation, PolicyGiven
+from tidegate.deploy.objects import DOOR, as_yaml, board_map, board_text, door_text, monitor, objects
+from tidegate.deploy.program import deployment
+from tidegate.live.modes import Mode
+
+Thing = dict[str, Any]
+
+#: Words that stand in for values, and the templates that they become.
+_WORDS = {
+    "tg-namespace": "{{ .Release.Namespace }}",
+    "tg-image": "{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}",
+    "tg-policy": "{{ .Values.policy.configMap }}",
+    "imagePullPolicy: IfNotPresent": "imagePullPolicy: {{ .Values.image.pullPolicy }}",
+    "424242": "{{ .Values.replicas }}",
+    "--mode=shadow": "--mode={{ .Values.mode }}",
+    "--policy=configmap:{{ .Values.policy.configMap }}": (
+        "--policy={{ if .Values.policy.configMap }}configmap:{{ .Values.policy.configMap }}{{ else }}kueue{{ end }}"
+    ),
+}  # fmt: skip
+
+_WISH = Installation(namespace="tg-namespace", image="tg-image", replicas=424242, policy=PolicyGiven("tg-policy"))
+
+#: Lists and maps of a pod that values may add.
+_POD_VALUES = ("imagePullSecrets", "nodeSelector", "tolerations", "priorityClassName")
+
+_VALUES = f"""\
+# shadow: watches, and writes nothing but its Lease. gate: lets work start and stop. bind: binds pods, too.
+mode: shadow
+replicas: 2
+
+image:
+  repository: {NAME}
+  tag: ""  # the chart's appVersion
+  pullPolicy: IfNotPresent
+imagePullSecrets: []
+
+policy:
+  # The ConfigMap with the policy; empty: the policy is the cluster's Kueue objects.
+  configMap: {POLICY}
+  # Its files: a tidegate.yaml, or manifests. None: the ConfigMap is there already.
+  files:
+    tidegate.yaml: |
+POLICY
+# Work that names a queue arrives held (Kubernetes 1.36).
+door: false
+
+# For Prometheus' operator; many want a label by which they choose, such as release: prometheus.
+serviceMonitor:
+  enabled: false
+  labels: {{}}
+
+# A board, where Grafana's sidecar finds it.
+board: false
+
+extraArgs: []
+podAnnotations: {{}}
+nodeSelector: {{}}
+tolerations: []
+priorityClassName: ""
+resources:
+RESOURCES"""
+
+
+def chart() -> dict[str, str]:
+    """The files of the chart."""
+    things = {(thing["kind"], thing["metadata"]["name"]): thing for thing in objects(_WISH)}
+    policy = things.pop(("ConfigMap", "tg-policy"))
+    del things["Namespace", "tg-namespace"], things["Deployment", NAME]
+    cluster, own = things.pop(("ClusterRole", NAME)), things.pop(("Role", NAME))
+    return {
+        "Chart.yaml": _about(),
+        "values.yaml": _values(),
+        "values.schema.json": _schema(),
+        "files/tidegate.json": board_text(),
+        "templates/NOTES.txt": _NOTES,
+        "templates/roles.yaml": _roles("ClusterRole", cluster) + _roles("Role", own),
+        "templates/deployment.yaml": _deployment(),
+        "templates/policy.yaml": _if("and .Values.policy.configMap .Values.policy.files", _policy(policy)),
+        "templates/rest.yaml": _templated(as_yaml(things.values())),
+        "templates/monitor.yaml": _if(".Values.serviceMonitor.enabled", _monitor()),
+        "templates/board.yaml": _if(".Values.board", _board()),
+        "templates/door.yaml": _if(".Values.door", "".join(f"---\n{door_text(file)}" for file in DOOR)),
+    }
+
+
+def _templated(text: str) -> str:
+    for word, template in _WORDS.items():
+        text = text.replace(word, template)
+    return text
+
+
+def _if(condition: str, text: str) -> str:
+    return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
+
+
+def _roles(kind: str, role: Thing) -> str:
+    """A role whose rules are those of the mode."""
+    head = as_yaml([{key: value for key, value in role.items() if key != "rules"}])
+    parts = []
+    for mode in Mode:
+        wish = Installation(mode=mode, namespace="tg-namespace", policy=_WISH.policy)
+        made = next(thing for thing in objects(wish) if thing["kind"] == kind)
+        parts.append(f'{{{{- if eq .Values.mode "{mode}" }}}}\n{_rules(made["rules"])}{{{{- end }}}}\n')
+    return _templated(head) + "rules:\n" + "".join(parts)
+
+
+def _rules(rules: list[Thing]) -> str:
+    """Rules; the one that names the policy only where there is one."""
+    texts = [(rule, as_yaml([[rule]]).removeprefix("---\n")) for rule in rules]
+    return "".join(
+        _templated(_if(".Values.policy.configMap", text) if "tg-policy" in rule.get("resourceNames", ()) else text)
+        for rule, text in texts
+    )
+
+
+def _policy(made: Thing) -> str:
+    made["data"] = "tg-files"
+    return _templated(as_yaml([made])).replace("data: tg-files", "data: {{- toYaml .Values.policy.files | nindent 2 }}")
+
+
+def _deployment() -> str:
+    made = deployment(_WISH)
+    inner = made["spec"]["template"]
+    inner["metadata"]["annotations"] = "tg-annotations"
+    inner["spec"]["tg-pod"] = "values"
+    inner["spec"]["containers"][0]["resources"] = "tg-resources"
+    inner["spec"]["containers"][0]["args"].append("tg-args")
+    text = _templated(as_yaml([made]))
+    text = text.replace("resources: tg-resources", "resources: {{- toYaml .Values.resources | nindent 10 }}")
+    text = _replaced(
+        text,
+        r"( *)- tg-args\n",
+        lambda pad: f"{pad}{{{{- range .Values.extraArgs }}}}\n{pad}- {{{{ . | quote }}}}\n{pad}{{{{- end }}}}\n",
+    )
+    text = _replaced(
+        text, r"( *)annotations: tg-annotations\n", lambda pad: _with(pad, "annotations", "podAnnotations")
+    )
+    return _replaced(text, r"( *)tg-pod: values\n", lambda pad: "".join(_with(pad, name, name) for name in _POD_VALUES))
+
+
+def _replaced(text: str, pattern: str, made: Callable[[str], str]) -> str:
+    text, count = re.subn(pattern, lambda found: made(found[1]), text)
+    assert count == 1, pattern
+    return text
+
+
+def _with(pad: str, field: str, value: str) -> str:
+    return (
+        f"{pad}{{{{- with .Values.{value} }}}}\n{pad}{field}: {{{{- toYaml . | nindent {len(pad) + 2} }}}}\n"
+        f"{pad}{{{{- end }}}}\n"
+    )
+
+
+def _monitor() -> str:
+    made = monitor(_WISH)
+    made["metadata"]["labels"]["tg-labels"] = "values"
+    line = "{{- with .Values.serviceMonitor.labels }}{{- toYaml . | nindent 4 }}{{- end }}"
+    return _replaced(_templated(as_yaml([made])), r"( *)tg-labels: values\n", lambda pad: f"{pad}{line}\n")
+
+
+def _board() -> str:
+    made = board_map(_WISH)
+    made["data"] = {"tidegate.json": "tg-board"}
+    got = '|\n{{ .Files.Get "files/tidegate.json" | indent 4 }}'
+    return _templated(as_yaml([made])).replace("tg-board", got)
+
+
+def _about() -> str:
+    about = {
+        "apiVersion": "v2",
+        "name": NAME,
+        "description": "GPU scheduling for AI work on Kubernetes.",
+        "type": "application",
+        "version": tidegate.__version__,
+        "appVersion": tidegate.__version__,
+        "kubeVersion": ">=1.30.0-0",
+    }
+    return yaml.safe_dump(about, sort_keys=False)
+
+
+def _values() -> str:
+    policy = "".join(f"      {line}\n" for line in FIRST_POLICY.splitlines())
+    wanted = deployment(_WISH)["spec"]["template"]["spec"]["containers"][0]["resources"]
+    resources = "".join(f"  {line}\n" for line in yaml.safe_dump(wanted, sort_keys=False).splitlines())
+    return _VALUES.replace("POLICY\n", policy + "\n").replace("RESOURCES", resources)
+
+
+def _schema() -> str:
+    """What values may be: a mode that is none, or a value that does not exist, is refused before anything is made."""
+    text, flag, number = {"type": "string"}, {"type": "boolean"}, {"type": "integer", "minimum": 1, "maximum": 9}
+    some, several = {"type": "object"}, {"type": "array"}
+    properties = {
+        "mode": {"enum": [mode.value for mode in Mode]},
+        "replicas": number,
+        "image": _closed(
+            {"repository": text, "tag": text, "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]}}
+        ),
+        "policy": _closed({"configMap": text, "files": {"type": ["object", "null"]}}),
+        "serviceMonitor": _closed({"enabled": flag, "labels": some}),
+        "door": flag,
+        "board": flag,
+        "extraArgs": several,
+        "imagePullSecrets": several,
+        "podAnnotations": some,
+        "nodeSelector": some,
+        "tolerations": several,
+        "priorityClassName": text,
+        "resources": some,
+        "global": some,  # which Helm adds
+    }
+    return json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", **_closed(properties)}, indent=2) + "\n"
+
+
+def _closed(properties: Thing) -> Thing:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+_NOTES = """\
+Tidegate runs in mode {{ .Values.mode }} in the namespace {{ .Release.Namespace }}.
+
+  tidegate doctor --mode {{ .Values.mode }} --namespace {{ .Release.Namespace }} --account tidegate
+  kubectl --namespace {{ .Release.Namespace }} logs deployment/tidegate
+"""

@@ -1,0 +1,247 @@
+"""deploy/ is what `tidegate install` prints: as files, by kustomize and by Helm; and the image has what it needs."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy_files import DEPLOY, MADE, deploy_files
+from kubebench.programs import HELM, KUSTOMIZE, Unbuildable, find_programs
+from tidegate.deploy.board import board
+from tidegate.deploy.installation import FIRST_POLICY, NAME, Installation, PolicyGiven
+from tidegate.deploy.kernels import compile_ahead
+from tidegate.deploy.objects import door, objects
+from tidegate.deploy.program import BUILT, PORT, USER, deployment
+from tidegate.live.endpoints import _ALIVE, _READY
+from tidegate.live.metrics import Metrics
+from tidegate.live.modes import Mode
+
+ROOT = DEPLOY.parent
+
+
+def built(module):
+    """A program that turns files into objects; its tests skip where it is not there."""
+    try:
+        return find_programs((module,), build=False)[module.name]
+    except Unbuildable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def kustomize():
+    program = built(KUSTOMIZE)
+    return lambda folder: read([program, "build", folder])
+
+
+@pytest.fixture(scope="module")
+def helm():
+    program = built(HELM)
+
+    def template(*values, namespace="tidegate"):
+        settings = itertools.chain.from_iterable(("--set", value) for value in values)
+        where = ("--namespace", namespace, "--kube-version", "1.36")
+        return read([program, "template", "tidegate", DEPLOY / "chart", *where, *settings])
+
+    return template
+
+
+def read(command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return by_name(yaml.safe_load_all(done.stdout))
+
+
+def by_name(things):
+    named = [((thing["kind"], thing["metadata"]["name"]), thing) for thing in things if thing]
+    assert len(dict(named)) == len(named)
+    return dict(named)
+
+
+def wanted(**wish):
+    return by_name(objects(Installation(**wish)))
+
+
+def without_namespace(things):
+    return {key: thing for key, thing in things.items() if key[0] != "Namespace"}
+
+
+# -- files -------------------------------------------------------------------------------------------------------
+
+
+def test_the_files_are_up_to_date():
+    there = {
+        str(path.relative_to(DEPLOY)): path.read_text()
+        for folder in MADE
+        for path in (DEPLOY / folder).rglob("*")
+        if path.is_file()
+    }
+    assert there == deploy_files()  # else: run tests/deploy_files.py
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_kustomize_makes_what_install_prints(kustomize, mode):
+    assert kustomize(DEPLOY / "overlays" / mode) == wanted(mode=mode)
+
+
+def test_kustomize_makes_the_door(kustomize):
+    assert kustomize(DEPLOY / "door") == by_name(door())
+
+
+def test_components_go_with_an_overlay(kustomize, tmp_path):
+    """As a user writes it: a mode, with components, another namespace and another image.
+
+    The door is applied by itself: kustomize would give its objects, which it does not know, the namespace too.
+    """
+    up = Path("../" * len(tmp_path.parts)) / DEPLOY.relative_to("/")
+    parts = {"resources": [f"{up}/overlays/gate"], "namespace": "gpus"}
+    parts["components"] = [f"{up}/components/{name}" for name in ("service-monitor", "board")]
+    parts["images"] = [{"name": Installation().image.partition(":")[0], "newName": "mirror/tidegate", "newTag": "9"}]
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(parts))
+    wish = {"mode": Mode.GATE, "namespace": "gpus", "image": "mirror/tidegate:9"}
+    assert kustomize(tmp_path) == wanted(**wish, monitor=True, board=True)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_helm_makes_what_install_prints(helm, mode):
+    assert helm(f"mode={mode}") == without_namespace(wanted(mode=mode))
+
+
+def test_helm_makes_what_values_ask_for(helm):
+    values = ("door=true", "board=true", "serviceMonitor.enabled=true", "replicas=3", "image.tag=v9", "mode=bind")
+    wish = {"mode": Mode.BIND, "replicas": 3, "image": "tidegate:v9", "namespace": "gpus"}
+    asked = without_namespace(wanted(**wish, door=True, board=True, monitor=True))
+    assert helm(*values, namespace="gpus") == asked
+
+
+def test_helm_reads_kueues_objects_as_policy(helm):
+    asked = without_namespace(wanted(policy=PolicyGiven("", None)))
+    assert helm("policy.configMap=") == asked
+    assert "--policy=kueue" in asked["Deployment", NAME]["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+def test_helm_adds_what_clusters_ask_of_pods(helm):
+    values = ("nodeSelector.pool=infra", "priorityClassName=urgent", "extraArgs={--verbose}", "podAnnotations.a=b")
+    values += ("serviceMonitor.enabled=true", "serviceMonitor.labels.release=prometheus")
+    made = helm(*values)
+    inner = made["Deployment", NAME]["spec"]["template"]
+    assert inner["metadata"]["annotations"] == {"a": "b"}
+    assert (inner["spec"]["nodeSelector"], inner["spec"]["priorityClassName"]) == ({"pool": "infra"}, "urgent")
+    assert inner["spec"]["containers"][0]["args"][-1] == "--verbose"
+    assert made["ServiceMonitor", NAME]["metadata"]["labels"]["release"] == "prometheus"
+
+
+@pytest.mark.parametrize("value", ["mode=bold", "replicas=0", "typo=1"])
+def test_helm_refuses_values_that_mean_nothing(value):
+    command = [built(HELM), "template", "tidegate", DEPLOY / "chart", "--set", value]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode != 0
+    assert value.partition("=")[0] in done.stderr
+
+
+def test_helm_finds_nothing_to_complain_about():
+    done = subprocess.run([built(HELM), "lint", "--strict", DEPLOY / "chart"], capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+# -- the board ---------------------------------------------------------------------------------------------------
+
+
+def test_the_board_asks_for_metrics_that_are_there_by_labels_that_they_have():
+    samples = {}
+    for metric in Metrics().registry.collect():
+        ends = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(metric.type, ("",))
+        labels = {"le"} if metric.type == "histogram" else set()
+        samples |= {f"{metric.name}{end}": labels for end in ends}
+    labels_of = {collector._name: set(collector._labelnames) for collector in Metrics().registry._collector_to_names}
+    queries = [target["expr"] for panel in board()["panels"] for target in panel.get("targets", ())]
+    assert len(queries) > 15
+    for query in queries:
+        asked = set(re.findall(r"\b(?:kueue|tidegate)_\w+", query))
+        assert asked
+        assert asked <= set(samples), query
+        known = {"le"} | {
+            label
+            for name, labels in labels_of.items()
+            for label in labels
+            if any(one.startswith(name) for one in asked)
+        }
+        grouped = {label for group in re.findall(r"by \(([^)]*)\)", query) for label in re.split(r", *", group)}
+        assert grouped <= known, query
+
+
+def test_the_boards_panels_do_not_overlap():
+    taken = set()
+    for panel in board()["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not taken & cells, panel["title"]
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+    assert len({panel["id"] for panel in board()["panels"]}) == len(board()["panels"])
+
+
+# -- the image and the pod ---------------------------------------------------------------------------------------
+
+LINES = [
+    line.split(maxsplit=1)
+    for line in (DEPLOY / "Containerfile").read_text().splitlines()
+    if line and not line.startswith("#")
+]
+
+
+def test_the_image_copies_what_is_there():
+    copied = [
+        words for kind, rest in LINES if kind == "COPY" for words in [rest.split()] if not words[0].startswith("--")
+    ]
+    assert copied
+    for *sources, _ in copied:
+        assert all((ROOT / source).exists() for source in sources), sources
+    needed = {"README.md", "LICENSE"}  # which the build of the package reads
+    assert needed <= {source for *sources, _ in copied for source in sources}
+
+
+def test_the_image_runs_as_nobody_and_starts_the_program():
+    told = {kind: rest for kind, rest in LINES if kind in ("USER", "ENTRYPOINT", "EXPOSE")}
+    assert told["USER"] == f"{USER}:{USER}"
+    assert told["EXPOSE"] == str(PORT)
+    (program,) = json.loads(told["ENTRYPOINT"])
+    assert f"\n{program} = " in (ROOT / "pyproject.toml").read_text()
+    assert [kind for kind, _ in LINES if kind == "FROM"] == ["FROM", "FROM"]
+
+
+def test_kernels_are_where_the_pod_takes_them_from():
+    runs = [rest for kind, rest in LINES if kind == "RUN"]
+    assert any(f"XDG_CACHE_HOME={BUILT} " in run and run.endswith("-m tidegate.deploy.kernels") for run in runs)
+    copied = next(rest.split() for kind, rest in LINES if kind == "COPY" and rest.startswith("--from"))
+    assert BUILT.startswith(f"{copied[-1]}/")
+    compile_ahead(compiled=False)  # the policies that are compiled for can be decided under
+
+
+def test_probes_ask_what_is_answered_and_only_volumes_are_written_to():
+    spec = deployment(Installation())["spec"]["template"]["spec"]
+    (program,) = spec["containers"]
+    assert program["startupProbe"]["httpGet"]["path"] in _ALIVE
+    assert program["livenessProbe"]["httpGet"]["path"] in _ALIVE
+    assert program["readinessProbe"]["httpGet"]["path"] in _READY
+    mounted = {one["mountPath"] for one in program["volumeMounts"]}
+    journal = next(word.partition("=")[2] for word in program["args"] if word.startswith("--journal"))
+    written = {str(Path(journal).parent), *(one["value"] for one in program["env"])}
+    assert written <= mounted
+    assert {one["name"] for one in program["volumeMounts"]} == {one["name"] for one in spec["volumes"]}
+
+
+def test_the_first_policy_can_be_used(tmp_path):
+    from tidegate.live.policies import PolicyFile
+
+    (tmp_path / "tidegate.yaml").write_text(FIRST_POLICY)
+    assert PolicyFile(tmp_path / "tidegate.yaml").check().placement
