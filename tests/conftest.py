@@ -8,6 +8,7 @@ import pytest
 
 from commands import SMALL
 from kubebench import Unbuildable, find_programs
+from kubebench.programs import RENDERERS
 
 
 @pytest.fixture
@@ -31,5 +32,14 @@ def kube_programs():
     """The programs of a control plane; tests that need them skip where they are not there (`make kubebench`)."""
     try:
         return find_programs(build=False)
+    except Unbuildable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def renderers():
+    """What turns the files of deploy/ into objects: kustomize, and Helm's engine; tests skip without them."""
+    try:
+        return find_programs(RENDERERS, build=False)
     except Unbuildable as reason:
         pytest.skip(str(reason))

@@ -52,11 +52,10 @@ CONTROL_PLANE = (
 )
 KUEUE = Module("kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"})
 
-#: What turns the files of deploy/ into objects. Its kinds are those of the control plane, and built already with it.
-_CHARTS = "helm.sh/helm/v3/pkg/chartutil"
-KUSTOMIZE = Module("kustomize", {"kustomize": "sigs.k8s.io/kustomize/kustomize/v5"})
-HELM = Module(
-    "helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, f"-X {_CHARTS}.k8sVersionMajor=1 -X {_CHARTS}.k8sVersionMinor=36"
+#: What turns the files of deploy/ into objects: kustomize, and Helm's engine in a program of ours.
+RENDERERS = (
+    Module("kustomize", {"kustomize": "sigs.k8s.io/kustomize/kustomize/v5"}),
+    Module("chart", {"chart": "tidegate.dev/kubebench/chart"}),
 )
 
 
@@ -90,8 +89,8 @@ def _cache() -> Path:
 
 def _key(module: Module) -> str:
     digest = hashlib.blake2b(digest_size=8)
-    for name in ("go.mod", "go.sum"):
-        digest.update((_MODULES / module.name / name).read_bytes())
+    for path in (_MODULES / module.name / name for name in ("go.mod", "go.sum", "main.go")):
+        digest.update(path.read_bytes() if path.exists() else b"")  # most have no program of their own
     digest.update(repr((module.packages, module.flags)).encode())
     return digest.hexdigest()
 
@@ -191,7 +190,7 @@ def _follow(stream: IO[str], name: str, packages: int) -> str:
 
 def main(arguments: list[str]) -> int:
     """Build what is missing; say why where it cannot be, and leave it to the tests to skip."""
-    modules = (*CONTROL_PLANE, KUEUE) if "kueue" in arguments else CONTROL_PLANE
+    modules = (*CONTROL_PLANE, *RENDERERS, *([KUEUE] if "kueue" in arguments else []))
     try:
         programs = find_programs(modules)
     except Unbuildable as reason:

@@ -1,0 +1,152 @@
+"""`tidegate doctor` on a real API server: what is well, what is not, and what to do; as the account that runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from kubeaccount import account, become
+from kubebench import Options, Plane, User
+from kubelive import wall_ms
+from tidegate.cli.main import app
+from tidegate.live.stamps import stamp_of
+
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces/tidegate/leases"
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_CHECKS = ["server", "clock", "kinds", "permissions", "owners", "lease", "policy", "door"]
+
+
+@pytest.fixture(scope="module")
+def plane(kube_programs):
+    nobody = User("nobody", ())
+    with Plane(Options(build=False, controllers="", scheduler=False, kwok=False, users=(nobody,))) as plane:
+        install(plane, "--mode", "gate", "--door")
+        become(plane, "tidegate")
+        yield plane
+
+
+def install(plane, *arguments):
+    done = CliRunner().invoke(app, ["install", "--kubeconfig", str(plane.kubeconfig("admin")), "--yes", *arguments])
+    assert done.exit_code == 0, done.output
+
+
+def look(plane, *arguments, user="admin"):
+    """The exit code, and findings by check."""
+    done = CliRunner().invoke(app, ["doctor", "--kubeconfig", str(plane.kubeconfig(user)), "--json", *arguments])
+    findings = json.loads(done.stdout)
+    assert [one["check"] for one in findings] == _CHECKS
+    assert all(bool(one["remedy"]) == bool(one["expected"]) == (one["level"] != "ok") for one in findings)
+    return done.exit_code, {one["check"]: one for one in findings}
+
+
+def levels(found):
+    return {check: one["level"] for check, one in found.items() if one["level"] != "ok"}
+
+
+def lead(plane, renewed_ms):
+    spec = {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": stamp_of(renewed_ms)}
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "tidegate"}, "spec": spec}
+    plane.admin.apply(_LEASES, body)
+
+
+def test_what_is_installed_is_well_but_for_nobody_leading(plane):
+    code, found = look(plane, "--mode", "gate", user=account("tidegate"))
+    assert code == 0
+    # The account may not look at the door, and the policy that comes with it has no queues.
+    assert levels(found) == {"lease": "warn", "policy": "warn", "door": "warn"}
+    assert found["server"]["found"].startswith("v1.36")
+    code, found = look(plane, "--mode", "gate", "--account", "tidegate")
+    assert (code, levels(found)) == (0, {"lease": "warn", "policy": "warn"})
+    assert found["permissions"]["found"].startswith("tidegate/tidegate may do all")
+    assert found["door"]["found"] == "installed: labelled work arrives held"
+    lead(plane, wall_ms())
+    code, found = look(plane)
+    assert (code, levels(found)) == (0, {})
+    assert found["lease"]["found"].startswith("pod-1 leads, renewed ")
+    lead(plane, wall_ms() - 7_200_000)
+    assert levels(look(plane)[1]) == {"lease": "warn"}
+
+
+def test_what_may_not_be_done_is_named(plane):
+    code, found = look(plane, "--mode", "bind", "--account", "tidegate")
+    assert code == 1
+    assert levels(found)["permissions"] == "fail"
+    assert "create pods/binding" in found["permissions"]["found"]
+    assert found["permissions"]["remedy"].startswith("tidegate install --mode bind")
+    code, found = look(plane, user="nobody")
+    assert code == 1
+    assert "we may not: list nodes, watch nodes" in found["permissions"]["found"]
+    assert levels(found)["owners"] == "warn"
+    assert levels(found)["policy"] == "fail"
+
+
+def test_a_policy_that_is_missing_or_broken_is_told(plane, tmp_path):
+    code, found = look(plane, "--policy", "configmap:missing")
+    assert (code, levels(found)["policy"]) == (1, "fail")
+    assert "there is no such ConfigMap" in found["policy"]["found"]
+    broken = tmp_path / "tidegate.yaml"
+    broken.write_text("version: 1\npolicy: {placement: nowhere}\n")
+    code, found = look(plane, "--policy", str(broken))
+    assert (code, levels(found)["policy"]) == (1, "fail")
+    assert "nowhere" in found["policy"]["found"]
+    assert look(plane, "--policy", "kueue")[1]["policy"]["level"] == "fail"  # the server has no such kinds
+
+
+def test_a_door_that_is_half_there_is_told(plane):
+    path = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/tidegate-suspend"
+    plane.admin.delete(path)
+    code, found = look(plane, "--mode", "gate")
+    assert (code, levels(found)["door"]) == (1, "fail")
+    assert "tidegate-suspend" in found["door"]["found"]
+    install(plane, "--mode", "gate", "--door")
+    assert look(plane, "--mode", "gate")[1]["door"]["level"] == "ok"
+
+
+def test_a_running_kueue_is_an_owner_for_who_writes(plane):
+    where = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    spec = {"holderIdentity": "kueue-1", "renewTime": stamp_of(wall_ms())}
+    name = "c1f6bfd2.kueue.x-k8s.io"
+    plane.admin.post(where, {"metadata": {"name": name}, "spec": spec})
+    code, found = look(plane, "--mode", "gate")
+    assert (code, levels(found)["owners"]) == (1, "fail")
+    assert f"Lease default/{name}" in found["owners"]["found"]
+    code, found = look(plane)
+    assert (code, found["owners"]["level"]) == (0, "ok")
+    plane.admin.delete(f"{where}/{name}")
+
+
+def test_kinds_in_another_version_are_told(plane):
+    assert "JobSet" in look(plane)[1]["kinds"]["found"]  # not installed
+    anything = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    spec = {
+        "group": "jobset.x-k8s.io",
+        "names": {"kind": "JobSet", "plural": "jobsets"},
+        "scope": "Namespaced",
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": anything}],
+    }
+    plane.admin.post(
+        _CRDS,
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": "jobsets.jobset.x-k8s.io",
+                "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+            },
+            "spec": spec,
+        },
+    )
+    plane.wait_for(lambda: plane.admin.is_up("/apis/jobset.x-k8s.io/v1"), what="JobSet served")
+    code, found = look(plane)
+    assert (code, found["kinds"]["level"]) == (0, "warn")
+    assert found["kinds"]["found"] == "JobSet v1"
+    assert found["kinds"]["expected"] == "jobset.x-k8s.io/v1alpha2"
+
+
+def test_a_clock_that_is_off_is_told(plane, monkeypatch):
+    monkeypatch.setattr("tidegate.cli.doctor.wall_ms", lambda: wall_ms() + 7_200_000)
+    code, found = look(plane)
+    assert (code, found["clock"]["level"]) == (0, "warn")
+    assert "s ahead of the server's" in found["clock"]["found"]
