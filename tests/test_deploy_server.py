@@ -1,4 +1,4 @@
-"""What is installed, on a real API server: accepted as it is made, applied again and again, refused where it must be."""
+"""What is installed, on a real API server: accepted as it is made, applied again, refused where it must be."""
 
 from __future__ import annotations
 

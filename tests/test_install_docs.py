@@ -1,0 +1,47 @@
+"""What docs/install.md says is so: its table, options, commands, files and exit codes are those there are."""
+
+from __future__ import annotations
+
+import re
+
+import typer
+
+from install_file import PAGE, page
+from tidegate.cli.errors import EXIT_OWNED
+from tidegate.cli.main import app
+from tidegate.deploy.installation import Installation
+from tidegate.deploy.objects import objects
+from tidegate.deploy.program import USER
+
+TEXT = PAGE.read_text()
+#: Options of other programs that it shows.
+_FOREIGN = {"--set", "--create-namespace"}
+
+
+def test_the_table_is_up_to_date():
+    assert page() == TEXT  # else: run tests/install_file.py
+
+
+def test_options_and_commands_are_there():
+    commands = typer.main.get_command(app).commands
+    options = {name for name in ("install", "doctor") for option in commands[name].params for name in option.opts}
+    assert set(re.findall(r"--[a-z][a-z-]+", TEXT)) <= options | _FOREIGN
+    assert set(re.findall(r"`?tidegate ((?:install|doctor|run|shadow-report)[a-z-]*)", TEXT)) <= set(commands)
+
+
+def test_files_it_names_are_there():
+    root = PAGE.parent.parent
+    named = set(re.findall(r"(?<![/\w])deploy/[A-Za-z0-9./-]*[A-Za-z0-9]", TEXT))
+    assert len(named) > 4
+    assert [name for name in named if not (root / name).exists()] == []
+    assert [name for name in re.findall(r"\]\((\S+\.md)\)", TEXT) if not (PAGE.parent / name).exists()] == []
+
+
+def test_objects_are_told_of_and_numbers_are_right():
+    everything = objects(Installation(monitor=True, board=True, door=True))
+    table = TEXT.partition("## What is installed")[2].partition("\n## ")[0]
+    for thing in everything:
+        kind = thing["kind"].removesuffix("Binding").replace("MutatingAdmissionPolicy", "MutatingAdmissionPolicies")
+        assert kind in table, kind
+    assert f"user {USER}" in TEXT
+    assert f"(exit code {EXIT_OWNED})" in TEXT
