@@ -15,6 +15,8 @@ from tidegate.deploy.inquiry import deeds
 from tidegate.deploy.permissions import FOLLOWED, SUSPENDED, grants, rules
 from tidegate.live.election import LeaseName
 from tidegate.live.modes import Mode
+from tidegate.live.service import Settings, _reach
+from tidegate.model.policy import Policy
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -202,6 +204,12 @@ def test_nothing_is_allowed_by_a_star():
 def test_shadow_writes_its_lease_and_nothing_else():
     writes = {deed for deed in allowed(Mode.SHADOW) if deed[2] not in ("get", "list", "watch")}
     assert {deed[1] for deed in writes} == {"leases"}
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_only_who_may_bind_tries_to(mode):
+    reach = _reach(Settings(mode, _LEASE, "me"), Policy())
+    assert bool(reach.scheduler and not reach.watches) == (mode is Mode.BIND)
 
 
 def test_every_kind_that_is_followed_or_suspended_may_be():

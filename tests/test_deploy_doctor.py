@@ -75,6 +75,9 @@ def test_what_may_not_be_done_is_named(plane):
     assert levels(found)["permissions"] == "fail"
     assert "create pods/binding" in found["permissions"]["found"]
     assert found["permissions"]["remedy"].startswith("tidegate install --mode bind")
+    code, found = look(plane, "--mode", "shadow", "--account", "tidegate")  # which was installed for gate
+    assert (code, found["permissions"]["level"]) == (0, "warn")
+    assert "may also get jobs.batch" in found["permissions"]["found"]
     code, found = look(plane, user="nobody")
     assert code == 1
     assert "we may not: list nodes, watch nodes" in found["permissions"]["found"]
@@ -92,6 +95,12 @@ def test_a_policy_that_is_missing_or_broken_is_told(plane, tmp_path):
     assert (code, levels(found)["policy"]) == (1, "fail")
     assert "nowhere" in found["policy"]["found"]
     assert look(plane, "--policy", "kueue")[1]["policy"]["level"] == "fail"  # the server has no such kinds
+
+
+def test_before_it_is_installed_nothing_fails(plane):
+    code, found = look(plane, "--namespace", "later", "--mode", "gate")
+    assert (code, levels(found)) == (0, {"lease": "warn", "policy": "warn"})
+    assert found["policy"]["remedy"] == "tidegate install, which brings one"
 
 
 def test_a_door_that_is_half_there_is_told(plane):

@@ -36,8 +36,13 @@ def doctor(
     kubeconfig: KubeconfigOption = None,
     namespace: Annotated[str, typer.Option(help="Where it is installed, or will be.")] = "tidegate",
     policy: Annotated[
-        str, typer.Option(metavar="SOURCE", help="The policy, as `tidegate run` takes it.")
-    ] = "configmap:tidegate-policy",
+        str | None,
+        typer.Option(
+            metavar="SOURCE",
+            help="The policy, as `tidegate run` takes it; the one that is installed if not named.",
+            show_default=False,
+        ),
+    ] = None,
     account: Annotated[
         str | None,
         typer.Option(
@@ -74,18 +79,18 @@ def doctor(
         raise typer.Exit(EXIT_NO)
 
 
-def _visit(mode: Mode, namespace: str, lease: str, policy: str, account: str | None) -> Visit:
+def _visit(mode: Mode, namespace: str, lease: str, policy: str | None, account: str | None) -> Visit:
     from tidegate.deploy.checkup import Visit
-    from tidegate.deploy.installation import BadWish, Installation
+    from tidegate.deploy.installation import BadWish, Installation, PolicyGiven
     from tidegate.live.election import LeaseName
     from tidegate.live.policies import BadPolicy, policy_source
 
     try:
         Installation(namespace=namespace).check()
-        source = policy_source(policy, namespace)
+        source = policy_source(policy or PolicyGiven().source, namespace)
     except (BadWish, BadPolicy) as error:
         raise CannotRun(str(error)) from None
-    return Visit(mode, LeaseName(namespace, lease), source, _account(account, namespace), wall_ms())
+    return Visit(mode, LeaseName(namespace, lease), source, _account(account, namespace), wall_ms(), policy is not None)
 
 
 def _account(text: str | None, namespace: str) -> Account | None:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidegate.deploy.findings import Finding, Level, fine
-from tidegate.deploy.inquiry import Account, Served, Unanswered, deeds, find_served, forbidden
+from tidegate.deploy.inquiry import Account, Deed, Served, Unanswered, deeds, find_served, forbidden
 from tidegate.deploy.objects import door
-from tidegate.deploy.permissions import FOLLOWED, grants
+from tidegate.deploy.permissions import FOLLOWED, Grant, grants
 from tidegate.kube.answers import Answer
 from tidegate.kube.client import Client, Request
 from tidegate.kube.policies import QUEUE_KINDS
@@ -24,7 +24,7 @@ from tidegate.kube.resources import JOBS, LEASES, NODES, PODS, Resource
 from tidegate.live.election import LeaseName
 from tidegate.live.lease import LeaseObject
 from tidegate.live.modes import Mode
-from tidegate.live.policies import BadPolicy, ConfigMap, PolicySource, Unreachable
+from tidegate.live.policies import BadPolicy, ConfigMap, NoPolicy, PolicySource, Unreachable
 from tidegate.live.rivals import look_for_kueue
 from tidegate.manifests.clock import read_time_ms
 from tidegate.model.units import UnitError
@@ -39,6 +39,13 @@ _NEEDED = (NODES, PODS, JOBS)
 _KUEUE = "kueue.x-k8s.io"
 _ANSWER_S, _NOT_FOUND = 10.0, 404
 
+#: What no mode does.
+_NEVER = (
+    Grant(Resource("", "v1", "secrets", "Secret"), ("get", "list"), "nothing"),
+    Grant(PODS, ("create",), "nothing"),
+    Grant(NODES, ("patch", "delete"), "nothing"),
+)
+
 #: How many things are named before the rest is counted.
 _MOST_NAMED = 6
 
@@ -48,9 +55,10 @@ class Visit(NamedTuple):
 
     mode: Mode
     lease: LeaseName
-    policy: PolicySource | None  # None: nobody has said which
+    policy: PolicySource
     account: Account | None  # whose permissions are checked; None: ours
     now_ms: int
+    named: bool = True  # somebody has named the policy; else it is where installing puts it, and may not be there yet
 
 
 async def check_up(client: Client, visit: Visit) -> AsyncIterator[Finding]:
@@ -147,17 +155,45 @@ def _named(kinds: list[Resource]) -> str:
 
 
 async def _check_permissions(client: Client, visit: Visit) -> Finding:
-    policy = visit.policy.object if isinstance(visit.policy, ConfigMap) else ""
-    asked = deeds(grants(visit.mode, visit.lease, policy))
+    asked = deeds(grants(visit.mode, visit.lease, _policy_map(visit)))
     refused = await forbidden(client, asked, visit.lease.namespace, visit.account)
     who = "we" if visit.account is None else f"{visit.account.namespace}/{visit.account.name}"
-    if not refused:
-        return fine("permissions", f"{who} may do all {len(asked)} things that {visit.mode} does")
-    told = [deed.text() for deed in refused[:_MOST_NAMED]]
-    more = len(refused) - len(told)
-    found = f"{who} may not: {', '.join(told)}" + (f" and {more} more" if more > 0 else "")
-    remedy = f"tidegate install --mode {visit.mode}, which binds a role that may"
-    return Finding("permissions", Level.FAIL, found, f"all {len(asked)} things that {visit.mode} does", remedy)
+    install = f"tidegate install --mode {visit.mode}"
+    if refused:
+        expected = f"all {len(asked)} things that {visit.mode} does"
+        remedy = f"{install}, which binds a role that may"
+        return Finding("permissions", Level.FAIL, f"{who} may not: {_told(refused)}", expected, remedy)
+    surplus = await _find_surplus(client, visit, asked)
+    if surplus:
+        remedy = f"{install}, or look who else gave it a role"
+        found = f"{who} may also {_told(surplus)}"
+        return Finding("permissions", Level.WARN, found, f"no more than {visit.mode} does", remedy)
+    return fine("permissions", f"{who} may do all {len(asked)} things that {visit.mode} does")
+
+
+async def _find_surplus(client: Client, visit: Visit, needed: list[Deed]) -> list[Deed]:
+    """What an account may do that its mode does not; of ourselves, who may install, that says nothing."""
+    if visit.account is None:
+        return []
+    known = set(map(_deed_key, needed))
+    asked = [deed for deed in deeds([*grants(Mode.BIND, visit.lease, ""), *_NEVER]) if _deed_key(deed) not in known]
+    refused = await forbidden(client, asked, visit.lease.namespace, visit.account)
+    return [deed for deed in asked if deed not in refused]
+
+
+def _deed_key(deed: Deed) -> tuple[str, str, str, str]:
+    return deed.grant.resource.group, deed.grant.thing, deed.verb, deed.name
+
+
+def _told(some: list[Deed]) -> str:
+    more = len(some) - _MOST_NAMED
+    return ", ".join(deed.text() for deed in some[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _policy_map(visit: Visit) -> str:
+    """The ConfigMap with the policy, if it is where the role allows it to be read."""
+    source = visit.policy
+    return source.object if isinstance(source, ConfigMap) and source.namespace == visit.lease.namespace else ""
 
 
 # -- owners, the Lease -------------------------------------------------------------------------------------------
@@ -203,10 +239,12 @@ def _time_ms(text: str | None) -> int:
 
 
 async def _check_policy(client: Client, visit: Visit) -> Finding:
-    if visit.policy is None:
-        return Finding("policy", Level.WARN, "not looked at", "a policy", "name it: --policy")
     try:
-        policy = visit.policy.read(await visit.policy.find(client))
+        found = await visit.policy.find(client)
+        policy = visit.policy.read(found)
+    except NoPolicy as error:
+        remedy = "name one that is there" if visit.named else "tidegate install, which brings one"
+        return Finding("policy", Level.FAIL if visit.named else Level.WARN, str(error), "a policy", remedy)
     except BadPolicy as error:
         return Finding("policy", Level.FAIL, str(error), "a policy that can be used", "mend it: tidegate check")
     except Unreachable as error:

@@ -39,6 +39,10 @@ class BadPolicy(Exception):  # noqa: N818 - it says what is the case
     """A policy that cannot be used; the text says where, what was found, and what to do."""
 
 
+class NoPolicy(BadPolicy):
+    """There is none where it should be."""
+
+
 class Unreachable(Exception):  # noqa: N818
     """The policy cannot be read now; that may pass."""
 
@@ -116,7 +120,7 @@ class ConfigMap:
         """Read the object."""
         answer = await client.ask(Request("GET", CONFIG_MAPS.path(self.namespace, self.object), timeout_s=10))
         if answer.status == _NOT_FOUND:
-            raise BadPolicy(f"{self.name}: there is no such ConfigMap; make it, with a key such as {_OURS}")
+            raise NoPolicy(f"{self.name}: there is no such ConfigMap; make it, with a key such as {_OURS}")
         if not answer.ok:
             raise Unreachable(f"{self.name}: {answer.text()}")
         data: dict[str, str] = msgspec.json.decode(answer.body).get("data") or {}
