@@ -52,7 +52,8 @@ def _base() -> dict[str, str]:
         if thing["kind"] not in _ROLES:
             files[f"base/{thing['kind'].lower()}.yaml"] = _HEAD + as_yaml([thing]).removeprefix("---\n")
     names = [name.removeprefix("base/") for name in files]
-    return files | {"base/kustomization.yaml": _HEAD + _kustomization("Kustomization", resources=names)}
+    said = "# What all modes have. Apply an overlay: it adds the mode's role.\n"
+    return files | {"base/kustomization.yaml": _HEAD + said + _kustomization("Kustomization", resources=names)}
 
 
 def _overlay(mode: Mode) -> dict[str, str]:
