@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from deploy_files import DEPLOY, MADE, deploy_files
+from prometheus_server import program
 from tidegate.deploy.board import board
 from tidegate.deploy.installation import FIRST_POLICY, NAME, Installation, PolicyGiven
 from tidegate.deploy.kernels import compile_ahead
@@ -150,6 +151,16 @@ def test_the_board_asks_for_metrics_that_are_there_by_labels_that_they_have():
         }
         grouped = {label for group in re.findall(r"by \(([^)]*)\)", query) for label in re.split(r", *", group)}
         assert grouped <= known, query
+
+
+def test_prometheus_understands_what_the_board_asks(tmp_path):
+    queries = [target["expr"] for panel in board()["panels"] for target in panel.get("targets", ())]
+    rules = [{"record": f"asked:{number}", "expr": query} for number, query in enumerate(queries)]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "board", "rules": rules}]}))
+    command = [program("promtool"), "check", "rules", tmp_path / "rules.yml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(queries)} rules found" in done.stdout
 
 
 def test_the_boards_panels_do_not_overlap():
