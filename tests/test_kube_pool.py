@@ -8,7 +8,7 @@ import json
 import pytest
 
 from kubefake import Fake, answer, cut, hang, refusal, thing
-from tidegate.kube.answers import NO_ANSWER, NOT_SENT
+from tidegate.kube.answers import NO_ANSWER, NOT_ALLOWED, NOT_SENT
 from tidegate.kube.client import Client
 from tidegate.kube.pool import Limits, Pool
 from tidegate.kube.resources import JOBS
@@ -102,6 +102,22 @@ def test_what_was_never_sent_has_failed():
     result = asyncio.run(run())
     assert result.outcome is Outcome.FAILED
     assert result.answer.reason == NOT_SENT
+
+
+def test_who_may_not_write_any_more_once_the_connection_is_there_sends_nothing():
+    allowed = [True, False]  # when it is taken up, and when the first byte is about to go
+
+    async def run():
+        async with Fake(_OK) as fake, Client(fake.access) as client:
+            pool, told = Pool(client, lambda: 0.0, _QUICK, lambda: allowed.pop(0)), []
+            pool.submit(_BIND, told.append)
+            async with asyncio.timeout(20):
+                while not told:
+                    await asyncio.sleep(0.01)
+            return told[0], fake.asked
+
+    result, requests = asyncio.run(run())
+    assert (result.outcome, result.answer.reason, requests) == (Outcome.FAILED, NOT_ALLOWED, [])
 
 
 def test_a_server_that_has_just_started_forbids_what_it_will_allow():

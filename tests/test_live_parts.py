@@ -43,7 +43,7 @@ class Board:
         claim = candidate.claim(at_s, stamp)
         written = self.write(claim) if claim else None
         if written is not None:
-            candidate.won(written, at_s)
+            candidate.won(written, at_s, at_s)
         return candidate.leads(at_s)
 
 
@@ -83,6 +83,23 @@ def test_the_times_that_others_wrote_do_not_matter():
     assert b.transitions == 4
 
 
+def test_a_term_that_lapsed_does_not_go_on_even_if_nobody_led_in_between():
+    board, a = Board(), Candidate("a", TIMES)
+    assert board.turn(a, 0)
+    assert board.turn(a, 9)
+    assert a.term == 1  # renewed in time
+    assert board.turn(a, 19.5)
+    assert a.term == 2  # it led until 19
+
+
+def test_who_hears_of_its_renewal_too_late_begins_a_new_term():
+    board, a = Board(), Candidate("a", TIMES)
+    assert board.turn(a, 0)
+    a.won(board.write(a.claim(9, "t")), 9, 10.5)
+    assert a.leads(10.5)
+    assert a.term == 2
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.1, 8.0), st.booleans()), min_size=5, max_size=60),
@@ -90,6 +107,7 @@ def test_the_times_that_others_wrote_do_not_matter():
 def test_never_do_two_lead_at_a_time(turns):
     """Whoever comes when, and whether or not what was written is heard of: one leads, or nobody."""
     board, now_s = Board(), 0.0
+    won, latest = {}, ""  # by name and term: when it was won last; and who won last
     candidates = {name: Candidate(name, TIMES) for name in "abc"}
     for name, pause_s, heard in turns:
         now_s += pause_s
@@ -98,7 +116,11 @@ def test_never_do_two_lead_at_a_time(turns):
         claim = candidate.claim(now_s, f"{now_s}")
         written = board.write(claim) if claim else None
         if written is not None and heard:
-            candidate.won(written, now_s)
+            candidate.won(written, now_s, now_s)
+            last_s, last = won.get((name, candidate.term), (now_s, name))
+            assert now_s - last_s < TIMES.renew_s, "a term went on after it had lapsed"
+            assert latest in ("", last) or last_s == now_s, "a term went on after another's"
+            won[name, candidate.term], latest = (now_s, name), name
         assert sum(one.leads(now_s) for one in candidates.values()) <= 1
 
 

@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import yaml
 
 from kubebench import Options, Plane, job, node, pod
 from kubebench.plane import SERVER
+from kubeproxy import Proxy
 from kubereplica import Replica
 from shared import shared
 from tidegate.journal.replay import replay
@@ -371,3 +373,48 @@ def install_kueue(plane, crds):
         path = f"/apis/kueue.x-k8s.io/v1beta1/{where}{plurals[thing['kind']]}"
         plane.wait_for(lambda path=path: plane.admin.is_up(path), what="Kueue's kinds")
         plane.admin.post(path, thing)
+
+
+def test_a_leader_that_slept_through_anothers_term_writes_nothing_of_what_it_decided(cluster, tmp_path, policy):
+    """It decides, stands still, loses its Lease, another leads and binds, dies; and it leads again without knowing."""
+    stall = tmp_path / "stall"
+    options = ("--mode", "bind", "--policy", str(policy))
+    with Proxy(cluster) as proxy:
+        sleeper = Replica(cluster, tmp_path, "sleeper", *options)
+        proxied(sleeper, cluster, proxy, tmp_path)
+        runner = str(Path(__file__).parent / "kubestall.py")
+        sleeper.command = [sys.executable, runner, str(stall), *sleeper.command[3:]]
+        stall.touch()
+        with sleeper:
+            sleeper.wait(sleeper.leads, "a leader")
+            cluster.admin.post(_PODS, ours("p", 4, runs="1h"))
+            sleeper.wait(stall.with_suffix(".reached").exists, "a decision")
+            proxy.loses = "before"  # its Lease too
+            with Replica(cluster, tmp_path, "other", *options) as other:
+                other.wait(lambda: phases(cluster) == ["Running"], "a pod that another bound", 40)
+                other.kill()
+            proxy.calm()
+            sleeper.wait(lambda: holder(cluster) == "sleeper", "the Lease once more", 40)
+            stall.unlink()
+            sleeper.wait(lambda: len(sleeper.events("leading")) == 2, "a second term", 40)
+            assert sleeper.events("lost the lease")
+            assert sleeper.stop() == 0
+    assert bindings_tried(cluster, "p") == 1  # the other's; not refused, but never sent
+
+
+def proxied(replica, plane, proxy, folder):
+    """Let a replica reach the API server through a proxy."""
+    config = yaml.safe_load(plane.kubeconfig("tidegate").read_text())
+    config["clusters"][0]["cluster"]["server"] = proxy.url
+    path = folder / "proxied.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    replica.command[replica.command.index("--kubeconfig") + 1] = str(path)
+
+
+def bindings_tried(plane, name):
+    """How often the API server was asked to bind a pod, whatever it said."""
+    return sum(
+        line["objectRef"].get("subresource") == "binding" and line["objectRef"]["name"] == name
+        for line in plane.audited()
+        if line["verb"] == "create" and line["stage"] == "ResponseComplete"
+    )

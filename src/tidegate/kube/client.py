@@ -16,7 +16,8 @@ import aiohttp
 
 import tidegate
 from tidegate.kube.access import Access, Identity, NoAccess, secure
-from tidegate.kube.answers import NO_ANSWER, NO_CREDENTIALS, NOT_SENT, Answer, read_refusal
+from tidegate.kube.answers import NO_ANSWER, NO_CREDENTIALS, NOT_ALLOWED, NOT_SENT, Answer, read_refusal
+from tidegate.kube.fence import FENCE, Fenced, FencedRequest, MaySend
 
 JSON, MERGE_PATCH, JSON_PATCH = "application/json", "application/merge-patch+json", "application/json-patch+json"
 STRATEGIC_PATCH, APPLY_PATCH = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
@@ -71,6 +72,7 @@ class Client:
             connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=60),
             headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": f"tidegate/{tidegate.__version__}"},
             auto_decompress=False,
+            request_class=FencedRequest,
             read_bufsize=_READ_AHEAD,
         )
         return self
@@ -81,8 +83,12 @@ class Client:
         await self._session.close()
         await asyncio.sleep(_PARTING_S)
 
-    async def ask(self, request: Request) -> Answer:
-        """Ask, and wait for the whole answer; with other credentials once, if ours are refused."""
+    async def ask(self, request: Request, may_send: MaySend | None = None) -> Answer:
+        """Ask, and wait for the whole answer; with other credentials once, if ours are refused.
+
+        `may_send` is asked once a connection is there, right before the first byte.
+        """
+        FENCE.set(may_send)  # seen by this task alone
         identity: Identity | None = None
         answer = Answer(0, NO_CREDENTIALS, sent=False)
         for _ in range(2):
@@ -110,6 +116,8 @@ class Client:
             return Answer(0, NOT_SENT, _said(error), sent=False)
         except NoAccess as error:
             return Answer(0, NO_CREDENTIALS, str(error), sent=False)
+        except Fenced:
+            return Answer(0, NOT_ALLOWED, sent=False)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return Answer(0, NO_ANSWER, _said(error))
 

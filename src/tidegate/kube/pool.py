@@ -71,7 +71,7 @@ class Pool:
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client, self._draw, self.limits = client, draw, limits
-        self._may_write = may_write  # asked before each try: who does not lead any more writes nothing
+        self._may_write = may_write  # asked before each try, and again when its connection is there
         self._waiting: dict[str, deque[_Job]] = {}  # by key; the first of each is being carried out
         self._ready: deque[_Job] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -119,11 +119,13 @@ class Pool:
         loop = asyncio.get_running_loop()
         job.until = job.until or loop.time() + self.limits.deadline_s
         if not self._may_write():
-            outcome = Outcome.UNKNOWN if job.doubtful else Outcome.FAILED
-            self._finish(job, (outcome, Answer(0, NOT_ALLOWED, sent=False)))
+            self._withdraw(job)
             return
         self.tries += 1
-        answer = await self._client.ask(job.write.request)
+        answer = await self._client.ask(job.write.request, self._may_write)
+        if answer.reason == NOT_ALLOWED:
+            self._withdraw(job)
+            return
         self._adapt(answer)
         job.doubtful = job.doubtful or _is_doubtful(answer)
         if not (answer.may_pass or self._may_be_unready(job, answer)):
@@ -134,6 +136,11 @@ class Pool:
             self._finish(job, await self._give_up(job, answer))
             return
         loop.call_later(pause_s, self._again, job)  # others fly meanwhile; those of the same key wait
+
+    def _withdraw(self, job: _Job) -> None:
+        """We may not write any more; what was never sent surely was not done."""
+        outcome = Outcome.UNKNOWN if job.doubtful else Outcome.FAILED
+        self._finish(job, (outcome, Answer(0, NOT_ALLOWED, sent=False)))
 
     def _may_be_unready(self, job: _Job, answer: Answer) -> bool:
         """Whether the server forbids it because it has just started, and has not read its rules yet."""

@@ -28,6 +28,15 @@ _NOT_FOUND, _CONFLICT = 404, 409
 _ANSWER_S = 3.0
 
 
+#: Counts on while the machine sleeps, as the time of others does; where there is no such clock, the usual one.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def steady_s() -> float:
+    """Time that passed, whatever happens to the clock on the wall."""
+    return time.clock_gettime(_CLOCK)
+
+
 class LeaseName(NamedTuple):
     """Which Lease."""
 
@@ -49,6 +58,7 @@ class Election:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._contend()), name="tidegate-lease", daemon=True)
         self._ready = threading.Event()
         self._turned = threading.Condition()
+        self._counting = threading.Lock()  # no term is asked about while it is counted
         self._releases = True
 
     def start(self) -> None:
@@ -63,9 +73,18 @@ class Election:
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(timeout=2 * _ANSWER_S)
 
-    def leads(self) -> bool:
-        """Whether we lead now, and so may write. Who could not renew in time does not, before another may."""
-        return self._candidate.leads(time.monotonic())
+    def leads(self, term: int | None = None) -> bool:
+        """Whether we lead now, in this term, and so may write.
+
+        Who could not renew in time does not, before another may. A term that lapsed is over, even if we lead again: who slept through it must not write what it decided before.
+        """
+        with self._counting:
+            return self._candidate.leads(steady_s()) and term in (None, self._candidate.term)
+
+    @property
+    def term(self) -> int:
+        """The number of our latest term."""
+        return self._candidate.term
 
     def wait(self, most_s: float) -> bool:
         """Wait until we lead, or so long; whether we lead."""
@@ -119,7 +138,7 @@ class Election:
         """Try once to lead, or to lead on; whether it worked out."""
         if not known and not await self._look(client):
             return False
-        sent_s = time.monotonic()
+        sent_s = steady_s()
         claim = self._candidate.claim(sent_s, _stamp())
         if claim is None:
             return False
@@ -129,7 +148,9 @@ class Election:
             self.trouble = "" if answer.status == _CONFLICT else answer.text()
             return False
         self.trouble = ""
-        self._candidate.won(msgspec.json.decode(answer.body, type=LeaseObject), sent_s)
+        lease = msgspec.json.decode(answer.body, type=LeaseObject)
+        with self._counting:
+            self._candidate.won(lease, sent_s, steady_s())
         if not led:
             with self._turned:
                 self._turned.notify_all()
@@ -139,9 +160,9 @@ class Election:
         path = LEASES.path(self.lease.namespace, self.lease.name)
         answer = await client.ask(Request("GET", path, timeout_s=self._answer_s()))
         if answer.ok:
-            self._candidate.see(msgspec.json.decode(answer.body, type=LeaseObject), time.monotonic())
+            self._candidate.see(msgspec.json.decode(answer.body, type=LeaseObject), steady_s())
         elif answer.status == _NOT_FOUND:
-            self._candidate.see(None, time.monotonic())
+            self._candidate.see(None, steady_s())
         else:
             self.trouble = answer.text()
         return answer.ok or answer.status == _NOT_FOUND
@@ -163,7 +184,7 @@ class Election:
         claim = self._candidate.release(_stamp())
         if claim is not None:
             await self._write(client, claim)
-            self._candidate.see(None, time.monotonic())
+            self._candidate.see(None, steady_s())
 
 
 def _stamp() -> str:

@@ -56,6 +56,7 @@ class Candidate:
         self._seen: LeaseObject | None = None
         self._changed_s = 0.0  # when it was last seen to be another than before
         self._until_s = 0.0  # until when we lead, unless we renew
+        self.term = 0  # times that we came to lead; one that lapsed does not go on, whoever led in between
         self.before = ""  # when the latest holder before us wrote last, by its own clock
 
     @property
@@ -104,9 +105,11 @@ class Candidate:
         spec = LeaseSpec(_NOBODY, 1, stamp, stamp, self.transitions)
         return Claim(spec, self._seen.metadata.resource_version)
 
-    def won(self, lease: LeaseObject, sent_s: float) -> None:
-        """What we claimed was written; we sent it then."""
+    def won(self, lease: LeaseObject, sent_s: float, heard_s: float) -> None:
+        """What we claimed was written; we sent it then, and hear of it now. A term that is over by now is not renewed."""
         self._seen, self._changed_s = lease, sent_s
+        if not self.leads(heard_s):
+            self.term += 1
         self._until_s = sent_s + self.times.renew_s if self.holder == self.identity else 0.0
 
     def _spec(self, acquired: str, renewed: str, transitions: int) -> LeaseSpec:

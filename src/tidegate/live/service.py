@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from tidegate.live.handover import Common, read_common
 from tidegate.live.keeping import find_common
 from tidegate.live.lease import Times
 from tidegate.live.logs import Log
+from tidegate.live.mandate import Mandate
 from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
 from tidegate.live.records import open_record
@@ -76,6 +76,7 @@ class Service:
         self._world: KubeWorld | None = None
         self._term: Term | None = None
         self._told: dict[str, int] = {}
+        self._releases = True  # nothing of ours is on its way any more: the next may lead at once
 
     def stop(self) -> None:
         """End it as soon as what is being written is written."""
@@ -98,7 +99,7 @@ class Service:
                     self._stand_by_and_lead()
         finally:
             self._policies.stop()
-            self.election.stop()
+            self.election.stop(release=self._releases)
             self._log.info("stopped")
 
     # -- standing by and leading -------------------------------------------------------------------------------
@@ -106,27 +107,27 @@ class Service:
     def _stand_by_and_lead(self) -> None:
         """Follow the cluster and wait for the Lease; then lead, until that is over."""
         clock = SteadyClock(wall_ms, elapsed_ms)
-        options = WorldOptions(reach=_reach(self.settings, self._policy), may_write=self._may_write())
+        mandate = Mandate(self.election)
+        may_write = mandate.holds if self.settings.mode.writes else lambda: False
+        options = WorldOptions(reach=_reach(self.settings, self._policy), may_write=may_write)
         with KubeWorld(self._access, self._policy, clock, random.random, options) as world:
             self._world = world
             self._log.info("standing by", lease=str(self.settings.lease), identity=self.settings.identity)
             while not self._stopping.is_set() and not self.election.wait(_STANDBY_S):
                 self._look_after()
             if not self._stopping.is_set():
+                mandate.begin()
                 clock.not_before(self.election.before_ms())
-                common = self._take_over(world)
+                common = self._take_over(world, mandate)
                 if common is not None:
-                    self._lead(world, common)
+                    self._lead(world, common, mandate)
             self._world = self._term = None
 
-    def _may_write(self) -> Callable[[], bool]:
-        return self.election.leads if self.settings.mode.writes else lambda: False
-
-    def _take_over(self, world: KubeWorld) -> Common | None:
+    def _take_over(self, world: KubeWorld, mandate: Mandate) -> Common | None:
         """Read what the leader before us left; None if the Lease is lost, or it is to end, before that works out."""
         if not self.settings.mode.writes:
             return Common("")
-        while self.election.leads() and not self._stopping.is_set():
+        while mandate.holds() and not self._stopping.is_set():
             self._look_after()
             kept = find_common(self._access, self.settings.lease)
             if isinstance(kept, Common):
@@ -136,7 +137,7 @@ class Service:
             self._stopping.wait(_STANDBY_S)
         return None
 
-    def _lead(self, world: KubeWorld, common: Common) -> None:
+    def _lead(self, world: KubeWorld, common: Common, mandate: Mandate) -> None:
         self._log.info("leading", lease=str(self.settings.lease), transitions=self.election.transitions)
         file = self._open_journal()
         journal = Journal(file, remember=False) if file is not None else None
@@ -145,8 +146,9 @@ class Service:
         if journal is not None:
             journal.follow(term.state)
         try:
-            term.serve(lambda: self._stopping.is_set() or not self.election.leads(), self._look_after)
-            if self.election.leads() and not world.drain(_DRAIN_S):
+            term.serve(lambda: self._stopping.is_set() or not mandate.holds(), self._look_after)
+            self._releases = not mandate.holds() or world.drain(_DRAIN_S)
+            if not self._releases:
                 self._log.warning("undrained", writes=world.link.pool.backlog)
         finally:
             if file is not None:
