@@ -128,17 +128,33 @@ def test_never_do_two_lead_at_a_time(turns):
 
 
 @given(st.lists(st.tuples(st.integers(0, 5_000), st.integers(-8_000_000, 8_000_000)), max_size=30))
-def test_time_never_goes_back(moves):
+def test_time_never_goes_back_and_passes_at_half_to_twice_its_pace(moves):
     wall, passed = [1_800_000_000_000], [0]
     clock = SteadyClock(lambda: wall[0], lambda: passed[0])
-    last = clock()
+    first = last = clock()
+    assert first == wall[0]
     for elapsed, step in moves:
         passed[0] += elapsed
         wall[0] += elapsed + step
         now = clock()
-        assert now >= last
-        assert now >= wall[0]
+        assert last <= now <= last + 2 * elapsed + 2
+        assert now >= first + passed[0] // 2 - 1
         last = now
+
+
+def test_no_window_is_over_because_a_clock_was_set_ahead():
+    wall, passed = [10_000_000], [0]
+    clock = SteadyClock(lambda: wall[0], lambda: passed[0])
+    began = clock()
+    wall[0] += 7_200_000
+    for _ in range(100):
+        wall[0] += 10
+        passed[0] += 10
+        now = clock()
+    assert now == began + 2_000
+    passed[0] += 7_300_000
+    wall[0] += 7_300_000
+    assert clock() == wall[0]  # caught up with
 
 
 def test_a_clock_that_was_set_back_is_caught_up_with():

@@ -62,7 +62,7 @@ class WorldOptions:
     patience_ms: int = PATIENCE_MS  # how long demand lasts before node autoscalers are told of it
     provisioning_class: str = ""  # nodes are asked for by ProvisioningRequests of this class; empty: they are not
     queues: bool = False  # who may use how much is what the cluster's Kueue objects say
-    may_write: Callable[[], bool] = lambda: True  # asked before each write
+    may_write: Callable[[], bool] = lambda: True  # asked before each write; once it is not so, it stays so
 
 
 class KubeWorld:
@@ -273,7 +273,7 @@ class KubeWorld:
     def _send(self) -> None:
         orders = self.ledger.take_orders()
         orders += self.ledger.take_sayings(_SAID_AT_ONCE - self.link.pool.backlog, self.now_ms())
-        if orders and self.options.may_write():
+        if orders and self.options.may_write():  # who may not write now never may again, in this world
             self.link.send(self._annotated(orders))
 
     def _annotated(self, orders: list[Order]) -> list[Order]:

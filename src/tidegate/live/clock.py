@@ -1,4 +1,4 @@
-"""The time that decisions are made at: it never goes back, whatever the clock on the wall does.
+"""The time that decisions are made at: it goes on at an even pace, whatever the clock on the wall does.
 
 Must not know: what it is used for.
 """
@@ -9,15 +9,16 @@ from collections.abc import Callable
 
 
 class SteadyClock:
-    """The clock on the wall, as long as it goes forward.
+    """The clock on the wall, as long as it goes at the pace at which time passes.
 
-    One that was set back, or that is behind what a leader before us had, is caught up with: until then time passes at
-    half its pace, so that back-off and protection still come to their end.
+    One that was set, or that is behind what a leader before us had, is caught up with: until then time passes at half
+    its pace, or at twice. So it never goes back, back-off and protection come to their end, and no window is over at
+    once because somebody set a clock.
     """
 
     def __init__(self, wall_ms: Callable[[], int], elapsed_ms: Callable[[], int]) -> None:
         self._wall_ms, self._elapsed_ms = wall_ms, elapsed_ms
-        self._now_ms, self._at_ms = 0, elapsed_ms()
+        self._now_ms, self._at_ms = 0, -1  # -1: nobody has asked yet
 
     def not_before(self, floor_ms: int) -> None:
         """It was this late already, somewhere else."""
@@ -26,9 +27,12 @@ class SteadyClock:
     def __call__(self) -> int:
         """The time in milliseconds."""
         wall_ms, at_ms = self._wall_ms(), self._elapsed_ms()
-        if wall_ms >= self._now_ms:
-            self._now_ms, self._at_ms = wall_ms, at_ms
-        else:
-            passed_ms = (at_ms - self._at_ms) // 2
-            self._now_ms, self._at_ms = self._now_ms + passed_ms, self._at_ms + 2 * passed_ms
+        if self._at_ms < 0:
+            self._now_ms, self._at_ms = max(wall_ms, self._now_ms), at_ms
+            return self._now_ms
+        passed_ms = at_ms - self._at_ms
+        if wall_ms >= self._now_ms + passed_ms // 2:
+            self._now_ms, self._at_ms = min(wall_ms, self._now_ms + 2 * passed_ms), at_ms
+        else:  # an odd millisecond is left for the next time
+            self._now_ms, self._at_ms = self._now_ms + passed_ms // 2, self._at_ms + passed_ms // 2 * 2
         return self._now_ms

@@ -76,7 +76,8 @@ class Election:
     def leads(self, term: int | None = None) -> bool:
         """Whether we lead now, in this term, and so may write.
 
-        Who could not renew in time does not, before another may. A term that lapsed is over, even if we lead again: who slept through it must not write what it decided before.
+        Who could not renew in time does not, before another may. A term that lapsed is over, even if we lead again:
+        who slept through it must not write what it decided before.
         """
         with self._counting:
             return self._candidate.leads(steady_s()) and term in (None, self._candidate.term)

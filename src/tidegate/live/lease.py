@@ -106,7 +106,7 @@ class Candidate:
         return Claim(spec, self._seen.metadata.resource_version)
 
     def won(self, lease: LeaseObject, sent_s: float, heard_s: float) -> None:
-        """What we claimed was written; we sent it then, and hear of it now. A term that is over by now is not renewed."""
+        """What we claimed was written; we sent it then, and hear of it now. A term that is over is not renewed."""
         self._seen, self._changed_s = lease, sent_s
         if not self.leads(heard_s):
             self.term += 1

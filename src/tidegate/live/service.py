@@ -18,7 +18,7 @@ from tidegate.kube.ledger import Reach
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.kube.writes import Remark, remark
 from tidegate.live.clock import SteadyClock
-from tidegate.live.election import Election, LeaseName
+from tidegate.live.election import Election, LeaseName, steady_s
 from tidegate.live.endpoints import Endpoints, Probes
 from tidegate.live.handover import Common, read_common
 from tidegate.live.keeping import find_common
@@ -61,7 +61,7 @@ def wall_ms() -> int:
 
 def elapsed_ms() -> int:
     """Time that passed, whatever happens to the clock on the wall."""
-    return time.monotonic_ns() // 1_000_000
+    return round(steady_s() * 1000)
 
 
 class Service:
