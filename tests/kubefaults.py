@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import yaml
-
 from kubebench import Options, Plane, job, node, pod
 from kubebench.api import ApiError
 from kubebench.plane import SERVER
@@ -118,7 +116,7 @@ class Ordeal:
             (self._folder / "policy.yaml").write_text(_POLICY)
             self._clock = self._folder / "clock"
             self._clock.write_text("0")
-            self._config = self._proxied()
+            self._config = self.proxy.kubeconfig()
             self.replicas = [stack.enter_context(self._replica(name)) for name in "ab"]
             self._watcher = stack.enter_context(Watcher(self.plane, self._complain))
             self._wait(lambda: self._leader() is not None, "a first leader", 30)
@@ -285,14 +283,6 @@ class Ordeal:
         runner = str(Path(__file__).parent / "kubeclock.py")
         replica.command = [sys.executable, runner, str(self._clock), *replica.command[3:]]
         return replica
-
-    def _proxied(self) -> Path:
-        """A kubeconfig whose server is the proxy."""
-        config = yaml.safe_load(self.plane.kubeconfig("tidegate").read_text())
-        config["clusters"][0]["cluster"]["server"] = self.proxy.url
-        path = self._folder / "proxied.kubeconfig"
-        path.write_text(yaml.safe_dump(config))
-        return path
 
     def _leader(self) -> Replica | None:
         return next((replica for replica in self.replicas if replica.leads()), None)

@@ -6,9 +6,11 @@ import asyncio
 import ssl
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import Self
 
 import aiohttp
+import yaml
 from aiohttp import web
 
 from kubebench import Plane
@@ -50,6 +52,14 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
+
+    def kubeconfig(self, user: str = "tidegate") -> Path:
+        """A kubeconfig of a user that leads through here."""
+        config = yaml.safe_load(self._plane.kubeconfig(user).read_text())
+        config["clusters"][0]["cluster"]["server"] = self.url
+        path = self._plane.kubeconfig(user).with_suffix(f".by-{self.port}")
+        path.write_text(yaml.safe_dump(config))
+        return path
 
     def cut(self) -> None:
         """Cut every connection."""

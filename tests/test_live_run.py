@@ -381,7 +381,7 @@ def test_a_leader_that_slept_through_anothers_term_writes_nothing_of_what_it_dec
     options = ("--mode", "bind", "--policy", str(policy))
     with Proxy(cluster) as proxy:
         sleeper = Replica(cluster, tmp_path, "sleeper", *options)
-        proxied(sleeper, cluster, proxy, tmp_path)
+        sleeper.command[sleeper.command.index("--kubeconfig") + 1] = str(proxy.kubeconfig())
         runner = str(Path(__file__).parent / "kubestall.py")
         sleeper.command = [sys.executable, runner, str(stall), *sleeper.command[3:]]
         stall.touch()
@@ -400,15 +400,6 @@ def test_a_leader_that_slept_through_anothers_term_writes_nothing_of_what_it_dec
             assert sleeper.events("lost the lease")
             assert sleeper.stop() == 0
     assert bindings_tried(cluster, "p") == 1  # the other's; not refused, but never sent
-
-
-def proxied(replica, plane, proxy, folder):
-    """Let a replica reach the API server through a proxy."""
-    config = yaml.safe_load(plane.kubeconfig("tidegate").read_text())
-    config["clusters"][0]["cluster"]["server"] = proxy.url
-    path = folder / "proxied.kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    replica.command[replica.command.index("--kubeconfig") + 1] = str(path)
 
 
 def bindings_tried(plane, name):

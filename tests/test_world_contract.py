@@ -244,6 +244,54 @@ def test_work_that_is_told_to_go_is_gone_and_can_come_back(open_stage):
         assert turns.told(EventKind.WORKLOAD_SUBMITTED) == 1  # it is the same, not another
 
 
+def outcomes(turns):
+    """What came of decisions, as far as it was told: decisions by outcome."""
+    found = {outcome: set() for outcome in Outcome}
+    for _, kind, _, subject, _, arg in facts(turns.kept):
+        if kind is EventKind.OUTCOME:
+            found[Outcome(arg)].add(subject)
+    return found
+
+
+def placed(turns):
+    """The decisions to place pods, in order."""
+    batches = [result.decisions for _, _, result in turns.kept]
+    return [one for batch in batches for one in batch.id[batch.kind == DecisionKind.PLACE].tolist()]
+
+
+def test_what_is_refused_is_told_as_failed_holds_nothing_and_is_decided_again(open_stage):
+    with open_stage([Asked("a", 2, 4)]) as stage:
+        turns = Turns(stage)
+        stage.refuse()
+        turns.until(lambda: outcomes(turns)[Outcome.FAILED])
+        assert outcomes(turns)[Outcome.FAILED] == set(placed(turns)[:2])  # both pods of the gang
+        assert turns.told(EventKind.POD_STARTED) == 0
+        stage.calm()
+        turns.until(lambda: turns.told(EventKind.WORKLOAD_FINISHED) == 1)
+        assert len(placed(turns)) > 2
+        assert not outcomes(turns)[Outcome.FAILED] & set(placed(turns)[-2:])
+        assert turns.told(EventKind.WORKLOAD_SUBMITTED) == 1
+        assert turns.state.nodes.idle[list(turns.state.node_specs)].tolist() == [8, 8]
+        check(turns.state)
+
+
+def test_what_is_not_known_stays_assumed_until_the_world_shows_it(open_stage):
+    with open_stage([Asked("a", 2, 4), Asked("b", 2, 8)]) as stage:
+        turns = Turns(stage)
+        stage.lose()
+        turns.until(lambda: outcomes(turns)[Outcome.UNKNOWN])
+        first = placed(turns)
+        assert outcomes(turns)[Outcome.UNKNOWN] <= set(first)
+        for _ in range(3):  # its room is nobody else's, and it is not decided once more
+            turns.turn(until_ms=turns.world.now_ms() + 100)
+            assert placed(turns) == first or turns.told(EventKind.WORKLOAD_FINISHED)
+        check(turns.state)
+        stage.calm()
+        turns.until(lambda: turns.told(EventKind.WORKLOAD_FINISHED) == 2, 60)
+        assert len(placed(turns)) == len(set(placed(turns))) == 4  # each pod once
+        assert not outcomes(turns)[Outcome.FAILED]
+
+
 def _all_run(turns):
     state = turns.state
     rows = state.live_workloads()

@@ -111,6 +111,7 @@ def build_twin(entry: TwinEntry) -> TwinOptions:
         start_ms=int(entry.start),
         grace_ms=int(entry.grace),
         admission_fails_milli=int(entry.admission_fails),
+        answers_lost_milli=int(entry.answers_lost),
         observe_every_ms=int(entry.observe_every),
         node_fails_every_ms=int(entry.node_fails_every),
         node_repair_ms=int(entry.node_repair),

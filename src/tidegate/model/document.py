@@ -153,6 +153,9 @@ class TwinEntry(Entry, frozen=True):
     admission_fails: Annotated[Portion, Meta(description="Admissions that the API refuses, as a share.")] = field(
         default_factory=partial(Portion, _TWIN.admission_fails_milli)
     )
+    answers_lost: Annotated[
+        Portion, Meta(description="Admissions that are carried out though no answer comes, as a share.")
+    ] = field(default_factory=partial(Portion, _TWIN.answers_lost_milli))
     observe_every: Annotated[Span, Meta(description="How often use is observed.")] = field(
         default_factory=partial(Span, _TWIN.observe_every_ms)
     )

@@ -37,6 +37,7 @@ class TwinOptions(Spec, frozen=True):
     start_ms: int = 0  # from bound to started
     grace_ms: int = 0  # from told to go to gone
     admission_fails_milli: int = 0  # admissions that the API refuses, as a share
+    answers_lost_milli: int = 0  # admissions that are carried out though no answer comes, as a share
     observe_every_ms: int = 3_600_000  # how often use is observed
     node_fails_every_ms: int = 0  # mean time between failures of a node; 0: never
     node_repair_ms: int = 3_600_000

@@ -50,7 +50,7 @@ from tidegate.sim.script import (
 from tidegate.sim.use import Windows, observed_use
 
 #: Kinds of agenda entries that are the world's own; below are kinds of facts.
-_NODE_FAILS, _NODE_BACK, _REFUSAL, _RETRY, _POLICY_COMES = 100, 101, 102, 103, 104
+_NODE_FAILS, _NODE_BACK, _REFUSAL, _RETRY, _POLICY_COMES, _LOST_ANSWER = 100, 101, 102, 103, 104, 105
 
 _ADMIT, _PLACE, _REJECT = int(DecisionKind.ADMIT), int(DecisionKind.PLACE), int(DecisionKind.REJECT)
 _PREEMPT, _EVICT, _RELEASE = int(DecisionKind.PREEMPT), int(DecisionKind.EVICT), int(DecisionKind.RELEASE)
@@ -162,7 +162,8 @@ class SimWorld:
         self._over += counts[_REJECT]
         if counts[_ADMIT]:
             self._crews.note(decisions)
-            self._refuse_some(decisions)
+        if counts[_ADMIT] or counts[starts]:
+            self._trouble(decisions, _ADMIT if counts[_ADMIT] else starts)
         for row in np.flatnonzero(kind == _RELEASE).tolist() if counts[_RELEASE] else ():
             self._hand_over(int(decisions.workload[row]), int(decisions.cause[row]))
         if counts[starts]:
@@ -181,7 +182,8 @@ class SimWorld:
     def is_plain(self) -> bool:
         """Say whether nothing happens here but that work is submitted, starts, ends, and goes when it is told to."""
         options = self.options
-        fails = options.admission_fails_milli or options.node_fails_every_ms or self.jobs.fails_every_ms.any()
+        loses = options.admission_fails_milli or options.answers_lost_milli
+        fails = loses or options.node_fails_every_ms or self.jobs.fails_every_ms.any()
         others = self.nodes or self._refused or self._retries or self._changed < len(self._changes)
         observes = options.observe_every_ms or self.policy.order.kind is not OrderKind.FIFO
         return self._opened and not (fails or others or observes or self._crews.are_partial())
@@ -294,6 +296,8 @@ class SimWorld:
         elif kind == _REFUSAL:
             self._refused.difference_update(run.subject.tolist())
             facts.add_many(EventKind.OUTCOME, run.at_ms, run.arg, arg=int(Outcome.FAILED))
+        elif kind == _LOST_ANSWER:
+            facts.add_many(EventKind.OUTCOME, run.at_ms, run.arg, arg=int(Outcome.UNKNOWN))
         elif kind == _RETRY:
             self._retries -= len(run)
             facts.add_many(EventKind.TIMER, run.at_ms, run.subject)
@@ -420,17 +424,26 @@ class SimWorld:
         gone_ms = told_ms + self.options.grace_ms
         self._agenda.put(gone_ms, EventKind.POD_GONE, number, ALL_PODS, int(self._generation[number]))
 
-    def _refuse_some(self, decisions: DecisionBatch) -> None:
-        """Let the API refuse some admissions: they are not carried out, and the engine hears of it later."""
-        share = self.options.admission_fails_milli
-        if not share:
-            return
-        rows = np.flatnonzero(decisions.kind == _ADMIT)
-        numbers, first = np.unique(decisions.workload[rows], return_index=True)
-        refused = self.rng.integers(0, 1000, len(numbers)) < share
-        told_ms, ids = self._now_ms + self.options.api_latency_ms, decisions.id[rows[first]]
-        self._agenda.put(told_ms, _REFUSAL, numbers[refused], arg=ids[refused])
-        self._refused.update(numbers[refused].tolist())
+    def _trouble(self, decisions: DecisionBatch, kind: int) -> None:
+        """Let the API refuse some admissions, which are not carried out then, and lose the answers to others.
+
+        The engine hears of it later. Where there are no queues, to be admitted is to be placed.
+        """
+        for share, entry in (
+            (self.options.admission_fails_milli, _REFUSAL),
+            (self.options.answers_lost_milli, _LOST_ANSWER),
+        ):
+            if not share:
+                continue
+            rows = np.flatnonzero((decisions.kind == kind) & ~np.isin(decisions.workload, list(self._refused)))
+            numbers, first = np.unique(decisions.workload[rows], return_index=True)
+            met = numbers[self.rng.integers(0, 1000, len(numbers)) < share]
+            told = rows[first] if kind == _ADMIT else rows  # an admission stands for its workload, a place for a pod
+            told = told[np.isin(decisions.workload[told], met)]
+            told_ms = self._now_ms + self.options.api_latency_ms
+            self._agenda.put(told_ms, entry, decisions.workload[told], arg=decisions.id[told])
+            if entry == _REFUSAL:
+                self._refused.update(met.tolist())
 
     def _hand_over(self, number: int, heir: int) -> None:
         """A slice of a job ends because a larger one was admitted, which goes on where it was; unless that failed."""
