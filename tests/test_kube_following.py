@@ -16,13 +16,14 @@ from tidegate.kube.resources import PODS
 _SILENT = stream(then="silence")
 
 
-def follow(*behaviours, until, pace=None, most_s=10.0):
+def follow(*behaviours, until, pace=None, most_s=10.0, **more):
     """Follow until a condition holds; what was told, the follower, and what the server was asked."""
 
     async def run():
         inbox = Inbox()
         async with Fake(*behaviours) as fake, Client(fake.access) as client:
-            follower = Follower(client, PODS, Bare, inbox, draw=lambda: 0.0, pace=pace or Pace(page=2, quiet_s=5))
+            pace_ = pace or Pace(page=2, quiet_s=5)
+            follower = Follower(client, PODS, Bare, inbox, draw=lambda: 0.0, pace=pace_, **more)
             task = asyncio.create_task(follower.follow())
             told = []
             try:
@@ -99,6 +100,37 @@ def test_a_page_that_expired_means_the_list_from_its_beginning():
     assert [uid for uid, _ in told].count("b") == 1
     assert "continue" not in requests[2].query
     assert follower.tally.lists == 2
+
+
+def test_an_optional_kind_that_may_not_be_read_is_left_out_until_it_may():
+    pace, seen = Pace(quiet_s=5, absent_s=0.05, unready_s=0.2), []
+
+    def until(told, fake, follower):
+        if follower.tally.left_out and not seen:
+            seen.append((follower.listed.is_set(), follower.tally.left_out))
+            fake.behaviours = [listing(10, thing("a", 1)), _SILENT]  # somebody lets us
+        return bool(told)
+
+    told, follower, requests = follow(refusal(403, "Forbidden"), until=until, pace=pace, optional=True)
+    assert seen == [(True, "Pod is left out: 403 Forbidden; grant get, list and watch on pods")]
+    assert len(requests) > 2  # not at the first refusal: a server that has just started refuses everybody
+    assert told == [("a", "1")]
+    assert follower.tally.left_out == ""
+
+
+def test_what_must_be_read_is_waited_for():
+    pace = Pace(quiet_s=5, absent_s=0.05, unready_s=0.05)
+    _, follower, _ = follow(refusal(403, "Forbidden"), until=asked(5), pace=pace)
+    assert not follower.listed.is_set()
+    assert follower.tally.trouble
+
+
+def test_a_kind_that_may_not_be_read_any_more_is_not_forgotten():
+    pace = Pace(quiet_s=5, absent_s=0.05, unready_s=0.05)
+    known = (listing(10, thing("a", 1)), refusal(403, "Forbidden"))
+    told, follower, _ = follow(*known, until=asked(5), pace=pace, optional=True)
+    assert told == [("a", "1")]
+    assert follower.tally.trouble
 
 
 @pytest.mark.parametrize(

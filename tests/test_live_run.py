@@ -15,6 +15,7 @@ import yaml
 
 from kubebench import Options, Plane, job, node, pod
 from kubebench.plane import SERVER
+from kubebench.users import User, rule
 from kubeproxy import Proxy
 from kubereplica import Replica
 from shared import shared
@@ -54,9 +55,24 @@ spec: {clusterQueue: q}
 """
 
 
+#: What it takes to lead and to bind pods, and nothing of what a cluster need not have.
+NARROW = User(
+    "narrow",
+    (
+        rule("core", "nodes pods", "get list watch"),
+        rule("batch", "jobs", "get list watch"),
+        rule("coordination.k8s.io", "leases", "get list create update"),
+        rule("core", "configmaps", "get create patch"),
+        rule("core", "pods/binding", "create"),
+        rule("core", "pods/status", "patch"),
+    ),
+)
+
+
 @pytest.fixture(scope="module")
 def plane(kube_programs):
-    with Plane(Options(build=False, scheduler=False, audit=True)) as plane:
+    users = (*Options().users, NARROW)
+    with Plane(Options(build=False, scheduler=False, audit=True, users=users)) as plane:
         yield plane
 
 
@@ -409,3 +425,46 @@ def bindings_tried(plane, name):
         for line in plane.audited()
         if line["verb"] == "create" and line["stage"] == "ResponseComplete"
     )
+
+
+def test_kinds_that_it_may_not_read_are_left_out_and_told_of(cluster, tmp_path, policy):
+    cluster.admin.post(_PODS, ours("p", 4, runs="1s"))
+    with Replica(cluster, tmp_path, "a", "--mode", "bind", "--policy", str(policy), user="narrow") as replica:
+        replica.wait(lambda: all_done(cluster, 1), "a pod that is done", 40)
+        assert replica.get("/readyz") == (200, "ok\n")
+        why = {line["resource"]: line["why"] for line in replica.events("left out")}
+        assert why["statefulsets"].startswith("StatefulSet is left out: 403 Forbidden")
+        assert why["statefulsets"].endswith("grant get, list and watch on statefulsets.apps")
+        assert "pods" not in why
+        assert replica.metric('tidegate_kind_left_out{resource="statefulsets"}') == 1
+        assert replica.metric('tidegate_kind_left_out{resource="pods"}') == 0
+        assert replica.stop() == 0
+
+
+def test_a_shadow_follows_the_work_that_its_policy_is_about_also_after_a_reload(cluster, tmp_path, queues):
+    """Without queues all work is followed; with queues what names one."""
+    cluster.admin.post(_PODS, pod("free", 1))
+    cluster.admin.post(_PODS, queued(pod("named", 1)))
+    source = tmp_path / "source"
+    source.mkdir()
+    file = source / "queues.yaml"
+    file.write_text(queues.read_text().partition("---")[0])  # a flavor, and no queue
+    with Replica(cluster, tmp_path, "a", "--policy", str(source)) as replica:
+        replica.wait(lambda: replica.events("leading") and replica.events("step"), "a first look")
+        replica.wait(lambda: {"default/free", "default/named"} <= submitted(replica.journal), "all work")
+        file.write_text(queues.read_text())
+        replica.wait(lambda: len(replica.events("leading")) == 2, "a second look")
+        replica.wait(lambda: submitted(replica.journal) == {"default/named"}, "work with a queue")
+        assert replica.events("looking anew")
+        assert replica.leads()
+        assert not replica.events("lost the lease")
+        assert replica.stop() == 0
+
+
+def submitted(path):
+    """Ids of all work that a journal knows, so far."""
+    file = JournalFile.open(path)
+    try:
+        return {name for step in file.steps() for name in step.events.submissions.ids}
+    finally:
+        file.close()

@@ -67,7 +67,7 @@ TIDEGATE = User(
     (
         *_shipped(),
         rule("core", "podtemplates", "create delete"),
-        rule("autoscaling.x-k8s.io", "provisioningrequests", "create delete"),
+        rule("autoscaling.x-k8s.io", "capacitybuffers provisioningrequests", "create delete"),
         rule("kueue.x-k8s.io", "*", "watch"),
         rule("core", "namespaces", "watch"),
     ),

@@ -25,6 +25,7 @@ from tidegate.live.modes import Mode
 
 if TYPE_CHECKING:
     from tidegate.kube.access import Access
+    from tidegate.kube.provisioning import NodesBy
     from tidegate.live.election import LeaseName
     from tidegate.live.lease import Times
     from tidegate.live.reloading import PolicyFollower
@@ -50,6 +51,14 @@ LeaseOption = Annotated[str, typer.Option(metavar="[NAMESPACE/]NAME", help="The 
 ListenOption = Annotated[
     str, typer.Option(metavar="[HOST]:PORT", help="Answer /healthz, /readyz and /metrics here; '' for none.")
 ]
+AskNodesOption = Annotated[
+    str,
+    typer.Option(
+        metavar="MEANS",
+        help="How nodes are asked for a suspended job: pods (it has none yet), capacity-buffer, "
+        "or provisioning-request:CLASS.",
+    ),
+]
 IdentityOption = Annotated[
     str | None,
     typer.Option(help="This replica; the host with a random end if not named.", show_default=False),
@@ -72,6 +81,10 @@ def run_live(
     renew_deadline: Annotated[str, typer.Option(help="After which who cannot renew stops writing.")] = "10s",
     retry_period: Annotated[str, typer.Option(help="Between two tries to take or renew the Lease.")] = "2s",
     policy_period: Annotated[str, typer.Option(help="Between two looks at whether the policy changed.")] = "5s",
+    patience: Annotated[
+        str, typer.Option(help="How long demand lasts that deserves nodes; as long as nodes take to come.")
+    ] = "2m",
+    ask_nodes_by: AskNodesOption = "pods",
     log: Annotated[LogForm, typer.Option(help="How lines look; readable on a terminal, else JSON.")] = LogForm.AUTO,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every step, also those without decisions.")] = False,
     kernels: KernelsOption = Kernels.AUTO,
@@ -98,6 +111,9 @@ def run_live(
         named = identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
         settings = _settings(mode, _lease_name(lease, where), named, times)
         settings = replace(settings, journal=journal, listen=listen, scheduler=scheduler_name)
+        settings = replace(
+            settings, patience_ms=read_duration_ms("--patience", patience), nodes_by=_nodes_by(access, ask_nodes_by)
+        )
         said = open_log(log, verbose=verbose)
         follower, first = _load_policy(access, policy, where, read_duration_ms("--policy-period", policy_period))
         _refuse_rivals(access, settings, said)
@@ -125,6 +141,27 @@ def _times(lease_duration: str, renew_deadline: str, retry_period: str) -> Times
             f"found {lease_duration}, {renew_deadline} and {retry_period}"
         )
     return times
+
+
+def _nodes_by(access: Access, text: str) -> NodesBy:
+    """How nodes are asked for; refused where the cluster has not what it takes."""
+    from tidegate.kube.client import Client
+    from tidegate.kube.provisioning import Means, NodesBy
+    from tidegate.live.asking import find_lack
+
+    means, _, named = text.partition(":")
+    if means not in set(Means) or bool(named) != (means == Means.REQUEST):
+        raise CannotRun(f"--ask-nodes-by: expected pods, capacity-buffer or provisioning-request:CLASS, found {text!r}")
+    by = NodesBy(Means(means), named)
+
+    async def look() -> str:
+        async with Client(access, connections=1) as client:
+            return await find_lack(client, by)
+
+    lack = asyncio.run(look()) if by.kind else ""
+    if lack:
+        raise CannotRun(f"--ask-nodes-by {text}: {lack}")
+    return by
 
 
 def _lease_name(text: str, namespace: str) -> LeaseName:

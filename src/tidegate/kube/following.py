@@ -23,7 +23,7 @@ from tidegate.kube.objects import Bare, Listing, ListMeta, T, Told, Watched
 from tidegate.kube.pauses import Draw, Pauses
 from tidegate.kube.resources import Resource
 
-_GONE, _MISSING = 410, 404
+_GONE, _MISSING, _FORBIDDEN = 410, 404, 403
 _BOOKMARK, _ERROR = b'{"type":"BOOKMARK"', b'{"type":"ERROR"'
 
 #: Lines that are decoded before others have their turn.
@@ -40,6 +40,7 @@ class Pace:
     page: int = 500  # objects in a page of a list
     watch_s: int = 290  # after which the server ends a watch; a little less each time, not all at once
     absent_s: float = 30.0  # between looks for a kind that the server does not have
+    unready_s: float = 10.0  # how long a server that has just started may not know who may read what
     quiet_s: float = 120.0  # without a byte, not even a bookmark, after which the connection is taken for dead
 
 
@@ -55,6 +56,7 @@ class Tally:
     skipped: int = 0  # events that could not be read
     behind_bytes: int = 0  # most bytes that were read and not yet decoded
     absent: bool = False  # the server does not have this kind, and need not
+    left_out: str = ""  # why it is done without this kind, and what would lift that; empty: it is not
     trouble: str = ""  # why there are no news now; empty: all is well
 
 
@@ -80,6 +82,7 @@ class Follower(Generic[T]):
         self._version = ""
         self._known: dict[str, str] = {}  # version by uid
         self._pauses = Pauses(self.draw)
+        self._refused_s = 0.0  # since when we may not read it, by the loop's clock; 0: we may, as far as is known
         self._page = msgspec.json.Decoder(Listing[self.type])  # type: ignore[name-defined]
         self._event = msgspec.json.Decoder(Watched[self.type])  # type: ignore[name-defined]
         self._bookmark = msgspec.json.Decoder(Watched[Bare])
@@ -100,9 +103,26 @@ class Follower(Generic[T]):
             await self._await_kind()
             return
         self.tally.trouble = refusal.text()
+        if refusal.status == _FORBIDDEN and self.optional and not self.listed.is_set() and self._is_refused_for_long():
+            self.tally.left_out = self._lift()
+            self.listed.set()  # nobody waits for it
+        if self.tally.left_out:
+            await asyncio.sleep(self.pace.absent_s)
+            return
         if refusal.status == _GONE:
             self._version = ""
         await asyncio.sleep(self._pauses.next_ms(refusal.retry_after_ms) / 1000)
+
+    def _is_refused_for_long(self) -> bool:
+        """Whether it is more than a server that has just started and has not read its rules yet."""
+        now_s = asyncio.get_running_loop().time()
+        self._refused_s = self._refused_s or now_s
+        return now_s - self._refused_s >= self.pace.unready_s
+
+    def _lift(self) -> str:
+        """What is left out, and what would lift it."""
+        kind, at = self.resource, f".{self.resource.group}" if self.resource.group else ""
+        return f"{kind.kind} is left out: {self.tally.trouble}; grant get, list and watch on {kind.plural}{at}"
 
     async def _await_kind(self) -> None:
         """The server does not have this kind: there are none of it, until it is installed."""
@@ -140,7 +160,7 @@ class Follower(Generic[T]):
         for uid in self._known.keys() - found.keys():
             self.inbox.put(self.kind, uid, None)
         self._known, self._version = found, version
-        self.tally.absent = False
+        self.tally.absent, self.tally.left_out, self._refused_s = False, "", 0.0
         self._all_is_well()
         self.listed.set()
         return True

@@ -21,9 +21,10 @@ from tidegate.kube.letting import Letting
 from tidegate.kube.notes import Note
 from tidegate.kube.orders import Order, Purpose, saying
 from tidegate.kube.pods import Gate, Life, SeenPod
+from tidegate.kube.provisioning import NO_NODES, NodesBy
 from tidegate.kube.reach import Reach
 from tidegate.kube.resources import Resource
-from tidegate.kube.rosters import Kind, Roster, Stage
+from tidegate.kube.rosters import Asked, Kind, Roster, Stage
 from tidegate.kube.sayings import PAST, unsupported
 from tidegate.kube.shapes import Shapes
 from tidegate.kube.tidings import Tidings
@@ -61,7 +62,7 @@ class Before(NamedTuple):
 class Ledger:
     """Follows the cluster."""
 
-    def __init__(self, reach: Reach, patience_ms: int = PATIENCE_MS, provisioning_class: str = "") -> None:
+    def __init__(self, reach: Reach, patience_ms: int = PATIENCE_MS, nodes_by: NodesBy = NO_NODES) -> None:
         self.reach = reach
         self.fleet = Fleet()
         self.refused: dict[str, tuple[str, ...]] = {}  # by uid: work that names us and that we cannot do, and why
@@ -79,7 +80,7 @@ class Ledger:
         self._shapes = Shapes()  # of pods with claims
         self._voice = Voice(patience_ms)
         self._letting = Letting(reach, self.fleet, self._pods, self._claims)
-        self._letting.provisioning_class = provisioning_class
+        self._letting.nodes_by = nodes_by
 
     def take_tidings(self) -> Tidings:
         """What there is to tell since the last time."""
@@ -477,6 +478,8 @@ class Ledger:
         for consumed in before.consumed:
             self._tidings.consumed(consumed)
         for roster in list(self._rosters.values()):
+            if roster.suspended and self._letting.nodes_by.kind:
+                roster.asked = Asked.PERHAPS
             uids = (roster.ref.uid, *(slot.pod for slot in roster.slots))
             note = next((note for note in map(notes, uids) if note is not None), None)
             if note is not None:

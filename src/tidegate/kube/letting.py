@@ -23,9 +23,9 @@ from tidegate.kube.orders import (
 )
 from tidegate.kube.pins import Place, Start
 from tidegate.kube.pods import Gate, SeenPod
-from tidegate.kube.provisioning import asking, asking_no_more
+from tidegate.kube.provisioning import NodesBy, asking, asking_no_more
 from tidegate.kube.reach import Reach
-from tidegate.kube.rosters import Roster, Stage
+from tidegate.kube.rosters import Asked, Roster, Stage
 from tidegate.model.decisions import NOBODY
 
 
@@ -34,7 +34,7 @@ class Letting:
 
     def __init__(self, reach: Reach, fleet: Fleet, pods: Mapping[str, SeenPod], claims: Claims) -> None:
         self._reach, self._fleet, self._pods, self._claims = reach, fleet, pods, claims
-        self.provisioning_class = ""  # of the requests by which nodes are asked for; empty: they are not
+        self.nodes_by = NodesBy()
         self.orders: list[Order] = []
         self.failed: list[int] = []  # decisions that cannot be carried out
 
@@ -52,15 +52,15 @@ class Letting:
 
     def ask_for_nodes(self, roster: Roster) -> None:
         """Ask for nodes for a job that waits and has no pods that autoscalers could see."""
-        if self.provisioning_class and roster.suspended and roster.job is not None and not roster.asked:
-            roster.asked = True
-            self.orders += map(saying, asking(roster.job, dict(roster.sizes()), self.provisioning_class))
+        if self.nodes_by.kind and roster.suspended and roster.job is not None and roster.asked is not Asked.YES:
+            roster.asked = Asked.YES
+            self.orders += map(saying, asking(roster.job, dict(roster.sizes()), self.nodes_by))
 
     def start(self, roster: Roster) -> None:
         """Let a workload go to its places, once what we wrote into it before is taken back."""
         if roster.asked and roster.job is not None:
-            roster.asked = False
-            self.orders += map(saying, asking_no_more(roster.job, dict(roster.sizes())))
+            roster.asked = Asked.NO
+            self.orders += map(saying, asking_no_more(roster.job, dict(roster.sizes()), self.nodes_by))
         if roster.undoing:
             roster.starts_after = True
         else:

@@ -1,14 +1,16 @@
-"""Nodes asked for by name: a ProvisioningRequest for a job that waits, suspended, and deserves nodes.
+"""Nodes asked for by name, for a job that waits, suspended, and deserves nodes.
 
-Node autoscalers look at pods, and a suspended job has none: where they understand such requests they are told so.
-What is written belongs to the job, and goes with it.
+Node autoscalers look at pods, and a suspended job has none. Where they understand ProvisioningRequests they are asked
+for nodes for the whole job at once; where they understand CapacityBuffers, for room that nobody holds, in the shape of
+its pods, until it starts. What is written belongs to the job, and goes with it.
 Must not know: what deserves nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,27 +21,56 @@ from tidegate.kube.resources import Resource
 from tidegate.kube.writes import Ref, Write, create, delete
 
 REQUESTS = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest")
+BUFFERS = Resource("autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer")
 TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
 
 _LONGEST_NAME = 200
 
 
-def asking(job: SeenJob, sizes: dict[str, int], provisioning_class: str) -> list[Write]:
-    """Ask for nodes for a job: a template for each pod set, and the request; nothing if it has not all templates."""
+class Means(StrEnum):
+    """By what kind of object nodes are asked for."""
+
+    NOTHING = "pods"  # but pods that are Unschedulable
+    REQUEST = "provisioning-request"
+    BUFFER = "capacity-buffer"
+
+
+class NodesBy(NamedTuple):
+    """How nodes are asked for work that has no pods yet."""
+
+    means: Means = Means.NOTHING
+    provisioning_class: str = ""  # of requests
+
+    @property
+    def kind(self) -> Resource | None:
+        """The kind of object that the server must have."""
+        return {Means.REQUEST: REQUESTS, Means.BUFFER: BUFFERS}.get(self.means)
+
+
+#: Nodes are asked for by pods alone.
+NO_NODES = NodesBy()
+
+
+def asking(job: SeenJob, sizes: dict[str, int], by: NodesBy) -> list[Write]:
+    """Ask for nodes for a job: a template for each pod set, and what refers to them; nothing if it has not all."""
     made = dict(_templates(job))
     if made.keys() != sizes.keys():
         return []
     writes = [create(TEMPLATES, {**_whole(job, TEMPLATES, name), "template": made[name]}) for name in sizes]
-    sets = [{"podTemplateRef": {"name": _name(job, name)}, "count": pods} for name, pods in sizes.items()]
-    spec = {"provisioningClassName": provisioning_class, "podSets": sets}
+    refs = {name: {"podTemplateRef": {"name": _name(job, name)}} for name in sizes}
+    if by.means is Means.BUFFER:
+        specs = {name: {**refs[name], "replicas": pods} for name, pods in sizes.items()}
+        return [*writes, *(create(BUFFERS, {**_whole(job, BUFFERS, name), "spec": specs[name]}) for name in sizes)]
+    sets = [{**refs[name], "count": pods} for name, pods in sizes.items()]
+    spec = {"provisioningClassName": by.provisioning_class, "podSets": sets}
     return [*writes, create(REQUESTS, {**_whole(job, REQUESTS), "spec": spec})]
 
 
-def asking_no_more(job: SeenJob, sizes: dict[str, int]) -> list[Write]:
+def asking_no_more(job: SeenJob, sizes: dict[str, int], by: NodesBy) -> list[Write]:
     """Take back what was asked for a job that starts."""
-    namespace = job.ref.namespace
-    templates = [delete(Ref(TEMPLATES, namespace, _name(job, name))) for name in sizes]
-    return [delete(Ref(REQUESTS, namespace, _name(job))), *templates]
+    names = [_name(job, name) for name in sizes]
+    asked = [(BUFFERS, name) for name in names] if by.means is Means.BUFFER else [(REQUESTS, _name(job))]
+    return [delete(Ref(kind, job.ref.namespace, name)) for kind, name in [*asked, *((TEMPLATES, one) for one in names)]]
 
 
 def _templates(job: SeenJob) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -34,6 +34,14 @@ class Stage(IntEnum):
     LEAVING = 2
 
 
+class Asked(IntEnum):
+    """Whether nodes were asked for a workload."""
+
+    NO = 0
+    PERHAPS = 1  # by who led before us
+    YES = 2
+
+
 @dataclass(slots=True)
 class Slot:
     """A place in a workload."""
@@ -74,7 +82,7 @@ class Roster:
     stage: Stage = Stage.WAITING
     comes_back: bool = False  # placed anew while it leaves: it starts when everybody has left
     undoing: str = ""  # version of the job in which we take back what we wrote; empty: we do not
-    asked: bool = False  # nodes were asked for it
+    asked: Asked = Asked.NO
     starts_after: bool = False  # it starts when that is done
     granted: dict[int, int] = field(default_factory=dict)  # pods by pod set, where they are fewer than it asks for
     slots: list[Slot] = field(default_factory=list)

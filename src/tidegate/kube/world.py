@@ -31,6 +31,7 @@ from tidegate.kube.pauses import Draw
 from tidegate.kube.pods import PodObject, SeenPod, see_pod
 from tidegate.kube.policies import AROUND_KINDS, QUEUE_KINDS, PolicyBook, PolicyObject, ReadPolicy
 from tidegate.kube.pool import Limits
+from tidegate.kube.provisioning import NO_NODES, NodesBy
 from tidegate.kube.resources import NODES, PODS, Resource
 from tidegate.kube.shapes import Shapes
 from tidegate.kube.writes import Write
@@ -60,7 +61,7 @@ class WorldOptions:
     pace: Pace = Pace()  # noqa: RUF009 - frozen
     gather_ms: int = 10  # news that come this soon after the first are told together
     patience_ms: int = PATIENCE_MS  # how long demand lasts before node autoscalers are told of it
-    provisioning_class: str = ""  # nodes are asked for by ProvisioningRequests of this class; empty: they are not
+    nodes_by: NodesBy = NO_NODES
     queues: bool = False  # who may use how much is what the cluster's Kueue objects say
     may_write: Callable[[], bool] = lambda: True  # asked before each write; once it is not so, it stays so
 
@@ -73,7 +74,7 @@ class KubeWorld:
     ) -> None:
         self.options = options = options or WorldOptions()
         self.shapes = Shapes()
-        self.ledger = Ledger(self.options.reach, self.options.patience_ms, self.options.provisioning_class)
+        self.ledger = Ledger(self.options.reach, self.options.patience_ms, self.options.nodes_by)
         self._policy, self._policies, self._clock = policy, [policy], clock  # in force, and still to be told
         self._now_ms = 0
         self._book = PolicyBook()

@@ -101,6 +101,9 @@ class Metrics:
         self.watched = self._gauge(
             "tidegate_watch_total", "Lists, watches, events, cuts, skipped.", ("resource", "what")
         )
+        self.left_out = self._gauge(
+            "tidegate_kind_left_out", "1: we may not read this kind, and do without it.", ("resource",)
+        )
         self.policies = self._counter("tidegate_policy_loads", "Policies taken or refused.", ("result",))
         self.policy_bad = self._gauge(
             "tidegate_policy_refused", "1: the latest policy was refused, an older one stands."

@@ -14,7 +14,8 @@ from pathlib import Path
 from tidegate.journal.record import Journal
 from tidegate.journal.store import JournalFile
 from tidegate.kube.access import Access
-from tidegate.kube.ledger import Reach
+from tidegate.kube.ledger import PATIENCE_MS, Reach
+from tidegate.kube.provisioning import NO_NODES, NodesBy
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.kube.writes import Remark, remark
 from tidegate.live.clock import SteadyClock
@@ -52,6 +53,8 @@ class Settings:
     listen: str = ""
     scheduler: str = "tidegate"
     times: Times = field(default_factory=Times)
+    patience_ms: int = PATIENCE_MS  # how long demand lasts that deserves nodes
+    nodes_by: NodesBy = NO_NODES
 
 
 def wall_ms() -> int:
@@ -76,6 +79,8 @@ class Service:
         self._world: KubeWorld | None = None
         self._term: Term | None = None
         self._told: dict[str, int] = {}
+        self._left_out: dict[str, str] = {}  # kinds that we may not read, as it was said of them
+        self._anew = False  # what is ours has changed: the cluster is to be looked at anew
         self._releases = True  # nothing of ours is on its way any more: the next may lead at once
 
     def stop(self) -> None:
@@ -109,19 +114,28 @@ class Service:
         clock = SteadyClock(wall_ms, elapsed_ms)
         mandate = Mandate(self.election)
         may_write = mandate.holds if self.settings.mode.writes else lambda: False
-        options = WorldOptions(reach=_reach(self.settings, self._policy), may_write=may_write)
+        options = WorldOptions(
+            reach=_reach(self.settings, self._policy),
+            may_write=may_write,
+            patience_ms=self.settings.patience_ms,
+            nodes_by=self.settings.nodes_by,
+        )
+        self._anew = False
         with KubeWorld(self._access, self._policy, clock, random.random, options) as world:
             self._world = world
             self._log.info("standing by", lease=str(self.settings.lease), identity=self.settings.identity)
-            while not self._stopping.is_set() and not self.election.wait(_STANDBY_S):
+            while not self._is_over() and not self.election.wait(_STANDBY_S):
                 self._look_after()
-            if not self._stopping.is_set():
+            if not self._is_over():
                 mandate.begin()
                 clock.not_before(self.election.before_ms())
                 common = self._take_over(world, mandate)
                 if common is not None:
                     self._lead(world, common, mandate)
             self._world = self._term = None
+
+    def _is_over(self) -> bool:
+        return self._anew or self._stopping.is_set()
 
     def _take_over(self, world: KubeWorld, mandate: Mandate) -> Common | None:
         """Read what the leader before us left; None if the Lease is lost, or it is to end, before that works out."""
@@ -146,7 +160,7 @@ class Service:
         if journal is not None:
             journal.follow(term.state)
         try:
-            term.serve(lambda: self._stopping.is_set() or not mandate.holds(), self._look_after)
+            term.serve(lambda: self._is_over() or not mandate.holds(), self._look_after)
             self._releases = not mandate.holds() or world.drain(_DRAIN_S)
             if not self._releases:
                 self._log.warning("undrained", writes=world.link.pool.backlog)
@@ -154,7 +168,7 @@ class Service:
             if file is not None:
                 file.close()
             self.metrics.leader.set(0)
-        if not self._stopping.is_set():
+        if not self._is_over():
             self._log.warning("lost the lease", holder=self.election.holder, trouble=self.election.trouble)
 
     def _open_journal(self) -> JournalFile | None:
@@ -189,6 +203,9 @@ class Service:
         self._adopt(news.policy)
         if self._world is not None:
             self._world.change_policy(news.policy)
+            self._anew = _reach(self.settings, news.policy) != self._world.options.reach
+            if self._anew:
+                self._log.info("looking anew", why="the policy changed which work is followed")
         self._remark(Remark("PolicyTaken", f"policy {news.policy.digest()} is in force", "Reload"))
 
     def _adopt(self, policy: Policy) -> None:
@@ -217,6 +234,11 @@ class Service:
         for plural, tally in world.link.told():
             for what in ("lists", "watches", "events", "cuts", "skipped"):
                 self.metrics.watched.labels(plural, what).set(getattr(tally, what))
+            self.metrics.left_out.labels(plural).set(bool(tally.left_out))
+        for plural, why in world.link.left_out():
+            if self._left_out.get(plural) != why:
+                self._log.warning("left out", resource=plural, why=why)
+        self._left_out = dict(world.link.left_out())
 
     # -- probes, asked from other threads ----------------------------------------------------------------------
 
