@@ -7,8 +7,17 @@ from pathlib import Path
 import pytest
 
 from commands import SMALL
-from kubebench import Unbuildable, find_programs
+from kubebench import Options, Plane, Unbuildable, find_programs, node
 from kubebench.programs import RENDERERS
+from kubebench.users import NARROW
+
+#: What tests leave on a control plane.
+_LEFT = (
+    "/apis/batch/v1/namespaces/default/jobs",
+    "/api/v1/namespaces/default/pods",
+    "/api/v1/nodes",
+    "/apis/coordination.k8s.io/v1/namespaces/default/leases",
+)
 
 
 @pytest.fixture
@@ -43,3 +52,23 @@ def renderers():
         return find_programs(RENDERERS, build=False)
     except Unbuildable as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def plane(kube_programs):
+    """A control plane for the tests of a module, without the cluster's own scheduler, with an audit log.
+
+    A module that needs another has a fixture of this name of its own.
+    """
+    users = (*Options().users, NARROW)
+    with Plane(Options(build=False, scheduler=False, audit=True, users=users)) as plane:
+        yield plane
+
+
+@pytest.fixture
+def cluster(plane):
+    """The control plane with two nodes of eight GPUs and nothing on them; empty again after each test."""
+    for number in range(2):
+        plane.admin.post("/api/v1/nodes", node(f"n{number}"))
+    yield plane
+    plane.clear(*_LEFT)

@@ -37,10 +37,7 @@ def plane(kube_programs):
 def cluster(plane):
     plane.admin.post(_NODES, node("n0"))
     yield plane
-    gone = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "gracePeriodSeconds": 0}
-    for path in (_JOBS, _PODS, _NODES):
-        plane.admin.delete(path, gone)
-    plane.wait_for(lambda: not plane.admin.get(_PODS)["items"] and not plane.admin.get(_NODES)["items"])
+    plane.clear(_JOBS, _PODS, _NODES)
 
 
 def condition(plane, name):
@@ -74,7 +71,7 @@ def test_nodes_are_asked_for_a_suspended_job_and_no_more_once_it_starts(cluster)
     with Live.on(cluster, options=options) as live:
         live.until(lambda: cluster.admin.get(f"{_JOBS}/fits")["spec"]["suspend"] is False)
         cluster.admin.post(_JOBS, queued(job("waits", 2, 8, suspend=True)))
-        live.until(lambda: cluster.admin.get(_REQUESTS)["items"], what="a request for nodes")
+        live.until(lambda: cluster.admin.get(_REQUESTS)["items"] and cluster.admin.get(_TEMPLATES)["items"])
         (asked,) = cluster.admin.get(_REQUESTS)["items"]
         assert asked["spec"]["provisioningClassName"] == _CLASS
         ((name, count),) = [(one["podTemplateRef"]["name"], one["count"]) for one in asked["spec"]["podSets"]]
@@ -99,7 +96,7 @@ def test_room_is_kept_for_a_suspended_job_until_it_starts_also_by_who_takes_over
     with Live.on(cluster, options=options) as live:
         live.until(lambda: is_running(cluster, "fits"))
         cluster.admin.post(_JOBS, queued(job("waits", 2, 8, suspend=True)))
-        live.until(lambda: cluster.admin.get(_BUFFERS)["items"], what="a buffer")
+        live.until(lambda: cluster.admin.get(_BUFFERS)["items"] and cluster.admin.get(_TEMPLATES)["items"])
     (buffer,) = cluster.admin.get(_BUFFERS)["items"]
     assert buffer["spec"]["replicas"] == 2
     assert buffer["metadata"]["ownerReferences"][0]["name"] == "waits"  # it goes with the job

@@ -60,10 +60,8 @@ def plane(kube_programs):
 @pytest.fixture
 def cluster(plane):
     yield plane
-    plane.admin.delete(_PODS, {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
-    plane.wait_for(lambda: not plane.admin.get(_PODS)["items"])
-    plane.admin.delete(_CLAIMS)
-    plane.wait_for(lambda: not plane.admin.get(_CLAIMS)["items"], what="claims gone")
+    plane.clear(_PODS)
+    plane.clear(_CLAIMS)
 
 
 def claiming(name, **claim):

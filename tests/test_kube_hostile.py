@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from kubebench import ApiError, Options, Plane, job, node, pod
+from kubebench import ApiError, job, node, pod
 from kubelive import Live, wall_ms
 from tidegate.state.check import check
 
@@ -20,23 +20,6 @@ _EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 
 #: How long work that asks for nothing odd may take to be bound beside what does.
 _PROMPT_S = 10
-
-
-@pytest.fixture(scope="module")
-def plane(kube_programs):
-    with Plane(Options(build=False, scheduler=False)) as plane:
-        yield plane
-
-
-@pytest.fixture
-def cluster(plane):
-    for number in range(2):
-        plane.admin.post(_NODES, node(f"n{number}"))
-    yield plane
-    gone = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "gracePeriodSeconds": 0}
-    for path in (_JOBS, _PODS, _NODES):
-        plane.admin.delete(path, gone)
-    plane.wait_for(lambda: not plane.admin.get(_PODS)["items"] and not plane.admin.get(_NODES)["items"])
 
 
 def ours(name, gpus=1, **more):

@@ -97,10 +97,7 @@ def plane(kube_programs):
 @pytest.fixture
 def cluster(plane):
     yield plane
-    gone = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "gracePeriodSeconds": 0}
-    for path in (_JOBS, _PODS):
-        plane.admin.delete(path, gone)
-    plane.wait_for(lambda: not plane.admin.get(_PODS)["items"])
+    plane.clear(_JOBS, _PODS)
 
 
 def live_on(plane):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
-
-from kubebench import Options, Plane, job, node, pod
+from kubebench import job, pod
 from kubebench.plane import SERVER
 from kubelive import Live
 from tidegate.engine.step import step
@@ -15,24 +13,6 @@ from tidegate.state.cluster import ClusterState
 
 _PODS, _NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 _JOBS = "/apis/batch/v1/namespaces/default/jobs"
-
-
-@pytest.fixture(scope="module")
-def plane(kube_programs):
-    with Plane(Options(build=False, scheduler=False, audit=True)) as plane:
-        yield plane
-
-
-@pytest.fixture
-def cluster(plane):
-    """A control plane with two nodes of eight GPUs, and nothing on them."""
-    for number in range(2):
-        plane.admin.post(_NODES, node(f"n{number}"))
-    yield plane
-    plane.admin.delete(_JOBS, {"propagationPolicy": "Background", "apiVersion": "v1", "kind": "DeleteOptions"})
-    plane.admin.delete(_PODS, {"gracePeriodSeconds": 0, "apiVersion": "v1", "kind": "DeleteOptions"})
-    plane.admin.delete(_NODES)
-    plane.wait_for(lambda: not pods(plane) and not plane.admin.get(_NODES)["items"])
 
 
 def pods(plane):

@@ -15,7 +15,6 @@ import yaml
 
 from kubebench import Options, Plane, job, node, pod
 from kubebench.plane import SERVER
-from kubebench.users import User, rule
 from kubeproxy import Proxy
 from kubereplica import Replica
 from shared import shared
@@ -53,37 +52,6 @@ kind: LocalQueue
 metadata: {name: team, namespace: default}
 spec: {clusterQueue: q}
 """
-
-
-#: What it takes to lead and to bind pods, and nothing of what a cluster need not have.
-NARROW = User(
-    "narrow",
-    (
-        rule("core", "nodes pods", "get list watch"),
-        rule("batch", "jobs", "get list watch"),
-        rule("coordination.k8s.io", "leases", "get list create update"),
-        rule("core", "configmaps", "get create patch"),
-        rule("core", "pods/binding", "create"),
-        rule("core", "pods/status", "patch"),
-    ),
-)
-
-
-@pytest.fixture(scope="module")
-def plane(kube_programs):
-    users = (*Options().users, NARROW)
-    with Plane(Options(build=False, scheduler=False, audit=True, users=users)) as plane:
-        yield plane
-
-
-@pytest.fixture
-def cluster(plane):
-    for number in range(2):
-        plane.admin.post(_NODES, node(f"n{number}"))
-    yield plane
-    for path in (_JOBS, _PODS, _NODES, _LEASES):
-        plane.admin.delete(path, _NOW)
-    plane.wait_for(lambda: not any(plane.admin.get(path)["items"] for path in (_PODS, _NODES, _JOBS)))
 
 
 @pytest.fixture

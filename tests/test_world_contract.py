@@ -12,7 +12,6 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from kubebench import Options, Plane
 from tidegate.engine.run import run
 from tidegate.engine.step import step
 from tidegate.model.decisions import NO_DECISIONS, DecisionKind
@@ -24,12 +23,6 @@ from worlds import POLICY, Asked, Steps, kube_stage, sim_stage
 
 #: More than two nodes have at a time: gangs over both, small ones, and some that wait.
 ASKED = [Asked("a", 2, 8), Asked("b", 1, 8, 2), Asked("c", 4, 2), Asked("d", 1, 1), Asked("e", 2, 4)]
-
-
-@pytest.fixture(scope="module")
-def plane(kube_programs):
-    with Plane(Options(build=False, scheduler=False)) as plane:
-        yield plane
 
 
 @pytest.fixture(scope="module", params=["twin", "cluster"])

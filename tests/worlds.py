@@ -25,7 +25,6 @@ from tidegate.sim.world import SimWorld
 POLICY = Policy(placement=PlacementRule(kind=PlacementKind.BEST_FIT), cycle_ms=100)
 
 _JOBS, _NODES, _PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/nodes", "/api/v1/namespaces/default/pods"
-_NOW = {"gracePeriodSeconds": 0, "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
 
 
 class Asked(NamedTuple):
@@ -133,9 +132,7 @@ def kube_stage(plane: Plane, asked: list[Asked]) -> Iterator[KubeStage]:
             with stage.world:
                 yield stage
     finally:
-        for path in (_JOBS, _PODS, _NODES):
-            plane.admin.delete(path, _NOW)
-        plane.wait_for(lambda: not any(plane.admin.get(path)["items"] for path in (_JOBS, _PODS, _NODES)))
+        plane.clear(_JOBS, _PODS, _NODES)
 
 
 __all__ = ["POLICY", "Asked", "KubeStage", "SimStage", "Stage", "Steps", "kube_stage", "sim_stage"]

@@ -59,6 +59,11 @@ class Options:
     build: bool = field(default=True)  # programs that are missing; without it the plane raises Unbuildable
 
 
+_AT_ONCE = {
+    "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "gracePeriodSeconds": 0
+}  # fmt: skip
+
+
 class Plane:
     """A running control plane; use it in a with statement."""
 
@@ -152,6 +157,12 @@ class Plane:
                 self.admin.post(_CRDS, crd)
                 served.append(crd["metadata"]["name"])
         self.wait_for(lambda: all(_is_served(self.admin.get(f"{_CRDS}/{name}")) for name in served), what="kinds")
+
+    def clear(self, *paths: str, most_s: float = 30.0) -> None:
+        """Delete everything there is at these paths, without grace, and wait until it is gone."""
+        for path in paths:
+            self.admin.delete(path, _AT_ONCE)
+        self.wait_for(lambda: not any(self.admin.get(path)["items"] for path in paths), most_s, "an empty cluster")
 
     def wait_for(self, holds: Callable[[], Any], most_s: float = 30.0, what: str = "it") -> Any:
         """Wait until something holds; what it returned, or a TimeoutError."""

