@@ -1,4 +1,7 @@
-"""Tidegate that stands still between deciding and writing while a file is there: `python kubestall.py FILE run …`."""
+"""Tidegate that stands still before it writes while a file is there: `python kubestall.py FILE run …`.
+
+While FILE.after is there it stands still once more, after it tried to write.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,20 @@ from pathlib import Path
 from typing import Any
 
 _FILE = Path(sys.argv[1])
+_REACHED, _AFTER = _FILE.with_suffix(".reached"), _FILE.with_suffix(".after")
 
 
-def _stall(carry_out: Any) -> Any:
-    def stalled(self: Any, decisions: Any) -> None:
-        reached = _FILE.with_suffix(".reached")
-        while _FILE.exists() and len(decisions.id):
-            reached.touch()
-            time.sleep(0.05)
-        carry_out(self, decisions)
+def _stall(send: Any) -> Any:
+    """Stall with orders in hand: what was decided, or was decided before and can be done now."""
+
+    def stalled(self: Any) -> None:
+        if self.ledger._letting.orders:
+            while _FILE.exists():
+                _REACHED.touch()
+                time.sleep(0.02)
+        send(self)
+        while _REACHED.exists() and _AFTER.exists():
+            time.sleep(0.02)
 
     return stalled
 
@@ -24,7 +32,7 @@ def _stall(carry_out: Any) -> Any:
 if __name__ == "__main__":
     from tidegate.kube.world import KubeWorld
 
-    KubeWorld.carry_out = _stall(KubeWorld.carry_out)  # type: ignore[method-assign]
+    KubeWorld._send = _stall(KubeWorld._send)  # type: ignore[method-assign]
     from tidegate.cli.main import app
 
     app(sys.argv[2:])

@@ -359,31 +359,61 @@ def install_kueue(plane, crds):
         plane.admin.post(path, thing)
 
 
+def sleeper(cluster, folder, proxy, *options):
+    """A replica behind a proxy that stands still before it writes, while the file `stall` is in the folder."""
+    replica = Replica(cluster, folder, "sleeper", *options)
+    replica.command[replica.command.index("--kubeconfig") + 1] = str(proxy.kubeconfig())
+    runner = str(Path(__file__).parent / "kubestall.py")
+    replica.command = [sys.executable, runner, str(folder / "stall"), *replica.command[3:]]
+    (folder / "stall").touch()
+    return replica
+
+
 def test_a_leader_that_slept_through_anothers_term_writes_nothing_of_what_it_decided(cluster, tmp_path, policy):
     """It decides, stands still, loses its Lease, another leads and binds, dies; and it leads again without knowing."""
-    stall = tmp_path / "stall"
     options = ("--mode", "bind", "--policy", str(policy))
-    with Proxy(cluster) as proxy:
-        sleeper = Replica(cluster, tmp_path, "sleeper", *options)
-        sleeper.command[sleeper.command.index("--kubeconfig") + 1] = str(proxy.kubeconfig())
-        runner = str(Path(__file__).parent / "kubestall.py")
-        sleeper.command = [sys.executable, runner, str(stall), *sleeper.command[3:]]
-        stall.touch()
-        with sleeper:
-            sleeper.wait(sleeper.leads, "a leader")
-            cluster.admin.post(_PODS, ours("p", 4, runs="1h"))
-            sleeper.wait(stall.with_suffix(".reached").exists, "a decision")
-            proxy.loses = "before"  # its Lease too
-            with Replica(cluster, tmp_path, "other", *options) as other:
-                other.wait(lambda: phases(cluster) == ["Running"], "a pod that another bound", 40)
-                other.kill()
-            proxy.calm()
-            sleeper.wait(lambda: holder(cluster) == "sleeper", "the Lease once more", 40)
-            stall.unlink()
-            sleeper.wait(lambda: len(sleeper.events("leading")) == 2, "a second term", 40)
-            assert sleeper.events("lost the lease")
-            assert sleeper.stop() == 0
+    with Proxy(cluster) as proxy, sleeper(cluster, tmp_path, proxy, *options) as replica:
+        replica.wait(replica.leads, "a leader")
+        cluster.admin.post(_PODS, ours("p", 4, runs="1h"))
+        replica.wait((tmp_path / "stall.reached").exists, "a decision")
+        proxy.loses = "before"  # its Lease too
+        with Replica(cluster, tmp_path, "other", *options) as other:
+            other.wait(lambda: phases(cluster) == ["Running"], "a pod that another bound", 40)
+            other.kill()
+        proxy.calm()
+        replica.wait(lambda: holder(cluster) == "sleeper", "the Lease once more", 40)
+        (tmp_path / "stall").unlink()
+        replica.wait(lambda: len(replica.events("leading")) == 2, "a second term", 40)
+        assert replica.events("lost the lease")
+        assert replica.stop() == 0
     assert bindings_tried(cluster, "p") == 1  # the other's; not refused, but never sent
+
+
+def test_what_was_not_written_in_a_lapse_that_nobody_noticed_is_not_forgotten(cluster, tmp_path, policy):
+    """The Lease lapses for a moment, just when it would write, and is its own again before it looks."""
+    (tmp_path / "stall.after").touch()
+    with (
+        Proxy(cluster) as proxy,
+        sleeper(cluster, tmp_path, proxy, "--mode", "bind", "--policy", str(policy)) as replica,
+    ):
+        replica.wait(replica.leads, "a leader")
+        cluster.admin.post(_PODS, ours("p", 4, runs="1h"))
+        replica.wait((tmp_path / "stall.reached").exists, "a decision")
+        proxy.loses = "before"
+        time.sleep(3)  # longer than it may lead without renewing, shorter than others have to wait
+        (tmp_path / "stall").unlink()
+        time.sleep(0.5)
+        renewed = lease(cluster)["renewTime"]
+        proxy.calm()
+        replica.wait(lambda: lease(cluster)["renewTime"] != renewed, "the Lease once more")
+        time.sleep(0.2)  # it knows
+        (tmp_path / "stall.after").unlink()
+        replica.wait(lambda: phases(cluster) == ["Running"], "a pod that is bound", 20)
+        assert replica.stop() == 0
+
+
+def lease(plane):
+    return plane.admin.get(f"{_LEASES}/tidegate")["spec"]
 
 
 def bindings_tried(plane, name):
