@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from kubebench import Plane
-from kubebench.process import free_port
+from kubebench.process import LEASH, free_port
 
 #: Short times, so that tests need not wait for Leases.
 QUICK = ("--lease-duration", "4s", "--renew-deadline", "2s", "--retry-period", "300ms", "--policy-period", "300ms")
 
 
 class Replica:
-    """One process. Use it in a with statement: what still runs at its end is killed."""
+    """One process. Use it in a with statement: what still runs at its end is killed, however we end."""
 
     def __init__(self, plane: Plane, folder: Path, name: str, *arguments: str, user: str = "tidegate") -> None:
         self.name, self.port = name, free_port()
@@ -34,8 +34,9 @@ class Replica:
         ]  # fmt: skip
 
     def __enter__(self) -> Self:
+        leashed = [sys.executable, "-S", "-E", str(LEASH), str(os.getpid()), *self.command]
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(self.command, stderr=log, stdout=log, env={**os.environ, "NO_COLOR": "1"})
+            self.process = subprocess.Popen(leashed, stderr=log, stdout=log, env={**os.environ, "NO_COLOR": "1"})
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -20,7 +20,7 @@ from kubereplica import Replica
 from shared import shared
 from tidegate.journal.replay import replay
 from tidegate.journal.seek import find_ids
-from tidegate.journal.store import JournalFile
+from tidegate.journal.store import JournalError, JournalFile
 from tidegate.live.hindsight import observe, run_twin
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
@@ -186,8 +186,12 @@ def test_the_twin_has_the_same_order_and_the_same_waits(cluster, tmp_path, queue
 def never_above(plane, gpus):
     """Whether jobs that ran at the same time never had more GPUs than that, as the objects tell it."""
     times = []
-    started = (one for one in plane.admin.get(_JOBS)["items"] if "startTime" in one["status"])
-    for one in started:
+
+    def started():
+        return [one for one in plane.admin.get(_JOBS)["items"] if "startTime" in one["status"]]
+
+    plane.wait_for(lambda: all("completionTime" in one["status"] for one in started()), what="the ends of all jobs")
+    for one in started():
         each = one["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
         held = int(each) * one["spec"]["parallelism"]
         times += [(one["status"]["startTime"], held), (one["status"]["completionTime"], -held)]
@@ -460,8 +464,11 @@ def test_a_shadow_follows_the_work_that_its_policy_is_about_also_after_a_reload(
 
 
 def submitted(path):
-    """Ids of all work that a journal knows, so far."""
-    file = JournalFile.open(path)
+    """Ids of all work that a journal knows, so far; one that is just being made knows nothing."""
+    try:
+        file = JournalFile.open(path)
+    except JournalError:
+        return set()
     try:
         return {name for step in file.steps() for name in step.events.submissions.ids}
     finally:

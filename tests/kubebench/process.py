@@ -15,7 +15,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-_LEASH = Path(__file__).parent / "leash.py"
+#: A script that becomes another program, which the kernel ends with its parent.
+LEASH = Path(__file__).parent / "leash.py"
 
 #: The thread that starts programs: the kernel ends them with it, and it lives as long as we do.
 _KEEPER = ThreadPoolExecutor(1, "kubebench")
@@ -43,7 +44,7 @@ class Process:
         _KEEPER.submit(self._start).result()
 
     def _start(self) -> None:
-        leashed = [sys.executable, "-S", "-E", str(_LEASH), str(os.getpid()), *self.command]
+        leashed = [sys.executable, "-S", "-E", str(LEASH), str(os.getpid()), *self.command]
         with self.log.open("ab") as log:
             self._running = subprocess.Popen(
                 leashed,
