@@ -259,8 +259,9 @@ class Service:
 
 def _reach(settings: Settings, policy: Policy) -> Reach:
     """What work is ours: who watches work that has queues does not mind what has none, and who gates binds nothing."""
-    mode, unqueued = settings.mode, not policy.shares.queues
-    watches, scheduler = mode is Mode.SHADOW, "" if mode is Mode.GATE else settings.scheduler
+    mode, watches = settings.mode, settings.mode is Mode.SHADOW
+    scheduler = "" if mode is Mode.GATE else settings.scheduler
+    unqueued = not (watches and policy.shares.queues)
     return Reach(scheduler=scheduler, gates=mode is not Mode.BIND, watches=watches, unqueued=unqueued)
 
 
