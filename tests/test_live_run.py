@@ -440,6 +440,11 @@ def test_kinds_that_it_may_not_read_are_left_out_and_told_of(cluster, tmp_path, 
         assert "pods" not in why
         assert replica.metric('tidegate_kind_left_out{resource="statefulsets"}') == 1
         assert replica.metric('tidegate_kind_left_out{resource="pods"}') == 0
+        cluster.admin.post(_JOBS, job("shut", 1, 1, runs="1s", suspend=True, scheduler="tidegate"))
+        replica.wait(lambda: replica.events("a write came to nothing"), "word of what may not be written", 30)
+        why = replica.events("a write came to nothing")[0]["why"]
+        assert why.startswith("START: 403 Forbidden")
+        assert 'cannot patch resource "jobs"' in why
         assert replica.stop() == 0
 
 

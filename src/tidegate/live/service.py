@@ -38,6 +38,9 @@ from tidegate.model.policy import Policy
 #: A loop that has not turned for so long is not alive.
 _STUCK_S = 60.0
 
+#: Between two lines about writes that came to nothing.
+_FAILURES_S = 10.0
+
 #: How long writes may take when it is to end, and how long a standby waits before it looks around.
 _DRAIN_S, _STANDBY_S = 10.0, 0.5
 
@@ -79,6 +82,7 @@ class Service:
         self._world: KubeWorld | None = None
         self._term: Term | None = None
         self._told: dict[str, int] = {}
+        self._failure, self._failed_s = "", 0.0  # the latest write that came to nothing, as it was said, and when
         self._left_out: dict[str, str] = {}  # kinds that we may not read, as it was said of them
         self._anew = False  # what is ours has changed: the cluster is to be looked at anew
         self._releases = True  # nothing of ours is on its way any more: the next may lead at once
@@ -231,6 +235,7 @@ class Service:
             self.metrics.writes.labels(word).inc(max(count - self._told.get(word, 0), 0))
             self._told[word] = count
         self.metrics.in_flight.set(world.link.pool.backlog)
+        self._tell_failure(world)
         for plural, tally in world.link.told():
             for what in ("lists", "watches", "events", "cuts", "skipped"):
                 self.metrics.watched.labels(plural, what).set(getattr(tally, what))
@@ -239,6 +244,13 @@ class Service:
             if self._left_out.get(plural) != why:
                 self._log.warning("left out", resource=plural, why=why)
         self._left_out = dict(world.link.left_out())
+
+    def _tell_failure(self, world: KubeWorld) -> None:
+        """Say why writes come to nothing: the latest, and not too often, as a storm has thousands."""
+        now_s = time.monotonic()
+        if world.latest_failure not in ("", self._failure) and now_s - self._failed_s >= _FAILURES_S:
+            self._failure, self._failed_s = world.latest_failure, now_s
+            self._log.warning("a write came to nothing", why=world.latest_failure)
 
     # -- probes, asked from other threads ----------------------------------------------------------------------
 
