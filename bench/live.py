@@ -1,10 +1,11 @@
 """Pods bound per second on a real API server: Tidegate beside kube-scheduler, one after the other, on the same cluster.
 
-Pods are created first, then the scheduler starts. The rate is that of the API server's audit log: from the first
-binding to the last. Tidegate is a user with its own RBAC, subject to priority and fairness; kube-scheduler has a client
-limit of 5,000 requests a second and Kubernetes' own gangs.
+Pods are created first, then the scheduler starts. The rate is that of the API server's audit log: from the scheduler's
+first request for pods to its last binding. Tidegate is `tidegate run --mode bind` with quotas, notes for whoever takes
+over and a journal, as a user with its own RBAC, subject to priority and fairness. kube-scheduler has a client limit of
+5,000 requests a second, Kubernetes' own gangs, and the rights of system:masters; it knows no quotas.
 
-    python bench/live.py --nodes 1000 --pods 2000 --json
+    python bench/live.py --nodes 1000 --pods 5000 --json
 
 With more than 20,000 pods nobody is raced: it is how long a replica takes to its first decision, and how much memory.
 
@@ -16,108 +17,104 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 import tempfile
 import time
-from datetime import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-import numpy as np
 from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from kubebench import Options, Plane, pod
+from kubebench import Options, Plane
 from kubebench.plane import SCHEDULER
-from kubelive import Live, wall_ms
-from live_start import POLICY, ask_all, measure, ready, warm_up
-from tidegate.engine.kernels.registry import use_compiled
-from tidegate.journal.record import Journal
-from tidegate.journal.store import JournalFile
-from tidegate.kube.client import Request
-from tidegate.kube.world import WorldOptions
-from tidegate.model.decisions import StepResult
-from tidegate.model.facts import EventBatch, Outcome
+from live_audit import AUDIT_POLICY, Audit
+from live_cluster import GROUPS_API, NODES, PODS, Contest, ask_all, make_work, post, ready, unmake_work, write_policy
+from live_replica import paces, start, steps
+from live_start import measure
 
-_PODS, _GROUPS = "/api/v1/namespaces/default/pods", "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
-_AUDIT = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules:\n"
-_AUDIT += "- {level: Metadata, verbs: [create], resources: [{group: '', resources: [pods/binding]}]}\n- {level: None}\n"
+_GATES = ("GenericWorkload=true", "GangScheduling=true")
+_PLANE = Options(
+    audit=True, audit_policy=AUDIT_POLICY, kwok=False, controllers="", gates=_GATES, apis=(f"{GROUPS_API}=true",)
+)
 
 #: Pods that schedulers race for; kube-scheduler needs minutes for more.
 _MOST_RACED = 20_000
 
 
-class Contest(NamedTuple):
-    """What is to be bound, and by whom."""
-
-    scheduler: str
-    pods: int
-    gang: int  # pods that start together; 1: each by itself
-
-
 class Bound(NamedTuple):
     """How a contest went."""
 
-    pods_per_s: float
-    seconds: float
+    pods_per_s: float  # from the first look at pods to the last binding
+    binding_pods_per_s: float  # from the first binding to the last
     bound: int
-    step_p99_ms: float = 0.0
-    steps: int = 0
-    gave_up: str = ""  # why not every pod is bound
+    held: bool  # whether what must not start did not
+    more: dict[str, Any]
 
 
 def main() -> None:
     """Run the contests and print what came out."""
     options = _options()
-    if options.pods > _MOST_RACED:
-        print(json.dumps(measure(options.nodes, options.pods, plain=options.plain)))
-        return
     console = Console(stderr=True)
-    gates = ("GenericWorkload=true", "GangScheduling=true")
-    plane_options = Options(
-        audit=True,
-        audit_policy=_AUDIT,
-        kwok=False,
-        controllers="",
-        gates=gates,
-        apis=("scheduling.k8s.io/v1alpha2=true",),
-    )
+    if options.pods > _MOST_RACED:
+        print(json.dumps(measure(options.nodes, options.pods, console, plain=options.plain)))
+        return
     results: dict[str, dict[str, Any]] = {}
-    if not options.plain:
-        use_compiled()
-        warm_up(POLICY)
-    with Plane(plane_options) as plane:
+    with Plane(_PLANE) as plane, tempfile.TemporaryDirectory() as folder:
         plane.processes[SCHEDULER].stop()
-        asyncio.run(_create(plane, "/api/v1/nodes", [ready(f"n{n:05d}") for n in range(options.nodes)]))
+        asyncio.run(ask_all(plane, [post(NODES, ready(f"n{number:05d}")) for number in range(options.nodes)]))
+        policy = write_policy(Path(folder), options.nodes)
         for name, gang in (("single", 1), ("gang", options.gang)):
             results[name] = {}
             for scheduler in ("tidegate", "kube_scheduler"):
                 contest = Contest(scheduler, options.pods - options.pods % gang, gang)
-                went = _hold(plane, contest)
+                went = _hold(plane, contest, policy, plain=options.plain)
                 console.print(f"{name:7} {scheduler:15} {went.pods_per_s:8.1f} pods/s", highlight=False)
                 results[name] |= _shown(scheduler, went)
-    print(json.dumps({"nodes": options.nodes, "pods": options.pods, **results}) if options.json else _table(results))
+    print(json.dumps({**_conditions(options), **results}) if options.json else _table(results))
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1000)
-    parser.add_argument("--pods", type=int, default=2000)
+    parser.add_argument("--pods", type=int, default=5000)
     parser.add_argument("--gang", type=int, default=8, help="pods of a gang")
     parser.add_argument("--plain", action="store_true", help="plain kernels instead of compiled ones")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args()
 
 
+def _conditions(options: argparse.Namespace) -> dict[str, Any]:
+    """What both ran under."""
+    return {
+        "nodes": options.nodes,
+        "pods": options.pods,
+        "gang_size": options.gang,
+        "load_average": round(os.getloadavg()[0], 1),
+        "tidegate": {"user": "tidegate, by RBAC", "quotas": "8 queues of a cohort and one that owns nothing"},
+        "kube_scheduler": {
+            "user": "system:masters",
+            "quotas": "it knows none",
+            "qps": _PLANE.scheduler_qps,
+            "gates": list(_GATES),
+            "gangs": f"PodGroup of {GROUPS_API}",
+        },
+    }
+
+
 def _shown(scheduler: str, went: Bound) -> dict[str, Any]:
-    shown: dict[str, Any] = {f"{scheduler}_pods_per_s": round(went.pods_per_s, 1), f"{scheduler}_bound": went.bound}
-    if went.gave_up:
-        shown[f"{scheduler}_gave_up"] = went.gave_up
-    if went.steps:
-        shown |= {"step_p99_ms": round(went.step_p99_ms, 2), "steps": went.steps}
-    return shown
+    shown = {
+        "pods_per_s": round(went.pods_per_s, 1),
+        "binding_pods_per_s": round(went.binding_pods_per_s, 1),
+        "bound": went.bound,
+        "held_what_must_wait": went.held,
+        **went.more,
+    }
+    return {f"{scheduler}_{name}": value for name, value in shown.items()}
 
 
 def _table(results: dict[str, dict[str, Any]]) -> str:
@@ -130,113 +127,57 @@ def _table(results: dict[str, dict[str, Any]]) -> str:
 # -- a contest -----------------------------------------------------------------------------------------------------
 
 
-def _hold(plane: Plane, contest: Contest) -> Bound:
+def _hold(plane: Plane, contest: Contest, policy: Path, *, plain: bool) -> Bound:
     """Create the pods, let the scheduler loose on them, read the log, and clean up."""
-    before = len(plane.audited())
-    asyncio.run(_create_work(plane, contest))
-    bind = _bind_by_us if contest.scheduler == "tidegate" else _bind_by_them
-    try:
-        went = bind(plane, contest)
-    except TimeoutError as late:  # what it has bound by then counts, and the others still have their turn
-        went = Bound(0.0, 0.0, 0, gave_up=str(late))
-    times = [_seconds(line["stageTimestamp"]) for line in plane.audited()[before:] if _is_bound(line)]
-    asyncio.run(_delete_all(plane, contest))
+    never = make_work(plane, contest)
+    audit = Audit(plane.folder / "audit.log", contest.scheduler.replace("_", "-"))
+    more: dict[str, Any] = {}
+    with _tidegate(plane, policy, more, plain=plain) if contest.is_ours else _kube_scheduler(plane):
+        late = _await_bindings(audit, contest.pods)
+    audit.close()
+    waiting = plane.admin.get(PODS, fieldSelector="spec.nodeName=")["items"]
+    unmake_work(plane, contest)
+    if late:
+        more["gave_up"] = late  # what it has bound by then counts, and the others still have their turn
+    return _rate(audit, held=len(waiting) == never or bool(late and len(waiting) > never), more=more)
+
+
+def _rate(audit: Audit, *, held: bool, more: dict[str, Any]) -> Bound:
+    times = sorted(audit.bound_s)
     if len(times) < 2:
-        return went
-    took = max(max(times) - min(times), 1e-3)
-    return went._replace(pods_per_s=(len(times) - 1) / took, seconds=took, bound=len(times))
+        return Bound(0.0, 0.0, len(times), held, more)
+    whole_s, binding_s = times[-1] - audit.looked_s, max(times[-1] - times[0], 1e-3)
+    more["first_binding_s"] = round(times[0] - audit.looked_s, 2)
+    return Bound(len(times) / whole_s, (len(times) - 1) / binding_s, len(times), held, more)
 
 
-def _is_bound(line: dict[str, Any]) -> bool:
-    return bool(line["stage"] == "ResponseComplete" and line["responseStatus"]["code"] < 300)
+def _await_bindings(audit: Audit, pods: int) -> str:
+    """Wait until every pod is bound; why not, if that takes too long."""
+    most_s = 600 + pods / 20  # the kernels may have to be compiled first
+    until_s = time.monotonic() + most_s
+    while len(audit.bound_s) < pods:
+        if time.monotonic() > until_s:
+            return f"{len(audit.bound_s)} of {pods} pods were bound in {most_s:.0f} s"
+        time.sleep(0.1)
+        audit.read()
+    return ""
 
 
-def _seconds(stamp: str) -> float:
-    return datetime.fromisoformat(stamp).timestamp()
-
-
-def _bind_by_them(plane: Plane, contest: Contest) -> Bound:
+@contextmanager
+def _kube_scheduler(plane: Plane) -> Iterator[None]:
     plane.processes[SCHEDULER].start()
     try:
-        plane.wait_for(lambda: _unbound(plane) == 0, most_s=60 + contest.pods / 20, what="every pod bound")
+        yield
     finally:
         plane.processes[SCHEDULER].stop()
-    return Bound(0.0, 0.0, 0)
 
 
-def _bind_by_us(plane: Plane, contest: Contest) -> Bound:
-    with tempfile.TemporaryDirectory() as folder:
-        file = JournalFile.create(Path(folder) / "journal")
-        timed = _Timed(Journal(file, remember=False))
-        with Live(plane.kubeconfig("tidegate"), POLICY, WorldOptions(), timed, timed.clock) as live:
-            done, most_s = live.world.outcomes, 60 + contest.pods / 20
-            live.until(lambda: done[Outcome.DONE] >= contest.pods, most_s, "every pod bound")
-        file.close()
-    return Bound(0.0, 0.0, 0, float(np.quantile(timed.took, 0.99)) * 1000, len(timed.took))
-
-
-class _Timed:
-    """A journal that notes how long steps take: the loop asks for the time right before each, and then writes here."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._began = 0.0
-        self.took: list[float] = []
-
-    def clock(self) -> int:
-        self._began = time.perf_counter()
-        return wall_ms()
-
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
-        self.took.append(time.perf_counter() - self._began)
-        self._journal.append(now_ms, events, result)
-
-
-def _unbound(plane: Plane) -> int:
-    return len(plane.admin.get(_PODS, fieldSelector="spec.nodeName=", limit="1")["items"])
-
-
-# -- objects -------------------------------------------------------------------------------------------------------
-
-
-async def _create_work(plane: Plane, contest: Contest) -> None:
-    ours = contest.scheduler == "tidegate"
-    if contest.gang > 1 and not ours:
-        spec = {"schedulingPolicy": {"gang": {"minCount": contest.gang}}}
-        groups = [
-            {
-                "apiVersion": "scheduling.k8s.io/v1alpha2",
-                "kind": "PodGroup",
-                "metadata": {"name": f"g{g}"},
-                "spec": spec,
-            }
-            for g in range(contest.pods // contest.gang)
-        ]
-        await _create(plane, _GROUPS, groups)
-    await _create(plane, _PODS, [_pod(number, contest) for number in range(contest.pods)])
-
-
-def _pod(number: int, contest: Contest) -> dict[str, Any]:
-    group = f"g{number // contest.gang}"
-    if contest.scheduler == "tidegate":
-        member = (group, contest.gang) if contest.gang > 1 else None
-        return pod(f"p{number:06d}", 1, scheduler="tidegate", group=member)
-    gang = {"schedulingGroup": {"podGroupName": group}} if contest.gang > 1 else {}
-    made = pod(f"p{number:06d}", 1)
-    made["spec"] |= gang
-    return made
-
-
-async def _create(plane: Plane, path: str, things: list[dict[str, Any]]) -> None:
-    await ask_all(plane, [Request("POST", path, {}, msgspec.json.encode(thing)) for thing in things])
-
-
-async def _delete_all(plane: Plane, contest: Contest) -> None:
-    now = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
-    await ask_all(plane, [Request("DELETE", f"{_PODS}/p{n:06d}", {}, now) for n in range(contest.pods)])
-    if contest.gang > 1 and contest.scheduler != "tidegate":
-        groups = range(contest.pods // contest.gang)
-        await ask_all(plane, [Request("DELETE", f"{_GROUPS}/g{g}") for g in groups])
+@contextmanager
+def _tidegate(plane: Plane, policy: Path, more: dict[str, Any], *, plain: bool) -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder, start(plane, Path(folder), policy, plain=plain) as replica:
+        yield
+        replica.stop()
+        more |= paces(steps(replica))
 
 
 if __name__ == "__main__":

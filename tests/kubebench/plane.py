@@ -24,6 +24,7 @@ import yaml
 from kubebench.api import Api, ApiError
 from kubebench.process import Process, free_port
 from kubebench.programs import find_programs
+from kubebench.store import Store
 from kubebench.users import TIDEGATE, User, grant
 
 _STAGES = Path(__file__).parent / "stages.yaml"
@@ -148,6 +149,11 @@ class Plane:
     def audited(self) -> list[dict[str, Any]]:
         """Requests so far, as the audit log has them."""
         return [json.loads(line) for line in (self.folder / "audit.log").read_text().splitlines()]
+
+    @property
+    def store(self) -> Store:
+        """The etcd behind the API server."""
+        return Store(self._store_url)
 
     def install(self, *files: Path) -> None:
         """Install the kinds that files of CustomResourceDefinitions define, and wait until they are served."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from tidegate.engine.kernels.quota import remove_usage
 from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.settle import enlist, give_up_all
+from tidegate.engine.kernels.settle import give_up_all
 from tidegate.engine.planting import HeldSpot, free_held, hold_spots, spots_of
 from tidegate.model.columns import I64
 from tidegate.state.cluster import ClusterState
@@ -69,23 +69,61 @@ def holding_of(state: ClusterState, row: int) -> Holding:
 
 def hold_again(state: ClusterState, held: list[Holding]) -> None:
     """Let workloads hold what they held, where their queue still exists."""
-    for holding in sorted(held, key=lambda holding: (holding.granted_ms, holding.row)):
-        write_holding(state, holding)
+    write_holdings(state, sorted(held, key=lambda holding: (holding.granted_ms, holding.row)))
 
 
-def write_holding(state: ClusterState, holding: Holding) -> None:
-    """Let a workload hold exactly this; the sums up the tree are the caller's matter."""
-    tables, row = state.shares, holding.row
-    branch = tables.branch_rows.get(f"queue/{holding.queue}", END)
-    if branch == END:
-        return
-    book, w = book_of(state), int(state.workloads.work_class[row])
-    active(enlist)(book.tree, book.held, branch, row, int(tables.demands.entrance[w]), holding.granted_ms)
-    tables.tickets.leaving[row] = holding.leaving
-    tables.tickets.pods[row, : len(holding.pods)] = holding.pods[: tables.tickets.axes["set"]]
-    tables.tickets.awaits[row, : len(holding.awaits)] = holding.awaits[: tables.tickets.axes["set"]]
-    hold_spots(state, row, holding.spots)
-    claims = {(ordinal, resource): (flavor, amount) for ordinal, resource, flavor, amount in holding.claims}
+def write_holdings(state: ClusterState, held: list[Holding]) -> None:
+    """Let workloads that hold nothing hold exactly this; the sums up the tree are the caller's matter."""
+    book_of(state)  # makes room for their tickets
+    alike: dict[_Alike, list[int]] = {}  # rows of those that hold the same
+    queues: dict[int, list[Holding]] = {}
+    for holding in held:
+        branch = state.shares.branch_rows.get(f"queue/{holding.queue}", END)
+        if branch != END:
+            w = int(state.workloads.work_class[holding.row])
+            queues.setdefault(branch, []).append(holding)
+            alike.setdefault(_Alike(branch, w, holding.claims, holding.pods), []).append(holding.row)
+    for branch, holders in queues.items():
+        _enlist(state, branch, holders)
+    for kind, rows in alike.items():
+        _write_claims(state, kind, np.array(rows, np.int64))
+    for holding in held:
+        if holding.spots or holding.leaving or any(holding.awaits):
+            _write_rest(state, holding)
+
+
+class _Alike(NamedTuple):
+    """What workloads of one class hold of one queue."""
+
+    branch: int
+    work_class: int
+    claims: tuple[tuple[int, str, str, int], ...]
+    pods: tuple[int, ...]
+
+
+def _enlist(state: ClusterState, branch: int, holders: list[Holding]) -> None:
+    """Put workloads among the holders of a queue's quota, each before the one before it."""
+    tables, tickets = state.shares, state.shares.tickets
+    rows = np.array([holding.row for holding in holders], np.int64)
+    tickets.branch[rows], tickets.granted_ms[rows] = branch, [holding.granted_ms for holding in holders]
+    tickets.entrance[rows] = tables.demands.entrance[state.workloads.work_class[rows]]
+    tickets.leaving[rows], tickets.decision[rows] = 0, END
+    before = int(tables.branches.first_holder[branch])
+    tickets.next[rows], tickets.prev[rows] = np.append(before, rows[:-1]), np.append(rows[1:], END)
+    if before != END:
+        tickets.prev[before] = rows[0]
+    tables.branches.first_holder[branch] = rows[-1]
+    tables.branches.generation[tables.branches.root[branch]] += len(rows)
+    if tables.branches.sticky[branch] in rows:
+        tables.branches.sticky[branch] = END
+
+
+def _write_claims(state: ClusterState, kind: _Alike, rows: I64) -> None:
+    tables, tickets, w = state.shares, state.shares.tickets, kind.work_class
+    width = tickets.axes["set"]
+    tickets.pods[rows, : len(kind.pods)] = kind.pods[:width]
+    tickets.awaits[rows], tickets.first_spot[rows], tickets.spots[rows] = 0, 0, 0
+    claims = {(ordinal, resource): (flavor, amount) for ordinal, resource, flavor, amount in kind.claims}
     for a in range(int(tables.demands.asks[w])):
         ask = int(tables.demands.first_ask[w]) + a
         key = (int(tables.needs.ordinal[tables.asks.pod_set[ask]]), tables.resources[tables.asks.resource[ask]])
@@ -93,8 +131,17 @@ def write_holding(state: ClusterState, holding: Holding) -> None:
             continue
         flavor, amount = claims[key]
         lot = tables.lot(flavor, key[1])
-        tables.tickets.lot[row, a], tables.tickets.amount[row, a] = lot + 1, amount
-        tables.branches.usage[branch, lot] += amount
+        tickets.lot[rows, a], tickets.amount[rows, a] = lot + 1, amount
+        tables.branches.usage[kind.branch, lot] += amount * len(rows)
+
+
+def _write_rest(state: ClusterState, holding: Holding) -> None:
+    """What few have: spots, and that it was told to go."""
+    tickets, row = state.shares.tickets, holding.row
+    if tickets.branch[row] != END:
+        tickets.leaving[row] = holding.leaving
+        tickets.awaits[row, : len(holding.awaits)] = holding.awaits[: tickets.axes["set"]]
+        hold_spots(state, row, holding.spots)
 
 
 def let_go(state: ClusterState, rows: I64) -> None:

@@ -5,23 +5,28 @@ Must not know: why anything was put where it is.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from tidegate.engine.holding import Holding, book_of, reclaim, stir, write_holding
+from tidegate.engine.holding import Holding, book_of, reclaim, stir, write_holdings
 from tidegate.engine.kernels.chain import unlink
 from tidegate.engine.kernels.fit import log_change, lowest_idle, refusal, sum_devices, take_place
 from tidegate.engine.kernels.registry import active
+from tidegate.engine.kernels.shown import X_CLASS, X_NODE, X_ORDINAL, X_WHOLE, X_WORKLOAD, show_places
 from tidegate.engine.layout import sum_up
 from tidegate.engine.leaving import free_pods, pods_of, remove_pods
 from tidegate.engine.planting import uproot
+from tidegate.model.columns import I64
 from tidegate.model.decisions import NOBODY
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.hardware import is_device
 from tidegate.model.reasons import Reason
 from tidegate.model.shares import Queue, charge_of
-from tidegate.model.standing import Foreign
+from tidegate.model.standing import Foreign, Standing
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.interning import MOST_PODS
 from tidegate.state.numbers import UNKNOWN
 from tidegate.state.tables import END, Phase, ShareCode, Taken
 
@@ -40,24 +45,69 @@ _MAY_STAY = (0, int(Reason.NODE_DOWN))
 
 def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
     """Let pods have the places that the world shows. A gang that has no room there, or is in part, is in trouble."""
+    rows, nodes = state.workload_numbers.rows(events.subject[run]), state.node_numbers.rows(events.arg[run])
+    known = (rows != UNKNOWN) & (nodes != UNKNOWN)
+    known[known] = state.workloads.phase[rows[known]] != _LEAVING
+    shown = np.zeros((int(known.sum()), 6), np.int64)
+    shown[:, X_WORKLOAD], shown[:, X_ORDINAL], shown[:, X_NODE] = rows[known], events.pod[run][known], nodes[known]
+    state.reserve_pods(len(shown))
+    there = np.unique(shown[:, X_WORKLOAD])
+    if _are_new(state, shown, there):
+        _bind_all(state, shown)
+    else:
+        _bind_each(state, shown)
+    there = there[np.isin(state.workloads.phase[there], _HOLDS)]
+    for row in there[~_are_whole(state, there)].tolist():
+        _mind_size(state, row)
+    if state.shares:
+        _charge_unasked(state, np.setdiff1d(there, _granted(state, events, run)).tolist())
+
+
+def _are_new(state: ClusterState, shown: I64, there: I64) -> bool:
+    """Whether nothing was known of these pods: as after a restart, and mostly otherwise."""
+    if (state.workloads.first_pod[there] >= 0).any():
+        return False
+    pods = shown[:, X_WORKLOAD] * MOST_PODS + shown[:, X_ORDINAL]
+    return len(np.unique(pods)) == len(pods)
+
+
+def _bind_all(state: ClusterState, shown: I64) -> None:
+    """Let pods that nothing was known of have their places."""
+    asked = state.workloads.work_class[shown[:, X_WORKLOAD]] * MOST_PODS + shown[:, X_ORDINAL]
+    kinds, first, which = np.unique(asked, return_index=True, return_inverse=True)
+    classes = _PodClasses(state)
+    of_kinds = [classes.of(int(shown[at, X_WORKLOAD]), int(shown[at, X_ORDINAL])) for at in first.tolist()]
+    shown[:, [X_CLASS, X_WHOLE]] = np.array(of_kinds, np.int64).reshape(len(kinds), 2)[which]
+    active(show_places)(state.hot(), shown, state.now_ms)
+
+
+def _bind_each(state: ClusterState, shown: I64) -> None:
+    """Let pods have their places one by one, as some are elsewhere by what we know."""
     there: dict[int, dict[int, int]] = {}  # by row of the workload: the nodes of its pods
-    subjects, ordinals, nodes = events.subject[run].tolist(), events.pod[run].tolist(), events.arg[run].tolist()
-    state.reserve_pods(len(subjects))
-    phases, classes = state.workloads.phase, _PodClasses(state)
-    for number, ordinal, where in zip(subjects, ordinals, nodes, strict=True):
-        row, node = state.workload_numbers.row(number), state.node_numbers.row(where)
-        if UNKNOWN in (row, node) or phases[row] == _LEAVING:
-            continue
+    classes = _PodClasses(state)
+    for row, ordinal, node, *_ in shown.tolist():
         if row not in there:
             there[row] = _nodes_of(state, row)
         if there[row].get(ordinal, NOBODY) != node:
             _bind(state, row, ordinal, node, classes)
             there[row][ordinal] = node
-    for row in sorted(there):
-        if phases[row] in _HOLDS:
-            _mind_size(state, row)
-    if state.shares:
-        _charge_unasked(state, [row for row in sorted(there) if phases[row] in _HOLDS])
+
+
+def _are_whole(state: ClusterState, rows: I64) -> Any:
+    """Whether workloads are one pod, which is there: most are, and of those nothing is to be minded."""
+    if state.done:
+        return np.zeros(len(rows), bool)
+    first, pods = state.workloads.first_pod[rows], state.work_classes.pods[state.workloads.work_class[rows]]
+    return (pods == 1) & (first >= 0) & (state.pods.next[np.maximum(first, 0)] < 0)
+
+
+def _granted(state: ClusterState, events: EventBatch, run: slice) -> I64:
+    """Rows of workloads of which later facts tell what they were granted."""
+    later = slice(run.stop, None)
+    told = events.kind[later] == EventKind.WORKLOAD_OBSERVED
+    standings = [events.payloads[arg] for arg in events.arg[later][told].tolist()]
+    grants = [isinstance(one, Standing) and bool(one.queue and one.grants) for one in standings]
+    return state.workload_numbers.rows(events.subject[later][told][np.array(grants, bool)])
 
 
 def _mind_size(state: ClusterState, row: int) -> None:
@@ -73,12 +123,17 @@ def _charge_unasked(state: ClusterState, rows: list[int]) -> None:
     """Work that others started holds quota of its queue all the same, of the flavors that its nodes belong to."""
     tables = state.shares
     book_of(state)  # makes room for its tickets
-    unasked = [row for row in rows if tables.tickets.branch[row] == END and _queue_of(state, row) is not None]
-    for row in unasked:
-        queue = _queue_of(state, row)
-        assert queue is not None
-        write_holding(state, _holding_of_pods(state, row, queue))
-    if unasked:
+    queues: dict[int, Queue | None] = {}  # by work class
+    held = []
+    for row in rows:
+        w = int(state.workloads.work_class[row])
+        if w not in queues:
+            queues[w] = _queue_of(state, row)
+        queue = queues[w]
+        if queue is not None and tables.tickets.branch[row] == END:
+            held.append(_holding_of_pods(state, row, queue))
+    if held:
+        write_holdings(state, held)
         sum_up(tables)
 
 

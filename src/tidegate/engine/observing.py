@@ -9,13 +9,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tidegate.engine.holding import Holding, book_of, let_go, stir, write_holding
+from tidegate.engine.holding import Holding, book_of, let_go, stir, write_holdings
 from tidegate.engine.kernels.chain import link, unlink
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import sum_up
 from tidegate.engine.leaving import pods_of, remove_pods, wait_again
 from tidegate.engine.planting import HeldSpot
 from tidegate.engine.usage import charge_entry
+from tidegate.model.columns import I64
 from tidegate.model.facts import EventBatch
 from tidegate.model.reasons import Reason
 from tidegate.model.standing import CheckState, Consumed, Grant, Standing
@@ -30,17 +31,73 @@ def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> Non
     """Bring tickets in line with where workloads stand."""
     if not state.shares:
         return
-    for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
-        row, standing = state.workload_numbers.row(number), events.payloads[arg]
-        assert isinstance(standing, Standing)
-        if row != UNKNOWN:
-            _mirror(state, row, standing)
+    book_of(state)  # makes room for tickets
+    rows = state.workload_numbers.rows(events.subject[run])
+    plain, rest = _sort_out(state, rows, [_standing(events, arg) for arg in events.arg[run].tolist()])
+    _mirror_all(state, plain)
+    for row, standing in rest:
+        _mirror(state, row, standing)
     sum_up(state.shares)
+
+
+_Told = list[tuple[int, Standing]]
+
+
+def _standing(events: EventBatch, arg: int) -> Standing:
+    standing = events.payloads[arg]
+    assert isinstance(standing, Standing)
+    return standing
+
+
+def _sort_out(state: ClusterState, rows: I64, standings: list[Standing]) -> tuple[_Told, _Told]:
+    """Workloads that are there and of which nothing is told but what they hold, as after a restart; and all others."""
+    plain: dict[int, Standing] = {}
+    rest = []
+    fresh = (state.shares.tickets.branch[rows] == END) & (state.shares.tickets.replaces[rows] == END)
+    fresh &= np.isin(state.workloads.phase[rows], (Phase.ASSUMED, Phase.RUNNING))
+    for row, standing, is_fresh in zip(rows.tolist(), standings, fresh.tolist(), strict=True):
+        if is_fresh and row != UNKNOWN and row not in plain and _is_plain(standing):
+            plain[row] = standing
+        elif row != UNKNOWN:
+            rest.append((row, standing))
+    return list(plain.items()), rest
+
+
+def _is_plain(standing: Standing) -> bool:
+    """Whether nothing is told but what it holds of its queue."""
+    if not (standing.queue and standing.grants):
+        return False
+    told = Standing(
+        queue=standing.queue,
+        grants=standing.grants,
+        granted_ms=standing.granted_ms,
+        admitted=standing.admitted,
+        evictions=standing.evictions,
+    )
+    return told == standing and not any(grant.spots or grant.awaits_topology for grant in standing.grants)
+
+
+def _mirror_all(state: ClusterState, told: _Told) -> None:
+    """Do what `_mirror` does with workloads that are there and of which nothing is told but what they hold."""
+    rows, table, tickets = np.array([row for row, _ in told], np.int64), state.workloads, state.shares.tickets
+    tickets.blocked[rows], tickets.not_before_ms[rows], tickets.gated[rows] = Reason.NONE, 0, 0
+    tickets.reclaimed[rows] = 0
+    table.evictions[rows] = np.maximum(table.evictions[rows], [standing.evictions for _, standing in told])
+    known: dict[tuple[int, tuple[Grant, ...]], Holding] = {}  # of a work class: what such grants come to
+    held = []
+    for (row, standing), w in zip(told, table.work_class[rows].tolist(), strict=True):
+        key = (w, standing.grants)
+        if key not in known:
+            known[key] = _holding(state, row, standing)
+        held.append(known[key]._replace(row=row, queue=standing.queue, granted_ms=standing.granted_ms))
+    write_holdings(state, held)
+    tickets.again[rows], tickets.pinned[rows] = Again.NO, 0
+    table.phase[rows], table.held_code[rows] = Phase.RUNNING, 0
+    stir(state, rows)
 
 
 def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
     tables, rows = state.shares, np.array([row], np.int64)
-    book_of(state)  # makes room for its ticket
     _mirror_queueing(state, row, standing)
     holds = tables.tickets.branch[row] != END
     if holds:
@@ -107,8 +164,19 @@ def _blocked(standing: Standing) -> Reason:
 
 def _hold(state: ClusterState, row: int, standing: Standing) -> None:
     """Let a workload hold what it was granted."""
-    table = state.workloads
-    work = state.works[int(table.work_class[row])]
+    table, holding = state.workloads, _holding(state, row, standing)
+    write_holdings(state, [holding])
+    state.shares.tickets.again[row] = _looks_again(holding, standing)
+    state.shares.tickets.pinned[row] = standing.pinned and state.policy.shares.topology.pins
+    table.phase[row] = Phase.LEAVING if standing.evicted else Phase.RUNNING
+    table.held_code[row] = 0
+    if standing.evicted:
+        table.trouble[row] = 0  # it was told to go already
+
+
+def _holding(state: ClusterState, row: int, standing: Standing) -> Holding:
+    """What a workload was granted, as it holds it."""
+    work = state.works[int(state.workloads.work_class[row])]
     ordinals = {pod_set.name: ordinal for ordinal, pod_set in enumerate(work.pod_sets)}
     claims, pods = [], [0] * len(work.pod_sets)
     for grant in standing.grants:
@@ -116,7 +184,7 @@ def _hold(state: ClusterState, row: int, standing: Standing) -> None:
         pods[ordinal] = grant.count
         for resource, flavor in grant.flavors:
             claims.append((ordinal, resource, flavor, _claimed(grant, resource, standing)))
-    holding = Holding(
+    return Holding(
         row=row,
         queue=standing.queue,
         granted_ms=standing.granted_ms,
@@ -126,13 +194,6 @@ def _hold(state: ClusterState, row: int, standing: Standing) -> None:
         spots=tuple(_spots(state, ordinals, standing)),
         awaits=tuple(_awaits(work, standing)),
     )
-    write_holding(state, holding)
-    state.shares.tickets.again[row] = _looks_again(holding, standing)
-    state.shares.tickets.pinned[row] = standing.pinned and state.policy.shares.topology.pins
-    table.phase[row] = Phase.LEAVING if standing.evicted else Phase.RUNNING
-    table.held_code[row] = 0
-    if standing.evicted:
-        table.trouble[row] = 0  # it was told to go already
 
 
 def _spots(state: ClusterState, ordinals: dict[str, int], standing: Standing) -> Iterator[HeldSpot]:

@@ -9,6 +9,7 @@ Must not know: what objects mean.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ from tidegate.kube.resources import Resource
 
 _GONE, _MISSING, _FORBIDDEN = 410, 404, 403
 _BOOKMARK, _ERROR = b'{"type":"BOOKMARK"', b'{"type":"ERROR"'
+
+#: Where lists of Kubernetes' own kinds have the token of the next page, and how far that is looked for.
+_TOKEN, _TOP = re.compile(rb'\s*\{[^[]*?"metadata":\{[^[{}]*?"continue":"([^"\\]+)"'), 8192
 
 #: Lines that are decoded before others have their turn.
 _AT_ONCE = 64
@@ -139,31 +143,43 @@ class Follower(Generic[T]):
         """Take the whole list in; False if that did not work out and is to be tried again."""
         self.tally.lists += 1
         found: dict[str, str] = {}
-        token = version = ""
-        while True:
-            query = {"limit": str(self.pace.page), **self.selector, **({"continue": token} if token else {})}
-            answer = await self.client.ask(Request("GET", self.resource.path(self.namespace), query, timeout_s=60))
-            if not answer.ok:
-                await self._heed(answer)  # a page that has expired (410) means: from the beginning
-                return False
-            page = self._decode_page(answer.body)
-            if isinstance(page, Answer):
-                await self._heed(page)
-                return False
-            for thing in page.items or ():
-                found[thing.metadata.uid] = thing.metadata.resource_version
-                self._tell_listed(thing)
-            token, version = page.metadata.continue_, page.metadata.resource_version
-            if not token:
-                break
-            await asyncio.sleep(0)
+        coming = asyncio.create_task(self._ask_page(""))
+        try:
+            while True:
+                answer = await coming
+                ahead = token_ahead(answer.body) if answer.ok else ""
+                if ahead:  # the server makes the next page while we decode this one
+                    coming = asyncio.create_task(self._ask_page(ahead))
+                    await asyncio.sleep(0)
+                page = self._decode_page(answer.body) if answer.ok else answer
+                if isinstance(page, Answer):
+                    await self._heed(page)  # a page that has expired (410) means: from the beginning
+                    return False
+                for thing in page.items or ():
+                    found[thing.metadata.uid] = thing.metadata.resource_version
+                    self._tell_listed(thing)
+                token = page.metadata.continue_
+                if not token:
+                    break
+                if token != ahead:
+                    coming.cancel()
+                    coming = asyncio.create_task(self._ask_page(token))
+        finally:
+            coming.cancel()
+        self._end_list(found, page.metadata.resource_version)
+        return True
+
+    async def _ask_page(self, token: str) -> Answer:
+        query = {"limit": str(self.pace.page), **self.selector, **({"continue": token} if token else {})}
+        return await self.client.ask(Request("GET", self.resource.path(self.namespace), query, timeout_s=60))
+
+    def _end_list(self, found: dict[str, str], version: str) -> None:
         for uid in self._known.keys() - found.keys():
             self.inbox.put(self.kind, uid, None)
         self._known, self._version = found, version
         self.tally.absent, self.tally.left_out, self._refused_s = False, "", 0.0
         self._all_is_well()
         self.listed.set()
-        return True
 
     def _decode_page(self, body: bytes) -> Listing[T] | Answer:
         """Decode a page; an object that cannot be read must not hide the others."""
@@ -282,6 +298,12 @@ class Follower(Generic[T]):
     def _all_is_well(self) -> None:
         self.tally.trouble = ""
         self._pauses.reset()
+
+
+def token_ahead(body: bytes) -> str:
+    """The token of the page after this one, found without decoding it; empty: there is none, or it is not at the top."""
+    found = _TOKEN.match(body, 0, _TOP)
+    return found[1].decode() if found is not None else ""
 
 
 class _Rough(msgspec.Struct):

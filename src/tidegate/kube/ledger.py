@@ -483,8 +483,9 @@ class Ledger:
             uids = (roster.ref.uid, *(slot.pod for slot in roster.slots))
             note = next((note for note in map(notes, uids) if note is not None), None)
             if note is not None:
-                self._take_up(roster, note, nominated=roster.id in before.nominated)
-            elif roster.id in before.nominated:
+                nominated = bool(before.nominated) and roster.id in before.nominated
+                self._take_up(roster, note, nominated=nominated)
+            elif before.nominated and roster.id in before.nominated:
                 self._tidings.standing(roster.number, Standing(nominated=True))
 
     def _take_up(self, roster: Roster, note: Note, *, nominated: bool) -> None:
@@ -497,11 +498,14 @@ class Ledger:
             standing = Standing(evictions=standing.evictions)
         else:
             self._take_grants(roster, standing)
-            self._take_places(roster, note.node_names())
+            if not all(slot.bound for slot in roster.slots):
+                self._take_places(roster, note.node_names())
         self._tidings.standing(roster.number, standing)
 
     def _take_grants(self, roster: Roster, standing: Standing) -> None:
         """It may have started with fewer pods than it asks for."""
+        if len(roster.slots) == 1:
+            return
         asked = {pods.name: (ordinal, pods.count) for ordinal, pods in enumerate(roster.work.pod_sets)}
         fewer = [
             (asked[grant.pod_set][0], grant.count)

@@ -15,7 +15,7 @@ from tidegate.kube.objects import Meta
 from tidegate.kube.writes import Write
 from tidegate.manifests.words import STANDING
 from tidegate.model.spec import Spec
-from tidegate.model.standing import Standing
+from tidegate.model.standing import Grant, Standing
 
 #: The longest note that is written: objects have room for 256 KiB of annotations in all.
 MOST_BYTES = 16 << 10
@@ -48,6 +48,21 @@ def read_note(text: str) -> Note | None:
         return msgspec.json.decode(text, type=Note)
     except (msgspec.MsgspecError, RecursionError):
         return None
+
+
+class NoteReader:
+    """Reads many notes: what their workloads were granted is mostly the same, and is kept once."""
+
+    def __init__(self) -> None:
+        self._grants: dict[tuple[Grant, ...], tuple[Grant, ...]] = {}
+
+    def read(self, text: str) -> Note | None:
+        """A note; None if it cannot be read."""
+        note = read_note(text)
+        if note is None or not note.standing.grants:
+            return note
+        grants = self._grants.setdefault(note.standing.grants, note.standing.grants)
+        return Note(msgspec.structs.replace(note.standing, grants=grants), note.nodes)
 
 
 def in_runs(names: Iterable[str]) -> tuple[tuple[str, int], ...]:

@@ -119,15 +119,15 @@ def see_pod(seen: PodObject, shapes: Shapes) -> SeenPod:
     group, total = _group(labels, annotations)
     return SeenPod(
         uid=meta.uid,
-        namespace=meta.namespace,
+        namespace=sys.intern(meta.namespace),
         name=meta.name,
-        node=spec.node_name,
+        node=sys.intern(spec.node_name),
         life=_LIVES.get(seen.status.phase, Life.PENDING),
         leaving=meta.deletion_timestamp is not None,
         gate=_gate(spec.scheduling_gates),
         started=BEFORE in annotations,
         queued=bool(labels.get(QUEUE)),
-        scheduler=spec.scheduler_name,
+        scheduler=sys.intern(spec.scheduler_name),
         owner=controller(meta),
         role=next((sys.intern(labels[label].lower()) for label in ROLE_LABELS if label in labels), ""),
         group=group,

@@ -7,15 +7,18 @@ Must not know: facts, writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
+from types import MappingProxyType
 
 from tidegate.kube.jobs import SeenJob
 from tidegate.kube.writes import Ref
 from tidegate.model.decisions import NOBODY
 from tidegate.model.work import PodSet, Work
+
+_NONE: Mapping[int, int] = MappingProxyType({})  # one for all: there are a hundred thousand rosters
 
 
 class Kind(IntEnum):
@@ -84,26 +87,26 @@ class Roster:
     undoing: str = ""  # version of the job in which we take back what we wrote; empty: we do not
     asked: Asked = Asked.NO
     starts_after: bool = False  # it starts when that is done
-    granted: dict[int, int] = field(default_factory=dict)  # pods by pod set, where they are fewer than it asks for
+    granted: Mapping[int, int] = _NONE  # pods by pod set, where they are fewer than it asks for
     slots: list[Slot] = field(default_factory=list)
-    _latest: dict[int, int] = field(default_factory=dict)  # by the first slot of a set: the one filled last
+    _latest: dict[int, int] | None = None  # by the first slot of a set: the one filled last; None: none of many
 
     def __post_init__(self) -> None:
         self.resize(self.work)
 
     def resize(self, work: Work) -> None:
         """Have the slots that the work asks for, all empty."""
-        self.work, self.granted = work, {}
+        self.work, self.granted = work, _NONE
         self._lay_out()
 
     def grant(self, pod_set: int, pods: int) -> None:
         """Have fewer slots in a set than the work asks for, all empty."""
-        self.granted[pod_set] = pods
+        self.granted = {**self.granted, pod_set: pods}
         self._lay_out()
 
     def _lay_out(self) -> None:
-        self._latest = {}
-        self.slots = [Slot() for _, pods in self.sizes() for _ in range(pods)]
+        self._latest = None
+        self.slots = [Slot() for _ in range(sum(pods for _, pods in self.sizes()))]
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """The pod sets, and how many slots each has."""
@@ -128,20 +131,23 @@ class Roster:
     def seat(self, pod: str, pod_set: str) -> int:
         """Let a pod fill a free slot of its set; -1 if there is none. It looks on from the latest that was filled."""
         ordinals = self.ordinals(pod_set)
-        begin = max(self._latest.get(ordinals.start, 0), ordinals.start)
+        begin = max(self._latest.get(ordinals.start, 0), ordinals.start) if self._latest else ordinals.start
         for ordinal in chain(range(begin, ordinals.stop), range(ordinals.start, min(begin, ordinals.stop))):
             slot = self.slots[ordinal]
             if not slot.pod and not slot.spare:
                 slot.pod, slot.done = pod, False
-                self._latest[ordinals.start] = ordinal
+                if len(ordinals) > 1:
+                    self._latest = {**(self._latest or {}), ordinals.start: ordinal}
                 return ordinal
         return -1
 
     def ordinals(self, pod_set: str) -> range:
         """The slots of a pod set; of the only one, if there is one only."""
         first = 0
+        if len(self.work.pod_sets) == 1:
+            return range(len(self.slots))
         for name, pods in self.sizes():
-            if name == pod_set or len(self.work.pod_sets) == 1:
+            if name == pod_set:
                 return range(first, first + pods)
             first += pods
         return range(0)

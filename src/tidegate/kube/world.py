@@ -24,7 +24,7 @@ from tidegate.kube.kinds import JOB, KINDS, Handling
 from tidegate.kube.ledger import PATIENCE_MS, Before, Ledger, Reach
 from tidegate.kube.link import Carried, Link, Topic
 from tidegate.kube.nodes import NodeObject, read_node_object
-from tidegate.kube.notes import annotated, read_note
+from tidegate.kube.notes import NoteReader, annotated
 from tidegate.kube.objects import Meta
 from tidegate.kube.orders import Order, Purpose
 from tidegate.kube.pauses import Draw
@@ -175,8 +175,8 @@ class KubeWorld:
     def _take_over(self) -> None:
         """At the first look: take up what was decided before us."""
         self._looked = True
-        found, self._found = self._found, {}
-        self.ledger.resume(lambda uid: read_note(found[uid]) if uid in found else None, self.before)
+        (found, self._found), reader = (self._found, {}), NoteReader()
+        self.ledger.resume(lambda uid: reader.read(found.pop(uid)) if uid in found else None, self.before)
 
     # -- what came ---------------------------------------------------------------------------------------------
 
@@ -196,9 +196,11 @@ class KubeWorld:
                 raise note
         news.sort(key=lambda one: one.kind)
         told = self._read_policy(news)
+        claims = any(self._claims_at <= one.kind < self._nodes_at for one in news)
         for one in news:
             self._see(one)
-        if any(self._claims_at <= one.kind < self._nodes_at for one in news):
+        del news  # of a large cluster, that is much
+        if claims:
             self.ledger.settle_claims()
         if not self._looked:
             self._take_over()

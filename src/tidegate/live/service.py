@@ -19,6 +19,7 @@ from tidegate.kube.provisioning import NO_NODES, NodesBy
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.kube.writes import Remark, remark
 from tidegate.live.clock import SteadyClock
+from tidegate.live.collecting import Collector
 from tidegate.live.election import Election, LeaseName, steady_s
 from tidegate.live.endpoints import Endpoints, Probes
 from tidegate.live.handover import Common, read_common
@@ -77,6 +78,7 @@ class Service:
         self.settings, self._access, self._policies, self._policy, self._log = settings, access, policies, policy, log
         self.metrics = Metrics()
         self.election = Election(access, settings.lease, settings.identity, settings.times)
+        self._collector = Collector()
         self._stopping = threading.Event()
         self._turned_s = time.monotonic()
         self._world: KubeWorld | None = None
@@ -125,6 +127,7 @@ class Service:
             nodes_by=self.settings.nodes_by,
         )
         self._anew = False
+        self._collector.rest()
         with KubeWorld(self._access, self._policy, clock, random.random, options) as world:
             self._world = world
             self._log.info("standing by", lease=str(self.settings.lease), identity=self.settings.identity)
@@ -137,6 +140,7 @@ class Service:
                 if common is not None:
                     self._lead(world, common, mandate)
             self._world = self._term = None
+        self._collector.forget()
 
     def _is_over(self) -> bool:
         return self._anew or self._stopping.is_set()
@@ -163,6 +167,7 @@ class Service:
         term = self._term = Term(bench, world, journal, common)
         if journal is not None:
             journal.follow(term.state)
+        self._collector.rest()  # the first step takes everything in
         try:
             term.serve(lambda: self._is_over() or not mandate.holds(), self._look_after)
             self._releases = not mandate.holds() or world.drain(_DRAIN_S)
@@ -185,12 +190,18 @@ class Service:
 
     def _look_after(self) -> None:
         self._turned_s = time.monotonic()
+        self._collector.look_up(settled=self._is_settled())
         self.metrics.leader.set(self.election.leads())
         self.metrics.transitions.set(self.election.transitions)
         self._count_writes()
         news = self._policies.take()
         if news is not None:
             self._hear(news)
+
+    def _is_settled(self) -> bool:
+        """Whether everything has been listed and, by who leads, decided on once."""
+        listed = self._world is not None and self._world.link.listed.is_set()
+        return listed and (self._term is None or self._term.steps > 0)
 
     def _hear(self, news: Reload) -> None:
         """A policy that was read again is taken, or refused and told; the one in force stays then."""

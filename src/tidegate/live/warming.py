@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.registry import use_compiled, use_plain
 from tidegate.engine.step import step
-from tidegate.model.facts import Facts
+from tidegate.model.facts import EventKind, Facts
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import Policy
 from tidegate.model.spec import resources
@@ -40,4 +40,5 @@ def _trial(policy: Policy) -> list[Facts]:
         queue = entrances[number % len(entrances)] if entrances else "default"
         work = Work(queue=queue, priority=number, pod_sets=(pods,))
         (opening if number < _WORKLOADS - 1 else closing).submit(number, Workload(id=f"trial/{number}", work=work))
+    closing.add(EventKind.POD_BOUND, 0, _WORKLOADS - 1, pod=0)  # as after a restart
     return [opening, closing]

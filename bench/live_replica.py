@@ -1,0 +1,71 @@
+"""Tidegate as users run it, `tidegate run --mode bind`, in a process of its own; and what its log says of how it went."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kubebench import Plane
+from kubereplica import Replica
+
+#: Times as they are by default; those of tests are shorter.
+_TIMES = ("--lease-duration", "15s", "--renew-deadline", "10s", "--retry-period", "2s", "--policy-period", "5s")
+
+#: How long kernels that are not in the cache may take to compile.
+_MOST_STARTING_S = 600
+
+
+def start(plane: Plane, folder: Path, policy: Path, *, plain: bool) -> Replica:
+    """A replica that is about to be started; it has its kernels compiled before it lists anything."""
+    kernels = "plain" if plain else "compiled"
+    return Replica(
+        plane, folder, "bench", "--mode", "bind", "--policy", str(policy), "--kernels", kernels, "--verbose", *_TIMES
+    )  # fmt: skip
+
+
+def steps(replica: Replica) -> list[dict[str, Any]]:
+    """Every step that it made so far."""
+    return replica.events("step")
+
+
+def wait_for_decision(replica: Replica, most_s: float) -> None:
+    """Wait until it has decided something."""
+    replica.wait(lambda: replica.events("standing by"), "a start", _MOST_STARTING_S)
+    replica.wait(lambda: any(step["decisions"] for step in steps(replica)), "a decision", most_s)
+
+
+def first_decision_s(replica: Replica) -> float:
+    """Seconds from the start of listing to the first decision."""
+    began = seconds(replica.events("standing by")[0]["ts"])
+    return next(seconds(step["ts"]) for step in steps(replica) if step["decisions"]) - began
+
+
+def seconds(stamp: str) -> float:
+    """A time as logs write it."""
+    return datetime.fromisoformat(stamp).timestamp()
+
+
+def peak_mb(replica: Replica) -> int:
+    """The most memory that it had in use so far."""
+    for line in Path(f"/proc/{replica.process.pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) // 1024
+    return 0
+
+
+def paces(made: list[dict[str, Any]]) -> dict[str, Any]:
+    """How long steps take, and cycles of them: the time of a step shared among its cycles."""
+    took = np.array([step["ms"] for step in made], float)
+    cycles = np.array([max(step["cycles"], 1) for step in made])
+    each = np.repeat(took / cycles, cycles)
+    return {
+        "steps": len(made),
+        "cycles": int(cycles.sum()),
+        "cycle_p99_ms": round(float(np.quantile(each, 0.99)), 2),
+        "step_p50_ms": round(float(np.quantile(took, 0.5)), 2),
+        "step_p99_ms": round(float(np.quantile(took, 0.99)), 2),
+        "step_max_ms": round(float(took.max()), 1),
+    }
