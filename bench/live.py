@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from kubebench import Options, Plane
 from kubebench.plane import SCHEDULER
 from live_audit import AUDIT_POLICY, Audit
-from live_cluster import GROUPS_API, NODES, PODS, Contest, ask_all, make_work, post, ready, unmake_work, write_policy
+from live_cluster import GROUPS_API, NODES, Contest, ask_all, make_work, post, ready, unbound, unmake_work, write_policy
 from live_replica import paces, start, steps
 from live_start import measure
 
@@ -135,7 +135,7 @@ def _hold(plane: Plane, contest: Contest, policy: Path, *, plain: bool) -> Bound
     with _tidegate(plane, policy, more, plain=plain) if contest.is_ours else _kube_scheduler(plane):
         late = _await_bindings(audit, contest.pods)
     audit.close()
-    waiting = plane.admin.get(PODS, fieldSelector="spec.nodeName=")["items"]
+    waiting = unbound(plane)
     unmake_work(plane, contest)
     if late:
         more["gave_up"] = late  # what it has bound by then counts, and the others still have their turn

@@ -147,6 +147,11 @@ def unmake_work(plane: Plane, contest: Contest) -> None:
         asyncio.run(ask_all(plane, [Request("DELETE", f"{GROUPS}/{name}") for name in groups]))
 
 
+def unbound(plane: Plane) -> list[str]:
+    """Pods that have no node."""
+    return [one["metadata"]["name"] for one in plane.admin.get(PODS, fieldSelector="spec.nodeName=")["items"]]
+
+
 def post(path: str, thing: dict[str, Any]) -> Request:
     """The request that creates an object."""
     return Request("POST", path, {}, msgspec.json.encode(thing))
@@ -194,10 +199,6 @@ def _named(number: int, letter: str, digits: int) -> str:
     return f"{letter}{number:0{digits}d}"
 
 
-def _uid(kind: str, number: int) -> str:
-    return str(uuid.UUID(int=(hash((len(kind), 7)) % (1 << 40) << 64) | number))
-
-
 def _node(first: dict[str, Any], number: int) -> dict[str, Any]:
     name = _named(number, "n", 5)
     made = copy.deepcopy(first)
@@ -210,10 +211,10 @@ def _node(first: dict[str, Any], number: int) -> dict[str, Any]:
 def _written(number: int, name: str) -> dict[str, Any]:
     """A pod as its owner writes it: about what a worker of a training job has."""
     made = pod(name, 1, scheduler="tidegate", cpu=_CPU)
-    made["metadata"]["labels"] |= {QUEUE: team_of(number), **{f"app.example.com/label-{n}": "value" for n in range(8)}}
-    made["metadata"]["annotations"] |= {f"app.example.com/annotation-{n}": "a longer value" * 4 for n in range(6)}
+    made["metadata"]["labels"] |= {QUEUE: team_of(number), **{f"app.example.com/label-{n}": "value" for n in range(4)}}
+    made["metadata"]["annotations"] |= {f"app.example.com/annotation-{n}": "a longer value" * 4 for n in range(2)}
     main = made["spec"]["containers"][0]
-    main["env"] = [{"name": f"NCCL_SETTING_NUMBER_{n:02d}", "value": "something or other"} for n in range(20)]
+    main["env"] = [{"name": f"NCCL_SETTING_NUMBER_{n:02d}", "value": "something or other"} for n in range(8)]
     main["command"] = ["torchrun", "--nnodes=1", "--nproc-per-node=1", "train.py", "--config=/etc/config.yaml"]
     main["volumeMounts"] = [{"name": name, "mountPath": f"/mnt/{name}"} for name in ("shm", "config")]
     made["spec"]["volumes"] = [
@@ -227,20 +228,23 @@ def _shown_running(plane: Plane) -> dict[str, Any]:
     """A pod that runs, as the API server shows it."""
     first = _written(0, "first")
     plane.admin.post(PODS, first)
-    bind = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "first", "annotations": {STANDING: _note(0, "n00000")}}}
-    plane.admin.post(f"{PODS}/first/binding", bind | {"target": {"kind": "Node", "name": "n00000"}})
+    meta, target = {"name": "first", "annotations": {STANDING: _note(0, "n00000")}}, {"kind": "Node", "name": "n00000"}
+    bind = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
+    plane.admin.post(f"{PODS}/first/binding", bind)
     since = "2026-01-01T00:00:00Z"
     kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
     container = {
-        "name": "main", "image": "work", "imageID": "example.com/work@sha256:" + 64 * "0", "ready": True, "started": True,
-        "restartCount": 0, "containerID": "containerd://" + 64 * "0", "state": {"running": {"startedAt": since}},
+        "name": "main", "image": "work", "imageID": "example.com/work@sha256:" + 64 * "0", "ready": True,
+        "started": True, "restartCount": 0, "containerID": "containerd://" + 64 * "0",
+        "state": {"running": {"startedAt": since}},
     }  # fmt: skip
     status = {
-        "phase": "Running", "startTime": since, "hostIP": "10.0.0.1", "podIP": "10.1.0.1", "podIPs": [{"ip": "10.1.0.1"}],
+        "phase": "Running", "startTime": since, "hostIP": "10.0.0.1", "podIP": "10.1.0.1",
+        "podIPs": [{"ip": "10.1.0.1"}],
         "conditions": [{"type": kind, "status": "True", "lastTransitionTime": since} for kind in kinds],
         "containerStatuses": [container],
     }  # fmt: skip
-    shown = plane.admin.patch(f"{PODS}/first/status", {"status": status})
+    shown: dict[str, Any] = plane.admin.patch(f"{PODS}/first/status", {"status": status})
     plane.admin.delete(f"{PODS}/first", {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
     return shown
 
@@ -266,5 +270,5 @@ def _note(number: int, place: str, gpus: int = 1) -> str:
     charge = (("cpu", 1000), *((("nvidia.com/gpu", gpus),) if gpus else ()))
     flavors = tuple((name, "any") for name, _ in charge)
     grant = Grant(pod_set="main", count=1, flavors=flavors, charge=charge)
-    standing = Standing(queue=team_of(number), grants=(grant,), granted_ms=1_767_225_600_000, admitted=True)
+    standing = Standing(queue=team_of(number), grants=(grant,), granted_ms=1_767_225_600_000 + number, admitted=True)
     return write_note(Note(standing=standing, nodes=((place, 1),)))

@@ -1,4 +1,4 @@
-"""Tidegate as users run it, `tidegate run --mode bind`, in a process of its own; and what its log says of how it went."""
+"""Tidegate as users run it, `tidegate run --mode bind`, in a process of its own; and what its log says of it."""
 
 from __future__ import annotations
 

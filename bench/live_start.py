@@ -14,11 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 
 from kubebench import Options, Plane
 from kubereplica import Replica
-from live_cluster import PODS, fill, pod_name, write_policy
+from live_cluster import PODS, fill, pod_name, unbound, write_policy
 from live_replica import first_decision_s, paces, peak_mb, start, steps, wait_for_decision
 
 #: Pods that wait.
@@ -34,12 +35,12 @@ def measure(nodes: int, pods: int, console: Console, *, plain: bool) -> dict[str
         began = time.perf_counter()
         fill(plane, nodes, pods, _WAITING)
         filled_s = time.perf_counter() - began
-        shown = plane.admin.request("GET", f"{PODS}/{pod_name(0)}")
+        shown = msgspec.json.encode(plane.admin.get(f"{PODS}/{pod_name(0)}"))
         console.print(f"filled with {nodes} nodes and {pods} pods in {filled_s:.0f} s", highlight=False)
         with start(plane, Path(folder), write_policy(Path(folder), nodes), plain=plain) as replica:
             went = _watch(plane, replica)
             replica.stop()
-    facts = {"nodes": nodes, "pods": pods, "pod_bytes": _size(shown), "filled_s": round(filled_s, 1)}
+    facts = {"nodes": nodes, "pods": pods, "pod_bytes": len(shown), "filled_s": round(filled_s, 1)}
     return {**facts, "load_average": round(os.getloadavg()[0], 1), **went}
 
 
@@ -48,7 +49,7 @@ def _watch(plane: Plane, replica: Replica) -> dict[str, Any]:
     wait_for_decision(replica, _MOST_S)
     first_mb = peak_mb(replica)
     replica.wait(lambda: replica.metric('tidegate_writes_total{outcome="done"}') >= _WAITING, "every binding", _MOST_S)
-    plane.wait_for(lambda: not _unbound(plane), _MOST_S, "every pod bound")
+    plane.wait_for(lambda: not unbound(plane), _MOST_S, "every pod bound")
     first, *later = steps(replica)
     return {
         "list_to_first_decision_s": round(first_decision_s(replica), 2),

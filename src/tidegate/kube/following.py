@@ -301,7 +301,7 @@ class Follower(Generic[T]):
 
 
 def token_ahead(body: bytes) -> str:
-    """The token of the page after this one, found without decoding it; empty: there is none, or it is not at the top."""
+    """The token of the page after this one, found without decoding it; empty: there is none at the top."""
     found = _TOKEN.match(body, 0, _TOP)
     return found[1].decode() if found is not None else ""
 

@@ -87,7 +87,7 @@ class Roster:
     undoing: str = ""  # version of the job in which we take back what we wrote; empty: we do not
     asked: Asked = Asked.NO
     starts_after: bool = False  # it starts when that is done
-    granted: Mapping[int, int] = _NONE  # pods by pod set, where they are fewer than it asks for
+    granted: Mapping[int, int] = field(default_factory=lambda: _NONE)  # pods by pod set, where not all were
     slots: list[Slot] = field(default_factory=list)
     _latest: dict[int, int] | None = None  # by the first slot of a set: the one filled last; None: none of many
 
