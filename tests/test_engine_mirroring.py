@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -160,3 +162,24 @@ def test_the_state_stays_whole_whatever_the_world_shows(steps):
         else:
             cluster.tell(EventKind.WORKLOAD_FINISHED, f"w{which}")
         cluster.step()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 8), st.lists(st.integers(0, 3), max_size=3)), max_size=8))
+def test_pods_shown_many_at_a_time_are_where_they_are_one_by_one(gangs):
+    """Gangs of so many pods with so many GPUs each, some of their pods on nodes that may have no room for them."""
+
+    def restarted() -> Cluster:
+        cluster = Cluster(fleet("4x h100x8"))
+        names = list(cluster.nodes)
+        cluster.submit(*(job(f"w{n}", f"{pods}x{gpus}") for n, (pods, gpus, _) in enumerate(gangs)))
+        for number, (pods, _, nodes) in enumerate(gangs):
+            bound(cluster, f"w{number}", *(names[node] for node in nodes[:pods]))
+        return cluster
+
+    together = restarted()
+    decided = together.step()
+    with patch("tidegate.engine.mirroring._are_new", return_value=False):
+        alone = restarted()
+        assert alone.step() == decided
+    assert alone.state.digest() == together.state.digest()

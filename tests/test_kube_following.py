@@ -8,7 +8,7 @@ import pytest
 
 from kubefake import Fake, answer, bookmark, cut, event, gone, half, hang, listing, refusal, stream, thing
 from tidegate.kube.client import Client
-from tidegate.kube.following import Follower, Pace
+from tidegate.kube.following import Follower, Pace, token_ahead
 from tidegate.kube.inbox import Inbox
 from tidegate.kube.objects import Bare
 from tidegate.kube.resources import PODS
@@ -61,6 +61,30 @@ def test_pages_are_joined_and_the_watch_begins_where_the_list_stands():
     assert requests[0].query["limit"] == "2"
     assert requests[2].query["resourceVersion"] == "10"
     assert requests[2].query["allowWatchBookmarks"] == "true"
+
+
+def test_a_list_whose_token_stands_behind_its_objects_is_read_whole():
+    """Custom resources come with their fields in the order of the alphabet."""
+    first = answer(200, {"items": [thing("a", 1)], "metadata": {"resourceVersion": "10", "continue": "next"}})
+    told, _, requests = follow(first, listing(10, thing("b", 2)), _SILENT, until=asked(3))
+    assert told == [("a", "1"), ("b", "2")]
+    assert [request.query.get("continue") for request in requests] == [None, "next", None]
+
+
+@pytest.mark.parametrize(
+    ("body", "token"),
+    [
+        (b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"abc"},"items":[', "abc"),
+        (b'{ "metadata":{"continue":"abc","remainingItemCount":3},"items":[', "abc"),
+        (b'{"metadata":{"resourceVersion":"7"},"items":[{"metadata":{"continue":"no"}}]}', ""),
+        (b'{"items":[{"metadata":{"continue":"no"}}],"metadata":{"continue":"yes"}}', ""),
+        (b'{"metadata":{"continue":""},"items":[]}', ""),
+        (b'{"metadata":{"continue":"with \\" in it"},"items":[]}', ""),
+        (b"no list", ""),
+    ],
+)
+def test_the_token_of_the_next_page_is_found_at_the_top_of_a_list_or_not_at_all(body, token):
+    assert token_ahead(body) == token
 
 
 def test_a_watch_that_ends_goes_on_from_the_last_version_bookmarks_included():

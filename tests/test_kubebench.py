@@ -35,6 +35,23 @@ def test_a_job_of_four_pods_runs_and_completes(plane):
     assert nodes == ["n0", "n0", "n1", "n1"]
 
 
+def test_objects_written_into_the_store_are_there_as_if_created(plane):
+    made = plane.admin.post("/api/v1/nodes", node("like", labels={"of": "many"}))
+    del made["metadata"]["resourceVersion"]
+    names = [f"many-{number:03d}" for number in range(300)]
+    like = ({**made, "metadata": {**made["metadata"], "name": name, "uid": f"uid-{name}"}} for name in names)
+    assert plane.store.put_all((f"minions/{thing['metadata']['name']}", thing) for thing in like) == 300
+
+    def found():
+        return plane.admin.get("/api/v1/nodes", labelSelector="of=many")["items"]
+
+    plane.wait_for(lambda: len(found()) == 301)
+    assert [one["metadata"]["name"] for one in found()] == ["like", *names]
+    assert all(one["metadata"]["resourceVersion"] for one in found())
+    for one in found():
+        plane.admin.delete(f"/api/v1/nodes/{one['metadata']['name']}")
+
+
 def test_users_may_do_what_their_rules_say_and_no_more(plane):
     api = plane.api("tidegate")
     assert api.get("/api/v1/nodes")["kind"] == "NodeList"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import urllib.error
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from tidegate.journal.store import JournalFile
 from tidegate.kube.objects import Meta
 from tidegate.live.clock import SteadyClock
+from tidegate.live.collecting import Collector
 from tidegate.live.endpoints import BadAddress, Endpoints, Probes, read_address
 from tidegate.live.lease import Candidate, Claim, LeaseObject, LeaseSpec, Times
 from tidegate.live.logs import LogForm, open_log
@@ -225,3 +227,33 @@ def test_addresses():
     for bad in ("8080", "a:b", "x:70000"):
         with pytest.raises(BadAddress, match="expected HOST:PORT"):
             read_address(bad)
+
+
+# -- the garbage collector -------------------------------------------------------------------------------------
+
+
+def test_the_garbage_collector_rests_while_a_cluster_is_read_and_leaves_it_alone_then():
+    collector, before = Collector(), gc.get_freeze_count()
+    try:
+        collector.rest()
+        collector.look_up(settled=False)
+        assert not gc.isenabled()
+        kept = [[number] for number in range(1000)]
+        collector.look_up(settled=True)
+        assert gc.isenabled()
+        assert gc.get_freeze_count() >= before + len(kept)
+    finally:
+        collector.forget()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+
+
+def test_the_garbage_collector_does_not_rest_for_ever(monkeypatch):
+    collector = Collector()
+    try:
+        collector.rest()
+        monkeypatch.setattr("tidegate.live.collecting.time.monotonic", lambda: 1e12)
+        collector.look_up(settled=False)
+        assert gc.isenabled()
+    finally:
+        collector.forget()

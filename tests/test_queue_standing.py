@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from builders import Cluster, Said, fleet, held, job, placed
 from test_queues import admitted, queue, queue_cluster
@@ -200,3 +204,42 @@ def test_who_asks_for_none_of_a_resource_gets_a_flavor_for_it():
     cluster.submit(job("j1", PodSet(charge=(("gpu", 0),)), queue="a"))
     assert cluster.step() == [admitted("j1")]
     assert used(cluster) == 0
+
+
+# -- after a restart -------------------------------------------------------------------------------------------
+
+_GRANTED = st.tuples(
+    st.sampled_from("ab"),  # the queue that granted
+    st.integers(0, 3),  # where it is
+    st.sampled_from(("plain", "plain", "evicted", "unknown", "backs off", "twice")),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_GRANTED, max_size=10))
+def test_what_many_hold_after_a_restart_is_what_each_would_hold(told):
+    """Whether standings are taken in together or one by one."""
+
+    def restarted() -> Cluster:
+        cluster = queue_cluster(fleet("4x h100x8"), queue("a", 32), queue("b", 32))
+        names = list(cluster.nodes)
+        cluster.submit(*(job(f"w{number}", "1x1", queue=name) for number, (name, _, _) in enumerate(told)))
+        for number, (_, node, _) in enumerate(told):
+            cluster.tell(EventKind.POD_BOUND, f"w{number}", pod=0, arg=cluster.nodes[names[node]])
+        for number, (name, _, how) in enumerate(told):
+            grant = Grant(pod_set="main", count=1, flavors=(("gpu", "any"),), charge=(("gpu", 1000),))
+            more = {"evicted": "PREEMPTED"} if how == "evicted" else {"requeue_at_ms": 99} if how == "backs off" else {}
+            granted = "nowhere" if how == "unknown" else name
+            for _ in range(2 if how == "twice" else 1):
+                stands(cluster, f"w{number}", queue=granted, grants=(grant,), granted_ms=number, **more)
+        return cluster
+
+    together = restarted()
+    decided = together.step()
+    with patch("tidegate.engine.observing._is_plain", return_value=False):
+        alone = restarted()
+        assert alone.step() == decided
+    usage = [cluster.state.shares.branches.usage.tolist() for cluster in (alone, together)]
+    assert usage[0] == usage[1]
+    held_by = [cluster.state.shares.tickets.branch.tolist() for cluster in (alone, together)]
+    assert held_by[0] == held_by[1]
