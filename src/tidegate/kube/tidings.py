@@ -6,10 +6,11 @@ Must not know: objects of Kubernetes.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from array import array
 
 import numpy as np
 
+from tidegate.model.columns import I64
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Facts, Outcome, Submissions
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
@@ -17,15 +18,8 @@ from tidegate.model.standing import Consumed, Foreign, Standing
 from tidegate.model.work import Work
 
 
-class _Submission(NamedTuple):
-    number: int
-    id: str
-    work: Work
-    submitted_ms: int
-
-
-#: Workload, pod, and a number that goes with the kind of fact.
-_Rows = list[tuple[int, int, int]]
+#: Numbers of a fact about a workload: its own, the pod's, and one that goes with the kind of fact.
+_WIDE = 3
 
 
 class Tidings:
@@ -36,9 +30,9 @@ class Tidings:
         self._nodes: list[tuple[int, Node, bool]] = []
         self._removed: list[int] = []
         self._foreign: list[tuple[int, Foreign]] = []
-        self._submitted: list[_Submission] = []
+        self._submitted: tuple[array[int], array[int], list[str], list[Work]] = (array("q"), array("q"), [], [])
         self._changed: list[tuple[int, Work]] = []
-        self._rows: dict[EventKind, _Rows] = {}
+        self._rows: dict[EventKind, array[int]] = {}  # as plain numbers: after a restart there are many
         self._consumed: list[Consumed] = []
         self._standings: list[tuple[int, Standing]] = []
 
@@ -60,7 +54,11 @@ class Tidings:
 
     def submitted(self, number: int, workload_id: str, work: Work, submitted_ms: int) -> None:
         """A workload came."""
-        self._submitted.append(_Submission(number, workload_id, work, submitted_ms))
+        numbers, times, ids, works = self._submitted
+        numbers.append(number)
+        times.append(submitted_ms)
+        ids.append(workload_id)
+        works.append(work)
 
     def changed(self, number: int, work: Work) -> None:
         """A workload asks for something else now."""
@@ -76,13 +74,18 @@ class Tidings:
 
     def about(self, kind: EventKind, number: int, pod: int = ALL_PODS, arg: int = 0) -> None:
         """A fact about a workload, or about one pod of it."""
-        self._rows.setdefault(kind, []).append((number, pod, arg))
+        rows = self._rows.get(kind)
+        if rows is None:
+            rows = self._rows[kind] = array("q")
+        rows.extend((number, pod, arg))
 
     def take_back(self, kind: EventKind, number: int, pod: int = ALL_PODS) -> None:
         """A fact about a workload, or one pod of it, need not be told: it has been overtaken."""
         if kind in self._rows:
-            whole = pod == ALL_PODS
-            self._rows[kind] = [row for row in self._rows[kind] if row[0] != number or (row[1] != pod and not whole)]
+            told = _columns(self._rows[kind])
+            mine = (told[:, 0] == number) & ((told[:, 1] == pod) | (pod == ALL_PODS))
+            if mine.any():
+                self._rows[kind] = array("q", told[~mine].tobytes())
 
     def outcome(self, decision: int, outcome: Outcome) -> None:
         """What came of a decision."""
@@ -114,28 +117,31 @@ class Tidings:
         return facts.batch()
 
     def _add_rows(self, facts: Facts, kind: EventKind, now_ms: int) -> None:
-        rows = self._rows.get(kind)
-        if rows:
-            columns = np.array(rows, np.int64)
+        if self._rows.get(kind):
+            columns = _columns(self._rows[kind])
             facts.add_many(kind, now_ms, columns[:, 0], pod=columns[:, 1].astype(np.int32), arg=columns[:, 2])
 
     def _add_standings(self, facts: Facts, now_ms: int) -> None:
-        for number, standing in self._standings:
-            facts.standing(number, standing, now_ms)
+        facts.standings(self._standings, now_ms)
         for used in self._consumed:
             facts.consumed(used)
 
     def _add_submissions(self, facts: Facts, now_ms: int) -> None:
-        told = self._submitted
-        if not told:
+        numbers, times, ids, asked = self._submitted
+        if not ids:
             return
-        works = {work: row for row, work in enumerate(dict.fromkeys(one.work for one in told))}
-        none = np.zeros(len(told), np.int64)
+        works = {work: row for row, work in enumerate(dict.fromkeys(asked))}
+        none = np.zeros(len(ids), np.int64)
         submissions = Submissions(
-            work=np.array([works[one.work] for one in told], np.int32),
-            submitted_ms=np.array([min(one.submitted_ms, now_ms) for one in told], np.int64),
+            work=np.array([works[work] for work in asked], np.int32),
+            submitted_ms=np.minimum(np.array(times, np.int64), now_ms),
             estimate_ms=none,
             deadline_ms=none,
-            ids=[one.id for one in told],
+            ids=ids,
         )
-        facts.submit_many(np.array([one.number for one in told], np.int64), tuple(works), submissions, now_ms)
+        facts.submit_many(np.array(numbers, np.int64), tuple(works), submissions, now_ms)
+
+
+def _columns(rows: array[int]) -> I64:
+    columns: I64 = np.array(rows, np.int64).reshape(-1, _WIDE)
+    return columns

@@ -174,6 +174,14 @@ class Facts:
         """Add WORKLOAD_OBSERVED."""
         self.add(EventKind.WORKLOAD_OBSERVED, at_ms, number, arg=self._payload(standing))
 
+    def standings(self, told: Sequence[tuple[int, Standing]], at_ms: int = 0) -> None:
+        """Add WORKLOAD_OBSERVED for many."""
+        first = len(self._payloads)
+        self._payloads += [standing for _, standing in told]
+        numbers = np.array([number for number, _ in told], np.int64)
+        at = np.arange(first, first + len(told), dtype=np.int64)
+        self.add_many(EventKind.WORKLOAD_OBSERVED, at_ms, numbers, arg=at)
+
     def consumed(self, consumed: Consumed) -> None:
         """Add SHARE_OBSERVED."""
         self.add(EventKind.SHARE_OBSERVED, consumed.at_ms, arg=self._payload(consumed))
