@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,10 +32,18 @@ def steps(replica: Replica) -> list[dict[str, Any]]:
     return replica.events("step")
 
 
-def wait_for_decision(replica: Replica, most_s: float) -> None:
-    """Wait until it has decided something."""
+def wait_for_decision(replica: Replica, most_s: float) -> float:
+    """Wait until it has decided something; the CPU seconds that it took from the start of listing."""
     replica.wait(lambda: replica.events("standing by"), "a start", _MOST_STARTING_S)
+    before_s = _cpu_s(replica)
     replica.wait(lambda: any(step["decisions"] for step in steps(replica)), "a decision", most_s)
+    return _cpu_s(replica) - before_s
+
+
+def _cpu_s(replica: Replica) -> float:
+    """CPU seconds that it used so far."""
+    fields = Path(f"/proc/{replica.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def first_decision_s(replica: Replica) -> float:

@@ -26,6 +26,7 @@ PACKING_VERSION = 2
 _PAYLOADS: dict[str, type[Payload]] = {
     kind.__name__.lower(): kind for kind in (Policy, Node, Work, Standing, Consumed, Foreign)
 }
+_TAGS = {kind: tag for tag, kind in _PAYLOADS.items()}
 _NARROW = tuple((f"i{size}", -(1 << 8 * size - 1), (1 << 8 * size - 1) - 1) for size in (1, 2, 4, 8))
 
 _EVENT_TYPES = (np.uint8, np.int64, np.int64, np.int32, np.int64)
@@ -202,7 +203,7 @@ def unpack_result(packed: bytes) -> StepResult:
 
 
 def _tag(payload: Payload) -> str:
-    return type(payload).__name__.lower()
+    return _TAGS[type(payload)]
 
 
 def pack_columns(columns: Sequence[Any]) -> list[list[Any]]:

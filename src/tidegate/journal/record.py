@@ -66,7 +66,8 @@ class Journal:
             self._keep_at_times(self._file)
 
     def _keep_at_times(self, file: JournalFile) -> None:
-        if file.written >= self._keep_at:
+        # Not after the first step: whoever begins there has one step to make, and a live run has no memory to spare.
+        if file.written >= self._keep_at and self._count > 1:
             self.keep()
 
 

@@ -41,7 +41,7 @@ _MOST_BEHIND = 256 << 20
 class Pace:
     """How lists and watches are asked for."""
 
-    page: int = 500  # objects in a page of a list
+    page: int = 1000  # objects in a page of a list
     watch_s: int = 290  # after which the server ends a watch; a little less each time, not all at once
     absent_s: float = 30.0  # between looks for a kind that the server does not have
     unready_s: float = 10.0  # how long a server that has just started may not know who may read what

@@ -84,14 +84,14 @@ class Table:
         return twin
 
     def dump(self) -> dict[str, Any]:
-        """Everything, as plain values and bytes."""
+        """Everything, as plain values and bytes; the bytes are the table's own, to be written at once."""
         return {
             "axes": self.axes,
             "top": self.top,
-            "spare": self.spare.tobytes(),
-            "block": self.block[: self.top].tobytes(),
-            "real": self.real[: self.top].tobytes(),
-            "grids": {name: getattr(self, name)[: self.top].tobytes() for name in self._grids()},
+            "spare": _bytes_of(self.spare),
+            "block": _bytes_of(self.block[: self.top]),
+            "real": _bytes_of(self.real[: self.top]),
+            "grids": {name: _bytes_of(getattr(self, name)[: self.top]) for name in self._grids()},
         }
 
     @classmethod
@@ -140,3 +140,8 @@ class Table:
         for name, (planes, _) in self.stacks.items():
             for at, plane in enumerate(planes):
                 setattr(self, plane, getattr(self, name)[:, at])
+
+
+def _bytes_of(column: Any) -> memoryview:
+    """The bytes of a column without a copy of them: a checkpoint of a large cluster has many."""
+    return memoryview(np.ascontiguousarray(column).reshape(-1).view(np.uint8))
