@@ -17,7 +17,6 @@ from tidegate.model.policy import Policy
 from tidegate.model.standing import Consumed, Foreign, Standing
 from tidegate.model.work import Work
 
-
 #: Numbers of a fact about a workload: its own, the pod's, and one that goes with the kind of fact.
 _WIDE = 3
 
