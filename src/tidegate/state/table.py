@@ -144,4 +144,4 @@ class Table:
 
 def _bytes_of(column: Any) -> memoryview:
     """The bytes of a column without a copy of them: a checkpoint of a large cluster has many."""
-    return memoryview(np.ascontiguousarray(column).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(column).reshape(-1).view(np.uint8).data
