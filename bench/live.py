@@ -61,7 +61,7 @@ def main() -> None:
     options = _options()
     console = Console(stderr=True)
     if options.pods > _MOST_RACED:
-        print(json.dumps(measure(options.nodes, options.pods, console, plain=options.plain)))
+        print(json.dumps(measure(options.nodes, options.pods, console, plain=options.plain, journals=options.journal)))
         return
     results: dict[str, dict[str, Any]] = {}
     with Plane(_PLANE) as plane, tempfile.TemporaryDirectory() as folder:
@@ -83,6 +83,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=5000)
     parser.add_argument("--gang", type=int, default=8, help="pods of a gang")
+    parser.add_argument("--journal", action="store_true", help="write a journal at the start of a large cluster, too")
     parser.add_argument("--plain", action="store_true", help="plain kernels instead of compiled ones")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args()
@@ -174,7 +175,10 @@ def _kube_scheduler(plane: Plane) -> Iterator[None]:
 
 @contextmanager
 def _tidegate(plane: Plane, policy: Path, more: dict[str, Any], *, plain: bool) -> Iterator[None]:
-    with tempfile.TemporaryDirectory() as folder, start(plane, Path(folder), policy, plain=plain) as replica:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        start(plane, Path(folder), policy, plain=plain, journals=True) as replica,
+    ):
         yield
         replica.stop()
         more |= paces(steps(replica))

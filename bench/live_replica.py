@@ -19,12 +19,11 @@ _TIMES = ("--lease-duration", "15s", "--renew-deadline", "10s", "--retry-period"
 _MOST_STARTING_S = 600
 
 
-def start(plane: Plane, folder: Path, policy: Path, *, plain: bool) -> Replica:
+def start(plane: Plane, folder: Path, policy: Path, *, plain: bool, journals: bool) -> Replica:
     """A replica that is about to be started; it has its kernels compiled before it lists anything."""
-    kernels = "plain" if plain else "compiled"
-    return Replica(
-        plane, folder, "bench", "--mode", "bind", "--policy", str(policy), "--kernels", kernels, "--verbose", *_TIMES
-    )  # fmt: skip
+    kernels = ("--kernels", "plain" if plain else "compiled")
+    options = ("--mode", "bind", "--policy", str(policy), *kernels, "--verbose", *_TIMES)
+    return Replica(plane, folder, "bench", *options, journals=journals)
 
 
 def steps(replica: Replica) -> list[dict[str, Any]]:

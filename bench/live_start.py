@@ -1,7 +1,8 @@
 """How long a replica takes from its first request to its first decision on a large cluster, and how much memory.
 
 Almost all pods run already, each with the note that Tidegate left with it; the last thousand wait. The replica is
-`tidegate run --mode bind` with the quotas of the race, its kernels compiled before it lists anything.
+`tidegate run --mode bind` with the quotas of the race, its kernels compiled before it lists anything; without a journal,
+as that is the default (`--journal`: with one).
 
     python bench/live.py --nodes 10000 --pods 100000 --json
 """
@@ -29,7 +30,7 @@ _WAITING = 1_000
 _MOST_S = 300
 
 
-def measure(nodes: int, pods: int, console: Console, *, plain: bool) -> dict[str, Any]:
+def measure(nodes: int, pods: int, console: Console, *, plain: bool, journals: bool) -> dict[str, Any]:
     """Fill a cluster, start a replica on it, and tell how that went."""
     with Plane(Options(kwok=False, scheduler=False, controllers="")) as plane, tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
@@ -37,10 +38,11 @@ def measure(nodes: int, pods: int, console: Console, *, plain: bool) -> dict[str
         filled_s = time.perf_counter() - began
         shown = msgspec.json.encode(plane.admin.get(f"{PODS}/{pod_name(0)}"))
         console.print(f"filled with {nodes} nodes and {pods} pods in {filled_s:.0f} s", highlight=False)
-        with start(plane, Path(folder), write_policy(Path(folder), nodes), plain=plain) as replica:
+        policy = write_policy(Path(folder), nodes)
+        with start(plane, Path(folder), policy, plain=plain, journals=journals) as replica:
             went = _watch(plane, replica)
             replica.stop()
-    facts = {"nodes": nodes, "pods": pods, "pod_bytes": len(shown), "filled_s": round(filled_s, 1)}
+    facts = {"nodes": nodes, "pods": pods, "pod_bytes": len(shown), "filled_s": round(filled_s, 1), "journal": journals}
     return {**facts, "load_average": round(os.getloadavg()[0], 1), **went}
 
 

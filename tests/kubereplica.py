@@ -24,13 +24,15 @@ QUICK = ("--lease-duration", "4s", "--renew-deadline", "2s", "--retry-period", "
 class Replica:
     """One process. Use it in a with statement: what still runs at its end is killed, however we end."""
 
-    def __init__(self, plane: Plane, folder: Path, name: str, *arguments: str, user: str = "tidegate") -> None:
+    def __init__(
+        self, plane: Plane, folder: Path, name: str, *arguments: str, user: str = "tidegate", journals: bool = True
+    ) -> None:
         self.name, self.port = name, free_port()
         self.journal, self.log = folder / f"{name}.db", folder / f"{name}.log"
         self.command = [
             sys.executable, "-m", "tidegate", "run", "--kubeconfig", str(plane.kubeconfig(user)), "--identity", name,
-            "--journal", str(self.journal), "--listen", f"127.0.0.1:{self.port}", "--kernels", "plain",
-            "--log", "json", *QUICK, *arguments,
+            *(("--journal", str(self.journal)) if journals else ()), "--listen", f"127.0.0.1:{self.port}",
+            "--kernels", "plain", "--log", "json", *QUICK, *arguments,
         ]  # fmt: skip
 
     def __enter__(self) -> Self:

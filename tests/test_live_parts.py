@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import io
 import json
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 
@@ -257,3 +259,20 @@ def test_the_garbage_collector_does_not_rest_for_ever(monkeypatch):
         assert gc.isenabled()
     finally:
         collector.forget()
+
+
+def test_a_large_block_that_is_free_is_given_back():
+    """In a process of its own, as it is for good; where the C library has another allocator, nothing is done."""
+    script = """
+from tidegate.live.heap import give_back_large_blocks, trim
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+known = give_back_large_blocks()
+for _ in range(3):
+    block = b"x" * (8 << 20)
+    before = resident()
+    del block
+    assert not known or before - resident() > 7 << 20
+assert trim() or not known
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

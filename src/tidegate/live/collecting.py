@@ -10,6 +10,8 @@ from __future__ import annotations
 import gc
 import time
 
+from tidegate.live.heap import trim
+
 #: How long the collector rests at most: a server that does not answer must not let garbage pile up.
 _MOST_S = 120.0
 
@@ -31,6 +33,7 @@ class Collector:
             self._until_s = 0.0
             gc.freeze()
             gc.enable()
+            trim()
 
     def forget(self) -> None:
         """What was read is of no use any more."""

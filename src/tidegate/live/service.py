@@ -23,6 +23,7 @@ from tidegate.live.collecting import Collector
 from tidegate.live.election import Election, LeaseName, steady_s
 from tidegate.live.endpoints import Endpoints, Probes
 from tidegate.live.handover import Common, read_common
+from tidegate.live.heap import give_back_large_blocks
 from tidegate.live.keeping import find_common
 from tidegate.live.lease import Times
 from tidegate.live.logs import Log
@@ -99,6 +100,7 @@ class Service:
 
     def run(self) -> None:
         """Run until told to stop."""
+        give_back_large_blocks()
         self.metrics.start(self.settings.mode)
         self._adopt(self._policy)
         self._policies.start()
