@@ -1,8 +1,8 @@
 """How long a replica takes from its first request to its first decision on a large cluster, and how much memory.
 
 Almost all pods run already, each with the note that Tidegate left with it; the last thousand wait. The replica is
-`tidegate run --mode bind` with the quotas of the race, its kernels compiled before it lists anything; without a journal,
-as that is the default (`--journal`: with one).
+`tidegate run --mode bind` with the quotas of the race, its kernels compiled before it lists anything; without a
+journal, as that is the default (`--journal`: with one).
 
     python bench/live.py --nodes 10000 --pods 100000 --json
 """
