@@ -41,6 +41,7 @@ class Request(NamedTuple):
     body: bytes | None = None
     content_type: str = JSON
     timeout_s: float = _ANSWER_S
+    accept: str = ""  # another form than JSON, if the server has it
 
 
 class Stream:
@@ -157,6 +158,8 @@ class Client:
         headers = {"Authorization": f"Bearer {identity.token}"} if identity.token else {}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
+        if request.accept:
+            headers["Accept"] = request.accept
         return {
             "method": request.method,
             "url": self.access.server + request.path,

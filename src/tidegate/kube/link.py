@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tidegate.kube.access import Access
 from tidegate.kube.client import Client
-from tidegate.kube.following import Follower, Pace, Tally
+from tidegate.kube.following import Follower, Pace, Pages, Tally
 from tidegate.kube.inbox import Inbox
 from tidegate.kube.orders import Order
 from tidegate.kube.pauses import Draw, Pauses
@@ -36,6 +36,7 @@ class Topic(NamedTuple):
     shrink: Callable[[Any], object]
     selector: Mapping[str, str] = MappingProxyType({})
     optional: bool = False  # the server need not have this kind
+    pages: Pages | None = None  # another form of its lists
 
 
 class Carried(NamedTuple):
@@ -129,6 +130,7 @@ class Link:
             shrink=topic.shrink,
             selector=dict(topic.selector),
             optional=topic.optional,
+            pages=topic.pages,
             pace=self._pace,
             tally=self.tallies[kind],
         )

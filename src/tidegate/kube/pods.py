@@ -6,15 +6,17 @@ Must not know: workloads, places.
 from __future__ import annotations
 
 import sys
+from collections.abc import Hashable
 from enum import IntEnum
 from typing import NamedTuple
 
 import msgspec
 
 from tidegate.kube.kinds import ROLE_LABELS
-from tidegate.kube.objects import Meta, Owner
+from tidegate.kube.objects import ListMeta, Meta, Owner
 from tidegate.kube.pins import BEFORE, GATE
-from tidegate.kube.shapes import PodSpec, Shape, Shapes
+from tidegate.kube.protobuf import ACCEPT, MAGIC, ListedPod, read_pods, read_token
+from tidegate.kube.shapes import PodSpec, Shape, Shapes, key_of
 from tidegate.kube.writes import Ref, pod_ref
 from tidegate.manifests.clock import read_time_ms
 from tidegate.manifests.words import GROUP, GROUP_TOTAL, QUEUE
@@ -112,30 +114,100 @@ def controller(meta: Meta) -> Owner | None:
     return next((owner for owner in meta.owner_references or () if owner.controller), None)
 
 
+class _Fare(NamedTuple):
+    """Where a pod is, and how it fares."""
+
+    node: str
+    scheduler: str
+    gates: list[str]
+    phase: str
+    created_ms: int
+
+
 def see_pod(seen: PodObject, shapes: Shapes) -> SeenPod:
     """What a Pod is to us."""
     meta, spec = seen.metadata, seen.spec
+    gates = [gate.get("name", "") for gate in spec.scheduling_gates or ()]
+    fare = _Fare(spec.node_name, spec.scheduler_name, gates, seen.status.phase, created_ms(meta))
+    claims = _claims(seen) if spec.resource_claims != _NONE else ()
+    return _see(meta, fare, shapes.of(meta, spec), claims)
+
+
+def _see(meta: Meta, fare: _Fare, shape: Shape, claims: tuple[str, ...]) -> SeenPod:
     labels, annotations = meta.labels or {}, meta.annotations or {}
     group, total = _group(labels, annotations)
     return SeenPod(
         uid=meta.uid,
         namespace=sys.intern(meta.namespace),
         name=meta.name,
-        node=sys.intern(spec.node_name),
-        life=_LIVES.get(seen.status.phase, Life.PENDING),
+        node=sys.intern(fare.node),
+        life=_LIVES.get(fare.phase, Life.PENDING),
         leaving=meta.deletion_timestamp is not None,
-        gate=_gate(spec.scheduling_gates),
+        gate=_gate(fare.gates),
         started=BEFORE in annotations,
         queued=bool(labels.get(QUEUE)),
-        scheduler=sys.intern(spec.scheduler_name),
+        scheduler=sys.intern(fare.scheduler),
         owner=controller(meta),
         role=next((sys.intern(labels[label].lower()) for label in ROLE_LABELS if label in labels), ""),
         group=group,
         group_total=int(total) if total.isdecimal() and len(total) < 7 else 0,
-        created_ms=created_ms(meta),
-        shape=shapes.of(meta, spec),
-        claims=_claims(seen) if spec.resource_claims != _NONE else (),
+        created_ms=fare.created_ms,
+        shape=shape,
+        claims=claims,
     )
+
+
+class PodPages:
+    """Pages of pods in protobuf. Pods of a shape that is not known yet are learnt from one of them, read as JSON."""
+
+    accept, magic = ACCEPT, MAGIC
+
+    def __init__(self, shapes: Shapes) -> None:
+        self._shapes = shapes
+
+    def token(self, body: bytes) -> str:
+        """The token of the page after this one; empty: there is none."""
+        return read_token(body)
+
+    def read(self, body: bytes) -> tuple[ListMeta, list[KeyedPod]] | None:
+        """A page; None if it cannot be read, or only as JSON."""
+        page = read_pods(body)
+        if page is None or any(pod.spec.resource_claims for pod in page.items):
+            return None
+        return page.metadata, [KeyedPod(pod, key_of(pod.metadata, pod.bytes_of_shape())) for pod in page.items]
+
+    def lacking(self, pods: list[KeyedPod]) -> list[KeyedPod]:
+        """One pod of each shape that is not known yet."""
+        return list({pod.key: pod for pod in pods if self._shapes.learnt(pod.key) is None}.values())
+
+    def learn(self, listed: KeyedPod, whole: PodObject) -> bool:
+        """Learn a shape from a pod as JSON; False if it has become another since it was listed."""
+        mine, now = listed.metadata, whole.metadata
+        if (mine.uid, mine.resource_version) != (now.uid, now.resource_version):
+            return False
+        self._shapes.learn(listed.key, self._shapes.of(now, whole.spec))
+        return True
+
+
+class KeyedPod(NamedTuple):
+    """A listed pod, and what it has in common with those of its shape."""
+
+    pod: ListedPod
+    key: Hashable
+
+    @property
+    def metadata(self) -> Meta:
+        """Who it is."""
+        return self.pod.metadata
+
+
+def see_listed(seen: KeyedPod, shapes: Shapes) -> SeenPod:
+    """What a pod of a list is to us; its shape is known."""
+    pod, shape = seen.pod, shapes.learnt(seen.key)
+    assert shape is not None
+    gates = [gate.name for gate in pod.spec.scheduling_gates]
+    fare = _Fare(pod.spec.node_name, pod.spec.scheduler_name, gates, pod.phase, pod.created_ms)
+    return _see(pod.metadata, fare, shape, ())
 
 
 _NONE = msgspec.Raw(b"null")
@@ -158,7 +230,7 @@ def _group(labels: dict[str, str], annotations: dict[str, str]) -> tuple[str, st
     return "", ""
 
 
-def _gate(gates: list[dict[str, str]] | None) -> Gate:
+def _gate(gates: list[str]) -> Gate:
     if not gates:
         return Gate.OPEN
-    return Gate.OURS if all(gate.get("name") == GATE for gate in gates) else Gate.OTHERS
+    return Gate.OURS if all(gate == GATE for gate in gates) else Gate.OTHERS

@@ -6,6 +6,7 @@ Must not know: where a pod is, or whose it is.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -74,6 +75,7 @@ class Shapes:
 
     def __init__(self) -> None:
         self._known: dict[bytes, Shape] = {}
+        self._learnt: dict[Hashable, Shape] = {}  # by what pods of a shape have in common in another form than JSON
         self._with_devices: dict[tuple[int, Resources], Shape] = {}  # shapes are kept for good
 
     def __len__(self) -> int:
@@ -94,6 +96,14 @@ class Shapes:
         if shape is None:
             shape = self._known[key] = _read(msgspec.json.decode(key), meta)
         return shape
+
+    def learnt(self, key: Hashable) -> Shape | None:
+        """The shape of pods of this key; None: nobody has said it yet."""
+        return self._learnt.get(key)
+
+    def learn(self, key: Hashable, shape: Shape) -> None:
+        """Pods of this key have that shape."""
+        self._learnt[key] = shape
 
     def with_devices(self, shape: Shape, devices: Resources) -> Shape:
         """The shape of such a pod whose claims ask for these devices, by the resource that they are counted as."""
@@ -117,6 +127,12 @@ def _claiming(shape: Shape, devices: Resources) -> Shape:
 def _without_claims(container: dict[str, Any]) -> dict[str, Any]:
     asked = container.get("resources") or {}
     return {**container, "resources": {name: field for name, field in asked.items() if name != "claims"}}
+
+
+def key_of(meta: Meta, others: Hashable) -> Hashable:
+    """What tells pods of other shapes apart: what their names mean, and whatever else decides it."""
+    labels, annotations = _words(meta)
+    return meta.namespace, tuple(labels.items()), tuple(annotations.items()), others
 
 
 def _words(meta: Meta) -> tuple[dict[str, str], dict[str, str]]:

@@ -28,7 +28,7 @@ from tidegate.kube.notes import NoteReader, annotated
 from tidegate.kube.objects import Meta
 from tidegate.kube.orders import Order, Purpose
 from tidegate.kube.pauses import Draw
-from tidegate.kube.pods import PodObject, SeenPod, see_pod
+from tidegate.kube.pods import KeyedPod, PodObject, PodPages, SeenPod, see_listed, see_pod
 from tidegate.kube.policies import AROUND_KINDS, QUEUE_KINDS, PolicyBook, PolicyObject, ReadPolicy
 from tidegate.kube.pool import Limits
 from tidegate.kube.provisioning import NO_NODES, NodesBy
@@ -104,7 +104,7 @@ class KubeWorld:
                 Topic(handling.resource, JobObject, self._shrink_job, optional=handling is not JOB)
                 for handling in KINDS
             ),
-            Topic(PODS, PodObject, self._shrink_pod),
+            Topic(PODS, PodObject, self._shrink_pod, pages=PodPages(self.shapes)),
         ]
 
     def __enter__(self) -> Self:
@@ -255,9 +255,9 @@ class KubeWorld:
         self._keep_note(job.metadata)
         return job.kept()
 
-    def _shrink_pod(self, pod: PodObject) -> SeenPod:
+    def _shrink_pod(self, pod: PodObject | KeyedPod) -> SeenPod:
         self._keep_note(pod.metadata)
-        return see_pod(pod, self.shapes)
+        return see_listed(pod, self.shapes) if isinstance(pod, KeyedPod) else see_pod(pod, self.shapes)
 
     def _see_job(self, uid: str, handling: Handling, thing: JobObject | None) -> None:
         self.ledger.see_job(uid, None if thing is None else see_job(thing, handling, self._around))

@@ -1,0 +1,158 @@
+"""Pods listed in protobuf are the same to us as pods listed as JSON; where they cannot be, they are listed as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from kubebench import pod
+from tidegate.kube.client import Client, Request
+from tidegate.kube.following import Follower, Pace
+from tidegate.kube.inbox import Inbox
+from tidegate.kube.kubeconfig import config_access
+from tidegate.kube.pods import KeyedPod, PodObject, PodPages, see_listed, see_pod
+from tidegate.kube.protobuf import ACCEPT, MAGIC, read_pods, read_token
+from tidegate.kube.resources import PODS
+from tidegate.kube.shapes import Shapes
+
+_PODS = "/api/v1/namespaces/default/pods"
+
+_KINDS = {
+    "plain": {},
+    "gated": {"schedulingGates": [{"name": "tidegate.io/admission"}]},
+    "held-by-others": {"schedulingGates": [{"name": "example.com/other"}]},
+    "picky": {
+        "nodeSelector": {"zone": "a"},
+        "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}]
+                }
+            }
+        },
+    },
+    "spread": {
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+        ]
+    },
+    "with-volumes": {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "hostPath": {"path": "/tmp"}}]},
+    "with-init": {
+        "initContainers": [
+            {"name": "i", "image": "x", "resources": {"requests": {"cpu": "3"}}, "restartPolicy": "Always"}
+        ]
+    },
+}
+
+
+@pytest.fixture
+def filled(cluster):
+    for name, more in _KINDS.items():
+        for number in range(2):
+            cluster.admin.post(_PODS, pod(f"{name}-{number}", number + 1, scheduler="nobody", **more))
+    for number in range(3):
+        cluster.admin.post(_PODS, pod(f"g-{number}", 8, scheduler="nobody", group=("g", 3)))
+    return cluster
+
+
+def ask(plane, *requests):
+    async def run():
+        async with Client(config_access([plane.kubeconfig("tidegate")], clock=lambda: 0)) as client:
+            return [await client.ask(request) for request in requests]
+
+    return asyncio.run(run())
+
+
+def listed(plane, pages=None, page=5):
+    """All pods of a list as they come into the inbox, and the follower."""
+
+    async def run():
+        shapes, inbox = Shapes(), Inbox()
+        shrink = lambda one: see_listed(one, shapes) if isinstance(one, KeyedPod) else see_pod(one, shapes)  # noqa: E731
+        async with Client(config_access([plane.kubeconfig("tidegate")], clock=lambda: 0)) as client:
+            asked = Counting(client)
+            follower = Follower(asked, PODS, PodObject, inbox, lambda: 0.0, shrink=shrink, pace=Pace(page=page))
+            follower = replace(follower, pages=pages(shapes) if pages else None, namespace="default")
+            task = asyncio.create_task(follower.follow())
+            async with asyncio.timeout(20):
+                await follower.listed.wait()
+            task.cancel()
+        return {news.thing.name: news.thing for news in inbox.take()[0]}, asked.asked
+
+    return asyncio.run(run())
+
+
+class Counting:
+    """A client that keeps what it was asked."""
+
+    def __init__(self, client):
+        self._client, self.asked = client, []
+
+    async def ask(self, request, *more):
+        self.asked.append(request)
+        return await self._client.ask(request, *more)
+
+    def stream(self, *more):
+        return self._client.stream(*more)
+
+
+def comparable(seen):
+    shape = seen.shape
+    return seen._replace(shape=None), shape.work, shape.request, shape.charge, shape.refusals, shape.unbound
+
+
+def test_pods_are_the_same_in_both_forms(filled):
+    plain, _ = listed(filled)
+    packed, asked = listed(filled, PodPages)
+    assert len(plain) == 2 * len(_KINDS) + 3
+    assert {name: comparable(one) for name, one in packed.items()} == {n: comparable(one) for n, one in plain.items()}
+    singles = [one for one in asked if one.path != _PODS]
+    # One of each shape was read as JSON: gates do not matter to it, nor which member of a group it is.
+    assert len(singles) == 2 * (len(_KINDS) - 2) + 1
+    assert all(one.accept for one in asked if one.path == _PODS)
+
+
+class Shy(PodPages):
+    """Learns nothing."""
+
+    def learn(self, listed, whole):
+        del listed, whole
+        return False
+
+
+class Many(PodPages):
+    """Knows nothing of anything."""
+
+    def lacking(self, pods):
+        return [*pods] * 100
+
+
+@pytest.mark.parametrize("pages", [Shy, Many])
+def test_what_cannot_be_learnt_is_listed_as_json(filled, pages):
+    plain, _ = listed(filled)
+    packed, asked = listed(filled, pages)
+    assert {name: comparable(one) for name, one in packed.items()} == {n: comparable(one) for n, one in plain.items()}
+    assert [one for one in asked if one.path == _PODS and not one.accept]
+
+
+def test_pods_with_claims_are_listed_as_json(cluster):
+    claims = [{"name": "gpu", "resourceClaimName": "mine"}]
+    cluster.admin.post(_PODS, pod("claiming", 0, scheduler="nobody", resourceClaims=claims))
+    packed, _ = listed(cluster, PodPages)
+    assert packed["claiming"].claims == ("mine",)
+
+
+def test_a_page_that_is_cut_is_not_read(filled):
+    request = Request("GET", _PODS, {"limit": "3"}, accept=ACCEPT)
+    (answer,) = ask(filled, request)
+    assert answer.body.startswith(MAGIC)
+    page = read_pods(answer.body)
+    assert len(page.items) == 3
+    assert read_token(answer.body) == page.metadata.continue_ != ""
+    for size in (len(MAGIC), len(MAGIC) + 3, 40, len(answer.body) // 2):
+        assert read_pods(answer.body[:size]) is None
+        read_token(answer.body[:size])  # whatever it finds, it does not fail
+    assert read_pods(MAGIC + b"\x12\xff\xff") is None
