@@ -172,9 +172,9 @@ class PodPages:
     def read(self, body: bytes) -> tuple[ListMeta, list[KeyedPod]] | None:
         """A page; None if it cannot be read, or only as JSON."""
         page = read_pods(body)
-        if page is None or any(pod.spec.resource_claims for pod in page.items):
+        if page is None or any(pod.own.resource_claims for pod in page.items):
             return None
-        return page.metadata, [KeyedPod(pod, key_of(pod.metadata, pod.bytes_of_shape())) for pod in page.items]
+        return page.metadata, [KeyedPod(pod, key_of(pod.metadata, pod.shape)) for pod in page.items]
 
     def lacking(self, pods: list[KeyedPod]) -> list[KeyedPod]:
         """One pod of each shape that is not known yet."""
@@ -205,8 +205,8 @@ def see_listed(seen: KeyedPod, shapes: Shapes) -> SeenPod:
     """What a pod of a list is to us; its shape is known."""
     pod, shape = seen.pod, shapes.learnt(seen.key)
     assert shape is not None
-    gates = [gate.name for gate in pod.spec.scheduling_gates]
-    fare = _Fare(pod.spec.node_name, pod.spec.scheduler_name, gates, pod.phase, pod.created_ms)
+    gates = [gate.name for gate in pod.own.scheduling_gates]
+    fare = _Fare(pod.own.node_name, pod.own.scheduler_name, gates, pod.phase, pod.created_ms)
     return _see(pod.metadata, fare, shape, ())
 
 

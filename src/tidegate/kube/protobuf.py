@@ -53,54 +53,41 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Field.Type.ValueType | str], ...]] = 
     "Container": (("ports*", 6, _BYTES), ("resources", 8, _BYTES), ("restart_policy", 24, _TEXT)),
     "Volume": (("source", 2, _BYTES),),
     "Gate": (("name", 1, _TEXT),),
-    "Spec": (
+    # A pod's spec, by what differs from pod to pod, and by what decides its shape.
+    "Own": (
         ("volumes*", 1, "Volume"),
+        ("node_name", 10, _TEXT),
+        ("scheduler_name", 19, _TEXT),
+        ("scheduling_gates*", 38, "Gate"),
+        ("resource_claims*", 39, _BYTES),
+    ),
+    "Shape": (
         ("containers*", 2, "Container"),
         ("node_selector*", 7, _BYTES),
-        ("node_name", 10, _TEXT),
         ("affinity", 18, _BYTES),
-        ("scheduler_name", 19, _TEXT),
         ("init_containers*", 20, "Container"),
         ("tolerations*", 22, _BYTES),
         ("priority", 25, _INT),
         ("overhead*", 32, _BYTES),
         ("topology_spread_constraints*", 33, _BYTES),
-        ("scheduling_gates*", 38, "Gate"),
-        ("resource_claims*", 39, _BYTES),
         ("resources", 40, _BYTES),
         ("scheduling_group", 43, _BYTES),
     ),
     "Status": (("phase", 1, _TEXT),),
-    "Pod": (("metadata", 1, "Meta"), ("spec", 2, "Spec"), ("status", 3, "Status")),
+    "Pod": (("metadata", 1, "Meta"), ("spec", 2, _BYTES), ("status", 3, "Status")),
     "ListMeta": (("resource_version", 2, _TEXT), ("token", 3, _TEXT)),
     "PodList": (("metadata", 1, "ListMeta"), ("items*", 2, "Pod")),
 }
 
 
 class ListedPod(NamedTuple):
-    """A pod of a list: who it is, and the rest as it came."""
+    """A pod of a list."""
 
     metadata: Meta
-    spec: Any
+    own: Any  # node_name, scheduler_name, scheduling_gates, resource_claims
+    shape: Hashable  # what decides what it asks for, but for its labels and annotations
     phase: str
     created_ms: int
-
-    def bytes_of_shape(self) -> tuple[Hashable, ...]:
-        """What decides what it asks for, but for its labels and annotations."""
-        spec = self.spec
-        return (
-            spec.priority,
-            _containers(spec.containers),
-            _containers(spec.init_containers),
-            tuple(sorted({_first_number(volume.source) for volume in spec.volumes})),
-            tuple(spec.node_selector),
-            spec.affinity,
-            tuple(spec.tolerations),
-            tuple(spec.overhead),
-            spec.resources,
-            tuple(spec.topology_spread_constraints),
-            spec.scheduling_group,
-        )
 
 
 class PodPage(NamedTuple):
@@ -130,27 +117,28 @@ def read_token(body: bytes) -> str:
 
 
 def _listed(pod: Any) -> ListedPod:
-    meta = pod.metadata
-    return ListedPod(
-        Meta(
-            name=meta.name,
-            uid=meta.uid,
-            namespace=meta.namespace,
-            resource_version=meta.resource_version,
-            generation=meta.generation,
-            deletion_timestamp="" if meta.HasField("deleted") else None,
-            labels={pair.key: pair.value for pair in meta.labels},
-            annotations={pair.key: pair.value for pair in meta.annotations},
-            owner_references=tuple(Owner(one.kind, one.name, one.uid, one.controller) for one in meta.owners),
-        ),
-        pod.spec,
-        pod.status.phase,
-        meta.created.seconds * 1000,
+    meta, own = pod.metadata, _OWN.FromString(pod.spec)
+    labels = {pair.key: pair.value for pair in meta.labels}
+    annotations = {pair.key: pair.value for pair in meta.annotations}
+    told = Meta(
+        name=meta.name,
+        uid=meta.uid,
+        namespace=meta.namespace,
+        resource_version=meta.resource_version,
+        generation=meta.generation,
+        deletion_timestamp="" if meta.HasField("deleted") else None,
+        labels=labels,
+        annotations=annotations,
+        owner_references=tuple(Owner(one.kind, one.name, one.uid, one.controller) for one in meta.owners),
     )
+    return ListedPod(told, own, _shape(pod.spec, own), pod.status.phase, meta.created.seconds * 1000)
 
 
-def _containers(some: Any) -> tuple[tuple[bytes, tuple[bytes, ...], str], ...]:
-    return tuple((one.resources, tuple(one.ports), one.restart_policy) for one in some)
+def _shape(spec: bytes, own: Any) -> Hashable:
+    """The fields that decide a shape and no others; of volumes only what kinds there are."""
+    shape = _SHAPE.FromString(spec)
+    shape.DiscardUnknownFields()
+    return shape.SerializeToString(), frozenset(_first_number(volume.source) for volume in own.volumes)
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------
@@ -204,4 +192,4 @@ def _messages() -> dict[str, Any]:
 
 
 _MADE = _messages()
-_PAGE, _LIST_META = _MADE["PodList"], _MADE["ListMeta"]
+_PAGE, _LIST_META, _OWN, _SHAPE = (_MADE[name] for name in ("PodList", "ListMeta", "Own", "Shape"))
