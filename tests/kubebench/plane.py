@@ -65,6 +65,10 @@ _AT_ONCE = {
 }  # fmt: skip
 
 
+#: Programs that use less than this part of a core, for so long, have settled.
+_CALM, _LOOK_S = 0.15, 2.0
+
+
 class Plane:
     """A running control plane; use it in a with statement."""
 
@@ -169,6 +173,16 @@ class Plane:
         for path in paths:
             self.admin.delete(path, _AT_ONCE)
         self.wait_for(lambda: not any(self.admin.get(path)["items"] for path in paths), most_s, "an empty cluster")
+
+    def settle(self, most_s: float = 120.0) -> float:
+        """Wait until the programs have dealt with what they were told: none computes much. How long that took."""
+        began = time.monotonic()
+        while (waited := time.monotonic() - began) < most_s:
+            before = sum(process.cpu_s() for process in self.processes.values())
+            time.sleep(_LOOK_S)
+            if sum(process.cpu_s() for process in self.processes.values()) - before < _CALM * _LOOK_S:
+                break
+        return waited
 
     def wait_for(self, holds: Callable[[], Any], most_s: float = 30.0, what: str = "it") -> Any:
         """Wait until something holds; what it returned, or a TimeoutError."""

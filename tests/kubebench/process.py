@@ -86,6 +86,13 @@ class Process:
         """Let it go on."""
         os.kill(self.pid, signal.SIGCONT)
 
+    def cpu_s(self) -> float:
+        """What it has computed so far; 0 if it does not run."""
+        if self.pid == 0:
+            return 0.0
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def memory_mib(self) -> int:
         """The memory it has in use."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():

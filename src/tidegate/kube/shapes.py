@@ -26,6 +26,8 @@ from tidegate.model.work import Work
 #: Words that tell pods apart and say nothing about what they ask for.
 _OF_ONE = frozenset((GROUP, RUNTIME, STANDING, SUBMIT))
 
+_MEANT = frozenset(WORDS) - _OF_ONE
+
 #: Fields that bind has to honour and cannot, though a plan may overlook them.
 _NOT_BOUND = ("volumes",)
 
@@ -141,7 +143,7 @@ def _words(meta: Meta) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _meaning(pairs: dict[str, str] | None) -> dict[str, str]:
-    return {key: value for key, value in sorted((pairs or {}).items()) if key in WORDS and key not in _OF_ONE}
+    return {key: pairs[key] for key in sorted(pairs.keys() & _MEANT)} if pairs else {}
 
 
 def _read(key: list[Any], meta: Meta) -> Shape:
