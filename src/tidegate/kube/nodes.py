@@ -12,8 +12,12 @@ import msgspec
 from tidegate.kube.objects import Meta
 from tidegate.manifests.findings import Findings, Origin
 from tidegate.manifests.item import Item
-from tidegate.manifests.nodes import read_node
+from tidegate.manifests.nodes import SHAPE_LABELS, read_node
 from tidegate.model.hardware import Node
+from tidegate.model.spec import labels
+
+#: Nodes that differ, kept for those that are like them; where they are more, they are all unlike.
+_MOST_KEPT = 4_096
 
 
 class _Condition(msgspec.Struct, frozen=True):
@@ -57,3 +61,23 @@ def read_node_object(seen: NodeObject) -> Node:
         },
     }
     return read_node(Item(value, Findings(0), Origin(kind="Node", name=meta.name)))
+
+
+class NodeReader:
+    """Reads many nodes, each kind of them once: they differ by their names and labels, and seldom otherwise."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Node] = {}
+
+    def read(self, seen: NodeObject) -> Node:
+        """What a Node is to us."""
+        meta = seen.metadata
+        found = meta.labels or {}
+        going = meta.deletion_timestamp is not None
+        key = msgspec.json.encode((seen.spec, seen.status, going, [found.get(label) for label in SHAPE_LABELS]))
+        like = self._known.get(key)
+        if like is None:
+            if len(self._known) >= _MOST_KEPT:
+                self._known.clear()
+            self._known[key] = like = read_node_object(seen)
+        return msgspec.structs.replace(like, name=meta.name, labels=labels(found))

@@ -23,7 +23,7 @@ from tidegate.kube.jobs import JobObject, see_job
 from tidegate.kube.kinds import JOB, KINDS, Handling
 from tidegate.kube.ledger import PATIENCE_MS, Before, Ledger, Reach
 from tidegate.kube.link import Carried, Link, Topic
-from tidegate.kube.nodes import NodeObject, read_node_object
+from tidegate.kube.nodes import NodeObject, NodeReader
 from tidegate.kube.notes import NoteReader, annotated
 from tidegate.kube.objects import Meta
 from tidegate.kube.orders import Order, Purpose
@@ -99,7 +99,7 @@ class KubeWorld:
         return [
             *(Topic(kind, PolicyObject, partial(_kept, kind), optional=True) for kind in policy_kinds),
             *(Topic(kind, ClaimObject, lambda thing: thing, optional=True) for kind in CLAIM_KINDS),
-            Topic(NODES, NodeObject, read_node_object),
+            Topic(NODES, NodeObject, NodeReader().read),
             *(
                 Topic(handling.resource, JobObject, self._shrink_job, optional=handling is not JOB)
                 for handling in KINDS

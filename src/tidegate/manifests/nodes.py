@@ -53,6 +53,9 @@ _DRIVER = ("nvidia.com/cuda.driver-version.full", "nvidia.com/gpu.driver-version
 _REPLICAS = "nvidia.com/gpu.replicas"
 _INSTANCE = "node.kubernetes.io/instance-type"
 
+#: Labels that say what a node has.
+SHAPE_LABELS = (*_PRODUCT, *_MEMORY, *_DRIVER, _REPLICAS, _INSTANCE)
+
 
 def read_node(item: Item) -> Node:
     """Read a Node: what it has for pods, exactly and in the units of its shape."""
