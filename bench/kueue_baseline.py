@@ -197,7 +197,7 @@ class Replay:
             return
         self.submitted, due = last, slice(first, last)
         none = np.zeros(last - first, np.int64)
-        told = Submissions(jobs.work[due], jobs.created_ms[due], none, none, jobs.ids[due])
+        told = Submissions(jobs.work[due], jobs.created_ms[due], none, jobs.ids[due])
         facts.submit_many(np.arange(first, last), jobs.works, told, jobs.created_ms[due])
 
     def _timed_apply(self, facts: Facts) -> None:

@@ -127,7 +127,7 @@ def arrivals(experiment: Experiment, order: np.ndarray) -> list[tuple[EventBatch
         none = np.zeros(len(rows), np.int64)
         ids = [f"pod-{number:07d}" for number in numbers.tolist()]
         facts = Facts()
-        submissions = Submissions(experiment.work_of[rows], numbers, none, none, ids)
+        submissions = Submissions(experiment.work_of[rows], numbers, none, ids)
         facts.submit_many(numbers, experiment.works, submissions, numbers)
         batches.append((facts.batch(), int(numbers[-1])))
     return batches

@@ -110,7 +110,7 @@ def jobs(count: int, gpus: int, seed: int) -> Jobs:
     runtime_ms = (median_ms[work] * np.exp(rng.normal(0, 0.6, count))).astype(np.int64) + 1000
     none = np.zeros(count, np.int64)
     ids = [f"job-{number:08d}" for number in range(count)]
-    made = Jobs(ids, tuple(works), work, none, runtime_ms, none, none, none, none, none + 1000, none, none, none)
+    made = Jobs(ids, tuple(works), work, none, runtime_ms, none, none, none, none + 1000, none, none, none)
     span_ms = float((made.gpu_milli() / 1000 * runtime_ms).sum()) / gpus / OFFERED_LOAD
     return made._replace(submit_ms=np.sort(rng.integers(0, math.ceil(span_ms), count)))
 

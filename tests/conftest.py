@@ -11,6 +11,8 @@ from kubebench import Options, Plane, Unbuildable, find_programs, node
 from kubebench.programs import RENDERERS
 from kubebench.users import NARROW
 
+pytest_plugins = ["bounds"]
+
 #: What tests leave on a control plane.
 _LEFT = (
     "/apis/batch/v1/namespaces/default/jobs",

@@ -23,6 +23,7 @@ from kubebench import Options, Plane, job, node, pod
 from kubebench.api import ApiError
 from kubebench.plane import SERVER
 from kubeproxy import Proxy
+from kubequeues import one_queue
 from kubereplica import Replica
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalFile
@@ -42,27 +43,7 @@ WINDOW_S = 12.0
 #: How long everything may take to come to its end after a fault.
 SETTLE_S = 60.0
 
-_POLICY = f"""\
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: ResourceFlavor
-metadata: {{name: any}}
----
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: ClusterQueue
-metadata: {{name: q}}
-spec:
-  namespaceSelector: {{}}
-  resourceGroups:
-  - coveredResources: [cpu, nvidia.com/gpu]
-    flavors:
-    - name: any
-      resources: [{{name: cpu, nominalQuota: 1000}}, {{name: nvidia.com/gpu, nominalQuota: {QUOTA}}}]
----
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: LocalQueue
-metadata: {{name: team, namespace: default}}
-spec: {{clusterQueue: q}}
-"""
+_POLICY = one_queue(QUOTA)
 
 
 class Point(NamedTuple):

@@ -26,8 +26,19 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-MODULES = ("test_properties", "test_queue_properties", "test_preemption_loops", "test_quota_oracle", "test_stretch")
+from bounds import TookTooLong, limit
+
+MODULES = (
+    "test_properties",
+    "test_queue_properties",
+    "test_preemption_loops",
+    "test_preemption_properties",
+    "test_preemption_places",
+    "test_quota_oracle",
+    "test_stretch",
+)
 EXAMPLES = 100  # of one property with one seed
+MOST_S = 1_800  # that it may take
 
 
 class Told(NamedTuple):
@@ -62,10 +73,13 @@ def run_property(name: str, number: int, examples: int, *, shrinks: bool) -> Tol
         max_examples=examples, deadline=None, database=None, phases=phases, suppress_health_check=list(HealthCheck)
     )
     before, started, error = Cluster.decisions, time.perf_counter(), ""
+    call_off = limit(f"{name} with seed {number}", MOST_S)
     try:
         seed(number)(rule(given(st.data())(inner)))()
-    except Exception:  # noqa: BLE001 - whatever it is, it is told
+    except (Exception, TookTooLong):  # noqa: BLE001 - whatever it is, it is told
         error = traceback.format_exc(limit=-8)
+    finally:
+        call_off()
     return Told(name, number, Cluster.decisions - before, time.perf_counter() - started, error)
 
 

@@ -17,14 +17,17 @@ from tidegate.engine.run import run
 from tidegate.journal.record import Journal
 from tidegate.measure.witness import Measured, Witness
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import Flavor, Queue, Shares
+from tidegate.model.shares import Cohort, Flavor, FlavorGroup, PreemptionRule, PreemptWhom, Queue, Quota, Shares
 from tidegate.model.twin import PlannedWorkload, RunProfile, Snapshot, TwinOptions
 from tidegate.sim.jobs import jobs_of
+from tidegate.sim.loops import UntilOver
 from tidegate.sim.world import SimWorld
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
 
-__all__ = ["HOUR", "Run", "planned", "play", "queue", "share_policy", "simulate"]
+__all__ = [
+    "HOUR", "Run", "partial_policy", "partial_work", "planned", "play", "queue", "share_policy", "simulate",
+]  # fmt: skip
 
 HOUR = 3_600_000
 
@@ -83,6 +86,33 @@ def play(work, policy: Policy, nodes=(), options: TwinOptions | None = None, sna
     world = SimWorld(list(nodes), jobs_of(work), policy, options or TwinOptions(), snapshot or Snapshot())
     state, journal = ClusterState(), Journal()
     witness = Witness(state, journal, every_ms=HOUR)
-    run(state, world, witness, lambda _: world.is_over())
+    run(state, world, witness, UntilOver(world))
     check(state)
     return Run(journal, witness.measured(), state)
+
+
+def partial_work() -> list[PlannedWorkload]:
+    """Found by `test_nobody_is_counted_twice`: `a` owns two GPUs and may borrow two more, of which `b` has both.
+
+    With one of its two pods w00 stays within a's quota and may ask b's back. Once w05 is gone both pods fit, borrowing:
+    now w05 goes first, as its priority is higher.
+    """
+    small = [planned(f"w0{number}", "1x1", hours=0.25) for number in range(1, 5)]
+    return [
+        planned("w00", "2x2", hours=0.25, min_count=1),
+        *small,
+        planned("w05", "2x2", hours=0.25, queue="b", priority=5),
+    ]
+
+
+def partial_policy() -> Policy:
+    """The queues of `partial_work`."""
+
+    def owner(name: str, gpus: int, rule: PreemptionRule) -> Queue:
+        group, quota = FlavorGroup(resources=("gpu",), flavors=("x",)), Quota(flavor="x", resource="gpu", nominal=gpus)
+        return Queue(name=name, cohort="left", groups=(group,), quotas=(quota,), preemption=rule)
+
+    root = Cohort(name="root", quotas=(Quota(flavor="x", resource="gpu", nominal=2_000),))
+    queues = owner("a", 2_000, PreemptionRule(reclaim_in_cohort=PreemptWhom.ANY)), owner("b", 0, PreemptionRule())
+    cohorts = (root, Cohort(name="left", parent="root"))
+    return share_policy(*queues, cohorts=cohorts, flavors=(Flavor(name="x"),), admission="kueue")

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cmp_to_key
+from typing import NamedTuple
 
 from tidegate.model.reasons import Reason
 from tidegate.model.shares import FairStrategy, PreemptWhom, Queue, Shares
@@ -181,7 +182,20 @@ class Oracle:
 
     def victims(self, who: Holder, need: set[Lot]) -> Victims:
         """Whom a workload preempts for what it asks for, and why; `need` is what it cannot have without."""
-        return _Fair(self, who, need).victims() if self.fair else _Classic(self, who, need).victims()
+        return self.search(who, need).victims()
+
+    def search(self, who: Holder, need: set[Lot]) -> _Classic | _Fair:
+        """The search for victims, for who needs its steps one by one."""
+        return _Fair(self, who, need) if self.fair else _Classic(self, who, need)
+
+
+class Claim(NamedTuple):
+    """Somebody who could be taken, and by what right."""
+
+    rank: int  # 0: it uses quota that is nearer to the preemptor, 1: it is of another queue, 2: of the same
+    victim: Holder
+    top: Node | None  # the lowest cohort of both; None: they share the queue
+    why: Reason  # NONE: only by who does not borrow
 
 
 class _Search:
@@ -234,25 +248,32 @@ class _Search:
 
 class _Classic(_Search):
     def victims(self) -> Victims:
-        own = [v for v in self.tree.holders if v.queue == self.who.queue and self.allowed(v)]
-        hierarchy, priority = self.foreigners()
-        claims = [
-            *((0, victim, top, Reason.RECLAIMED_IN_COHORT) for victim, top in hierarchy),
-            *((1, victim, top, self.why(victim)) for victim, top in priority),
-            *((2, victim, None, Reason.PREEMPTED_IN_QUEUE) for victim in own),
-        ]
-        claims.sort(key=lambda claim: (not claim[1].leaving, claim[0], self.rank(claim[1])))
-        forbidden = self.rule.borrow_in_cohort is PreemptWhom.NEVER
-        under = all(self.node.nominal.get(lot, 0) > self.tree.usage(self.node, lot) for lot in self.need)
-        if not (hierarchy or priority) or (forbidden and not under):
-            attempts = [True]
-        else:
-            attempts = [False, True] if forbidden and not hierarchy else [True, False]
-        for borrowing in attempts:
+        claims = self.claims()
+        for borrowing in self.attempts(claims):
             found = self.attempt(claims, borrowing=borrowing)
             if found:
                 return found
         return {}
+
+    def claims(self) -> list[Claim]:
+        """Everybody who could be taken, the first to be taken first."""
+        own = [v for v in self.tree.holders if v.queue == self.who.queue and self.allowed(v)]
+        hierarchy, priority = self.foreigners()
+        claims = [
+            *(Claim(0, victim, top, Reason.RECLAIMED_IN_COHORT) for victim, top in hierarchy),
+            *(Claim(1, victim, top, self.why(victim)) for victim, top in priority),
+            *(Claim(2, victim, None, Reason.PREEMPTED_IN_QUEUE) for victim in own),
+        ]
+        return sorted(claims, key=lambda claim: (not claim.victim.leaving, claim.rank, self.rank(claim.victim)))
+
+    def attempts(self, claims: list[Claim]) -> list[bool]:
+        """Whether the preemptor may borrow, attempt by attempt."""
+        foreign = [claim for claim in claims if claim.top is not None]
+        forbidden = self.rule.borrow_in_cohort is PreemptWhom.NEVER
+        under = all(self.node.nominal.get(lot, 0) > self.tree.usage(self.node, lot) for lot in self.need)
+        if not foreign or (forbidden and not under):
+            return [True]
+        return [False, True] if forbidden and all(claim.rank > 0 for claim in foreign) else [True, False]
 
     def why(self, victim: Holder) -> Reason:
         """How a victim that there is no better claim on may be taken."""
@@ -289,25 +310,26 @@ class _Classic(_Search):
             if child is not self.node and self.tree.over(child, self.need):
                 yield from (v for v in self.tree.holders if v.queue == child.queue.name and self.allowed(v))
 
-    def attempt(self, claims, *, borrowing: bool) -> Victims:
+    def attempt(self, claims: list[Claim], *, borrowing: bool) -> Victims:
         taken = []
-        for _, victim, top, why in claims:
-            if not self.valid(victim, top, why, borrowing=borrowing):
+        for claim in claims:
+            if not self.valid(claim, borrowing=borrowing):
                 continue
-            self.tree.holders.remove(victim)
-            taken.append((victim, why or Reason.RECLAIMED_IN_COHORT))
+            self.tree.holders.remove(claim.victim)
+            taken.append((claim.victim, claim.why or Reason.RECLAIMED_IN_COHORT))
             if self.fits(borrowing=borrowing):
                 return self.fill_back(taken, borrowing=borrowing)
         self.tree.holders.extend(victim for victim, _ in taken)
         return {}
 
-    def valid(self, victim: Holder, top: Node | None, why: Reason, *, borrowing: bool) -> bool:
-        if top is None:
+    def valid(self, claim: Claim, *, borrowing: bool) -> bool:
+        """Whether somebody may be taken now: its queue and every cohort below the common one are over their quota."""
+        if claim.top is None:
             return True
-        if borrowing and why is Reason.NONE:
+        if borrowing and claim.why is Reason.NONE:
             return False
-        at = self.tree.queue(victim.queue)
-        while at is not top:
+        at = self.tree.queue(claim.victim.queue)
+        while at is not claim.top:
             if not self.tree.over(at, self.need):
                 return False
             at = at.parent

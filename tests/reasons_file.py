@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.model.reasons import CATALOGUE, ReasonSpec, Remedy, Wake
+from tidegate.model.reasons import CATALOGUE, ReasonKind, ReasonSpec, Remedy, Wake
 
 REASONS = Path(__file__).parent.parent / "docs" / "reasons.md"
 
@@ -15,13 +15,17 @@ Every decision carries a reason: a code, up to four numbers of evidence, and for
 taken. `tidegate explain JOB` says them in words, as below; numbers and names in these sentences are examples. Codes are
 stable: a number is never used again for something else.
 
+A refusal is about new pods. A pod that is shown on a node stays there, whatever the node refuses: a taint, a cordon,
+other labels, too few GPUs or too little memory never move it. Where nodes refuse a pod for several reasons, the reason
+that is told is of the first of these kinds that there is: nodes that lack something now, nodes that are closed, nodes
+that are too small, nodes that do not go with the pod. Of one kind it is the reason of most nodes.
+
 <!-- Made from the catalogue in src/tidegate/model/reasons.py by tests/reasons_file.py: change that, then run this. -->
 """
 
 _REMEDIES = {
     Remedy.NONE: "nothing",
     Remedy.WAIT: "time: it lifts itself when others finish or leave",
-    Remedy.PREEMPT: "preemption: taking from others would lift it",
     Remedy.SCALE: "more nodes",
     Remedy.CHANGE: "a change of the work, the nodes or the policy",
 }
@@ -32,6 +36,15 @@ _WAKES = {
     Wake.ORDER: "the order between workloads changes",
     Wake.POLICY: "the policy changes",
     Wake.WORK: "the work itself changes",
+}
+
+_KINDS = {
+    ReasonKind.NODE_MISMATCH: "a node that does not go with the pod",
+    ReasonKind.NODE_TOO_SMALL: "a node that is too small for the pod, even when empty",
+    ReasonKind.NODE_CLOSED: "a node that takes no new pods",
+    ReasonKind.NODE_LACKS: "a node that lacks what others hold",
+    ReasonKind.ROOM: "room in the cluster as a whole",
+    ReasonKind.ORDER: "the order: others go first",
 }
 
 #: What a number of evidence is, by its name or the end of it, and an example of how it is said.
@@ -79,12 +92,17 @@ def _section(spec: ReasonSpec) -> str:
         f"## {_name(spec)}",
         f"{spec.reason.value}: {sentence}.",
         "",
+        *_about(spec),
         f"- **What lifts it**: {_REMEDIES[spec.remedy]}. {spec.lift}",
         f"- **What wakes it**: {_wakes(spec)}.",
         f"- **Evidence**: {_evidence(spec)}.",
         "",
     ]
     return "\n".join(lines)
+
+
+def _about(spec: ReasonSpec) -> list[str]:
+    return [f"- **What it is about**: {_KINDS[spec.kind]}."] if spec.kind is not ReasonKind.OTHER else []
 
 
 def _wakes(spec: ReasonSpec) -> str:

@@ -94,6 +94,21 @@ def test_too_many_comparisons_are_not_made():
             "policy.order.strict: has no effect unless kind is fifo",
         ),
         ({"policy": {"order": {"limits": [1]}}}, "policy.order.limits: has no effect unless kind is las"),
+        (
+            {"policy": {"order": {"without_estimate": "refuse"}}},
+            "policy.order.without_estimate: has no effect unless kind is srtf or srsf",
+        ),
+        (
+            {"policy": {"order": "srtf"}, **job(copies=3)},
+            "work: srtf goes by estimates: 3 of 3 workloads have none and go last; write an estimate of their runtime",
+        ),
+        (
+            {"policy": {"order": {"kind": "srsf", "without_estimate": "refuse"}}, **job()},
+            (
+                "work: srsf goes by estimates: 1 of 1 workloads have none and never start; "
+                "write an estimate of their runtime"
+            ),
+        ),
         ({"policy": {"placement": {"seed": 1}}}, "policy.placement.seed: has no effect unless kind is random"),
         (job(every="1h"), "work[0].every: has no effect unless copies is more than 1"),
         (pool(shape={"gpu": "h100"}), "cluster.pools[0].shape.gpu: has no effect unless gpus is more than 0"),
@@ -118,7 +133,7 @@ def test_the_full_document_builds_what_it_says():
     shape = NodeShape(
         name="train", gpu_model="h100", gpu_count=8, gpu_memory_mib=80 << 10, nvlink_group_size=8,
         capacity=(("cpu", 192_000), ("memory", 2 << 20), ("pods", 110), ("rdma/hca", 8)),
-        reserved=(("cpu", 4_000), ("memory", 16 << 10)), driver="550.54", runtime="containerd 1.7",
+        reserved=(("cpu", 4_000), ("memory", 16 << 10)),
     )  # fmt: skip
     labels = (("kubernetes.io/hostname", "train-0007"), ("tidegate.io/pool", "train"), ("zone", "a"))
     taint = Taint(key="team", value="ml")
@@ -151,7 +166,6 @@ def test_the_full_document_builds_what_it_says():
     )  # fmt: skip
     assert [planned.workload.id for planned in setup.work] == [f"pretrain-{n}" for n in range(5)]
     assert [planned.workload.submitted_ms for planned in setup.work] == [(2 + n) * HOUR_MS for n in range(5)]
-    assert all(planned.workload.deadline_ms == planned.workload.submitted_ms + 48 * HOUR_MS for planned in setup.work)
     assert all(planned.workload.work == work and planned.run == run for planned in setup.work)
     assert all(planned.workload.estimate_ms == 10 * HOUR_MS for planned in setup.work)
 

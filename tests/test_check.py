@@ -63,7 +63,7 @@ def test_a_broken_file_is_explained_with_lines_that_are_never_wrapped(files):
         2,
         [
             "broken.yaml:5: cluster.pools[0].count: expected a whole number from 1 to 100,000, found 'eight'",
-            "broken.yaml:23: policy.placment: unknown key; did you mean 'placement'?",
+            "broken.yaml:21: policy.placment: unknown key; did you mean 'placement'?",
         ],
     )
 
@@ -111,7 +111,7 @@ def test_json_has_one_object_per_file(files):
     }  # fmt: skip
     assert (broken["ok"], broken["summary"]) == (False, None)
     assert broken["problems"][1] == {
-        "severity": "error", "path": "policy.placment", "line": 23, "column": 3, "expected": "", "found": "unknown key",
+        "severity": "error", "path": "policy.placment", "line": 21, "column": 3, "expected": "", "found": "unknown key",
         "hint": "did you mean 'placement'?", "message": "unknown key; did you mean 'placement'?",
     }  # fmt: skip
 

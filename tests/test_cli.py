@@ -78,6 +78,13 @@ def test_simulate_changes_what_it_is_told_to():
     assert mean_wait_ms("--order", "las") != 2_025_000
 
 
+@pytest.mark.parametrize("command", [("simulate", "--order", "srtf"), ("compare", "--policies", "srtf")])
+def test_work_that_an_order_knows_nothing_of_is_told_of(command):
+    result = CliRunner().invoke(app, [command[0], "small.yaml", *command[1:]])
+    assert result.exit_code == 0
+    assert "srtf goes by estimates: 4 of 4 workloads have none and go last" in result.stderr
+
+
 def test_compare_shows_ratios_to_the_first():
     said = ran("compare", "small.yaml", "--policies", "tide, las+firstfit", COLUMNS="120")
     assert said.splitlines()[2].split() == ["tide", "las+firstfit"]
@@ -115,7 +122,7 @@ def test_the_keys_of_json_reports_are_stable():
     assert set(report) == {"summary", "findings", "most_idle", "samples"}
     assert set(report["summary"]) == {
         "start_ms", "end_ms", "makespan_ms", "capacity_gpu_h", "allocation_share", "useful_share", "fragmented_share",
-        "fairness", "total", "queues", "kinds",
+        "fairness", "total", "queues", "kinds", "shares", "loops", "unsettled_steps",
     }  # fmt: skip
     group = {
         "name", "workloads", "finished", "running", "waiting", "rejected", "cancelled", "wait", "completion",

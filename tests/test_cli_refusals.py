@@ -164,3 +164,46 @@ def test_a_home_that_cannot_be_written_to_costs_only_explain(tmp_path):
     assert result.stdout.startswith("Tidegate  2 nodes")
     assert result.stderr.startswith("`tidegate explain` will not know this run: ")
     assert result.stderr.endswith("cannot be written (Not a directory); use --journal\n")
+
+
+def test_without_what_a_cluster_needs_nothing_is_installed(monkeypatch):
+    monkeypatch.setattr("tidegate.cli.clusters._NEEDS", ("no_such.package",))
+    said = ran("install", "--dry-run", code=2)
+    assert said == "a cluster needs no_such.package, which is not installed: pip install 'tidegate[kube]'\n"
+
+
+_NOWHERE = """\
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+"""
+
+
+@pytest.mark.parametrize(
+    ("order", "why"),
+    [
+        ("srtf", "how long work still runs, which no object of a cluster tells"),
+        ("srsf", "how long work still runs, which no object of a cluster tells"),
+        ("las", "how long work has run, which is not handed over from one leader to the next"),
+    ],
+)
+@pytest.mark.parametrize("written", ["{}", "{{kind: {}}}"])
+def test_an_order_that_a_cluster_has_no_facts_for_is_refused_when_it_is_loaded(order, why, written):
+    Path("kubeconfig").write_text(_NOWHERE)
+    Path("live.yaml").write_text(f"version: 1\npolicy:\n  order: {written.format(order)}\n")
+    assert ran("run", "--kubeconfig", "kubeconfig", "--policy", "live.yaml", code=2) == (
+        f"live.yaml: policy.order: expected fifo on a cluster, found {order}, which goes by {why}; "
+        f"write `order: fifo`, or try {order} in the twin (tidegate simulate)\n"
+    )
+
+
+@pytest.mark.parametrize("command", [("simulate", "--order", "srtf"), ("compare", "--policies", "srtf")])
+def test_an_order_that_queues_would_overrule_is_refused(command):
+    text = Path("small.yaml").read_text()
+    queues = "policy: {queues: [{name: research, gpus: 8}, {name: default, gpus: 8}], "
+    Path("queues.yaml").write_text(text.replace("policy: {", queues, 1))
+    assert ran(command[0], "queues.yaml", *command[1:], code=2) == (
+        "order srtf: has no effect on queues, which go by priority, then time; "
+        "leave it out, or name a policy without queues\n"
+    )

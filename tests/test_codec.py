@@ -127,6 +127,32 @@ ONE_ERROR = [
     ),
     ({"policy": {"placment": "tide"}}, "policy.placment: unknown key; did you mean 'placement'?"),
     (
+        pool(shape={"driver": "550.54"}),
+        (
+            "cluster.pools[0].shape.driver: expected no such key, as nothing acts on it, found '550.54'; "
+            "write it among the pool's labels, and in the selector of pods that need it"
+        ),
+    ),
+    (
+        pool(shape={"runtime": "containerd 1.7"}),
+        (
+            "cluster.pools[0].shape.runtime: expected no such key, as nothing acts on it, found 'containerd 1.7'; "
+            "write it among the pool's labels, and in the selector of pods that need it"
+        ),
+    ),
+    (
+        job(deadline="2d"),
+        (
+            "work[0].deadline: expected no such key, as nothing acts on it, found '2d'; "
+            "leave it out; priority says what goes first"
+        ),
+    ),
+    (job(estimate=0), f"work[0].estimate: expected {SPAN}, found 0"),
+    (
+        {"policy": {"order": {"kind": "srtf", "without_estimate": "first"}}},
+        "policy.order.without_estimate: expected one of last, refuse, found 'first'",
+    ),
+    (
         {"policy": {"order": "fiffo"}},
         ("policy.order: expected one of fifo, srtf, srsf, las or a mapping, found 'fiffo'; did you mean 'fifo'?"),
     ),

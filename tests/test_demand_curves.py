@@ -118,7 +118,7 @@ def test_a_ceiling_is_the_least_bucket_that_never_overflows(values):
 @given(job_rows())
 def test_waiting_and_running_are_what_they_are_by_hand(rows):
     tables = tables_of(rows)
-    jobs = read_jobs(tables.jobs)
+    jobs = read_jobs(tables)
     window = window_of(jobs)
     total = fit(tables).total()
     seconds = range(window.start_ms // 1000, window.end_ms // 1000)

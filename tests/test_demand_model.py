@@ -66,7 +66,7 @@ def test_the_same_rows_give_the_same_bytes(model):
         (b"[]", "format", "list"),
         (b'{"format": "tidegate.plan", "version": 1}', "format", "tidegate.plan"),
         (b'{"format": "tidegate.demand", "version": 99}', "version", "99"),
-        (b'{"format": "tidegate.demand", "version": 1, "groups": 3}', "groups", "3"),
+        (f'{{"format": "tidegate.demand", "version": {VERSION}, "groups": 3}}'.encode(), "groups", "3"),
     ],
 )
 def test_what_is_no_document_is_refused_with_its_reason(text, path, found):

@@ -9,35 +9,13 @@ import pytest
 from commands import ran
 from kubeaccount import account, become
 from kubebench import ApiError, Options, Plane, job, node, pod
+from kubequeues import one_queue
 from kubereplica import Replica
 
 _JOBS, _PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
 _HERE = "/api/v1/namespaces/tidegate"
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 _NOW = {"gracePeriodSeconds": 0, "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-
-_QUEUES = """\
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: ResourceFlavor
-metadata: {name: any}
----
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: ClusterQueue
-metadata: {name: q}
-spec:
-  namespaceSelector: {}
-  preemption: {withinClusterQueue: LowerPriority}
-  resourceGroups:
-  - coveredResources: [cpu, nvidia.com/gpu]
-    flavors:
-    - name: any
-      resources: [{name: cpu, nominalQuota: 1000}, {name: nvidia.com/gpu, nominalQuota: 8}]
----
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: LocalQueue
-metadata: {name: team, namespace: default}
-spec: {clusterQueue: q}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +31,7 @@ def plane(kube_programs):
 def installed(plane, tmp_path):
     """Installs a mode, and gives the server as its account sees it."""
     policy = tmp_path / "queues.yaml"
-    policy.write_text(_QUEUES)
+    policy.write_text(one_queue(8, "preemption: {withinClusterQueue: LowerPriority}"))
 
     def install(mode):
         config = str(plane.kubeconfig("admin"))

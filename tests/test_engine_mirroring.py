@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import Cluster, evicted, fleet, held, job, placed
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import EventKind, Outcome
 from tidegate.model.reasons import Reason
 from tidegate.model.standing import Foreign
 from tidegate.state.cluster import ClusterState
+from tidegate.state.tables import P_DECISION
 
 
 def foreign(cluster: Cluster, node: str, pods: int = 0, **amounts: int) -> Cluster:
@@ -42,7 +44,17 @@ def test_what_we_bound_is_shown_and_nothing_changes():
     assert cluster.submit(job("a", "2x8")).step() == [placed("a")]
     before = cluster.state.pods.block.copy()
     assert bound(cluster, "a", *(node for node, _ in cluster.places["a"])).step() == []
-    assert (cluster.state.pods.block == before).all()
+    assert (cluster.state.pods.block[:, :P_DECISION] == before[:, :P_DECISION]).all()
+
+
+@pytest.mark.parametrize("shown", [EventKind.POD_BOUND, EventKind.POD_STARTED])
+def test_what_is_shown_stands_though_the_decision_is_told_to_have_failed(shown):
+    """A bind is tried twice, and the second answer says that it was done already."""
+    cluster = Cluster(fleet("1x h100x8"))
+    cluster.submit(job("a", "1x8")).step()
+    decision = int(cluster.result.decisions.id[0])
+    cluster.tell(shown, "a", pod=0, arg=0).outcome(decision, Outcome.FAILED)
+    assert cluster.step() == []
 
 
 def test_a_pod_that_somebody_else_bound_elsewhere_is_there():
@@ -60,15 +72,6 @@ def test_half_a_gang_is_given_back_whole():
     cluster = Cluster(fleet("2x h100x8"))
     cluster.submit(job("a", "2x8"))
     assert bound(cluster, "a", "h100-0-00").step() == [evicted("a", Reason.GANG_BROKEN)]
-
-
-def test_a_pod_bound_where_there_is_no_room_is_given_back():
-    cluster = Cluster(fleet("1x h100x8"))
-    cluster.submit(job("a", "1x8"))
-    assert cluster.step() == [placed("a")]
-    cluster.submit(job("b", "1x8"))
-    bound(cluster, "b", "h100-0-00")
-    assert cluster.step() == [held("b", Reason.LACKS_GPU)]
 
 
 def test_pods_of_others_take_up_room():
@@ -91,11 +94,9 @@ def test_what_others_hold_is_in_the_checkpoint_and_gone_with_the_node():
     cluster = Cluster(fleet("2x h100x8"))
     foreign(cluster, "h100-0-00", gpus=9, cpu=1, pods=3).step()
     assert ClusterState.load(cluster.state.dump()).digest() == cluster.state.digest()
-    assert ClusterState.load(cluster.state.dump()).contested == cluster.state.contested != set()
     assert cluster.state.fork().digest() == cluster.state.digest()
     cluster.tell(EventKind.NODE_REMOVED, "h100-0-00").step()
     assert not cluster.state.foreign
-    assert not cluster.state.contested
 
 
 def test_a_pod_that_is_done_gives_its_room_back_and_the_gang_goes_on():

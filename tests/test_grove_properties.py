@@ -6,6 +6,7 @@ spots of somebody who holds no quota, fail here whatever caused them.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -214,6 +215,7 @@ def is_leaving(state: ClusterState, number: int) -> bool:
     return row >= 0 and state.workloads.phase[row] == Phase.LEAVING
 
 
+@pytest.mark.compiles
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_compiled_and_plain_kernels_give_the_same_journal(data):

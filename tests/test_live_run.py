@@ -16,6 +16,7 @@ import yaml
 from kubebench import Options, Plane, job, node, pod
 from kubebench.plane import SERVER
 from kubeproxy import Proxy
+from kubequeues import one_queue
 from kubereplica import Replica
 from shared import shared
 from tidegate.journal.replay import replay
@@ -31,27 +32,6 @@ _LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 _NOW = {"gracePeriodSeconds": 0, "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
 
 _PLAIN = "version: 1\npolicy:\n  placement: bestfit\n"
-_QUEUES = """\
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: ResourceFlavor
-metadata: {name: any}
----
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: ClusterQueue
-metadata: {name: q}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu, nvidia.com/gpu]
-    flavors:
-    - name: any
-      resources: [{name: cpu, nominalQuota: 1000}, {name: nvidia.com/gpu, nominalQuota: NOMINAL}]
----
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: LocalQueue
-metadata: {name: team, namespace: default}
-spec: {clusterQueue: q}
-"""
 
 
 @pytest.fixture
@@ -64,7 +44,7 @@ def policy(tmp_path):
 @pytest.fixture
 def queues(tmp_path):
     path = tmp_path / "queues.yaml"
-    path.write_text(_QUEUES.replace("NOMINAL", "8"))
+    path.write_text(one_queue(8))
     return path
 
 
@@ -207,13 +187,13 @@ def test_a_policy_is_reloaded_and_a_bad_one_refused(cluster, tmp_path, queues):
     cluster.admin.post(_JOBS, queued(job("big", 2, 8, runs="1s", suspend=True, scheduler="tidegate")))
     with Replica(cluster, tmp_path, "a", "--mode", "bind", "--policy", str(queues)) as replica:
         replica.wait(lambda: replica.metric('tidegate_decisions_total{kind="HOLD",reason="ABOVE_QUOTA"}'), "a HOLD")
-        queues.write_text(_QUEUES.replace("NOMINAL", "many"))
+        queues.write_text(one_queue("many"))
         replica.wait(lambda: replica.metric("tidegate_policy_refused"), "a refusal")
         (refused,) = replica.events("policy refused")
         assert "nominalQuota" in refused["trouble"]
         assert "queues.yaml:14" in refused["trouble"]
         replica.wait(lambda: said(cluster, "PolicyRefused"), "an event")
-        queues.write_text(_QUEUES.replace("NOMINAL", "16"))
+        queues.write_text(one_queue(16))
         replica.process.send_signal(signal.SIGHUP)
         replica.wait(lambda: all_done(cluster, 2), "the job", 40)
         assert replica.metric("tidegate_policy_refused") == 0
@@ -356,7 +336,7 @@ def install_kueue(plane, crds):
                 thing["spec"].pop("conversion", None)
                 plane.admin.post(path, thing)
     plurals = {"ResourceFlavor": "resourceflavors", "ClusterQueue": "clusterqueues", "LocalQueue": "localqueues"}
-    for thing in yaml.safe_load_all(_QUEUES.replace("NOMINAL", "4")):
+    for thing in yaml.safe_load_all(one_queue(4)):
         where = "namespaces/default/" if thing["kind"] == "LocalQueue" else ""
         path = f"/apis/kueue.x-k8s.io/v1beta1/{where}{plurals[thing['kind']]}"
         plane.wait_for(lambda path=path: plane.admin.is_up(path), what="Kueue's kinds")

@@ -23,7 +23,6 @@ spec: {taints: [{key: gpu, value: "true", effect: NoExecute}]}
 status:
   allocatable: {cpu: 63500m, memory: "1073741825", pods: "110", nvidia.com/gpu: "8", x.com/nic: 4}
   conditions: [{type: Ready, status: "True", lastHeartbeatTime: null}]
-  nodeInfo: {containerRuntimeVersion: containerd://2.1}
 """
 
 
@@ -35,8 +34,8 @@ def test_a_node_has_exact_amounts_and_those_of_its_shape():
     )  # fmt: skip
     assert node.shape.capacity == (("cpu", 63_500), ("memory", 1024), ("pods", 110), ("x.com/nic", 4))
     assert (node.shape.gpu_count, node.shape.gpu_model) == (8, "NVIDIA-H100-80GB-HBM3")
-    assert (node.shape.gpu_memory_mib, node.shape.driver) == (81_559, "580.1")
-    assert (node.shape.name, node.shape.runtime) == ("p5", "containerd://2.1")
+    assert (node.shape.gpu_memory_mib, node.shape.name) == (81_559, "p5")
+    assert dict(node.labels)["nvidia.com/cuda.driver-version.full"] == "580.1"
     assert node.taints == (Taint(key="gpu", value="true", effect=TaintEffect.NO_EXECUTE),)
     assert (node.ready, node.unschedulable) == (True, False)
     assert said(found) == []

@@ -105,15 +105,15 @@ STANDINGS = {
     "finished": (f"{{conditions: [{condition('Finished')}]}}", Standing(finished=True)),
     "preempted": (
         f"{{conditions: [{condition('Evicted', reason='Preempted', at=7)}, {condition('Preempted')}]}}",
-        Standing(evicted="Preempted", evicted_ms=7000, preempted=True),
+        Standing(evicted="Preempted", preempted=True),
     ),
     "evicted, and queued anew": (
         f"{{conditions: [{condition('Evicted', reason='PodsReadyTimeout', at=7)}]}}",
-        Standing(evicted="PodsReadyTimeout", evicted_ms=7000, order_ms=7000),
+        Standing(evicted="PodsReadyTimeout", order_ms=7000),
     ),
     "evicted by a check, and queued anew": (
         f"{{conditions: [{condition('Evicted', reason='AdmissionCheck', at=7)}]}}",
-        Standing(evicted="AdmissionCheck", evicted_ms=7000, order_ms=7000),
+        Standing(evicted="AdmissionCheck", order_ms=7000),
     ),
     "evicted no more": (f"{{conditions: [{condition('Evicted', 'False')}]}}", Standing()),
     "parked": (f"{{conditions: [{condition('Requeued', 'False')}]}}", Standing(parked=True)),

@@ -126,18 +126,6 @@ def test_a_gang_that_loses_a_pod(checkpoint_every_ms: int, lost: int) -> None:
     assert lives.started_ms.tolist() == [500]
 
 
-def test_a_told_checkpoint_counts_more_than_the_rule() -> None:
-    lives = collect_lives(
-        journal_of(
-            (0, [opening(node("a")), submit(0, work(checkpoint_every_ms=1_000), 0)]),
-            (5_000, [say(EventKind.CHECKPOINTED, 4_500, 0)]),
-            (6_000, [say(FAILED, 6_000, 0, pod=0)]),
-            (7_000, [say(FINISHED, 7_000, 0)]),
-        )
-    )
-    assert lives.lost_milli_ms.tolist() == [1_000 * 1_500]
-
-
 def test_every_fate() -> None:
     """w0 runs, w1 waits, w2 is cancelled while it waits, w3 while it runs, w4 can never run."""
     broken = Work(pod_sets=(PodSet(count=0),))

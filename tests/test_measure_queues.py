@@ -8,11 +8,11 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders import fleet
-from queue_twins import HOUR, Run, planned, play, queue, share_policy, simulate
+from queue_twins import HOUR, Run, partial_policy, partial_work, planned, play, queue, share_policy, simulate
 from tidegate.cli.queue_report import quota_as_json, write_queue_csv
 from tidegate.cli.report import as_json
 from tidegate.engine.run import run as run_world
@@ -22,6 +22,7 @@ from tidegate.model.decisions import DecisionKind
 from tidegate.model.shares import Cohort, Flavor, PreemptionRule, PreemptWhom, Queue, Quota, Shares
 from tidegate.model.twin import TwinOptions
 from tidegate.sim.jobs import jobs_of
+from tidegate.sim.loops import UntilOver
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import Phase
@@ -125,7 +126,7 @@ def watched(work, policy, options: TwinOptions, nodes=()) -> tuple[Watcher, Witn
     world, state = SimWorld(list(nodes), jobs_of(work), policy, options), ClusterState()
     witness = Witness(state, every_ms=HOUR // 2)
     watcher = Watcher(state, witness, policy.shares)
-    run_world(state, world, watcher, lambda _: world.is_over())
+    run_world(state, world, watcher, UntilOver(world))
     return watcher, witness
 
 
@@ -183,6 +184,7 @@ def worlds(draw):
 
 
 @given(worlds())
+@example((partial_work(), partial_policy(), TwinOptions(seed=1, observe_every_ms=0)))
 @settings(max_examples=60, deadline=None)
 def test_all_sums_are_those_of_the_engines_own_state(world):
     watcher, witness = watched(*world)
@@ -197,6 +199,7 @@ def test_all_sums_are_those_of_the_engines_own_state(world):
 
 
 @given(worlds())
+@example((partial_work(), partial_policy(), TwinOptions(seed=1, observe_every_ms=0)))  # a loop at one instant
 @settings(max_examples=60, deadline=None)
 def test_nobody_is_counted_twice(world):
     run = play(*world[:2], (), world[2])

@@ -8,6 +8,8 @@ import openb
 from shared import shared
 from tidegate.engine.kernels.registry import kernels_as
 
+pytestmark = pytest.mark.compiles
+
 FINAL = {
     "failed_pods": "failed_pods",
     "used_milli": "used_gpu_milli_final",

@@ -18,6 +18,7 @@ from tidegate.planning.bands import Recipe, least_levels, plan_bands
 from tidegate.planning.capacity import ALWAYS, HOURS, Level, constant, steps_of
 from tidegate.planning.concurrency import average, curve_of, peak_milli, quantile_milli, used_gpu_h
 from tidegate.planning.floor import Tolerance, bisect, find_floor, smallest
+from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import Judge, Span
 from tidegate.planning.newsvendor import cost_of, split, used_hours, weigh
 from tidegate.planning.orders import Order
@@ -72,6 +73,35 @@ def test_a_capacity_that_holds_by_luck_is_not_the_floor():
     floor = find_floor(judge, Tolerance(tolerated, 1000), seed=0)
     last_broken = max(g for g, ok in zip(range(3, 8), holds, strict=True) if not ok)
     assert floor.lowest_gpus < last_broken < floor.gpus
+
+
+@pytest.mark.parametrize("seeds", [range(first, first + 250) for first in range(0, 1000, 250)])
+def test_the_floor_is_never_a_capacity_that_was_seen_to_fail(seeds):
+    for seed in seeds:  # 26, 78 and 90 among them: the highest capacity that was looked at failed there
+        rng = np.random.default_rng(seed)
+        count = int(rng.integers(8, 30))
+        at_ms = np.sort(rng.integers(0, 40, count)) * MINUTE_MS
+        run_ms = rng.integers(1, 40, count) * MINUTE_MS
+        gpus = rng.choice([1, 2, 3, 4, 6, 8], count) * GPU
+        jobs = PlanJobs(at_ms, run_ms, gpus, np.ones(count, np.int64))
+        tolerance = Tolerance(int(rng.integers(0, 20)) * MINUTE_MS)
+        judge, seen = Judge(jobs, compiled=False), {}
+        judge.replay = remembered(judge, tolerance, seen)
+        floor = find_floor(judge, tolerance, seed=0)
+        assert seen[floor.gpus], f"seed {seed}: {floor.gpus} GPUs were seen to fail"
+        assert floor.lowest_gpus <= floor.gpus <= floor.high_gpus
+
+
+def remembered(judge: Judge, tolerance: Tolerance, seen: dict[int, bool]):
+    """A replay that notes which constant capacities held."""
+    replay = judge.replay
+
+    def noting(steps, *how, **more):
+        outcome = replay(steps, *how, **more)
+        seen[int(steps.level_milli[-1]) // GPU] = outcome.holds(tolerance.wait_ms, tolerance.share_milli)
+        return outcome
+
+    return noting
 
 
 def test_the_floor_of_a_real_cluster_lies_between_its_mean_and_its_peak():
@@ -208,7 +238,7 @@ def test_levels_by_window_hold_with_no_more_than_one_level_holds():
 # -- windows and steps -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("calendar", Calendar)
+@pytest.mark.parametrize("calendar", [Calendar.EPOCH, Calendar.NONE])
 def test_windows_cover_every_hour_once(calendar):
     for windows in (
         ALWAYS,

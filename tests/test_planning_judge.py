@@ -133,6 +133,7 @@ def test_burst_follows_its_rule(rows, level, ceiling, valve):
 # -- what is counted ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.compiles
 @settings(deadline=None, max_examples=40)
 @given(job_rows, st.integers(1, 12), steps_of_time, valves, st.sampled_from(Order))
 def test_compiled_and_plain_count_the_same(rows, first, changes, valve, order):

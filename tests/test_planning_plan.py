@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import plan_holdout
 from shared import shared
 from test_planning_judge import GPU, arrivals
-from tidegate.demand.tables import Calendar, Origin, Tables
+from tidegate.demand.tables import JOBS, Origin, Tables
 from tidegate.model.prices import ASSUMED_PRICES, MICROS, Prices
 from tidegate.model.units import DAY_MS, HOUR_MS, WEEK_MS
 from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedPlan, sign
@@ -20,8 +20,8 @@ from tidegate.planning.capacity import HOURS
 from tidegate.planning.document import decode_plan, encode_plan
 from tidegate.planning.floor import Tolerance
 from tidegate.planning.holdout import try_plan
-from tidegate.planning.jobs import NO_GPUS, NO_RUNTIME, SERVES, known_at, plan_jobs_from, plan_jobs_of
-from tidegate.planning.plan import Request, make_plan
+from tidegate.planning.jobs import NO_GPUS, NO_RUNTIME, SERVES, known_at, plan_jobs_of
+from tidegate.planning.plan import Holdout, Request, make_plan
 from tidegate.sources.options import Format
 
 RECIPE = Recipe(Tolerance(HOUR_MS))
@@ -55,7 +55,7 @@ def request(jobs=None, **more) -> Request:
 
 
 def test_the_same_input_gives_the_same_bytes():
-    first, second = (encode_plan(make_plan(request(holdout=1 / 3))) for _ in range(2))
+    first, second = (encode_plan(make_plan(request(holdout=Holdout(1 / 3, RECIPE)))) for _ in range(2))
     assert first == second
     assert encode_plan(decode_plan(first)) == first
 
@@ -64,9 +64,9 @@ def test_the_same_input_gives_the_same_bytes():
     ("data", "says"),
     [
         (b"{", "not JSON"),
-        (b"[]", "expected 'tidegate.plan/1', found 'list'"),
+        (b"[]", "expected 'tidegate.plan/2', found 'list'"),
         (b'{"format": "tidegate.plan/9"}', "found 'tidegate.plan/9'"),
-        (b'{"format": "tidegate.plan/1"}', "missing required field"),
+        (b'{"format": "tidegate.plan/2"}', "missing required field"),
     ],
 )
 def test_what_is_no_plan_is_refused(data, says):
@@ -194,11 +194,13 @@ def test_jobs_that_cannot_be_replayed_are_counted_by_reason():
         ("a", "batch", 1000, None, 5, 60),
         ("c", "inference", 1000, 1, 5, 60),
         ("d", "batch", 0, 1, 5, 60),
-        ("e", "batch", 1000, 1, 5, None),
-        ("f", "interactive", 500, 1, 4, 60),
+        ("e", "interactive", 9000, 1, 5, None),
+        ("f", "batch", 500, 1, 4, 60),
     ]
     columns = ["id", "kind", "gpus_milli", "pods", "submitted_ms", "duration_ms"]
-    jobs = plan_jobs_from(pl.DataFrame(rows, schema=columns, orient="row"), Calendar.EPOCH)
+    frame = pl.DataFrame(rows, schema=columns, orient="row")
+    nothing = [pl.lit(None, JOBS[name]).alias(name) for name in JOBS if name not in columns]
+    jobs = plan_jobs_of(Tables(jobs=frame.with_columns(nothing).select(JOBS.names()).lazy()))
     assert jobs.at_ms.tolist() == [4, 5, 5]
     assert jobs.gpus_milli.tolist() == [500, 1000, 2000]  # of those that came at once, by id
     assert dict(jobs.left_out) == {NO_GPUS: 1, NO_RUNTIME: 1, SERVES: 1}

@@ -12,7 +12,6 @@ from builders import Cluster, fleet
 from preempting_world import BOTH, FINAL, Settled, answer, fair_cluster, holders, pod_group, settle
 from queue_strategies import EITHER, asks, contended_asks, contended_shares, shares
 from strategies import fleets, placements, workloads
-from tidegate.engine.protection import is_looping
 from tidegate.measure.findings import find
 from tidegate.measure.loops import Loop, loop_text
 from tidegate.measure.witness import Measured, measure_journal
@@ -171,16 +170,6 @@ def test_work_that_is_preempted_twice_for_different_reasons_is_no_loop():
     parts.append(settle(cluster))
     assert sum(part.preempted["p1"] for part in parts) == 2
     assert measured(*parts).summary.loops == ()
-
-
-def test_an_endless_loop_is_told_apart_from_one_that_may_end(monkeypatch):
-    story = kueue_14543("kueue")
-    assert not is_looping(story.cluster.state)
-    monkeypatch.setattr("tidegate.engine.protection.ENDLESS", 10)
-    assert is_looping(story.cluster.state)
-    story.cluster.submit(pod_group("other", "b", 1, at=100))
-    story.cluster.step()
-    assert not is_looping(story.cluster.state)
 
 
 # -- our own mode ----------------------------------------------------------------------------------------------

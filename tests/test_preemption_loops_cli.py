@@ -29,20 +29,22 @@ work:
 
 
 @pytest.fixture
-def looping(folder, monkeypatch):
-    """A file that loops, and little patience."""
-    monkeypatch.setattr("tidegate.engine.protection.ENDLESS", 20)
+def looping(folder):
+    """A file that loops, and the same under our own rules."""
     Path("loop.yaml").write_text(LOOP)
     Path("own.yaml").write_text(LOOP.replace("admission: kueue", "admission: tidegate"))
     return folder
 
 
-def test_simulate_stops_an_endless_loop_and_tells_it_first(looping):
+def test_simulate_proves_a_loop_leaves_the_rest_of_it_out_and_tells_it_first(looping):
     told = json.loads(ran("simulate", "loop.yaml", "--json"))
-    assert told["findings"][0].startswith("Preemption loop after a9 was submitted: a9 (a) sent b1 (b) away 2")
-    assert told["findings"][0].count("and it went on when the run ended") == 1
+    assert told["findings"][0].startswith("Preemption loop after a9 was submitted: a9 (a) sent b1 (b) away 3 times")
+    assert told["findings"][0].count("until a1 finished") == 1
+    assert "The same state came again and again; the twin left out 9h" in told["findings"][0]
     [loop] = told["summary"]["loops"]
     assert (loop["pairs"][0]["cause"], loop["pairs"][0]["victim"]) == ("a9", "b1")
+    assert loop["proven"]
+    assert told["summary"]["total"]["finished"] == 3
 
 
 def test_explain_tells_both_sides_of_it(looping):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from builders import Cluster, evicted, fleet, held, job, placed, preempted, rejected
+from builders import Cluster, fleet, held, job, placed, preempted, rejected
 from test_queues import GPU, admitted, queue, queue_cluster
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
@@ -96,17 +96,22 @@ def test_orders_that_preempt_honour_protection_too(order):
     cluster.submit(kept(job("slow", "1x8"), protected_ms=60_000))
     cluster.step()
     cluster.tell(EventKind.PROGRESS_OBSERVED, "slow", values=(1e6, 1e6)).tell(EventKind.POD_STARTED, "slow")
-    cluster.submit(job("quick", "1x8", at=1))
+    cluster.submit(msgspec.structs.replace(job("quick", "1x8", at=1), estimate_ms=1_000))
     assert cluster.step() == [held("quick", Reason.OUTRANKED)]
     assert cluster.result.next_wake_ms <= 62_000  # las may want to look at its levels before
     assert cluster.step(60_000) == [preempted("slow"), held("quick", Reason.AWAITS_VICTIMS)]
 
 
-def test_a_node_that_shrinks_loses_work_with_quota_too():
+def test_work_stays_on_a_node_that_shrinks_and_holds_its_quota():
     cluster = queue_cluster(fleet("1x h100x8"), queue("a", 16))
     cluster.submit(job("j", "1x8", queue="a"))
     cluster.step()
     node = fleet("1x h100x8")[0]
     cluster.add_node(msgspec.structs.replace(node, shape=msgspec.structs.replace(node.shape, gpu_count=4)))
-    assert cluster.step() == [evicted("j", Reason.DEVICE_LOST), held("j", Reason.POD_TOO_LARGE)]
-    assert cluster.state.shares.branches.usage.sum() == 0 * GPU
+    assert cluster.step() == []
+    assert cluster.state.shares.branches.usage.sum() == 8 * GPU
+    cluster.submit(job("k", "1x4", queue="a"))
+    assert cluster.step() == [held("k", Reason.LACKS_GPU)]
+    cluster.tell(EventKind.WORKLOAD_FINISHED, "j")
+    assert cluster.step() == [placed("k"), admitted("k")]
+    assert cluster.state.shares.branches.usage.sum() == 4 * GPU

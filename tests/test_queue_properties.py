@@ -7,6 +7,7 @@ whole, or somebody who waits and holds fail here whatever caused them.
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -110,6 +111,7 @@ def test_nothing_new_means_no_decision(data):
     assert cluster.step(0) == []
 
 
+@pytest.mark.compiles
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_compiled_and_plain_kernels_give_the_same_journal(data):

@@ -6,10 +6,26 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from builders import Cluster, job
 from reasons_file import REASONS, counts, reasons_text
+from tidegate.engine.kernels.cycle import KINDS, LACKS, REFUSALS, lack_of
+from tidegate.engine.place import ready_rule
 from tidegate.journal.words import reason_text
-from tidegate.model.reasons import CATALOGUE, Reason, Wake
+from tidegate.model.reasons import (
+    CATALOGUE,
+    NODE_REFUSALS,
+    REFUSALS_END,
+    ROOM_CODES,
+    Reason,
+    ReasonKind,
+    Wake,
+    codes_of,
+)
+from tidegate.state.cluster import Counter
+from tidegate.state.scores import TALLY_CODES
 
 ROOT = Path(__file__).parent.parent
 
@@ -74,6 +90,39 @@ def test_a_number_is_said_with_one_unit(reason, evidence, text):
 
 def test_whoever_waits_can_be_woken_by_a_policy():
     """A change of policy wakes everybody: the page must say so."""
-    for code, spec in CATALOGUE.items():
-        if code < Reason.PLACED:
-            assert spec.wakes_on & Wake.POLICY, code
+    waits = codes_of(*(kind for kind in ReasonKind if kind is not ReasonKind.OTHER))
+    assert Reason.LACKS_GPU in waits
+    assert Reason.BEHIND_EQUAL in waits
+    for code in waits:
+        assert CATALOGUE[Reason(code)].wakes_on & Wake.POLICY, code
+
+
+def test_every_refusal_of_a_node_has_its_place_in_a_tally():
+    """Sizes follow from the catalogue: a refusal that is added cannot be counted out of bounds."""
+    refusals = codes_of(*NODE_REFUSALS)
+    assert max(refusals) < TALLY_CODES == REFUSALS_END == len(KINDS)
+    assert set(refusals) == set(REFUSALS)
+    assert set(LACKS) < set(refusals) < set(ROOM_CODES)
+    assert all(KINDS[code] == CATALOGUE[Reason(code)].kind for code in refusals)
+
+
+@pytest.mark.parametrize("tally", [{}, *({code: 1} for code in codes_of(*NODE_REFUSALS))])
+def test_one_kind_of_refusal_is_told_as_it_is(tally):
+    assert told(tally) == next(iter(tally), Reason.NO_NODES)
+
+
+@given(st.dictionaries(st.sampled_from(codes_of(*NODE_REFUSALS)), st.integers(1, 3), min_size=1))
+def test_of_several_refusals_that_of_most_nodes_of_the_highest_kind_is_told(tally):
+    highest = max(CATALOGUE[Reason(code)].kind for code in tally)
+    of_it = [code for code in tally if CATALOGUE[Reason(code)].kind is highest]
+    assert told(tally) == min(of_it, key=lambda code: (-tally[code], code))
+
+
+def told(tally: dict[int, int]) -> int:
+    """The reason that is told where nodes refuse so."""
+    cluster = Cluster([])
+    cluster.submit(job("j", "1x1")).step()
+    cluster.state.scores().tally[0, :] = [tally.get(code, 0) for code in range(TALLY_CODES)]
+    scores = cluster.state.scores()
+    scores.cursor[0] = scores.counted[0] = cluster.state.counters[Counter.CHANGES]  # as if just counted
+    return int(lack_of(cluster.state.hot(), ready_rule(cluster.state).rule, 0))

@@ -129,6 +129,19 @@ def test_shortest_first_runs_on_the_twin_too():
     assert by_id(lives, "evictions")["long"] == 1
 
 
+@pytest.mark.parametrize("order", ["srtf", "srsf"])
+def test_work_of_unknown_length_is_not_taken_for_short(order):
+    """Without estimates nothing says that to preempt would help: it goes as in the order of submission."""
+    rng = np.random.default_rng(3)
+    hours = np.round(rng.exponential(2, 60), 3) + 0.01
+    at = np.cumsum(rng.exponential(0.15, 60) * HOUR).astype(int).tolist()
+    work = [planned(f"j{n:02d}", "1x2", at=at[n], hours=float(hours[n])) for n in range(60)]
+    lives, _, _ = simulate(work, fleet("2x h100x8"), order=order)
+    assert lives.evictions.sum() == 0
+    same, _, _ = simulate(work, fleet("2x h100x8"))
+    assert by_id(lives, "finished_ms") == by_id(same, "finished_ms")
+
+
 _SCRIPT = """
 import sys; sys.path[:0] = ["tests", "bench"]
 import crash

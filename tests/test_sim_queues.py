@@ -255,6 +255,7 @@ def test_cycles_that_are_run_in_one_go_decide_as_one_by_one(world):
     assert packed[0] == packed[1] == packed[2]
 
 
+@pytest.mark.compiles
 def test_compiled_kernels_give_the_same_run():
     work = [
         planned(f"w{n:03d}", f"{1 + n % 4}x{1 + n % 3}", at=n % 17 / 4, hours=(1 + n % 5) / 2, queue="abc"[n % 3],

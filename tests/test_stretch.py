@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from queue_strategies import asks, contended_asks, contended_shares, policies
 from queue_twins import HOUR, planned, queue, share_policy
-from tidegate.engine.protection import is_looping
 from tidegate.engine.run import run
 from tidegate.journal.packing import Works, pack_events, pack_result
 from tidegate.journal.record import Journal
@@ -28,6 +27,7 @@ from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
 from tidegate.model.work import Workload
 from tidegate.sim import script
 from tidegate.sim.jobs import jobs_of
+from tidegate.sim.loops import UntilOver
 from tidegate.sim.stretch import run_twin
 from tidegate.sim.world import SimWorld
 from tidegate.state.check import check
@@ -61,7 +61,7 @@ def keep(work, policy, options, runs) -> Kept:
     world = SimWorld([], jobs_of(work), policy, options)
     state, journal, told = ClusterState(), Journal(), Works()
     witness = Counted(state, journal, every_ms=HOUR)
-    runs(state, world, witness, lambda state: world.is_over() or is_looping(state))
+    runs(state, world, witness, UntilOver(world))
     check(state)
     steps = [(step.now_ms, pack_events(step.events, told), pack_result(step.result)) for step in journal.steps]
     measured = witness.measured()
@@ -155,7 +155,7 @@ def test_a_stretched_journal_is_on_disk_and_replays(tmp_path):
     state, file = ClusterState(), JournalFile.create(tmp_path / "run.db")
     journal = Journal(file)
     journal.follow(state)
-    run_twin(state, world, Witness(state, journal, every_ms=HOUR), lambda _: world.is_over())
+    run_twin(state, world, Witness(state, journal, every_ms=HOUR), UntilOver(world))
     journal.keep()
     file.close()
     written = JournalFile.open(tmp_path / "run.db")

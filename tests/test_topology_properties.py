@@ -6,6 +6,7 @@ import itertools
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -176,6 +177,7 @@ def test_a_node_more_never_costs_the_place(room, pods, word, level, more):
         assert grown({**room, ("b0", "r0", "new"): more}).find(wanted).misfit is Misfit.NONE
 
 
+@pytest.mark.compiles
 @settings(max_examples=60, deadline=None)
 @given(forests, questions(), rules)
 def test_compiled_and_plain_kernels_find_the_same_spots(forest, wanted, rule):
@@ -185,6 +187,7 @@ def test_compiled_and_plain_kernels_find_the_same_spots(forest, wanted, rule):
         assert search.find(wanted) == plain
 
 
+@pytest.mark.compiles
 def test_kueues_table_is_decided_the_same_by_compiled_kernels():
     shared(TABLE)
     with kernels_as(compiled=True):

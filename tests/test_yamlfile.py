@@ -213,7 +213,7 @@ def test_problems_name_file_and_line_in_the_order_of_lines(tmp_path, monkeypatch
         load_setup(type(path)("tidegate.yaml"))
     first, second = str(caught.value).split("\n")
     assert first == "tidegate.yaml:8: cluster.pools[0].shape.gpus: expected a whole number from 0 to 16, found 'eight'"
-    assert second.startswith("tidegate.yaml:36: work[0].id: expected an id")
+    assert second.startswith("tidegate.yaml:34: work[0].id: expected an id")
 
 
 def test_an_unreadable_file_is_a_problem_too(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
     scenario A gang starts whole or not at all    # a comment goes from here to the end of the line
     fleet 2x h100x8 in r1                         # as in builders.py: nodes h100-0-00 and h100-0-01
-    order fifo strict                             # also: srtf, srsf, las 3250 7200
+    order fifo strict                             # also: srtf, srsf refuse, las 3250 7200
     queue a {gpus: 8, cohort: ml}                 # as in tidegate.yaml; also: cohort, flavor, shares
     placement bestfit
     at 1s                                         # a round: facts in the order they happened, and decisions

@@ -18,7 +18,7 @@ from builders import POOL, Cluster, fleet, job
 from tidegate.model.build import build_policy
 from tidegate.model.facts import ALL_PODS, EventKind, Outcome
 from tidegate.model.hardware import Node, NodeShape, Taint
-from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
+from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy, WithoutEstimate
 from tidegate.model.review import read_document
 from tidegate.model.spec import labels, resources
 from tidegate.model.units import parse_duration_ms
@@ -43,11 +43,11 @@ class Stage:
         self.shares: dict[str, dict[str, dict[str, object]]] = {}  # queues, cohorts and flavors by name
         self.rules: dict[str, object] = {}  # by which they share
 
-    def tell(self, kind: EventKind, job: str, pod: str | None = None, values: tuple[float, ...] = ()) -> None:
+    def tell(self, kind: EventKind, job: str, pod: str | None = None, **more) -> None:
         """Tell a fact about a job, or one of its pods."""
         if job not in self.cluster.numbers:
             raise ValueError(f"no job {job!r} was submitted; there are {', '.join(self.cluster.numbers) or 'none'}")
-        self.cluster.tell(kind, job, pod=ALL_PODS if pod is None else int(pod), values=values)
+        self.cluster.tell(kind, job, pod=ALL_PODS if pod is None else int(pod), **more)
 
     def tell_node(self, kind: EventKind, node: str, device: int = 0) -> None:
         """Tell a fact about a node."""
@@ -110,8 +110,11 @@ def _fleet(pool: str) -> Act:
     return tell
 
 
-def _order(kind: str, strict: str | None, limits: str | None) -> Act:
-    rule = OrderRule(kind=OrderKind(kind), strict=strict is not None)
+def _order(kind: str, strict: str | None, after: str | None, refuses: str | None, limits: str | None) -> Act:
+    unknown = WithoutEstimate.REFUSE if refuses else WithoutEstimate.LAST
+    rule = OrderRule(kind=OrderKind(kind), strict=strict is not None, without_estimate=unknown)
+    if after:
+        rule = replace(rule, reserve_after_ms=parse_duration_ms(after))
     if limits:
         rule = replace(rule, las_limits_gpu_s=tuple(map(int, limits.split())))
     return lambda stage: stage.change(order=rule)
@@ -245,6 +248,14 @@ def _bind(job: str, pod: str, outcome: str) -> Act:
     return tell
 
 
+def _bound(job: str, pod: str, node: str) -> Act:
+    def tell(stage: Stage) -> None:
+        stage.node(node)
+        stage.tell(EventKind.POD_BOUND, job, pod, arg=stage.cluster.nodes[node])
+
+    return tell
+
+
 # -- nodes -----------------------------------------------------------------------------------------------------
 
 
@@ -303,8 +314,9 @@ _KEYS = r"(?P<keys>\{.*\})"
 FACTS = {
     "fleet": _Fact("fleet 4x h100x8 cpu=96 in r1", r"(?P<pool>.+)", _fleet),
     "order": _Fact(
-        f"order {'|'.join(OrderKind)}, such as order fifo strict or order las 3250 7200",
-        rf"(?P<kind>{'|'.join(OrderKind)})(?P<strict> strict)?(?P<limits>(?: \d+)*)",
+        f"order {'|'.join(OrderKind)}, such as order fifo strict, order fifo reserve_after=2h, order las 3250 7200",
+        rf"(?P<kind>{'|'.join(OrderKind)})(?P<strict> strict)?(?: reserve_after=(?P<after>\S+))?(?P<refuses> refuse)?"
+        r"(?P<limits>(?: \d+)*)",
         _order,
     ),
     "placement": _Fact(f"placement {'|'.join(PlacementKind)}", rf"(?P<kind>{'|'.join(PlacementKind)})", _placement),
@@ -335,6 +347,11 @@ FACTS = {
     ),
     "bind": _Fact(
         "bind JOB[POD] done, failed or unknown", rf"{_JOB}\[(?P<pod>\d+)\] (?P<outcome>done|failed|unknown)", _bind
+    ),
+    "bound": _Fact(
+        "bound JOB[POD] on NODE: it is there, whoever put it there",
+        rf"{_JOB}\[(?P<pod>\d+)\] on (?P<node>\S+)",
+        _bound,
     ),
     "node": _Fact(
         f"node NODE {'|'.join(_NODE_VERBS)}",

@@ -27,8 +27,6 @@ cluster:
         pods: 110
         other: {rdma/hca: 8}
         reserved: {cpu: 4, memory: 16Gi}
-        driver: "550.54"
-        runtime: "containerd 1.7"
       labels: {zone: a}
       taints: [{key: team, value: ml, effect: NoSchedule}]
 policy:
@@ -71,7 +69,6 @@ work:
     restart: 5m
     fails_every: 3d
     estimate: 10h
-    deadline: 2d
     tolerates_wait: 1h
     preemptible: true
     protected: 10m
@@ -122,7 +119,6 @@ shapes = mapping(
     memory=memories,
     pods=st.integers(1, 500),
     other=others,
-    driver=st.text(max_size=9),
 )
 taints = mapping({"key": st.sampled_from(["team", "spot"])}, value=st.sampled_from(["", "ml"]), effect=effects)
 tolerations = mapping(
@@ -190,7 +186,6 @@ work = mapping(
     restart=durations,
     fails_every=durations,
     estimate=durations,
-    deadline=durations,
     tolerates_wait=durations,
     preemptible=st.booleans(),
     protected=durations,

@@ -39,14 +39,21 @@ LookPolicyOption = Annotated[
 ]
 
 #: What the command line needs in order to talk to a cluster.
-_NEEDS = ("aiohttp", "prometheus_client")
+_NEEDS = ("aiohttp", "prometheus_client", "google.protobuf")
 
 
 def needs_client() -> None:
     """Refuse to go on without what a cluster needs."""
     for name in _NEEDS:
-        if importlib.util.find_spec(name) is None:
+        if not _is_installed(name):
             raise CannotRun(f"a cluster needs {name}, which is not installed: pip install 'tidegate[kube]'")
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # not even what it is a part of
+        return False
 
 
 def open_access(context: str | None, kubeconfig: Path | None) -> Access:

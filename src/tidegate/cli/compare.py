@@ -81,7 +81,9 @@ def _contenders(source: Source, policies: str, seed: int | None) -> list[tuple[s
     for text in policies.split(","):
         name = text.strip()
         if not _is_path(name):
-            found.append((name, finish_setup(source, read, _named_policy(name, seed))))
+            setup = finish_setup(source, read, _named_policy(name, seed))
+            say_notes(notes_on(None, None, setup))
+            found.append((name, setup))
             continue
         path, given = Path(name), read_policy(Path(name))
         setup = finish_setup(source, read, Changes(seed=seed), given)

@@ -14,8 +14,8 @@ from tidegate.cli.errors import told_plainly
 from tidegate.cli.options import HtmlOption, JsonOption
 from tidegate.cli.outputs import check_writable
 from tidegate.cli.runs import read_duration_ms
-from tidegate.cli.source_options import SourceFormatOption
-from tidegate.sources.options import Table
+from tidegate.cli.source_options import SourceFormatOption, TimezoneOption
+from tidegate.sources.options import Options, Table
 
 demand_app = typer.Typer(
     name="demand",
@@ -47,6 +47,7 @@ def diff_demand(
     after: ModelArgument,
     *,
     everything: Annotated[bool, typer.Option("--all", help="Also what is within the noise.")] = False,
+    timezone: TimezoneOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Say what changed between two demands; exit code 1 if anything did beyond the noise.
@@ -59,7 +60,7 @@ def diff_demand(
     with told_plainly():
         from tidegate.cli.demand_run import run_diff
 
-        code = run_diff(before, after, everything=everything, as_json=as_json)
+        code = run_diff(before, after, Options(timezone=timezone), everything=everything, as_json=as_json)
     raise typer.Exit(code)
 
 
@@ -74,6 +75,7 @@ def sample_demand(
     length: Annotated[str, typer.Option(help="How much time, such as 14d; as long as was seen if not told.")] = "",
     scale: Annotated[float, typer.Option(help="Times as much of it.", min=0.001, max=1000)] = 1.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same rows.", min=0)] = 0,
+    timezone: TimezoneOption = "",
 ) -> None:
     """Write more demand of the same kind: rows that have the same seven inputs.
 
@@ -87,7 +89,7 @@ def sample_demand(
         length_ms = read_duration_ms("--length", length) if length else None
         from tidegate.cli.demand_run import Wish, run_sample
 
-        run_sample(model, out, Wish(table, length_ms, scale, seed))
+        run_sample(model, out, Wish(table, length_ms, scale, seed, timezone))
 
 
 @demand_app.command("forecast")
@@ -95,6 +97,7 @@ def forecast_demand(
     model: ModelArgument,
     *,
     source_format: SourceFormatOption = None,
+    timezone: TimezoneOption = "",
     html: HtmlOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -108,4 +111,4 @@ def forecast_demand(
     with told_plainly():
         from tidegate.cli.demand_run import run_forecast
 
-        run_forecast(model, source_format, html, as_json=as_json)
+        run_forecast(model, Options(source_format, timezone=timezone), html, as_json=as_json)

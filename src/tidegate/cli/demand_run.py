@@ -31,16 +31,16 @@ from tidegate.demand.tables import Tables
 from tidegate.demand.words import amount_text
 from tidegate.measure.words import percent_text, time_text
 from tidegate.planning.side_by_side import side_by_side
-from tidegate.sources.options import Format, Options, Table
+from tidegate.sources.options import Options, Table
 
 _MOST_CHANGES = 40
 
 
-def _model_of(source: str, form: Format | None = None) -> DemandModel:
+def _model_of(source: str, options: Options) -> DemandModel:
     """The demand model of a file, or of a source."""
     if is_model(source):
-        return load_model(Path(source))
-    tables = gather_sources([source], Options(form)).tables
+        return load_model(Path(source), options.timezone)
+    tables = gather_sources([source], options).tables
     with working("measuring"):
         return fit(tables, run_all=side_by_side)
 
@@ -48,9 +48,9 @@ def _model_of(source: str, form: Format | None = None) -> DemandModel:
 # -- diff --------------------------------------------------------------------------------------------------------------
 
 
-def run_diff(before: str, after: str, *, everything: bool, as_json: bool) -> int:
+def run_diff(before: str, after: str, options: Options, *, everything: bool, as_json: bool) -> int:
     """Say what changed; the exit code says whether anything did beyond the noise."""
-    changes = diff(_model_of(before), _model_of(after))
+    changes = diff(_model_of(before, options), _model_of(after, options))
     shown = [change for change in changes if everything or change.beyond_noise]
     if as_json:
         typer.echo(json.dumps([msgspec.to_builtins(change) for change in shown], allow_nan=False))
@@ -93,11 +93,14 @@ class Wish(NamedTuple):
     length_ms: int | None
     scale: float
     seed: int
+    timezone: str
 
 
 def run_sample(model: str, out: Path, wish: Wish) -> None:
     """Draw rows and write them."""
-    drawn = sample(_model_of(model), wish.seed, length_ms=wish.length_ms, scale=wish.scale)
+    drawn = sample(
+        _model_of(model, Options(timezone=wish.timezone)), wish.seed, length_ms=wish.length_ms, scale=wish.scale
+    )
     name, frame = _chosen(drawn, wish.table, model)
     rows = frame.collect(engine="streaming")
     with written_whole(out) as beside:
@@ -129,9 +132,9 @@ def _write(rows: pl.DataFrame, path: Path, suffix: str) -> None:
 # -- forecast ----------------------------------------------------------------------------------------------------------
 
 
-def run_forecast(model: str, form: Format | None, html: Path | None, *, as_json: bool) -> None:
+def run_forecast(model: str, options: Options, html: Path | None, *, as_json: bool) -> None:
     """Say what is to come."""
-    found = _model_of(model, form)
+    found = _model_of(model, options)
     outlooks = [*found.outlooks, *(one.outlook for one in found.services if one.outlook is not None)]
     if not outlooks:
         raise CannotRun(f"{model}: too short to know its days: expected three days or more of jobs or requests")

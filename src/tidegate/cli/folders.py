@@ -182,13 +182,12 @@ def _says_something(standing: Standing) -> bool:
 
 def _moved(planned: PlannedWorkload, by_ms: int) -> PlannedWorkload:
     workload = planned.workload
-    deadline_ms = workload.deadline_ms + by_ms if workload.deadline_ms else 0
-    moved = msgspec.structs.replace(workload, submitted_ms=workload.submitted_ms + by_ms, deadline_ms=deadline_ms)
+    moved = msgspec.structs.replace(workload, submitted_ms=workload.submitted_ms + by_ms)
     return msgspec.structs.replace(planned, workload=moved)
 
 
 def _since(standing: Standing, since_ms: int) -> Standing:
-    times = {name: getattr(standing, name) for name in ("granted_ms", "evicted_ms", "requeue_at_ms", "order_ms")}
+    times = {name: getattr(standing, name) for name in ("granted_ms", "requeue_at_ms", "order_ms")}
     moved = {name: max(at_ms - since_ms, 0) for name, at_ms in times.items() if at_ms > _DATES_MS}
     return msgspec.structs.replace(standing, **moved)
 

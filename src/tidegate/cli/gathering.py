@@ -53,8 +53,8 @@ def is_model(source: str) -> bool:
         return FORMAT.encode() in file.read(_HEAD_BYTES)
 
 
-def load_model(path: Path) -> DemandModel:
-    """The demand model of a file."""
+def load_model(path: Path, timezone: str = "") -> DemandModel:
+    """The demand model of a file; its time zone can be confirmed and not changed."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -63,4 +63,9 @@ def load_model(path: Path) -> DemandModel:
     model = read(content, report)
     if model is None:
         raise CannotRun("\n".join(f"{path}: {problem.text()}" for problem in report.problems))
+    if timezone and timezone != model.calendar.timezone:
+        raise CannotRun(
+            f"--timezone {timezone}: {path} is a demand model, and its hours of the week are those of "
+            f"{model.calendar.timezone}; make it again from its sources with --timezone"
+        )
     return model

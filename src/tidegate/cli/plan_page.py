@@ -11,7 +11,7 @@ from tidegate.cli.plan_report import NAMES, Seen, headline, wait_words
 from tidegate.cli.thinning import rounded, thin
 from tidegate.cli.webpage import MOST_POINTS, Chart, Grid, Page, Series, Tile
 from tidegate.demand.calendar import WEEK_HOURS, hour_of_week
-from tidegate.demand.tables import Calendar
+from tidegate.demand.words import axis_text, clock_text
 from tidegate.measure.words import count_text, percent_text, time_text
 from tidegate.model.units import duration_text
 from tidegate.planning.document import ClassPart, PlanDocument, WayPart
@@ -71,8 +71,8 @@ def _demand_chart(plan: PlanDocument, batch: ClassPart, seen: Seen) -> Chart:
     if batch.burst:
         top = level + batch.burst.ceiling_gpus
         series.append(Series("burst ceiling", rounded(top), step=True, dash=True, colour=_BURST))
-    note = "Drag to zoom, double-click to see all; click a name to hide it."
-    axis = "time" if plan.origin.calendar == Calendar.EPOCH else "elapsed"
+    note = "Drag to zoom, double-click to see all; click a name to hide it." + axis_text(plan.origin.calendar)
+    axis = "time" if plan.origin.calendar.dates else "elapsed"
     return Chart("GPUs asked for, and the plan's levels", note, "GPUs", axis, points.at, series)
 
 
@@ -81,12 +81,12 @@ def _levels_at(plan: PlanDocument, batch: ClassPart, at_ms: np.ndarray) -> np.nd
     for window in batch.windows:
         for first, last in window.hours:
             by_hour[first:last] = window.gpus
-    levels: np.ndarray = by_hour[hour_of_week(at_ms, Calendar(plan.origin.calendar))]
+    levels: np.ndarray = by_hour[hour_of_week(at_ms, plan.origin.calendar)]
     return levels
 
 
 def _week_chart(plan: PlanDocument, batch: ClassPart, seen: Seen) -> Chart:
-    hour = hour_of_week(seen.at_ms, Calendar(plan.origin.calendar))
+    hour = hour_of_week(seen.at_ms, plan.origin.calendar)
     groups = [seen.gpus[hour == row] for row in range(WEEK_HOURS)]
     known = [group if len(group) else np.array([np.nan]) for group in groups]
     low, middle, high = (np.array([np.quantile(group, share) for group in known]) for share in (0.1, 0.5, 0.9))
@@ -96,9 +96,10 @@ def _week_chart(plan: PlanDocument, batch: ClassPart, seen: Seen) -> Chart:
             level[first:last] = window.gpus
     return Chart(
         title="The week",
-        note="The middle of the weeks that were seen, the band that holds eight of ten, and the plan's levels.",
+        note="The middle of the weeks that were seen, the band that holds eight of ten, and the plan's levels. "
+        + clock_text(plan.origin.calendar),
         unit="GPUs",
-        axis="week" if plan.origin.calendar == Calendar.EPOCH else "weekless",
+        axis="week" if plan.origin.calendar.dates else "weekless",
         x=[float(row) for row in range(WEEK_HOURS)],
         series=[
             Series("p10 to p90", rounded(low), high=rounded(high)),

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from tidegate.cli.demand_curve import demand_curve
 from tidegate.cli.printing import print_page
+from tidegate.demand.words import clock_text
 from tidegate.measure.words import count_text, percent_text, time_text
 from tidegate.model.columns import F64
 from tidegate.model.units import DAY_MS, duration_text
@@ -159,8 +160,13 @@ def wait_words(way: WayPart) -> str:
 def _trial(plan: PlanDocument, trial: TrialPart) -> list[RenderableType]:
     weeks = (trial.to_ms - trial.from_ms) / (7 * DAY_MS)
     title = f"On trial: the last {weeks:.1f} weeks, planned anew each week from the past alone"
+    terms = (
+        f"By what was known when it began, work may wait {duration_text(trial.tolerance_ms)} and capacity takes "
+        f"{duration_text(trial.cold_start_ms)} to start."
+    )
     return [
         _ways(title, trial.ways, plan.prices.currency),
+        Text(terms, "dim"),
         Text(
             f"{trial.ratio_to_clairvoyant:.2f}x the clairvoyant's GPU-hours, "
             f"{percent_text(trial.saved_against_peak)} fewer than the peak of the past.",
@@ -184,6 +190,7 @@ def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
             "dim",
         ),
     ]
+    lines += [Text(clock_text(plan.origin.calendar), "dim")]
     lines += [_answer(answer.question, answer.grade, answer.says) for answer in plan.answers]
     lines += [
         Text.assemble(
@@ -193,6 +200,10 @@ def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
     ]
     lines += [
         Text(f"left out: {count_text(left.jobs, 'job')}, because {left.why}", "dim") for left in plan.origin.left_out
+    ]
+    lines += [
+        Text(f"runtime drawn from like jobs: {count_text(part.jobs, 'job')}, because {part.why}", "dim")
+        for part in plan.origin.drawn
     ]
     return Text("\n").join(lines)
 

@@ -27,16 +27,17 @@ from tidegate.demand.fit import fit
 from tidegate.demand.sample import sample
 from tidegate.demand.tables import Tables
 from tidegate.demand.words import QUESTIONS, REMEDIES, number_text
-from tidegate.planning.assumptions import Assumption, UnsignedPlan, sign
+from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedPlan, sign
 from tidegate.planning.bands import Launch, Recipe
 from tidegate.planning.concurrency import average, curve_of
 from tidegate.planning.document import AnswerPart, PlanDocument, encode_plan
 from tidegate.planning.floor import Tolerance
+from tidegate.planning.holdout import held_out
 from tidegate.planning.jobs import PlanJobs, plan_jobs_of
 from tidegate.planning.orders import Order
-from tidegate.planning.plan import Request, make_plan
+from tidegate.planning.plan import Holdout, Request, make_plan
 from tidegate.planning.side_by_side import side_by_side
-from tidegate.planning.terms import Given, Terms, settle_terms
+from tidegate.planning.terms import Given, Terms, settle_terms, terms_at
 from tidegate.sources.options import Options
 from tidegate.sources.pricefile import load_prices
 
@@ -75,8 +76,8 @@ class Made(NamedTuple):
 def run_plan(call: Call, outputs: Outputs) -> Made:
     """Make the plan and write it where it was asked for."""
     found = _read(call)
-    terms = settle_terms(found.model, _given(call.signed, call.prices))
-    request = _request(found, terms, call)
+    given = _given(call.signed, call.prices)
+    request = _request(found, settle_terms(found.model, given), _trial_terms(found, given, call), call)
     with working("replaying"):
         plan = make_plan(request)
     made = Made(plan, Seen(*average(curve_of(found.jobs), *found.jobs.span_ms)))
@@ -104,14 +105,14 @@ def _read(call: Call) -> _Found:
     """Tables of sources and the demand model of them; a demand model is sampled."""
     sources, seed = call.sources, call.seed
     if len(sources) == 1 and is_model(sources[0]):
-        model = load_model(Path(sources[0]))
+        model = load_model(Path(sources[0]), call.options.timezone)
         tables = sample(model, seed)
         tables = tables._replace(origins=tuple(origin._replace(name=sources[0]) for origin in tables.origins))
     else:
         tables = gather_sources(sources, call.options).tables
         with working("measuring"):
             model = fit(tables, seed=seed, run_all=side_by_side)
-    jobs = plan_jobs_of(tables)
+    jobs = plan_jobs_of(tables, seed)
     _refuse_too_little(sources, jobs)
     return _Found(tables, model, jobs)
 
@@ -144,28 +145,46 @@ def _given(signed: Signed, prices: Path | None) -> Given:
     )
 
 
-def _request(found: _Found, terms: Terms, call: Call) -> Request:
-    try:
-        signatures = sign(terms.unsigned, call.signed.values, all_of_them=call.signed.all_of_them)
-    except UnsignedPlan as error:
-        raise refusal(error, f"tidegate plan {' '.join(call.sources)}") from None
-    recipe = Recipe(
+def _trial_terms(found: _Found, given: Given, call: Call) -> Terms | None:
+    """What a plan would have started from when the time began that is held out; None: none is."""
+    if not call.holdout:
+        return None
+    with working("measuring what was known before the trial"):
+        return terms_at(found.tables, held_out(found.jobs, call.holdout).from_ms, given, call.seed)
+
+
+def _needed(terms: Terms, trial: Terms | None) -> list[Unsigned]:
+    """What must be signed: for the plan, and for its trial where less was known."""
+    names = {one.name for one in terms.unsigned}
+    more = [one for one in (trial.unsigned if trial else ()) if one.name not in names]
+    return [*terms.unsigned, *(one._replace(means=f"before the trial began, {one.means}") for one in more)]
+
+
+def _recipe(terms: Terms, call: Call) -> Recipe:
+    return Recipe(
         Tolerance(terms.tolerance_ms),
         terms.prices,
         order=call.order,
         launch=Launch(terms.cold_start_ms),
         bursts=call.burst,
     )
+
+
+def _request(found: _Found, terms: Terms, trial: Terms | None, call: Call) -> Request:
+    try:
+        signatures = sign(_needed(terms, trial), call.signed.values, all_of_them=call.signed.all_of_them)
+    except UnsignedPlan as error:
+        raise refusal(error, f"tidegate plan {' '.join(call.sources)}") from None
     return Request(
         jobs=found.jobs,
-        recipe=recipe,
+        recipe=_recipe(terms, call),
         made_by=f"tidegate {tidegate.__version__}",
         prices_from=terms.prices_from,
         origins=found.tables.origins,
         answers=tuple(_answer_part(one) for one in answer(found.model)),
         signatures=signatures,
         seed=call.seed,
-        holdout=call.holdout,
+        holdout=Holdout(call.holdout, _recipe(trial, call)) if trial else None,
     )
 
 

@@ -16,9 +16,8 @@ from tidegate.demand.document import DemandModel
 from tidegate.demand.levels import Levels
 from tidegate.demand.numbers import Unit
 from tidegate.demand.outlook import Outlook
-from tidegate.demand.tables import Calendar
 from tidegate.demand.view import duration_curve, outlook_points, week_curve
-from tidegate.demand.words import QUESTIONS, amount_text, verdict_text
+from tidegate.demand.words import QUESTIONS, amount_text, axis_text, clock_text, verdict_text
 from tidegate.model.prices import Prices
 from tidegate.planning.preflight import Preflight
 
@@ -71,7 +70,7 @@ def _demand_chart(preflight: Preflight, seen: Seen | None) -> Chart:
     floor = float(preflight.replayed.floor.gpus)
     return Chart(
         title="GPUs asked for, if nothing waited",
-        note="Drag to zoom, double-click to see all; click a name to hide it.",
+        note="Drag to zoom, double-click to see all; click a name to hide it." + axis_text(preflight.model.calendar),
         unit="GPUs",
         axis=axis_of(preflight.model),
         x=points.at,
@@ -85,7 +84,7 @@ def _demand_chart(preflight: Preflight, seen: Seen | None) -> Chart:
 
 def axis_of(model: DemandModel) -> str:
     """Dates where there are any, else days since the start."""
-    return "time" if model.calendar is Calendar.EPOCH else "elapsed"
+    return "time" if model.calendar.dates else "elapsed"
 
 
 def _week_chart(model: DemandModel, levels: Levels, unit: str) -> list[Chart]:
@@ -97,8 +96,8 @@ def _week_chart(model: DemandModel, levels: Levels, unit: str) -> list[Chart]:
         Series("p10 to p90", list(curve.p10), high=list(curve.p90)),
         Series("mean", list(curve.mean)),
     ]
-    note = "Hours of the week: UTC." if model.calendar is Calendar.EPOCH else "Hours since the start, by the week."
-    axis = "week" if model.calendar is Calendar.EPOCH else "weekless"
+    note = clock_text(model.calendar)
+    axis = "week" if model.calendar.dates else "weekless"
     hours = [float(row) for row in range(len(curve.mean))]
     return [Chart(f"The usual week, {unit}", note, unit, axis, hours, series)]
 

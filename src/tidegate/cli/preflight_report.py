@@ -24,7 +24,7 @@ from tidegate.demand.answers import Answer, Verdict
 from tidegate.demand.document import DemandModel, Ground
 from tidegate.demand.levels import Levels
 from tidegate.demand.view import week_curve
-from tidegate.demand.words import QUESTIONS, verdict_text
+from tidegate.demand.words import QUESTIONS, clock_text, verdict_text
 from tidegate.measure.words import time_text
 from tidegate.model.prices import Prices
 from tidegate.planning.preflight import Preflight
@@ -100,7 +100,7 @@ def _curves(preflight: Preflight, seen: Seen | None, width: int) -> list[Rendera
         found += week_line("GPUs", levels_, width)
     for one in preflight.model.services[:1]:
         found += week_line("requests/s", one.rate, width)
-    return found
+    return [*found, Text(clock_text(preflight.model.calendar), "dim")] if found else found
 
 
 def week_line(what: str, levels: Levels, width: int) -> list[Text]:

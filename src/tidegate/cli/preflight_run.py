@@ -122,6 +122,7 @@ def as_data(found: Preflight, gathered: Gathered, prices: Prices | None) -> dict
             "origins": [origin._asdict() for origin in gathered.tables.origins],
             "findings": [finding.text() for finding in gathered.findings],
             "left_out_of_replay": dict(found.jobs.left_out),
+            "drawn_for_replay": dict(found.jobs.drawn),
         },
         "model": found.model,
     }

@@ -9,19 +9,20 @@ from collections.abc import Callable
 
 from tidegate.demand.answers import Answer, Grade, Question
 from tidegate.demand.findings import Finding
-from tidegate.demand.numbers import Number, Unit
+from tidegate.demand.numbers import How, Number, Unit
 from tidegate.demand.waste import Leak, Waste
 from tidegate.demand.words import REMEDIES, amount_text, number_text
 from tidegate.demand.words import finding_text as told_finding
 from tidegate.demand.words import waste_text as told_waste
-from tidegate.measure.words import time_text
+from tidegate.measure.words import count_text, time_text
 from tidegate.model.prices import MICROS, Prices
 from tidegate.planning.preflight import Preflight, Replayed
 
 
 def bare(number: Number) -> str:
     """A number in its unit, without its interval."""
-    return amount_text(number.value, number.unit)
+    least = "at least " if number.how is How.AT_LEAST else ""
+    return least + amount_text(number.value, number.unit)
 
 
 def short_answer(one: Answer, preflight: Preflight) -> str:
@@ -63,8 +64,14 @@ def _floor(one: Answer, preflight: Preflight) -> str:
     return (
         f"By replay of {found.jobs:,} jobs, {floor.gpus:,} GPUs ({floor.low_gpus:,} to {floor.high_gpus:,}) keep 95 % "
         f"of the waits within {time_text(found.tolerance_ms)}{assumed}; below, the queue collapses. "
-        f"If nothing waited: {shape}."
+        f"If nothing waited: {shape}.{_drawn(preflight)}"
     )
+
+
+def _drawn(preflight: Preflight) -> str:
+    """How many jobs are replayed with a runtime that is drawn."""
+    jobs = sum(count for _, count in preflight.jobs.drawn)
+    return f" How long {count_text(jobs, 'job')} will run was not seen: drawn from like jobs." if jobs else ""
 
 
 def _shape(one: Answer) -> str:
@@ -125,7 +132,9 @@ def _patience(one: Answer, preflight: Preflight) -> str:
     if not one.numbers:
         return "Nobody declared a tolerance, and no waits are known that would reveal one."
     told = ", ".join(f"{name} {number_text(number)}" for name, number in one.numbers)
-    shown = "as declared, or shown by those who gave up" if one.grade is Grade.MEASURED else "at least: waits accepted"
+    bounds = any(number.how is How.AT_LEAST for _, number in one.numbers)
+    accepted = "shown by waits that were accepted" if bounds else "at least: waits accepted"
+    shown = "as declared, or shown by those who gave up" if one.grade is Grade.MEASURED else accepted
     return f"{told}, {shown}."
 
 

@@ -19,7 +19,6 @@ from rich.text import Text
 from tidegate.cli.errors import CannotRun
 from tidegate.cli.outputs import open_console
 from tidegate.engine.kernels.registry import kernels_as
-from tidegate.engine.protection import is_looping
 from tidegate.journal.record import Journal, Resumed
 from tidegate.journal.store import JournalError, JournalFile
 from tidegate.measure.witness import Measured, Witness
@@ -29,6 +28,7 @@ from tidegate.model.facts import EventBatch
 from tidegate.model.stretch import Stretch
 from tidegate.model.units import MINUTE_MS, UnitError, parse_duration_ms
 from tidegate.sim.jobs import Jobs, jobs_of
+from tidegate.sim.loops import UntilOver
 from tidegate.sim.stretch import run_twin
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
@@ -123,7 +123,7 @@ def simulate_setup(
     span_ms = int((jobs.submit_ms + jobs.runtime_ms).max()) - setup.snapshot.at_ms
     witness = Witness(state, journal, every_ms=max(span_ms // _SAMPLES // MINUTE_MS, 1) * MINUTE_MS)
     with _progress(console) as bar, kernels_as(compiled=compiles(kernels, worth=jobs.pods().sum() > _WORTH_COMPILING)):
-        run_twin(state, world, _Watched(witness, world, bar), lambda state: world.is_over() or is_looping(state))
+        run_twin(state, world, _Watched(witness, world, bar), UntilOver(world))
     if journal is not None:
         journal.keep()
     return witness.measured()

@@ -17,7 +17,7 @@ from tidegate.cli.errors import CannotRun
 from tidegate.cli.folders import counted, holds_manifests, unused, with_folder
 from tidegate.manifests.load import Loaded
 from tidegate.model.build import Setup
-from tidegate.model.policy import AdmissionKind, OrderKind, PlacementKind, Policy
+from tidegate.model.policy import BY_ESTIMATE, AdmissionKind, OrderKind, PlacementKind, Policy, WithoutEstimate
 from tidegate.model.twin import PlannedWorkload, TwinOptions
 from tidegate.model.units import MINUTE_MS
 from tidegate.sim.sample import sample_nodes, sample_options, sample_work
@@ -148,6 +148,9 @@ def _with_policy(source: Source, setup: Setup, given: Folder | Setup) -> Setup:
 def change_policy(policy: Policy, changes: Changes) -> Policy:
     """The policy, with what the command line says instead."""
     replace = msgspec.structs.replace
+    if changes.order not in (None, OrderKind.FIFO) and policy.shares.queues:
+        hint = "leave it out, or name a policy without queues"
+        raise CannotRun(f"order {changes.order}: has no effect on queues, which go by priority, then time; {hint}")
     if changes.order is not None:
         policy = replace(policy, order=replace(policy.order, kind=changes.order), name=changes.order.value)
     if changes.placement is not None:
@@ -163,7 +166,19 @@ def notes_on(path: Path | None, given: Folder | Setup | None, setup: Setup) -> l
     notes = unused(given) if isinstance(given, Folder) else []
     if isinstance(given, Setup) and given.work:
         notes.append(f"{path}: its work is not used: only its policy, and its machines if it has any")
-    return [*notes, *_lost_work(setup)]
+    return [*notes, *_without_estimates(setup), *_lost_work(setup)]
+
+
+def _without_estimates(setup: Setup) -> list[str]:
+    """A note on work without an estimate, where the order goes by it."""
+    order, shares = setup.policy.order, setup.policy.shares
+    unknown = sum(planned.workload.estimate_ms == 0 for planned in setup.work)
+    if not unknown or order.kind not in BY_ESTIMATE or shares.queues:
+        return []
+    becomes = "go last" if order.without_estimate is WithoutEstimate.LAST else "never start"
+    return [
+        f"{order.kind} goes by estimates: {unknown:,} of {counted(len(setup.work), 'workload')} have none and {becomes}"
+    ]
 
 
 def _lost_work(setup: Setup) -> list[str]:

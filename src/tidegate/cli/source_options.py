@@ -39,7 +39,10 @@ MapOption = Annotated[
 TableOption = Annotated[Table | None, typer.Option(help="What tables in files are of.", show_default=False)]
 DelimiterOption = Annotated[str, typer.Option(help='Between cells of a CSV; "tab" for a tab.', show_default=False)]
 TimezoneOption = Annotated[
-    str, typer.Option(metavar="ZONE", help="Of times that name none; UTC if not said.", show_default=False)
+    str,
+    typer.Option(
+        metavar="ZONE", help="Of users, and of times that name none; else as sources say.", show_default=False
+    ),
 ]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Refuse sources with anything to drop or put right.")]
 StartOption = Annotated[

@@ -111,7 +111,8 @@ def show_sources(
 def gathered_as_json(gathered: Gathered) -> dict[str, Any]:
     """What was gathered, as plain data."""
     return {
-        "calendar": str(gathered.tables.calendar),
+        "calendar": "epoch" if gathered.tables.calendar.dates else "none",
+        "timezone": gathered.tables.calendar.timezone if gathered.tables.calendar.dates else None,
         "parts": [_part_as_json(part) for part in gathered.parts],
         "findings": [finding_as_json(finding) for finding in gathered.findings],
     }
@@ -173,7 +174,7 @@ def _print(gathered: Gathered, console: Console) -> None:
 def _span_text(part: Part, gathered: Gathered) -> str:
     if part.first_ms is None or part.last_ms is None:
         return ""
-    if gathered.tables.calendar == "none":
+    if not gathered.tables.calendar.dates:
         return f"{(part.last_ms - part.first_ms) / 86_400_000:,.1f} days"
     days = [datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d") for ms in (part.first_ms, part.last_ms)]
     return f"{days[0]} to {days[1]}" if days[0] != days[1] else days[0]

@@ -55,9 +55,8 @@ def measure_by_group(jobs: Jobs, groupings: Sequence[Grouping], window: Window) 
 
 
 def _in_order(jobs: Jobs, grouping: Grouping, window: Window) -> list[I64]:
-    return in_order_by_group(
-        ((rows.submitted_ms - window.start_ms, rows.cell) for rows in jobs.parts()), grouping
-    ).parts
+    parts = (rows.submitted_from(window.start_ms) for rows in jobs.parts())
+    return in_order_by_group(((rows.submitted_ms - window.start_ms, rows.cell) for rows in parts), grouping).parts
 
 
 def _measure(since_ms: I64, window: Window) -> Arrivals | None:
@@ -72,7 +71,8 @@ def _count_by_group(jobs: Jobs, groupings: Sequence[Grouping], window: Window) -
     bins = [window.length_ms // base + 1 for base in bases]
     sums = [np.zeros(grouping.groups * many, np.int64) for grouping, many in zip(groupings, bins, strict=True)]
     firsts = [grouping.group_of * np.int64(many) for grouping, many in zip(groupings, bins, strict=True)]
-    for rows in jobs.parts():
+    for each in jobs.parts():
+        rows = each.submitted_from(window.start_ms)
         since, cell = rows.submitted_ms - window.start_ms, rows.cell.astype(np.intp)
         bin_of = {base: since // base for base in set(bases)}  # to divide takes longest
         for base, first, counts in zip(bases, firsts, sums, strict=True):

@@ -5,6 +5,10 @@ Must not know: tables, curves.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import numpy as np
+
 from tidegate.demand.curves import Window
 from tidegate.demand.tables import Calendar
 from tidegate.model.columns import I64
@@ -31,9 +35,29 @@ def step_for(window: Window, least_ms: int = SECOND_MS) -> int:
 
 
 def hour_of_week(at_ms: I64, calendar: Calendar) -> I64:
-    """0 for the hour from Monday 00:00 UTC, or for the first hour where the trace has no calendar."""
-    shift = _THURSDAY_MS if calendar is Calendar.EPOCH else 0
-    return ((at_ms + shift) % WEEK_MS) // HOUR_MS
+    """0 for the hour from Monday 00:00 by the calendar's clocks, or for the first hour of a trace without dates."""
+    shift = _THURSDAY_MS if calendar.dates else 0
+    return ((local_ms(at_ms, calendar) + shift) % WEEK_MS) // HOUR_MS
+
+
+def local_ms(at_ms: I64, calendar: Calendar) -> I64:
+    """What the clocks show, in milliseconds since 1970-01-01 00:00 by them."""
+    if not calendar.changes_ms:
+        return at_ms + calendar.offsets_ms[0]
+    row = np.searchsorted(np.array(calendar.changes_ms, np.int64), at_ms, side="right")
+    return at_ms + np.array(calendar.offsets_ms, np.int64)[row]
+
+
+def hour_edges(from_ms: int, to_ms: int, calendar: Calendar) -> I64:
+    """Times between two others at which the clocks begin an hour, or are changed."""
+    inner = [change for change in calendar.changes_ms if from_ms < change < to_ms]
+    marks = [from_ms, *inner, to_ms]
+    parts = [np.array(inner, np.int64)]
+    for first, last in pairwise(marks):
+        offset = int(local_ms(np.array([first], np.int64), calendar)[0]) - first
+        begin = (first + offset) // HOUR_MS + 1
+        parts.append(np.arange(begin, -(-(last + offset) // HOUR_MS), dtype=np.int64) * HOUR_MS - offset)
+    return np.unique(np.concatenate(parts))
 
 
 def block_length(window: Window) -> int:

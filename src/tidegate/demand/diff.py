@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tidegate.demand.document import DemandModel
-from tidegate.demand.numbers import trim
+from tidegate.demand.numbers import How, trim
 from tidegate.model.spec import Spec
 
 #: Fields that name an entry of a list.
@@ -31,8 +31,20 @@ _NAMES = (
     "horizon_ms",
 )
 
-#: Fields that say nothing to a reader: what samples are drawn from.
-_RECIPES = {"sketch", "waits", "streams", "gaps", "busy_spread", "vram_spread", "latency", "tokens_in", "tokens_out"}
+#: Fields that say nothing to a reader: what samples are drawn from, and how the clocks of a zone go.
+_RECIPES = {
+    "sketch",
+    "waits",
+    "streams",
+    "gaps",
+    "busy_spread",
+    "vram_spread",
+    "latency",
+    "tokens_in",
+    "tokens_out",
+    "changes_ms",
+    "offsets_ms",
+}
 
 
 class Change(Spec, frozen=True):
@@ -57,7 +69,7 @@ def _compare(path: str, one: Any, other: Any, found: list[Change]) -> None:
         return
     if _is_number(one) and _is_number(other):
         if one["value"] != other["value"]:
-            apart = one["high"] < other["low"] or other["high"] < one["low"]
+            apart = _below(one, other) or _below(other, one)
             found.append(_change(path, one["value"], other["value"], beyond=apart))
     elif isinstance(one, dict) and isinstance(other, dict):
         for key in (*one, *(key for key in other if key not in one)):
@@ -91,6 +103,11 @@ def _named(entries: Any) -> dict[str, Any]:
         name = " ".join(parts) or str(row)
         named[name if name not in named else f"{name} #{row}"] = entry
     return named
+
+
+def _below(one: Any, other: Any) -> bool:
+    """Whether an interval lies below another; a lower bound has no upper end."""
+    return bool(one.get("how") != How.AT_LEAST and one["high"] < other["low"])
 
 
 def _is_number(value: Any) -> bool:

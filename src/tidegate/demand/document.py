@@ -28,7 +28,7 @@ from tidegate.model.problem import Problem, Report
 from tidegate.model.spec import Spec
 
 FORMAT = "tidegate.demand"
-VERSION = 1
+VERSION = 2
 
 
 class Scope(StrEnum):

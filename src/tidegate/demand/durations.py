@@ -1,5 +1,6 @@
 """How long work runs, by kind and size, and what that means for scheduling it. Input seven.
 
+Where jobs still ran when they were last seen, or had begun before anybody watched, by survival (`survival`).
 Must not know: when it ran, who it belonged to.
 """
 
@@ -9,19 +10,23 @@ from enum import StrEnum
 
 import numpy as np
 
+from tidegate.demand.censoring import State
 from tidegate.demand.distributions import Fitted, fit_family
 from tidegate.demand.jobs import Jobs, Rows
 from tidegate.demand.numbers import How, Number, Unit, multiply, rank_quantile, trim
 from tidegate.demand.ordering import Grouping, Some, in_order_by_group
+from tidegate.demand.sizes import LARGEST, SIZE_NAMES, size_of
 from tidegate.demand.sketches import Sketch, sketch_ordered
+from tidegate.demand.survival import (
+    Watched,
+    estimate_survival,
+    survival_quantile,
+    survival_shape,
+    survival_sketch,
+)
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import WHOLE_MILLI
-
-#: Sizes by the most GPUs in them, and their names.
-SIZES = ((999, "<1"), (1_000, "1"), (2_000, "2"), (4_000, "3-4"), (8_000, "5-8"), (16_000, "9-16"), (64_000, "17-64"))
-LARGEST = "65+"
-SIZE_NAMES = (*(name for _, name in SIZES), LARGEST)
 
 #: GPUs of a usual node: a job with more needs several at once.
 _NODE_MILLI = 8_000
@@ -45,7 +50,8 @@ class Spread(Spec, frozen=True):
 
     kind: str
     size: str  # GPUs of the whole job; "" for all sizes
-    gpu_hours: float
+    gpu_hours: float  # as far as was seen
+    running: int  # jobs that had not ended when they were last seen
     mean: Number
     p50: Number
     p90: Number
@@ -56,38 +62,91 @@ class Spread(Spec, frozen=True):
     sketch: Sketch
 
 
-def size_of(gpus_milli: I64) -> I64:
-    """The row of SIZE_NAMES of each job."""
-    return np.searchsorted(np.array([most for most, _ in SIZES]), gpus_milli, side="left")
-
-
 def measure_durations(jobs: Jobs, seed: int) -> tuple[Spread, ...]:
     """Spreads of each kind: of all sizes, and of each size that occurs."""
     kinds, cells = jobs.names["kind"], jobs.cells
     size = size_of(np.rint(cells.amount * (cells.unit * WHOLE_MILLI)).astype(np.int64))
     group = cells.labels["kind"].astype(np.int64) * len(SIZE_NAMES) + size
     grouping = Grouping(group, len(kinds) * len(SIZE_NAMES))
-    parts, every = in_order_by_group(map(_known, jobs.parts()), grouping)
-    hours = np.bincount(group, weights=jobs.cell_gpu_hours, minlength=len(parts))
+    watched = _watch(jobs, grouping)
+    hours = np.bincount(group, weights=jobs.cell_gpu_hours, minlength=len(watched))
     found = []
     for row, kind in enumerate(kinds):
         rows = range(row * len(SIZE_NAMES), (row + 1) * len(SIZE_NAMES))
-        used = [at for at in rows if parts[at].size]
+        used = [at for at in rows if watched[at].total]
         if not used:
             continue
-        everything = np.sort(np.concatenate([parts[at] for at in used])) if len(used) > 1 else parts[used[0]]
-        named = [("", everything, hours[list(rows)].sum())]
-        named += [(SIZE_NAMES[at - rows.start], parts[at], hours[at]) for at in used]
-        found += [_spread((kind, name), values, every, float(spent), seed) for name, values, spent in named]
+        named = [("", _together([watched[at] for at in used]), hours[list(rows)].sum())]
+        named += [(SIZE_NAMES[at - rows.start], watched[at], hours[at]) for at in used]
+        found += [_spread((kind, name), values, float(spent), seed) for name, values, spent in named]
     return tuple(found)
 
 
-def _known(jobs: Rows) -> Some:
-    over = jobs if jobs.duration_ms.min(initial=0) >= 0 else jobs.take(jobs.duration_ms >= 0)
+def _watch(jobs: Jobs, grouping: Grouping) -> list[Watched]:
+    """Runtimes of each group as they were watched."""
+    since_ms = jobs.watch.since_ms
+    late = () if since_ms is None else (_entered(rows, since_ms) for rows in jobs.parts())
+    ended, going = (in_order_by_group(map(pick, jobs.parts()), grouping) for pick in (_ended, _going))
+    entered = in_order_by_group(late, grouping)
+    every = (ended.every, going.every, entered.every)
+    return [Watched(*parts, every) for parts in zip(ended.parts, going.parts, entered.parts, strict=True)]
+
+
+def _ended(jobs: Rows) -> Some:
+    over = jobs if jobs.state.max(initial=State.OVER) == State.OVER else jobs.take(jobs.state == State.OVER)
+    if over.duration_ms.min(initial=0) < 0:
+        over = over.take(over.duration_ms >= 0)
     return over.duration_ms, over.cell
 
 
-def _spread(of: tuple[str, str], ordered: I64, every: int, gpu_hours: float, seed: int) -> Spread:
+def _going(jobs: Rows) -> Some:
+    runs = np.flatnonzero(jobs.state == State.RUNS)
+    runs = runs[jobs.ran_ms[runs] > 0]
+    return jobs.ran_ms[runs], jobs.cell[runs]
+
+
+def _entered(jobs: Rows, since_ms: int) -> Some:
+    """Ages of jobs that ran already when jobs began to be watched."""
+    ran = jobs.take((jobs.state <= State.RUNS) & (jobs.ran_ms > 0))
+    begin = np.where(ran.started_ms >= 0, ran.started_ms, ran.submitted_ms)
+    late = np.minimum(since_ms - begin, ran.ran_ms - 1)
+    return late[late > 0], ran.cell[late > 0]
+
+
+def _together(parts: list[Watched]) -> Watched:
+    if len(parts) == 1:
+        return parts[0]
+    columns = zip(*(part[:3] for part in parts), strict=True)
+    ended, going, entered = (np.sort(np.concatenate(column)) for column in columns)
+    return Watched(ended, going, entered, parts[0].every)
+
+
+def _spread(of: tuple[str, str], watched: Watched, gpu_hours: float, seed: int) -> Spread:
+    if watched.whole():
+        return _spread_whole(of, watched.ended_ms, watched.every[0], gpu_hours, seed)
+    kind, size = of
+    survival = estimate_survival(watched)
+    sketch = survival_sketch(survival)
+    p50, p90, p99 = (survival_quantile(survival, at, Unit.MS, "jobs") for at in (0.5, 0.9, 0.99))
+    shape = survival_shape(survival, Unit.MS, "jobs")
+    known = How.AT_LEAST not in {shape.cv.how, p50.how}
+    return Spread(
+        kind=kind,
+        size=size,
+        gpu_hours=trim(gpu_hours),
+        running=watched.going_ms.size * watched.every[1],
+        mean=shape.mean,
+        p50=p50,
+        p90=p90,
+        p99=p99,
+        cv=shape.cv,
+        meaning=_meaning(size, watched.total, shape.cv.value, p99.value / max(p50.value, 1), known=known),
+        fitted=fit_family(sketch),
+        sketch=sketch,
+    )
+
+
+def _spread_whole(of: tuple[str, str], ordered: I64, every: int, gpu_hours: float, seed: int) -> Spread:
     kind, size = of
     samples = ordered.size * every
     middle, deviation = float(ordered.mean()), float(ordered.std())
@@ -99,6 +158,7 @@ def _spread(of: tuple[str, str], ordered: I64, every: int, gpu_hours: float, see
         kind=kind,
         size=size,
         gpu_hours=trim(gpu_hours),
+        running=0,
         mean=_drawn(middle, means, Unit.MS, samples),
         p50=p50,
         p90=p90,
@@ -137,11 +197,12 @@ def _drawn(value: float, draws: F64, unit: Unit, samples: int) -> Number:
     )
 
 
-def _meaning(size: str, samples: int, cv: float, tail: float) -> tuple[Meaning, ...]:
+def _meaning(size: str, samples: int, cv: float, tail: float, *, known: bool = True) -> tuple[Meaning, ...]:
+    """What a spread means; of one that is only known to be at least so wide, not that it is even."""
     if samples < 30:
         return (Meaning.FEW,)
     said = []
-    if cv < 1:
+    if cv < 1 and known:
         said.append(Meaning.EVEN)
     if tail >= 100:
         said.append(Meaning.HEAVY_TAIL)

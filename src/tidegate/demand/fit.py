@@ -105,7 +105,7 @@ def _measure(tables: Tables, setting: Setting) -> _Parts:
     use, requests, capacity = tables.use, tables.requests, tables.capacity
     counters = read_counters(capacity) if capacity is not None else []
     return _Parts(
-        _hear(tables.jobs, setting) if tables.jobs is not None else None,
+        _hear(tables, setting) if tables.jobs is not None else None,
         [one for one in counters if one.tells_gpus()],
         [one for one in counters if not one.tells_gpus()],
         measure_residency(use, setting.calendar, setting.seed) if use is not None else None,
@@ -115,9 +115,9 @@ def _measure(tables: Tables, setting: Setting) -> _Parts:
     )
 
 
-def _hear(table: pl.LazyFrame, setting: Setting) -> _Told | None:
+def _hear(tables: Tables, setting: Setting) -> _Told | None:
     """All that is read off the jobs; None: there are none."""
-    jobs = read_jobs(table, setting.run_all)
+    jobs = read_jobs(tables, setting.seed, setting.run_all)
     if len(jobs) == 0:
         return None
     window = window_of(jobs)

@@ -14,6 +14,7 @@ import numpy as np
 from tidegate.demand.arrivals import Arrivals, measure_by_group
 from tidegate.demand.bursts import ceilings, find_bursts
 from tidegate.demand.calls import RunAll, one_by_one
+from tidegate.demand.censoring import State
 from tidegate.demand.curves import Curve, Window
 from tidegate.demand.document import Group, MixShare, Scope
 from tidegate.demand.events import MOST_EXACT, Moments, Spans, Tally, curves_of
@@ -35,9 +36,10 @@ from tidegate.demand.jobs import (
 )
 from tidegate.demand.levels import Levels, Track, measure_levels, track_curve
 from tidegate.demand.mix import measure_mix
-from tidegate.demand.numbers import Unit, exact
+from tidegate.demand.numbers import How, Number, Unit, exact
 from tidegate.demand.ordering import Grouping
 from tidegate.demand.outlook import Outlook, look_ahead
+from tidegate.demand.survival import at_least
 from tidegate.demand.tables import Calendar
 from tidegate.demand.tolerance import (
     Basis,
@@ -45,8 +47,10 @@ from tidegate.demand.tolerance import (
     Tolerance,
     Waits,
     find_breaking_depth,
+    gather_waits,
     measure_tolerance,
     sort_waits,
+    waited_until_ms,
 )
 from tidegate.model.columns import F64, I32, I64
 from tidegate.model.units import HOUR_MS
@@ -204,16 +208,6 @@ def _scoped(jobs: Jobs, arrivals: list[list[Arrivals | None]], waits: list[Waits
         )
 
 
-def _gather(parts: list[Waits]) -> Waits:
-    """The waits of several cells together, in order again."""
-    if not parts:
-        nothing = np.zeros(0, np.int64)
-        return Waits(nothing, nothing, nothing, {}, (1, 1, 1))
-    columns = zip(*(part[:3] for part in parts), strict=True)
-    merged = [np.sort(np.concatenate(column), kind="stable") for column in columns]
-    return Waits(merged[0], merged[1], merged[2], {}, parts[0].every)
-
-
 def _track(curves: _Curves, of: _Scoped, row: int) -> Track:
     return track_curve(curves.wanted[of.scope][row], int(of.counts[row]))
 
@@ -222,13 +216,13 @@ def _measure(jobs: Jobs, member: tuple[_Scoped, int], made: tuple[_Curves, Track
     (of, row), (curves, track) = member, made
     count = int(of.counts[row])
     levels = measure_levels(track, Unit.GPUS, "jobs", setting.calendar, setting.seed)
-    patience = measure_tolerance(_gather(of.waits[row]), count)
+    patience = measure_tolerance(gather_waits(of.waits[row]), count)
     waiting = curves.waiting[of.scope][row] if curves.waiting else None
     return Group(
         scope=of.scope,
         name=of.names[row],
         jobs=count,
-        gpu_hours=exact(float(of.hours[row]), Unit.GPU_HOURS, count, "jobs"),
+        gpu_hours=_hours(jobs, of, row),
         wanted=levels,
         seen=_levels(curves.seen[of.scope][row] if curves.seen else None, count, setting),
         waiting=_levels(waiting, count, setting),
@@ -247,20 +241,39 @@ def _levels(curve: Curve | None, count: int, setting: Setting) -> Levels | None:
 
 
 def _broken(jobs: Jobs, of: _Scoped, row: int, queue: Curve | None, patience: Tolerance) -> Broken | None:
-    """Where the depth breaks tolerance; a tolerance that was read off the waits themselves cannot be broken by them."""
-    if queue is None or patience.tolerated is None or patience.basis is Basis.ACCEPTED:
+    """Where the depth breaks tolerance; one that was read off the waits themselves, or a bound, cannot be broken.
+
+    Of jobs that came less than the tolerance before the end, or gave up within it, nobody knows whether they are late.
+    """
+    told, accepted = patience.tolerated, patience.basis is Basis.ACCEPTED
+    if queue is None or told is None or accepted or told.how is How.AT_LEAST:
         return None
     some = _some(jobs, of, row)
-    return find_breaking_depth(some.submitted_ms, some.started_ms - some.submitted_ms, queue, patience.tolerated.value)
+    over_ms = waited_until_ms(some, jobs.watch)
+    waited = over_ms - some.submitted_ms
+    known = (over_ms >= 0) & ((some.started_ms >= 0) | (waited > told.value))
+    if (some.state == State.WAITS).any():
+        known &= some.submitted_ms + told.value <= jobs.watch.until_ms
+    return find_breaking_depth(some.submitted_ms[known], waited[known], queue, told.value)
 
 
 def _some(jobs: Jobs, of: _Scoped, row: int) -> Rows:
-    """Jobs of a group that started: all, or of very many every so-manieth."""
+    """Jobs of a group: all, or of very many every so-manieth."""
     every = max(1, -(-int(of.counts[row]) // _MOST_COMPARED))
     mine, before, found = of.label == row, 0, []
     for rows in jobs.parts():
         at = np.flatnonzero(mine[rows.cell])
         found.append(rows.take(at[-before % every :: every]))
         before += at.size
-    picked = join_rows(found)
-    return picked.take(picked.started_ms >= 0)
+    return join_rows(found)
+
+
+def _hours(jobs: Jobs, of: _Scoped, row: int) -> Number:
+    """GPU-hours of a group; where some of its jobs are not over, at least those that were seen."""
+    count, hours = int(of.counts[row]), float(of.hours[row])
+    if "state" in jobs.frame.columns:
+        mine = of.label == row
+        for rows in jobs.parts():
+            if (mine[rows.cell] & (rows.state != State.OVER)).any():
+                return at_least(hours, Unit.GPU_HOURS, count, "jobs")
+    return exact(hours, Unit.GPU_HOURS, count, "jobs")

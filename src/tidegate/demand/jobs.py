@@ -1,6 +1,7 @@
 """The table of jobs as columns of numbers, and the groups it falls into: kinds, queues, GPU models.
 
-One read of the table, however large; names become numbers while it is read. What was not recorded is UNKNOWN.
+One read of the table, however large; names become numbers while it is read. What was not recorded is UNKNOWN; how long
+jobs run that had not ended is drawn (`censoring`).
 Must not know: what is computed from it.
 """
 
@@ -15,15 +16,23 @@ import polars as pl
 
 from tidegate.demand.calls import RunAll, one_by_one
 from tidegate.demand.cells import Cells, Heavy, count_cells, rank, reorder, slices
+from tidegate.demand.censoring import (
+    UNKNOWN_RUNTIME,
+    Observation,
+    State,
+    complete,
+    observe,
+    outcome_left,
+    runtime,
+)
 from tidegate.demand.curves import Window
 from tidegate.demand.events import Mask, Moments, Spans
+from tidegate.demand.tables import KINDS, Tables
 from tidegate.model.columns import F64, I32, I64
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 
 #: In a column of times: not recorded.
-UNKNOWN = -1
-
-KINDS = ("batch", "inference", "interactive")
+UNKNOWN = UNKNOWN_RUNTIME
 
 _DIMENSIONS = {"kind": "kind", "queue": "queue", "gpu": "gpu_model"}
 
@@ -67,8 +76,18 @@ class Rows:
 
     @property
     def duration_ms(self) -> I64:
-        """How long it ran: recorded, or from start to end; UNKNOWN: not over yet."""
+        """How long it runs: recorded, or from start to end; drawn, where it is not over; UNKNOWN: nothing says."""
         return self.column("duration_ms")
+
+    @property
+    def ran_ms(self) -> I64:
+        """How long it ran, as far as it was seen."""
+        return self.column("ran_ms")
+
+    @property
+    def state(self) -> I64:
+        """Whether it is over, as a State."""
+        return self.column("state")
 
     @property
     def tolerated_ms(self) -> I64:
@@ -103,11 +122,17 @@ class Rows:
         return Rows(lambda name: self.column(name)[rows], self.cell[rows])
 
     def gpu_hours(self) -> F64:
-        """What each takes; 0 where that is not known yet."""
-        return np.asarray(self.gpus_milli * np.maximum(self.duration_ms, 0), np.float64) * _GPU_HOUR
+        """What each took, as far as it was seen."""
+        return np.asarray(self.gpus_milli * np.maximum(self.ran_ms, 0), np.float64) * _GPU_HOUR
+
+    def submitted_from(self, start_ms: int) -> Rows:
+        """Those that were submitted at a time or later: others had come before anybody watched."""
+        if self.submitted_ms.min(initial=start_ms) >= start_ms:
+            return self
+        return self.take(self.submitted_ms >= start_ms)
 
     def over_ms(self, open_ms: int) -> I64:
-        """When each would be over had it started at once; what is not over yet, never before `open_ms`."""
+        """When each would be over had it started at once; where nothing says how long it runs, at `open_ms`."""
         over = self.submitted_ms + self.duration_ms
         if self.duration_ms.min(initial=0) >= 0:
             return over
@@ -131,6 +156,7 @@ class Jobs(NamedTuple):
     cell_jobs: I64
     cell_gpu_hours: F64
     names: dict[str, tuple[str, ...]]  # of the groups of each dimension: kind, queue, gpu
+    watch: Observation
 
     def __len__(self) -> int:
         return self.frame.height
@@ -145,9 +171,14 @@ class Jobs(NamedTuple):
         return Rows(partial(_column, self.frame), self.cell)
 
 
+#: What a column is where the table has none, because all jobs are over.
+_INSTEAD = {"ran_ms": "duration_ms", "state": ""}
+
+
 def _column(frame: pl.DataFrame, name: str) -> I64:
+    name = name if name in frame.columns else _INSTEAD.get(name, name)
     if name not in frame.columns:  # nobody recorded it
-        return np.broadcast_to(np.int64(UNKNOWN), frame.height)
+        return np.broadcast_to(np.int64(UNKNOWN if name else State.OVER), frame.height)
     return frame[name].to_numpy()
 
 
@@ -158,33 +189,36 @@ def _filled(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.drop(name for name in _TIMES if gaps[name] and gaps[name] == frame.height)
 
 
-def read_jobs(table: pl.LazyFrame, run_all: RunAll = one_by_one) -> Jobs:
-    """Read what is needed of the table, once."""
-    started, ended, duration = pl.col("started_ms"), pl.col("ended_ms"), pl.col("duration_ms")
-    ran = pl.when((started >= 0) & (ended >= started)).then(ended - started).otherwise(UNKNOWN)
-    frame = table.select(
+def read_jobs(tables: Tables, seed: int = 0, run_all: RunAll = one_by_one) -> Jobs:
+    """Read what is needed of the table of jobs, once."""
+    assert tables.jobs is not None
+    frame = tables.jobs.select(
         *(pl.col(name).cast(pl.Int64) for name in _TIMES),
         *(pl.col(name).fill_null(0).cast(pl.Int64) for name in _AMOUNTS),
         *(pl.col(name).fill_null("").cast(pl.Categorical) for name in _DIMENSIONS.values()),
-        pl.when(duration >= 0).then(duration).otherwise(ran).cast(pl.Int64).alias("duration_ms"),
+        runtime().alias("duration_ms"),
         (pl.col("outcome").fill_null("") == "cancelled").alias("cancelled"),
+        outcome_left().alias("left"),
     ).collect(engine="streaming")
-    frame = _filled(frame)
-    counted = count_cells(frame, _DIMENSIONS, "gpus_milli", Heavy("duration_ms", _GPU_HOUR, WHOLE_MILLI), run_all)
+    watch = observe(frame, tables.since_ms, tables.until_ms)
+    frame = _filled(complete(frame, watch, seed))
+    heavy = Heavy("ran_ms" if "ran_ms" in frame.columns else "duration_ms", _GPU_HOUR, WHOLE_MILLI)
+    counted = count_cells(frame, _DIMENSIONS, "gpus_milli", heavy, run_all)
     labels, told = counted.cells.labels, counted.names
     labels["kind"], told["kind"] = reorder(labels["kind"], told["kind"], KINDS)
     for name in ("queue", "gpu"):
         labels[name], told[name] = rank(labels[name], told[name], counted.weight)
-    return Jobs(frame, counted.cell, counted.cells, counted.rows, counted.weight, told)
+    return Jobs(frame, counted.cell, counted.cells, counted.rows, counted.weight, told, watch)
 
 
 def window_of(jobs: Jobs) -> Window:
-    """From the first submission to the last: what came after that was not seen."""
+    """From the first submission to the last: what came after that was not seen; or as long as jobs were watched."""
     if len(jobs) == 0:
         return Window(0, 1)
     first, last = jobs.frame.select(pl.min("submitted_ms").alias("first"), pl.max("submitted_ms").alias("last")).row(0)
-    if last > first:
-        return Window(first, last)
+    window = jobs.watch.window(Window(first, last))
+    if window.length_ms > 0:
+        return window
     return Window(first, max(int(jobs.whole().over_ms(first + 1).max()), first + 1))
 
 

@@ -49,6 +49,8 @@ class How(StrEnum):
     UNITS = "unit_bootstrap"  # whole pods or jobs are drawn again
     RANKS = "order_statistics"  # the binomial interval of a quantile: nothing is assumed about the shape
     WILSON = "wilson"  # of a share
+    SURVIVAL = "kaplan_meier"  # of durations of which some had not ended when they were last seen
+    AT_LEAST = "at_least"  # no interval: the value is a lower bound, and nothing says how much more it is
 
 
 class Number(Spec, frozen=True):

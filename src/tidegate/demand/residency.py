@@ -48,7 +48,7 @@ class Residency(Spec, frozen=True):
     idle_vram_gib: Number | None  # held while idle, on average
     vram_gib: Number | None  # held at all times, on average
     vram_share: Number | None  # of the GPU's memory, where its size is known
-    busy_run_ms: float  # how long busy and idle spells last on average, as sampled
+    busy_run_ms: float  # how long busy and idle spells last on average, as sampled; at least, if none was seen to end
     idle_run_ms: float
     busy_spread: Sketch  # thousandths of a GPU, while busy
     vram_spread: Sketch | None  # MiB
@@ -197,8 +197,10 @@ def _spells(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _mean_spell(spells: pl.DataFrame, *, idle: bool) -> float:
-    lengths = spells.filter(pl.col("idle") == idle)["every_ms"]
-    return float(lengths.mean() or 0.0)  # type: ignore[arg-type]
+    """How long spells last: their time over those that were seen to end; the last one of an allocation was not."""
+    last = (pl.col("allocation") != pl.col("allocation").shift(-1)).fill_null(value=True)
+    mine = spells.with_columns(last.alias("last")).filter(pl.col("idle") == idle)
+    return float(mine["every_ms"].sum()) / max(int((~mine["last"]).sum()), 1)
 
 
 def _spread(samples: pl.DataFrame, column: str) -> Sketch | None:

@@ -15,10 +15,10 @@ import polars as pl
 from tidegate.demand.calendar import hour_of_week
 from tidegate.demand.curves import Window
 from tidegate.demand.document import DemandModel, Ground, Scope
-from tidegate.demand.durations import SIZE_NAMES, size_of
 from tidegate.demand.paths import Drawn, draw_path, even_ranks, ranks_within
 from tidegate.demand.sample_use import draw_capacity, draw_requests, draw_use
 from tidegate.demand.settle import Room, footprints_of, room_for, settle
+from tidegate.demand.sizes import SIZE_NAMES, size_of
 from tidegate.demand.sketches import Sketch, draw, quantiles
 from tidegate.demand.streams import Stream
 from tidegate.demand.tables import JOBS, Calendar, Origin, Tables

@@ -14,13 +14,16 @@ import numpy as np
 
 from tidegate.demand.calendar import WEEK_HOURS, hour_of_week
 from tidegate.demand.cells import dense
+from tidegate.demand.censoring import Observation, State
 from tidegate.demand.curves import Window
 from tidegate.demand.distributions import Fitted, fit_family
-from tidegate.demand.durations import SIZE_NAMES, size_of
 from tidegate.demand.jobs import Jobs, Rows, join_rows
 from tidegate.demand.numbers import trim, trimmed
+from tidegate.demand.sizes import SIZE_NAMES, size_of
 from tidegate.demand.sketches import Sketch, sketch_of
+from tidegate.demand.survival import Watched, estimate_survival, survival_sketch
 from tidegate.demand.tables import Calendar
+from tidegate.demand.tolerance import waited_until_ms
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WHOLE_MILLI
@@ -78,6 +81,15 @@ class Stream(Spec, frozen=True):
     given_up: float  # the share cancelled while waiting
 
 
+class _When(NamedTuple):
+    """What all streams have in common."""
+
+    window: Window
+    calendar: Calendar
+    watch: Observation
+    each: float  # so many jobs does one that was picked stand for
+
+
 class _Part(NamedTuple):
     """Jobs of one stream in order of submission."""
 
@@ -94,9 +106,10 @@ def write_streams(jobs: Jobs, window: Window, calendar: Calendar) -> tuple[Strea
     used, cell = dense(key[picked.cell])
     heavy = np.bincount(cell, weights=picked.gpu_hours())
     kept = np.sort(np.lexsort((used, -heavy))[:MOST_STREAMS])
-    each = len(jobs) / max(len(picked), 1)  # so many jobs does one that was picked stand for
+    came = sum(len(rows.submitted_from(window.start_ms)) for rows in jobs.parts())
+    when = _When(window, calendar, jobs.watch, came / max(len(picked), 1))
     return tuple(
-        _write(picked.take(cell == row), _members(jobs, picked.cell[np.argmax(cell == row)]), each, (window, calendar))
+        _write(picked.take(cell == row), _members(jobs, picked.cell[np.argmax(cell == row)]), when)
         for row in kept.tolist()
     )
 
@@ -115,11 +128,11 @@ def _pick(jobs: Jobs, window: Window) -> Rows:
         picked = join_rows(parts)
     else:
         picked = jobs.whole()
+    picked = picked.submitted_from(window.start_ms)
     return picked.take(np.argsort(picked.submitted_ms, kind="stable"))
 
 
-def _write(jobs: Rows, members: dict[str, str], each: float, when: tuple[Window, Calendar]) -> Stream:
-    window, calendar = when
+def _write(jobs: Rows, members: dict[str, str], when: _When) -> Stream:
     part = _in_batches(jobs)
     first = np.flatnonzero(np.diff(part.batch, prepend=-1))
     starts = jobs.submitted_ms[first]
@@ -127,12 +140,11 @@ def _write(jobs: Rows, members: dict[str, str], each: float, when: tuple[Window,
     size = size_of(known.gpus_milli)
     began = jobs.take(jobs.started_ms >= 0)
     waits = began.started_ms - began.submitted_ms
-    gave_up = jobs.cancelled & (jobs.started_ms < 0)
-    hour = (began.submitted_ms - window.start_ms) // HOUR_MS
+    hour = (began.submitted_ms - when.window.start_ms) // HOUR_MS
     inside = part.gaps[np.setdiff1d(np.arange(len(jobs)), first)]
     return Stream(
         **members,
-        jobs=round(len(jobs) * each),
+        jobs=round(len(jobs) * when.each),
         sizes=_sizes(jobs),
         durations=tuple(
             SizedSketch(size=SIZE_NAMES[at], sketch=_rough(known.duration_ms[size == at]))
@@ -148,11 +160,28 @@ def _write(jobs: Rows, members: dict[str, str], each: float, when: tuple[Window,
         ),
         gaps=_rough(inside) if inside.size else Sketch(),
         between=fit_family(sketch_of(np.diff(starts))) if starts.size > 20 else None,
-        week=_week(starts, window, calendar),
-        waits=_rough(waits) if len(began) else None,
+        week=_week(starts, when.window, when.calendar),
+        waits=_waits(jobs, waits, when.watch) if len(began) else None,
         wait_alike=alike(waits.astype(np.float64), hour) if len(began) else 0.0,
-        given_up=trim(float(gave_up.mean())),
+        given_up=_given_up(jobs),
     )
+
+
+def _waits(jobs: Rows, until_start: I64, watch: Observation) -> Sketch:
+    """Waits until a start; who gave up or still waits would have waited longer for it."""
+    until_ms = waited_until_ms(jobs, watch)
+    left = np.flatnonzero((jobs.started_ms < 0) & (until_ms >= 0))
+    if not left.size:
+        return _rough(until_start)
+    watched = Watched(np.sort(until_start), np.sort(until_ms[left] - jobs.submitted_ms[left]), np.zeros(0, np.int64))
+    return survival_sketch(estimate_survival(watched), _ROUGH)
+
+
+def _given_up(jobs: Rows) -> float:
+    """The share that gave up, of those that do not wait any longer."""
+    over = jobs.state != State.WAITS
+    gave_up = jobs.cancelled & (jobs.started_ms < 0)
+    return trim(float(gave_up.sum()) / max(int(over.sum()), 1))
 
 
 def _rough(values: I64) -> Sketch:
@@ -217,7 +246,8 @@ def level_by_day(jobs: Jobs, window: Window) -> tuple[float, ...]:
         return (1.0,)
     days = window.length_ms // DAY_MS
     counts = np.zeros(days)
-    for rows in jobs.parts():
+    for each in jobs.parts():
+        rows = each.submitted_from(window.start_ms)
         day = np.minimum((rows.submitted_ms - window.start_ms) // DAY_MS, days - 1)
         counts += np.bincount(day, minlength=days)
     return trimmed(counts / counts.mean())

@@ -8,9 +8,14 @@ Must not know: files, formats, where rows came from.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import polars as pl
+
+from tidegate.model.spec import Spec
+
+#: Kinds of work.
+KINDS = ("batch", "inference", "interactive")
 
 #: Work that has a beginning and an end.
 JOBS = pl.Schema(
@@ -89,11 +94,31 @@ STARTS = pl.Schema(
 )
 
 
-class Calendar(StrEnum):
-    """What time zero means."""
+class ZoneOrigin(StrEnum):
+    """Who named the time zone."""
 
-    EPOCH = "epoch"  # 1970-01-01 00:00 UTC: hours of the week are known
-    NONE = "none"  # the start of the trace: hours of the week are counted from there
+    OPTION = "option"  # the user
+    SOURCE = "source"
+    DEFAULT = "default"  # nobody: UTC
+
+
+class Calendar(Spec, frozen=True, omit_defaults=False):
+    """How times become hours of the week: by the clocks of a time zone, or from the start of a trace without dates.
+
+    The rules of the zone are data: the times at which its clocks change, and the offsets from UTC before and after.
+    """
+
+    EPOCH: ClassVar[Calendar]  # dates, and UTC
+    NONE: ClassVar[Calendar]  # time 0 is the start of the trace
+
+    dates: bool = True  # else hours of the week are counted from time 0
+    timezone: str = "UTC"  # an IANA name, or an offset such as +05:30
+    timezone_from: ZoneOrigin = ZoneOrigin.DEFAULT
+    changes_ms: tuple[int, ...] = ()
+    offsets_ms: tuple[int, ...] = (0,)  # before the first change, and from each change on
+
+
+Calendar.EPOCH, Calendar.NONE = Calendar(), Calendar(dates=False)
 
 
 class Origin(NamedTuple):
@@ -115,3 +140,5 @@ class Tables(NamedTuple):
     starts: pl.LazyFrame | None = None
     calendar: Calendar = Calendar.EPOCH
     origins: tuple[Origin, ...] = ()
+    since_ms: int | None = None  # from when on all jobs that were there are listed; None: all that were submitted
+    until_ms: int | None = None  # when jobs were last looked at; None: at the latest time that any of them has

@@ -1,24 +1,28 @@
 """What can wait, and for how long: as declared, or as people showed it by waiting and by giving up. Input four.
 
-Patience is estimated as survival is (Kaplan and Meier): who started after a wait would have waited longer, nobody
-knows how long; who cancelled while waiting had enough.
+Patience is estimated as survival is (`survival`): who started after a wait would have waited longer, as would who still
+waits when the data ends, nobody knows how long; who cancelled while waiting had enough. Waits until a start are
+estimated the same way: who still waits, or cancelled, would have waited longer for it.
 Must not know: why work waited.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from tidegate.demand.cells import dense
+from tidegate.demand.censoring import Observation, State
 from tidegate.demand.curves import Curve, level_at
 from tidegate.demand.events import Mask
 from tidegate.demand.jobs import Jobs, Rows
 from tidegate.demand.numbers import Number, Unit, exact, rank_quantile, share, trim
 from tidegate.demand.ordering import Grouping, Some, in_order_by_group
 from tidegate.demand.sketches import Sketch, sketch_ordered
+from tidegate.demand.survival import Watched, estimate_survival, survival_quantile, survival_sketch
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 
@@ -49,8 +53,11 @@ class Tolerance(Spec, frozen=True):
     waited_p90: Number | None
     waited_p95: Number | None
     waited_p99: Number | None
-    cancelled: Number | None  # the share of jobs that were cancelled while they waited
-    waits: Sketch | None  # of all that started
+    cancelled: (
+        Number | None
+    )  # the share of jobs that were cancelled while they waited; at most, had all that still wait
+    still: int  # jobs that still waited when they were last seen
+    waits: Sketch | None  # until a start
 
 
 class Broken(Spec, frozen=True):
@@ -62,17 +69,43 @@ class Broken(Spec, frozen=True):
 
 
 class Waits(NamedTuple):
-    """Waits of some jobs, in order: until the start, until a cancellation, and as declared."""
+    """Waits of some jobs, in order."""
 
-    started_ms: I64
-    given_up_ms: I64
-    declared_ms: I64
+    started_ms: I64  # until the start
+    given_up_ms: I64  # until a cancellation
+    declared_ms: I64  # as tolerated
+    still_ms: I64  # so far, of those that still wait
+    entered_ms: I64  # of those that waited already when jobs began to be watched: how long by then
     member: dict[str, int]  # the row of these jobs in each dimension
-    every: tuple[int, int, int]  # each stands for so many: of very many, only every so-manieth in order is kept
+    every: tuple[int, int, int, int, int]  # each stands for so many: of very many, only every so-manieth is kept
 
     def belongs(self, scope: str, row: int) -> bool:
         """Whether these jobs belong to a group; all belong to what is no dimension."""
         return self.member.get(scope, row) == row
+
+    def until_start(self) -> Watched:
+        """How long it takes until a start, as far as it was watched."""
+        left, every = _merged((self.given_up_ms, self.every[1]), (self.still_ms, self.every[3]))
+        return Watched(self.started_ms, left, self.entered_ms, (self.every[0], every, self.every[4]))
+
+    def until_given_up(self) -> Watched:
+        """How long it takes until somebody gives up, as far as it was watched."""
+        left, every = _merged((self.started_ms, self.every[0]), (self.still_ms, self.every[3]))
+        return Watched(self.given_up_ms, left, self.entered_ms, (self.every[1], every, self.every[4]))
+
+
+def _merged(one: tuple[I64, int], other: tuple[I64, int]) -> tuple[I64, int]:
+    """Two columns in one order, as far apart in it as the one that was thinned out more."""
+    columns = [part for part in (one, other) if part[0].size]
+    if len(columns) < 2:
+        return columns[0] if columns else (one[0], 1)
+    every = max(one[1], other[1])
+    kept = [values[(every // each) // 2 :: every // each] for values, each in columns]
+    return np.sort(np.concatenate(kept), kind="stable"), every
+
+
+#: Picks some waits of jobs that are watched from a time on.
+_Pick = Callable[[Rows, Observation], Some]
 
 
 def sort_waits(jobs: Jobs) -> list[Waits]:
@@ -82,78 +115,119 @@ def sort_waits(jobs: Jobs) -> list[Waits]:
         combination = combination * max(len(jobs.names[name]), 1) + label
     used, group_of = dense(combination)
     grouping = Grouping(group_of.astype(np.int64), used.size)
-    started = in_order_by_group(map(_until_start, jobs.parts()), grouping)
-    given_up = in_order_by_group(map(_until_given_up, jobs.parts()), grouping)
-    declared = in_order_by_group(map(_declared, jobs.parts()), grouping)
-    every = (started.every, given_up.every, declared.every)
+    picks: tuple[_Pick, ...] = (_until_start, _until_given_up, _declared, _still, _entered)
+    ordered = [in_order_by_group((pick(rows, jobs.watch) for rows in jobs.parts()), grouping) for pick in picks]
+    started, given_up, declared, still, entered = ordered
+    every = (started.every, given_up.every, declared.every, still.every, entered.every)
     first = [int(np.flatnonzero(group_of == row)[0]) for row in range(used.size)]
     members = [{name: int(label[at]) for name, label in jobs.cells.labels.items()} for at in first]
-    columns = zip(started.parts, given_up.parts, declared.parts, members, strict=True)
-    return [Waits(one, two, three, member, every) for one, two, three, member in columns]
+    parts = zip(*(one.parts for one in ordered), strict=True)
+    columns = [(part[0], part[1], part[2], part[3], part[4]) for part in parts]
+    return [Waits(*column, member, every) for column, member in zip(columns, members, strict=True)]
 
 
-def _until_start(jobs: Rows) -> Some:
+def _until_start(jobs: Rows, watch: Observation) -> Some:
     began = jobs if jobs.started_ms.min(initial=0) >= 0 else jobs.take(jobs.started_ms >= 0)
+    if watch.since_ms is not None:
+        began = began.take(began.started_ms >= watch.since_ms)
     return began.started_ms - began.submitted_ms, began.cell
 
 
-def _until_given_up(jobs: Rows) -> Some:
+def _until_given_up(jobs: Rows, watch: Observation) -> Some:
     gone = np.flatnonzero(jobs.cancelled)
     gone = gone[(jobs.started_ms[gone] < 0) & (jobs.ended_ms[gone] >= jobs.submitted_ms[gone])]
+    if watch.since_ms is not None:
+        gone = gone[jobs.ended_ms[gone] >= watch.since_ms]
     return jobs.ended_ms[gone] - jobs.submitted_ms[gone], jobs.cell[gone]
 
 
-def _declared(jobs: Rows) -> Some:
+def _declared(jobs: Rows, watch: Observation) -> Some:
+    del watch
     said = np.flatnonzero(jobs.tolerated_ms >= 0)
     return jobs.tolerated_ms[said], jobs.cell[said]
 
 
+def _still(jobs: Rows, watch: Observation) -> Some:
+    waits = np.flatnonzero(jobs.state == State.WAITS)
+    return np.maximum(watch.until_ms - jobs.submitted_ms[waits], 0), jobs.cell[waits]
+
+
+def _entered(jobs: Rows, watch: Observation) -> Some:
+    if watch.since_ms is None:
+        return np.zeros(0, np.int64), np.zeros(0, np.int32)
+    over = waited_until_ms(jobs, watch)
+    late = np.flatnonzero((jobs.submitted_ms < watch.since_ms) & (over >= watch.since_ms))
+    return np.minimum(watch.since_ms, over[late] - 1) - jobs.submitted_ms[late], jobs.cell[late]
+
+
+def waited_until_ms(jobs: Rows, watch: Observation) -> I64:
+    """When each stopped waiting: by its start, by giving up, or when it was last seen; -1 where nobody knows."""
+    gone = np.where(jobs.cancelled, jobs.ended_ms, -1)
+    gone = np.where(jobs.state == State.WAITS, watch.until_ms, gone)
+    return np.where(jobs.started_ms >= 0, jobs.started_ms, gone)
+
+
+def gather_waits(parts: list[Waits]) -> Waits:
+    """The waits of several cells together, in order again."""
+    if not parts:
+        nothing = np.zeros(0, np.int64)
+        return Waits(nothing, nothing, nothing, nothing, nothing, {}, (1, 1, 1, 1, 1))
+    columns = zip(*(part[:5] for part in parts), strict=True)
+    started, given_up, declared, still, entered = (np.sort(np.concatenate(one), kind="stable") for one in columns)
+    return Waits(started, given_up, declared, still, entered, {}, parts[0].every)
+
+
 def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
     """What the waits of a group say."""
-    started, given_up, declared = waits[:3]
-    each, gone, said = waits.every
-    quantile = {
-        f"waited_p{at}": rank_quantile(started, at / 100, Unit.MS, "jobs", each) if started.size else None
-        for at in (50, 90, 95, 99)
-    }
-    basis, tolerated = _tolerated(waits)
-    asked = started.size * each + given_up.size * gone
+    declared, said = waits.declared_ms, waits.every[2]
+    started = waits.started_ms.size * waits.every[0]
+    given_up = waits.given_up_ms.size * waits.every[1]
+    still = waits.still_ms.size * waits.every[3]
+    until_start = waits.until_start()
+    delays = {f"waited_p{at}": _quantile(until_start, at / 100) for at in (50, 90, 95, 99)}
+    basis, tolerated = _tolerated(waits, delays["waited_p90"])
     return Tolerance(
         basis=basis,
         tolerated=tolerated,
         declared=rank_quantile(declared, 0.5, Unit.MS, "jobs", said) if declared.size else None,
         declared_share=share(min(declared.size * said, jobs), jobs, "jobs") if declared.size else None,
-        cancelled=share(given_up.size * gone, asked, "jobs") if asked else None,
-        waits=sketch_ordered(started) if started.size else None,
-        **quantile,
+        cancelled=_cancelled(given_up, started + given_up, still) if started + given_up else None,
+        still=still,
+        waits=_sketch(until_start) if started else None,
+        **delays,
     )
 
 
-def _tolerated(waits: Waits) -> tuple[Basis, Number | None]:
+def _quantile(watched: Watched, part: float) -> Number | None:
+    if watched.whole():
+        return rank_quantile(watched.ended_ms, part, Unit.MS, "jobs", watched.every[0]) if watched.total else None
+    return survival_quantile(estimate_survival(watched), part, Unit.MS, "jobs") if watched.ended_ms.size else None
+
+
+def _sketch(watched: Watched) -> Sketch:
+    if watched.whole():
+        return sketch_ordered(watched.ended_ms, watched.every[0])
+    return survival_sketch(estimate_survival(watched))
+
+
+def _cancelled(given_up: int, asked: int, still: int) -> Number:
+    """The share that gave up; its interval reaches from none of those that still wait to all of them."""
+    least, most = (share(given_up + more, asked + still, "jobs") for more in (0, still))
+    return Number(
+        value=least.value, unit=least.unit, samples=least.samples, low=least.low, high=most.high, how=least.how
+    )
+
+
+def _tolerated(waits: Waits, accepted: Number | None) -> tuple[Basis, Number | None]:
     if waits.declared_ms.size:
         return Basis.DECLARED, rank_quantile(waits.declared_ms, 0.5, Unit.MS, "jobs", waits.every[2])
     if waits.given_up_ms.size >= 10:
-        patience = spent_by(waits, _IMPATIENT)
-        if patience is not None:
-            return Basis.GIVEN_UP, exact(patience, Unit.MS, waits.given_up_ms.size, "jobs")
-    if waits.started_ms.size:
-        accepted = rank_quantile(waits.started_ms, 0.9, Unit.MS, "jobs", waits.every[0])
-        if accepted.value > 0:  # where nine of ten started at once, nobody was asked for patience
-            return Basis.ACCEPTED, accepted
+        patience = survival_quantile(estimate_survival(waits.until_given_up()), _IMPATIENT, Unit.MS, "jobs")
+        if patience.value > 0:
+            return Basis.GIVEN_UP, patience
+    if accepted is not None and accepted.value > 0:  # where nine of ten started at once, nobody was asked for patience
+        return Basis.ACCEPTED, accepted
     return Basis.NONE, None
-
-
-def spent_by(waits: Waits, part: float) -> float | None:
-    """The wait by which this part would have given up; None where so many never did."""
-    at = np.unique(waits.given_up_ms)
-    gave_up = np.searchsorted(waits.given_up_ms, at, side="right") - np.searchsorted(waits.given_up_ms, at, side="left")
-    started_before = np.searchsorted(waits.started_ms, at, side="left")
-    gone_before = np.searchsorted(waits.given_up_ms, at, side="left")
-    each, gone, _ = waits.every
-    left = each * (waits.started_ms.size - started_before) + gone * (waits.given_up_ms.size - gone_before)
-    survival = np.cumprod(1 - gone * gave_up / np.maximum(left, 1))
-    spent = np.flatnonzero(survival <= 1 - part)
-    return float(at[spent[0]]) if spent.size else None
 
 
 def find_breaking_depth(submitted_ms: I64, waited_ms: I64, queue: Curve, tolerated_ms: float) -> Broken:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from tidegate.demand.answers import Answer, Grade, Lack, Question, Verdict
 from tidegate.demand.findings import Finding, FindingCode
-from tidegate.demand.numbers import Number, Unit
+from tidegate.demand.numbers import How, Number, Unit
+from tidegate.demand.tables import Calendar, ZoneOrigin
 from tidegate.demand.waste import Leak, Waste
 from tidegate.model.units import SECOND_MS, duration_text
 
@@ -74,6 +75,8 @@ _NAMES = {
 def number_text(number: Number) -> str:
     """Say a number with its unit and, where it is an estimate, its interval."""
     said = amount_text(number.value, number.unit)
+    if number.how is How.AT_LEAST:
+        return f"at least {said}"
     if number.low == number.high:
         return said
     low, high = amount_text(number.low, number.unit), amount_text(number.high, number.unit)
@@ -96,6 +99,20 @@ def amount_text(value: float, unit: Unit) -> str:
 
 def _time(ms: float) -> str:
     return duration_text(round(ms / SECOND_MS) * SECOND_MS) if ms >= SECOND_MS else f"{ms:.0f}ms"
+
+
+def axis_text(calendar: Calendar) -> str:
+    """Say whose clocks an axis of dates goes by, where hours of the week go by others."""
+    return " Dates are UTC." if calendar.dates and calendar.timezone != "UTC" else ""
+
+
+def clock_text(calendar: Calendar) -> str:
+    """Say whose clocks the hours of the week are."""
+    if not calendar.dates:
+        return "Hours of the week count from the start: the times have no dates."
+    if calendar.timezone_from is ZoneOrigin.DEFAULT:
+        return "Hours of the week are UTC: no source names a time zone; --timezone says one."
+    return f"Hours of the week are those of {calendar.timezone}."
 
 
 def answer_text(answer: Answer) -> str:

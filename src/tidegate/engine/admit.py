@@ -11,7 +11,7 @@ import numpy as np
 
 from tidegate.engine.groves import NOBODY_AGAIN, Bed, grove_for, reset, rows_again
 from tidegate.engine.holding import book_of
-from tidegate.engine.kernels.desk import AGAIN, NOW_MS, OUTSIDE, Desk, Turn, make_desk
+from tidegate.engine.kernels.desk import AGAIN, NOW_MS, OUTSIDE, SPARED, Desk, Turn, make_desk
 from tidegate.engine.kernels.grove import G_SPOTS, Grove
 from tidegate.engine.kernels.place import Output, empty_output
 from tidegate.engine.kernels.queues import DONE, cycle_queues
@@ -22,6 +22,7 @@ from tidegate.engine.layout import describe_work
 from tidegate.engine.output import drain
 from tidegate.engine.place import ready_rule
 from tidegate.engine.planting import topology_of
+from tidegate.engine.reservations import victim_search_for
 from tidegate.engine.usage import charge_entry, settle_use
 from tidegate.model.columns import I64
 from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, DecisionBatch, DecisionKind, Tally, join_decisions
@@ -54,7 +55,7 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
     turn = turn_of(state)
     again = rows_again(state) if topology is not None else NOBODY_AGAIN
     book_of(state)  # so that there is a ticket, and room, for everybody who may be admitted
-    room = ready_room(state, turn, len(again))
+    room = ready_room(state, turn, len(again) + _reserving(state))
     ready = ready_rule(state)
     grove = None
     if topology is not None:
@@ -63,11 +64,15 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
         return join_decisions(_run_cycles(state, turn, most)), NO_TALLY
     hot, book, rule = state.hot(), book_of(state), ready.rule
     while active(cycle_queues)(hot, rule, book, room.desk, grove, turn, room.output) != DONE:
-        room = make_room(state, 2 * len(room.desk.pool.targets), len(again))._replace(bed=room.bed)
+        more = 2 * len(room.desk.pool.targets)
+        room = make_room(state, more, len(again) + _reserving(state))._replace(bed=room.bed)
         if grove is not None:
             reset(state, grove)
     if grove is not None:
         tables.spots.top = int(grove.marks[G_SPOTS])
+    state.reserved.top = int(state.counters[Counter.RESERVED])
+    if room.desk.wish.marks[SPARED]:
+        state.counters[Counter.SPARED] = state.now_ms + 1
     batches = [drain(state, room.output)[0]]
     _charge_entries(state, batches[0])
     batches += _tell(state, room)
@@ -96,6 +101,11 @@ def _run_cycles(state: ClusterState, turn: Turn, most: int) -> list[DecisionBatc
     return [drain(state, room.output)[0], *_tell(state, room)]
 
 
+def _reserving(state: ClusterState) -> int:
+    """How many workloads have a reservation at the most."""
+    return int(state.counters[Counter.RESERVED])
+
+
 def _charge_entries(state: ClusterState, decided: DecisionBatch) -> None:
     if state.policy.shares.usage is not None:
         admitted = np.unique(decided.workload[decided.kind == DecisionKind.ADMIT])
@@ -121,6 +131,7 @@ def turn_of(state: ClusterState) -> Turn:
         places=int(state.policy.admission is AdmissionKind.TIDEGATE),
         recomputes=int(shares.topology.recomputes),
         fails_fast=int(shares.topology.fails_fast),
+        limit_ms=state.policy.order.reserve_after_ms,
     )
 
 
@@ -148,6 +159,7 @@ def ready_room(state: ClusterState, turn: Turn, again: int) -> Room:
     tickets = state.shares.tickets
     pods = most_pods(state) if turn.places else 0
     state.reserve_pods(pods)
+    state.reserved.reserve(int(state.counters[Counter.RESERVED]) + pods + state.shares.branches.top)
     if room is None or not _is_enough(room.desk, state, again):
         bed = None if room is None else room.bed
         room = state.shares.room = make_room(state, 2 * tickets.capacity, again)._replace(bed=bed)
@@ -155,23 +167,27 @@ def ready_room(state: ClusterState, turn: Turn, again: int) -> Room:
         room = state.shares.room = room._replace(output=empty_output(2 * (most_rows(state, room.desk) + pods)))
     room.output.written[0] = 0
     _date(state, room.desk)
+    if turn.places:
+        victims = victim_search_for(state, room.desk.victims)
+        room = state.shares.room = room._replace(desk=room.desk._replace(victims=victims))
     return room
 
 
 def _date(state: ClusterState, desk: Desk) -> None:
     """Write on a desk when it is, and who has just been preempted."""
     own = state.policy.admission is AdmissionKind.TIDEGATE
-    desk.wish.marks[NOW_MS] = state.now_ms
+    desk.wish.marks[NOW_MS], desk.wish.marks[SPARED] = state.now_ms, 0
     desk.wish.marks[OUTSIDE] = state.counters[Counter.OUTSIDE] if own else AGAIN
 
 
 def most_pods(state: ClusterState) -> int:
-    """The most pods that one cycle can place: of each queue, those of its largest head."""
+    """The most pods that one cycle can place: of each queue its largest head's, and of those with a reservation."""
     works, branch = state.work_classes, state.shares.demands.branch[: state.work_classes.top]
     waits = (works.waiting[: works.top] > 0) & (branch != END)
     most = np.zeros(state.shares.branches.top, np.int64)
     np.maximum.at(most, branch[waits], works.pods[: works.top][waits])
-    return int(most.sum())
+    reserving = np.unique(state.reserved.workload[: state.counters[Counter.RESERVED]])
+    return int(most.sum() + works.pods[state.workloads.work_class[reserving]].sum())
 
 
 def most_rows(state: ClusterState, desk: Desk) -> int:
@@ -190,14 +206,13 @@ def _is_enough(desk: Desk, state: ClusterState, again: int) -> bool:
     widths = (heads.choice.shape[2], heads.pods.shape[1], heads.tries.shape[2])
     wanted = (tickets.axes["ask"], tickets.axes["set"], tickets.axes["try"])
     enough = len(heads.entries) >= state.shares.branches.capacity + again
-    return (
-        enough and len(desk.pool.flags) >= tickets.capacity and all(a >= b for a, b in zip(widths, wanted, strict=True))
-    )
+    enough = enough and len(desk.pool.flags) >= tickets.capacity
+    return enough and all(a >= b for a, b in zip(widths, wanted, strict=True))
 
 
 def make_room(state: ClusterState, targets: int, again: int) -> Room:
     """New room for a cycle that finds so many targets and looks at so many again."""
-    desk = make_desk(state.shares, targets, again)
+    desk = make_desk(state.shares, targets, again, victim_search_for(state))
     _date(state, desk)
     room = state.shares.room = Room(desk, empty_output(most_rows(state, desk) + most_pods(state)))
     return room

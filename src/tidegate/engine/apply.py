@@ -18,11 +18,24 @@ from tidegate.engine.kernels.mirror import TAIL
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import describe_work, lay_out
 from tidegate.engine.leaving import forget, pods_of, queue_again, remove_pods
-from tidegate.engine.mirroring import forget_foreign, observe_bound, observe_done, observe_foreign, retake, settle_done
+from tidegate.engine.mirroring import (
+    drop_devices,
+    forget_foreign,
+    give_back_foreign,
+    note_overuse,
+    observe_bound,
+    observe_done,
+    observe_foreign,
+    settle_done,
+    settle_overuse,
+    take_foreign,
+)
 from tidegate.engine.observing import observe_consumed, observe_standing, withdraw_admission
 from tidegate.engine.place import set_typical
 from tidegate.engine.planting import uproot
+from tidegate.engine.progress import first_remaining_s, note_progress
 from tidegate.engine.quotas import change_amounts
+from tidegate.engine.reservations import drop_all_reservations, drop_reservations, forget_node
 from tidegate.model.columns import I64
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Outcome
 from tidegate.model.hardware import MOST_DEVICES, Node
@@ -34,6 +47,7 @@ from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.interning import CORE_RESOURCES
 from tidegate.state.numbers import UNKNOWN
 from tidegate.state.tables import BROKEN_MILLI, Phase
+from tidegate.state.unused_classes import give_back_unused
 
 
 def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
@@ -46,7 +60,8 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
                 state.counters[Counter.OUTSIDE] += 1
                 state.counters[Counter.REPEATS] = 0
             handler(state, events, run)
-    retake(state)
+    give_back_unused(state)
+    settle_overuse(state)
     settle_done(state)
 
 
@@ -77,6 +92,7 @@ def _policy_changed(state: ClusterState, events: EventBatch, run: slice) -> None
     state.counters[Counter.ORDER_EPOCH] += 1
     state.work_classes.held_epoch[:] = -1  # orders count it each in their own way
     state.drop_scores()
+    drop_all_reservations(state)
     if not change_amounts(state, before):
         lay_out(state)
         drain_stopped(state)
@@ -99,8 +115,7 @@ def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
     table.work_class[rows] = classes
     table.submitted_ms[rows] = submitted
     table.estimate_ms[rows] = estimate
-    table.deadline_ms[rows] = told.deadline_ms[at]
-    table.remaining_s[rows] = estimate / 1000
+    table.remaining_s[rows] = first_remaining_s(estimate)
     table.place_in_level[rows] = TAIL
     table.since_ms[rows] = state.now_ms
     _count_seen(state, classes)
@@ -161,6 +176,8 @@ def _changed(state: ClusterState, events: EventBatch, run: slice) -> None:
             _wait_as(state, row, w)
         elif _same_pods(state, int(table.work_class[row]), w):
             table.work_class[row] = w
+    if state.shares:
+        describe_work(state)
     state.counters[Counter.ORDER_EPOCH] += 1
 
 
@@ -168,6 +185,7 @@ def _wait_as(state: ClusterState, row: int, w: int) -> None:
     """A workload that waits, or was to be rejected, asks for something else now."""
     table, rows = state.workloads, np.array([row], np.int64)
     _leave_line(state, row)
+    drop_reservations(state, rows)
     table.work_class[row] = w
     table.held_code[row] = table.trouble[row] = 0
     if state.work_classes.malformed[w]:
@@ -221,8 +239,7 @@ def _finished(state: ClusterState, events: EventBatch, run: slice) -> None:
 def _progress(state: ClusterState, events: EventBatch, run: slice) -> None:
     rows, values = state.workload_numbers.rows(events.subject[run]), events.values[run]
     known = rows != UNKNOWN
-    state.workloads.remaining_s[rows[known]] = values[known, 0]
-    state.workloads.attained_s[rows[known]] = values[known, 1]
+    note_progress(state, rows[known], values[known, 0], values[known, 1])
     state.counters[Counter.ORDER_EPOCH] += 1
 
 
@@ -268,7 +285,8 @@ def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
             continue
         if state.shares:
             withdraw_admission(state, decision)
-        for pod in np.flatnonzero(state.pods.decision[: state.pods.top] == decision).tolist():
+        assumed = (state.pods.decision == decision) & (state.pods.phase == Phase.ASSUMED)
+        for pod in np.flatnonzero(assumed[: state.pods.top]).tolist():
             row = int(state.pods.workload[pod])
             remove_pods(state, row, np.array([pod], np.int64), Reason.BIND_FAILED)
 
@@ -286,9 +304,8 @@ def _node_added(state: ClusterState, events: EventBatch, run: slice) -> None:
         node = events.payloads[arg]
         assert isinstance(node, Node)
         row = state.node_numbers.row(number)
-        for device in range(node.shape.gpu_count, int(state.nodes.devices[row])):
-            _lose_pods(state, row, device, Reason.DEVICE_LOST)
         _write_node(state, row, node)
+        note_overuse(state, np.array([row], np.int64))
     _rank_nodes(state)
     uproot(state)
 
@@ -318,19 +335,22 @@ def _write_node(state: ClusterState, row: int, node: Node) -> None:
     size = node.shape.nvlink_group_size
     nodes.linked[row] = size if 0 < size < node.shape.gpu_count else 0
     _write_devices(state, row, min(node.shape.gpu_count, MOST_DEVICES), node.shape.gpu_memory_mib)
-    nodes.overdrawn[row] = min(nodes.cpu_free[row], nodes.memory_free[row], nodes.slots_free[row]) < 0
 
 
 def _write_devices(state: ClusterState, row: int, count: int, vram: int) -> None:
-    """Bring a node's devices in line; those that are gone have nothing on them any more."""
+    """Bring a node's devices in line; those that are gone have nothing on them any more, and pods are short of them."""
     nodes = state.nodes
     nodes.widen("device", count)
+    state.reserved.widen("device", count)
     nodes.widen("gpu_kind", count + 1)
-    had = int(nodes.devices[row])
+    had, foreign = int(nodes.devices[row]), give_back_foreign(state, row)
+    if count < had:
+        drop_devices(state, row, count)
     nodes.vram_left[row, : min(had, count)] += vram - nodes.vram[row]
     nodes.left[row, had:count], nodes.vram_left[row, had:count] = WHOLE_MILLI, vram
     nodes.left[row, count:had] = nodes.vram_left[row, count:had] = 0
     nodes.devices[row], nodes.vram[row] = count, vram
+    take_foreign(state, row, foreign)
 
 
 def _rank_nodes(state: ClusterState) -> None:
@@ -353,6 +373,7 @@ def _node_removed(state: ClusterState, events: EventBatch, run: slice) -> None:
         _lose_pods(state, row, -1, Reason.NODE_LOST)
         del state.node_specs[row]
         forget_foreign(state, row)
+        forget_node(state, row)
         state.node_numbers.drop(np.array([number]))
         state.nodes.give(np.array([row], np.int64))
     _rank_nodes(state)

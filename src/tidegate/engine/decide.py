@@ -16,7 +16,8 @@ from tidegate.engine.leaving import forget, send_away
 from tidegate.engine.output import drain, single
 from tidegate.engine.place import look_again, ready_rule
 from tidegate.engine.preempt import decide_preemptive
-from tidegate.engine.protection import notice_ends
+from tidegate.engine.protection import notice_ends, retry_spared
+from tidegate.engine.reservations import close_reservations, drop_outdated, victim_search_for
 from tidegate.model.decisions import (
     NO_DECISIONS,
     NO_TALLY,
@@ -39,6 +40,8 @@ def decide(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
     """Run one cycle and assume what it decides; or up to so many where queues need nothing else in between."""
     evicted = _settle_trouble(state)
     notice_ends(state)
+    drop_outdated(state)
+    retry_spared(state)
     if state.node_specs:
         look_again(state)
     if state.shares:
@@ -84,11 +87,17 @@ def _place_in_order(state: ClusterState) -> tuple[DecisionBatch, Tally]:
         strict=int(state.policy.order.strict),
         waits=int(state.policy.waits),
         heap=np.zeros(works.top, np.int64),
+        limit_ms=state.policy.order.reserve_after_ms,
+        victims=ready.victims,
     )
     batches, tallies = [], []
     done = False
     while not done:
         state.reserve_pods(max(most_pods, _ROWS))
+        if state.counters[Counter.PASSED_OVER]:
+            state.reserved.reserve(int(state.counters[Counter.RESERVED]) + most_pods)
+            options = options._replace(victims=victim_search_for(state, options.victims))
+            state.ready = ready._replace(victims=options.victims)
         out = ready.output
         if len(out.rows) <= most_pods:
             out = empty_output(2 * most_pods)
@@ -100,4 +109,5 @@ def _place_in_order(state: ClusterState) -> tuple[DecisionBatch, Tally]:
         batches.append(batch)
         tallies.append(tally)
     state.counters[Counter.UNTOLD] = 0
+    close_reservations(state)
     return join_decisions(batches), join_tallies(tallies)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.grove import G_FOUND, G_OPTIONS, G_SPOTS, GROVE_MARKS, Grove, LeafNodes
+from tidegate.engine.kernels.grove import G_FOUND, G_OPTIONS, G_PLACES, G_SPOTS, GROVE_MARKS, Grove, LeafNodes
 from tidegate.engine.kernels.topology_search import (
     QUESTION_COLUMNS,
     SPOT_COLUMNS,
@@ -22,6 +22,7 @@ from tidegate.engine.kernels.topology_search import (
 from tidegate.engine.planting import compact_spots
 from tidegate.engine.topology import options_of
 from tidegate.model.columns import I64
+from tidegate.model.policy import AdmissionKind
 from tidegate.state.cluster import ClusterState
 from tidegate.state.domains import Topology
 from tidegate.state.tables import END
@@ -75,6 +76,9 @@ def grove_for(state: ClusterState, topology: Topology, bed: Bed | None, again: I
         found=np.zeros((most, SPOT_COLUMNS + 1), np.int64),
         again=again,
         marks=np.zeros(GROVE_MARKS, np.int64),
+        leaves=node_leaves(topology, state.nodes.top),
+        spotless=topology.leaves.spotless,
+        amounts=_amounts(state, topology),
     )
     reset(state, grove)
     return bed, grove
@@ -89,11 +93,29 @@ def leaf_nodes(topology: Topology) -> LeafNodes:
     return LeafNodes(*topology.leaf_nodes)
 
 
+def node_leaves(topology: Topology, nodes: int) -> LeafNodes:
+    """The leaves of every node."""
+    if topology.node_leaves is None or len(topology.node_leaves[0]) != nodes + 1:
+        of_node = [topology.leaves_of.get(row, ()) for row in range(nodes)]
+        start = np.cumsum([0, *map(len, of_node)], dtype=np.int64)
+        topology.node_leaves = (start, np.array([leaf for leaves in of_node for leaf in leaves] or [END], np.int64))
+    return LeafNodes(*topology.node_leaves)
+
+
+def _amounts(state: ClusterState, topology: Topology) -> I64:
+    """What one pod of each class takes of a leaf, where such pods stand without a spot."""
+    amounts = np.zeros((state.pod_classes.top, len(topology.resources)), np.int64)
+    for pod_class, vector in topology.spotless_pods.items():
+        amounts[pod_class] = vector
+    return amounts
+
+
 def reset(state: ClusterState, grove: Grove) -> None:
     """Nothing is found, and nothing more is held than before."""
     grove.marks[:] = 0
     grove.marks[G_FOUND], grove.marks[G_SPOTS] = 0, state.shares.spots.top
     grove.marks[G_OPTIONS] = options_of(state.policy.shares.topology)
+    grove.marks[G_PLACES] = state.policy.admission is AdmissionKind.TIDEGATE
 
 
 def _bed_for(topology: Topology, bed: Bed | None, pods: int) -> Bed:

@@ -234,8 +234,7 @@ def _describe(state: ClusterState, row: int, work: Work) -> None:
     tables.demands.refused[row] = refuse_work(state, work, entrance, branch)
     if state.work_classes.malformed[row]:
         return
-    if branch != END:
-        _chain_class(tables, branch, row)
+    tables.chain_class(row)
     covers_pods = _PODS in tables.resources  # somewhere; a queue that does not count pods passes the ask over
     sets = range(int(state.work_classes.first_set[row]), int(state.work_classes.first_set[row]) + len(work.pod_sets))
     asks: list[tuple[int, int, int]] = []
@@ -251,11 +250,6 @@ def _describe(state: ClusterState, row: int, work: Work) -> None:
     tables.tickets.widen("set", len(work.pod_sets))
     if branch != END:
         tables.tickets.widen("try", len(work.pod_sets) * int(tables.branches.groups[branch]))
-
-
-def _chain_class(tables: ShareTables, branch: int, row: int) -> None:
-    tables.demands.next_class[row] = tables.branches.first_class[branch]
-    tables.branches.first_class[branch] = row
 
 
 def _scarcest_first(tables: ShareTables, branch: int, asks: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

@@ -13,6 +13,8 @@ from tidegate.engine.holding import forget_tickets, let_go, stir
 from tidegate.engine.kernels.chain import link
 from tidegate.engine.kernels.fit import free_pod, move_pod
 from tidegate.engine.kernels.registry import active
+from tidegate.engine.progress import note_stop
+from tidegate.engine.reservations import drop_reservations
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
 from tidegate.state.cluster import ClusterState, Counter
@@ -68,7 +70,9 @@ def queue_again(state: ClusterState, rows: I64) -> None:
     let_go(state, rows)
     state.forget_done(rows)
     state.workloads.since_ms[rows] = state.now_ms
+    state.workloads.passed_ms[rows] = -1
     state.workloads.held_code[rows] = 0  # why it left is told; why it waits is not
+    state.workloads.trouble[rows] = 0  # what was wrong with its places is over with them
     state.counters[Counter.ORDER_EPOCH] += 1
     active(link)(state.hot(), rows)
     stir(state, rows)
@@ -76,6 +80,7 @@ def queue_again(state: ClusterState, rows: I64) -> None:
 
 def forget(state: ClusterState, rows: I64) -> None:
     """Workloads are over: what they held of quota is free, and their rows can be used again."""
+    drop_reservations(state, rows)
     forget_tickets(state, rows)
     state.forget_workloads(rows)
 
@@ -83,9 +88,12 @@ def forget(state: ClusterState, rows: I64) -> None:
 def send_away(state: ClusterState, row: int, code: Reason) -> None:
     """A workload is told to go: it holds what it holds until it is gone."""
     table = state.workloads
+    note_stop(state, row)
     table.phase[row] = Phase.LEAVING
     table.since_ms[row] = state.now_ms
     table.evictions[row] += 1
     table.held_code[row] = code
+    if state.shares.holds_quota(row):
+        state.shares.tickets.leaving[row] = 1  # nobody else needs to evict it
     if table.first_pod[row] < 0:
         wait_again(state, row)

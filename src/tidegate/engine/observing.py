@@ -15,8 +15,10 @@ from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import sum_up
 from tidegate.engine.leaving import pods_of, remove_pods, wait_again
 from tidegate.engine.planting import HeldSpot
+from tidegate.engine.unasked_quota import charge_unasked
 from tidegate.engine.usage import charge_entry
 from tidegate.model.columns import I64
+from tidegate.model.decisions import NOBODY
 from tidegate.model.facts import EventBatch
 from tidegate.model.reasons import Reason
 from tidegate.model.standing import CheckState, Consumed, Grant, Standing
@@ -106,6 +108,8 @@ def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
         if state.workloads.phase[row] == Phase.PENDING:
             active(unlink)(state.hot(), row)
         _hold(state, row, standing)
+    elif holds and state.workloads.first_pod[row] != END:
+        charge_unasked(state, [row])  # it has no grant, and its pods are at their places all the same
     elif holds:
         state.workloads.held_code[row] = 0
         active(link)(state.hot(), rows)
@@ -232,11 +236,13 @@ def withdraw_admission(state: ClusterState, decision: int) -> None:
         return
     if not first[row] <= decision < first[row] + max(np.count_nonzero(tickets.lot[row]), 1) + tickets.spots[row]:
         return
+    pods = pods_of(state, row)
+    if (state.pods.decision[pods] == NOBODY).any():
+        return  # the world shows it at its place
     charge_entry(state, np.array([row], np.int64), back=True)
     _keep_replaced(state, int(tickets.replaces[row]))
     table.held_code[row] = 0
     table.phase[row] = Phase.LEAVING
-    pods = pods_of(state, row)
     if len(pods):
         remove_pods(state, row, pods, Reason.NONE)
     else:

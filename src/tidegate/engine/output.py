@@ -20,6 +20,7 @@ from tidegate.engine.kernels.place import (
     O_WORKLOAD,
     Output,
 )
+from tidegate.engine.reservations import drop_reservations
 from tidegate.model.columns import I64
 from tidegate.model.decisions import NO_TALLY, NOBODY, DecisionBatch, DecisionKind, Tally
 from tidegate.model.reasons import Reason
@@ -37,6 +38,7 @@ def drain(state: ClusterState, out: Output, seen: ClusterState | None = None) ->
     tally = _tally_of(seen or state, batch.kind == DecisionKind.HOLD, batch.id, batch.evidence)
     rejected = rows[batch.kind == DecisionKind.REJECT]
     if len(rejected):
+        drop_reservations(state, rejected)
         forget_tickets(state, rejected)
         state.forget_workloads(rejected)
     return batch, tally

@@ -14,6 +14,7 @@ from tidegate.engine.kernels.place import Output, empty_output
 from tidegate.engine.kernels.registry import is_compiled
 from tidegate.engine.kernels.rule import KIND_CODES, Rule, Typical, no_typical
 from tidegate.engine.kernels.score import gain_steps
+from tidegate.engine.kernels.victim_scratch import VictimSearch, empty_victim_search
 from tidegate.engine.pricing import find_prices, tide_rule
 from tidegate.model.columns import F64, I64
 from tidegate.model.policy import PlacementKind, TypicalPod
@@ -51,7 +52,7 @@ def look_again(state: ClusterState) -> None:
     if placement.kind not in _LEARNS:
         return
     top = state.pod_classes.top
-    seen, last = int(state.pod_classes.seen[:top].sum()), int(state.counters[Counter.LEARNT_FROM])
+    seen, last = state.pods_seen(), int(state.counters[Counter.LEARNT_FROM])
     if last >= 0 and seen < last + min(max(last, _LEAST_PODS), _look_every(state)):
         return
     state.counters[Counter.LEARNT_FROM] = seen
@@ -77,6 +78,7 @@ class Ready(NamedTuple):
 
     rule: Rule
     output: Output  # room for decisions, used again and again
+    victims: VictimSearch  # room for searches, likewise
 
 
 def ready_rule(state: ClusterState) -> Ready:
@@ -86,7 +88,7 @@ def ready_rule(state: ClusterState) -> Ready:
         scores.cursor[:] = STALE
     scores.whole[0] = is_compiled()
     if state.ready is None:
-        state.ready = Ready(_make_rule(state), empty_output(_OUTPUT_ROWS))
+        state.ready = Ready(_make_rule(state), empty_output(_OUTPUT_ROWS), empty_victim_search(0, 0, 0, 0))
     ready: Ready = state.ready
     return ready
 

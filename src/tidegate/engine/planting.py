@@ -47,6 +47,7 @@ def topology_of(state: ClusterState) -> Topology | None:
             roots = np.flatnonzero(tables.branches.parent[: tables.branches.top] == END)
             tables.branches.epoch[roots] += 1
             tables.branches.stirred[roots] = 1
+            _forget_names(state)
         tables.uprooted = False
         tables.topology = _replant(state)
     _ask_for_new(state, tables.topology)
@@ -59,6 +60,14 @@ def uproot(state: ClusterState) -> None:
     tables = state.shares
     if tables and tables.flavors.topology[: tables.flavors.top].any():
         tables.uprooted = True
+
+
+def _forget_names(state: ClusterState) -> None:
+    """Forget the names of leaves that nobody has spots in: those that are there are named again."""
+    tables, rows = state.shares, held_rows(state)
+    names, used = list(tables.spot_names), np.unique(tables.spots.name[rows])
+    tables.spot_names = {names[name]: at for at, name in enumerate(used.tolist())}
+    tables.spots.name[rows] = np.searchsorted(used, tables.spots.name[rows])
 
 
 def _replant(state: ClusterState) -> Topology:
@@ -82,10 +91,11 @@ def _replant(state: ClusterState) -> Topology:
 def _settle_spots(state: ClusterState, topology: Topology) -> None:
     """Find the leaves of all spots again, and take what their pods take."""
     tables, spots = state.shares, state.shares.spots
-    leaf_of = [leaf_of_name(topology, *name) for name in tables.spot_names]
-    rows, was_there = held_rows(state), spots.leaf[: spots.top] >= 0
-    spots.leaf[: spots.top] = np.array(leaf_of, np.int64)[spots.name[: spots.top]] if spots.top else ()
-    _notice_lost(state, rows[was_there[rows] & (spots.leaf[rows] == NOWHERE)])
+    leaf_of = np.array([leaf_of_name(topology, *name) for name in tables.spot_names], np.int64)
+    rows = held_rows(state)
+    was_there = spots.leaf[rows] >= 0
+    spots.leaf[rows] = leaf_of[spots.name[rows]]
+    _notice_lost(state, rows[was_there & (spots.leaf[rows] == NOWHERE)])
     first_set = state.work_classes.first_set[state.workloads.work_class[spots.workload[rows]]]
     spots.kind[rows] = topology.kind_rows[first_set + spots.pod_set[rows]]
     held = np.ascontiguousarray(spots.block[rows])
@@ -109,9 +119,11 @@ def _notice_spotless(state: ClusterState, topology: Topology) -> None:
     if not len(placed) and not topology.leaves.spotless.any():
         return
     taken = np.zeros((state.nodes.top, len(topology.resources)), np.int64)
+    topology.spotless_pods = {}
     for pod_class in np.unique(pods.pod_class[placed]).tolist():
         nodes = pods.node[placed[pods.pod_class[placed] == pod_class]]
-        np.add.at(taken, nodes, _vector_of(state, topology, pod_class))
+        topology.spotless_pods[pod_class] = _vector_of(state, topology, pod_class)
+        np.add.at(taken, nodes, topology.spotless_pods[pod_class])
     leaves = topology.leaves
     for leaf, rows in enumerate(topology.nodes):
         more = taken[list(rows)].sum(axis=0) - leaves.spotless[leaf]

@@ -28,13 +28,13 @@ from tidegate.engine.kernels.place import (
 from tidegate.engine.kernels.refill import place_at, refill, vacate
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.leaving import pods_of, send_away
-from tidegate.engine.order import rank_workloads, settle_levels
+from tidegate.engine.order import notice_demotions, rank_workloads, settle_levels, without_estimate
 from tidegate.engine.output import drain, single
 from tidegate.engine.place import ready_rule
 from tidegate.engine.protection import safe_holders
 from tidegate.model.columns import I64
 from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, NOBODY, DecisionBatch, DecisionKind, Tally, join_decisions
-from tidegate.model.policy import OrderKind
+from tidegate.model.policy import OrderKind, WithoutEstimate
 from tidegate.model.reasons import Reason
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.tables import Phase
@@ -44,14 +44,17 @@ class _Plan(NamedTuple):
     """Who is wanted, and where."""
 
     ranked: I64
+    wanted: I64  # are to run
     victims: I64  # run, and may not
     movers: I64  # run, and may, but elsewhere
     newcomers: I64  # do not run yet, and may
+    refused: I64  # wait, and are not tried
     places: Output  # of the newcomers, at least
 
 
 def decide_preemptive(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     """Bring the cluster towards what the order wants."""
+    notice_demotions(state)
     epoch = state.counters[Counter.ROOM_EPOCH] + state.counters[Counter.ORDER_EPOCH]
     if state.counters[Counter.PLANNED] == epoch:  # nothing happened that could change the plan
         return NO_DECISIONS, NO_TALLY
@@ -59,31 +62,38 @@ def decide_preemptive(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     ranked = rank_workloads(state)
     if not len(ranked):
         return NO_DECISIONS, NO_TALLY
-    plan = _make_plan(state, ranked)
+    plan = _make_plan(state, ranked, _refused(state, ranked))
     sent_away = _send_away(state, plan)
     placed = _place_newcomers(state, plan)
     held, tally = _hold_others(state, plan)
     if state.policy.order.kind is OrderKind.LAS:
-        settle_levels(state, ranked)
+        settle_levels(state, ranked, plan.wanted)
     return join_decisions([sent_away, placed, held]), tally
 
 
-def _make_plan(state: ClusterState, ranked: I64) -> _Plan:
+def _refused(state: ClusterState, ranked: I64) -> I64:
+    """Those who wait and are not tried: nobody knows how long they run, and the policy wants to know."""
+    if state.policy.order.without_estimate is WithoutEstimate.LAST:
+        return np.zeros(0, np.int64)
+    return without_estimate(state, ranked[state.workloads.phase[ranked] == Phase.PENDING])
+
+
+def _make_plan(state: ClusterState, ranked: I64, refused: I64) -> _Plan:
     phase = state.workloads.phase[ranked]
     holds = (phase == Phase.ASSUMED) | (phase == Phase.RUNNING)
     safe = safe_holders(state, ranked)
     is_safe = np.isin(ranked, safe)
-    anew = _refilled(state, ranked[~is_safe], safe)
+    anew = _refilled(state, ranked[~is_safe & ~np.isin(ranked, refused)], safe)
     wanted = is_safe | np.isin(ranked, anew.rows[: anew.written[0], O_WORKLOAD])
     stayers, newcomers = ranked[holds & wanted], ranked[~holds & wanted]
+    plan = _Plan(ranked, ranked[wanted], ranked[holds & ~wanted], np.zeros(0, np.int64), newcomers, refused, anew)
     if not len(newcomers):
-        return _Plan(ranked, ranked[holds & ~wanted], np.zeros(0, np.int64), newcomers, anew)
+        return plan
     in_place = _refilled(state, newcomers, stayers)
     if len(np.unique(in_place.rows[: in_place.written[0], O_WORKLOAD])) == len(newcomers):
-        return _Plan(ranked, ranked[holds & ~wanted], np.zeros(0, np.int64), newcomers, in_place)
+        return plan._replace(places=in_place)
     movable = ranked[holds & wanted & ~is_safe]
-    movers = np.array([row for row in movable.tolist() if _moves(state, row, anew)], np.int64)
-    return _Plan(ranked, ranked[holds & ~wanted], movers, newcomers, anew)
+    return plan._replace(movers=np.array([row for row in movable.tolist() if _moves(state, row, anew)], np.int64))
 
 
 def _refilled(state: ClusterState, order: I64, stayers: I64) -> Output:
@@ -145,6 +155,7 @@ def _hold_others(state: ClusterState, plan: _Plan) -> tuple[DecisionBatch, Tally
     is_next = np.isin(pending, plan.newcomers)
     unfit = works.held_code[table.work_class[pending]]
     codes = np.where(is_next, Reason.AWAITS_VICTIMS, np.where(unfit > 0, unfit, Reason.OUTRANKED))
+    codes[np.isin(pending, plan.refused)] = Reason.NO_ESTIMATE
     rejected = ~is_next & (table.evictions[pending] == 0) if not state.policy.waits else np.zeros(len(pending), bool)
     news = np.flatnonzero(rejected | (table.held_code[pending] != codes)).tolist()
     out, ahead = empty_output(len(news) + 1), {int(row): at for at, row in enumerate(plan.ranked.tolist())}
@@ -163,7 +174,7 @@ def _hold(state: ClusterState, row: int, code: int, ahead: int, out: Output, emp
     evidence = out.rows[write(out, DecisionKind.HOLD, row, code), O_EVIDENCE:]
     if code in (Reason.AWAITS_VICTIMS, Reason.OUTRANKED):
         evidence[:2] = ahead, works.pods[table.work_class[row]]
-    elif empty is not None:
+    elif code != Reason.NO_ESTIMATE and empty is not None:
         active(write_evidence)(empty.hot(), ready_rule(state).rule, row, code, evidence)
 
 

@@ -79,7 +79,7 @@ def find_prices(state: ClusterState, device: F64 | None = None) -> Prices:
 
 def _turnover(state: ClusterState) -> float:
     """Which part of the pods asked for so far is over: 0 in a cluster that only fills up, near 1 in one that lives."""
-    seen = int(state.pod_classes.seen[: state.pod_classes.top].sum())
+    seen = state.pods_seen()
     return min(1.0, int(state.counters[Counter.PODS_FINISHED]) / seen) if seen else 0.0
 
 
@@ -90,7 +90,7 @@ class _Free:
         nodes, live = state.nodes, state.live_nodes()
         rows = live[nodes.up[live] == 1]
         self.node_class, self.idle = nodes.node_class[rows], nodes.idle[rows]
-        self.cpu, self.gpu = nodes.cpu_free[rows], nodes.left_total[rows]
+        self.cpu, self.gpu = np.maximum(nodes.cpu_free[rows], 0), nodes.left_total[rows]
         self.left = np.maximum(nodes.left[rows], 0)
         self.node_classes = len(state.node_classes)
         self.gpu_total = float(nodes.devices[rows].sum()) * WHOLE_MILLI

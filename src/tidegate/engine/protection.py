@@ -13,14 +13,6 @@ from tidegate.model.columns import I64
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.tables import ALWAYS, END, Phase
 
-#: So many repeated preemptions with nothing from outside in between do not end by themselves.
-ENDLESS = 10_000
-
-
-def is_looping(state: ClusterState) -> bool:
-    """Whether work is preempted and comes back without end, as it may where others' rules are copied."""
-    return bool(state.counters[Counter.REPEATS] >= ENDLESS)
-
 
 def safe_holders(state: ClusterState, rows: I64) -> I64:
     """Those of these workloads that hold a place and may not be sent away for others now."""
@@ -41,6 +33,13 @@ def next_end_ms(state: ClusterState) -> int | None:
     return int(later.min()) if len(later) else None
 
 
+def protected_for_ms(state: ClusterState) -> I64:
+    """How long each workload that is protected for a time still is, with its row."""
+    rows = _protected(state)
+    found: I64 = np.stack([rows, np.maximum(_until_ms(state, rows) - state.now_ms, 0)])
+    return found
+
+
 def notice_ends(state: ClusterState) -> None:
     """Protection that ended since the last look may let somebody in who waits."""
     since, state.counters[Counter.LOOKED_MS] = int(state.counters[Counter.LOOKED_MS]), state.now_ms
@@ -53,6 +52,16 @@ def notice_ends(state: ClusterState) -> None:
     if state.shares:
         branches, holders = state.shares.branches, state.shares.tickets.branch[rows]
         roots = np.unique(branches.root[holders[holders != END]])
+        branches.epoch[roots] += 1
+        branches.stirred[roots] = 1
+
+
+def retry_spared(state: ClusterState) -> None:
+    """What was placed in the step before can be preempted in this one: look again at everybody who waits."""
+    if state.counters[Counter.SPARED] and state.counters[Counter.SPARED] <= state.now_ms:
+        state.counters[Counter.SPARED] = 0
+        branches = state.shares.branches
+        roots = np.flatnonzero(branches.parent[: branches.top] == END)
         branches.epoch[roots] += 1
         branches.stirred[roots] = 1
 

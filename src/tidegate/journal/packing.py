@@ -21,7 +21,7 @@ from tidegate.model.standing import Consumed, Foreign, Standing
 from tidegate.model.work import Work
 
 #: Version of the packed form.
-PACKING_VERSION = 2
+PACKING_VERSION = 3
 
 _PAYLOADS: dict[str, type[Payload]] = {
     kind.__name__.lower(): kind for kind in (Policy, Node, Work, Standing, Consumed, Foreign)
@@ -74,7 +74,7 @@ def pack_events(events: EventBatch, works: Works | None = None) -> bytes:
     """Facts as bytes; with the works of the steps before, or on their own."""
     told = events.submissions
     numbers, new = (works or Works()).number(events.works, told.work)
-    submitted = pack_columns([numbers, told.submitted_ms, told.estimate_ms, told.deadline_ms])
+    submitted = pack_columns([numbers, told.submitted_ms, told.estimate_ms])
     return _encode(
         [
             pack_columns([events.kind, events.at_ms, events.subject, events.pod, events.arg]),
@@ -108,12 +108,11 @@ def unpack_events(packed: bytes, works: Works | None = None) -> EventBatch:
 def _unpack_submissions(packed: Any) -> Submissions:
     if packed is None:
         return NO_SUBMISSIONS
-    (work, submitted, estimate, deadline), ids = packed
+    (work, submitted, estimate), ids = packed
     return Submissions(
         unpack_column(work, np.int32),
         unpack_column(submitted, np.int64),
         unpack_column(estimate, np.int64),
-        unpack_column(deadline, np.int64),
         ids,
     )
 

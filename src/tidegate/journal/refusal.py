@@ -48,4 +48,4 @@ def _amounts(state: ClusterState, reason: Reason, k: int, n: int) -> tuple[int, 
         Reason.LACKS_SLOT: (1, nodes.slots_free[n]),
     }
     asked, free = amounts.get(reason, (0, 0))
-    return int(asked), int(free)
+    return int(asked), max(int(free), 0)  # below zero where more is in use than there is

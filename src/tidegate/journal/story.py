@@ -155,9 +155,7 @@ def _changed(story: Story, events: EventBatch, at: int) -> Story:
 
 #: Facts whose subject is a workload.
 _OF_WORKLOADS = frozenset(
-    kind
-    for kind in EventKind
-    if kind.name.startswith(("WORKLOAD_", "POD_", "USE_", "PROGRESS_", "CHECKPOINTED", "LOAD_"))
+    kind for kind in EventKind if kind.name.startswith(("WORKLOAD_", "POD_", "USE_", "PROGRESS_"))
 )
 
 

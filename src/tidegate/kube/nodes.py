@@ -30,14 +30,9 @@ class _Spec(msgspec.Struct, frozen=True):
     taints: list[dict[str, Any]] | None = None
 
 
-class _Software(msgspec.Struct, rename="camel", frozen=True):
-    container_runtime_version: str = ""
-
-
-class _Status(msgspec.Struct, rename="camel", frozen=True):
+class _Status(msgspec.Struct, frozen=True):
     allocatable: dict[str, str | int] = {}
     conditions: list[_Condition] = []
-    node_info: _Software = _Software()
 
 
 class NodeObject(msgspec.Struct, frozen=True):
@@ -57,7 +52,6 @@ def read_node_object(seen: NodeObject) -> Node:
         "status": {
             "allocatable": seen.status.allocatable,
             "conditions": [{"type": one.type, "status": one.status} for one in seen.status.conditions],
-            "nodeInfo": {"containerRuntimeVersion": seen.status.node_info.container_runtime_version},
         },
     }
     return read_node(Item(value, Findings(0), Origin(kind="Node", name=meta.name)))

@@ -14,7 +14,7 @@ from tidegate.journal.lots import Names
 from tidegate.journal.words import reason_text
 from tidegate.kube.writes import Ref, Remark, Write, merge_by_key, remark
 from tidegate.model.codes import Remedy
-from tidegate.model.reasons import CATALOGUE, Reason
+from tidegate.model.reasons import CATALOGUE, Reason, ReasonKind, codes_of
 
 _NO_NAMES = Names()
 
@@ -25,12 +25,7 @@ _LONGEST = 1024
 UNSCHEDULABLE = "Unschedulable"
 
 #: Reasons that lift themselves when others finish, and that more nodes would lift sooner.
-_NODES_HELP = frozenset(
-    (
-        Reason.LACKS_GPU, Reason.LACKS_FRACTION, Reason.LACKS_GPU_MEMORY, Reason.LACKS_CPU, Reason.LACKS_MEMORY,
-        Reason.LACKS_SLOT, Reason.LACKS_RESOURCE, Reason.GANG_PARTIAL,
-    )
-)  # fmt: skip
+_NODES_HELP = frozenset((*codes_of(ReasonKind.NODE_LACKS), int(Reason.GANG_PARTIAL)))
 
 
 class Saying(NamedTuple):

@@ -97,7 +97,7 @@ class Tidings:
             facts.policy(policy, now_ms)
         for number, node, changed in self._nodes:
             facts.node(number, node, now_ms, changed=changed)
-        for kind in (EventKind.POD_TERMINATING, EventKind.POD_GONE, EventKind.POD_FAILED):
+        for kind in (EventKind.POD_GONE, EventKind.POD_FAILED):
             self._add_rows(facts, kind, now_ms)
         self._add_rows(facts, EventKind.WORKLOAD_FINISHED, now_ms)
         self._add_rows(facts, EventKind.WORKLOAD_CANCELLED, now_ms)
@@ -106,7 +106,7 @@ class Tidings:
         self._add_submissions(facts, now_ms)
         for number, work in self._changed:
             facts.changed(number, work, now_ms)
-        for kind in (EventKind.POD_CREATED, EventKind.POD_DONE, EventKind.POD_BOUND):
+        for kind in (EventKind.POD_DONE, EventKind.POD_BOUND):
             self._add_rows(facts, kind, now_ms)
         self._add_standings(facts, now_ms)  # once everybody is at their places
         for kind in (EventKind.POD_STARTED, EventKind.OUTCOME):
@@ -135,7 +135,6 @@ class Tidings:
             work=np.array([works[work] for work in asked], np.int32),
             submitted_ms=np.minimum(np.array(times, np.int64), now_ms),
             estimate_ms=none,
-            deadline_ms=none,
             ids=ids,
         )
         facts.submit_many(np.array(numbers, np.int64), tuple(works), submissions, now_ms)

@@ -25,6 +25,7 @@ from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.model.work import GpuRequest, Share, Work, Workload
 from tidegate.sim.jobs import jobs_of
+from tidegate.sim.loops import UntilOver
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 
@@ -190,7 +191,7 @@ def run_twin(observed: Observed, policy: Policy | None = None, *, as_told: bool 
     planned = [_planned(seen, observed.end_ms, first_ms, as_told=as_told) for seen in order]
     world = SimWorld([_whole(node) for node in observed.nodes], jobs_of(planned), chosen, options)
     journal = Journal()
-    run(ClusterState(), world, journal, lambda _: world.is_over())
+    run(ClusterState(), world, journal, UntilOver(world))
     lives = collect_lives(journal.steps)
     placed, over = lives.first_placed_ms, lives.finished_ms
     return Twin(

@@ -18,12 +18,21 @@ from tidegate.kube.resources import CONFIG_MAPS, Resource
 from tidegate.manifests.documents import Document
 from tidegate.manifests.findings import Findings
 from tidegate.manifests.load import load
-from tidegate.model.policy import Policy
+from tidegate.model.policy import OrderKind, Policy
 from tidegate.model.problem import Severity
 from tidegate.sources.manifestdir import UnusableFolder, load_folder
 from tidegate.sources.setupfile import UnusableFile, load_setup
 
 _CONFIG_MAP, KUEUE = "configmap:", "kueue"
+
+_LEFT = "how long work still runs, which no object of a cluster tells"
+
+#: Orders that cannot be had on a cluster: what they go by.
+_REFUSED_ORDERS = {
+    OrderKind.SRTF: _LEFT,
+    OrderKind.SRSF: _LEFT,
+    OrderKind.LAS: "how long work has run, which is not handed over from one leader to the next",
+}
 _NOT_FOUND = 404
 
 #: Files that are taken for what they are called: ours, and not manifests.
@@ -206,12 +215,20 @@ def _joined(files: Mapping[str, bytes]) -> bytes:
 
 def _read_path(path: Path) -> Policy:
     try:
-        if path.is_file() and path.name == _OURS:
-            return load_setup(path).policy
-        if path.is_file() and b"apiVersion" not in path.read_bytes():
-            return load_setup(path).policy
+        if path.is_file() and (path.name == _OURS or b"apiVersion" not in path.read_bytes()):
+            policy = load_setup(path).policy
+            _refuse_order(path, policy.order.kind)
+            return policy
         folder = load_folder(path)
     except (UnusableFile, UnusableFolder) as error:
         raise BadPolicy(str(error)) from None
     assert folder.loaded is not None
     return Policy(name=path.name, shares=folder.loaded.shares)
+
+
+def _refuse_order(path: Path, order: OrderKind) -> None:
+    if order in _REFUSED_ORDERS:
+        raise BadPolicy(
+            f"{path}: policy.order: expected fifo on a cluster, found {order}, which goes by {_REFUSED_ORDERS[order]}; "
+            f"write `order: fifo`, or try {order} in the twin (tidegate simulate)"
+        )

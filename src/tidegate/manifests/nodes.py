@@ -21,11 +21,10 @@ from tidegate.model.spec import labels
 NODE = object_form(
     form("unschedulable", idle="configSource externalID podCIDR podCIDRs providerID", taints=TAINT),
     form(
-        idle="addresses capacity config daemonEndpoints declaredFeatures features images phase runtimeHandlers "
-        "volumesAttached volumesInUse",
+        idle="addresses capacity config daemonEndpoints declaredFeatures features images nodeInfo phase "
+        "runtimeHandlers volumesAttached volumesInUse",
         allocatable=ANYTHING,
         conditions=form("type status reason", idle="message lastHeartbeatTime lastTransitionTime"),
-        nodeInfo=ANYTHING,
     ),
 )
 NAMESPACE = object_form(form(idle="finalizers"))
@@ -49,12 +48,11 @@ RUNTIME_CLASS = widened(
 
 _PRODUCT = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product")
 _MEMORY = ("nvidia.com/gpu.memory",)
-_DRIVER = ("nvidia.com/cuda.driver-version.full", "nvidia.com/gpu.driver-version")
 _REPLICAS = "nvidia.com/gpu.replicas"
 _INSTANCE = "node.kubernetes.io/instance-type"
 
 #: Labels that say what a node has.
-SHAPE_LABELS = (*_PRODUCT, *_MEMORY, *_DRIVER, _REPLICAS, _INSTANCE)
+SHAPE_LABELS = (*_PRODUCT, *_MEMORY, _REPLICAS, _INSTANCE)
 
 
 def read_node(item: Item) -> Node:
@@ -98,8 +96,6 @@ def _shape(item: Item, found: dict[str, str], amounts: Amounts) -> NodeShape:
         gpu_count=min(count, MOST_DEVICES),
         gpu_memory_mib=_memory_mib(inner, _first(found, _MEMORY)),
         capacity=offered(rest),
-        driver=_first(found, _DRIVER),
-        runtime=item.mapping("status").mapping("nodeInfo").text("containerRuntimeVersion"),
     )
 
 

@@ -45,7 +45,6 @@ def read_standing(item: Item, around: Surroundings = NOTHING_AROUND) -> Standing
         grants=_grants(item) if holds else (),
         granted_ms=reserved.since_ms if holds else 0,
         evicted=(evicted.reason or "Evicted") if evicted.holds else "",
-        evicted_ms=evicted.since_ms if evicted.holds else 0,
         preempted=found.get("Preempted", _UNTOLD).holds,
         active=spec.flag("active", default=True),
         finished=found.get("Finished", _UNTOLD).holds,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tidegate.measure.asked import Asked
 from tidegate.measure.grants import Admissions, admissions_of
-from tidegate.measure.seek import NEVER, Marks, Rows, first_after, last_before
+from tidegate.measure.seek import NEVER, Marks, Rows, first_after
 from tidegate.measure.stays import Stays, stays_of
 from tidegate.measure.timeline import Flat
 from tidegate.model.columns import I64
@@ -117,8 +117,5 @@ def _saved_ms(flat: Flat, stays: Stays, checkpoint_every_ms: I64) -> I64:
     started, started_ms = first_after(Marks(runs.subject, runs.order, runs.at_ms), stays.number, stays.order)
     begun_ms = np.where(started < stays.end_order, started_ms, stays.from_ms)
     every_ms = np.maximum(checkpoint_every_ms, 1)
-    by_rule = np.where(checkpoint_every_ms > 0, (worked_until_ms - begun_ms) // every_ms * every_ms, 0)
-    points = flat.facts.of(EventKind.CHECKPOINTED)
-    saved, saved_ms = last_before(Marks(points.subject, points.order, points.at_ms), stays.number, stays.end_order)
-    is_told = (saved < NEVER) & (saved > stays.order)
-    return np.where(is_told, saved_ms - stays.from_ms, np.maximum(by_rule, 0))
+    saved_ms = np.where(checkpoint_every_ms > 0, (worked_until_ms - begun_ms) // every_ms * every_ms, 0)
+    return np.maximum(saved_ms, 0)

@@ -2,6 +2,7 @@
 
 A preemption is part of a loop if its victim was preempted before and nothing from outside has happened since; or if it
 was preempted before for the same workload, which has not started since: what was taken from it came back to it.
+A twin that finds the same state again says so and leaves out what would be repeated: then the loop is proven.
 Must not know: which rules allowed it.
 """
 
@@ -18,7 +19,7 @@ from tidegate.journal.store import Step
 from tidegate.measure.lives import Lives, read_run
 from tidegate.measure.preemptions import Preemptions, preemptions_of
 from tidegate.measure.seek import Marks, first_after
-from tidegate.measure.timeline import Flat, lay_flat
+from tidegate.measure.timeline import Flat, FlatFacts, lay_flat
 from tidegate.measure.words import amount_text, count_text, time_text
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
@@ -30,7 +31,7 @@ from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 _GPU_HOUR_MILLI_MS = WHOLE_MILLI * HOUR_MS
 
 #: Facts that tell no more than what came of decisions, or how it goes.
-_ANSWERS = (EventKind.POD_STARTED, EventKind.POD_GONE, EventKind.USE_OBSERVED, EventKind.CHECKPOINTED)
+_ANSWERS = (EventKind.POD_STARTED, EventKind.POD_GONE, EventKind.USE_OBSERVED, EventKind.LOOP_FOUND)
 
 #: Orders preempt by what work has done so far, which is no fact that is kept here: to come back is no loop.
 _BY_ORDER = (Reason.PREEMPTED_BY_ORDER, Reason.PREEMPTED_TO_MOVE)
@@ -69,6 +70,8 @@ class Loop(Spec, frozen=True):
     begins: str  # the outside fact before it; empty: none
     ends: str  # the outside fact after it; empty: it went on when the run ended
     lost_gpu_h: float
+    proven: bool  # the same state came again with nothing from outside in between
+    left_out_ms: int  # how much of it the twin left out; -1: all that would follow
 
 
 class _Outside(NamedTuple):
@@ -93,7 +96,8 @@ def find_loops(flat: Flat, lives: Lives, preemptions: Preemptions) -> tuple[Loop
     outside = _outside(flat)
     rows = _repeated(flat, lives, told, outside)
     groups = _groups(told, rows)
-    loops = [_loop(lives, told, group, outside) for group in groups]
+    found = flat.facts.of(EventKind.LOOP_FOUND)
+    loops = [_loop(lives, told, group, outside, found) for group in groups]
     return tuple(sorted(loops, key=lambda loop: (-loop.preemptions, loop.start_ms)))
 
 
@@ -153,7 +157,9 @@ def _groups(told: Preemptions, rows: I64) -> list[I64]:
     return [np.array(group, np.int64) for group in groups.values()]
 
 
-def _loop(lives: Lives, told: Preemptions, rows: I64, outside: _Outside) -> Loop:
+def _loop(lives: Lives, told: Preemptions, rows: I64, outside: _Outside, found: FlatFacts) -> Loop:
+    proofs = np.flatnonzero(np.isin(found.subject, lives.number[told.victim[rows]]))
+    _, once = np.unique(found.at_ms[proofs], return_index=True)
     first, last = (int(np.searchsorted(outside.order, told.order[rows[at]])) for at in (0, -1))
     counts = Counter(zip(told.cause[rows].tolist(), told.victim[rows].tolist(), strict=True))
     return Loop(
@@ -165,6 +171,8 @@ def _loop(lives: Lives, told: Preemptions, rows: I64, outside: _Outside) -> Loop
         begins=_fact_text(lives, outside, first - 1),
         ends=_fact_text(lives, outside, last),
         lost_gpu_h=int(told.lost_milli_ms[rows].sum()) / _GPU_HOUR_MILLI_MS,
+        proven=len(proofs) > 0,
+        left_out_ms=-1 if (found.arg[proofs] < 0).any() else int(found.arg[proofs[once]].sum()),
     )
 
 
@@ -213,5 +221,12 @@ def loop_text(loop: Loop) -> str:
     remedy = "" if loop.outside_facts else "; admission: tidegate does not loop"
     return (
         f"Preemption loop{began}: {'; '.join(said)}, in {time_text(loop.end_ms - loop.start_ms)} with {between} in "
-        f"between, {ended}. It threw away {amount_text(loop.lost_gpu_h)} GPU-hours{remedy}."
+        f"between, {ended}. {_proof_text(loop)}It threw away {amount_text(loop.lost_gpu_h)} GPU-hours{remedy}."
     )
+
+
+def _proof_text(loop: Loop) -> str:
+    if not loop.proven:
+        return ""
+    left_out = f"{time_text(loop.left_out_ms)} of it" if loop.left_out_ms >= 0 else "the rest of it"
+    return f"The same state came again and again; the twin left out {left_out}. "

@@ -1,4 +1,4 @@
-"""What came next, what came last before, and whose it was: rows looked up by key, order or number, all at once.
+"""What came next, and whose it was: rows looked up by key, order or number, all at once.
 
 Must not know: what the keys stand for.
 """
@@ -35,12 +35,6 @@ def first_after(marks: Marks, key: I64, order: I64) -> tuple[I64, I64]:
     """For each key the order and time of its first mark after an order; order NEVER where there is none."""
     ordered, place = _sought(marks, key, order + 1)
     return _found(ordered, place, key)
-
-
-def last_before(marks: Marks, key: I64, order: I64) -> tuple[I64, I64]:
-    """For each key the order and time of its last mark before an order; order NEVER where there is none."""
-    ordered, place = _sought(marks, key, order)
-    return _found(ordered, place - 1, key)
 
 
 def _sought(marks: Marks, key: I64, order: I64) -> tuple[Marks, I64]:

@@ -62,7 +62,7 @@ class Group(Spec, frozen=True):
     lost_gpu_h: float  # held for nothing, because stays were cut short
 
 
-class Summary(Spec, frozen=True):
+class Summary(Spec, frozen=True, omit_defaults=False):
     """How good a run was."""
 
     start_ms: int

@@ -39,7 +39,7 @@ _FACTS_KEPT[
         EventKind.DEVICE_RECOVERED,
         EventKind.OUTCOME,
         EventKind.USE_OBSERVED,
-        EventKind.CHECKPOINTED,
+        EventKind.LOOP_FOUND,
     ]
 ] = True
 

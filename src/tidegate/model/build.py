@@ -74,8 +74,6 @@ def _shape(name: str, entry: ShapeEntry) -> NodeShape:
         nvlink_group_size=entry.nvlink_group,
         capacity=resources({**entry.other, **amounts}),
         reserved=resources({"cpu": int(entry.reserved.cpu), "memory": int(entry.reserved.memory)}),
-        driver=entry.driver,
-        runtime=entry.runtime,
     )
 
 
@@ -84,7 +82,13 @@ def build_policy(entry: PolicyEntry) -> Policy:
     order, placement = full_order(entry), full_placement(entry)
     return Policy(
         name=entry.name,
-        order=OrderRule(kind=order.kind, strict=order.strict, las_limits_gpu_s=order.limits),
+        order=OrderRule(
+            kind=order.kind,
+            strict=order.strict,
+            reserve_after_ms=int(order.reserve_after),
+            without_estimate=order.without_estimate,
+            las_limits_gpu_s=order.limits,
+        ),
         placement=PlacementRule(kind=placement.kind, seed=placement.seed),
         admission=entry.admission,
         shares=build_shares(entry),
@@ -127,8 +131,7 @@ def planned_workloads(entry: WorkEntry) -> Iterator[PlannedWorkload]:
             id=f"{entry.id}-{number}" if entry.copies > 1 else entry.id,
             work=work,
             submitted_ms=submitted_ms,
-            estimate_ms=int(entry.estimate),
-            deadline_ms=submitted_ms + entry.deadline if entry.deadline else 0,
+            estimate_ms=0 if entry.estimate is UNSET else int(entry.estimate),
         )
         yield PlannedWorkload(workload=workload, run=run)
 

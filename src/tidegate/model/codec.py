@@ -67,6 +67,9 @@ def _explain_struct(data: dict[Any, Any], kind: inspect.StructType, at: Path, re
             _refuse_key(key, at, report)
         elif key in fields:
             explain(value, fields[key].type, (*at, key), report)
+        elif key in (refused := getattr(kind.cls, "refused", {})):
+            expected = "no such key, as nothing acts on it"
+            report.add(Problem(path=(*at, key), expected=expected, found=found_text(value), hint=refused[key]))
         else:
             hint = "" if report.full else _known_key(key, list(fields))
             report.add(Problem(path=(*at, key), found="unknown key", hint=hint))

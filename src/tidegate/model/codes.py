@@ -34,6 +34,9 @@ class Reason(IntEnum):
     OUTRANKED = 23
     AWAITS_VICTIMS = 24
     BEHIND_EQUAL = 25
+    PLACES_RESERVED = 26
+    NO_ESTIMATE = 27
+    RESERVED_FOR_OTHERS = 28
     # Why a workload waits in a queue with quota.
     NO_QUEUE = 100
     QUEUE_CLOSED = 101
@@ -67,7 +70,6 @@ class Reason(IntEnum):
     ADMITTED = 42
     ADMITTED_BORROWING = 43
     ADMITTED_PARTLY = 44
-    QUOTA_RESERVED = 45
     SPOT_GIVEN = 46
     SPOT_REPLACED = 47
     PREEMPTED_BY_ORDER = 50
@@ -105,15 +107,40 @@ class Remedy(IntEnum):
 
     NONE = 0
     WAIT = 1  # it lifts itself when others finish
-    PREEMPT = 2  # taking from others would lift it
     SCALE = 3  # more nodes would lift it
     CHANGE = 4  # only a change of the work or the policy lifts it
+
+
+class ReasonKind(IntEnum):
+    """What a reason is about.
+
+    Where nodes refuse a pod for several reasons, the one of the highest kind is told. A refusal is about new pods:
+    a pod that is shown on a node stays there, whatever the node refuses.
+    """
+
+    OTHER = 0
+    NODE_MISMATCH = 1  # a node whose labels, taints or GPUs do not go with the pod
+    NODE_TOO_SMALL = 2  # a node that would not take the pod even if it were empty
+    NODE_CLOSED = 3  # a node that takes no new pods
+    NODE_LACKS = 4  # a node that lacks what others hold
+    ROOM = 5  # no single node: there is none, or the pods do not fit all at once
+    ORDER = 6  # others go first
+
+
+#: Kinds of reasons why a node does not take a pod.
+NODE_REFUSALS = (
+    ReasonKind.NODE_MISMATCH,
+    ReasonKind.NODE_TOO_SMALL,
+    ReasonKind.NODE_CLOSED,
+    ReasonKind.NODE_LACKS,
+)
 
 
 class ReasonSpec(Spec, frozen=True):
     """Everything that is known about a reason."""
 
     reason: Reason
+    kind: ReasonKind
     remedy: Remedy
     wakes_on: Wake
     title: str  # a few words, for labels and conditions
@@ -122,10 +149,24 @@ class ReasonSpec(Spec, frozen=True):
     evidence: tuple[str, ...] = ()  # names, with units: the four integers of the row in order
 
 
-def describe(
-    reason: Reason, remedy: Remedy, wakes_on: Wake, title: str, template: str, lift: str, *evidence: str
+def describe(  # noqa: PLR0913 - an entry of a table
+    reason: Reason,
+    remedy: Remedy,
+    wakes_on: Wake,
+    title: str,
+    template: str,
+    lift: str,
+    *evidence: str,
+    kind: ReasonKind = ReasonKind.OTHER,
 ) -> ReasonSpec:
     """An entry of the catalogue."""
     return ReasonSpec(
-        reason=reason, remedy=remedy, wakes_on=wakes_on, title=title, template=template, lift=lift, evidence=evidence
+        reason=reason,
+        kind=kind,
+        remedy=remedy,
+        wakes_on=wakes_on,
+        title=title,
+        template=template,
+        lift=lift,
+        evidence=evidence,
     )

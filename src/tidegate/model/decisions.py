@@ -17,7 +17,7 @@ NOBODY = -1
 
 
 class DecisionKind(IntEnum):
-    """Kinds of decisions."""
+    """Kinds of decisions. A number is never used again for something else."""
 
     ADMIT = 0
     PLACE = 1  # one row a pod
@@ -25,12 +25,6 @@ class DecisionKind(IntEnum):
     PREEMPT = 3
     EVICT = 4
     RELEASE = 5  # an assumed place is given back, or a workload ends because another takes over from it
-    REPARTITION = 6
-    LAUNCH = 7
-    RETIRE = 8
-    RESIZE = 9
-    SHED = 10
-    ROUTE = 11
     REJECT = 12
     ASSIGN = 13  # pods of a set go to a domain of the topology; one row a domain
 

@@ -7,13 +7,21 @@ Must not know: files, or whether the parts fit each other.
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
 from tidegate.model.amounts import Cpu, Duration, Memory, Portion, Span
 from tidegate.model.entry import END, Entry, Labels, NonEmpty, Others, Seed, TaintEntry, Text
-from tidegate.model.policy import AdmissionKind, OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
+from tidegate.model.policy import (
+    AdmissionKind,
+    OrderKind,
+    OrderRule,
+    PlacementKind,
+    PlacementRule,
+    Policy,
+    WithoutEstimate,
+)
 from tidegate.model.share_entries import CohortEntry, FlavorEntry, QueueEntry, TopologyEntry, Undeclared, UsageEntry
 from tidegate.model.shares import FairStrategy
 from tidegate.model.twin import TwinOptions
@@ -32,8 +40,14 @@ class ReservedEntry(Entry, frozen=True):
     memory: Annotated[Memory, Meta(description="Memory.")] = field(default_factory=Memory)
 
 
+#: What to do with versions, which Kubernetes knows as labels.
+_AS_LABEL = "write it among the pool's labels, and in the selector of pods that need it"
+
+
 class ShapeEntry(Entry, frozen=True):
     """What one machine of a pool has."""
+
+    refused: ClassVar = {"driver": _AS_LABEL, "runtime": _AS_LABEL}
 
     gpu: Annotated[Text, Meta(description='The GPU model, such as "h100".')] = ""
     gpus: Annotated[int, Meta(ge=0, le=16, description="GPUs per node.")] = 0
@@ -50,8 +64,6 @@ class ShapeEntry(Entry, frozen=True):
     reserved: Annotated[ReservedEntry, Meta(description="Kept for the system, never given to work.")] = field(
         default_factory=ReservedEntry
     )
-    driver: Annotated[Text, Meta(description="The GPU driver's version.")] = ""
-    runtime: Annotated[Text, Meta(description="The container runtime's version.")] = ""
 
 
 class PoolEntry(Entry, frozen=True):
@@ -81,7 +93,15 @@ class OrderEntry(Entry, frozen=True):
     """Who goes first, with options."""
 
     kind: Annotated[OrderKind, Meta(description="The order.")] = OrderRule().kind
+    without_estimate: Annotated[
+        WithoutEstimate,
+        Meta(description="srtf, srsf: work without an estimate goes last, or is held."),
+    ] = OrderRule().without_estimate
     strict: Annotated[bool, Meta(description="fifo: nobody passes a head that must wait.")] = OrderRule().strict
+    reserve_after: Annotated[
+        Duration,
+        Meta(description="fifo, queues: places are reserved for a head that was passed over for so long; 0: never."),
+    ] = field(default_factory=partial(Duration, OrderRule().reserve_after_ms))
     limits: Annotated[
         tuple[Annotated[int, Meta(ge=1, le=10**12)], ...],
         Meta(min_length=1, max_length=16, description="las: attained GPU-seconds at which work is demoted, rising."),

@@ -5,8 +5,9 @@ Must not know: which keys there are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
@@ -42,6 +43,9 @@ Others = dict[ResourceName, Annotated[int, Meta(ge=0, le=1_000_000_000)]]
 
 class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A mapping in the file."""
+
+    #: Keys that somebody may well write and nothing acts on, and what to do instead: they are refused by name.
+    refused: ClassVar[Mapping[str, str]] = {}
 
 
 class TaintEntry(Entry, frozen=True):

@@ -25,37 +25,32 @@ Payload = Policy | Node | Work | Standing | Consumed | Foreign
 
 
 class EventKind(IntEnum):
-    """Kinds of facts; `value` columns as told beside each."""
+    """Kinds of facts; `value` columns as told beside each. A number is never used again for something else."""
 
     POLICY_CHANGED = 0  # arg: payload
     WORKLOAD_SUBMITTED = 1  # subject: workload; arg: row of the submissions
     WORKLOAD_CHANGED = 2  # subject: workload; arg: payload (Work)
     WORKLOAD_CANCELLED = 3  # subject: workload
     WORKLOAD_FINISHED = 4  # subject: workload; all it held is free
-    POD_CREATED = 5  # subject: workload, pod
     POD_BOUND = 6  # subject: workload, pod; arg: number of the node, whoever bound it there
     POD_STARTED = 7
-    POD_TERMINATING = 8
     POD_GONE = 9
     POD_FAILED = 10
     NODE_ADDED = 11  # subject: node; arg: payload (Node)
     NODE_CHANGED = 12  # subject: node; arg: payload (Node)
-    NODE_STAGE = 13  # subject: node; arg: stage
     NODE_REMOVED = 14  # subject: node
     DEVICE_FAILED = 15  # subject: node; arg: device
     DEVICE_RECOVERED = 16  # subject: node; arg: device
-    INTERRUPTION = 17  # subject: node; arg: milliseconds until it is taken
     OUTCOME = 18  # subject: decision id; arg: Outcome
-    LOAD_OBSERVED = 19  # subject: workload; values: arrivals, in flight, queued, tokens
     USE_OBSERVED = (
         20  # subject: workload, pod; arg: milliseconds observed; values: busy GPU-ms, held GPU-ms, VRAM MiB, watts
     )
     PROGRESS_OBSERVED = 21  # subject: workload; values: remaining s, attained s
-    CHECKPOINTED = 22  # subject: workload
     TIMER = 23
     WORKLOAD_OBSERVED = 24  # subject: workload; arg: payload (Standing): where it stands, whoever put it there
     SHARE_OBSERVED = 25  # arg: payload (Consumed): what an entrance has used of late
     FOREIGN_OBSERVED = 26  # subject: node; arg: payload (Foreign): what pods that are not ours hold there
+    LOOP_FOUND = 28  # subject: workload that is preempted again and again; arg: milliseconds that are left out, -1: all
     POD_DONE = 27  # subject: workload, pod; it has done its part and holds nothing, and the rest goes on
 
 
@@ -72,14 +67,11 @@ class Submissions(NamedTuple):
 
     work: I32  # row of the batch's works
     submitted_ms: I64
-    estimate_ms: I64
-    deadline_ms: I64
+    estimate_ms: I64  # 0: unknown
     ids: Sequence[str]
 
 
-NO_SUBMISSIONS = Submissions(
-    np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64), ()
-)
+NO_SUBMISSIONS = Submissions(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64), ())
 
 
 class EventBatch(NamedTuple):
@@ -197,7 +189,6 @@ class Facts:
             np.zeros(1, np.int32),
             np.array([workload.submitted_ms], np.int64),
             np.array([workload.estimate_ms], np.int64),
-            np.array([workload.deadline_ms], np.int64),
             (workload.id,),
         )
         row = self._place_of(workload.work, (workload.work,))
@@ -260,7 +251,6 @@ class Facts:
             np.concatenate([told.work for told in self._submitted]),
             np.concatenate([told.submitted_ms for told in self._submitted]),
             np.concatenate([told.estimate_ms for told in self._submitted]),
-            np.concatenate([told.deadline_ms for told in self._submitted]),
             [name for told in self._submitted for name in told.ids],
         )
 

@@ -1,4 +1,4 @@
-"""The words for hardware: GPUs, MIG profiles, node shapes, what can be bought, and nodes.
+"""The words for hardware: node shapes, topologies, taints and nodes.
 
 Must not know: what runs on them, or how much is free.
 """
@@ -24,26 +24,6 @@ def is_device(resource: str) -> bool:
     return resource in _DEVICES or (resource.startswith(_INTEL) and not resource.endswith(_NOT_DEVICES))
 
 
-class MigProfile(Spec, frozen=True):
-    """One way to cut a GPU. Validity is placement over memory slices, never a sum of compute slices."""
-
-    name: str
-    compute_slices: int
-    memory_slices: int
-    memory_mib: int
-    placements: tuple[int, ...]  # first memory slices at which it may start
-
-
-class GpuModel(Spec, frozen=True):
-    """A kind of GPU."""
-
-    name: str
-    memory_mib: int = 0
-    compute_slices: int = 1
-    memory_slices: int = 1
-    mig_profiles: tuple[MigProfile, ...] = ()
-
-
 class NodeShape(Spec, frozen=True):
     """What a machine of one kind has."""
 
@@ -54,35 +34,6 @@ class NodeShape(Spec, frozen=True):
     nvlink_group_size: int = 0  # GPUs that reach each other over NVLink; 0: unknown
     capacity: Resources = ()
     reserved: Resources = ()  # kept for the system, never given to work
-    driver: str = ""
-    runtime: str = ""
-
-
-class CapacityType(StrEnum):
-    """How a machine is paid for."""
-
-    RESERVED = "reserved"
-    ON_DEMAND = "on-demand"
-    SPOT = "spot"
-
-
-class Stage(Spec, frozen=True):
-    """One stage of the provisioning chain, from the request to a validated node."""
-
-    name: str
-    duration_ms: int
-
-
-class Offering(Spec, frozen=True):
-    """What can be bought where, at what price, and how long it takes to be of use."""
-
-    shape: str
-    zone: str = ""
-    capacity_type: CapacityType = CapacityType.ON_DEMAND
-    price_micros_per_hour: int = 0
-    max_count: int = 0
-    stages: tuple[Stage, ...] = ()
-    interruptions_per_1000h: int = 0
 
 
 class TopologyLevels(Spec, frozen=True):

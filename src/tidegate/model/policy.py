@@ -22,11 +22,24 @@ class OrderKind(StrEnum):
     LAS = "las"  # least attained service in discrete queues (Tiresias-L), preemptive
 
 
+#: Orders that go by what is left to do, which nobody knows of work without an estimate.
+BY_ESTIMATE = (OrderKind.SRTF, OrderKind.SRSF)
+
+
+class WithoutEstimate(StrEnum):
+    """What becomes of work without an estimate where the order goes by it."""
+
+    LAST = "last"  # it goes behind all work that has one, and takes nothing from work that has none either
+    REFUSE = "refuse"  # it is held until it has one
+
+
 class OrderRule(Spec, frozen=True):
     """The order of work."""
 
     kind: OrderKind = OrderKind.FIFO
+    without_estimate: WithoutEstimate = WithoutEstimate.LAST  # srtf, srsf
     strict: bool = False  # fifo: nobody passes a head that must wait
+    reserve_after_ms: int = 3_600_000  # fifo: places are reserved for a head that was passed over for so long; 0: never
     las_limits_gpu_s: tuple[int, ...] = (3250, 7200)  # attained GPU-seconds at which work is demoted
 
 

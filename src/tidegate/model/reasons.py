@@ -6,10 +6,21 @@ Must not know: states, or how text is shown.
 
 from __future__ import annotations
 
-from tidegate.model.codes import Reason, ReasonSpec, Remedy, Wake, describe
+from tidegate.model.codes import NODE_REFUSALS, Reason, ReasonKind, ReasonSpec, Remedy, Wake, describe
 from tidegate.model.share_reasons import SHARE_REASONS
 
-__all__ = ["CATALOGUE", "Reason", "ReasonSpec", "Remedy", "Wake"]
+__all__ = [
+    "CATALOGUE",
+    "NODE_REFUSALS",
+    "REFUSALS_END",
+    "ROOM_CODES",
+    "Reason",
+    "ReasonKind",
+    "ReasonSpec",
+    "Remedy",
+    "Wake",
+    "codes_of",
+]
 
 _ROOM = Wake.FREED | Wake.NODES | Wake.WORK | Wake.POLICY
 _FLEET = Wake.NODES | Wake.WORK | Wake.POLICY
@@ -22,6 +33,7 @@ _SPECS = (
         "node not ready",
         "the nodes that match are not ready or closed for new work",
         "Bring the nodes back, or add one.",
+        kind=ReasonKind.NODE_CLOSED,
     ),
     describe(
         Reason.NODE_TERMS,
@@ -30,6 +42,7 @@ _SPECS = (
         "node terms",
         "no node has the labels it asks for",
         "Relax its node selector or affinity, or label a node.",
+        kind=ReasonKind.NODE_MISMATCH,
     ),
     describe(
         Reason.NODE_TAINT,
@@ -38,6 +51,7 @@ _SPECS = (
         "taint",
         "the nodes that match carry a taint it does not tolerate",
         "Add a toleration, or remove the taint.",
+        kind=ReasonKind.NODE_MISMATCH,
     ),
     describe(
         Reason.GPU_MODEL,
@@ -46,6 +60,7 @@ _SPECS = (
         "GPU model",
         "no node has a GPU model it accepts",
         "Accept one more GPU model, or add a node that has one.",
+        kind=ReasonKind.NODE_MISMATCH,
     ),
     describe(
         Reason.POD_TOO_LARGE,
@@ -54,6 +69,7 @@ _SPECS = (
         "pod too large",
         "one pod asks for more than any matching node has when empty",
         "Ask for less per pod, or add a larger node.",
+        kind=ReasonKind.NODE_TOO_SMALL,
     ),
     describe(
         Reason.LACKS_GPU,
@@ -65,6 +81,7 @@ _SPECS = (
         "gpus",
         "fits",
         "pods",
+        kind=ReasonKind.NODE_LACKS,
     ),
     describe(
         Reason.LACKS_FRACTION,
@@ -76,6 +93,7 @@ _SPECS = (
         "milli",
         "fits",
         "pods",
+        kind=ReasonKind.NODE_LACKS,
     ),
     describe(
         Reason.LACKS_GPU_MEMORY,
@@ -87,6 +105,7 @@ _SPECS = (
         "memory_mib",
         "fits",
         "pods",
+        kind=ReasonKind.NODE_LACKS,
     ),
     describe(
         Reason.LACKS_CPU,
@@ -98,6 +117,7 @@ _SPECS = (
         "cpu_milli",
         "fits",
         "pods",
+        kind=ReasonKind.NODE_LACKS,
     ),
     describe(
         Reason.LACKS_MEMORY,
@@ -109,6 +129,7 @@ _SPECS = (
         "memory_mib",
         "fits",
         "pods",
+        kind=ReasonKind.NODE_LACKS,
     ),
     describe(
         Reason.LACKS_SLOT,
@@ -120,6 +141,7 @@ _SPECS = (
         "slots",
         "fits",
         "pods",
+        kind=ReasonKind.NODE_LACKS,
     ),
     describe(
         Reason.LACKS_RESOURCE,
@@ -131,6 +153,7 @@ _SPECS = (
         "amount",
         "fits",
         "pods",
+        kind=ReasonKind.NODE_LACKS,
     ),
     describe(
         Reason.NO_NODES,
@@ -139,6 +162,7 @@ _SPECS = (
         "no nodes",
         "the cluster has no nodes",
         "Add a node.",
+        kind=ReasonKind.ROOM,
     ),
     describe(
         Reason.GANG_PARTIAL,
@@ -149,6 +173,7 @@ _SPECS = (
         "It starts when all its pods fit at once.",
         "fits",
         "pods",
+        kind=ReasonKind.ROOM,
     ),
     describe(
         Reason.BEHIND_HEAD,
@@ -157,6 +182,7 @@ _SPECS = (
         "behind the head",
         "work that goes before it still waits, and it has not been tried yet",
         "It is tried when its turn comes.",
+        kind=ReasonKind.ORDER,
     ),
     describe(
         Reason.OUTRANKED,
@@ -167,6 +193,7 @@ _SPECS = (
         "It starts when it ranks high enough.",
         "ahead",
         "pods",
+        kind=ReasonKind.ORDER,
     ),
     describe(
         Reason.AWAITS_VICTIMS,
@@ -175,6 +202,24 @@ _SPECS = (
         "waits for victims to leave",
         "its place is chosen; it waits until preempted work has left",
         "It starts when the last of them is gone.",
+        kind=ReasonKind.ORDER,
+    ),
+    describe(
+        Reason.PLACES_RESERVED,
+        Remedy.WAIT,
+        _ROOM | Wake.ORDER,
+        "places reserved",
+        "it was passed over for longer than the limit, and places are reserved for it",
+        "It starts when those who run there have ended.",
+        kind=ReasonKind.ROOM,
+    ),
+    describe(
+        Reason.RESERVED_FOR_OTHERS,
+        Remedy.WAIT,
+        _ROOM | Wake.ORDER,
+        "reserved for others",
+        "the room that it would fit in is reserved for work that goes before it",
+        "It is tried again when that work has started.",
     ),
     describe(
         Reason.BEHIND_EQUAL,
@@ -184,6 +229,15 @@ _SPECS = (
         "{ahead} workloads that ask for the same go first",
         "It is tried when it is the first of them.",
         "ahead",
+        kind=ReasonKind.ORDER,
+    ),
+    describe(
+        Reason.NO_ESTIMATE,
+        Remedy.CHANGE,
+        Wake.WORK | Wake.POLICY,
+        "no estimate",
+        "nobody knows how long it runs, and the order goes by that",
+        "Submit it with an `estimate` of its runtime, or let such work go last (policy `without_estimate: last`).",
     ),
     describe(Reason.PLACED, Remedy.NONE, Wake.NEVER, "placed", "placed", "Nothing to lift."),
     describe(
@@ -279,3 +333,15 @@ _SPECS = (
 )
 
 CATALOGUE: dict[Reason, ReasonSpec] = {spec.reason: spec for spec in (*_SPECS, *SHARE_REASONS)}
+
+
+def codes_of(*kinds: ReasonKind) -> tuple[int, ...]:
+    """The codes of the reasons of these kinds, the lowest first."""
+    return tuple(sorted(int(reason) for reason, spec in CATALOGUE.items() if spec.kind in kinds))
+
+
+#: Codes of refusals by nodes are below this number.
+REFUSALS_END = max(codes_of(*NODE_REFUSALS)) + 1
+
+#: Codes that say that there is no room.
+ROOM_CODES = codes_of(*NODE_REFUSALS, ReasonKind.ROOM)

@@ -15,7 +15,7 @@ from tidegate.model.build import HOST_LABEL, POOL_LABEL, full_order, full_placem
 from tidegate.model.codec import decode, sound
 from tidegate.model.document import MOST_NODES, Document, PolicyEntry, PoolEntry
 from tidegate.model.hosting import obstacle, room
-from tidegate.model.policy import OrderKind, OrderRule, PlacementKind
+from tidegate.model.policy import BY_ESTIMATE, OrderKind, OrderRule, PlacementKind, WithoutEstimate
 from tidegate.model.problem import Path, Problem, Report, Severity, path_text, shortened
 from tidegate.model.review_fit import lost_work, unfit_shares
 from tidegate.model.review_shares import idle, idle_shares, share_errors, unknown_name
@@ -57,6 +57,7 @@ def read_document(data: object) -> tuple[Document | None, Report]:
     if document is None or report.errors:
         return None, report
     report.add_all(_idle_keys(document))
+    report.add_all(_unknown_runtimes(document))
     report.add_all(idle_shares(document.policy))
     report.add_all(_hosting(document))
     report.add_all(unfit_shares(document))
@@ -141,7 +142,7 @@ def _repeated(at: Path, name: str, first: Path, whose: str = "") -> Problem:
 
 
 def _entry_errors(entry: WorkEntry, at: Path) -> Iterator[Problem]:
-    last_ms = entry.submit + (entry.copies - 1) * entry.every + entry.deadline
+    last_ms = entry.submit + (entry.copies - 1) * entry.every
     if last_ms > LARGEST_AMOUNT:
         expected = f"everything within {duration_text(LARGEST_AMOUNT)} of the start"
         yield Problem(path=(*at, "every"), expected=expected, found=f"the last copy after {duration_text(last_ms)}")
@@ -203,6 +204,10 @@ def _idle_keys(document: Document) -> Iterator[Problem]:
     order, placement = full_order(document.policy), full_placement(document.policy)
     if order.strict and order.kind is not OrderKind.FIFO:
         yield idle(("policy", "order", "strict"), "kind is fifo")
+    if int(order.reserve_after) != OrderRule().reserve_after_ms and order.kind is not OrderKind.FIFO:
+        yield idle(("policy", "order", "reserve_after"), "kind is fifo")
+    if order.without_estimate != OrderRule().without_estimate and order.kind not in BY_ESTIMATE:
+        yield idle(("policy", "order", "without_estimate"), "kind is srtf or srsf")
     if order.limits != OrderRule().las_limits_gpu_s and order.kind is not OrderKind.LAS:
         yield idle(("policy", "order", "limits"), "kind is las")
     if placement.seed and placement.kind is not PlacementKind.RANDOM:
@@ -211,6 +216,18 @@ def _idle_keys(document: Document) -> Iterator[Problem]:
         if pool.shape.gpu and not pool.shape.gpus:
             yield idle(("cluster", "pools", number, "shape", "gpu"), "gpus is more than 0")
     yield from _idle_work_keys(document)
+
+
+def _unknown_runtimes(document: Document) -> Iterator[Problem]:
+    """Work that nobody knows the runtime of, under an order that goes by it."""
+    order = full_order(document.policy)
+    unknown = sum(entry.copies for entry in document.work if entry.estimate is UNSET)
+    if not unknown or order.kind not in BY_ESTIMATE or document.policy.queues:
+        return
+    becomes = "go last" if order.without_estimate is WithoutEstimate.LAST else "never start"
+    found = f"{order.kind} goes by estimates: {unknown:,} of {sum(entry.copies for entry in document.work):,} workloads"
+    hint = "write an estimate of their runtime"
+    yield Problem(path=("work",), found=f"{found} have none and {becomes}", hint=hint, severity=Severity.WARNING)
 
 
 def _idle_work_keys(document: Document) -> Iterator[Problem]:

@@ -343,12 +343,4 @@ SHARE_REASONS = (
         "a node of it failed, and its topology has no other place for the pods that were there",
         "It is admitted again when its domain has room for all of its pods.",
     ),
-    describe(
-        Reason.QUOTA_RESERVED,
-        Remedy.WAIT,
-        Wake.WORK,
-        "quota reserved",
-        "quota is reserved; its admission checks are not ready yet",
-        "It starts when all its checks are ready.",
-    ),
 )

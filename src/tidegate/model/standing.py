@@ -52,7 +52,6 @@ class Standing(Spec, frozen=True):
     grants: tuple[Grant, ...] = ()
     granted_ms: int = 0
     evicted: str = ""  # why it was told to go; it holds its grants until they are gone
-    evicted_ms: int = 0
     preempted: bool = False  # told to go by a scheduler, for somebody else
     active: bool = True  # False: its owner does not want it to run
     finished: bool = False

@@ -185,19 +185,3 @@ class Workload(Spec, frozen=True):
     work: Work
     submitted_ms: int = 0
     estimate_ms: int = 0  # 0: unknown
-    deadline_ms: int = 0  # 0: none
-
-
-class Service(Spec, frozen=True):
-    """Work that answers requests, in replicas between a floor and a known ceiling."""
-
-    id: str
-    replica: PodSet
-    min_replicas: int
-    max_replicas: int
-    queue: str = "default"
-    priority: int = 0
-    capacity_milli_rps: int = 0  # of one replica at its service level
-    latency_slo_ms: int = 0
-    warmup_ms: int = 0
-    sheddable: bool = False

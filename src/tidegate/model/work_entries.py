@@ -7,7 +7,7 @@ Must not know: machines, policies, or whether anything can host it.
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType, field
 
@@ -107,6 +107,8 @@ class UseEntry(Entry, frozen=True):
 class WorkEntry(Entry, frozen=True):
     """A workload, or several copies of one, that the twin submits."""
 
+    refused: ClassVar = {"deadline": "leave it out; priority says what goes first"}
+
     id: Annotated[
         str,
         Meta(
@@ -140,11 +142,8 @@ class WorkEntry(Entry, frozen=True):
     fails_every: Annotated[Duration, Meta(description="Mean time between failures of a pod; 0: never.")] = field(
         default_factory=Duration
     )
-    estimate: Annotated[Duration, Meta(description="The runtime its owner tells; 0: none.")] = field(
-        default_factory=Duration
-    )
-    deadline: Annotated[Duration, Meta(description="When it must be done, from its submission; 0: never.")] = field(
-        default_factory=Duration
+    estimate: Annotated[Span, Meta(description="The runtime its owner tells; without it nobody knows.")] | UnsetType = (
+        UNSET
     )
     tolerates_wait: Annotated[Duration, Meta(description="How long it can wait; 0: not told.")] = field(
         default_factory=Duration

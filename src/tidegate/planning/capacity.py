@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.calendar import WEEK_HOURS, hour_of_week
+from tidegate.demand.calendar import WEEK_HOURS, hour_edges, hour_of_week
 from tidegate.demand.tables import Calendar
-from tidegate.model.units import HOUR_MS, WEEK_MS
+from tidegate.model.units import WEEK_MS
 from tidegate.planning.kernels.replay import NEVER, Steps, Valve
 
 HOURS = WEEK_HOURS
@@ -27,7 +27,7 @@ class Windows(NamedTuple):
     """The hours of the week in a few groups."""
 
     names: tuple[str, ...]
-    of_hour: tuple[int, ...]  # by hour of the week, from Monday 00:00 UTC: row of the names
+    of_hour: tuple[int, ...]  # by hour of the week, from Monday 00:00: row of the names
 
     def hours(self) -> tuple[int, ...]:
         """Hours a week of each window."""
@@ -51,10 +51,9 @@ def steps_of(levels: list[Level], until_ms: int, calendar: Calendar) -> Steps:
     parts = [Steps(np.array([-NEVER]), np.array([UNLIMITED_MILLI]), np.array([0]))]
     for row, entry in enumerate(levels):
         to_ms = levels[row + 1].from_ms if row + 1 < len(levels) else _beyond(until_ms)
-        edges = np.arange(entry.from_ms // HOUR_MS + 1, -(-to_ms // HOUR_MS), dtype=np.int64) * HOUR_MS
-        if len(entry.windows.names) == 1:
-            edges = edges[:0]
-        edges = np.concatenate([np.array([entry.from_ms], np.int64), edges])
+        changing = len(entry.windows.names) > 1
+        hours = hour_edges(entry.from_ms, to_ms, calendar) if changing else np.zeros(0, np.int64)
+        edges = np.concatenate([np.array([entry.from_ms], np.int64), hours])
         window = np.array(entry.windows.of_hour)[hour_of_week(edges, calendar)]
         parts.append(Steps(edges, np.array(entry.milli, np.int64)[window], np.full(len(edges), entry.ceiling_milli)))
     steps = Steps(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))

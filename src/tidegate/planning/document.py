@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
-FORMAT = "tidegate.plan/1"
+from tidegate.demand.tables import Calendar
+
+FORMAT = "tidegate.plan/2"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,8 +28,8 @@ class SourcePart(Part, frozen=True):
     rows: int
 
 
-class LeftOutPart(Part, frozen=True):
-    """Jobs that cannot be replayed."""
+class CountPart(Part, frozen=True):
+    """Jobs that cannot be replayed, or whose runtime is drawn."""
 
     why: str
     jobs: int
@@ -38,10 +40,11 @@ class OriginPart(Part, frozen=True):
 
     sources: tuple[SourcePart, ...]
     jobs: int
-    left_out: tuple[LeftOutPart, ...]
+    left_out: tuple[CountPart, ...]
+    drawn: tuple[CountPart, ...]  # how long they run is not known, and drawn from the others
     from_ms: int
     to_ms: int
-    calendar: str
+    calendar: Calendar  # whose clocks windows go by
 
 
 class AnswerPart(Part, frozen=True):
@@ -157,6 +160,8 @@ class TrialPart(Part, frozen=True):
     from_ms: int
     to_ms: int
     jobs: int
+    tolerance_ms: int  # as it was known when the trial began
+    cold_start_ms: int  # as it was known when the trial began
     weeks: tuple[WeekPart, ...]
     used_gpu_hours: float  # nobody can hold less
     ways: tuple[WayPart, ...]  # totals of the trial

@@ -102,18 +102,24 @@ def bisect(holds: Callable[[int], bool], low: int, high: int, near: int | None =
 
 
 def _look_around(judge: Judge, tolerance: Tolerance, found: int) -> tuple[int, int]:
-    """The smallest capacity nearby that holds, and the smallest above which all that was looked at holds."""
+    """The smallest capacity nearby that holds, and the smallest above which all that was looked at holds.
+
+    Each capacity that fails moves the look up: its end lies as far above the last failure as above what was found.
+    """
+    jobs, span = judge.jobs, Span(*judge.jobs.span_ms)
     reach = max(math.ceil(found * _NEIGHBOURHOOD), 2)
     step = max(1, reach * 2 // _MOST_LOOKED)
-    least = math.ceil(judge.jobs.widest_milli / WHOLE_MILLI)
-    looked = sorted({gpus for gpus in range(found - reach, found + reach + 1, step) if gpus >= least} | {found})
-    holding = {}
-    for gpus in looked:
-        outcome = judge.replay(constant(gpus * WHOLE_MILLI, judge.jobs.span_ms[0]))
-        holding[gpus] = outcome.holds(tolerance.wait_ms, tolerance.share_milli)
-    broken = max((gpus for gpus in looked if not holding[gpus]), default=looked[0] - 1)
-    safe = min((gpus for gpus in looked if gpus > broken), default=looked[-1])
-    return min(gpus for gpus in looked if holding[gpus]), safe
+    least, enough = math.ceil(jobs.widest_milli / WHOLE_MILLI), enough_gpus(jobs, span)
+    gpus, broken, holding = max(found - reach, least), least - 1, []
+    while True:
+        outcome = judge.replay(constant(gpus * WHOLE_MILLI, span.from_ms))
+        if outcome.holds(tolerance.wait_ms, tolerance.share_milli):
+            holding.append(gpus)
+        else:
+            broken = gpus
+        if gpus >= min(max(found, broken) + reach, enough):  # with enough nobody waits, so there it holds
+            return holding[0], min(each for each in holding if each > broken)
+        gpus = min(gpus + step, found if gpus < found else enough)
 
 
 # -- how sure ------------------------------------------------------------------------------------------------------
@@ -128,11 +134,12 @@ def _draw_floors(judge: Judge, tolerance: Tolerance, near: int, seed: int) -> li
     blocks = int(block[-1]) + 1
     if blocks < 4:
         return []
-    rows = np.split(np.arange(jobs.total), np.searchsorted(block, np.arange(1, blocks)))
+    rows = np.split(np.arange(jobs.total), np.searchsorted(block, np.arange(blocks)))
     rng = np.random.default_rng(seed)
     found = []
-    for _ in range(_draws(judge)):
-        drawn = _again(jobs, rows, rng.integers(0, blocks, blocks), length)
+    for draw in range(_draws(judge)):
+        again = jobs.draw_again(seed + draw + 1)  # how long those run that had not ended is not sure either
+        drawn = _again(again, rows, rng.integers(0, blocks, blocks), length)
         other = Judge(drawn, judge.order, compiled=judge.compiled)
         found.append(smallest(other, tolerance, Span(*drawn.span_ms), near))
         judge.replays += other.replays
@@ -145,19 +152,17 @@ def _draws(judge: Judge) -> int:
 
 
 def _again(jobs: PlanJobs, rows: list[I64], order: I64, length: int) -> PlanJobs:
-    """The jobs of blocks of time, in another order of the blocks."""
-    first_ms = jobs.span_ms[0]
-    parts = [
-        (rows[block], jobs.at_ms[rows[block]] + (place - block) * length)
+    """The jobs of blocks of time, in another order of the blocks; what ran before the first of them stays there."""
+    before, *blocks = rows
+    parts = [(before, jobs.at_ms[before])]
+    parts += [
+        (blocks[block], jobs.at_ms[blocks[block]] + (place - block) * length)
         for place, block in enumerate(order.tolist())
-        if len(rows[block])
     ]
-    if not parts:
-        return jobs
     which = np.concatenate([part for part, _ in parts])
-    drawn = jobs.take(which)._replace(at_ms=np.concatenate([at for _, at in parts]))
-    assert first_ms <= drawn.at_ms[0]
-    return drawn
+    if len(which) == len(before):
+        return jobs
+    return jobs.take(which)._replace(at_ms=np.concatenate([at for _, at in parts]))
 
 
 def floor_of(jobs: PlanJobs, tolerance: Tolerance, order: Order, seed: int) -> Floor:

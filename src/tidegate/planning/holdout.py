@@ -42,6 +42,7 @@ class Trial(NamedTuple):
     """A plan and what stands beside it."""
 
     span: Span
+    recipe: Recipe
     jobs: int
     weeks: int
     plan: Entry
@@ -64,17 +65,23 @@ class Trial(NamedTuple):
         return self.peak_gpus_known >= 2 * self.p95_gpus_known
 
 
-def try_plan(jobs: PlanJobs, share: float, recipe: Recipe) -> Trial:
-    """Hold out a share of the time and try the plan on it."""
+def held_out(jobs: PlanJobs, share: float) -> Span:
+    """The last share of the time."""
     first_ms, last_ms = jobs.span_ms
-    span = Span(last_ms - int((last_ms - first_ms) * share), last_ms)
-    booth = Booth(jobs, recipe, span)
+    return Span(last_ms - int((last_ms - first_ms) * share), last_ms)
+
+
+def try_plan(jobs: PlanJobs, share: float, recipe: Recipe, seed: int = 0) -> Trial:
+    """Hold out a share of the time and try the plan on it; the recipe must be what was known when that time began."""
+    span, first_ms = held_out(jobs, share), jobs.span_ms[0]
+    booth = Booth(jobs, recipe, span, seed)
     bands = booth.plan_weekly(recipe)
     fixed = recipe._replace(windows=bands[0].windows)
     steps = booth.steps(bands)
-    curve = curve_of(jobs)
+    curve, known = curve_of(jobs), curve_of(booth.known(span.from_ms))
     return Trial(
         span=span,
+        recipe=recipe,
         jobs=int((jobs.at_ms >= span.from_ms).sum()),
         weeks=len(bands),
         plan=booth.enter("plan", steps, recipe.valve()),
@@ -89,8 +96,8 @@ def try_plan(jobs: PlanJobs, share: float, recipe: Recipe) -> Trial:
         peak=booth.enter("peak", booth.steps_by(lambda past, now: peak_milli(curve_of(past), first_ms, now))),
         p95=booth.enter("p95", booth.steps_by(lambda past, now: quantile_milli(curve_of(past), first_ms, now, 0.95))),
         used_gpu_h=used_gpu_h(curve, *span),
-        peak_gpus_known=peak_milli(curve, first_ms, span.from_ms) / WHOLE_MILLI,
-        p95_gpus_known=quantile_milli(curve, first_ms, span.from_ms, 0.95) / WHOLE_MILLI,
+        peak_gpus_known=peak_milli(known, first_ms, span.from_ms) / WHOLE_MILLI,
+        p95_gpus_known=quantile_milli(known, first_ms, span.from_ms, 0.95) / WHOLE_MILLI,
         bands=tuple(bands),
         week_ms=tuple(booth.mondays),
     )
@@ -99,17 +106,24 @@ def try_plan(jobs: PlanJobs, share: float, recipe: Recipe) -> Trial:
 class Booth:
     """Where plans are tried on one stretch of time."""
 
-    def __init__(self, jobs: PlanJobs, recipe: Recipe, span: Span) -> None:
-        self.jobs, self.recipe, self.span = jobs, recipe, span
+    def __init__(self, jobs: PlanJobs, recipe: Recipe, span: Span, seed: int = 0) -> None:
+        self.jobs, self.recipe, self.span, self.seed = jobs, recipe, span, seed
         self.judge = Judge(jobs, recipe.order)
         self.mondays = list(range(span.from_ms, span.to_ms, WEEK_MS))
+        self._known: dict[int, PlanJobs] = {}
+
+    def known(self, now_ms: int) -> PlanJobs:
+        """The jobs as they were known at a time."""
+        if now_ms not in self._known:
+            self._known[now_ms] = known_at(self.jobs, now_ms, self.seed)
+        return self._known[now_ms]
 
     def plan_weekly(self, recipe: Recipe) -> list[Bands]:
         """A plan for each week, each from what was known when it began; windows stay as they were first chosen."""
         bands: list[Bands] = []
         for now_ms in self.mondays:
             fixed = recipe._replace(windows=bands[0].windows) if bands else recipe
-            bands.append(plan_bands(known_at(self.jobs, now_ms), now_ms, fixed))
+            bands.append(plan_bands(self.known(now_ms), now_ms, fixed))
         return bands
 
     def steps(self, bands: list[Bands]) -> Steps:
@@ -119,7 +133,7 @@ class Booth:
 
     def steps_by(self, level_milli: Callable[[PlanJobs, int], int]) -> Steps:
         """One level a week, from what was known when it began."""
-        levels = [Level(now_ms, ALWAYS, (level_milli(known_at(self.jobs, now_ms), now_ms),)) for now_ms in self.mondays]
+        levels = [Level(now_ms, ALWAYS, (level_milli(self.known(now_ms), now_ms),)) for now_ms in self.mondays]
         return steps_of(levels, self.span.to_ms, self.jobs.calendar)
 
     def enter(self, name: str, steps: Steps, valve: Valve = SHUT) -> Entry:

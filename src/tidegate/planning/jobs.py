@@ -1,23 +1,43 @@
 """The jobs that a plan is for, in columns: when each came, how many GPUs it wants and how long it runs.
 
-What cannot be replayed is left out and counted. `known_at` is what somebody knew at a time: no job that came later, no
-runtime longer than had been seen.
+How long jobs run that had not ended is drawn from those that had (`demand.censoring`). What cannot be replayed is left
+out and counted. `known_at` is what somebody knew at a time: no job that came later, no start and no end after it.
 Must not know: capacity, prices, files.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
+from tidegate.demand.censoring import (
+    UNKNOWN_RUNTIME,
+    Seen,
+    State,
+    draw_runtimes,
+    observe,
+    outcome_left,
+    runtime,
+    see,
+    states_of,
+)
+from tidegate.demand.sizes import size_of
 from tidegate.demand.tables import Calendar, Tables
 from tidegate.model.columns import I64
 from tidegate.model.units import WHOLE_MILLI
 
 #: Why a job cannot be replayed.
 NO_RUNTIME, NO_GPUS, NO_TIME, SERVES = "its runtime is not known", "it wants no GPU", "it has no time", "it serves"
+
+#: Why the runtime of a job is drawn.
+DRAWN = {
+    State.RUNS: "they had not ended",
+    State.WAITS: "they had not started",
+    State.UNKNOWN: "they never started, or their runtime is not recorded",
+}
 
 
 class PlanJobs(NamedTuple):
@@ -29,6 +49,10 @@ class PlanJobs(NamedTuple):
     pods: I64
     calendar: Calendar = Calendar.EPOCH
     left_out: tuple[tuple[str, int], ...] = ()  # why, and how many
+    drawn: tuple[tuple[str, int], ...] = ()  # of whose runtimes are drawn: why, and how many
+    seen: Seen | None = None  # what was seen of each; None: it started when it came, and ended
+    since_ms: int | None = None  # when they began to be watched; None: when the first of them came
+    until_ms: int | None = None  # until when they were watched; None: until the last of them came
 
     @property
     def total(self) -> int:
@@ -37,8 +61,11 @@ class PlanJobs(NamedTuple):
 
     @property
     def span_ms(self) -> tuple[int, int]:
-        """From the first arrival to the last."""
-        return int(self.at_ms[0]), int(self.at_ms[-1])
+        """From the first arrival to the last, or as long as they were watched; what came before runs already."""
+        first, last = int(self.at_ms[0]), int(self.at_ms[-1])
+        first = first if self.since_ms is None else self.since_ms
+        last = last if self.until_ms is None else max(self.until_ms, last)
+        return (first, last) if last > first else (int(self.at_ms[0]), int(self.at_ms[-1]))
 
     @property
     def widest_milli(self) -> int:
@@ -52,14 +79,52 @@ class PlanJobs(NamedTuple):
             run_ms=self.run_ms[which],
             gpus_milli=self.gpus_milli[which],
             pods=self.pods[which],
+            seen=None if self.seen is None else self.seen.take(which),
         )
 
+    def draw_again(self, seed: int) -> PlanJobs:
+        """The same jobs, with runtimes that are not known drawn by another seed."""
+        if self.seen is None or self.seen.ended.all():
+            return self
+        run_ms = draw_runtimes(self.seen, (self.at_ms, self.gpus_milli), self.since_ms, seed)
+        return self._replace(run_ms=run_ms)
 
-def plan_jobs_of(tables: Tables) -> PlanJobs:
-    """The jobs of gathered tables that a batch plan is for."""
-    if tables.jobs is None:
-        return plan_jobs_from(pl.DataFrame(schema=_WANTED), tables.calendar)
-    return plan_jobs_from(tables.jobs.select(list(_WANTED)).collect(engine="streaming"), tables.calendar)
+    def latest(self, most: int) -> PlanJobs:
+        """The last ones to come, beside those that run when the first of them comes."""
+        if self.total <= most:
+            return self
+        since_ms = int(self.at_ms[-most])
+        there = (self.at_ms >= since_ms) | (self.at_ms + self.run_ms > since_ms)
+        return self.take(np.flatnonzero(there))._replace(since_ms=since_ms)
+
+
+def plan_jobs_of(tables: Tables, seed: int = 0) -> PlanJobs:
+    """The jobs of gathered tables that a batch plan is for; what cannot be replayed is counted by the first reason."""
+    table = _read(tables)
+    watch = observe(table, tables.since_ms, tables.until_ms)
+    kept = table.filter(pl.col("left_out") == "").sort("submitted_ms", "id", maintain_order=True)
+    seen = see(kept, watch)
+    at_ms, gpus_milli = _column(kept["submitted_ms"]), _column(kept["gpus_milli"])
+    jobs = PlanJobs(
+        at_ms,
+        draw_runtimes(seen, (at_ms, gpus_milli), watch.since_ms, seed),
+        gpus_milli,
+        _column(kept["pods"].fill_null(1)),
+        tables.calendar,
+        seen=seen,
+        since_ms=watch.since_ms,
+        until_ms=watch.until_ms if watch.told else None,
+    )
+    known = jobs.run_ms != UNKNOWN_RUNTIME
+    reasons = [*table.filter(pl.col("left_out") != "")["left_out"], *[NO_RUNTIME] * int((~known).sum())]
+    states = states_of(kept, seen)[known].tolist()
+    drawn = [DRAWN[State(state)] for state in states if state != State.OVER]
+    return jobs.take(np.flatnonzero(known))._replace(left_out=_counted(reasons), drawn=_counted(drawn))
+
+
+def _counted(reasons: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    names, counts = np.unique(np.array([*reasons], np.str_), return_counts=True)
+    return tuple(zip(names.tolist(), counts.tolist(), strict=True))
 
 
 _WANTED = {
@@ -68,12 +133,13 @@ _WANTED = {
     "gpus_milli": pl.Int64(),
     "pods": pl.Int64(),
     "submitted_ms": pl.Int64(),
-    "duration_ms": pl.Int64(),
+    "started_ms": pl.Int64(),
+    "ended_ms": pl.Int64(),
 }
 
 
-def plan_jobs_from(jobs: pl.DataFrame, calendar: Calendar) -> PlanJobs:
-    """Jobs of a table, sorted; what cannot be replayed is counted by the first reason that holds."""
+def _read(tables: Tables) -> pl.DataFrame:
+    """What is needed of the table, with why a row is left out; "" if it is not."""
     reason = (
         pl.when(pl.col("kind") == "inference")
         .then(pl.lit(SERVES))
@@ -81,29 +147,26 @@ def plan_jobs_from(jobs: pl.DataFrame, calendar: Calendar) -> PlanJobs:
         .then(pl.lit(NO_TIME))
         .when(pl.col("gpus_milli").fill_null(0) <= 0)
         .then(pl.lit(NO_GPUS))
-        .when(pl.col("duration_ms").is_null() | (pl.col("duration_ms") < 0))
-        .then(pl.lit(NO_RUNTIME))
         .otherwise(pl.lit(""))
         .alias("left_out")
     )
-    judged = jobs.with_columns(reason)
-    kept = judged.filter(pl.col("left_out") == "").sort("submitted_ms", "id", maintain_order=True)
-    counts = judged.filter(pl.col("left_out") != "").group_by("left_out").len().sort("left_out")
-    return PlanJobs(
-        at_ms=_column(kept["submitted_ms"]),
-        run_ms=_column(kept["duration_ms"]),
-        gpus_milli=_column(kept["gpus_milli"]),
-        pods=_column(kept["pods"].fill_null(1)),
-        calendar=calendar,
-        left_out=tuple((str(why), int(count)) for why, count in counts.iter_rows()),
-    )
+    made = {"duration_ms": pl.Int64(), "cancelled": pl.Boolean(), "left": pl.Int8(), "left_out": pl.String()}
+    if tables.jobs is None:
+        return pl.DataFrame(schema=_WANTED | made)
+    cancelled = (pl.col("outcome").fill_null("") == "cancelled").alias("cancelled")
+    found = (runtime().alias("duration_ms"), cancelled, outcome_left().alias("left"), reason)
+    return tables.jobs.select(*map(pl.col, _WANTED), *found).collect(engine="streaming")
 
 
 def _column(series: pl.Series) -> I64:
     return series.to_numpy().astype(np.int64)
 
 
-def known_at(jobs: PlanJobs, now_ms: int) -> PlanJobs:
-    """What was known at a time: who had come, and how long each had run at most."""
+def known_at(jobs: PlanJobs, now_ms: int, seed: int = 0) -> PlanJobs:
+    """What was known at a time: who had come, who had started, who had ended; how long others run is drawn."""
     past = jobs.take(np.flatnonzero(jobs.at_ms < now_ms))
-    return past._replace(run_ms=np.minimum(past.run_ms, now_ms - past.at_ms))
+    seen = past.seen or Seen(past.at_ms, past.at_ms + past.run_ms, past.run_ms, size_of(past.gpus_milli))
+    seen = seen.until(now_ms)
+    run_ms = draw_runtimes(seen, (past.at_ms, past.gpus_milli), jobs.since_ms, seed)
+    known = past._replace(run_ms=run_ms, seen=seen, until_ms=now_ms, drawn=(), left_out=())
+    return known.take(np.flatnonzero(run_ms != UNKNOWN_RUNTIME))

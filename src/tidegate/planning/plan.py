@@ -20,9 +20,9 @@ from tidegate.planning.document import (
     AnswerPart,
     BurstPart,
     ClassPart,
+    CountPart,
     EdgePart,
     FloorPart,
-    LeftOutPart,
     OriginPart,
     PlanDocument,
     PricesPart,
@@ -46,6 +46,13 @@ from tidegate.planning.twin import Confirmed, confirm
 _CONFIRMED_JOBS = 600
 
 
+class Holdout(NamedTuple):
+    """A trial of how the plan is made."""
+
+    share: float  # of the time to try it on
+    recipe: Recipe  # as it was known when that time began
+
+
 class Request(NamedTuple):
     """What a plan is to be made from."""
 
@@ -57,7 +64,7 @@ class Request(NamedTuple):
     answers: tuple[AnswerPart, ...] = ()
     signatures: tuple[SignaturePart, ...] = ()
     seed: int = 0
-    holdout: float = 0.0  # share of the time to try the plan on; 0: none
+    holdout: Holdout | None = None
 
 
 def make_plan(request: Request) -> PlanDocument:
@@ -74,7 +81,8 @@ def make_plan(request: Request) -> PlanDocument:
         origin=OriginPart(
             sources=tuple(SourcePart(**origin._asdict()) for origin in request.origins),
             jobs=jobs.total,
-            left_out=tuple(LeftOutPart(why=why, jobs=jobs) for why, jobs in jobs.left_out),
+            left_out=tuple(CountPart(why=why, jobs=count) for why, count in jobs.left_out),
+            drawn=tuple(CountPart(why=why, jobs=count) for why, count in jobs.drawn),
             from_ms=from_ms,
             to_ms=to_ms,
             calendar=jobs.calendar,
@@ -83,7 +91,7 @@ def make_plan(request: Request) -> PlanDocument:
         signatures=request.signatures,
         prices=_prices_part(request),
         classes=(_class_part(judge, floor, bands, recipe),),
-        trial=trial_part(jobs, request.holdout, recipe) if request.holdout else None,
+        trial=trial_part(jobs, *holdout, request.seed) if (holdout := request.holdout) else None,
     )
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from tidegate.demand.answers import Answer, Verdict, answer, judge
 from tidegate.demand.document import DemandModel
 from tidegate.demand.findings import Finding, find
@@ -78,7 +76,7 @@ def check_flight(tables: Tables, asked: Asked) -> Preflight:
     """Everything the preflight says about gathered tables."""
     model = fit(tables, seed=asked.seed, cold_start_ms=asked.cold_start_ms, run_all=side_by_side)
     answers = answer(model)
-    jobs = plan_jobs_of(tables)
+    jobs = plan_jobs_of(tables, asked.seed)
     return Preflight(
         model=model,
         answers=answers,
@@ -94,9 +92,7 @@ def _replay(model: DemandModel, jobs: PlanJobs, asked: Asked) -> Replayed:
     known = known_tolerance(model)
     measured = known.tolerated if known and asked.tolerance_ms is None else None
     tolerance_ms = round(measured.value) if measured else asked.tolerance_ms or ASSUMED_TOLERANCE_MS
-    latest = jobs
-    if jobs.total > MOST_REPLAYED:
-        latest = jobs.take(np.arange(jobs.total - MOST_REPLAYED, jobs.total))
+    latest = jobs.latest(MOST_REPLAYED)
     curve, span = curve_of(latest), latest.span_ms
     return Replayed(
         floor=floor_of(latest, Tolerance(tolerance_ms), asked.order, asked.seed),

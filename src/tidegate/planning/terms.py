@@ -8,10 +8,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidegate.demand.document import DemandModel, Scope
+from tidegate.demand.fit import fit
+from tidegate.demand.known import tables_at
+from tidegate.demand.tables import Tables
 from tidegate.demand.tolerance import Basis, Tolerance
 from tidegate.model.prices import ASSUMED_PRICES, Prices
 from tidegate.model.units import HOUR_MS, MINUTE_MS, duration_text
 from tidegate.planning.assumptions import Assumption, Unsigned
+from tidegate.planning.side_by_side import side_by_side
 
 #: What is assumed where nothing was measured: batch work may wait an hour, and a node is there after ten minutes.
 ASSUMED_TOLERANCE_MS, ASSUMED_COLD_START_MS = HOUR_MS, 10 * MINUTE_MS
@@ -54,6 +58,11 @@ def settle_terms(model: DemandModel, given: Given) -> Terms:
         given.prices_from or "assumed",
         tuple(unsigned),
     )
+
+
+def terms_at(tables: Tables, now_ms: int, given: Given, seed: int = 0) -> Terms:
+    """What a plan would have started from at an earlier time: nothing after it is read."""
+    return settle_terms(fit(tables_at(tables, now_ms), seed=seed, run_all=side_by_side), given)
 
 
 def known_tolerance(model: DemandModel) -> Tolerance | None:

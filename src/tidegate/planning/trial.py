@@ -13,9 +13,9 @@ from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.kernels.replay import NEVER
 
 
-def trial_part(jobs: PlanJobs, share: float, recipe: Recipe) -> TrialPart:
+def trial_part(jobs: PlanJobs, share: float, recipe: Recipe, seed: int) -> TrialPart:
     """Try the plan on the last part of the time, and say how it went."""
-    return part_of(try_plan(jobs, share, recipe))
+    return part_of(try_plan(jobs, share, recipe, seed))
 
 
 def part_of(trial: Trial) -> TrialPart:
@@ -34,6 +34,8 @@ def part_of(trial: Trial) -> TrialPart:
         from_ms=trial.span.from_ms,
         to_ms=trial.span.to_ms,
         jobs=trial.jobs,
+        tolerance_ms=trial.recipe.tolerance.wait_ms,
+        cold_start_ms=trial.recipe.launch.launch_ms,
         weeks=tuple(
             WeekPart(
                 from_ms=from_ms,

@@ -90,7 +90,6 @@ def _jobs(jobs: PlanJobs, zero_ms: int) -> Jobs:
         submit_ms=jobs.at_ms - zero_ms,
         runtime_ms=jobs.run_ms,
         estimate_ms=none,
-        deadline_ms=none,
         load_ms=none,
         idle_tail_ms=none,
         busy_milli=none + 1000,

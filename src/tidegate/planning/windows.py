@@ -73,7 +73,7 @@ def _candidates(count: int, calendar: Calendar) -> Iterator[Windows]:
 
 def _weekends(calendar: Calendar) -> tuple[int, ...]:
     """Days with which a weekend may begin; where nobody knows the calendar, any."""
-    return (4, 5) if calendar is Calendar.EPOCH else tuple(range(7))
+    return (4, 5) if calendar.dates else tuple(range(7))
 
 
 def day_and_night(start: int, length: int, calendar: Calendar) -> Windows:
@@ -99,12 +99,12 @@ def day_night_weekend(start: int, length: int, first: int, calendar: Calendar) -
 
 def _day_names(start: int, length: int, calendar: Calendar) -> tuple[str, str]:
     """Without a calendar, hours are counted from the start of the trace."""
-    end, unit = (start + length) % 24, "" if calendar is Calendar.EPOCH else "+"
+    end, unit = (start + length) % 24, "" if calendar.dates else "+"
     return f"day {unit}{start:02d}-{end:02d}", f"night {unit}{end:02d}-{start:02d}"
 
 
 def _weekend_name(first: int, calendar: Calendar) -> str:
     second = (first + 1) % 7
-    if calendar is Calendar.EPOCH:
+    if calendar.dates:
         return f"{_DAYS[first]}-{_DAYS[second]}"
     return f"days {first + 1}-{second + 1}"

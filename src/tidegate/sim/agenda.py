@@ -104,6 +104,11 @@ class Agenda:
         self._runs = []
         return taken
 
+    def peek(self) -> Entries:
+        """Everything, in order; it stays."""
+        self._settle()
+        return join(self._runs).sorted()
+
     def fill(self, entries: Entries, put: int) -> None:
         """Put back what was taken out to be dealt with elsewhere, where so many have been put in by then."""
         if len(entries):

@@ -23,8 +23,7 @@ class Jobs(NamedTuple):
     work: I32  # row of the works
     submit_ms: I64
     runtime_ms: I64
-    estimate_ms: I64
-    deadline_ms: I64
+    estimate_ms: I64  # 0: unknown
     load_ms: I64
     idle_tail_ms: I64
     busy_milli: I64
@@ -84,7 +83,6 @@ def jobs_of(planned: Sequence[PlannedWorkload]) -> Jobs:
         submit_ms=column([p.workload.submitted_ms for p in ordered]),
         runtime_ms=column([p.run.runtime_ms for p in ordered]),
         estimate_ms=column([p.workload.estimate_ms for p in ordered]),
-        deadline_ms=column([p.workload.deadline_ms for p in ordered]),
         load_ms=column([p.run.load_ms for p in ordered]),
         idle_tail_ms=column([p.run.idle_tail_ms for p in ordered]),
         busy_milli=column([p.run.busy_milli for p in ordered]),

@@ -5,8 +5,6 @@ Must not know: time, or what a workload does at its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 
@@ -33,11 +31,21 @@ class Places:
         for number in numbers.tolist() if self._places else ():
             self._places.pop(number, None)
 
-    def on(self, node: int) -> Iterator[tuple[int, I64]]:
+    def lose(self, number: int, lost: I64) -> None:
+        """Pods of a workload are gone."""
+        if number in self._places:
+            pods, nodes = self._places[number]
+            kept = ~np.isin(pods, lost)
+            self._places[number] = (pods[kept], nodes[kept])
+
+    def nodes_of(self, number: int) -> I64:
+        """The nodes that a workload has pods on."""
+        return self._places[number][1] if number in self._places else np.zeros(0, np.int64)
+
+    def on(self, node: int) -> list[tuple[int, I64]]:
         """The workloads that have pods on a node, and which."""
-        for number, (pods, nodes) in sorted(self._places.items()):
-            if (nodes == node).any():
-                yield number, pods[nodes == node]
+        there = sorted(number for number, (_, nodes) in self._places.items() if (nodes == node).any())
+        return [(number, pods[nodes == node]) for number in there for pods, nodes in [self._places[number]]]
 
 
 def started_and_stopped(decisions: DecisionBatch, starts: int) -> I64:

@@ -2,7 +2,8 @@
 
 Every arrival, completion and service mark is a round, and each round costs every running job a fixed overhead of
 progress. Time is kept in seconds with fractions, in the published order of operations; the engine sees milliseconds.
-Must not know: orders or placement.
+Times that differ by less than a billionth of themselves are one time there, and that of the first in the order stands.
+Must not know: placement.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from tidegate.model.facts import EventBatch, EventKind, Facts
 from tidegate.model.hardware import Node
 from tidegate.model.policy import OrderKind, Policy
 from tidegate.model.work import Work, Workload
+
+#: Times that differ by no more than this part of themselves are one: arrivals, and ends but those of Tiresias-L.
+_SAME_TIME = 1e-9
 
 
 class RoundJob(NamedTuple):
@@ -40,6 +44,7 @@ class RoundWorld:
         self.ends_s = np.full(len(self.jobs), math.nan)
         las = policy.order.kind is OrderKind.LAS
         self._marks_gpu_s = policy.order.las_limits_gpu_s if las else ()
+        self._joins_ends = 0.0 if las else _SAME_TIME
         self._nodes, self._policy = nodes, policy
         self._time_s = 0.0
         self._opened = False
@@ -89,26 +94,40 @@ class RoundWorld:
 
     def _next_round(self, facts: Facts) -> None:
         arrival_s = self.jobs[self._next_arrival].submit_s if self._next_arrival < len(self.jobs) else math.inf
-        ends_s = {job: self._time_s + self._remaining[job] * self.jobs[job].iteration_s for job in self._running}
-        end_s = min(ends_s.values(), default=math.inf)
+        end_s, ended = self._next_end()
         event_s = min(arrival_s, end_s)
         mark_s = self._next_mark_s()
         before, self._time_s = self._time_s, min(event_s, mark_s)
         if event_s <= mark_s:
             if end_s == event_s:
-                self._end(facts, [job for job, ends in ends_s.items() if ends == event_s])
+                self._end(facts, ended)
             if arrival_s == event_s:
                 self._arrive(facts, arrival_s)
         self._progress(facts, before)
 
+    def _next_end(self) -> tuple[float, list[int]]:
+        """When the next jobs end, and which they are: those that end at the same time as the first of them."""
+        ends: dict[float, list[int]] = {}
+        for number in sorted(self._running, key=self._service_left):
+            end_s = self._time_s + self._remaining[number] * self.jobs[number].iteration_s
+            same = (other_s for other_s in ends if math.isclose(other_s, end_s, rel_tol=self._joins_ends))
+            ends.setdefault(next(same, end_s), []).append(number)
+        return min(ends.items(), default=(math.inf, []))
+
+    def _service_left(self, number: int) -> float:
+        """By what the order ranks a job that runs, where it ranks by what is left to do."""
+        job = self.jobs[number]
+        left_s = float(self._remaining[number] * job.iteration_s)
+        return left_s * job.gpus if self._policy.order.kind is OrderKind.SRSF else left_s
+
     def _end(self, facts: Facts, ended: list[int]) -> None:
         self.ends_s[ended] = self._time_s
         self._running = [job for job in self._running if job not in ended]
-        facts.add_many(EventKind.WORKLOAD_FINISHED, self.now_ms(), np.array(ended, np.int64))
+        facts.add_many(EventKind.WORKLOAD_FINISHED, self.now_ms(), np.array(sorted(ended), np.int64))
 
     def _arrive(self, facts: Facts, at_s: float) -> None:
         arrived = []
-        while self._next_arrival < len(self.jobs) and self.jobs[self._next_arrival].submit_s == at_s:
+        while self._next_arrival < len(self.jobs) and _is_now(self.jobs[self._next_arrival], at_s):
             number, job = self._next_arrival, self.jobs[self._next_arrival]
             facts.submit(number, Workload(id=job.id, work=job.work, submitted_ms=int(at_s * 1000)), self.now_ms())
             arrived.append(number)
@@ -142,3 +161,8 @@ class RoundWorld:
                     next_s = min(next_s, math.ceil(mark / gpus) - attained_s + self._time_s)
                     break
         return next_s
+
+
+def _is_now(job: RoundJob, at_s: float) -> bool:
+    """Whether a job is submitted at this time."""
+    return math.isclose(job.submit_s, at_s, rel_tol=_SAME_TIME)

@@ -14,7 +14,6 @@ import numpy as np
 from tidegate.engine.kernels.desk import Desk, Turn
 from tidegate.engine.kernels.fit import confirm
 from tidegate.engine.kernels.mirror import (
-    U_DEADLINE,
     U_ESTIMATE,
     U_SUBMITTED,
     U_TIE,
@@ -30,7 +29,6 @@ from tidegate.engine.kernels.queues import DONE
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.succession import MOST_CYCLES, Z_DECIDED, decide_all, turn_at
-from tidegate.engine.protection import ENDLESS
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
@@ -50,7 +48,7 @@ OUTSIDE, REPEATS = int(Counter.OUTSIDE), int(Counter.REPEATS)
 (
     Q_LOAD, Q_RESTART_COST, Q_IDLE_TAIL, Q_CHECKPOINT,
     Q_ROW, Q_GENERATION, Q_LEFT, Q_RESTARTS, Q_WORK_FROM, Q_BUSY_FROM, Q_BUSY_UNTIL, Q_OBSERVED, Q_LEAVING, Q_ADMITTED,
-) = range(5, 19)  # fmt: skip
+) = range(U_ESTIMATE + 1, U_ESTIMATE + 15)  # fmt: skip
 JOB_COLUMNS = Q_ADMITTED + 1
 
 #: Columns of an entry of the agenda; those of one time are told in the order they were put in.
@@ -67,7 +65,7 @@ L_NOW, L_FACTS, L_DECISIONS, L_CYCLES, L_WAKE = range(5)
 N_STEPS, N_FACTS = range(2)
 
 #: Why a stretch ends: nothing more happens; the log is full; there are no rows left; work comes of a kind that was
-#: never seen; the engine needs more room; preemptions do not end.
+#: never seen; the engine needs more room; work was preempted again, which may be a loop.
 OVER, FULL, NO_ROWS, STRANGE, CRAMPED, LOOPS = range(6)
 
 
@@ -106,7 +104,7 @@ def lives_of(jobs: Jobs) -> I64:
     """What is told of each job, how it behaves, and how far it is before it was submitted."""
     lives = np.zeros((len(jobs.ids), JOB_COLUMNS), np.int64)
     lives[:, U_SUBMITTED], lives[:, U_WORK_CLASS], lives[:, U_TIE] = jobs.submit_ms, -1, jobs.ties()
-    lives[:, U_ESTIMATE], lives[:, U_DEADLINE] = jobs.estimate_ms, jobs.deadline_ms
+    lives[:, U_ESTIMATE] = jobs.estimate_ms
     lives[:, Q_LOAD], lives[:, Q_IDLE_TAIL] = jobs.load_ms, jobs.idle_tail_ms
     lives[:, Q_RESTART_COST], lives[:, Q_CHECKPOINT] = jobs.restart_cost_ms(), jobs.checkpoint_every_ms()
     lives[:, Q_LEFT] = jobs.runtime_ms
@@ -147,7 +145,7 @@ def live_through(engine: Engine, script: Script, log: Log, out: Output) -> int:
         marks[M_INSIDE] = 0
         carry_out(engine.hot, script, log, out)
         note_step(engine, script, log, out)
-        if engine.hot.counters[REPEATS] >= ENDLESS:
+        if engine.hot.counters[REPEATS] > 0:
             return LOOPS
 
 
@@ -345,9 +343,11 @@ def start_job(script: Script, number: int, held_ms: int, started_ms: int) -> Non
 
 @kernel
 def stop_job(script: Script, number: int) -> None:
-    """Tell a workload to go: what was checkpointed stays done, the rest must be done again."""
+    """Tell a workload to go, unless it is over by then: what was checkpointed stays done, the rest is done again."""
     job, marks = script.jobs[number], script.marks
     told_ms, every = marks[M_NOW] + script.pace[P_LATENCY], job[Q_CHECKPOINT]
+    if job[Q_WORK_FROM] < FOREVER and job[Q_BUSY_UNTIL] + job[Q_IDLE_TAIL] <= told_ms:
+        return
     worked = max(told_ms - job[Q_WORK_FROM], 0)
     done = worked // every * every if every > 0 else 0
     job[Q_LEFT] -= min(done, job[Q_LEFT])

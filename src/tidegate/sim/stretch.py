@@ -79,7 +79,8 @@ def run_twin(state: ClusterState, world: SimWorld, record: Record, stop: Callabl
             stretch = live_on(state, world)
             if len(stretch.now_ms):
                 record.append_stretch(stretch)
-                rest = 1
+                rest, last_ms = 1, int(stretch.wake_ms[-1])
+                wake_ms = None if last_ms == NO_WAKE else last_ms
                 continue
             steps, rest = rest, min(2 * rest, _MOST_REST)  # where every job is of a new kind, trying is not for free
         wake_ms = run_once(state, world, record, wake_ms)
@@ -175,9 +176,7 @@ def _catch_up(state: ClusterState, engine: Engine, now_ms: int) -> None:
 
 def _submissions(jobs: Jobs, first: int, last: int) -> tuple[Jobs, Submissions]:
     due = slice(first, last)
-    return jobs, Submissions(
-        jobs.work[due], jobs.submit_ms[due], jobs.estimate_ms[due], jobs.deadline_ms[due], jobs.ids[due]
-    )
+    return jobs, Submissions(jobs.work[due], jobs.submit_ms[due], jobs.estimate_ms[due], jobs.ids[due])
 
 
 def _stretch(state: ClusterState, log: Log, out: Output, submitted: tuple[Jobs, Submissions]) -> Stretch:

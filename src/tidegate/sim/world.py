@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.engine.kernels.mirror import U_WORK_CLASS
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionBatch, DecisionKind
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Facts, Outcome, Submissions
 from tidegate.model.hardware import Node
-from tidegate.model.policy import OrderKind, Policy
+from tidegate.model.policy import Policy
 from tidegate.model.standing import Standing
 from tidegate.model.twin import Snapshot, TwinOptions
 from tidegate.sim.agenda import Agenda, Entries
@@ -54,6 +55,9 @@ _NODE_FAILS, _NODE_BACK, _REFUSAL, _RETRY, _POLICY_COMES, _LOST_ANSWER = 100, 10
 
 _ADMIT, _PLACE, _REJECT = int(DecisionKind.ADMIT), int(DecisionKind.PLACE), int(DecisionKind.REJECT)
 _PREEMPT, _EVICT, _RELEASE = int(DecisionKind.PREEMPT), int(DecisionKind.EVICT), int(DecisionKind.RELEASE)
+
+#: Entries that are what comes of decisions.
+_ANSWERS = (int(EventKind.POD_STARTED), int(EventKind.POD_GONE))
 
 _NOBODY = np.zeros(0, np.int64)
 _BLANK = Snapshot()
@@ -98,13 +102,17 @@ class SimWorld:
         self._busy_from_ms, self._busy_until_ms = lives[:, Q_BUSY_FROM], lives[:, Q_BUSY_UNTIL]  # works in this stay
         self._observed_ms = lives[:, Q_OBSERVED]  # until when its use was told; -1: it holds nothing
         self._holders = 0
-        self._known_classes = 0
+        self._known_classes: I64 = np.full(len(jobs.works), -1, np.int64)
         self._pods_held = self._pods.copy()
         self._leaving: set[int] = set()  # told to go, not yet gone
         self._refused: set[int] = set()  # whose admission the API refused; the engine does not know yet
         self._retries = 0  # workloads whose back-off from before the run is not over
         self._next_observation_ms = snapshot.at_ms + options.observe_every_ms if options.observe_every_ms else FOREVER
         self._places = Places()
+        self._loop = _NOBODY  # work that was found to be in a loop, to be told
+        self._rests_ms = 0  # how much of it is left out; negative: all that would follow
+        self._fail_ms = np.full(len(jobs.ids), FOREVER, np.int64)  # when a pod of it will fail by itself
+        self._node_fails_ms = np.full(len(self.nodes), FOREVER, np.int64)
 
     # -- the protocol ------------------------------------------------------------------------------------------
 
@@ -138,19 +146,19 @@ class SimWorld:
         # What a decision causes at once is told with the next cycle: one cycle, one step. At 1 ms every event counts.
         earliest = self._now_ms if cycle == 1 else (self._now_ms // cycle + 1) * cycle
         self._now_ms = max(-(-first // cycle) * cycle, earliest)
+        facts.add_many(EventKind.LOOP_FOUND, self._now_ms, self._loop, arg=self._rests_ms)
+        self._loop = _NOBODY
         while self._next_observation_ms <= self._now_ms:
             self._tell(facts, self._agenda.take_until(self._next_observation_ms))
             self._observe(facts)
         self._tell(facts, self._agenda.take_until(self._now_ms))
         self._submit_due(facts)
-        if self.policy.order.kind is not OrderKind.FIFO:
-            self._tell_progress(facts)
         return facts.batch()
 
     def carry_out(self, decisions: DecisionBatch) -> None:
         """Start what was placed, stop what was sent away, forget what was rejected."""
         kind = decisions.kind
-        counts = np.bincount(kind, minlength=len(DecisionKind)).tolist()
+        counts = np.bincount(kind, minlength=max(DecisionKind) + 1).tolist()
         # Where there are no nodes, quota is all there is: work starts when it is admitted.
         starts = _PLACE if self.nodes else _ADMIT
         away, undone = _NOBODY, _NOBODY
@@ -177,6 +185,45 @@ class SimWorld:
         for number in undone.tolist():
             self._stop(number)
 
+    # -- loops -------------------------------------------------------------------------------------------------
+
+    def loop_key(self, numbers: I64) -> bytes:
+        """What is to come of decisions, and how soon, and how far these workloads are, as bytes."""
+        entries = self._agenda.peek()
+        wanted = np.isin(entries.kind, _ANSWERS) | ((entries.kind < _NODE_FAILS) & np.isin(entries.subject, numbers))
+        found = entries.take(np.flatnonzero(self._is_valid(entries) & wanted))
+        key = np.stack([found.at_ms - self._now_ms, found.kind, found.subject]).tobytes()
+        return key + np.sort(numbers).tobytes() + self._left_ms[np.sort(numbers)].tobytes()
+
+    def leave_out(self, numbers: I64, period_ms: int) -> None:
+        """Leave out what some workloads would do again and again until something else happens; all, if nothing will.
+
+        They go on at the point of the period that they would be at.
+        """
+        entries = self._agenda.empty()
+        valid = self._is_valid(entries)
+        mine = valid & (entries.kind < _NODE_FAILS) & np.isin(entries.subject, numbers)
+        others_ms = entries.at_ms[valid & ~mine].tolist()
+        if self._submitted < len(self.jobs.ids):
+            others_ms.append(int(self.jobs.submit_ms[self._submitted]))
+        if others_ms:
+            delay_ms = max(min(others_ms) - int(entries.at_ms[mine].min(initial=FOREVER)), 0)
+            delay_ms -= delay_ms % period_ms if period_ms else 0
+            entries.at_ms[mine] += delay_ms
+            for column in (self._work_from_ms, self._busy_from_ms, self._busy_until_ms):
+                column[numbers] += np.where(column[numbers] < FOREVER, delay_ms, 0)
+        else:
+            delay_ms, entries = -1, entries.take(np.flatnonzero(valid & ~mine))
+        self._agenda.fill(entries, self._agenda.count())
+        self._loop, self._rests_ms = np.sort(numbers) if delay_ms else _NOBODY, delay_ms
+
+    def _is_valid(self, entries: Entries) -> npt.NDArray[np.bool_]:
+        """Which entries are to come about; those of an older start or stop are void."""
+        valid: npt.NDArray[np.bool_] = entries.kind >= _NODE_FAILS
+        others = np.flatnonzero(~valid)
+        valid[others] = entries.arg[others] == self._generation[entries.subject[others]]
+        return valid
+
     # -- stretches ---------------------------------------------------------------------------------------------
 
     def is_plain(self) -> bool:
@@ -184,15 +231,13 @@ class SimWorld:
         options = self.options
         loses = options.admission_fails_milli or options.answers_lost_milli
         fails = loses or options.node_fails_every_ms or self.jobs.fails_every_ms.any()
-        others = self.nodes or self._refused or self._retries or self._changed < len(self._changes)
-        observes = options.observe_every_ms or self.policy.order.kind is not OrderKind.FIFO
-        return self._opened and not (fails or others or observes or self._crews.are_partial())
+        others = self.nodes or len(self._loop) or self._refused or self._retries or self._changed < len(self._changes)
+        return self._opened and not (fails or others or options.observe_every_ms or self._crews.are_partial())
 
     def know_classes(self, classes: I64) -> None:
         """Take in of which kind the engine knows each of the works to be; negative: of none yet."""
-        known = int(np.count_nonzero(classes >= 0))
-        if known != self._known_classes:
-            self._known_classes = known
+        if not np.array_equal(classes, self._known_classes):
+            self._known_classes = classes
             self._lives[:, U_WORK_CLASS] = classes[self.jobs.work]
 
     def open_script(self, room: int) -> Script:
@@ -237,6 +282,10 @@ class SimWorld:
             self._take_up(numbers[name], standing)
 
     def _next_ms(self) -> int | None:
+        if len(self._loop):
+            return self._now_ms
+        if self._rests_ms < 0:
+            return None
         times = [self._agenda.next_ms()]
         if self._submitted < len(self.jobs.ids):
             times.append(int(self.jobs.submit_ms[self._submitted]))
@@ -261,23 +310,22 @@ class SimWorld:
             return
         self._submitted = last
         jobs, due = self.jobs, slice(first, last)
-        submissions = Submissions(
-            jobs.work[due], jobs.submit_ms[due], jobs.estimate_ms[due], jobs.deadline_ms[due], jobs.ids[due]
-        )
+        submissions = Submissions(jobs.work[due], jobs.submit_ms[due], jobs.estimate_ms[due], jobs.ids[due])
         facts.submit_many(np.arange(first, last, dtype=np.int64), jobs.works, submissions, jobs.submit_ms[due])
 
     def _tell(self, facts: Facts, due: Entries) -> None:
-        """Turn what is due into facts; entries of an older start or stop are void."""
-        valid = due.kind >= _NODE_FAILS
-        others = np.flatnonzero(~valid)
-        valid[others] = due.arg[others] == self._generation[due.subject[others]]
-        if np.count_nonzero(valid) < len(due):
-            due = due.take(np.flatnonzero(valid))
+        """Turn what is due into facts, in runs of one kind."""
         kinds = due.kind
         edges = np.flatnonzero(kinds[1:] != kinds[:-1]) + 1
         for start, end in pairwise([0, *edges.tolist(), len(due)]):
-            if start < end:
-                self._tell_run(facts, due.part(start, end))
+            run = self._without_void(due.part(start, end))
+            if len(run):
+                self._tell_run(facts, run)
+
+    def _without_void(self, run: Entries) -> Entries:
+        """Leave out entries of an older start or stop. What was told just before may have made them void."""
+        valid = self._is_valid(run)
+        return run if np.count_nonzero(valid) == len(run) else run.take(np.flatnonzero(valid))
 
     def _tell_run(self, facts: Facts, run: Entries) -> None:
         kind = int(run.kind[0])
@@ -323,19 +371,9 @@ class SimWorld:
         On nodes its place is lost as well; where quota is all there is, it keeps that and starts again at once.
         """
         for number, pod, at_ms in zip(run.subject.tolist(), run.pod.tolist(), run.at_ms.tolist(), strict=True):
-            self._keep_progress(number, at_ms)
-            self._lose_pods(facts, number, 1, at_ms)
-            facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod)
+            self._lose_pods(facts, number, np.array([pod]), at_ms)
             if not self.nodes:
                 self._start(np.array([number]), at_ms, at_ms + self.options.start_ms)
-
-    def _tell_progress(self, facts: Facts) -> None:
-        numbers = np.flatnonzero(self._observed_ms >= 0)
-        values = np.zeros((len(numbers), 4), np.float64)
-        worked = np.clip(self._now_ms - self._work_from_ms[numbers], 0, self._left_ms[numbers])  # orders know no crews
-        values[:, 0] = (self._left_ms[numbers] - worked) / 1000
-        values[:, 1] = (self.jobs.runtime_ms[numbers] - self._left_ms[numbers] + worked) / 1000
-        facts.add_many(EventKind.PROGRESS_OBSERVED, self._now_ms, numbers, values=values)
 
     # -- use ---------------------------------------------------------------------------------------------------
 
@@ -368,14 +406,19 @@ class SimWorld:
         facts.add_many(EventKind.USE_OBSERVED, at_ms, numbers, arg=length, values=values)
         self._observed_ms[numbers] = at_ms
 
-    def _lose_pods(self, facts: Facts, number: int, lost: int, at_ms: int) -> None:
-        """Pods are gone: from here on the workload holds what the others hold."""
+    def _lose_pods(self, facts: Facts, number: int, lost: I64, at_ms: int) -> None:
+        """Pods fail: the workload works no more, does not end by itself, and holds what its other pods hold."""
         alone, when = np.array([number]), np.array([at_ms])
+        self._keep_progress(number, at_ms)
+        self._generation[number] += 1
+        self._places.lose(number, lost)
         if self.options.observe_every_ms:
             self._tell_use(facts, alone[self._observed_ms[alone] >= 0], when[self._observed_ms[alone] >= 0])
-        self._pods_held[number] -= lost
+        self._pods_held[number] -= len(lost)
         if self._pods_held[number] <= 0:
             self._close_use(facts, alone, when)
+        for pod in lost.tolist():
+            facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod)
 
     # -- starts and stops --------------------------------------------------------------------------------------
 
@@ -409,20 +452,35 @@ class SimWorld:
         pods = self.rng.integers(0, self._pods[numbers])
         fails_at = np.where(mean_ms > 0, work_from + draws * mean_ms, FOREVER).astype(np.int64)
         fails = fails_at < finish
+        self._fail_ms[numbers[fails]] = fails_at[fails]
         self._agenda.put(
             fails_at[fails], EventKind.POD_FAILED, numbers[fails], pods[fails], self._generation[numbers][fails]
         )
         return np.where(fails, FOREVER, finish)
 
     def _stop(self, number: int) -> None:
-        """A workload is told to go; it is gone after the latency and its grace."""
+        """A workload is told to go; it is gone after the latency and its grace, unless it ends before it is told."""
         told_ms = self._now_ms + self.options.api_latency_ms
-        self._keep_progress(number, told_ms)
+        finish_ms, breaks_ms = self._finish_ms(number), self._breaks_ms(number)
+        if finish_ms <= told_ms and finish_ms < breaks_ms:
+            return
+        self._keep_progress(number, min(told_ms, breaks_ms))
         self._generation[number] += 1
         self._places.forget(np.array([number]))
         self._leaving.add(number)
         gone_ms = told_ms + self.options.grace_ms
         self._agenda.put(gone_ms, EventKind.POD_GONE, number, ALL_PODS, int(self._generation[number]))
+
+    def _finish_ms(self, number: int) -> int:
+        """When a workload is over if nothing comes in between; FOREVER: it does not work."""
+        if self._work_from_ms[number] == FOREVER:
+            return FOREVER
+        return int(self._busy_until_ms[number] + self.jobs.idle_tail_ms[number])
+
+    def _breaks_ms(self, number: int) -> int:
+        """When a workload that runs loses a pod, by itself or with a node; FOREVER: it is not known to."""
+        nodes = self._places.nodes_of(number)
+        return min(int(self._fail_ms[number]), int(self._node_fails_ms[nodes].min(initial=FOREVER)))
 
     def _trouble(self, decisions: DecisionBatch, kind: int) -> None:
         """Let the API refuse some admissions, which are not carried out then, and lose the answers to others.
@@ -478,7 +536,7 @@ class SimWorld:
         every = 1 if saves else every
         done = self._crews.work_ms(number, worked // every * every if every else 0)
         self._left_ms[number] -= min(done, int(self._left_ms[number]))
-        self._work_from_ms[number] = FOREVER
+        self._work_from_ms[number] = self._fail_ms[number] = FOREVER
         self._busy_until_ms[number] = min(int(self._busy_until_ms[number]), at_ms)
         self._restarts[number] += self._observed_ms[number] >= 0  # whoever never had a place has nothing to restart
 
@@ -486,6 +544,7 @@ class SimWorld:
 
     def _plan_failures(self, nodes: I64) -> None:
         waits = self.rng.exponential(self.options.node_fails_every_ms, len(nodes)).astype(np.int64) + 1
+        self._node_fails_ms[nodes] = self._now_ms + waits
         self._agenda.put(self._now_ms + waits, _NODE_FAILS, nodes)
 
     def _turn_node(self, facts: Facts, node: int, at_ms: int, *, up: bool) -> None:
@@ -497,7 +556,4 @@ class SimWorld:
             return
         self._agenda.put(at_ms + self.options.node_repair_ms, _NODE_BACK, node)
         for number, lost in self._places.on(node):
-            self._keep_progress(number, at_ms)
-            self._lose_pods(facts, number, len(lost), at_ms)
-            for pod in lost.tolist():
-                facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod)
+            self._lose_pods(facts, number, lost, at_ms)

@@ -14,7 +14,7 @@ import polars as pl
 
 from tidegate.model.units import HOUR_MS, MINUTE_MS
 from tidegate.sources.findings import MOST_PLACES, Code
-from tidegate.sources.frames import BLANK, DROPS, MENDED, WHY, canonical, judged, number_of, wrongs
+from tidegate.sources.frames import BLANK, DROPS, MENDED, SEEN, WHY, canonical, judged, number_of, wrongs
 from tidegate.sources.options import Table
 from tidegate.sources.tablefile import ROW
 
@@ -37,6 +37,7 @@ class Checked(NamedTuple):
     repeated: pl.Series | None  # rows that are left out because their id was there before
     gaps: list[tuple[int, int]]  # from, to
     clean: bool = False  # every row can be used as it is
+    seen_ms: int | None = None  # until when jobs that are not over were seen
 
 
 def time_of(table: Table) -> str:
@@ -99,6 +100,7 @@ def count(frame: pl.LazyFrame, table: Table, *, ids: bool) -> Checked:
         *(flag.sum().alias(code) for code, flag in flags.items()),
         *(pl.col(ROW).filter(flag).head(MOST_PLACES).implode().alias(f"{code} rows") for code, flag in flags.items()),
         (time // HOUR_MS).filter(good).rle().struct.field("value").unique().implode().alias("hours"),
+        pl.col(SEEN).filter(good).max().alias("seen"),
         *keys,
     ).collect(engine="streaming")
     row = found.drop("keys", "hours", strict=False).row(0, named=True)
@@ -118,6 +120,7 @@ def count(frame: pl.LazyFrame, table: Table, *, ids: bool) -> Checked:
         rows_of={code: row[f"{code} rows"] for code in counts if code in flags},
         repeated=repeated,
         gaps=_gaps(found["hours"][0].drop_nulls().sort().to_numpy()),
+        seen_ms=row["seen"],
     )
 
 

@@ -25,6 +25,7 @@ from tidegate.sources.parts import Part
 from tidegate.sources.periods import fill_period
 from tidegate.sources.staging import staged
 from tidegate.sources.tablefile import ROW, Shape, TableFile, told
+from tidegate.sources.zones import tells_zone
 
 #: The field whose cell is shown for a code.
 _SHOWN = {
@@ -70,7 +71,7 @@ class _Way(NamedTuple):
 
     @property
     def has_calendar(self) -> bool:
-        return self.calendar is Calendar.EPOCH
+        return self.calendar.dates
 
 
 def read_table_file(file: TableFile, wanted: Wanted, form: Format = Format.TABLE) -> Part:
@@ -99,7 +100,26 @@ def read_table_file(file: TableFile, wanted: Wanted, form: Format = Format.TABLE
         last_ms=checked.last_ms,
         columns=way.columns,
         findings=(*_row_findings(way, checked), *_table_findings(way, checked, wanted)),
+        zone=_zone(way) if calendar.dates and not wanted.documented else "",
+        until_ms=checked.seen_ms if form is Format.SLURM else None,  # others may name an end that is only planned
     )
+
+
+def _zone(way: _Way) -> str:
+    """The zone that times of the first column of them name: by their type, or all by the same offset; "" for none."""
+    one = next((one for one in way.columns.chosen if one.how.cell is Cell.TIME and one.column), None)
+    if one is None:
+        return ""
+    dtype = way.raw.collect_schema()[one.column]
+    if isinstance(dtype, pl.Datetime):
+        return dtype.time_zone if dtype.time_zone and tells_zone(dtype.time_zone) else ""
+    offset = pl.col(one.column).str.extract(r"([+-]\d\d:\d\d)$").fill_null("")
+    if dtype != pl.String or one.column not in way.file.sample.columns:
+        return ""
+    if not any(tells_zone(found) for found in way.file.sample.select(offset.unique()).to_series()):
+        return ""
+    offsets = way.raw.filter(pl.col(one.column).is_not_null()).select(offset.unique()).collect(engine="streaming")
+    return str(offsets.item()) if len(offsets) == 1 else ""
 
 
 def _numbered(frame: pl.LazyFrame, name: str) -> pl.LazyFrame:
@@ -226,7 +246,7 @@ def _table_findings(way: _Way, checked: Checked, wanted: Wanted) -> Iterable[Fin
     if unsure:
         assumed = ", ".join(f"{one.column} in {one.how.unit}" for one in unsure)
         yield Finding(Code.UNIT_ASSUMED, name, len(unsure), more=assumed)
-    if way.calendar is Calendar.EPOCH and not wanted.zone:
+    if way.calendar.dates and not wanted.zone:
         yield from _zone_findings(way, [one for one in way.columns.chosen if one.how.cell is Cell.TIME and one.column])
 
 

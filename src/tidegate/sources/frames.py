@@ -22,6 +22,9 @@ from tidegate.sources.tablefile import ROW, TORN
 #: Why a row cannot be used, as the number of its code; whether it was put right.
 WHY, MENDED = "\x00why", "\x00mended"
 
+#: Of a job that is not over: until when it was seen.
+SEEN = "\x00seen"
+
 #: Codes of rows that are left out, in the order in which they are told.
 DROPS = (
     Code.UNREADABLE_LINE,
@@ -63,6 +66,7 @@ def read_frame(raw: pl.LazyFrame, columns: Columns, names: pl.Schema) -> pl.Lazy
         pl.col(ROW, TORN, Code.UNREADABLE_CELL, _BLANK),
         *(pl.col(name).cast(dtype) for name, dtype in schema.items()),
         pl.col(MENDED) if columns.table is Table.JOBS else pl.lit(False).alias(MENDED),
+        pl.col(SEEN) if columns.table is Table.JOBS else pl.lit(None, dtype=pl.Int64).alias(SEEN),
     )
 
 
@@ -125,8 +129,7 @@ def _complete_jobs(frame: pl.LazyFrame, there: set[str]) -> pl.LazyFrame:
         frame = frame.with_columns(started=ended - duration)
     if "submitted" not in there:
         frame = frame.with_columns(submitted=started - pl.col("wait") if "wait" in there else started)
-    if "outcome" in there:
-        frame = _open_ended(frame)
+    frame = _open_ended(frame) if "outcome" in there else frame.with_columns(pl.lit(None, pl.Int64).alias(SEEN))
     mended = (started < submitted).fill_null(value=False)
     pods = pl.col("pods").fill_null(1) if "pods" in there else pl.col("pods")
     per_pod = pl.col("gpus_per_pod") * (pods if "pods" in there else 1)
@@ -134,6 +137,7 @@ def _complete_jobs(frame: pl.LazyFrame, there: set[str]) -> pl.LazyFrame:
         ROW,
         TORN,
         MENDED,
+        SEEN,
         Code.UNREADABLE_CELL,
         _BLANK,
         "kind",
@@ -150,10 +154,12 @@ def _complete_jobs(frame: pl.LazyFrame, there: set[str]) -> pl.LazyFrame:
 
 
 def _open_ended(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """What is not over has no end yet, and how long it will run is not known."""
+    """What is not over has no end yet, and how long it will run is not known; so far it was seen to run."""
     waits = pl.col("outcome") == "pending"
     still = (waits | (pl.col("outcome") == "running")).fill_null(value=False)
+    ran = pl.when(still & ~waits).then(pl.coalesce("ended", pl.col("started") + pl.col("duration")))
     return frame.with_columns(
+        ran.alias(SEEN),
         *(pl.when(~still).then(pl.col(name)).alias(name) for name in ("ended", "duration")),
         pl.when(~waits.fill_null(value=False)).then(pl.col("started")).alias("started"),
     )

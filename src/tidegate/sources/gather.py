@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from tidegate.demand.tables import Calendar, Tables
+from tidegate.demand.tables import Calendar, Tables, ZoneOrigin
 from tidegate.sources.columns import read_wishes
 from tidegate.sources.findings import Finding, UnusableSource, refuse_findings
 from tidegate.sources.options import Options, Table, Watch, check_options, unwatched
@@ -17,6 +17,7 @@ from tidegate.sources.overlaps import without_overlaps
 from tidegate.sources.parts import Part
 from tidegate.sources.reading import read_found
 from tidegate.sources.recognise import Found, find_sources
+from tidegate.sources.zones import calendar_of
 
 _USUAL = Options()
 
@@ -48,24 +49,39 @@ def gather(sources: list[str], options: Options = _USUAL, watch: Watch = unwatch
     findings += [finding for one in found for finding in one.findings]
     if options.strict:
         refuse_findings(findings)
-    return Gathered(_tables(parts), tuple(parts), tuple(findings))
+    return Gathered(_tables(parts, options), tuple(parts), tuple(findings))
 
 
-def _tables(parts: list[Part]) -> Tables:
-    calendars = {part.calendar for part in parts}
-    if len(calendars) > 1:
-        with_one = next(part.name for part in parts if part.calendar is Calendar.EPOCH)
-        without = next(part.name for part in parts if part.calendar is Calendar.NONE)
+def _tables(parts: list[Part], options: Options) -> Tables:
+    dated = {part.calendar.dates for part in parts}
+    if len(dated) > 1:
+        with_one = next(part.name for part in parts if part.calendar.dates)
+        without = next(part.name for part in parts if not part.calendar.dates)
         raise UnusableSource(f"{with_one} has dates and {without} counts from its start: read them one by one")
+    jobs = [part for part in parts if part.table is Table.JOBS]
+    since = [part.since_ms for part in jobs]
     return Tables(
         jobs=_joined(parts, Table.JOBS),
         requests=_joined(parts, Table.REQUESTS),
         use=_joined(parts, Table.USE),
         capacity=_joined(parts, Table.CAPACITY),
         starts=_joined(parts, Table.STARTS),
-        calendar=calendars.pop() if calendars else Calendar.EPOCH,
+        calendar=Calendar.NONE if dated == {False} else _calendar(parts, options),
         origins=tuple(part.origin for part in parts),
+        since_ms=min((one for one in since if one is not None), default=None) if None not in since else None,
+        until_ms=max((part.until_ms for part in jobs if part.until_ms is not None), default=None),
     )
+
+
+def _calendar(parts: list[Part], options: Options) -> Calendar:
+    """The clocks that users go by: as the user says, else as all sources that name a zone say, else UTC."""
+    zones = {part.zone for part in parts if part.zone}
+    name = options.timezone or (next(iter(zones)) if len(zones) == 1 else "")
+    times = [time for part in parts for time in (part.first_ms, part.last_ms) if time is not None]
+    if not name or not times:
+        return Calendar.EPOCH
+    origin = ZoneOrigin.OPTION if options.timezone else ZoneOrigin.SOURCE
+    return calendar_of(name, origin, min(times), max(times))
 
 
 def _joined(parts: list[Part], table: Table) -> pl.LazyFrame | None:

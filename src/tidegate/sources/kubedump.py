@@ -67,9 +67,10 @@ def read_dump(paths: list[Path]) -> list[Part]:
     if owned:
         findings.append(Finding(Code.OWNED_OBJECT, name, owned))
     parts = []
+    times = _shown_ms(objects, rows)
     if rows:
-        parts.append(_part(name, rows, tuple(findings)))
-    capacity = _capacity(objects, rows)
+        parts.append(_part(name, rows, tuple(findings), max(times, default=None)))
+    capacity = _capacity(objects, rows, times)
     if capacity:
         frame = pl.DataFrame(capacity, schema=CAPACITY)
         parts.append(part_of(name, Format.KUBERNETES, Table.CAPACITY, frame, () if rows else tuple(findings)))
@@ -209,14 +210,14 @@ def _milli(gpu: GpuRequest) -> int:
     return round(gpu.count * 1000 * int(slices) / _SLICES) if slices.isdecimal() else 0
 
 
-def _part(name: str, rows: list[dict[str, Any]], findings: tuple[Finding, ...]) -> Part:
+def _part(name: str, rows: list[dict[str, Any]], findings: tuple[Finding, ...], until_ms: int | None) -> Part:
     whole = {"gpus", "pods", "submitted", "started", "ended", "priority"}
     schema = {field: pl.Int64() if field in whole else pl.String() for field in rows[0]}
     units = {"gpus": "milli", "submitted": "ms", "started": "ms", "ended": "ms"}
     wishes = {field: Wish(field, units.get(field, "")) for field in rows[0]}
     wanted = Wanted(wishes, table=Table.JOBS, documented=True)
     part = read_table_file(table_in_memory(name, pl.DataFrame(rows, schema=schema)), wanted, Format.KUBERNETES)
-    return part._replace(findings=(*findings, *part.findings))
+    return part._replace(findings=(*findings, *part.findings), until_ms=until_ms)
 
 
 # -- when ------------------------------------------------------------------------------------------------------
@@ -289,15 +290,19 @@ def _ends(status: dict[str, Any]) -> Iterator[Any]:
 # -- capacity --------------------------------------------------------------------------------------------------
 
 
-def _capacity(objects: Objects, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _shown_ms(objects: Objects, rows: list[dict[str, Any]]) -> list[int]:
+    """Times that the dump shows: none is later than the dump."""
+    times = [time for item in objects.of("", "Node") for time in _times(item.value)]
+    return times + [row[key] for row in rows for key in ("submitted", "started", "ended") if row[key]]
+
+
+def _capacity(objects: Objects, rows: list[dict[str, Any]], times: list[int]) -> list[dict[str, Any]]:
     """What nodes have by model, at the latest time that is known; and what runs and waits, where there is one model."""
     totals: dict[str, int] = {}
     for item in objects.of("", "Node"):
         shape = read_node(item).shape
         if shape.gpu_count:
             totals[shape.gpu_model] = totals.get(shape.gpu_model, 0) + shape.gpu_count * 1000
-    times = [time for item in objects.of("", "Node") for time in _times(item.value)]
-    times += [row[key] for row in rows for key in ("submitted", "started", "ended") if row[key]]
     if not totals or not times:
         return []
     states = {state: [row for row in rows if row["outcome"] == state] for state in ("running", "pending")}

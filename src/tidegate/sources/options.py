@@ -50,7 +50,7 @@ class Options(NamedTuple):
     map: str = ""  # submitted=created_at:ms,gpus=num_gpu
     table: Table | None = None
     delimiter: str = ""
-    timezone: str = ""  # of times that name none; empty: not said, and taken as UTC
+    timezone: str = ""  # of the users, and of times that name none; empty: as the sources say, else UTC
     strict: bool = False
     start: str = ""  # of what is asked of a server
     end: str = ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from tidegate.demand.tables import Calendar
 from tidegate.sources.findings import Code, Finding
 from tidegate.sources.options import Format, Table
 from tidegate.sources.parts import Part
@@ -39,7 +38,7 @@ def without_overlaps(parts: list[Part]) -> list[Part]:
 def _may_overlap(part: Part) -> bool:
     """Whether it may hold jobs of another part: on clocks of their own, equal times mean nothing."""
     exports = (Format.TABLE, Format.SLURM, Format.KUBERNETES)
-    return part.table is Table.JOBS and part.kept > 0 and part.calendar is Calendar.EPOCH and part.format in exports
+    return part.table is Table.JOBS and part.kept > 0 and part.calendar.dates and part.format in exports
 
 
 def _without(part: Part, lost: pl.DataFrame) -> Part:

@@ -30,6 +30,9 @@ class Part(NamedTuple):
     columns: Columns | None = None  # what was recognised, where columns are
     query: str = ""  # which part of the source
     findings: tuple[Finding, ...] = ()
+    zone: str = ""  # that its times name; "": none, or UTC
+    since_ms: int | None = None  # from when on all jobs that were there are listed; None: all that were submitted
+    until_ms: int | None = None  # when its jobs were last looked at; None: it does not say
 
     @property
     def origin(self) -> Origin:

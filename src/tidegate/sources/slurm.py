@@ -1,7 +1,8 @@
 """Slurm's accounting: `sacct -P`, `sacct -p` with any of its columns, and `sacct --json`.
 
 A job is its own row; its steps are left out. An array that still waits is one row that stands for its tasks. Times are
-the host's, without a zone.
+the host's, without a zone. Slurm lists jobs that were there in the time that it was asked for, also those that had
+begun before.
 Must not know: how rows are checked.
 """
 
@@ -70,7 +71,13 @@ def read_sacct(file: TableFile, options: Options, wishes: dict[str, Wish]) -> Pa
         prepare=lambda raw: _prepare(raw, resources[:2], there),
     )
     part = read_table_file(file, wanted, Format.SLURM)
-    return _with_arrays(_with_steps(part, file, wanted))
+    return _with_arrays(_with_steps(part._replace(since_ms=_since_ms(part)), file, wanted))
+
+
+def _since_ms(part: Part) -> int | None:
+    """From when on all jobs that were there are listed: sacct leaves out those that had ended before, and no others."""
+    first = part.frame.select(pl.col("ended_ms").min()).collect(engine="streaming").item()
+    return first if isinstance(first, int) else None
 
 
 def _prepare(raw: pl.LazyFrame, resources: list[str], there: set[str]) -> pl.LazyFrame:

@@ -13,7 +13,7 @@ from tidegate.model.columns import I64
 from tidegate.model.policy import AdmissionKind
 from tidegate.state.check_shares import share_violations
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.tables import BROKEN_MILLI, END, Phase, ShareCode
+from tidegate.state.tables import BROKEN_MILLI, END, Phase
 
 _HOLDERS = (Phase.ASSUMED, Phase.RUNNING, Phase.LEAVING)
 
@@ -34,7 +34,7 @@ def violations(state: ClusterState) -> Iterator[str]:
 
 
 def _nodes(state: ClusterState) -> Iterator[str]:
-    """Free is capacity less what the pods there take, and never negative."""
+    """Free is capacity less what the pods there take; negative only where the world shows more than there is."""
     nodes, pods, classes = state.nodes, state.pods, state.pod_classes
     used = np.flatnonzero(pods.node[: pods.top] >= 0)
     at, k = pods.node[used], pods.pod_class[used]
@@ -42,13 +42,15 @@ def _nodes(state: ClusterState) -> Iterator[str]:
         ("cpu", nodes.cpu_free, nodes.cpu, classes.cpu[k]),
         ("memory", nodes.memory_free, nodes.memory, classes.memory[k]),
         ("slots", nodes.slots_free, nodes.slots, np.ones(len(used), np.int64)),
+        *(
+            (name, nodes.extra_free[:, e], nodes.extra[:, e], classes.extra[k, e])
+            for e, name in enumerate(state.extras)
+        ),
     ):
         taken = np.bincount(at, amount, minlength=nodes.top).astype(np.int64) + _foreign(state, name)
         for row in np.flatnonzero(total[: nodes.top] - taken[: nodes.top] != free[: nodes.top]).tolist():
             yield f"node row {row}: {name} free {free[row]}, expected {total[row]} less {taken[row]}"
         for row in np.flatnonzero((free[: nodes.top] < 0) & (nodes.overdrawn[: nodes.top] == 0)).tolist():
-            if row in state.foreign:
-                continue  # others take what they take
             yield f"node row {row}: {name} is oversubscribed by {-free[row]}"
     for row in state.live_nodes().tolist():
         yield from _devices(state, row, used[at == row])
@@ -66,16 +68,24 @@ def _foreign(state: ClusterState, name: str) -> I64:
 def _devices(state: ClusterState, row: int, pods: I64) -> Iterator[str]:
     """What is left on each device, and the sums over them."""
     nodes, classes = state.nodes, state.pod_classes
-    left = np.zeros(nodes.left.shape[1], np.int64)
-    left[: nodes.devices[row]] = 1000
+    left, vram = np.zeros((2, nodes.left.shape[1]), np.int64)
+    left[: nodes.devices[row]], vram[: nodes.devices[row]] = 1000, nodes.vram[row]
+    short = 0
     for pod in pods.tolist():
         mask, k = int(state.pods.devices[pod]), int(state.pods.pod_class[pod])
         on = [d for d in range(len(left)) if mask >> d & 1]
-        if len(on) != (classes.gpus[k] if classes.share[k] != ShareCode.NONE else 0):
+        if len(on) > classes.gpus[k]:
             yield f"pod row {pod}: has {len(on)} devices, its class asks for {classes.gpus[k]}"
+        short += int(classes.gpus[k]) - len(on)
         left[on] -= classes.milli[k]
+        vram[on] -= classes.vram[k]
     if row in state.foreign:
         left[[d for d in range(len(left)) if state.foreign[row].devices >> d & 1]] -= 1000
+        short += state.foreign[row].short
+    if short != nodes.short[row]:
+        yield f"node row {row}: short of {nodes.short[row]} GPUs, expected {short}"
+    if (vram != nodes.vram_left[row]).any():
+        yield f"node row {row}: GPU memory left {nodes.vram_left[row].tolist()}, expected {vram.tolist()}"
     found = nodes.left[row]
     broken = found < -BROKEN_MILLI // 2
     if (found + np.where(broken, BROKEN_MILLI, 0) != left).any():
@@ -83,7 +93,10 @@ def _devices(state: ClusterState, row: int, pods: I64) -> Iterator[str]:
     if (left < 0).any():
         yield f"node row {row}: a device is oversubscribed: {left.tolist()}"
     working = left[~broken]
-    sums = (int((working == 1000).sum()), int(working.sum()), int(working.max(initial=0)))
+    idle = int((working == 1000).sum())
+    if idle and short:
+        yield f"node row {row}: {idle} GPUs are idle, and pods there are short of {short}"
+    sums = (max(idle - short, 0), int(working.sum()), int(working.max(initial=0)))
     if sums != (nodes.idle[row], nodes.left_total[row], nodes.most_left[row]):
         yield f"node row {row}: sums {nodes.idle[row], nodes.left_total[row], nodes.most_left[row]}, expected {sums}"
 

@@ -22,6 +22,7 @@ from tidegate.model.work import Share, Work, WorkKind
 from tidegate.state.interning import CORE_RESOURCES, NodeClassKey, PodClassKey, malformed, mismatch
 from tidegate.state.numbers import UNKNOWN, Numbers
 from tidegate.state.prices import Prices, no_prices
+from tidegate.state.reserved_places import ReservedPlaces
 from tidegate.state.scores import STALE, Extent, Scores, empty_scores
 from tidegate.state.shares import ShareTables
 from tidegate.state.tables import (
@@ -38,9 +39,12 @@ from tidegate.state.tables import (
 )
 
 #: Version of the checkpoint's layout.
-CHECKPOINT_VERSION = 4
+CHECKPOINT_VERSION = 6
 
 _KINDS = tuple(WorkKind)
+
+#: Tables beside those of the quota tree.
+_TABLES = ("nodes", "pod_classes", "pod_sets", "work_classes", "workloads", "pods", "reserved")
 _SHARE_CODES = {Share.NONE: ShareCode.NONE, Share.WHOLE: ShareCode.WHOLE, Share.FRACTION: ShareCode.FRACTION}
 
 
@@ -64,7 +68,14 @@ class Counter(IntEnum):
     FLEET = 14  # times that nodes or devices came, changed or went
     LOOKED_MS = 15  # when protection that was over was last looked for
     REPEATS = 16  # preemptions since the last outside fact of work that had been preempted since then
-    COUNT = 17
+    RESERVED = 17  # reserved places
+    SPARED = 18  # when to look again at those who could preempt what was placed in this very step; 0: nobody could
+    PASSED_OVER = 19  # 1: somebody was passed over for longer than the limit
+    KEPT_WORK = 20  # classes of work when unused ones were last given back
+    KEPT_PODS = 21  # classes of pods
+    KEPT_NODES = 22  # classes of nodes, and other resources
+    SEEN_BEFORE = 23  # pods submitted so far of classes that were given back and are not remembered
+    COUNT = 24
 
 
 class Hot(NamedTuple):
@@ -83,6 +94,9 @@ class Hot(NamedTuple):
     work_classes: I64
     workloads: I64
     pods: I64
+    reserved: I64
+    reserved_left: I64
+    reserved_extra: I64
     scores: Scores
     changes: I64
     counters: I64
@@ -100,6 +114,7 @@ class ClusterState:
         self.work_classes = WorkClasses()
         self.workloads = Workloads()
         self.pods = Pods()
+        self.reserved = ReservedPlaces({"extra": 0, "device": 8})
         self.counters: I64 = np.zeros(Counter.COUNT, np.int64)
         self.counters[Counter.SPARE_POD] = END
         self.counters[Counter.LATEST_SUBMITTED] = -1
@@ -107,7 +122,6 @@ class ClusterState:
         self.node_specs: dict[int, Node] = {}  # by row
         self.foreign: dict[int, Taken] = {}  # by row of the node, where there is any
         self.done: dict[int, int] = {}  # by row of the workload that holds its place: pods that have done their part
-        self.contested: set[int] = set()  # of these the rows where others have devices that are still ours to leave
         self.workload_ids: npt.NDArray[np.object_] = np.full(16, "", object)  # by row
         self.node_numbers = Numbers()
         self.workload_numbers = Numbers()
@@ -147,6 +161,14 @@ class ClusterState:
             rows = self._rows_of_told[asked]
         return rows
 
+    def keep_told(self, to_row: I64) -> None:
+        """Classes of work have other rows now: of the works that were told last, too."""
+        self._rows_of_told = to_row[self._rows_of_told]
+
+    def pods_seen(self) -> int:
+        """Pods submitted so far."""
+        return int(self.pod_classes.seen[: self.pod_classes.top].sum() + self.counters[Counter.SEEN_BEFORE])
+
     def classes_of(self, works: tuple[Work, ...]) -> I64:
         """The work class of each; UNKNOWN for those that nobody asked for yet, and those that are malformed."""
         if works is not self._told:
@@ -169,6 +191,11 @@ class ClusterState:
             self.extras.append(name)
             self.nodes.widen("extra", len(self.extras))
             self.pod_classes.widen("extra", len(self.extras))
+            self.reserved.widen("extra", len(self.extras))
+            for row, taken in self.foreign.items():
+                held = dict(taken.foreign.request).get(name, 0)
+                self.nodes.extra_free[row, -1] = -held
+                self.nodes.overdrawn[row] |= held > 0
             self.drop_scores()
         return self.extras.index(name)
 
@@ -194,6 +221,8 @@ class ClusterState:
         table.priority[row] = work.priority
         table.malformed[row] = malformed(work)
         table.protected_ms[row] = work.protected_ms if work.preemptible else ALWAYS
+        table.tolerated_ms[row] = work.tolerated_wait_ms
+        table.checkpoint_ms[row], table.restart_ms[row] = work.checkpoint_every_ms, work.restart_cost_ms
         if table.malformed[row]:
             return row
         sets = [(self.intern_pod_class(PodClassKey.of(pod_set)), pod_set.count) for pod_set in work.pod_sets]
@@ -227,6 +256,7 @@ class ClusterState:
                 table.extra[row, self.extras.index(name)] = amount
         table.share[row] = _SHARE_CODES[key.gpu.share]
         table.gpus[row] = key.gpu.count
+        self.nodes.widen("gpu_kind", key.gpu.count + 1)  # a pod may be shown where there are fewer than it asks for
         table.milli[row] = key.gpu.milli if key.gpu.share is Share.FRACTION else (1000 if key.gpu.count else 0)
         # Whoever takes whole devices takes their memory; that it is enough is a matter of the node class.
         table.vram[row] = key.gpu.memory_mib if key.gpu.share is Share.FRACTION else 0
@@ -342,6 +372,7 @@ class ClusterState:
             nodes.block, nodes.left, nodes.vram_left, nodes.hosted, nodes.extra_free, nodes.extra,
             classes.block, classes.extra, classes.match,
             self.pod_sets.block, self.work_classes.block, self.workloads.block, self.pods.block,
+            self.reserved.block, self.reserved.withheld_left, self.reserved.withheld_extra,
             scores, self.changes, self.counters,
         )  # fmt: skip
 
@@ -365,7 +396,7 @@ class ClusterState:
         """A copy that can be changed freely."""
         twin = ClusterState.__new__(ClusterState)
         twin.__dict__.update(self.__dict__)
-        for name in ("nodes", "pod_classes", "pod_sets", "work_classes", "workloads", "pods"):
+        for name in _TABLES:
             setattr(twin, name, getattr(self, name).copy())
         for name in (
             "node_specs",
@@ -380,7 +411,6 @@ class ClusterState:
             setattr(twin, name, dict(getattr(self, name)))
         for name in ("workload_ids", "node_numbers", "workload_numbers"):
             setattr(twin, name, getattr(self, name).copy())
-        twin.contested = set(self.contested)
         twin.extras, twin.works, twin.shares = list(self.extras), list(self.works), self.shares.copy()
         twin.counters = self.counters.copy()
         twin.changes = np.zeros(1 << 10, np.int64)
@@ -393,6 +423,7 @@ class ClusterState:
         twin = ClusterState.__new__(ClusterState)
         twin.__dict__.update(self.__dict__)
         twin.nodes, twin.workloads, twin.pods = self.nodes.copy(), self.workloads.copy(), self.pods.copy()
+        twin.reserved = self.reserved.copy()
         twin.counters = self.counters.copy()
         twin.changes = np.zeros(len(self.changes), np.int64)
         twin._scores = None  # noqa: SLF001 - a twin of the same class
@@ -404,8 +435,7 @@ class ClusterState:
         counters[Counter.CHANGES] = 0  # belongs to the cache
         nodes = self.nodes.copy()
         nodes.changed_at[:] = -1
-        tables = {"nodes": nodes, "pod_classes": self.pod_classes, "pod_sets": self.pod_sets}
-        tables |= {"work_classes": self.work_classes, "workloads": self.workloads, "pods": self.pods}
+        tables = {name: getattr(self, name) for name in _TABLES} | {"nodes": nodes}
         cold = {
             "version": CHECKPOINT_VERSION,
             "now_ms": self.now_ms,
@@ -452,7 +482,6 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     state.node_specs = {row: msgspec.convert(spec, Node) for row, spec in cold["node_specs"]}
     state.foreign = {row: msgspec.convert(taken, Taken) for row, taken in cold["foreign"]}
     state.done = dict(cold.get("done", ()))
-    state.contested = {row for row, taken in state.foreign.items() if taken.short}
     state.workload_ids = np.array(cold["workload_ids"], object)
     state.extras = cold["extras"]
     state.queues = {name: row for row, name in enumerate(cold["queues"])}

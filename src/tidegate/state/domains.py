@@ -133,6 +133,8 @@ class Topology:
         self.questions: I64 = np.zeros((0, 0, 0), np.int64)  # (pod sets, trees, …): what each asks of each tree
         self.kind_rows: I64 = np.zeros(0, np.int64)  # of each pod set
         self.leaf_nodes: tuple[I64, I64] | None = None  # `nodes` in two columns: where each leaf's begin, and all rows
+        self.node_leaves: tuple[I64, I64] | None = None  # `leaves_of` in two columns likewise
+        self.spotless_pods: dict[int, I64] = {}  # what one takes, by class, of those that stand without a spot
         self.leaf_names: I64 = np.zeros(0, np.int64)  # number of the name of each leaf
 
     def forest(self) -> Forest:

@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.model.columns import F64, I32, I64
+from tidegate.model.reasons import REFUSALS_END
 
 #: Positions that share one maximum.
 BLOCK = 64
 
 #: Codes a tally can hold: the Reasons why a node does not take a pod.
-TALLY_CODES = 16
+TALLY_CODES = REFUSALS_END
 
 #: A cursor that says: nothing in this row is valid.
 STALE = -1

@@ -437,6 +437,13 @@ class ShareTables:
         """The number of a leaf's name, made if it is new."""
         return self.spot_names.setdefault((flavor, values), len(self.spot_names))
 
+    def chain_class(self, row: int) -> None:
+        """Put a class of work before all that are in the chain of its queue, if it has one."""
+        branch = int(self.demands.branch[row])
+        if branch != END:
+            self.demands.next_class[row] = self.branches.first_class[branch]
+            self.branches.first_class[branch] = row
+
     def follow(self, table: Table, rows: int) -> None:
         """Have as many rows as the table that this one stands beside."""
         table.reserve(rows)

@@ -72,6 +72,31 @@ class Table:
             self.axes[axis] = width
             self._resize(self.capacity)
 
+    def keep_rows(self, rows: I64) -> None:
+        """Keep these rows only, as the first ones and in this order; room for many more is given back."""
+        kept, count = self.block[rows], len(rows)
+        self.block[: self.top] = self.defaults
+        self.block[:count] = kept
+        kept_real = self.real[rows]
+        self.real[: self.top] = 0
+        self.real[:count] = kept_real
+        for name in self._grids():
+            grid = getattr(self, name)
+            kept_grid = grid[rows]
+            grid[: self.top] = 0
+            grid[:count] = kept_grid
+        self.top, self.spare = count, self.spare[:0]
+        if self.capacity > max(4 * count, 16):
+            self._resize(max(2 * count, 16))
+
+    def keep_places(self, axis: str, places: list[int]) -> None:
+        """Keep these places of an axis of the grids only, in this order."""
+        for name, (along, _) in self._grids().items():
+            if along == axis:
+                setattr(self, name, np.ascontiguousarray(getattr(self, name)[..., places]))
+        self.axes[axis] = len(places)
+        self._name_views()
+
     def copy(self) -> Any:
         """A copy that shares nothing."""
         twin = type(self).__new__(type(self))

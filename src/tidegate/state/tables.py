@@ -43,6 +43,14 @@ class Phase(IntEnum):
     LEAVING = 4  # told to go; holds what it holds until it is gone
 
 
+class Reserves(IntEnum):
+    """Why places are reserved for a workload that waits."""
+
+    NOTHING = 0
+    PREEMPTED_FOR = 1  # victims were evicted for it
+    PASSED_OVER = 2  # it was passed over for longer than the limit
+
+
 class ShareCode(IntEnum):
     """Share as a number, for kernels."""
 
@@ -56,7 +64,7 @@ class Nodes(Table):
 
     columns = (  # what every score needs first: one row's worth of cache
         "rank", "node_class", "up", "cpu_free", "memory_free", "slots_free", "idle", "left_total", "most_left",
-        "changed_at", "number", "cpu", "memory", "slots", "devices", "vram", "overdrawn", "linked",
+        "changed_at", "number", "cpu", "memory", "slots", "devices", "vram", "overdrawn", "linked", "short",
     )  # fmt: skip
     fills: ClassVar = {"number": -1, "rank": -1, "node_class": -1, "changed_at": -1}
     grids: ClassVar = {
@@ -74,12 +82,13 @@ class Nodes(Table):
     memory: I64
     slots: I64
     devices: I64  # how many GPUs it has
-    idle: I64  # GPUs with nothing on them
+    idle: I64  # GPUs with nothing on them, less those that are short
     left_total: I64  # milli left on all working GPUs
     most_left: I64  # milli left on the GPU with most
     vram: I64  # MiB of memory of each GPU
-    overdrawn: I64  # 1: it was changed to have less than was in use; what is free is below zero until work leaves
+    overdrawn: I64  # 1: the world shows more in use than it has; what is free is below zero until work leaves
     linked: I64  # GPUs that reach each other over NVLink, counted from the first; 0: all, or unknown
+    short: I64  # GPUs that pods shown there ask for and do not have: the next that are free are theirs
     changed_at: I64  # its latest entry in the change log
     left: I64  # (rows, devices): milli left on each
     vram_left: I64  # (rows, devices): MiB left on each
@@ -90,7 +99,7 @@ class Nodes(Table):
 
 (
     N_RANK, N_NODE_CLASS, N_UP, N_CPU_FREE, N_MEMORY_FREE, N_SLOTS_FREE, N_IDLE, N_LEFT_TOTAL, N_MOST_LEFT,
-    N_CHANGED_AT, N_NUMBER, N_CPU, N_MEMORY, N_SLOTS, N_DEVICES, N_VRAM, N_OVERDRAWN, N_LINKED,
+    N_CHANGED_AT, N_NUMBER, N_CPU, N_MEMORY, N_SLOTS, N_DEVICES, N_VRAM, N_OVERDRAWN, N_LINKED, N_SHORT,
 ) = range(len(Nodes.columns))  # fmt: skip
 
 
@@ -135,7 +144,7 @@ class WorkClasses(Table):
 
     columns = (
         "queue", "kind", "priority", "first_set", "sets", "malformed", "pods", "gpu_milli", "head", "tail", "waiting",
-        "held_code", "held_epoch", "held_set", "untold", "protected_ms",
+        "held_code", "held_epoch", "held_set", "untold", "protected_ms", "tolerated_ms", "checkpoint_ms", "restart_ms",
     )  # fmt: skip
     fills: ClassVar = {"head": END, "tail": END, "held_epoch": -1, "held_set": -1}
 
@@ -155,11 +164,14 @@ class WorkClasses(Table):
     held_set: I64  # the pod set that did not fit then
     untold: I64  # how many in the chain have not been told why they wait
     protected_ms: I64  # how long work is safe from preemption once it has its place; ALWAYS: as long as it runs
+    tolerated_ms: I64  # how long it may be passed over; 0: not declared
+    checkpoint_ms: I64  # from checkpoint to checkpoint; 0: never
+    restart_ms: I64  # what a restart costs
 
 
 (
     W_QUEUE, W_KIND, W_PRIORITY, W_FIRST_SET, W_SETS, W_MALFORMED, W_PODS, W_GPU_MILLI, W_HEAD, W_TAIL, W_WAITING,
-    W_HELD_CODE, W_HELD_EPOCH, W_HELD_SET, W_UNTOLD, W_PROTECTED,
+    W_HELD_CODE, W_HELD_EPOCH, W_HELD_SET, W_UNTOLD, W_PROTECTED, W_TOLERATED, W_CHECKPOINT, W_RESTART,
 ) = range(len(WorkClasses.columns))  # fmt: skip
 
 
@@ -168,12 +180,12 @@ class Workloads(Table):
 
     columns = (
         "number", "work_class", "phase", "submitted_ms", "tie", "since_ms", "next", "prev", "first_pod", "held_code",
-        "estimate_ms", "deadline_ms", "level", "place_in_level", "evictions", "trouble", "ending", "preempted_in",
-        "started_in",
+        "estimate_ms", "progress_ms", "level", "place_in_level", "evictions", "trouble", "ending", "preempted_in",
+        "started_in", "passed_ms", "reserves",
     )  # fmt: skip
     fills: ClassVar = {
         "number": -1, "work_class": -1, "next": END, "prev": END, "first_pod": END, "preempted_in": -1,
-        "started_in": -1,
+        "started_in": -1, "passed_ms": -1,
     }  # fmt: skip
     reals = ("remaining_s", "attained_s")
 
@@ -187,8 +199,8 @@ class Workloads(Table):
     prev: I64
     first_pod: I64  # chain of the pods it holds
     held_code: I64  # Reason of its latest HOLD; 0: none
-    estimate_ms: I64
-    deadline_ms: I64
+    estimate_ms: I64  # the runtime that its owner tells; 0: unknown
+    progress_ms: I64  # up to when remaining_s and attained_s count; 0: up to its latest start
     level: I64  # las: the queue it was demoted to
     place_in_level: I64  # las: its place there; lower goes first
     evictions: I64
@@ -196,13 +208,16 @@ class Workloads(Table):
     ending: I64  # 1: it is over once its last pod is gone
     preempted_in: I64  # the outside epoch in which it was preempted last; -1: never
     started_in: I64  # the outside epoch in which it was given what it holds; -1: the world's
-    remaining_s: F64  # last observed
-    attained_s: F64  # last observed
+    passed_ms: I64  # when it was first passed over since it began to wait; -1: not yet
+    reserves: I64  # Reserves: why places are reserved for it while it waits
+    remaining_s: F64  # work left at progress_ms; infinite: unknown
+    attained_s: F64  # how long it had run until progress_ms
 
 
 (
     J_NUMBER, J_WORK_CLASS, J_PHASE, J_SUBMITTED, J_TIE, J_SINCE, J_NEXT, J_PREV, J_FIRST_POD, J_HELD_CODE,
-    J_ESTIMATE, J_DEADLINE, J_LEVEL, J_PLACE_IN_LEVEL, J_EVICTIONS, J_TROUBLE, J_ENDING, J_PREEMPTED_IN, J_STARTED_IN,
+    J_ESTIMATE, J_PROGRESS, J_LEVEL, J_PLACE_IN_LEVEL, J_EVICTIONS, J_TROUBLE, J_ENDING, J_PREEMPTED_IN, J_STARTED_IN,
+    J_PASSED, J_RESERVES,
 ) = range(len(Workloads.columns))  # fmt: skip
 
 
@@ -216,10 +231,10 @@ class Pods(Table):
     ordinal: I64  # its place in the workload
     pod_class: I64
     node: I64
-    devices: I64  # bit mask of the GPUs it has
+    devices: I64  # bit mask of the GPUs it has; fewer than it asks for where the world shows more pods than GPUs
     phase: I64
     next: I64  # chain of its workload, or of spare rows
-    decision: I64  # the PLACE that put it there
+    decision: I64  # the PLACE that put it there, until the world shows it there; -1: the world's
 
 
 P_WORKLOAD, P_ORDINAL, P_POD_CLASS, P_NODE, P_DEVICES, P_PHASE, P_NEXT, P_DECISION = range(len(Pods.columns))

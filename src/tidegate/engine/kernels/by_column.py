@@ -69,14 +69,15 @@ def _scores(hot: Hot, rule: Rule, classes: tuple[I64, I64], nodes: tuple[I64, I6
     """`fit.refusal`, or `score.sums_score` where there is none."""
     (rows, pod), (at, node) = classes, nodes
     gpus, share = pod[C_GPUS], pod[C_SHARE]
-    part = sums_part(rule, pod[C_CPU], gpus * pod[C_MILLI], node[N_CPU_FREE], node[N_LEFT_TOTAL])
+    cpu_free = np.maximum(node[N_CPU_FREE], 0)
+    part = sums_part(rule, pod[C_CPU], gpus * pod[C_MILLI], cpu_free, node[N_LEFT_TOTAL])
     fresh: I64 = (MOST_SCORE * np.maximum(part, 0.0)).astype(np.int64)
     # What is told is the first that holds: it is written last.
     for e in range(hot.extra.shape[1]):
-        np.putmask(fresh, hot.extra_free[at, e] < hot.extra[rows, e, None], -LACKS_RESOURCE)
+        np.putmask(fresh, np.maximum(hot.extra_free[at, e], 0) < hot.extra[rows, e, None], -LACKS_RESOURCE)
     _refuse(fresh, node[N_SLOTS_FREE] < 1, LACKS_SLOT)
-    np.putmask(fresh, node[N_MEMORY_FREE] < pod[C_MEMORY], -LACKS_MEMORY)
-    np.putmask(fresh, node[N_CPU_FREE] < pod[C_CPU], -LACKS_CPU)
+    np.putmask(fresh, np.maximum(node[N_MEMORY_FREE], 0) < pod[C_MEMORY], -LACKS_MEMORY)
+    np.putmask(fresh, cpu_free < pod[C_CPU], -LACKS_CPU)
     np.putmask(fresh, node[N_MOST_LEFT] < pod[C_MILLI] * (share == FRACTION), -LACKS_FRACTION)
     np.putmask(fresh, node[N_IDLE] < gpus * (share == WHOLE), -LACKS_GPU)
     _refuse(fresh, node[N_UP] == 0, NODE_DOWN)

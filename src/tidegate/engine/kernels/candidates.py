@@ -6,6 +6,7 @@ Must not know: whether preempting them would be enough.
 from __future__ import annotations
 
 from tidegate.engine.kernels.desk import (
+    AGAIN,
     CANDIDATES,
     F_REMOVED,
     FOREIGNERS,
@@ -28,6 +29,7 @@ from tidegate.engine.kernels.desk import (
     R_REST,
     RECLAIMERS,
     REQUESTED,
+    SPARED,
     Pool,
     Wish,
 )
@@ -123,6 +125,9 @@ def is_safe(held: Held, marks: I64, j: int, victim: int) -> bool:
     """
     if held.tickets[victim, T_LEAVING] == 1:
         return False  # it goes anyway, and is waited for
+    if marks[OUTSIDE] != AGAIN and held.tickets[victim, T_GRANTED] == marks[NOW_MS]:
+        marks[SPARED] = 1  # nothing is placed and preempted in one step: it is asked again in the next
+        return True
     protected = held.work_classes[held.workloads[victim, J_WORK_CLASS], W_PROTECTED]
     if protected > 0 and marks[NOW_MS] - held.tickets[victim, T_GRANTED] < protected:
         return True

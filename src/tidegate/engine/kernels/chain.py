@@ -10,7 +10,7 @@ from typing import Any
 
 from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
 from tidegate.model.columns import I64
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons import ROOM_CODES, Reason
 from tidegate.state.cluster import Counter, Hot
 from tidegate.state.tables import (
     J_HELD_CODE,
@@ -29,7 +29,8 @@ from tidegate.state.tables import (
 )
 
 PENDING = int(Phase.PENDING)
-BEHIND_HEAD = int(Reason.BEHIND_HEAD)
+#: What the head of a class is told, where there are no queues.
+HEAD_CODES = (*ROOM_CODES, int(Reason.BEHIND_HEAD))
 UNTOLD = int(Counter.UNTOLD)
 NO_ROW = -1
 
@@ -41,6 +42,15 @@ def is_older(hot: Hot, a: int, b: int) -> bool:
     if workloads[a, J_SUBMITTED] != workloads[b, J_SUBMITTED]:
         return bool(workloads[a, J_SUBMITTED] < workloads[b, J_SUBMITTED])
     return bool(workloads[a, J_TIE] < workloads[b, J_TIE])
+
+
+@inlined
+def is_ahead(hot: Hot, a: int, b: int) -> bool:
+    """Whether workload a goes before b: priority, then time, then id."""
+    v, w = hot.workloads[a, J_WORK_CLASS], hot.workloads[b, J_WORK_CLASS]
+    if hot.work_classes[v, W_PRIORITY] != hot.work_classes[w, W_PRIORITY]:
+        return bool(hot.work_classes[v, W_PRIORITY] > hot.work_classes[w, W_PRIORITY])
+    return is_older(hot, a, b)
 
 
 @inlined
@@ -65,7 +75,7 @@ def link(hot: Hot, rows: I64) -> None:
         workloads[j, J_PREV], workloads[j, J_NEXT] = before, after
         if before == NO_ROW:
             works[w, W_HEAD] = j
-            if after != NO_ROW and 0 < workloads[after, J_HELD_CODE] <= BEHIND_HEAD:
+            if after != NO_ROW and workloads[after, J_HELD_CODE] in HEAD_CODES:
                 works[w, W_UNTOLD] += 1  # it was the head, and what it was told is not why it waits now
                 workloads[after, J_HELD_CODE] = 0
         else:

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tidegate.engine.kernels.chain import drop_first, enter, first_of, goes_before, note_told, sink_first, unlink
+from tidegate.engine.kernels.chain import (
+    drop_first,
+    enter,
+    first_of,
+    goes_before,
+    is_ahead,
+    note_told,
+    sink_first,
+    unlink,
+)
 from tidegate.engine.kernels.fit import (
     ASSUMED,
     LACKS_CPU,
@@ -17,19 +26,29 @@ from tidegate.engine.kernels.fit import (
     LACKS_GPU_MEMORY,
     LACKS_MEMORY,
     LACKS_RESOURCE,
-    NODE_DOWN,
-    POD_TOO_LARGE,
     ROOM_EPOCH,
     SPARE_PODS,
 )
-from tidegate.engine.kernels.place import O_EVIDENCE, Output, count_fitting, place_workload, write
-from tidegate.engine.kernels.registry import COMPILED, kernel
+from tidegate.engine.kernels.passed_over import are_open, are_reserved, is_passed_over, reserve_for_passed_over
+from tidegate.engine.kernels.place import O_EVIDENCE, Output, count_fitting, give_back, place_workload, write
+from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
+from tidegate.engine.kernels.reservations import (
+    RESERVED,
+    drop_reservation,
+    enforce,
+    place_reserved,
+    release_all,
+    release_of,
+    withhold_all,
+)
 from tidegate.engine.kernels.rule import Rule
-from tidegate.engine.kernels.table import count_nodes, fits_somewhere, refresh
+from tidegate.engine.kernels.table import DRAWS, count_nodes, fits_somewhere, refresh
+from tidegate.engine.kernels.victim_scratch import VictimSearch
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.reasons import Reason
-from tidegate.state.cluster import Hot
+from tidegate.model.reasons import CATALOGUE, NODE_REFUSALS, REFUSALS_END, Reason, ReasonKind, codes_of
+from tidegate.state import reserved_places
+from tidegate.state.cluster import Counter, Hot
 from tidegate.state.tables import (
     C_CPU,
     C_GPUS,
@@ -37,6 +56,7 @@ from tidegate.state.tables import (
     C_MILLI,
     C_VRAM,
     J_HELD_CODE,
+    J_PASSED,
     J_PHASE,
     J_PREV,
     J_SINCE,
@@ -62,8 +82,16 @@ NO_NODES = int(Reason.NO_NODES)
 GANG_PARTIAL = int(Reason.GANG_PARTIAL)
 BEHIND_HEAD = int(Reason.BEHIND_HEAD)
 BEHIND_EQUAL = int(Reason.BEHIND_EQUAL)
+PLACES_RESERVED, RESERVED_FOR_OTHERS = int(Reason.PLACES_RESERVED), int(Reason.RESERVED_FOR_OTHERS)
+SOMEBODY_PASSED_OVER = int(Counter.PASSED_OVER)
 REFUSED_AT_FIRST_TRY = int(Reason.REFUSED_AT_FIRST_TRY)
 NO_PHASE = int(Phase.NONE)
+
+REFUSALS = codes_of(*NODE_REFUSALS)
+LACKS = codes_of(ReasonKind.NODE_LACKS)
+
+#: Kinds of reasons by their codes, as far as refusals go.
+KINDS = tuple(int(CATALOGUE[Reason(code)].kind) if code in REFUSALS else 0 for code in range(REFUSALS_END))
 
 DONE, MORE_ROOM = 0, 1
 
@@ -75,6 +103,8 @@ class CycleOptions(NamedTuple):
     strict: int  # 1: nobody passes a head that must wait
     waits: int  # 0: what does not fit is rejected
     heap: I64  # room for every work class
+    limit_ms: int  # a head that was passed over for so long gets a reservation; 0: none does
+    victims: VictimSearch
 
 
 @kernel
@@ -82,11 +112,13 @@ def try_heads(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
     """Try workloads in order until each class is empty or held. MORE_ROOM: call again with more rows."""
     works, epoch = hot.work_classes, int(hot.counters[ROOM_EPOCH])
     heap: Any = options.heap if COMPILED else []
-    size = 0
+    size, refused = 0, -1  # the first of those that were refused, and may be passed over
     for w in range(len(options.heap)):
         if works[w, W_WAITING] > 0 and (options.strict == 1 or works[w, W_HELD_EPOCH] != epoch):
             enter(hot, heap, size, w)
             size += 1
+        elif works[w, W_WAITING] > 0 and (refused < 0 or is_ahead(hot, works[w, W_HEAD], refused)):
+            refused = int(works[w, W_HEAD])
     while size > 0:
         w = first_of(heap)
         if works[w, W_HELD_EPOCH] == epoch:  # strict, and its head was refused already
@@ -94,7 +126,9 @@ def try_heads(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
         j, pods = int(works[w, W_HEAD]), int(works[w, W_PODS])
         if out.written[0] + pods + 1 > len(out.rows) or hot.counters[SPARE_PODS] < pods:
             return MORE_ROOM
-        unfit = place_workload(hot, rule, j, out)
+        if lacks_search(hot, options, j):
+            return MORE_ROOM
+        unfit = try_head(hot, rule, j, out)
         if unfit >= 0 and works[w, W_SETS] > 1:
             unfit = hardest_set(hot, rule, w, unfit)
         if unfit >= 0 and options.waits == 1:
@@ -102,15 +136,83 @@ def try_heads(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
             works[w, W_HELD_CODE] = refusal_of(hot, rule, unfit)
             if options.strict == 1:
                 return DONE
+            if reserve_if_passed(hot, rule, options, j):
+                works[w, W_HELD_CODE] = PLACES_RESERVED
+            elif fits_unreserved(hot, rule, j, out):
+                works[w, W_HELD_CODE] = RESERVED_FOR_OTHERS
+            if refused < 0 or is_ahead(hot, j, refused):
+                refused = j
         else:
             works[w, W_HELD_EPOCH] = -1
             settle(hot, rule, options, j, unfit, out)
+            if refused >= 0 and hot.workloads[refused, J_PASSED] < 0 and is_ahead(hot, refused, j):
+                hot.workloads[refused, J_PASSED] = options.now_ms
         if works[w, W_WAITING] == 0 or works[w, W_HELD_EPOCH] == epoch:
             size -= 1
             drop_first(hot, heap, size)
         else:
             sink_first(hot, heap, size)
     return DONE
+
+
+@inlined
+def try_head(hot: Hot, rule: Rule, j: int, out: Output) -> int:
+    """Place workload j, or return the row of the pod set that did not fit; no place of one ahead of it is taken."""
+    reserving = hot.reserved[0, reserved_places.WORKLOAD] if hot.counters[RESERVED] > 0 else -1
+    if reserving == j:
+        release_of(hot, j)
+    elif reserving >= 0 and is_ahead(hot, reserving, j):
+        enforce(hot, reserving)
+    unfit = place_workload(hot, rule, j, out)
+    if unfit >= 0 and reserving == j and place_reserved(hot, j, out):
+        unfit = -1
+    if unfit < 0 and reserving == j:
+        drop_reservation(hot, j)
+    return unfit
+
+
+@kernel
+def fits_unreserved(hot: Hot, rule: Rule, j: int, out: Output) -> bool:
+    """Whether workload j, which fits nowhere, would fit if nothing were reserved for others; nothing is changed."""
+    if hot.counters[RESERVED] == 0:
+        return False
+    start, draws = out.written[0], hot.counters[DRAWS]
+    release_all(hot)
+    fits = place_workload(hot, rule, j, out) < 0
+    give_back(hot, j)
+    withhold_all(hot, -1)
+    out.written[0], hot.counters[DRAWS] = start, draws
+    return fits
+
+
+@inlined
+def lacks_search(hot: Hot, options: CycleOptions, j: int) -> bool:
+    """Whether places may have to be reserved for workload j, and there is no room to search them in yet."""
+    if hot.counters[SOMEBODY_PASSED_OVER] == 1 or not is_passed_over(hot, j, options.now_ms, options.limit_ms):
+        return False
+    hot.counters[SOMEBODY_PASSED_OVER] = 1
+    return True
+
+
+@kernel
+def reserve_if_passed(hot: Hot, rule: Rule, options: CycleOptions, j: int) -> bool:
+    """Reserve places for workload j, which must wait, if it was passed over for too long; for one at a time."""
+    w = hot.workloads[j, J_WORK_CLASS]
+    first = hot.work_classes[w, W_FIRST_SET]
+    sets = hot.pod_sets[first : first + hot.work_classes[w, W_SETS]]
+    reserving = hot.reserved[0, reserved_places.WORKLOAD] if hot.counters[RESERVED] > 0 else -1
+    if options.limit_ms == 0:
+        return False
+    if reserving == j and are_reserved(hot, j, sets) and are_open(hot, j):
+        enforce(hot, j)
+        return True
+    if reserving not in (-1, j) or not is_passed_over(hot, j, options.now_ms, options.limit_ms):
+        return False
+    if reserve_for_passed_over(hot, rule, options.victims, j, sets):
+        enforce(hot, j)
+        return True
+    drop_reservation(hot, j)
+    return False
 
 
 @kernel
@@ -147,26 +249,17 @@ def refusal_of(hot: Hot, rule: Rule, s: int) -> int:
 
 @kernel
 def lack_of(hot: Hot, rule: Rule, k: int) -> int:
-    """The Reason that best says why pods of class k do not fit: what most of the nodes in question lack.
-
-    In question are, if there are any, nodes that lack something now; then those that are closed; then those too small.
-    """
+    """The Reason that best says why pods of class k do not fit: of those of the highest kind, that of most nodes."""
     refresh(hot, rule, k)  # what was tried has been given back
     if fits_somewhere(hot, k):
         return GANG_PARTIAL
     count_nodes(hot, k)
     tally = hot.scores.tally[k] if COMPILED else hot.scores.tally[k].tolist()
-    best, most = 0, 0
-    for code in range(LACKS_GPU, LACKS_RESOURCE + 1):
-        if tally[code] > most:
-            best, most = code, tally[code]
-    if best > 0:
-        return best
-    if tally[NODE_DOWN] > 0 or tally[POD_TOO_LARGE] > 0:
-        return NODE_DOWN if tally[NODE_DOWN] > 0 else POD_TOO_LARGE
-    for code in range(NODE_DOWN, LACKS_GPU):
-        if tally[code] > most:
-            best, most = code, tally[code]
+    best = 0
+    for code in REFUSALS:
+        is_of_more = KINDS[code] == KINDS[best] and tally[code] > tally[best]
+        if tally[code] > 0 and (KINDS[code] > KINDS[best] or is_of_more):
+            best = code
     return best if best > 0 else NO_NODES
 
 
@@ -249,7 +342,7 @@ def write_lack(hot: Hot, rule: Rule, j: int, code: int, sets: I64, s: int, evide
         evidence[0], evidence[1] = count_fitting(hot, rule, j, sets), 0
         for other in range(len(sets)):
             evidence[1] += sets[other, S_COUNT]
-    elif code >= LACKS_GPU and code <= LACKS_RESOURCE:
+    elif code in LACKS:
         k = int(sets[s, S_POD_CLASS])
         evidence[0], evidence[1], evidence[2] = amount_asked(hot, k, code), 0, sets[s, S_COUNT]
 

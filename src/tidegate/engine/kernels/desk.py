@@ -12,6 +12,7 @@ import numpy as np
 
 from tidegate.engine.kernels.quota import plus
 from tidegate.engine.kernels.registry import inlined
+from tidegate.engine.kernels.victim_scratch import VictimSearch, empty_victim_search
 from tidegate.model.columns import F64, I64
 from tidegate.state.shares import ShareTables
 
@@ -39,8 +40,9 @@ Y_RESUME, Y_TRIED = range(2)
 K_CLAIM, K_QUEUE, K_USED, K_PRIORITY, K_GRANTED, K_SUBMITTED, K_TIE, K_WORKLOAD, K_LCA, K_VARIANT, K_NEXT = range(11)
 CANDIDATE_COLUMNS = K_NEXT + 1
 
-#: Columns of a requested lot; the last one is by lot: what the pod sets before this one take.
-R_LOT, R_AMOUNT, R_NEED, R_REST, R_ASSUMED = range(5)
+#: Columns of a requested lot; the last two are by lot: what the pod sets before this one take, and what those with a
+#: reservation get once those who leave are gone.
+R_LOT, R_AMOUNT, R_NEED, R_REST, R_ASSUMED, R_PROMISED = range(6)
 
 #: Columns of the marks on workloads: taken out of the tree for now; a victim of this cycle; the victims, in order.
 F_REMOVED, F_DOOMED, F_VICTIM = range(3)
@@ -48,10 +50,12 @@ F_REMOVED, F_DOOMED, F_VICTIM = range(3)
 #: Columns of the marks on branches: a stack; nothing more to give; first candidate or the entry that is put up.
 H_STACK, H_SEEN, H_FIRST = range(3)
 
-#: Counters of the desk; the last two are the time, and the outside epoch that nobody is preempted in twice.
+#: Counters of the desk: SPARED is 1 where somebody was no candidate for having been placed in this very step; the last
+#: two are the time, and the outside epoch that nobody is preempted in twice.
 (
-    REQUESTED, CANDIDATES, TARGETS, VICTIMS, UNDONE, ENTRIES, OVERFLOW, FOREIGNERS, RECLAIMERS, NOW_MS, OUTSIDE,
-) = range(11)  # fmt: skip
+    REQUESTED, CANDIDATES, TARGETS, VICTIMS, UNDONE, ENTRIES, OVERFLOW, FOREIGNERS, RECLAIMERS, SPARED, NOW_MS,
+    OUTSIDE,
+) = range(12)  # fmt: skip
 
 #: For an outside epoch: whoever was preempted may be preempted again at once, as Kueue has it.
 AGAIN = -2
@@ -60,7 +64,7 @@ AGAIN = -2
 class Wish(NamedTuple):
     """What is requested right now."""
 
-    lots: I64  # (lots, 5)
+    lots: I64  # (lots, 6)
     marks: I64  # the counters
 
 
@@ -94,6 +98,7 @@ class Desk(NamedTuple):
     pool: Pool
     heads: Heads
     undo: I64  # (rows, 3): branch, lot, amount that this cycle added and must take back
+    victims: VictimSearch
 
 
 class Turn(NamedTuple):
@@ -108,9 +113,10 @@ class Turn(NamedTuple):
     places: int  # 1: nothing is admitted without a place
     recomputes: int  # 1: who lost its spots in the cycle looks for others at once
     fails_fast: int  # 1: work on a failed node that has nowhere else to go is evicted
+    limit_ms: int  # work that was passed over for so long gets a reservation; 0: none does
 
 
-def make_desk(shares: ShareTables, targets: int, again: int = 0) -> Desk:
+def make_desk(shares: ShareTables, targets: int, again: int = 0, victims: VictimSearch | None = None) -> Desk:
     """Room for a cycle in which this many targets are found, and this many workloads are looked at again."""
     queues, rows = shares.branches.capacity + again, shares.tickets.capacity
     asks, sets, tries = (max(shares.tickets.axes[axis], 1) for axis in ("ask", "set", "try"))
@@ -120,7 +126,7 @@ def make_desk(shares: ShareTables, targets: int, again: int = 0) -> Desk:
         return np.zeros(shape, np.int64)
 
     return Desk(
-        Wish(lots=zeros(max(shares.lots.capacity, 1), R_ASSUMED + 1), marks=zeros(OUTSIDE + 1)),
+        Wish(lots=zeros(max(shares.lots.capacity, 1), R_PROMISED + 1), marks=zeros(OUTSIDE + 1)),
         Pool(
             candidates=zeros(rows, CANDIDATE_COLUMNS),
             heap=zeros(rows),
@@ -139,6 +145,7 @@ def make_desk(shares: ShareTables, targets: int, again: int = 0) -> Desk:
             climb=np.zeros((queues, 2, depth), np.float64),
         ),
         undo=zeros(queues * asks + 1, 3),
+        victims=victims or empty_victim_search(0, 0, 0, 0),
     )
 
 

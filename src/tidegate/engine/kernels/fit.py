@@ -33,6 +33,7 @@ from tidegate.state.tables import (
     N_MEMORY_FREE,
     N_MOST_LEFT,
     N_NODE_CLASS,
+    N_SHORT,
     N_SLOTS,
     N_SLOTS_FREE,
     N_UP,
@@ -121,14 +122,15 @@ def lack_by(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
         return LACKS_FRACTION
     if share == FRACTION and pod[C_VRAM] > 0 and best_fit_device(hot, k, n) < 0:
         return LACKS_GPU_MEMORY
-    if node[N_CPU_FREE] < pod[C_CPU]:
+    # Where more is in use than there is, free is below zero: that matters only to who asks for some of it.
+    if 0 < pod[C_CPU] > node[N_CPU_FREE]:
         return LACKS_CPU
-    if node[N_MEMORY_FREE] < pod[C_MEMORY]:
+    if 0 < pod[C_MEMORY] > node[N_MEMORY_FREE]:
         return LACKS_MEMORY
     if node[N_SLOTS_FREE] < 1:
         return LACKS_SLOT
     for e in range(hot.extra.shape[1]):
-        if hot.extra_free[n, e] < hot.extra[k, e]:
+        if 0 < hot.extra[k, e] > hot.extra_free[n, e]:
             return LACKS_RESOURCE
     return 0
 
@@ -142,12 +144,12 @@ def copies_on(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
     elif pod[C_SHARE] == FRACTION:
         most = min(most, fractions_on(hot, k, n))
     # Divide only where a product says that it matters: division is the dear part of a score.
-    if most * pod[C_CPU] > node[N_CPU_FREE]:
+    if 0 < most * pod[C_CPU] > node[N_CPU_FREE]:
         most = node[N_CPU_FREE] // pod[C_CPU]
-    if most * pod[C_MEMORY] > node[N_MEMORY_FREE]:
+    if 0 < most * pod[C_MEMORY] > node[N_MEMORY_FREE]:
         most = node[N_MEMORY_FREE] // pod[C_MEMORY]
     for e in range(hot.extra.shape[1]):
-        if most * hot.extra[k, e] > hot.extra_free[n, e]:
+        if 0 < most * hot.extra[k, e] > hot.extra_free[n, e]:
             most = hot.extra_free[n, e] // hot.extra[k, e]
     return int(most)
 
@@ -188,7 +190,13 @@ def has_equal_before(hot: Hot, n: int, d: int, vram: int) -> bool:
 @inlined
 def lowest_idle(hot: Hot, k: int, n: int) -> int:
     """A mask of the lowest-index idle devices of node n, as many as class k asks for."""
-    mask, missing = 0, int(hot.pod_classes[k, C_GPUS])
+    return idle_mask(hot, n, int(hot.pod_classes[k, C_GPUS]))
+
+
+@inlined
+def idle_mask(hot: Hot, n: int, missing: int) -> int:
+    """A mask of the lowest-index idle devices of node n, so many or as many as there are."""
+    mask = 0
     left = hot.left[n] if COMPILED else hot.left[n].tolist()
     if hot.nodes[n, N_LINKED] > 0:
         return linked_idle(left, int(hot.nodes[n, N_LINKED]), missing)
@@ -254,9 +262,10 @@ def move_pod(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
         milli, vram = sign * pod[C_MILLI], sign * pod[C_VRAM]
         left = hot.left[n]
         devices_left = left if COMPILED else left.tolist()
-        rest, d = int(devices), 0
+        rest, d, missing = int(devices), 0, pod[C_GPUS]
         while rest > 0:
             if rest & 1:
+                missing -= 1
                 devices_left[d] += milli
                 left[d] = devices_left[d]
                 if vram != 0:
@@ -264,13 +273,15 @@ def move_pod(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
             rest, d = rest >> 1, d + 1
         kind = 0 if pod[C_SHARE] == FRACTION else pod[C_GPUS]
         hot.hosted[n, kind] -= sign
-        write_sums(node, devices_left)
+        short = had[N_SHORT] - sign * missing
+        node[N_SHORT] = short
+        write_sums(node, devices_left, short)
     log_change(hot, n)
 
 
 @inlined
-def write_sums(node: I64, devices_left: I64) -> None:
-    """Write the sums over a node's devices into its row."""
+def write_sums(node: I64, devices_left: I64, short: int) -> None:
+    """Write the sums over a node's devices into its row. Idle ones that pods there are short of are spoken for."""
     idle, total, most = 0, 0, 0
     for left in devices_left:
         if left > 0:
@@ -279,7 +290,7 @@ def write_sums(node: I64, devices_left: I64) -> None:
                 most = left
             if left == WHOLE_GPU:
                 idle += 1
-    node[N_IDLE] = idle
+    node[N_IDLE] = idle - short if idle > short else 0
     node[N_LEFT_TOTAL] = total
     node[N_MOST_LEFT] = most
 
@@ -289,7 +300,7 @@ def sum_devices(hot: Hot, rows: I64) -> None:
     """Bring the sums over the devices of these nodes up to date."""
     for i in range(len(rows)):
         n = rows[i]
-        write_sums(hot.nodes[n], hot.left[n] if COMPILED else hot.left[n].tolist())
+        write_sums(hot.nodes[n], hot.left[n] if COMPILED else hot.left[n].tolist(), hot.nodes[n, N_SHORT])
 
 
 @inlined
@@ -365,7 +376,7 @@ def leave_at_once(hot: Hot, rows: I64) -> None:
     n = hot.pods[at, P_NODE]
     return_amounts(hot, hot.pods[at, P_POD_CLASS], n, hot.pods[at, P_DEVICES])
     for node in dict.fromkeys(n.tolist()):
-        write_sums(hot.nodes[node], hot.left[node].tolist())
+        write_sums(hot.nodes[node], hot.left[node].tolist(), int(hot.nodes[node, N_SHORT]))
         log_change(hot, node)
     hot.pods[at] = Pods.defaults
     hot.pods[at[:1], P_NEXT], hot.pods[at[1:], P_NEXT] = hot.counters[SPARE_POD], at[:-1]
@@ -389,6 +400,7 @@ def return_amounts(hot: Hot, k: I64, n: I64, devices: I64) -> None:
     shares = np.flatnonzero(pod[C_SHARE])
     kind = np.where(pod[C_SHARE] == FRACTION, 0, pod[C_GPUS])
     np.subtract.at(hot.hosted, (n[shares], kind[shares]), 1)
+    np.subtract.at(hot.nodes[:, N_SHORT], n, pod[C_GPUS] - np.bincount(pair, minlength=len(n)))
 
 
 @kernel

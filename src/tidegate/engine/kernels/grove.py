@@ -13,14 +13,15 @@ from tidegate.model.columns import I64
 from tidegate.state.domains import Forest
 
 #: Marks: questions that are asked right now, rows used of what was found and of the spots held, options of a search.
-G_ASKED, G_FOUND, G_SPOTS, G_OPTIONS = range(4)
-GROVE_MARKS = 4
+#: The last says whether those without spots can be preempted, as in Tidegate's own mode.
+G_ASKED, G_FOUND, G_SPOTS, G_OPTIONS, G_PLACES = range(5)
+GROVE_MARKS = 5
 
 
 class LeafNodes(NamedTuple):
-    """The nodes of every leaf: one where a leaf is a host."""
+    """The nodes of every leaf, one where a leaf is a host; or the leaves of every node."""
 
-    start: I64  # (leaves + 1,): where those of each leaf begin
+    start: I64  # (leaves + 1,): where those of each begin
     rows: I64
 
 
@@ -39,3 +40,6 @@ class Grove(NamedTuple):
     found: I64  # (rows, SPOT_COLUMNS + 1): what was found for the entries of the cycle, with the names of the leaves
     again: I64  # workloads that hold quota and are looked at again
     marks: I64  # (GROVE_MARKS,)
+    leaves: LeafNodes  # of every node: where its leaves begin, and their rows
+    spotless: I64  # (leaves, resources): what pods of ours hold that have no spots
+    amounts: I64  # (pod classes, resources): what one pod of those takes

@@ -6,6 +6,7 @@ Must not know: where facts come from.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from tidegate.engine.kernels.chain import link
@@ -16,7 +17,6 @@ from tidegate.state.cluster import Counter, Hot
 from tidegate.state.shares import B_ROOT, B_STIRRED, D_BRANCH, Book
 from tidegate.state.tables import (
     C_SEEN,
-    J_DEADLINE,
     J_ESTIMATE,
     J_HELD_CODE,
     J_NUMBER,
@@ -42,7 +42,7 @@ PODS_FINISHED, LATEST_SUBMITTED = int(Counter.PODS_FINISHED), int(Counter.LATEST
 TAIL = 1 << 40
 
 #: Columns of what is told of a workload when it is submitted.
-U_SUBMITTED, U_WORK_CLASS, U_TIE, U_ESTIMATE, U_DEADLINE = range(5)
+U_SUBMITTED, U_WORK_CLASS, U_TIE, U_ESTIMATE = range(4)
 
 
 class Rows(NamedTuple):
@@ -74,9 +74,9 @@ def enter_line(hot: Hot, book: Book, rows: Rows, told: I64, first: int, now_ms: 
         rows.chosen[i] = j
         row = hot.workloads[j]
         row[J_NUMBER], row[J_WORK_CLASS], row[J_SUBMITTED] = first + i, w, told[i, U_SUBMITTED]
-        row[J_ESTIMATE], row[J_DEADLINE], row[J_TIE] = told[i, U_ESTIMATE], told[i, U_DEADLINE], told[i, U_TIE]
+        row[J_ESTIMATE], row[J_TIE] = told[i, U_ESTIMATE], told[i, U_TIE]
         row[J_PLACE_IN_LEVEL], row[J_SINCE] = TAIL, now_ms
-        rows.real[j, 0] = told[i, U_ESTIMATE] / 1000
+        rows.real[j, 0] = told[i, U_ESTIMATE] / 1000 if told[i, U_ESTIMATE] > 0 else math.inf
         for s in range(
             hot.work_classes[w, W_FIRST_SET], hot.work_classes[w, W_FIRST_SET] + hot.work_classes[w, W_SETS]
         ):

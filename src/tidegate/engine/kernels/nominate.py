@@ -43,8 +43,7 @@ from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.held_spots import fill_spots, free_spots
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.spot_weights import weigh_topology
-from tidegate.engine.kernels.spots import ask_topology, forget_found, keep_found, search_spots
-from tidegate.engine.kernels.topology_search import AS_IF_EMPTY
+from tidegate.engine.kernels.spots import ask_topology, forget_found, keep_found, search_as_if_empty, search_spots
 from tidegate.engine.kernels.victims import find_targets
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
@@ -83,6 +82,7 @@ from tidegate.state.shares import (
 from tidegate.state.tables import (
     J_ENDING,
     J_NEXT,
+    J_RESERVES,
     J_SUBMITTED,
     J_TIE,
     J_WORK_CLASS,
@@ -109,7 +109,9 @@ def head_of(tree: Tree, held: Held, demands: I64, now_ms: int, q: int) -> int:
     while w >= 0:
         if demands[w, D_REFUSED] == 0 and demands[w, D_HELD] != epoch:
             j = held.work_classes[w, W_HEAD]
-            while j >= 0 and not may_be_tried(held.tickets[j], strict, now_ms, epoch):
+            while j >= 0 and not (
+                held.workloads[j, J_RESERVES] == 0 and may_be_tried(held.tickets[j], strict, now_ms, epoch)
+            ):
                 j = held.workloads[j, J_NEXT]
             if j >= 0 and (best < 0 or goes_first(tree, held, demands, q, j, best)):
                 best = j
@@ -226,7 +228,7 @@ def find_claim(book: Book, d: Desk, grove: Grove, e: int) -> None:
         return
     for i in range(first, end):
         free_spots(grove, book.held, targets[i, 0])
-    if search_spots(grove, AS_IF_EMPTY if first == end else 0) == 0:
+    if (search_as_if_empty(grove) if first == end else search_spots(grove, 0)) == 0:
         keep_found(book, d.heads, grove, e)
     for i in range(first, end):
         fill_spots(grove, book.held, targets[i, 0])
@@ -279,7 +281,10 @@ def try_counts(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> 
         return False
     request_assigned(book, d.heads, d.wish, e)
     q, j = entry[X_QUEUE], entry[X_WORKLOAD]
-    entry[X_TARGETS] = find_targets(book.tree, book.held, d.pool, d.wish, grove, turn.fair, q, j)
+    if turn.places == 1:  # places are seen when the entry is settled: here it is enough that quota could be had
+        entry[X_TARGETS] = find_targets(book.tree, book.held, d.pool, d.wish, None, turn.fair, q, j)
+    else:
+        entry[X_TARGETS] = find_targets(book.tree, book.held, d.pool, d.wish, grove, turn.fair, q, j)
     return bool(entry[X_TARGETS] > 0)
 
 

@@ -51,8 +51,8 @@ def sums_part(rule: Rule, cpu: Any, gpu: Any, cpu_free: Any, gpu_free: Any) -> A
 @inlined
 def sums_score(rule: Rule, node: I64, pod: I64) -> int:
     """The score by the rules that look at a node's sums only, from the rows of the node and of the class."""
-    gpu = pod[C_GPUS] * pod[C_MILLI]
-    return int(MOST_SCORE * max(sums_part(rule, pod[C_CPU], gpu, node[N_CPU_FREE], node[N_LEFT_TOTAL]), 0.0))
+    gpu, cpu_free = pod[C_GPUS] * pod[C_MILLI], max(node[N_CPU_FREE], 0)
+    return int(MOST_SCORE * max(sums_part(rule, pod[C_CPU], gpu, cpu_free, node[N_LEFT_TOTAL]), 0.0))
 
 
 @inlined
@@ -115,7 +115,7 @@ def fragmentation(rule: Rule, node_class: int, cpu: int, left: I64) -> float:
     typical = rule.typical
     total = 0
     for d in range(len(left)):
-        total += left[d]
+        total += max(left[d], 0)  # a broken device has far less than nothing
     lack_both, lack_gpu, lack_cpu, cpu_only_ok, cpu_only_lack, no_access = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     for t in range(len(typical.cpu)):
         share, milli = typical.share[t], typical.milli[t]
@@ -133,7 +133,7 @@ def fragmentation(rule: Rule, node_class: int, cpu: int, left: I64) -> float:
                 if left[d] >= milli:
                     fitting += 1
                 else:
-                    stranded += left[d]
+                    stranded += max(left[d], 0)
             if fitting >= typical.gpus[t]:
                 if has_cpu:
                     lack_gpu += share * stranded

@@ -5,8 +5,10 @@ Must not know: how spots were found, or how quota was.
 
 from __future__ import annotations
 
+from tidegate.engine.kernels.desk import X_FIRST_SPOT, X_SPOTS, X_WORKLOAD, Heads
 from tidegate.engine.kernels.fit import refusal, take_place
-from tidegate.engine.kernels.grove import LeafNodes
+from tidegate.engine.kernels.granted import place_plan
+from tidegate.engine.kernels.grove import Grove, LeafNodes
 from tidegate.engine.kernels.place import NEXT_DECISION, Output, choose_devices, give_back, write_place
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.rule import Rule
@@ -65,3 +67,14 @@ def node_in(hot: Hot, hosts: LeafNodes, k: int, leaf: int) -> int:
         if refusal(hot, k, hosts.rows[i]) == 0:
             return int(hosts.rows[i])
     return NOWHERE
+
+
+@inlined
+def place_entry(hot: Hot, rule: Rule, heads: Heads, grove: Grove | None, e: int, sets: int, out: Output) -> int:
+    """Place every pod of an entry's plan, or none. Return -1, or the pod set that did not fit."""
+    entry, j = heads.entries[e], heads.entries[e, X_WORKLOAD]
+    if grove is not None:
+        if entry[X_SPOTS] > 0:
+            first, end = entry[X_FIRST_SPOT], entry[X_FIRST_SPOT] + entry[X_SPOTS]
+            return place_at_spots(hot, rule, grove.hosts, grove.found, first, end, j, heads.plan, sets, out)
+    return place_plan(hot, rule, j, heads.plan, sets, out)

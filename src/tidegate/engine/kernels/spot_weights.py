@@ -22,8 +22,8 @@ from tidegate.engine.kernels.desk import (
 )
 from tidegate.engine.kernels.grove import G_ASKED, Grove
 from tidegate.engine.kernels.registry import inlined, kernel
-from tidegate.engine.kernels.spots import ask_topology, forget_found, keep_found, search_spots
-from tidegate.engine.kernels.topology_search import A_FITS, A_NEEDED, A_QUESTION, AS_IF_EMPTY, Q_LEADER_SET, Q_SET
+from tidegate.engine.kernels.spots import ask_topology, forget_found, keep_found, search_as_if_empty, search_spots
+from tidegate.engine.kernels.topology_search import A_FITS, A_NEEDED, A_QUESTION, Q_LEADER_SET, Q_SET
 from tidegate.model.columns import I64
 from tidegate.model.misfits import Misfit
 from tidegate.model.reasons import Reason
@@ -65,7 +65,7 @@ def weigh_spots(book: Book, heads: Heads, grove: Grove, e: int, mode: int) -> in
         needs_preemption(book, heads, e, grove.asked[grove.answer.numbers[A_QUESTION]])
         mode = PREEMPT
     if again != FAILED and grove.marks[G_ASKED] > 0:  # nobody has to go for work that lost a node
-        code = search_spots(grove, AS_IF_EMPTY)
+        code = search_as_if_empty(grove)
         if code != 0:
             note_misfit(entry, grove, code, TOPOLOGY_TOO_SMALL)
             return NO_FIT

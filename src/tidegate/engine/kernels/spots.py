@@ -18,11 +18,12 @@ from tidegate.engine.kernels.desk import (
     X_WORKLOAD,
     Heads,
 )
-from tidegate.engine.kernels.grove import G_ASKED, G_FOUND, G_OPTIONS, G_SPOTS, Grove
+from tidegate.engine.kernels.grove import G_ASKED, G_FOUND, G_OPTIONS, G_PLACES, G_SPOTS, Grove
 from tidegate.engine.kernels.held_spots import fill_spots, free_spots
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.topology import find_gang
 from tidegate.engine.kernels.topology_search import (
+    AS_IF_EMPTY,
     FRESH,
     Q_COUNT,
     Q_FIRST_HELD,
@@ -93,6 +94,24 @@ def search_spots(grove: Grove, more: int) -> int:
     questions = grove.asked[: grove.marks[G_ASKED]]
     options = grove.marks[G_OPTIONS] | more
     return find_gang(grove.forest, grove.search, questions, grove.kept, options, grove.answer)
+
+
+@kernel
+def search_as_if_empty(grove: Grove) -> int:
+    """Search spots as if nothing ran that could be preempted; 0, or the Misfit."""
+    move_spotless(grove, 1)
+    code = search_spots(grove, AS_IF_EMPTY)
+    move_spotless(grove, -1)
+    return int(code)
+
+
+@inlined
+def move_spotless(grove: Grove, sign: int) -> None:
+    """In Tidegate's own mode, leave those without spots out of what is held (sign 1), or put them back (-1)."""
+    if grove.marks[G_PLACES] == 1:
+        for leaf in range(len(grove.spotless)):
+            for r in range(grove.spotless.shape[1]):
+                grove.forest.empty[leaf, r] += sign * grove.spotless[leaf, r]
 
 
 # -- what is asked ---------------------------------------------------------------------------------------------

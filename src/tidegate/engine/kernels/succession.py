@@ -67,6 +67,7 @@ def turn_at(turn: Turn, now_ms: int, cycle: int) -> Turn:
         turn.places,
         turn.recomputes,
         turn.fails_fast,
+        turn.limit_ms,
     )
 
 

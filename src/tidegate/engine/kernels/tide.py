@@ -70,7 +70,7 @@ def tide_best(hot: Hot, tide: TideRule, k: int, n: int) -> tuple[int, int]:
     """The score of node n for class k, and the device that gives it (fractions only)."""
     before = node_worth(hot, tide, n)
     classes, value = hot.pod_classes, tide.prices.device
-    cpu, gpu = hot.nodes[n, N_CPU_FREE] - classes[k, C_CPU], hot.nodes[n, N_LEFT_TOTAL]
+    cpu, gpu = max(hot.nodes[n, N_CPU_FREE], 0) - classes[k, C_CPU], hot.nodes[n, N_LEFT_TOTAL]
     idle, worth = hot.nodes[n, N_IDLE], hot.scores.device_worth[n]
     if classes[k, C_SHARE] == FRACTION:
         milli, vram = classes[k, C_MILLI], classes[k, C_VRAM]
@@ -139,7 +139,8 @@ def node_worth(hot: Hot, tide: TideRule, n: int) -> float:
             for z in range(len(tide.copies)):
                 scores.fractions[n, z] += tide.copies[z, left]
         scores.device_worth[n] = value
-        rest = Rest(hot.nodes[n, N_CPU_FREE], hot.nodes[n, N_LEFT_TOTAL], hot.nodes[n, N_IDLE], value, 0, 0, 0)
+        cpu = max(hot.nodes[n, N_CPU_FREE], 0)
+        rest = Rest(cpu, hot.nodes[n, N_LEFT_TOTAL], hot.nodes[n, N_IDLE], value, 0, 0, 0)
         scores.worth[n] = worth_of(hot, tide, n, rest)
         scores.worth_at[n] = changed_at + 1
     return float(scores.worth[n])

@@ -70,7 +70,7 @@ def fits_in(free: I64, amounts: I64, leaf: int, kind: int, beside: int) -> int:
 def lacks_in(free: I64, amounts: I64, leaf: int, kind: int) -> int:
     """The first resource that keeps even one pod of a kind out of a leaf; -1: none."""
     for r in range(amounts.shape[1]):
-        if free[leaf, r] < amounts[kind, r]:
+        if 0 < amounts[kind, r] > free[leaf, r]:
             return r
     return -1
 

@@ -58,6 +58,9 @@ def pick_fairly(book: Book, d: Desk, count: int) -> int:
     puts_up[:] = NOBODY
     for other in range(e, count):
         if entries[other, X_STATUS] == IDLE and branches[entries[other, X_QUEUE], B_ROOT] == root:
+            first = puts_up[entries[other, X_QUEUE]]
+            if first >= 0 and not is_put_up_before(entries, other, first):
+                continue  # it has another, with a reservation
             request_assigned(book, d.heads, d.wish, other)
             measure_climb(book.tree, d.heads, d.wish, other)
             puts_up[entries[other, X_QUEUE]] = other
@@ -67,6 +70,19 @@ def pick_fairly(book: Book, d: Desk, count: int) -> int:
             if branches[b, B_ROOT] == root and branches[b, B_HEIGHT] == height and branches[b, B_IS_QUEUE] == 0:
                 puts_up[b] = winner_of(book.tree, d.heads, puts_up, b)
     return int(puts_up[root])
+
+
+@inlined
+def is_put_up_before(entries: I64, a: int, b: int) -> bool:
+    """Whether a queue puts up its entry a before its entry b."""
+    one, other = entries[a], entries[b]
+    if one[X_AWAITED] != other[X_AWAITED]:
+        return bool(one[X_AWAITED] == 1)
+    if one[X_PRIORITY] != other[X_PRIORITY]:
+        return bool(one[X_PRIORITY] > other[X_PRIORITY])
+    if one[X_SUBMITTED] != other[X_SUBMITTED]:
+        return bool(one[X_SUBMITTED] < other[X_SUBMITTED])
+    return bool(one[X_TIE] < other[X_TIE])
 
 
 @kernel

@@ -24,12 +24,11 @@ from tidegate.engine.kernels.place import O_EVIDENCE, Output, write
 from tidegate.engine.kernels.registry import kernel
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons import ROOM_CODES, Reason
 from tidegate.state.shares import B_ROOT, B_STIRRED, D_BRANCH, D_REFUSED, T_BLOCKED, Held
 from tidegate.state.tables import J_HELD_CODE, J_PREV, W_HEAD, W_TAIL, W_UNTOLD, W_WAITING
 
 HOLD = int(DecisionKind.HOLD)
-GANG_PARTIAL = int(Reason.GANG_PARTIAL)
 BEHIND_HEAD = int(Reason.BEHIND_HEAD)
 BEHIND_EQUAL = int(Reason.BEHIND_EQUAL)
 DONE, MORE_ROOM = 0, 1
@@ -71,7 +70,7 @@ def tell_entry(works: I64, workloads: I64, entry: I64, out: Output) -> None:
         note_told(works, workloads, j, code)
     row = out.rows[write(out, HOLD, j, code)]
     row[O_EVIDENCE], row[O_EVIDENCE + 1] = entry[X_LOT], entry[X_MISSING]
-    row[O_EVIDENCE + 2] = entry[X_ASKED] if code <= GANG_PARTIAL else entry[X_QUEUE]
+    row[O_EVIDENCE + 2] = entry[X_ASKED] if code in ROOM_CODES else entry[X_QUEUE]
 
 
 @kernel

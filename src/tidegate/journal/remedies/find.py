@@ -22,7 +22,7 @@ from tidegate.journal.remedies.choices import (
 from tidegate.journal.remedies.search import Finder, Kind, Remedy, Search, open_search
 from tidegate.journal.remedies.together import find_combination
 from tidegate.journal.remedies.trials import Trials, play_leaving, starts_again, starts_unchanged
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons import ROOM_CODES, Reason
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import Phase
 
@@ -124,16 +124,13 @@ _FOR_ROOM = (
 #: What a workload that holds quota and waits for a place can be given.
 _FOR_PLACE = ((Kind.NODES, find_nodes), (Kind.STOP, find_stops))
 
-#: Reasons that tell of the order alone.
-_ORDER = (Reason.NONE, Reason.BEHIND_HEAD, Reason.BEHIND_EQUAL, Reason.OUTRANKED, Reason.AWAITS_VICTIMS)
-
 
 def _finders(state: ClusterState, number: int) -> tuple[tuple[Kind, Finder], ...]:
     row = state.workload_numbers.row(number)
     if state.workloads.phase[row] != Phase.PENDING:
         return _FOR_PLACE
     told = int(state.workloads.held_code[row])
-    finders = _FOR_ROOM if told < Reason.NO_QUEUE and told not in _ORDER else _FOR_QUOTA
+    finders = _FOR_ROOM if told in ROOM_CODES else _FOR_QUOTA
     return tuple(pair for pair in finders if pair[0] in _kinds_of(state))
 
 

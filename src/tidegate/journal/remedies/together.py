@@ -27,7 +27,7 @@ from tidegate.journal.remedies.changes import (
 from tidegate.journal.remedies.choices import spare
 from tidegate.journal.remedies.search import Remedy, Search
 from tidegate.journal.remedies.trials import Refusal
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons import ROOM_CODES, Reason
 
 #: Reasons that are lifted one after the other before a combination is given up.
 _MOST_REASONS = 12
@@ -139,7 +139,7 @@ def _lift(search: Search, refusal: Refusal, changes: dict[object, Change]) -> bo
         return True
     if reason is Reason.GPU_MODEL:
         return _add_model(search, changes)
-    return Reason.NODE_DOWN <= reason <= Reason.GANG_PARTIAL and _add_node(search, changes)
+    return reason in ROOM_CODES and _add_node(search, changes)
 
 
 def _add_flavor(search: Search, flavor: str, changes: dict[object, Change]) -> bool:

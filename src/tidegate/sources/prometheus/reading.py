@@ -43,7 +43,8 @@ def read_prometheus(address: str, options: Options, door: Door | None = None, wa
         findings += [finding._replace(source=door.name) for finding in said]
         if frame is not None and len(frame):
             part = part_of(door.name, Format.PROMETHEUS, table, frame)
-            parts.append(part._replace(query="; ".join(had.queries)))
+            part = part._replace(query="; ".join(had.queries), since_ms=span.start_ms, until_ms=span.end_ms)
+            parts.append(part)
     store.finish()
     if not parts:
         raise UnusableSource(_say_nothing(door, names, span))

@@ -1,0 +1,198 @@
+"""Jobs that had not ended when they were last seen: what was seen of them, and how long they may run in all.
+
+A job that runs has reached its age; one that waits, gave up or was not recorded says nothing about how long it runs.
+What is missing is drawn from jobs of the same kind and size that reached the same age. The same seed draws the same.
+Must not know: what is computed from it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from tidegate.demand.curves import Window
+from tidegate.demand.events import Mask
+from tidegate.demand.sizes import SIZE_NAMES, size_of
+from tidegate.demand.survival import Survival, Watched, draw_beyond, estimate_survival
+from tidegate.demand.tables import KINDS
+from tidegate.model.columns import I64
+
+#: Later than everything.
+NEVER = 1 << 60
+
+#: A runtime that nothing tells.
+UNKNOWN_RUNTIME = -1
+
+#: Outcomes of jobs whose runtime is not recorded.
+_OUTCOMES = {"pending": 1, "running": 2, "": 3}
+_OVER = 4
+
+
+class State(IntEnum):
+    """What became of a job, as far as it was seen."""
+
+    OVER = 0  # its runtime is known
+    RUNS = 1
+    WAITS = 2
+    UNKNOWN = 3  # it gave up while it waited, or nobody recorded how long it ran
+
+
+class Observation(NamedTuple):
+    """From when to when jobs were watched."""
+
+    since_ms: int | None  # all that were there from then on are listed; None: all that were submitted
+    until_ms: int  # those that had not ended by then were still there
+    told: bool  # whether a source says until when
+
+    def window(self, arrivals: Window) -> Window:
+        """The time in which jobs were watched; where nobody says that, the one in which they came."""
+        start_ms = arrivals.start_ms if self.since_ms is None else self.since_ms
+        end_ms = max(arrivals.end_ms, self.until_ms) if self.told else arrivals.end_ms
+        return Window(start_ms, end_ms) if end_ms > start_ms else arrivals
+
+
+class Seen(NamedTuple):
+    """What was seen of each job."""
+
+    begin_ms: I64  # when it began to run; NEVER: not yet, or nobody knows
+    over_ms: I64  # when its runtime was known; NEVER: not yet
+    ran_ms: I64  # its runtime, or as much of it as was seen
+    stratum: I64  # its kind and size: who it is compared with
+
+    @property
+    def ended(self) -> Mask:
+        """Whether the runtime is known."""
+        return self.over_ms < NEVER
+
+    def take(self, which: I64 | Mask) -> Seen:
+        """Some of them."""
+        return Seen(*(column[which] for column in self))
+
+    def until(self, now_ms: int) -> Seen:
+        """What had been seen at an earlier time."""
+        ended, begun = self.over_ms < now_ms, self.begin_ms < now_ms
+        so_far = np.where(begun, now_ms - self.begin_ms, 0)
+        so_far = np.where(self.ended, so_far, np.minimum(so_far, self.ran_ms))
+        return Seen(
+            np.where(begun | ended, self.begin_ms, NEVER),
+            np.where(ended, self.over_ms, NEVER),
+            np.where(ended, self.ran_ms, so_far),
+            self.stratum,
+        )
+
+
+def runtime() -> pl.Expr:
+    """How long a job ran: as recorded, or from its start to its end; UNKNOWN_RUNTIME if neither is."""
+    started, ended, duration = pl.col("started_ms"), pl.col("ended_ms"), pl.col("duration_ms")
+    ran = pl.when((started >= 0) & (ended >= started)).then(ended - started).otherwise(UNKNOWN_RUNTIME)
+    return pl.when(duration >= 0).then(duration).otherwise(ran).cast(pl.Int64)
+
+
+def outcome_left() -> pl.Expr:
+    """0 for a job whose runtime is recorded; else a number for its outcome."""
+    # Null where the runtime is known: then there is nothing to compare, and that takes no time.
+    left = pl.when(runtime() == UNKNOWN_RUNTIME).then(pl.col("outcome").fill_null(""))
+    number = pl.when(left.is_null()).then(0).when(pl.col("ended_ms").is_not_null()).then(_OVER)
+    for outcome, code in _OUTCOMES.items():
+        number = number.when(left == outcome).then(code)
+    return number.otherwise(_OVER).cast(pl.Int8)
+
+
+def observe(table: pl.DataFrame, since_ms: int | None, until_ms: int | None) -> Observation:
+    """When jobs were watched: as told, else until the latest time that any of them has."""
+    if until_ms is not None:
+        return Observation(since_ms, until_ms, told=True)
+    over = (pl.coalesce("started_ms", "submitted_ms") + pl.col("duration_ms").clip(0)).alias("over")
+    times = table.select(over.max(), pl.col("submitted_ms", "started_ms", "ended_ms").max()).row(0)
+    return Observation(since_ms, max((time for time in times if time is not None), default=0), told=False)
+
+
+def complete(table: pl.DataFrame, watch: Observation, seed: int) -> pl.DataFrame:
+    """The table with runtimes drawn where they are not known, and what was seen of those in `ran_ms` and `state`."""
+    if not table["left"].max():
+        return table.drop("left")
+    seen = see(table, watch)
+    order = (table["submitted_ms"].to_numpy(), table["gpus_milli"].to_numpy())
+    return table.with_columns(
+        duration_ms=pl.Series(draw_runtimes(seen, order, watch.since_ms, seed)),
+        ran_ms=pl.Series(seen.ran_ms),
+        state=pl.Series(states_of(table, seen)),
+    ).drop("left")
+
+
+def states_of(table: pl.DataFrame, seen: Seen) -> I64:
+    """What became of each row; where nobody recorded starts, one without any says nothing."""
+    left, recorded = table["left"].to_numpy(), table["started_ms"].null_count() < table.height
+    waits = (left == _OUTCOMES["pending"]) | ((left == _OUTCOMES[""]) & recorded)
+    going = np.where(seen.begin_ms < NEVER, State.RUNS, np.where(waits, State.WAITS, State.UNKNOWN))
+    return np.where(seen.ended, State.OVER, going).astype(np.int64)
+
+
+def see(table: pl.DataFrame, watch: Observation) -> Seen:
+    """What was seen of each row of a table with `outcome_left` as `left`."""
+    left = table["left"].to_numpy()
+    submitted, started, ended = (
+        table[name].fill_null(-1).to_numpy() for name in ("submitted_ms", "started_ms", "ended_ms")
+    )
+    duration = table["duration_ms"].to_numpy()
+    known = left == 0
+    runs = (left == _OUTCOMES["running"]) | ((left == _OUTCOMES[""]) & (started >= 0))
+    begin = np.where(started >= 0, started, submitted)
+    gave_up = table["cancelled"].to_numpy() & (started < 0)
+    begin = np.where((known & ~gave_up) | runs, begin, NEVER)
+    over = np.where(ended >= 0, ended, begin + duration)
+    ran = np.where(known, duration, np.where(runs, np.maximum(watch.until_ms - begin, 0), 0))
+    return Seen(begin, np.where(known, over, NEVER), ran, _strata(table))
+
+
+def _strata(table: pl.DataFrame) -> I64:
+    """A number for each kind and size, whatever others there are; kinds that nobody knows are one."""
+    numbers = {name: number for number, name in enumerate(KINDS)}
+    kinds = table["kind"].cast(pl.String).fill_null("")
+    number = kinds.replace_strict(numbers, default=len(KINDS), return_dtype=pl.Int64).to_numpy()
+    return number * len(SIZE_NAMES) + size_of(table["gpus_milli"].fill_null(0).to_numpy())
+
+
+def draw_runtimes(seen: Seen, order: tuple[I64, ...], since_ms: int | None, seed: int) -> I64:
+    """The runtime of each job, drawn where it is not known; -1 where nothing tells how long such jobs run.
+
+    Jobs draw in the order of what was seen of them, then of `order`: that of their rows does not matter.
+    """
+    run_ms = seen.ran_ms.copy()
+    unknown = np.flatnonzero(~seen.ended)
+    for stratum in np.unique(seen.stratum[unknown]).tolist():
+        rows = unknown[seen.stratum[unknown] == stratum]
+        rows = rows[np.lexsort((*(column[rows] for column in reversed(order)), seen.ran_ms[rows]))]
+        generator = np.random.default_rng((seed, stratum))
+        ranks = (generator.permutation(rows.size) + generator.random(rows.size)) / rows.size
+        survival = _survival_of(seen, stratum, since_ms)
+        run_ms[rows] = UNKNOWN_RUNTIME if survival is None else draw_beyond(survival, seen.ran_ms[rows], ranks)
+    return run_ms
+
+
+def _survival_of(seen: Seen, stratum: int, since_ms: int | None) -> Survival | None:
+    """How long jobs of a kind and size run; where none of them has ended, others of the kind count as one that has."""
+    mine = watch_some(seen.take(seen.stratum == stratum), since_ms)
+    if mine.ended_ms.size:
+        return estimate_survival(mine)
+    kind = seen.stratum // len(SIZE_NAMES) == stratum // len(SIZE_NAMES)
+    others = watch_some(seen.take(kind), since_ms)
+    if not mine.going_ms.size and others.ended_ms.size:
+        return estimate_survival(others)
+    usual_ms = float(others.ended_ms.mean()) if others.ended_ms.size else 0.0
+    found = estimate_survival(mine, usual_ms)
+    return found if found.rate > 0 else None
+
+
+def watch_some(seen: Seen, since_ms: int | None) -> Watched:
+    """The runtimes of some jobs as they were watched: those that ended before anybody watched are not among them."""
+    entered = np.zeros(0, np.int64)
+    if since_ms is not None:
+        seen = seen.take(seen.over_ms >= since_ms)
+        late = np.minimum(since_ms - seen.begin_ms, seen.ran_ms - 1)
+        entered = np.sort(late[late > 0])
+    going = seen.ran_ms[~seen.ended & (seen.ran_ms > 0)]
+    return Watched(np.sort(seen.ran_ms[seen.ended]), np.sort(going), entered)

@@ -1,0 +1,260 @@
+"""Durations of which some had not ended when they were last seen: the estimate of Kaplan and Meier, with intervals.
+
+What has not ended is at risk of it until it was last seen; what began before anybody watched is at risk from the age
+at which it came into view. Beyond the last end that was seen, ends are taken to come at a constant rate.
+Must not know: what lasts.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.demand.numbers import How, Number, Unit, trim
+from tidegate.demand.sketches import ACCURACY, Sketch, sketch_of
+from tidegate.model.columns import F64, I64
+
+#: The quantile of the normal distribution that leaves a twentieth on each side.
+_NORMAL = 1.6448536269514722
+
+#: The rate beyond the last end is that of the last so many ends.
+_LAST_ENDS = 10
+
+#: Values that stand for all that lies beyond the last end.
+_TAIL_VALUES = 32
+
+#: What may lie beyond the last end, as a part of what was seen; with more, only what was seen is known.
+_MOST_TAIL = 0.05
+
+#: A rate of few ends is not taken to be lower than this part of it.
+_LEAST_RATE = 0.1
+
+
+class Watched(NamedTuple):
+    """Durations, ascending."""
+
+    ended_ms: I64  # from begin to end
+    going_ms: I64  # of what had not ended: how long it had lasted when it was last seen
+    entered_ms: I64  # of what began before anybody watched, ended or not: its age when it came into view
+    every: tuple[int, int, int] = (1, 1, 1)  # each of the three stands for so many
+
+    @property
+    def total(self) -> int:
+        """How many durations there are."""
+        return self.ended_ms.size * self.every[0] + self.going_ms.size * self.every[1]
+
+    def whole(self) -> bool:
+        """Whether all ended, and were seen to begin: then values need no estimate."""
+        return not (self.going_ms.size or self.entered_ms.size)
+
+    def at_risk(self, at_ms: I64) -> F64:
+        """How many were watched and had not ended just before each age."""
+        ended, going, entered = (
+            every * (values.size - np.searchsorted(values, at_ms, side="left"))
+            for values, every in zip(self[:3], self.every, strict=True)
+        )
+        return np.asarray(ended + going - entered, np.float64)
+
+    def exposure_ms(self, from_ms: int) -> float:
+        """The time at ages above one that was watched, of all of them together."""
+        ended, going, entered = (
+            every * float(np.maximum(values - from_ms, 0).sum())
+            for values, every in zip(self[:3], self.every, strict=True)
+        )
+        return ended + going - entered
+
+
+class Survival(NamedTuple):
+    """The share that lasts longer than each age at which something ended."""
+
+    at_ms: I64
+    share: F64
+    spread: F64  # of the variance, by Greenwood: what each end adds to that of the share, relative to its square
+    rate: float  # of ends in a millisecond beyond the last of them; 0: nothing says
+    ends: int  # that the rate was found from
+    watched: Watched
+
+    def longer_than(self, age_ms: I64) -> F64:
+        """The share that lasts longer than each age, up to the last end."""
+        row = np.searchsorted(self.at_ms, age_ms, side="right")
+        return np.concatenate(([1.0], self.share))[row]
+
+    @property
+    def last_ms(self) -> int:
+        """The longest that was seen to end."""
+        return int(self.at_ms[-1]) if self.at_ms.size else 0
+
+    @property
+    def left(self) -> float:
+        """The share that lasts longer than any that was seen to end."""
+        return float(self.share[-1]) if self.share.size else 1.0
+
+
+def estimate_survival(watched: Watched, usual_ms: float = 0.0) -> Survival:
+    """How long things last; where none has ended yet, `usual_ms` is what others last."""
+    at_ms, counts = np.unique(watched.ended_ms, return_counts=True)
+    ends = counts * float(watched.every[0])
+    risk = np.maximum(watched.at_risk(at_ms), ends)
+    alone = risk <= ends  # nobody else is watched at that age, so that it says nothing about those who get older
+    ends = np.where(alone & (at_ms < at_ms.max(initial=0)), 0.0, ends)
+    share = np.cumprod(1 - ends / np.maximum(risk, 1e-300))
+    spread = np.where(risk > ends, ends / np.maximum(risk * (risk - ends), 1e-300), 0.0)
+    rate, found = _tail_rate(watched, usual_ms)
+    return Survival(at_ms, share, spread, rate, found, watched)
+
+
+def _tail_rate(watched: Watched, usual_ms: float) -> tuple[float, int]:
+    """Ends in a millisecond: the last ones, over the time that was watched since the one before them."""
+    ended = watched.ended_ms
+    if not ended.size:
+        exposed = watched.exposure_ms(0) + usual_ms
+        return (1 / exposed if exposed > 0 else 0.0), 1
+    first = int(ended[-min(max(1, _LAST_ENDS // watched.every[0]), ended.size)])
+    before = int(np.searchsorted(ended, first, side="left"))
+    from_ms, ends = int(ended[before - 1]) if before else 0, (ended.size - before) * watched.every[0]
+    return ends / max(watched.exposure_ms(from_ms), 1.0), ends
+
+
+def draw_beyond(survival: Survival, age_ms: I64, ranks: F64) -> I64:
+    """How long those last that have reached an age, at ranks between 0 and 1; always longer than the age."""
+    target = ranks * survival.longer_than(age_ms)
+    row = np.searchsorted(-survival.share, -target, side="left")
+    inside = row < survival.at_ms.size
+    seen = survival.at_ms[np.minimum(row, survival.at_ms.size - 1)] if survival.at_ms.size else age_ms
+    from_ms = np.maximum(age_ms, survival.last_ms)
+    beyond = np.log(np.maximum(survival.left / np.maximum(target, 1e-12), 1.0)) / max(survival.rate, 1e-15)
+    told = np.where(inside, seen, from_ms + np.minimum(np.ceil(beyond), 1 << 40))
+    return np.maximum(told.astype(np.int64), age_ms + 1)
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def at_least(value: float, unit: Unit, samples: int, table: str) -> Number:
+    """A number of which only a lower bound is known."""
+    kept = trim(value)
+    return Number(value=kept, unit=unit, samples=samples, low=kept, high=kept, how=How.AT_LEAST, table=table)
+
+
+def _between(value: float, low: float, high: float, unit: Unit, of: tuple[int, str]) -> Number:
+    """A number with its interval, of so many samples of a table."""
+    ends = trim(min(low, value)), trim(max(high, value))
+    samples, table = of
+    return Number(
+        value=trim(value), unit=unit, samples=samples, low=ends[0], high=ends[1], how=How.SURVIVAL, table=table
+    )
+
+
+def survival_quantile(survival: Survival, part: float, unit: Unit, table: str) -> Number:
+    """The age by which this part has ended, with an interval; at least how old they get, where that is not reached."""
+    watched, line = survival.watched, 1 - part
+    samples = watched.total
+    marks = np.unique(np.concatenate((watched.ended_ms, watched.going_ms)))
+    lower, upper = _band(survival, marks)
+    reached = np.flatnonzero(survival.share <= line + 1e-12)
+    sure = np.flatnonzero(lower <= line)
+    low = float(marks[sure[0]]) if sure.size else float(marks[-1])
+    if not reached.size:
+        return at_least(low, unit, samples, table)
+    value = float(survival.at_ms[reached[0]])
+    above = np.flatnonzero(upper <= line)
+    high = float(marks[above[0]]) if above.size else _bound_beyond(survival, float(upper[-1]), line)
+    return _between(value, low, high, unit, (samples, table))
+
+
+def _band(survival: Survival, marks: I64) -> tuple[F64, F64]:
+    """Wilson's interval of the share at each age, as if of as many as are watched there, those before them included."""
+    share = survival.longer_than(marks)
+    before = np.concatenate(([1.0], survival.share))[np.searchsorted(survival.at_ms, marks, side="left")]
+    count = np.maximum(survival.watched.at_risk(marks), 1.0) / np.maximum(before, 1e-12)
+    z2 = _NORMAL * _NORMAL
+    centre = (share + z2 / (2 * count)) / (1 + z2 / count)
+    half = _NORMAL * np.sqrt(share * (1 - share) / count + z2 / (4 * count * count)) / (1 + z2 / count)
+    return np.minimum(centre - half, share), np.maximum(centre + half, share)
+
+
+def _bound_beyond(survival: Survival, share: float, line: float) -> float:
+    """Where a share that is left at the end falls to a line, at the least rate of ends that is likely."""
+    least = max(1 - _NORMAL / math.sqrt(max(survival.ends, 1)), _LEAST_RATE)
+    longest = max((int(values[-1]) for values in survival.watched[:2] if values.size), default=0)
+    return longest + math.log(max(share / max(line, 1e-12), 1.0)) / max(survival.rate * least, 1e-15)
+
+
+class Shape(NamedTuple):
+    """Mean and variation of durations."""
+
+    mean: Number
+    cv: Number  # deviation over mean
+
+
+class _Area(NamedTuple):
+    """An integral of the survival, weighted with a power of the age."""
+
+    seen: F64  # from each age on, up to the last end
+    tail: float  # beyond it
+
+    def error(self, spread: F64) -> float:
+        """How sure the part is that was seen; the tail may be wrong by all of itself."""
+        return math.sqrt(float(((self.seen[1:] + self.tail) ** 2 * spread).sum()) + self.tail**2)
+
+
+def survival_shape(survival: Survival, unit: Unit, table: str) -> Shape:
+    """The mean and the deviation over it; at least what was seen of them, where much of it lies beyond the last end.
+
+    To cut off durations lowers their mean, and their deviation over it.
+    """
+    samples = survival.watched.total
+    if not survival.last_ms:
+        seen_ms = survival.watched.exposure_ms(0) / max(samples, 1)
+        return Shape(at_least(seen_ms, unit, samples, table), at_least(0.0, Unit.RATIO, samples, table))
+    first, second = _area(survival, 1), _area(survival, 2)
+    bounded = first.tail > _MOST_TAIL * first.seen[0]
+    part = first._replace(tail=0.0) if bounded else first
+    mean = float(part.seen[0]) + part.tail
+    low, high = _around(mean, part.error(survival.spread))
+    told = at_least(low, unit, samples, table) if bounded else _between(mean, low, high, unit, (samples, table))
+    return Shape(told, _variation(survival, first, second, table))
+
+
+def _area(survival: Survival, power: int) -> _Area:
+    ages = np.concatenate(([0.0], survival.at_ms.astype(np.float64)))
+    share = np.concatenate(([1.0], survival.share))
+    areas = share[:-1] * np.diff(ages**power)
+    usual = 1 / survival.rate if survival.rate > 0 else 0.0
+    tail = survival.left * (usual if power == 1 else 2 * usual * (ages[-1] + usual))
+    return _Area(np.concatenate((np.cumsum(areas[::-1])[::-1], [0.0])), tail)
+
+
+def _variation(survival: Survival, first: _Area, second: _Area, table: str) -> Number:
+    samples = survival.watched.total
+    bounded = second.tail > _MOST_TAIL * second.seen[0]
+    if bounded:
+        first, second = first._replace(tail=0.0), second._replace(tail=0.0)
+    mean, square = float(first.seen[0]) + first.tail, float(second.seen[0]) + second.tail
+    cv = math.sqrt(max(square / mean**2 - 1, 0.0))
+    by_square, by_mean = 1 / mean**2, -2 * square / mean**3
+    change = _Area(by_square * second.seen + by_mean * first.seen, by_square * second.tail + by_mean * first.tail)
+    low, high = _around(cv, change.error(survival.spread) / max(2 * cv, 1e-9))
+    if bounded:
+        return at_least(low, Unit.RATIO, samples, table)
+    return _between(cv, low, high, Unit.RATIO, (samples, table))
+
+
+def _around(value: float, error: float) -> tuple[float, float]:
+    """The interval of a number above 0, by its logarithm: what is spread over decades is not symmetric."""
+    factor = math.exp(min(_NORMAL * error / max(value, 1e-300), 50.0))
+    return value / factor, value * factor
+
+
+def survival_sketch(survival: Survival, accuracy: float = ACCURACY) -> Sketch:
+    """The durations as a sketch: ends weigh what they stand for, and a few values stand for the rest."""
+    total = survival.watched.total
+    weights = -np.diff(np.concatenate(([1.0], survival.share))) * total
+    values = survival.at_ms.astype(np.float64)
+    if survival.left > 0 and survival.rate > 0:
+        ranks = (np.arange(_TAIL_VALUES) + 0.5) / _TAIL_VALUES
+        values = np.concatenate((values, survival.last_ms - np.log(ranks) / survival.rate))
+        weights = np.concatenate((weights, np.full(_TAIL_VALUES, survival.left * total / _TAIL_VALUES)))
+    return sketch_of(values, weights, accuracy)

@@ -1,0 +1,101 @@
+"""Quota that is taken, or kept for somebody, only until the end of a cycle over the queues."""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.desk import (
+    F_DOOMED,
+    F_REMOVED,
+    F_VICTIM,
+    R_AMOUNT,
+    R_LOT,
+    REQUESTED,
+    UNDONE,
+    VICTIMS,
+    X_AGAIN,
+    X_BORROW,
+    X_FIRST_TARGET,
+    X_QUEUE,
+    X_REPLACES,
+    X_TARGETS,
+    Desk,
+    Pool,
+)
+from tidegate.engine.kernels.grove import Grove
+from tidegate.engine.kernels.nominate import (
+    request_assigned,
+)
+from tidegate.engine.kernels.quota import add_usage, minus, plus
+from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.removal import put_back, take_out
+from tidegate.engine.kernels.spots import take_found
+from tidegate.model.columns import I64
+from tidegate.state.shares import (
+    Q_BORROW_LIMIT,
+    Q_NOMINAL,
+    Q_USAGE,
+    Book,
+    Tree,
+)
+
+
+@inlined
+def use_for_now(tree: Tree, d: Desk, q: int, lot: int, amount: int) -> None:
+    """Use a lot until the end of the cycle."""
+    add_usage(tree, q, lot, amount)
+    at = d.wish.marks[UNDONE]
+    d.undo[at, 0], d.undo[at, 1], d.undo[at, 2] = q, lot, amount
+    d.wish.marks[UNDONE] = at + 1
+
+
+@kernel
+def take_for_now(book: Book, d: Desk, grove: Grove | None, e: int) -> None:
+    """Let an entry that must wait for victims keep its claim against those behind it."""
+    take_found(grove, d.heads.entries[e])
+    if d.heads.entries[e, X_AGAIN] > 0:
+        return
+    request_assigned(book, d.heads, d.wish, e)
+    for i in range(d.wish.marks[REQUESTED]):
+        use_for_now(book.tree, d, d.heads.entries[e, X_QUEUE], d.wish.lots[i, R_LOT], d.wish.lots[i, R_AMOUNT])
+
+
+@kernel
+def reserve(book: Book, d: Desk, grove: Grove | None, e: int) -> None:
+    """Reserve what the queue is entitled to for a head that has nobody to preempt, so that others don't take it."""
+    q = d.heads.entries[e, X_QUEUE]
+    take_found(grove, d.heads.entries[e])
+    if d.heads.entries[e, X_AGAIN] > 0:
+        return
+    request_assigned(book, d.heads, d.wish, e)
+    for i in range(d.wish.marks[REQUESTED]):
+        lot, amount = d.wish.lots[i, R_LOT], d.wish.lots[i, R_AMOUNT]
+        quota = book.tree.quota[q]
+        limit = quota[Q_BORROW_LIMIT, lot]
+        if d.heads.entries[e, X_BORROW] == 0:
+            amount = max(0, min(amount, minus(quota[Q_NOMINAL, lot], quota[Q_USAGE, lot])))
+        elif limit >= 0:
+            amount = max(0, min(amount, minus(plus(quota[Q_NOMINAL, lot], limit), quota[Q_USAGE, lot])))
+        use_for_now(book.tree, d, q, lot, amount)
+
+
+@inlined
+def doom(entry: I64, pool: Pool, marks: I64) -> None:
+    """Note the targets of an entry as victims of this cycle."""
+    for i in range(entry[X_FIRST_TARGET], entry[X_FIRST_TARGET] + entry[X_TARGETS]):
+        j = pool.targets[i, 0]
+        pool.flags[j, F_DOOMED] = 1
+        pool.flags[marks[VICTIMS], F_VICTIM] = j
+        marks[VICTIMS] += 1
+
+
+@kernel
+def move_replaced(book: Book, pool: Pool, entry: I64, out: int) -> None:
+    """Take what a slice held out of the tree for the rest of the cycle, as another holds it now; or put it back.
+
+    Until the world shows that it is gone it holds what it holds. Nobody else can preempt it in the meantime.
+    """
+    replaced = entry[X_REPLACES] - 1
+    pool.flags[replaced, F_DOOMED], pool.flags[replaced, F_REMOVED] = out, out
+    if out == 1:
+        take_out(book.tree, book.held, replaced)
+    else:
+        put_back(book.tree, book.held, replaced)

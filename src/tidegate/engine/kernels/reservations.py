@@ -1,0 +1,210 @@
+"""Reserved places in a cycle: what is free of them is withheld from others, and given back at its end.
+
+A reservation is made for a workload that victims were evicted for, or that was passed over for too long. It is dropped
+when the workload starts, when it is gone, or when other places are reserved for it.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.fit import FRACTION, ROOM_EPOCH, WHOLE, WHOLE_GPU, log_change, take_place, write_sums
+from tidegate.engine.kernels.place import NEXT_DECISION, Output, give_back, write_place
+from tidegate.engine.kernels.refill import is_free
+from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
+from tidegate.model.columns import I64
+from tidegate.state import reserved_places
+from tidegate.state.cluster import Counter, Hot
+from tidegate.state.tables import (
+    C_CPU,
+    C_MEMORY,
+    C_MILLI,
+    C_SHARE,
+    C_VRAM,
+    J_RESERVES,
+    N_CPU_FREE,
+    N_MEMORY_FREE,
+    N_SHORT,
+    N_SLOTS_FREE,
+    Reserves,
+)
+
+RESERVED = int(Counter.RESERVED)
+PREEMPTED_FOR = int(Reserves.PREEMPTED_FOR)
+
+
+@kernel
+def withhold_place(hot: Hot, i: int) -> None:
+    """Withhold what is free now of reserved place i."""
+    row = hot.reserved[i]
+    n = row[reserved_places.NODE]
+    if n < 0 or row[reserved_places.IS_WITHHELD] == 1:
+        return
+    pod, node = hot.pod_classes[row[reserved_places.POD_CLASS]], hot.nodes[n]
+    row[reserved_places.IS_WITHHELD] = 1
+    row[reserved_places.CPU] = max(0, min(node[N_CPU_FREE], pod[C_CPU]))
+    row[reserved_places.MEMORY] = max(0, min(node[N_MEMORY_FREE], pod[C_MEMORY]))
+    row[reserved_places.SLOTS] = max(0, min(node[N_SLOTS_FREE], 1))
+    for e in range(hot.extra.shape[1]):
+        asked = hot.extra[row[reserved_places.POD_CLASS], e]
+        hot.reserved_extra[i, e] = max(0, min(hot.extra_free[n, e], asked))
+    choose_withheld(hot, i, pod)
+    move_withheld(hot, i, -1)
+
+
+@inlined
+def choose_withheld(hot: Hot, i: int, pod: I64) -> None:
+    """Choose what to withhold of the planned GPUs: what they have left, of a fraction no more than it asks for."""
+    row = hot.reserved[i]
+    n, most = row[reserved_places.NODE], WHOLE_GPU if pod[C_SHARE] == WHOLE else pod[C_MILLI]
+    row[reserved_places.VRAM] = 0
+    for d in range(hot.left.shape[1]):
+        is_planned = row[reserved_places.DEVICES] >> d & 1 == 1
+        hot.reserved_left[i, d] = max(0, min(hot.left[n, d], most)) if is_planned else 0
+        if is_planned and pod[C_SHARE] == FRACTION and hot.left[n, d] > 0:
+            row[reserved_places.VRAM] = max(0, min(hot.vram_left[n, d], pod[C_VRAM]))
+
+
+@kernel
+def move_withheld(hot: Hot, i: int, sign: int) -> None:
+    """Take (sign -1) or give back (sign 1) what is withheld for reserved place i."""
+    row = hot.reserved[i]
+    n, changed = row[reserved_places.NODE], False
+    node = hot.nodes[n]
+    node[N_CPU_FREE] += sign * row[reserved_places.CPU]
+    node[N_MEMORY_FREE] += sign * row[reserved_places.MEMORY]
+    node[N_SLOTS_FREE] += sign * row[reserved_places.SLOTS]
+    for e in range(hot.extra.shape[1]):
+        hot.extra_free[n, e] += sign * hot.reserved_extra[i, e]
+    for d in range(hot.left.shape[1]):
+        if hot.reserved_left[i, d] > 0:
+            hot.left[n, d] += sign * hot.reserved_left[i, d]
+            hot.vram_left[n, d] += sign * row[reserved_places.VRAM]
+            changed = True
+    if changed:
+        write_sums(node, hot.left[n] if COMPILED else hot.left[n].tolist(), node[N_SHORT])
+    log_change(hot, n)
+
+
+@kernel
+def release_place(hot: Hot, i: int) -> None:
+    """Give back what is withheld for reserved place i."""
+    row = hot.reserved[i]
+    if row[reserved_places.IS_WITHHELD] == 1:
+        move_withheld(hot, i, 1)
+        row[reserved_places.IS_WITHHELD] = 0
+        hot.reserved_left[i, :] = 0
+        hot.reserved_extra[i, :] = 0
+        for column in range(reserved_places.VRAM, reserved_places.SLOTS + 1):
+            row[column] = 0
+
+
+@kernel
+def begin_reservations(hot: Hot) -> None:
+    """A cycle begins: what victims were evicted for is withheld from everybody else."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.workloads[hot.reserved[i, reserved_places.WORKLOAD], J_RESERVES] == PREEMPTED_FOR:
+            hot.reserved[i, reserved_places.IN_FORCE] = 1
+            withhold_place(hot, i)
+
+
+@kernel
+def enforce(hot: Hot, j: int) -> None:
+    """Withhold what is reserved for workload j from all that are tried after it."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] == j:
+            hot.reserved[i, reserved_places.IN_FORCE] = 1
+            withhold_place(hot, i)
+
+
+@kernel
+def withhold_all(hot: Hot, but: int) -> None:
+    """Withhold every reservation in force, but for one workload's; the first made takes first."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] != but and hot.reserved[i, reserved_places.IN_FORCE] == 1:
+            withhold_place(hot, i)
+
+
+@kernel
+def release_all(hot: Hot) -> None:
+    """Give back all that is withheld."""
+    for i in range(hot.counters[RESERVED]):
+        release_place(hot, i)
+
+
+@kernel
+def end_reservations(hot: Hot) -> None:
+    """A cycle ends: nodes show what is true."""
+    release_all(hot)
+    for i in range(hot.counters[RESERVED]):
+        hot.reserved[i, reserved_places.IN_FORCE] = 0
+
+
+@kernel
+def release_of(hot: Hot, j: int) -> None:
+    """Give back what is withheld for workload j."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] == j:
+            release_place(hot, i)
+
+
+@kernel
+def drop_reservation(hot: Hot, j: int) -> None:
+    """Nothing is reserved for workload j any more; what was withheld may let others in."""
+    before = hot.counters[RESERVED]
+    remove_places(hot, j)
+    hot.counters[ROOM_EPOCH] += int(hot.counters[RESERVED] < before)
+    hot.workloads[j, J_RESERVES] = 0
+
+
+@kernel
+def remove_places(hot: Hot, j: int) -> None:
+    """Remove the reserved places of workload j."""
+    kept = 0
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] == j:
+            release_place(hot, i)
+            continue
+        for column in range(hot.reserved.shape[1] if kept < i else 0):
+            hot.reserved[kept, column] = hot.reserved[i, column]
+        for device in range(hot.reserved_left.shape[1] if kept < i else 0):
+            hot.reserved_left[kept, device] = hot.reserved_left[i, device]
+        for e in range(hot.reserved_extra.shape[1] if kept < i else 0):
+            hot.reserved_extra[kept, e] = hot.reserved_extra[i, e]
+        kept += 1
+    for i in range(kept, hot.counters[RESERVED]):
+        hot.reserved[i, :] = 0
+        hot.reserved_left[i, :] = 0
+        hot.reserved_extra[i, :] = 0
+    hot.counters[RESERVED] = kept
+
+
+@kernel
+def reserve_places(hot: Hot, j: int, plan: I64, reason: int) -> None:
+    """Reserve these places, rows of pod class, node and devices, for workload j, instead of those it has."""
+    remove_places(hot, j)
+    hot.workloads[j, J_RESERVES] = reason
+    at = hot.counters[RESERVED]
+    for i in range(len(plan)):
+        row = hot.reserved[at + i]
+        row[:] = 0
+        row[reserved_places.WORKLOAD], row[reserved_places.POD_CLASS] = j, plan[i, 0]
+        row[reserved_places.NODE], row[reserved_places.DEVICES] = plan[i, 1], plan[i, 2]
+    hot.counters[RESERVED] = at + len(plan)
+
+
+@kernel
+def place_reserved(hot: Hot, j: int, out: Output) -> bool:
+    """Give workload j exactly the places that are reserved for it, if all of them are free now."""
+    start, ordinal = out.written[0], 0
+    for i in range(hot.counters[RESERVED]):
+        row = hot.reserved[i]
+        if row[reserved_places.WORKLOAD] != j:
+            continue
+        k, n, devices = row[reserved_places.POD_CLASS], row[reserved_places.NODE], row[reserved_places.DEVICES]
+        if n < 0 or not is_free(hot, k, n, devices):
+            give_back(hot, j)
+            out.written[0] = start
+            return False
+        take_place(hot, k, n, devices, j, ordinal, hot.counters[NEXT_DECISION] + out.written[0])
+        write_place(hot, out, j, ordinal, n, devices)
+        ordinal += 1
+    return ordinal > 0

@@ -1,0 +1,251 @@
+"""Settling an entry in Tidegate's own mode: quota and places together, or victims for them, or a reservation."""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.candidates import NEVER
+from tidegate.engine.kernels.cycle import lack_of, write_lack
+from tidegate.engine.kernels.cycle_quota import doom, move_replaced, reserve, use_for_now
+from tidegate.engine.kernels.desk import (
+    ADMITTED,
+    AWAITING,
+    ENTRIES,
+    FIT,
+    PREEMPTING,
+    R_AMOUNT,
+    R_LOT,
+    R_PROMISED,
+    R_REST,
+    REFUSED,
+    REQUESTED,
+    SKIPPED,
+    X_CODE,
+    X_FIRST_TARGET,
+    X_LOT,
+    X_MODE,
+    X_PENDING,
+    X_QUEUE,
+    X_REPLACES,
+    X_SPOTS,
+    X_STATUS,
+    X_TARGETS,
+    X_WORKLOAD,
+    Desk,
+    Turn,
+)
+from tidegate.engine.kernels.eviction_plan import (
+    AWAITED,
+    EVICTIONS,
+    NO_ROOM,
+    lift_quota,
+    plan_evictions,
+)
+from tidegate.engine.kernels.granted import plan_pods
+from tidegate.engine.kernels.grove import Grove
+from tidegate.engine.kernels.nominate import (
+    request_assigned,
+)
+from tidegate.engine.kernels.passed_over import (
+    PASSED_OVER,
+    are_open,
+    are_reserved,
+    is_passed_over,
+    reserve_for_passed_over,
+    reserve_nothing_yet,
+)
+from tidegate.engine.kernels.place import Output, give_back
+from tidegate.engine.kernels.quota import available, minus, plus
+from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.reservations import (
+    RESERVED,
+    drop_reservation,
+    enforce,
+    place_reserved,
+    release_all,
+    release_of,
+    withhold_all,
+)
+from tidegate.engine.kernels.rule import Rule
+from tidegate.engine.kernels.settle import grant, release_replaced, send_off
+from tidegate.engine.kernels.spot_places import place_entry
+from tidegate.engine.kernels.spots import take_found
+from tidegate.engine.kernels.table import DRAWS
+from tidegate.engine.kernels.victim_scratch import VictimSearch
+from tidegate.model.columns import I64
+from tidegate.model.reasons import Reason
+from tidegate.model.shares import PreemptWhom
+from tidegate.state.cluster import Hot
+from tidegate.state.shares import (
+    B_RECLAIM,
+    B_WITHIN,
+    Book,
+    Tree,
+)
+from tidegate.state.tables import J_RESERVES, S_POD_CLASS
+
+ANY = list(PreemptWhom).index(PreemptWhom.ANY)
+AWAITS_VICTIMS = int(Reason.AWAITS_VICTIMS)
+OUTPACED = int(Reason.OUTPACED)
+TOPOLOGY_OUTPACED = int(Reason.TOPOLOGY_OUTPACED)
+PLACES_RESERVED, RESERVED_FOR_OTHERS = int(Reason.PLACES_RESERVED), int(Reason.RESERVED_FOR_OTHERS)
+NOBODY = -1
+
+#: What an entry lacks.
+ENOUGH, NO_QUOTA, NO_SPOTS = range(3)
+
+
+@kernel
+def admit(hot: Hot, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, out: Output) -> None:
+    """Let an entry have its quota; where it takes over from another slice, that one goes."""
+    entry = d.heads.entries[e]
+    entry[X_STATUS] = ADMITTED
+    grant(hot, book, d.heads, grove, turn.now_ms, e, out)
+    if entry[X_REPLACES] > 0:
+        release_replaced(hot, book.held, entry, turn.now_ms, out)
+        move_replaced(book, d.pool, entry, 1)
+
+
+@kernel
+def find_places(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, e: int, out: Output) -> bool:
+    """Place all pods of an entry, on its spots where it has some, or say why there is no room for them."""
+    heads, entry = d.heads, d.heads.entries[e]
+    sets = plan_pods(book, heads, e)
+    unfit = place_entry(hot, rule, heads, grove, e, sets, out)
+    if unfit < 0:
+        return True
+    if entry[X_SPOTS] > 0:  # others of ours are there who have no spots: it sees them in the next cycle
+        entry[X_STATUS], entry[X_CODE] = SKIPPED, TOPOLOGY_OUTPACED
+        return False
+    entry[X_STATUS], entry[X_CODE] = REFUSED, lack_of(hot, rule, heads.plan[unfit, S_POD_CLASS])
+    write_lack(hot, rule, entry[X_WORKLOAD], entry[X_CODE], heads.plan[:sets], unfit, entry[X_LOT:])
+    return False
+
+
+@kernel
+def settle_with_places(
+    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, lack: int, out: Output
+) -> None:
+    """Admit an entry with its places, or evict whoever is in its way and reserve the places, or say why not."""
+    entry = d.heads.entries[e]
+    j, fits = entry[X_WORKLOAD], entry[X_MODE] == FIT
+    if fits and lack != ENOUGH:
+        entry[X_STATUS], entry[X_CODE] = SKIPPED, OUTPACED if lack == NO_QUOTA else TOPOLOGY_OUTPACED
+        if lack == NO_QUOTA and hot.counters[RESERVED] > 0:
+            entry[X_STATUS], entry[X_CODE] = REFUSED, RESERVED_FOR_OTHERS
+        return
+    release_of(hot, j)
+    if fits and find_places(hot, rule, book, d, grove, e, out):
+        drop_reservation(hot, j)
+        admit(hot, book, d, grove, turn, e, out)
+        return
+    came = NO_ROOM
+    if may_preempt(book.tree, entry[X_QUEUE]):
+        came = plan_evictions(hot, rule, book, d, grove, turn, e, out)
+    if came == EVICTIONS:
+        entry[X_STATUS], entry[X_CODE] = PREEMPTING, AWAITS_VICTIMS
+        doom(entry, d.pool, d.wish.marks)
+        entry[X_PENDING] = send_off(hot, book.held.tickets, d.pool, entry, turn.now_ms, out)
+        note_leaving(d.victims, d.pool.targets, entry)
+    elif came == AWAITED and fits and place_reserved(hot, j, out):
+        drop_reservation(hot, j)
+        admit(hot, book, d, grove, turn, e, out)
+        return
+    elif came == AWAITED:
+        entry[X_STATUS], entry[X_CODE] = AWAITING, AWAITS_VICTIMS
+    elif fits and reserve_if_passed_over(hot, rule, book, d, turn, e):
+        entry[X_STATUS], entry[X_CODE] = AWAITING, PLACES_RESERVED
+    else:
+        entry[X_STATUS] = REFUSED
+        if not fits:
+            refuse_quota(hot, book, d, grove, turn, e)
+        elif fits_without_reservations(hot, rule, book, d, grove, e, out):
+            entry[X_CODE] = RESERVED_FOR_OTHERS
+        return
+    enforce(hot, j)
+    take_found(grove, entry)
+    reserve_quota(book, d, e)
+
+
+@kernel
+def fits_without_reservations(
+    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, e: int, out: Output
+) -> bool:
+    """Whether an entry that finds no place would find one if nothing were reserved for others."""
+    if hot.counters[RESERVED] == 0:
+        return False
+    start, draws, sets = out.written[0], hot.counters[DRAWS], plan_pods(book, d.heads, e)
+    release_all(hot)
+    fits = place_entry(hot, rule, d.heads, grove, e, sets, out) < 0
+    give_back(hot, d.heads.entries[e, X_WORKLOAD])
+    withhold_all(hot, NOBODY)
+    out.written[0], hot.counters[DRAWS] = start, draws
+    return fits
+
+
+@kernel
+def reserve_quota(book: Book, d: Desk, e: int) -> None:
+    """Keep quota for an entry until the end of the cycle: what it asks for, less what those who leave will leave it."""
+    q = d.heads.entries[e, X_QUEUE]
+    request_assigned(book, d.heads, d.wish, e)
+    for i in range(d.wish.marks[REQUESTED]):
+        d.wish.lots[i, R_REST] = available(book.tree, q, d.wish.lots[i, R_LOT])
+    lift_quota(book, d.victims, 1)
+    for i in range(d.wish.marks[REQUESTED]):
+        later = available(book.tree, q, d.wish.lots[i, R_LOT])
+        d.wish.lots[i, R_REST] = minus(later, d.wish.lots[i, R_REST])
+    lift_quota(book, d.victims, -1)
+    for i in range(d.wish.marks[REQUESTED]):
+        lot, amount = d.wish.lots[i, R_LOT], d.wish.lots[i, R_AMOUNT]
+        promised = max(0, min(amount, minus(d.wish.lots[i, R_REST], d.wish.lots[lot, R_PROMISED])))
+        d.wish.lots[lot, R_PROMISED] = plus(d.wish.lots[lot, R_PROMISED], promised)
+        use_for_now(book.tree, d, q, lot, minus(amount, promised))
+
+
+@inlined
+def may_preempt(tree: Tree, q: int) -> bool:
+    """Whether the work of a queue may preempt anybody."""
+    return bool(tree.branches[q, B_WITHIN] != NEVER or tree.branches[q, B_RECLAIM] != NEVER)
+
+
+@inlined
+def note_leaving(s: VictimSearch, targets: I64, entry: I64) -> None:
+    """Note the targets of an entry among those who are leaving."""
+    for i in range(entry[X_FIRST_TARGET], entry[X_FIRST_TARGET] + entry[X_TARGETS]):
+        s.leaving[0] += 1
+        s.leaving[s.leaving[0]] = targets[i, 0]
+
+
+@kernel
+def reserve_if_passed_over(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, e: int) -> bool:
+    """Reserve places for an entry that has quota and was passed over for too long; one of a queue at a time."""
+    entry = d.heads.entries[e]
+    j, plan = entry[X_WORKLOAD], d.heads.plan[: plan_pods(book, d.heads, e)]
+    if hot.workloads[j, J_RESERVES] == PASSED_OVER and are_reserved(hot, j, plan) and are_open(hot, j):
+        return True
+    if not is_passed_over(hot, j, turn.now_ms, turn.limit_ms) or reserves_already(hot, d, e):
+        return False
+    return reserve_for_passed_over(hot, rule, d.victims, j, plan)
+
+
+@kernel
+def reserves_already(hot: Hot, d: Desk, e: int) -> bool:
+    """Whether something is reserved for another workload of the queue of entry e that was passed over."""
+    entries = d.heads.entries
+    for other in range(d.wish.marks[ENTRIES]):
+        if other != e and entries[other, X_QUEUE] == entries[e, X_QUEUE]:
+            if hot.workloads[entries[other, X_WORKLOAD], J_RESERVES] == PASSED_OVER:
+                return True
+    return False
+
+
+@kernel
+def refuse_quota(hot: Hot, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> None:
+    """Keep quota for a head that nobody can be preempted for: what its queue is entitled to, as Kueue does.
+
+    In Tidegate's own mode one that was passed over for too long keeps it from cycle to cycle.
+    """
+    entry = d.heads.entries[e]
+    j = entry[X_WORKLOAD]
+    if turn.places == 1 and is_passed_over(hot, j, turn.now_ms, turn.limit_ms) and not reserves_already(hot, d, e):
+        reserve_nothing_yet(hot, j)
+    if book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY or hot.workloads[j, J_RESERVES] == PASSED_OVER:
+        reserve(book, d, grove, e)

@@ -1,0 +1,267 @@
+"""The side of quota in the search for victims: who may be evicted by the queue's rules, and whether quota fits.
+
+Without queues everybody may go, and there is no quota to fit.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.candidates import (
+    NEVER,
+    STAYS,
+    collect_classic,
+    is_over_quota,
+    pop_candidate,
+    reason_of,
+)
+from tidegate.engine.kernels.desk import (
+    CANDIDATES,
+    FOREIGNERS,
+    K_CLAIM,
+    K_PRIORITY,
+    K_QUEUE,
+    K_VARIANT,
+    K_WORKLOAD,
+    NOW_MS,
+    RECLAIMERS,
+    Desk,
+)
+from tidegate.engine.kernels.fair_victims import (
+    BOTH,
+    FAIR_SHARE,
+    IN_QUEUE,
+    INITIAL_SHARE,
+    RECLAIMED,
+    below_common,
+    charge,
+    collect_fair,
+    is_infinite,
+)
+from tidegate.engine.kernels.grove import Grove
+from tidegate.engine.kernels.held_spots import fill_spots, free_spots
+from tidegate.engine.kernels.quota import compare_shares, share_ratio
+from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.removal import put_back, take_out
+from tidegate.engine.kernels.targets import has_quota
+from tidegate.engine.kernels.victim_scratch import (
+    BORROWING,
+    CANDIDATE,
+    ENTITLED,
+    FAIR,
+    LESS_SIZE,
+    LEVEL,
+    LOSS,
+    LOSS_BY_GPU,
+    QUEUE,
+    SIZE,
+    VictimSearch,
+)
+from tidegate.engine.kernels.victim_scratch import CANDIDATES as MEMBERS
+from tidegate.engine.kernels.victims import is_hopeless, is_under_nominal, is_valid
+from tidegate.model.columns import I64
+from tidegate.state.cluster import Hot
+from tidegate.state.shares import B_BORROW, B_PARENT, T_BRANCH, T_SPOTS, Book
+from tidegate.state.tables import (
+    J_FIRST_POD,
+    J_PHASE,
+    J_SINCE,
+    J_WORK_CLASS,
+    P_NEXT,
+    P_NODE,
+    P_POD_CLASS,
+    W_CHECKPOINT,
+    W_GPU_MILLI,
+    W_RESTART,
+    Phase,
+)
+
+RUNNING = int(Phase.RUNNING)
+
+#: Levels of candidates: the claim on them first, then their priority.
+PRIORITY_BITS, LOWEST_PRIORITY = 40, 1 << 32
+
+#: Below the GPU-seconds of a loss stands the rank of a candidate, which tells equals apart.
+RANK_BITS = 20
+
+#: Ways to search: not at all; within the queue's quota, or while it borrows; by fair shares.
+NO_WAY, WITHIN_QUOTA, WHILE_BORROWS, BY_SHARE = -1, 0, 1, 2
+
+
+@inlined
+def may_evict(book: Book | None, d: Desk | None, numbers: I64, row: I64, j: int) -> bool:
+    """Whether workload j may be evicted now, by the rules of the queue that asks."""
+    if book is not None and d is not None:
+        return is_allowed(book, d, numbers, row[CANDIDATE], j)
+    return True
+
+
+@kernel
+def is_allowed(book: Book, d: Desk, numbers: I64, c: int, j: int) -> bool:
+    """Whether candidate c, workload j, may be evicted with those out of the tree that are taken so far."""
+    if numbers[FAIR] == 0:
+        return bool(is_valid(book.tree, book.held, d.pool, d.wish, numbers[QUEUE], c, numbers[BORROWING]))
+    return is_fair(book, numbers, d.pool.candidates[c, K_QUEUE], j)
+
+
+@kernel
+def is_fair(book: Book, numbers: I64, queue: int, j: int) -> bool:
+    """Whether a workload of a queue may be evicted under fair sharing; what is requested is charged already."""
+    tree, q = book.tree, numbers[QUEUE]
+    if queue == q:
+        return True
+    mine, its = below_common(tree, q, queue), below_common(tree, queue, q)
+    b = queue
+    while True:
+        if share_ratio(tree, b) < 0:
+            return False  # what does not borrow has nothing to give
+        if b == its:
+            break
+        b = tree.branches[b, B_PARENT]
+    if numbers[ENTITLED] == 1:
+        return True
+    my_ratio, before = share_ratio(tree, mine), share_ratio(tree, its)
+    if is_infinite(tree, mine, my_ratio) and not is_infinite(tree, its, before):
+        return False
+    if numbers[FAIR] in (INITIAL_SHARE, BOTH) and compare_shares(tree, mine, my_ratio, its, before) < 0:
+        return True
+    if numbers[FAIR] == INITIAL_SHARE:
+        return False
+    take_out(tree, book.held, j)
+    fair = compare_shares(tree, mine, my_ratio, its, share_ratio(tree, its)) <= 0
+    put_back(tree, book.held, j)
+    return bool(fair)
+
+
+@inlined
+def has_quota_for(book: Book | None, d: Desk | None, numbers: I64) -> bool:
+    """Whether quota fits what is requested now."""
+    if book is not None and d is not None:
+        return fits_quota(book, d, numbers)
+    return True
+
+
+@kernel
+def fits_quota(book: Book, d: Desk, numbers: I64) -> bool:
+    """Whether what is requested is available to the queue; under fair sharing it is charged already."""
+    if numbers[FAIR] == 0:
+        return has_quota(book.tree, d.wish, numbers[QUEUE], numbers[BORROWING])
+    charge(book.tree, d.wish, numbers[QUEUE], -1)
+    enough = has_quota(book.tree, d.wish, numbers[QUEUE], 1)
+    charge(book.tree, d.wish, numbers[QUEUE], 1)
+    return enough
+
+
+@inlined
+def move_quota(hot: Hot, book: Book | None, grove: Grove | None, j: int, sign: int) -> None:
+    """Take what workload j holds of quota and topology out (sign 1), or put it back (-1)."""
+    if book is not None:
+        shift_quota(hot, book, grove, j, sign)
+
+
+@kernel
+def shift_quota(hot: Hot, book: Book, grove: Grove | None, j: int, sign: int) -> None:
+    """Take what workload j holds of quota and topology out (sign 1), or put it back (-1)."""
+    if grove is not None:
+        if book.held.tickets[j, T_SPOTS] == 0:
+            shift_spotless(hot, grove, j, sign)
+        elif sign > 0:
+            free_spots(grove, book.held, j)
+        else:
+            fill_spots(grove, book.held, j)
+    if book.held.tickets[j, T_BRANCH] >= 0:
+        if sign > 0:
+            take_out(book.tree, book.held, j)
+        else:
+            put_back(book.tree, book.held, j)
+
+
+@kernel
+def shift_spotless(hot: Hot, grove: Grove, j: int, sign: int) -> None:
+    """Take the pods of workload j, which has no spots, out of the leaves (sign 1), or put them back (-1)."""
+    p = hot.workloads[j, J_FIRST_POD]
+    while p >= 0:
+        k, n = hot.pods[p, P_POD_CLASS], hot.pods[p, P_NODE]
+        for i in range(grove.leaves.start[n], grove.leaves.start[n + 1]):
+            for r in range(grove.amounts.shape[1]):
+                grove.forest.free[grove.leaves.rows[i], r] += sign * grove.amounts[k, r]
+        p = hot.pods[p, P_NEXT]
+
+
+@kernel
+def work_lost(hot: Hot, j: int, now_ms: int) -> int:
+    """GPU-seconds that the eviction of workload j loses: work since its last checkpoint, and its restart."""
+    work, lost_ms = hot.work_classes[hot.workloads[j, J_WORK_CLASS]], 0
+    if hot.workloads[j, J_PHASE] == RUNNING:
+        lost_ms = max(0, now_ms - hot.workloads[j, J_SINCE])
+        if work[W_CHECKPOINT] > 0:
+            lost_ms %= work[W_CHECKPOINT]
+    return int(max(work[W_GPU_MILLI], 1) * (lost_ms + work[W_RESTART]) // 1_000_000 + 1)
+
+
+@kernel
+def ways_to_search(book: Book, d: Desk, fair: int, q: int, j: int, again: int) -> int:
+    """How to search for victims first, or again after that failed; candidates are collected."""
+    tree, marks = book.tree, d.wish.marks
+    if fair != 0:
+        collect_fair(tree, book.held, d.pool, d.wish, q, j)
+        return BY_SHARE if again == 0 else NO_WAY
+    if is_hopeless(tree, d.wish, q):
+        return NO_WAY
+    collect_classic(tree, book.held, d.pool, d.wish, q, j)
+    forbidden = tree.branches[q, B_BORROW] == NEVER
+    if marks[FOREIGNERS] == 0 or (forbidden and not is_under_nominal(tree, d.wish, q)):
+        return WHILE_BORROWS if again == 0 else NO_WAY
+    first = WITHIN_QUOTA if forbidden and marks[RECLAIMERS] == 0 else WHILE_BORROWS
+    return first if again == 0 else WHILE_BORROWS - first
+
+
+@kernel
+def open_candidates(hot: Hot, d: Desk, s: VictimSearch) -> None:
+    """Let everybody that was collected, and is not leaving already, be taken as a victim.
+
+    Of those who lose as much, the one goes first that is first among the candidates: mostly the latest.
+    """
+    size = d.wish.marks[CANDIDATES]
+    for left in range(size, 0, -1):
+        pop_candidate(d.pool, left)
+    for rank in range(size):
+        c = d.pool.heap[size - 1 - rank]
+        row = d.pool.candidates[c]
+        j, claim = row[K_WORKLOAD], row[K_CLAIM] - STAYS
+        if claim < 0:
+            continue
+        loss = (work_lost(hot, j, d.wish.marks[NOW_MS]) << RANK_BITS) + min(rank, (1 << RANK_BITS) - 1)
+        known = s.workloads[j]
+        known[LOSS] = loss
+        known[SIZE] = hot.work_classes[hot.workloads[j, J_WORK_CLASS], W_GPU_MILLI]
+        known[LOSS_BY_GPU], known[LESS_SIZE] = loss // max(1, known[SIZE]), -known[SIZE]
+        known[LEVEL] = (claim << PRIORITY_BITS) + row[K_PRIORITY] + LOWEST_PRIORITY
+        known[CANDIDATE] = c
+        s.members[s.numbers[MEMBERS]] = j
+        s.numbers[MEMBERS] += 1
+
+
+@kernel
+def eviction_reason(d: Desk, numbers: I64, c: int) -> int:
+    """The Reason of evicting candidate c."""
+    row = d.pool.candidates[c]
+    if numbers[FAIR] == 0:
+        return int(reason_of(row[K_VARIANT]))
+    if row[K_QUEUE] == numbers[QUEUE]:
+        return IN_QUEUE
+    return RECLAIMED if numbers[ENTITLED] == 1 else FAIR_SHARE
+
+
+@kernel
+def open_quota(book: Book, d: Desk, s: VictimSearch, fair: int, q: int, way: int) -> None:
+    """Begin a search for a queue: under fair sharing what is requested is charged until `close_quota`."""
+    s.numbers[QUEUE], s.numbers[BORROWING], s.numbers[FAIR] = q, way, fair
+    if fair != 0:
+        charge(book.tree, d.wish, q, 1)
+        s.numbers[ENTITLED] = 0 if is_over_quota(book.tree, d.wish, q) else 1
+
+
+@kernel
+def close_quota(book: Book, d: Desk, s: VictimSearch) -> None:
+    """End a search for a queue."""
+    if s.numbers[FAIR] != 0:
+        charge(book.tree, d.wish, s.numbers[QUEUE], -1)

@@ -1,0 +1,93 @@
+"""Room for the search for victims: candidates, their pods by node, what is taken out, and the best plan so far.
+
+Nothing here outlives the search.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.model.columns import I64
+
+#: Columns of what is known of a workload in a search: work lost by its eviction; that, by GPU; its GPUs, and less
+#: them; its level, lower goes first (NEVER: it is no candidate); its row among the preemption candidates; whether it is
+#: taken out now.
+LOSS, LOSS_BY_GPU, SIZE, LESS_SIZE, LEVEL, CANDIDATE, IS_TAKEN = range(7)
+WORKLOAD_COLUMNS = 7
+
+#: Columns of a planned pod.
+POD_CLASS, NODE, DEVICES = range(3)
+
+#: Numbers of a search: candidates, levels, the highest level that may be taken, workloads taken out, pods planned; of
+#: the best so far the loss, the victims and the pods; whether the first node is one not tried before; for quota the
+#: queue, whether it may borrow, fair sharing, and whether it is entitled; whether only some nodes are allowed.
+(
+    CANDIDATES, LEVELS, MOST_LEVEL, TAKEN, PLANNED, BEST_LOSS, BEST_TAKEN, BEST_PLANNED, FORCES_FIRST,
+    QUEUE, BORROWING, FAIR, ENTITLED, RESTRICTED,
+) = range(14)  # fmt: skip
+SEARCH_NUMBERS = 14
+
+#: A loss that nothing comes to; one that is not known.
+NEVER, UNKNOWN = 1 << 60, -1
+
+#: Orders in which a node is cleared, each by its column: by loss; by loss a GPU; the smallest or the largest first, for
+#: a queue can be taken from only while it is over its quota.
+ORDERS = 4
+
+#: Nodes that are tried for the first pod that needs victims, before the best of what was found is taken.
+MOST_TRIALS = 16
+
+#: Candidates with which everybody is tried at once, where node by node leads nowhere.
+MOST_CANDIDATES = 256
+
+#: Victims times pods up to which pods are planned anew to spare each victim.
+MOST_REPLANNED = 1 << 12
+
+
+class VictimSearch(NamedTuple):
+    """Room for a search."""
+
+    workloads: I64  # (workloads, WORKLOAD_COLUMNS)
+    members: I64  # (workloads,): the candidates
+    levels: I64  # (workloads,): their levels, each once, ascending
+    start: I64  # (nodes + 1,): where the pods of candidates on each node begin
+    pods: I64  # (pods,): those pods, node by node
+    costs: I64  # (nodes,): the loss by clearing each for the pod that is planned; UNKNOWN, NEVER
+    orders: I64  # (nodes,): the order in which that is so
+    tried: I64  # (nodes,): 1: it was the first to be cleared in a trial
+    allowed: I64  # (nodes,): 1: pods may be planned there, in a search that is restricted
+    taken: I64  # (workloads,): who is taken out, in order
+    best: I64  # (workloads,): the victims of the best plan
+    plan: I64  # (pods, 3)
+    old_plan: I64  # (pods, 3): the plan, while another is tried
+    best_plan: I64  # (pods, 3)
+    numbers: I64  # (SEARCH_NUMBERS,)
+    leaving: I64  # (workloads + 1,): how many workloads are leaving, then who; not a part of one search
+
+
+def empty_victim_search(workloads: int, nodes: int, pods: int, planned: int) -> VictimSearch:
+    """Room for a search among so many workloads and pods on so many nodes, for so many pods."""
+
+    def zeros(*shape: int) -> I64:
+        return np.zeros(shape, np.int64)
+
+    return VictimSearch(
+        workloads=zeros(workloads, WORKLOAD_COLUMNS),
+        members=zeros(workloads),
+        levels=zeros(workloads),
+        start=zeros(nodes + 1),
+        pods=zeros(pods),
+        costs=zeros(nodes),
+        orders=zeros(nodes),
+        tried=zeros(nodes),
+        allowed=zeros(nodes),
+        taken=zeros(workloads),
+        best=zeros(workloads),
+        plan=zeros(planned, 3),
+        old_plan=zeros(planned, 3),
+        best_plan=zeros(planned, 3),
+        numbers=zeros(SEARCH_NUMBERS),
+        leaving=zeros(workloads + 1),
+    )

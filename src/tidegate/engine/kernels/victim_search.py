@@ -1,0 +1,503 @@
+"""The search for victims that sees places: whose eviction lets all pods of a workload fit, with the least work lost.
+
+Pods are planned one by one: where one fits as it is, by the placement rule, else on the node that is cleared with the
+least loss. Then quota is filled up, and victims that turn out not to be needed are spared. Trying is taking out of
+nodes and quota, and is always undone.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.desk import Desk
+from tidegate.engine.kernels.fit import WHOLE_GPU, is_too_small, move_pod, refusal
+from tidegate.engine.kernels.grove import Grove
+from tidegate.engine.kernels.place import choose_devices
+from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
+from tidegate.engine.kernels.rule import Rule
+from tidegate.engine.kernels.table import best_node, refresh
+from tidegate.engine.kernels.victim_quota import has_quota_for, may_evict, move_quota
+from tidegate.engine.kernels.victim_scratch import (
+    BEST_LOSS,
+    BEST_PLANNED,
+    BEST_TAKEN,
+    CANDIDATES,
+    DEVICES,
+    FORCES_FIRST,
+    IS_TAKEN,
+    LEVEL,
+    LEVELS,
+    LOSS,
+    MOST_CANDIDATES,
+    MOST_LEVEL,
+    MOST_REPLANNED,
+    MOST_TRIALS,
+    NEVER,
+    NODE,
+    ORDERS,
+    PLANNED,
+    POD_CLASS,
+    RESTRICTED,
+    TAKEN,
+    UNKNOWN,
+    VictimSearch,
+)
+from tidegate.model.columns import I64
+from tidegate.state.cluster import Counter, Hot
+from tidegate.state.shares import Book
+from tidegate.state.tables import (
+    C_GPUS,
+    J_FIRST_POD,
+    N_CPU_FREE,
+    N_MEMORY_FREE,
+    N_NODE_CLASS,
+    N_SHORT,
+    N_SLOTS_FREE,
+    N_UP,
+    P_DEVICES,
+    P_NEXT,
+    P_NODE,
+    P_POD_CLASS,
+    P_WORKLOAD,
+    S_COUNT,
+    S_POD_CLASS,
+)
+
+DRAWS = int(Counter.RANDOM)
+
+
+# -- who could go ----------------------------------------------------------------------------------------------
+
+
+@kernel
+def open_search(s: VictimSearch) -> None:
+    """Begin without candidates."""
+    s.workloads[:, LEVEL] = NEVER
+    s.workloads[:, IS_TAKEN] = 0
+    s.numbers[:] = 0
+    s.start[:] = 0
+
+
+@kernel
+def list_levels(s: VictimSearch) -> None:
+    """List the levels of the candidates, ascending, each once."""
+    count = 0
+    for i in range(s.numbers[CANDIDATES]):
+        level, at = s.workloads[s.members[i], LEVEL], count
+        while at > 0 and s.levels[at - 1] > level:
+            at -= 1
+        if at > 0 and s.levels[at - 1] == level:
+            continue
+        for k in range(count, at, -1):
+            s.levels[k] = s.levels[k - 1]
+        s.levels[at] = level
+        count += 1
+    s.numbers[LEVELS] = count
+
+
+@kernel
+def list_pods(hot: Hot, s: VictimSearch) -> None:
+    """List the pods of candidates node by node, a workload's together."""
+    s.start[:] = 0
+    for i in range(s.numbers[CANDIDATES]):
+        p = hot.workloads[s.members[i], J_FIRST_POD]
+        while p >= 0:
+            s.start[hot.pods[p, P_NODE] + 1] += 1
+            p = hot.pods[p, P_NEXT]
+    for n in range(len(s.start) - 1):
+        s.start[n + 1] += s.start[n]
+        s.costs[n] = s.start[n]  # where the next pod of the node goes
+    for i in range(s.numbers[CANDIDATES]):
+        p = hot.workloads[s.members[i], J_FIRST_POD]
+        while p >= 0:
+            n = hot.pods[p, P_NODE]
+            s.pods[s.costs[n]] = p
+            s.costs[n] += 1
+            p = hot.pods[p, P_NEXT]
+
+
+# -- taking out and putting back -------------------------------------------------------------------------------
+
+
+@kernel
+def shift_pods(hot: Hot, j: int, sign: int) -> None:
+    """Take the pods of workload j off their nodes (sign 1), or put them back (-1)."""
+    p = hot.workloads[j, J_FIRST_POD]
+    while p >= 0:
+        move_pod(hot, hot.pods[p, P_POD_CLASS], hot.pods[p, P_NODE], hot.pods[p, P_DEVICES], sign)
+        p = hot.pods[p, P_NEXT]
+
+
+@kernel
+def take_victim(hot: Hot, book: Book | None, grove: Grove | None, s: VictimSearch, j: int) -> None:
+    """Take workload j out of nodes and quota."""
+    s.taken[s.numbers[TAKEN]] = j
+    s.numbers[TAKEN] += 1
+    s.workloads[j, IS_TAKEN] = 1
+    shift_pods(hot, j, 1)
+    move_quota(hot, book, grove, j, 1)
+
+
+@kernel
+def put_victim_back(hot: Hot, book: Book | None, grove: Grove | None, s: VictimSearch, j: int) -> None:
+    """Put workload j back to where it was; it still stands among those taken."""
+    s.workloads[j, IS_TAKEN] = 0
+    shift_pods(hot, j, -1)
+    move_quota(hot, book, grove, j, -1)
+
+
+@kernel
+def put_back_since(hot: Hot, book: Book | None, grove: Grove | None, s: VictimSearch, start: int) -> None:
+    """Put back all that were taken since there were `start` of them."""
+    while s.numbers[TAKEN] > start:
+        s.numbers[TAKEN] -= 1
+        put_victim_back(hot, book, grove, s, s.taken[s.numbers[TAKEN]])
+
+
+@inlined
+def remove_taken(s: VictimSearch, at: int) -> None:
+    """Strike one off the list of those taken; the others keep their order."""
+    for i in range(at, s.numbers[TAKEN] - 1):
+        s.taken[i] = s.taken[i + 1]
+    s.numbers[TAKEN] -= 1
+
+
+# -- clearing a node -------------------------------------------------------------------------------------------
+
+
+@kernel
+def fits_on(hot: Hot, k: int, n: int) -> bool:
+    """Whether a pod of class k fits on node n now."""
+    return refusal(hot, k, n) == 0
+
+
+@kernel
+def next_victim(hot: Hot, book: Book | None, d: Desk | None, s: VictimSearch, n: int, order: int) -> int:
+    """The workload with pods on node n that is taken next; -1: none may be."""
+    best, column = -1, LOSS + order
+    for i in range(s.start[n], s.start[n + 1]):
+        j = hot.pods[s.pods[i], P_WORKLOAD]
+        row = s.workloads[j]
+        if row[IS_TAKEN] == 1 or row[LEVEL] > s.numbers[MOST_LEVEL] or j == best:
+            continue
+        if (best < 0 or row[column] < s.workloads[best, column]) and may_evict(book, d, s.numbers, row, j):
+            best = j
+    return int(best)
+
+
+@kernel
+def clear_node(
+    hot: Hot, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, k: int, n: int, order: int
+) -> int:
+    """Take victims off node n until a pod of class k fits there; return the loss. NEVER: it cannot be."""
+    start, loss = s.numbers[TAKEN], 0
+    while not fits_on(hot, k, n):
+        j = next_victim(hot, book, d, s, n, order)
+        if j < 0:
+            return NEVER
+        take_victim(hot, book, grove, s, j)
+    i = s.numbers[TAKEN] - 2  # the last one taken is needed
+    while i >= start:
+        j = s.taken[i]
+        put_victim_back(hot, book, grove, s, j)
+        if fits_on(hot, k, n):
+            remove_taken(s, i)
+        else:
+            shift_pods(hot, j, 1)
+            move_quota(hot, book, grove, j, 1)
+            s.workloads[j, IS_TAKEN] = 1
+        i -= 1
+    for i in range(start, s.numbers[TAKEN]):
+        loss += s.workloads[s.taken[i], LOSS]
+    return loss
+
+
+@inlined
+def is_closed(hot: Hot, k: int, n: int) -> bool:
+    """Whether node n would not take a pod of class k even if it were empty."""
+    node = hot.nodes[n] if COMPILED else hot.nodes[n].tolist()
+    pod = hot.pod_classes[k] if COMPILED else hot.pod_classes[k].tolist()
+    if node[N_NODE_CLASS] < 0 or node[N_UP] == 0 or hot.match[k, node[N_NODE_CLASS]] != 0:
+        return True
+    return is_too_small(hot, k, n, node, pod)
+
+
+@kernel
+def weigh_node(
+    hot: Hot, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, k: int, n: int
+) -> None:
+    """Note the loss by clearing node n for a pod of class k, in the better order; nothing is changed."""
+    best, best_order, start = NEVER, 0, s.numbers[TAKEN]
+    if s.start[n] < s.start[n + 1] and not is_closed(hot, k, n):
+        for order in range(ORDERS):
+            loss = clear_node(hot, book, d, grove, s, k, n, order)
+            put_back_since(hot, book, grove, s, start)
+            if loss < best:
+                best, best_order = loss, order
+    s.costs[n], s.orders[n] = best, best_order
+
+
+@kernel
+def cheapest_node(hot: Hot, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, k: int) -> int:
+    """The node that is cleared for a pod of class k with the least loss; -1: none can be."""
+    best = -1
+    for n in range(len(s.costs)):
+        if s.costs[n] == UNKNOWN and (s.numbers[RESTRICTED] == 0 or s.allowed[n] == 1):
+            weigh_node(hot, book, d, grove, s, k, n)
+    for at in range(hot.scores.used[0]):
+        n = hot.scores.at_rank[at]
+        if s.numbers[FORCES_FIRST] == 1 and s.tried[n] == 1:
+            continue
+        if s.numbers[RESTRICTED] == 1 and s.allowed[n] == 0:
+            continue
+        if s.costs[n] < NEVER and (best < 0 or s.costs[n] < s.costs[best]):
+            best = n
+    return int(best)
+
+
+# -- a plan for all pods ---------------------------------------------------------------------------------------
+
+
+@kernel
+def weigh_again(hot: Hot, s: VictimSearch, start: int) -> None:
+    """Have nodes weighed again that those taken since there were `start` of them had pods on."""
+    for i in range(start, s.numbers[TAKEN]):
+        p = hot.workloads[s.taken[i], J_FIRST_POD]
+        while p >= 0:
+            s.costs[hot.pods[p, P_NODE]] = UNKNOWN
+            p = hot.pods[p, P_NEXT]
+
+
+@kernel
+def best_allowed(hot: Hot, rule: Rule, s: VictimSearch, k: int) -> int:
+    """The allowed node with the highest score for class k; -1: none fits."""
+    best, best_score = -1, -1
+    refresh(hot, rule, k)
+    for at in range(hot.scores.used[0]):
+        n, score = hot.scores.at_rank[at], hot.scores.score[k, at]
+        if score > best_score and s.allowed[n] == 1:
+            best, best_score = n, score
+    return int(best)
+
+
+@kernel
+def plan_pod(
+    hot: Hot, rule: Rule, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, k: int, at: int
+) -> bool:
+    """Plan one pod of class k: where it fits, or on the node that is cleared with the least loss."""
+    n = best_node(hot, rule, k) if s.numbers[RESTRICTED] == 0 else best_allowed(hot, rule, s, k)
+    while n < 0:
+        n = cheapest_node(hot, book, d, grove, s, k)
+        is_first = s.numbers[FORCES_FIRST] == 1
+        if n < 0 or (is_first and s.costs[n] >= s.numbers[BEST_LOSS]):
+            return False  # a first node that loses as much as the best plan does cannot make a better one
+        if is_first:
+            s.numbers[FORCES_FIRST], s.tried[n] = 0, 1
+        start = s.numbers[TAKEN]
+        if clear_node(hot, book, d, grove, s, k, n, s.orders[n]) == NEVER:  # those taken since it was weighed forbid it
+            put_back_since(hot, book, grove, s, start)
+            s.costs[n], n = NEVER, -1
+        else:
+            weigh_again(hot, s, start)
+    s.plan[at, POD_CLASS], s.plan[at, NODE], s.plan[at, DEVICES] = k, n, choose_devices(hot, rule, k, n)
+    move_pod(hot, k, n, s.plan[at, DEVICES], -1)
+    s.costs[n] = UNKNOWN
+    s.numbers[PLANNED] += 1
+    return True
+
+
+@kernel
+def plan_sets(
+    hot: Hot, rule: Rule, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, sets: I64
+) -> bool:
+    """Plan every pod of these sets, those with most GPUs first."""
+    s.plan[:, NODE] = -1
+    for gpus in range(hot.hosted.shape[1] - 1, -1, -1):
+        at = 0
+        for i in range(len(sets)):
+            k = sets[i, S_POD_CLASS]
+            if hot.pod_classes[k, C_GPUS] == gpus and sets[i, S_COUNT] > 0:
+                s.costs[:] = UNKNOWN
+                for p in range(at, at + sets[i, S_COUNT]):
+                    if not plan_pod(hot, rule, book, d, grove, s, k, p):
+                        return False
+            at += sets[i, S_COUNT]
+    return True
+
+
+@kernel
+def forget_plan(hot: Hot, s: VictimSearch) -> None:
+    """Take the planned pods off their nodes."""
+    for at in range(len(s.plan)):
+        if s.plan[at, NODE] >= 0:
+            move_pod(hot, s.plan[at, POD_CLASS], s.plan[at, NODE], s.plan[at, DEVICES], 1)
+            s.plan[at, NODE] = -1
+    s.numbers[PLANNED] = 0
+
+
+@kernel
+def fill_quota(hot: Hot, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch) -> bool:
+    """Take more victims until quota fits too."""
+    while not has_quota_for(book, d, s.numbers):
+        best = first_candidate(book, d, s, 0)
+        if best < 0:
+            return False
+        take_victim(hot, book, grove, s, best)
+    return True
+
+
+@kernel
+def fits_beside(
+    hot: Hot, rule: Rule, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, sets: I64, j: int
+) -> bool:
+    """Whether the planned pods fit beside workload j, which was put back: where they are, or elsewhere."""
+    if is_within_capacity(hot, j):
+        return True
+    pods, level = s.numbers[PLANNED], s.numbers[MOST_LEVEL]
+    if pods * s.numbers[TAKEN] > MOST_REPLANNED:
+        return False
+    copy_plan(s.plan, s.old_plan, pods)
+    forget_plan(hot, s)
+    s.numbers[MOST_LEVEL] = -1  # and nobody else goes
+    fits = plan_sets(hot, rule, book, d, grove, s, sets)
+    s.numbers[MOST_LEVEL] = level
+    if not fits:
+        forget_plan(hot, s)
+        copy_plan(s.old_plan, s.plan, pods)
+        for at in range(pods):
+            move_pod(hot, s.plan[at, POD_CLASS], s.plan[at, NODE], s.plan[at, DEVICES], -1)
+        s.numbers[PLANNED] = pods
+    return fits
+
+
+@kernel
+def spare_victims(
+    hot: Hot, rule: Rule, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, sets: I64
+) -> None:
+    """Put back who turns out not to be needed, the largest loss first."""
+    ceiling, index = NEVER, 0  # who was looked at: a larger loss, or the same and an earlier place
+    while True:
+        at = -1
+        for i in range(s.numbers[TAKEN]):
+            loss = s.workloads[s.taken[i], LOSS]
+            if loss < ceiling or (loss == ceiling and i >= index):
+                if at < 0 or loss > s.workloads[s.taken[at], LOSS]:
+                    at = i
+        if at < 0:
+            return
+        j = s.taken[at]
+        ceiling, index = s.workloads[j, LOSS], at + 1
+        put_victim_back(hot, book, grove, s, j)
+        if has_quota_for(book, d, s.numbers) and fits_beside(hot, rule, book, d, grove, s, sets, j):
+            remove_taken(s, at)
+            index = at
+        else:
+            shift_pods(hot, j, 1)
+            move_quota(hot, book, grove, j, 1)
+            s.workloads[j, IS_TAKEN] = 1
+
+
+@kernel
+def is_within_capacity(hot: Hot, j: int) -> bool:
+    """Whether no node that workload j has pods on is used beyond what it has."""
+    p = hot.workloads[j, J_FIRST_POD]
+    while p >= 0:
+        n, devices = hot.pods[p, P_NODE], hot.pods[p, P_DEVICES]
+        node = hot.nodes[n]
+        if node[N_CPU_FREE] < 0 or node[N_MEMORY_FREE] < 0 or node[N_SLOTS_FREE] < 0:
+            return False
+        for e in range(hot.extra.shape[1]):
+            if hot.extra_free[n, e] < 0:
+                return False
+        idle = 0
+        for device in range(hot.left.shape[1]):
+            if devices >> device & 1 and (hot.left[n, device] < 0 or hot.vram_left[n, device] < 0):
+                return False
+            idle += hot.left[n, device] == WHOLE_GPU
+        if node[N_SHORT] > idle:
+            return False
+        p = hot.pods[p, P_NEXT]
+    return True
+
+
+@inlined
+def copy_plan(source: I64, target: I64, pods: int) -> None:
+    """Copy the first pods of a plan."""
+    for at in range(pods):
+        for column in range(3):
+            target[at, column] = source[at, column]
+
+
+@inlined
+def keep_if_best(s: VictimSearch, pods: int) -> None:
+    """Keep the plan if it loses less than the best so far."""
+    loss = 0
+    for i in range(s.numbers[TAKEN]):
+        loss += s.workloads[s.taken[i], LOSS]
+    if loss < s.numbers[BEST_LOSS]:
+        s.numbers[BEST_LOSS], s.numbers[BEST_TAKEN] = loss, s.numbers[TAKEN]
+        s.numbers[BEST_PLANNED] = pods
+        for i in range(s.numbers[TAKEN]):
+            s.best[i] = s.taken[i]
+        copy_plan(s.plan, s.best_plan, pods)
+
+
+@kernel
+def search_victims(
+    hot: Hot, rule: Rule, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, sets: I64
+) -> bool:
+    """Find the victims up to the highest level that may be taken; trial after trial with another first node."""
+    draws = hot.counters[DRAWS]
+    s.numbers[BEST_LOSS] = NEVER
+    s.tried[:] = 0
+    for _ in range(MOST_TRIALS):
+        s.numbers[FORCES_FIRST] = 1
+        found = plan_sets(hot, rule, book, d, grove, s, sets) and fill_quota(hot, book, d, grove, s)
+        if found:
+            spare_victims(hot, rule, book, d, grove, s, sets)
+            keep_if_best(s, s.numbers[PLANNED])
+        forget_plan(hot, s)
+        put_back_since(hot, book, grove, s, 0)
+        hot.counters[DRAWS] = draws
+        if s.numbers[FORCES_FIRST] == 1:  # no pod needed a node cleared, or no other first node is left to try
+            break
+    if s.numbers[BEST_LOSS] == NEVER and 0 < s.numbers[CANDIDATES] <= MOST_CANDIDATES:
+        plan_without_all(hot, rule, book, d, grove, s, sets)
+        hot.counters[DRAWS] = draws
+    return bool(s.numbers[BEST_LOSS] < NEVER)
+
+
+@kernel
+def plan_without_all(
+    hot: Hot, rule: Rule, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, sets: I64
+) -> None:
+    """Plan as if everybody who may go were gone, then spare who is not needed: where node by node leads nowhere."""
+    for order in range(ORDERS):
+        take_all(hot, book, d, grove, s, order)
+        if plan_sets(hot, rule, book, d, grove, s, sets) and has_quota_for(book, d, s.numbers):
+            spare_victims(hot, rule, book, d, grove, s, sets)
+            keep_if_best(s, s.numbers[PLANNED])
+        forget_plan(hot, s)
+        put_back_since(hot, book, grove, s, 0)
+
+
+@kernel
+def take_all(hot: Hot, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, order: int) -> None:
+    """Take everybody out who may be evicted, in an order: each can make it unlawful to evict another."""
+    best = first_candidate(book, d, s, order)
+    while best >= 0:
+        take_victim(hot, book, grove, s, best)
+        best = first_candidate(book, d, s, order)
+
+
+@kernel
+def first_candidate(book: Book | None, d: Desk | None, s: VictimSearch, order: int) -> int:
+    """The first candidate in an order that is not taken and may be evicted; -1: there is none."""
+    best = -1
+    for i in range(s.numbers[CANDIDATES]):
+        j = s.members[i]
+        row = s.workloads[j]
+        if row[IS_TAKEN] == 1 or row[LEVEL] > s.numbers[MOST_LEVEL]:
+            continue
+        if best < 0 or row[LOSS + order] < s.workloads[best, LOSS + order]:
+            if may_evict(book, d, s.numbers, row, j):
+                best = j
+    return int(best)

@@ -1,0 +1,60 @@
+"""Preemption loops in the twin: proven, and then left out until something happens from outside.
+
+Where others' rules are copied, work may be preempted and come back for ever. It is proven when the state comes again
+with nothing from outside in between: then what followed will follow again, and nothing is learnt from acting it out.
+Must not know: why anything is preempted.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.engine.state_key import state_key
+from tidegate.model.columns import I64
+from tidegate.sim.world import SimWorld
+from tidegate.state.cluster import ClusterState, Counter
+
+#: After so many repeated preemptions with nothing from outside in between the rest is left out without a proof.
+MOST_REPEATS = 1_000
+
+
+class _Seen(NamedTuple):
+    """When a state was seen, and how often each workload had been evicted by then."""
+
+    at_ms: int
+    evictions: I64
+
+
+class UntilOver:
+    """Says whether a run of the twin is over; to be asked before each step."""
+
+    def __init__(self, world: SimWorld) -> None:
+        self._world = world
+        self._outside = -1  # the outside epoch that the following is about
+        self._repeats = 0
+        self._seen: dict[bytes, _Seen] = {}  # states in which somebody had just been preempted again
+
+    def __call__(self, state: ClusterState) -> bool:
+        """Leave out what a loop would repeat, if there is one; whether nothing more will happen."""
+        if state.counters[Counter.REPEATS]:
+            self._look_for_loop(state)
+        return self._world.is_over()
+
+    def _look_for_loop(self, state: ClusterState) -> None:
+        outside, repeats = (int(state.counters[which]) for which in (Counter.OUTSIDE, Counter.REPEATS))
+        if outside != self._outside:
+            self._outside, self._repeats, self._seen = outside, 0, {}
+        if repeats == self._repeats:  # nobody was preempted again since
+            return
+        self._repeats = repeats
+        table = state.workloads
+        preempted = table.number[np.flatnonzero(table.preempted_in[: table.top] == outside)]
+        now = _Seen(self._world.now_ms(), table.evictions[: table.top].copy())
+        before = self._seen.setdefault(state_key(state) + self._world.loop_key(preempted), now)
+        if before is not now:
+            turning = table.number[np.flatnonzero(now.evictions > before.evictions)]
+            self._world.leave_out(turning, now.at_ms - before.at_ms)
+        elif repeats >= MOST_REPEATS:
+            self._world.leave_out(preempted, 0)

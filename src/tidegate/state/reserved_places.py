@@ -1,0 +1,37 @@
+"""Reserved places: one row a pod of a workload that waits, on the node that is kept for it.
+
+Room on that node goes to nobody who comes after the workload. What is free of it is withheld while a cycle runs, and
+given back at the cycle's end, so that between cycles nodes show what is true.
+Kernels name the columns of the block by this module: `reserved_places.NODE`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tidegate.model.columns import I64
+from tidegate.state.table import Table
+
+
+class ReservedPlaces(Table):
+    """Rows of one workload are consecutive, in the order of its pods; the first reservation made stands first."""
+
+    columns = ("workload", "pod_class", "node", "devices", "in_force", "is_withheld", "vram", "cpu", "memory", "slots")
+    fills: ClassVar = {"workload": -1, "pod_class": -1, "node": -1}
+    grids: ClassVar = {"withheld_left": "device", "withheld_extra": "extra"}
+
+    workload: I64
+    pod_class: I64
+    node: I64  # -1: it is gone
+    devices: I64  # bit mask of the GPUs it is to have
+    in_force: I64  # 1: it holds against those who are tried from now on in the cycle
+    is_withheld: I64  # 1: the amounts below are withheld right now
+    vram: I64  # MiB of each GPU that something is withheld of
+    cpu: I64  # milli
+    memory: I64  # MiB
+    slots: I64
+    withheld_left: I64  # (rows, devices): milli of each GPU
+    withheld_extra: I64  # (rows, extras)
+
+
+WORKLOAD, POD_CLASS, NODE, DEVICES, IN_FORCE, IS_WITHHELD, VRAM, CPU, MEMORY, SLOTS = range(len(ReservedPlaces.columns))

@@ -1,0 +1,223 @@
+"""What must hold of preemption in our own mode whatever happens: random clusters, queues, orders and work, with places.
+
+`Watch` looks at every step: nothing is placed and preempted in one step, who leaves is not preempted again, nobody is
+preempted twice between two facts from outside. Here in addition: nobody leaves in vain, and nobody waits for ever.
+All that happens follows from one seed, so that work is in each other's way all the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from builders import Cluster, fleet, job
+from preemption_watch import Watch
+from test_preemption_places import PHASES, seeds
+from test_queues import queue
+from tidegate.model.facts import EventKind
+from tidegate.model.hardware import Node
+from tidegate.model.policy import AdmissionKind, OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
+from tidegate.model.shares import FairSharing, Flavor, PreemptionRule, PreemptWhom, Queue, Shares
+from tidegate.model.work import Toleration, Workload
+from tidegate.state.tables import Phase
+from victim_cases import replace
+
+relaxed = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), phases=PHASES)
+
+QUEUES = ("qa", "qb", "qc")
+NEVER, LOWER, NEWER, ANY = PreemptWhom
+WITHIN, RECLAIM = [NEVER, LOWER, LOWER, LOWER, NEWER], [NEVER, LOWER, ANY, ANY, ANY]
+POOLS = ["1x h100x8", "1x h100x4", "2x h100x4 in r1", "1x a100x4", "1x h100x2 taint=gpu"]
+SHAPES = ["1x1", "1x1", "1x2", "1x4", "2x1", "2x2", "2x4", "3x1", "1x8", "1x0.5", "2x0.3"]
+GUARDS = [{}] * 8 + [{"preemptible": False}, {"protected_ms": 4_000}]
+
+
+class Contended:
+    """A few nodes and queues that own about as much as they have, together or each: all is short most of the time."""
+
+    def __init__(self, seed: int, admission: AdmissionKind = AdmissionKind.TIDEGATE, order: str = "fifo") -> None:
+        self.rng = Random(seed)
+        nodes = fleet(*(self.rng.choice(POOLS) for _ in range(self.rng.randint(1, 3))))
+        self.cluster = Cluster(nodes)
+        placement = PlacementRule(kind=self.rng.choice(list(PlacementKind)))
+        shares = self._shares(nodes) if order == "fifo" else Shares()
+        rule = OrderRule(kind=OrderKind(order))
+        self.cluster.set_policy(Policy(order=rule, placement=placement, admission=admission, shares=shares))
+        self.watch = Watch(self.cluster)
+
+    def _shares(self, nodes: list[Node]) -> Shares:
+        has = sum(node.shape.gpu_count for node in nodes)
+        queues = tuple(self._queue(name, has) for name in QUEUES)
+        flavors = (Flavor(name="any", tolerations=(Toleration(key="gpu"),)),)
+        fair = FairSharing() if self.rng.random() < 0.3 else None
+        return Shares(flavors=flavors, queues=queues, ignore_undeclared=True, fair=fair)
+
+    def _queue(self, name: str, has: int) -> Queue:
+        rng, reclaim = self.rng, self.rng.choice(RECLAIM)
+        borrow = NEVER if reclaim is NEVER else rng.choice([NEVER, LOWER])
+        rule = PreemptionRule(
+            within_queue=rng.choice(WITHIN),
+            reclaim_in_cohort=reclaim,
+            borrow_in_cohort=borrow,
+            borrow_priority_threshold=rng.choice([None, 3]) if borrow is LOWER else None,
+        )
+        cohort, strict = rng.choice(["", "all", "all"]), rng.random() < 0.2
+        return queue(
+            name, rng.randint(0, has) if rng.random() < 0.5 else has, preemption=rule, cohort=cohort, strict_fifo=strict
+        )
+
+    def gang(self) -> Workload:
+        """A gang of some queue, small or large, sometimes of two kinds of pods."""
+        rng, number = self.rng, len(self.cluster.numbers)
+        sets = [rng.choice(SHAPES) for _ in range(rng.choice([1, 1, 1, 2]))]
+        at, priority = max(self.cluster.now_ms + rng.randint(-2, 2), 0), rng.choice([0, 1, 3, 7, 9])
+        made = job(f"w{number:03d}", *sets, at=at, queue=rng.choice(QUEUES), priority=priority)
+        return replace(made, work=replace(made.work, **rng.choice(GUARDS)))
+
+    def submit(self, least: int, most: int) -> None:
+        """Some more work."""
+        for _ in range(self.rng.randint(least, most)):
+            self.cluster.submit(self.gang())
+
+    def happen(self, often: float = 0.35) -> None:
+        """Maybe a fact about each workload, one that the world could tell; some of those who leave are gone."""
+        for name in sorted(self.cluster.numbers):
+            phase = self.watch.phase(name)
+            if phase is Phase.NONE or self.rng.random() > often:
+                continue
+            if phase is Phase.LEAVING:
+                self.cluster.tell(EventKind.POD_GONE, name)
+            elif phase is not Phase.PENDING:
+                kinds = [EventKind.POD_STARTED] * 3 + [EventKind.WORKLOAD_FINISHED, EventKind.POD_FAILED]
+                kind = self.rng.choice([*kinds, EventKind.WORKLOAD_CANCELLED])
+                self.cluster.tell(kind, name, pod=0 if kind is EventKind.POD_FAILED else -1)
+            elif self.rng.random() < 0.2:
+                self.cluster.tell(EventKind.WORKLOAD_CANCELLED, name)
+
+    def progress(self) -> None:
+        """How far everybody is, for orders that ask."""
+        for name in sorted(self.cluster.numbers):
+            if self.watch.phase(name) not in (Phase.NONE, Phase.LEAVING):
+                remaining = self.rng.uniform(0, 1e4)
+                self.cluster.tell(EventKind.PROGRESS_OBSERVED, name, values=(remaining, 1e4 - remaining))
+
+    def settle(self, most: int = 100) -> None:
+        """Go on with nothing from outside until all is quiet. Whoever got victims starts as soon as they are gone."""
+        promised: dict[str, list[str]] = {}
+        for _ in range(most):
+            self.watch.step()
+            for name, victims in promised.items():
+                holds = self.watch.phase(name) in (Phase.ASSUMED, Phase.RUNNING)
+                assert holds, f"{sorted(victims)} left for {name} in vain"
+            promised = self.watch.victims
+            gone = self.watch.all_gone()
+            self.watch.start_all()
+            if not gone and not len(self.cluster.result.decisions.id):
+                return
+        raise AssertionError("it does not come to rest")
+
+
+@relaxed
+@given(st.data())
+def test_in_our_own_mode_no_victim_leaves_in_vain(data):
+    contended = Contended(data.draw(seeds))
+    for _ in range(6):
+        contended.submit(1, 5)
+        contended.happen(0.15)
+        contended.settle()
+
+
+@relaxed
+@given(st.data())
+def test_nothing_is_placed_and_preempted_in_one_step_of_queues(data):
+    contended = Contended(data.draw(seeds))
+    for _ in range(8):
+        contended.submit(0, 4)
+        contended.happen()
+        contended.watch.step(contended.rng.randint(0, 5_000))
+
+
+@relaxed
+@given(st.data())
+def test_by_kueues_rules_too_who_leaves_is_not_preempted_again(data):
+    contended = Contended(data.draw(seeds), AdmissionKind.KUEUE)
+    for _ in range(8):
+        contended.submit(0, 4)
+        contended.happen()
+        contended.watch.step(contended.rng.randint(0, 5_000))
+
+
+@relaxed
+@given(st.data())
+def test_nothing_is_placed_and_preempted_in_one_step_of_orders(data):
+    contended = Contended(data.draw(seeds), order=data.draw(st.sampled_from(["srtf", "srsf", "las"])))
+    for _ in range(8):
+        contended.submit(0, 4)
+        contended.happen()
+        contended.progress()
+        contended.watch.step(contended.rng.randint(0, 5_000))
+
+
+# -- ageing ----------------------------------------------------------------------------------------------------
+
+TICK_MS = 60_000
+
+
+@dataclass
+class Crowd:
+    """A cluster with more small jobs than it has room for, at all times, and some gangs."""
+
+    watch: Watch
+    rng: Random
+    gpus: int  # of a node
+    runs: int  # ticks that a small job runs at most
+    ends: dict[str, int] = field(default_factory=dict)  # tick at which each is done
+    lengths: dict[str, int] = field(default_factory=dict)
+    started: dict[str, int] = field(default_factory=dict)  # tick of each
+    tick: int = 0
+
+    def advance(self) -> None:
+        """One tick: jobs end, as many come as there is room for and one more, and what was placed runs."""
+        self.tick += 1
+        for name in [name for name, end in self.ends.items() if end <= self.tick]:
+            self.watch.cluster.tell(EventKind.WORKLOAD_FINISHED, name)
+            del self.ends[name]
+        for number in range(self.gpus + 1):
+            self.submit(f"s{self.tick:03d}-{number:03d}", f"1x{self.rng.randint(1, max(1, self.gpus // 2))}", self.runs)
+        self.watch.step(TICK_MS)
+        for name in sorted(self.watch.placed):
+            self.started[name], self.ends[name] = self.tick, self.tick + self.lengths[name]
+        self.watch.start_all()
+
+    def submit(self, name: str, text: str, runs: int, **more) -> None:
+        """A job that runs for some ticks."""
+        cluster = self.watch.cluster
+        self.lengths[name] = self.rng.randint(1, runs)
+        made = job(name, text, queue="a", at=cluster.now_ms, priority=more.pop("priority", 0))
+        cluster.submit(replace(made, work=replace(made.work, **more)))
+
+
+@settings(relaxed, max_examples=10)
+@given(st.data())
+def test_under_ageing_every_wait_has_a_bound(data):
+    """A gang that others pass starts once its tolerated wait and the longest of what runs are over, gang by gang."""
+    rng = Random(data.draw(seeds))
+    nodes, gpus, gangs = rng.randint(2, 4), rng.choice([2, 4]), rng.randint(1, 2)
+    cluster = Cluster(fleet(f"{nodes}x h100x{gpus}"), placement=rng.choice(["bestfit", "firstfit", "tide", "spread"]))
+    if rng.random() < 0.5:
+        shared = Shares(flavors=(Flavor(name="any"),), queues=(queue("a", nodes * gpus),), ignore_undeclared=True)
+        cluster.set_policy(replace(cluster.policy, shares=shared))
+    crowd = Crowd(Watch(cluster), rng, gpus, runs=rng.randint(3, 5))
+    crowd.advance()
+    tolerated = rng.randint(1, 5)
+    names = [f"gang{number}" for number in range(gangs)]
+    for name in names:
+        wide, more = f"{rng.randint(2, nodes)}x{gpus}", {"tolerated_wait_ms": tolerated * TICK_MS}
+        crowd.submit(name, wide, 3, priority=rng.choice([0, 5]), **more)
+    bound = tolerated + gangs * (crowd.runs + 3) + 2
+    for _ in range(bound):
+        crowd.advance()
+    assert sorted(crowd.started.keys() & set(names)) == names, f"still waits after {bound} ticks"
