@@ -17,6 +17,7 @@ from tidegate.engine.kernels.desk import (
     CANDIDATES,
     FOREIGNERS,
     K_CLAIM,
+    K_GRANTED,
     K_PRIORITY,
     K_QUEUE,
     K_VARIANT,
@@ -62,8 +63,6 @@ from tidegate.state.cluster import Hot
 from tidegate.state.shares import B_BORROW, B_PARENT, T_BRANCH, T_SPOTS, Book
 from tidegate.state.tables import (
     J_FIRST_POD,
-    J_PHASE,
-    J_SINCE,
     J_WORK_CLASS,
     P_NEXT,
     P_NODE,
@@ -71,10 +70,7 @@ from tidegate.state.tables import (
     W_CHECKPOINT,
     W_GPU_MILLI,
     W_RESTART,
-    Phase,
 )
-
-RUNNING = int(Phase.RUNNING)
 
 #: Levels of candidates: the claim on them first, then their priority.
 PRIORITY_BITS, LOWEST_PRIORITY = 40, 1 << 32
@@ -187,13 +183,14 @@ def shift_spotless(hot: Hot, grove: Grove, j: int, sign: int) -> None:
 
 
 @kernel
-def work_lost(hot: Hot, j: int, now_ms: int) -> int:
-    """GPU-seconds that the eviction of workload j loses: work since its last checkpoint, and its restart."""
-    work, lost_ms = hot.work_classes[hot.workloads[j, J_WORK_CLASS]], 0
-    if hot.workloads[j, J_PHASE] == RUNNING:
-        lost_ms = max(0, now_ms - hot.workloads[j, J_SINCE])
-        if work[W_CHECKPOINT] > 0:
-            lost_ms %= work[W_CHECKPOINT]
+def work_lost(work: I64, held_ms: int) -> int:
+    """GPU-seconds that evicting work loses that was admitted so long ago: since its last checkpoint, and its restart.
+
+    Admission is what counts, and not when pods began to run: a leader that takes over knows it to the millisecond.
+    """
+    lost_ms = max(0, held_ms)
+    if work[W_CHECKPOINT] > 0:
+        lost_ms %= work[W_CHECKPOINT]
     return int(max(work[W_GPU_MILLI], 1) * (lost_ms + work[W_RESTART]) // 1_000_000 + 1)
 
 
@@ -229,10 +226,10 @@ def open_candidates(hot: Hot, d: Desk, s: VictimSearch) -> None:
         j, claim = row[K_WORKLOAD], row[K_CLAIM] - STAYS
         if claim < 0:
             continue
-        loss = (work_lost(hot, j, d.wish.marks[NOW_MS]) << RANK_BITS) + min(rank, (1 << RANK_BITS) - 1)
-        known = s.workloads[j]
-        known[LOSS] = loss
-        known[SIZE] = hot.work_classes[hot.workloads[j, J_WORK_CLASS], W_GPU_MILLI]
+        known, work = s.workloads[j], hot.work_classes[hot.workloads[j, J_WORK_CLASS]]
+        lost = work_lost(work, d.wish.marks[NOW_MS] - row[K_GRANTED])
+        loss = (lost << RANK_BITS) + min(rank, (1 << RANK_BITS) - 1)
+        known[LOSS], known[SIZE] = loss, work[W_GPU_MILLI]
         known[LOSS_BY_GPU], known[LESS_SIZE] = loss // max(1, known[SIZE]), -known[SIZE]
         known[LEVEL] = (claim << PRIORITY_BITS) + row[K_PRIORITY] + LOWEST_PRIORITY
         known[CANDIDATE] = c
