@@ -177,6 +177,18 @@ def test_work_that_is_preempted_twice_for_different_reasons_is_no_loop():
 relaxed = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+def test_the_next_of_a_queue_that_gets_a_reservation_is_tried_once_a_cycle():
+    """It was tried twice, and held quota twice over: those that hold quota of its queue stood in a circle."""
+    cluster = fair_cluster(("qa", "qb", "qc"), 6, "tidegate")
+    cluster.submit(pod_group("first", "qa", 5))
+    settle(cluster)
+    cluster.submit(pod_group("urgent", "qa", 2, priority=1, at=1), pod_group("other", "qc", 2, at=2))
+    end = settle(cluster)
+    assert end.rested
+    assert end.preempted == {"first": 1}
+    assert holders(cluster) == ["other", "urgent"]
+
+
 def disturb(data, cluster: Cluster) -> None:
     """Something from outside, maybe."""
     for name in sorted(cluster.numbers):

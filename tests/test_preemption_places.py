@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from builders import Cluster, job, pods
 from preempting_world import settle
 from preemption_watch import Watch
+from test_queue_standing import stands
 from test_queues import queue as owner
 from test_queues import queue_cluster
 from tidegate.model.facts import EventKind
@@ -272,6 +273,17 @@ def test_when_the_preemptor_is_cancelled_its_room_is_free_for_others():
     cluster.tell(EventKind.WORKLOAD_CANCELLED, "high")
     watch.step()
     assert watch.placed == {f"small{i}" for i in range(4, 8)}
+
+
+@pytest.mark.parametrize("standing", [{"active": False}, {"requeue_at_ms": 1 << 40}])
+def test_when_the_preemptor_may_not_be_tried_its_room_is_free_for_others(standing):
+    cluster, watch = half_full()
+    stands(cluster, "high", **standing)
+    watch.step()
+    assert watch.placed == {f"small{i}" for i in range(4, 8)}
+    watch.all_gone()
+    watch.step()
+    assert not watch.runs("high")
 
 
 def test_when_its_need_changes_room_that_it_does_not_need_is_free_for_others():

@@ -37,10 +37,14 @@ def drop_reservations(state: ClusterState, rows: I64) -> None:
 
 
 def drop_outdated(state: ClusterState) -> None:
-    """Nothing is reserved for workloads that do not wait any more, whoever saw to that."""
+    """Nothing is reserved for workloads that do not wait any more, or that may not be tried, whoever saw to that."""
     if state.counters[Counter.RESERVED]:
         rows = np.unique(state.reserved.workload[: state.counters[Counter.RESERVED]])
-        drop_reservations(state, rows[state.workloads.phase[rows] != Phase.PENDING])
+        outdated = state.workloads.phase[rows] != Phase.PENDING
+        if state.shares:
+            tickets = state.shares.tickets
+            outdated |= (tickets.blocked[rows] > 0) | (tickets.not_before_ms[rows] > state.now_ms)
+        drop_reservations(state, rows[outdated])
 
 
 def close_reservations(state: ClusterState) -> None:

@@ -117,7 +117,7 @@ def head_of(tree: Tree, held: Held, demands: I64, now_ms: int, q: int) -> int:
                 best = j
         w = demands[w, D_NEXT_CLASS]
     sticky = tree.branches[q, B_STICKY]
-    if sticky >= 0 and tree.branches[q, B_USAGE_BASED] == 0:
+    if sticky >= 0 and tree.branches[q, B_USAGE_BASED] == 0 and held.workloads[sticky, J_RESERVES] == 0:
         is_held = demands[held.workloads[sticky, J_WORK_CLASS], D_HELD] == epoch
         if not is_held and may_be_tried(held.tickets[sticky], strict, now_ms, epoch):
             best = sticky
