@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,6 +146,42 @@ def test_a_victim_that_is_leaving_holds_its_quota_until_it_is_gone():
     assert cluster.usage() == held
     cluster.remove("pod/high")
     assert cluster.step() == [("start", "job/low")]
+
+
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_room_that_was_made_for_a_pod_is_kept_for_it_by_whoever_takes_over(takes_over):
+    cluster = relay(2)
+    cluster.put(queued(job("low", 1, 8, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    _make_pods(cluster)
+    cluster.put(queued(ours("high", 8, priority=10)))
+    assert cluster.step() == [("stop", "job/low")]
+    assert cluster.carry_out(cluster.orders[0])
+    if takes_over:
+        cluster.take_over()
+    cluster.put(queued(ours("urgent", 1, priority=20)))
+    assert cluster.step() == []
+    cluster.remove("pod/low-0")
+    assert cluster.step()[0] == ("bind", "pod/high")
+
+
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_who_keeps_room_because_it_was_passed_over_keeps_it_under_whoever_takes_over(takes_over):
+    cluster = relay(1)
+    cluster.put(queued(ours("small", 1)))
+    cluster.step()
+    cluster.obey()
+    cluster.put(queued(ours("large", 8)))
+    cluster.step()
+    cluster.now_ms += 3_600_000
+    cluster.put(queued(ours("next", 1)))
+    assert cluster.step() == []
+    if takes_over:
+        cluster.take_over()
+        assert cluster.step() == []
+    cluster.remove("pod/small")
+    assert cluster.step() == [("bind", "pod/large")]
 
 
 def test_a_job_that_its_owner_suspended_waits_like_any_other():

@@ -77,7 +77,7 @@ def protected_cluster(**work) -> Cluster:
 def test_work_that_may_not_be_preempted_is_not():
     cluster = protected_cluster(preemptible=False)
     assert cluster.step() == [held("high", Reason.WAITS_FOR_QUOTA)]
-    assert cluster.result.next_wake_ms is None
+    assert cluster.result.next_wake_ms == cluster.now_ms + cluster.policy.order.reserve_after_ms  # it is passed over
     cluster.tell(EventKind.WORKLOAD_FINISHED, "low")
     assert placed("high") in cluster.step()
 

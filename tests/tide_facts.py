@@ -185,9 +185,10 @@ def _option(name: str, text: str) -> object:
 
 
 def _workload(name: str, sets: tuple[str, ...], read: dict[str, object]) -> Workload:
-    mig, estimate_ms = read.get("mig"), read.get("estimate", 0)
-    own = {key: value for key, value in read.items() if key not in {"mig", "estimate", "at"}}
+    mig, estimate_ms, tolerated_ms = read.get("mig"), read.get("estimate", 0), read.get("tolerates_wait", 0)
+    own = {key: value for key, value in read.items() if key not in {"mig", "estimate", "tolerates_wait", "at"}}
     made = replace(job(name, *sets, **own), estimate_ms=estimate_ms)
+    made = replace(made, work=replace(made.work, tolerated_wait_ms=tolerated_ms))
     if mig is None:
         return made
     sliced = tuple(_sliced(pod_set, mig) for pod_set in made.work.pod_sets)
@@ -219,6 +220,7 @@ _OPTIONS: dict[str, Callable[[str], object]] = {
     "priority": int,
     "at": parse_duration_ms,  # submitted then; else where its line stands in the round
     "estimate": parse_duration_ms,
+    "tolerates_wait": parse_duration_ms,
     "cpu": int,  # cores a pod
     "memory": int,  # GiB a pod
     "min_count": int,  # pods of each set that it may start with

@@ -17,7 +17,7 @@ from tidegate.engine.output import drain, single
 from tidegate.engine.place import look_again, ready_rule
 from tidegate.engine.preempt import decide_preemptive
 from tidegate.engine.protection import notice_ends, retry_spared
-from tidegate.engine.reservations import close_reservations, drop_outdated, victim_search_for
+from tidegate.engine.reservations import close_reservations, drop_outdated, notice_passed_over, victim_search_for
 from tidegate.model.decisions import (
     NO_DECISIONS,
     NO_TALLY,
@@ -41,6 +41,7 @@ def decide(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
     evicted = _settle_trouble(state)
     notice_ends(state)
     drop_outdated(state)
+    notice_passed_over(state)
     retry_spared(state)
     if state.node_specs:
         look_again(state)

@@ -15,11 +15,13 @@ from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import sum_up
 from tidegate.engine.leaving import pods_of, remove_pods, wait_again
 from tidegate.engine.planting import HeldSpot
+from tidegate.engine.reservations import reserve_again
 from tidegate.engine.unasked_quota import charge_unasked
 from tidegate.engine.usage import charge_entry
 from tidegate.model.columns import I64
 from tidegate.model.decisions import NOBODY
 from tidegate.model.facts import EventBatch
+from tidegate.model.policy import AdmissionKind
 from tidegate.model.reasons import Reason
 from tidegate.model.standing import CheckState, Consumed, Grant, Standing
 from tidegate.model.work import Work
@@ -39,6 +41,8 @@ def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> Non
     _mirror_all(state, plain)
     for row, standing in rest:
         _mirror(state, row, standing)
+    if state.policy.admission is AdmissionKind.TIDEGATE:
+        reserve_again(state, {row: standing.reserved for row, standing in rest if standing.nominated})
     sum_up(state.shares)
 
 
@@ -124,8 +128,10 @@ def _mirror_queueing(state: ClusterState, row: int, standing: Standing) -> None:
     tickets.gated[row] = standing.gated
     table.evictions[row] = max(table.evictions[row], standing.evictions)
     branch = int(state.shares.demands.branch[table.work_class[row]])
-    if standing.nominated and branch != END:
+    if standing.nominated and branch != END and state.policy.admission is AdmissionKind.KUEUE:
         state.shares.branches.sticky[branch] = row
+    if standing.passed_over_ms:
+        table.passed_ms[row], state.counters[Counter.PASSED_DUE] = standing.passed_over_ms, 1
     _link_slices(state, row, standing.replaces)
     done = dict(standing.reclaimable)
     work = state.works[int(table.work_class[row])]

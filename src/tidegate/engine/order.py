@@ -60,13 +60,12 @@ def gpus_of(state: ClusterState, rows: I64) -> F64:
 
 
 def demote(state: ClusterState, rows: I64) -> None:
-    """Least attained service: work that has had enough goes to the tail of the next level."""
+    """Least attained service: work that has had enough goes to the tail of the level that its service belongs to."""
     table, limits = state.workloads, state.policy.order.las_limits_gpu_s
-    service = attained_s(state, rows) * gpus_of(state, rows)
-    bounds = np.array([*limits, math.inf])
-    down = rows[service >= bounds[np.minimum(table.level[rows], len(limits))]]
-    table.level[down] += 1
-    table.place_in_level[down] = 1 << 40
+    level = np.searchsorted(np.array(limits, np.float64), attained_s(state, rows) * gpus_of(state, rows), side="right")
+    down = level > table.level[rows]
+    table.level[rows[down]] = level[down]
+    table.place_in_level[rows[down]] = 1 << 40
 
 
 def settle_levels(state: ClusterState, ranked: I64, wanted: I64) -> None:
@@ -97,5 +96,5 @@ def _until_demotion_s(state: ClusterState) -> F64:
     rows = np.flatnonzero((table.phase[: table.top] == Phase.RUNNING) & (table.level[: table.top] < len(limits)))
     gpus = gpus_of(state, rows)
     rows, gpus = rows[gpus > 0], gpus[gpus > 0]
-    missing: F64 = np.array(limits, np.float64)[table.level[rows]] / gpus - attained_s(state, rows)
-    return missing
+    missing: F64 = (np.array(limits, np.float64)[table.level[rows]] - attained_s(state, rows) * gpus) / gpus
+    return missing  # no more than 0 exactly where `demote` demotes

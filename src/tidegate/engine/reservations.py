@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import numpy as np
 
+from tidegate.engine.kernels.eviction_plan import reserve_leaving
+from tidegate.engine.kernels.passed_over import reserve_nothing_yet, wake_passed_over
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.kernels.reservations import drop_reservation, end_reservations
 from tidegate.engine.kernels.victim_scratch import VictimSearch, empty_victim_search
 from tidegate.model.columns import I64
+from tidegate.model.policy import AdmissionKind
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.tables import Phase
+from tidegate.state.tables import END, Phase, Reserves
 
 
 def victim_search_for(state: ClusterState, had: VictimSearch | None = None) -> VictimSearch:
@@ -42,9 +48,43 @@ def drop_outdated(state: ClusterState) -> None:
         rows = np.unique(state.reserved.workload[: state.counters[Counter.RESERVED]])
         outdated = state.workloads.phase[rows] != Phase.PENDING
         if state.shares:
-            tickets = state.shares.tickets
-            outdated |= (tickets.blocked[rows] > 0) | (tickets.not_before_ms[rows] > state.now_ms)
+            outdated |= ~_may_be_tried(state, rows)
         drop_reservations(state, rows[outdated])
+
+
+def _may_be_tried(state: ClusterState, rows: I64) -> Any:
+    """Whether nothing keeps these workloads from being tried: no queue is stopped, nobody backs off."""
+    tables, classes = state.shares, state.workloads.work_class[rows]
+    tickets, branches = tables.tickets, tables.demands.branch[classes]
+    may = (tickets.blocked[rows] == 0) & (tickets.not_before_ms[rows] <= state.now_ms)
+    may &= (branches != END) & (tables.demands.refused[classes] == 0)
+    return may & (tables.branches.closed[np.maximum(branches, 0)] == 0)
+
+
+def reserve_again(state: ClusterState, kept: Mapping[int, Iterable[tuple[str, int]]]) -> None:
+    """Keep the room that a leader before us made for workloads, on these nodes; elsewhere where some are gone."""
+    rows = {spec.name: row for row, spec in state.node_specs.items()} if kept else {}
+    leaving = np.flatnonzero(state.workloads.phase[: state.workloads.top] == Phase.LEAVING)
+    for workload, runs in kept.items():
+        nodes = [rows.get(name, END) for name, count in runs for _ in range(count)]
+        state.reserved.reserve(int(state.counters[Counter.RESERVED]) + len(nodes) + 1)
+        work = int(state.workloads.work_class[workload])
+        if nodes and END not in nodes and len(nodes) == state.work_classes.pods[work]:
+            sets = slice(int(state.work_classes.first_set[work]), None)
+            asked = np.repeat(state.pod_sets.pod_class[sets], state.pod_sets.count[sets])[: len(nodes)]
+            plan = np.stack([asked, np.array(nodes), np.zeros(len(nodes), np.int64)], axis=1)
+            active(reserve_leaving)(state.hot(), workload, plan, leaving)
+        else:
+            active(reserve_nothing_yet)(state.hot(), workload, Reserves.PREEMPTED_FOR)
+    state.reserved.top = int(state.counters[Counter.RESERVED])
+
+
+def notice_passed_over(state: ClusterState) -> None:
+    """Let those be tried again who have been passed over for longer than the limit by now."""
+    if 0 < state.counters[Counter.PASSED_DUE] <= state.now_ms:
+        limit_ms, branches, demands = state.policy.order.reserve_after_ms, state.shares.branches, state.shares.demands
+        described = demands.block[: demands.top if state.shares else 0]
+        active(wake_passed_over)(state.hot(), branches.block, described, state.now_ms, limit_ms)
 
 
 def close_reservations(state: ClusterState) -> None:
@@ -55,8 +95,10 @@ def close_reservations(state: ClusterState) -> None:
 
 
 def drop_all_reservations(state: ClusterState) -> None:
-    """The policy has changed: whoever waits is looked at anew."""
+    """The policy has changed: whoever waits is looked at anew, and maybe was passed over for too long by now."""
     drop_reservations(state, np.flatnonzero(state.workloads.reserves[: state.workloads.top]))
+    own = state.policy.admission is AdmissionKind.TIDEGATE or not state.policy.shares.queues
+    state.counters[Counter.PASSED_DUE] = int(own and state.policy.order.reserve_after_ms > 0)  # at once
 
 
 def forget_node(state: ClusterState, row: int) -> None:

@@ -57,10 +57,10 @@ def propose(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
 
 
 def _next_wake_ms(state: ClusterState) -> int | None:
-    """When time alone may change something: back-off, protection or service that comes to its end; None: never."""
-    times: list[int | None] = [int(state.counters[Counter.SPARED])] if state.counters[Counter.SPARED] else []
+    """When time alone may change something: back-off, protection, service or patience that ends; None: never."""
+    times = [int(at_ms) or None for at_ms in state.counters[[Counter.SPARED, Counter.PASSED_DUE]]]
     if state.shares:
         times += [next_try_ms(state), next_end_ms(state)]
     elif state.policy.order.kind is not OrderKind.FIFO:
-        times = [next_end_ms(state), next_demotion_ms(state) if state.policy.order.kind is OrderKind.LAS else None]
+        times += [next_end_ms(state), next_demotion_ms(state) if state.policy.order.kind is OrderKind.LAS else None]
     return min((at_ms for at_ms in times if at_ms is not None), default=None)

@@ -7,8 +7,10 @@ Must not know: the network, clocks, threads.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from tidegate.journal.lots import Names
 from tidegate.kube.claims import ClaimObject, Claims
@@ -56,7 +58,7 @@ class Before(NamedTuple):
     """What a leader before us knew that belongs to no single object."""
 
     consumed: tuple[Consumed, ...] = ()
-    nominated: frozenset[str] = frozenset()  # ids of workloads that others were told to go for
+    waiting: Mapping[str, Standing] = {}  # by id, workloads that others were evicted for, or that were passed over
 
 
 class Ledger:
@@ -482,16 +484,16 @@ class Ledger:
                 roster.asked = Asked.PERHAPS
             uids = (roster.ref.uid, *(slot.pod for slot in roster.slots))
             note = next((note for note in map(notes, uids) if note is not None), None)
+            waiting = before.waiting.get(roster.id, Standing())
             if note is not None:
-                nominated = bool(before.nominated) and roster.id in before.nominated
-                self._take_up(roster, note, nominated=nominated)
-            elif before.nominated and roster.id in before.nominated:
-                self._tidings.standing(roster.number, Standing(nominated=True))
+                self._take_up(roster, note, waiting)
+            elif waiting != Standing():
+                self._tidings.standing(roster.number, waiting)
 
-    def _take_up(self, roster: Roster, note: Note, *, nominated: bool) -> None:
+    def _take_up(self, roster: Roster, note: Note, waiting: Standing) -> None:
         standing, holds = note.standing, any(slot.bound for slot in roster.slots)
         if roster.suspended and not (standing.evicted and holds):  # it waits, whatever it held
-            standing = Standing(evictions=standing.evictions, requeue_at_ms=standing.requeue_at_ms, nominated=nominated)
+            standing = replace(waiting, evictions=standing.evictions, requeue_at_ms=standing.requeue_at_ms)
         elif roster.suspended:
             roster.stage = Stage.LEAVING
         elif standing.evicted:  # it was to go, and was let go again

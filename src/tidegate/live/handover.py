@@ -1,7 +1,7 @@
 """What whoever takes over must know and no object shows: found in the state, written when it changes.
 
 Of each workload: the quota that it holds, and the nodes that were decided for its pods. Of all: what entrances used of
-late, and for whom others were told to go. See docs/adr/0010-hand-over.md.
+late, for whom others were evicted, and who keeps room because it was passed over. See docs/adr/0010-hand-over.md.
 Must not know: how it is written, or what a successor makes of it.
 """
 
@@ -23,7 +23,7 @@ from tidegate.model.spec import Resources, resources
 from tidegate.model.standing import Consumed, Grant, Spot, Standing
 from tidegate.state.cluster import ClusterState
 from tidegate.state.numbers import UNKNOWN
-from tidegate.state.tables import END, Phase
+from tidegate.state.tables import END, Phase, Reserves
 
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT)
 
@@ -35,7 +35,7 @@ class _Kept(msgspec.Struct, frozen=True):
     """What is written of all workloads together."""
 
     consumed: tuple[Consumed, ...] = ()
-    nominated: tuple[str, ...] = ()
+    waiting: dict[str, Standing] = {}
 
 
 def notes_after(state: ClusterState, decisions: DecisionBatch) -> Iterator[tuple[int, str]]:
@@ -110,17 +110,27 @@ class Common(NamedTuple):
 
 
 def common_of(state: ClusterState) -> Common:
-    """What entrances used of late, and for whom others were told to go."""
+    """What entrances used of late, for whom others were evicted, and who keeps room because it was passed over."""
     if not state.shares:
         return Common("")
-    tables = state.shares
-    top = tables.branches.top
-    rows = [int(row) for row in tables.branches.sticky[:top] if row != END]
-    nominated = tuple(sorted(str(state.workload_ids[row]) for row in rows))
     consumed = tuple(_consumed(state)) if state.policy.shares.usage is not None else ()
-    if not nominated and not consumed:
-        return Common("")
-    return Common(msgspec.json.encode(_Kept(consumed, nominated)).decode())
+    kept = _Kept(consumed, {str(state.workload_ids[row]): standing for row, standing in _waiting(state)})
+    return Common(msgspec.json.encode(kept, order="sorted").decode() if kept != _Kept() else "")
+
+
+def _waiting(state: ClusterState) -> Iterator[tuple[int, Standing]]:
+    """Workloads that go before others, though nothing that is written with them says so."""
+    branches, table, reserved = state.shares.branches, state.workloads, state.reserved
+    for row in branches.sticky[: branches.top].tolist():
+        if row != END:
+            yield row, Standing(nominated=True)
+    for row in np.flatnonzero(table.reserves[: table.top]).tolist():
+        if table.reserves[row] == Reserves.PASSED_OVER:
+            yield row, Standing(passed_over_ms=int(table.passed_ms[row]))
+            continue
+        nodes = reserved.node[: reserved.top][reserved.workload[: reserved.top] == row].tolist()
+        names = in_runs(state.node_specs[node].name for node in nodes if node != END)
+        yield row, Standing(nominated=True, reserved=names)
 
 
 def _consumed(state: ClusterState) -> Iterator[Consumed]:
@@ -136,4 +146,4 @@ def read_common(text: str) -> Before:
         kept = msgspec.json.decode(text, type=_Kept)
     except msgspec.MsgspecError:
         return Before()
-    return Before(kept.consumed, frozenset(kept.nominated))
+    return Before(kept.consumed, kept.waiting)

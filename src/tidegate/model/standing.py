@@ -68,7 +68,9 @@ class Standing(Spec, frozen=True):
     admitted: bool = False  # quota is granted and every check is ready: its pods may start
     ready: bool = False  # all its pods are
     evictions: int = 0  # times that it was told to go
-    nominated: bool = False  # others were told to go for it: it is the next of its queue
+    nominated: bool = False  # others were evicted for it: it is the next of its queue
+    reserved: tuple[tuple[str, int], ...] = ()  # nodes that are kept for its pods, in order, each with how many
+    passed_over_ms: int = 0  # since when work behind it was admitted before it; 0: not yet, or nobody knows
 
 
 class Consumed(Spec, frozen=True):

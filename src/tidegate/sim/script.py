@@ -42,7 +42,7 @@ FOREVER = 1 << 62
 ADMIT, PREEMPT = int(DecisionKind.ADMIT), int(DecisionKind.PREEMPT)
 SUBMITTED, FINISHED = int(EventKind.WORKLOAD_SUBMITTED), int(EventKind.WORKLOAD_FINISHED)
 STARTED, GONE = int(EventKind.POD_STARTED), int(EventKind.POD_GONE)
-OUTSIDE, REPEATS = int(Counter.OUTSIDE), int(Counter.REPEATS)
+OUTSIDE, REPEATS, PASSED_DUE = int(Counter.OUTSIDE), int(Counter.REPEATS), int(Counter.PASSED_DUE)
 
 #: Columns of a job, after those that are told when it is submitted: how it behaves, then how far it is.
 (
@@ -170,8 +170,8 @@ def next_tick(script: Script) -> int:
 @kernel
 def hindrance(engine: Engine, script: Script, log: Log, out: Output, now_ms: int) -> int:
     """Why the next tick cannot be lived through; -1: it can."""
-    if now_ms >= FOREVER:
-        return OVER
+    if now_ms >= FOREVER or 0 < engine.hot.counters[PASSED_DUE] <= now_ms:
+        return OVER if now_ms >= FOREVER else STRANGE
     jobs, last = script.jobs, script.marks[M_SUBMITTED]
     while last < len(jobs) and jobs[last, U_SUBMITTED] <= now_ms:
         if jobs[last, U_WORK_CLASS] < 0:
@@ -363,7 +363,9 @@ def stop_job(script: Script, number: int) -> None:
 def note_step(engine: Engine, script: Script, log: Log, out: Output) -> None:
     """Write down what the step came to, and who waits after it."""
     at, works, marks = log.written[N_STEPS], engine.hot.work_classes, script.marks
-    marks[M_WAKE] = marks[M_NOW] if engine.kept[Z_DECIDED] >= MOST_CYCLES else FOREVER
+    marks[M_WAKE] = engine.hot.counters[PASSED_DUE] if engine.hot.counters[PASSED_DUE] > 0 else FOREVER
+    if engine.kept[Z_DECIDED] >= MOST_CYCLES:
+        marks[M_WAKE] = marks[M_NOW]
     step = log.steps[at]
     step[L_NOW], step[L_FACTS], step[L_DECISIONS] = marks[M_NOW], log.written[N_FACTS], out.written[0]
     step[L_CYCLES], step[L_WAKE] = engine.kept[Z_DECIDED], marks[M_WAKE]

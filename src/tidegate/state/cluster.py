@@ -75,7 +75,8 @@ class Counter(IntEnum):
     KEPT_PODS = 21  # classes of pods
     KEPT_NODES = 22  # classes of nodes, and other resources
     SEEN_BEFORE = 23  # pods submitted so far of classes that were given back and are not remembered
-    COUNT = 24
+    PASSED_DUE = 24  # when somebody will have been passed over for longer than the limit; 0: nobody waits for that
+    COUNT = 25
 
 
 class Hot(NamedTuple):

@@ -29,7 +29,13 @@ from tidegate.engine.kernels.fit import (
     ROOM_EPOCH,
     SPARE_PODS,
 )
-from tidegate.engine.kernels.passed_over import are_open, are_reserved, is_passed_over, reserve_for_passed_over
+from tidegate.engine.kernels.passed_over import (
+    are_open,
+    are_reserved,
+    is_passed_over,
+    note_passed_over,
+    reserve_for_passed_over,
+)
 from tidegate.engine.kernels.place import O_EVIDENCE, Output, count_fitting, give_back, place_workload, write
 from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
 from tidegate.engine.kernels.reservations import (
@@ -146,7 +152,7 @@ def try_heads(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
             works[w, W_HELD_EPOCH] = -1
             settle(hot, rule, options, j, unfit, out)
             if refused >= 0 and hot.workloads[refused, J_PASSED] < 0 and is_ahead(hot, refused, j):
-                hot.workloads[refused, J_PASSED] = options.now_ms
+                note_passed_over(hot, refused, options.now_ms, options.limit_ms)
         if works[w, W_WAITING] == 0 or works[w, W_HELD_EPOCH] == epoch:
             size -= 1
             drop_first(hot, heap, size)

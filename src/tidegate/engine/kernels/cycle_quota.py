@@ -24,7 +24,7 @@ from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.nominate import (
     request_assigned,
 )
-from tidegate.engine.kernels.quota import add_usage, minus, plus
+from tidegate.engine.kernels.quota import add_usage, minus, plus, remove_usage
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.removal import put_back, take_out
 from tidegate.engine.kernels.spots import take_found
@@ -39,12 +39,22 @@ from tidegate.state.shares import (
 
 
 @inlined
-def use_for_now(tree: Tree, d: Desk, q: int, lot: int, amount: int) -> None:
-    """Use a lot until the end of the cycle."""
+def use_for_now(tree: Tree, d: Desk, q: int, lot: int, amount: int, promised: int) -> None:
+    """Use a lot until the end of the cycle; so much more is promised of what those who leave will give back."""
     add_usage(tree, q, lot, amount)
     at = d.wish.marks[UNDONE]
-    d.undo[at, 0], d.undo[at, 1], d.undo[at, 2] = q, lot, amount
+    d.undo[at, 0], d.undo[at, 1], d.undo[at, 2], d.undo[at, 3] = q, lot, amount, promised
     d.wish.marks[UNDONE] = at + 1
+
+
+@kernel
+def shift_promised(tree: Tree, d: Desk, sign: int) -> None:
+    """Use what is promised of the quota of those who leave (sign 1) while they are out of the tree, or not (-1)."""
+    for i in range(d.wish.marks[UNDONE]):
+        if sign > 0:
+            add_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 3])
+        else:
+            remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 3])
 
 
 @kernel
@@ -55,7 +65,7 @@ def take_for_now(book: Book, d: Desk, grove: Grove | None, e: int) -> None:
         return
     request_assigned(book, d.heads, d.wish, e)
     for i in range(d.wish.marks[REQUESTED]):
-        use_for_now(book.tree, d, d.heads.entries[e, X_QUEUE], d.wish.lots[i, R_LOT], d.wish.lots[i, R_AMOUNT])
+        use_for_now(book.tree, d, d.heads.entries[e, X_QUEUE], d.wish.lots[i, R_LOT], d.wish.lots[i, R_AMOUNT], 0)
 
 
 @kernel
@@ -74,7 +84,7 @@ def reserve(book: Book, d: Desk, grove: Grove | None, e: int) -> None:
             amount = max(0, min(amount, minus(quota[Q_NOMINAL, lot], quota[Q_USAGE, lot])))
         elif limit >= 0:
             amount = max(0, min(amount, minus(plus(quota[Q_NOMINAL, lot], limit), quota[Q_USAGE, lot])))
-        use_for_now(book.tree, d, q, lot, amount)
+        use_for_now(book.tree, d, q, lot, amount, 0)
 
 
 @inlined

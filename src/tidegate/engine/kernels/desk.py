@@ -42,7 +42,7 @@ CANDIDATE_COLUMNS = K_NEXT + 1
 
 #: Columns of a requested lot; the last two are by lot: what the pod sets before this one take, and what those with a
 #: reservation get once those who leave are gone.
-R_LOT, R_AMOUNT, R_NEED, R_REST, R_ASSUMED, R_PROMISED = range(6)
+R_LOT, R_AMOUNT, R_NEED, R_REST, R_ASSUMED = range(5)
 
 #: Columns of the marks on workloads: taken out of the tree for now; a victim of this cycle; the victims, in order.
 F_REMOVED, F_DOOMED, F_VICTIM = range(3)
@@ -97,7 +97,7 @@ class Desk(NamedTuple):
     wish: Wish
     pool: Pool
     heads: Heads
-    undo: I64  # (rows, 3): branch, lot, amount that this cycle added and must take back
+    undo: I64  # (rows, 4): branch, lot, amount that this cycle added and must take back, amount promised beyond it
     victims: VictimSearch
 
 
@@ -126,7 +126,7 @@ def make_desk(shares: ShareTables, targets: int, again: int = 0, victims: Victim
         return np.zeros(shape, np.int64)
 
     return Desk(
-        Wish(lots=zeros(max(shares.lots.capacity, 1), R_PROMISED + 1), marks=zeros(OUTSIDE + 1)),
+        Wish(lots=zeros(max(shares.lots.capacity, 1), R_ASSUMED + 1), marks=zeros(OUTSIDE + 1)),
         Pool(
             candidates=zeros(rows, CANDIDATE_COLUMNS),
             heap=zeros(rows),
@@ -144,7 +144,7 @@ def make_desk(shares: ShareTables, targets: int, again: int = 0, victims: Victim
             plan=zeros(sets, 2),
             climb=np.zeros((queues, 2, depth), np.float64),
         ),
-        undo=zeros(queues * asks + 1, 3),
+        undo=zeros(queues * asks + 1, 4),
         victims=victims or empty_victim_search(0, 0, 0, 0),
     )
 

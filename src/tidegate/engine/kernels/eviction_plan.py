@@ -5,7 +5,11 @@ Work that is leaving already is as good as gone, and what it leaves is reserved 
 
 from __future__ import annotations
 
+from tidegate.engine.kernels.candidates import STAYS
+from tidegate.engine.kernels.cycle_quota import shift_promised
 from tidegate.engine.kernels.desk import (
+    CANDIDATES,
+    K_CLAIM,
     R_NEED,
     REQUESTED,
     TARGETS,
@@ -34,6 +38,7 @@ from tidegate.engine.kernels.reservations import (
     withhold_all,
 )
 from tidegate.engine.kernels.rule import Rule
+from tidegate.engine.kernels.shown import more_devices
 from tidegate.engine.kernels.spots import ask_topology
 from tidegate.engine.kernels.victim_domains import fits_topology, search_domains, spots_of_reserved
 from tidegate.engine.kernels.victim_quota import (
@@ -80,11 +85,14 @@ def plan_evictions(
     for i in range(d.wish.marks[REQUESTED]):
         d.wish.lots[i, R_NEED] = 1  # of whatever it asks for, somebody may be in its way
     entry[X_FIRST_TARGET], entry[X_TARGETS] = d.wish.marks[TARGETS], 0
+    awaits = may_await(hot, book, d, turn, entry[X_QUEUE], j)
     release_all(hot)
     lift_leaving(hot, book, grove, s, 1)
+    shift_promised(book.tree, d, 1)
     withhold_all(hot, j)
-    came = look_for_room(hot, rule, book, d, grove, turn, e, plan, out)
+    came = look_for_room(hot, rule, book, d, grove, turn, e, plan, awaits, out)
     release_all(hot)
+    shift_promised(book.tree, d, -1)
     lift_leaving(hot, book, grove, s, -1)
     if came == NO_ROOM and hot.workloads[j, J_RESERVES] == PREEMPTED_FOR:
         drop_reservation(hot, j)
@@ -93,8 +101,30 @@ def plan_evictions(
 
 
 @kernel
+def may_await(hot: Hot, book: Book, d: Desk, turn: Turn, q: int, j: int) -> bool:
+    """Whether workload j may keep the room of those who leave: they leave for it, or it could have evicted one."""
+    if hot.workloads[j, J_RESERVES] == PREEMPTED_FOR:
+        return True
+    if d.victims.leaving[0] == 0 or ways_to_search(book, d, turn.fair, q, j, 0) == NO_WAY:
+        return False
+    for c in range(d.wish.marks[CANDIDATES]):
+        if d.pool.candidates[c, K_CLAIM] < STAYS:
+            return True
+    return False
+
+
+@kernel
 def look_for_room(
-    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, plan: I64, out: Output
+    hot: Hot,
+    rule: Rule,
+    book: Book,
+    d: Desk,
+    grove: Grove | None,
+    turn: Turn,
+    e: int,
+    plan: I64,
+    awaits: bool,  # noqa: FBT001 - kernels take no keywords
+    out: Output,
 ) -> int:
     """`plan_evictions`, with those who leave out of the way."""
     entry, s = d.heads.entries[e], d.victims
@@ -105,7 +135,7 @@ def look_for_room(
         if are_reserved(hot, j, plan) and are_free(hot, j):
             keep_reserved_spots(hot, book, d, grove, e, plan)
             return AWAITED
-        if search_at_level(hot, rule, book, d, grove, s, plan, e if by_topology else NOBODY, out):
+        if awaits and search_at_level(hot, rule, book, d, grove, s, plan, e if by_topology else NOBODY, out):
             reserve_places(hot, j, s.best_plan[: s.numbers[BEST_PLANNED]], PREEMPTED_FOR)
             return AWAITED
     for again in range(2):
@@ -203,6 +233,21 @@ def lift_leaving(hot: Hot, book: Book, grove: Grove | None, s: VictimSearch, sig
     for i in range(s.leaving[0]):
         shift_pods(hot, s.leaving[1 + i], sign)
         shift_quota(hot, book, grove, s.leaving[1 + i], sign)
+
+
+@kernel
+def reserve_leaving(hot: Hot, j: int, plan: I64, leaving: I64) -> None:
+    """Reserve places for workload j on the nodes of a plan: devices that are free once those are gone who leave."""
+    for i in range(len(leaving)):
+        shift_pods(hot, leaving[i], 1)
+    for i in range(len(plan)):
+        plan[i, 2] = more_devices(hot, plan[i, 0], plan[i, 1], 0)
+        move_pod(hot, plan[i, 0], plan[i, 1], plan[i, 2], -1)
+    for i in range(len(plan)):
+        move_pod(hot, plan[i, 0], plan[i, 1], plan[i, 2], 1)
+    for i in range(len(leaving)):
+        shift_pods(hot, leaving[i], -1)
+    reserve_places(hot, j, plan, PREEMPTED_FOR)
 
 
 @kernel

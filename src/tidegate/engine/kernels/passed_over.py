@@ -5,7 +5,7 @@ The places are those that the fewest running workloads must end for. Nobody is e
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.registry import kernel
 from tidegate.engine.kernels.reservations import RESERVED, reserve_places
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.victim_scratch import (
@@ -19,19 +19,27 @@ from tidegate.engine.kernels.victim_scratch import (
 from tidegate.engine.kernels.victim_search import is_closed, list_pods, open_search, search_victims
 from tidegate.model.columns import I64
 from tidegate.state import reserved_places
-from tidegate.state.cluster import Hot
+from tidegate.state.cluster import Counter, Hot
+from tidegate.state.shares import B_EPOCH, B_ROOT, B_STIRRED, D_BRANCH
 from tidegate.state.tables import (
+    J_EVICTIONS,
     J_FIRST_POD,
     J_PASSED,
+    J_PHASE,
     J_RESERVES,
     J_SINCE,
+    J_SUBMITTED,
     J_WORK_CLASS,
     S_COUNT,
     S_POD_CLASS,
+    W_HELD_EPOCH,
     W_TOLERATED,
+    Phase,
     Reserves,
 )
 
+PENDING = int(Phase.PENDING)
+PASSED_DUE = int(Counter.PASSED_DUE)
 PASSED_OVER = int(Reserves.PASSED_OVER)
 
 
@@ -52,15 +60,51 @@ def are_reserved(hot: Hot, j: int, plan: I64) -> bool:
     return at == len(plan)
 
 
-@inlined
+@kernel
+def note_passed_over(hot: Hot, j: int, now_ms: int, limit_ms: int) -> None:
+    """Note that workload j is passed over from now on, and when that will have lasted for longer than the limit."""
+    hot.workloads[j, J_PASSED] = now_ms
+    if limit_ms > 0:
+        due_ms = max(now_ms + 1, passed_over_at(hot, j, limit_ms))
+        if hot.counters[PASSED_DUE] == 0 or due_ms < hot.counters[PASSED_DUE]:
+            hot.counters[PASSED_DUE] = due_ms
+
+
+@kernel
+def passed_over_at(hot: Hot, j: int, limit_ms: int) -> int:
+    """When workload j, which is passed over, is so for longer than the limit, or waits longer than it tolerates."""
+    tolerated = hot.work_classes[hot.workloads[j, J_WORK_CLASS], W_TOLERATED]
+    if tolerated == 0:
+        return int(hot.workloads[j, J_PASSED] + limit_ms)
+    return int(hot.workloads[j, J_SUBMITTED if hot.workloads[j, J_EVICTIONS] == 0 else J_SINCE] + tolerated)
+
+
+@kernel
 def is_passed_over(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
     """Whether workload j was passed over for longer than the limit, or has waited longer than it tolerates."""
-    tolerated, passed_ms = hot.work_classes[hot.workloads[j, J_WORK_CLASS], W_TOLERATED], hot.workloads[j, J_PASSED]
-    if limit_ms == 0 or passed_ms < 0:
+    if limit_ms == 0 or hot.workloads[j, J_PASSED] < 0:
         return False
-    if tolerated > 0:
-        return bool(now_ms - hot.workloads[j, J_SINCE] >= tolerated)
-    return bool(now_ms - passed_ms >= limit_ms)
+    return bool(now_ms >= passed_over_at(hot, j, limit_ms))
+
+
+@kernel
+def wake_passed_over(hot: Hot, branches: I64, demands: I64, now_ms: int, limit_ms: int) -> None:
+    """Let those be tried again who were passed over until their limit came; they may get a reservation."""
+    due_ms, next_ms = hot.counters[PASSED_DUE], 0
+    for j in range(len(hot.workloads)):
+        if hot.workloads[j, J_PHASE] != PENDING or hot.workloads[j, J_PASSED] < 0 or hot.workloads[j, J_RESERVES] > 0:
+            continue
+        at_ms = max(hot.workloads[j, J_PASSED] + 1, passed_over_at(hot, j, limit_ms))
+        if due_ms <= at_ms <= now_ms:
+            w = hot.workloads[j, J_WORK_CLASS]
+            hot.work_classes[w, W_HELD_EPOCH] = -1
+            queue = demands[w, D_BRANCH] if w < len(demands) else -1
+            if queue >= 0:
+                branches[branches[queue, B_ROOT], B_EPOCH] += 1
+                branches[branches[queue, B_ROOT], B_STIRRED] = 1
+        elif at_ms > now_ms and (next_ms == 0 or at_ms < next_ms):
+            next_ms = at_ms
+    hot.counters[PASSED_DUE] = next_ms
 
 
 @kernel
@@ -76,15 +120,15 @@ def are_open(hot: Hot, j: int) -> bool:
 
 
 @kernel
-def reserve_nothing_yet(hot: Hot, j: int) -> None:
-    """Note that quota is kept for workload j, which was passed over; places are reserved once it has quota."""
+def reserve_nothing_yet(hot: Hot, j: int, reason: int) -> None:
+    """Note that workload j goes first, passed over or preempted for; places are reserved once it has quota."""
     if hot.workloads[j, J_RESERVES] == 0:
         at = hot.counters[RESERVED]
         row = hot.reserved[at]
         row[:] = 0
         row[reserved_places.WORKLOAD], row[reserved_places.POD_CLASS], row[reserved_places.NODE] = j, -1, -1
         hot.counters[RESERVED] = at + 1
-        hot.workloads[j, J_RESERVES] = PASSED_OVER
+        hot.workloads[j, J_RESERVES] = reason
 
 
 @kernel

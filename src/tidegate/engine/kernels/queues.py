@@ -20,11 +20,9 @@ from tidegate.engine.kernels.desk import (
     F_VICTIM,
     FIT,
     NO_FIT,
-    NOW_MS,
     OVERFLOW,
     PREEMPT,
     PREEMPTING,
-    R_PROMISED,
     REFUSED,
     SKIPPED,
     TARGETS,
@@ -62,6 +60,7 @@ from tidegate.engine.kernels.nominate import (
     request_assigned,
     sort_entries,
 )
+from tidegate.engine.kernels.passed_over import note_passed_over
 from tidegate.engine.kernels.place import Output
 from tidegate.engine.kernels.quota import remove_usage
 from tidegate.engine.kernels.registry import inlined, kernel
@@ -119,7 +118,6 @@ def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
     """Run one cycle; MORE_ROOM: nothing was changed, and it needs room for more targets."""
     marks, branches, entries = d.wish.marks, book.tree.branches, d.heads.entries
     marks[TARGETS], marks[OVERFLOW], marks[VICTIMS], marks[UNDONE] = 0, 0, 0, 0
-    d.wish.lots[:, R_PROMISED] = 0
     count = nominate_heads(hot, book, d, grove, turn)
     if marks[OVERFLOW] == 1 or (turn.places == 1 and marks[TARGETS] + len(d.pool.flags) > len(d.pool.targets)):
         return MORE_ROOM
@@ -140,7 +138,7 @@ def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
             move_replaced(book, d.pool, entries[e], 0)
         if entries[e, X_STATUS] == ADMITTED and entries[e, X_AGAIN] > 0:
             grant_again(hot, book, d.heads, grove, e, out)
-        requeue(book, d, turn.cycle, e)
+        requeue(hot, book, d, turn, e)
     return DONE
 
 
@@ -329,7 +327,7 @@ def move_victims(book: Book, d: Desk, grove: Grove | None, e: int, sign: int) ->
 
 
 @kernel
-def requeue(book: Book, d: Desk, cycle: int, e: int) -> None:
+def requeue(hot: Hot, book: Book, d: Desk, turn: Turn, e: int) -> None:
     """Decide when an entry that was not admitted is tried again, and with which flavor it goes on."""
     entry, branches = d.heads.entries[e], book.tree.branches
     status, q, j, w = entry[X_STATUS], entry[X_QUEUE], entry[X_WORKLOAD], entry[X_CLASS]
@@ -342,12 +340,12 @@ def requeue(book: Book, d: Desk, cycle: int, e: int) -> None:
         book.held.tickets[j, T_HELD] = branches[root, B_EPOCH]  # until something changes
         return
     if status == REFUSED and book.held.workloads[j, J_PASSED] < 0:
-        book.held.workloads[j, J_PASSED] = d.wish.marks[NOW_MS]
+        note_passed_over(hot, j, turn.now_ms, turn.limit_ms if turn.places == 1 else 0)
     goes_on = status in (REFUSED, SKIPPED) and entry[X_TRYING] == 1
     for slot in range(book.asked.tried.shape[1]):
         book.asked.tried[j, slot] = d.heads.tries[e, Y_TRIED, slot] if goes_on else 0
     ticket = book.held.tickets[j]
-    ticket[T_TRIED_CYCLE], ticket[T_TRIED_GENERATION] = cycle, branches[root, B_GENERATION]
+    ticket[T_TRIED_CYCLE], ticket[T_TRIED_GENERATION] = turn.cycle, branches[root, B_GENERATION]
     if status in (PREEMPTING, AWAITING) and branches[q, B_STRICT] == 0 and book.held.workloads[j, J_RESERVES] == 0:
         branches[q, B_STICKY] = j
     if goes_on:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.candidates import NEVER
 from tidegate.engine.kernels.cycle import lack_of, write_lack
-from tidegate.engine.kernels.cycle_quota import doom, move_replaced, reserve, use_for_now
+from tidegate.engine.kernels.cycle_quota import doom, move_replaced, reserve, shift_promised, use_for_now
 from tidegate.engine.kernels.desk import (
     ADMITTED,
     AWAITING,
@@ -13,7 +13,6 @@ from tidegate.engine.kernels.desk import (
     PREEMPTING,
     R_AMOUNT,
     R_LOT,
-    R_PROMISED,
     R_REST,
     REFUSED,
     REQUESTED,
@@ -53,7 +52,7 @@ from tidegate.engine.kernels.passed_over import (
     reserve_nothing_yet,
 )
 from tidegate.engine.kernels.place import Output, give_back
-from tidegate.engine.kernels.quota import available, minus, plus
+from tidegate.engine.kernels.quota import available, minus
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.reservations import (
     RESERVED,
@@ -189,15 +188,16 @@ def reserve_quota(book: Book, d: Desk, e: int) -> None:
     for i in range(d.wish.marks[REQUESTED]):
         d.wish.lots[i, R_REST] = available(book.tree, q, d.wish.lots[i, R_LOT])
     lift_quota(book, d.victims, 1)
+    shift_promised(book.tree, d, 1)
     for i in range(d.wish.marks[REQUESTED]):
         later = available(book.tree, q, d.wish.lots[i, R_LOT])
         d.wish.lots[i, R_REST] = minus(later, d.wish.lots[i, R_REST])
+    shift_promised(book.tree, d, -1)
     lift_quota(book, d.victims, -1)
     for i in range(d.wish.marks[REQUESTED]):
         lot, amount = d.wish.lots[i, R_LOT], d.wish.lots[i, R_AMOUNT]
-        promised = max(0, min(amount, minus(d.wish.lots[i, R_REST], d.wish.lots[lot, R_PROMISED])))
-        d.wish.lots[lot, R_PROMISED] = plus(d.wish.lots[lot, R_PROMISED], promised)
-        use_for_now(book.tree, d, q, lot, minus(amount, promised))
+        promised = max(0, min(amount, d.wish.lots[i, R_REST]))
+        use_for_now(book.tree, d, q, lot, minus(amount, promised), promised)
 
 
 @inlined
@@ -246,6 +246,6 @@ def refuse_quota(hot: Hot, book: Book, d: Desk, grove: Grove | None, turn: Turn,
     entry = d.heads.entries[e]
     j = entry[X_WORKLOAD]
     if turn.places == 1 and is_passed_over(hot, j, turn.now_ms, turn.limit_ms) and not reserves_already(hot, d, e):
-        reserve_nothing_yet(hot, j)
+        reserve_nothing_yet(hot, j, PASSED_OVER)
     if book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY or hot.workloads[j, J_RESERVES] == PASSED_OVER:
         reserve(book, d, grove, e)
