@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import engine
 
 #: Seconds from one interruption to the next.
 _AGAIN_S = 10.0
@@ -22,6 +23,11 @@ _COMPILING_S = 900
 # that depends on what else the machine does; the test is.
 settings.register_profile("tests", max_examples=50, deadline=None, print_blob=True)
 settings.load_profile("tests")
+
+
+# Hypothesis makes a failing example smaller for five minutes: longer than a test may take, so that nobody would see
+# what failed. It has no setting for that.
+engine.MAX_SHRINKING_SECONDS = 20
 
 
 class TookTooLong(BaseException):

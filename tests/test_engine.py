@@ -249,6 +249,19 @@ def test_shortest_remaining_first_preempts_and_keeps_the_room_for_whom_it_was_ma
     assert cluster.step() == [placed("short"), held("medium", Reason.OUTRANKED), held("long", Reason.OUTRANKED)]
 
 
+def test_work_that_had_enough_for_two_levels_at_once_is_demoted_once_and_for_good():
+    cluster = Cluster(fleet("1x h100x8"), order="las")
+    cluster.submit(job("a", "1x1"))
+    cluster.step()
+    cluster.tell(EventKind.PROGRESS_OBSERVED, "a", values=(1e6, 8_000)).tell(EventKind.POD_STARTED, "a")
+    cluster.submit(job("b", "1x1", at=1))
+    cluster.step()
+    assert cluster.state.workloads.level[0] == 2
+    before = cluster.state.digest()
+    assert cluster.step(0) == []
+    assert cluster.state.digest() == before
+
+
 def test_least_attained_service_demotes_who_had_enough():
     cluster = Cluster(fleet("1x h100x8"), order="las", placement="firstfit")
     cluster.submit(job("old", "8x1"))

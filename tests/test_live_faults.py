@@ -8,7 +8,8 @@ import pytest
 
 from kubefaults import FAULTS, Ordeal, draw_points
 
-SEED, POINTS = 20, 20
+#: A control plane each for so many parts of so many points: every kind of fault at least once.
+SEED, PARTS, POINTS = 20, 3, 6
 
 
 def test_points_are_those_of_their_seed():
@@ -19,11 +20,14 @@ def test_points_are_those_of_their_seed():
 
 
 @pytest.mark.usefixtures("kube_programs")
-def test_nothing_that_goes_wrong_breaks_what_must_hold():
-    with Ordeal(SEED) as ordeal:
-        for number, point in enumerate(draw_points(SEED, POINTS)):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nothing_that_goes_wrong_breaks_what_must_hold(part):
+    points = draw_points(SEED, PARTS * POINTS)[part * POINTS : (part + 1) * POINTS]
+    kinds = {point.fault for point in points}
+    with Ordeal(SEED + part) as ordeal:
+        for number, point in enumerate(points):
             ordeal.endure(number, point)
         ordeal.finish()
-        assert ordeal.proxy.refused
-        assert ordeal.proxy.lost
+        assert ordeal.proxy.refused or not kinds & {"conflicts", "busy"}
+        assert ordeal.proxy.lost or not kinds & {"lost before", "lost after"}
         assert ordeal.violations == []
