@@ -1,5 +1,7 @@
 """The Philly trace through queues: 15 virtual clusters of one cohort with 500 GPUs; apart, borrowing, and reclaiming.
 
+The last two have 63 nodes of 8 GPUs: Kueue's mode and Tidegate's own, side by side.
+
 Each policy of `examples/philly` is run in the twin on the whole trace, and measured. The times are of the run alone,
 with compiled kernels that were run before (`warm_s` says how long that took); CPU seconds say what it would take on
 a machine that does nothing else.
@@ -25,6 +27,8 @@ from tidegate.sim.jobs import Jobs, jobs_of
 
 POLICIES = Path(__file__).parent.parent / "examples" / "philly"
 
+NAMES = ("apart", "borrow", "reclaim", "reclaim-on-nodes", "own-on-nodes")
+
 #: The most that one run may take.
 TARGET_S = 10.0
 
@@ -36,7 +40,7 @@ def main() -> None:
     """Run the policies and print what they came to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/traces/philly/philly.csv"))
-    parser.add_argument("--policies", default="apart,borrow,reclaim", help="names of files in examples/philly")
+    parser.add_argument("--policies", default=",".join(NAMES), help="names of files in examples/philly")
     parser.add_argument("--jobs", type=int, default=0, help="only the first of them; 0: all")
     parser.add_argument("--plain", action="store_true", help="plain kernels, for small runs")
     parser.add_argument("--json", action="store_true")
@@ -120,7 +124,7 @@ def _as_text(report: dict[str, Any]) -> str:
         told = "within" if run["cpu_seconds"] <= report["target_s"] else "ABOVE"
         took = f"{run['seconds']:6.1f} s ({run['cpu_seconds']:.1f} CPU s, {told} {report['target_s']:g})"
         lines.append(
-            f"{run['policy']:<8} {took}"
+            f"{run['policy']:<16} {took}"
             f"  mean wait {run['mean_wait_s'] or 0:,.0f} s, due {run['due_share'] or 0:.1%},"
             f" borrowed {run['borrowed_gpu_h']:,.0f} GPU-h, {run['preemptions']:,} preemptions,"
             f" lost {run['lost_gpu_h']:,.0f} GPU-h"
