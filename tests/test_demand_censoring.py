@@ -302,6 +302,6 @@ def test_spells_that_were_cut_off_do_not_count_as_short():
             rows[-1] |= {"gpus_milli": 1000, "busy_milli": 0 if idle else 800, "queue": "", "service": ""}
     frame = pl.DataFrame(rows, schema={name: USE[name] for name in rows[0]})
     nothing = [pl.lit(None, USE[name]).alias(name) for name in USE if name not in frame.columns]
-    seen = measure_residency(frame.with_columns(nothing).select(USE.names()).lazy(), Calendar.EPOCH, 0)
+    seen = measure_residency(frame.with_columns(nothing).select(USE.names()).lazy(), Calendar.EPOCH)
     assert seen.busy_run_ms == pytest.approx(HOUR_MS, rel=0.3)
     assert seen.idle_run_ms == pytest.approx(HOUR_MS, rel=0.3)
