@@ -12,19 +12,23 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from builders import fleet
+from demand_jobs import tables_of
 from queue_twins import HOUR, planned, play
 from tidegate.demand.arrivals import measure_arrivals
 from tidegate.demand.curves import Window
 from tidegate.demand.durations import _moments
+from tidegate.demand.jobs import read_jobs
 from tidegate.demand.levels import measure_levels, track_series
 from tidegate.demand.mix import measure_mix
 from tidegate.demand.numbers import How, Number, Unit, estimate, rank_quantile, share, unit_interval
 from tidegate.demand.outlook import look_ahead
 from tidegate.demand.survival import Watched, estimate_survival, survival_quantile
 from tidegate.demand.tables import Calendar
+from tidegate.demand.tolerance import _late_share, gather_waits, measure_tolerance, sort_waits
 from tidegate.engine.kernels.registry import kernels_as
 from tidegate.measure.ratios import RatioInterval, completions, ratio_intervals, waits
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
+from tidegate.planning.capacity import constant
 from tidegate.planning.floor import Tolerance, find_floor, smallest
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import Judge, Span
@@ -174,6 +178,28 @@ def _plan_jobs(rng: np.random.Generator, days: int, hours: float) -> PlanJobs:
     return PlanJobs(at_ms, run_ms, gpus, np.ones(count, np.int64))
 
 
+def waits_of_jobs(windows: int) -> Tally:
+    """Quantiles of waits in a queue for 48 GPUs over four weeks, and the share that waits longer than an hour."""
+    tally, tolerated_ms = Tally(), HOUR
+    whole = _queued(np.random.default_rng(10**6), 900)
+    for seed in range(windows):
+        at_ms, wait_ms = _queued(np.random.default_rng(seed), 28)
+        rows = zip((at_ms // 1000).tolist(), (wait_ms // 1000).tolist(), strict=True)
+        jobs = read_jobs(tables_of([("a", "batch", 1000, at, wait, 60, False) for at, wait in rows]), 0)
+        found = measure_tolerance(gather_waits(sort_waits(jobs)), at_ms.size)
+        for name, part in (("waited_p90", 0.9), ("waited_p95", 0.95)):
+            tally.add(name, getattr(found, name), quantile(whole[1], part))
+        late = _late_share(at_ms, wait_ms > tolerated_ms)
+        tally.add("late", late, float((whole[1] > tolerated_ms).mean()))
+    return tally
+
+
+def _queued(rng: np.random.Generator, days: int) -> tuple[np.ndarray, np.ndarray]:
+    """When jobs come, and how long they wait for 48 GPUs."""
+    jobs = _plan_jobs(rng, days, 2)
+    return jobs.at_ms, Judge(jobs).replay(constant(48_000, int(jobs.at_ms[0]))).wait_ms
+
+
 def forecasts(windows: int) -> Tally:
     """The 90 % bands an hour and a day ahead, after three weeks with a daily cycle."""
     tally = Tally()
@@ -242,6 +268,7 @@ KINDS: dict[str, tuple[Callable[[int], Tally], int, float]] = {
     "durations": (durations, 400, 0.85),
     "units": (units, 400, 0.85),
     "floor": (floors, 100, 0.80),
+    "waits": (waits_of_jobs, 150, 0.80),
     "forecast": (forecasts, 60, 0.80),
     "compare": (comparisons, 200, 0.86),
 }
