@@ -120,7 +120,7 @@ def check_coverage(kinds: list[str], console: Console) -> list[Told]:
         started = time.perf_counter()
         for case, (held, carried) in try_windows(windows).shares().items():
             said = f"{kind}, {case}: {held:.2f} of the intervals hold the truth; {carried:.2f} of the windows have one"
-            console.print(said, highlight=False)
+            console.print(said, highlight=False, soft_wrap=True)
             if held < least and "5 days" not in case:  # of which docs/demand.md says what to expect
                 failed.append(Told(f"coverage of {kind}", 0, 0, time.perf_counter() - started, said))
     return failed

@@ -158,6 +158,16 @@ def test_the_keys_of_json_comparisons_and_explanations_are_stable():
     assert (explained["job"], explained["node"], len(explained["lacks"])) == ("note-0", "train-0000", 1)
 
 
+def test_compare_runs_policies_with_several_seeds(short_sample):
+    compared = json.loads(ran("compare", "--policies", "tide,random", "--seeds", "2", "--seed", "3", "--json"))
+    assert compared["seeds"] == 2
+    by_name = {measure["name"]: measure["outcomes"][1] for measure in compared["measures"]}
+    lost = by_name["fragmentation"]
+    assert len(set(lost["by_seed"])) == 2  # random placement goes by its seed
+    assert lost["value"] == pytest.approx(sum(lost["by_seed"]) / 2)
+    assert by_name["mean wait"]["interval"]["workloads"] == compared["workloads"]
+
+
 def test_csv_has_a_line_for_each_workload():
     ran("simulate", "small.yaml", "--csv", "work.csv")
     with Path("work.csv").open(newline="") as file:
