@@ -36,9 +36,6 @@ from tidegate.stats.quantile import quantile
 
 STEP_MS, STEPS_A_DAY, DAY_MS = 600_000, 144, 86_400_000
 
-#: Hits, and windows that carried an interval.
-Held = tuple[int, int]
-
 
 class Tally:
     """How often intervals held the truth, by case."""

@@ -113,7 +113,7 @@ def measure_levels(track: Track, unit: Unit, table: str, calendar: Calendar | No
     counted = 0 if isinstance(blocks, NoInterval) else blocks.number
     of_mean, *of_quantiles = _intervals(series, blocks, [middle, *exactly.tolist()])
     numbers = {
-        f"p{round(100 * at):02d}": estimate(value, found, unit, (counted, table), How.BLOCKS)
+        f"p{round(100 * at):02d}": estimate(value, _outwards(found, track.held), unit, (counted, table), How.BLOCKS)
         for at, value, found in zip(SHARES, exactly.tolist(), of_quantiles, strict=True)
     }
     return Levels(
@@ -145,6 +145,18 @@ def _intervals(series: Coarse, blocks: Blocks | NoInterval, values: list[float])
         blocks.interval(value, np.maximum(part + (value - mine), 0.0))
         for value, part, mine in zip(values, parts, own, strict=True)
     ]
+
+
+def _outwards(found: Interval | NoInterval, held: Held) -> Interval | NoInterval:
+    """The interval up to the next levels that were held: a quantile is one of them."""
+    if isinstance(found, NoInterval):
+        return found
+    levels = held.value[held.time_ms > 0]
+    below, above = levels[levels <= found.low], levels[levels >= found.high]
+    return Interval(
+        float(below[-1]) if below.size else found.low,
+        float(above[0]) if above.size else found.high,
+    )
 
 
 def memory_of(series: F64) -> float:
