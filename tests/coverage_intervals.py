@@ -230,10 +230,10 @@ def same_policy_twice(traces: int, hours: float = 96, first: int = 0) -> Iterato
 
 
 def comparisons(traces: int) -> Tally:
-    """A/A tests of `compare`."""
+    """A/A tests of `compare`, on traces that no constant of `stats` was chosen with."""
     tally = Tally()
     with kernels_as(compiled=True):
-        for pair in same_policy_twice(traces):
+        for pair in same_policy_twice(traces, first=5000):
             for name, interval in zip(("mean wait", "mean JCT"), pair, strict=True):
                 held = None if interval.none else not interval.excludes_one()
                 tally.cases.setdefault(name, []).append(held)
@@ -267,5 +267,5 @@ KINDS: dict[str, tuple[Callable[[int], Tally], int, float]] = {
     "floor": (floors, 100, 0.80),
     "waits": (waits_of_jobs, 150, 0.80),
     "forecast": (forecasts, 60, 0.80),
-    "compare": (comparisons, 200, 0.86),
+    "compare": (comparisons, 200, 0.84),  # of those with an interval; of all 200 tests 12.5 % exclude 1
 }

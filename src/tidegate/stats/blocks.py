@@ -2,8 +2,8 @@
 
 A window is cut into units (days, or twenty-fourths of a window shorter than a week). The correlation from one unit to
 the next, corrected for its bias in short series, gives the memory: the time in which a deviation falls to 1/e. A block
-is as long as the time over which deviations add up (1 + 2 x memory), but a window has six blocks at least and thirty
-at most; what neighbouring blocks then still have in common is made up for.
+is twice as long as the time over which deviations add up (1 + 2 x memory), but a window has six blocks at least and
+thirty at most; what neighbouring blocks then still have in common is divided out.
 """
 
 from __future__ import annotations
