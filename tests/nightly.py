@@ -1,6 +1,8 @@
 """A million generated decisions: every property, over and over, with new seeds until so many decisions were made.
+Before that, once: does every kind of interval hold the truth as often as it says (`coverage_intervals`)?
 
     python tests/nightly.py --decisions 1000000
+    python tests/nightly.py --coverage levels
     python tests/nightly.py --property test_queue_properties.test_nothing_new_means_no_decision --seed 17
 
 Seeds begin at a number that is told, so that a night can be repeated. What fails is told with the line that repeats it.
@@ -108,6 +110,22 @@ def run_night(options: argparse.Namespace, console: Console) -> tuple[Counter[st
     return made, failed
 
 
+def check_coverage(kinds: list[str], console: Console) -> list[Told]:
+    """Try each kind of interval on many windows; what holds the truth too seldom."""
+    from coverage_intervals import KINDS
+
+    failed = []
+    for kind in kinds:
+        try_windows, windows, least = KINDS[kind]
+        started = time.perf_counter()
+        for case, (held, carried) in try_windows(windows).shares().items():
+            said = f"{kind}, {case}: {held:.2f} of the intervals hold the truth; {carried:.2f} of the windows have one"
+            console.print(said, highlight=False, soft_wrap=True)
+            if held < least and "5 days" not in case:  # of which docs/demand.md says what to expect
+                failed.append(Told(f"coverage of {kind}", 0, 0, time.perf_counter() - started, said))
+    return failed
+
+
 def compile_kernels(console: Console) -> None:
     """Compile once what every process would compile for itself, minutes long."""
     console.print("compiling kernels, unless they are in the cache ...")
@@ -124,21 +142,31 @@ def main() -> int:
     parser.add_argument("--property", help="only this one")
     parser.add_argument("--without", help="leave out properties with this in their names, such as compiled")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--coverage", help="only the coverage of this kind of interval, or of all")
     options = parser.parse_args()
     console, started = Console(), time.perf_counter()
     if options.property and options.property not in properties():
         parser.error(f"no property {options.property!r}; there are {', '.join(properties())}")
+    from coverage_intervals import KINDS
+
+    if options.coverage:
+        failed = check_coverage(list(KINDS) if options.coverage == "all" else [options.coverage], console)
+        return 1 if failed else 0
     if options.property:
         told = run_property(options.property, options.seed, options.examples, shrinks=True)
         made, failed = Counter({told.name: told.decisions}), [told] if told.error else []
     else:
         if options.without != "compiled":
             compile_kernels(console)
+        uncovered = check_coverage(list(KINDS), console)
         made, failed = run_night(options, console)
+        failed += uncovered
     for name, decisions in made.most_common():
         console.print(f"{decisions:>10,}  {name}", highlight=False, soft_wrap=True)
     for told in failed:
         line = f"python tests/nightly.py --property {told.name} --seed {told.seed} --examples {options.examples}"
+        if told.name.startswith("coverage of "):
+            line = f"python tests/nightly.py --coverage {told.name.removeprefix('coverage of ')}"
         text = f"\nFAILED {told.name}\n{told.error}\nRepeat it with: {line}"
         console.print(text, highlight=False, markup=False, soft_wrap=True)
     took = time.perf_counter() - started

@@ -107,7 +107,7 @@ def test_every_number_has_its_ground(model):
 
 def test_equal_models_do_not_differ_and_others_say_where(model):
     assert diff(model, model) == ()
-    more = fit(tables_of(weeks() + [("c", "batch", 64_000, 3600 * hour, 0, 3600, False) for hour in range(300)]))
+    more = fit(tables_of(weeks() + [("c", "batch", 64_000, 3600 * hour, 0, 3600, False) for hour in range(24 * 21)]))
     changes = {change.path: change for change in diff(model, more)}
     moved = changes["groups[total].wanted.mean"]
     assert moved.beyond_noise

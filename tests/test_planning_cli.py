@@ -316,6 +316,7 @@ def test_the_example_is_what_its_script_draws_and_gives_a_finding(monkeypatch):
     assert made.stdout == (top / "examples/jobs.csv").read_text()
     monkeypatch.chdir(top)
     text = " ".join(ran("preflight", "examples/jobs.csv", COLUMNS="80").split())
-    assert "By replay of 1,478 jobs, 52 GPUs (39 to 64) keep 95 % of the waits within 1h44m" in text
+    assert "By replay of 1,478 jobs, 52 GPUs (38 to 72) keep 95 % of the waits within 1h44m" in text
     assert "Buying for the peak of 278 GPUs where 52 hold the tolerance: 151,135 GPU-hours, 81 %" in text
-    assert "floor 52, p95 53" in text
+    assert "p95 53" in text
+    assert "floor 52" in text

@@ -47,8 +47,8 @@ Tidegate  1 node, 2 GPUs  ·  35m  ·  12 workloads in 2 queues
 
 GPUs were allocated 99 % of the time and busy 45 % of that: of every 100
 GPU-hours paid for, 45 did work.
-Half of the work waited at most 27m30s, one in ten waited more than 29m54s; 2 of
-12 workloads finished (2 running, 8 waiting).
+Half of the work waited at most 27m, nine in ten at most 30m; 2 of 12 workloads
+finished (2 running, 8 waiting).
 
            00:00        00:10        00:20         00:30
 allocated  ███████████████████████████████████████████████  2.0 of 2 GPUs
@@ -56,7 +56,7 @@ busy       ▇▇▇▇▇▇▇▇▇▇▇▇▇▅▄▄▄▄▄▄▄▄▄
 waiting    ▃▃▃▃▃▃▃▃▃▃▃▃▃▆██████████████████████████▇▇▇▇▇▇▇  7.9 GPUs, peak 10
 
            work  GPU-hours  wait p50  wait p90  JCT p50   busy  evicted
-all          12        1.1    27m30s    29m54s      30m   45 %        0
+all          12        1.1       27m       30m      30m   45 %        0
 """
 
 

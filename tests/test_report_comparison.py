@@ -7,17 +7,17 @@ import json
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from rich.console import Console
 
 from test_measure_twin import SECOND, fleet, measure, planned, policy
 from tidegate.cli.comparison import Comparison, compare, render_comparison
-from tidegate.cli.intervals import ratio_interval
 from tidegate.cli.measures import Measure
+from tidegate.cli.queue_comparison import PolicyRuns
 from tidegate.measure.lives import Lives
-from tidegate.measure.summary import Summary, summarise
+from tidegate.measure.ratios import ratio_interval
+from tidegate.measure.summary import summarise
 from tidegate.model.twin import TwinOptions
+from tidegate.stats.interval import NoInterval
 
 CAPACITY = 10**12
 
@@ -28,8 +28,8 @@ def lives() -> Lives:
     return measure(fleet(1, 2), plan, policy(cycle_ms=SECOND), TwinOptions(), 60 * SECOND).lives
 
 
-def run_of(name: str, lives: Lives) -> tuple[str, Lives, Summary]:
-    return name, lives, summarise(lives, CAPACITY)
+def run_of(name: str, *lives: Lives) -> PolicyRuns:
+    return PolicyRuns(name, lives, tuple(summarise(each, CAPACITY) for each in lives))
 
 
 def named(comparison: Comparison, name: str) -> Measure:
@@ -79,44 +79,44 @@ def test_workloads_are_matched_by_id(lives: Lives) -> None:
     assert (interval.low, interval.high, interval.workloads) == (1, 1, 28)
 
 
-@settings(max_examples=10, deadline=None)
-@given(st.integers(0, 100), st.integers(0, 100))
-def test_intervals_come_from_the_seed(seed: int, other: int) -> None:
-    values = np.random.default_rng(0).exponential(1.0, (2, 50))
-    draw = [ratio_interval(values[0], values[1], np.random.default_rng(each)) for each in (seed, seed, other)]
-    assert draw[0] == draw[1]
-    assert (draw[0] == draw[2]) == (seed == other)
+def test_seeds_are_averaged_and_told(lives: Lives) -> None:
+    """The mean of runs with 1 and 3 times the wait is that of 2 times."""
+    runs = [run_of("a", lives, lives), run_of("b", lives, slower(lives, 3))]
+    comparison = compare(runs)
+    outcome = named(comparison, "mean wait").outcomes[1]
+    assert comparison.seeds == 2
+    assert outcome.ratio == pytest.approx(2)
+    assert outcome.by_seed == pytest.approx([lives.waited_ms.mean(), 3 * lives.waited_ms.mean()])
+    assert outcome.interval is not None
+    assert outcome.interval.low == pytest.approx(2)
 
 
-def test_an_interval_holds_the_truth_about_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(7)
-    held = 0
-    for _ in range(200):
-        first = rng.exponential(1.0, 150)
-        mine = first * rng.uniform(0.8, 1.6, 150)  # 1.2 times as long, on average
-        interval = ratio_interval(mine, first, rng)
-        assert interval is not None
-        held += interval.low <= 1.2 <= interval.high
-    assert 178 <= held <= 200
+def test_why_there_is_no_interval() -> None:
+    at_ms = np.arange(100) * SECOND
+    ones = np.ones(100)
+    assert ratio_interval(ones[:1], ones[:1], at_ms[:1]).none is NoInterval.NOTHING
+    assert ratio_interval(ones, np.zeros(100), at_ms).none is NoInterval.NOTHING
+    one_busy_period = ones + 50 * (at_ms == 40 * SECOND)
+    assert ratio_interval(one_busy_period, ones, at_ms).none is NoInterval.UNEVEN
+    assert not ratio_interval(one_busy_period, ones, at_ms).excludes_one()
 
 
-def test_groups_draw_like_single_workloads() -> None:
+def test_an_interval_says_its_blocks() -> None:
     rng = np.random.default_rng(1)
-    first = rng.exponential(1.0, 6_000)
-    mine = first * rng.uniform(0.5, 2.0, 6_000)
-    single = ratio_interval(mine, first, np.random.default_rng(0))
-    grouped = ratio_interval(mine, first, np.random.default_rng(0), 1_000)
-    assert single is not None
-    assert grouped is not None
-    assert grouped.low == pytest.approx(single.low, abs=0.005)
-    assert grouped.high == pytest.approx(single.high, abs=0.005)
+    at_ms = np.sort(rng.integers(0, 3600 * SECOND, 2000))
+    first = rng.exponential(1.0, 2000)
+    interval = ratio_interval(first * rng.uniform(0.8, 1.6, 2000), first, at_ms)
+    assert interval.low is not None
+    assert interval.high is not None
+    assert interval.low < 1.2 < interval.high
+    assert interval.blocks * interval.block_ms == pytest.approx(3600 * SECOND, rel=0.01)
 
 
-def test_too_little_to_draw_from() -> None:
-    rng = np.random.default_rng(0)
-    assert ratio_interval(np.ones(1), np.ones(1), rng) is None
-    assert ratio_interval(np.ones(9), np.zeros(9), rng) is None
-    assert ratio_interval(np.ones(9), np.eye(9)[0], rng) is None
+def test_no_interval_is_said_in_the_table(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = lives.waited_ms + (np.arange(30) == 7) * 100 * lives.waited_ms.max()
+    other = lives._replace(waited_ms=late)
+    lines = shown(compare([run_of("a", lives), run_of("b", other)]), 80, monkeypatch)
+    assert lines[4].strip() == "one busy period"
 
 
 def shown(comparison: Comparison, width: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:

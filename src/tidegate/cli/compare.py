@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from tidegate.cli.comparison import compare, render_comparison
@@ -17,10 +18,12 @@ from tidegate.cli.folders import say_notes
 from tidegate.cli.options import FileArgument, FormatOption, JsonOption, KernelsOption, SeedOption, TraceOption
 from tidegate.cli.outputs import check_writable, open_console
 from tidegate.cli.pictures import check_picture
+from tidegate.cli.queue_comparison import PolicyRuns
 from tidegate.cli.queue_plots import plot_queues
 from tidegate.cli.runs import Kernels, check_kernels, simulate_setup
 from tidegate.cli.setups import Changes, Source, finish_setup, notes_on, read_policy, read_source
 from tidegate.measure.findings import find
+from tidegate.measure.witness import Measured
 from tidegate.model.build import Setup
 from tidegate.model.policy import OrderKind, PlacementKind, Policy
 
@@ -39,6 +42,10 @@ def compare_policies(
     trace: TraceOption = None,
     trace_format: FormatOption = None,
     seed: SeedOption = None,
+    seeds: Annotated[
+        int,
+        typer.Option(min=1, help="Runs of each policy with seeds one after the other, where the twin is random."),
+    ] = 1,
     kernels: KernelsOption = Kernels.AUTO,
     plot: Annotated[
         Path | None, typer.Option(help="Draw what queues had against their quota into a .svg or .png.")
@@ -63,15 +70,29 @@ def compare_policies(
             check_picture(plot)
             check_writable("--plot", plot)
             _check_quota(plot, contenders)
-        runs = [(name, simulate_setup(setup, None, kernels, open_console(stderr=True))) for name, setup in contenders]
+        runs = [(name, [_run(setup, more, kernels) for more in range(seeds)]) for name, setup in contenders]
+        firsts = [(name, each[0]) for name, each in runs]
         if plot is not None:
-            plot_queues(plot, runs, f"{source.title()}: what queues had against their quota")
-        found = [tuple(finding.text for finding in find(run.summary, run.lives, run.quota)) for _, run in runs]
-        compared = compare([(name, run.lives, run.summary) for name, run in runs], seed or 0, found)
+            plot_queues(plot, firsts, f"{source.title()}: what queues had against their quota")
+        found = [tuple(finding.text for finding in find(run.summary, run.lives, run.quota)) for _, run in firsts]
+        compared = compare([_policy_runs(name, each) for name, each in runs], found)
     if as_json:
         typer.echo(json.dumps(compared.as_json(), allow_nan=False))
     else:
         render_comparison(compared, open_console())
+
+
+def _run(setup: Setup, more: int, kernels: Kernels) -> Measured:
+    """Run a policy with the seeds of the twin and of its placement so much higher."""
+    placement = setup.policy.placement
+    placement = msgspec.structs.replace(placement, seed=placement.seed + more)
+    policy = msgspec.structs.replace(setup.policy, placement=placement)
+    twin = msgspec.structs.replace(setup.twin, seed=setup.twin.seed + more)
+    return simulate_setup(setup._replace(policy=policy, twin=twin), None, kernels, open_console(stderr=True))
+
+
+def _policy_runs(name: str, runs: list[Measured]) -> PolicyRuns:
+    return PolicyRuns(name, tuple(run.lives for run in runs), tuple(run.summary for run in runs))
 
 
 def _contenders(source: Source, policies: str, seed: int | None) -> list[tuple[str, Setup]]:

@@ -13,12 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.intervals import RESAMPLES, completions, draw_intervals, waits
 from tidegate.cli.measures import Measure, interval_cell, outcome_cell, outcomes_of
-from tidegate.cli.queue_comparison import LEGEND, QueueRows, Run, compare_queues, queue_table
+from tidegate.cli.queue_comparison import LEGEND, PolicyRuns, QueueRows, compare_queues, queue_table
+from tidegate.measure.ratios import completions, ratio_intervals, waits
 from tidegate.measure.summary import Spread, Summary
-from tidegate.measure.words import count_text
+from tidegate.measure.words import count_text, time_text
 from tidegate.model.spec import Spec
+from tidegate.stats.interval import CONFIDENCE
 
 #: Findings of each policy that are told.
 _MOST_FINDINGS = 3
@@ -32,6 +33,7 @@ class Comparison(Spec, frozen=True):
 
     policies: tuple[str, ...]
     workloads: int
+    seeds: int  # runs of each policy; values are means over them
     measures: tuple[Measure, ...]
     queues: tuple[QueueRows, ...] = ()  # where any policy has queues with quota
     findings: tuple[tuple[str, ...], ...] = ()  # what stands out, by policy
@@ -85,24 +87,25 @@ _QUOTA_MEASURES: tuple[tuple[str, str, bool, _Value], ...] = (
 # -- comparing -------------------------------------------------------------------------------------------------
 
 
-def compare(runs: Sequence[Run], seed: int = 0, findings: Sequence[tuple[str, ...]] = ()) -> Comparison:
+def compare(policies: Sequence[PolicyRuns], findings: Sequence[tuple[str, ...]] = ()) -> Comparison:
     """Compare policies with the first of them; workloads are matched by their ids."""
-    lives = [each for _, each, _ in runs]
-    intervals = {"mean wait": draw_intervals(lives, waits, seed), "mean JCT": draw_intervals(lives, completions, seed)}
-    with_quota = any(summary.shares for _, _, summary in runs)
+    lives = [runs.lives for runs in policies]
+    intervals = {"mean wait": ratio_intervals(lives, waits), "mean JCT": ratio_intervals(lives, completions)}
+    with_quota = any(summary.shares for runs in policies for summary in runs.summaries)
     return Comparison(
-        policies=tuple(name for name, _, _ in runs),
-        workloads=len(runs[0][1].number) if runs else 0,
+        policies=tuple(runs.name for runs in policies),
+        workloads=len(policies[0].lives[0].number),
+        seeds=len(policies[0].lives),
         measures=tuple(
             Measure(
                 name=name,
                 unit=unit,
                 lower_is_better=lower,
-                outcomes=outcomes_of([value(summary) for _, _, summary in runs], intervals.get(name)),
+                outcomes=outcomes_of([tuple(map(value, runs.summaries)) for runs in policies], intervals.get(name)),
             )
             for name, unit, lower, value in (*_MEASURES, *(_QUOTA_MEASURES if with_quota else ()))
         ),
-        queues=compare_queues(runs, seed) if with_quota else (),
+        queues=compare_queues(policies) if with_quota else (),
         findings=tuple(findings),
     )
 
@@ -146,10 +149,22 @@ def _footnote(comparison: Comparison) -> str:
     if len(comparison.policies) < 2:
         return "One policy alone: name another to compare it with."
     due = f" {LEGEND}" if comparison.queues else ""
+    seeds = f" Means over {comparison.seeds} seeds." if comparison.seeds > 1 else ""
     return (
-        f"x: ratio to {comparison.policies[0]}; below it the 95 % interval of the ratio, from {RESAMPLES:,} paired "
-        f"draws over workloads. *: the interval excludes 1. Where there is none, a difference may be chance.{due}"
+        f"x: ratio to {comparison.policies[0]}; below it the {100 * CONFIDENCE:.0f} % interval of the ratio"
+        f"{_blocks(comparison)}. *: the interval excludes 1. Where there is none, a difference may be chance."
+        f"{seeds}{due}"
     )
+
+
+def _blocks(comparison: Comparison) -> str:
+    """How long the blocks of time are that intervals come from."""
+    found = [one.interval for measure in comparison.measures for one in measure.outcomes if one.interval]
+    lengths = [interval.block_ms for interval in found if interval.blocks]
+    if not lengths:
+        return ""
+    shortest, longest = time_text(min(lengths)), time_text(max(lengths))
+    return f", from blocks of {shortest if shortest == longest else f'{shortest} to {longest}'}"
 
 
 def _table(comparison: Comparison, shown: list[int]) -> Table:

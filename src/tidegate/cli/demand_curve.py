@@ -11,6 +11,7 @@ from rich.text import Text
 from tidegate.cli.curves import day_line
 from tidegate.measure.words import amount_text
 from tidegate.model.columns import F64, I64
+from tidegate.stats.quantile import quantile
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _ROWS = 8
@@ -42,7 +43,7 @@ def demand_curve(at_ms: I64, gpus: F64, levels: list[tuple[str, float]], width: 
 
 def _top(heights: F64, levels: list[tuple[str, float]]) -> float:
     """As high as the demand, or a level that is not far above it; a lone spike is cut."""
-    peak, usual = float(heights.max()), float(np.quantile(heights, 0.97))
+    peak, usual = float(heights.max()), quantile(heights, 0.97)
     top = peak if peak <= 2.5 * usual else 1.6 * usual
     near = [level for _, level in levels if level <= 1.4 * top]
     return max([top, *(1.02 * level for level in near), 1e-9])

@@ -13,6 +13,7 @@ from tidegate.demand.document import DemandModel, Group
 from tidegate.demand.levels import Levels
 from tidegate.demand.numbers import Number, Unit
 from tidegate.demand.words import amount_text, number_text
+from tidegate.measure.words import time_text
 from tidegate.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
 #: Windows of dispersion that are shown; the document has more.
@@ -25,7 +26,7 @@ class InputRow(NamedTuple):
     input: str
     name: str
     text: str
-    samples: int
+    samples: str  # rows, or blocks of time and how long they are
     table: str
 
 
@@ -41,13 +42,15 @@ def input_rows(model: DemandModel) -> list[InputRow]:
     return rows
 
 
-def _row(given: str, name: str, number: Number) -> InputRow:
-    return InputRow(given, name, number_text(number), number.samples, number.table)
+def _row(given: str, name: str, number: Number, block_ms: int = 0) -> InputRow:
+    blocks = f" x {time_text(block_ms)}" if block_ms else ""
+    return InputRow(given, name, number_text(number), f"{number.samples:,}{blocks}", number.table)
 
 
 def _levels(given: str, prefix: str, levels: Levels) -> Iterator[InputRow]:
-    for name in ("mean", "p95", "p99", "peak"):
-        yield _row(given, f"{prefix} {name}", getattr(levels, name))
+    for name in ("mean", "p95", "p99"):
+        yield _row(given, f"{prefix} {name}", getattr(levels, name), levels.block_ms)
+    yield _row(given, f"{prefix} peak", levels.peak)
 
 
 def _concurrency(model: DemandModel, total: Group | None) -> Iterator[InputRow]:

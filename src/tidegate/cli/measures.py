@@ -7,9 +7,18 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from tidegate.cli.intervals import Interval
+from tidegate.measure.ratios import RatioInterval
 from tidegate.measure.words import UNKNOWN, amount_text, percent_text, time_text
 from tidegate.model.spec import Spec
+from tidegate.stats.interval import NoInterval
+
+#: Why a ratio has no interval, in a word or two.
+_WHY_NONE = {
+    NoInterval.FEW: "too short",
+    NoInterval.TREND: "trend",
+    NoInterval.UNEVEN: "one busy period",
+    NoInterval.NOTHING: "nothing to compare",
+}
 
 
 class Outcome(Spec, frozen=True):
@@ -17,7 +26,8 @@ class Outcome(Spec, frozen=True):
 
     value: float | None
     ratio: float | None  # to the first policy; None: there is nothing to compare
-    interval: Interval | None  # of the ratio, where it was drawn
+    interval: RatioInterval | None  # of the ratio, where there is one to find
+    by_seed: tuple[float, ...] = ()  # the value with each seed, where there are several
 
 
 class Measure(Spec, frozen=True):
@@ -29,16 +39,24 @@ class Measure(Spec, frozen=True):
     outcomes: tuple[Outcome, ...]
 
 
-def outcomes_of(values: list[float | None], intervals: list[Interval | None] | None = None) -> tuple[Outcome, ...]:
-    """The outcomes of a measure; the first policy is what others are compared with."""
-    base = values[0] if values else None
+def outcomes_of(
+    by_seed: list[tuple[float | None, ...]], intervals: list[RatioInterval | None] | None = None
+) -> tuple[Outcome, ...]:
+    """The outcomes of a measure, the mean over seeds; the first policy is what others are compared with."""
+    known = [tuple(value for value in values if value is not None) for values in by_seed]
+    means = [
+        sum(some) / len(some) if some and len(some) == len(of) else None
+        for some, of in zip(known, by_seed, strict=True)
+    ]
+    base = means[0] if means else None
     return tuple(
         Outcome(
             value=value,
             ratio=value / base if at and base and value is not None else None,
             interval=intervals[at] if intervals else None,
+            by_seed=known[at] if len(by_seed[at]) > 1 else (),
         )
-        for at, value in enumerate(values)
+        for at, value in enumerate(means)
     )
 
 
@@ -51,9 +69,13 @@ def outcome_cell(measure: Measure, outcome: Outcome) -> Text:
     return Text.assemble(value, (f" {mark}x{outcome.ratio:.2f}", mood(measure, outcome)))
 
 
-def interval_cell(interval: Interval | None) -> Text:
-    """An interval, below the ratio that it belongs to."""
-    return Text(f"{interval.low:.2f} to {interval.high:.2f}" if interval else "", "dim")
+def interval_cell(interval: RatioInterval | None) -> Text:
+    """An interval below the ratio that it belongs to, or why there is none."""
+    if interval is None:
+        return Text("")
+    if interval.none is not None:
+        return Text(_WHY_NONE[interval.none], "dim")
+    return Text(f"{interval.low:.2f} to {interval.high:.2f}", "dim")
 
 
 def mood(measure: Measure, outcome: Outcome) -> str:

@@ -15,6 +15,8 @@ from tidegate.demand.words import axis_text, clock_text
 from tidegate.measure.words import count_text, percent_text, time_text
 from tidegate.model.units import duration_text
 from tidegate.planning.document import ClassPart, PlanDocument, WayPart
+from tidegate.planning.floor import span_text
+from tidegate.stats.quantile import quantile
 
 _OWN, _WINDOW, _BURST, _FLOOR = "#009e73", "#56b4e9", "#e69f00", "#cc79a7"
 
@@ -49,7 +51,7 @@ def _tiles(plan: PlanDocument, batch: ClassPart) -> list[Tile]:
         Tile(
             "floor without burst",
             f"{floor.gpus:,} GPUs",
-            f"{floor.low_gpus:,} to {floor.high_gpus:,}; waits stay within {duration_text(batch.tolerance.wait_ms)}",
+            f"{span_text(floor.low_gpus, floor.high_gpus)}; waits stay within {duration_text(batch.tolerance.wait_ms)}",
         ),
     ]
     if batch.burst:
@@ -89,7 +91,7 @@ def _week_chart(plan: PlanDocument, batch: ClassPart, seen: Seen) -> Chart:
     hour = hour_of_week(seen.at_ms, plan.origin.calendar)
     groups = [seen.gpus[hour == row] for row in range(WEEK_HOURS)]
     known = [group if len(group) else np.array([np.nan]) for group in groups]
-    low, middle, high = (np.array([np.quantile(group, share) for group in known]) for share in (0.1, 0.5, 0.9))
+    low, middle, high = (np.array([quantile(group, share) for group in known]) for share in (0.1, 0.5, 0.9))
     level = np.zeros(WEEK_HOURS)
     for window in batch.windows:
         for first, last in window.hours:
@@ -111,7 +113,7 @@ def _week_chart(plan: PlanDocument, batch: ClassPart, seen: Seen) -> Chart:
 
 def _cost_chart(plan: PlanDocument, batch: ClassPart, seen: Seen) -> Chart:
     """What a week costs if so many GPUs are owned and the rest is burst, had demand been as it was on average."""
-    top = float(np.quantile(seen.gpus, 0.999)) if len(seen.gpus) else 1.0
+    top = quantile(seen.gpus, 0.999) if len(seen.gpus) else 1.0
     owned = np.unique(np.round(np.linspace(0, max(top, batch.own_gpus * 1.2, 1), 160)))
     above = np.array([np.maximum(seen.gpus - gpus, 0).mean() for gpus in owned]) * WEEK_HOURS
     own_cost, burst_cost = owned * WEEK_HOURS * plan.prices.own, above * plan.prices.burst

@@ -20,6 +20,7 @@ from tidegate.measure.words import count_text, percent_text, time_text
 from tidegate.model.columns import F64
 from tidegate.model.units import DAY_MS, duration_text
 from tidegate.planning.document import ClassPart, PlanDocument, TrialPart, WayPart
+from tidegate.planning.floor import span_text
 
 GRADES = {"measured": "green", "partial": "yellow", "assumed": "red"}
 
@@ -181,8 +182,8 @@ def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
     floor = batch.floor
     lines = [
         Text(
-            f"Floor by replay: {floor.gpus:,} GPUs ({floor.low_gpus:,} to {floor.high_gpus:,}) held without burst keep "
-            f"waits within {duration_text(batch.tolerance.wait_ms)}; {floor.replays:,} replays.",
+            f"Floor by replay: {floor.gpus:,} GPUs ({span_text(floor.low_gpus, floor.high_gpus)}) held without burst "
+            f"keep waits within {duration_text(batch.tolerance.wait_ms)}; {floor.replays:,} replays.",
             "dim",
         ),
         Text(

@@ -27,7 +27,7 @@ _FLOOR = "#cc79a7"
 def preflight_page(preflight: Preflight, seen: Seen | None, prices: Prices | None, made_by: str) -> Page:
     """The page of a preflight."""
     model = preflight.model
-    rows = [(row.input, row.name, row.text, f"{row.samples:,}", row.table) for row in input_rows(model)]
+    rows = [(row.input, row.name, row.text, row.samples, row.table) for row in input_rows(model)]
     wasted = [(line,) for line in waste_lines(preflight, prices)]
     return Page(
         title="Tidegate preflight",

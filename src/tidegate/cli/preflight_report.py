@@ -123,7 +123,7 @@ def _inputs(model: DemandModel) -> Table:
         table.add_column(name, justify="right" if name == "samples" else "left")
     before = ""
     for row in input_rows(model):
-        table.add_row(row.input if row.input != before else "", row.name, row.text, f"{row.samples:,}", row.table)
+        table.add_row(row.input if row.input != before else "", row.name, row.text, row.samples, row.table)
         before = row.input
     return table
 

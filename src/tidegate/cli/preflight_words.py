@@ -16,6 +16,7 @@ from tidegate.demand.words import finding_text as told_finding
 from tidegate.demand.words import waste_text as told_waste
 from tidegate.measure.words import count_text, time_text
 from tidegate.model.prices import MICROS, Prices
+from tidegate.planning.floor import span_text
 from tidegate.planning.preflight import Preflight, Replayed
 
 
@@ -62,8 +63,8 @@ def _floor(one: Answer, preflight: Preflight) -> str:
         return f"{what}: {shape}. There are no jobs to replay, so this is no floor yet." if shape else ""
     floor, assumed = found.floor, "" if found.tolerance_known else " (assumed)"
     return (
-        f"By replay of {found.jobs:,} jobs, {floor.gpus:,} GPUs ({floor.low_gpus:,} to {floor.high_gpus:,}) keep 95 % "
-        f"of the waits within {time_text(found.tolerance_ms)}{assumed}; below, the queue collapses. "
+        f"By replay of {found.jobs:,} jobs, {floor.gpus:,} GPUs ({span_text(floor.low_gpus, floor.high_gpus)}) keep "
+        f"95 % of the waits within {time_text(found.tolerance_ms)}{assumed}; below, the queue collapses. "
         f"If nothing waited: {shape}.{_drawn(preflight)}"
     )
 

@@ -7,26 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.intervals import completions, draw_intervals, waits
 from tidegate.cli.measures import Measure, mood, outcomes_of, value_text
 from tidegate.measure.lives import Lives
 from tidegate.measure.queues import QueueShare
+from tidegate.measure.ratios import completions, ratio_intervals, waits
 from tidegate.measure.summary import Group, Summary
 from tidegate.model.columns import F64
 from tidegate.model.spec import Spec
 
-Run = tuple[str, Lives, Summary]
-
-#: Workloads of one queue that are drawn apart; and queues in the table.
-_MOST_DRAWN, _MOST_QUEUES = 2_000, 16
+#: Queues in the table.
+_MOST_QUEUES = 16
 
 #: The longest name of a policy, and of a queue, in the table.
 _LONGEST_POLICY, _LONGEST_QUEUE = 12, 14
+
+
+class PolicyRuns(NamedTuple):
+    """The runs of one policy, one for each seed."""
+
+    name: str
+    lives: tuple[Lives, ...]
+    summaries: tuple[Summary, ...]
 
 
 class QueueRows(Spec, frozen=True):
@@ -88,31 +95,35 @@ LEGEND = (
 )
 
 
-def compare_queues(runs: Sequence[Run], seed: int) -> tuple[QueueRows, ...]:
+def compare_queues(policies: Sequence[PolicyRuns]) -> tuple[QueueRows, ...]:
     """The queues of all policies, those that used most under the first one first."""
     used: dict[str, float] = {}
-    for _, _, summary in runs:
+    for summary in (runs.summaries[0] for runs in policies):
         for group in summary.queues:
             used.setdefault(group.name, group.allocated_gpu_h)
         for share in summary.shares:
             used.setdefault(share.name, share.used_gpu_h)
-    return tuple(_compare_queue(runs, name, seed) for name in sorted(used, key=lambda name: (-used[name], name)))
+    return tuple(_compare_queue(policies, name) for name in sorted(used, key=lambda name: (-used[name], name)))
 
 
-def _compare_queue(runs: Sequence[Run], name: str, seed: int) -> QueueRows:
-    lives = [each for _, each, _ in runs]
-    groups = [next((group for group in summary.queues if group.name == name), None) for _, _, summary in runs]
-    shares = [next((share for share in summary.shares if share.name == name), None) for _, _, summary in runs]
+def _compare_queue(policies: Sequence[PolicyRuns], name: str) -> QueueRows:
+    parts = [[_of_summary(summary, name) for summary in runs.summaries] for runs in policies]
+    lives = [runs.lives for runs in policies]
     intervals = {
-        "mean wait": draw_intervals(lives, partial(_of_queue, waits, name), seed, _MOST_DRAWN),
-        "mean JCT": draw_intervals(lives, partial(_of_queue, completions, name), seed, _MOST_DRAWN),
+        "mean wait": ratio_intervals(lives, partial(_of_queue, waits, name)),
+        "mean JCT": ratio_intervals(lives, partial(_of_queue, completions, name)),
     }
     measures = []
     for measure, unit, lower, value in _QUEUE_MEASURES:
-        values = [value(group, share) for group, share in zip(groups, shares, strict=True)]
-        outcomes = outcomes_of(values, intervals.get(measure))
+        by_seed = [tuple(value(*part) for part in some) for some in parts]
+        outcomes = outcomes_of(by_seed, intervals.get(measure))
         measures.append(Measure(name=measure, unit=unit, lower_is_better=lower, outcomes=outcomes))
     return QueueRows(name=name, measures=tuple(measures))
+
+
+def _of_summary(summary: Summary, name: str) -> tuple[Group | None, QueueShare | None]:
+    group = next((group for group in summary.queues if group.name == name), None)
+    return group, next((share for share in summary.shares if share.name == name), None)
 
 
 def _of_queue(values_of: Callable[[Lives], F64], name: str, lives: Lives) -> F64:

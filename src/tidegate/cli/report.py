@@ -114,7 +114,7 @@ def _wait_sentence(summary: Summary) -> Text:
     return Text.assemble(
         "Half of the work " + ("started at once" if at_once else "waited at most "),
         ("" if at_once else time_text(wait.p50_ms), "bold"),
-        ", one in ten waited more than ",
+        ", nine in ten at most ",
         (time_text(wait.p90_ms), "bold"),
         f"; {ended}" + (f" ({', '.join(others)})." if others else "."),
     )

@@ -14,19 +14,18 @@ import numpy as np
 from tidegate.demand.curves import Window
 from tidegate.demand.events import MOST_EXACT
 from tidegate.demand.jobs import Jobs
-from tidegate.demand.numbers import CONFIDENCE, How, Number, Unit, exact, trim
+from tidegate.demand.numbers import How, Number, Unit, estimate, exact, relative_deviation_effects
 from tidegate.demand.ordering import Grouping, in_order_by_group
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
+from tidegate.stats.blocks import count_units, linear_interval, sum_by, unit_widths, units_of
 
 #: Windows in which arrivals are counted.
 WINDOWS_MS = (SECOND_MS, 10 * SECOND_MS, MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS)
 
 #: Windows that are counted at most: of very many arrivals, over all groups together; of one series.
 MOST_BINS, MOST_SINGLE = 1 << 21, 1 << 24
-
-_DRAWS, _BLOCKS = 200, 12
 
 
 class Dispersion(Spec, frozen=True):
@@ -93,13 +92,11 @@ def _from_counts(sums: F64, base_ms: int, window: Window) -> Arrivals | None:
     total = int(sums.sum())
     if total == 0:
         return None
-    hours = max(window.length_ms, 1) / HOUR_MS
-    blocks = np.array([part.sum() for part in np.array_split(sums, _BLOCKS)]) * (_BLOCKS / hours)
     starts = np.arange(sums.size, dtype=np.int64) * base_ms
     return Arrivals(
         unit=Unit.JOBS,
         count=total,
-        per_hour=_by_blocks(total / hours, blocks, Unit.JOBS, total, "jobs"),
+        per_hour=_rate(starts, sums, window, Unit.JOBS, "jobs"),
         gap_cv=None,
         dispersion=disperse(starts, sums, base_ms, window, "jobs"),
     )
@@ -107,38 +104,40 @@ def _from_counts(sums: F64, base_ms: int, window: Window) -> Arrivals | None:
 
 def measure_arrivals(at_ms: I64, window: Window, unit: Unit, table: str, *, ordered: bool = False) -> Arrivals:
     """Arrivals one by one."""
-    times = at_ms if ordered else np.sort(at_ms)
-    gaps = np.diff(times)
-    spread = float(gaps.std() / gaps.mean()) if gaps.size > 1 and gaps.mean() > 0 else None
+    times = (at_ms if ordered else np.sort(at_ms)) - window.start_ms
+    ones = np.ones(times.size)
     return Arrivals(
         unit=unit,
         count=int(times.size),
-        per_hour=_rate(times, window, unit, table),
-        gap_cv=None if spread is None else _cv(gaps, spread, table),
-        dispersion=disperse(times - window.start_ms, np.ones(times.size), SECOND_MS, window, table),
+        per_hour=_rate(times, ones, window, unit, table),
+        gap_cv=_cv(times, window, table),
+        dispersion=disperse(times, ones, SECOND_MS, window, table),
     )
 
 
-def _rate(times: I64, window: Window, unit: Unit, table: str) -> Number:
-    hours = max(window.length_ms, 1) / HOUR_MS
-    edges = np.linspace(window.start_ms, window.end_ms, _BLOCKS + 1)
-    counts = np.diff(np.searchsorted(times, edges)) * (_BLOCKS / hours)
-    return _by_blocks(times.size / hours, counts, unit, times.size, table)
+def _rate(from_start_ms: I64, counts: F64, window: Window, unit: Unit, table: str) -> Number:
+    """Arrivals in an hour, and how many more or fewer each unit of time had than the mean."""
+    length_ms, total = max(window.length_ms, 1), float(counts.sum())
+    widths = unit_widths(length_ms)
+    by_unit = sum_by(units_of(from_start_ms, length_ms), counts, widths.size)
+    effects = (by_unit - total * widths / length_ms) * (HOUR_MS / length_ms)
+    return _by_time(total * HOUR_MS / length_ms, effects, unit, (round(total), table))
 
 
-def _cv(gaps: I64, spread: float, table: str) -> Number:
-    """With the interval of parts of the gaps: each part alone says how sure the whole is."""
-    parts = [part for part in np.array_split(gaps, _BLOCKS) if part.size > 1 and part.mean() > 0]
-    values = np.array([part.std() / part.mean() for part in parts])
-    return _by_blocks(spread, values, Unit.RATIO, gaps.size, table)
+def _cv(times: I64, window: Window, table: str) -> Number | None:
+    """The deviation of the gaps over their mean."""
+    gaps = np.diff(times).astype(np.float64)
+    if gaps.size < 2 or gaps.mean() <= 0:
+        return None
+    mean, deviation = float(gaps.mean()), float(gaps.std())
+    effects = relative_deviation_effects(gaps - mean, mean, deviation)
+    by_unit = sum_by(units_of(times[1:], window.length_ms), effects, count_units(window.length_ms))
+    return _by_time(deviation / mean, by_unit, Unit.RATIO, (gaps.size, table))
 
 
-def _by_blocks(value: float, blocks: F64, unit: Unit, samples: int, table: str) -> Number:
-    """The value with the spread that means of as many blocks have, from one normal quantile on each side."""
-    known = blocks[np.isfinite(blocks)]
-    half = 1.645 * float(known.std(ddof=1)) / known.size**0.5 if known.size > 1 else 0.0
-    low, high = trim(max(value - half, 0.0)), trim(value + half)
-    return Number(value=trim(value), unit=unit, samples=samples, low=low, high=high, how=How.BLOCKS, table=table)
+def _by_time(value: float, effects: F64, unit: Unit, of: tuple[int, str]) -> Number:
+    interval, _ = linear_interval(value, effects)
+    return estimate(value, interval, unit, of, How.BLOCKS)
 
 
 def disperse(from_start_ms: I64, counts: F64, base_ms: int, window: Window, table: str) -> tuple[Dispersion, ...]:
@@ -166,34 +165,22 @@ def _disperse(sums: F64, length_ms: int, table: str) -> Dispersion:
     if middle <= 0:
         nothing = exact(0.0, Unit.RATIO, sums.size, table)
         return Dispersion(window_ms=length_ms, idc=nothing, peak_to_mean=nothing)
-    low, high = _redraw_idc(sums)
     idc = float(sums.var() / middle)
     return Dispersion(
         window_ms=length_ms,
-        idc=Number(
-            value=trim(idc),
-            unit=Unit.RATIO,
-            samples=sums.size,
-            low=trim(min(low, idc)),
-            high=trim(max(high, idc)),
-            how=How.BLOCKS,
-            table=table,
-        ),
+        idc=_by_time(idc, _idc_effects(sums, length_ms, idc), Unit.RATIO, (sums.size, table)),
         peak_to_mean=exact(float(sums.max() / middle), Unit.RATIO, sums.size, table),
     )
 
 
-def _redraw_idc(sums: F64) -> tuple[float, float]:
-    """The interval of variance over mean when blocks of windows are drawn again, always by the same draws."""
-    blocks = min(max(_BLOCKS, 2), sums.size)
-    edges = np.linspace(0, sums.size, blocks + 1).astype(np.int64)[:-1]
-    ones = np.add.reduceat(np.ones(sums.size), edges)
-    firsts, squares = np.add.reduceat(sums, edges), np.add.reduceat(sums * sums, edges)
-    picks = np.random.default_rng(blocks).multinomial(blocks, np.full(blocks, 1 / blocks), size=_DRAWS)
-    count, first, square = picks @ ones, picks @ firsts, picks @ squares
-    with np.errstate(invalid="ignore", divide="ignore"):
-        idc = (square / count - (first / count) ** 2) / (first / count)
-    tail = (1 - CONFIDENCE) / 2
-    known = idc[np.isfinite(idc)]
-    low, high = np.quantile(known, [tail, 1 - tail]) if known.size else (0.0, 0.0)
-    return float(low), float(high)
+def _idc_effects(sums: F64, length_ms: int, idc: float) -> F64:
+    """What each unit of time adds to the variance over the mean; NaN where no window begins in it."""
+    units = count_units(sums.size * length_ms)
+    edges = np.searchsorted(units_of(np.arange(sums.size) * length_ms, sums.size * length_ms), np.arange(units))
+    counts = np.diff(np.append(edges, sums.size))
+    used, mean = counts > 0, float(sums.mean())
+    firsts, squares = (np.add.reduceat(values, edges[used]) for values in (sums, sums * sums))
+    around = squares - 2 * mean * firsts + counts[used] * mean**2  # about the mean of the whole
+    effects = np.full(units, np.nan)
+    effects[used] = (around - idc * firsts) / (mean * sums.size)
+    return effects

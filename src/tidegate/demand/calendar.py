@@ -58,10 +58,3 @@ def hour_edges(from_ms: int, to_ms: int, calendar: Calendar) -> I64:
         begin = (first + offset) // HOUR_MS + 1
         parts.append(np.arange(begin, -(-(last + offset) // HOUR_MS), dtype=np.int64) * HOUR_MS - offset)
     return np.unique(np.concatenate(parts))
-
-
-def block_length(window: Window) -> int:
-    """Blocks in which time is drawn again: weeks or days where there are enough of them, else a twelfth."""
-    if window.length_ms >= 7 * DAY_MS:
-        return DAY_MS
-    return max(window.length_ms // 12, 1)

@@ -14,6 +14,7 @@ import numpy as np
 
 from tidegate.model.columns import F64, I64
 from tidegate.model.units import TimeMs
+from tidegate.stats.quantile import weighted_quantiles
 
 #: Levels that are counted one by one; above, neighbours are counted together.
 MOST_LEVELS = 1 << 20
@@ -70,10 +71,7 @@ def hold(curve: Curve) -> Held:
 
 def quantiles(held: Held, at: F64) -> F64:
     """The lowest levels that are not exceeded for the given shares of the time."""
-    tops = np.cumsum(held.time_ms)
-    row = np.searchsorted(tops, np.asarray(at) * tops[-1] * (1 - 1e-12), side="left")
-    found: F64 = held.value[np.minimum(row, held.value.size - 1)]
-    return found
+    return weighted_quantiles(held.value, held.time_ms, at)
 
 
 def mean(held: Held) -> float:

@@ -106,8 +106,10 @@ def _named(entries: Any) -> dict[str, Any]:
 
 
 def _below(one: Any, other: Any) -> bool:
-    """Whether an interval lies below another; a lower bound has no upper end."""
-    return bool(one.get("how") != How.AT_LEAST and one["high"] < other["low"])
+    """Whether an interval lies below another; of what has none, only a lower bound tells anything."""
+    how, others = (How(number.get("how", How.EXACT)) for number in (one, other))
+    known = how.has_interval() and (others.has_interval() or others is How.AT_LEAST)
+    return bool(known and one["high"] < other["low"])
 
 
 def _is_number(value: Any) -> bool:

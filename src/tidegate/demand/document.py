@@ -28,7 +28,7 @@ from tidegate.model.problem import Problem, Report
 from tidegate.model.spec import Spec
 
 FORMAT = "tidegate.demand"
-VERSION = 2
+VERSION = 3
 
 
 class Scope(StrEnum):

@@ -13,7 +13,17 @@ import numpy as np
 from tidegate.demand.censoring import State
 from tidegate.demand.distributions import Fitted, fit_family
 from tidegate.demand.jobs import Jobs, Rows
-from tidegate.demand.numbers import How, Number, Unit, multiply, rank_quantile, trim
+from tidegate.demand.numbers import (
+    How,
+    Number,
+    Unit,
+    estimate,
+    rank_quantile,
+    relative_deviation_effects,
+    trim,
+    unit_interval,
+    variation,
+)
 from tidegate.demand.ordering import Grouping, Some, in_order_by_group
 from tidegate.demand.sizes import LARGEST, SIZE_NAMES, size_of
 from tidegate.demand.sketches import Sketch, sketch_ordered
@@ -24,14 +34,12 @@ from tidegate.demand.survival import (
     survival_shape,
     survival_sketch,
 )
-from tidegate.model.columns import F64, I64
+from tidegate.model.columns import I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import WHOLE_MILLI
 
 #: GPUs of a usual node: a job with more needs several at once.
 _NODE_MILLI = 8_000
-
-_DRAWS = 200
 
 
 class Meaning(StrEnum):
@@ -62,7 +70,7 @@ class Spread(Spec, frozen=True):
     sketch: Sketch
 
 
-def measure_durations(jobs: Jobs, seed: int) -> tuple[Spread, ...]:
+def measure_durations(jobs: Jobs) -> tuple[Spread, ...]:
     """Spreads of each kind: of all sizes, and of each size that occurs."""
     kinds, cells = jobs.names["kind"], jobs.cells
     size = size_of(np.rint(cells.amount * (cells.unit * WHOLE_MILLI)).astype(np.int64))
@@ -78,7 +86,7 @@ def measure_durations(jobs: Jobs, seed: int) -> tuple[Spread, ...]:
             continue
         named = [("", _together([watched[at] for at in used]), hours[list(rows)].sum())]
         named += [(SIZE_NAMES[at - rows.start], watched[at], hours[at]) for at in used]
-        found += [_spread((kind, name), values, float(spent), seed) for name, values, spent in named]
+        found += [_spread((kind, name), values, float(spent)) for name, values, spent in named]
     return tuple(found)
 
 
@@ -121,9 +129,9 @@ def _together(parts: list[Watched]) -> Watched:
     return Watched(ended, going, entered, parts[0].every)
 
 
-def _spread(of: tuple[str, str], watched: Watched, gpu_hours: float, seed: int) -> Spread:
+def _spread(of: tuple[str, str], watched: Watched, gpu_hours: float) -> Spread:
     if watched.whole():
-        return _spread_whole(of, watched.ended_ms, watched.every[0], gpu_hours, seed)
+        return _spread_whole(of, watched.ended_ms, watched.every[0], gpu_hours)
     kind, size = of
     survival = estimate_survival(watched)
     sketch = survival_sketch(survival)
@@ -146,55 +154,37 @@ def _spread(of: tuple[str, str], watched: Watched, gpu_hours: float, seed: int) 
     )
 
 
-def _spread_whole(of: tuple[str, str], ordered: I64, every: int, gpu_hours: float, seed: int) -> Spread:
+def _spread_whole(of: tuple[str, str], ordered: I64, every: int, gpu_hours: float) -> Spread:
     kind, size = of
     samples = ordered.size * every
-    middle, deviation = float(ordered.mean()), float(ordered.std())
-    means, cvs = _redraw(ordered, every, seed)
     sketch = sketch_ordered(ordered, every)
     p50, p90, p99 = (rank_quantile(ordered, at, Unit.MS, "jobs", every) for at in (0.5, 0.9, 0.99))
-    cv = deviation / middle if middle > 0 else 0.0
+    mean, cv = _moments(ordered, samples)
     return Spread(
         kind=kind,
         size=size,
         gpu_hours=trim(gpu_hours),
         running=0,
-        mean=_drawn(middle, means, Unit.MS, samples),
+        mean=mean,
         p50=p50,
         p90=p90,
         p99=p99,
-        cv=_drawn(cv, cvs, Unit.RATIO, samples),
-        meaning=_meaning(size, samples, cv, p99.value / max(p50.value, 1)),
+        cv=cv,
+        meaning=_meaning(size, samples, cv.value, p99.value / max(p50.value, 1)),
         fitted=fit_family(sketch),
         sketch=sketch,
     )
 
 
-def _redraw(ordered: I64, every: int, seed: int) -> tuple[F64, F64]:
-    """Means and CVs of the jobs drawn again: each counts as often as independent draws would have it (Poisson)."""
-    values = ordered.astype(np.float64)
-    groups = min(values.size, 400)  # neighbours in order of duration are drawn together where there are very many
-    edges = np.linspace(0, values.size, groups + 1).astype(np.int64)[:-1]
-    ones = np.diff(np.append(edges, values.size)).astype(np.float64)
-    firsts, squares = np.add.reduceat(values, edges), np.add.reduceat(values * values, edges)
-    generator = np.random.default_rng(seed)
-    picks = generator.normal(1.0, 1 / np.sqrt(every * ones), (_DRAWS, groups)).clip(0.0)
-    count, first, square = multiply(picks, np.stack((ones, firsts, squares), axis=1)).T
-    mean = first / np.maximum(count, 1e-9)
-    deviation = np.sqrt(np.maximum(square / np.maximum(count, 1e-9) - mean * mean, 0.0))
-    return mean, deviation / np.maximum(mean, 1e-9)
-
-
-def _drawn(value: float, draws: F64, unit: Unit, samples: int) -> Number:
-    low, high = np.quantile(draws, [0.05, 0.95]).tolist()
-    return Number(
-        value=trim(value),
-        unit=unit,
-        samples=samples,
-        low=trim(min(low, value)),
-        high=trim(max(high, value)),
-        how=How.UNITS,
-    )
+def _moments(values: I64, samples: int) -> tuple[Number, Number]:
+    """Mean and deviation over mean, and what each job adds to both."""
+    mean, of = float(values.mean()), (samples, "jobs")
+    away = values.astype(np.float64) - mean
+    deviation = float(values.std())
+    cv = deviation / mean if mean > 0 else 0.0
+    effects = relative_deviation_effects(away, mean, deviation)
+    of_mean = estimate(mean, unit_interval(mean, away / values.size, samples), Unit.MS, of, How.UNITS)
+    return of_mean, variation(cv, unit_interval(cv, effects, samples), of, How.UNITS)
 
 
 def _meaning(size: str, samples: int, cv: float, tail: float, *, known: bool = True) -> tuple[Meaning, ...]:

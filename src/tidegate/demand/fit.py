@@ -108,10 +108,8 @@ def _measure(tables: Tables, setting: Setting) -> _Parts:
         _hear(tables, setting) if tables.jobs is not None else None,
         [one for one in counters if one.tells_gpus()],
         [one for one in counters if not one.tells_gpus()],
-        measure_residency(use, setting.calendar, setting.seed) if use is not None else None,
-        measure_services(requests, setting.calendar, setting.cold_start_ms, setting.seed)
-        if requests is not None
-        else (),
+        measure_residency(use, setting.calendar) if use is not None else None,
+        measure_services(requests, setting.calendar, setting.cold_start_ms) if requests is not None else (),
     )
 
 
@@ -123,7 +121,7 @@ def _hear(tables: Tables, setting: Setting) -> _Told | None:
     window = window_of(jobs)
     durations, priorities, days, streams, *surveyed = setting.run_all(
         [
-            partial(measure_durations, jobs, setting.seed),
+            partial(measure_durations, jobs),
             partial(_priorities, jobs),
             partial(level_by_day, jobs, window),
             partial(write_streams, jobs, window, setting.calendar),
@@ -140,7 +138,7 @@ def _groups_of_counters(counters: list[Counters], setting: Setting) -> tuple[Gro
 
 
 def _group_of_counters(one: Counters, setting: Setting) -> Group:
-    how = (Unit.GPUS, "capacity", setting.calendar, setting.seed)
+    how = (Unit.GPUS, "capacity", setting.calendar)
     asked = one.track(one.running + one.pending)
     wanted = measure_levels(asked, *how)
     hours = wanted.mean.value * asked.window.length_ms / HOUR_MS
@@ -170,7 +168,7 @@ def _complete(total: Group, counters: Counters, setting: Setting) -> Group:
     """What jobs do not tell about the whole (what ran, what waited), counters may."""
     if total.seen is not None:
         return total
-    how = (Unit.GPUS, "capacity", setting.calendar, setting.seed)
+    how = (Unit.GPUS, "capacity", setting.calendar)
     fields = {name: getattr(total, name) for name in total.__struct_fields__}
     fields["seen"] = measure_levels(counters.track(counters.running), *how)
     fields["waiting"] = measure_levels(counters.track(counters.pending), *how)
@@ -182,7 +180,7 @@ def _queued(queues: list[Counters], setting: Setting) -> Levels | None:
     if not queues:
         return None
     track = queues[0].track(queues[0].pending_jobs)
-    return measure_levels(track, Unit.JOBS, "capacity", setting.calendar, setting.seed)
+    return measure_levels(track, Unit.JOBS, "capacity", setting.calendar)
 
 
 def _bare(seen: Residency, queued: Levels | None) -> Group:
@@ -227,13 +225,12 @@ def _fleet(parts: _Parts, setting: Setting) -> Fleet | None:
     counters = parts.counters[0]
     if not np.nansum(counters.total) > 0:
         return Fleet(total=None, free_p95=None, largest_gang=largest)
-    total = measure_levels(counters.track(counters.total), Unit.GPUS, "capacity", setting.calendar, setting.seed)
+    total = measure_levels(counters.track(counters.total), Unit.GPUS, "capacity", setting.calendar)
     free = measure_levels(
         counters.track(np.maximum(counters.total - counters.running, 0.0)),
         Unit.GPUS,
         "capacity",
         setting.calendar,
-        setting.seed,
     )
     return Fleet(total=total, free_p95=free.p95, largest_gang=largest)
 

@@ -17,6 +17,7 @@ import numpy as np
 from tidegate.demand.numbers import multiply
 from tidegate.model.columns import F64, I64
 from tidegate.model.units import DAY_MS, HOUR_MS
+from tidegate.stats.quantile import quantiles
 
 #: Quantiles of a forecast.
 QUANTILES: F64 = np.arange(1, 20) / 20
@@ -162,7 +163,7 @@ def learn(known: Known, until: int, day: int) -> Recipe:
         for scale in _scales(known.scales[rows], np.abs(errors)):
             least = _LEAST_SCALE * float(np.abs(errors).mean()) + _NEAR
             widths = np.maximum(multiply(known.scales[rows], scale), least)
-            spread = np.quantile(errors / widths, QUANTILES)
+            spread = quantiles(errors / widths, QUANTILES)
             loss = float(pinball(widths[:, None] * spread, errors).mean())
             if best is None or loss < best[0] * _BETTER:
                 best = (loss, trust, scale, least, spread)

@@ -144,7 +144,7 @@ def measure_groups(jobs: Jobs, window: Window, surveyed: Sequence[Any], setting:
 
 def _mix(by_kind: dict[str, Track], setting: Setting) -> tuple[MixShare, ...]:
     tracks = {kind: track for kind, track in by_kind.items() if np.nansum(track.series) > 0}
-    return measure_mix(tracks, dict.fromkeys(tracks, "jobs"), setting.calendar, setting.seed)
+    return measure_mix(tracks, setting.calendar)
 
 
 def _moments(jobs: Jobs) -> tuple[_Moments, ...]:
@@ -215,7 +215,7 @@ def _track(curves: _Curves, of: _Scoped, row: int) -> Track:
 def _measure(jobs: Jobs, member: tuple[_Scoped, int], made: tuple[_Curves, Track], setting: Setting) -> Group:
     (of, row), (curves, track) = member, made
     count = int(of.counts[row])
-    levels = measure_levels(track, Unit.GPUS, "jobs", setting.calendar, setting.seed)
+    levels = measure_levels(track, Unit.GPUS, "jobs", setting.calendar)
     patience = measure_tolerance(gather_waits(of.waits[row]), count)
     waiting = curves.waiting[of.scope][row] if curves.waiting else None
     return Group(
@@ -224,8 +224,8 @@ def _measure(jobs: Jobs, member: tuple[_Scoped, int], made: tuple[_Curves, Track
         jobs=count,
         gpu_hours=_hours(jobs, of, row),
         wanted=levels,
-        seen=_levels(curves.seen[of.scope][row] if curves.seen else None, count, setting),
-        waiting=_levels(waiting, count, setting),
+        seen=_levels(curves.seen[of.scope][row] if curves.seen else None, count),
+        waiting=_levels(waiting, count),
         broken=_broken(jobs, of, row, waiting, patience),
         arrivals=of.arrivals[row],
         bursts=find_bursts(curves.wanted[of.scope][row], levels.p95.value, setting.cold_start_ms, Unit.GPUS, "jobs"),
@@ -234,10 +234,10 @@ def _measure(jobs: Jobs, member: tuple[_Scoped, int], made: tuple[_Curves, Track
     )
 
 
-def _levels(curve: Curve | None, count: int, setting: Setting) -> Levels | None:
+def _levels(curve: Curve | None, count: int) -> Levels | None:
     if curve is None:
         return None
-    return measure_levels(track_curve(curve, count), Unit.GPUS, "jobs", None, setting.seed)
+    return measure_levels(track_curve(curve, count), Unit.GPUS, "jobs", None)
 
 
 def _broken(jobs: Jobs, of: _Scoped, row: int, queue: Curve | None, patience: Tolerance) -> Broken | None:

@@ -6,27 +6,28 @@ Must not know: which table a level came from.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.calendar import WEEK_HOURS, block_length, hour_of_week, step_for
+from tidegate.demand.calendar import WEEK_HOURS, hour_of_week, step_for
 from tidegate.demand.curves import Curve, Held, Window, average_by, hold, mean, peak, quantiles
-from tidegate.demand.numbers import Number, Unit, estimate, exact, multiply, trim, trimmed
+from tidegate.demand.numbers import How, Number, Unit, estimate, exact, trim, trimmed
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.tables import Calendar
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS, MINUTE_MS
+from tidegate.stats.blocks import Blocks, choose_blocks, count_units, sum_by, units_of
+from tidegate.stats.interval import Interval, NoInterval
+from tidegate.stats.quantile import grouped_quantiles, quantile
+from tidegate.stats.quantile import quantiles as stats_quantiles
 
 #: Quantiles that are told.
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
-#: Times that time is drawn again for an interval.
-DRAWS = 200
-
-_BINS = 200
+#: Steps that are too few to be put together.
+_LEAST_STEPS = 200
 
 #: The sketch is there to draw from; what is told is exact.
 _ROUGH = 0.05
@@ -75,6 +76,8 @@ class Levels(Spec, frozen=True):
     sketch: Sketch  # of time at each level, in hours
     step_ms: int
     memory: float  # how much of a deviation is left one step later: the correlation from step to step
+    blocks: int  # of time, that intervals come from; 0: there are none
+    block_ms: int  # how long each is: as the level's memory asks for
 
 
 class Track(NamedTuple):
@@ -101,28 +104,58 @@ def track_series(values: F64, step_ms: int, start_ms: int, samples: int) -> Trac
     return Track(window, Held(np.full(ordered.size, float(step_ms)), ordered), values, step_ms, samples)
 
 
-def measure_levels(track: Track, unit: Unit, table: str, calendar: Calendar | None, seed: int) -> Levels:
+def measure_levels(track: Track, unit: Unit, table: str, calendar: Calendar | None) -> Levels:
     """All numbers of a level; without a calendar its hours of the week are not kept."""
-    draws, own = redraw(track, seed)
     exactly = quantiles(track.held, np.asarray(SHARES))
-    blocks = max(1, round(track.window.length_ms / block_length(track.window)))
+    middle = mean(track.held)
+    series = coarser(track)
+    blocks = choose_blocks(series.by_unit())
+    counted = 0 if isinstance(blocks, NoInterval) else blocks.number
+    of_mean, *of_quantiles = _intervals(series, blocks, [middle, *exactly.tolist()])
     numbers = {
-        f"p{round(100 * at):02d}": estimate(
-            float(value), np.maximum(value + draws[:, row] - own[row], 0.0), unit, blocks, table
-        )
-        for row, (at, value) in enumerate(zip(SHARES, exactly.tolist(), strict=True))
+        f"p{round(100 * at):02d}": estimate(value, _outwards(found, track.held), unit, (counted, table), How.BLOCKS)
+        for at, value, found in zip(SHARES, exactly.tolist(), of_quantiles, strict=True)
     }
-    middle, top = mean(track.held), peak(track.held)
     return Levels(
         unit=unit,
-        mean=estimate(middle, np.maximum(middle + draws[:, -1] - own[-1], 0.0), unit, blocks, table),
-        peak=exact(top, unit, track.samples, table),
+        mean=estimate(middle, of_mean, unit, (counted, table), How.BLOCKS),
+        peak=exact(peak(track.held), unit, track.samples, table),
         bands=cut_bands(track.held),
         week=profile_week(track, calendar) if calendar else None,
         sketch=sketch_of(track.held.value, track.held.time_ms / HOUR_MS, _ROUGH),
         step_ms=track.step_ms,
         memory=memory_of(track.series),
+        blocks=counted,
+        block_ms=track.window.length_ms // counted if counted else 0,
         **numbers,
+    )
+
+
+def _intervals(series: Coarse, blocks: Blocks | NoInterval, values: list[float]) -> list[Interval | NoInterval]:
+    """Intervals of the mean and of the quantiles, from those of each block."""
+    if isinstance(blocks, NoInterval):
+        return [blocks] * len(values)
+    block = blocks.of_units()[series.unit]
+    count = np.bincount(block, minlength=blocks.number)
+    sums = sum_by(block, series.values, blocks.number)
+    parts = [np.where(count > 0, sums / np.maximum(count, 1), np.nan)]
+    parts += [grouped_quantiles(series.values, block, blocks.number, at) for at in SHARES]
+    own = [float(series.values.mean()), *stats_quantiles(series.values, np.asarray(SHARES)).tolist()]
+    return [
+        blocks.interval(value, np.maximum(part + (value - mine), 0.0))
+        for value, part, mine in zip(values, parts, own, strict=True)
+    ]
+
+
+def _outwards(found: Interval | NoInterval, held: Held) -> Interval | NoInterval:
+    """The interval up to the next levels that were held: a quantile is one of them."""
+    if isinstance(found, NoInterval):
+        return found
+    levels = held.value[held.time_ms > 0]
+    below, above = levels[levels <= found.low], levels[levels >= found.high]
+    return Interval(
+        float(below[-1]) if below.size else found.low,
+        float(above[0]) if above.size else found.high,
     )
 
 
@@ -134,39 +167,6 @@ def memory_of(series: F64) -> float:
     away = seen - seen.mean()
     spread = float((away * away).sum())
     return trim(float((away[1:] * away[:-1]).sum()) / spread) if spread > 0 else 0.0
-
-
-def redraw(track: Track, seed: int) -> tuple[F64, F64]:
-    """Quantiles and mean of the series with its blocks drawn again, and those of the series itself."""
-    values, step_ms = _coarser(track)
-    seen = np.isfinite(values)
-    if not seen.any():
-        nothing = np.zeros(len(SHARES) + 1)
-        return np.tile(nothing, (DRAWS, 1)), nothing
-    block = (np.arange(values.size) * step_ms // block_length(track.window)).astype(np.int64)[seen]
-    values = values[seen]
-    edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS)))
-    row = np.minimum(np.searchsorted(edges, values, side="left"), edges.size - 1)
-    count = int(block.max()) + 1
-    table = np.bincount(block * edges.size + row, minlength=count * edges.size).reshape(count, edges.size)
-    sums = np.bincount(block, weights=values, minlength=count).astype(np.float64, copy=False)
-    picks = _picks(count, seed)
-    counts, totals = multiply(picks, table.astype(np.float64)), multiply(picks, sums)
-    own = _read(table.sum(0, dtype=np.float64)[None], np.asarray([sums.sum()]), edges)[0]
-    return _read(counts, totals, edges), own
-
-
-@cache
-def _picks(count: int, seed: int) -> F64:
-    """How often each block is drawn, for each draw; as floats, because products of integers are slow."""
-    return np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=DRAWS).astype(np.float64)
-
-
-def _read(counts: F64, sums: F64, edges: F64) -> F64:
-    tops = np.cumsum(counts, axis=1)
-    total = np.maximum(tops[:, -1:], 1)
-    at = [edges[np.minimum((tops < share * total).sum(axis=1), edges.size - 1)] for share in SHARES]
-    return np.stack([*at, sums / total[:, 0]], axis=1)
 
 
 def cut_bands(held: Held) -> tuple[Band, ...]:
@@ -195,33 +195,46 @@ def _slice(held: Held, name: str, low: float, high: float, total: float) -> Band
 
 
 def profile_week(track: Track, calendar: Calendar) -> Profile:
-    """What each hour of the week asks for."""
-    values, step_ms = _coarser(track)
-    seen = np.isfinite(values)
-    at_ms = track.window.start_ms + np.arange(values.size, dtype=np.int64)[seen] * step_ms
-    values = values[seen]
+    """What each hour of the week asks for; an hour that was never seen is as all of them together."""
+    values, at_ms, _ = coarser(track)
     if values.size == 0:
         values, at_ms = np.zeros(1), np.zeros(1, np.int64)
-    hour = hour_of_week(at_ms, calendar)
+    hour = hour_of_week(track.window.start_ms + at_ms, calendar)
     counts = np.bincount(hour, minlength=WEEK_HOURS)
-    order = np.lexsort((values, hour))
-    first = np.cumsum(counts) - counts
-    low, high = (_pick(values, order, first, counts, at) for at in (0.1, 0.9))
+    low, high = (grouped_quantiles(values, hour, WEEK_HOURS, at) for at in (0.1, 0.9))
     means = np.bincount(hour, weights=values, minlength=WEEK_HOURS) / np.maximum(counts, 1)
-    return Profile(mean=trimmed(np.where(counts > 0, means, values.mean())), p10=trimmed(low), p90=trimmed(high))
+    rest = (values.mean(), quantile(values, 0.1), quantile(values, 0.9))
+    told = [trimmed(np.where(counts > 0, one, other)) for one, other in zip((means, low, high), rest, strict=True)]
+    return Profile(mean=told[0], p10=told[1], p90=told[2])
 
 
-def _pick(values: F64, order: I64, first: I64, counts: I64, at: float) -> F64:
-    """The quantile of each hour; an hour that was not seen has that of all hours."""
-    row = first + np.maximum(np.ceil(at * counts) - 1, 0).astype(np.int64)
-    inside: F64 = values[order][np.minimum(row, values.size - 1)]
-    return np.where(counts > 0, inside, np.quantile(values, at))
+class Coarse(NamedTuple):
+    """A level in even steps of ten minutes or more, as far as it was seen."""
+
+    values: F64
+    at_ms: I64  # when each step began, from the window's start
+    length_ms: int
+
+    @property
+    def unit(self) -> I64:
+        """The unit of time in which each step lies."""
+        return units_of(self.at_ms, self.length_ms)
+
+    def by_unit(self) -> F64:
+        """The mean of each unit; NaN where nothing was seen of it."""
+        units = count_units(self.length_ms)
+        count = np.bincount(self.unit, minlength=units)
+        sums = sum_by(self.unit, self.values, units)
+        return np.where(count > 0, sums / np.maximum(count, 1), np.nan)
 
 
-def _coarser(track: Track) -> tuple[F64, int]:
+def coarser(track: Track) -> Coarse:
     """The series by means of ten minutes or more; what does not fill a step at the end is left out."""
-    factor = max(_COARSE_MS // track.step_ms, 1)
-    kept = track.series[: track.series.size // factor * factor]
-    if factor == 1 or kept.size < _BINS * factor:
-        return track.series, track.step_ms
-    return kept.reshape(-1, factor).mean(1), track.step_ms * factor
+    factor, values = max(_COARSE_MS // track.step_ms, 1), track.series
+    kept = values[: values.size // factor * factor]
+    if factor > 1 and kept.size >= _LEAST_STEPS * factor:
+        values = kept.reshape(-1, factor).mean(1)
+    else:
+        factor = 1
+    seen = np.flatnonzero(np.isfinite(values))
+    return Coarse(values[seen], seen * (track.step_ms * factor), track.window.length_ms)

@@ -13,17 +13,17 @@ import numpy as np
 
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
-
-#: The share of intervals that should hold the truth.
-CONFIDENCE = 0.9
+from tidegate.stats.interval import Interval, NoInterval, part_interval, rank_interval, wilson
+from tidegate.stats.quantile import quantile_row
 
 #: Digits that are kept: more would only make documents differ.
 DIGITS = 6
 
+#: The largest deviation over the mean that samples tell with an interval (1 is that of exponential durations).
+LARGEST_CV = 1.2
+
 #: Multiplications up to which BLAS starts no threads, for matrices and for vectors.
 _QUIET, _QUIET_VECTOR = 1 << 18, 9_000
-
-_NORMAL_90 = 1.6448536269514722
 
 
 class Unit(StrEnum):
@@ -45,12 +45,20 @@ class How(StrEnum):
     """Where an interval comes from."""
 
     EXACT = "exact"  # seen, not estimated: low and high are the value
-    BLOCKS = "block_bootstrap"  # time is drawn again in blocks, so that what belongs together stays together
-    UNITS = "unit_bootstrap"  # whole pods or jobs are drawn again
+    BLOCKS = "blocks"  # how far blocks of time differ, as long as the data's memory asks for
+    UNITS = "units"  # how far pods or jobs differ, taken to be independent
     RANKS = "order_statistics"  # the binomial interval of a quantile: nothing is assumed about the shape
     WILSON = "wilson"  # of a share
     SURVIVAL = "kaplan_meier"  # of durations of which some had not ended when they were last seen
     AT_LEAST = "at_least"  # no interval: the value is a lower bound, and nothing says how much more it is
+    FEW = NoInterval.FEW.value  # no interval: fewer than six blocks of time, pods or jobs
+    TREND = NoInterval.TREND.value  # no interval: deviations last as long as the window
+    UNEVEN = NoInterval.UNEVEN.value  # no interval: one block of time, pod or job makes up nearly all of it
+    TAIL = NoInterval.TAIL.value  # no interval: the longest few decide a deviation, and a sample shows too few of them
+
+    def has_interval(self) -> bool:
+        """Whether low and high are those of an interval, and not the value once more."""
+        return self not in {How.AT_LEAST, How.FEW, How.TREND, How.UNEVEN, How.TAIL}
 
 
 class Number(Spec, frozen=True):
@@ -58,7 +66,7 @@ class Number(Spec, frozen=True):
 
     value: float
     unit: Unit
-    samples: int  # rows behind it, or blocks of time where time was drawn again
+    samples: int  # rows behind it, or blocks of time
     low: float  # of the 90 % interval
     high: float
     how: How = How.EXACT
@@ -97,50 +105,49 @@ def exact(value: float, unit: Unit, samples: int, table: str) -> Number:
     return Number(value=kept, unit=unit, samples=int(samples), low=kept, high=kept, table=table)
 
 
-def estimate(value: float, draws: F64, unit: Unit, samples: int, table: str) -> Number:
-    """A number with the interval of its redrawn values; the interval always holds the number itself."""
-    tail = (1 - CONFIDENCE) / 2
-    known = draws[np.isfinite(draws)]
-    low, high = np.quantile(known, [tail, 1 - tail]) if known.size else (value, value)
+def estimate(value: float, found: Interval | NoInterval, unit: Unit, of: tuple[int, str], how: How) -> Number:
+    """A number of so many samples of a table with its interval, which always holds it; or with why it has none."""
+    low, high = (value, value) if isinstance(found, NoInterval) else found
+    if unit is Unit.SHARE:
+        high = min(high, 1.0)
     return Number(
         value=trim(value),
         unit=unit,
-        samples=int(samples),
-        low=trim(min(float(low), value)),
-        high=trim(max(float(high), value)),
-        how=How.BLOCKS,
-        table=table,
+        samples=int(of[0]),
+        low=trim(min(low, value)),
+        high=trim(max(high, value)),
+        how=How(found.value) if isinstance(found, NoInterval) else how,
+        table=of[1],
     )
+
+
+def unit_interval(value: float, effects: F64, samples: int) -> Interval | NoInterval:
+    """The interval of a value to which independent pods or jobs add their own effects (they add up to 0)."""
+    every = max(samples // max(effects.size, 1), 1)  # that each of them stands for
+    return part_interval(value, value + effects.size * effects, float(every), np.abs(effects))
+
+
+def relative_deviation_effects(away: F64, mean: float, deviation: float) -> F64:
+    """What each value adds to the deviation over the mean, by how far it is away from the mean; they add up to 0."""
+    scale = max(mean, 1e-300)
+    bends = (away * away - deviation**2) / max(2 * deviation * scale, 1e-300)
+    return np.asarray((bends - away * (deviation / scale**2)) / max(away.size, 1), np.float64)
+
+
+def variation(cv: float, found: Interval | NoInterval, of: tuple[int, str], how: How) -> Number:
+    """A deviation over the mean; that of a heavy tail has no interval: samples nearly always tell too little."""
+    return estimate(cv, NoInterval.TAIL if cv > LARGEST_CV else found, Unit.RATIO, of, how)
 
 
 def share(part: int, whole: int, table: str) -> Number:
     """A share with Wilson's interval."""
-    z = _NORMAL_90
-    p = part / whole if whole else 0.0
-    n = max(whole, 1)
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    low, high = max(0.0, min(centre - half, p)), min(1.0, max(centre + half, p))
-    return Number(
-        value=trim(p), unit=Unit.SHARE, samples=whole, low=trim(low), high=trim(high), how=How.WILSON, table=table
-    )
+    found = part / whole if whole else 0.0
+    low, high = (float(end[0]) for end in wilson(np.array([found]), np.array([max(whole, 1)])))
+    return estimate(found, Interval(low, high), Unit.SHARE, (whole, table), How.WILSON)
 
 
 def rank_quantile(ordered: I64, p: float, unit: Unit, table: str, every: int = 1) -> Number:
-    """A quantile of sorted values (the smallest that p of them reach), with its binomial interval.
-
-    Each value stands for `every` of them.
-    """
-    n = int(ordered.size)
-    at = min(max(math.ceil(p * n) - 1, 0), n - 1)
-    half = _NORMAL_90 * math.sqrt(n * p * (1 - p) / every)
-    low, high = max(math.floor(n * p - half) - 1, 0), min(math.ceil(n * p + half), n - 1)
-    return Number(
-        value=trim(float(ordered[at])),
-        unit=unit,
-        samples=n * every,
-        low=trim(float(ordered[min(low, at)])),
-        high=trim(float(ordered[max(high, at)])),
-        how=How.RANKS,
-        table=table,
-    )
+    """A quantile of sorted, independent values with its binomial interval; each value stands for `every` of them."""
+    value = float(ordered[quantile_row(ordered.size, p)])
+    low, high = (float(ordered[row]) for row in rank_interval(ordered.size, p, every))
+    return estimate(value, Interval(low, high), unit, (ordered.size * every, table), How.RANKS)

@@ -10,17 +10,15 @@ import numpy as np
 import polars as pl
 
 from tidegate.demand.levels import Levels, Track, measure_levels, track_series
-from tidegate.demand.numbers import How, Number, Unit, trim
+from tidegate.demand.numbers import How, Number, Unit, estimate, exact, trim, unit_interval
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.tables import Calendar
-from tidegate.model.columns import F64
 from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 
 #: Holders that are told one by one: those with the most idle GPU-hours.
 MOST_TOLD = 24
 
-_DRAWS = 400
 _MIB_PER_GIB = 1024
 
 
@@ -56,7 +54,7 @@ class Residency(Spec, frozen=True):
     allocations: tuple[Holder, ...]
 
 
-def measure_residency(use: pl.LazyFrame, calendar: Calendar, seed: int) -> Residency | None:
+def measure_residency(use: pl.LazyFrame, calendar: Calendar) -> Residency | None:
     """All numbers of what was held and used."""
     samples = (
         use.filter(pl.col("busy_milli").is_not_null()).with_columns(_gpu_ms(), _idle()).collect(engine="streaming")
@@ -71,14 +69,14 @@ def measure_residency(use: pl.LazyFrame, calendar: Calendar, seed: int) -> Resid
     return Residency(
         pods=pods.height,
         every_ms=held.step_ms,
-        held=measure_levels(held, Unit.GPUS, "use", calendar, seed),
-        busy=measure_levels(busy, Unit.GPUS, "use", calendar, seed),
-        duty=_ratio(pods, "busy_gpu_ms", "gpu_ms", Unit.SHARE, seed),
-        idle=_ratio(pods, "idle_ms", "sampled_ms", Unit.SHARE, seed),
-        idle_gpu_hours=_sum(idle_hours, Unit.GPU_HOURS, seed),
-        idle_vram_gib=_gib(_ratio(pods, "idle_vram_ms", "idle_seen_ms", Unit.MIB, seed)) if vram.height else None,
-        vram_gib=_gib(_ratio(pods, "vram_ms", "vram_seen_ms", Unit.MIB, seed)) if vram.height else None,
-        vram_share=_vram_share(pods, seed),
+        held=measure_levels(held, Unit.GPUS, "use", calendar),
+        busy=measure_levels(busy, Unit.GPUS, "use", calendar),
+        duty=_ratio(pods, "busy_gpu_ms", "gpu_ms", Unit.SHARE),
+        idle=_ratio(pods, "idle_ms", "sampled_ms", Unit.SHARE),
+        idle_gpu_hours=exact(float(idle_hours.sum()), Unit.GPU_HOURS, pods.height, "use"),
+        idle_vram_gib=_gib(_ratio(pods, "idle_vram_ms", "idle_seen_ms", Unit.MIB)) if vram.height else None,
+        vram_gib=_gib(_ratio(pods, "vram_ms", "vram_seen_ms", Unit.MIB)) if vram.height else None,
+        vram_share=_vram_share(pods),
         busy_run_ms=trim(_mean_spell(spells, idle=False)),
         idle_run_ms=trim(_mean_spell(spells, idle=True)),
         busy_spread=_spread(samples.filter(~pl.col("idle")), "busy_milli") or Sketch(),
@@ -140,30 +138,13 @@ def _tracks(samples: pl.DataFrame) -> tuple[Track, Track]:
     return tuple(track_series(one, step, start, samples.height) for one in series)  # type: ignore[return-value]
 
 
-def _ratio(pods: pl.DataFrame, part: str, whole: str, unit: Unit, seed: int) -> Number:
-    """A ratio of sums, with whole pods drawn again: samples of one pod say much the same."""
+def _ratio(pods: pl.DataFrame, part: str, whole: str, unit: Unit) -> Number:
+    """A ratio of sums, by whole pods: samples of one pod say much the same."""
     top, bottom = pods[part].to_numpy().astype(np.float64), pods[whole].to_numpy().astype(np.float64)
-    picks = np.random.default_rng(seed).poisson(1.0, (_DRAWS, pods.height))
-    draws = (picks @ top) / np.maximum(picks @ bottom, 1e-9)
-    return _between(float(top.sum() / max(bottom.sum(), 1e-9)), draws, unit, pods.height)
-
-
-def _sum(values: F64, unit: Unit, seed: int) -> Number:
-    draws = np.random.default_rng(seed).poisson(1.0, (_DRAWS, values.size)) @ values
-    return _between(float(values.sum()), draws, unit, values.size)
-
-
-def _between(value: float, draws: F64, unit: Unit, samples: int) -> Number:
-    low, high = np.quantile(draws, [0.05, 0.95]).tolist()
-    return Number(
-        value=trim(value),
-        unit=unit,
-        samples=samples,
-        low=trim(min(low, value)),
-        high=trim(max(high, value)),
-        how=How.UNITS,
-        table="use",
-    )
+    total = max(float(bottom.sum()), 1e-9)
+    value = float(top.sum()) / total
+    found = unit_interval(value, (top - value * bottom) / total, pods.height)
+    return estimate(value, found, unit, (pods.height, "use"), How.UNITS)
 
 
 def _gib(number: Number) -> Number:
@@ -178,10 +159,10 @@ def _gib(number: Number) -> Number:
     )
 
 
-def _vram_share(pods: pl.DataFrame, seed: int) -> Number | None:
+def _vram_share(pods: pl.DataFrame) -> Number | None:
     if float(pods["vram_total_ms"].sum()) <= 0:
         return None
-    return _ratio(pods, "vram_part_ms", "vram_total_ms", Unit.SHARE, seed)
+    return _ratio(pods, "vram_part_ms", "vram_total_ms", Unit.SHARE)
 
 
 def _spells(samples: pl.DataFrame) -> pl.DataFrame:

@@ -44,9 +44,7 @@ class Service(Spec, frozen=True):
     outlook: Outlook | None  # None: too short to know its days
 
 
-def measure_services(
-    requests: pl.LazyFrame, calendar: Calendar, cold_start_ms: int | None, seed: int
-) -> tuple[Service, ...]:
+def measure_services(requests: pl.LazyFrame, calendar: Calendar, cold_start_ms: int | None) -> tuple[Service, ...]:
     """The demand for all services together, and for each where there are several."""
     table = requests.sort("at_ms").collect(engine="streaming")
     if table.height == 0:
@@ -54,7 +52,7 @@ def measure_services(
     names = [name for name in table["service"].unique().sort().to_list() if name]
     parts = [("", table)] + [(name, table.filter(pl.col("service") == name)) for name in names if len(names) > 1]
     window = _window(table)
-    return tuple(_measure(name, part, window, (calendar, cold_start_ms, seed)) for name, part in parts)
+    return tuple(_measure(name, part, window, (calendar, cold_start_ms)) for name, part in parts)
 
 
 def _window(table: pl.DataFrame) -> Window:
@@ -63,15 +61,15 @@ def _window(table: pl.DataFrame) -> Window:
     return Window(first, max(last, first + 1))
 
 
-def _measure(name: str, table: pl.DataFrame, window: Window, how: tuple[Calendar, int | None, int]) -> Service:
-    calendar, cold_start_ms, seed = how
+def _measure(name: str, table: pl.DataFrame, window: Window, how: tuple[Calendar, int | None]) -> Service:
+    calendar, cold_start_ms = how
     at_ms, counts = table["at_ms"].to_numpy(), table["count"].fill_null(1.0).to_numpy()
     windows_ms = int(table["window_ms"].max() or 0)  # type: ignore[arg-type]
     counted = windows_ms > 0
     step_ms = windows_ms if counted else _step(window, counts)
     series = _rates(at_ms, counts, step_ms, window)
     track = track_series(series, step_ms, window.start_ms, table.height)
-    rate = measure_levels(track, Unit.REQUESTS_PER_S, "requests", calendar, seed)
+    rate = measure_levels(track, Unit.REQUESTS_PER_S, "requests", calendar)
     gaps = None if counted else sketch_of(np.diff(at_ms))
     return Service(
         name=name,

@@ -12,12 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.numbers import How, Number, Unit, trim
+from tidegate.demand.numbers import How, Number, Unit, estimate, trim, variation
 from tidegate.demand.sketches import ACCURACY, Sketch, sketch_of
 from tidegate.model.columns import F64, I64
-
-#: The quantile of the normal distribution that leaves a twentieth on each side.
-_NORMAL = 1.6448536269514722
+from tidegate.stats.interval import NORMAL, Interval, around, wilson
 
 #: The rate beyond the last end is that of the last so many ends.
 _LAST_ENDS = 10
@@ -138,15 +136,6 @@ def at_least(value: float, unit: Unit, samples: int, table: str) -> Number:
     return Number(value=kept, unit=unit, samples=samples, low=kept, high=kept, how=How.AT_LEAST, table=table)
 
 
-def _between(value: float, low: float, high: float, unit: Unit, of: tuple[int, str]) -> Number:
-    """A number with its interval, of so many samples of a table."""
-    ends = trim(min(low, value)), trim(max(high, value))
-    samples, table = of
-    return Number(
-        value=trim(value), unit=unit, samples=samples, low=ends[0], high=ends[1], how=How.SURVIVAL, table=table
-    )
-
-
 def survival_quantile(survival: Survival, part: float, unit: Unit, table: str) -> Number:
     """The age by which this part has ended, with an interval; at least how old they get, where that is not reached."""
     watched, line = survival.watched, 1 - part
@@ -161,7 +150,7 @@ def survival_quantile(survival: Survival, part: float, unit: Unit, table: str) -
     value = float(survival.at_ms[reached[0]])
     above = np.flatnonzero(upper <= line)
     high = float(marks[above[0]]) if above.size else _bound_beyond(survival, float(upper[-1]), line)
-    return _between(value, low, high, unit, (samples, table))
+    return estimate(value, Interval(low, high), unit, (samples, table), How.SURVIVAL)
 
 
 def _band(survival: Survival, marks: I64) -> tuple[F64, F64]:
@@ -169,15 +158,12 @@ def _band(survival: Survival, marks: I64) -> tuple[F64, F64]:
     share = survival.longer_than(marks)
     before = np.concatenate(([1.0], survival.share))[np.searchsorted(survival.at_ms, marks, side="left")]
     count = np.maximum(survival.watched.at_risk(marks), 1.0) / np.maximum(before, 1e-12)
-    z2 = _NORMAL * _NORMAL
-    centre = (share + z2 / (2 * count)) / (1 + z2 / count)
-    half = _NORMAL * np.sqrt(share * (1 - share) / count + z2 / (4 * count * count)) / (1 + z2 / count)
-    return np.minimum(centre - half, share), np.maximum(centre + half, share)
+    return wilson(share, count)
 
 
 def _bound_beyond(survival: Survival, share: float, line: float) -> float:
     """Where a share that is left at the end falls to a line, at the least rate of ends that is likely."""
-    least = max(1 - _NORMAL / math.sqrt(max(survival.ends, 1)), _LEAST_RATE)
+    least = max(1 - NORMAL / math.sqrt(max(survival.ends, 1)), _LEAST_RATE)
     longest = max((int(values[-1]) for values in survival.watched[:2] if values.size), default=0)
     return longest + math.log(max(share / max(line, 1e-12), 1.0)) / max(survival.rate * least, 1e-15)
 
@@ -213,9 +199,10 @@ def survival_shape(survival: Survival, unit: Unit, table: str) -> Shape:
     bounded = first.tail > _MOST_TAIL * first.seen[0]
     part = first._replace(tail=0.0) if bounded else first
     mean = float(part.seen[0]) + part.tail
-    low, high = _around(mean, part.error(survival.spread))
-    told = at_least(low, unit, samples, table) if bounded else _between(mean, low, high, unit, (samples, table))
-    return Shape(told, _variation(survival, first, second, table))
+    found = _around(mean, part.error(survival.spread))
+    told = estimate(mean, found, unit, (samples, table), How.SURVIVAL)
+    bound = at_least(found.low, unit, samples, table)
+    return Shape(bound if bounded else told, _variation(survival, first, second, table))
 
 
 def _area(survival: Survival, power: int) -> _Area:
@@ -236,16 +223,14 @@ def _variation(survival: Survival, first: _Area, second: _Area, table: str) -> N
     cv = math.sqrt(max(square / mean**2 - 1, 0.0))
     by_square, by_mean = 1 / mean**2, -2 * square / mean**3
     change = _Area(by_square * second.seen + by_mean * first.seen, by_square * second.tail + by_mean * first.tail)
-    low, high = _around(cv, change.error(survival.spread) / max(2 * cv, 1e-9))
+    found = _around(cv, change.error(survival.spread) / max(2 * cv, 1e-9))
     if bounded:
-        return at_least(low, Unit.RATIO, samples, table)
-    return _between(cv, low, high, Unit.RATIO, (samples, table))
+        return at_least(found.low, Unit.RATIO, samples, table)
+    return variation(cv, found, (samples, table), How.SURVIVAL)
 
 
-def _around(value: float, error: float) -> tuple[float, float]:
-    """The interval of a number above 0, by its logarithm: what is spread over decades is not symmetric."""
-    factor = math.exp(min(_NORMAL * error / max(value, 1e-300), 50.0))
-    return value / factor, value * factor
+def _around(value: float, error: float) -> Interval:
+    return around(value, NORMAL * error, NORMAL * error)
 
 
 def survival_sketch(survival: Survival, accuracy: float = ACCURACY) -> Sketch:

@@ -17,14 +17,17 @@ import numpy as np
 from tidegate.demand.cells import dense
 from tidegate.demand.censoring import Observation, State
 from tidegate.demand.curves import Curve, level_at
-from tidegate.demand.events import Mask
+from tidegate.demand.events import MOST_EXACT, Mask
 from tidegate.demand.jobs import Jobs, Rows
-from tidegate.demand.numbers import Number, Unit, exact, rank_quantile, share, trim
+from tidegate.demand.numbers import How, Number, Unit, estimate, exact, rank_quantile, share, trim
 from tidegate.demand.ordering import Grouping, Some, in_order_by_group
 from tidegate.demand.sketches import Sketch, sketch_ordered
 from tidegate.demand.survival import Watched, estimate_survival, survival_quantile, survival_sketch
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
+from tidegate.stats.blocks import Blocks, choose_blocks, count_units, linear_interval, sum_by, units_of
+from tidegate.stats.interval import NoInterval
+from tidegate.stats.quantile import quantile
 
 #: A depth breaks tolerance when more than this share of those who meet it, or more, wait longer than tolerated.
 BROKEN = 0.1
@@ -78,6 +81,8 @@ class Waits(NamedTuple):
     entered_ms: I64  # of those that waited already when jobs began to be watched: how long by then
     member: dict[str, int]  # the row of these jobs in each dimension
     every: tuple[int, int, int, int, int]  # each stands for so many: of very many, only every so-manieth is kept
+    by_block: tuple[I64, ...] = ()  # waits until the start, by the block of time in which a job was submitted
+    blocks: Blocks | NoInterval = NoInterval.FEW  # as long as waits of all jobs stay alike
 
     def belongs(self, scope: str, row: int) -> bool:
         """Whether these jobs belong to a group; all belong to what is no dimension."""
@@ -123,13 +128,67 @@ def sort_waits(jobs: Jobs) -> list[Waits]:
     members = [{name: int(label[at]) for name, label in jobs.cells.labels.items()} for at in first]
     parts = zip(*(one.parts for one in ordered), strict=True)
     columns = [(part[0], part[1], part[2], part[3], part[4]) for part in parts]
-    return [Waits(*column, member, every) for column, member in zip(columns, members, strict=True)]
+    cut = _cut_time(jobs)
+    by_block = _sort_by_block(jobs, grouping, cut)
+    return [
+        Waits(*column, member, every, by_block[row], cut.blocks)
+        for row, (column, member) in enumerate(zip(columns, members, strict=True))
+    ]
+
+
+class _Cut(NamedTuple):
+    """How time is cut into blocks."""
+
+    start_ms: int
+    length_ms: int
+    blocks: Blocks | NoInterval
+
+    def unit(self, at_ms: I64) -> I64:
+        return units_of(at_ms - self.start_ms, self.length_ms)
+
+
+def _cut_time(jobs: Jobs) -> _Cut:
+    """Blocks by the memory of how long jobs wait: who is in the same queue at the same time waits alike."""
+    ends = [(int(rows.submitted_ms.min()), int(rows.submitted_ms.max())) for rows in jobs.parts() if rows.cell.size]
+    if not ends:
+        return _Cut(0, 1, NoInterval.FEW)
+    start_ms = min(first for first, _ in ends)
+    cut = _Cut(start_ms, max(last for _, last in ends) + 1 - start_ms, NoInterval.FEW)
+    sums, counts = np.zeros((2, count_units(cut.length_ms)))
+    for rows in jobs.parts():
+        began = _began(rows, jobs.watch)
+        unit = cut.unit(began.submitted_ms)
+        sums += sum_by(unit, (began.started_ms - began.submitted_ms).astype(np.float64), sums.size)
+        counts += sum_by(unit, np.ones(unit.size), sums.size)
+    return cut._replace(blocks=choose_blocks(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)))
+
+
+def _sort_by_block(jobs: Jobs, grouping: Grouping, cut: _Cut) -> list[tuple[I64, ...]]:
+    """Waits until the start of each group and block; of very many jobs, every so-manieth."""
+    if isinstance(cut.blocks, NoInterval):
+        return [()] * grouping.groups
+    number, of_unit, every = cut.blocks.number, cut.blocks.of_units(), max(1, -(-len(jobs) // MOST_EXACT))
+    block = np.arange(number)
+    wide = Grouping((grouping.group_of[:, None] * number + block).ravel(), grouping.groups * number)
+
+    def pick(rows: Rows) -> Some:
+        began = _began(rows, jobs.watch)
+        some = began.take(np.arange(0, began.cell.size, every)) if every > 1 else began
+        cell = some.cell.astype(np.int64) * number + of_unit[cut.unit(some.submitted_ms)]
+        return some.started_ms - some.submitted_ms, cell.astype(np.int32)
+
+    parts = in_order_by_group(map(pick, jobs.parts()), wide).parts
+    return [tuple(parts[row * number : (row + 1) * number]) for row in range(grouping.groups)]
+
+
+def _began(jobs: Rows, watch: Observation) -> Rows:
+    """Jobs that were seen to start."""
+    began = jobs if jobs.started_ms.min(initial=0) >= 0 else jobs.take(jobs.started_ms >= 0)
+    return began if watch.since_ms is None else began.take(began.started_ms >= watch.since_ms)
 
 
 def _until_start(jobs: Rows, watch: Observation) -> Some:
-    began = jobs if jobs.started_ms.min(initial=0) >= 0 else jobs.take(jobs.started_ms >= 0)
-    if watch.since_ms is not None:
-        began = began.take(began.started_ms >= watch.since_ms)
+    began = _began(jobs, watch)
     return began.started_ms - began.submitted_ms, began.cell
 
 
@@ -174,7 +233,8 @@ def gather_waits(parts: list[Waits]) -> Waits:
         return Waits(nothing, nothing, nothing, nothing, nothing, {}, (1, 1, 1, 1, 1))
     columns = zip(*(part[:5] for part in parts), strict=True)
     started, given_up, declared, still, entered = (np.sort(np.concatenate(one), kind="stable") for one in columns)
-    return Waits(started, given_up, declared, still, entered, {}, parts[0].every)
+    by_block = tuple(np.concatenate(block) for block in zip(*(part.by_block for part in parts), strict=True))
+    return Waits(started, given_up, declared, still, entered, {}, parts[0].every, by_block, parts[0].blocks)
 
 
 def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
@@ -184,7 +244,7 @@ def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
     given_up = waits.given_up_ms.size * waits.every[1]
     still = waits.still_ms.size * waits.every[3]
     until_start = waits.until_start()
-    delays = {f"waited_p{at}": _quantile(until_start, at / 100) for at in (50, 90, 95, 99)}
+    delays = {f"waited_p{at}": _quantile(waits, until_start, at / 100) for at in (50, 90, 95, 99)}
     basis, tolerated = _tolerated(waits, delays["waited_p90"])
     return Tolerance(
         basis=basis,
@@ -198,10 +258,20 @@ def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
     )
 
 
-def _quantile(watched: Watched, part: float) -> Number | None:
-    if watched.whole():
-        return rank_quantile(watched.ended_ms, part, Unit.MS, "jobs", watched.every[0]) if watched.total else None
-    return survival_quantile(estimate_survival(watched), part, Unit.MS, "jobs") if watched.ended_ms.size else None
+def _quantile(waits: Waits, watched: Watched, part: float) -> Number | None:
+    """The wait that a part does not exceed, with an interval by blocks of time."""
+    if not watched.ended_ms.size:
+        return None
+    own = quantile(watched.ended_ms, part)
+    known = None if watched.whole() else survival_quantile(estimate_survival(watched), part, Unit.MS, "jobs")
+    if known is not None and known.how is How.AT_LEAST:
+        return known
+    value, blocks = own if known is None else known.value, waits.blocks
+    if isinstance(blocks, NoInterval):
+        return estimate(value, blocks, Unit.MS, (watched.total, "jobs"), How.BLOCKS)
+    parts = [quantile(block, part) + value - own if block.size else np.nan for block in waits.by_block]
+    found = blocks.interval(value, np.maximum(np.array(parts), 0.0))
+    return estimate(value, found, Unit.MS, (watched.total, "jobs"), How.BLOCKS)
 
 
 def _sketch(watched: Watched) -> Sketch:
@@ -237,8 +307,18 @@ def find_breaking_depth(submitted_ms: I64, waited_ms: I64, queue: Curve, tolerat
     return Broken(
         tolerated_ms=trim(tolerated_ms),
         depth=_least_breaking(depth, late),
-        late=share(int(late.sum()), int(late.size), "jobs"),
+        late=_late_share(submitted_ms, late),
     )
+
+
+def _late_share(submitted_ms: I64, late: Mask) -> Number:
+    """The share that waited too long, by blocks of time: those that are late come together."""
+    if late.size == 0:
+        return exact(0.0, Unit.SHARE, 0, "jobs")
+    part, length_ms = float(late.mean()), int(np.ptp(submitted_ms)) + 1
+    unit = units_of(submitted_ms - submitted_ms.min(), length_ms)
+    found, _ = linear_interval(part, sum_by(unit, (late - part) / late.size, count_units(length_ms)))
+    return estimate(part, found, Unit.SHARE, (late.size, "jobs"), How.BLOCKS)
 
 
 def _least_breaking(depth: F64, late: Mask) -> Number | None:

@@ -34,6 +34,14 @@ REMEDIES = {
     Lack.NO_ARRIVALS: "when jobs or requests come",
 }
 
+#: Why a number has no interval, in a word or two; docs/demand.md has more.
+WHY_NONE = {
+    How.FEW: "too few",
+    How.TREND: "trend",
+    How.UNEVEN: "one block",
+    How.TAIL: "heavy tail",
+}
+
 _VERDICTS = {
     Verdict.READY: "Ready: all four answers are measured.",
     Verdict.USABLE: "Usable: no more than one answer is an assumption.",
@@ -77,6 +85,8 @@ def number_text(number: Number) -> str:
     said = amount_text(number.value, number.unit)
     if number.how is How.AT_LEAST:
         return f"at least {said}"
+    if not number.how.has_interval():
+        return f"{said} (no interval: {WHY_NONE[number.how]})"
     if number.low == number.high:
         return said
     low, high = amount_text(number.low, number.unit), amount_text(number.high, number.unit)

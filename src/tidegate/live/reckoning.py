@@ -15,6 +15,7 @@ from tidegate.live.hindsight import Observed, Seen, Twin
 from tidegate.measure.lives import NOT_YET
 from tidegate.model.reasons import Reason
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
+from tidegate.stats.quantile import quantile
 
 _GPU_HOUR = WHOLE_MILLI * HOUR_MS
 
@@ -149,5 +150,5 @@ def _waits(waits_ms: list[int]) -> Waits:
     if not waits_ms:
         return Waits(0, 0, 0, 0, 0)
     column = np.array(waits_ms)
-    p50, p90 = (int(np.quantile(column, share, method="inverted_cdf")) for share in (0.5, 0.9))
+    p50, p90 = (int(quantile(column, share)) for share in (0.5, 0.9))
     return Waits(len(waits_ms), int(column.mean()), p50, p90, int(column.max()))

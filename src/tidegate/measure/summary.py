@@ -19,6 +19,7 @@ from tidegate.measure.queues import QueueShare
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
+from tidegate.stats.quantile import quantiles
 
 Mask = npt.NDArray[np.bool_]
 
@@ -180,7 +181,7 @@ def idle_gpu_ms(lives: Lives) -> F64:
 def _spread(values_ms: I64) -> Spread | None:
     if not len(values_ms):
         return None
-    p50, p90, p95, p99, most = np.percentile(values_ms, [50, 90, 95, 99, 100]).tolist()
+    p50, p90, p95, p99, most = quantiles(values_ms, np.array([0.5, 0.9, 0.95, 0.99, 1.0])).tolist()
     mean = float(values_ms.mean())
     return Spread(count=len(values_ms), mean_ms=mean, p50_ms=p50, p90_ms=p90, p95_ms=p95, p99_ms=p99, max_ms=most)
 

@@ -12,6 +12,7 @@ import numpy as np
 from tidegate.model.columns import F64, I64
 from tidegate.model.units import MINUTE_MS, WHOLE_MILLI
 from tidegate.planning.jobs import PlanJobs
+from tidegate.stats.quantile import weighted_quantiles
 
 #: The step in which demand is averaged: shorter than any tolerance for batch, and 672 of them make a week.
 GRID_MS = 15 * MINUTE_MS
@@ -55,15 +56,18 @@ def quantile_milli(curve: Curve, from_ms: int, to_ms: int, share: float) -> int:
     first = int(np.searchsorted(curve.at_ms, from_ms, side="right")) - 1
     levels = np.concatenate([[curve.milli[first] if first >= 0 else 0], curve.milli[inside]])
     order = np.argsort(levels, kind="stable")
-    time = np.cumsum(np.diff(edges)[order])
-    row = int(np.searchsorted(time, share * time[-1]))
-    return int(levels[order][min(row, len(levels) - 1)])
+    return int(weighted_quantiles(levels[order], np.diff(edges)[order], np.array([share]))[0])
 
 
 def average(curve: Curve, from_ms: int, to_ms: int, step_ms: int = GRID_MS) -> tuple[I64, F64]:
     """Mean GPUs in use in each whole step between two times; when each step began."""
     edges = np.arange(from_ms, to_ms + 1, step_ms, dtype=np.int64)
-    return edges[:-1], np.diff(_area(curve, edges)) / (step_ms * WHOLE_MILLI)
+    return edges[:-1], mean_between(curve, edges)
+
+
+def mean_between(curve: Curve, edges_ms: I64) -> F64:
+    """Mean GPUs in use from each time to the next."""
+    return np.asarray(np.diff(_area(curve, edges_ms)) / (np.maximum(np.diff(edges_ms), 1) * WHOLE_MILLI), np.float64)
 
 
 def _area(curve: Curve, at_ms: I64) -> F64:

@@ -12,7 +12,7 @@ import msgspec
 
 from tidegate.demand.tables import Calendar
 
-FORMAT = "tidegate.plan/2"
+FORMAT = "tidegate.plan/3"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,9 +86,11 @@ class FloorPart(Part, frozen=True):
     """The smallest constant capacity that holds the tolerance, by replay."""
 
     gpus: int
-    low_gpus: int
-    high_gpus: int
-    draws: int
+    low_gpus: int | None  # of the 90 % interval
+    high_gpus: int | None
+    blocks: int  # of time, that the interval comes from
+    block_ms: int  # how long each is: as the demand's memory asks for
+    no_interval: str  # why there is none; "" if there is one
     replays: int
     wait_ms: int
 

@@ -10,23 +10,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import I64
-from tidegate.model.units import DAY_MS, WEEK_MS, WHOLE_MILLI
+from tidegate.model.columns import F64
+from tidegate.model.units import WHOLE_MILLI
 from tidegate.planning.capacity import constant
-from tidegate.planning.concurrency import curve_of, peak_milli
+from tidegate.planning.concurrency import curve_of, mean_between, peak_milli
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import HELD_MILLI, Judge, Outcome, Span
 from tidegate.planning.orders import Order
+from tidegate.stats.blocks import Blocks, choose_blocks, unit_widths
+from tidegate.stats.interval import NoInterval
 
 #: How far around what was found is looked, as a share of it, and how many capacities at most.
 _NEIGHBOURHOOD, _MOST_LOOKED = 0.04, 16
-
-#: Times that time is drawn again for the interval, and the shares of draws outside it.
-_DRAWS, _TAIL = 40, 0.05
 
 
 class Tolerance(NamedTuple):
@@ -41,22 +41,30 @@ class Floor(NamedTuple):
 
     gpus: int
     lowest_gpus: int  # below this, as far as was looked, nothing holds
-    low_gpus: int  # interval: time drawn again in blocks
-    high_gpus: int
-    draws: int
+    low_gpus: int | None  # of the interval, from floors of blocks of time; None: there is none
+    high_gpus: int | None
+    blocks: int
+    block_ms: int
+    none: NoInterval | None  # why there is no interval
     replays: int
     outcome: Outcome  # at the floor
 
 
 def find_floor(judge: Judge, tolerance: Tolerance, seed: int) -> Floor:
     """The floor of all the judge's jobs, with an interval."""
-    start_ms, _ = judge.jobs.span_ms
+    from_ms, to_ms = judge.jobs.span_ms
     found = smallest(judge, tolerance, Span(*judge.jobs.span_ms))
-    draws = _draw_floors(judge, tolerance, found, seed)
-    low, high = (int(value) for value in np.quantile([*draws, found], [_TAIL, 1 - _TAIL], method="inverted_cdf"))
+    blocks, floors = _block_floors(judge, tolerance, found, seed)
+    sure = blocks if isinstance(blocks, NoInterval) else blocks.interval(float(found), floors)
     lowest, safe = _look_around(judge, tolerance, found)
-    outcome = judge.replay(constant(safe * WHOLE_MILLI, start_ms))
-    return Floor(safe, lowest, min(low, lowest), max(high, safe), len(draws), judge.replays, outcome)
+    outcome = judge.replay(constant(safe * WHOLE_MILLI, from_ms))
+    if isinstance(sure, NoInterval) or isinstance(blocks, NoInterval):
+        none = sure if isinstance(sure, NoInterval) else None
+        return Floor(safe, lowest, None, None, 0, 0, none, judge.replays, outcome)
+    low, high = min(math.floor(sure.low), lowest), max(math.ceil(sure.high), safe)
+    return Floor(
+        safe, lowest, low, high, blocks.number, (to_ms - from_ms) // blocks.number, None, judge.replays, outcome
+    )
 
 
 def smallest(judge: Judge, tolerance: Tolerance, span: Span, near: int | None = None) -> int:
@@ -125,44 +133,28 @@ def _look_around(judge: Judge, tolerance: Tolerance, found: int) -> tuple[int, i
 # -- how sure ------------------------------------------------------------------------------------------------------
 
 
-def _draw_floors(judge: Judge, tolerance: Tolerance, near: int, seed: int) -> list[int]:
-    """Floors of the same time with its weeks, or days where there are few, drawn again."""
-    jobs = judge.jobs
-    first_ms, last_ms = jobs.span_ms
-    length = WEEK_MS if last_ms - first_ms >= 4 * WEEK_MS else DAY_MS
-    block = (jobs.at_ms - first_ms) // length
-    blocks = int(block[-1]) + 1
-    if blocks < 4:
-        return []
-    rows = np.split(np.arange(jobs.total), np.searchsorted(block, np.arange(blocks)))
-    rng = np.random.default_rng(seed)
-    found = []
-    for draw in range(_draws(judge)):
-        again = jobs.draw_again(seed + draw + 1)  # how long those run that had not ended is not sure either
-        drawn = _again(again, rows, rng.integers(0, blocks, blocks), length)
-        other = Judge(drawn, judge.order, compiled=judge.compiled)
-        found.append(smallest(other, tolerance, Span(*drawn.span_ms), near))
-        judge.replays += other.replays
-    return found
+def _block_floors(judge: Judge, tolerance: Tolerance, near: int, seed: int) -> tuple[Blocks | NoInterval, F64]:
+    """Blocks of time, as long as the demand's memory asks for, and the floor of each: NaN where no job came."""
+    jobs, (from_ms, to_ms) = judge.jobs, judge.jobs.span_ms
+    edges = from_ms + np.concatenate([[0.0], np.cumsum(unit_widths(to_ms - from_ms))]).astype(np.int64)
+    blocks = choose_blocks(mean_between(curve_of(jobs), edges))
+    if isinstance(blocks, NoInterval):
+        return blocks, np.zeros(0)
+    ends = np.append(edges[np.searchsorted(blocks.of_units(), np.arange(blocks.number))], to_ms + 1)
+    floors = []
+    for block, (first_ms, end_ms) in enumerate(pairwise(ends.tolist())):
+        # How long those run that had not ended is not sure either: every block has draws of its own.
+        again = jobs.draw_again(seed + block + 1)
+        other = judge if again is jobs else Judge(again, judge.order, compiled=judge.compiled)
+        gpus = smallest(other, tolerance, Span(first_ms, end_ms - 1), near)
+        floors.append(float(gpus) if gpus else np.nan)
+        judge.replays += other.replays if other is not judge else 0
+    return blocks, np.array(floors)
 
 
-def _draws(judge: Judge) -> int:
-    """Fewer for many jobs: their number makes up for it, and time is short."""
-    return _DRAWS if judge.jobs.total <= 20_000 else _DRAWS // 2
-
-
-def _again(jobs: PlanJobs, rows: list[I64], order: I64, length: int) -> PlanJobs:
-    """The jobs of blocks of time, in another order of the blocks; what ran before the first of them stays there."""
-    before, *blocks = rows
-    parts = [(before, jobs.at_ms[before])]
-    parts += [
-        (blocks[block], jobs.at_ms[blocks[block]] + (place - block) * length)
-        for place, block in enumerate(order.tolist())
-    ]
-    which = np.concatenate([part for part, _ in parts])
-    if len(which) == len(before):
-        return jobs
-    return jobs.take(which)._replace(at_ms=np.concatenate([at for _, at in parts]))
+def span_text(low: int | None, high: int | None) -> str:
+    """An interval in words."""
+    return "no interval" if low is None or high is None else f"{low:,} to {high:,}"
 
 
 def floor_of(jobs: PlanJobs, tolerance: Tolerance, order: Order, seed: int) -> Floor:

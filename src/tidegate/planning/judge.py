@@ -19,6 +19,7 @@ from tidegate.planning.kernels import replay as kernels
 from tidegate.planning.kernels.compiled import compiled_replay, has_numba
 from tidegate.planning.kernels.replay import NEVER, Desk, Load, Steps, Valve
 from tidegate.planning.orders import Order
+from tidegate.stats.quantile import quantile
 
 #: The share of jobs that must not wait longer than is tolerated, in thousandths.
 HELD_MILLI = 950
@@ -59,8 +60,7 @@ class Outcome(NamedTuple):
         """The shortest wait that this share of the jobs does not exceed."""
         if not len(self.wait_ms):
             return 0
-        rank = -(-len(self.wait_ms) * share_milli // 1000) - 1
-        return int(np.partition(self.wait_ms, rank)[rank])
+        return int(quantile(self.wait_ms, share_milli / 1000))
 
     def holds(self, tolerated_ms: int, share_milli: int = HELD_MILLI) -> bool:
         """Say whether waits stay within what is tolerated, everybody starts, and the queue drains within a day."""

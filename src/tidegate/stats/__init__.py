@@ -1,0 +1,1 @@
+"""Quantiles and confidence intervals: the one definition of each, for every package above."""

@@ -1,0 +1,98 @@
+"""Confidence intervals at one level, 90 %: of shares, of quantiles of independent values, and of what has parts.
+
+Parts are blocks of time, pods or jobs: each has its own value of the same statistic, and how far these lie from the
+value of the whole shows how sure it is (sectioning, with Student's quantile). Nothing is drawn at random.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.model.columns import F64
+
+#: The share of intervals that hold the truth; one level for every command and document.
+CONFIDENCE = 0.9
+
+#: The quantile of the normal distribution that leaves half of the rest on each side.
+NORMAL = 1.6448536269514722
+
+#: Fewer parts than this say too little about the spread between them.
+LEAST_PARTS = 6
+
+#: Fewer parts than this make up nearly all of a difference: their spread is not known.
+LEAST_EFFECTIVE = 2.0
+
+#: Student's quantile for the same level, by degrees of freedom.
+_STUDENT = {
+    1: 6.3138, 2: 2.92, 3: 2.3534, 4: 2.1318, 5: 2.015, 6: 1.9432, 8: 1.8595, 10: 1.8125,
+    15: 1.7531, 20: 1.7247, 30: 1.6973, 60: 1.6706, 120: 1.6577,
+}  # fmt: skip
+
+
+class NoInterval(StrEnum):
+    """Why there is no interval."""
+
+    FEW = "too_few"  # fewer than six blocks of time, pods or jobs
+    TREND = "trend"  # deviations last as long as the window: nothing in it shows how the next one would differ
+    UNEVEN = "one_block"  # one block of time makes up nearly all of the difference
+    TAIL = "heavy_tail"  # a deviation that the longest few decide: a sample shows too few of them
+    NOTHING = "nothing_to_compare"  # no pairs, or nothing but zeros
+
+
+class Interval(NamedTuple):
+    """Where the truth lies, nine times of ten."""
+
+    low: float
+    high: float
+
+
+def student(degrees: float) -> float:
+    """Student's quantile that leaves a twentieth on each side; between whole degrees by their reciprocals."""
+    marks = 1 / np.array(list(_STUDENT))
+    return float(np.interp(1 / max(degrees, 1.0), [0.0, *marks[::-1]], [NORMAL, *list(_STUDENT.values())[::-1]]))
+
+
+def part_interval(value: float, parts: F64, seen: float = 1.0, weights: F64 | None = None) -> Interval | NoInterval:
+    """The interval of a value of 0 or more from the values of its parts, which may be missing (NaN).
+
+    `seen` is the share of the variance that the parts show, where neighbours are alike. With weights, parts that make
+    up most of the whole count for more: Satterthwaite's degrees of freedom. A quantile of a short part lies lower (or
+    higher) than that of the whole, and that of the whole lies lower than the true one: the interval reaches as much
+    further to that side as the jackknife would move it.
+    """
+    known = parts[np.isfinite(parts)]
+    if known.size < LEAST_PARTS:
+        return NoInterval.FEW
+    heavy = np.ones(known.size) if weights is None else weights[np.isfinite(parts)]
+    squares = heavy * heavy
+    effective = float(squares.sum()) ** 2 / max(float((squares * squares).sum()), 1e-300)
+    if effective < LEAST_EFFECTIVE:
+        return NoInterval.UNEVEN
+    error = math.sqrt(float(((known - value) ** 2).sum()) / known.size**2 * effective / (effective - 1) / seen)
+    half, shift = student(effective - 1) * error, (value - float(known.mean())) / (known.size - 1) / seen
+    return around(value, half - min(shift, 0.0), half + max(shift, 0.0))
+
+
+def around(value: float, below: float, above: float) -> Interval:
+    """An interval by the logarithm: what is above 0 stays above, and what spreads over decades is not symmetric."""
+    if value <= 0:
+        return Interval(0.0, above)
+    return Interval(value * math.exp(-min(below / value, 50.0)), value * math.exp(min(above / value, 50.0)))
+
+
+def wilson(part: F64, count: F64) -> tuple[F64, F64]:
+    """Wilson's interval of shares of so many independent values."""
+    z2 = NORMAL * NORMAL
+    centre = (part + z2 / (2 * count)) / (1 + z2 / count)
+    half = NORMAL * np.sqrt(part * (1 - part) / count + z2 / (4 * count * count)) / (1 + z2 / count)
+    return np.clip(np.minimum(centre - half, part), 0.0, 1.0), np.clip(np.maximum(centre + half, part), 0.0, 1.0)
+
+
+def rank_interval(count: int, share: float, every: int = 1) -> tuple[int, int]:
+    """Rows between which a quantile of ascending, independent values lies; each value stands for `every`."""
+    half = NORMAL * math.sqrt(count * share * (1 - share) / every)
+    return max(math.floor(count * share - half) - 1, 0), min(math.ceil(count * share + half), count - 1)

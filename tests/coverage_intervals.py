@@ -1,0 +1,271 @@
+"""Coverage of every kind of interval that is told: how many of many windows of made-up work hold the truth.
+
+Each kind is a function of how many windows to try; it gives the share of the intervals that hold the truth, by case.
+`tests/test_stats_coverage.py` tries a few windows in `make test`, `tests/nightly.py` many.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from builders import fleet
+from demand_jobs import tables_of
+from queue_twins import HOUR, planned, play
+from tidegate.demand.arrivals import measure_arrivals
+from tidegate.demand.curves import Window
+from tidegate.demand.durations import _moments
+from tidegate.demand.jobs import read_jobs
+from tidegate.demand.levels import measure_levels, track_series
+from tidegate.demand.mix import measure_mix
+from tidegate.demand.numbers import How, Number, Unit, estimate, rank_quantile, share, unit_interval
+from tidegate.demand.outlook import look_ahead
+from tidegate.demand.survival import Watched, estimate_survival, survival_quantile
+from tidegate.demand.tables import Calendar
+from tidegate.demand.tolerance import _late_share, gather_waits, measure_tolerance, sort_waits
+from tidegate.engine.kernels.registry import kernels_as
+from tidegate.measure.ratios import RatioInterval, completions, ratio_intervals, waits
+from tidegate.model.policy import PlacementKind, PlacementRule, Policy
+from tidegate.planning.capacity import constant
+from tidegate.planning.floor import Tolerance, find_floor, smallest
+from tidegate.planning.jobs import PlanJobs
+from tidegate.planning.judge import Judge, Span
+from tidegate.stats.quantile import quantile
+
+STEP_MS, STEPS_A_DAY, DAY_MS = 600_000, 144, 86_400_000
+
+
+class Tally:
+    """How often intervals held the truth, by case."""
+
+    def __init__(self) -> None:
+        self.cases: dict[str, list[bool | None]] = {}
+
+    def add(self, case: str, number: Number, truth: float) -> None:
+        """Count an interval; None where the window carries none."""
+        held = number.low <= truth <= number.high if number.how.has_interval() else None
+        self.cases.setdefault(case, []).append(held)
+
+    def shares(self) -> dict[str, tuple[float, float]]:
+        """The share of the intervals that held the truth, and that of the windows that carried one."""
+        told = {case: [one for one in held if one is not None] for case, held in self.cases.items()}
+        return {case: (float(np.mean(told[case])), len(told[case]) / len(self.cases[case])) for case in told}
+
+
+def level(rng: np.random.Generator, days: int, mean_days: float, swing: float = 0.0) -> np.ndarray:
+    """Jobs at once, 60 on average, in steps of ten minutes: Poisson arrivals, exponential runtimes, a daily cycle."""
+    steps, mean = days * STEPS_A_DAY, mean_days * STEPS_A_DAY
+    warm = int(8 * mean)
+    at = rng.uniform(-warm, steps, rng.poisson(60 / mean * (1 + swing) * (steps + warm)))
+    at = at[rng.random(at.size) * (1 + swing) < 1 + swing * np.sin(2 * np.pi * at / STEPS_A_DAY)]
+    end = at + rng.exponential(mean, at.size)
+    change = np.zeros(steps + 1)
+    np.add.at(change, np.clip(at, 0, steps).astype(int), 1)
+    np.add.at(change, np.clip(end, 0, steps).astype(int), -1)
+    return np.cumsum(change)[:steps]
+
+
+def levels(windows: int, days_of_jobs: tuple[float, ...] = (0.1, 0.5, 1, 3, 5)) -> Tally:
+    """Mean and p95 of a level over four weeks, by how long jobs run."""
+    tally = Tally()
+    for mean_days in days_of_jobs:
+        series = [level(np.random.default_rng(seed), 28, mean_days) for seed in range(windows)]
+        p95 = quantile(
+            np.concatenate([level(np.random.default_rng(10**6 + k), 28, mean_days) for k in range(150)]), 0.95
+        )
+        for each in series:
+            found = measure_levels(track_series(each, STEP_MS, 0, each.size), Unit.GPUS, "jobs", None)
+            tally.add(f"mean, jobs of {mean_days:g} days", found.mean, 60)
+            tally.add(f"p95, jobs of {mean_days:g} days", found.p95, p95)
+    return tally
+
+
+def mixes(windows: int) -> Tally:
+    """The share of one of two kinds of work, over three weeks."""
+    tally = Tally()
+    for seed in range(windows):
+        rng = np.random.default_rng(seed)
+        tracks = {
+            kind: track_series(level(rng, 21, mean_days, 0.5), STEP_MS, 0, 1000)
+            for kind, mean_days in (("batch", 1.0), ("inference", 0.2))
+        }
+        tally.add("share", measure_mix(tracks, Calendar.EPOCH)[0].share, 0.5)
+    return tally
+
+
+def arrivals(windows: int) -> Tally:
+    """Rate, variation of gaps and dispersion of arrivals that are independent, over a week: 60 in an hour."""
+    tally = Tally()
+    for seed in range(windows):
+        rng = np.random.default_rng(seed)
+        at_ms = np.sort(rng.integers(0, 7 * DAY_MS, rng.poisson(60 * 24 * 7)))
+        found = measure_arrivals(at_ms, Window(0, 7 * DAY_MS), Unit.JOBS, "jobs", ordered=True)
+        tally.add("rate", found.per_hour, 60)
+        assert found.gap_cv is not None
+        tally.add("CV of gaps", found.gap_cv, 1)
+        for one in found.dispersion[2:]:
+            tally.add(f"IDC at {one.window_ms // 1000} s", one.idc, 1)
+    return tally
+
+
+def durations(windows: int) -> Tally:
+    """Mean and quantiles of 300 lognormal durations, p50 where some still run, and the CV of even ones."""
+    tally = Tally()
+    truth = np.random.default_rng(9).lognormal(8, 1, 2_000_000)
+    for seed in range(windows):
+        rng = np.random.default_rng(seed)
+        values = np.sort(rng.lognormal(8, 1, 300)).astype(np.int64)
+        tally.add("mean", _moments(values, values.size)[0], float(truth.mean()))
+        even = np.sort(rng.uniform(1e6, 3e6, 300)).astype(np.int64)
+        tally.add("CV", _moments(even, even.size)[1], 1 / 12**0.5)
+        for part in (0.5, 0.9):
+            tally.add(f"p{100 * part:.0f}", rank_quantile(values, part, Unit.MS, "jobs"), quantile(truth, part))
+        age = rng.integers(0, 20_000, 300)
+        whole = rng.lognormal(8, 1, 300)
+        watched = Watched(
+            np.sort(whole[whole <= age]).astype(np.int64), np.sort(age[whole > age]), np.zeros(0, np.int64)
+        )
+        tally.add(
+            "p50, some running",
+            survival_quantile(estimate_survival(watched), 0.5, Unit.MS, "jobs"),
+            quantile(truth, 0.5),
+        )
+    return tally
+
+
+def units(windows: int) -> Tally:
+    """A ratio of sums over 40 pods, and a share of 200 jobs."""
+    tally = Tally()
+    for seed in range(windows):
+        rng = np.random.default_rng(seed)
+        held = rng.exponential(1.0, 40)
+        busy = held * rng.beta(2, 2, 40)
+        ratio = float(busy.sum() / held.sum())
+        found = unit_interval(ratio, (busy - ratio * held) / held.sum(), 40)
+        tally.add("busy over held", estimate(ratio, found, Unit.SHARE, (40, "use"), How.UNITS), 0.5)
+        tally.add("share of jobs", share(int(rng.binomial(200, 0.1)), 200, "jobs"), 0.1)
+    return tally
+
+
+def floors(windows: int) -> Tally:
+    """The floor over four weeks, by how long jobs run."""
+    tally = Tally()
+    for hours in (2, 12):
+        tolerance = Tolerance(HOUR)
+        whole = _plan_jobs(np.random.default_rng(10**6), 900, hours)
+        truth = smallest(Judge(whole), tolerance, Span(*whole.span_ms))
+        for seed in range(windows):
+            found = find_floor(Judge(_plan_jobs(np.random.default_rng(seed), 28, hours)), tolerance, 0)
+            held = (
+                None
+                if found.low_gpus is None or found.high_gpus is None
+                else found.low_gpus <= truth <= found.high_gpus
+            )
+            tally.cases.setdefault(f"jobs of {hours} h", []).append(held)
+    return tally
+
+
+def _plan_jobs(rng: np.random.Generator, days: int, hours: float) -> PlanJobs:
+    count = rng.poisson(12 / hours * 24 * days)
+    at_ms = np.sort(rng.integers(0, days * DAY_MS, count))
+    run_ms = (rng.exponential(hours, count) * HOUR).astype(np.int64) + 1000
+    gpus = rng.choice([1, 2, 4, 8], count, p=[0.4, 0.25, 0.2, 0.15]) * 1000
+    return PlanJobs(at_ms, run_ms, gpus, np.ones(count, np.int64))
+
+
+def waits_of_jobs(windows: int) -> Tally:
+    """Quantiles of waits in a queue for 48 GPUs over four weeks, and the share that waits longer than an hour."""
+    tally, tolerated_ms = Tally(), HOUR
+    whole = _queued(np.random.default_rng(10**6), 900)
+    for seed in range(windows):
+        at_ms, wait_ms = _queued(np.random.default_rng(seed), 28)
+        rows = zip((at_ms // 1000).tolist(), (wait_ms // 1000).tolist(), strict=True)
+        jobs = read_jobs(tables_of([("a", "batch", 1000, at, wait, 60, False) for at, wait in rows]), 0)
+        found = measure_tolerance(gather_waits(sort_waits(jobs)), at_ms.size)
+        for name, part in (("waited_p90", 0.9), ("waited_p95", 0.95)):
+            tally.add(name, getattr(found, name), quantile(whole[1], part))
+        late = _late_share(at_ms, wait_ms > tolerated_ms)
+        tally.add("late", late, float((whole[1] > tolerated_ms).mean()))
+    return tally
+
+
+def _queued(rng: np.random.Generator, days: int) -> tuple[np.ndarray, np.ndarray]:
+    """When jobs come, and how long they wait for 48 GPUs."""
+    jobs = _plan_jobs(rng, days, 2)
+    return jobs.at_ms, Judge(jobs).replay(constant(48_000, int(jobs.at_ms[0]))).wait_ms
+
+
+def forecasts(windows: int) -> Tally:
+    """The 90 % bands an hour and a day ahead, after three weeks with a daily cycle."""
+    tally = Tally()
+    for seed in range(windows):
+        series = level(np.random.default_rng(seed), 22, 1.0, 0.5)
+        past = series[: 21 * STEPS_A_DAY]
+        told = look_ahead("wanted", Unit.GPUS, past, STEP_MS, 0)
+        assert told is not None
+        for one in told.ahead:
+            truth = series[past.size - 1 + one.horizon_ms // STEP_MS]
+            case = f"{one.horizon_ms // 60_000} min ahead"
+            tally.cases.setdefault(case, []).append(one.quantiles[0] <= truth <= one.quantiles[-1])
+    return tally
+
+
+# -- compare ---------------------------------------------------------------------------------------------------
+
+
+def same_policy_twice(traces: int, hours: float = 96, first: int = 0) -> Iterator[tuple[RatioInterval, RatioInterval]]:
+    """Intervals of mean wait and mean JCT for one policy against itself with another seed: the true ratio is 1."""
+    for number in range(first, first + traces):
+        work = _trace(1000 + number, hours)
+        runs = []
+        for seed in (2 * number + 1, 2 * number + 2):
+            policy = Policy(placement=PlacementRule(kind=PlacementKind.RANDOM, seed=seed), cycle_ms=60_000)
+            runs.append((play(work, policy, fleet("6x h100x8")).measured.lives,))
+        pair = [ratio_intervals(runs, values)[1] for values in (waits, completions)]
+        assert pair[0] is not None
+        assert pair[1] is not None
+        yield pair[0], pair[1]
+
+
+def comparisons(traces: int) -> Tally:
+    """A/A tests of `compare`, on traces that no constant of `stats` was chosen with."""
+    tally = Tally()
+    with kernels_as(compiled=True):
+        for pair in same_policy_twice(traces, first=5000):
+            for name, interval in zip(("mean wait", "mean JCT"), pair, strict=True):
+                held = None if interval.none else not interval.excludes_one()
+                tally.cases.setdefault(name, []).append(held)
+    return tally
+
+
+def _trace(seed: int, hours: float) -> list:
+    """Four days of work for 75 % of 48 GPUs, with gangs."""
+    rng, sizes, shares = (
+        random.Random(seed),
+        {"1x1": 1, "1x2": 2, "1x4": 4, "1x8": 8, "2x8": 16},
+        (0.5, 0.2, 0.15, 0.1, 0.05),
+    )
+    rate = 48 * 0.75 / (2 * sum(gpus * part for gpus, part in zip(sizes.values(), shares, strict=True)))
+    work, at = [], 0.0
+    while at < hours:
+        at += rng.expovariate(rate)
+        size = rng.choices(list(sizes), shares)[0]
+        takes = round(rng.lognormvariate(0.2, 1.0), 3) + 0.01
+        work.append(planned(f"j{len(work):05d}", size, at=round(at, 4), hours=takes))
+    return work
+
+
+#: Each kind of interval, windows that a night tries, and the least share of intervals that must hold the truth.
+KINDS: dict[str, tuple[Callable[[int], Tally], int, float]] = {
+    "levels": (levels, 300, 0.85),
+    "mix": (mixes, 200, 0.85),
+    "arrivals": (arrivals, 200, 0.85),
+    "durations": (durations, 400, 0.85),
+    "units": (units, 400, 0.85),
+    "floor": (floors, 100, 0.80),
+    "waits": (waits_of_jobs, 150, 0.80),
+    "forecast": (forecasts, 60, 0.80),
+    "compare": (comparisons, 200, 0.84),  # of those with an interval; of all 200 tests 12.5 % exclude 1
+}
