@@ -17,11 +17,10 @@ from tidegate.engine.holding import book_of
 from tidegate.engine.kernels.mirror import Rows
 from tidegate.engine.kernels.place import O_WORKLOAD, Output, empty_output
 from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.succession import Z_CYCLE, Z_ROOM_EPOCH, Z_TELLING
+from tidegate.engine.kernels.succession import AT_ONCE, Z_CYCLE, Z_LEFT, Z_ROOM_EPOCH
 from tidegate.engine.output import batch_of
 from tidegate.engine.place import ready_rule
 from tidegate.engine.run import run_once
-from tidegate.engine.step import AT_ONCE
 from tidegate.model.columns import I64
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Submissions
@@ -133,7 +132,7 @@ def _engine(state: ClusterState) -> tuple[Engine, Output]:
         tables.tickets.defaults,
         np.empty(table.capacity, np.int64),
     )
-    turn, kept = turn_of(state), np.zeros(Z_TELLING + 1, np.int64)
+    turn, kept = turn_of(state), np.zeros(Z_LEFT + 1, np.int64)
     kept[Z_CYCLE], kept[Z_ROOM_EPOCH] = tables.cycle, tables.room_epoch
     desk = ready_room(state, turn, 0).desk
     most = 2 * most_rows(state, desk)

@@ -25,6 +25,7 @@ from tidegate.state.prices import Prices, no_prices
 from tidegate.state.reserved_places import ReservedPlaces
 from tidegate.state.scores import STALE, Extent, Scores, empty_scores
 from tidegate.state.shares import ShareTables
+from tidegate.state.table import CheckpointError, named
 from tidegate.state.tables import (
     ALWAYS,
     END,
@@ -39,7 +40,7 @@ from tidegate.state.tables import (
 )
 
 #: Version of the checkpoint's layout.
-CHECKPOINT_VERSION = 6
+CHECKPOINT_VERSION = 7
 
 _KINDS = tuple(WorkKind)
 
@@ -76,6 +77,10 @@ class Counter(IntEnum):
     KEPT_NODES = 22  # classes of nodes, and other resources
     SEEN_BEFORE = 23  # pods submitted so far of classes that were given back and are not remembered
     COUNT = 24
+
+
+#: Names of the counters, in order.
+_COUNTERS = tuple(counter.name for counter in Counter if counter is not Counter.COUNT)
 
 
 class Hot(NamedTuple):
@@ -440,7 +445,7 @@ class ClusterState:
             "version": CHECKPOINT_VERSION,
             "now_ms": self.now_ms,
             "policy": self.policy,
-            "counters": counters.tolist(),
+            "counters": dict(zip(_COUNTERS, counters.tolist(), strict=True)),
             "tables": {name: table.dump() for name, table in tables.items()},
             "node_specs": sorted(self.node_specs.items()),
             "foreign": sorted(self.foreign.items()),
@@ -452,7 +457,7 @@ class ClusterState:
             "works": list(self.work_class_rows),
             "pod_class_keys": list(self.pod_class_rows),
             "sizes": list(self.sizes),
-            "prices": [[column.shape, column.tobytes()] for column in self.prices],
+            "prices": {name: [column.shape, column.tobytes()] for name, column in self.prices._asdict().items()},
             "shares": self.shares.dump(),
         }
         return encode({**cold, "done": sorted(self.done.items())} if self.done else cold)
@@ -466,7 +471,7 @@ class ClusterState:
         """The state that was dumped."""
         cold = msgspec.msgpack.decode(checkpoint)
         if cold["version"] != CHECKPOINT_VERSION:
-            raise ValueError(
+            raise CheckpointError(
                 f"checkpoint has layout {cold['version']}, this Tidegate reads layout {CHECKPOINT_VERSION}: "
                 "rebuild the state from the journal or the cluster"
             )
@@ -476,8 +481,9 @@ class ClusterState:
 def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     state.now_ms = cold["now_ms"]
     state.policy = msgspec.convert(cold["policy"], Policy)
-    state.counters[:] = cold["counters"]
-    for name, dumped in cold["tables"].items():
+    counters = named("counters", cold["counters"], _COUNTERS)
+    state.counters[:] = [counters[name] for name in _COUNTERS]
+    for name, dumped in named("tables", cold["tables"], _TABLES).items():
         setattr(state, name, type(getattr(state, name)).load(dumped))
     state.node_specs = {row: msgspec.convert(spec, Node) for row, spec in cold["node_specs"]}
     state.foreign = {row: msgspec.convert(taken, Taken) for row, taken in cold["foreign"]}
@@ -491,12 +497,10 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     state.work_class_rows = {msgspec.convert(work, Work): row for row, work in enumerate(cold["works"])}
     state.works = list(state.work_class_rows)
     state.sizes = {tuple(size): row for row, size in enumerate(cold["sizes"])}
-    state.prices = Prices(
-        *(
-            np.frombuffer(packed, column.dtype).reshape(shape).copy()  # kernels are compiled for columns to write to
-            for column, (shape, packed) in zip(no_prices(), cold["prices"], strict=True)
-        )
-    )
+    prices = named("prices", cold["prices"], Prices._fields)
+    columns = {name: np.frombuffer(prices[name][1], column.dtype) for name, column in no_prices()._asdict().items()}
+    # A copy each: kernels are compiled for columns to write to.
+    state.prices = Prices(**{name: column.reshape(prices[name][0]).copy() for name, column in columns.items()})
     state.shares = ShareTables.load(cold["shares"])
     for numbers, rows, table in (
         (state.node_numbers, state.live_nodes(), state.nodes),

@@ -46,7 +46,7 @@ from tidegate.engine.kernels.table import DRAWS, count_nodes, fits_somewhere, re
 from tidegate.engine.kernels.victim_scratch import VictimSearch
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.reasons import CATALOGUE, NODE_REFUSALS, REFUSALS_END, Reason, ReasonKind, codes_of
+from tidegate.model.reasons import CATALOGUE, NODE_REFUSALS, Reason, ReasonKind, codes_of
 from tidegate.state import reserved_places
 from tidegate.state.cluster import Counter, Hot
 from tidegate.state.tables import (
@@ -91,7 +91,7 @@ REFUSALS = codes_of(*NODE_REFUSALS)
 LACKS = codes_of(ReasonKind.NODE_LACKS)
 
 #: Kinds of reasons by their codes, as far as refusals go.
-KINDS = tuple(int(CATALOGUE[Reason(code)].kind) if code in REFUSALS else 0 for code in range(REFUSALS_END))
+KINDS = tuple(int(CATALOGUE[Reason(code)].kind) if code in REFUSALS else 0 for code in range(max(REFUSALS) + 1))
 
 DONE, MORE_ROOM = 0, 1
 
