@@ -8,6 +8,7 @@ from __future__ import annotations
 from tidegate.engine.admit import is_quota_alone, next_try_ms
 from tidegate.engine.apply import apply
 from tidegate.engine.decide import decide
+from tidegate.engine.kernels.registry import settle_form
 from tidegate.engine.kernels.succession import AT_ONCE, MOST_CYCLES, MOST_QUOTA_CYCLES
 from tidegate.engine.order import next_demotion_ms
 from tidegate.engine.protection import next_end_ms
@@ -19,6 +20,7 @@ from tidegate.state.cluster import ClusterState, Counter
 
 def step(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
     """Apply the facts to the state, decide until nothing more changes, assume the decisions, and return them."""
+    settle_form()
     apply(state, events, now_ms)
     batches, tallies, cycles, most = [], [], 0, most_cycles(state)
     while cycles < most:

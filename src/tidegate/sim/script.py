@@ -26,7 +26,7 @@ from tidegate.engine.kernels.mirror import (
 )
 from tidegate.engine.kernels.place import NEXT_DECISION, O_KIND, O_WORKLOAD, Output
 from tidegate.engine.kernels.queues import DONE
-from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.succession import MOST_QUOTA_CYCLES, Z_RAN, decide_all, turn_at
 from tidegate.model.columns import I64
@@ -126,7 +126,7 @@ class Engine(NamedTuple):
     kept: I64  # of `decide_all`
 
 
-@kernel
+@entry
 def live_through(engine: Engine, script: Script, log: Log, out: Output) -> int:
     """Go on from tick to tick until something comes that only Python can do; return what."""
     marks = script.marks

@@ -16,7 +16,7 @@ from tidegate.engine.admit import is_quota_alone, make_room, most_rows, ready_ro
 from tidegate.engine.holding import book_of
 from tidegate.engine.kernels.mirror import Rows
 from tidegate.engine.kernels.place import O_WORKLOAD, Output, empty_output
-from tidegate.engine.kernels.registry import active
+from tidegate.engine.kernels.registry import active, settle_form
 from tidegate.engine.kernels.succession import AT_ONCE, Z_CYCLE, Z_LEFT, Z_ROOM_EPOCH
 from tidegate.engine.output import batch_of
 from tidegate.engine.place import ready_rule
@@ -99,6 +99,7 @@ def can_stretch(state: ClusterState, world: SimWorld) -> bool:
 
 def live_on(state: ClusterState, world: SimWorld) -> Stretch:
     """As many steps as can be done at once; none, if the next cannot."""
+    settle_form()
     world.know_classes(state.classes_of(world.jobs.works))
     table = state.workloads
     table.reserve(table.top + max(table.top // 2, _ROWS_AHEAD))

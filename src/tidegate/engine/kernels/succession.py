@@ -8,7 +8,7 @@ from __future__ import annotations
 from tidegate.engine.kernels.desk import AGAIN, NOW_MS, OUTSIDE, Desk, Turn
 from tidegate.engine.kernels.place import Output
 from tidegate.engine.kernels.queues import DONE, MORE_ROOM, cycle_queues
-from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.waiting import tell_heads, tell_waiting
 from tidegate.model.columns import I64
@@ -33,7 +33,7 @@ Z_CYCLE, Z_ROOM_EPOCH, Z_RAN, Z_STAGE, Z_LEFT = range(5)
 BEGINS, FIRST, GOES_ON, TELLS = range(4)
 
 
-@kernel
+@entry
 def run_cycles(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, most: int, rows: int, out: Output) -> int:
     """Run so many cycles at most, each with what its heads are told, until nothing is stirred; return how many ran.
 
