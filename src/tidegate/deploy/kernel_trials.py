@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
-from tidegate.engine.kernels.fit import refusal
-from tidegate.engine.kernels.quota import available
-from tidegate.engine.kernels.registry import active
+from tidegate.engine.kernels.chain import note_told, unlink
+from tidegate.engine.kernels.fit import free_pod, log_change, move_pod, refusal
+from tidegate.engine.kernels.quota import available, remove_usage, share_for_weight, share_ratio
+from tidegate.engine.kernels.registry import compiled
+from tidegate.engine.kernels.reservations import drop_reservation, end_reservations
+from tidegate.engine.kernels.shown import more_devices
 from tidegate.engine.step import step
 from tidegate.journal.line import tree_of
 from tidegate.journal.record import Journal
@@ -132,9 +136,30 @@ def look_at_all() -> None:
         leaving = Facts()
         leaving.add(kind, HOUR_MS, 0)
         step(state, leaving.batch(), HOUR_MS)
-    active(available)(tree_of(state), 0, 0)
-    active(refusal)(state.hot(), 0, 0)
     fragmented_milli(state)
+    for kernel, arguments in _called_rarely(state):
+        form = compiled(kernel)
+        form.compile(tuple(form.typeof_pyval(each) for each in arguments))
+
+
+def _called_rarely(state: ClusterState) -> list[tuple[Any, tuple[object, ...]]]:
+    """Kernels that Python calls in cases that are tedious to bring about, and what with."""
+    hot, tree, works, table = state.hot(), tree_of(state), state.work_classes.block, state.workloads.block
+    return [
+        (available, (tree, 0, 0)),
+        (drop_reservation, (hot, 0)),
+        (end_reservations, (hot,)),
+        (free_pod, (hot, 0)),
+        (log_change, (hot, 0)),
+        (more_devices, (hot, 0, 0, 0)),
+        (move_pod, (hot, 0, 0, 0, 1)),
+        (note_told, (works, table, 0, 0)),
+        (refusal, (hot, 0, 0)),
+        (remove_usage, (tree, 0, 0, 0)),
+        (share_for_weight, (tree, 0, 0.0)),
+        (share_ratio, (tree, 0)),
+        (unlink, (hot, 0)),
+    ]
 
 
 def judge() -> None:

@@ -23,6 +23,9 @@ from tidegate.kernelcache.store import Store, open_store, user_folder
 #: The lowest priority there is: whoever waits for kernels works meanwhile.
 _NICE = 19
 
+#: How often it tries to be the one who compiles.
+_TRIES = 4
+
 
 def compile_all(tell: Callable[[int, int], None], store: Store) -> int:
     """Compile every kernel, or find it compiled; says how many were compiled."""
@@ -45,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.once:
         os.nice(_NICE)
         end_in_time()
-    with sole_builder(options.into or user_folder()) as alone:
+    with sole_builder(options.into or user_folder(), _TRIES) as alone:
         if not alone:
             print("another process compiles them", file=sys.stderr)  # noqa: T201
             return 0

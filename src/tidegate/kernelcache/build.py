@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import tidegate
 from tidegate.kernelcache.store import Store, open_store
@@ -39,6 +39,9 @@ _REST_S = 3600.0
 
 #: Seconds from one look at its files to the next.
 _LOOK_EVERY_S = 0.25
+
+#: Processes that were started here: nobody waits for them.
+_started: list[subprocess.Popen[bytes]] = []
 
 
 @cache
@@ -66,16 +69,25 @@ def _name(what: str) -> str:
 
 
 @contextmanager
-def sole_builder(folder: Path) -> Iterator[bool]:
-    """Be the one who compiles into a folder; False: somebody else is."""
+def sole_builder(folder: Path, tries: int = 1) -> Iterator[bool]:
+    """Be the one who compiles into a folder; False: somebody else is, also after so many tries."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _name("lock")).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
+        taken = _take(lock)
+        for _ in range(tries - 1):
+            if taken:
+                break
+            time.sleep(_LOOK_EVERY_S)  # somebody may only look whether there is one
+            taken = _take(lock)
+        yield taken
+
+
+def _take(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def note_progress(store: Store, done: int, total: int) -> None:
@@ -128,7 +140,7 @@ class Build:
             quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             # Of a session of its own: it finishes although who started it is done, or is interrupted.
-            subprocess.Popen(command, start_new_session=True, cwd=folder, env=environment, **quiet)  # type: ignore[call-overload]  # noqa: S603 - ourselves
+            _started.append(subprocess.Popen(command, start_new_session=True, cwd=folder, env=environment, **quiet))  # type: ignore[call-overload]  # noqa: S603
         except OSError:
             return False
         return True
