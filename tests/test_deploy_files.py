@@ -14,9 +14,9 @@ from deploy_files import DEPLOY, MADE, deploy_files
 from prometheus_server import program
 from tidegate.deploy.board import board
 from tidegate.deploy.installation import FIRST_POLICY, NAME, Installation, PolicyGiven
-from tidegate.deploy.kernels import compile_ahead
 from tidegate.deploy.objects import door, objects
 from tidegate.deploy.program import BUILT, PORT, USER, deployment
+from tidegate.kernelcache.store import FOLDER_VARIABLE
 from tidegate.live.endpoints import _ALIVE, _READY
 from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
@@ -207,12 +207,12 @@ def test_the_image_runs_as_nobody_and_starts_the_program():
     assert [kind for kind, _ in LINES if kind == "FROM"] == ["FROM", "FROM"]
 
 
-def test_kernels_are_where_the_pod_takes_them_from():
+def test_kernels_are_where_the_program_looks_for_them():
     runs = [rest for kind, rest in LINES if kind == "RUN"]
-    assert any(f"XDG_CACHE_HOME={BUILT} " in run and run.endswith("-m tidegate.deploy.kernels") for run in runs)
+    assert any(run.endswith(f"-m tidegate.deploy.precompile --into {BUILT}") for run in runs)
     copied = next(rest.split() for kind, rest in LINES if kind == "COPY" and rest.startswith("--from"))
     assert BUILT.startswith(f"{copied[-1]}/")
-    compile_ahead(compiled=False)  # the policies that are compiled for can be decided under
+    assert any(kind == "ENV" and f"{FOLDER_VARIABLE}={BUILT}" in rest for kind, rest in LINES)
 
 
 def test_probes_ask_what_is_answered_and_only_volumes_are_written_to():

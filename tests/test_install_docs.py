@@ -15,7 +15,7 @@ from tidegate.deploy.program import USER
 
 TEXT = PAGE.read_text()
 #: Options of other programs that it shows.
-_FOREIGN = {"--set", "--create-namespace"}
+_FOREIGN = {"--set", "--create-namespace", "--into"}  # of helm, and of the program that compiles
 
 
 def test_the_table_is_up_to_date():

@@ -16,8 +16,8 @@ from tidegate.engine.place import ready_rule
 from tidegate.journal.words import reason_text
 from tidegate.model.reasons import (
     CATALOGUE,
+    CODES_END,
     NODE_REFUSALS,
-    REFUSALS_END,
     ROOM_CODES,
     Reason,
     ReasonKind,
@@ -100,7 +100,7 @@ def test_whoever_waits_can_be_woken_by_a_policy():
 def test_every_refusal_of_a_node_has_its_place_in_a_tally():
     """Sizes follow from the catalogue: a refusal that is added cannot be counted out of bounds."""
     refusals = codes_of(*NODE_REFUSALS)
-    assert max(refusals) < TALLY_CODES == REFUSALS_END == len(KINDS)
+    assert max(refusals) < len(KINDS) <= TALLY_CODES == CODES_END
     assert set(refusals) == set(REFUSALS)
     assert set(LACKS) < set(refusals) < set(ROOM_CODES)
     assert all(KINDS[code] == CATALOGUE[Reason(code)].kind for code in refusals)

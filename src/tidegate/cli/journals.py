@@ -19,8 +19,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from tidegate.cli.errors import CannotRun
 from tidegate.cli.outputs import open_console
-from tidegate.cli.runs import Kernels, compiles, last_run_path, read_duration_ms
-from tidegate.engine.kernels.registry import kernels_as
+from tidegate.cli.runs import Kernels, last_run_path, read_duration_ms
+from tidegate.cli.runs import kernels_for as use_kernels
 from tidegate.journal.seek import Follower
 from tidegate.journal.store import JournalError, JournalFile
 from tidegate.journal.words import DATES_MS, time_text
@@ -86,7 +86,7 @@ def follow(file: JournalFile, until_ms: int | None = None) -> Follower:
 def kernels_for(follower: Follower, kernels: Kernels) -> Iterator[None]:
     """Kernels for making the steps that are left and trying changes: compiled where that is worth it."""
     worth = max(follower.steps_left(), len(follower.state.live_workloads())) > _WORTH_COMPILING
-    with kernels_as(compiled=compiles(kernels, worth=worth)):
+    with use_kernels(kernels, worth=worth):
         yield
 
 

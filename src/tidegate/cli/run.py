@@ -208,10 +208,14 @@ def _refuse_rivals(access: Access, settings: Settings, log: Log) -> None:
 
 
 def _warm_up(policy: Policy, kernels: Kernels, log: Log) -> None:
-    from tidegate.live.warming import warm_up
+    from tidegate.live.warming import compile_first, warm_up
 
     compiled = compiles(kernels, worth=True)
     log.info("kernels", compiled=compiled)
+    if compiled:
+        log.info(
+            "kernels ready", before=compile_first(lambda done, total: log.info("compiling", done=done, total=total))
+        )
     warm_up(policy, compiled=compiled)
 
 

@@ -5,11 +5,12 @@ Must not know: how results are shown.
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import platformdirs
 from rich.console import Console
@@ -18,7 +19,7 @@ from rich.text import Text
 
 from tidegate.cli.errors import CannotRun
 from tidegate.cli.outputs import open_console
-from tidegate.engine.kernels.registry import kernels_as
+from tidegate.engine.kernels.registry import can_compile, compiled_when, kernels_as
 from tidegate.journal.record import Journal, Resumed
 from tidegate.journal.store import JournalError, JournalFile
 from tidegate.measure.witness import Measured, Witness
@@ -33,11 +34,18 @@ from tidegate.sim.stretch import run_twin
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 
+if TYPE_CHECKING:
+    from tidegate.kernelcache.build import Build
+
 #: So much work is worth the compiler's start: below, plain kernels are done before numba is loaded.
 _WORTH_COMPILING = 50_000
 
 #: Samples of a run, at most.
 _SAMPLES = 700
+
+
+def _say_nothing(_: str) -> None:
+    """Nobody is told."""
 
 
 class Kernels(StrEnum):
@@ -100,6 +108,10 @@ class _Watched:
         self._record, self._world, self._bar = record, world, bar
         self._task = bar.add_task("simulating", total=world.progress()[1])
 
+    def tell_kernels(self, text: str) -> None:
+        """Say with which kernels it runs."""
+        self._bar.update(self._task, description=f"simulating; {text}" if text else "simulating")
+
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
         """Write the step down and show how far the run is."""
         self._record.append(now_ms, events, result)
@@ -122,8 +134,10 @@ def simulate_setup(
         journal.follow(state)
     span_ms = int((jobs.submit_ms + jobs.runtime_ms).max()) - setup.snapshot.at_ms
     witness = Witness(state, journal, every_ms=max(span_ms // _SAMPLES // MINUTE_MS, 1) * MINUTE_MS)
-    with _progress(console) as bar, kernels_as(compiled=compiles(kernels, worth=jobs.pods().sum() > _WORTH_COMPILING)):
-        run_twin(state, world, _Watched(witness, world, bar), UntilOver(world))
+    with _progress(console) as bar:
+        watched = _Watched(witness, world, bar)
+        with kernels_for(kernels, worth=jobs.pods().sum() > _WORTH_COMPILING, tell=watched.tell_kernels):
+            run_twin(state, world, watched, UntilOver(world))
     if journal is not None:
         journal.keep()
     return witness.measured()
@@ -141,8 +155,43 @@ def compiles(kernels: Kernels, *, worth: bool) -> bool:
     return _has_numba() and (kernels is Kernels.COMPILED or (kernels is Kernels.AUTO and worth))
 
 
+@contextmanager
+def kernels_for(kernels: Kernels, *, worth: bool, tell: Callable[[str], None] = _say_nothing) -> Iterator[None]:
+    """Kernels for a piece of work: nobody waits for a compiler.
+
+    Where compiled ones are wanted and are not there, it begins with plain ones, and goes on with compiled ones once a
+    process in the background has them. What comes of it is the same.
+    """
+    from tidegate.kernelcache.build import Build
+    from tidegate.kernelcache.store import open_store
+
+    if not compiles(kernels, worth=worth):
+        with kernels_as(compiled=False):
+            yield
+        return
+    build = Build(open_store())
+    if build.is_ready() or not build.start():
+        # Without a process that compiles, who asked for compiled kernels has them compiled as they are needed.
+        with kernels_as(compiled=build.is_ready() or kernels is Kernels.COMPILED):
+            yield
+        return
+    with compiled_when(partial(_look, build, tell)):
+        yield
+
+
+def _look(build: Build, tell: Callable[[str], None]) -> bool:
+    """Whether compiled kernels are there; if not, how far they are."""
+    if build.is_ready():
+        tell("")
+        return True
+    if build.looked():
+        done, total = build.progress()
+        tell(f"compiling kernels in the background ({done} of {total or '…'}); running with plain kernels")
+    return False
+
+
 def _has_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None
+    return can_compile()
 
 
 @contextmanager

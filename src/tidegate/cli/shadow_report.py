@@ -18,8 +18,7 @@ from tidegate.cli.errors import CannotRun, told_plainly
 from tidegate.cli.journals import damage_told, opened
 from tidegate.cli.options import JsonOption, KernelsOption
 from tidegate.cli.outputs import open_console
-from tidegate.cli.runs import Kernels, compiles
-from tidegate.engine.kernels.registry import kernels_as
+from tidegate.cli.runs import Kernels, kernels_for
 from tidegate.journal.store import JournalFile
 from tidegate.journal.words import DATES_MS, time_text
 from tidegate.live.hindsight import observe, run_twin
@@ -61,7 +60,7 @@ def shadow_report(
         console = open_console(stderr=True)
         with (
             console.status("running the same work in the twin"),
-            kernels_as(compiled=compiles(kernels, worth=len(file) > _WORTH_COMPILING)),
+            kernels_for(kernels, worth=len(file) > _WORTH_COMPILING),
         ):
             found = reckon(observed, run_twin(observed))
     if as_json:

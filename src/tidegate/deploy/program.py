@@ -9,9 +9,9 @@ from typing import Any
 
 from tidegate.deploy.installation import NAME, Installation
 
-#: Where the image has its compiled kernels, and where the program looks for them. The second can be written to, so
-#: that a node whose processor is another than the one that built the image compiles its own.
-BUILT, CACHE = "/opt/tidegate/cache", "/var/cache/tidegate"
+#: Where the image has its compiled kernels, read-only (TIDEGATE_KERNELS in the Containerfile), and where the program
+#: keeps what it has to compile itself: on a machine of another architecture than the one that built the image.
+BUILT, CACHE = "/opt/tidegate/kernels", "/var/cache/tidegate"
 DATA = "/var/lib/tidegate"
 PORT = 8080
 
@@ -54,7 +54,6 @@ def _pod(wish: Installation) -> dict[str, Any]:
         },
         "topologySpreadConstraints": [_spread("kubernetes.io/hostname"), _spread("topology.kubernetes.io/zone")],
         "terminationGracePeriodSeconds": 30,
-        "initContainers": [_kernels(wish)],
         "containers": [_program(wish)],
         "volumes": [
             {"name": "cache", "emptyDir": {}},
@@ -70,19 +69,6 @@ def _spread(key: str) -> dict[str, Any]:
         "topologyKey": key,
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": dict(LABELS)},
-    }
-
-
-def _kernels(wish: Installation) -> dict[str, Any]:
-    """Bring the kernels that the image was built with to where they are looked for."""
-    return {
-        "name": "kernels",
-        "image": wish.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["cp", "-R", f"{BUILT}/.", CACHE],
-        "securityContext": dict(_CONFINED),
-        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
-        "volumeMounts": [{"name": "cache", "mountPath": CACHE}],
     }
 
 

@@ -85,20 +85,29 @@ def is_quota_alone(state: ClusterState) -> bool:
 
 
 def _run_cycles(state: ClusterState, turn: Turn, most: int) -> list[DecisionBatch]:
-    """Run cycles until nothing is stirred, or so many."""
+    """Run cycles until nothing is stirred, or so many: whatever room there is to write on, it is the same cycles."""
+    ran, batches = 0, []
+    while ran == 0 or (ran < most and state.shares.branches.stirred.any()):
+        done, decided = _run_some(state, turn._replace(cycle=turn.cycle + ran), most - ran)
+        ran += done
+        batches.append(decided)
+    state.shares.cycle += ran - 1
+    return [*batches, *_tell(state, state.shares.room)]
+
+
+def _run_some(state: ClusterState, turn: Turn, most: int) -> tuple[int, DecisionBatch]:
+    """Run as many cycles as there is room for, but one at least; return how many ran, and what they decided."""
     room: Room = state.shares.room
-    ran = 0
-    while not ran:
-        limits = np.array([most, 2 * most_rows(state, room.desk)], np.int64)
-        if len(room.output.rows) < limits[1]:
-            room = state.shares.room = room._replace(output=empty_output(2 * int(limits[1])))
+    while True:
+        rows = 2 * most_rows(state, room.desk)
+        if len(room.output.rows) < rows:
+            room = state.shares.room = room._replace(output=empty_output(2 * rows))
         hot, book, rule = state.hot(), book_of(state), ready_rule(state).rule
         room.output.written[0] = 0
-        ran = int(active(run_cycles)(hot, rule, book, room.desk, turn, limits, room.output))
-        if not ran:
-            room = make_room(state, 2 * len(room.desk.pool.targets), 0)._replace(bed=room.bed)
-    state.shares.cycle += ran - 1
-    return [drain(state, room.output)[0], *_tell(state, room)]
+        ran = int(active(run_cycles)(hot, rule, book, room.desk, turn, most, rows, room.output))
+        if ran:
+            return ran, drain(state, room.output)[0]
+        room = make_room(state, 2 * len(room.desk.pool.targets), 0)._replace(bed=room.bed)
 
 
 def _reserving(state: ClusterState) -> int:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from tidegate.engine.admit import is_quota_alone, next_try_ms
 from tidegate.engine.apply import apply
 from tidegate.engine.decide import decide
-from tidegate.engine.kernels.succession import MOST_CYCLES
+from tidegate.engine.kernels.registry import settle_form
+from tidegate.engine.kernels.succession import AT_ONCE, MOST_CYCLES, MOST_QUOTA_CYCLES
 from tidegate.engine.order import next_demotion_ms
 from tidegate.engine.protection import next_end_ms
 from tidegate.model.decisions import StepResult, join_decisions, join_tallies
@@ -16,17 +17,16 @@ from tidegate.model.facts import EventBatch
 from tidegate.model.policy import OrderKind
 from tidegate.state.cluster import ClusterState, Counter
 
-#: Cycles that may be run in one go where nothing needs to be done between them.
-AT_ONCE = 64
-
 
 def step(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
     """Apply the facts to the state, decide until nothing more changes, assume the decisions, and return them."""
+    settle_form()
     apply(state, events, now_ms)
-    batches, tallies, cycles = [], [], 0
-    while cycles < MOST_CYCLES:
-        decisions, tally = decide(state, AT_ONCE)
-        cycles += 1
+    batches, tallies, cycles, most = [], [], 0, most_cycles(state)
+    while cycles < most:
+        before = state.shares.cycle
+        decisions, tally = decide(state, min(AT_ONCE, most - cycles))
+        cycles += max(state.shares.cycle - before, 1)  # one that found nothing to do counts too
         if not len(decisions.id) and not _goes_on(state):
             break
         batches.append(decisions)
@@ -34,8 +34,13 @@ def step(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
         if _is_settled(state):
             break
     # Where it was cut off it wants to go on at once.
-    wake_ms = state.now_ms if cycles == MOST_CYCLES else _next_wake_ms(state)
+    wake_ms = state.now_ms if cycles == most else _next_wake_ms(state)
     return StepResult(join_decisions(batches), join_tallies(tallies), wake_ms, cycles)
+
+
+def most_cycles(state: ClusterState) -> int:
+    """How many cycles a step may take."""
+    return MOST_QUOTA_CYCLES if state.shares and is_quota_alone(state) else MOST_CYCLES
 
 
 def _is_settled(state: ClusterState) -> bool:

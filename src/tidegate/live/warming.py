@@ -5,8 +5,12 @@ Must not know: what is decided with them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tidegate.engine.kernels.registry import use_compiled, use_plain
 from tidegate.engine.step import step
+from tidegate.kernelcache.build import Build
+from tidegate.kernelcache.store import open_store
 from tidegate.model.facts import EventKind, Facts
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import Policy
@@ -16,6 +20,15 @@ from tidegate.state.cluster import ClusterState
 
 #: Work that is more than the node of the trial has, so that some of it waits, and some may have to go.
 _WORKLOADS = 8
+
+
+def compile_first(log: Callable[[int, int], None]) -> bool:
+    """Have all kernels compiled, by a process that all replicas of a machine share; says whether they are there.
+
+    Where none can be started, or it fails, the trial compiles what it needs.
+    """
+    build = Build(open_store())
+    return build.is_ready() or (build.start() and build.wait(lambda progress: log(*progress)))
 
 
 def warm_up(policy: Policy, *, compiled: bool) -> None:

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tidegate.engine.kernels.succession import MOST_CYCLES
-from tidegate.engine.step import step
+from tidegate.engine.step import most_cycles, step
 from tidegate.journal.record import Journal
 from tidegate.journal.store import Step
 from tidegate.measure.busy import with_busy
@@ -58,7 +57,7 @@ class Witness:
         if self._journal is not None:
             self._journal.append(now_ms, events, result)
         self._timeline.append(now_ms, events, result)
-        self._unsettled += result.cycles >= MOST_CYCLES
+        self._unsettled += result.cycles >= most_cycles(self._state)
         self._sampler.sample(self._state, now_ms)
 
     def append_stretch(self, stretch: Stretch) -> None:
@@ -66,7 +65,7 @@ class Witness:
         if self._journal is not None:
             self._journal.append_stretch(stretch)
         self._timeline.append_stretch(stretch)
-        self._unsettled += int(np.count_nonzero(stretch.cycles >= MOST_CYCLES))
+        self._unsettled += int(np.count_nonzero(stretch.cycles >= most_cycles(self._state)))
         self._sampler.sample_stretch(self._state, stretch)
 
     def measured(self) -> Measured:

@@ -57,7 +57,7 @@ class StepResult(NamedTuple):
     decisions: DecisionBatch
     tally: Tally
     next_wake_ms: int | None
-    cycles: int
+    cycles: int  # that ran, one that found nothing to do included
 
 
 def _no_decisions() -> DecisionBatch:

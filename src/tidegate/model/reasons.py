@@ -11,8 +11,8 @@ from tidegate.model.share_reasons import SHARE_REASONS
 
 __all__ = [
     "CATALOGUE",
+    "CODES_END",
     "NODE_REFUSALS",
-    "REFUSALS_END",
     "ROOM_CODES",
     "Reason",
     "ReasonKind",
@@ -340,8 +340,8 @@ def codes_of(*kinds: ReasonKind) -> tuple[int, ...]:
     return tuple(sorted(int(reason) for reason, spec in CATALOGUE.items() if spec.kind in kinds))
 
 
-#: Codes of refusals by nodes are below this number.
-REFUSALS_END = max(codes_of(*NODE_REFUSALS)) + 1
+#: Every code of the catalogue is below this number: what is counted by code has so many places.
+CODES_END = max(map(int, Reason)) + 1
 
 #: Codes that say that there is no room.
 ROOM_CODES = codes_of(*NODE_REFUSALS, ReasonKind.ROOM)

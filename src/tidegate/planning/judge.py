@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.engine.kernels.registry import can_compile
+from tidegate.engine.kernels.registry import compiled as compiled_form
 from tidegate.model.columns import I64
 from tidegate.model.units import DAY_MS, HOUR_MS, WHOLE_MILLI
 from tidegate.planning.capacity import SHUT
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.kernels import replay as kernels
-from tidegate.planning.kernels.compiled import compiled_replay, has_numba
 from tidegate.planning.kernels.replay import NEVER, Desk, Load, Steps, Valve
 from tidegate.planning.orders import Order
 from tidegate.stats.quantile import quantile
@@ -81,12 +82,12 @@ class Judge:
 
     def __init__(self, jobs: PlanJobs, order: Order = Order.OVERTAKE, *, compiled: bool | None = None) -> None:
         self.jobs, self.order = jobs, order
-        worth = jobs.total >= _WORTH_COMPILING and has_numba()
+        worth = jobs.total >= _WORTH_COMPILING and can_compile()
         self.compiled = worth if compiled is None else compiled
         self.replays = 0
         sizes, size = np.unique(jobs.gpus_milli, return_inverse=True)
         self._load = Load(jobs.at_ms, jobs.run_ms, size.astype(np.int64), sizes)
-        self._replay = compiled_replay() if self.compiled else kernels.replay
+        self._replay = compiled_form(kernels.replay) if self.compiled else kernels.replay
         if not self.compiled:
             self._load = Load(*(column.tolist() for column in self._load))
 

@@ -26,9 +26,9 @@ from tidegate.engine.kernels.mirror import (
 )
 from tidegate.engine.kernels.place import NEXT_DECISION, O_KIND, O_WORKLOAD, Output
 from tidegate.engine.kernels.queues import DONE
-from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.engine.kernels.rule import Rule
-from tidegate.engine.kernels.succession import MOST_CYCLES, Z_DECIDED, decide_all, turn_at
+from tidegate.engine.kernels.succession import MOST_QUOTA_CYCLES, Z_RAN, decide_all, turn_at
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
@@ -126,7 +126,7 @@ class Engine(NamedTuple):
     kept: I64  # of `decide_all`
 
 
-@kernel
+@entry
 def live_through(engine: Engine, script: Script, log: Log, out: Output) -> int:
     """Go on from tick to tick until something comes that only Python can do; return what."""
     marks = script.marks
@@ -136,7 +136,7 @@ def live_through(engine: Engine, script: Script, log: Log, out: Output) -> int:
             why = hindrance(engine, script, log, out, now_ms)
             if why >= 0:
                 return why
-            marks[M_NOW], marks[M_INSIDE], engine.kept[Z_DECIDED] = now_ms, 1, 0
+            marks[M_NOW], marks[M_INSIDE], engine.kept[Z_RAN] = now_ms, 1, 0
             tell_due(engine, script, log)
             tell_submitted(engine, script, log)
         turn = turn_at(engine.turn, marks[M_NOW], 0)
@@ -364,11 +364,11 @@ def note_step(engine: Engine, script: Script, log: Log, out: Output) -> None:
     """Write down what the step came to, and who waits after it."""
     at, works, marks = log.written[N_STEPS], engine.hot.work_classes, script.marks
     marks[M_WAKE] = engine.hot.counters[PASSED_DUE] if engine.hot.counters[PASSED_DUE] > 0 else FOREVER
-    if engine.kept[Z_DECIDED] >= MOST_CYCLES:
+    if engine.kept[Z_RAN] >= MOST_QUOTA_CYCLES:
         marks[M_WAKE] = marks[M_NOW]
     step = log.steps[at]
     step[L_NOW], step[L_FACTS], step[L_DECISIONS] = marks[M_NOW], log.written[N_FACTS], out.written[0]
-    step[L_CYCLES], step[L_WAKE] = engine.kept[Z_DECIDED], marks[M_WAKE]
+    step[L_CYCLES], step[L_WAKE] = engine.kept[Z_RAN], marks[M_WAKE]
     waiting = log.waiting[at]
     waiting[:, :] = 0
     for w in range(engine.limits[2]):

@@ -16,12 +16,11 @@ from tidegate.engine.admit import is_quota_alone, make_room, most_rows, ready_ro
 from tidegate.engine.holding import book_of
 from tidegate.engine.kernels.mirror import Rows
 from tidegate.engine.kernels.place import O_WORKLOAD, Output, empty_output
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.succession import Z_CYCLE, Z_ROOM_EPOCH, Z_TELLING
+from tidegate.engine.kernels.registry import active, settle_form
+from tidegate.engine.kernels.succession import AT_ONCE, Z_CYCLE, Z_LEFT, Z_ROOM_EPOCH
 from tidegate.engine.output import batch_of
 from tidegate.engine.place import ready_rule
 from tidegate.engine.run import run_once
-from tidegate.engine.step import AT_ONCE
 from tidegate.model.columns import I64
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Submissions
@@ -100,6 +99,7 @@ def can_stretch(state: ClusterState, world: SimWorld) -> bool:
 
 def live_on(state: ClusterState, world: SimWorld) -> Stretch:
     """As many steps as can be done at once; none, if the next cannot."""
+    settle_form()
     world.know_classes(state.classes_of(world.jobs.works))
     table = state.workloads
     table.reserve(table.top + max(table.top // 2, _ROWS_AHEAD))
@@ -133,7 +133,7 @@ def _engine(state: ClusterState) -> tuple[Engine, Output]:
         tables.tickets.defaults,
         np.empty(table.capacity, np.int64),
     )
-    turn, kept = turn_of(state), np.zeros(Z_TELLING + 1, np.int64)
+    turn, kept = turn_of(state), np.zeros(Z_LEFT + 1, np.int64)
     kept[Z_CYCLE], kept[Z_ROOM_EPOCH] = tables.cycle, tables.room_epoch
     desk = ready_room(state, turn, 0).desk
     most = 2 * most_rows(state, desk)

@@ -25,6 +25,7 @@ from tidegate.state.prices import Prices, no_prices
 from tidegate.state.reserved_places import ReservedPlaces
 from tidegate.state.scores import STALE, Extent, Scores, empty_scores
 from tidegate.state.shares import ShareTables
+from tidegate.state.table import CheckpointError, named
 from tidegate.state.tables import (
     ALWAYS,
     END,
@@ -39,7 +40,7 @@ from tidegate.state.tables import (
 )
 
 #: Version of the checkpoint's layout.
-CHECKPOINT_VERSION = 6
+CHECKPOINT_VERSION = 7
 
 _KINDS = tuple(WorkKind)
 
@@ -77,6 +78,10 @@ class Counter(IntEnum):
     SEEN_BEFORE = 23  # pods submitted so far of classes that were given back and are not remembered
     PASSED_DUE = 24  # when somebody will have been passed over for longer than the limit; 0: nobody waits for that
     COUNT = 25
+
+
+#: Names of the counters, in order.
+_COUNTERS = tuple(counter.name for counter in Counter if counter is not Counter.COUNT)
 
 
 class Hot(NamedTuple):
@@ -441,7 +446,7 @@ class ClusterState:
             "version": CHECKPOINT_VERSION,
             "now_ms": self.now_ms,
             "policy": self.policy,
-            "counters": counters.tolist(),
+            "counters": dict(zip(_COUNTERS, counters.tolist(), strict=True)),
             "tables": {name: table.dump() for name, table in tables.items()},
             "node_specs": sorted(self.node_specs.items()),
             "foreign": sorted(self.foreign.items()),
@@ -453,7 +458,7 @@ class ClusterState:
             "works": list(self.work_class_rows),
             "pod_class_keys": list(self.pod_class_rows),
             "sizes": list(self.sizes),
-            "prices": [[column.shape, column.tobytes()] for column in self.prices],
+            "prices": {name: [column.shape, column.tobytes()] for name, column in self.prices._asdict().items()},
             "shares": self.shares.dump(),
         }
         return encode({**cold, "done": sorted(self.done.items())} if self.done else cold)
@@ -467,7 +472,7 @@ class ClusterState:
         """The state that was dumped."""
         cold = msgspec.msgpack.decode(checkpoint)
         if cold["version"] != CHECKPOINT_VERSION:
-            raise ValueError(
+            raise CheckpointError(
                 f"checkpoint has layout {cold['version']}, this Tidegate reads layout {CHECKPOINT_VERSION}: "
                 "rebuild the state from the journal or the cluster"
             )
@@ -477,8 +482,9 @@ class ClusterState:
 def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     state.now_ms = cold["now_ms"]
     state.policy = msgspec.convert(cold["policy"], Policy)
-    state.counters[:] = cold["counters"]
-    for name, dumped in cold["tables"].items():
+    counters = named("counters", cold["counters"], _COUNTERS)
+    state.counters[:] = [counters[name] for name in _COUNTERS]
+    for name, dumped in named("tables", cold["tables"], _TABLES).items():
         setattr(state, name, type(getattr(state, name)).load(dumped))
     state.node_specs = {row: msgspec.convert(spec, Node) for row, spec in cold["node_specs"]}
     state.foreign = {row: msgspec.convert(taken, Taken) for row, taken in cold["foreign"]}
@@ -492,12 +498,10 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     state.work_class_rows = {msgspec.convert(work, Work): row for row, work in enumerate(cold["works"])}
     state.works = list(state.work_class_rows)
     state.sizes = {tuple(size): row for row, size in enumerate(cold["sizes"])}
-    state.prices = Prices(
-        *(
-            np.frombuffer(packed, column.dtype).reshape(shape).copy()  # kernels are compiled for columns to write to
-            for column, (shape, packed) in zip(no_prices(), cold["prices"], strict=True)
-        )
-    )
+    prices = named("prices", cold["prices"], Prices._fields)
+    columns = {name: np.frombuffer(prices[name][1], column.dtype) for name, column in no_prices()._asdict().items()}
+    # A copy each: kernels are compiled for columns to write to.
+    state.prices = Prices(**{name: column.reshape(prices[name][0]).copy() for name, column in columns.items()})
     state.shares = ShareTables.load(cold["shares"])
     for numbers, rows, table in (
         (state.node_numbers, state.live_nodes(), state.nodes),

@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.model.columns import F64, I32, I64
-from tidegate.model.reasons import REFUSALS_END
+from tidegate.model.reasons import CODES_END
 
 #: Positions that share one maximum.
 BLOCK = 64
 
-#: Codes a tally can hold: the Reasons why a node does not take a pod.
-TALLY_CODES = REFUSALS_END
+#: Codes a tally can hold: every Reason there is, so that none is counted out of bounds.
+TALLY_CODES = CODES_END
 
 #: A cursor that says: nothing in this row is valid.
 STALE = -1

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from tidegate.model.columns import I64
 from tidegate.state.domains import Topology
-from tidegate.state.table import Table
+from tidegate.state.table import Table, named
 from tidegate.state.tables import END
 
 #: A leaf by its flavor, and its values as a spot has them.
@@ -394,7 +394,7 @@ class ShareTables:
     def load(cls, dumped: dict[str, Any]) -> ShareTables:
         """The tables that were dumped."""
         tables = cls()
-        for name, table in dumped["tables"].items():
+        for name, table in named("quota tables", dumped["tables"], _TABLES).items():
             setattr(tables, name, type(getattr(tables, name)).load(table))
         tables.resources = dumped["resources"]
         tables.flavor_rows, tables.branch_rows, tables.entrance_rows = map(dict, dumped["names"])

@@ -6,11 +6,16 @@ Must not know: what any column means.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tidegate.model.columns import F64, I64
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that this Tidegate does not read: it has another layout."""
 
 
 class Table:
@@ -109,8 +114,11 @@ class Table:
         return twin
 
     def dump(self) -> dict[str, Any]:
-        """Everything, as plain values and bytes; the bytes are the table's own, to be written at once."""
+        """Everything, as plain values and bytes, with the names of its columns; the bytes are the table's own."""
         return {
+            "columns": list(self.columns),
+            "reals": list(self.reals),
+            "planes": {name: list(planes) for name, (planes, _) in self.stacks.items()},
             "axes": self.axes,
             "top": self.top,
             "spare": _bytes_of(self.spare),
@@ -121,17 +129,27 @@ class Table:
 
     @classmethod
     def load(cls, dumped: dict[str, Any]) -> Any:
-        """The table that was dumped."""
-        table = cls(dumped["axes"])
+        """The table that was dumped: each column by its name, wherever it stood. Other columns than ours: refused."""
+        of = f" of {cls.__name__}"
+        table = cls(named(f"axes{of}", dumped["axes"], cls._axes_of_grids()))
         top = table.top = dumped["top"]
         table.reserve(top)
         table.spare = np.frombuffer(dumped["spare"], np.int64)
-        table.block[:top] = np.frombuffer(dumped["block"], np.int64).reshape(top, len(cls.columns))
-        table.real[:top] = np.frombuffer(dumped["real"], np.float64).reshape(top, len(cls.reals))
+        columns = _places(f"columns{of}", dumped["columns"], cls.columns)
+        reals = _places(f"reals{of}", dumped["reals"], cls.reals)
+        table.block[:top] = np.frombuffer(dumped["block"], np.int64).reshape(top, len(columns))[:, columns]
+        table.real[:top] = np.frombuffer(dumped["real"], np.float64).reshape(top, len(reals))[:, reals]
+        grids = named(f"grids{of}", dumped["grids"], table._grids())
         for name, (axis, planes) in table._grids().items():
-            grid = np.frombuffer(dumped["grids"][name], np.int64).reshape(top, *planes, table.axes[axis])
+            grid = np.frombuffer(grids[name], np.int64).reshape(top, *planes, table.axes[axis])
+            if name in cls.stacks:
+                grid = grid[:, _places(f"planes of {name}{of}", dumped["planes"][name], cls.stacks[name][0])]
             getattr(table, name)[:top] = grid
         return table
+
+    @classmethod
+    def _axes_of_grids(cls) -> tuple[str, ...]:
+        return (*cls.grids.values(), *(axis for _, axis in cls.stacks.values()))
 
     def _grids(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Axis and planes of every grid and stack."""
@@ -170,3 +188,19 @@ class Table:
 def _bytes_of(column: Any) -> memoryview:
     """The bytes of a column without a copy of them: a checkpoint of a large cluster has many."""
     return np.ascontiguousarray(column).reshape(-1).view(np.uint8).data
+
+
+def named(what: str, dumped: Any, wanted: Iterable[str]) -> Any:
+    """What was dumped, where it has the names that are wanted; else it is refused."""
+    missing, unknown = sorted(set(wanted) - set(dumped)), sorted(set(dumped) - set(wanted))
+    if missing or unknown:
+        raise CheckpointError(
+            f"checkpoint has other {what} than this Tidegate: missing {missing}, unknown {unknown}; "
+            "rebuild the state from the journal or the cluster"
+        )
+    return dumped
+
+
+def _places(what: str, dumped: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Where each name that is wanted stands among those that were dumped."""
+    return [named(what, dumped, wanted).index(name) for name in wanted]

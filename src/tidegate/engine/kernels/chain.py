@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from typing import Any
 
-from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
+from tidegate.engine.kernels.registry import COMPILED, entry, inlined, kernel
 from tidegate.model.columns import I64
 from tidegate.model.reasons import ROOM_CODES, Reason
 from tidegate.state.cluster import Counter, Hot
@@ -62,7 +62,7 @@ def goes_before(hot: Hot, v: int, w: int) -> bool:
     return is_older(hot, works[v, W_HEAD], works[w, W_HEAD])
 
 
-@kernel
+@entry
 def link(hot: Hot, rows: I64) -> None:
     """Let these workloads wait, each at its place in the chain of its class."""
     works, workloads = hot.work_classes, hot.workloads

@@ -37,7 +37,7 @@ from tidegate.engine.kernels.passed_over import (
     reserve_for_passed_over,
 )
 from tidegate.engine.kernels.place import O_EVIDENCE, Output, count_fitting, give_back, place_workload, write
-from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
+from tidegate.engine.kernels.registry import COMPILED, entry, inlined, kernel
 from tidegate.engine.kernels.reservations import (
     RESERVED,
     drop_reservation,
@@ -52,7 +52,7 @@ from tidegate.engine.kernels.table import DRAWS, count_nodes, fits_somewhere, re
 from tidegate.engine.kernels.victim_scratch import VictimSearch
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.reasons import CATALOGUE, NODE_REFUSALS, REFUSALS_END, Reason, ReasonKind, codes_of
+from tidegate.model.reasons import CATALOGUE, NODE_REFUSALS, Reason, ReasonKind, codes_of
 from tidegate.state import reserved_places
 from tidegate.state.cluster import Counter, Hot
 from tidegate.state.tables import (
@@ -97,7 +97,7 @@ REFUSALS = codes_of(*NODE_REFUSALS)
 LACKS = codes_of(ReasonKind.NODE_LACKS)
 
 #: Kinds of reasons by their codes, as far as refusals go.
-KINDS = tuple(int(CATALOGUE[Reason(code)].kind) if code in REFUSALS else 0 for code in range(REFUSALS_END))
+KINDS = tuple(int(CATALOGUE[Reason(code)].kind) if code in REFUSALS else 0 for code in range(max(REFUSALS) + 1))
 
 DONE, MORE_ROOM = 0, 1
 
@@ -113,7 +113,7 @@ class CycleOptions(NamedTuple):
     victims: VictimSearch
 
 
-@kernel
+@entry
 def try_heads(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
     """Try workloads in order until each class is empty or held. MORE_ROOM: call again with more rows."""
     works, epoch = hot.work_classes, int(hot.counters[ROOM_EPOCH])
@@ -235,7 +235,7 @@ def settle(hot: Hot, rule: Rule, options: CycleOptions, j: int, unfit: int, out:
         out.rows[row, O_EVIDENCE] = refusal_of(hot, rule, unfit)
 
 
-@kernel
+@entry
 def hardest_set(hot: Hot, rule: Rule, w: int, unfit: int) -> int:
     """The first pod set of a work class that fits nowhere at all; else the one that did not fit."""
     first = int(hot.work_classes[w, W_FIRST_SET])
@@ -247,13 +247,13 @@ def hardest_set(hot: Hot, rule: Rule, w: int, unfit: int) -> int:
     return unfit
 
 
-@kernel
+@entry
 def refusal_of(hot: Hot, rule: Rule, s: int) -> int:
     """The Reason that best says why pod set s does not fit."""
     return lack_of(hot, rule, int(hot.pod_sets[s, S_POD_CLASS]))
 
 
-@kernel
+@entry
 def lack_of(hot: Hot, rule: Rule, k: int) -> int:
     """The Reason that best says why pods of class k do not fit: of those of the highest kind, that of most nodes."""
     refresh(hot, rule, k)  # what was tried has been given back
@@ -269,7 +269,7 @@ def lack_of(hot: Hot, rule: Rule, k: int) -> int:
     return best if best > 0 else NO_NODES
 
 
-@kernel
+@entry
 def write_holds(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
     """Write HOLD for whoever waits for a new reason: the head of each class, and those that were not told yet."""
     works = hot.work_classes
@@ -326,7 +326,7 @@ def write_hold(hot: Hot, rule: Rule, j: int, code: int, out: Output) -> None:
         write_evidence(hot, rule, j, code, out.rows[row, O_EVIDENCE:])
 
 
-@kernel
+@entry
 def write_evidence(hot: Hot, rule: Rule, j: int, code: int, evidence: I64) -> None:
     """Write why workload j does not fit, in numbers: those of the pod set that its class was refused for.
 
@@ -341,7 +341,7 @@ def write_evidence(hot: Hot, rule: Rule, j: int, code: int, evidence: I64) -> No
     evidence[3] = k + 1
 
 
-@kernel
+@entry
 def write_lack(hot: Hot, rule: Rule, j: int, code: int, sets: I64, s: int, evidence: I64) -> None:
     """Write the numbers of a refusal for set s of these: what was asked for, how many pods fit, of how many."""
     if code == GANG_PARTIAL:

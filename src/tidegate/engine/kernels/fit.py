@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
+from tidegate.engine.kernels.registry import COMPILED, entry, inlined, kernel
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
 from tidegate.state.cluster import Counter, Hot
@@ -295,7 +295,7 @@ def write_sums(node: I64, devices_left: I64, short: int) -> None:
     node[N_MOST_LEFT] = most
 
 
-@kernel
+@entry
 def sum_devices(hot: Hot, rows: I64) -> None:
     """Bring the sums over the devices of these nodes up to date."""
     for i in range(len(rows)):
@@ -349,7 +349,7 @@ def leave_place(hot: Hot, j: int) -> None:
     free_pod(hot, p)
 
 
-@kernel
+@entry
 def leave_all(hot: Hot, rows: I64) -> None:
     """Give back all places of these workloads."""
     if not COMPILED and len(rows) > _FEW:
@@ -403,7 +403,7 @@ def return_amounts(hot: Hot, k: I64, n: I64, devices: I64) -> None:
     np.subtract.at(hot.nodes[:, N_SHORT], n, pod[C_GPUS] - np.bincount(pair, minlength=len(n)))
 
 
-@kernel
+@entry
 def confirm(hot: Hot, rows: I64, now_ms: int) -> None:
     """The world shows these workloads running: what was assumed is true."""
     for i in range(len(rows)):

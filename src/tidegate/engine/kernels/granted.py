@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.desk import I_LOT, X_CLASS, X_QUEUE, Heads
 from tidegate.engine.kernels.place import Output, place_sets
-from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.engine.kernels.removal import C_LOT
 from tidegate.engine.kernels.rule import Rule
 from tidegate.model.columns import I64
@@ -42,7 +42,7 @@ def plan_pods(book: Book, heads: Heads, e: int) -> int:
     return int(sets)
 
 
-@kernel
+@entry
 def plan_granted(book: Book, plan: I64, j: int) -> int:
     """Write down which pods workload j starts with the quota that it holds; return how many sets."""
     w, q = book.held.workloads[j, J_WORK_CLASS], book.held.tickets[j, T_BRANCH]
@@ -83,7 +83,7 @@ def option_number(book: Book, group: int, flavor: int) -> int:
     return 0
 
 
-@kernel
+@entry
 def place_plan(hot: Hot, rule: Rule, j: int, plan: I64, sets: int, out: Output) -> int:
     """Place every pod of a plan for workload j, or none. Return -1, or the pod set that did not fit."""
     return place_sets(hot, rule, j, plan[:sets], out)

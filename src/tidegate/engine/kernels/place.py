@@ -18,7 +18,7 @@ from tidegate.engine.kernels.fit import (
     lowest_idle,
     take_place,
 )
-from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.engine.kernels.rule import FGD, RANDOM, TIDE, Rule
 from tidegate.engine.kernels.score import fgd_best
 from tidegate.engine.kernels.table import DRAWS, best_node, draw, nth_at_least, refresh
@@ -112,7 +112,7 @@ def random_device(hot: Hot, rule: Rule, k: int, n: int) -> int:
     return nth_at_least(fits, 1, draw(hot, rule, fitting))
 
 
-@kernel
+@entry
 def place_workload(hot: Hot, rule: Rule, j: int, out: Output) -> int:
     """Place every pod of workload j, or none. Return -1, or the row of the pod set that did not fit."""
     w = int(hot.workloads[j, J_WORK_CLASS])
@@ -164,7 +164,7 @@ def count_fitting(hot: Hot, rule: Rule, j: int, sets: I64) -> int:
     return placed
 
 
-@kernel
+@entry
 def give_back(hot: Hot, j: int) -> None:
     """Undo every place of workload j."""
     while hot.workloads[j, J_FIRST_POD] >= 0:

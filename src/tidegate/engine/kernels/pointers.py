@@ -32,6 +32,11 @@ class ByPointer(types.Type):
         self.pointee = pointee
         super().__init__(name=f"ByPointer({pointee})")
 
+    @property
+    def key(self) -> Any:
+        """What tells two of them apart: the fields too, which the name leaves out."""
+        return self.pointee
+
 
 @register_model(ByPointer)
 class _Model(models.PrimitiveModel):

@@ -63,7 +63,7 @@ from tidegate.engine.kernels.nominate import (
 from tidegate.engine.kernels.passed_over import note_passed_over
 from tidegate.engine.kernels.place import Output
 from tidegate.engine.kernels.quota import remove_usage
-from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.engine.kernels.removal import put_back, take_out
 from tidegate.engine.kernels.reservations import (
     RESERVED,
@@ -113,7 +113,7 @@ DONE, MORE_ROOM = 0, 1
 NOBODY = -1
 
 
-@kernel
+@entry
 def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, out: Output) -> int:
     """Run one cycle; MORE_ROOM: nothing was changed, and it needs room for more targets."""
     marks, branches, entries = d.wish.marks, book.tree.branches, d.heads.entries

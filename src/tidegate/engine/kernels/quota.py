@@ -6,7 +6,7 @@ Must not know: workloads, flavors' order, who goes first.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.model import shares
 from tidegate.state.shares import (
     B_HEIGHT,
@@ -59,7 +59,7 @@ def own_left(tree: Tree, b: int, lot: int) -> int:
     return max(0, minus(own_quota(tree, b, lot), tree.quota[b, Q_USAGE, lot]))
 
 
-@kernel
+@entry
 def available(tree: Tree, b: int, lot: int) -> int:
     """What a branch could use now, its own and borrowed; below zero where more is in use than there is."""
     # own + min(limit, own of the parent + min(limit, ...)) is the least of the sums up to each limit: a loop will do.
@@ -99,7 +99,7 @@ def add_usage(tree: Tree, b: int, lot: int, amount: int) -> None:
         amount = minus(amount, left)
 
 
-@kernel
+@entry
 def remove_usage(tree: Tree, b: int, lot: int, amount: int) -> None:
     """Use less of a lot: the inverse of `add_usage`."""
     while True:
@@ -138,7 +138,7 @@ def borrow_level(tree: Tree, q: int, lot: int, amount: int) -> int:
     return int(2 * tree.branches[tree.branches[q, B_ROOT], B_HEIGHT])
 
 
-@kernel
+@entry
 def share_ratio(tree: Tree, b: int) -> float:
     """A branch's dominant resource share, weight aside: the largest `resource_ratio`; -1: borrows nothing."""
     if tree.branches[b, B_PARENT] < 0:

@@ -18,7 +18,7 @@ from tidegate.engine.kernels.place import (
     place_workload,
     write_place,
 )
-from tidegate.engine.kernels.registry import kernel
+from tidegate.engine.kernels.registry import entry, kernel
 from tidegate.engine.kernels.rule import Rule
 from tidegate.model.columns import I64
 from tidegate.state.cluster import Hot
@@ -35,14 +35,14 @@ from tidegate.state.tables import (
 )
 
 
-@kernel
+@entry
 def vacate(hot: Hot, rows: I64) -> None:
     """Take away everything that these workloads hold."""
     for i in range(len(rows)):
         give_back(hot, rows[i])
 
 
-@kernel
+@entry
 def refill(hot: Hot, rule: Rule, order: I64, out: Output) -> None:
     """Place workloads in order; who does not fit is passed over."""
     for i in range(len(order)):
@@ -62,7 +62,7 @@ def is_free(hot: Hot, k: int, n: int, devices: int) -> bool:
     return True
 
 
-@kernel
+@entry
 def place_at(hot: Hot, plan: I64, now_ms: int, out: Output) -> bool:
     """Give a workload exactly the places of its rows in a plan, if all of them are free now."""
     j = plan[0, O_WORKLOAD]

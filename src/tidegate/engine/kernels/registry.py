@@ -6,10 +6,7 @@ Must not know: what any kernel does.
 
 from __future__ import annotations
 
-import hashlib
-import io
-import sys
-import types
+import importlib.util
 from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -20,9 +17,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 COMPILED = False
 
 _plain: dict[str, Callable[..., Any]] = {}
+_entries: set[str] = set()
 _inlined: set[str] = set()
-_compiled: dict[str, Callable[..., Any]] = {}
-_active = _plain
+_compiler: Any = None  # of all kernels there are
+_is_compiled = False
+_ready: Callable[[], bool] | None = None  # says whether compiled kernels are there by now; None: nobody waits for them
 
 
 def kernel(function: Function) -> Function:
@@ -36,6 +35,13 @@ def kernel(function: Function) -> Function:
     return function
 
 
+def entry(function: Function) -> Function:
+    """Register a kernel that Python calls: it is compiled with a wrapper for that, and others are not."""
+    kernel(function)
+    _entries.add(function.__name__)
+    return function
+
+
 def inlined(function: Function) -> Function:
     """Register a kernel that is written into its callers: without a call, the whole state need not be handed over."""
     kernel(function)
@@ -45,86 +51,73 @@ def inlined(function: Function) -> Function:
 
 def active(function: Function) -> Function:
     """The kernel in the form that is in use."""
-    return _active.get(function.__name__, function)  # type: ignore[return-value]
+    return compiled(function) if _is_compiled else function
+
+
+def compiled(function: Function) -> Function:
+    """The kernel as it is compiled: on its first call, or loaded from where compiled kernels are kept."""
+    found: Function = compiler().entry(function.__name__)
+    return found
+
+
+def compiler() -> Any:
+    """What compiles kernels: all that are registered by now."""
+    global _compiler  # noqa: PLW0603 - what is compiled is there for the whole process
+    if _compiler is None:
+        from tidegate.engine.kernels.compiling import Compiler, Registered
+        from tidegate.kernelcache.store import open_store
+
+        _compiler = Compiler(Registered(_plain, _entries, _inlined), open_store())
+    _compiler.take_in()
+    return _compiler
+
+
+def can_compile() -> bool:
+    """Say whether kernels can be compiled here."""
+    return importlib.util.find_spec("numba") is not None
 
 
 def use_compiled() -> None:
-    """Run kernels compiled from now on. The first call of each compiles it, or loads it from the cache on disk."""
-    global _active  # noqa: PLW0603 - one switch for the process: it changes speed, never a result
-    if len(_compiled) != len(_plain):
-        _compile_all()
-    _active = _compiled
+    """Run kernels compiled from now on. The first call of each compiles it, or loads it."""
+    global _is_compiled  # noqa: PLW0603 - one switch for the process: it changes speed, never a result
+    compiler()
+    _is_compiled = True
 
 
 def use_plain() -> None:
     """Run kernels as plain Python from now on."""
-    global _active  # noqa: PLW0603
-    _active = _plain
+    global _is_compiled  # noqa: PLW0603
+    _is_compiled = False
 
 
 def is_compiled() -> bool:
     """Say which form is in use."""
-    return _active is _compiled
+    return _is_compiled
 
 
 @contextmanager
 def kernels_as(*, compiled: bool) -> Any:
     """Run kernels in one form inside a block."""
-    was_compiled = is_compiled()
+    global _ready  # noqa: PLW0603
+    before, _ready = (_is_compiled, _ready), None
     (use_compiled if compiled else use_plain)()
     try:
         yield
     finally:
-        (use_compiled if was_compiled else use_plain)()
+        (use_compiled if before[0] else use_plain)()
+        _ready = before[1]
 
 
-def _compile_all() -> None:
-    import numba
-
-    import tidegate.engine.kernels.pointers  # noqa: F401 - tells numba how kernels hand on what they work on
-
-    # Kernels follow chains and branch: what the compiler's higher levels are good at is not in them. Measured on whole
-    # runs, this is as fast, and compiles in 200 instead of 334 CPU seconds (queues without places).
-    numba.config.OPT = type(numba.config.OPT)(1)  # type: ignore[attr-defined]
-    numba.config.LOOP_VECTORIZE = numba.config.SLP_VECTORIZE = 0  # type: ignore[attr-defined]
-    # numba notices a change in a kernel's own file but not in the files of the kernels it calls.
-    # A cache folder for each state of all the sources cannot be stale.
-    numba.config.CACHE_DIR = cache_folder(numba.__version__)  # type: ignore[attr-defined]
-    for name, function in _plain.items():
-        twin = types.FunctionType(
-            function.__code__, dict(sys.modules[function.__module__].__dict__), name, function.__defaults__
-        )
-        twin.__qualname__, twin.__module__ = function.__qualname__, function.__module__
-        # Kernels allocate nothing and so need no reference counts: calls are cheap, and compiling is quick.
-        options: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "forceinline": name in _inlined}
-        _compiled[name] = _without_literals(numba.njit(cache=True, **options)(twin))
-    for compiled in _compiled.values():
-        # Compiled on its first call only, so that here every kernel can be told of all the others.
-        compiled.py_func.__globals__.update(_compiled, COMPILED=True)  # type: ignore[attr-defined]
+@contextmanager
+def compiled_when(ready: Callable[[], bool]) -> Any:
+    """Run plain kernels inside a block, and compiled ones from the first step on before which they are ready."""
+    global _ready  # noqa: PLW0603
+    with kernels_as(compiled=False):
+        _ready = ready
+        yield
 
 
-def _without_literals(compiled: Any) -> Any:
-    """Keep numba from compiling a kernel once more for every constant that it is called with."""
-    from numba.core.types import unliteral
-
-    find = compiled.get_call_template
-    compiled.get_call_template = lambda args, kws: find(tuple(map(unliteral, args)), kws)
-    return compiled
-
-
-def cache_folder(numba_version: str) -> str:
-    """Where compiled kernels are kept: a name of their sources.
-
-    Kernels outside of this package call those in it and, in other files, none of their own kind: what changes there
-    numba notices.
-    """
-    import platformdirs
-
-    digest = hashlib.blake2b(numba_version.encode(), digest_size=8)
-    modules = {function.__module__ for function in _plain.values()}
-    for module in sorted(name for name in modules if name.startswith(__package__)):
-        file = sys.modules[module].__file__
-        assert file is not None
-        with io.open_code(file) as source:
-            digest.update(source.read())
-    return f"{platformdirs.user_cache_dir('tidegate')}/kernels/{digest.hexdigest()}"
+def settle_form() -> None:
+    """Called between steps, never within one: go on with compiled kernels if they are ready by now."""
+    if _ready is not None and not _is_compiled and _ready():
+        use_compiled()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tidegate.engine.kernels.fit import FRACTION, ROOM_EPOCH, WHOLE, WHOLE_GPU, log_change, take_place, write_sums
 from tidegate.engine.kernels.place import NEXT_DECISION, Output, give_back, write_place
 from tidegate.engine.kernels.refill import is_free
-from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
+from tidegate.engine.kernels.registry import COMPILED, entry, inlined, kernel
 from tidegate.model.columns import I64
 from tidegate.state import reserved_places
 from tidegate.state.cluster import Counter, Hot
@@ -130,7 +130,7 @@ def release_all(hot: Hot) -> None:
         release_place(hot, i)
 
 
-@kernel
+@entry
 def end_reservations(hot: Hot) -> None:
     """A cycle ends: nodes show what is true."""
     release_all(hot)
@@ -146,7 +146,7 @@ def release_of(hot: Hot, j: int) -> None:
             release_place(hot, i)
 
 
-@kernel
+@entry
 def drop_reservation(hot: Hot, j: int) -> None:
     """Nothing is reserved for workload j any more; what was withheld may let others in."""
     before = hot.counters[RESERVED]

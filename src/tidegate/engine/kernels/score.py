@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tidegate.engine.kernels.fit import FRACTION, WHOLE, WHOLE_GPU, best_fit_device, has_equal_before
-from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.engine.kernels.rule import BEST_FIT, CLUSTERING, DOT_PRODUCT, FGD, PACKING, SPREAD, TIDE, Rule
 from tidegate.engine.kernels.tide import tide_best
 from tidegate.model.columns import F64, I64
@@ -109,7 +109,7 @@ def packing_score(hot: Hot, k: int, n: int) -> int:
     return int(max(100 - left * 100 // WHOLE_GPU // 10, 50))
 
 
-@kernel
+@entry
 def fragmentation(rule: Rule, node_class: int, cpu: int, left: I64) -> float:
     """The GPU milli of a node that a typical pod cannot use, in expectation; the sums in the published order."""
     typical = rule.typical

@@ -26,7 +26,7 @@ from tidegate.engine.kernels.fit import ASSUMED
 from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.place import NEXT_DECISION, O_CAUSE, O_EVIDENCE, O_NODE, O_POD, Output, write
 from tidegate.engine.kernels.quota import add_usage
-from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.engine.kernels.removal import C_AMOUNT, C_LOT, take_out
 from tidegate.engine.kernels.spots import hold_found
 from tidegate.model.columns import I64
@@ -215,7 +215,7 @@ def give_up(book: Book, j: int) -> None:
     tree.branches[tree.branches[q, B_ROOT], B_GENERATION] += 1
 
 
-@kernel
+@entry
 def give_up_all(book: Book, rows: I64) -> None:
     """Workloads hold no quota any more; who waits in their trees may be tried again."""
     branches = book.tree.branches

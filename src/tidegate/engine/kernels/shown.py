@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.chain import UNTOLD, unlink
 from tidegate.engine.kernels.fit import ASSUMED, FRACTION, WHOLE, best_fit_device, idle_mask, take_place
-from tidegate.engine.kernels.registry import kernel
+from tidegate.engine.kernels.registry import entry, kernel
 from tidegate.model.columns import I64
 from tidegate.state.cluster import Hot
 from tidegate.state.tables import C_GPUS, C_MILLI, C_SHARE, J_PHASE, J_SINCE, Phase
@@ -19,7 +19,7 @@ X_WORKLOAD, X_ORDINAL, X_NODE, X_CLASS = range(4)
 PENDING = int(Phase.PENDING)
 
 
-@kernel
+@entry
 def show_places(hot: Hot, shown: I64, now_ms: int) -> None:
     """Let pods that have no place have the one that the world shows."""
     for i in range(len(shown)):
@@ -33,7 +33,7 @@ def show_places(hot: Hot, shown: I64, now_ms: int) -> None:
         take_place(hot, k, n, more_devices(hot, k, n, 0), j, shown[i, X_ORDINAL], -1)
 
 
-@kernel
+@entry
 def more_devices(hot: Hot, k: int, n: int, devices: int) -> int:
     """Devices of node n for a pod of class k that has some: as many as it is short of, if so many are free."""
     share, missing = hot.pod_classes[k, C_SHARE], int(hot.pod_classes[k, C_GPUS])

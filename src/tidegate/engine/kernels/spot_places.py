@@ -10,7 +10,7 @@ from tidegate.engine.kernels.fit import refusal, take_place
 from tidegate.engine.kernels.granted import place_plan
 from tidegate.engine.kernels.grove import Grove, LeafNodes
 from tidegate.engine.kernels.place import NEXT_DECISION, Output, choose_devices, give_back, write_place
-from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.table import best_node
 from tidegate.model.columns import I64
@@ -21,7 +21,7 @@ from tidegate.state.tables import S_COUNT, S_POD_CLASS
 NOWHERE = -1
 
 
-@kernel
+@entry
 def place_at_spots(
     hot: Hot, rule: Rule, hosts: LeafNodes, spots: I64, first: int, end: int, j: int, plan: I64, sets: int, out: Output
 ) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tidegate.engine.kernels.desk import AGAIN, NOW_MS, OUTSIDE, Desk, Turn
 from tidegate.engine.kernels.place import Output
 from tidegate.engine.kernels.queues import DONE, MORE_ROOM, cycle_queues
-from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.waiting import tell_heads, tell_waiting
 from tidegate.model.columns import I64
@@ -18,23 +18,29 @@ from tidegate.state.shares import B_EPOCH, B_ROOT, B_STIRRED, Book
 UNTOLD, ROOM_EPOCH, LOOKED_MS = int(Counter.UNTOLD), int(Counter.ROOM_EPOCH), int(Counter.LOOKED_MS)
 OUTSIDE_EPOCH = int(Counter.OUTSIDE)
 
-#: Cycles a step may take; a step that needs more has not settled and goes on when it is called again.
-MOST_CYCLES = 1_000
+#: Cycles a step may take; a step that needs more has not settled and goes on when it is called again. Where quota is
+#: all there is, cycles are cheap, and one step may have to admit tens of thousands.
+MOST_CYCLES, MOST_QUOTA_CYCLES = 1_000, 64_000
 
-#: What is kept of cycles from step to step: the latest cycle, the room epoch it knew; times that this step decided so
-#: far, and whether it was telling those who wait when it ran out of room.
-Z_CYCLE, Z_ROOM_EPOCH, Z_DECIDED, Z_TELLING = range(4)
+#: Cycles that run in one pass where nothing needs to be done between them.
+AT_ONCE = 64
+
+#: What is kept of cycles from step to step: the latest cycle, the room epoch it knew; cycles of this step so far, where
+#: the pass is that it is in, and cycles that this pass may still run.
+Z_CYCLE, Z_ROOM_EPOCH, Z_RAN, Z_STAGE, Z_LEFT = range(5)
+
+#: Stages of a pass: it begins; its first cycle is to run; more may follow; those who wait are to be told.
+BEGINS, FIRST, GOES_ON, TELLS = range(4)
 
 
-@kernel
-def run_cycles(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, limits: I64, out: Output) -> int:
-    """Run cycles, each with what its heads are told, until nothing is stirred; return how many were run.
+@entry
+def run_cycles(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, most: int, rows: int, out: Output) -> int:
+    """Run so many cycles at most, each with what its heads are told, until nothing is stirred; return how many ran.
 
-    Of the limits the first is how many cycles at most, the second how many rows one may write: it ends early where out
-    has fewer left, or the desk needs more room for targets.
+    It ends early where out has fewer rows left than one cycle may write, or the desk needs more room for targets.
     """
     ran = 0
-    while ran < limits[0] and len(out.rows) - out.written[0] >= limits[1]:
+    while ran < most and len(out.rows) - out.written[0] >= rows:
         if ran > 0 and not is_stirred(book.tree.branches):
             break
         now = turn_at(turn, turn.now_ms, turn.cycle + ran)
@@ -75,30 +81,46 @@ def turn_at(turn: Turn, now_ms: int, cycle: int) -> Turn:
 def decide_all(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, limits: I64, kept: I64, out: Output) -> int:
     """Decide until nothing more changes, as `step` does where quota is all there is.
 
-    Of the limits the first two are those of `run_cycles`, the third is how many kinds of work there are.
-    MORE_ROOM: it needs a larger desk or output, and goes on where it was when it is called again.
+    Of the limits the first is how many cycles a pass runs, the second that of `run_cycles`, the third is how many kinds
+    of work there are. MORE_ROOM: it needs a larger desk or output, and goes on where it was when it is called again.
+    How often that happens changes neither what is decided nor how many cycles are counted.
     """
     branches, counters = book.tree.branches, hot.counters
     d.wish.marks[NOW_MS] = turn.now_ms
     d.wish.marks[OUTSIDE] = counters[OUTSIDE_EPOCH] if turn.places == 1 else AGAIN
-    while kept[Z_DECIDED] < MOST_CYCLES:
-        written = out.written[0]
-        counters[LOOKED_MS] = turn.now_ms
-        notice_room(branches, turn, counters, kept)
-        if kept[Z_TELLING] == 0 and (is_stirred(branches) or counters[UNTOLD] != 0):
-            ran = run_cycles(hot, rule, book, d, turn_at(turn, turn.now_ms, kept[Z_CYCLE] + 1), limits, out)
-            if ran == 0:
-                return MORE_ROOM
-            kept[Z_CYCLE] += ran
-            kept[Z_TELLING] = 1
-        if kept[Z_TELLING] == 1 and not is_stirred(branches):
+    while kept[Z_STAGE] != BEGINS or kept[Z_RAN] < MOST_QUOTA_CYCLES:
+        if kept[Z_STAGE] == BEGINS:
+            counters[LOOKED_MS] = turn.now_ms
+            notice_room(branches, turn, counters, kept)
+            if not is_stirred(branches) and counters[UNTOLD] == 0:
+                kept[Z_RAN] += 1  # it found nothing to do, and counts as a cycle all the same
+                break
+            kept[Z_STAGE], kept[Z_LEFT] = FIRST, min(limits[0], MOST_QUOTA_CYCLES - kept[Z_RAN])
+        if run_pass(hot, rule, book, d, turn, limits, kept, out) != DONE:
+            return MORE_ROOM
+        if not is_stirred(branches):
             if tell_waiting(book.held, book.asked.demands, limits[2], out) != DONE:
                 return MORE_ROOM
             counters[UNTOLD] = 0
-        kept[Z_TELLING] = 0
-        kept[Z_DECIDED] += 1
-        if not is_stirred(branches) and (counters[UNTOLD] == 0 or out.written[0] == written):
+        kept[Z_STAGE] = BEGINS
+        if not is_stirred(branches):
             break
+    return DONE
+
+
+@kernel
+def run_pass(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, limits: I64, kept: I64, out: Output) -> int:
+    """Run the cycles of a pass that are left; MORE_ROOM: call again with a larger desk or output."""
+    while kept[Z_STAGE] == FIRST or (kept[Z_STAGE] == GOES_ON and kept[Z_LEFT] > 0 and is_stirred(book.tree.branches)):
+        now = turn_at(turn, turn.now_ms, kept[Z_CYCLE] + 1)
+        ran = run_cycles(hot, rule, book, d, now, kept[Z_LEFT], limits[1], out)
+        if ran == 0:
+            return MORE_ROOM
+        kept[Z_CYCLE] += ran
+        kept[Z_RAN] += ran
+        kept[Z_LEFT] -= ran
+        kept[Z_STAGE] = GOES_ON
+    kept[Z_STAGE] = TELLS
     return DONE
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.engine.kernels.fit import FRACTION, WHOLE, WHOLE_GPU, has_equal_before
-from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.model.columns import F64, I64
 from tidegate.state.cluster import Hot
 from tidegate.state.prices import Prices
@@ -158,7 +158,7 @@ class Cutting(NamedTuple):
     taken: I64  # (steps + 1,): the fraction that gives it, -1 for none
 
 
-@kernel
+@entry
 def cut_devices(cutting: Cutting, rounds: int) -> None:
     """The value of every rest of a device, from the best ways to cut devices into the fractions asked for.
 

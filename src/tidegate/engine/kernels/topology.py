@@ -5,7 +5,7 @@ Must not know: quota, victims, names.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.registry import kernel
+from tidegate.engine.kernels.registry import entry, kernel
 from tidegate.engine.kernels.topology_balance import find_balanced
 from tidegate.engine.kernels.topology_pick import BY_PODS, BY_SLICES, BY_UNITS, deal, deal_chosen, find_level
 from tidegate.engine.kernels.topology_room import add_up, count_leaves, note_layers
@@ -79,7 +79,7 @@ UNSETTLED = int(Misfit.UNSETTLED)
 TOO_LARGE = int(Misfit.TOO_LARGE)
 
 
-@kernel
+@entry
 def find_gang(forest: Forest, search: Search, questions: I64, held: I64, options: int, out: Answer) -> int:
     """Find spots for all pod sets of a workload, each seeing what those before took. 0, or the Misfit of the first.
 

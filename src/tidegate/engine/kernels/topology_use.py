@@ -6,7 +6,7 @@ Must not know: why somebody is there.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.registry import kernel
+from tidegate.engine.kernels.registry import entry, kernel
 from tidegate.engine.kernels.topology_room import fits_in
 from tidegate.model.columns import I64
 from tidegate.state.domains import H_TWIN, Forest
@@ -25,7 +25,7 @@ def move(forest: Forest, grid: I64, leaf: int, kind: int, count: int) -> None:
             return
 
 
-@kernel
+@entry
 def add_spots(forest: Forest, spots: I64, first: int, end: int) -> None:
     """Pods have these spots now. Rows without a leaf, on nodes that are gone, take nothing."""
     for i in range(first, end):
@@ -33,7 +33,7 @@ def add_spots(forest: Forest, spots: I64, first: int, end: int) -> None:
             move(forest, forest.free, spots[i, SPOT_LEAF], spots[i, SPOT_KIND], -spots[i, SPOT_COUNT])
 
 
-@kernel
+@entry
 def remove_spots(forest: Forest, spots: I64, first: int, end: int) -> None:
     """Pods have left these spots."""
     for i in range(first, end):

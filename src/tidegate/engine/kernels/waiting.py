@@ -21,7 +21,7 @@ from tidegate.engine.kernels.desk import (
     X_WORKLOAD,
 )
 from tidegate.engine.kernels.place import O_EVIDENCE, Output, write
-from tidegate.engine.kernels.registry import kernel
+from tidegate.engine.kernels.registry import entry, kernel
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.reasons import ROOM_CODES, Reason
@@ -34,7 +34,7 @@ BEHIND_EQUAL = int(Reason.BEHIND_EQUAL)
 DONE, MORE_ROOM = 0, 1
 
 
-@kernel
+@entry
 def tell_heads(branches: I64, held: Held, entries: I64, marks: I64, out: Output) -> int:
     """Write a HOLD for every head of the cycle whose reason is news; who is tried again at once is told later."""
     works, workloads = held.work_classes, held.workloads
@@ -49,7 +49,7 @@ def tell_heads(branches: I64, held: Held, entries: I64, marks: I64, out: Output)
     return DONE
 
 
-@kernel
+@entry
 def tell_waiting(held: Held, demands: I64, classes: int, out: Output) -> int:
     """Write a HOLD for whoever waits and has not been told why."""
     for w in range(classes):

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidegate.engine.kernels.registry import kernel
+
 Column = Any
 
 
+@kernel
 def push_end(end_ms: Column, ender: Column, count: int, at_ms: int, size: int) -> None:
     """Add one that ends at a time to a heap of so many."""
     at = count
@@ -20,6 +23,7 @@ def push_end(end_ms: Column, ender: Column, count: int, at_ms: int, size: int) -
     end_ms[at], ender[at] = at_ms, size
 
 
+@kernel
 def pop_end(end_ms: Column, ender: Column, count: int) -> None:
     """Take the first away from a heap of so many."""
     last = count - 1

@@ -8,9 +8,9 @@ Must not know: jobs' names, prices, hours of the week.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tidegate.engine.kernels.registry import entry, kernel
 from tidegate.planning.kernels.heap import pop_end, push_end
 
 #: Later than everything.
@@ -71,12 +71,13 @@ class Desk(NamedTuple):
     total: Column
 
 
+@entry
 def replay(load: Load, steps: Steps, valve: Valve, span: tuple[int, int], overtakes: bool, desk: Desk) -> None:  # noqa: FBT001
     """Replay the load to its end; totals count the time of the span."""
     gauge = desk.gauge
     clock_ms = -NEVER
     while True:
-        next_ms = _next_ms(load, steps, valve, clock_ms, span[1], desk)
+        next_ms = next_change_ms(load, steps, valve, clock_ms, span[1], desk)
         if next_ms == NEVER:
             break
         count_time(steps, max(clock_ms, span[0]), min(next_ms, span[1]), desk)
@@ -99,7 +100,8 @@ def replay(load: Load, steps: Steps, valve: Valve, span: tuple[int, int], overta
     count_time(steps, max(clock_ms, span[0]), span[1], desk)
 
 
-def _next_ms(load: Load, steps: Steps, valve: Valve, clock_ms: int, last_ms: int, desk: Desk) -> int:
+@kernel
+def next_change_ms(load: Load, steps: Steps, valve: Valve, clock_ms: int, last_ms: int, desk: Desk) -> int:
     """When the next thing happens."""
     gauge = desk.gauge
     next_ms = NEVER
@@ -123,6 +125,7 @@ def _next_ms(load: Load, steps: Steps, valve: Valve, clock_ms: int, last_ms: int
     return next_ms
 
 
+@kernel
 def count_time(steps: Steps, from_ms: int, to_ms: int, desk: Desk) -> None:
     """Add a stretch of time to the totals. What runs on beyond the capacity is held, and paid, all the same."""
     if to_ms <= from_ms:
@@ -136,6 +139,7 @@ def count_time(steps: Steps, from_ms: int, to_ms: int, desk: Desk) -> None:
     total[ABOVE] += length * max(gauge[USED] - there, 0)
 
 
+@kernel
 def step_on(steps: Steps, clock_ms: int, desk: Desk) -> None:
     """Go to the capacity of now, launches that are ready included."""
     gauge = desk.gauge
@@ -147,6 +151,7 @@ def step_on(steps: Steps, clock_ms: int, desk: Desk) -> None:
         gauge[LANDED] += 1
 
 
+@kernel
 def queue_up(load: Load, job: int, desk: Desk) -> None:
     """A job joins the queue of its size."""
     size = load.size[job]
@@ -159,6 +164,7 @@ def queue_up(load: Load, job: int, desk: Desk) -> None:
     desk.gauge[QUEUED] += 1
 
 
+@kernel
 def start_next(load: Load, free: int, clock_ms: int, overtakes: bool, desk: Desk) -> bool:  # noqa: FBT001
     """Start the first in the queue; with overtaking, the first that fits. Say whether anybody started."""
     job, size = -1, -1
@@ -181,6 +187,7 @@ def start_next(load: Load, free: int, clock_ms: int, overtakes: bool, desk: Desk
     return True
 
 
+@kernel
 def note_due(load: Load, valve: Valve, clock_ms: int, desk: Desk) -> None:
     """Count what has waited for as long as patience lasts."""
     gauge = desk.gauge
@@ -192,6 +199,7 @@ def note_due(load: Load, valve: Valve, clock_ms: int, desk: Desk) -> None:
     gauge[DUE_FROM] = job
 
 
+@kernel
 def open_valve(valve: Valve, level: int, ceiling: int, clock_ms: int, desk: Desk) -> None:
     """Launch what is missing to run all that is due beside what runs."""
     gauge = desk.gauge
@@ -206,6 +214,7 @@ def open_valve(valve: Valve, level: int, ceiling: int, clock_ms: int, desk: Desk
         gauge[COMING] += more
 
 
+@kernel
 def close_valve(valve: Valve, level: int, clock_ms: int, desk: Desk) -> None:
     """Give back what is idle once something has been idle, and nobody has waited, for as long as it lingers."""
     gauge = desk.gauge
@@ -220,6 +229,7 @@ def close_valve(valve: Valve, level: int, clock_ms: int, desk: Desk) -> None:
         gauge[IDLE_SINCE] = NEVER
 
 
+@kernel
 def note_change(capacity: int, clock_ms: int, desk: Desk) -> None:
     """Write down what capacity is from now on, if it is another."""
     gauge = desk.gauge
@@ -233,20 +243,3 @@ def note_change(capacity: int, clock_ms: int, desk: Desk) -> None:
         desk.change_ms[last + 1] = clock_ms
         desk.change_milli[last + 1] = capacity
     gauge[CHANGES] += 1
-
-
-#: What is compiled: in the order of who calls whom.
-KERNELS: Sequence[Any] = (
-    push_end,
-    pop_end,
-    _next_ms,
-    count_time,
-    step_on,
-    queue_up,
-    start_next,
-    note_due,
-    open_valve,
-    close_valve,
-    note_change,
-    replay,
-)

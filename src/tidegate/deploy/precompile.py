@@ -1,0 +1,73 @@
+"""Kernels compiled ahead of time: `python -m tidegate.deploy.precompile [--into FOLDER]`.
+
+Without a folder they go where the program keeps its own. An image or a wheel carries the folder, read-only: the program
+finds it where TIDEGATE_KERNELS points to, or as `compiled_kernels` inside the package.
+Must not know: what an image is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tidegate.deploy.kernel_trials import trials
+from tidegate.engine.kernels.registry import compiler, kernels_as
+from tidegate.kernelcache.build import end_in_time, note_failure, note_progress, note_ready, sole_builder
+from tidegate.kernelcache.store import Store, open_store, user_folder
+
+#: The lowest priority there is: whoever waits for kernels works meanwhile.
+_NICE = 19
+
+#: How often it tries to be the one who compiles.
+_TRIES = 4
+
+
+def compile_all(tell: Callable[[int, int], None], store: Store) -> int:
+    """Compile every kernel, or find it compiled; says how many were compiled."""
+    compiling = compiler()
+    compiling.files, compiling.watch = store, lambda: tell(*compiling.reached())
+    with kernels_as(compiled=True):
+        for trial in trials():
+            trial()
+    note_ready(store)
+    return len(compiling.compiled)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compile, as the only one who does; with --once, in the background."""
+    parser = argparse.ArgumentParser(prog="python -m tidegate.deploy.precompile", description=__doc__)
+    parser.add_argument("--into", type=Path, help="folder to put them in; without it, the user's cache")
+    parser.add_argument("--once", action="store_true", help="in the background: quiet, at the lowest priority")
+    options = parser.parse_args(arguments)
+    store = Store([options.into]) if options.into else open_store()
+    if options.once:
+        os.nice(_NICE)
+        end_in_time()
+    with sole_builder(options.into or user_folder(), _TRIES) as alone:
+        if not alone:
+            print("another process compiles them", file=sys.stderr)  # noqa: T201
+            return 0
+        return _build(store, quiet=options.once)
+
+
+def _build(store: Store, *, quiet: bool) -> int:
+    store.clear_remains()
+    gc.freeze()  # what is there stays, and what the compiler makes is mostly gone by itself
+    gc.set_threshold(50_000, 20, 50)
+    try:
+        count = compile_all(lambda done, total: note_progress(store, done, total), store)
+    except Exception:
+        note_failure(store, traceback.format_exc())
+        raise
+    if not quiet:
+        print(f"{count} kernels compiled into {store.folders[-1]}")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

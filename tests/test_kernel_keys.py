@@ -1,0 +1,128 @@
+"""Compiled kernels are named by everything that goes into them: none is ever taken for another."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tidegate
+from tidegate.engine.kernels import registry, succession
+from tidegate.engine.kernels.cycle import lack_of
+from tidegate.engine.kernels.fingerprint import Fingerprints, describe
+from tidegate.engine.kernels.queues import cycle_queues
+from tidegate.kernelcache.store import Store
+from tidegate.state.shares import B_STIRRED
+
+SOURCE = Path(tidegate.__path__[0])
+
+#: Asks a kernel, plain and compiled, whether a tree of quotas is dirty.
+ASK = """
+import numpy as np
+from tidegate.engine.kernels import succession
+from tidegate.engine.kernels.registry import active, kernels_as
+from tidegate.state.shares import B_STIRRED, Branches
+rows = np.zeros((2, len(Branches.columns)), np.int64)
+rows[0, B_STIRRED] = 1
+with kernels_as(compiled=True):
+    kernel = active(succession.is_stirred)
+    print(B_STIRRED, succession.is_stirred(rows), kernel(rows), sum(kernel.stats.cache_hits.values()))
+"""
+
+
+def digest(name: str) -> str:
+    return Fingerprints(registry._plain).of(name)
+
+
+def test_a_constant_that_changes_changes_every_kernel_that_comes_to_use_it(monkeypatch):
+    before = {name: digest(name) for name in ("is_stirred", "run_cycles", "lack_of")}
+    monkeypatch.setattr(succession, "B_STIRRED", B_STIRRED + 1)
+    after = {name: digest(name) for name in before}
+    assert after["is_stirred"] != before["is_stirred"]
+    assert after["run_cycles"] != before["run_cycles"]  # it calls the other
+    assert after["lack_of"] == before["lack_of"]  # it does not
+    assert lack_of.__name__ == "lack_of"
+
+
+def test_columns_counters_and_reason_codes_go_into_the_name(monkeypatch):
+    from tidegate.engine.kernels import cycle, queues
+
+    before = digest("lack_of"), digest("cycle_queues")
+    monkeypatch.setattr(cycle, "GANG_PARTIAL", cycle.GANG_PARTIAL + 1)
+    monkeypatch.setattr(queues, "T_GATED", queues.T_GATED + 1)
+    assert digest("lack_of") != before[0]
+    assert digest("cycle_queues") != before[1]
+    assert cycle_queues.__module__ == queues.__name__
+
+
+def test_values_are_told_apart():
+    Point = namedtuple("Point", "x y")  # noqa: PYI024 - made here
+    Other = namedtuple("Point", "y x")  # noqa: PYI024
+    values = [1, 1.0, True, "1", (1,), (1, 2), None, np.arange(2), np.arange(2.0), np.arange(3), Point, Other]
+    described = [repr(describe(value, [])) for value in values]
+    assert len(set(described)) == len(values)
+    assert repr(describe(np, ["int64"])) != repr(describe(np, ["zeros"]))
+
+
+@pytest.mark.compiles
+def test_a_field_that_moves_changes_the_name():
+    from numba import types
+
+    from tidegate.engine.kernels.pointers import ByPointer
+
+    one = namedtuple("Pair", "a b")  # noqa: PYI024 - made here
+    other = namedtuple("Pair", "b a")  # noqa: PYI024
+    kinds = [ByPointer(types.NamedUniTuple(types.int64, 2, each)) for each in (one, other)]
+    names = {registry.compiler().file_name("lack_of", {}, (kind,)) for kind in kinds}
+    assert str(kinds[0]) == str(kinds[1])
+    assert len(names) == 2
+
+
+def asked(source: Path, cache: Path) -> list[str]:
+    environment = {**os.environ, "PYTHONPATH": str(source), "XDG_CACHE_HOME": str(cache)}
+    told = subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=True)
+    return told.stdout.split()
+
+
+@pytest.mark.compiles
+def test_a_column_more_hits_no_stale_kernel(tmp_path):
+    """As an edit does it: the same cache, and sources in which a column was put before the others."""
+    cache, other = tmp_path / "cache", tmp_path / "src"
+    assert asked(SOURCE.parent, cache) == [str(B_STIRRED), "True", "True", "0"]
+    assert asked(SOURCE.parent, cache) == [str(B_STIRRED), "True", "True", "1"]
+    shutil.copytree(SOURCE, other / "tidegate", ignore=shutil.ignore_patterns("__pycache__"))
+    shares = other / "tidegate" / "state" / "shares.py"
+    text = shares.read_text()
+    changed = text.replace('        "parent", "is_queue",', '        "new", "parent", "is_queue",', 1)
+    changed = changed.replace("    B_PARENT, B_IS_QUEUE,", "    B_NEW, B_PARENT, B_IS_QUEUE,", 1)
+    assert changed.count("new") > text.count("new")
+    shares.write_text(changed)
+    assert asked(other, cache) == [str(B_STIRRED + 1), "True", "True", "0"]
+    assert asked(SOURCE.parent, cache) == [str(B_STIRRED), "True", "True", "1"]
+
+
+def test_a_file_is_whole_or_not_there(tmp_path):
+    store = Store([tmp_path])
+    assert store.read("it") is None
+    assert store.write("it", b"compiled")
+    assert store.read("it") == b"compiled"
+    (tmp_path / "it").write_bytes((tmp_path / "it").read_bytes()[:-1])
+    assert store.read("it") is None
+    assert [path.name for path in tmp_path.iterdir()] == ["it"]  # nothing half-written beside it
+
+
+def test_folders_are_read_in_order_and_the_last_is_written_to(tmp_path):
+    bundled, own = tmp_path / "bundled", tmp_path / "own"
+    Store([bundled]).write("a", b"1")
+    store = Store([bundled, own])
+    store.write("a", b"2")
+    store.write("b", b"3")
+    assert (store.read("a"), store.read("b")) == (b"1", b"3")
+    assert sorted(path.name for path in own.iterdir()) == ["a", "b"]
+    assert not Store([Path("/proc/no")]).write("a", b"1")  # a folder that cannot be written to is no error
