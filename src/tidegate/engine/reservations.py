@@ -69,6 +69,7 @@ def reserve_again(state: ClusterState, kept: Mapping[int, Iterable[tuple[str, in
         nodes = [rows.get(name, END) for name, count in runs for _ in range(count)]
         state.reserved.reserve(int(state.counters[Counter.RESERVED]) + len(nodes) + 1)
         work = int(state.workloads.work_class[workload])
+        state.shares.tickets.reserved_lot[workload] = 0  # in whatever flavor
         if nodes and END not in nodes and len(nodes) == state.work_classes.pods[work]:
             sets = slice(int(state.work_classes.first_set[work]), None)
             asked = np.repeat(state.pod_sets.pod_class[sets], state.pod_sets.count[sets])[: len(nodes)]

@@ -198,14 +198,17 @@ class Tickets(Table):
     columns = (
         "branch", "granted_ms", "next", "prev", "leaving", "held", "not_before_ms", "blocked", "gated", "tried_cycle",
         "tried_generation", "entrance", "unhoused", "decision", "replaces", "replaced_by", "first_spot", "spots",
-        "again", "pinned",
+        "again", "pinned", "tries", "tries_epoch",
     )  # fmt: skip
     fills: ClassVar = {
         "branch": END, "next": END, "prev": END, "held": -1, "tried_cycle": -9, "unhoused": -1, "decision": -1,
-        "replaces": END, "replaced_by": END,
+        "replaces": END, "replaced_by": END, "tries_epoch": -1,
     }  # fmt: skip
     grids: ClassVar = {"tried": "try"}
-    stacks: ClassVar = {"claims": (("lot", "amount"), "ask"), "counts": (("pods", "reclaimed", "awaits"), "set")}
+    stacks: ClassVar = {
+        "claims": (("lot", "amount", "reserved_lot"), "ask"),
+        "counts": (("pods", "reclaimed", "awaits"), "set"),
+    }
 
     branch: I64  # the queue whose quota it holds; END: none
     granted_ms: I64
@@ -227,9 +230,12 @@ class Tickets(Table):
     spots: I64  # how many
     again: I64  # Again: why its spots are to be looked at once more
     pinned: I64  # 1: it cannot move
-    claims: I64  # (rows, 2, asks): the two that follow
+    tries: I64  # times that other flavors were tried at once since the epoch of the tree changed
+    tries_epoch: I64  # to which one
+    claims: I64  # (rows, 3, asks): the three that follow
     lot: I64  # (rows, asks): lot plus one that each ask was granted; 0: none
     amount: I64  # (rows, asks)
+    reserved_lot: I64  # (rows, asks): lot plus one that places are reserved in while it waits; 0: in none
     counts: I64  # (rows, 3, sets): the three that follow
     pods: I64  # (rows, sets): granted
     reclaimed: I64  # (rows, sets): pods that are done and need no quota
@@ -240,7 +246,7 @@ class Tickets(Table):
 (
     T_BRANCH, T_GRANTED, T_NEXT, T_PREV, T_LEAVING, T_HELD, T_NOT_BEFORE, T_BLOCKED, T_GATED, T_TRIED_CYCLE,
     T_TRIED_GENERATION, T_ENTRANCE, T_UNHOUSED, T_DECISION, T_REPLACES, T_REPLACED_BY, T_FIRST_SPOT, T_SPOTS,
-    T_AGAIN, T_PINNED,
+    T_AGAIN, T_PINNED, T_TRIES, T_TRIES_EPOCH,
 ) = range(len(Tickets.columns))  # fmt: skip
 
 

@@ -137,6 +137,16 @@ def reserve_for_passed_over(hot: Hot, rule: Rule, s: VictimSearch, j: int, plan:
 
     What others have reserved stays theirs; the caller has withheld it.
     """
+    open_ending(hot, s)
+    if not search_victims(hot, rule, None, None, None, s, plan):
+        return False
+    reserve_places(hot, j, s.best_plan[: s.numbers[BEST_PLANNED]], PASSED_OVER)
+    return True
+
+
+@kernel
+def open_ending(hot: Hot, s: VictimSearch) -> None:
+    """Begin a search in which everybody who runs may end, and all count alike."""
     open_search(s)
     for other in range(len(s.workloads)):
         if hot.workloads[other, J_FIRST_POD] >= 0:
@@ -146,7 +156,3 @@ def reserve_for_passed_over(hot: Hot, rule: Rule, s: VictimSearch, j: int, plan:
             s.numbers[CANDIDATES] += 1
     list_pods(hot, s)
     s.numbers[MOST_LEVEL] = 1
-    if not search_victims(hot, rule, None, None, None, s, plan):
-        return False
-    reserve_places(hot, j, s.best_plan[: s.numbers[BEST_PLANNED]], PASSED_OVER)
-    return True

@@ -7,7 +7,7 @@ Must not know: facts.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.cycle_quota import doom, move_replaced, take_for_now
+from tidegate.engine.kernels.cycle_quota import doom, move_replaced, shift_promised, take_for_now
 from tidegate.engine.kernels.desk import (
     ADMITTED,
     AWAITING,
@@ -19,6 +19,7 @@ from tidegate.engine.kernels.desk import (
     F_REMOVED,
     F_VICTIM,
     FIT,
+    I_NOMINATED,
     NO_FIT,
     OVERFLOW,
     PREEMPT,
@@ -38,17 +39,20 @@ from tidegate.engine.kernels.desk import (
     X_PENDING,
     X_QUEUE,
     X_REPLACES,
+    X_RESTRICTED,
     X_STATUS,
     X_TARGETS,
     X_TRYING,
     X_WORKLOAD,
     Y_TRIED,
     Desk,
+    Heads,
     Pool,
     Turn,
 )
 from tidegate.engine.kernels.eviction_plan import (
     PREEMPTED_FOR,
+    lift_quota,
 )
 from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.held_spots import fill_spots, free_spots
@@ -64,10 +68,11 @@ from tidegate.engine.kernels.passed_over import note_passed_over
 from tidegate.engine.kernels.place import Output
 from tidegate.engine.kernels.quota import remove_usage
 from tidegate.engine.kernels.registry import entry, inlined, kernel
-from tidegate.engine.kernels.removal import put_back, take_out
+from tidegate.engine.kernels.removal import C_RESERVED, put_back, take_out
 from tidegate.engine.kernels.reservations import (
     RESERVED,
     begin_reservations,
+    drop_reservation,
     end_reservations,
 )
 from tidegate.engine.kernels.rule import Rule
@@ -88,6 +93,7 @@ from tidegate.state.shares import (
     B_STICKY,
     B_STIRRED,
     B_STRICT,
+    D_ASKS,
     D_BRANCH,
     D_HELD,
     D_HELD_CODE,
@@ -96,6 +102,8 @@ from tidegate.state.shares import (
     T_HELD,
     T_TRIED_CYCLE,
     T_TRIED_GENERATION,
+    T_TRIES,
+    T_TRIES_EPOCH,
     Again,
     Book,
     Tree,
@@ -110,6 +118,9 @@ TOPOLOGY_OUTPACED = int(Reason.TOPOLOGY_OUTPACED)
 NO_SPOT_LEFT = int(Reason.NO_SPOT_LEFT)
 FAILED = int(Again.FAILED)
 DONE, MORE_ROOM = 0, 1
+
+#: Times that other flavors are tried at once until something changes, for each pod set and flavor group.
+MOST_TRIES = 16
 NOBODY = -1
 
 
@@ -203,9 +214,21 @@ def nominate_one(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, q
     open_entry(book, d.heads, turn.cycle, e, q, j)
     if book.held.workloads[j, J_RESERVES] == PREEMPTED_FOR:
         entry[X_AWAITED] = 1  # room goes to whom it was made for
+        restrict_to_reserved(book, d.heads, e)
     open_spots(grove, book.held, entry)
     nominate(book, d, grove, turn, e)
     d.wish.marks[TARGETS] = entry[X_FIRST_TARGET] + entry[X_TARGETS]
+
+
+@inlined
+def restrict_to_reserved(book: Book, heads: Heads, e: int) -> None:
+    """Let entry e have the flavors that its places are reserved in, and no others."""
+    entry = heads.entries[e]
+    for a in range(book.asked.demands[entry[X_CLASS], D_ASKS]):
+        lot = book.held.claims[entry[X_WORKLOAD], C_RESERVED, a]
+        heads.choice[e, I_NOMINATED, a] = lot
+        if lot != 0:
+            entry[X_RESTRICTED] = 1
 
 
 @kernel
@@ -232,9 +255,11 @@ def settle_entry(
         evict(hot, book.held.tickets, entry, turn.now_ms, out)
     elif mode == NO_FIT:
         entry[X_STATUS] = REFUSED
+        if hot.workloads[entry[X_WORKLOAD], J_RESERVES] > 0:
+            drop_reservation(hot, entry[X_WORKLOAD])
     elif mode == PREEMPT and entry[X_TARGETS] == 0 and (turn.places == 0 or entry[X_AGAIN] > 0):
         entry[X_STATUS] = REFUSED
-        refuse_quota(hot, book, d, grove, turn, e)
+        refuse_quota(hot, rule, book, d, grove, turn, e)
     elif mode == PREEMPT and book.held.tickets[entry[X_WORKLOAD], T_GATED] == 1:
         entry[X_STATUS], entry[X_CODE] = BLOCKED, GATED
     elif turn.places == 1 and entry[X_AGAIN] == 0 and mode != DEFERRED:
@@ -264,6 +289,8 @@ def look_again(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> 
     entry, flags = d.heads.entries[e], d.pool.flags
     if entry[X_MODE] == NO_FIT:
         return NO_QUOTA
+    if turn.places == 1 and entry[X_AGAIN] == 0:
+        return lack_beside_promised(book, d, grove, e)
     overlaps = turn.retargets == 1 and shares_victims(entry, d.pool)
     lack = ENOUGH if overlaps else lack_now(book, d, grove, e)
     if not overlaps and (lack != NO_SPOTS or turn.recomputes == 0):
@@ -306,6 +333,24 @@ def lack_now(book: Book, d: Desk, grove: Grove | None, e: int) -> int:
 
 
 @kernel
+def lack_beside_promised(book: Book, d: Desk, grove: Grove | None, e: int) -> int:
+    """What an entry lacks now, with those still there who leave, and later, when what they leave is as promised."""
+    entry = d.heads.entries[e]
+    q = entry[X_QUEUE]
+    request_assigned(book, d.heads, d.wish, e)
+    fits = has_quota(book.tree, d.wish, q, 1)
+    if fits and d.wish.marks[UNDONE] > 0:
+        lift_quota(book, d.victims, 1)
+        shift_promised(book.tree, d, 1)
+        fits = has_quota(book.tree, d.wish, q, 1)
+        shift_promised(book.tree, d, -1)
+        lift_quota(book, d.victims, -1)
+    if not fits:
+        return NO_QUOTA
+    return ENOUGH if found_fits(grove, entry) else NO_SPOTS
+
+
+@kernel
 def move_victims(book: Book, d: Desk, grove: Grove | None, e: int, sign: int) -> None:
     """Take the victims of the cycle in an entry's tree, and its own targets, out of the tree; or put them back."""
     tree, held, entry, pool = book.tree, book.held, d.heads.entries[e], d.pool
@@ -326,6 +371,16 @@ def move_victims(book: Book, d: Desk, grove: Grove | None, e: int, sign: int) ->
                 put_back(tree, held, j)
 
 
+@inlined
+def tries_on(book: Book, j: int, epoch: int) -> bool:
+    """Whether workload j goes on with other flavors at once: what has quota and no place could go round for ever."""
+    ticket = book.held.tickets[j]
+    if ticket[T_TRIES_EPOCH] != epoch:
+        ticket[T_TRIES_EPOCH], ticket[T_TRIES] = epoch, 0
+    ticket[T_TRIES] += 1
+    return bool(ticket[T_TRIES] <= MOST_TRIES * (1 + book.asked.tried.shape[1]))
+
+
 @kernel
 def requeue(hot: Hot, book: Book, d: Desk, turn: Turn, e: int) -> None:
     """Decide when an entry that was not admitted is tried again, and with which flavor it goes on."""
@@ -341,7 +396,7 @@ def requeue(hot: Hot, book: Book, d: Desk, turn: Turn, e: int) -> None:
         return
     if status == REFUSED and book.held.workloads[j, J_PASSED] < 0:
         note_passed_over(hot, j, turn.now_ms, turn.limit_ms if turn.places == 1 else 0)
-    goes_on = status in (REFUSED, SKIPPED) and entry[X_TRYING] == 1
+    goes_on = status in (REFUSED, SKIPPED) and entry[X_TRYING] == 1 and tries_on(book, j, branches[root, B_EPOCH])
     for slot in range(book.asked.tried.shape[1]):
         book.asked.tried[j, slot] = d.heads.tries[e, Y_TRIED, slot] if goes_on else 0
     ticket = book.held.tickets[j]

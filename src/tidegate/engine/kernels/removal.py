@@ -9,7 +9,7 @@ from tidegate.engine.kernels.quota import add_usage, remove_usage
 from tidegate.engine.kernels.registry import kernel
 from tidegate.state.shares import T_BRANCH, Held, Tree
 
-C_LOT, C_AMOUNT = range(2)
+C_LOT, C_AMOUNT, C_RESERVED = range(3)
 
 
 @kernel

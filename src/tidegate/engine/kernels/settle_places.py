@@ -10,6 +10,7 @@ from tidegate.engine.kernels.desk import (
     AWAITING,
     ENTRIES,
     FIT,
+    I_LOT,
     PREEMPTING,
     R_AMOUNT,
     R_LOT,
@@ -35,6 +36,7 @@ from tidegate.engine.kernels.eviction_plan import (
     AWAITED,
     EVICTIONS,
     NO_ROOM,
+    asks_topology,
     lift_quota,
     plan_evictions,
 )
@@ -48,12 +50,14 @@ from tidegate.engine.kernels.passed_over import (
     are_open,
     are_reserved,
     is_passed_over,
+    open_ending,
     reserve_for_passed_over,
     reserve_nothing_yet,
 )
 from tidegate.engine.kernels.place import Output, give_back
 from tidegate.engine.kernels.quota import available, minus
 from tidegate.engine.kernels.registry import inlined, kernel
+from tidegate.engine.kernels.removal import C_RESERVED
 from tidegate.engine.kernels.reservations import (
     RESERVED,
     drop_reservation,
@@ -61,6 +65,7 @@ from tidegate.engine.kernels.reservations import (
     place_reserved,
     release_all,
     release_of,
+    reserve_places,
     withhold_all,
 )
 from tidegate.engine.kernels.rule import Rule
@@ -68,7 +73,9 @@ from tidegate.engine.kernels.settle import grant, release_replaced, send_off
 from tidegate.engine.kernels.spot_places import place_entry
 from tidegate.engine.kernels.spots import take_found
 from tidegate.engine.kernels.table import DRAWS
-from tidegate.engine.kernels.victim_scratch import VictimSearch
+from tidegate.engine.kernels.victim_domains import plan_if_all_ended
+from tidegate.engine.kernels.victim_scratch import BEST_PLANNED, VictimSearch
+from tidegate.engine.kernels.victim_search import search_victims
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
 from tidegate.model.shares import PreemptWhom
@@ -150,15 +157,17 @@ def settle_with_places(
         return
     elif came == AWAITED:
         entry[X_STATUS], entry[X_CODE] = AWAITING, AWAITS_VICTIMS
-    elif fits and reserve_if_passed_over(hot, rule, book, d, turn, e):
+    elif fits and reserve_if_passed_over(hot, rule, book, d, grove, turn, e):
         entry[X_STATUS], entry[X_CODE] = AWAITING, PLACES_RESERVED
     else:
         entry[X_STATUS] = REFUSED
         if not fits:
-            refuse_quota(hot, book, d, grove, turn, e)
+            refuse_quota(hot, rule, book, d, grove, turn, e)
         elif fits_without_reservations(hot, rule, book, d, grove, e, out):
             entry[X_CODE] = RESERVED_FOR_OTHERS
         return
+    for a in range(book.held.claims.shape[2]):
+        book.held.claims[j, C_RESERVED, a] = d.heads.choice[e, I_LOT, a]
     enforce(hot, j)
     take_found(grove, entry)
     reserve_quota(book, d, e)
@@ -215,7 +224,7 @@ def note_leaving(s: VictimSearch, targets: I64, entry: I64) -> None:
 
 
 @kernel
-def reserve_if_passed_over(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, e: int) -> bool:
+def reserve_if_passed_over(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> bool:
     """Reserve places for an entry that has quota and was passed over for too long; one of a queue at a time."""
     entry = d.heads.entries[e]
     j, plan = entry[X_WORKLOAD], d.heads.plan[: plan_pods(book, d.heads, e)]
@@ -223,7 +232,24 @@ def reserve_if_passed_over(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn
         return True
     if not is_passed_over(hot, j, turn.now_ms, turn.limit_ms) or reserves_already(hot, d, e):
         return False
+    if grove is not None:
+        if asks_topology(book, d, grove, e):
+            if not plan_if_all_ended(hot, rule, grove, d.victims, plan):
+                return False
+            reserve_places(hot, j, d.victims.best_plan[: d.victims.numbers[BEST_PLANNED]], PASSED_OVER)
+            return True
     return reserve_for_passed_over(hot, rule, d.victims, j, plan)
+
+
+@kernel
+def could_be_placed(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, e: int) -> bool:
+    """Whether there would be places for an entry if everybody who runs had ended, but for what others reserve."""
+    plan = d.heads.plan[: plan_pods(book, d.heads, e)]
+    if grove is not None:
+        if asks_topology(book, d, grove, e):
+            return bool(plan_if_all_ended(hot, rule, grove, d.victims, plan))
+    open_ending(hot, d.victims)
+    return bool(search_victims(hot, rule, None, None, None, d.victims, plan))
 
 
 @kernel
@@ -238,7 +264,7 @@ def reserves_already(hot: Hot, d: Desk, e: int) -> bool:
 
 
 @kernel
-def refuse_quota(hot: Hot, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> None:
+def refuse_quota(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> None:
     """Keep quota for a head that nobody can be preempted for: what its queue is entitled to, as Kueue does.
 
     In Tidegate's own mode one that was passed over for too long keeps it from cycle to cycle.
@@ -246,6 +272,9 @@ def refuse_quota(hot: Hot, book: Book, d: Desk, grove: Grove | None, turn: Turn,
     entry = d.heads.entries[e]
     j = entry[X_WORKLOAD]
     if turn.places == 1 and is_passed_over(hot, j, turn.now_ms, turn.limit_ms) and not reserves_already(hot, d, e):
-        reserve_nothing_yet(hot, j, PASSED_OVER)
+        if could_be_placed(hot, rule, book, d, grove, e):
+            reserve_nothing_yet(hot, j, PASSED_OVER)
+        else:
+            drop_reservation(hot, j)
     if book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY or hot.workloads[j, J_RESERVES] == PASSED_OVER:
         reserve(book, d, grove, e)

@@ -17,6 +17,7 @@ from tidegate.engine.kernels.desk import (
     Heads,
 )
 from tidegate.engine.kernels.grove import Grove
+from tidegate.engine.kernels.passed_over import open_ending
 from tidegate.engine.kernels.place import Output, give_back
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.reservations import RESERVED
@@ -49,6 +50,7 @@ from tidegate.engine.kernels.victim_search import (
     put_back_since,
     put_victim_back,
     remove_taken,
+    search_victims,
     shift_pods,
     take_all,
 )
@@ -164,6 +166,31 @@ def search_domains(
             forget_plan_rows(s)
             put_back_since(hot, book, grove, s, 0)
     return bool(s.numbers[BEST_LOSS] < NEVER)
+
+
+@kernel
+def plan_if_all_ended(hot: Hot, rule: Rule, grove: Grove, s: VictimSearch, plan: I64) -> bool:
+    """Plan the pods that topology was asked for in the domain that the fewest workloads must end for."""
+    question = grove.asked[0]
+    tree, level = question[Q_TREE], question[Q_LEVEL] if question[Q_REQUIRED] == 1 else -1
+    first = grove.forest.level_start[tree, max(level, 0)]
+    end = grove.forest.level_start[tree, level + 1] if level >= 0 else first + 1
+    best, least = -1, NEVER
+    for domain in range(first, end):
+        if plan_in_domain(hot, rule, grove, s, plan, tree, domain, level) and s.numbers[BEST_LOSS] < least:
+            best, least = domain, s.numbers[BEST_LOSS]
+    return best >= 0 and plan_in_domain(hot, rule, grove, s, plan, tree, best, level)
+
+
+@kernel
+def plan_in_domain(
+    hot: Hot, rule: Rule, grove: Grove, s: VictimSearch, plan: I64, tree: int, domain: int, level: int
+) -> bool:
+    """Plan pods in one domain, whoever of those who run there must end for it."""
+    open_ending(hot, s)
+    allow_domain(grove, s, tree, domain, level)
+    s.numbers[RESTRICTED] = 1
+    return bool(search_victims(hot, rule, None, None, None, s, plan))
 
 
 @kernel

@@ -75,8 +75,9 @@ from tidegate.state.tables import (
 #: Levels of candidates: the claim on them first, then their priority.
 PRIORITY_BITS, LOWEST_PRIORITY = 40, 1 << 32
 
-#: Below the GPU-seconds of a loss stands the rank of a candidate, which tells equals apart.
-RANK_BITS = 20
+#: Below the GPU-seconds of a loss stands the rank of a candidate, which tells equals apart. The most GPU-seconds are
+#: those of 100,000 GPUs in a month: losses can be added up, whatever restart somebody declares.
+RANK_BITS, MOST_LOSS = 16, float(1 << 38)
 
 #: Ways to search: not at all; within the queue's quota, or while it borrows; by fair shares.
 NO_WAY, WITHIN_QUOTA, WHILE_BORROWS, BY_SHARE = -1, 0, 1, 2
@@ -191,7 +192,8 @@ def work_lost(work: I64, held_ms: int) -> int:
     lost_ms = max(0, held_ms)
     if work[W_CHECKPOINT] > 0:
         lost_ms %= work[W_CHECKPOINT]
-    return int(max(work[W_GPU_MILLI], 1) * (lost_ms + work[W_RESTART]) // 1_000_000 + 1)
+    lost = float(max(work[W_GPU_MILLI], 1)) * (float(lost_ms) + float(work[W_RESTART])) / 1e6 + 1.0
+    return int(min(lost, MOST_LOSS))
 
 
 @kernel
