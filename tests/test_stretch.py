@@ -22,9 +22,19 @@ from tidegate.measure.witness import Witness
 from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, StepResult
 from tidegate.model.facts import EMPTY_EVENTS
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import PreemptionRule, PreemptWhom
+from tidegate.model.shares import (
+    Cohort,
+    FairSharing,
+    Flavor,
+    FlavorGroup,
+    PreemptionRule,
+    PreemptWhom,
+    Queue,
+    Quota,
+    Shares,
+)
 from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
-from tidegate.model.work import Workload
+from tidegate.model.work import PodSet, Work, Workload
 from tidegate.sim import script
 from tidegate.sim.jobs import jobs_of
 from tidegate.sim.loops import UntilOver
@@ -138,6 +148,24 @@ def test_most_of_a_long_run_is_one_stretch(cycle_ms, admission):
     kept = assert_same(crowd(300), busy_queues(cycle_ms, admission))
     assert 1 <= kept.stretches <= 6
     assert len(kept.steps) > 100
+
+
+def test_work_that_was_preempted_was_not_passed_over_yet():
+    """Found by ten thousand examples: since when it was passed over is forgotten when it waits again, both ways."""
+    group = (FlavorGroup(resources=("gpu",), flavors=("od",)),)
+    none = (Quota(flavor="od", resource="gpu", nominal=0),)
+    rule = PreemptionRule(within_queue=PreemptWhom.LOWER_OR_NEWER, reclaim_in_cohort=PreemptWhom.ANY)
+    queues = tuple(Queue(name, "root", group, none, rule) for name in ("qa", "qb"))
+    cohorts = (Cohort(name="root", quotas=(Quota(flavor="od", resource="gpu", nominal=6),)),)
+    shares = Shares(flavors=(Flavor(name="od"),), cohorts=cohorts, queues=queues, fair=FairSharing())
+    asked = [("qb", 4)] * 9 + [("qb", 5), ("qa", 5), ("qb", 4), ("qb", 4)]
+    work = []
+    for number, (name, gpus) in enumerate(asked):
+        kind = Work(queue=name, pod_sets=(PodSet(charge=(("gpu", gpus),)),))
+        workload = Workload(id=f"w{number}", work=kind, submitted_ms=360_000 * (number == 1))
+        work.append(PlannedWorkload(workload=workload, run=RunProfile(runtime_ms=360_000)))
+    kept = assert_same(work, Policy(admission=AdmissionKind.KUEUE, cycle_ms=1, shares=shares))
+    assert kept.stretches == 3
 
 
 def test_a_log_that_is_full_ends_the_stretch_and_not_the_run(monkeypatch):

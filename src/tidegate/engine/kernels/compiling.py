@@ -6,6 +6,7 @@ Must not know: what any kernel does, or where files are.
 
 from __future__ import annotations
 
+import io
 import pickle
 import sys
 import types
@@ -19,6 +20,7 @@ from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
 from numba.core.types import BaseTuple, Type, unliteral
 
+from tidegate.engine.kernels import linking, pointers
 from tidegate.engine.kernels.fingerprint import Fingerprints, Kernels, digest_of
 from tidegate.engine.kernels.linking import PREFIX, KernelLibrary, use_libraries
 from tidegate.engine.kernels.pointers import ByPointer
@@ -36,8 +38,18 @@ _CONFIG: dict[str, Any] = {
 #: Kernels allocate nothing and so need no reference counts: calls are cheap, and compiling is quick.
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 
-#: Version of what is kept.
-_FORMAT = 1
+
+def _sources(*modules: types.ModuleType) -> str:
+    texts = []
+    for module in modules:
+        assert module.__file__ is not None
+        with io.open_code(module.__file__) as source:
+            texts.append(source.read())
+    return digest_of(*texts)
+
+
+#: How kernels are compiled, linked and kept is part of what they are.
+_MACHINERY = _sources(linking, pointers, sys.modules[__name__])
 
 
 class Files(Protocol):
@@ -119,7 +131,7 @@ class Compiler:
     def file_name(self, name: str, options: dict[str, Any], arguments: tuple[Type, ...]) -> str:
         """The name of what is kept of a kernel for arguments of these types: a digest of everything it is made of."""
         made_of = (
-            _FORMAT,
+            _MACHINERY,
             (sys.version, numba.__version__, llvmlite.__version__, self._target),
             (sorted(_CONFIG.items()), sorted(_OPTIONS.items()), sorted(options.items())),
             self._fingerprints.of(name),

@@ -20,6 +20,7 @@ from tidegate.state.tables import (
     J_ESTIMATE,
     J_HELD_CODE,
     J_NUMBER,
+    J_PASSED,
     J_PHASE,
     J_PLACE_IN_LEVEL,
     J_SINCE,
@@ -119,7 +120,8 @@ def come_back(hot: Hot, book: Book, left: I64, now_ms: int) -> None:
     """Workloads that were told to go are gone: they wait again."""
     give_up_all(book, left)
     for i in range(len(left)):
-        hot.workloads[left[i], J_SINCE], hot.workloads[left[i], J_HELD_CODE] = now_ms, 0
+        row = hot.workloads[left[i]]
+        row[J_SINCE], row[J_HELD_CODE], row[J_PASSED] = now_ms, 0, -1
     hot.counters[ORDER_EPOCH] += 1
     link(hot, left)
     stir_trees(hot, book, left)
