@@ -89,6 +89,11 @@ def _make_plan(state: ClusterState, ranked: I64, refused: I64) -> _Plan:
     plan = _Plan(ranked, ranked[wanted], ranked[holds & ~wanted], np.zeros(0, np.int64), newcomers, refused, anew)
     if not len(newcomers):
         return plan
+    beside = _refilled(state, ranked[~holds & ~np.isin(ranked, refused)], ranked[holds])
+    placed = np.isin(ranked, beside.rows[: beside.written[0], O_WORKLOAD])
+    if placed[~holds & wanted].all():  # nobody has to go
+        none = np.zeros(0, np.int64)
+        return plan._replace(wanted=ranked[holds | placed], victims=none, newcomers=ranked[placed], places=beside)
     in_place = _refilled(state, newcomers, stayers)
     if len(np.unique(in_place.rows[: in_place.written[0], O_WORKLOAD])) == len(newcomers):
         return plan._replace(places=in_place)

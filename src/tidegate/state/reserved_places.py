@@ -24,7 +24,7 @@ class ReservedPlaces(Table):
     pod_class: I64
     node: I64  # -1: it is gone
     devices: I64  # bit mask of the GPUs it is to have
-    in_force: I64  # 1: it holds against those who are tried from now on in the cycle
+    in_force: I64  # 1: it holds against those who are tried from now on in the cycle; 2: against this one
     is_withheld: I64  # 1: the amounts below are withheld right now
     vram: I64  # MiB of each GPU that something is withheld of
     cpu: I64  # milli

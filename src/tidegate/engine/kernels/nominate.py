@@ -32,6 +32,7 @@ from tidegate.engine.kernels.desk import (
     X_TIE,
     X_WORKLOAD,
     Y_RESUME,
+    Y_TRIED,
     Desk,
     Heads,
     Turn,
@@ -171,6 +172,7 @@ def open_entry(book: Book, heads: Heads, cycle: int, e: int, q: int, j: int) -> 
         outdated = False
     for slot in range(book.asked.tried.shape[1]):
         heads.tries[e, Y_RESUME, slot] = 0 if outdated else book.asked.tried[j, slot]
+        heads.tries[e, Y_TRIED, slot] = 0  # of the entry that was here before
 
 
 @kernel

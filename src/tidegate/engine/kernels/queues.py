@@ -77,7 +77,16 @@ from tidegate.engine.kernels.reservations import (
 )
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.settle import evict, grant_again, send_off
-from tidegate.engine.kernels.settle_places import ENOUGH, NO_QUOTA, NO_SPOTS, admit, refuse_quota, settle_with_places
+from tidegate.engine.kernels.settle_places import (
+    ENOUGH,
+    NO_QUOTA,
+    NO_SPOTS,
+    OUTSIDE_EPOCH,
+    admit,
+    refuse_quota,
+    settle_with_places,
+    tries_on,
+)
 from tidegate.engine.kernels.spots import found_fits, give_back_found, open_spots
 from tidegate.engine.kernels.targets import has_quota
 from tidegate.engine.kernels.tournament import pick_fairly
@@ -102,8 +111,6 @@ from tidegate.state.shares import (
     T_HELD,
     T_TRIED_CYCLE,
     T_TRIED_GENERATION,
-    T_TRIES,
-    T_TRIES_EPOCH,
     Again,
     Book,
     Tree,
@@ -118,9 +125,6 @@ TOPOLOGY_OUTPACED = int(Reason.TOPOLOGY_OUTPACED)
 NO_SPOT_LEFT = int(Reason.NO_SPOT_LEFT)
 FAILED = int(Again.FAILED)
 DONE, MORE_ROOM = 0, 1
-
-#: Times that other flavors are tried at once until something changes, for each pod set and flavor group.
-MOST_TRIES = 16
 NOBODY = -1
 
 
@@ -255,7 +259,7 @@ def settle_entry(
         evict(hot, book.held.tickets, entry, turn.now_ms, out)
     elif mode == NO_FIT:
         entry[X_STATUS] = REFUSED
-        if hot.workloads[entry[X_WORKLOAD], J_RESERVES] > 0:
+        if hot.workloads[entry[X_WORKLOAD], J_RESERVES] == PREEMPTED_FOR:
             drop_reservation(hot, entry[X_WORKLOAD])
     elif mode == PREEMPT and entry[X_TARGETS] == 0 and (turn.places == 0 or entry[X_AGAIN] > 0):
         entry[X_STATUS] = REFUSED
@@ -371,16 +375,6 @@ def move_victims(book: Book, d: Desk, grove: Grove | None, e: int, sign: int) ->
                 put_back(tree, held, j)
 
 
-@inlined
-def tries_on(book: Book, j: int, epoch: int) -> bool:
-    """Whether workload j goes on with other flavors at once: what has quota and no place could go round for ever."""
-    ticket = book.held.tickets[j]
-    if ticket[T_TRIES_EPOCH] != epoch:
-        ticket[T_TRIES_EPOCH], ticket[T_TRIES] = epoch, 0
-    ticket[T_TRIES] += 1
-    return bool(ticket[T_TRIES] <= MOST_TRIES * (1 + book.asked.tried.shape[1]))
-
-
 @kernel
 def requeue(hot: Hot, book: Book, d: Desk, turn: Turn, e: int) -> None:
     """Decide when an entry that was not admitted is tried again, and with which flavor it goes on."""
@@ -396,7 +390,8 @@ def requeue(hot: Hot, book: Book, d: Desk, turn: Turn, e: int) -> None:
         return
     if status == REFUSED and book.held.workloads[j, J_PASSED] < 0:
         note_passed_over(hot, j, turn.now_ms, turn.limit_ms if turn.places == 1 else 0)
-    goes_on = status in (REFUSED, SKIPPED) and entry[X_TRYING] == 1 and tries_on(book, j, branches[root, B_EPOCH])
+    epoch = hot.counters[OUTSIDE_EPOCH] if turn.places == 1 else branches[root, B_EPOCH]
+    goes_on = status in (REFUSED, SKIPPED) and entry[X_TRYING] == 1 and tries_on(book, j, epoch, 1)
     for slot in range(book.asked.tried.shape[1]):
         book.asked.tried[j, slot] = d.heads.tries[e, Y_TRIED, slot] if goes_on else 0
     ticket = book.held.tickets[j]

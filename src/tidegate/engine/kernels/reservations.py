@@ -6,6 +6,7 @@ when the workload starts, when it is gone, or when other places are reserved for
 
 from __future__ import annotations
 
+from tidegate.engine.kernels.chain import is_ahead
 from tidegate.engine.kernels.fit import FRACTION, ROOM_EPOCH, WHOLE, WHOLE_GPU, log_change, take_place, write_sums
 from tidegate.engine.kernels.place import NEXT_DECISION, Output, give_back, write_place
 from tidegate.engine.kernels.refill import is_free
@@ -29,6 +30,7 @@ from tidegate.state.tables import (
 
 RESERVED = int(Counter.RESERVED)
 PREEMPTED_FOR = int(Reserves.PREEMPTED_FOR)
+FOR_AWAITED = 2
 
 
 @kernel
@@ -116,10 +118,27 @@ def enforce(hot: Hot, j: int) -> None:
 
 
 @kernel
+def enforce_ahead(hot: Hot, j: int, awaited: int) -> None:
+    """Withhold what is reserved for those ahead of workload j, where it goes first because others were evicted for it.
+
+    From all others it is withheld in order: by whoever is tried before them.
+    """
+    for i in range(hot.counters[RESERVED]):
+        row = hot.reserved[i]
+        if row[reserved_places.IN_FORCE] == FOR_AWAITED:
+            row[reserved_places.IN_FORCE] = 0
+            release_place(hot, i)
+        other = row[reserved_places.WORKLOAD]
+        if awaited == 1 and row[reserved_places.IN_FORCE] == 0 and other != j and is_ahead(hot, other, j):
+            row[reserved_places.IN_FORCE] = FOR_AWAITED
+            withhold_place(hot, i)
+
+
+@kernel
 def withhold_all(hot: Hot, but: int) -> None:
     """Withhold every reservation in force, but for one workload's; the first made takes first."""
     for i in range(hot.counters[RESERVED]):
-        if hot.reserved[i, reserved_places.WORKLOAD] != but and hot.reserved[i, reserved_places.IN_FORCE] == 1:
+        if hot.reserved[i, reserved_places.WORKLOAD] != but and hot.reserved[i, reserved_places.IN_FORCE] > 0:
             withhold_place(hot, i)
 
 

@@ -18,6 +18,8 @@ from tidegate.engine.kernels.desk import (
     REFUSED,
     REQUESTED,
     SKIPPED,
+    X_AWAITED,
+    X_CLASS,
     X_CODE,
     X_FIRST_TARGET,
     X_LOT,
@@ -36,6 +38,7 @@ from tidegate.engine.kernels.eviction_plan import (
     AWAITED,
     EVICTIONS,
     NO_ROOM,
+    PREEMPTED_FOR,
     asks_topology,
     lift_quota,
     plan_evictions,
@@ -62,6 +65,7 @@ from tidegate.engine.kernels.reservations import (
     RESERVED,
     drop_reservation,
     enforce,
+    enforce_ahead,
     place_reserved,
     release_all,
     release_of,
@@ -79,10 +83,13 @@ from tidegate.engine.kernels.victim_search import search_victims
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
 from tidegate.model.shares import PreemptWhom
-from tidegate.state.cluster import Hot
+from tidegate.state.cluster import Counter, Hot
 from tidegate.state.shares import (
     B_RECLAIM,
     B_WITHIN,
+    D_ASKS,
+    T_TRIES,
+    T_TRIES_EPOCH,
     Book,
     Tree,
 )
@@ -94,6 +101,13 @@ OUTPACED = int(Reason.OUTPACED)
 TOPOLOGY_OUTPACED = int(Reason.TOPOLOGY_OUTPACED)
 PLACES_RESERVED, RESERVED_FOR_OTHERS = int(Reason.PLACES_RESERVED), int(Reason.RESERVED_FOR_OTHERS)
 NOBODY = -1
+OUTSIDE_EPOCH = int(Counter.OUTSIDE)
+
+#: Times that a workload is tried between two outside facts, for each pod set and flavor group.
+MOST_TRIES = 16
+
+#: What it counts for to look for victims, of which a few times are enough.
+PLANNING_TRIES = 8
 
 #: What an entry lacks.
 ENOUGH, NO_QUOTA, NO_SPOTS = range(3)
@@ -133,18 +147,21 @@ def settle_with_places(
     """Admit an entry with its places, or evict whoever is in its way and reserve the places, or say why not."""
     entry = d.heads.entries[e]
     j, fits = entry[X_WORKLOAD], entry[X_MODE] == FIT
-    if fits and lack != ENOUGH:
+    if fits and lack != ENOUGH and (lack == NO_QUOTA or entry[X_AWAITED] == 0):  # else it has places of its own
         entry[X_STATUS], entry[X_CODE] = SKIPPED, OUTPACED if lack == NO_QUOTA else TOPOLOGY_OUTPACED
         if lack == NO_QUOTA and hot.counters[RESERVED] > 0:
             entry[X_STATUS], entry[X_CODE] = REFUSED, RESERVED_FOR_OTHERS
         return
+    enforce_ahead(hot, j, entry[X_AWAITED])
     release_of(hot, j)
-    if fits and find_places(hot, rule, book, d, grove, e, out):
+    if fits and lack == ENOUGH and find_places(hot, rule, book, d, grove, e, out):
         drop_reservation(hot, j)
         admit(hot, book, d, grove, turn, e, out)
         return
     came = NO_ROOM
-    if may_preempt(book.tree, entry[X_QUEUE]):
+    if may_preempt(book.tree, entry[X_QUEUE]) and (
+        hot.workloads[j, J_RESERVES] == PREEMPTED_FOR or tries_on(book, j, hot.counters[OUTSIDE_EPOCH], PLANNING_TRIES)
+    ):
         came = plan_evictions(hot, rule, book, d, grove, turn, e, out)
     if came == EVICTIONS:
         entry[X_STATUS], entry[X_CODE] = PREEMPTING, AWAITS_VICTIMS
@@ -166,11 +183,22 @@ def settle_with_places(
         elif fits_without_reservations(hot, rule, book, d, grove, e, out):
             entry[X_CODE] = RESERVED_FOR_OTHERS
         return
+    asks = book.asked.demands[entry[X_CLASS], D_ASKS]
     for a in range(book.held.claims.shape[2]):
-        book.held.claims[j, C_RESERVED, a] = d.heads.choice[e, I_LOT, a]
+        book.held.claims[j, C_RESERVED, a] = d.heads.choice[e, I_LOT, a] if a < asks else 0
     enforce(hot, j)
     take_found(grove, entry)
     reserve_quota(book, d, e)
+
+
+@inlined
+def tries_on(book: Book, j: int, epoch: int, times: int) -> bool:
+    """Whether workload j goes on trying in an epoch: what it finds and loses in turn, it could try for ever."""
+    ticket = book.held.tickets[j]
+    if ticket[T_TRIES_EPOCH] != epoch:
+        ticket[T_TRIES_EPOCH], ticket[T_TRIES] = epoch, 0
+    ticket[T_TRIES] += times
+    return bool(ticket[T_TRIES] <= MOST_TRIES * (1 + book.asked.tried.shape[1]))
 
 
 @kernel

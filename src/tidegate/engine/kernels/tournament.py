@@ -54,6 +54,10 @@ def pick_fairly(book: Book, d: Desk, count: int) -> int:
         return e  # it holds quota already: it takes nothing from anybody's share
     root = branches[entries[e, X_QUEUE], B_ROOT]
     if root == entries[e, X_QUEUE]:
+        for other in range(e + 1, count):
+            is_rival = entries[other, X_STATUS] == IDLE and entries[other, X_QUEUE] == root
+            if is_rival and entries[other, X_AGAIN] == 0 and is_put_up_before(entries, other, e):
+                e = other
         return e
     puts_up[:] = NOBODY
     for other in range(e, count):
