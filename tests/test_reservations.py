@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+
 import msgspec
 import pytest
 
@@ -9,13 +12,14 @@ from builders import Cluster, Said, held, job, pods
 from preemption_watch import Watch
 from test_queues import queue as owner
 from test_queues import queue_cluster
+from tidegate.engine.step import step
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
-from tidegate.model.policy import Policy
+from tidegate.model.policy import OrderRule, Policy
 from tidegate.model.reasons import Reason
-from tidegate.model.shares import Flavor, PreemptionRule, PreemptWhom
+from tidegate.model.shares import FairSharing, Flavor, PreemptionRule, PreemptWhom
 from tidegate.model.spec import labels
-from tidegate.model.work import TopologyRequest
+from tidegate.model.work import TopologyRequest, Workload
 from tidegate.state.domains import HOST
 from victim_cases import hosts, queue, shares_of, with_work
 
@@ -152,3 +156,80 @@ def test_a_change_of_the_limit_counts_for_those_who_wait_already():
     watch.step(61_000)
     cluster.submit(job("late", "1x1", queue="a", at=cluster.now_ms))
     assert held("late", Reason.RESERVED_FOR_OTHERS) in watch.step()
+
+
+def test_who_others_are_evicted_for_takes_no_place_that_is_reserved_for_one_ahead_of_it():
+    nodes = hosts("2x h100x2")
+    cluster = queue_cluster(nodes, owner("a", 8), owner("b", 8, preemption=WITHIN))
+    cluster.set_policy(msgspec.structs.replace(cluster.policy, order=OrderRule(reserve_after_ms=60_000)))
+    watch = Watch(cluster)
+    first, second = (labels({HOST: node.name}) for node in nodes)
+    run_in_turn(watch, job("x", pods("1x1", selector=first), queue="a"))
+    run_in_turn(watch, job("low", pods("1x2", selector=second), queue="b"))
+    cluster.submit(job("gang", "1x2", queue="a", priority=10, at=5))
+    watch.step()
+    assert held("gang", Reason.PLACES_RESERVED) in watch.step(70_000)
+    cluster.submit(job("high", "1x1", queue="b", priority=9, at=cluster.now_ms))
+    watch.step()
+    assert watch.victims == {"high": ["low"]}
+    assert not watch.placed
+    watch.all_gone()
+    watch.step()
+    assert watch.placed == {"high"}
+    assert cluster.places["high"][0][0] == nodes[1].name
+
+
+@pytest.mark.parametrize("fair", [None, FairSharing()])
+def test_in_a_queue_of_no_cohort_too_room_goes_to_whom_it_was_made_for(fair):
+    cluster = queue_cluster(hosts("1x h100x8"), owner("b", 2, preemption=WITHIN), fair=fair)
+    cluster.set_policy(msgspec.structs.replace(cluster.policy, order=OrderRule(reserve_after_ms=60_000)))
+    watch = Watch(cluster)
+    run_in_turn(watch, job("stays", "1x1", queue="b", priority=10), job("low", "1x1", queue="b", priority=1))
+    cluster.submit(job("small", "1x1", queue="b", at=5))
+    watch.step()
+    watch.step(70_000)
+    cluster.submit(job("high", "1x1", queue="b", priority=9, at=cluster.now_ms))
+    watch.step()
+    watch.all_gone()
+    watch.step()
+    assert watch.placed == {"high"}
+    assert watch.ever == [("low", "high")]
+
+
+@pytest.mark.parametrize("order", ["srtf", "srsf"])
+def test_orders_preempt_nobody_where_all_fit_beside_each_other(order):
+    cluster = Cluster(hosts("2x h100x4"), order=order, placement="firstfit")
+    watch = Watch(cluster)
+    works = [job("two", "1x2"), job("last", "1x2"), job("three", "1x3"), job("one", "1x1")]
+    for work, hours in zip(works, (1, 8, 2, 3), strict=True):
+        run_in_turn(watch, msgspec.structs.replace(work, estimate_ms=hours * HOUR))
+    assert watch.ever == []
+    assert all(watch.runs(work.id) for work in works)
+
+
+def rows_of(seed: int) -> Iterator[Workload]:
+    """Works of one or two pod sets, of several queues, sizes and priorities."""
+    rng = random.Random(seed)
+    for number in range(24):
+        sets = [rng.choice(["1x1", "1x2", "2x1", "1x4", "2x2"]) for _ in range(rng.choice([1, 1, 2]))]
+        yield job(f"w{number:02d}", *sets, queue=rng.choice("ab"), priority=rng.choice([0, 0, 1, 5]), at=number)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_steps_with_two_flavors_end_and_a_fork_goes_on_alike(seed):
+    queues = (
+        owner("a", 4, flavors=("x", "y"), cohort="all", preemption=BOTH),
+        owner("b", 4, flavors=("x", "y"), cohort="all"),
+    )
+    cluster = queue_cluster(hosts("2x h100x4", "1x a100x4"), *queues, flavors=FLAVORS)
+    cluster.set_policy(msgspec.structs.replace(cluster.policy, order=OrderRule(reserve_after_ms=2_000)))
+    watch = Watch(cluster)
+    for work in rows_of(seed):
+        cluster.submit(work)
+        fork, facts = cluster.state.fork(), cluster._facts.batch()
+        watch.step()
+        step(fork, facts, cluster.now_ms)
+        assert fork.digest() == cluster.state.digest()
+        assert cluster.result.cycles < 100
+        watch.all_gone()
+        watch.start_all()

@@ -42,6 +42,10 @@ MOST_COMPARISONS = 50_000
 MOST_POOLS_TOLD = 3
 
 
+#: Failures on average until the next checkpoint: with more of them, one try in a thousand gets there.
+MOST_FAILURES = 7
+
+
 def read_document(data: object) -> tuple[Document | None, Report]:
     """Make a document of plain data; without errors it can be built, and the report has warnings at most."""
     report = Report()
@@ -151,6 +155,7 @@ def _entry_errors(entry: WorkEntry, at: Path) -> Iterator[Problem]:
     total = sum(pods.count for pods in entry.pod_entries())
     if total > MOST_PODS:
         yield Problem(path=(*at, "pods"), expected=f"at most {MOST_PODS:,} pods in all", found=f"{total:,}")
+    yield from _endless(entry, at, total)
     first: dict[str, int] = {}
     for number, (where, pods) in enumerate(_pods_with_paths(entry, at)):
         if first.setdefault(pods.name, number) != number:
@@ -161,6 +166,19 @@ def _entry_errors(entry: WorkEntry, at: Path) -> Iterator[Problem]:
             yield Problem(
                 path=(*where, "min_count"), expected=f"at most count, {pods.count}", found=str(pods.min_count)
             )
+
+
+def _endless(entry: WorkEntry, at: Path, pods: int) -> Iterator[Problem]:
+    """Work that fails so often that it hardly ever comes to its next checkpoint, or to its end."""
+    if not entry.fails_every:
+        return
+    stretch_ms = min(int(entry.checkpoint) or int(entry.runtime), int(entry.runtime))
+    failures = stretch_ms * pods / int(entry.fails_every)
+    if failures > MOST_FAILURES:
+        found = f"{failures:,.0f} failures on average in the {duration_text(stretch_ms)} that it must run without one"
+        expected = f"at most {MOST_FAILURES}, or it may never end"
+        hint = "write a shorter checkpoint, or a longer fails_every"
+        yield Problem(path=(*at, "fails_every"), expected=expected, found=found, hint=hint)
 
 
 def _unknown_levels(policy: PolicyEntry, work: Numbered[WorkEntry]) -> Iterator[Problem]:

@@ -391,7 +391,7 @@ def requeue(hot: Hot, book: Book, d: Desk, turn: Turn, e: int) -> None:
     if status == REFUSED and book.held.workloads[j, J_PASSED] < 0:
         note_passed_over(hot, j, turn.now_ms, turn.limit_ms if turn.places == 1 else 0)
     epoch = hot.counters[OUTSIDE_EPOCH] if turn.places == 1 else branches[root, B_EPOCH]
-    goes_on = status in (REFUSED, SKIPPED) and entry[X_TRYING] == 1 and tries_on(book, j, epoch, 1)
+    goes_on = status in (REFUSED, SKIPPED) and entry[X_TRYING] == 1 and tries_on(book, entry, epoch, 1)
     for slot in range(book.asked.tried.shape[1]):
         book.asked.tried[j, slot] = d.heads.tries[e, Y_TRIED, slot] if goes_on else 0
     ticket = book.held.tickets[j]

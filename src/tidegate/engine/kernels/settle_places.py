@@ -85,15 +85,18 @@ from tidegate.model.reasons import Reason
 from tidegate.model.shares import PreemptWhom
 from tidegate.state.cluster import Counter, Hot
 from tidegate.state.shares import (
+    B_FIRST_GROUP,
+    B_GROUPS,
     B_RECLAIM,
     B_WITHIN,
     D_ASKS,
+    G_OPTIONS,
     T_TRIES,
     T_TRIES_EPOCH,
     Book,
     Tree,
 )
-from tidegate.state.tables import J_RESERVES, S_POD_CLASS
+from tidegate.state.tables import J_RESERVES, S_POD_CLASS, W_SETS
 
 ANY = list(PreemptWhom).index(PreemptWhom.ANY)
 AWAITS_VICTIMS = int(Reason.AWAITS_VICTIMS)
@@ -103,11 +106,11 @@ PLACES_RESERVED, RESERVED_FOR_OTHERS = int(Reason.PLACES_RESERVED), int(Reason.R
 NOBODY = -1
 OUTSIDE_EPOCH = int(Counter.OUTSIDE)
 
-#: Times that a workload is tried between two outside facts, for each pod set and flavor group.
-MOST_TRIES = 16
+#: Times that a workload is tried between two outside facts, and once for each flavor and pod set.
+MOST_TRIES = 8
 
 #: What it counts for to look for victims, of which a few times are enough.
-PLANNING_TRIES = 8
+PLANNING_TRIES = 2
 
 #: What an entry lacks.
 ENOUGH, NO_QUOTA, NO_SPOTS = range(3)
@@ -160,7 +163,8 @@ def settle_with_places(
         return
     came = NO_ROOM
     if may_preempt(book.tree, entry[X_QUEUE]) and (
-        hot.workloads[j, J_RESERVES] == PREEMPTED_FOR or tries_on(book, j, hot.counters[OUTSIDE_EPOCH], PLANNING_TRIES)
+        hot.workloads[j, J_RESERVES] == PREEMPTED_FOR
+        or tries_on(book, entry, hot.counters[OUTSIDE_EPOCH], PLANNING_TRIES)
     ):
         came = plan_evictions(hot, rule, book, d, grove, turn, e, out)
     if came == EVICTIONS:
@@ -191,14 +195,16 @@ def settle_with_places(
     reserve_quota(book, d, e)
 
 
-@inlined
-def tries_on(book: Book, j: int, epoch: int, times: int) -> bool:
-    """Whether workload j goes on trying in an epoch: what it finds and loses in turn, it could try for ever."""
-    ticket = book.held.tickets[j]
+@kernel
+def tries_on(book: Book, entry: I64, epoch: int, times: int) -> bool:
+    """Whether an entry goes on trying in an epoch: what it finds and loses in turn, it could try for ever."""
+    ticket, queue, flavors = book.held.tickets[entry[X_WORKLOAD]], book.tree.branches[entry[X_QUEUE]], 0
     if ticket[T_TRIES_EPOCH] != epoch:
         ticket[T_TRIES_EPOCH], ticket[T_TRIES] = epoch, 0
     ticket[T_TRIES] += times
-    return bool(ticket[T_TRIES] <= MOST_TRIES * (1 + book.asked.tried.shape[1]))
+    for group in range(queue[B_FIRST_GROUP], queue[B_FIRST_GROUP] + queue[B_GROUPS]):
+        flavors += book.asked.groups[group, G_OPTIONS]
+    return bool(ticket[T_TRIES] <= MOST_TRIES + flavors * book.held.work_classes[entry[X_CLASS], W_SETS])
 
 
 @kernel
