@@ -5,6 +5,7 @@ specialisations there are. `--as-numba` links kernels as numba does by itself, e
 comparison: that is what it was before, with the same kernels.
 
     python bench/compile.py --json
+    python bench/compile.py --trials 1 --as-numba
 """
 
 from __future__ import annotations
@@ -65,13 +66,13 @@ def link_as_numba() -> None:
         setattr(KernelLibrary, name, getattr(JITCodeLibrary, name))
 
 
-def measure() -> dict[str, Any]:
+def measure(trials: int | None) -> dict[str, Any]:
     passes, kernels = Timed(), TimedKernels()
     event.register("numba:run_pass", passes)  # type: ignore[no-untyped-call]
     event.register("numba:compile", kernels)  # type: ignore[no-untyped-call]
     began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        count = compile_all(lambda *_: None, Store([Path(folder)]))
+        count = compile_all(lambda *_: None, Store([Path(folder)]), trials)
         size = sum(path.stat().st_size for path in Path(folder).iterdir())
     total = time.process_time() - began
     return {
@@ -95,11 +96,12 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--as-numba", action="store_true", help="link kernels as numba does")
+    parser.add_argument("--trials", type=int, help="only the first of them: 1 is places alone, 2 has queues on nodes")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.as_numba:
         link_as_numba()
-    found = measure()
+    found = measure(options.trials)
     if options.json:
         print(json.dumps(found))
         return
