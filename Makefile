@@ -6,16 +6,16 @@ STAMP := $(VENV)/.installed
 
 PROMETHEUS := $(VENV)/.prometheus
 
-.PHONY: run test nightly lint fmt bench kubebench clean
+.PHONY: run test nightly lint fmt bench kubebench kernels clean
 
 run: $(STAMP)
 	$(BIN)/tidegate simulate
 
 # `make test SEED=7` draws the examples of properties that seed 7 gives.
-test: lint kubebench $(PROMETHEUS)
+test: lint kubebench kernels $(PROMETHEUS)
 	$(BIN)/pytest -n auto --dist worksteal $(if $(SEED),--hypothesis-seed=$(SEED))
 
-nightly: $(STAMP)
+nightly: kernels
 	$(BIN)/python tests/nightly.py --decisions 1000000
 
 lint: $(STAMP)
@@ -28,6 +28,10 @@ lint: $(STAMP)
 # A Kubernetes control plane for the tests: built from source once (minutes), and then there for good.
 kubebench: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python -m kubebench
+
+# Kernels are compiled once, so that no test waits for the compiler.
+kernels: $(STAMP)
+	$(BIN)/python -m tidegate.deploy.precompile
 
 fmt: $(STAMP)
 	$(BIN)/ruff format .
