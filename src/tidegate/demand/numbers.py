@@ -129,9 +129,10 @@ def unit_interval(value: float, effects: F64, samples: int) -> Interval | NoInte
 
 def relative_deviation_effects(away: F64, mean: float, deviation: float) -> F64:
     """What each value adds to the deviation over the mean, by how far it is away from the mean; they add up to 0."""
-    scale = max(mean, 1e-300)
-    bends = (away * away - deviation**2) / max(2 * deviation * scale, 1e-300)
-    return np.asarray((bends - away * (deviation / scale**2)) / max(away.size, 1), np.float64)
+    if mean <= 0 or deviation <= 0:  # all are alike: nothing bends
+        return np.zeros(away.size)
+    bends = (away * away - deviation**2) / (2 * deviation * mean)
+    return np.asarray((bends - away * (deviation / mean / mean)) / away.size, np.float64)
 
 
 def variation(cv: float, found: Interval | NoInterval, of: tuple[int, str], how: How) -> Number:
