@@ -56,9 +56,11 @@ class How(StrEnum):
     UNEVEN = NoInterval.UNEVEN.value  # no interval: one block of time, pod or job makes up nearly all of it
     TAIL = NoInterval.TAIL.value  # no interval: the longest few decide a deviation, and a sample shows too few of them
 
+    WIDE = NoInterval.WIDE.value  # no interval: its ends would differ by more than twenty times
+
     def has_interval(self) -> bool:
         """Whether low and high are those of an interval, and not the value once more."""
-        return self not in {How.AT_LEAST, How.FEW, How.TREND, How.UNEVEN, How.TAIL}
+        return self not in {How.AT_LEAST, How.FEW, How.TREND, How.UNEVEN, How.TAIL, How.WIDE}
 
 
 class Number(Spec, frozen=True):

@@ -40,6 +40,7 @@ WHY_NONE = {
     How.TREND: "trend",
     How.UNEVEN: "one block",
     How.TAIL: "heavy tail",
+    How.WIDE: "too wide",
 }
 
 _VERDICTS = {

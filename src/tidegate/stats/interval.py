@@ -26,6 +26,9 @@ LEAST_PARTS = 6
 #: Fewer parts than this make up nearly all of a difference: their spread is not known.
 LEAST_EFFECTIVE = 2.0
 
+#: An interval whose ends differ by more than this many times says nothing; nor is it known by a logarithm.
+WIDEST = 20.0
+
 #: Student's quantile for the same level, by degrees of freedom.
 _STUDENT = {
     1: 6.3138, 2: 2.92, 3: 2.3534, 4: 2.1318, 5: 2.015, 6: 1.9432, 8: 1.8595, 10: 1.8125,
@@ -40,6 +43,7 @@ class NoInterval(StrEnum):
     TREND = "trend"  # deviations last as long as the window: nothing in it shows how the next one would differ
     UNEVEN = "one_block"  # one block of time makes up nearly all of the difference
     TAIL = "heavy_tail"  # a deviation that the longest few decide: a sample shows too few of them
+    WIDE = "too_wide"  # blocks differ by so much that the ends would differ by more than twenty times
     NOTHING = "nothing_to_compare"  # no pairs, or nothing but zeros
 
 
@@ -74,7 +78,12 @@ def part_interval(value: float, parts: F64, seen: float = 1.0, weights: F64 | No
         return NoInterval.UNEVEN
     error = math.sqrt(float(((known - value) ** 2).sum()) / known.size**2 * effective / (effective - 1) / seen)
     half, shift = student(effective - 1) * error, (value - float(known.mean())) / (known.size - 1) / seen
-    return around(value, half - min(shift, 0.0), half + max(shift, 0.0))
+    return narrow(around(value, half - min(shift, 0.0), half + max(shift, 0.0)))
+
+
+def narrow(found: Interval) -> Interval | NoInterval:
+    """The interval, unless its ends above 0 are so far apart that it says nothing."""
+    return NoInterval.WIDE if 0 < found.low * WIDEST < found.high else found
 
 
 def around(value: float, below: float, above: float) -> Interval:
