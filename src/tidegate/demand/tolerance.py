@@ -25,8 +25,8 @@ from tidegate.demand.sketches import Sketch, sketch_ordered
 from tidegate.demand.survival import Watched, estimate_survival, survival_quantile, survival_sketch
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
-from tidegate.stats.blocks import Blocks, choose_blocks, count_units, linear_interval, sum_by, units_of
-from tidegate.stats.interval import NoInterval
+from tidegate.stats.blocks import Blocks, choose_blocks, count_units, linear_spread, sum_by, units_of
+from tidegate.stats.interval import NoInterval, share_interval
 from tidegate.stats.quantile import quantile
 
 #: A depth breaks tolerance when more than this share of those who meet it, or more, wait longer than tolerated.
@@ -317,7 +317,8 @@ def _late_share(submitted_ms: I64, late: Mask) -> Number:
         return exact(0.0, Unit.SHARE, 0, "jobs")
     part, length_ms = float(late.mean()), int(np.ptp(submitted_ms)) + 1
     unit = units_of(submitted_ms - submitted_ms.min(), length_ms)
-    found, _ = linear_interval(part, sum_by(unit, (late - part) / late.size, count_units(length_ms)))
+    spread = linear_spread(part, sum_by(unit, (late - part) / late.size, count_units(length_ms)))
+    found = share_interval(part, late.size, np.unique(unit).size, spread)
     return estimate(part, found, Unit.SHARE, (late.size, "jobs"), How.BLOCKS)
 
 

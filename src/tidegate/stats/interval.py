@@ -60,6 +60,14 @@ def student(degrees: float) -> float:
     return float(np.interp(1 / max(degrees, 1.0), [0.0, *marks[::-1]], [NORMAL, *list(_STUDENT.values())[::-1]]))
 
 
+class Spread(NamedTuple):
+    """How sure a value is, by its parts."""
+
+    error: float
+    times: float  # Student's quantile: how many errors the interval reaches to each side
+    shift: float  # how far the jackknife would move the value
+
+
 def part_interval(value: float, parts: F64, seen: float = 1.0, weights: F64 | None = None) -> Interval | NoInterval:
     """The interval of a value of 0 or more from the values of its parts, which may be missing (NaN).
 
@@ -68,6 +76,15 @@ def part_interval(value: float, parts: F64, seen: float = 1.0, weights: F64 | No
     higher) than that of the whole, and that of the whole lies lower than the true one: the interval reaches as much
     further to that side as the jackknife would move it.
     """
+    spread = part_spread(value, parts, seen, weights)
+    if isinstance(spread, NoInterval):
+        return spread
+    half, shift = spread.times * spread.error, spread.shift
+    return narrow(around(value, half - min(shift, 0.0), half + max(shift, 0.0)))
+
+
+def part_spread(value: float, parts: F64, seen: float = 1.0, weights: F64 | None = None) -> Spread | NoInterval:
+    """How far parts lie from the value of the whole; what `part_interval` is made of."""
     known = parts[np.isfinite(parts)]
     if known.size < LEAST_PARTS:
         return NoInterval.FEW
@@ -77,8 +94,23 @@ def part_interval(value: float, parts: F64, seen: float = 1.0, weights: F64 | No
     if effective < LEAST_EFFECTIVE:
         return NoInterval.UNEVEN
     error = math.sqrt(float(((known - value) ** 2).sum()) / known.size**2 * effective / (effective - 1) / seen)
-    half, shift = student(effective - 1) * error, (value - float(known.mean())) / (known.size - 1) / seen
-    return narrow(around(value, half - min(shift, 0.0), half + max(shift, 0.0)))
+    return Spread(error, student(effective - 1), (value - float(known.mean())) / (known.size - 1) / seen)
+
+
+def share_interval(part: float, count: int, looks: int, spread: Spread | NoInterval) -> Interval | NoInterval:
+    """Wilson's interval of a share of values that depend on each other: of as many as would be as sure if they did not.
+
+    Where none has it, or all, blocks do not differ: then each unit of time with a value is one look.
+    """
+    if 0 < part < 1:
+        if isinstance(spread, NoInterval):
+            return spread
+        unsure = (spread.error * spread.times / NORMAL) ** 2
+        effective = min(part * (1 - part) / max(unsure, 1e-300), float(count))
+    else:
+        effective = float(looks)
+    low, high = wilson(np.array([part]), np.array([effective]))
+    return Interval(float(low[0]), float(high[0]))
 
 
 def narrow(found: Interval) -> Interval | NoInterval:
