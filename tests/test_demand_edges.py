@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from demand_jobs import tables_of
+from tidegate.cli.inputs_table import input_rows
+from tidegate.demand.answers import Lack, answer
 from tidegate.demand.arrivals import measure_arrivals
 from tidegate.demand.curves import Window
 from tidegate.demand.fit import fit
@@ -12,6 +14,7 @@ from tidegate.demand.numbers import How, Unit
 from tidegate.demand.tolerance import _late_share
 from tidegate.model.units import DAY_MS
 from tidegate.planning.preflight import Asked, check_flight
+from tidegate.sources.gather import gather
 
 
 def test_jobs_that_all_take_no_time_are_measured():
@@ -53,3 +56,32 @@ def test_dispersion_without_arrivals_that_coincide_has_no_interval():
     found = measure_arrivals(at_ms, Window(0, 21 * DAY_MS), Unit.JOBS, "jobs", ordered=True)
     hows = {one.window_ms // 1000: one.idc.how for one in found.dispersion}
     assert (hows[1], hows[60], hows[3600]) == (How.FEW, How.BLOCKS, How.BLOCKS)
+
+
+def written(tmp_path, header: str, rows) -> str:
+    path = tmp_path / "jobs.csv"
+    path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return str(path)
+
+
+def test_waits_are_not_known_where_submissions_are_not_recorded(tmp_path):
+    """They were 0, and so was the depth of the queue."""
+    rows = [(f"j{at}", 1_750_000_000 + 3000 * at, 1_750_004_000 + 3000 * at, 2) for at in range(60)]
+    model = fit(gather([written(tmp_path, "id,started,ended,gpus", rows)]).tables)
+    group = model.groups[0]
+    assert group.tolerance is not None
+    assert (group.waiting, group.tolerance.waited_p50, group.tolerance.cancelled) == (None, None, None)
+    assert group.seen is not None
+    assert all(stream.waits is None for stream in model.streams)
+    assert Lack.NO_SUBMISSIONS in answer(model)[3].lacks
+    assert ("waiting", "not known") in [(row.name, row.text) for row in input_rows(model)]
+
+
+def test_a_column_of_waits_says_when_jobs_were_submitted(tmp_path):
+    rows = [(f"j{at}", 1_750_000_000 + 3000 * at, 60, 1_750_004_000 + 3000 * at, 2) for at in range(60)]
+    gathered = gather([written(tmp_path, "id,started,wait,ended,gpus", rows)])
+    found = fit(gathered.tables).groups[0].tolerance
+    assert not [one for one in gathered.findings if one.code == "submission-missing"]
+    assert found is not None
+    assert found.waited_p50 is not None
+    assert found.waited_p50.value == 60_000

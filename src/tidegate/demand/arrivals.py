@@ -29,7 +29,7 @@ WINDOWS_MS = (SECOND_MS, 10 * SECOND_MS, MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_M
 MOST_BINS, MOST_SINGLE = 1 << 21, 1 << 24
 
 
-#: Pairs of arrivals in one window, from which on dispersion has an interval: it is nothing but how many pairs there are.
+#: Pairs of arrivals in one window, from which on dispersion has an interval: it tells nothing but how many there are.
 _LEAST_PAIRS = 10
 
 

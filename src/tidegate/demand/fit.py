@@ -166,12 +166,11 @@ def _as_curve(track: Track) -> Curve:
 
 def _complete(total: Group, counters: Counters, setting: Setting) -> Group:
     """What jobs do not tell about the whole (what ran, what waited), counters may."""
-    if total.seen is not None:
-        return total
     how = (Unit.GPUS, "capacity", setting.calendar)
     fields = {name: getattr(total, name) for name in total.__struct_fields__}
-    fields["seen"] = measure_levels(counters.track(counters.running), *how)
-    fields["waiting"] = measure_levels(counters.track(counters.pending), *how)
+    for name, level in (("seen", counters.running), ("waiting", counters.pending)):
+        if fields[name] is None:
+            fields[name] = measure_levels(counters.track(level), *how)
     return Group(**fields)
 
 

@@ -103,7 +103,7 @@ class _Scoped(NamedTuple):
 
 
 class _Curves(NamedTuple):
-    """Curves by scope and row; None: starts were not recorded."""
+    """Curves by scope and row; None: starts were not recorded, or for waits submissions."""
 
     wanted: dict[str, list[Curve]]
     seen: dict[str, list[Curve]] | None
@@ -123,6 +123,8 @@ def measure_groups(jobs: Jobs, window: Window, surveyed: Sequence[Any], setting:
     """All groups of the jobs: everything, kinds, queues, GPU models."""
     arrivals, waits, *followed = surveyed
     curves = _join(jobs, followed)
+    if not jobs.recorded.submissions:
+        curves = curves._replace(waiting=None)
     members = [
         (scoped, row) for scoped in _scoped(jobs, arrivals, waits) for row in np.flatnonzero(scoped.counts).tolist()
     ]

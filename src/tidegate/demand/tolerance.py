@@ -120,7 +120,9 @@ def sort_waits(jobs: Jobs) -> list[Waits]:
         combination = combination * max(len(jobs.names[name]), 1) + label
     used, group_of = dense(combination)
     grouping = Grouping(group_of.astype(np.int64), used.size)
+    known = jobs.recorded.submissions  # else nobody knows who waited
     picks: tuple[_Pick, ...] = (_until_start, _until_given_up, _declared, _still, _entered)
+    picks = picks if known else (_nothing, _nothing, _declared, _nothing, _nothing)
     ordered = [in_order_by_group((pick(rows, jobs.watch) for rows in jobs.parts()), grouping) for pick in picks]
     started, given_up, declared, still, entered = ordered
     every = (started.every, given_up.every, declared.every, still.every, entered.every)
@@ -128,7 +130,7 @@ def sort_waits(jobs: Jobs) -> list[Waits]:
     members = [{name: int(label[at]) for name, label in jobs.cells.labels.items()} for at in first]
     parts = zip(*(one.parts for one in ordered), strict=True)
     columns = [(part[0], part[1], part[2], part[3], part[4]) for part in parts]
-    cut = _cut_time(jobs)
+    cut = _cut_time(jobs) if known else _Cut(0, 1, NoInterval.FEW)
     by_block = _sort_by_block(jobs, grouping, cut)
     return [
         Waits(*column, member, every, by_block[row], cut.blocks)
@@ -187,6 +189,11 @@ def _began(jobs: Rows, watch: Observation) -> Rows:
     return began if watch.since_ms is None else began.take(began.started_ms >= watch.since_ms)
 
 
+def _nothing(jobs: Rows, watch: Observation) -> Some:
+    del jobs, watch
+    return np.zeros(0, np.int64), np.zeros(0, np.int32)
+
+
 def _until_start(jobs: Rows, watch: Observation) -> Some:
     began = _began(jobs, watch)
     return began.started_ms - began.submitted_ms, began.cell
@@ -213,7 +220,7 @@ def _still(jobs: Rows, watch: Observation) -> Some:
 
 def _entered(jobs: Rows, watch: Observation) -> Some:
     if watch.since_ms is None:
-        return np.zeros(0, np.int64), np.zeros(0, np.int32)
+        return _nothing(jobs, watch)
     over = waited_until_ms(jobs, watch)
     late = np.flatnonzero((jobs.submitted_ms < watch.since_ms) & (over >= watch.since_ms))
     return np.minimum(watch.since_ms, over[late] - 1) - jobs.submitted_ms[late], jobs.cell[late]

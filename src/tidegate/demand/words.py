@@ -29,6 +29,7 @@ REMEDIES = {
     Lack.NO_USE: "busy samples per pod (DCGM_FI_DEV_GPU_UTIL or PROF_GR_ENGINE_ACTIVE)",
     Lack.NO_VRAM: "memory samples per pod (DCGM_FI_DEV_FB_USED)",
     Lack.NO_STARTS: "start times of jobs: without them nobody knows what waited",
+    Lack.NO_SUBMISSIONS: "submission times of jobs: without them nobody knows what waited",
     Lack.NOTHING_DECLARED: "tolerated waits as declared by their owners, or cancellations",
     Lack.NO_LATENCY: "latencies of requests",
     Lack.NO_ARRIVALS: "when jobs or requests come",
