@@ -6,12 +6,15 @@ import numpy as np
 
 from demand_jobs import tables_of
 from tidegate.cli.inputs_table import input_rows
-from tidegate.demand.answers import Lack, answer
+from tidegate.demand.answers import Grade, Lack, answer
 from tidegate.demand.arrivals import measure_arrivals
 from tidegate.demand.curves import Window
+from tidegate.demand.document import encode, read
 from tidegate.demand.fit import fit
 from tidegate.demand.numbers import How, Unit
 from tidegate.demand.tolerance import _late_share
+from tidegate.demand.words import number_text
+from tidegate.model.problem import Report
 from tidegate.model.units import DAY_MS
 from tidegate.planning.preflight import Asked, check_flight
 from tidegate.sources.gather import gather
@@ -85,3 +88,17 @@ def test_a_column_of_waits_says_when_jobs_were_submitted(tmp_path):
     assert found is not None
     assert found.waited_p50 is not None
     assert found.waited_p50.value == 60_000
+
+
+def test_runtimes_with_waits_in_them_are_told_as_upper_bounds(tmp_path):
+    """Where there is an end and no start, the time from submission to end counted as runtime without a word."""
+    rows = [(f"j{at}", 1_750_000_000 + 12_000 * at, 1_750_016_000 + 12_000 * at, 2) for at in range(80)]
+    gathered = gather([written(tmp_path, "id,submitted,ended,gpus", rows)])
+    assert [(one.code, one.times) for one in gathered.findings if one.code == "start-missing"] == [("start-missing", 80)]
+    model = fit(gathered.tables)
+    assert number_text(model.durations[0].p50) == "at most 4h26m"
+    assert model.groups[0].gpu_hours is not None
+    assert model.groups[0].gpu_hours.how is How.AT_MOST
+    floor = answer(model)[0]
+    assert (floor.grade, floor.lacks) == (Grade.PARTIAL, (Lack.WAITS_IN_RUNTIMES,))
+    assert read(encode(model), Report()) == model

@@ -45,6 +45,7 @@ class Lack(StrEnum):
     NO_VRAM = "no_vram"  # what memory was held is not known
     NO_STARTS = "no_starts"  # when jobs started is not known, hence not how long they waited
     NO_SUBMISSIONS = "no_submissions"  # when jobs were submitted is not known, hence not how long they waited
+    WAITS_IN_RUNTIMES = "waits_in_runtimes"  # how long jobs ran is known with their waits alone: an upper bound
     NOTHING_DECLARED = "nothing_declared"  # nobody said how long they would wait, and nobody gave up
     NO_LATENCY = "no_latency"  # how long requests took is not known
     NO_ARRIVALS = "no_arrivals"  # nothing tells when work or requests come
@@ -96,6 +97,8 @@ def _floor(model: DemandModel) -> Answer:
         lacks.append(Lack.HELD_ONLY)
     elif total.jobs == 0:
         lacks.append(Lack.COUNTERS_ONLY)
+    if not all(ground.runtimes for ground in model.grounds):
+        lacks.append(Lack.WAITS_IN_RUNTIMES)
     if _length_ms(model) < WEEK_MS - DAY_MS:
         lacks.append(Lack.SHORT_WINDOW)
     numbers = [(name, getattr(levels, name)) for name in ("mean", "p05", "p50", "p95", "p99", "peak")]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 import numpy as np
+from msgspec.structs import replace
 
 from tidegate.demand.censoring import State
 from tidegate.demand.distributions import Fitted, fit_family
@@ -17,6 +18,7 @@ from tidegate.demand.numbers import (
     How,
     Number,
     Unit,
+    at_most,
     estimate,
     rank_quantile,
     relative_deviation_effects,
@@ -87,7 +89,13 @@ def measure_durations(jobs: Jobs) -> tuple[Spread, ...]:
         named = [("", _together([watched[at] for at in used]), hours[list(rows)].sum())]
         named += [(SIZE_NAMES[at - rows.start], watched[at], hours[at]) for at in used]
         found += [_spread((kind, name), values, float(spent)) for name, values, spent in named]
-    return tuple(found)
+    return tuple(found if jobs.recorded.runtimes else map(_bounded, found))
+
+
+def _bounded(spread: Spread) -> Spread:
+    """The same, of runtimes that have waits in them: as upper bounds."""
+    names = ("mean", "p50", "p90", "p99")
+    return replace(spread, **{name: at_most(getattr(spread, name)) for name in names})
 
 
 def _watch(jobs: Jobs, grouping: Grouping) -> list[Watched]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from tidegate.demand.bursts import ceilings, find_bursts
 from tidegate.demand.calls import RunAll, one_by_one
@@ -251,7 +252,8 @@ def _grounds(tables: Tables, parts: _Parts) -> tuple[Ground, ...]:
     found = []
     if parts.told:
         measured = parts.told.measured
-        found.append(_ground("jobs", measured.window, len(parts.told.jobs), measured.tick_ms, origins))
+        ground = _ground("jobs", measured.window, len(parts.told.jobs), measured.tick_ms, origins)
+        found.append(replace(ground, runtimes=tables.recorded.runtimes))
     frames = {"requests": tables.requests, "use": tables.use, "capacity": tables.capacity, "starts": tables.starts}
     for name, frame in frames.items():
         if frame is not None:

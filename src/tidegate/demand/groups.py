@@ -36,7 +36,7 @@ from tidegate.demand.jobs import (
 )
 from tidegate.demand.levels import Levels, Track, measure_levels, track_curve
 from tidegate.demand.mix import measure_mix
-from tidegate.demand.numbers import How, Number, Unit, exact
+from tidegate.demand.numbers import How, Number, Unit, at_most, exact
 from tidegate.demand.ordering import Grouping
 from tidegate.demand.outlook import Outlook, look_ahead
 from tidegate.demand.survival import at_least
@@ -273,6 +273,8 @@ def _some(jobs: Jobs, of: _Scoped, row: int) -> Rows:
 def _hours(jobs: Jobs, of: _Scoped, row: int) -> Number:
     """GPU-hours of a group; where some of its jobs are not over, at least those that were seen."""
     count, hours = int(of.counts[row]), float(of.hours[row])
+    if not jobs.recorded.runtimes:
+        return at_most(exact(hours, Unit.GPU_HOURS, count, "jobs"))
     if "state" in jobs.frame.columns:
         mine = of.label == row
         for rows in jobs.parts():

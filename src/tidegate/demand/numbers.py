@@ -10,6 +10,7 @@ import math
 from enum import StrEnum
 
 import numpy as np
+from msgspec.structs import replace
 
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
@@ -51,6 +52,7 @@ class How(StrEnum):
     WILSON = "wilson"  # of a share
     SURVIVAL = "kaplan_meier"  # of durations of which some had not ended when they were last seen
     AT_LEAST = "at_least"  # no interval: the value is a lower bound, and nothing says how much more it is
+    AT_MOST = "at_most"  # no interval: the value is an upper bound, and nothing says how much less it is
     FEW = NoInterval.FEW.value  # no interval: fewer than six blocks of time, pods or jobs
     TREND = NoInterval.TREND.value  # no interval: deviations last as long as the window
     UNEVEN = NoInterval.UNEVEN.value  # no interval: one block of time, pod or job makes up nearly all of it
@@ -60,7 +62,7 @@ class How(StrEnum):
 
     def has_interval(self) -> bool:
         """Whether low and high are those of an interval, and not the value once more."""
-        return self not in {How.AT_LEAST, How.FEW, How.TREND, How.UNEVEN, How.TAIL, How.WIDE}
+        return self not in {How.AT_LEAST, How.AT_MOST, How.FEW, How.TREND, How.UNEVEN, How.TAIL, How.WIDE}
 
 
 class Number(Spec, frozen=True):
@@ -121,6 +123,11 @@ def estimate(value: float, found: Interval | NoInterval, unit: Unit, of: tuple[i
         how=How(found.value) if isinstance(found, NoInterval) else how,
         table=of[1],
     )
+
+
+def at_most(number: Number) -> Number:
+    """The same number, of which only an upper bound is known."""
+    return replace(number, low=number.value, high=number.value, how=How.AT_MOST)
 
 
 def unit_interval(value: float, effects: F64, samples: int) -> Interval | NoInterval:

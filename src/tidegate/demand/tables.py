@@ -134,6 +134,7 @@ class Recorded(NamedTuple):
     """What times of jobs say; what they do not say is not known, and not 0."""
 
     submissions: bool = True  # else jobs are taken as submitted at their start: how long they waited is not known
+    runtimes: bool = True  # else they reach from submission to end: an upper bound, for waits are in them
 
     def both(self, other: Recorded) -> Recorded:
         """What is known of the jobs of two sources together."""

@@ -111,7 +111,8 @@ def _recorded(columns: Columns) -> Recorded:
     if columns.table is not Table.JOBS:
         return Recorded()
     there = {one.field for one in columns.chosen}
-    return Recorded(submissions=bool(there & {"submitted", "wait"}))
+    ran = there & {"started", "wait", "duration"} or "ended" not in there
+    return Recorded(submissions=bool(there & {"submitted", "wait"}), runtimes=bool(ran))
 
 
 def _zone(way: _Way) -> str:
@@ -249,6 +250,8 @@ def _table_findings(way: _Way, checked: Checked, wanted: Wanted) -> Iterable[Fin
         yield Finding(Code.GAP, name, len(checked.gaps), more=f"the longest has {hours:,} hours")
     if not _recorded(way.columns).submissions and checked.kept:
         yield Finding(Code.SUBMISSION_MISSING, name, checked.kept)
+    if not _recorded(way.columns).runtimes and checked.kept:
+        yield Finding(Code.START_MISSING, name, checked.kept)
     if wanted.documented:
         return
     unsure = [one for one in way.columns.chosen if not one.sure and one.column]

@@ -50,6 +50,7 @@ class Code(StrEnum):
     TIME_ZONES_MIXED = "time-zones-mixed"
     UNIT_ASSUMED = "unit-assumed"
     SUBMISSION_MISSING = "submission-missing"
+    START_MISSING = "start-missing"
     DURATION_MISSING = "duration-missing"
     JOB_STEP = "job-step"
     OWNED_OBJECT = "owned-object"
@@ -101,6 +102,10 @@ CODES: dict[Code, CodeSpec] = {
     Code.SUBMISSION_MISSING: CodeSpec(
         _T, "jobs whose submission is not recorded: taken as submitted at their start, waits are not known",
         "export the time of submission", strict=False,
+    ),
+    Code.START_MISSING: CodeSpec(
+        _T, "jobs whose start is not recorded: the time from submission to end counts as runtime, waits included",
+        "export the time of the start, or how long jobs ran", strict=False,
     ),
     Code.DURATION_MISSING: CodeSpec(
         _T, "jobs that do not say how long they ran", "nothing, if they still wait or run", strict=False
