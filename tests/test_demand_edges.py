@@ -11,6 +11,7 @@ from tidegate.demand.arrivals import measure_arrivals
 from tidegate.demand.curves import Window
 from tidegate.demand.document import encode, read
 from tidegate.demand.fit import fit
+from tidegate.demand.jobs import read_jobs
 from tidegate.demand.numbers import How, Unit
 from tidegate.demand.tolerance import _late_share
 from tidegate.demand.words import number_text
@@ -102,3 +103,19 @@ def test_runtimes_with_waits_in_them_are_told_as_upper_bounds(tmp_path):
     floor = answer(model)[0]
     assert (floor.grade, floor.lacks) == (Grade.PARTIAL, (Lack.WAITS_IN_RUNTIMES,))
     assert read(encode(model), Report()) == model
+
+
+def test_one_end_in_the_future_does_not_make_all_others_older(tmp_path):
+    """Jobs that still ran counted as running for the year by which one clock was wrong."""
+    rows = [[f"j{at}", at * 3000, at * 3000 + 60, at * 3000 + 20_000, 2, "done"] for at in range(100)]
+    for at in range(95, 100):
+        rows[at][3:] = ["", 2, "running"]
+    rows = [[*row[:1], *(one + 1_750_000_000 if one != "" else "" for one in row[1:4]), *row[4:]] for row in rows]
+    header, found = "id,submitted,started,ended,gpus,state", []
+    for wrong_s in (0, 365 * 86_400):
+        rows[40][3] += wrong_s
+        gathered = gather([written(tmp_path, header, rows)])
+        codes = [(one.code, one.places[0].number) for one in gathered.findings if one.code == "end-in-future"]
+        assert codes == ([("end-in-future", 42)] if wrong_s else [])
+        found.append(read_jobs(gathered.tables).watch.until_ms)
+    assert found[0] == found[1] == 1000 * (1_750_000_000 + 94 * 3000 + 20_000)

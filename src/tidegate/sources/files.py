@@ -34,6 +34,7 @@ _SHOWN = {
     Code.ZERO_GPUS: ("gpus", "gpus_per_pod"),
     Code.NEGATIVE_AMOUNT: ("gpus", "gpus_per_pod", "count", "rate", "busy", "total"),
     Code.START_BEFORE_SUBMIT: ("started",),
+    Code.END_IN_FUTURE: ("ended", "duration"),
     Code.CLOCK_JUMP: ("submitted", "at", "started"),
     Code.DUPLICATE_ID: ("id",),
 }

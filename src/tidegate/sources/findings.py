@@ -44,6 +44,7 @@ class Code(StrEnum):
     ZERO_GPUS = "zero-gpus"
     NEGATIVE_AMOUNT = "negative-amount"
     OUT_OF_RANGE = "out-of-range"
+    END_IN_FUTURE = "end-in-future"
     CLOCK_JUMP = "clock-jump"
     GAP = "gap"
     TIME_ZONE_MISSING = "time-zone-missing"
@@ -82,6 +83,10 @@ CODES: dict[Code, CodeSpec] = {
     Code.OUT_OF_RANGE: CodeSpec(
         _D, "rows with a value that cannot be: a time before 1990 or after 2100, a job of ten years, 100,000 GPUs",
         "say the unit of the column: --map submitted=created:ms",
+    ),
+    Code.END_IN_FUTURE: CodeSpec(
+        _T, "jobs that end long after every other time, while others still run or wait: does not say when jobs were seen",
+        "compare the clocks, or correct the end",
     ),
     Code.CLOCK_JUMP: CodeSpec(
         _T, "rows that go back in time by more than a minute in a file that is otherwise in order",
