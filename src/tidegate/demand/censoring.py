@@ -106,7 +106,7 @@ def outcome_left() -> pl.Expr:
 
 
 def observe(table: pl.DataFrame, since_ms: int | None, until_ms: int | None) -> Observation:
-    """When jobs were watched: as told, else until the latest time that any of them has; an end that is alone is wrong."""
+    """When jobs were watched: as told, else until the latest time of any; an end that is alone is wrong."""
     if until_ms is not None:
         return Observation(since_ms, until_ms, told=True)
     if not table.height:

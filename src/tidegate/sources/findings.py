@@ -85,7 +85,7 @@ CODES: dict[Code, CodeSpec] = {
         "say the unit of the column: --map submitted=created:ms",
     ),
     Code.END_IN_FUTURE: CodeSpec(
-        _T, "jobs that end long after every other time, while others still run or wait: does not say when jobs were seen",
+        _T, "jobs that end long after every other time, while others still run or wait: not when jobs were last seen",
         "compare the clocks, or correct the end",
     ),
     Code.CLOCK_JUMP: CodeSpec(
