@@ -126,8 +126,8 @@ def test_one_end_in_the_future_does_not_make_all_others_older(tmp_path):
 def test_the_order_of_rows_does_not_matter_where_jobs_have_no_ids(tmp_path):
     """Jobs that came at the same time went by the number of their row."""
     rng = np.random.default_rng(3)
-    rows = [(600 * (at // 8), 600 * (at // 8) + int(rng.integers(4000)), int(rng.choice([1, 2, 8]))) for at in range(80)]
-    rows = [(1_750_000_000 + came, 1_750_005_000 + over, gpus) for came, over, gpus in rows]
+    came = [1_750_000_000 + 600 * (at // 8) for at in range(80)]
+    rows = [(at, at + 5000 + int(rng.integers(4000)), int(rng.choice([1, 2, 8]))) for at in came]
     found = []
     for order in (range(80), rng.permutation(80).tolist()):
         jobs = plan_jobs_of(gather([written(tmp_path, "submitted,ended,gpus", [rows[at] for at in order])]).tables)

@@ -156,8 +156,12 @@ def share(part: int, whole: int, table: str) -> Number:
     return estimate(found, Interval(low, high), Unit.SHARE, (whole, table), How.WILSON)
 
 
-def rank_quantile(ordered: I64, p: float, unit: Unit, table: str, every: int = 1) -> Number:
-    """A quantile of sorted, independent values with its binomial interval; each value stands for `every` of them."""
+def rank_quantile(
+    ordered: I64, p: float, unit: Unit, table: str, every: int = 1, alike: float | NoInterval = 1.0
+) -> Number:
+    """A quantile of sorted values with its binomial interval, `alike` worth one; each value stands for `every`."""
     value = float(ordered[quantile_row(ordered.size, p)])
-    low, high = (float(ordered[row]) for row in rank_interval(ordered.size, p, every))
+    if isinstance(alike, NoInterval):
+        return estimate(value, alike, unit, (ordered.size * every, table), How.RANKS)
+    low, high = (float(ordered[row]) for row in rank_interval(ordered.size, p, every / alike))
     return estimate(value, Interval(low, high), unit, (ordered.size * every, table), How.RANKS)

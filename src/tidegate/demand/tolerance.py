@@ -26,7 +26,7 @@ from tidegate.demand.survival import Watched, estimate_survival, survival_quanti
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.stats.blocks import Blocks, choose_blocks, count_units, linear_spread, sum_by, units_of
-from tidegate.stats.interval import NoInterval, share_interval
+from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, Spread, share_interval
 from tidegate.stats.quantile import quantile
 
 #: A depth breaks tolerance when more than this share of those who meet it, or more, wait longer than tolerated.
@@ -71,6 +71,9 @@ class Broken(Spec, frozen=True):
     late: Number  # the share of jobs that waited longer than tolerated
 
 
+_NOTHING: I64 = np.zeros(0, np.int64)
+
+
 class Waits(NamedTuple):
     """Waits of some jobs, in order."""
 
@@ -83,6 +86,8 @@ class Waits(NamedTuple):
     every: tuple[int, int, int, int, int]  # each stands for so many: of very many, only every so-manieth is kept
     by_block: tuple[I64, ...] = ()  # waits until the start, by the block of time in which a job was submitted
     blocks: Blocks | NoInterval = NoInterval.FEW  # as long as waits of all jobs stay alike
+    left: I64 = _NOTHING  # by unit of time: those that gave up
+    asked: I64 = _NOTHING  # by unit of time: those that gave up or started
 
     def belongs(self, scope: str, row: int) -> bool:
         """Whether these jobs belong to a group; all belong to what is no dimension."""
@@ -131,9 +136,9 @@ def sort_waits(jobs: Jobs) -> list[Waits]:
     parts = zip(*(one.parts for one in ordered), strict=True)
     columns = [(part[0], part[1], part[2], part[3], part[4]) for part in parts]
     cut = _cut_time(jobs) if known else _Cut(0, 1, NoInterval.FEW)
-    by_block = _sort_by_block(jobs, grouping, cut)
+    by_block, (left, asked) = _sort_by_block(jobs, grouping, cut), _count_by_unit(jobs, grouping, cut)
     return [
-        Waits(*column, member, every, by_block[row], cut.blocks)
+        Waits(*column, member, every, by_block[row], cut.blocks, left[row], asked[row])
         for row, (column, member) in enumerate(zip(columns, members, strict=True))
     ]
 
@@ -181,6 +186,18 @@ def _sort_by_block(jobs: Jobs, grouping: Grouping, cut: _Cut) -> list[tuple[I64,
 
     parts = in_order_by_group(map(pick, jobs.parts()), wide).parts
     return [tuple(parts[row * number : (row + 1) * number]) for row in range(grouping.groups)]
+
+
+def _count_by_unit(jobs: Jobs, grouping: Grouping, cut: _Cut) -> tuple[I64, I64]:
+    """Those that gave up, and those that gave up or started, of each group by unit of time."""
+    units = count_units(cut.length_ms)
+    left, started = np.zeros((2, grouping.groups * units), np.int64)
+    for rows in jobs.parts() if jobs.recorded.submissions else ():
+        at = grouping.group_of[rows.cell] * units + cut.unit(rows.submitted_ms)
+        gone = rows.cancelled & (rows.started_ms < 0) & (rows.ended_ms >= rows.submitted_ms)
+        left += np.bincount(at[gone], minlength=left.size)
+        started += np.bincount(at[rows.started_ms >= 0], minlength=left.size)
+    return left.reshape(-1, units), (left + started).reshape(-1, units)
 
 
 def _began(jobs: Rows, watch: Observation) -> Rows:
@@ -241,7 +258,9 @@ def gather_waits(parts: list[Waits]) -> Waits:
     columns = zip(*(part[:5] for part in parts), strict=True)
     started, given_up, declared, still, entered = (np.sort(np.concatenate(one), kind="stable") for one in columns)
     by_block = tuple(np.concatenate(block) for block in zip(*(part.by_block for part in parts), strict=True))
-    return Waits(started, given_up, declared, still, entered, {}, parts[0].every, by_block, parts[0].blocks)
+    left, asked = (np.sum([getattr(part, name) for part in parts], axis=0) for name in ("left", "asked"))
+    of = (parts[0].every, by_block, parts[0].blocks, left, asked)
+    return Waits(started, given_up, declared, still, entered, {}, *of)
 
 
 def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
@@ -258,7 +277,7 @@ def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
         tolerated=tolerated,
         declared=rank_quantile(declared, 0.5, Unit.MS, "jobs", said) if declared.size else None,
         declared_share=share(min(declared.size * said, jobs), jobs, "jobs") if declared.size else None,
-        cancelled=_cancelled(given_up, started + given_up, still) if started + given_up else None,
+        cancelled=_cancelled(waits, given_up, started + given_up, still) if started + given_up else None,
         still=still,
         waits=_sketch(until_start) if started else None,
         **delays,
@@ -287,12 +306,19 @@ def _sketch(watched: Watched) -> Sketch:
     return survival_sketch(estimate_survival(watched))
 
 
-def _cancelled(given_up: int, asked: int, still: int) -> Number:
-    """The share that gave up; its interval reaches from none of those that still wait to all of them."""
-    least, most = (share(given_up + more, asked + still, "jobs") for more in (0, still))
-    return Number(
-        value=least.value, unit=least.unit, samples=least.samples, low=least.low, high=most.high, how=least.how
-    )
+def _cancelled(waits: Waits, given_up: int, asked: int, still: int) -> Number:
+    """The share that gave up, by blocks of time; its interval reaches from none of those that still wait to all."""
+    whole = asked + still
+    spread: Spread | NoInterval = NoInterval.FEW
+    if (waits.asked > 0).sum() >= LEAST_PARTS:
+        part = float(waits.left.sum()) / float(waits.asked.sum())
+        spread = linear_spread(part, (waits.left - part * waits.asked) / float(waits.asked.sum()))
+    ends = [
+        share_interval((given_up + more) / whole, whole, int((waits.asked > 0).sum()), spread) for more in (0, still)
+    ]
+    wide = [one for one in ends if isinstance(one, Interval)]
+    found = ends[0] if len(wide) < 2 else Interval(wide[0].low, wide[1].high)
+    return estimate(given_up / whole, found, Unit.SHARE, (whole, "jobs"), How.BLOCKS)
 
 
 def _tolerated(waits: Waits, accepted: Number | None) -> tuple[Basis, Number | None]:

@@ -133,7 +133,7 @@ def wilson(part: F64, count: F64) -> tuple[F64, F64]:
     return np.clip(np.minimum(centre - half, part), 0.0, 1.0), np.clip(np.maximum(centre + half, part), 0.0, 1.0)
 
 
-def rank_interval(count: int, share: float, every: int = 1) -> tuple[int, int]:
+def rank_interval(count: int, share: float, every: float = 1.0) -> tuple[int, int]:
     """Rows between which a quantile of ascending, independent values lies; each value stands for `every`."""
     half = NORMAL * math.sqrt(count * share * (1 - share) / every)
     return max(math.floor(count * share - half) - 1, 0), min(math.ceil(count * share + half), count - 1)
