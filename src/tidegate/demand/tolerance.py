@@ -350,7 +350,9 @@ def _late_share(submitted_ms: I64, late: Mask) -> Number:
         return exact(0.0, Unit.SHARE, 0, "jobs")
     part, length_ms = float(late.mean()), int(np.ptp(submitted_ms)) + 1
     unit = units_of(submitted_ms - submitted_ms.min(), length_ms)
-    spread = linear_spread(part, sum_by(unit, (late - part) / late.size, count_units(length_ms)))
+    units = count_units(length_ms)
+    together = sum_by(unit, late.astype(np.float64), units)  # a day with many that are late counts for more
+    spread = linear_spread(part, sum_by(unit, (late - part) / late.size, units), together)
     found = share_interval(part, late.size, np.unique(unit).size, spread)
     return estimate(part, found, Unit.SHARE, (late.size, "jobs"), How.BLOCKS)
 

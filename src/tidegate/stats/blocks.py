@@ -98,10 +98,12 @@ def linear_interval(
     return blocks.interval(value, parts, heavy), blocks
 
 
-def linear_spread(value: float, effects: F64) -> Spread | NoInterval:
-    """How sure a value is to which each unit adds its own effect."""
+def linear_spread(value: float, effects: F64, weights: F64 | None = None) -> Spread | NoInterval:
+    """How sure a value is to which each unit adds its own effect; with weights, such as counts, by which they differ."""
     blocks = choose_blocks(effects)
     if isinstance(blocks, NoInterval):
         return blocks
-    parts = value + blocks.number * sum_by(blocks.of_units(), np.nan_to_num(effects), blocks.number)
-    return part_spread(value, parts, blocks.seen)
+    block = blocks.of_units()
+    parts = value + blocks.number * sum_by(block, np.nan_to_num(effects), blocks.number)
+    heavy = None if weights is None else np.sqrt(sum_by(block, weights, blocks.number))
+    return part_spread(value, parts, blocks.seen, heavy)

@@ -100,9 +100,10 @@ def part_spread(value: float, parts: F64, seen: float = 1.0, weights: F64 | None
 def share_interval(part: float, count: int, looks: int, spread: Spread | NoInterval) -> Interval | NoInterval:
     """Wilson's interval of a share of values that depend on each other: of as many as would be as sure if they did not.
 
-    Where none has it, or all, blocks do not differ: then each unit of time with a value is one look.
+    Where none has it, or all, blocks do not differ, and where one block has nearly all of it, nobody knows by how much:
+    then each unit of time with a value is one look.
     """
-    if 0 < part < 1:
+    if 0 < part < 1 and spread is not NoInterval.UNEVEN:
         if isinstance(spread, NoInterval):
             return spread
         unsure = (spread.error * spread.times / NORMAL) ** 2
