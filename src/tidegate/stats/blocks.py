@@ -99,7 +99,7 @@ def linear_interval(
 
 
 def linear_spread(value: float, effects: F64, weights: F64 | None = None) -> Spread | NoInterval:
-    """How sure a value is to which each unit adds its own effect; with weights, such as counts, by which they differ."""
+    """How sure a value is to which each unit adds its own effect; weights are counts of what makes units differ."""
     blocks = choose_blocks(effects)
     if isinstance(blocks, NoInterval):
         return blocks
