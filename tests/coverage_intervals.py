@@ -16,7 +16,7 @@ from demand_jobs import tables_of
 from queue_twins import HOUR, planned, play
 from tidegate.demand.arrivals import measure_arrivals
 from tidegate.demand.curves import Window
-from tidegate.demand.durations import _moments
+from tidegate.demand.durations import _moments, measure_durations
 from tidegate.demand.jobs import read_jobs
 from tidegate.demand.levels import measure_levels, track_series
 from tidegate.demand.mix import measure_mix
@@ -117,9 +117,9 @@ def durations(windows: int) -> Tally:
     for seed in range(windows):
         rng = np.random.default_rng(seed)
         values = np.sort(rng.lognormal(8, 1, 300)).astype(np.int64)
-        tally.add("mean", _moments(values, values.size)[0], float(truth.mean()))
+        tally.add("mean", _moments(_by_day(values, rng), values.size)[0], float(truth.mean()))
         even = np.sort(rng.uniform(1e6, 3e6, 300)).astype(np.int64)
-        tally.add("CV", _moments(even, even.size)[1], 1 / 12**0.5)
+        tally.add("CV", _moments(_by_day(even, rng), even.size)[1], 1 / 12**0.5)
         for part in (0.5, 0.9):
             tally.add(f"p{100 * part:.0f}", rank_quantile(values, part, Unit.MS, "jobs"), quantile(truth, part))
         age = rng.integers(0, 20_000, 300)
@@ -132,6 +132,33 @@ def durations(windows: int) -> Tally:
             survival_quantile(estimate_survival(watched), 0.5, Unit.MS, "jobs"),
             quantile(truth, 0.5),
         )
+    return tally
+
+
+def _by_day(values: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    return tuple(map(np.sort, np.array_split(rng.permutation(values), 28)))
+
+
+def arrays(windows: int, alike: tuple[int, ...] = (1, 5, 20)) -> Tally:
+    """Mean and quantiles of 1000 durations over four weeks, in arrays of jobs that last alike; and who gave up."""
+    tally = Tally()
+    truth = np.random.default_rng(9).lognormal(8, 1, 2_000_000)
+    for jobs in alike:
+        for seed in range(windows):
+            rng = np.random.default_rng(seed)
+            lasts = np.repeat(rng.lognormal(8, 1, 1000 // jobs), jobs) * rng.lognormal(0, 0.02, 1000)
+            at = np.repeat(rng.integers(0, 28 * 86_400, 1000 // jobs), jobs)
+            gone = np.repeat(rng.random(1000 // jobs) < 0.1, jobs)
+            rows = zip(at.tolist(), lasts.tolist(), gone.tolist(), strict=True)
+            tables = tables_of([("a", "batch", 1000, one, 0, int(took) + 1, left) for one, took, left in rows])
+            work = read_jobs(tables, 0)
+            found = measure_durations(work)[0]
+            for name, part in (("p50", 0.5), ("p90", 0.9)):
+                tally.add(f"{name}, arrays of {jobs}", getattr(found, name), 1000 * quantile(truth, part))
+            tally.add(f"mean, arrays of {jobs}", found.mean, 1000 * float(truth.mean()))
+            cancelled = measure_tolerance(gather_waits(sort_waits(work)), 1000).cancelled
+            assert cancelled is not None
+            tally.add(f"cancelled, arrays of {jobs}", cancelled, 0.1)
     return tally
 
 
@@ -263,6 +290,7 @@ KINDS: dict[str, tuple[Callable[[int], Tally], int, float]] = {
     "mix": (mixes, 200, 0.85),
     "arrivals": (arrivals, 200, 0.85),
     "durations": (durations, 400, 0.85),
+    "arrays": (arrays, 200, 0.80),
     "units": (units, 400, 0.85),
     "floor": (floors, 100, 0.80),
     "waits": (waits_of_jobs, 150, 0.80),

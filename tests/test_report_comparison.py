@@ -101,6 +101,18 @@ def test_why_there_is_no_interval() -> None:
     assert not ratio_interval(one_busy_period, ones, at_ms).excludes_one()
 
 
+def test_a_few_that_wait_are_not_certain_however_alike_they_are() -> None:
+    """Two jobs gave 2 (2 to 2), one waiting job of 50 gave 3 (3 to 3)."""
+    two = ratio_interval(np.array([10.0, 20.0]), np.array([5.0, 10.0]), np.array([0, 3600 * SECOND]))
+    waited = 300.0 * (np.arange(50) == 3)
+    one = ratio_interval(3 * waited, waited, np.arange(50) * 3600 * SECOND)
+    assert (two.none, one.none) == (NoInterval.FEW, NoInterval.FEW)
+    assert not two.excludes_one()
+    assert not one.excludes_one()
+    same = ratio_interval(waited, waited, np.arange(50) * SECOND)
+    assert (same.low, same.high, same.none) == (1, 1, None)
+
+
 def test_an_interval_says_its_blocks() -> None:
     rng = np.random.default_rng(1)
     at_ms = np.sort(rng.integers(0, 3600 * SECOND, 2000))

@@ -78,6 +78,16 @@ def test_a_level_with_a_trend_is_told_without_an_interval():
     assert number_text(found.mean).endswith("(no interval: trend)")
 
 
+def test_days_of_two_kinds_tell_no_interval_instead_of_any_number():
+    """It was `2 (0 to 29,469,100,000,000) GPUs`."""
+    busy = np.random.default_rng(1).random(42) < 0.45
+    series = np.repeat(np.where(busy, 200.0, 2.0), 24)
+    found = measure_levels(track_series(series, HOUR_MS, 0, 1000), Unit.GPUS, "jobs", None)
+    assert found.p50.how is How.WIDE
+    assert number_text(found.p50) == "2 GPUs (no interval: too wide)"
+    assert found.mean.how is How.BLOCKS
+
+
 def test_a_level_says_its_blocks():
     series = np.repeat(remembering(28, 0.6, 3), 24)
     found = measure_levels(track_series(series, HOUR_MS, 0, 1000), Unit.GPUS, "jobs", None)
@@ -90,8 +100,11 @@ def test_a_level_says_its_blocks():
 @given(st.floats(0, 1e6), st.lists(st.floats(0, 1e6), min_size=6, max_size=30))
 def test_an_interval_holds_its_value_and_stays_above_zero(value, parts):
     found = part_interval(value, np.array(parts))
+    if found is NoInterval.WIDE:
+        return
     assert isinstance(found, Interval)
     assert 0 <= found.low <= value <= found.high
+    assert not found.low or found.high <= 20 * found.low
 
 
 def test_students_quantiles():

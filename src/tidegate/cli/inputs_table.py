@@ -65,6 +65,8 @@ def _concurrency(model: DemandModel, total: Group | None) -> Iterator[InputRow]:
 def _depth(total: Group) -> Iterator[InputRow]:
     if total.waiting is not None:
         yield from _levels("queue depth", "waiting", total.waiting)
+    elif total.jobs:
+        yield InputRow("queue depth", "waiting", "not known", "", "jobs")
     if total.broken is not None and total.broken.depth is not None:
         yield _row("queue depth", "breaks tolerance at", total.broken.depth)
 

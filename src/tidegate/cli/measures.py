@@ -17,6 +17,7 @@ _WHY_NONE = {
     NoInterval.FEW: "too short",
     NoInterval.TREND: "trend",
     NoInterval.UNEVEN: "one busy period",
+    NoInterval.WIDE: "too wide",
     NoInterval.NOTHING: "nothing to compare",
 }
 

@@ -44,6 +44,8 @@ class Lack(StrEnum):
     NO_USE = "no_use"  # whether GPUs were busy is not known
     NO_VRAM = "no_vram"  # what memory was held is not known
     NO_STARTS = "no_starts"  # when jobs started is not known, hence not how long they waited
+    NO_SUBMISSIONS = "no_submissions"  # when jobs were submitted is not known, hence not how long they waited
+    WAITS_IN_RUNTIMES = "waits_in_runtimes"  # how long jobs ran is known with their waits alone: an upper bound
     NOTHING_DECLARED = "nothing_declared"  # nobody said how long they would wait, and nobody gave up
     NO_LATENCY = "no_latency"  # how long requests took is not known
     NO_ARRIVALS = "no_arrivals"  # nothing tells when work or requests come
@@ -95,6 +97,8 @@ def _floor(model: DemandModel) -> Answer:
         lacks.append(Lack.HELD_ONLY)
     elif total.jobs == 0:
         lacks.append(Lack.COUNTERS_ONLY)
+    if not all(ground.runtimes for ground in model.grounds):
+        lacks.append(Lack.WAITS_IN_RUNTIMES)
     if _length_ms(model) < WEEK_MS - DAY_MS:
         lacks.append(Lack.SHORT_WINDOW)
     numbers = [(name, getattr(levels, name)) for name in ("mean", "p05", "p50", "p95", "p99", "peak")]
@@ -158,7 +162,8 @@ def _patience(model: DemandModel) -> Answer:
 def _why_impatient(model: DemandModel, groups: list[Group]) -> tuple[Lack, ...]:
     lacks = []
     if any(one.waiting is None for one in groups) or not groups:
-        lacks.append(Lack.NO_STARTS)
+        ran = groups and all(one.seen is not None for one in groups)
+        lacks.append(Lack.NO_SUBMISSIONS if ran else Lack.NO_STARTS)
     if model.services and all(one.latency is None for one in model.services):
         lacks.append(Lack.NO_LATENCY)
     return (*lacks, Lack.NOTHING_DECLARED)

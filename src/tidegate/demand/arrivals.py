@@ -20,12 +20,17 @@ from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tidegate.stats.blocks import count_units, linear_interval, sum_by, unit_widths, units_of
+from tidegate.stats.interval import NoInterval
 
 #: Windows in which arrivals are counted.
 WINDOWS_MS = (SECOND_MS, 10 * SECOND_MS, MINUTE_MS, 5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS)
 
 #: Windows that are counted at most: of very many arrivals, over all groups together; of one series.
 MOST_BINS, MOST_SINGLE = 1 << 21, 1 << 24
+
+
+#: Pairs of arrivals in one window, from which on dispersion has an interval: it tells nothing but how many there are.
+_LEAST_PAIRS = 10
 
 
 class Dispersion(Spec, frozen=True):
@@ -166,9 +171,13 @@ def _disperse(sums: F64, length_ms: int, table: str) -> Dispersion:
         nothing = exact(0.0, Unit.RATIO, sums.size, table)
         return Dispersion(window_ms=length_ms, idc=nothing, peak_to_mean=nothing)
     idc = float(sums.var() / middle)
+    found, _ = linear_interval(idc, _idc_effects(sums, length_ms, idc))
+    pairs = max(float((sums * (sums - 1)).sum()), float(sums.sum()) * middle) / 2  # that came, or would by chance
     return Dispersion(
         window_ms=length_ms,
-        idc=_by_time(idc, _idc_effects(sums, length_ms, idc), Unit.RATIO, (sums.size, table)),
+        idc=estimate(
+            idc, found if pairs >= _LEAST_PAIRS else NoInterval.FEW, Unit.RATIO, (sums.size, table), How.BLOCKS
+        ),
         peak_to_mean=exact(float(sums.max() / middle), Unit.RATIO, sums.size, table),
     )
 

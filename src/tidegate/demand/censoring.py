@@ -19,12 +19,16 @@ from tidegate.demand.sizes import SIZE_NAMES, size_of
 from tidegate.demand.survival import Survival, Watched, draw_beyond, estimate_survival
 from tidegate.demand.tables import KINDS
 from tidegate.model.columns import I64
+from tidegate.model.units import HOUR_MS
 
 #: Later than everything.
 NEVER = 1 << 60
 
 #: A runtime that nothing tells.
 UNKNOWN_RUNTIME = -1
+
+#: An end is alone if no other time of so many jobs comes within this part of the time before it, or within an hour.
+_LONE_JOBS, _LONE_PART = 20, 20
 
 #: Outcomes of jobs whose runtime is not recorded.
 _OUTCOMES = {"pending": 1, "running": 2, "": 3}
@@ -102,12 +106,34 @@ def outcome_left() -> pl.Expr:
 
 
 def observe(table: pl.DataFrame, since_ms: int | None, until_ms: int | None) -> Observation:
-    """When jobs were watched: as told, else until the latest time that any of them has."""
+    """When jobs were watched: as told, else until the latest time of any; an end that is alone is wrong."""
     if until_ms is not None:
         return Observation(since_ms, until_ms, told=True)
-    over = (pl.coalesce("started_ms", "submitted_ms") + pl.col("duration_ms").clip(0)).alias("over")
-    times = table.select(over.max(), pl.col("submitted_ms", "started_ms", "ended_ms").max()).row(0)
+    if not table.height:
+        return Observation(since_ms, 0, told=False)
+    last, before, alone = table.select(over_ms().max(), last_but_one(), end_alone()).row(0)
+    times = (before if alone and table["left"].max() else last, before)
     return Observation(since_ms, max((time for time in times if time is not None), default=0), told=False)
+
+
+def over_ms() -> pl.Expr:
+    """When a job was over; null where nobody knows."""
+    ran = pl.coalesce("started_ms", "submitted_ms") + pl.col("duration_ms").clip(0)
+    return pl.max_horizontal("ended_ms", ran).alias("over")
+
+
+def last_but_one() -> pl.Expr:
+    """The latest time of all jobs but the latest end."""
+    ends = over_ms().drop_nulls().top_k(2)
+    earlier = pl.when(ends.len() > 1).then(ends.min())
+    return pl.max_horizontal(pl.col("submitted_ms").max(), pl.col("started_ms").max(), earlier).alias("before")
+
+
+def end_alone() -> pl.Expr:
+    """Whether the latest end comes so long after all other times that a clock was wrong, if jobs are not over yet."""
+    before = last_but_one()
+    usual = pl.max_horizontal((before - pl.col("submitted_ms").min()) // _LONE_PART, pl.lit(HOUR_MS))
+    return ((over_ms().max() - before > usual) & (pl.len() >= _LONE_JOBS)).fill_null(value=False).alias("alone")
 
 
 def complete(table: pl.DataFrame, watch: Observation, seed: int) -> pl.DataFrame:

@@ -58,6 +58,7 @@ class Ground(Spec, frozen=True):
     rows: int
     tick_ms: int  # to which times were rounded, for the total; 0: not at all
     origins: tuple[Source, ...]
+    runtimes: bool = True  # of jobs; else they are from submission to end, waits included: upper bounds
 
 
 class Group(Spec, frozen=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 import numpy as np
+from msgspec.structs import replace
 
 from tidegate.demand.censoring import State
 from tidegate.demand.distributions import Fitted, fit_family
@@ -17,11 +18,11 @@ from tidegate.demand.numbers import (
     How,
     Number,
     Unit,
+    at_most,
     estimate,
     rank_quantile,
     relative_deviation_effects,
     trim,
-    unit_interval,
     variation,
 )
 from tidegate.demand.ordering import Grouping, Some, in_order_by_group
@@ -37,9 +38,16 @@ from tidegate.demand.survival import (
 from tidegate.model.columns import I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import WHOLE_MILLI
+from tidegate.stats.blocks import count_units, linear_interval, linear_spread, sum_by, units_of
+from tidegate.stats.interval import LEAST_PARTS, NORMAL, NoInterval
+from tidegate.stats.quantile import quantile
 
 #: GPUs of a usual node: a job with more needs several at once.
 _NODE_MILLI = 8_000
+
+
+#: Independent jobs beyond a quantile, at least: with fewer, the longest that was seen may well be shorter than it.
+_LEAST_BEYOND = 3.0
 
 
 class Meaning(StrEnum):
@@ -76,7 +84,7 @@ def measure_durations(jobs: Jobs) -> tuple[Spread, ...]:
     size = size_of(np.rint(cells.amount * (cells.unit * WHOLE_MILLI)).astype(np.int64))
     group = cells.labels["kind"].astype(np.int64) * len(SIZE_NAMES) + size
     grouping = Grouping(group, len(kinds) * len(SIZE_NAMES))
-    watched = _watch(jobs, grouping)
+    watched, by_unit = _watch(jobs, grouping), _sort_by_unit(jobs, grouping)
     hours = np.bincount(group, weights=jobs.cell_gpu_hours, minlength=len(watched))
     found = []
     for row, kind in enumerate(kinds):
@@ -84,10 +92,17 @@ def measure_durations(jobs: Jobs) -> tuple[Spread, ...]:
         used = [at for at in rows if watched[at].total]
         if not used:
             continue
-        named = [("", _together([watched[at] for at in used]), hours[list(rows)].sum())]
-        named += [(SIZE_NAMES[at - rows.start], watched[at], hours[at]) for at in used]
-        found += [_spread((kind, name), values, float(spent)) for name, values, spent in named]
-    return tuple(found)
+        whole = tuple(np.sort(np.concatenate(one)) for one in zip(*(by_unit[at] for at in used), strict=True))
+        named = [("", _together([watched[at] for at in used]), hours[list(rows)].sum(), whole)]
+        named += [(SIZE_NAMES[at - rows.start], watched[at], hours[at], by_unit[at]) for at in used]
+        found += [_spread((kind, name), values, float(spent), units) for name, values, spent, units in named]
+    return tuple(found if jobs.recorded.runtimes else map(_bounded, found))
+
+
+def _bounded(spread: Spread) -> Spread:
+    """The same, of runtimes that have waits in them: as upper bounds."""
+    names = ("mean", "p50", "p90", "p99")
+    return replace(spread, **{name: at_most(getattr(spread, name)) for name in names})
 
 
 def _watch(jobs: Jobs, grouping: Grouping) -> list[Watched]:
@@ -98,6 +113,22 @@ def _watch(jobs: Jobs, grouping: Grouping) -> list[Watched]:
     entered = in_order_by_group(late, grouping)
     every = (ended.every, going.every, entered.every)
     return [Watched(*parts, every) for parts in zip(ended.parts, going.parts, entered.parts, strict=True)]
+
+
+def _sort_by_unit(jobs: Jobs, grouping: Grouping) -> list[tuple[I64, ...]]:
+    """Durations of each group that are known, by the unit of time in which jobs were submitted."""
+    first, last = (int(jobs.frame["submitted_ms"].to_numpy().min()), int(jobs.frame["submitted_ms"].to_numpy().max()))
+    length_ms = last - first + 1
+    units = count_units(length_ms)
+    wide = Grouping((grouping.group_of[:, None] * units + np.arange(units)).ravel(), grouping.groups * units)
+
+    def pick(rows: Rows) -> Some:
+        over = rows.take((rows.state == State.OVER) & (rows.duration_ms >= 0))
+        unit = units_of(over.submitted_ms - first, length_ms)
+        return over.duration_ms, (over.cell.astype(np.int64) * units + unit).astype(np.int32)
+
+    parts = in_order_by_group(map(pick, jobs.parts()), wide).parts
+    return [tuple(parts[row * units : (row + 1) * units]) for row in range(grouping.groups)]
 
 
 def _ended(jobs: Rows) -> Some:
@@ -129,14 +160,15 @@ def _together(parts: list[Watched]) -> Watched:
     return Watched(ended, going, entered, parts[0].every)
 
 
-def _spread(of: tuple[str, str], watched: Watched, gpu_hours: float) -> Spread:
+def _spread(of: tuple[str, str], watched: Watched, gpu_hours: float, by_unit: tuple[I64, ...]) -> Spread:
     if watched.whole():
-        return _spread_whole(of, watched.ended_ms, watched.every[0], gpu_hours)
+        return _spread_whole(of, watched.ended_ms, watched.every[0], gpu_hours, by_unit)
     kind, size = of
     survival = estimate_survival(watched)
     sketch = survival_sketch(survival)
-    p50, p90, p99 = (survival_quantile(survival, at, Unit.MS, "jobs") for at in (0.5, 0.9, 0.99))
-    shape = survival_shape(survival, Unit.MS, "jobs")
+    alike = {at: likeness(by_unit, at) for at in (0.5, 0.9, 0.99)}
+    p50, p90, p99 = (survival_quantile(survival, at, Unit.MS, "jobs", alike[at]) for at in alike)
+    shape = survival_shape(survival, Unit.MS, "jobs", alike[0.5])
     known = How.AT_LEAST not in {shape.cv.how, p50.how}
     return Spread(
         kind=kind,
@@ -154,12 +186,32 @@ def _spread(of: tuple[str, str], watched: Watched, gpu_hours: float) -> Spread:
     )
 
 
-def _spread_whole(of: tuple[str, str], ordered: I64, every: int, gpu_hours: float) -> Spread:
+def likeness(by_unit: tuple[I64, ...], part: float) -> float | NoInterval:
+    """How many jobs are worth one, for a quantile: those of an array, or of one user in a week, last alike."""
+    sizes = np.array([unit.size for unit in by_unit], np.float64)
+    count = float(sizes.sum())
+    if (sizes > 0).sum() < LEAST_PARTS:
+        return NoInterval.FEW
+    value = quantile(np.concatenate(by_unit), part)
+    below = np.array([np.searchsorted(unit, value, side="left") for unit in by_unit], np.float64)
+    share = float(below.sum()) / count
+    if share <= 0:  # all of them are as long
+        return 1.0
+    spread = linear_spread(share, (below - share * sizes) / count)
+    if isinstance(spread, NoInterval):
+        return spread
+    alike = max((spread.error * spread.times / NORMAL) ** 2 * count / (share * (1 - share)), 1.0)
+    return alike if count / alike * min(part, 1 - part) >= _LEAST_BEYOND else NoInterval.FEW
+
+
+def _spread_whole(of: tuple[str, str], ordered: I64, every: int, gpu_hours: float, by_unit: tuple[I64, ...]) -> Spread:
     kind, size = of
     samples = ordered.size * every
     sketch = sketch_ordered(ordered, every)
-    p50, p90, p99 = (rank_quantile(ordered, at, Unit.MS, "jobs", every) for at in (0.5, 0.9, 0.99))
-    mean, cv = _moments(ordered, samples)
+    p50, p90, p99 = (
+        rank_quantile(ordered, at, Unit.MS, "jobs", every, likeness(by_unit, at)) for at in (0.5, 0.9, 0.99)
+    )
+    mean, cv = _moments(by_unit, samples)
     return Spread(
         kind=kind,
         size=size,
@@ -176,15 +228,23 @@ def _spread_whole(of: tuple[str, str], ordered: I64, every: int, gpu_hours: floa
     )
 
 
-def _moments(values: I64, samples: int) -> tuple[Number, Number]:
-    """Mean and deviation over mean, and what each job adds to both."""
+def _moments(by_unit: tuple[I64, ...], samples: int) -> tuple[Number, Number]:
+    """Mean and deviation over mean, and what the jobs of each unit of time add to both."""
+    values = np.concatenate(by_unit)
+    sizes = np.array([unit.size for unit in by_unit])
+    unit, few = np.repeat(np.arange(sizes.size), sizes), (sizes > 0).sum() < LEAST_PARTS
     mean, of = float(values.mean()), (samples, "jobs")
     away = values.astype(np.float64) - mean
     deviation = float(values.std())
     cv = deviation / mean if mean > 0 else 0.0
     effects = relative_deviation_effects(away, mean, deviation)
-    of_mean = estimate(mean, unit_interval(mean, away / values.size, samples), Unit.MS, of, How.UNITS)
-    return of_mean, variation(cv, unit_interval(cv, effects, samples), of, How.UNITS)
+    sure, spread = (
+        NoInterval.FEW
+        if few
+        else linear_interval(value, sum_by(unit, added, sizes.size), sum_by(unit, np.abs(added), sizes.size))[0]
+        for value, added in ((mean, away / values.size), (cv, effects))
+    )
+    return estimate(mean, sure, Unit.MS, of, How.BLOCKS), variation(cv, spread, of, How.BLOCKS)
 
 
 def _meaning(size: str, samples: int, cv: float, tail: float, *, known: bool = True) -> tuple[Meaning, ...]:

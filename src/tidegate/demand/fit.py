@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from tidegate.demand.bursts import ceilings, find_bursts
 from tidegate.demand.calls import RunAll, one_by_one
@@ -166,12 +167,11 @@ def _as_curve(track: Track) -> Curve:
 
 def _complete(total: Group, counters: Counters, setting: Setting) -> Group:
     """What jobs do not tell about the whole (what ran, what waited), counters may."""
-    if total.seen is not None:
-        return total
     how = (Unit.GPUS, "capacity", setting.calendar)
     fields = {name: getattr(total, name) for name in total.__struct_fields__}
-    fields["seen"] = measure_levels(counters.track(counters.running), *how)
-    fields["waiting"] = measure_levels(counters.track(counters.pending), *how)
+    for name, level in (("seen", counters.running), ("waiting", counters.pending)):
+        if fields[name] is None:
+            fields[name] = measure_levels(counters.track(level), *how)
     return Group(**fields)
 
 
@@ -252,7 +252,8 @@ def _grounds(tables: Tables, parts: _Parts) -> tuple[Ground, ...]:
     found = []
     if parts.told:
         measured = parts.told.measured
-        found.append(_ground("jobs", measured.window, len(parts.told.jobs), measured.tick_ms, origins))
+        ground = _ground("jobs", measured.window, len(parts.told.jobs), measured.tick_ms, origins)
+        found.append(replace(ground, runtimes=tables.recorded.runtimes))
     frames = {"requests": tables.requests, "use": tables.use, "capacity": tables.capacity, "starts": tables.starts}
     for name, frame in frames.items():
         if frame is not None:

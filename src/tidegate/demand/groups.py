@@ -36,7 +36,7 @@ from tidegate.demand.jobs import (
 )
 from tidegate.demand.levels import Levels, Track, measure_levels, track_curve
 from tidegate.demand.mix import measure_mix
-from tidegate.demand.numbers import How, Number, Unit, exact
+from tidegate.demand.numbers import How, Number, Unit, at_most, exact
 from tidegate.demand.ordering import Grouping
 from tidegate.demand.outlook import Outlook, look_ahead
 from tidegate.demand.survival import at_least
@@ -103,7 +103,7 @@ class _Scoped(NamedTuple):
 
 
 class _Curves(NamedTuple):
-    """Curves by scope and row; None: starts were not recorded."""
+    """Curves by scope and row; None: starts were not recorded, or for waits submissions."""
 
     wanted: dict[str, list[Curve]]
     seen: dict[str, list[Curve]] | None
@@ -123,6 +123,8 @@ def measure_groups(jobs: Jobs, window: Window, surveyed: Sequence[Any], setting:
     """All groups of the jobs: everything, kinds, queues, GPU models."""
     arrivals, waits, *followed = surveyed
     curves = _join(jobs, followed)
+    if not jobs.recorded.submissions:
+        curves = curves._replace(waiting=None)
     members = [
         (scoped, row) for scoped in _scoped(jobs, arrivals, waits) for row in np.flatnonzero(scoped.counts).tolist()
     ]
@@ -271,6 +273,8 @@ def _some(jobs: Jobs, of: _Scoped, row: int) -> Rows:
 def _hours(jobs: Jobs, of: _Scoped, row: int) -> Number:
     """GPU-hours of a group; where some of its jobs are not over, at least those that were seen."""
     count, hours = int(of.counts[row]), float(of.hours[row])
+    if not jobs.recorded.runtimes:
+        return at_most(exact(hours, Unit.GPU_HOURS, count, "jobs"))
     if "state" in jobs.frame.columns:
         mine = of.label == row
         for rows in jobs.parts():

@@ -27,7 +27,7 @@ from tidegate.demand.censoring import (
 )
 from tidegate.demand.curves import Window
 from tidegate.demand.events import Mask, Moments, Spans
-from tidegate.demand.tables import KINDS, Tables
+from tidegate.demand.tables import KINDS, Recorded, Tables
 from tidegate.model.columns import F64, I32, I64
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 
@@ -157,6 +157,7 @@ class Jobs(NamedTuple):
     cell_gpu_hours: F64
     names: dict[str, tuple[str, ...]]  # of the groups of each dimension: kind, queue, gpu
     watch: Observation
+    recorded: Recorded = Recorded()
 
     def __len__(self) -> int:
         return self.frame.height
@@ -208,7 +209,7 @@ def read_jobs(tables: Tables, seed: int = 0, run_all: RunAll = one_by_one) -> Jo
     labels["kind"], told["kind"] = reorder(labels["kind"], told["kind"], KINDS)
     for name in ("queue", "gpu"):
         labels[name], told[name] = rank(labels[name], told[name], counted.weight)
-    return Jobs(frame, counted.cell, counted.cells, counted.rows, counted.weight, told, watch)
+    return Jobs(frame, counted.cell, counted.cells, counted.rows, counted.weight, told, watch, tables.recorded)
 
 
 def window_of(jobs: Jobs) -> Window:

@@ -19,7 +19,7 @@ from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS, MINUTE_MS
 from tidegate.stats.blocks import Blocks, choose_blocks, count_units, sum_by, units_of
-from tidegate.stats.interval import Interval, NoInterval
+from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval
 from tidegate.stats.quantile import grouped_quantiles, quantile
 from tidegate.stats.quantile import quantiles as stats_quantiles
 
@@ -109,7 +109,7 @@ def measure_levels(track: Track, unit: Unit, table: str, calendar: Calendar | No
     exactly = quantiles(track.held, np.asarray(SHARES))
     middle = mean(track.held)
     series = coarser(track)
-    blocks = choose_blocks(series.by_unit())
+    blocks = choose_blocks(series.by_unit()) if track.samples >= LEAST_PARTS else NoInterval.FEW
     counted = 0 if isinstance(blocks, NoInterval) else blocks.number
     of_mean, *of_quantiles = _intervals(series, blocks, [middle, *exactly.tolist()])
     numbers = {

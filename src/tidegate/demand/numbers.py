@@ -10,6 +10,7 @@ import math
 from enum import StrEnum
 
 import numpy as np
+from msgspec.structs import replace
 
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
@@ -51,14 +52,17 @@ class How(StrEnum):
     WILSON = "wilson"  # of a share
     SURVIVAL = "kaplan_meier"  # of durations of which some had not ended when they were last seen
     AT_LEAST = "at_least"  # no interval: the value is a lower bound, and nothing says how much more it is
+    AT_MOST = "at_most"  # no interval: the value is an upper bound, and nothing says how much less it is
     FEW = NoInterval.FEW.value  # no interval: fewer than six blocks of time, pods or jobs
     TREND = NoInterval.TREND.value  # no interval: deviations last as long as the window
     UNEVEN = NoInterval.UNEVEN.value  # no interval: one block of time, pod or job makes up nearly all of it
     TAIL = NoInterval.TAIL.value  # no interval: the longest few decide a deviation, and a sample shows too few of them
 
+    WIDE = NoInterval.WIDE.value  # no interval: its ends would differ by more than twenty times
+
     def has_interval(self) -> bool:
         """Whether low and high are those of an interval, and not the value once more."""
-        return self not in {How.AT_LEAST, How.FEW, How.TREND, How.UNEVEN, How.TAIL}
+        return self not in {How.AT_LEAST, How.AT_MOST, How.FEW, How.TREND, How.UNEVEN, How.TAIL, How.WIDE}
 
 
 class Number(Spec, frozen=True):
@@ -121,6 +125,11 @@ def estimate(value: float, found: Interval | NoInterval, unit: Unit, of: tuple[i
     )
 
 
+def at_most(number: Number) -> Number:
+    """The same number, of which only an upper bound is known."""
+    return replace(number, low=number.value, high=number.value, how=How.AT_MOST)
+
+
 def unit_interval(value: float, effects: F64, samples: int) -> Interval | NoInterval:
     """The interval of a value to which independent pods or jobs add their own effects (they add up to 0)."""
     every = max(samples // max(effects.size, 1), 1)  # that each of them stands for
@@ -129,9 +138,10 @@ def unit_interval(value: float, effects: F64, samples: int) -> Interval | NoInte
 
 def relative_deviation_effects(away: F64, mean: float, deviation: float) -> F64:
     """What each value adds to the deviation over the mean, by how far it is away from the mean; they add up to 0."""
-    scale = max(mean, 1e-300)
-    bends = (away * away - deviation**2) / max(2 * deviation * scale, 1e-300)
-    return np.asarray((bends - away * (deviation / scale**2)) / max(away.size, 1), np.float64)
+    if mean <= 0 or deviation <= 0:  # all are alike: nothing bends
+        return np.zeros(away.size)
+    bends = (away * away - deviation**2) / (2 * deviation * mean)
+    return np.asarray((bends - away * (deviation / mean / mean)) / away.size, np.float64)
 
 
 def variation(cv: float, found: Interval | NoInterval, of: tuple[int, str], how: How) -> Number:
@@ -146,8 +156,12 @@ def share(part: int, whole: int, table: str) -> Number:
     return estimate(found, Interval(low, high), Unit.SHARE, (whole, table), How.WILSON)
 
 
-def rank_quantile(ordered: I64, p: float, unit: Unit, table: str, every: int = 1) -> Number:
-    """A quantile of sorted, independent values with its binomial interval; each value stands for `every` of them."""
+def rank_quantile(
+    ordered: I64, p: float, unit: Unit, table: str, every: int = 1, alike: float | NoInterval = 1.0
+) -> Number:
+    """A quantile of sorted values with its binomial interval, `alike` worth one; each value stands for `every`."""
     value = float(ordered[quantile_row(ordered.size, p)])
-    low, high = (float(ordered[row]) for row in rank_interval(ordered.size, p, every))
+    if isinstance(alike, NoInterval):
+        return estimate(value, alike, unit, (ordered.size * every, table), How.RANKS)
+    low, high = (float(ordered[row]) for row in rank_interval(ordered.size, p, every / alike))
     return estimate(value, Interval(low, high), unit, (ordered.size * every, table), How.RANKS)

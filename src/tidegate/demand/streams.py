@@ -87,6 +87,7 @@ class _When(NamedTuple):
     window: Window
     calendar: Calendar
     watch: Observation
+    waits: bool  # whether they are known
     each: float  # so many jobs does one that was picked stand for
 
 
@@ -107,7 +108,7 @@ def write_streams(jobs: Jobs, window: Window, calendar: Calendar) -> tuple[Strea
     heavy = np.bincount(cell, weights=picked.gpu_hours())
     kept = np.sort(np.lexsort((used, -heavy))[:MOST_STREAMS])
     came = sum(len(rows.submitted_from(window.start_ms)) for rows in jobs.parts())
-    when = _When(window, calendar, jobs.watch, came / max(len(picked), 1))
+    when = _When(window, calendar, jobs.watch, jobs.recorded.submissions, came / max(len(picked), 1))
     return tuple(
         _write(picked.take(cell == row), _members(jobs, picked.cell[np.argmax(cell == row)]), when)
         for row in kept.tolist()
@@ -138,7 +139,7 @@ def _write(jobs: Rows, members: dict[str, str], when: _When) -> Stream:
     starts = jobs.submitted_ms[first]
     known = jobs.take(jobs.duration_ms >= 0)
     size = size_of(known.gpus_milli)
-    began = jobs.take(jobs.started_ms >= 0)
+    began = jobs.take((jobs.started_ms >= 0) & when.waits)
     waits = began.started_ms - began.submitted_ms
     hour = (began.submitted_ms - when.window.start_ms) // HOUR_MS
     inside = part.gaps[np.setdiff1d(np.arange(len(jobs)), first)]

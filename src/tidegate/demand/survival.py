@@ -15,7 +15,7 @@ import numpy as np
 from tidegate.demand.numbers import How, Number, Unit, estimate, trim, variation
 from tidegate.demand.sketches import ACCURACY, Sketch, sketch_of
 from tidegate.model.columns import F64, I64
-from tidegate.stats.interval import NORMAL, Interval, around, wilson
+from tidegate.stats.interval import NORMAL, Interval, NoInterval, around, wilson
 
 #: The rate beyond the last end is that of the last so many ends.
 _LAST_ENDS = 10
@@ -136,29 +136,33 @@ def at_least(value: float, unit: Unit, samples: int, table: str) -> Number:
     return Number(value=kept, unit=unit, samples=samples, low=kept, high=kept, how=How.AT_LEAST, table=table)
 
 
-def survival_quantile(survival: Survival, part: float, unit: Unit, table: str) -> Number:
+def survival_quantile(
+    survival: Survival, part: float, unit: Unit, table: str, alike: float | NoInterval = 1.0
+) -> Number:
     """The age by which this part has ended, with an interval; at least how old they get, where that is not reached."""
     watched, line = survival.watched, 1 - part
     samples = watched.total
     marks = np.unique(np.concatenate((watched.ended_ms, watched.going_ms)))
-    lower, upper = _band(survival, marks)
+    lower, upper = _band(survival, marks, 1.0 if isinstance(alike, NoInterval) else alike)
     reached = np.flatnonzero(survival.share <= line + 1e-12)
     sure = np.flatnonzero(lower <= line)
     low = float(marks[sure[0]]) if sure.size else float(marks[-1])
     if not reached.size:
         return at_least(low, unit, samples, table)
     value = float(survival.at_ms[reached[0]])
+    if isinstance(alike, NoInterval):
+        return estimate(value, alike, unit, (samples, table), How.SURVIVAL)
     above = np.flatnonzero(upper <= line)
     high = float(marks[above[0]]) if above.size else _bound_beyond(survival, float(upper[-1]), line)
     return estimate(value, Interval(low, high), unit, (samples, table), How.SURVIVAL)
 
 
-def _band(survival: Survival, marks: I64) -> tuple[F64, F64]:
+def _band(survival: Survival, marks: I64, alike: float) -> tuple[F64, F64]:
     """Wilson's interval of the share at each age, as if of as many as are watched there, those before them included."""
     share = survival.longer_than(marks)
     before = np.concatenate(([1.0], survival.share))[np.searchsorted(survival.at_ms, marks, side="left")]
     count = np.maximum(survival.watched.at_risk(marks), 1.0) / np.maximum(before, 1e-12)
-    return wilson(share, count)
+    return wilson(share, count / alike)
 
 
 def _bound_beyond(survival: Survival, share: float, line: float) -> float:
@@ -186,7 +190,7 @@ class _Area(NamedTuple):
         return math.sqrt(float(((self.seen[1:] + self.tail) ** 2 * spread).sum()) + self.tail**2)
 
 
-def survival_shape(survival: Survival, unit: Unit, table: str) -> Shape:
+def survival_shape(survival: Survival, unit: Unit, table: str, alike: float | NoInterval = 1.0) -> Shape:
     """The mean and the deviation over it; at least what was seen of them, where much of it lies beyond the last end.
 
     To cut off durations lowers their mean, and their deviation over it.
@@ -199,8 +203,11 @@ def survival_shape(survival: Survival, unit: Unit, table: str) -> Shape:
     bounded = first.tail > _MOST_TAIL * first.seen[0]
     part = first._replace(tail=0.0) if bounded else first
     mean = float(part.seen[0]) + part.tail
+    if not isinstance(alike, NoInterval):
+        survival = survival._replace(spread=survival.spread * alike)
     found = _around(mean, part.error(survival.spread))
-    told = estimate(mean, found, unit, (samples, table), How.SURVIVAL)
+    sure = alike if isinstance(alike, NoInterval) else found
+    told = estimate(mean, sure, unit, (samples, table), How.SURVIVAL)
     bound = at_least(found.low, unit, samples, table)
     return Shape(bound if bounded else told, _variation(survival, first, second, table))
 

@@ -130,6 +130,17 @@ class Origin(NamedTuple):
     rows: int
 
 
+class Recorded(NamedTuple):
+    """What times of jobs say; what they do not say is not known, and not 0."""
+
+    submissions: bool = True  # else jobs are taken as submitted at their start: how long they waited is not known
+    runtimes: bool = True  # else they reach from submission to end: an upper bound, for waits are in them
+
+    def both(self, other: Recorded) -> Recorded:
+        """What is known of the jobs of two sources together."""
+        return Recorded(*(mine and its for mine, its in zip(self, other, strict=True)))
+
+
 class Tables(NamedTuple):
     """What was gathered; a table that no source had is None. Frames are lazy: files may be larger than memory."""
 
@@ -142,3 +153,4 @@ class Tables(NamedTuple):
     origins: tuple[Origin, ...] = ()
     since_ms: int | None = None  # from when on all jobs that were there are listed; None: all that were submitted
     until_ms: int | None = None  # when jobs were last looked at; None: at the latest time that any of them has
+    recorded: Recorded = Recorded()  # of all jobs

@@ -25,8 +25,8 @@ from tidegate.demand.sketches import Sketch, sketch_ordered
 from tidegate.demand.survival import Watched, estimate_survival, survival_quantile, survival_sketch
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
-from tidegate.stats.blocks import Blocks, choose_blocks, count_units, linear_interval, sum_by, units_of
-from tidegate.stats.interval import NoInterval
+from tidegate.stats.blocks import Blocks, choose_blocks, count_units, linear_spread, sum_by, units_of
+from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, Spread, share_interval
 from tidegate.stats.quantile import quantile
 
 #: A depth breaks tolerance when more than this share of those who meet it, or more, wait longer than tolerated.
@@ -71,6 +71,9 @@ class Broken(Spec, frozen=True):
     late: Number  # the share of jobs that waited longer than tolerated
 
 
+_NOTHING: I64 = np.zeros(0, np.int64)
+
+
 class Waits(NamedTuple):
     """Waits of some jobs, in order."""
 
@@ -83,6 +86,8 @@ class Waits(NamedTuple):
     every: tuple[int, int, int, int, int]  # each stands for so many: of very many, only every so-manieth is kept
     by_block: tuple[I64, ...] = ()  # waits until the start, by the block of time in which a job was submitted
     blocks: Blocks | NoInterval = NoInterval.FEW  # as long as waits of all jobs stay alike
+    left: I64 = _NOTHING  # by unit of time: those that gave up
+    asked: I64 = _NOTHING  # by unit of time: those that gave up or started
 
     def belongs(self, scope: str, row: int) -> bool:
         """Whether these jobs belong to a group; all belong to what is no dimension."""
@@ -120,7 +125,9 @@ def sort_waits(jobs: Jobs) -> list[Waits]:
         combination = combination * max(len(jobs.names[name]), 1) + label
     used, group_of = dense(combination)
     grouping = Grouping(group_of.astype(np.int64), used.size)
+    known = jobs.recorded.submissions  # else nobody knows who waited
     picks: tuple[_Pick, ...] = (_until_start, _until_given_up, _declared, _still, _entered)
+    picks = picks if known else (_nothing, _nothing, _declared, _nothing, _nothing)
     ordered = [in_order_by_group((pick(rows, jobs.watch) for rows in jobs.parts()), grouping) for pick in picks]
     started, given_up, declared, still, entered = ordered
     every = (started.every, given_up.every, declared.every, still.every, entered.every)
@@ -128,10 +135,10 @@ def sort_waits(jobs: Jobs) -> list[Waits]:
     members = [{name: int(label[at]) for name, label in jobs.cells.labels.items()} for at in first]
     parts = zip(*(one.parts for one in ordered), strict=True)
     columns = [(part[0], part[1], part[2], part[3], part[4]) for part in parts]
-    cut = _cut_time(jobs)
-    by_block = _sort_by_block(jobs, grouping, cut)
+    cut = _cut_time(jobs) if known else _Cut(0, 1, NoInterval.FEW)
+    by_block, (left, asked) = _sort_by_block(jobs, grouping, cut), _count_by_unit(jobs, grouping, cut)
     return [
-        Waits(*column, member, every, by_block[row], cut.blocks)
+        Waits(*column, member, every, by_block[row], cut.blocks, left[row], asked[row])
         for row, (column, member) in enumerate(zip(columns, members, strict=True))
     ]
 
@@ -181,10 +188,27 @@ def _sort_by_block(jobs: Jobs, grouping: Grouping, cut: _Cut) -> list[tuple[I64,
     return [tuple(parts[row * number : (row + 1) * number]) for row in range(grouping.groups)]
 
 
+def _count_by_unit(jobs: Jobs, grouping: Grouping, cut: _Cut) -> tuple[I64, I64]:
+    """Those that gave up, and those that gave up or started, of each group by unit of time."""
+    units = count_units(cut.length_ms)
+    left, started = np.zeros((2, grouping.groups * units), np.int64)
+    for rows in jobs.parts() if jobs.recorded.submissions else ():
+        at = grouping.group_of[rows.cell] * units + cut.unit(rows.submitted_ms)
+        gone = rows.cancelled & (rows.started_ms < 0) & (rows.ended_ms >= rows.submitted_ms)
+        left += np.bincount(at[gone], minlength=left.size)
+        started += np.bincount(at[rows.started_ms >= 0], minlength=left.size)
+    return left.reshape(-1, units), (left + started).reshape(-1, units)
+
+
 def _began(jobs: Rows, watch: Observation) -> Rows:
     """Jobs that were seen to start."""
     began = jobs if jobs.started_ms.min(initial=0) >= 0 else jobs.take(jobs.started_ms >= 0)
     return began if watch.since_ms is None else began.take(began.started_ms >= watch.since_ms)
+
+
+def _nothing(jobs: Rows, watch: Observation) -> Some:
+    del jobs, watch
+    return np.zeros(0, np.int64), np.zeros(0, np.int32)
 
 
 def _until_start(jobs: Rows, watch: Observation) -> Some:
@@ -213,7 +237,7 @@ def _still(jobs: Rows, watch: Observation) -> Some:
 
 def _entered(jobs: Rows, watch: Observation) -> Some:
     if watch.since_ms is None:
-        return np.zeros(0, np.int64), np.zeros(0, np.int32)
+        return _nothing(jobs, watch)
     over = waited_until_ms(jobs, watch)
     late = np.flatnonzero((jobs.submitted_ms < watch.since_ms) & (over >= watch.since_ms))
     return np.minimum(watch.since_ms, over[late] - 1) - jobs.submitted_ms[late], jobs.cell[late]
@@ -234,7 +258,9 @@ def gather_waits(parts: list[Waits]) -> Waits:
     columns = zip(*(part[:5] for part in parts), strict=True)
     started, given_up, declared, still, entered = (np.sort(np.concatenate(one), kind="stable") for one in columns)
     by_block = tuple(np.concatenate(block) for block in zip(*(part.by_block for part in parts), strict=True))
-    return Waits(started, given_up, declared, still, entered, {}, parts[0].every, by_block, parts[0].blocks)
+    left, asked = (np.sum([getattr(part, name) for part in parts], axis=0) for name in ("left", "asked"))
+    of = (parts[0].every, by_block, parts[0].blocks, left, asked)
+    return Waits(started, given_up, declared, still, entered, {}, *of)
 
 
 def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
@@ -251,7 +277,7 @@ def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
         tolerated=tolerated,
         declared=rank_quantile(declared, 0.5, Unit.MS, "jobs", said) if declared.size else None,
         declared_share=share(min(declared.size * said, jobs), jobs, "jobs") if declared.size else None,
-        cancelled=_cancelled(given_up, started + given_up, still) if started + given_up else None,
+        cancelled=_cancelled(waits, given_up, started + given_up, still) if started + given_up else None,
         still=still,
         waits=_sketch(until_start) if started else None,
         **delays,
@@ -280,12 +306,19 @@ def _sketch(watched: Watched) -> Sketch:
     return survival_sketch(estimate_survival(watched))
 
 
-def _cancelled(given_up: int, asked: int, still: int) -> Number:
-    """The share that gave up; its interval reaches from none of those that still wait to all of them."""
-    least, most = (share(given_up + more, asked + still, "jobs") for more in (0, still))
-    return Number(
-        value=least.value, unit=least.unit, samples=least.samples, low=least.low, high=most.high, how=least.how
-    )
+def _cancelled(waits: Waits, given_up: int, asked: int, still: int) -> Number:
+    """The share that gave up, by blocks of time; its interval reaches from none of those that still wait to all."""
+    whole = asked + still
+    spread: Spread | NoInterval = NoInterval.FEW
+    if (waits.asked > 0).sum() >= LEAST_PARTS:
+        part = float(waits.left.sum()) / float(waits.asked.sum())
+        spread = linear_spread(part, (waits.left - part * waits.asked) / float(waits.asked.sum()))
+    ends = [
+        share_interval((given_up + more) / whole, whole, int((waits.asked > 0).sum()), spread) for more in (0, still)
+    ]
+    wide = [one for one in ends if isinstance(one, Interval)]
+    found = ends[0] if len(wide) < 2 else Interval(wide[0].low, wide[1].high)
+    return estimate(given_up / whole, found, Unit.SHARE, (whole, "jobs"), How.BLOCKS)
 
 
 def _tolerated(waits: Waits, accepted: Number | None) -> tuple[Basis, Number | None]:
@@ -317,7 +350,10 @@ def _late_share(submitted_ms: I64, late: Mask) -> Number:
         return exact(0.0, Unit.SHARE, 0, "jobs")
     part, length_ms = float(late.mean()), int(np.ptp(submitted_ms)) + 1
     unit = units_of(submitted_ms - submitted_ms.min(), length_ms)
-    found, _ = linear_interval(part, sum_by(unit, (late - part) / late.size, count_units(length_ms)))
+    units = count_units(length_ms)
+    together = sum_by(unit, late.astype(np.float64), units)  # a day with many that are late counts for more
+    spread = linear_spread(part, sum_by(unit, (late - part) / late.size, units), together)
+    found = share_interval(part, late.size, np.unique(unit).size, spread)
     return estimate(part, found, Unit.SHARE, (late.size, "jobs"), How.BLOCKS)
 
 

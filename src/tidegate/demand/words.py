@@ -29,6 +29,8 @@ REMEDIES = {
     Lack.NO_USE: "busy samples per pod (DCGM_FI_DEV_GPU_UTIL or PROF_GR_ENGINE_ACTIVE)",
     Lack.NO_VRAM: "memory samples per pod (DCGM_FI_DEV_FB_USED)",
     Lack.NO_STARTS: "start times of jobs: without them nobody knows what waited",
+    Lack.NO_SUBMISSIONS: "submission times of jobs: without them nobody knows what waited",
+    Lack.WAITS_IN_RUNTIMES: "start times of jobs: without them waits count as runtime",
     Lack.NOTHING_DECLARED: "tolerated waits as declared by their owners, or cancellations",
     Lack.NO_LATENCY: "latencies of requests",
     Lack.NO_ARRIVALS: "when jobs or requests come",
@@ -40,6 +42,7 @@ WHY_NONE = {
     How.TREND: "trend",
     How.UNEVEN: "one block",
     How.TAIL: "heavy tail",
+    How.WIDE: "too wide",
 }
 
 _VERDICTS = {
@@ -85,6 +88,8 @@ def number_text(number: Number) -> str:
     said = amount_text(number.value, number.unit)
     if number.how is How.AT_LEAST:
         return f"at least {said}"
+    if number.how is How.AT_MOST:
+        return f"at most {said}"
     if not number.how.has_interval():
         return f"{said} (no interval: {WHY_NONE[number.how]})"
     if number.low == number.high:

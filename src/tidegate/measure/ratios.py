@@ -16,7 +16,7 @@ from tidegate.measure.summary import completion_ms
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.stats.blocks import count_units, linear_interval, sum_by
-from tidegate.stats.interval import NoInterval
+from tidegate.stats.interval import LEAST_PARTS, NoInterval
 
 #: Units of time that blocks are made of, at least: both runs have the same days and nights, so parts of days will do.
 _LEAST_UNITS = 24
@@ -81,11 +81,13 @@ def ratio_interval(mine: F64, first: F64, submitted_ms: I64) -> RatioInterval:
     if count < 2 or total <= 0 or mine.sum() <= 0:
         return RatioInterval(low=None, high=None, workloads=count, none=NoInterval.NOTHING)
     ratio = float(mine.sum()) / total
-    if (mine == ratio * first).all():
-        return RatioInterval(low=ratio, high=ratio, workloads=count)
+    if (mine == first).all():  # the same run twice: nothing is estimated
+        return RatioInterval(low=1.0, high=1.0, workloads=count)
     length_ms = int(at_ms.max() - at_ms.min()) + 1
     units = max(count_units(length_ms), _LEAST_UNITS)
     unit = (at_ms - at_ms.min()) * units // length_ms
+    if np.unique(unit[mine + first > 0]).size < LEAST_PARTS:  # a few that wait tell nothing about others, however alike
+        return RatioInterval(low=None, high=None, workloads=count, none=NoInterval.FEW)
     effects = sum_by(unit, mine - ratio * first, units) / total
     found, blocks = linear_interval(ratio, effects, sum_by(unit, np.abs(mine - first), units))
     if isinstance(found, NoInterval) or isinstance(blocks, NoInterval):

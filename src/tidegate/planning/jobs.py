@@ -102,7 +102,7 @@ def plan_jobs_of(tables: Tables, seed: int = 0) -> PlanJobs:
     """The jobs of gathered tables that a batch plan is for; what cannot be replayed is counted by the first reason."""
     table = _read(tables)
     watch = observe(table, tables.since_ms, tables.until_ms)
-    kept = table.filter(pl.col("left_out") == "").sort("submitted_ms", "id", maintain_order=True)
+    kept = table.filter(pl.col("left_out") == "").sort(*_ORDER, maintain_order=True)
     seen = see(kept, watch)
     at_ms, gpus_milli = _column(kept["submitted_ms"]), _column(kept["gpus_milli"])
     jobs = PlanJobs(
@@ -126,6 +126,9 @@ def _counted(reasons: Iterable[str]) -> tuple[tuple[str, int], ...]:
     names, counts = np.unique(np.array([*reasons], np.str_), return_counts=True)
     return tuple(zip(names.tolist(), counts.tolist(), strict=True))
 
+
+#: Who came first: of those that came together the one with fewer GPUs. Ids come last, for they may be numbers of rows.
+_ORDER = ("submitted_ms", "gpus_milli", "started_ms", "ended_ms", "duration_ms", "pods", "id")
 
 _WANTED = {
     "id": pl.String(),

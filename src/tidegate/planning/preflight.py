@@ -91,7 +91,8 @@ def check_flight(tables: Tables, asked: Asked) -> Preflight:
 def _replay(model: DemandModel, jobs: PlanJobs, asked: Asked) -> Replayed:
     known = known_tolerance(model)
     measured = known.tolerated if known and asked.tolerance_ms is None else None
-    tolerance_ms = round(measured.value) if measured else asked.tolerance_ms or ASSUMED_TOLERANCE_MS
+    assumed_ms = ASSUMED_TOLERANCE_MS if asked.tolerance_ms is None else asked.tolerance_ms
+    tolerance_ms = round(measured.value) if measured else assumed_ms
     latest = jobs.latest(MOST_REPLAYED)
     curve, span = curve_of(latest), latest.span_ms
     return Replayed(

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from tidegate.demand.censoring import end_alone, over_ms
 from tidegate.model.units import HOUR_MS, MINUTE_MS
 from tidegate.sources.findings import MOST_PLACES, Code
 from tidegate.sources.frames import BLANK, DROPS, MENDED, SEEN, WHY, canonical, judged, number_of, wrongs
@@ -132,8 +133,16 @@ def _flags(table: Table, time: pl.Expr) -> dict[Code, pl.Expr]:
     if table is Table.JOBS:
         over = ~pl.col("outcome").is_in(["running", "pending"])
         flags[Code.START_BEFORE_SUBMIT] = pl.col(MENDED) & good
+        flags[Code.END_IN_FUTURE] = _alone(good) & good
         flags[Code.DURATION_MISSING] = pl.col("duration_ms").is_null() & over & good
     return flags
+
+
+def _alone(good: pl.Expr) -> pl.Expr:
+    """The latest end, where it is alone and other jobs are not over."""
+    latest = over_ms() == over_ms().filter(good).max()
+    open_too = (pl.col("duration_ms").is_null() & good).any()
+    return (latest & end_alone() & open_too).fill_null(value=False)
 
 
 def usable(frame: pl.LazyFrame, table: Table, checked: Checked, *, calendar: bool) -> pl.LazyFrame:

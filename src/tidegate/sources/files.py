@@ -14,7 +14,7 @@ from typing import NamedTuple
 import polars as pl
 from polars.exceptions import ComputeError, PolarsError, SchemaError
 
-from tidegate.demand.tables import Calendar
+from tidegate.demand.tables import Calendar, Recorded
 from tidegate.sources.cells import LOCAL, Cell, read_cell
 from tidegate.sources.checks import Checked, check, skim, usable
 from tidegate.sources.columns import Chosen, Columns, Known, Wish, guess, is_calendar
@@ -34,6 +34,7 @@ _SHOWN = {
     Code.ZERO_GPUS: ("gpus", "gpus_per_pod"),
     Code.NEGATIVE_AMOUNT: ("gpus", "gpus_per_pod", "count", "rate", "busy", "total"),
     Code.START_BEFORE_SUBMIT: ("started",),
+    Code.END_IN_FUTURE: ("ended", "duration"),
     Code.CLOCK_JUMP: ("submitted", "at", "started"),
     Code.DUPLICATE_ID: ("id",),
 }
@@ -102,7 +103,17 @@ def read_table_file(file: TableFile, wanted: Wanted, form: Format = Format.TABLE
         findings=(*_row_findings(way, checked), *_table_findings(way, checked, wanted)),
         zone=_zone(way) if calendar.dates and not wanted.documented else "",
         until_ms=checked.seen_ms if form is Format.SLURM else None,  # others may name an end that is only planned
+        recorded=_recorded(columns),
     )
+
+
+def _recorded(columns: Columns) -> Recorded:
+    """What the times of jobs say: a wait and a start say when one was submitted."""
+    if columns.table is not Table.JOBS:
+        return Recorded()
+    there = {one.field for one in columns.chosen}
+    ran = there & {"started", "wait", "duration"} or "ended" not in there
+    return Recorded(submissions=bool(there & {"submitted", "wait"}), runtimes=bool(ran))
 
 
 def _zone(way: _Way) -> str:
@@ -238,8 +249,10 @@ def _table_findings(way: _Way, checked: Checked, wanted: Wanted) -> Iterable[Fin
         longest = max(checked.gaps, key=lambda gap: gap[1] - gap[0])
         hours = (longest[1] - longest[0]) // 3_600_000
         yield Finding(Code.GAP, name, len(checked.gaps), more=f"the longest has {hours:,} hours")
-    if way.columns.table is Table.JOBS and way.columns.of("submitted") is None and checked.kept:
+    if not _recorded(way.columns).submissions and checked.kept:
         yield Finding(Code.SUBMISSION_MISSING, name, checked.kept)
+    if not _recorded(way.columns).runtimes and checked.kept:
+        yield Finding(Code.START_MISSING, name, checked.kept)
     if wanted.documented:
         return
     unsure = [one for one in way.columns.chosen if not one.sure and one.column]

@@ -44,12 +44,14 @@ class Code(StrEnum):
     ZERO_GPUS = "zero-gpus"
     NEGATIVE_AMOUNT = "negative-amount"
     OUT_OF_RANGE = "out-of-range"
+    END_IN_FUTURE = "end-in-future"
     CLOCK_JUMP = "clock-jump"
     GAP = "gap"
     TIME_ZONE_MISSING = "time-zone-missing"
     TIME_ZONES_MIXED = "time-zones-mixed"
     UNIT_ASSUMED = "unit-assumed"
     SUBMISSION_MISSING = "submission-missing"
+    START_MISSING = "start-missing"
     DURATION_MISSING = "duration-missing"
     JOB_STEP = "job-step"
     OWNED_OBJECT = "owned-object"
@@ -82,6 +84,10 @@ CODES: dict[Code, CodeSpec] = {
         _D, "rows with a value that cannot be: a time before 1990 or after 2100, a job of ten years, 100,000 GPUs",
         "say the unit of the column: --map submitted=created:ms",
     ),
+    Code.END_IN_FUTURE: CodeSpec(
+        _T, "jobs that end long after every other time, while others still run or wait: not when jobs were last seen",
+        "compare the clocks, or correct the end",
+    ),
     Code.CLOCK_JUMP: CodeSpec(
         _T, "rows that go back in time by more than a minute in a file that is otherwise in order",
         "was a clock set back, or summer time ended? Say --timezone",
@@ -101,6 +107,10 @@ CODES: dict[Code, CodeSpec] = {
     Code.SUBMISSION_MISSING: CodeSpec(
         _T, "jobs whose submission is not recorded: taken as submitted at their start, waits are not known",
         "export the time of submission", strict=False,
+    ),
+    Code.START_MISSING: CodeSpec(
+        _T, "jobs whose start is not recorded: the time from submission to end counts as runtime, waits included",
+        "export the time of the start, or how long jobs ran", strict=False,
     ),
     Code.DURATION_MISSING: CodeSpec(
         _T, "jobs that do not say how long they ran", "nothing, if they still wait or run", strict=False

@@ -5,11 +5,12 @@ Must not know: how any format is read.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
 import polars as pl
 
-from tidegate.demand.tables import Calendar, Tables, ZoneOrigin
+from tidegate.demand.tables import Calendar, Recorded, Tables, ZoneOrigin
 from tidegate.sources.columns import read_wishes
 from tidegate.sources.findings import Finding, UnusableSource, refuse_findings
 from tidegate.sources.options import Options, Table, Watch, check_options, unwatched
@@ -70,6 +71,7 @@ def _tables(parts: list[Part], options: Options) -> Tables:
         origins=tuple(part.origin for part in parts),
         since_ms=min((one for one in since if one is not None), default=None) if None not in since else None,
         until_ms=max((part.until_ms for part in jobs if part.until_ms is not None), default=None),
+        recorded=reduce(Recorded.both, (part.recorded for part in jobs if part.kept), Recorded()),
     )
 
 

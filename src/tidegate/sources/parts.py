@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from tidegate.demand.tables import Calendar, Origin
+from tidegate.demand.tables import Calendar, Origin, Recorded
 from tidegate.sources.columns import Columns
 from tidegate.sources.findings import Finding
 from tidegate.sources.options import Format, Table
@@ -33,6 +33,7 @@ class Part(NamedTuple):
     zone: str = ""  # that its times name; "": none, or UTC
     since_ms: int | None = None  # from when on all jobs that were there are listed; None: all that were submitted
     until_ms: int | None = None  # when its jobs were last looked at; None: it does not say
+    recorded: Recorded = Recorded()  # what the times of its jobs say
 
     @property
     def origin(self) -> Origin:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tidegate.model.columns import F64, I64
 from tidegate.model.units import DAY_MS
-from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, part_interval
+from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, Spread, part_interval, part_spread
 
 #: Units of a window that is shorter than a week; blocks of any window, at most.
 _SHORT_UNITS, _MOST_BLOCKS = 24, 30
@@ -96,3 +96,14 @@ def linear_interval(
     parts = value + blocks.number * sum_by(block, np.nan_to_num(effects), blocks.number)
     heavy = None if weights is None else sum_by(block, weights, blocks.number)
     return blocks.interval(value, parts, heavy), blocks
+
+
+def linear_spread(value: float, effects: F64, weights: F64 | None = None) -> Spread | NoInterval:
+    """How sure a value is to which each unit adds its own effect; weights are counts of what makes units differ."""
+    blocks = choose_blocks(effects)
+    if isinstance(blocks, NoInterval):
+        return blocks
+    block = blocks.of_units()
+    parts = value + blocks.number * sum_by(block, np.nan_to_num(effects), blocks.number)
+    heavy = None if weights is None else np.sqrt(sum_by(block, weights, blocks.number))
+    return part_spread(value, parts, blocks.seen, heavy)

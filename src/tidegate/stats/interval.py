@@ -26,6 +26,9 @@ LEAST_PARTS = 6
 #: Fewer parts than this make up nearly all of a difference: their spread is not known.
 LEAST_EFFECTIVE = 2.0
 
+#: An interval whose ends differ by more than this many times says nothing; nor is it known by a logarithm.
+WIDEST = 20.0
+
 #: Student's quantile for the same level, by degrees of freedom.
 _STUDENT = {
     1: 6.3138, 2: 2.92, 3: 2.3534, 4: 2.1318, 5: 2.015, 6: 1.9432, 8: 1.8595, 10: 1.8125,
@@ -40,6 +43,7 @@ class NoInterval(StrEnum):
     TREND = "trend"  # deviations last as long as the window: nothing in it shows how the next one would differ
     UNEVEN = "one_block"  # one block of time makes up nearly all of the difference
     TAIL = "heavy_tail"  # a deviation that the longest few decide: a sample shows too few of them
+    WIDE = "too_wide"  # blocks differ by so much that the ends would differ by more than twenty times
     NOTHING = "nothing_to_compare"  # no pairs, or nothing but zeros
 
 
@@ -56,6 +60,14 @@ def student(degrees: float) -> float:
     return float(np.interp(1 / max(degrees, 1.0), [0.0, *marks[::-1]], [NORMAL, *list(_STUDENT.values())[::-1]]))
 
 
+class Spread(NamedTuple):
+    """How sure a value is, by its parts."""
+
+    error: float
+    times: float  # Student's quantile: how many errors the interval reaches to each side
+    shift: float  # how far the jackknife would move the value
+
+
 def part_interval(value: float, parts: F64, seen: float = 1.0, weights: F64 | None = None) -> Interval | NoInterval:
     """The interval of a value of 0 or more from the values of its parts, which may be missing (NaN).
 
@@ -64,6 +76,15 @@ def part_interval(value: float, parts: F64, seen: float = 1.0, weights: F64 | No
     higher) than that of the whole, and that of the whole lies lower than the true one: the interval reaches as much
     further to that side as the jackknife would move it.
     """
+    spread = part_spread(value, parts, seen, weights)
+    if isinstance(spread, NoInterval):
+        return spread
+    half, shift = spread.times * spread.error, spread.shift
+    return narrow(around(value, half - min(shift, 0.0), half + max(shift, 0.0)))
+
+
+def part_spread(value: float, parts: F64, seen: float = 1.0, weights: F64 | None = None) -> Spread | NoInterval:
+    """How far parts lie from the value of the whole; what `part_interval` is made of."""
     known = parts[np.isfinite(parts)]
     if known.size < LEAST_PARTS:
         return NoInterval.FEW
@@ -73,8 +94,29 @@ def part_interval(value: float, parts: F64, seen: float = 1.0, weights: F64 | No
     if effective < LEAST_EFFECTIVE:
         return NoInterval.UNEVEN
     error = math.sqrt(float(((known - value) ** 2).sum()) / known.size**2 * effective / (effective - 1) / seen)
-    half, shift = student(effective - 1) * error, (value - float(known.mean())) / (known.size - 1) / seen
-    return around(value, half - min(shift, 0.0), half + max(shift, 0.0))
+    return Spread(error, student(effective - 1), (value - float(known.mean())) / (known.size - 1) / seen)
+
+
+def share_interval(part: float, count: int, looks: int, spread: Spread | NoInterval) -> Interval | NoInterval:
+    """Wilson's interval of a share of values that depend on each other: of as many as would be as sure if they did not.
+
+    Where none has it, or all, blocks do not differ, and where one block has nearly all of it, nobody knows by how much:
+    then each unit of time with a value is one look.
+    """
+    if 0 < part < 1 and spread is not NoInterval.UNEVEN:
+        if isinstance(spread, NoInterval):
+            return spread
+        unsure = (spread.error * spread.times / NORMAL) ** 2
+        effective = min(part * (1 - part) / max(unsure, 1e-300), float(count))
+    else:
+        effective = float(looks)
+    low, high = wilson(np.array([part]), np.array([effective]))
+    return Interval(float(low[0]), float(high[0]))
+
+
+def narrow(found: Interval) -> Interval | NoInterval:
+    """The interval, unless its ends above 0 are so far apart that it says nothing."""
+    return NoInterval.WIDE if 0 < found.low * WIDEST < found.high else found
 
 
 def around(value: float, below: float, above: float) -> Interval:
@@ -92,7 +134,7 @@ def wilson(part: F64, count: F64) -> tuple[F64, F64]:
     return np.clip(np.minimum(centre - half, part), 0.0, 1.0), np.clip(np.maximum(centre + half, part), 0.0, 1.0)
 
 
-def rank_interval(count: int, share: float, every: int = 1) -> tuple[int, int]:
+def rank_interval(count: int, share: float, every: float = 1.0) -> tuple[int, int]:
     """Rows between which a quantile of ascending, independent values lies; each value stands for `every`."""
     half = NORMAL * math.sqrt(count * share * (1 - share) / every)
     return max(math.floor(count * share - half) - 1, 0), min(math.ceil(count * share + half), count - 1)
