@@ -144,7 +144,7 @@ def _booth(jobs: PlanJobs, recipe: Recipe) -> Booth:
 
 def _try_burst(booths: list[Booth], rule: Recipe) -> dict[str, Any]:
     plans = [booth.plan_weekly(rule) for booth in booths]
-    tried = [booth.enter("", booth.steps(plan), rule.valve()) for booth, plan in zip(booths, plans, strict=True)]
+    tried = [booth.enter_bands("", plan, rule.valve()) for booth, plan in zip(booths, plans, strict=True)]
     best = [
         booth.cheapest(max(bands.ceiling_gpus for bands in plan)) for booth, plan in zip(booths, plans, strict=True)
     ]
@@ -153,7 +153,7 @@ def _try_burst(booths: list[Booth], rule: Recipe) -> dict[str, Any]:
 
 
 def _try_alone(booths: list[Booth], foreseen: list[Entry], rule: Recipe) -> dict[str, Any]:
-    tried = [booth.enter("", booth.steps(booth.plan_weekly(rule))) for booth in booths]
+    tried = [booth.enter_bands("", booth.plan_weekly(rule)) for booth in booths]
     ratios = [round(ratio(one, other), 3) for one, other in zip(tried, foreseen, strict=True)]
     good = sum(one.holds and share <= MOST_RATIO for one, share in zip(tried, ratios, strict=True))
     return {"held": sum(one.holds for one in tried), "within_ratio": good, "ratio": ratios, "mean": _mean(ratios)}

@@ -25,7 +25,7 @@ def plan_page(plan: PlanDocument, seen: Seen) -> Page:
     """The page of a plan."""
     batch, origin = plan.classes[0], plan.origin
     names = ", ".join(source.name for source in origin.sources) or "jobs"
-    says = [*(plan.trial.says if plan.trial else ())]
+    says = [*batch.says, *(plan.trial.says if plan.trial else ())]
     says += [f"left out: {count_text(left.jobs, 'job')}, because {left.why}" for left in origin.left_out]
     grids = [_level_grid(plan, batch), _edge_grid(plan, batch), _way_grid("A week on average", plan, batch.ways)]
     if plan.trial:

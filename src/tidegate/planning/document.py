@@ -12,7 +12,7 @@ import msgspec
 
 from tidegate.demand.tables import Calendar
 
-FORMAT = "tidegate.plan/3"
+FORMAT = "tidegate.plan/4"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -167,8 +167,8 @@ class TrialPart(Part, frozen=True):
     weeks: tuple[WeekPart, ...]
     used_gpu_hours: float  # nobody can hold less
     ways: tuple[WayPart, ...]  # totals of the trial
-    ratio_to_clairvoyant: float
-    saved_against_peak: float
+    ratio_to_clairvoyant: float | None  # None: one of the two breaks the tolerance, and is not compared
+    saved_against_peak: float | None  # None: the plan breaks the tolerance
     says: tuple[str, ...]
 
 
@@ -184,6 +184,9 @@ class ClassPart(Part, frozen=True):
     edges: tuple[EdgePart, ...]
     ways: tuple[WayPart, ...]  # a week on average, on the time it was made from
     twin: TwinPart
+    basis: str  # what the levels come from: split, level, floor, peak, bands
+    holds: bool  # the tolerance, on the time it was made from
+    says: tuple[str, ...]
 
 
 class PlanDocument(Part, frozen=True):

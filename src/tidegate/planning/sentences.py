@@ -1,0 +1,60 @@
+"""What is to be said of a plan on the time it was made from: that it breaks the tolerance, or why it is so simple.
+
+Must not know: how plans are made, how text is shown.
+"""
+
+from __future__ import annotations
+
+from tidegate.measure.words import percent_text
+from tidegate.model.units import duration_text
+from tidegate.planning.bands import Bands, Basis, Recipe
+from tidegate.planning.document import WayPart
+
+_SIMPLE = {
+    Basis.LEVEL: "one level all week, and burst",
+    Basis.FLOOR: "the constant floor without burst",
+    Basis.PEAK: "the constant peak without burst",
+}
+
+
+def plan_says(bands: Bands, recipe: Recipe, ways: tuple[WayPart, ...]) -> tuple[str, ...]:
+    """Sentences; the plan is the first of the ways."""
+    mine, *others = ways
+    said = [broken(mine, recipe.tolerance.wait_ms)] if not mine.holds else []
+    if bands.basis is Basis.BANDS and not mine.holds:
+        said.append(f"its levels are for the last {duration_text(recipe.recent_ms)}; what came before needed more")
+    if recipe.bursts and not recipe.burst_in_time:
+        launch, wait = duration_text(recipe.launch.launch_ms), duration_text(recipe.tolerance.wait_ms)
+        said.append(
+            f"burst takes {launch} to start and work may wait {wait}: it comes too late, so no less than the floor "
+            "is owned"
+        )
+    if bands.basis in _SIMPLE:
+        said.append(
+            f"the plan is {_SIMPLE[bands.basis]}: to own, book and burst by price alone would cost more than that, "
+            "or break the tolerance"
+        )
+    reserve = bands.basis is Basis.LEVEL or not recipe.burst_in_time
+    if mine.holds:
+        said += [
+            f"{way.name}, constant, costs {percent_text(1 - way.cost / mine.cost)} less over all of the past; "
+            + ("the plan's burst is for what grows" if reserve else "of late it costs more or breaks the tolerance")
+            for way in others
+            if way.holds and recipe.bursts and way.cost < mine.cost * (1 - 1e-6)
+        ]
+    return tuple(said)
+
+
+def broken(way: WayPart, tolerated_ms: int) -> str:
+    """That a plan does not do what it is for."""
+    return (
+        f"the plan breaks the tolerance: {percent_text(way.late_share)} of the jobs wait longer than "
+        f"{duration_text(tolerated_ms)}"
+    )
+
+
+def fewer_text(saved: float) -> str:
+    """How many fewer GPU-hours: "20 % fewer", "6 % more" or "as many"."""
+    if abs(saved) < 0.0005:
+        return "as many"
+    return f"{percent_text(abs(saved))} {'fewer' if saved > 0 else 'more'}"
