@@ -12,8 +12,8 @@ from test_planning_judge import arrivals
 from tidegate.cli.main import app
 from tidegate.demand.tables import Calendar
 from tidegate.model.prices import MICROS, Prices
-from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tidegate.planning.bands import Basis, Recipe, plan_bands
+from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
+from tidegate.planning.bands import Basis, Recipe, _needed_ceiling, hold_all_week, plan_bands
 from tidegate.planning.capacity import SHUT
 from tidegate.planning.document import decode_plan
 from tidegate.planning.floor import Tolerance, floor_gpus
@@ -137,3 +137,18 @@ def test_what_is_booked_is_not_owned_in_a_trial_of_working_days_alone():
     entry = booth.enter_bands("plan", bands, SHUT)
     hours = 72
     assert entry.cost == pytest.approx(10 * hours + 1.2 * 50 * hours + 3 * entry.above_gpu_h)
+
+
+def test_weeks_of_the_ceiling_are_those_of_the_jobs_that_count():
+    """Work from before anybody watched runs already: it is in no week."""
+    rng = np.random.default_rng(1)
+    quiet = [(int(at), 1, 60) for at in rng.integers(0, 4 * 7 * 86_400, 800)]
+    rush = [(3 * 7 * 86_400 + row, 8, 4 * 3600) for row in range(40)]  # one week is bad
+    there = [(-int(at), 1, 60 * 86_400) for at in rng.integers(1, 86_400, 400)]
+    ceilings = []
+    for rows, own in ((quiet + rush, 1), ([*there, *quiet, *rush], 401)):
+        jobs = arrivals(rows)._replace(since_ms=0, until_ms=4 * WEEK_MS)
+        recipe = Recipe(Tolerance(HOUR_MS), headroom_milli=1000)
+        demand = plan_bands(jobs, 4 * WEEK_MS, recipe).demand
+        ceilings.append(_needed_ceiling(Judge(jobs), 4 * WEEK_MS, recipe, hold_all_week(own, demand)))
+    assert ceilings[0] == ceilings[1] >= 8 * len(rush) * 0.7

@@ -222,7 +222,7 @@ def _needed_ceiling(judge: Judge, now_ms: int, recipe: Recipe, bands: Bands) -> 
     """
     past = judge.jobs
     first_ms = past.span_ms[0]
-    week = (past.at_ms - first_ms) // WEEK_MS
+    week = (past.at_ms[Span(first_ms, now_ms).has(past.at_ms)] - first_ms) // WEEK_MS
 
     def holds(launches: int) -> bool:
         tried = bands._replace(ceiling_gpus=launches * recipe.launch.step_gpus).level(first_ms)
@@ -239,9 +239,8 @@ def _needed_ceiling(judge: Judge, now_ms: int, recipe: Recipe, bands: Bands) -> 
 
 
 def _weekly_waits(outcome: Outcome, week: np.ndarray, tolerance: Tolerance) -> np.ndarray:
-    """The wait that the share of jobs that must not wait longer did not exceed, by week."""
-    counted = week[: len(outcome.wait_ms)]
-    waits = [outcome.wait_ms[counted == row] for row in np.unique(counted)]
+    """The wait that the share of jobs that must not wait longer did not exceed, by week of the jobs that count."""
+    waits = [outcome.wait_ms[week == row] for row in np.unique(week)]
     ranks = [-(-len(wait) * tolerance.share_milli // 1000) - 1 for wait in waits]
     return np.array([np.partition(wait, rank)[rank] for wait, rank in zip(waits, ranks, strict=True)])
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.demand.events import Mask
 from tidegate.engine.kernels.registry import can_compile
 from tidegate.engine.kernels.registry import compiled as compiled_form
 from tidegate.model.columns import I64
@@ -42,6 +43,10 @@ class Span(NamedTuple):
     def hours(self) -> float:
         """How long it is."""
         return (self.to_ms - self.from_ms) / HOUR_MS
+
+    def has(self, at_ms: I64) -> Mask:
+        """Which times lie in it."""
+        return (at_ms >= self.from_ms) & (at_ms <= self.to_ms)
 
 
 class Outcome(NamedTuple):
@@ -122,7 +127,7 @@ class Judge:
     def _outcome(self, desk: Desk, span: Span) -> Outcome:
         start = np.asarray(desk.start_ms, np.int64)
         at_ms = self.jobs.at_ms
-        counted = (at_ms >= span.from_ms) & (at_ms <= span.to_ms)
+        counted = span.has(at_ms)
         started = start[counted]
         wait = np.where(started < 0, NEVER, started - at_ms[counted])
         last = NEVER if (started < 0).any() else int(started.max(initial=span.to_ms)) - span.to_ms
