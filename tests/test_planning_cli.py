@@ -62,7 +62,7 @@ def test_preflight_tells_programs_the_same_and_twice_the_same(jobs_csv):
     first, second = (ran("preflight", str(jobs_csv), "--json") for _ in range(2))
     assert first == second
     told = json.loads(first)
-    assert told["format"] == "tidegate.preflight/1"
+    assert told["format"] == "tidegate.preflight/2"
     assert told["verdict"] == "premature"
     assert [one["grade"] for one in told["answers"]] == ["measured", "partial", "assumed", "assumed"]
     assert all(one["lifted_by"] for one in told["answers"] if one["grade"] != "measured")
@@ -170,7 +170,10 @@ def test_a_demand_model_can_be_planned_for(model_json):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--assume", "nonsense"), "expected one of tolerance, cold-start, residency, prices, all, found 'nonsense'"),
+        (
+            ("--assume", "nonsense"),
+            "expected one of tolerance, cold-start, residency, prices, runtimes, all, found 'nonsense'",
+        ),
         (("--assume", "tolerance=soon"), "--assume tolerance: expected a duration"),
         (("--prices", "missing.yaml", "--assume", "all"), "missing.yaml: there is no such file"),
         (("--html", "no/such/folder/page.html"), "--html no/such/folder/page.html: there is no folder"),

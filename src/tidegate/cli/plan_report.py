@@ -21,6 +21,7 @@ from tidegate.model.columns import F64
 from tidegate.model.units import DAY_MS, duration_text
 from tidegate.planning.document import ClassPart, PlanDocument, TrialPart, WayPart
 from tidegate.planning.floor import span_text
+from tidegate.planning.jobs import NONE_ENDED
 from tidegate.planning.sentences import broken, fewer_text
 
 GRADES = {"measured": "green", "partial": "yellow", "assumed": "red"}
@@ -214,10 +215,15 @@ def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
         Text(f"left out: {count_text(left.jobs, 'job')}, because {left.why}", "dim") for left in plan.origin.left_out
     ]
     lines += [
-        Text(f"runtime drawn from like jobs: {count_text(part.jobs, 'job')}, because {part.why}", "dim")
+        Text(f"{drawn_text(part.why)}: {count_text(part.jobs, 'job')}, because {part.why}", "dim")
         for part in plan.origin.drawn
     ]
     return Text("\n").join(lines)
+
+
+def drawn_text(why: str) -> str:
+    """Where runtimes come from that nobody saw."""
+    return "runtime assumed" if why == NONE_ENDED else "runtime drawn from like jobs"
 
 
 def _answer(question: str, grade: str, says: str) -> Text:
