@@ -16,9 +16,10 @@ from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
 from tidegate.planning.bands import Basis, Recipe, _needed_ceiling, hold_all_week, plan_bands
 from tidegate.planning.capacity import SHUT
 from tidegate.planning.document import decode_plan
-from tidegate.planning.floor import Tolerance, floor_gpus
+from tidegate.planning.floor import Tolerance, floor_gpus, floor_of
 from tidegate.planning.holdout import Booth, try_plan
-from tidegate.planning.judge import Judge, Span
+from tidegate.planning.judge import Judge, Span, waits_hold
+from tidegate.planning.orders import Order
 from tidegate.planning.plan import Request, make_plan
 from tidegate.planning.sentences import fewer_text
 from tidegate.planning.trial import part_of
@@ -152,3 +153,33 @@ def test_weeks_of_the_ceiling_are_those_of_the_jobs_that_count():
         demand = plan_bands(jobs, 4 * WEEK_MS, recipe).demand
         ceilings.append(_needed_ceiling(Judge(jobs), 4 * WEEK_MS, recipe, hold_all_week(own, demand)))
     assert ceilings[0] == ceilings[1] >= 8 * len(rush) * 0.7
+
+
+# -- every size --------------------------------------------------------------------------------------------------------
+
+
+def test_small_jobs_do_not_hide_large_ones_that_wait():
+    rng = np.random.default_rng(0)
+    large = [
+        (int(at), 8, int(run) + 1)
+        for at, run in zip(rng.integers(0, 28 * 86_400, 250), rng.exponential(43_200, 250), strict=True)
+    ]
+    floors = []
+    for count in (0, 500, 4_000):
+        small = [(int(at), 1, 60) for at in rng.integers(0, 28 * 86_400, count)]
+        jobs = arrivals(large + small)
+        floor = floor_of(jobs, Tolerance(HOUR_MS), Order.OVERTAKE, 0)
+        floors.append(floor.gpus)
+        sizes = {each.size: each for each in floor.outcome.by_size(HOUR_MS)}
+        assert sizes["8"].jobs == 250
+        assert sizes["8"].late <= 0.05
+        (batch,) = plan_of(jobs, Recipe(Tolerance(HOUR_MS))).classes
+        assert all(part.late_share <= 0.05 for way in batch.ways[:2] for part in way.sizes if part.counts)
+    assert floors == sorted(floors)
+
+
+def test_a_size_with_few_jobs_is_not_held_on_its_own():
+    wait_ms = np.array([0] * 400 + [2 * HOUR_MS] * 20)
+    few, enough = (np.array([1_000] * (420 - count) + [8_000] * count) for count in (19, 20))
+    assert waits_hold(wait_ms, few, HOUR_MS, 950)
+    assert not waits_hold(wait_ms, enough, HOUR_MS, 950)

@@ -22,7 +22,7 @@ from tidegate.model.units import DAY_MS, duration_text
 from tidegate.planning.document import ClassPart, PlanDocument, TrialPart, WayPart
 from tidegate.planning.floor import span_text
 from tidegate.planning.jobs import NONE_ENDED
-from tidegate.planning.sentences import broken, fewer_text
+from tidegate.planning.sentences import broken, fewer_text, sizes_text
 
 GRADES = {"measured": "green", "partial": "yellow", "assumed": "red"}
 
@@ -202,6 +202,11 @@ def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
             f"The engine decided {batch.twin.jobs:,} jobs again and differed in {batch.twin.differing_starts:,}.",
             "dim",
         ),
+    ]
+    lines += [
+        Text(f"Late by size, {NAMES[way.name]}: {sizes_text(way)}.", "dim")
+        for way in batch.ways
+        if way.name in {"plan", "floor"}
     ]
     lines += [Text(clock_text(plan.origin.calendar), "dim")]
     lines += [_answer(answer.question, answer.grade, answer.says) for answer in plan.answers]

@@ -146,6 +146,7 @@ def _floor_data(found: Replayed | None) -> dict[str, Any] | None:
         "tolerance_ms": found.tolerance_ms,
         "tolerance_known": found.tolerance_known,
         "p95_wait_ms": floor.outcome.wait_at(950),
+        "sizes": [each._asdict() | {"counts": each.counts} for each in floor.outcome.by_size(found.tolerance_ms)],
         "peak_gpus": found.peak_gpus,
         "peak_gpu_hours": round(found.peak_gpu_h, 3),
         "floor_gpu_hours": round(found.floor_gpu_h, 3),

@@ -75,7 +75,7 @@ def _floor(one: Answer, preflight: Preflight) -> str:
         )
     return (
         f"By replay of {found.jobs:,} jobs, {floor.gpus:,} GPUs ({span_text(floor.low_gpus, floor.high_gpus)}) keep "
-        f"95 % of the waits within {time_text(found.tolerance_ms)}{assumed}; below, the queue collapses. "
+        f"95 % of the waits of every size within {time_text(found.tolerance_ms)}{assumed}; below, the queue collapses. "
         f"If nothing waited: {shape}.{_drawn(preflight)}"
     )
 

@@ -25,7 +25,7 @@ from tidegate.planning.concurrency import average, curve_of, peak_milli
 from tidegate.planning.costs import cost_of
 from tidegate.planning.floor import Tolerance, bisect, enough_gpus, floor_gpus, smallest
 from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import Judge, Outcome, Span
+from tidegate.planning.judge import Judge, Outcome, Span, waits_hold
 from tidegate.planning.kernels.replay import Valve
 from tidegate.planning.newsvendor import FEW_LEVELS, HALF_LIFE_MS, Demand, Split, split, weigh
 from tidegate.planning.orders import Order
@@ -227,7 +227,7 @@ def _needed_ceiling(judge: Judge, now_ms: int, recipe: Recipe, bands: Bands) -> 
     def holds(launches: int) -> bool:
         tried = bands._replace(ceiling_gpus=launches * recipe.launch.step_gpus).level(first_ms)
         outcome = judge.replay(steps_of([tried], now_ms, past.calendar), recipe.valve(), Span(first_ms, now_ms))
-        return bool((_weekly_waits(outcome, week, recipe.tolerance) <= recipe.tolerance.wait_ms).all())
+        return _weeks_hold(outcome, week, recipe.tolerance)
 
     low_level = min(bands.window_gpus)
     least = past.widest_milli // WHOLE_MILLI - low_level
@@ -238,11 +238,11 @@ def _needed_ceiling(judge: Judge, now_ms: int, recipe: Recipe, bands: Bands) -> 
     return needed + math.ceil(above / recipe.launch.step_gpus) * recipe.launch.step_gpus
 
 
-def _weekly_waits(outcome: Outcome, week: np.ndarray, tolerance: Tolerance) -> np.ndarray:
-    """The wait that the share of jobs that must not wait longer did not exceed, by week of the jobs that count."""
-    waits = [outcome.wait_ms[week == row] for row in np.unique(week)]
-    ranks = [-(-len(wait) * tolerance.share_milli // 1000) - 1 for wait in waits]
-    return np.array([np.partition(wait, rank)[rank] for wait, rank in zip(waits, ranks, strict=True)])
+def _weeks_hold(outcome: Outcome, week: np.ndarray, tolerance: Tolerance) -> bool:
+    """Whether every week holds the tolerance; a week for each of the jobs that count."""
+    return all(
+        waits_hold(outcome.wait_ms[week == row], outcome.gpus_milli[week == row], *tolerance) for row in np.unique(week)
+    )
 
 
 # -- without burst -------------------------------------------------------------------------------------------------

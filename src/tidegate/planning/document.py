@@ -125,6 +125,16 @@ class EdgePart(Part, frozen=True):
     saves: float
 
 
+class SizePart(Part, frozen=True):
+    """How jobs of a size waited."""
+
+    size: str  # GPUs
+    jobs: int
+    wait_ms: int | None  # that the share of them did not exceed; None: some never start
+    late_share: float
+    counts: bool  # enough of them to be held to the tolerance on their own
+
+
 class WayPart(Part, frozen=True):
     """A way to provide capacity, replayed."""
 
@@ -136,7 +146,8 @@ class WayPart(Part, frozen=True):
     cost: float
     wait_ms: int | None  # that the share of jobs did not exceed; None: some never start
     late_share: float
-    holds: bool
+    sizes: tuple[SizePart, ...]
+    holds: bool  # all of the jobs, and those of each size that counts
 
 
 class TwinPart(Part, frozen=True):

@@ -18,7 +18,7 @@ from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, constant, s
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli, used_gpu_h
 from tidegate.planning.costs import cost_of
 from tidegate.planning.jobs import PlanJobs, known_at
-from tidegate.planning.judge import Judge, Span
+from tidegate.planning.judge import Judge, SizeWaits, Span
 from tidegate.planning.kernels.replay import Steps, Valve
 
 
@@ -35,6 +35,7 @@ class Entry(NamedTuple):
     wait_ms: int  # that the share of jobs that must not wait longer did not exceed
     worst_wait_ms: int
     late: float  # share of jobs that waited longer than is tolerated
+    sizes: tuple[SizeWaits, ...]
     holds: bool
 
 
@@ -155,6 +156,7 @@ class Booth:
             wait_ms=outcome.wait_at(tolerance.share_milli),
             worst_wait_ms=int(outcome.wait_ms.max(initial=0)),
             late=outcome.late(tolerance.wait_ms),
+            sizes=outcome.by_size(*tolerance),
             holds=outcome.holds(tolerance.wait_ms, tolerance.share_milli),
         )
 

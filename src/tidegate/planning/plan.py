@@ -39,7 +39,7 @@ from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import Judge, Span
 from tidegate.planning.kernels.replay import NEVER, Steps, Valve
 from tidegate.planning.newsvendor import used_hours
-from tidegate.planning.sentences import plan_says
+from tidegate.planning.sentences import plan_says, size_parts
 from tidegate.planning.trial import trial_part
 from tidegate.planning.twin import Confirmed, confirm
 
@@ -235,6 +235,7 @@ def _way(judge: Judge, name: str, held: _Held, recipe: Recipe) -> WayPart:
         cost=round(cost_of(outcome, held.own_gpus * span.hours, recipe.prices) / weeks, 3),
         wait_ms=wait_ms if wait_ms < NEVER else None,
         late_share=round(outcome.late(tolerance.wait_ms), 6),
+        sizes=size_parts(outcome.by_size(*tolerance)),
         holds=outcome.holds(tolerance.wait_ms, tolerance.share_milli),
     )
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from tidegate.measure.words import percent_text
 from tidegate.model.units import duration_text
 from tidegate.planning.bands import Bands, Basis, Recipe
-from tidegate.planning.document import WayPart
+from tidegate.planning.document import SizePart, WayPart
+from tidegate.planning.judge import SizeWaits
+from tidegate.planning.kernels.replay import NEVER
 
 _SIMPLE = {
     Basis.LEVEL: "one level all week, and burst",
@@ -45,10 +47,33 @@ def plan_says(bands: Bands, recipe: Recipe, ways: tuple[WayPart, ...]) -> tuple[
     return tuple(said)
 
 
+def size_parts(sizes: tuple[SizeWaits, ...]) -> tuple[SizePart, ...]:
+    """Waits by size, as parts of the document."""
+    return tuple(
+        SizePart(
+            size=each.size,
+            jobs=each.jobs,
+            wait_ms=each.wait_ms if each.wait_ms < NEVER else None,
+            late_share=round(each.late, 6),
+            counts=each.counts,
+        )
+        for each in sizes
+    )
+
+
+def sizes_text(way: WayPart) -> str:
+    """Who waited longer than is tolerated, by size."""
+    return ", ".join(
+        f"{part.size} GPU{'' if part.size == '1' else 's'} {percent_text(part.late_share)}" for part in way.sizes
+    )
+
+
 def broken(way: WayPart, tolerated_ms: int) -> str:
     """That a plan does not do what it is for."""
+    worst = max((part for part in way.sizes if part.counts), key=lambda part: part.late_share, default=None)
+    gpus = f" ({percent_text(worst.late_share)} of those of {worst.size} GPUs)" if worst else ""
     return (
-        f"the plan breaks the tolerance: {percent_text(way.late_share)} of the jobs wait longer than "
+        f"the plan breaks the tolerance: {percent_text(way.late_share)} of the jobs{gpus} wait longer than "
         f"{duration_text(tolerated_ms)}"
     )
 

@@ -12,6 +12,7 @@ from tidegate.planning.document import TrialPart, WayPart, WeekPart
 from tidegate.planning.holdout import Entry, Trial, try_plan
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.kernels.replay import NEVER
+from tidegate.planning.sentences import size_parts
 
 
 def trial_part(jobs: PlanJobs, share: float, recipe: Recipe, seed: int) -> TrialPart:
@@ -71,6 +72,7 @@ def _way_part(entry: Entry) -> WayPart:
         cost=round(entry.cost, 3),
         wait_ms=entry.wait_ms if entry.wait_ms < NEVER else None,
         late_share=round(entry.late, 6),
+        sizes=size_parts(entry.sizes),
         holds=entry.holds,
     )
 
