@@ -92,8 +92,10 @@ def _broken(trial: Trial) -> str:
     """That the plan did not do what it is for."""
     if trial.plan.holds:
         return ""
+    worst = max((each for each in trial.plan.sizes if each.counts), key=lambda each: each.late, default=None)
+    gpus = f" ({percent_text(worst.late)} of those of {worst.size} GPUs)" if worst else ""
     return (
-        f"on trial the plan breaks the tolerance: {percent_text(trial.plan.late)} of the jobs wait longer than "
+        f"on trial the plan breaks the tolerance: {percent_text(trial.plan.late)} of the jobs{gpus} wait longer than "
         f"{duration_text(trial.recipe.tolerance.wait_ms)}; its cost is not compared with ways that hold it"
     )
 
