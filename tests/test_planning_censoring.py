@@ -115,6 +115,49 @@ def test_the_preflight_says_whose_runtimes_are_drawn():
     assert flown.jobs.left_out == ()
 
 
+def endless_csv(path, *, ends: int):
+    """Three days of jobs, of which only the first few have ended."""
+    rng, at, lines = np.random.default_rng(3), BASE // 1000, ["id,submitted,started,ended,gpus"]
+    for row in range(80):
+        at += int(rng.exponential(3600)) + 1
+        ended = at + 4000 if row < ends else ""
+        lines.append(f"j{row},{at},{at + int(rng.exponential(600))},{ended},{rng.choice([1, 2, 4, 8])}")
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_where_no_job_has_ended_there_is_no_floor_and_no_plan_unless_it_is_signed(tmp_path):
+    path = endless_csv(tmp_path / "jobs.csv", ends=0)
+    told = json.loads(ran("preflight", path, "--json"))
+    assert told["floor"]["gpus"] is None
+    assert told["floor"]["high"] is None
+    assert told["floor"]["at_least_gpus"] > 100
+    assert told["answers"][0]["answer"] == f"at least {told['floor']['at_least_gpus']} GPUs"
+    text = " ".join(ran("preflight", path, COLUMNS="80").split())
+    assert "none of the kind has ended, so this is no floor yet" in text
+    assert "drawn from like jobs" not in text
+    assert "hold the tolerance" not in text
+    signed = ("--assume", "tolerance=1h,cold-start=10m,residency,prices")
+    assert "--assume runtimes" in ran("plan", path, *signed, code=2)
+    plan = ran("plan", path, *signed, "--assume", "runtimes", COLUMNS="200")
+    assert "runtime assumed: 80 jobs, because none of their kind has ended" in plan
+    assert "drawn from like jobs" not in plan
+
+
+def test_where_some_have_ended_the_others_are_drawn_from_them(tmp_path):
+    path = endless_csv(tmp_path / "jobs.csv", ends=40)
+    assert json.loads(ran("preflight", path, "--json"))["floor"]["at_least_gpus"] is None
+    ran("plan", path, "--assume", "tolerance=1h,cold-start=10m,residency,prices")
+
+
+def test_a_few_jobs_of_a_kind_of_which_none_has_ended_leave_the_floor_a_number():
+    rows = work(0, 21)
+    one = cut([job(20 * DAY_MS, 0, 40 * DAY_MS, gpus_milli=1000, kind="notebook")], BASE + 21 * DAY_MS)
+    jobs = plan_jobs_of(tables(cut(rows, BASE + 21 * DAY_MS) + one))
+    assert jobs.endless.sum() == 1
+    assert not jobs.only_bounded
+
+
 # -- nothing of the future ---------------------------------------------------------------------------------------------
 
 CUT = BASE + 8 * DAY_MS

@@ -62,7 +62,7 @@ def test_preflight_tells_programs_the_same_and_twice_the_same(jobs_csv):
     first, second = (ran("preflight", str(jobs_csv), "--json") for _ in range(2))
     assert first == second
     told = json.loads(first)
-    assert told["format"] == "tidegate.preflight/1"
+    assert told["format"] == "tidegate.preflight/2"
     assert told["verdict"] == "premature"
     assert [one["grade"] for one in told["answers"]] == ["measured", "partial", "assumed", "assumed"]
     assert all(one["lifted_by"] for one in told["answers"] if one["grade"] != "measured")
@@ -170,7 +170,10 @@ def test_a_demand_model_can_be_planned_for(model_json):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--assume", "nonsense"), "expected one of tolerance, cold-start, residency, prices, all, found 'nonsense'"),
+        (
+            ("--assume", "nonsense"),
+            "expected one of tolerance, cold-start, residency, prices, runtimes, all, found 'nonsense'",
+        ),
         (("--assume", "tolerance=soon"), "--assume tolerance: expected a duration"),
         (("--prices", "missing.yaml", "--assume", "all"), "missing.yaml: there is no such file"),
         (("--html", "no/such/folder/page.html"), "--html no/such/folder/page.html: there is no folder"),
@@ -316,7 +319,7 @@ def test_the_example_is_what_its_script_draws_and_gives_a_finding(monkeypatch):
     assert made.stdout == (top / "examples/jobs.csv").read_text()
     monkeypatch.chdir(top)
     text = " ".join(ran("preflight", "examples/jobs.csv", COLUMNS="80").split())
-    assert "By replay of 1,478 jobs, 52 GPUs (38 to 72) keep 95 % of the waits within 1h44m" in text
-    assert "Buying for the peak of 278 GPUs where 52 hold the tolerance: 151,135 GPU-hours, 81 %" in text
+    assert "By replay of 1,478 jobs, 66 GPUs (46 to 101) keep 95 % of the waits of every size within 1h44m" in text
+    assert "Buying for the peak of 278 GPUs where 66 hold the tolerance: 141,773 GPU-hours, 76 %" in text
     assert "p95 53" in text
-    assert "floor 52" in text
+    assert "floor 66" in text

@@ -64,9 +64,9 @@ def test_the_same_input_gives_the_same_bytes():
     ("data", "says"),
     [
         (b"{", "not JSON"),
-        (b"[]", "expected 'tidegate.plan/3', found 'list'"),
+        (b"[]", "expected 'tidegate.plan/4', found 'list'"),
         (b'{"format": "tidegate.plan/9"}', "found 'tidegate.plan/9'"),
-        (b'{"format": "tidegate.plan/3"}', "missing required field"),
+        (b'{"format": "tidegate.plan/4"}', "missing required field"),
     ],
 )
 def test_what_is_no_plan_is_refused(data, says):

@@ -19,8 +19,8 @@ from tidegate.demand.tables import Calendar, ZoneOrigin
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tidegate.planning.bands import Recipe, plan_bands
 from tidegate.planning.capacity import steps_of
+from tidegate.planning.costs import cost_of
 from tidegate.planning.floor import Tolerance
-from tidegate.planning.holdout import cost_of
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import Judge, Span
 from tidegate.sources.gather import gather
@@ -51,7 +51,7 @@ def cost_a_week(jobs: PlanJobs) -> tuple[tuple[str, ...], float]:
     bands, span = plan_bands(jobs, now_ms, RECIPE), Span(*jobs.span_ms)
     steps = steps_of([bands.level(span.from_ms)], now_ms, jobs.calendar)
     outcome = Judge(jobs).replay(steps, RECIPE.valve(), span)
-    return bands.windows.names, cost_of(outcome, steps, span, RECIPE.prices) / WEEKS
+    return bands.windows.names, cost_of(outcome, bands.own_gpus * span.hours, RECIPE.prices) / WEEKS
 
 
 ZONES = ["America/Los_Angeles", "Asia/Tokyo", "Asia/Kolkata", "Asia/Kathmandu", "Pacific/Auckland"]

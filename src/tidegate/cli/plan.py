@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.errors import told_plainly
+from tidegate.cli.errors import EXIT_NO, told_plainly
 from tidegate.cli.options import HtmlOption, JsonOption, PlotOption
 from tidegate.cli.pictures import check_outputs
 from tidegate.cli.signing import AssumeOption, read_signed
@@ -44,7 +44,7 @@ def plan(
     """Say what to own, what to book by the hour of the week, and what to leave to burst.
 
     The twin is the judge: jobs are replayed until the smallest capacity is found at which waits stay tolerable.
-    What was not measured must be signed, or there is no plan.
+    What was not measured must be signed, or there is no plan. Exit code 1: the plan breaks the tolerance.
 
     \b
     Examples:
@@ -61,3 +61,5 @@ def plan(
         call = Call(sources, options, signed, prices, holdout, order, burst, seed)
         made = run_plan(call, Outputs(out, plot, html))
     show_plan(made, as_json=as_json)
+    if not all(part.holds for part in made.plan.classes):
+        raise typer.Exit(EXIT_NO)

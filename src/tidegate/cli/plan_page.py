@@ -16,6 +16,7 @@ from tidegate.measure.words import count_text, percent_text, time_text
 from tidegate.model.units import duration_text
 from tidegate.planning.document import ClassPart, PlanDocument, WayPart
 from tidegate.planning.floor import span_text
+from tidegate.planning.sentences import sizes_text
 from tidegate.stats.quantile import quantile
 
 _OWN, _WINDOW, _BURST, _FLOOR = "#009e73", "#56b4e9", "#e69f00", "#cc79a7"
@@ -25,7 +26,10 @@ def plan_page(plan: PlanDocument, seen: Seen) -> Page:
     """The page of a plan."""
     batch, origin = plan.classes[0], plan.origin
     names = ", ".join(source.name for source in origin.sources) or "jobs"
-    says = [*(plan.trial.says if plan.trial else ())]
+    sizes = [
+        f"late by size, {NAMES[way.name]}: {sizes_text(way)}" for way in batch.ways if way.name in {"plan", "floor"}
+    ]
+    says = [*batch.says, *sizes, *(plan.trial.says if plan.trial else ())]
     says += [f"left out: {count_text(left.jobs, 'job')}, because {left.why}" for left in origin.left_out]
     grids = [_level_grid(plan, batch), _edge_grid(plan, batch), _way_grid("A week on average", plan, batch.ways)]
     if plan.trial:

@@ -21,6 +21,8 @@ from tidegate.model.columns import F64
 from tidegate.model.units import DAY_MS, duration_text
 from tidegate.planning.document import ClassPart, PlanDocument, TrialPart, WayPart
 from tidegate.planning.floor import span_text
+from tidegate.planning.jobs import NONE_ENDED
+from tidegate.planning.sentences import broken, fewer_text, sizes_text
 
 GRADES = {"measured": "green", "partial": "yellow", "assumed": "red"}
 
@@ -52,6 +54,7 @@ def render_plan(plan: PlanDocument, seen: Seen, console: Console) -> None:
         _title(plan),
         Text(),
         headline(plan),
+        *(Text(f"· {sentence}", "dim") for sentence in batch.says),
         Text(),
         demand_curve(seen.at_ms, seen.gpus, _lines(batch), console.width),
         Text(),
@@ -93,6 +96,8 @@ def headline(plan: PlanDocument) -> Text:
     booked = max(window.booked_gpus for window in batch.windows)
     middle = (", book up to ", (f"{booked:,} more", "bold"), " by the hour of the week") if booked else ()
     burst = (", burst up to ", (f"{batch.burst.ceiling_gpus:,}", "bold")) if batch.burst else ()
+    if not batch.holds:
+        return Text.assemble(*owned, *middle, *burst, ": ", (broken(mine, batch.tolerance.wait_ms), "bold red"), ".")
     share = f"{batch.tolerance.share_milli / 10:g} %"
     return Text.assemble(
         *owned,
@@ -101,8 +106,8 @@ def headline(plan: PlanDocument) -> Text:
         f": {share} of the jobs wait at most ",
         (wait_words(mine), "bold"),
         ", and ",
-        (percent_text(saved), f"bold {'green' if saved > 0.2 else 'yellow'}"),
-        f" fewer GPU-hours are held than for the peak of {peak.gpus:,.0f}.",
+        (fewer_text(saved), f"bold {'green' if saved > 0.2 else 'yellow'}"),
+        f" GPU-hours are held {'as' if fewer_text(saved) == 'as many' else 'than'} for the peak of {peak.gpus:,.0f}.",
     )
 
 
@@ -168,13 +173,20 @@ def _trial(plan: PlanDocument, trial: TrialPart) -> list[RenderableType]:
     return [
         _ways(title, trial.ways, plan.prices.currency),
         Text(terms, "dim"),
-        Text(
-            f"{trial.ratio_to_clairvoyant:.2f}x the clairvoyant's GPU-hours, "
-            f"{percent_text(trial.saved_against_peak)} fewer than the peak of the past.",
-            "bold",
-        ),
+        *_compared(trial),
         *(Text(f"· {sentence}", "dim") for sentence in trial.says),
     ]
+
+
+def _compared(trial: TrialPart) -> list[RenderableType]:
+    """The plan beside who knew the future and who bought for the peak; nothing if it breaks the tolerance."""
+    said = []
+    if trial.ratio_to_clairvoyant is not None:
+        said.append(f"{trial.ratio_to_clairvoyant:.2f}x the clairvoyant's GPU-hours")
+    if trial.saved_against_peak is not None:
+        fewer = fewer_text(trial.saved_against_peak)
+        said.append(f"{fewer} {'as' if fewer == 'as many' else 'than'} the peak of the past")
+    return [Text(", ".join(said) + ".", "bold")] if said else []
 
 
 def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
@@ -191,6 +203,11 @@ def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
             "dim",
         ),
     ]
+    lines += [
+        Text(f"Late by size, {NAMES[way.name]}: {sizes_text(way)}.", "dim")
+        for way in batch.ways
+        if way.name in {"plan", "floor"}
+    ]
     lines += [Text(clock_text(plan.origin.calendar), "dim")]
     lines += [_answer(answer.question, answer.grade, answer.says) for answer in plan.answers]
     lines += [
@@ -203,10 +220,15 @@ def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
         Text(f"left out: {count_text(left.jobs, 'job')}, because {left.why}", "dim") for left in plan.origin.left_out
     ]
     lines += [
-        Text(f"runtime drawn from like jobs: {count_text(part.jobs, 'job')}, because {part.why}", "dim")
+        Text(f"{drawn_text(part.why)}: {count_text(part.jobs, 'job')}, because {part.why}", "dim")
         for part in plan.origin.drawn
     ]
     return Text("\n").join(lines)
+
+
+def drawn_text(why: str) -> str:
+    """Where runtimes come from that nobody saw."""
+    return "runtime assumed" if why == NONE_ENDED else "runtime drawn from like jobs"
 
 
 def _answer(question: str, grade: str, says: str) -> Text:

@@ -33,11 +33,11 @@ from tidegate.planning.concurrency import average, curve_of
 from tidegate.planning.document import AnswerPart, PlanDocument, encode_plan
 from tidegate.planning.floor import Tolerance
 from tidegate.planning.holdout import held_out
-from tidegate.planning.jobs import PlanJobs, plan_jobs_of
+from tidegate.planning.jobs import PlanJobs, known_at, plan_jobs_of
 from tidegate.planning.orders import Order
 from tidegate.planning.plan import Holdout, Request, make_plan
 from tidegate.planning.side_by_side import side_by_side
-from tidegate.planning.terms import Given, Terms, settle_terms, terms_at
+from tidegate.planning.terms import Given, Terms, settle_terms, terms_at, unsigned_runtimes
 from tidegate.sources.options import Options
 from tidegate.sources.pricefile import load_prices
 
@@ -77,7 +77,9 @@ def run_plan(call: Call, outputs: Outputs) -> Made:
     """Make the plan and write it where it was asked for."""
     found = _read(call)
     given = _given(call.signed, call.prices)
-    request = _request(found, settle_terms(found.model, given), _trial_terms(found, given, call), call)
+    terms = settle_terms(found.model, given)
+    terms = terms._replace(unsigned=(*terms.unsigned, *unsigned_runtimes(found.jobs)))
+    request = _request(found, terms, _trial_terms(found, given, call), call)
     with working("replaying"):
         plan = make_plan(request)
     made = Made(plan, Seen(*average(curve_of(found.jobs), *found.jobs.span_ms)))
@@ -149,8 +151,11 @@ def _trial_terms(found: _Found, given: Given, call: Call) -> Terms | None:
     """What a plan would have started from when the time began that is held out; None: none is."""
     if not call.holdout:
         return None
+    now_ms = held_out(found.jobs, call.holdout).from_ms
     with working("measuring what was known before the trial"):
-        return terms_at(found.tables, held_out(found.jobs, call.holdout).from_ms, given, call.seed)
+        terms = terms_at(found.tables, now_ms, given, call.seed)
+    more = unsigned_runtimes(known_at(found.jobs, now_ms, call.seed))
+    return terms._replace(unsigned=(*terms.unsigned, *more))
 
 
 def _needed(terms: Terms, trial: Terms | None) -> list[Unsigned]:

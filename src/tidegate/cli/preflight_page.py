@@ -77,7 +77,12 @@ def _demand_chart(preflight: Preflight, seen: Seen | None) -> Chart:
         series=[
             Series("mean", points.mean, fill=True),
             Series("highest", points.top, colour="#999999"),
-            Series("floor by replay", [floor] * len(points.at), dash=True, colour=_FLOOR),
+            Series(
+                "at least" if preflight.replayed.at_least else "floor by replay",
+                [floor] * len(points.at),
+                dash=True,
+                colour=_FLOOR,
+            ),
         ],
     )
 

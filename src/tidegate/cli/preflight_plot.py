@@ -59,7 +59,8 @@ def _draw_demand(axes: Axes, preflight: Preflight, seen: Seen) -> None:
     assert preflight.replayed is not None
     days, floor = (seen.at_ms - seen.at_ms[0]) / DAY_MS, preflight.replayed.floor.gpus
     axes.fill_between(days, seen.gpus, color=BUSY, alpha=0.35, linewidth=0, label="demand if nothing waited")
-    axes.axhline(floor, color=PALETTE[2], linestyle="--", label=f"floor by replay: {floor:,}")
+    name = "at least" if preflight.replayed.at_least else "floor by replay"
+    axes.axhline(floor, color=PALETTE[2], linestyle="--", label=f"{name}: {floor:,}")
     axes.set_xlabel("days")
     axes.set_ylabel("GPUs")
 

@@ -91,7 +91,8 @@ def _curves(preflight: Preflight, seen: Seen | None, width: int) -> list[Rendera
     found: list[RenderableType] = []
     total = preflight.model.total()
     if seen is not None and preflight.replayed is not None:
-        levels = [("floor", float(preflight.replayed.floor.gpus))]
+        name = "at least" if preflight.replayed.at_least else "floor"
+        levels = [(name, float(preflight.replayed.floor.gpus))]
         levels += [("p95", total.wanted.p95.value)] if total and total.wanted else []
         found += [demand_curve(seen.at_ms, seen.gpus, levels, width), Text()]
     if total is not None and (total.wanted or total.seen):

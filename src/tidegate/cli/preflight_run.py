@@ -35,7 +35,7 @@ from tidegate.sources.pricefile import load_prices
 
 __all__ = ["Call", "Outputs", "run_preflight", "show_preflight"]
 
-FORMAT = "tidegate.preflight/1"
+FORMAT = "tidegate.preflight/2"
 
 #: Jobs from which on there is a curve to draw.
 _LEAST_DRAWN = 2
@@ -133,7 +133,8 @@ def _floor_data(found: Replayed | None) -> dict[str, Any] | None:
         return None
     floor = found.floor
     return {
-        "gpus": floor.gpus,
+        "gpus": None if found.at_least else floor.gpus,
+        "at_least_gpus": floor.gpus if found.at_least else None,
         "low": floor.low_gpus,
         "high": floor.high_gpus,
         "blocks": floor.blocks,
@@ -145,6 +146,7 @@ def _floor_data(found: Replayed | None) -> dict[str, Any] | None:
         "tolerance_ms": found.tolerance_ms,
         "tolerance_known": found.tolerance_known,
         "p95_wait_ms": floor.outcome.wait_at(950),
+        "sizes": [each._asdict() | {"counts": each.counts} for each in floor.outcome.by_size(found.tolerance_ms)],
         "peak_gpus": found.peak_gpus,
         "peak_gpu_hours": round(found.peak_gpu_h, 3),
         "floor_gpu_hours": round(found.floor_gpu_h, 3),

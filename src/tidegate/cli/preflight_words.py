@@ -30,7 +30,7 @@ def short_answer(one: Answer, preflight: Preflight) -> str:
     """The answer in a few words."""
     numbers = dict(one.numbers)
     if one.question is Question.FLOOR and preflight.replayed is not None:
-        return f"{preflight.replayed.floor.gpus:,} GPUs"
+        return f"{floor_words(preflight.replayed)} GPUs"
     if one.question is Question.PATIENCE and one.numbers:
         return ", ".join(f"{name} {bare(number)}" for name, number in one.numbers[:2])
     for lead, after in _LEADS[one.question]:
@@ -45,6 +45,11 @@ _LEADS = {
     Question.RESIDENCY: (("duty", "busy while held"),),
     Question.PATIENCE: (),
 }
+
+
+def floor_words(found: Replayed) -> str:
+    """The floor, or the least that it can be."""
+    return f"{'at least ' if found.at_least else ''}{found.floor.gpus:,}"
 
 
 def answer_sentence(one: Answer, preflight: Preflight) -> str:
@@ -62,9 +67,15 @@ def _floor(one: Answer, preflight: Preflight) -> str:
         )
         return f"{what}: {shape}. There are no jobs to replay, so this is no floor yet." if shape else ""
     floor, assumed = found.floor, "" if found.tolerance_known else " (assumed)"
+    if found.at_least:
+        return (
+            f"At least {floor.gpus:,} GPUs, by replay of {found.jobs:,} jobs as far as they were seen: of "
+            f"{count_text(int(preflight.jobs.endless.sum()), 'job')} none of the kind has ended, so this is no floor "
+            f"yet. If nothing waited: {shape}."
+        )
     return (
         f"By replay of {found.jobs:,} jobs, {floor.gpus:,} GPUs ({span_text(floor.low_gpus, floor.high_gpus)}) keep "
-        f"95 % of the waits within {time_text(found.tolerance_ms)}{assumed}; below, the queue collapses. "
+        f"95 % of the waits of every size within {time_text(found.tolerance_ms)}{assumed}; below, the queue collapses. "
         f"If nothing waited: {shape}.{_drawn(preflight)}"
     )
 
@@ -161,7 +172,7 @@ def finding_text(found: Finding) -> str:
 def waste_lines(preflight: Preflight, prices: Prices | None) -> list[str]:
     """What is wasted, in GPU-hours and, where prices are known, in money; the peak against the floor of the replay."""
     found = preflight.replayed
-    lines = [_peak_text(found, prices)] if found is not None else []
+    lines = [_peak_text(found, prices)] if found is not None and not found.at_least else []
     told = [one for one in preflight.waste if one.gpu_hours > 0 and not (found is not None and one.leak is Leak.PEAK)]
     return [*lines, *(_waste_text(one, prices) for one in told)]
 

@@ -19,6 +19,7 @@ class Assumption(StrEnum):
     COLD_START = "cold-start"
     RESIDENCY = "residency"
     PRICES = "prices"
+    RUNTIMES = "runtimes"
 
 
 class Unsigned(NamedTuple):

@@ -1,13 +1,15 @@
 """Capacity to the shape of demand: what to own, what to book by window, what to leave to burst, from the past alone.
 
 With burst, levels are the newsvendor's and the judge sets the ceiling: what the worst week of the past needed. Without,
-the judge searches levels that would have held the tolerance of late, and a margin is put on top.
+the judge searches levels that would have held the tolerance of late, and a margin is put on top. Levels with burst are
+replayed on the past: if they break the tolerance there, or cost more than one level that holds it, that level is taken.
 Must not know: files, how a plan is written down.
 """
 
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
@@ -20,9 +22,10 @@ from tidegate.model.prices import ASSUMED_PRICES, Prices
 from tidegate.model.units import MINUTE_MS, WEEK_MS, WHOLE_MILLI
 from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, steps_of
 from tidegate.planning.concurrency import average, curve_of, peak_milli
-from tidegate.planning.floor import Tolerance, bisect, smallest
+from tidegate.planning.costs import cost_of
+from tidegate.planning.floor import Tolerance, bisect, enough_gpus, floor_gpus, smallest
 from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import Judge, Outcome, Span
+from tidegate.planning.judge import Judge, Outcome, Span, waits_hold
 from tidegate.planning.kernels.replay import Valve
 from tidegate.planning.newsvendor import FEW_LEVELS, HALF_LIFE_MS, Demand, Split, split, weigh
 from tidegate.planning.orders import Order
@@ -39,6 +42,24 @@ _MOST_FOLDS = 6
 #: With burst: how far above the worst week of the past it may go. Growth is no surprise, and a ceiling that is not
 #: reached costs nothing.
 HEADROOM_MILLI = 1_500
+
+
+#: What burst may cost above a level that holds without it. On the past it only costs; on time that was not seen it is
+#: what keeps the tolerance (docs/planning.md).
+RESERVE_MILLI = 1_050
+
+#: Levels to own all week that are tried with burst where the split is not worth it.
+_TRIED_LEVELS = 9
+
+
+class Basis(StrEnum):
+    """What the levels of a plan come from."""
+
+    SPLIT = "split"  # the newsvendor: own, book by window, burst
+    LEVEL = "level"  # one level all week, and burst
+    FLOOR = "floor"  # the floor all week, nothing else
+    PEAK = "peak"  # the peak all week, nothing else
+    BANDS = "bands"  # levels by window without burst, as was asked for
 
 
 class Launch(NamedTuple):
@@ -63,6 +84,11 @@ class Recipe(NamedTuple):
     headroom_milli: int = HEADROOM_MILLI
     windows: Windows | None = None  # None: whichever cost least
 
+    @property
+    def burst_in_time(self) -> bool:
+        """Whether capacity that is launched as soon as work waits is there before its tolerance ends."""
+        return self.bursts and self.tolerance.wait_ms >= self.launch.launch_ms
+
     def valve(self) -> Valve:
         """Burst that starts early enough: a launch more before the tolerance ends than the launch itself takes."""
         if not self.bursts:
@@ -80,6 +106,7 @@ class Bands(NamedTuple):
     ceiling_gpus: int  # of burst, above the window's level
     demand: Demand
     split: Split | None  # None: without burst
+    basis: Basis = Basis.SPLIT
 
     def level(self, from_ms: int) -> Level:
         """The levels, in force from a time on."""
@@ -90,7 +117,8 @@ class Bands(NamedTuple):
 def plan_bands(past: PlanJobs, now_ms: int, recipe: Recipe) -> Bands:
     """Bands for the time from now on, from jobs as they were known then."""
     at_ms, gpus = average(curve_of(past), past.span_ms[0], now_ms)
-    demand = weigh(at_ms, gpus, now_ms, recipe.half_life_ms, past.calendar)
+    # What ended on a Sunday saw weekends last: each hour of the week counts the same, and of each the latest most.
+    demand = weigh(at_ms, gpus, now_ms, recipe.half_life_ms, past.calendar).even()
     windows = recipe.windows
     if windows is None:  # a week or two show no habit: windows are chosen on all of the past
         windows = choose_windows(_habit(at_ms, gpus, now_ms, past.calendar), recipe.prices, past.calendar).windows
@@ -98,7 +126,80 @@ def plan_bands(past: PlanJobs, now_ms: int, recipe: Recipe) -> Bands:
         return _plan_without_burst(past, now_ms, recipe, windows, demand)
     cheapest = split(demand, windows, recipe.prices)
     bands = Bands(windows, cheapest.own_gpus, cheapest.window_gpus, 0, demand, cheapest)
-    return bands._replace(ceiling_gpus=_needed_ceiling(past, now_ms, recipe, bands))
+    judge = Judge(past, recipe.order)
+    bands = bands._replace(ceiling_gpus=_needed_ceiling(judge, now_ms, recipe, bands))
+    return _settle(judge, now_ms, recipe, bands)
+
+
+# -- replayed before it is believed ------------------------------------------------------------------------------------
+
+
+class _Tried(NamedTuple):
+    """Bands, replayed on the past."""
+
+    bands: Bands
+    holds: bool  # over all of the past, and of late
+    cost: float
+    late_cost: float  # of the last weeks alone
+
+    def dearer(self, other: _Tried) -> bool:
+        """Whether it costs more, over all of the past and of late: owning for what grew since is no waste."""
+        return self.cost > other.cost and self.late_cost > other.late_cost
+
+
+def _settle(judge: Judge, now_ms: int, recipe: Recipe, bands: Bands) -> Bands:
+    """The bands, if they hold on the past and nothing simpler that holds costs less; else the cheapest that holds.
+
+    Where burst comes after the tolerance has ended it cannot hold it, so no less than the floor is owned.
+    """
+    past = judge.jobs
+    floor, peak = floor_gpus(judge, recipe.tolerance), enough_gpus(past, Span(past.span_ms[0], now_ms))
+    top = max(bands.window_gpus) + bands.ceiling_gpus
+    if not recipe.burst_in_time:
+        levels = tuple(max(gpus, floor) for gpus in bands.window_gpus)
+        bands = bands._replace(own_gpus=min(levels), window_gpus=levels, ceiling_gpus=max(top - max(levels), 0))
+
+    def tried(some: Bands) -> _Tried:
+        return _try(judge, now_ms, recipe, some)
+
+    first = tried(bands)
+    simple = [
+        tried(hold_all_week(gpus, bands.demand)._replace(basis=basis))
+        for gpus, basis in ((floor, Basis.FLOOR), (peak, Basis.PEAK))
+    ]
+    if first.holds and not any(first.dearer(other) for other in simple if other.holds):
+        return bands
+    lowest = bands.own_gpus if recipe.burst_in_time else floor
+    owned = np.unique(np.linspace(lowest, max(peak, lowest), _TRIED_LEVELS).astype(np.int64)).tolist()
+    level = [
+        tried(hold_all_week(gpus, bands.demand)._replace(ceiling_gpus=max(top - gpus, 0), basis=Basis.LEVEL))
+        for gpus in owned
+    ]
+    return _cheapest(first, [first, *level], simple).bands
+
+
+def _cheapest(first: _Tried, bursting: list[_Tried], simple: list[_Tried]) -> _Tried:
+    """The cheapest that holds; with burst, if that costs little more: a level alone has nothing for what grows."""
+    best, plain = (
+        min((other for other in some if other.holds), key=lambda other: other.late_cost, default=None)
+        for some in (bursting, simple)
+    )
+    if best is None or (plain is not None and best.late_cost * 1000 > plain.late_cost * RESERVE_MILLI):
+        return plain or first
+    return best
+
+
+def _try(judge: Judge, now_ms: int, recipe: Recipe, bands: Bands) -> _Tried:
+    span = Span(judge.jobs.span_ms[0], now_ms)
+    spans = (span, Span(max(span.from_ms, now_ms - recipe.recent_ms), now_ms))
+    steps = steps_of([bands.level(span.from_ms)], now_ms, judge.jobs.calendar)
+    outcomes = [judge.replay(steps, recipe.valve(), each) for each in spans]
+    holds = all(each.holds(recipe.tolerance.wait_ms, recipe.tolerance.share_milli) for each in outcomes)
+    costs = [
+        cost_of(outcome, bands.own_gpus * each.hours, recipe.prices)
+        for outcome, each in zip(outcomes, spans, strict=True)
+    ]
+    return _Tried(bands, holds, *costs)
 
 
 def _habit(at_ms: I64, gpus: F64, now_ms: int, calendar: Calendar) -> Habit:
@@ -114,16 +215,19 @@ def _habit(at_ms: I64, gpus: F64, now_ms: int, calendar: Calendar) -> Habit:
     return Habit(demand(week >= 0), folds)
 
 
-def _needed_ceiling(past: PlanJobs, now_ms: int, recipe: Recipe, bands: Bands) -> int:
-    """The least burst with which every week of the past would have held the tolerance; the largest gang must fit."""
+def _needed_ceiling(judge: Judge, now_ms: int, recipe: Recipe, bands: Bands) -> int:
+    """The least burst with which every week of the past would have held the tolerance; the largest gang must fit.
+
+    Where no burst holds it is what the peak asks for: whoever calls replays the bands before they are believed.
+    """
+    past = judge.jobs
     first_ms = past.span_ms[0]
-    judge = Judge(past, recipe.order)
-    week = (past.at_ms - first_ms) // WEEK_MS
+    week = (past.at_ms[Span(first_ms, now_ms).has(past.at_ms)] - first_ms) // WEEK_MS
 
     def holds(launches: int) -> bool:
         tried = bands._replace(ceiling_gpus=launches * recipe.launch.step_gpus).level(first_ms)
         outcome = judge.replay(steps_of([tried], now_ms, past.calendar), recipe.valve(), Span(first_ms, now_ms))
-        return bool((_weekly_waits(outcome, week, recipe.tolerance) <= recipe.tolerance.wait_ms).all())
+        return _weeks_hold(outcome, week, recipe.tolerance)
 
     low_level = min(bands.window_gpus)
     least = past.widest_milli // WHOLE_MILLI - low_level
@@ -134,12 +238,11 @@ def _needed_ceiling(past: PlanJobs, now_ms: int, recipe: Recipe, bands: Bands) -
     return needed + math.ceil(above / recipe.launch.step_gpus) * recipe.launch.step_gpus
 
 
-def _weekly_waits(outcome: Outcome, week: np.ndarray, tolerance: Tolerance) -> np.ndarray:
-    """The wait that the share of jobs that must not wait longer did not exceed, by week."""
-    counted = week[: len(outcome.wait_ms)]
-    waits = [outcome.wait_ms[counted == row] for row in np.unique(counted)]
-    ranks = [-(-len(wait) * tolerance.share_milli // 1000) - 1 for wait in waits]
-    return np.array([np.partition(wait, rank)[rank] for wait, rank in zip(waits, ranks, strict=True)])
+def _weeks_hold(outcome: Outcome, week: np.ndarray, tolerance: Tolerance) -> bool:
+    """Whether every week holds the tolerance; a week for each of the jobs that count."""
+    return all(
+        waits_hold(outcome.wait_ms[week == row], outcome.gpus_milli[week == row], *tolerance) for row in np.unique(week)
+    )
 
 
 # -- without burst -------------------------------------------------------------------------------------------------
@@ -153,7 +256,7 @@ def _plan_without_burst(past: PlanJobs, now_ms: int, recipe: Recipe, windows: Wi
     widest = past.widest_milli // WHOLE_MILLI
     if max(levels) < widest:
         levels = tuple(max(gpus, widest) if gpus == max(levels) else gpus for gpus in levels)
-    return Bands(windows, min(levels), levels, 0, demand, None)
+    return Bands(windows, min(levels), levels, 0, demand, None, Basis.BANDS)
 
 
 def least_levels(judge: Judge, windows: Windows, tolerance: Tolerance, span: Span) -> tuple[int, ...]:

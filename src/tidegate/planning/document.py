@@ -12,7 +12,7 @@ import msgspec
 
 from tidegate.demand.tables import Calendar
 
-FORMAT = "tidegate.plan/3"
+FORMAT = "tidegate.plan/4"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -125,6 +125,16 @@ class EdgePart(Part, frozen=True):
     saves: float
 
 
+class SizePart(Part, frozen=True):
+    """How jobs of a size waited."""
+
+    size: str  # GPUs
+    jobs: int
+    wait_ms: int | None  # that the share of them did not exceed; None: some never start
+    late_share: float
+    counts: bool  # enough of them to be held to the tolerance on their own
+
+
 class WayPart(Part, frozen=True):
     """A way to provide capacity, replayed."""
 
@@ -136,7 +146,8 @@ class WayPart(Part, frozen=True):
     cost: float
     wait_ms: int | None  # that the share of jobs did not exceed; None: some never start
     late_share: float
-    holds: bool
+    sizes: tuple[SizePart, ...]
+    holds: bool  # all of the jobs, and those of each size that counts
 
 
 class TwinPart(Part, frozen=True):
@@ -167,8 +178,8 @@ class TrialPart(Part, frozen=True):
     weeks: tuple[WeekPart, ...]
     used_gpu_hours: float  # nobody can hold less
     ways: tuple[WayPart, ...]  # totals of the trial
-    ratio_to_clairvoyant: float
-    saved_against_peak: float
+    ratio_to_clairvoyant: float | None  # None: one of the two breaks the tolerance, and is not compared
+    saved_against_peak: float | None  # None: the plan breaks the tolerance
     says: tuple[str, ...]
 
 
@@ -184,6 +195,9 @@ class ClassPart(Part, frozen=True):
     edges: tuple[EdgePart, ...]
     ways: tuple[WayPart, ...]  # a week on average, on the time it was made from
     twin: TwinPart
+    basis: str  # what the levels come from: split, level, floor, peak, bands
+    holds: bool  # the tolerance, on the time it was made from
+    says: tuple[str, ...]
 
 
 class PlanDocument(Part, frozen=True):

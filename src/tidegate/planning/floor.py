@@ -67,6 +67,11 @@ def find_floor(judge: Judge, tolerance: Tolerance, seed: int) -> Floor:
     )
 
 
+def floor_gpus(judge: Judge, tolerance: Tolerance) -> int:
+    """The floor of all the judge's jobs, without an interval: the number that `find_floor` gives."""
+    return _look_around(judge, tolerance, smallest(judge, tolerance, Span(*judge.jobs.span_ms)))[1]
+
+
 def smallest(judge: Judge, tolerance: Tolerance, span: Span, near: int | None = None) -> int:
     """GPUs that hold the tolerance for the jobs of a span, by bisection; before the span nothing is missing."""
 

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.prices import MICROS, Prices
 from tidegate.model.units import HOUR_MS, WEEK_MS, WHOLE_MILLI
 from tidegate.planning.bands import Bands, Recipe, least_levels, plan_bands
 from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, constant, steps_of
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli, used_gpu_h
+from tidegate.planning.costs import cost_of
 from tidegate.planning.jobs import PlanJobs, known_at
-from tidegate.planning.judge import Judge, Outcome, Span
+from tidegate.planning.judge import Judge, SizeWaits, Span
 from tidegate.planning.kernels.replay import Steps, Valve
 
 
@@ -35,6 +35,7 @@ class Entry(NamedTuple):
     wait_ms: int  # that the share of jobs that must not wait longer did not exceed
     worst_wait_ms: int
     late: float  # share of jobs that waited longer than is tolerated
+    sizes: tuple[SizeWaits, ...]
     holds: bool
 
 
@@ -77,19 +78,17 @@ def try_plan(jobs: PlanJobs, share: float, recipe: Recipe, seed: int = 0) -> Tri
     booth = Booth(jobs, recipe, span, seed)
     bands = booth.plan_weekly(recipe)
     fixed = recipe._replace(windows=bands[0].windows)
-    steps = booth.steps(bands)
     curve, known = curve_of(jobs), curve_of(booth.known(span.from_ms))
     return Trial(
         span=span,
         recipe=recipe,
         jobs=int((jobs.at_ms >= span.from_ms).sum()),
         weeks=len(bands),
-        plan=booth.enter("plan", steps, recipe.valve()),
-        without_burst=booth.enter("plan without burst", steps),
-        static=booth.enter("bands alone", booth.steps(booth.plan_weekly(fixed._replace(bursts=False)))),
-        no_margin=booth.enter(
-            "bands alone, no margin",
-            booth.steps(booth.plan_weekly(fixed._replace(bursts=False, margin_milli=1000))),
+        plan=booth.enter_bands("plan", bands, recipe.valve()),
+        without_burst=booth.enter_bands("plan without burst", bands),
+        static=booth.enter_bands("bands alone", booth.plan_weekly(fixed._replace(bursts=False))),
+        no_margin=booth.enter_bands(
+            "bands alone, no margin", booth.plan_weekly(fixed._replace(bursts=False, margin_milli=1000))
         ),
         clairvoyant=booth.foresee(bands[0].windows),
         cheapest=booth.cheapest(max(each.ceiling_gpus for each in bands)),
@@ -136,8 +135,14 @@ class Booth:
         levels = [Level(now_ms, ALWAYS, (level_milli(self.known(now_ms), now_ms),)) for now_ms in self.mondays]
         return steps_of(levels, self.span.to_ms, self.jobs.calendar)
 
-    def enter(self, name: str, steps: Steps, valve: Valve = SHUT) -> Entry:
-        """Replay a capacity on the stretch."""
+    def enter_bands(self, name: str, bands: list[Bands], valve: Valve = SHUT) -> Entry:
+        """Replay weekly plans; what each owns is owned for as much of its week as lies in the stretch."""
+        hours = [(min(at_ms + WEEK_MS, self.span.to_ms) - at_ms) / HOUR_MS for at_ms in self.mondays]
+        own_gpu_h = sum(each.own_gpus * length for each, length in zip(bands, hours, strict=True))
+        return self.enter(name, self.steps(bands), valve, own_gpu_h)
+
+    def enter(self, name: str, steps: Steps, valve: Valve = SHUT, own_gpu_h: float | None = None) -> Entry:
+        """Replay a capacity on the stretch; where nobody says how much of it is owned, all that is always there is."""
         outcome = self.judge.replay(steps, valve, self.span)
         tolerance = self.recipe.tolerance
         return Entry(
@@ -147,10 +152,11 @@ class Booth:
             owned_gpu_h=outcome.owned_gpu_h,
             burst_gpu_h=outcome.burst_gpu_h,
             above_gpu_h=outcome.above_gpu_h,
-            cost=cost_of(outcome, steps, self.span, self.recipe.prices),
+            cost=cost_of(outcome, outcome.owned_gpu_h if own_gpu_h is None else own_gpu_h, self.recipe.prices),
             wait_ms=outcome.wait_at(tolerance.share_milli),
             worst_wait_ms=int(outcome.wait_ms.max(initial=0)),
             late=outcome.late(tolerance.wait_ms),
+            sizes=outcome.by_size(*tolerance),
             holds=outcome.holds(tolerance.wait_ms, tolerance.share_milli),
         )
 
@@ -162,7 +168,8 @@ class Booth:
         """The least GPU-hours with the same windows that hold the tolerance, for one who knows what is to come."""
         gpus = least_levels(self.judge, windows, self.recipe.tolerance, self.span)
         level = Level(self.span.from_ms, windows, tuple(each * WHOLE_MILLI for each in gpus))
-        return self.enter("clairvoyant", steps_of([level], self.span.to_ms, self.jobs.calendar))
+        steps = steps_of([level], self.span.to_ms, self.jobs.calendar)
+        return self.enter("clairvoyant", steps, own_gpu_h=min(gpus) * self.span.hours)
 
     def cheapest(self, ceiling_gpus: int) -> Entry:
         """The level to own that would have cost least with the same burst, for one who knows what is to come."""
@@ -180,29 +187,6 @@ class Booth:
             if step == 1:
                 return tried[best]
             grid = range(max(best - step, 0), min(best + step, top) + 1, max(step // 4, 1))
-
-
-def cost_of(outcome: Outcome, steps: Steps, span: Span, prices: Prices) -> float:
-    """What a capacity costs: the lowest level is owned, what a window adds is booked, the rest is burst."""
-    own_milli = _owned_by_week(steps, span)
-    window_gpu_h = max(outcome.owned_gpu_h - own_milli, 0.0)
-    micros = (
-        own_milli * prices.own_micros
-        + window_gpu_h * prices.window_micros
-        + (outcome.burst_gpu_h + outcome.above_gpu_h) * prices.burst_micros
-    )
-    return micros / MICROS
-
-
-def _owned_by_week(steps: Steps, span: Span) -> float:
-    """GPU-hours of the lowest level of each week: that is what is owned."""
-    total = 0.0
-    for from_ms in range(span.from_ms, span.to_ms, WEEK_MS):
-        to_ms = min(from_ms + WEEK_MS, span.to_ms)
-        first = int(np.searchsorted(steps.at_ms, from_ms, side="right")) - 1
-        last = int(np.searchsorted(steps.at_ms, to_ms, side="left"))
-        total += float(steps.level_milli[first:last].min()) / WHOLE_MILLI * (to_ms - from_ms) / HOUR_MS
-    return total
 
 
 def level_gpu_h(steps: Steps, from_ms: int, to_ms: int) -> float:

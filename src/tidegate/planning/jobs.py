@@ -24,7 +24,8 @@ from tidegate.demand.censoring import (
     see,
     states_of,
 )
-from tidegate.demand.sizes import size_of
+from tidegate.demand.events import Mask
+from tidegate.demand.sizes import SIZE_NAMES, size_of
 from tidegate.demand.tables import Calendar, Tables
 from tidegate.model.columns import I64
 from tidegate.model.units import WHOLE_MILLI
@@ -38,6 +39,13 @@ DRAWN = {
     State.WAITS: "they had not started",
     State.UNKNOWN: "they never started, or their runtime is not recorded",
 }
+
+
+#: Why it is no draw from like jobs.
+NONE_ENDED = "none of their kind has ended"
+
+#: What may rest on runtimes of kinds of which none has ended: a share of the GPU-hours.
+_MOST_ENDLESS = 0.05
 
 
 class PlanJobs(NamedTuple):
@@ -89,6 +97,29 @@ class PlanJobs(NamedTuple):
         run_ms = draw_runtimes(self.seen, (self.at_ms, self.gpus_milli), self.since_ms, seed)
         return self._replace(run_ms=run_ms)
 
+    @property
+    def endless(self) -> Mask:
+        """Which jobs are of a kind of which none has ended: how long they run is not known, but that it is longer."""
+        if self.seen is None:
+            return np.zeros(self.total, bool)
+        kind = self.seen.stratum // len(SIZE_NAMES)
+        return ~np.isin(kind, kind[self.seen.ended])
+
+    @property
+    def only_bounded(self) -> bool:
+        """Whether what they need rests on such jobs, so that only the least of it can be told."""
+        gpu_ms = self.gpus_milli.astype(np.float64) * self.run_ms
+        return float(gpu_ms[self.endless].sum()) > _MOST_ENDLESS * float(gpu_ms.sum())
+
+    def as_far_as_seen(self) -> PlanJobs:
+        """The same jobs; those of kinds of which none has ended run no longer than was seen."""
+        if self.seen is None:
+            return self
+        endless = self.endless
+        # They stay as they are when runtimes are drawn again.
+        seen = self.seen._replace(over_ms=np.where(endless, self.at_ms, self.seen.over_ms))
+        return self._replace(run_ms=np.where(endless, self.seen.ran_ms, self.run_ms), seen=seen)
+
     def latest(self, most: int) -> PlanJobs:
         """The last ones to come, beside those that run when the first of them comes."""
         if self.total <= most:
@@ -118,8 +149,13 @@ def plan_jobs_of(tables: Tables, seed: int = 0) -> PlanJobs:
     known = jobs.run_ms != UNKNOWN_RUNTIME
     reasons = [*table.filter(pl.col("left_out") != "")["left_out"], *[NO_RUNTIME] * int((~known).sum())]
     states = states_of(kept, seen)[known].tolist()
-    drawn = [DRAWN[State(state)] for state in states if state != State.OVER]
-    return jobs.take(np.flatnonzero(known))._replace(left_out=_counted(reasons), drawn=_counted(drawn))
+    jobs = jobs.take(np.flatnonzero(known))
+    drawn = [
+        NONE_ENDED if endless else DRAWN[State(state)]
+        for state, endless in zip(states, jobs.endless.tolist(), strict=True)
+        if state != State.OVER
+    ]
+    return jobs._replace(left_out=_counted(reasons), drawn=_counted(drawn))
 
 
 def _counted(reasons: Iterable[str]) -> tuple[tuple[str, int], ...]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.demand.events import Mask
 from tidegate.engine.kernels.registry import can_compile
 from tidegate.engine.kernels.registry import compiled as compiled_form
 from tidegate.model.columns import I64
@@ -24,6 +25,14 @@ from tidegate.stats.quantile import quantile
 
 #: The share of jobs that must not wait longer than is tolerated, in thousandths.
 HELD_MILLI = 950
+
+#: Sizes of jobs by the most GPUs in them, in thousandths, and their names: each holds the tolerance on its own, so that
+#: many small jobs cannot hide a few large ones that wait.
+_SIZES = ((1_000, "1"), (7_999, "2-7"), (8_000, "8"))
+_LARGEST = "9+"
+
+#: Jobs of a size below which a share of them says nothing.
+LEAST_OF_SIZE = 20
 
 #: So many jobs are worth loading the compiler for.
 _WORTH_COMPILING = 1_000
@@ -43,12 +52,53 @@ class Span(NamedTuple):
         """How long it is."""
         return (self.to_ms - self.from_ms) / HOUR_MS
 
+    def has(self, at_ms: I64) -> Mask:
+        """Which times lie in it."""
+        return (at_ms >= self.from_ms) & (at_ms <= self.to_ms)
+
+
+class SizeWaits(NamedTuple):
+    """How jobs of a size waited."""
+
+    size: str  # GPUs
+    jobs: int
+    wait_ms: int  # that the share of them did not exceed
+    late: float  # share that waited longer than is tolerated
+
+    @property
+    def counts(self) -> bool:
+        """Whether there are enough of them to be held to the tolerance on their own."""
+        return self.jobs >= LEAST_OF_SIZE
+
+
+def waits_by_size(wait_ms: I64, gpus_milli: I64, tolerated_ms: int, share_milli: int) -> tuple[SizeWaits, ...]:
+    """How jobs waited, by their size; sizes without jobs are left out."""
+    row = np.searchsorted(np.array([most for most, _ in _SIZES]), gpus_milli, side="left")
+    found = []
+    for number, name in enumerate((*(name for _, name in _SIZES), _LARGEST)):
+        waits = wait_ms[row == number]
+        if len(waits):
+            late = float((waits > tolerated_ms).mean())
+            found.append(SizeWaits(name, len(waits), int(quantile(waits, share_milli / 1000)), late))
+    return tuple(found)
+
+
+def waits_hold(wait_ms: I64, gpus_milli: I64, tolerated_ms: int, share_milli: int) -> bool:
+    """Whether the share of jobs waits no longer than is tolerated: of all, and of each size that counts."""
+    if not len(wait_ms):
+        return True
+    if int(quantile(wait_ms, share_milli / 1000)) > tolerated_ms:
+        return False
+    sizes = waits_by_size(wait_ms, gpus_milli, tolerated_ms, share_milli)
+    return all(each.wait_ms <= tolerated_ms for each in sizes if each.counts)
+
 
 class Outcome(NamedTuple):
     """What a replay came to."""
 
     start_ms: I64  # by job; -1: never
     wait_ms: I64  # of the jobs that came in the span; NEVER for one that never starts
+    gpus_milli: I64  # of the same jobs
     held_gpu_h: float  # there or in use, whichever is more
     owned_gpu_h: float
     burst_gpu_h: float
@@ -65,7 +115,13 @@ class Outcome(NamedTuple):
 
     def holds(self, tolerated_ms: int, share_milli: int = HELD_MILLI) -> bool:
         """Say whether waits stay within what is tolerated, everybody starts, and the queue drains within a day."""
-        return self.wait_at(share_milli) <= tolerated_ms and self.drained_ms <= max(DAY_MS, tolerated_ms)
+        if self.drained_ms > max(DAY_MS, tolerated_ms):
+            return False
+        return waits_hold(self.wait_ms, self.gpus_milli, tolerated_ms, share_milli)
+
+    def by_size(self, tolerated_ms: int, share_milli: int = HELD_MILLI) -> tuple[SizeWaits, ...]:
+        """How jobs waited, by their size."""
+        return waits_by_size(self.wait_ms, self.gpus_milli, tolerated_ms, share_milli)
 
     def late(self, tolerated_ms: int) -> float:
         """The share of jobs that waited longer than is tolerated."""
@@ -122,7 +178,7 @@ class Judge:
     def _outcome(self, desk: Desk, span: Span) -> Outcome:
         start = np.asarray(desk.start_ms, np.int64)
         at_ms = self.jobs.at_ms
-        counted = (at_ms >= span.from_ms) & (at_ms <= span.to_ms)
+        counted = span.has(at_ms)
         started = start[counted]
         wait = np.where(started < 0, NEVER, started - at_ms[counted])
         last = NEVER if (started < 0).any() else int(started.max(initial=span.to_ms)) - span.to_ms
@@ -131,6 +187,7 @@ class Judge:
         return Outcome(
             start_ms=start,
             wait_ms=wait,
+            gpus_milli=self.jobs.gpus_milli[counted],
             held_gpu_h=float(total[kernels.HELD]),
             owned_gpu_h=float(total[kernels.OWNED]),
             burst_gpu_h=float(total[kernels.BURST]),

@@ -15,6 +15,7 @@ from tidegate.model.units import WEEK_MS, WHOLE_MILLI
 from tidegate.planning.bands import Bands, Recipe, plan_bands
 from tidegate.planning.capacity import HOURS, SHUT, Windows, constant, steps_of
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli
+from tidegate.planning.costs import cost_of
 from tidegate.planning.document import (
     FORMAT,
     AnswerPart,
@@ -34,11 +35,11 @@ from tidegate.planning.document import (
     WindowPart,
 )
 from tidegate.planning.floor import Floor, find_floor
-from tidegate.planning.holdout import cost_of
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import Judge, Span
 from tidegate.planning.kernels.replay import NEVER, Steps, Valve
 from tidegate.planning.newsvendor import used_hours
+from tidegate.planning.sentences import plan_says, size_parts
 from tidegate.planning.trial import trial_part
 from tidegate.planning.twin import Confirmed, confirm
 
@@ -108,6 +109,7 @@ def _prices_part(request: Request) -> PricesPart:
 
 def _class_part(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> ClassPart:
     tolerance, jobs = recipe.tolerance, judge.jobs
+    ways = tuple(_ways(judge, floor, bands, recipe))
     return ClassPart(
         kind="batch",
         tolerance=TolerancePart(wait_ms=tolerance.wait_ms, share_milli=tolerance.share_milli, order=recipe.order),
@@ -125,8 +127,11 @@ def _class_part(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> Cla
         windows=_window_parts(bands),
         burst=_burst_part(bands, recipe),
         edges=tuple(_edges(bands, recipe)),
-        ways=tuple(_ways(judge, floor, bands, recipe)),
+        ways=ways,
         twin=_twin_part(_confirm(jobs, bands, recipe)),
+        basis=bands.basis,
+        holds=ways[0].holds,
+        says=plan_says(bands, recipe, ways),
     )
 
 
@@ -145,7 +150,7 @@ def _ranges(windows: Windows, row: int) -> tuple[tuple[int, int], ...]:
 
 
 def _burst_part(bands: Bands, recipe: Recipe) -> BurstPart | None:
-    if not recipe.bursts:
+    if not recipe.bursts or not bands.ceiling_gpus:
         return None
     valve = recipe.valve()
     return BurstPart(
@@ -200,14 +205,25 @@ def _ways(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> list[WayP
     )
     plan = steps_of([bands.level(from_ms)], to_ms, judge.jobs.calendar)
     return [
-        _way(judge, "plan", plan, recipe, recipe.valve()),
-        *(_way(judge, name, constant(milli, from_ms), recipe) for name, milli in levels),
+        _way(judge, "plan", _Held(plan, recipe.valve(), bands.own_gpus), recipe),
+        *(
+            _way(judge, name, _Held(constant(milli, from_ms), SHUT, milli / WHOLE_MILLI), recipe)
+            for name, milli in levels
+        ),
     ]
 
 
-def _way(judge: Judge, name: str, steps: Steps, recipe: Recipe, valve: Valve = SHUT) -> WayPart:
+class _Held(NamedTuple):
+    """A capacity, and how much of it is owned."""
+
+    steps: Steps
+    valve: Valve
+    own_gpus: float
+
+
+def _way(judge: Judge, name: str, held: _Held, recipe: Recipe) -> WayPart:
     span, tolerance = Span(*judge.jobs.span_ms), recipe.tolerance
-    outcome = judge.replay(steps, valve, span)
+    outcome = judge.replay(held.steps, held.valve, span)
     weeks = max((span.to_ms - span.from_ms) / WEEK_MS, 1e-9)
     wait_ms = outcome.wait_at(tolerance.share_milli)
     return WayPart(
@@ -216,9 +232,10 @@ def _way(judge: Judge, name: str, steps: Steps, recipe: Recipe, valve: Valve = S
         held_gpu_hours=round(outcome.held_gpu_h / weeks, 3),
         owned_gpu_hours=round(outcome.owned_gpu_h / weeks, 3),
         burst_gpu_hours=round(outcome.burst_gpu_h / weeks, 3),
-        cost=round(cost_of(outcome, steps, span, recipe.prices) / weeks, 3),
+        cost=round(cost_of(outcome, held.own_gpus * span.hours, recipe.prices) / weeks, 3),
         wait_ms=wait_ms if wait_ms < NEVER else None,
         late_share=round(outcome.late(tolerance.wait_ms), 6),
+        sizes=size_parts(outcome.by_size(*tolerance)),
         holds=outcome.holds(tolerance.wait_ms, tolerance.share_milli),
     )
 

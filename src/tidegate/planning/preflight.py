@@ -39,6 +39,7 @@ class Replayed(NamedTuple):
     peak_gpus: float
     used_gpu_h: float
     hours: float
+    at_least: bool  # the floor is a lower bound: it rests on kinds of which no job has ended
 
     @property
     def peak_gpu_h(self) -> float:
@@ -94,9 +95,12 @@ def _replay(model: DemandModel, jobs: PlanJobs, asked: Asked) -> Replayed:
     assumed_ms = ASSUMED_TOLERANCE_MS if asked.tolerance_ms is None else asked.tolerance_ms
     tolerance_ms = round(measured.value) if measured else assumed_ms
     latest = jobs.latest(MOST_REPLAYED)
+    at_least = latest.only_bounded
+    latest = latest.as_far_as_seen() if at_least else latest
+    floor = floor_of(latest, Tolerance(tolerance_ms), asked.order, asked.seed)
     curve, span = curve_of(latest), latest.span_ms
     return Replayed(
-        floor=floor_of(latest, Tolerance(tolerance_ms), asked.order, asked.seed),
+        floor=floor._replace(low_gpus=None, high_gpus=None) if at_least else floor,
         tolerance_ms=tolerance_ms,
         tolerance_known=measured is not None,
         jobs=latest.total,
@@ -104,4 +108,5 @@ def _replay(model: DemandModel, jobs: PlanJobs, asked: Asked) -> Replayed:
         peak_gpus=peak_milli(curve, *span) / WHOLE_MILLI,
         used_gpu_h=used_gpu_h(curve, *span),
         hours=(span[1] - span[0]) / HOUR_MS,
+        at_least=at_least,
     )

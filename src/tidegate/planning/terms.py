@@ -15,6 +15,7 @@ from tidegate.demand.tolerance import Basis, Tolerance
 from tidegate.model.prices import ASSUMED_PRICES, Prices
 from tidegate.model.units import HOUR_MS, MINUTE_MS, duration_text
 from tidegate.planning.assumptions import Assumption, Unsigned
+from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.side_by_side import side_by_side
 
 #: What is assumed where nothing was measured: batch work may wait an hour, and a node is there after ten minutes.
@@ -63,6 +64,16 @@ def settle_terms(model: DemandModel, given: Given) -> Terms:
 def terms_at(tables: Tables, now_ms: int, given: Given, seed: int = 0) -> Terms:
     """What a plan would have started from at an earlier time: nothing after it is read."""
     return settle_terms(fit(tables_at(tables, now_ms), seed=seed, run_all=side_by_side), given)
+
+
+def unsigned_runtimes(jobs: PlanJobs) -> tuple[Unsigned, ...]:
+    """What must be signed where a plan rests on kinds of which no job has ended."""
+    if not jobs.only_bounded:
+        return ()
+    means = (
+        f"of {int(jobs.endless.sum()):,} jobs none of the kind has ended; how long they run is guessed from their ages"
+    )
+    return (Unsigned(Assumption.RUNTIMES, "as-drawn", means, "jobs of each kind that have ended"),)
 
 
 def known_tolerance(model: DemandModel) -> Tolerance | None:

@@ -5,12 +5,14 @@ Must not know: how a trial goes, how text is shown.
 
 from __future__ import annotations
 
-from tidegate.measure.words import time_text
+from tidegate.measure.words import percent_text, time_text
+from tidegate.model.units import duration_text
 from tidegate.planning.bands import Recipe
 from tidegate.planning.document import TrialPart, WayPart, WeekPart
 from tidegate.planning.holdout import Entry, Trial, try_plan
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.kernels.replay import NEVER
+from tidegate.planning.sentences import size_parts
 
 
 def trial_part(jobs: PlanJobs, share: float, recipe: Recipe, seed: int) -> TrialPart:
@@ -47,8 +49,10 @@ def part_of(trial: Trial) -> TrialPart:
         ),
         used_gpu_hours=round(trial.used_gpu_h, 3),
         ways=tuple(_way_part(entry) for entry in ways),
-        ratio_to_clairvoyant=round(ratio(trial.plan, trial.clairvoyant), 4),
-        saved_against_peak=round(1 - ratio(trial.plan, trial.peak), 4),
+        ratio_to_clairvoyant=round(ratio(trial.plan, trial.clairvoyant), 4)
+        if trial.plan.holds and trial.clairvoyant.holds
+        else None,
+        saved_against_peak=round(1 - ratio(trial.plan, trial.peak), 4) if trial.plan.holds else None,
         says=tuple(findings(trial)),
     )
 
@@ -68,19 +72,32 @@ def _way_part(entry: Entry) -> WayPart:
         cost=round(entry.cost, 3),
         wait_ms=entry.wait_ms if entry.wait_ms < NEVER else None,
         late_share=round(entry.late, 6),
+        sizes=size_parts(entry.sizes),
         holds=entry.holds,
     )
 
 
 def findings(trial: Trial) -> list[str]:
     """What the trial shows."""
-    said = [_margin(trial), _regret(trial), _burst(trial)]
+    said = [_broken(trial), _margin(trial), _regret(trial), _burst(trial)]
     return [sentence for sentence in said if sentence]
 
 
 def wait_text(entry: Entry) -> str:
     """The wait that the share of jobs did not exceed, in words."""
     return time_text(entry.wait_ms) if entry.wait_ms < NEVER else "for ever"
+
+
+def _broken(trial: Trial) -> str:
+    """That the plan did not do what it is for."""
+    if trial.plan.holds:
+        return ""
+    worst = max((each for each in trial.plan.sizes if each.counts), key=lambda each: each.late, default=None)
+    gpus = f" ({percent_text(worst.late)} of those of {worst.size} GPUs)" if worst else ""
+    return (
+        f"on trial the plan breaks the tolerance: {percent_text(trial.plan.late)} of the jobs{gpus} wait longer than "
+        f"{duration_text(trial.recipe.tolerance.wait_ms)}; its cost is not compared with ways that hold it"
+    )
 
 
 def _margin(trial: Trial) -> str:
@@ -93,13 +110,16 @@ def _margin(trial: Trial) -> str:
 
 
 def _regret(trial: Trial) -> str:
-    """What knowing the future would have saved."""
-    alone, planned = ratio(trial.static, trial.clairvoyant), ratio(trial.plan, trial.clairvoyant)
-    cost = trial.plan.cost / trial.cheapest.cost - 1 if trial.cheapest.cost else 0.0
-    return (
-        f"regret: bands alone hold {alone:.2f}x the clairvoyant's GPU-hours, the plan {planned:.2f}x; "
-        f"the plan costs {cost:+.1%} against the cheapest level in hindsight with the same burst"
-    )
+    """What knowing the future would have saved; whoever breaks the tolerance is compared with nobody who holds it."""
+    said = []
+    if trial.clairvoyant.holds:
+        ways = (("bands alone", trial.static), ("the plan", trial.plan))
+        told = [f"{name} {ratio(way, trial.clairvoyant):.2f}x" for name, way in ways if way.holds]
+        said += ["of the clairvoyant's GPU-hours hold " + ", ".join(told)] if told else []
+    if trial.plan.holds and trial.cheapest.holds and trial.cheapest.cost:
+        cost = trial.plan.cost / trial.cheapest.cost - 1
+        said.append(f"the plan costs {cost:+.1%} against the cheapest level in hindsight with the same burst")
+    return "regret: " + "; ".join(said) if said else ""
 
 
 def _burst(trial: Trial) -> str:
