@@ -77,6 +77,10 @@ def draw_points(seed: int, count: int) -> list[Point]:
     return [Point(kind, rng.uniform(0, 1.2), rng.uniform(0.3, 2.0)) for kind in kinds[:count]]
 
 
+def _answers(replica: Replica) -> bool:
+    return replica.get("/healthz")[0] == 200
+
+
 class Ordeal:
     """A control plane, a proxy, two replicas, and somebody who watches. Use it in a with statement."""
 
@@ -126,6 +130,8 @@ class Ordeal:
         self._point, self._fault = -1, "the end"
         leader = self._leader()
         for replica in self.replicas:
+            if replica.process.poll() is None:  # one that was just started may not have come to handle signals yet
+                replica.wait(partial(_answers, replica), "an answer")
             if replica.process.poll() is None and replica.stop() != 0:
                 self._complain(f"{replica.name} ended with {replica.process.returncode}")
         self._check_bindings()

@@ -147,6 +147,13 @@ ONE_ERROR = [
             "leave it out; priority says what goes first"
         ),
     ),
+    (
+        job(runtime="1h", fails_every="1m"),
+        (
+            "work[0].fails_every: expected at most 7, or it may never end, found 60 failures on average in the 1h that "
+            "it must run without one; write a shorter checkpoint, or a longer fails_every"
+        ),
+    ),
     (job(estimate=0), f"work[0].estimate: expected {SPAN}, found 0"),
     (
         {"policy": {"order": {"kind": "srtf", "without_estimate": "first"}}},

@@ -194,8 +194,16 @@ def _fit(signs: F64, change: F64) -> F64:
     for _ in range(_ROUNDS):
         trust = 1 / np.maximum(np.abs(change - multiply(scaled, weights)), least)
         left = (scaled * trust[:, None]).T
-        weights = np.linalg.solve(left @ scaled + _RIDGE * trust.sum() * np.eye(weights.size), multiply(left, change))
+        weights = _solve(left @ scaled + _RIDGE * trust.sum() * np.eye(weights.size), multiply(left, change))
     return np.asarray(weights / sizes, np.float64)
+
+
+def _solve(square: F64, right: F64) -> F64:
+    """The solution of linear equations; the smallest of them where signs that never differ leave several."""
+    try:
+        return np.asarray(np.linalg.solve(square, right), np.float64)
+    except np.linalg.LinAlgError:
+        return np.asarray(np.linalg.lstsq(square, right, rcond=None)[0], np.float64)
 
 
 def _scales(columns: F64, errors: F64) -> tuple[F64, F64]:
@@ -203,7 +211,7 @@ def _scales(columns: F64, errors: F64) -> tuple[F64, F64]:
     same = np.zeros(columns.shape[1])
     same[0] = float(errors.mean()) + _NEAR
     ridge = 0.01 * np.diag((columns * columns).sum(0) + 1e-9)
-    return same, np.asarray(np.linalg.solve(columns.T @ columns + ridge, multiply(columns.T, errors)), np.float64)
+    return same, _solve(columns.T @ columns + ridge, multiply(columns.T, errors))
 
 
 def foretell(recipe: Recipe, known: Known, now: F64, rows: I64, widen: tuple[float, float] = (0.0, 0.0)) -> F64:
