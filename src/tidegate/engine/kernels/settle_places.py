@@ -54,7 +54,6 @@ from tidegate.engine.kernels.passed_over import (
     are_reserved,
     is_passed_over,
     open_ending,
-    reserve_for_passed_over,
     reserve_nothing_yet,
 )
 from tidegate.engine.kernels.place import Output, give_back
@@ -266,18 +265,18 @@ def reserve_if_passed_over(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Gro
         return True
     if not is_passed_over(hot, j, turn.now_ms, turn.limit_ms) or reserves_already(hot, d, e):
         return False
-    if grove is not None:
-        if asks_topology(book, d, grove, e):
-            if not plan_if_all_ended(hot, rule, grove, d.victims, plan):
-                return False
-            reserve_places(hot, j, d.victims.best_plan[: d.victims.numbers[BEST_PLANNED]], PASSED_OVER)
-            return True
-    return reserve_for_passed_over(hot, rule, d.victims, j, plan)
+    if not could_be_placed(hot, rule, book, d, grove, e):
+        return False
+    reserve_places(hot, j, d.victims.best_plan[: d.victims.numbers[BEST_PLANNED]], PASSED_OVER)
+    return True
 
 
 @kernel
 def could_be_placed(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, e: int) -> bool:
-    """Whether there would be places for an entry if everybody who runs had ended, but for what others reserve."""
+    """Whether there would be places for an entry if everybody who runs had ended, but for what others reserve.
+
+    The best plan of the search has these places: those that the fewest workloads must end for.
+    """
     plan = d.heads.plan[: plan_pods(book, d.heads, e)]
     if grove is not None:
         if asks_topology(book, d, grove, e):
