@@ -35,6 +35,7 @@ from tidegate.model.shares import (
 )
 from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
 from tidegate.sim.jobs import jobs_of
+from tidegate.sim.script import FEW_REPEATS
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 from tidegate.state.cluster import Counter as StateCounter
@@ -93,10 +94,10 @@ def only_loop(run: Run) -> Loop:
 def test_a_loop_that_nothing_will_end_ends_the_run_at_once_and_is_named(options):
     run = play(partial_work(), partial_policy(), (), options)
     loop = only_loop(run)
-    assert [(pair.cause, pair.victim, pair.times) for pair in loop.pairs] == [("w00", "w05", 3)]
+    assert [(pair.cause, pair.victim, pair.times) for pair in loop.pairs] == [("w00", "w05", 3 + FEW_REPEATS)]
     assert (loop.proven, loop.left_out_ms, loop.ends) == (True, -1, "")
     assert "The same state came again and again; the twin left out the rest of it." in loop_text(loop)
-    assert len(run.journal.steps) <= 12
+    assert len(run.journal.steps) <= 24
     assert replay(run.journal.steps).state.digest() == run.state.digest()
 
 
@@ -119,7 +120,7 @@ def test_the_rest_of_the_run_is_as_if_the_loop_had_been_acted_out(options, cycle
     assert len(quick.finished) == 8
     assert only_loop(quick).proven
     assert only_loop(quick).preemptions < only_loop(slow).preemptions
-    assert only_loop(quick).left_out_ms > HOUR
+    assert only_loop(quick).left_out_ms > HOUR // 2
     assert replay(quick.journal.steps).state.digest() == quick.state.digest()
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tidegate.engine.state_key import state_key
 from tidegate.model.columns import I64
+from tidegate.sim.script import FEW_REPEATS
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState, Counter
 
@@ -38,7 +39,7 @@ class UntilOver:
 
     def __call__(self, state: ClusterState) -> bool:
         """Leave out what a loop would repeat, if there is one; whether nothing more will happen."""
-        if state.counters[Counter.REPEATS]:
+        if state.counters[Counter.REPEATS] > FEW_REPEATS:
             self._look_for_loop(state)
         return self._world.is_over()
 

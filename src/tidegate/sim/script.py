@@ -44,6 +44,10 @@ SUBMITTED, FINISHED = int(EventKind.WORKLOAD_SUBMITTED), int(EventKind.WORKLOAD_
 STARTED, GONE = int(EventKind.POD_STARTED), int(EventKind.POD_GONE)
 OUTSIDE, REPEATS, PASSED_DUE = int(Counter.OUTSIDE), int(Counter.REPEATS), int(Counter.PASSED_DUE)
 
+#: Repeated preemptions, with nothing from outside in between, that are no reason yet to look for a loop: looking takes
+#: longer than acting them out, and most end by themselves.
+FEW_REPEATS = 3
+
 #: Columns of a job, after those that are told when it is submitted: how it behaves, then how far it is.
 (
     Q_LOAD, Q_RESTART_COST, Q_IDLE_TAIL, Q_CHECKPOINT,
@@ -145,7 +149,7 @@ def live_through(engine: Engine, script: Script, log: Log, out: Output) -> int:
         marks[M_INSIDE] = 0
         carry_out(engine.hot, script, log, out)
         note_step(engine, script, log, out)
-        if engine.hot.counters[REPEATS] > 0:
+        if engine.hot.counters[REPEATS] > FEW_REPEATS:
             return LOOPS
 
 
