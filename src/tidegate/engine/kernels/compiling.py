@@ -93,9 +93,9 @@ class Compiler:
 
     def take_in(self) -> None:
         """Take in kernels that were registered since."""
-        fresh = [name for name in self._kernels if name not in self._inner]
-        if not fresh:
+        if len(self._inner) == len(self._kernels):  # asked at every call of a kernel from Python
             return
+        fresh = [name for name in self._kernels if name not in self._inner]
         for name in fresh:
             self._inner[name] = self._dispatcher(name, no_cpython_wrapper=name not in self._called)
         for scope in self._scopes.values():
