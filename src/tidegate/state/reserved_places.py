@@ -16,7 +16,9 @@ from tidegate.state.table import Table
 class ReservedPlaces(Table):
     """Rows of one workload are consecutive, in the order of its pods; the first reservation made stands first."""
 
-    columns = ("workload", "pod_class", "node", "devices", "in_force", "is_withheld", "vram", "cpu", "memory", "slots")
+    columns = (
+        "workload", "pod_class", "node", "devices", "fleet", "in_force", "is_withheld", "vram", "cpu", "memory", "slots",
+    )  # fmt: skip
     fills: ClassVar = {"workload": -1, "pod_class": -1, "node": -1}
     grids: ClassVar = {"withheld_left": "device", "withheld_extra": "extra"}
 
@@ -24,6 +26,7 @@ class ReservedPlaces(Table):
     pod_class: I64
     node: I64  # -1: it is gone
     devices: I64  # bit mask of the GPUs it is to have
+    fleet: I64  # what Counter.FLEET was when it was last found that there would be places
     in_force: I64  # 1: it holds against those who are tried from now on in the cycle; 2: against this one
     is_withheld: I64  # 1: the amounts below are withheld right now
     vram: I64  # MiB of each GPU that something is withheld of
@@ -34,4 +37,6 @@ class ReservedPlaces(Table):
     withheld_extra: I64  # (rows, extras)
 
 
-WORKLOAD, POD_CLASS, NODE, DEVICES, IN_FORCE, IS_WITHHELD, VRAM, CPU, MEMORY, SLOTS = range(len(ReservedPlaces.columns))
+WORKLOAD, POD_CLASS, NODE, DEVICES, FLEET, IN_FORCE, IS_WITHHELD, VRAM, CPU, MEMORY, SLOTS = range(
+    len(ReservedPlaces.columns)
+)

@@ -6,7 +6,7 @@ The places are those that the fewest running workloads must end for. Nobody is e
 from __future__ import annotations
 
 from tidegate.engine.kernels.registry import kernel
-from tidegate.engine.kernels.reservations import RESERVED, reserve_places
+from tidegate.engine.kernels.reservations import FLEET, RESERVED, reserve_places
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.victim_scratch import (
     BEST_PLANNED,
@@ -127,8 +127,26 @@ def reserve_nothing_yet(hot: Hot, j: int, reason: int) -> None:
         row = hot.reserved[at]
         row[:] = 0
         row[reserved_places.WORKLOAD], row[reserved_places.POD_CLASS], row[reserved_places.NODE] = j, -1, -1
+        row[reserved_places.FLEET] = hot.counters[FLEET]
         hot.counters[RESERVED] = at + 1
         hot.workloads[j, J_RESERVES] = reason
+
+
+@kernel
+def could_be_placed_before(hot: Hot, j: int) -> bool:
+    """Whether workload j has a reservation, and no node or device came, changed or went since its places were found."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] == j:
+            return bool(hot.reserved[i, reserved_places.FLEET] == hot.counters[FLEET])
+    return False
+
+
+@kernel
+def note_fleet(hot: Hot, j: int) -> None:
+    """Note that there would be places for workload j on the nodes as they are."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] == j:
+            hot.reserved[i, reserved_places.FLEET] = hot.counters[FLEET]
 
 
 @kernel

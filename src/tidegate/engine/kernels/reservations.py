@@ -28,7 +28,7 @@ from tidegate.state.tables import (
     Reserves,
 )
 
-RESERVED = int(Counter.RESERVED)
+RESERVED, FLEET = int(Counter.RESERVED), int(Counter.FLEET)
 PREEMPTED_FOR = int(Reserves.PREEMPTED_FOR)
 FOR_AWAITED = 2
 
@@ -207,6 +207,7 @@ def reserve_places(hot: Hot, j: int, plan: I64, reason: int) -> None:
         row[:] = 0
         row[reserved_places.WORKLOAD], row[reserved_places.POD_CLASS] = j, plan[i, 0]
         row[reserved_places.NODE], row[reserved_places.DEVICES] = plan[i, 1], plan[i, 2]
+        row[reserved_places.FLEET] = hot.counters[FLEET]
     hot.counters[RESERVED] = at + len(plan)
 
 

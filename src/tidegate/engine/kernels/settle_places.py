@@ -52,7 +52,9 @@ from tidegate.engine.kernels.passed_over import (
     PASSED_OVER,
     are_open,
     are_reserved,
+    could_be_placed_before,
     is_passed_over,
+    note_fleet,
     open_ending,
     reserve_nothing_yet,
 )
@@ -305,8 +307,9 @@ def refuse_quota(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
     entry = d.heads.entries[e]
     j = entry[X_WORKLOAD]
     if turn.places == 1 and is_passed_over(hot, j, turn.now_ms, turn.limit_ms) and not reserves_already(hot, d, e):
-        if could_be_placed(hot, rule, book, d, grove, e):
+        if could_be_placed_before(hot, j) or could_be_placed(hot, rule, book, d, grove, e):
             reserve_nothing_yet(hot, j, PASSED_OVER)
+            note_fleet(hot, j)
         else:
             drop_reservation(hot, j)
     if book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY or hot.workloads[j, J_RESERVES] == PASSED_OVER:
