@@ -164,8 +164,8 @@ def test_who_others_are_evicted_for_takes_no_place_that_is_reserved_for_one_ahea
     cluster.set_policy(msgspec.structs.replace(cluster.policy, order=OrderRule(reserve_after_ms=60_000)))
     watch = Watch(cluster)
     first, second = (labels({HOST: node.name}) for node in nodes)
-    run_in_turn(watch, job("x", pods("1x1", selector=first), queue="a"))
     run_in_turn(watch, job("low", pods("1x2", selector=second), queue="b"))
+    run_in_turn(watch, job("x", pods("1x1", selector=first), queue="a"))  # the younger: it is expected to end first
     cluster.submit(job("gang", "1x2", queue="a", priority=10, at=5))
     watch.step()
     assert held("gang", Reason.PLACES_RESERVED) in watch.step(70_000)

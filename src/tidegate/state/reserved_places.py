@@ -17,7 +17,8 @@ class ReservedPlaces(Table):
     """Rows of one workload are consecutive, in the order of its pods; the first reservation made stands first."""
 
     columns = (
-        "workload", "pod_class", "node", "devices", "fleet", "in_force", "is_withheld", "vram", "cpu", "memory", "slots",
+        "workload", "pod_class", "node", "devices", "fleet", "found_ms", "in_force", "is_withheld", "vram", "cpu",
+        "memory", "slots",
     )  # fmt: skip
     fills: ClassVar = {"workload": -1, "pod_class": -1, "node": -1}
     grids: ClassVar = {"withheld_left": "device", "withheld_extra": "extra"}
@@ -27,6 +28,7 @@ class ReservedPlaces(Table):
     node: I64  # -1: it is gone
     devices: I64  # bit mask of the GPUs it is to have
     fleet: I64  # what Counter.FLEET was when it was last found that there would be places
+    found_ms: I64  # when that was; of work that was passed over
     in_force: I64  # 1: it holds against those who are tried from now on in the cycle; 2: against this one
     is_withheld: I64  # 1: the amounts below are withheld right now
     vram: I64  # MiB of each GPU that something is withheld of
@@ -37,6 +39,6 @@ class ReservedPlaces(Table):
     withheld_extra: I64  # (rows, extras)
 
 
-WORKLOAD, POD_CLASS, NODE, DEVICES, FLEET, IN_FORCE, IS_WITHHELD, VRAM, CPU, MEMORY, SLOTS = range(
+WORKLOAD, POD_CLASS, NODE, DEVICES, FLEET, FOUND_MS, IN_FORCE, IS_WITHHELD, VRAM, CPU, MEMORY, SLOTS = range(
     len(ReservedPlaces.columns)
 )

@@ -32,6 +32,7 @@ from tidegate.engine.kernels.fit import (
 from tidegate.engine.kernels.passed_over import (
     are_open,
     are_reserved,
+    found_since,
     is_passed_over,
     note_passed_over,
     reserve_for_passed_over,
@@ -118,21 +119,19 @@ def try_heads(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
     """Try workloads in order until each class is empty or held. MORE_ROOM: call again with more rows."""
     works, epoch = hot.work_classes, int(hot.counters[ROOM_EPOCH])
     heap: Any = options.heap if COMPILED else []
-    size, refused = 0, -1  # the first of those that were refused, and may be passed over
+    size, placed = 0, -1  # the last in order of those that were placed: it passed all who wait ahead of it
     for w in range(len(options.heap)):
         if works[w, W_WAITING] > 0 and (options.strict == 1 or works[w, W_HELD_EPOCH] != epoch):
             enter(hot, heap, size, w)
             size += 1
-        elif works[w, W_WAITING] > 0 and (refused < 0 or is_ahead(hot, works[w, W_HEAD], refused)):
-            refused = int(works[w, W_HEAD])
     while size > 0:
         w = first_of(heap)
         if works[w, W_HELD_EPOCH] == epoch:  # strict, and its head was refused already
             return DONE
         j, pods = int(works[w, W_HEAD]), int(works[w, W_PODS])
-        if out.written[0] + pods + 1 > len(out.rows) or hot.counters[SPARE_PODS] < pods:
-            return MORE_ROOM
-        if lacks_search(hot, options, j):
+        is_cramped = out.written[0] + pods + 1 > len(out.rows) or hot.counters[SPARE_PODS] < pods
+        if is_cramped or lacks_search(hot, options, j):
+            note_passed(hot, options, placed)
             return MORE_ROOM
         unfit = try_head(hot, rule, j, out)
         if unfit >= 0 and works[w, W_SETS] > 1:
@@ -146,19 +145,30 @@ def try_heads(hot: Hot, rule: Rule, options: CycleOptions, out: Output) -> int:
                 works[w, W_HELD_CODE] = PLACES_RESERVED
             elif fits_unreserved(hot, rule, j, out):
                 works[w, W_HELD_CODE] = RESERVED_FOR_OTHERS
-            if refused < 0 or is_ahead(hot, j, refused):
-                refused = j
         else:
             works[w, W_HELD_EPOCH] = -1
             settle(hot, rule, options, j, unfit, out)
-            if refused >= 0 and hot.workloads[refused, J_PASSED] < 0 and is_ahead(hot, refused, j):
-                note_passed_over(hot, refused, options.now_ms, options.limit_ms)
+            if unfit < 0 and (placed < 0 or is_ahead(hot, placed, j)):
+                placed = j
         if works[w, W_WAITING] == 0 or works[w, W_HELD_EPOCH] == epoch:
             size -= 1
             drop_first(hot, heap, size)
         else:
             sink_first(hot, heap, size)
+    note_passed(hot, options, placed)
     return DONE
+
+
+@kernel
+def note_passed(hot: Hot, options: CycleOptions, placed: int) -> None:
+    """Note of all heads that wait, and go before a workload that was placed, that they were passed over."""
+    if options.strict == 1 or placed < 0:
+        return
+    for w in range(len(options.heap)):
+        if hot.work_classes[w, W_WAITING] > 0:
+            j = hot.work_classes[w, W_HEAD]
+            if hot.workloads[j, J_PASSED] < 0 and is_ahead(hot, j, placed):
+                note_passed_over(hot, j, options.now_ms, options.limit_ms)
 
 
 @inlined
@@ -209,12 +219,13 @@ def reserve_if_passed(hot: Hot, rule: Rule, options: CycleOptions, j: int) -> bo
     reserving = hot.reserved[0, reserved_places.WORKLOAD] if hot.counters[RESERVED] > 0 else -1
     if options.limit_ms == 0:
         return False
-    if reserving == j and are_reserved(hot, j, sets) and are_open(hot, j):
+    stands = reserving == j and are_reserved(hot, j, sets) and are_open(hot, j)
+    if stands and found_since(hot, j, options.now_ms - options.limit_ms):
         enforce(hot, j)
         return True
     if reserving not in (-1, j) or not is_passed_over(hot, j, options.now_ms, options.limit_ms):
         return False
-    if reserve_for_passed_over(hot, rule, options.victims, j, sets):
+    if reserve_for_passed_over(hot, rule, options.victims, j, sets, options.now_ms) or stands:
         enforce(hot, j)
         return True
     drop_reservation(hot, j)

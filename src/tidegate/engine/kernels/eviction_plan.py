@@ -6,6 +6,7 @@ Work that is leaving already is as good as gone, and what it leaves is reserved 
 from __future__ import annotations
 
 from tidegate.engine.kernels.candidates import STAYS
+from tidegate.engine.kernels.chain import is_ahead
 from tidegate.engine.kernels.cycle_quota import shift_promised
 from tidegate.engine.kernels.desk import (
     CANDIDATES,
@@ -36,6 +37,7 @@ from tidegate.engine.kernels.reservations import (
     release_all,
     reserve_places,
     withhold_all,
+    withhold_all_in_full,
 )
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.shown import more_devices
@@ -61,13 +63,17 @@ from tidegate.engine.kernels.victim_scratch import (
 )
 from tidegate.engine.kernels.victim_search import list_levels, list_pods, open_search, search_victims, shift_pods
 from tidegate.model.columns import I64
+from tidegate.model.reasons import Reason
 from tidegate.state import reserved_places
 from tidegate.state.cluster import Hot
-from tidegate.state.shares import T_BRANCH, Book
-from tidegate.state.tables import J_RESERVES, Reserves
+from tidegate.state.shares import D_BRANCH, T_BRANCH, Book
+from tidegate.state.tables import J_ENDING, J_HELD_CODE, J_RESERVES, J_WORK_CLASS, Reserves
 
 NOBODY = -1
 PREEMPTED_FOR = int(Reserves.PREEMPTED_FOR)
+
+#: Why work leaves that is to start again at once: something of it broke.
+BROKEN = tuple(int(code) for code in (Reason.NODE_LOST, Reason.DEVICE_LOST, Reason.GANG_BROKEN, Reason.BIND_FAILED))
 
 #: What came of it: nothing; places are reserved and only those who leave are waited for; there are victims to evict.
 NO_ROOM, AWAITED, EVICTIONS = range(3)
@@ -87,13 +93,13 @@ def plan_evictions(
     entry[X_FIRST_TARGET], entry[X_TARGETS] = d.wish.marks[TARGETS], 0
     awaits = may_await(hot, book, d, turn, entry[X_QUEUE], j)
     release_all(hot)
-    lift_leaving(hot, book, grove, s, 1)
+    lift_leaving(hot, book, grove, s, j, 1)
     shift_promised(book.tree, d, 1)
-    withhold_all(hot, j)
+    withhold_all_in_full(hot, j)
     came = look_for_room(hot, rule, book, d, grove, turn, e, plan, awaits, out)
     release_all(hot)
     shift_promised(book.tree, d, -1)
-    lift_leaving(hot, book, grove, s, -1)
+    lift_leaving(hot, book, grove, s, j, -1)
     if came == NO_ROOM and hot.workloads[j, J_RESERVES] == PREEMPTED_FOR:
         drop_reservation(hot, j)
     withhold_all(hot, j)
@@ -228,11 +234,21 @@ def note_victims(
 
 
 @kernel
-def lift_leaving(hot: Hot, book: Book, grove: Grove | None, s: VictimSearch, sign: int) -> None:
-    """Take everybody who is leaving out of nodes and quota (sign 1), or put them back (-1)."""
+def lift_leaving(hot: Hot, book: Book, grove: Grove | None, s: VictimSearch, j: int, sign: int) -> None:
+    """Take those who are leaving, and leave room to workload j, out of nodes and quota (sign 1), or put them back."""
     for i in range(s.leaving[0]):
-        shift_pods(hot, s.leaving[1 + i], sign)
-        shift_quota(hot, book, grove, s.leaving[1 + i], sign)
+        if not comes_back_ahead(hot, book, s.leaving[1 + i], j):
+            shift_pods(hot, s.leaving[1 + i], sign)
+            shift_quota(hot, book, grove, s.leaving[1 + i], sign)
+
+
+@inlined
+def comes_back_ahead(hot: Hot, book: Book, leaver: int, j: int) -> bool:
+    """Whether a workload that leaves will wait again in the queue of workload j, ahead of it: it broke by itself."""
+    if hot.workloads[leaver, J_ENDING] == 1 or hot.workloads[leaver, J_HELD_CODE] not in BROKEN:
+        return False
+    classes, demands = hot.workloads[:, J_WORK_CLASS], book.asked.demands
+    return demands[classes[leaver], D_BRANCH] == demands[classes[j], D_BRANCH] and is_ahead(hot, leaver, j)
 
 
 @kernel

@@ -1,6 +1,7 @@
 """Reservations for work that was passed over for too long: it waits at places that nobody after it is given.
 
-The places are those that the fewest running workloads must end for. Nobody is evicted.
+The places are those that are free soonest, as far as can be told: work that has run for long will run for long, unless
+its owner tells how long. They are chosen again from time to time. Nobody is evicted.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from tidegate.engine.kernels.victim_scratch import (
 )
 from tidegate.engine.kernels.victim_search import is_closed, list_pods, open_search, search_victims
 from tidegate.model.columns import I64
+from tidegate.model.work import WorkKind
 from tidegate.state import reserved_places
 from tidegate.state.cluster import Counter, Hot
 from tidegate.state.shares import B_EPOCH, B_ROOT, B_STIRRED, D_BRANCH
 from tidegate.state.tables import (
+    BROKEN_MILLI,
+    J_ESTIMATE,
     J_EVICTIONS,
     J_FIRST_POD,
     J_PASSED,
@@ -33,6 +37,7 @@ from tidegate.state.tables import (
     S_COUNT,
     S_POD_CLASS,
     W_HELD_EPOCH,
+    W_KIND,
     W_TOLERATED,
     Phase,
     Reserves,
@@ -41,6 +46,13 @@ from tidegate.state.tables import (
 PENDING = int(Phase.PENDING)
 PASSED_DUE = int(Counter.PASSED_DUE)
 PASSED_OVER = int(Reserves.PASSED_OVER)
+INFERENCE = list(WorkKind).index(WorkKind.INFERENCE)
+
+#: A device with less left is broken.
+BROKEN = -BROKEN_MILLI // 2
+
+#: What work counts for that is not to end.
+ENDLESS_MS = 1 << 40
 
 
 @kernel
@@ -109,13 +121,16 @@ def wake_passed_over(hot: Hot, branches: I64, demands: I64, now_ms: int, limit_m
 
 @kernel
 def are_open(hot: Hot, j: int) -> bool:
-    """Whether every node with a place that is reserved for workload j would take its pod if it were empty."""
+    """Whether every node with a place that is reserved for workload j would take its pod there if it were empty."""
     for i in range(hot.counters[RESERVED]):
         row = hot.reserved[i]
         if row[reserved_places.WORKLOAD] == j:
             n = row[reserved_places.NODE]
             if n < 0 or is_closed(hot, row[reserved_places.POD_CLASS], n):
                 return False
+            for device in range(hot.left.shape[1]):
+                if row[reserved_places.DEVICES] >> device & 1 == 1 and hot.left[n, device] < BROKEN:
+                    return False
     return True
 
 
@@ -142,35 +157,56 @@ def could_be_placed_before(hot: Hot, j: int) -> bool:
 
 
 @kernel
-def note_fleet(hot: Hot, j: int) -> None:
-    """Note that there would be places for workload j on the nodes as they are."""
+def note_found(hot: Hot, j: int, now_ms: int) -> None:
+    """Note that there would be places for workload j on the nodes as they are, and when that was found."""
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] == j:
             hot.reserved[i, reserved_places.FLEET] = hot.counters[FLEET]
+            hot.reserved[i, reserved_places.FOUND_MS] = now_ms
 
 
 @kernel
-def reserve_for_passed_over(hot: Hot, rule: Rule, s: VictimSearch, j: int, plan: I64) -> bool:
-    """Reserve the places for workload j that the fewest workloads must end for; False: it fits nowhere even then.
+def found_since(hot: Hot, j: int, start_ms: int) -> bool:
+    """Whether the places of workload j were found after some time; else they are looked for again."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] == j:
+            return bool(hot.reserved[i, reserved_places.FOUND_MS] > start_ms)
+    return False
+
+
+@kernel
+def reserve_for_passed_over(hot: Hot, rule: Rule, s: VictimSearch, j: int, plan: I64, now_ms: int) -> bool:
+    """Reserve the places for workload j that are free soonest; False: it fits nowhere even if everybody ended.
 
     What others have reserved stays theirs; the caller has withheld it.
     """
-    open_ending(hot, s)
+    open_ending(hot, s, now_ms)
     if not search_victims(hot, rule, None, None, None, s, plan):
         return False
     reserve_places(hot, j, s.best_plan[: s.numbers[BEST_PLANNED]], PASSED_OVER)
+    note_found(hot, j, now_ms)
     return True
 
 
 @kernel
-def open_ending(hot: Hot, s: VictimSearch) -> None:
-    """Begin a search in which everybody who runs may end, and all count alike."""
+def open_ending(hot: Hot, s: VictimSearch, now_ms: int) -> None:
+    """Begin a search in which everybody who runs may end, and counts for how long that is expected to take."""
     open_search(s)
     for other in range(len(s.workloads)):
         if hot.workloads[other, J_FIRST_POD] >= 0:
             row = s.workloads[other]
-            row[LOSS : LEVEL + 1] = 1
+            row[LOSS:LEVEL], row[LEVEL] = expected_left_ms(hot, other, now_ms), 1
             s.members[s.numbers[CANDIDATES]] = other
             s.numbers[CANDIDATES] += 1
     list_pods(hot, s)
     s.numbers[MOST_LEVEL] = 1
+
+
+@kernel
+def expected_left_ms(hot: Hot, j: int, now_ms: int) -> int:
+    """How long workload j, which runs, is expected to go on: as its owner tells, else as long as it has run so far."""
+    row = hot.workloads[j]
+    if hot.work_classes[row[J_WORK_CLASS], W_KIND] == INFERENCE:
+        return ENDLESS_MS
+    ran_ms = max(1, now_ms - row[J_SINCE])
+    return int(row[J_ESTIMATE] - ran_ms if row[J_ESTIMATE] > ran_ms else min(ran_ms, ENDLESS_MS))

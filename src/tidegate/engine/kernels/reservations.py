@@ -52,6 +52,24 @@ def withhold_place(hot: Hot, i: int) -> None:
     move_withheld(hot, i, -1)
 
 
+@kernel
+def withhold_in_full(hot: Hot, i: int) -> None:
+    """Withhold all of reserved place i, also what others hold there now: it is theirs only until they are gone."""
+    row = hot.reserved[i]
+    k, n = row[reserved_places.POD_CLASS], row[reserved_places.NODE]
+    if n < 0 or row[reserved_places.IS_WITHHELD] == 1:
+        return
+    pod = hot.pod_classes[k]
+    row[reserved_places.IS_WITHHELD] = 1
+    row[reserved_places.CPU], row[reserved_places.MEMORY], row[reserved_places.SLOTS] = pod[C_CPU], pod[C_MEMORY], 1
+    row[reserved_places.VRAM] = pod[C_VRAM] if pod[C_SHARE] == FRACTION else 0
+    for e in range(hot.extra.shape[1]):
+        hot.reserved_extra[i, e] = hot.extra[k, e]
+    for d in range(hot.left.shape[1]):
+        hot.reserved_left[i, d] = pod[C_MILLI] if row[reserved_places.DEVICES] >> d & 1 == 1 else 0
+    move_withheld(hot, i, -1)
+
+
 @inlined
 def choose_withheld(hot: Hot, i: int, pod: I64) -> None:
     """Choose what to withhold of the planned GPUs: what they have left, of a fraction no more than it asks for."""
@@ -140,6 +158,17 @@ def withhold_all(hot: Hot, but: int) -> None:
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] != but and hot.reserved[i, reserved_places.IN_FORCE] > 0:
             withhold_place(hot, i)
+
+
+@kernel
+def withhold_all_in_full(hot: Hot, but: int) -> None:
+    """Withhold all of every reservation in force, but for one workload's: a search takes nobody out of the way there.
+
+    What a search frees of a place that is reserved for another would go to that one, and not to whom it was freed for.
+    """
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] != but and hot.reserved[i, reserved_places.IN_FORCE] > 0:
+            withhold_in_full(hot, i)
 
 
 @kernel

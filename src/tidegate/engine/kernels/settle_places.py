@@ -53,8 +53,9 @@ from tidegate.engine.kernels.passed_over import (
     are_open,
     are_reserved,
     could_be_placed_before,
+    found_since,
     is_passed_over,
-    note_fleet,
+    note_found,
     open_ending,
     reserve_nothing_yet,
 )
@@ -72,6 +73,7 @@ from tidegate.engine.kernels.reservations import (
     release_of,
     reserve_places,
     withhold_all,
+    withhold_all_in_full,
 )
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.settle import grant, release_replaced, send_off
@@ -158,7 +160,14 @@ def settle_with_places(
         return
     enforce_ahead(hot, j, entry[X_AWAITED])
     release_of(hot, j)
-    if fits and lack == ENOUGH and find_places(hot, rule, book, d, grove, e, out):
+    if (
+        fits
+        and lack == ENOUGH
+        and (
+            find_places(hot, rule, book, d, grove, e, out)
+            or (hot.workloads[j, J_RESERVES] == PASSED_OVER and entry[X_SPOTS] == 0 and place_reserved(hot, j, out))
+        )
+    ):
         drop_reservation(hot, j)
         admit(hot, book, d, grove, turn, e, out)
         return
@@ -263,27 +272,42 @@ def reserve_if_passed_over(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Gro
     """Reserve places for an entry that has quota and was passed over for too long; one of a queue at a time."""
     entry = d.heads.entries[e]
     j, plan = entry[X_WORKLOAD], d.heads.plan[: plan_pods(book, d.heads, e)]
-    if hot.workloads[j, J_RESERVES] == PASSED_OVER and are_reserved(hot, j, plan) and are_open(hot, j):
+    stands = hot.workloads[j, J_RESERVES] == PASSED_OVER and are_reserved(hot, j, plan) and are_open(hot, j)
+    if stands and found_since(hot, j, turn.now_ms - turn.limit_ms):
         return True
     if not is_passed_over(hot, j, turn.now_ms, turn.limit_ms) or reserves_already(hot, d, e):
-        return False
-    if not could_be_placed(hot, rule, book, d, grove, e):
-        return False
+        return bool(stands)
+    if not could_be_placed(hot, rule, book, d, grove, turn, e):
+        return bool(stands)
     reserve_places(hot, j, d.victims.best_plan[: d.victims.numbers[BEST_PLANNED]], PASSED_OVER)
+    note_found(hot, j, turn.now_ms)
     return True
 
 
 @kernel
-def could_be_placed(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, e: int) -> bool:
+def could_be_placed(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> bool:
     """Whether there would be places for an entry if everybody who runs had ended, but for what others reserve.
 
-    The best plan of the search has these places: those that the fewest workloads must end for.
+    The best plan of the search has these places: those that are free soonest.
     """
-    plan = d.heads.plan[: plan_pods(book, d.heads, e)]
+    plan, j = d.heads.plan[: plan_pods(book, d.heads, e)], d.heads.entries[e, X_WORKLOAD]
+    release_all(hot)
+    withhold_all_in_full(hot, j)
+    found = plans_if_all_ended(hot, rule, book, d, grove, turn, e, plan)
+    release_all(hot)
+    withhold_all(hot, j)
+    return found
+
+
+@inlined
+def plans_if_all_ended(
+    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, plan: I64
+) -> bool:
+    """`could_be_placed`, with what others reserve out of the way."""
     if grove is not None:
         if asks_topology(book, d, grove, e):
-            return bool(plan_if_all_ended(hot, rule, grove, d.victims, plan))
-    open_ending(hot, d.victims)
+            return bool(plan_if_all_ended(hot, rule, grove, d.victims, plan, turn.now_ms))
+    open_ending(hot, d.victims, turn.now_ms)
     return bool(search_victims(hot, rule, None, None, None, d.victims, plan))
 
 
@@ -307,9 +331,9 @@ def refuse_quota(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
     entry = d.heads.entries[e]
     j = entry[X_WORKLOAD]
     if turn.places == 1 and is_passed_over(hot, j, turn.now_ms, turn.limit_ms) and not reserves_already(hot, d, e):
-        if could_be_placed_before(hot, j) or could_be_placed(hot, rule, book, d, grove, e):
+        if could_be_placed_before(hot, j) or could_be_placed(hot, rule, book, d, grove, turn, e):
             reserve_nothing_yet(hot, j, PASSED_OVER)
-            note_fleet(hot, j)
+            note_found(hot, j, turn.now_ms)
         else:
             drop_reservation(hot, j)
     if book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY or hot.workloads[j, J_RESERVES] == PASSED_OVER:

@@ -169,25 +169,33 @@ def search_domains(
 
 
 @kernel
-def plan_if_all_ended(hot: Hot, rule: Rule, grove: Grove, s: VictimSearch, plan: I64) -> bool:
-    """Plan the pods that topology was asked for in the domain that the fewest workloads must end for."""
+def plan_if_all_ended(hot: Hot, rule: Rule, grove: Grove, s: VictimSearch, plan: I64, now_ms: int) -> bool:
+    """Plan the pods that topology was asked for in the domain that is free soonest."""
     question = grove.asked[0]
     tree, level = question[Q_TREE], question[Q_LEVEL] if question[Q_REQUIRED] == 1 else -1
     first = grove.forest.level_start[tree, max(level, 0)]
     end = grove.forest.level_start[tree, level + 1] if level >= 0 else first + 1
     best, least = -1, NEVER
     for domain in range(first, end):
-        if plan_in_domain(hot, rule, grove, s, plan, tree, domain, level) and s.numbers[BEST_LOSS] < least:
+        if plan_in_domain(hot, rule, grove, s, plan, now_ms, tree, domain, level) and s.numbers[BEST_LOSS] < least:
             best, least = domain, s.numbers[BEST_LOSS]
-    return best >= 0 and plan_in_domain(hot, rule, grove, s, plan, tree, best, level)
+    return best >= 0 and plan_in_domain(hot, rule, grove, s, plan, now_ms, tree, best, level)
 
 
 @kernel
 def plan_in_domain(
-    hot: Hot, rule: Rule, grove: Grove, s: VictimSearch, plan: I64, tree: int, domain: int, level: int
+    hot: Hot,
+    rule: Rule,
+    grove: Grove,
+    s: VictimSearch,
+    plan: I64,
+    now_ms: int,
+    tree: int,
+    domain: int,
+    level: int,
 ) -> bool:
     """Plan pods in one domain, whoever of those who run there must end for it."""
-    open_ending(hot, s)
+    open_ending(hot, s, now_ms)
     allow_domain(grove, s, tree, domain, level)
     s.numbers[RESTRICTED] = 1
     return bool(search_victims(hot, rule, None, None, None, s, plan))
