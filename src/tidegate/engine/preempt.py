@@ -1,6 +1,6 @@
-"""The preemptive orders: plan the cluster as if it were empty, keep who may stay, send away who may not.
+"""The preemptive orders: who would run if the cluster were filled anew is to run, and the others make room for them.
 
-Whoever runs and is still wanted stays where it is, unless somebody else who is wanted fits only if it moves.
+Whoever has places keeps them, unless somebody who is to run fits only without it (`rearrange`).
 Victims hold what they hold until they are gone; the room they leave goes to those it was planned for.
 Whoever may not be preempted now is planned around.
 Must not know: how the order comes about.
@@ -25,15 +25,16 @@ from tidegate.engine.kernels.place import (
     place_workload,
     write,
 )
-from tidegate.engine.kernels.refill import place_at, refill, vacate
+from tidegate.engine.kernels.refill import place_at
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.leaving import pods_of, send_away
 from tidegate.engine.order import notice_demotions, rank_workloads, settle_levels, without_estimate
 from tidegate.engine.output import drain, single
 from tidegate.engine.place import ready_rule
 from tidegate.engine.protection import safe_holders
+from tidegate.engine.rearrange import Rearranged, Standing, could_fit_beside, emptied, placed_in, rearrange, refilled
 from tidegate.model.columns import I64
-from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, NOBODY, DecisionBatch, DecisionKind, Tally, join_decisions
+from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, DecisionBatch, DecisionKind, Tally, join_decisions
 from tidegate.model.policy import OrderKind, WithoutEstimate
 from tidegate.model.reasons import Reason
 from tidegate.state.cluster import ClusterState, Counter
@@ -41,12 +42,12 @@ from tidegate.state.tables import Phase
 
 
 class _Plan(NamedTuple):
-    """Who is wanted, and where."""
+    """Who is to run, and where."""
 
     ranked: I64
-    wanted: I64  # are to run
-    victims: I64  # run, and may not
-    movers: I64  # run, and may, but elsewhere
+    wanted: I64  # are to run, or stay because nobody needs their room
+    victims: dict[int, int]  # have places and must go, and for whom
+    movers: dict[int, int]  # the same, but they are to run elsewhere
     newcomers: I64  # do not run yet, and may
     refused: I64  # wait, and are not tried
     places: Output  # of the newcomers, at least
@@ -81,37 +82,34 @@ def _refused(state: ClusterState, ranked: I64) -> I64:
 def _make_plan(state: ClusterState, ranked: I64, refused: I64) -> _Plan:
     phase = state.workloads.phase[ranked]
     holds = (phase == Phase.ASSUMED) | (phase == Phase.RUNNING)
-    safe = safe_holders(state, ranked)
-    is_safe = np.isin(ranked, safe)
-    anew = _refilled(state, ranked[~is_safe & ~np.isin(ranked, refused)], safe)
-    wanted = is_safe | np.isin(ranked, anew.rows[: anew.written[0], O_WORKLOAD])
-    stayers, newcomers = ranked[holds & wanted], ranked[~holds & wanted]
-    plan = _Plan(ranked, ranked[wanted], ranked[holds & ~wanted], np.zeros(0, np.int64), newcomers, refused, anew)
-    if not len(newcomers):
-        return plan
-    beside = _refilled(state, ranked[~holds & ~np.isin(ranked, refused)], ranked[holds])
-    placed = np.isin(ranked, beside.rows[: beside.written[0], O_WORKLOAD])
-    if placed[~holds & wanted].all():  # nobody has to go
-        none = np.zeros(0, np.int64)
-        return plan._replace(wanted=ranked[holds | placed], victims=none, newcomers=ranked[placed], places=beside)
-    in_place = _refilled(state, newcomers, stayers)
-    if len(np.unique(in_place.rows[: in_place.written[0], O_WORKLOAD])) == len(newcomers):
-        return plan._replace(places=in_place)
-    movable = ranked[holds & wanted & ~is_safe]
-    return plan._replace(movers=np.array([row for row in movable.tolist() if _moves(state, row, anew)], np.int64))
+    is_safe = np.isin(ranked, safe_holders(state, ranked))
+    tried = ~np.isin(ranked, refused)
+    anew = refilled(state, ranked[~is_safe & tried], ranked[is_safe])
+    wanted = is_safe | np.isin(ranked, placed_in(anew))
+    if could_fit_beside(state, ranked[~holds & wanted]):
+        beside = refilled(state, ranked[~holds & tried], ranked[holds])
+        placed = np.isin(ranked, placed_in(beside))
+        if placed[~holds & wanted].all():  # nobody has to go
+            return _Plan(ranked, ranked[holds | placed], {}, {}, ranked[placed], refused, beside)
+    standing = Standing(ranked, holds, wanted, is_safe)
+    found = rearrange(state, standing) or _moved(state, standing, anew)
+    is_cleared = np.isin(ranked, list(found.cleared))
+    return _Plan(
+        ranked=ranked,
+        wanted=ranked[wanted | (holds & ~is_cleared)],
+        victims={row: found.cleared[row] for row in ranked[is_cleared & ~wanted].tolist()},
+        movers={row: found.cleared[row] for row in ranked[is_cleared & wanted].tolist()},
+        newcomers=ranked[~holds & wanted],
+        refused=refused,
+        places=found.places,
+    )
 
 
-def _refilled(state: ClusterState, order: I64, stayers: I64) -> Output:
-    """Places for workloads, in order, in a cluster that is empty but for those who stay."""
-    scratch = state.scratch()
-    table = scratch.workloads
-    holding = np.flatnonzero(table.first_pod[: table.top] >= 0)
-    active(vacate)(scratch.hot(), np.setdiff1d(holding, stayers))
-    pods = int(scratch.work_classes.pods[table.work_class[order]].sum())
-    scratch.reserve_pods(pods)
-    out = empty_output(pods + 1)
-    active(refill)(scratch.hot(), ready_rule(state).rule, order, out)
-    return out
+def _moved(state: ClusterState, standing: Standing, anew: Output) -> Rearranged:
+    """Everybody goes to where it is in the cluster that was filled anew: that can always be done."""
+    ranked, holds, wanted, safe = standing
+    moved = [row for row in ranked[holds & ~safe].tolist() if _moves(state, row, anew)]
+    return Rearranged(anew, dict.fromkeys(moved, int(ranked[~holds & wanted][0])), 0)
 
 
 def _moves(state: ClusterState, row: int, anew: Output) -> bool:
@@ -123,11 +121,10 @@ def _moves(state: ClusterState, row: int, anew: Output) -> bool:
 
 
 def _send_away(state: ClusterState, plan: _Plan) -> DecisionBatch:
-    cause = int(state.workloads.number[plan.newcomers[0]]) if len(plan.newcomers) else NOBODY
     batches = []
     for rows, code in ((plan.victims, Reason.PREEMPTED_BY_ORDER), (plan.movers, Reason.PREEMPTED_TO_MOVE)):
-        for row in rows.tolist():
-            batches.append(single(state, DecisionKind.PREEMPT, row, code, cause))
+        for row, cause in rows.items():
+            batches.append(single(state, DecisionKind.PREEMPT, row, code, int(state.workloads.number[cause])))
             state.workloads.preempted_in[row] = state.counters[Counter.OUTSIDE]
             send_away(state, row, code)
     return join_decisions(batches)
@@ -199,7 +196,7 @@ def _look_at_empty(state: ClusterState, rows: I64) -> ClusterState | None:
     new = classes[works.held_epoch[classes] != fleet]
     if not len(new) and not works.held_code[classes].any():
         return None
-    empty, rule = _emptied(state, int(works.pods[classes].max())), ready_rule(state).rule
+    empty, rule = emptied(state, rows[:0], int(works.pods[classes].max())), ready_rule(state).rule
     out = empty_output(int(works.pods[classes].max()) + 1)
     for w in new.tolist():
         out.written[0] = 0
@@ -210,12 +207,3 @@ def _look_at_empty(state: ClusterState, rows: I64) -> ClusterState | None:
         works.held_epoch[w], works.held_set[w] = fleet, unfit
         works.held_code[w] = active(refusal_of)(empty.hot(), rule, unfit) if unfit >= 0 else 0
     return empty
-
-
-def _emptied(state: ClusterState, pods: int) -> ClusterState:
-    """A copy of the cluster with nothing on it, and room for so many pods."""
-    scratch = state.scratch()
-    table = scratch.workloads
-    active(vacate)(scratch.hot(), np.flatnonzero(table.first_pod[: table.top] >= 0))
-    scratch.reserve_pods(pods)
-    return scratch

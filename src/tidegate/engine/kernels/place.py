@@ -18,6 +18,15 @@ from tidegate.engine.kernels.fit import (
     lowest_idle,
     take_place,
 )
+from tidegate.engine.kernels.gang_retry import (
+    MOST_ORDERS,
+    hardest_first,
+    least_wanted,
+    may_fit_otherwise,
+    may_look_at_all,
+    set_at,
+    to_front,
+)
 from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.engine.kernels.rule import FGD, RANDOM, TIDE, Rule
 from tidegate.engine.kernels.score import fgd_best
@@ -139,12 +148,67 @@ def place_sets(hot: Hot, rule: Rule, j: int, sets: I64, out: Output) -> int:
             if n < 0:
                 give_back(hot, j)
                 out.written[0] = start
-                return s
+                return -1 if len(sets) > 1 and place_otherwise(hot, rule, j, sets, out) else s
             devices = choose_devices(hot, rule, k, n)
             take_place(hot, k, n, devices, j, ordinal, decision + ordinal)
             write_place(hot, out, j, ordinal, n, devices)
             ordinal += 1
     return -1
+
+
+@kernel
+def place_otherwise(hot: Hot, rule: Rule, j: int, sets: I64, out: Output) -> bool:
+    """Place every pod of these sets, which did not fit as written, in another order, by the rule or not; or none."""
+    if not may_fit_otherwise(hot, rule, sets):
+        return False
+    start, hardest = int(out.written[0]), hardest_first(hot, rule, sets)
+    for by_rule in range(1, -1 if may_look_at_all(hot, sets) else 0, -1):
+        order = hardest
+        for _ in range(MOST_ORDERS):
+            unfit = place_in_order(hot, rule, j, sets, order, by_rule, out)
+            if unfit < 0:
+                take_as_written(hot, j, sets, start, out)
+                return True
+            give_back(hot, j)
+            out.written[0] = start
+            if unfit == 0:  # it was the first already
+                break
+            order = to_front(order, unfit)
+    return False
+
+
+@kernel
+def place_in_order(hot: Hot, rule: Rule, j: int, sets: I64, order: int, by_rule: int, out: Output) -> int:
+    """Place pods set by set in an order, each at its row of the output. Return -1, or where the unfit set stands."""
+    start, total = int(out.written[0]), 0
+    for at in range(len(sets)):
+        s, ordinal = set_at(order, at), 0
+        for before in range(s):
+            ordinal += int(sets[before, S_COUNT])
+        for _ in range(sets[s, S_COUNT]):
+            k = int(sets[s, S_POD_CLASS])
+            n = best_node(hot, rule, k) if by_rule == 1 else least_wanted(hot, sets, order, at)
+            if n < 0:
+                return at
+            devices = choose_devices(hot, rule, k, n)
+            take_place(hot, k, n, devices, j, ordinal, -1)
+            out.written[0] = start + ordinal
+            write_place(hot, out, j, ordinal, n, devices)
+            ordinal, total = ordinal + 1, total + 1
+    out.written[0] = start + total
+    return -1
+
+
+@kernel
+def take_as_written(hot: Hot, j: int, sets: I64, start: int, out: Output) -> None:
+    """Take the places that are written from a row on once more, in the order of the sets, as at the first try."""
+    give_back(hot, j)
+    at = start
+    for s in range(len(sets)):
+        for _ in range(sets[s, S_COUNT]):
+            n, devices = int(out.rows[at, O_NODE]), int(out.rows[at, O_DEVICES])
+            take_place(hot, int(sets[s, S_POD_CLASS]), n, devices, j, at - start, hot.counters[NEXT_DECISION] + at)
+            at += 1
 
 
 @kernel

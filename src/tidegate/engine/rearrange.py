@@ -1,0 +1,147 @@
+"""Places for those who are to run beside those who run: who has a place keeps it, unless it is in the way.
+
+Only where somebody who is to run fits nowhere, others are cleared away, with the least work lost: first those who are
+not to run, then those who are, and who get another place in the same plan.
+Must not know: how the order comes about, or what becomes of a plan.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.engine.kernels.clearing import UNWANTED, WANTED, clear_for, place_until_unfit
+from tidegate.engine.kernels.place import O_WORKLOAD, Output, empty_output
+from tidegate.engine.kernels.refill import refill, vacate
+from tidegate.engine.kernels.registry import active
+from tidegate.engine.kernels.victim_scratch import BEST_LOSS
+from tidegate.engine.place import ready_rule
+from tidegate.engine.reservations import victim_search_for
+from tidegate.model.columns import I64
+from tidegate.state.cluster import ClusterState
+from tidegate.state.tables import Phase
+
+Bools = npt.NDArray[np.bool_]
+
+
+class Standing(NamedTuple):
+    """How workloads stand, the first in the order first."""
+
+    ranked: I64
+    holds: Bools  # has places
+    wanted: Bools  # is to run
+    safe: Bools  # has places, and may not be sent away
+
+
+class Rearranged(NamedTuple):
+    """Places for all who are to run and have none."""
+
+    places: Output  # theirs, and of those who are to run and are cleared away
+    cleared: dict[int, int]  # who is cleared away, and for whom
+    loss: int  # by that, to compare plans by
+
+
+def emptied(state: ClusterState, stayers: I64, pods: int) -> ClusterState:
+    """A copy of the cluster with nothing on it but those who stay, and with room for so many pods."""
+    scratch = state.scratch()
+    table = scratch.workloads
+    active(vacate)(scratch.hot(), np.setdiff1d(np.flatnonzero(table.first_pod[: table.top] >= 0), stayers))
+    scratch.reserve_pods(pods)
+    return scratch
+
+
+def refilled(state: ClusterState, order: I64, stayers: I64) -> Output:
+    """Places for workloads, in order, in a cluster that is empty but for those who stay; who does not fit has none."""
+    pods = _pods(state, order)
+    scratch, out = emptied(state, stayers, pods), empty_output(pods + 1)
+    active(refill)(scratch.hot(), ready_rule(state).rule, order, out)
+    return out
+
+
+def placed_in(places: Output) -> I64:
+    """The workloads that have places in a plan."""
+    rows: I64 = np.unique(places.rows[: places.written[0], O_WORKLOAD])
+    return rows
+
+
+def could_fit_beside(state: ClusterState, rows: I64) -> bool:
+    """Whether as many GPUs as these workloads ask for are free, or held by work that is leaving."""
+    table, works, nodes = state.workloads, state.work_classes, state.nodes
+    leaving = np.flatnonzero(table.phase[: table.top] == Phase.LEAVING)
+    free = nodes.left_total[: nodes.top].sum() + works.gpu_milli[table.work_class[leaving]].sum()
+    return bool(works.gpu_milli[table.work_class[rows]].sum() <= free)
+
+
+def rearrange(state: ClusterState, standing: Standing) -> Rearranged | None:
+    """Places for all who have none and are to run; None: not found.
+
+    Cleared away is nobody, or some of those who are not to run, or all of them, or anybody.
+    """
+    ranked, holds, wanted, safe = standing
+    newcomers, unwanted = ranked[~holds & wanted], ranked[holds & ~wanted & ~safe]
+    found = _better(state, standing, ranked[:0]) if could_fit_beside(state, newcomers) else None
+    if found is None and len(unwanted):
+        found = _better(state, standing, unwanted)
+    if found is None and len(unwanted):
+        places = refilled(state, newcomers, ranked[holds & (wanted | safe)])
+        if len(placed_in(places)) == len(newcomers):
+            found = Rearranged(places, dict.fromkeys(unwanted.tolist(), int(newcomers[0])), 0)
+    return found or _better(state, standing, ranked[holds & ~safe])
+
+
+def _better(state: ClusterState, standing: Standing, movable: I64) -> Rearranged | None:
+    """The better of two plans in which these may be cleared away: the first placed first, or the hardest."""
+    ranked, holds, wanted, _ = standing
+    first = ranked[wanted & (~holds | np.isin(ranked, movable))]
+    hardest = first[np.lexsort((np.arange(len(first)), *_sizes(state, first)))]
+    orders = [first] if np.array_equal(first, hardest) else [first, hardest]
+    found = [_planned(state, standing, movable, order) for order in orders]
+    return min((each for each in found if each is not None), key=lambda each: each.loss, default=None)
+
+
+def _planned(state: ClusterState, standing: Standing, movable: I64, order: I64) -> Rearranged | None:
+    """Places for all newcomers in an order; who fits nowhere clears its way, and who was in it gets its turn."""
+    ranked, holds, wanted, _ = standing
+    waits = np.isin(order, ranked[~holds])
+    room = _pods(state, order[waits])
+    scratch, out = emptied(state, ranked[holds], room), empty_output(room + _pods(state, movable) + 1)
+    rule, hot, search = ready_rule(state).rule, scratch.hot(), None
+    cleared: dict[int, int] = {}
+    loss = 0
+    while waits.any():
+        todo = order[waits]
+        placed = int(active(place_until_unfit)(hot, rule, todo, out))
+        waits &= np.isin(order, todo[placed + 1 :])
+        if placed == len(todo):
+            break
+        if not len(movable):
+            return None
+        search = search or victim_search_for(scratch)
+        levels = np.where(np.isin(movable, ranked[wanted]), WANTED, UNWANTED)
+        unfit = int(todo[placed])
+        taken = int(active(clear_for)(hot, rule, search, unfit, movable, levels, state.now_ms, out))
+        if taken < 0:
+            return None
+        gone = search.best[:taken]
+        loss += int(search.numbers[BEST_LOSS])
+        cleared.update(dict.fromkeys(gone.tolist(), unfit))
+        movable = movable[~np.isin(movable, gone)]
+        waits |= np.isin(order, gone)
+    return Rearranged(out, cleared, loss)
+
+
+def _sizes(state: ClusterState, rows: I64) -> tuple[I64, I64]:
+    """What makes workloads hard to place, the hardest lowest: all their GPUs, after those of their largest pod."""
+    works, sets, pods = state.work_classes, state.pod_sets, state.pod_classes
+    milli = pods.gpus[sets.pod_class[: sets.top]] * pods.milli[sets.pod_class[: sets.top]]
+    largest = np.zeros(works.top, np.int64)
+    known = sets.work_class[: sets.top] >= 0
+    np.maximum.at(largest, sets.work_class[: sets.top][known], milli[known])
+    classes = state.workloads.work_class[rows]
+    return -works.gpu_milli[classes], -largest[classes]
+
+
+def _pods(state: ClusterState, rows: I64) -> int:
+    return int(state.work_classes.pods[state.workloads.work_class[rows]].sum())
