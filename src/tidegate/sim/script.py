@@ -352,7 +352,7 @@ def stop_job(script: Script, number: int) -> None:
     told_ms, every = marks[M_NOW] + script.pace[P_LATENCY], job[Q_CHECKPOINT]
     if job[Q_WORK_FROM] < FOREVER and job[Q_BUSY_UNTIL] + job[Q_IDLE_TAIL] <= told_ms:
         return
-    worked = max(told_ms - job[Q_WORK_FROM], 0)
+    worked = max(min(told_ms, job[Q_BUSY_UNTIL]) - job[Q_WORK_FROM], 0)  # the idle tail is no work
     done = worked // every * every if every > 0 else 0
     job[Q_LEFT] -= min(done, job[Q_LEFT])
     job[Q_WORK_FROM], job[Q_BUSY_UNTIL] = FOREVER, min(job[Q_BUSY_UNTIL], told_ms)

@@ -532,8 +532,9 @@ class SimWorld:
 
     def _keep_progress(self, number: int, at_ms: int, *, saves: bool = False) -> None:
         """It works no more. What was checkpointed stays done, the rest must be done again; all, if it is saved now."""
-        worked, every = max(at_ms - int(self._work_from_ms[number]), 0), int(self._checkpoint_ms[number])
-        every = 1 if saves else every
+        worked_until_ms = min(at_ms, int(self._busy_until_ms[number]))  # the idle tail is no work
+        worked = max(worked_until_ms - int(self._work_from_ms[number]), 0)
+        every = 1 if saves else int(self._checkpoint_ms[number])
         done = self._crews.work_ms(number, worked // every * every if every else 0)
         self._left_ms[number] -= min(done, int(self._left_ms[number]))
         self._work_from_ms[number] = self._fail_ms[number] = FOREVER
