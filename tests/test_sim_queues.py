@@ -14,6 +14,7 @@ from tidegate.journal.packing import pack_result
 from tidegate.journal.replay import replay
 from tidegate.measure.lives import Fate
 from tidegate.model.decisions import DecisionKind
+from tidegate.model.facts import EventKind
 from tidegate.model.shares import PreemptionRule, PreemptWhom
 from tidegate.model.standing import Grant, Standing
 from tidegate.model.twin import Snapshot, TwinOptions
@@ -75,6 +76,22 @@ def test_who_comes_back_whole_goes_on_at_full_pace():
     run = simulate(work, [queue("a", 8, preemption=WITHIN)])
     assert run.column("preemptions")["j"] == 1
     assert run.finished == {"first": 1.0, "high": 2.0, "j": 3.5}
+
+
+@on_places("1x h100x8")
+def test_of_work_that_was_admitted_partly_only_pods_that_are_there_fail(nodes):
+    """It has one pod of the eight, which fails every two hours or so, and never one of the others."""
+    work = [
+        planned("sweep", "8x1", hours=1, min_count=1, checkpoint_every_ms=MINUTE, fails_every_ms=2 * HOUR),
+        planned("other", "1x1", at=1),
+    ]
+    run = simulate(work, [queue("a", 1)], nodes)
+    assert set(run.finished) == {"sweep", "other"}
+    failed = [
+        int(pod) for step in run.journal.steps for pod in step.events.pod[step.events.kind == EventKind.POD_FAILED]
+    ]
+    assert 0 < len(failed) < 12  # within eight hours; it would be about 32 with the rate of eight pods
+    assert set(failed) == {0}
 
 
 # -- preemption ------------------------------------------------------------------------------------------------

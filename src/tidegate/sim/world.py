@@ -447,9 +447,10 @@ class SimWorld:
 
     def _plan_pod_failures(self, numbers: I64, work_from: I64, finish: I64) -> I64:
         """Let some workloads lose a pod before they finish; return when the others do."""
-        mean_ms = self.jobs.fails_every_ms[numbers] / self._pods[numbers]
+        granted = self._crews.pods[numbers]  # the first so many: the engine counts pods as it grants them
+        mean_ms = self.jobs.fails_every_ms[numbers] / granted
         draws = self.rng.exponential(1.0, len(numbers))
-        pods = self.rng.integers(0, self._pods[numbers])
+        pods = self.rng.integers(0, granted)
         fails_at = np.where(mean_ms > 0, work_from + draws * mean_ms, FOREVER).astype(np.int64)
         fails = fails_at < finish
         self._fail_ms[numbers[fails]] = fails_at[fails]
