@@ -93,6 +93,30 @@ def test_work_that_never_began_on_a_dead_node_is_not_started():
     assert ends(journal)[1] == {"j": 1}
 
 
+def test_an_idle_tail_is_no_work_that_could_be_saved():
+    """25 minutes of work with a checkpoint every ten, and the node dies in the idle hour after it: five are lost."""
+    work = [planned("j", "1x8", hours=25 / 60, checkpoint_every_ms=10 * MINUTE, idle_tail_ms=HOUR)]
+    finished, _ = ends(play(work, fails=[(50 * MINUTE, 0)]))
+    assert finished == {"j": 50 * MINUTE + HOUR + 5 * MINUTE + HOUR}
+
+
+@pytest.mark.parametrize("fails_ms", [5_000, MINUTE, MINUTE + 1, 7 * MINUTE])
+def test_nothing_is_observed_before_it_is_held(fails_ms):
+    """The node dies before the order to start work there has arrived, or just then, or later."""
+    journal = play([planned("j", "1x8")], fails=[(fails_ms, 0)], api_latency_ms=MINUTE, observe_every_ms=5 * MINUTE)
+    use = [
+        (int(length), held)
+        for step in journal.steps
+        for kind, length, (_, held, *_) in zip(
+            *(getattr(step.events, c) for c in ("kind", "arg", "values")), strict=True
+        )
+        if kind == EventKind.USE_OBSERVED
+    ]
+    assert all(length > 0 and held == 8 * length for length, held in use)
+    assert sum(length for length, _ in use) == max(fails_ms - MINUTE, 0) + HOUR
+    assert ends(journal)[1] == {"j": 1}
+
+
 @pytest.mark.parametrize(("latency_ms", "late"), [(0, True), (MINUTE - 1, True), (MINUTE, False), (2 * MINUTE, False)])
 def test_work_that_is_over_before_it_is_told_to_go_is_over(latency_ms, late):
     """It is preempted a minute before its end: who is told in time starts again, who is not has finished."""

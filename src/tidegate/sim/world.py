@@ -379,7 +379,7 @@ class SimWorld:
 
     def _observe(self, facts: Facts) -> None:
         at_ms = self._next_observation_ms
-        numbers = np.flatnonzero((self._observed_ms >= 0) & (self._observed_ms < at_ms))
+        numbers = np.flatnonzero(self._observed_ms >= 0)
         self._tell_use(facts, numbers, np.full(len(numbers), at_ms))
         self._next_observation_ms += self.options.observe_every_ms
 
@@ -392,6 +392,8 @@ class SimWorld:
         self._holders -= len(numbers)
 
     def _tell_use(self, facts: Facts, numbers: I64, at_ms: I64) -> None:
+        begun = self._observed_ms[numbers] < at_ms  # what was placed a moment ago is not held yet
+        numbers, at_ms = numbers[begun], at_ms[begun]
         windows = Windows(
             numbers,
             self._observed_ms[numbers],
