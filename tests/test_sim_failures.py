@@ -85,6 +85,23 @@ def test_a_gang_does_not_finish_when_a_part_of_it_died(fails):
     assert np.count_nonzero(kinds == EventKind.POD_FAILED) == len(fails)
 
 
+def test_a_run_is_over_when_all_work_is_whatever_nodes_are_down():
+    """Of thirty nodes some are always down: nobody waits for a time at which none is."""
+    journal = play([planned("j", "1x8")], "30x h100x8", node_fails_every_ms=40 * HOUR, node_repair_ms=20 * HOUR)
+    lives = collect_lives(journal.steps)
+    assert lives.end_ms == lives.finished_ms[0] < 20 * HOUR
+
+
+def test_work_that_no_repair_helps_waits_in_vain():
+    """It fits on no node. That shows at the latest when many have failed and come back."""
+    work = [planned("j", "1x8"), planned("large", "1x16")]
+    journal = play(work, "30x h100x8", node_fails_every_ms=40 * HOUR, node_repair_ms=20 * HOUR)
+    assert ends(journal)[0] == {"j": HOUR, "large": -1}
+    assert len(journal.steps) < 120
+    small = play(work, "3x h100x8", fails=[(HOUR // 2, 0)], node_repair_ms=9 * HOUR)
+    assert small.steps[-1].now_ms < 20 * HOUR  # all are back
+
+
 def test_work_that_never_began_on_a_dead_node_is_not_started():
     """The node dies while the pods start: they are never told to run."""
     journal = play([planned("j", "1x8")], fails=[(5_000, 0)], start_ms=MINUTE, cycle_ms=2 * MINUTE)

@@ -9,6 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from builders import fleet
 from preempting_world import BOTH, answer, fair_cluster, pod_group, settle
 from queue_strategies import contended_asks, contended_shares
 from queue_twins import HOUR, Run, partial_policy, partial_work, planned, play
@@ -146,6 +147,20 @@ def test_a_loop_that_is_not_proven_is_left_out_after_a_while(monkeypatch):
     monkeypatch.setattr("tidegate.sim.loops.MOST_REPEATS", 25)
     run = play(fair_work(), fair_policy(), (), PACES[0])
     assert len(run.finished) == 8
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nodes_that_fail_and_come_back_do_not_keep_a_loop_going_for_ever(seed, monkeypatch):
+    """The loop is taken up after each failure and repair, comes to the same each time, and is left out for good."""
+    options = TwinOptions(
+        observe_every_ms=0, grace_ms=MINUTE, node_fails_every_ms=12 * HOUR, node_repair_ms=HOUR, seed=seed
+    )
+    monkeypatch.setattr("tidegate.sim.world._FEW_TURNS", 20)
+    run = play(partial_work(), partial_policy(), fleet("1x h100x8"), options)
+    loop = only_loop(run)
+    assert (loop.proven, loop.left_out_ms) == (True, -1)
+    assert 20 <= loop.outside_facts < 100
+    assert run.finished == play(partial_work(), partial_policy(), (), PACES[1]).finished
 
 
 @st.composite

@@ -56,6 +56,10 @@ _NODE_FAILS, _NODE_BACK, _REFUSAL, _RETRY, _POLICY_COMES, _LOST_ANSWER = 100, 10
 _ADMIT, _PLACE, _REJECT = int(DecisionKind.ADMIT), int(DecisionKind.PLACE), int(DecisionKind.REJECT)
 _PREEMPT, _EVICT, _RELEASE = int(DecisionKind.PREEMPT), int(DecisionKind.EVICT), int(DecisionKind.RELEASE)
 
+#: Failures and repairs of nodes that change nothing before what waits, or is in a loop, is taken to stay so; or as many
+#: as there are nodes.
+_FEW_TURNS = 100
+
 #: Entries that are what comes of decisions.
 _ANSWERS = (int(EventKind.POD_STARTED), int(EventKind.POD_GONE))
 
@@ -113,6 +117,8 @@ class SimWorld:
         self._rests_ms = 0  # how much of it is left out; negative: all that would follow
         self._fail_ms = np.full(len(jobs.ids), FOREVER, np.int64)  # when a pod of it will fail by itself
         self._node_fails_ms = np.full(len(self.nodes), FOREVER, np.int64)
+        self._turns = self._turns_at_start = self._turns_at_gain = 0  # nodes that failed or came back: so far, by when
+        self._gained = (0, 0, 0, 0)  # how far all work was when a loop was found last
 
     # -- the protocol ------------------------------------------------------------------------------------------
 
@@ -203,7 +209,7 @@ class SimWorld:
         entries = self._agenda.empty()
         valid = self._is_valid(entries)
         mine = valid & (entries.kind < _NODE_FAILS) & np.isin(entries.subject, numbers)
-        others_ms = entries.at_ms[valid & ~mine].tolist()
+        others_ms = [] if self._turns_in_vain(entries.kind[valid & ~mine]) else entries.at_ms[valid & ~mine].tolist()
         if self._submitted < len(self.jobs.ids):
             others_ms.append(int(self.jobs.submit_ms[self._submitted]))
         if others_ms:
@@ -216,6 +222,13 @@ class SimWorld:
             delay_ms, entries = -1, entries.take(np.flatnonzero(valid & ~mine))
         self._agenda.fill(entries, self._agenda.count())
         self._loop, self._rests_ms = np.sort(numbers) if delay_ms else _NOBODY, delay_ms
+
+    def _turns_in_vain(self, kinds: I64) -> bool:
+        """Whether only nodes will turn, and many have since any work came, got on or ended: no turn ends the loop."""
+        gained = (self._submitted, self._over, self._changed, int(self._left_ms.sum()))
+        if gained != self._gained or not np.isin(kinds, (_NODE_FAILS, _NODE_BACK)).all():
+            self._gained, self._turns_at_gain = gained, self._turns
+        return self._turns - self._turns_at_gain > max(_FEW_TURNS, len(self.nodes))
 
     def _is_valid(self, entries: Entries) -> npt.NDArray[np.bool_]:
         """Which entries are to come about; those of an older start or stop are void."""
@@ -299,9 +312,12 @@ class SimWorld:
         """Say whether nothing goes on that may make room, and whoever still waits will wait for ever."""
         if self._holders or self._leaving or self._refused or self._retries:
             return False
-        if not all(node.ready for node in self.nodes):
+        if self._over == len(self.jobs.ids):
+            return True
+        if self._changed < len(self._changes):
             return False
-        return self._changed == len(self._changes) or self._over == len(self.jobs.ids)
+        turns = self._turns - self._turns_at_start
+        return turns > max(_FEW_TURNS, len(self.nodes)) or all(node.ready for node in self.nodes)
 
     def _submit_due(self, facts: Facts) -> None:
         first = self._submitted
@@ -428,6 +444,7 @@ class SimWorld:
         """Workloads start: from when on they hold what they were given, and when all their pods run."""
         jobs = self.jobs
         self._generation[numbers] += 1
+        self._turns_at_start = self._turns
         again = np.where(self._restarts[numbers] > 0, self._restart_ms[numbers], 0)
         work_from = started + jobs.load_ms[numbers] + again
         work_until = work_from + self._crews.time_ms(numbers, self._left_ms[numbers])
@@ -553,6 +570,7 @@ class SimWorld:
 
     def _turn_node(self, facts: Facts, node: int, at_ms: int, *, up: bool) -> None:
         """A node fails, and with it every pod on it; or it comes back."""
+        self._turns += 1
         self.nodes[node] = msgspec.structs.replace(self.nodes[node], ready=up)
         facts.node(node, self.nodes[node], at_ms, changed=True)
         if up:
