@@ -16,7 +16,7 @@ from tidegate.measure.grants import Admissions, admissions_of
 from tidegate.measure.seek import NEVER, Marks, Rows, first_after
 from tidegate.measure.stays import Stays, stays_of
 from tidegate.measure.timeline import Flat
-from tidegate.model.columns import I64
+from tidegate.model.columns import F64, I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind
 
@@ -27,7 +27,7 @@ class Held(NamedTuple):
     stays: Stays
     work: I64  # of each stay, row of the works
     milli: I64  # GPU milli of each stay
-    lost_milli_ms: I64  # held for nothing, because the stay was cut short
+    lost_milli_ms: F64  # held for nothing, because the stay was cut short
     admissions: Admissions
     admitted_milli: I64  # GPU milli that each admission was granted
 
@@ -90,15 +90,15 @@ def _works_in_force(flat: Flat, rows: Rows, work: I64, stays: Stays) -> tuple[I6
     return work, of_stay
 
 
-def _lost_milli_ms(flat: Flat, stays: Stays, milli: I64, checkpoint_every_ms: I64) -> I64:
+def _lost_milli_ms(flat: Flat, stays: Stays, milli: I64, checkpoint_every_ms: I64) -> F64:
     """What each stay held for nothing, because it was cut short.
 
     The engine sees no progress, only rules: whoever saves every hour has saved each full hour since it started.
     """
     held_ms = stays.until_ms - stays.from_ms
-    return np.where(
-        _is_cut_short(flat, stays), milli * np.maximum(held_ms - _saved_ms(flat, stays, checkpoint_every_ms), 0), 0
-    )
+    lost_ms = np.maximum(held_ms - _saved_ms(flat, stays, checkpoint_every_ms), 0)
+    lost: F64 = np.where(_is_cut_short(flat, stays), lost_ms, 0).astype(np.float64) * milli
+    return lost
 
 
 def _is_cut_short(flat: Flat, stays: Stays) -> npt.NDArray[np.bool_]:

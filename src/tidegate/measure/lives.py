@@ -55,12 +55,12 @@ class Lives(NamedTuple):
     over_ms: I64  # finished, rejected or cancelled; the end of the run for those that are not over
     fate: U8
     waited_ms: I64  # without a place, in all; of those that wait still, until the end of the run
-    held_milli_ms: I64  # GPU milli x ms that it held, used or not
+    held_milli_ms: F64  # GPU milli x ms that it held, used or not: in a century more than 63 bits hold
     busy_gpu_ms: F64  # GPU-ms observed busy
     observed_gpu_ms: F64  # GPU-ms of which it is known whether they were busy
     evictions: I64
     preemptions: I64  # evictions for the sake of somebody else
-    lost_milli_ms: I64  # held in stays that were cut short, less what was saved by checkpoints
+    lost_milli_ms: F64  # held in stays that were cut short, less what was saved by checkpoints
 
 
 def collect_lives(steps: Iterable[Step]) -> Lives:
@@ -100,12 +100,12 @@ def read_run(flat: Flat) -> tuple[Lives, Held]:
         over_ms=ends.over_ms,
         fate=_fates(ends, rows, stays),
         waited_ms=np.maximum(ends.over_ms - submitted_ms - _holding_ms(ends, rows, stays), 0),
-        held_milli_ms=rows.sums(stays.number, held.milli * (stays.until_ms - stays.from_ms)),
+        held_milli_ms=rows.totals(stays.number, (stays.until_ms - stays.from_ms).astype(np.float64) * held.milli),
         busy_gpu_ms=rows.totals(use.subject, use.busy_gpu_ms),
         observed_gpu_ms=rows.totals(use.subject, use.observed_gpu_ms),
         evictions=_evictions(flat, rows, DecisionKind.PREEMPT, DecisionKind.EVICT),
         preemptions=_evictions(flat, rows, DecisionKind.PREEMPT),
-        lost_milli_ms=rows.sums(stays.number, held.lost_milli_ms),
+        lost_milli_ms=rows.totals(stays.number, held.lost_milli_ms),
     )
     return lives, held
 

@@ -91,8 +91,7 @@ def loops_in(steps: Iterable[Step]) -> tuple[Loop, ...]:
 
 def find_loops(flat: Flat, lives: Lives, preemptions: Preemptions) -> tuple[Loop, ...]:
     """All loops of a run, the longest first."""
-    known = preemptions.cause >= 0
-    told = Preemptions(*(column[known] for column in preemptions))
+    told = preemptions.where(preemptions.cause >= 0)
     outside = _outside(flat)
     rows = _repeated(flat, lives, told, outside)
     groups = _groups(told, rows)
@@ -170,7 +169,7 @@ def _loop(lives: Lives, told: Preemptions, rows: I64, outside: _Outside, found: 
         outside_facts=last - first,
         begins=_fact_text(lives, outside, first - 1),
         ends=_fact_text(lives, outside, last),
-        lost_gpu_h=int(told.lost_milli_ms[rows].sum()) / _GPU_HOUR_MILLI_MS,
+        lost_gpu_h=float(told.lost_milli_ms[rows].sum()) / _GPU_HOUR_MILLI_MS,
         proven=len(proofs) > 0,
         left_out_ms=-1 if (found.arg[proofs] < 0).any() else int(found.arg[proofs[once]].sum()),
     )
