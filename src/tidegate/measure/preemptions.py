@@ -40,7 +40,7 @@ def preemptions_of(flat: Flat, lives: Lives, held: Held) -> Preemptions:
     order, _ = first_after(Marks(told.workload, told.order, told.now_ms), stays.number, stays.order)
     ended = (order < stays.end_order) & (stays.end_order < NEVER)
     lost = np.zeros(len(told.order), np.float64)
-    np.add.at(lost, np.searchsorted(told.order, order[ended]), held.lost_milli_ms[ended])
+    np.add.at(lost, np.searchsorted(told.order, order[ended]), held.cut_milli_ms[ended])
     known = rows.of(told.workload) >= 0
     return Preemptions(
         order=told.order,

@@ -34,8 +34,8 @@ class EventKind(IntEnum):
     WORKLOAD_FINISHED = 4  # subject: workload; all it held is free
     POD_BOUND = 6  # subject: workload, pod; arg: number of the node, whoever bound it there
     POD_STARTED = 7
-    POD_GONE = 9
-    POD_FAILED = 10
+    POD_GONE = 9  # arg: 1 + milliseconds of its workload's time, since it was told last, that it need not work again
+    POD_FAILED = 10  # arg: the same; 0: not known, as a cluster does not tell
     NODE_ADDED = 11  # subject: node; arg: payload (Node)
     NODE_CHANGED = 12  # subject: node; arg: payload (Node)
     NODE_REMOVED = 14  # subject: node

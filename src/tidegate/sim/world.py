@@ -39,6 +39,7 @@ from tidegate.sim.script import (
     Q_BUSY_FROM,
     Q_BUSY_UNTIL,
     Q_GENERATION,
+    Q_KEPT,
     Q_LEAVING,
     Q_LEFT,
     Q_OBSERVED,
@@ -105,6 +106,7 @@ class SimWorld:
         self._work_from_ms = lives[:, Q_WORK_FROM]  # when its work began, or will
         self._busy_from_ms, self._busy_until_ms = lives[:, Q_BUSY_FROM], lives[:, Q_BUSY_UNTIL]  # works in this stay
         self._observed_ms = lives[:, Q_OBSERVED]  # until when its use was told; -1: it holds nothing
+        self._kept_ms = lives[:, Q_KEPT]  # of its time, what it need not work again; until that is told
         self._holders = 0
         self._known_classes: I64 = np.full(len(jobs.works), -1, np.int64)
         self._pods_held = self._pods.copy()
@@ -350,7 +352,8 @@ class SimWorld:
         elif kind == EventKind.POD_GONE:
             self._close_use(facts, run.subject, run.at_ms)
             self._leaving.difference_update(run.subject.tolist())
-            facts.add_many(EventKind.POD_GONE, run.at_ms, run.subject)
+            facts.add_many(EventKind.POD_GONE, run.at_ms, run.subject, arg=1 + self._kept_ms[run.subject])
+            self._kept_ms[run.subject] = 0
         elif kind == EventKind.POD_FAILED:
             self._fail(facts, run)
         elif kind == EventKind.POD_STARTED:
@@ -436,7 +439,8 @@ class SimWorld:
         if self._pods_held[number] <= 0:
             self._close_use(facts, alone, when)
         for pod in lost.tolist():
-            facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod)
+            facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod, arg=1 + int(self._kept_ms[number]))
+            self._kept_ms[number] = 0
 
     # -- starts and stops --------------------------------------------------------------------------------------
 
@@ -555,8 +559,10 @@ class SimWorld:
         worked_until_ms = min(at_ms, int(self._busy_until_ms[number]))  # the idle tail is no work
         worked = max(worked_until_ms - int(self._work_from_ms[number]), 0)
         every = 1 if saves else int(self._checkpoint_ms[number])
-        done = self._crews.work_ms(number, worked // every * every if every else 0)
+        kept_ms = worked // every * every if every else 0
+        done = self._crews.work_ms(number, kept_ms)
         self._left_ms[number] -= min(done, int(self._left_ms[number]))
+        self._kept_ms[number] += kept_ms
         self._work_from_ms[number] = self._fail_ms[number] = FOREVER
         self._busy_until_ms[number] = min(int(self._busy_until_ms[number]), at_ms)
         self._restarts[number] += self._observed_ms[number] >= 0  # whoever never had a place has nothing to restart
