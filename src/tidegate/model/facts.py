@@ -50,7 +50,9 @@ class EventKind(IntEnum):
     WORKLOAD_OBSERVED = 24  # subject: workload; arg: payload (Standing): where it stands, whoever put it there
     SHARE_OBSERVED = 25  # arg: payload (Consumed): what an entrance has used of late
     FOREIGN_OBSERVED = 26  # subject: node; arg: payload (Foreign): what pods that are not ours hold there
-    LOOP_FOUND = 28  # subject: workload that is preempted again and again; arg: milliseconds that are left out, -1: all
+    #: subject: workload that is preempted again and again; arg: milliseconds that are left out, -1: all; values:
+    #: milliseconds of one turn, 0: not known; id of the first decision of the turn that was seen last and would follow
+    LOOP_FOUND = 28
     POD_DONE = 27  # subject: workload, pod; it has done its part and holds nothing, and the rest goes on
 
 

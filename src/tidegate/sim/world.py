@@ -117,6 +117,7 @@ class SimWorld:
         self._places = Places()
         self._loop = _NOBODY  # work that was found to be in a loop, to be told
         self._rests_ms = 0  # how much of it is left out; negative: all that would follow
+        self._turn = (0, 0)  # how long one turn of it takes, and its first decision
         self._fail_ms = np.full(len(jobs.ids), FOREVER, np.int64)  # when a pod of it will fail by itself
         self._node_fails_ms = np.full(len(self.nodes), FOREVER, np.int64)
         self._turns = self._turns_at_start = self._turns_at_gain = 0  # nodes that failed or came back: so far, by when
@@ -154,7 +155,10 @@ class SimWorld:
         # What a decision causes at once is told with the next cycle: one cycle, one step. At 1 ms every event counts.
         earliest = self._now_ms if cycle == 1 else (self._now_ms // cycle + 1) * cycle
         self._now_ms = max(-(-first // cycle) * cycle, earliest)
-        facts.add_many(EventKind.LOOP_FOUND, self._now_ms, self._loop, arg=self._rests_ms)
+        facts.add_many(
+            EventKind.LOOP_FOUND, self._now_ms, self._loop, arg=self._rests_ms,
+            values=np.tile([float(value) for value in (*self._turn, 0, 0)], (len(self._loop), 1)),
+        )  # fmt: skip
         self._loop = _NOBODY
         while self._next_observation_ms <= self._now_ms:
             self._tell(facts, self._agenda.take_until(self._next_observation_ms))
@@ -203,10 +207,10 @@ class SimWorld:
         key = np.stack([found.at_ms - self._now_ms, found.kind, found.subject]).tobytes()
         return key + np.sort(numbers).tobytes() + self._left_ms[np.sort(numbers)].tobytes()
 
-    def leave_out(self, numbers: I64, period_ms: int) -> None:
+    def leave_out(self, numbers: I64, period_ms: int, first_decision: int) -> None:
         """Leave out what some workloads would do again and again until something else happens; all, if nothing will.
 
-        They go on at the point of the period that they would be at.
+        They go on at the point of the period that they would be at. What they use meanwhile is not observed.
         """
         entries = self._agenda.empty()
         valid = self._is_valid(entries)
@@ -218,12 +222,13 @@ class SimWorld:
             delay_ms = max(min(others_ms) - int(entries.at_ms[mine].min(initial=FOREVER)), 0)
             delay_ms -= delay_ms % period_ms if period_ms else 0
             entries.at_ms[mine] += delay_ms
-            for column in (self._work_from_ms, self._busy_from_ms, self._busy_until_ms):
-                column[numbers] += np.where(column[numbers] < FOREVER, delay_ms, 0)
+            for column in (self._work_from_ms, self._busy_from_ms, self._busy_until_ms, self._observed_ms):
+                column[numbers] += np.where((column[numbers] >= 0) & (column[numbers] < FOREVER), delay_ms, 0)
         else:
             delay_ms, entries = -1, entries.take(np.flatnonzero(valid & ~mine))
         self._agenda.fill(entries, self._agenda.count())
         self._loop, self._rests_ms = np.sort(numbers) if delay_ms else _NOBODY, delay_ms
+        self._turn = (period_ms, first_decision)
 
     def _turns_in_vain(self, kinds: I64) -> bool:
         """Whether only nodes will turn, and many have since any work came, got on or ended: no turn ends the loop."""
