@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from queue_twins import queue, share_policy
 from tidegate.engine.run import run
 from tidegate.journal.record import Journal
 from tidegate.measure.fragmentation import fragmented_by_node, fragmented_milli, pods_seen
@@ -59,6 +60,22 @@ def measure(nodes: list[Node], plan: list[PlannedWorkload], rule: Policy, option
     witness, world = Witness(state, every_ms=every), SimWorld(nodes, jobs_of(plan), rule, options)
     run(state, world, witness, lambda _: world.is_over() or world.now_ms() > 2_000 * SECOND)
     return witness.measured()
+
+
+@pytest.mark.parametrize("jobs", [1, 400])
+@pytest.mark.parametrize("on_nodes", [True, False])
+def test_a_century_of_a_large_fleet_is_counted(jobs, on_nodes) -> None:
+    """3,200 GPUs for 36,500 days: GPU milli times milliseconds are more than 63 bits hold."""
+    century_ms = 36_500 * 24 * HOUR_MS
+    plan = [planned(f"j{n}", 0, 400 // jobs, 8_000, runtime_ms=century_ms) for n in range(jobs)]
+    state, rule = ClusterState(), policy() if on_nodes else share_policy(queue("q", 3_200), admission="kueue")
+    witness = Witness(state, every_ms=century_ms // 10)
+    world = SimWorld(fleet(400, 8) if on_nodes else [], jobs_of(plan), rule, TwinOptions(observe_every_ms=0))
+    run(state, world, witness, lambda _: world.is_over())
+    summary = witness.measured().summary
+    assert summary.allocation_share == pytest.approx(1)
+    assert summary.total.served_share == pytest.approx(1)
+    assert summary.total.allocated_gpu_h == pytest.approx(3_200 * 36_500 * 24)
 
 
 @st.composite

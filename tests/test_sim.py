@@ -113,6 +113,16 @@ def test_empty_cycles_are_jumped_over():
     assert len(journal.steps) <= 4
 
 
+@pytest.mark.parametrize(("busy", "swing"), [(500, 1_000), (800, 900), (900, 1_500), (0, 500)])
+def test_how_busy_work_was_does_not_depend_on_how_often_it_is_looked_at(busy, swing):
+    at = (np.arange(240_000) + 0.5) / 24_000  # ten days, in thousandths of an hour
+    shares = np.clip(busy / 1000 * (1 + swing / 1000 * np.cos(2 * np.pi * (at - 14 / 24))), 0, 1)
+    for observe_every_ms in (HOUR // 6, HOUR, 7 * HOUR, 24 * HOUR, 99 * HOUR):
+        work = [planned("a", "1x8", hours=240, busy_milli=busy, daily_swing_milli=swing)]
+        lives, _, _ = simulate(work, observe_every_ms=observe_every_ms)
+        assert lives.busy_gpu_ms[0] / lives.observed_gpu_ms[0] == pytest.approx(float(shares.mean()), abs=1e-6)
+
+
 def test_work_that_never_fits_does_not_keep_the_twin_alive():
     lives, _, _ = simulate([planned("a", "1x16"), planned("b", "1x8")])
     assert by_id(lives, "finished_ms")["a"] == -1

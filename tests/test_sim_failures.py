@@ -85,11 +85,52 @@ def test_a_gang_does_not_finish_when_a_part_of_it_died(fails):
     assert np.count_nonzero(kinds == EventKind.POD_FAILED) == len(fails)
 
 
+def test_a_run_is_over_when_all_work_is_whatever_nodes_are_down():
+    """Of thirty nodes some are always down: nobody waits for a time at which none is."""
+    journal = play([planned("j", "1x8")], "30x h100x8", node_fails_every_ms=40 * HOUR, node_repair_ms=20 * HOUR)
+    lives = collect_lives(journal.steps)
+    assert lives.end_ms == lives.finished_ms[0] < 20 * HOUR
+
+
+def test_work_that_no_repair_helps_waits_in_vain():
+    """It fits on no node. That shows at the latest when many have failed and come back."""
+    work = [planned("j", "1x8"), planned("large", "1x16")]
+    journal = play(work, "30x h100x8", node_fails_every_ms=40 * HOUR, node_repair_ms=20 * HOUR)
+    assert ends(journal)[0] == {"j": HOUR, "large": -1}
+    assert len(journal.steps) < 120
+    small = play(work, "3x h100x8", fails=[(HOUR // 2, 0)], node_repair_ms=9 * HOUR)
+    assert small.steps[-1].now_ms < 20 * HOUR  # all are back
+
+
 def test_work_that_never_began_on_a_dead_node_is_not_started():
     """The node dies while the pods start: they are never told to run."""
     journal = play([planned("j", "1x8")], fails=[(5_000, 0)], start_ms=MINUTE, cycle_ms=2 * MINUTE)
     first = next(step.events for step in journal.steps if (step.events.kind == EventKind.POD_FAILED).any())
     assert EventKind.POD_STARTED not in first.kind
+    assert ends(journal)[1] == {"j": 1}
+
+
+def test_an_idle_tail_is_no_work_that_could_be_saved():
+    """25 minutes of work with a checkpoint every ten, and the node dies in the idle hour after it: five are lost."""
+    work = [planned("j", "1x8", hours=25 / 60, checkpoint_every_ms=10 * MINUTE, idle_tail_ms=HOUR)]
+    finished, _ = ends(play(work, fails=[(50 * MINUTE, 0)]))
+    assert finished == {"j": 50 * MINUTE + HOUR + 5 * MINUTE + HOUR}
+
+
+@pytest.mark.parametrize("fails_ms", [5_000, MINUTE, MINUTE + 1, 7 * MINUTE])
+def test_nothing_is_observed_before_it_is_held(fails_ms):
+    """The node dies before the order to start work there has arrived, or just then, or later."""
+    journal = play([planned("j", "1x8")], fails=[(fails_ms, 0)], api_latency_ms=MINUTE, observe_every_ms=5 * MINUTE)
+    use = [
+        (int(length), held)
+        for step in journal.steps
+        for kind, length, (_, held, *_) in zip(
+            *(getattr(step.events, c) for c in ("kind", "arg", "values")), strict=True
+        )
+        if kind == EventKind.USE_OBSERVED
+    ]
+    assert all(length > 0 and held == 8 * length for length, held in use)
+    assert sum(length for length, _ in use) == max(fails_ms - MINUTE, 0) + HOUR
     assert ends(journal)[1] == {"j": 1}
 
 

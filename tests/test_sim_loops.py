@@ -9,6 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from builders import fleet
 from preempting_world import BOTH, answer, fair_cluster, pod_group, settle
 from queue_strategies import contended_asks, contended_shares
 from queue_twins import HOUR, Run, partial_policy, partial_work, planned, play
@@ -77,12 +78,31 @@ def fair_work(a1_hours: float = 5.0, **more):
     ]
 
 
-def acted_out(work, policy: Policy, options: TwinOptions, most: int = 5_000) -> Run | None:
+def acted_out(work, policy: Policy, options: TwinOptions, most: int = 5_000, nodes=()) -> Run | None:
     """The run with every turn of its loops; None, if they are too many."""
-    world, state, journal = SimWorld([], jobs_of(work), policy, options), ClusterState(), Journal()
+    world, state, journal = SimWorld(list(nodes), jobs_of(work), policy, options), ClusterState(), Journal()
     witness = Witness(state, journal, every_ms=HOUR)
     run(state, world, witness, lambda _: world.is_over() or len(journal.steps) >= most)
     return Run(journal, witness.measured(), state) if len(journal.steps) < most else None
+
+
+#: What is measured of each workload and does not depend on when it was looked at.
+COLUMNS = ("evictions", "preemptions", "waited_ms", "held_milli_ms", "lost_milli_ms", "over_ms", "fate")
+
+
+def assert_measured_alike(quick: Run, slow: Run) -> None:
+    """What was left out of loops is measured as if it had been acted out, to the millisecond."""
+    for name in COLUMNS:
+        assert quick.column(name) == slow.column(name), name
+    for name in ("busy_gpu_ms", "observed_gpu_ms"):
+        assert quick.column(name) == pytest.approx(slow.column(name), abs=1), name
+    for mine, other in zip(quick.measured.summary.shares, slow.measured.summary.shares, strict=True):
+        assert (mine.preempted, mine.preempting) == (other.preempted, other.preempting)
+        assert mine.preempted_lost_gpu_h == pytest.approx(other.preempted_lost_gpu_h)
+    for one, two in zip(quick.measured.summary.loops, slow.measured.summary.loops, strict=True):
+        assert (one.pairs, one.preemptions, one.at_least) == (two.pairs, two.preemptions, False)
+        assert (one.start_ms, one.end_ms) == (two.start_ms, two.end_ms)
+        assert one.lost_gpu_h == pytest.approx(two.lost_gpu_h)
 
 
 def only_loop(run: Run) -> Loop:
@@ -95,7 +115,8 @@ def test_a_loop_that_nothing_will_end_ends_the_run_at_once_and_is_named(options)
     run = play(partial_work(), partial_policy(), (), options)
     loop = only_loop(run)
     assert [(pair.cause, pair.victim, pair.times) for pair in loop.pairs] == [("w00", "w05", 3 + FEW_REPEATS)]
-    assert (loop.proven, loop.left_out_ms, loop.ends) == (True, -1, "")
+    assert (loop.proven, loop.left_out_ms, loop.ends, loop.at_least) == (True, -1, "", True)
+    assert "It threw away at least " in loop_text(loop)
     assert "The same state came again and again; the twin left out the rest of it." in loop_text(loop)
     assert len(run.journal.steps) <= 24
     assert replay(run.journal.steps).state.digest() == run.state.digest()
@@ -119,8 +140,9 @@ def test_the_rest_of_the_run_is_as_if_the_loop_had_been_acted_out(options, cycle
     assert quick.finished == slow.finished
     assert len(quick.finished) == 8
     assert only_loop(quick).proven
-    assert only_loop(quick).preemptions < only_loop(slow).preemptions
+    assert len(quick.journal.steps) < len(slow.journal.steps)
     assert only_loop(quick).left_out_ms > HOUR // 2
+    assert_measured_alike(quick, slow)
     assert replay(quick.journal.steps).state.digest() == quick.state.digest()
 
 
@@ -139,6 +161,18 @@ def test_work_that_gets_on_in_a_loop_ends_it():
     slow, quick = acted_out(work, fair_policy(30_000), options), play(work, fair_policy(30_000), (), options)
     assert slow is not None
     assert quick.finished == slow.finished
+    assert_measured_alike(quick, slow)
+
+
+@pytest.mark.parametrize("grace_ms", [MINUTE, 7 * MINUTE])
+def test_loops_on_nodes_are_measured_as_if_they_had_been_acted_out(grace_ms):
+    options = TwinOptions(observe_every_ms=9 * MINUTE, grace_ms=grace_ms, api_latency_ms=1_000, start_ms=2_000)
+    nodes = fleet("1x h100x8")
+    slow = acted_out(fair_work(load_ms=MINUTE), fair_policy(10_000), options, nodes=nodes)
+    quick = play(fair_work(load_ms=MINUTE), fair_policy(10_000), nodes, options)
+    assert slow is not None
+    assert only_loop(quick).left_out_ms > HOUR // 2
+    assert_measured_alike(quick, slow)
 
 
 def test_a_loop_that_is_not_proven_is_left_out_after_a_while(monkeypatch):
@@ -146,6 +180,20 @@ def test_a_loop_that_is_not_proven_is_left_out_after_a_while(monkeypatch):
     monkeypatch.setattr("tidegate.sim.loops.MOST_REPEATS", 25)
     run = play(fair_work(), fair_policy(), (), PACES[0])
     assert len(run.finished) == 8
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nodes_that_fail_and_come_back_do_not_keep_a_loop_going_for_ever(seed, monkeypatch):
+    """The loop is taken up after each failure and repair, comes to the same each time, and is left out for good."""
+    options = TwinOptions(
+        observe_every_ms=0, grace_ms=MINUTE, node_fails_every_ms=12 * HOUR, node_repair_ms=HOUR, seed=seed
+    )
+    monkeypatch.setattr("tidegate.sim.world._FEW_TURNS", 20)
+    run = play(partial_work(), partial_policy(), fleet("1x h100x8"), options)
+    loop = only_loop(run)
+    assert (loop.proven, loop.left_out_ms) == (True, -1)
+    assert 20 <= loop.outside_facts < 100
+    assert run.finished == play(partial_work(), partial_policy(), (), PACES[1]).finished
 
 
 @st.composite
@@ -181,6 +229,8 @@ def test_every_run_ends_after_few_turns_and_as_if_loops_had_been_acted_out(work,
     slow = acted_out(work, policy, options, most=250)
     assume(slow is not None)
     assert quick.finished == slow.finished
+    for name in COLUMNS:
+        assert quick.column(name) == slow.column(name), name
 
 
 def test_from_states_with_the_same_key_the_same_is_decided():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from builders import fleet
@@ -12,8 +13,10 @@ from queue_twins import HOUR, Run, planned, play, queue, simulate
 from tidegate.engine.kernels.registry import kernels_as
 from tidegate.journal.packing import pack_result
 from tidegate.journal.replay import replay
+from tidegate.measure.findings import find
 from tidegate.measure.lives import Fate
 from tidegate.model.decisions import DecisionKind
+from tidegate.model.facts import EventKind
 from tidegate.model.shares import PreemptionRule, PreemptWhom
 from tidegate.model.standing import Grant, Standing
 from tidegate.model.twin import Snapshot, TwinOptions
@@ -77,6 +80,22 @@ def test_who_comes_back_whole_goes_on_at_full_pace():
     assert run.finished == {"first": 1.0, "high": 2.0, "j": 3.5}
 
 
+@on_places("1x h100x8")
+def test_of_work_that_was_admitted_partly_only_pods_that_are_there_fail(nodes):
+    """It has one pod of the eight, which fails every two hours or so, and never one of the others."""
+    work = [
+        planned("sweep", "8x1", hours=1, min_count=1, checkpoint_every_ms=MINUTE, fails_every_ms=2 * HOUR),
+        planned("other", "1x1", at=1),
+    ]
+    run = simulate(work, [queue("a", 1)], nodes)
+    assert set(run.finished) == {"sweep", "other"}
+    failed = [
+        int(pod) for step in run.journal.steps for pod in step.events.pod[step.events.kind == EventKind.POD_FAILED]
+    ]
+    assert 0 < len(failed) < 12  # within eight hours; it would be about 32 with the rate of eight pods
+    assert set(failed) == {0}
+
+
 # -- preemption ------------------------------------------------------------------------------------------------
 
 
@@ -93,6 +112,72 @@ def test_a_victim_loses_what_it_did_since_its_checkpoint_and_pays_for_its_restar
     (share,) = run.measured.summary.shares
     assert (share.preempted, share.preempting) == (1, 1)
     assert share.preempted_lost_gpu_h == share.preempting_lost_gpu_h == 4.0
+
+
+@on_places("1x h100x8")
+def test_to_load_and_to_restart_saves_nothing(nodes):
+    """It works from 0:25 on and is sent away at 0:50, then from 1:21 on until 1:40: a checkpoint is never reached."""
+    train = planned(
+        "train", "1x8", hours=1, checkpoint_every_ms=HOUR // 2, restart_cost_ms=6 * MINUTE, load_ms=25 * MINUTE
+    )
+    urgent = [planned(f"u{n}", "1x8", at=50 * (n + 1) / 60, hours=1 / 60, priority=9) for n in range(2)]
+    run = simulate([train, *urgent], [queue("a", 8, preemption=WITHIN)], nodes)
+    assert run.column("lost_milli_ms")["train"] == 8_000 * (50 + 49) * MINUTE
+    assert run.measured.summary.shares[0].preempted_lost_gpu_h == pytest.approx(8 * 99 / 60)
+
+
+def test_what_a_failure_undid_is_lost_though_quota_is_kept():
+    work = [planned("j", "1x8", hours=10, fails_every_ms=4 * HOUR, restart_cost_ms=6 * MINUTE, load_ms=5 * MINUTE)]
+    run = simulate(work, [queue("a", 8)])
+    last_ms = 10 * HOUR + 11 * MINUTE  # the only time that it comes to its end
+    assert run.column("lost_milli_ms")["j"] == run.column("held_milli_ms")["j"] - 8_000 * last_ms > 0
+    measured = run.measured
+    assert measured.summary.shares[0].preempted_lost_gpu_h == 0
+    assert any(
+        finding.text.startswith("Pods that failed threw away") for finding in find(measured.summary, measured.lives)
+    )
+
+
+pieces = st.tuples(
+    st.integers(0, 12), st.integers(1, 30), st.sampled_from([0, 0, 7, 20]), st.sampled_from([0, 25]),
+    st.sampled_from([0, 0, 90]), st.sampled_from([0, 15]), st.integers(0, 2),
+)  # fmt: skip
+
+
+@on_places("2x h100x8")
+@settings(max_examples=40, deadline=None)
+@given(
+    work=st.lists(pieces, min_size=2, max_size=9), pace=st.sampled_from([(0, 0, 0), (2, 3, 4)]), seed=st.integers(0, 99)
+)
+def test_what_is_not_lost_is_the_work_once_and_one_start(nodes, work, pace, seed):
+    """Whatever is preempted and fails: what was held and not lost is all work once, and one start."""
+    plan = [
+        planned(
+            f"w{n}", "1x8", at=at / 6, hours=long / 10, priority=priority, checkpoint_every_ms=every * MINUTE,
+            load_ms=load * MINUTE, fails_every_ms=often * MINUTE, idle_tail_ms=tail * MINUTE,
+            restart_cost_ms=9 * MINUTE,
+        )
+        for n, (at, long, every, load, often, tail, priority) in enumerate(work)
+    ]  # fmt: skip
+    assume(all(often == 0 or long <= 10 for _, long, _, _, often, _, _ in work))  # or it takes for ever
+    latency, start, grace = (minutes * MINUTE for minutes in pace)
+    run = simulate(
+        plan, [queue("a", 16, preemption=WITHIN)], nodes, seed=seed, observe_every_ms=0, api_latency_ms=latency,
+        start_ms=start, grace_ms=grace,
+    )  # fmt: skip
+    stopped = {
+        int(number)
+        for step in run.journal.steps
+        for number in step.events.subject[np.isin(step.events.kind, [EventKind.POD_GONE, EventKind.POD_FAILED])]
+    }
+    lives = run.measured.lives
+    for row, name in enumerate(lives.ids):
+        behaves = plan[int(name[1:])].run
+        again = 9 * MINUTE if int(lives.number[row]) in stopped else 0
+        quota_kept = nodes == () and behaves.fails_every_ms
+        once = behaves.runtime_ms + behaves.load_ms + again + behaves.idle_tail_ms + start
+        useful = (lives.held_milli_ms[row] - lives.lost_milli_ms[row]) / 8_000
+        assert useful == once + latency or (quota_kept and useful == once)
 
 
 @on_places("2x h100x8")

@@ -168,6 +168,18 @@ def test_work_that_was_preempted_was_not_passed_over_yet():
     assert kept.stretches == 3
 
 
+def test_an_idle_tail_is_no_work_both_ways():
+    """25 minutes of work with a checkpoint every ten, preempted in the idle hour after it: five are done again."""
+    low = planned("low", "1x8", hours=25 / 60, checkpoint_every_ms=HOUR // 6, idle_tail_ms=HOUR)
+    work = [low, *(planned(f"h{n}", "1x8", at=(50 + n) / 60, hours=1 / 60, priority=9) for n in range(2))]
+    policy = share_policy(
+        queue("a", 8, preemption=PreemptionRule(within_queue=PreemptWhom.LOWER_PRIORITY)), admission="kueue"
+    )
+    kept = assert_same(work, policy)
+    assert kept.stretches > 0
+    assert kept.steps[-1][0] == (52 + 5 + 60) * HOUR // 60
+
+
 def test_a_log_that_is_full_ends_the_stretch_and_not_the_run(monkeypatch):
     monkeypatch.setattr("tidegate.sim.stretch._MOST_STEPS", 8)
     assert assert_same(crowd(100), busy_queues(60_000)).stretches > 10

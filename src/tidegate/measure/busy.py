@@ -20,8 +20,8 @@ def with_busy(samples: Samples, flat: Flat) -> Samples:
         return samples
     edges = np.append(samples.at_ms, samples.at_ms[-1] + samples.every_ms)
     from_ms, covered_ms = use.at_ms - use.arg, np.maximum(samples.covered_ms, 1)
-    observed = spread(from_ms, use.at_ms, use.observed_gpu_ms, edges) / covered_ms
-    busy = spread(from_ms, use.at_ms, use.busy_gpu_ms, edges) / covered_ms
+    observed = spread(from_ms, use.at_ms, use.second_value, edges) / covered_ms
+    busy = spread(from_ms, use.at_ms, use.value, edges) / covered_ms
     blind = (observed <= 0) & (samples.allocated_milli > 0)
     return samples._replace(busy_gpus=np.where(blind, np.nan, busy), observed_gpus=observed)
 

@@ -127,10 +127,11 @@ def _scatter(summary: Summary) -> Iterator[Finding]:
 
 def _evictions(summary: Summary) -> Iterator[Finding]:
     total = summary.total
-    if total.evictions and total.allocated_gpu_h > 0:
+    if (total.evictions or total.lost_gpu_h) and total.allocated_gpu_h > 0:
         part = total.lost_gpu_h / total.allocated_gpu_h
         lost = f"{amount_text(total.lost_gpu_h)} GPU-hours, {percent_text(part)} of what was allocated"
-        text = f"{count_text(total.evictions, 'eviction')} threw away {lost}."
+        who = count_text(total.evictions, "eviction") if total.evictions else "Pods that failed"
+        text = f"{who} threw away {lost}."
         yield Finding(_part(summary, total.lost_gpu_h), text)
 
 

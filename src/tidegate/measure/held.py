@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from tidegate.measure.asked import Asked
 from tidegate.measure.grants import Admissions, admissions_of
-from tidegate.measure.seek import NEVER, Marks, Rows, first_after
+from tidegate.measure.left_out import LeftOut, left_out_of
+from tidegate.measure.seek import NEVER, Marks, Rows, all_between, first_after
 from tidegate.measure.stays import Stays, stays_of
 from tidegate.measure.timeline import Flat
-from tidegate.model.columns import I64
+from tidegate.model.columns import F64, I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind
 
@@ -27,9 +28,13 @@ class Held(NamedTuple):
     stays: Stays
     work: I64  # of each stay, row of the works
     milli: I64  # GPU milli of each stay
-    lost_milli_ms: I64  # held for nothing, because the stay was cut short
+    lasted_ms: I64  # how long each stay was, without what was left out meanwhile
+    times: I64  # that each stay came: more than once where turns of a loop were left out
+    lost_milli_ms: F64  # held for nothing, because work was stopped in the stay or at its end
+    cut_milli_ms: F64  # the part of it that was lost when the stay was cut short
     admissions: Admissions
     admitted_milli: I64  # GPU milli that each admission was granted
+    left_out: LeftOut
 
 
 def held_of(flat: Flat, asked: Asked, rows: Rows, work: I64) -> tuple[Held, I64]:
@@ -45,8 +50,22 @@ def held_of(flat: Flat, asked: Asked, rows: Rows, work: I64) -> tuple[Held, I64]
     granted += _short_milli(admissions, asked, known, of_admission)
     work, of_stay = _works_in_force(flat, rows, work, stays)
     milli = asked.milli_of(of_stay, stays.pod) if flat.nodes else granted[known]
-    lost = _lost_milli_ms(flat, stays, milli, asked.checkpoint_every_ms[of_stay])
-    return Held(stays, of_stay, milli, lost, admissions, granted), work
+    left_out = left_out_of(flat)
+    every_ms = asked.checkpoint_every_ms[of_stay]
+    before, at_end = (lost.astype(np.float64) for lost in _lost_ms(flat, left_out, stays, every_ms))
+    held = Held(
+        stays=stays,
+        work=of_stay,
+        milli=milli,
+        lasted_ms=stays.until_ms - stays.from_ms - left_out.between(stays.number, stays.order, stays.end_order),
+        times=left_out.times(stays.number, stays.end_order),
+        lost_milli_ms=(before + at_end) * milli,
+        cut_milli_ms=at_end * milli,
+        admissions=admissions,
+        admitted_milli=granted,
+        left_out=left_out,
+    )
+    return held, work
 
 
 def _known(rows: Rows, stays: Stays) -> Stays:
@@ -90,15 +109,30 @@ def _works_in_force(flat: Flat, rows: Rows, work: I64, stays: Stays) -> tuple[I6
     return work, of_stay
 
 
-def _lost_milli_ms(flat: Flat, stays: Stays, milli: I64, checkpoint_every_ms: I64) -> I64:
-    """What each stay held for nothing, because it was cut short.
+def _lost_ms(flat: Flat, left_out: LeftOut, stays: Stays, checkpoint_every_ms: I64) -> tuple[I64, I64]:
+    """How long each stay was held for nothing: before it last began anew, and when it was cut short.
 
-    The engine sees no progress, only rules: whoever saves every hour has saved each full hour since it started.
+    Where a stop tells how much of the work stays done, that counts. Else there are only rules: whoever saves every hour
+    has saved each full hour since it started.
     """
-    held_ms = stays.until_ms - stays.from_ms
-    return np.where(
-        _is_cut_short(flat, stays), milli * np.maximum(held_ms - _saved_ms(flat, stays, checkpoint_every_ms), 0), 0
+    told = flat.facts.of(EventKind.POD_GONE, EventKind.POD_FAILED)
+    told = told.where(told.arg > 0)
+    stops, first, last = all_between(
+        Marks(told.subject, told.order, told.at_ms), stays.number, stays.order, stays.end_order - 1
     )
+    kept, _, end = all_between(
+        Marks(told.subject, told.order, told.arg - 1), stays.number, stays.order, stays.end_order
+    )
+    sums, times_ms = np.append(0, np.cumsum(kept.at_ms)), np.append(stops.at_ms, 0)
+    anew = last > first
+    begun_ms = np.where(anew, times_ms[last - 1], stays.from_ms)
+    begun = np.where(anew, np.append(stops.order, 0)[last - 1], stays.order)
+    before = begun_ms - stays.from_ms - (sums[last] - sums[first])
+    before -= left_out.between(stays.number, stays.order, begun)
+    by_rule = np.where(anew, 0, _saved_ms(flat, stays, checkpoint_every_ms))
+    at_end = stays.until_ms - begun_ms - np.where(end > last, sums[end] - sums[last], by_rule)
+    at_end -= left_out.between(stays.number, begun, stays.end_order)
+    return np.maximum(before, 0), np.where(_is_cut_short(flat, stays), np.maximum(at_end, 0), 0)
 
 
 def _is_cut_short(flat: Flat, stays: Stays) -> npt.NDArray[np.bool_]:

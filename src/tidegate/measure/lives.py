@@ -14,7 +14,7 @@ import numpy as np
 from tidegate.journal.store import Step
 from tidegate.measure.asked import asked_by
 from tidegate.measure.held import Held, held_of
-from tidegate.measure.seek import NEVER, NOT_YET, Rows
+from tidegate.measure.seek import NEVER, NOT_YET, Marks, Rows, all_between
 from tidegate.measure.stays import Stays
 from tidegate.measure.timeline import Flat, lay_flat
 from tidegate.model.columns import F64, I64, U8
@@ -55,12 +55,12 @@ class Lives(NamedTuple):
     over_ms: I64  # finished, rejected or cancelled; the end of the run for those that are not over
     fate: U8
     waited_ms: I64  # without a place, in all; of those that wait still, until the end of the run
-    held_milli_ms: I64  # GPU milli x ms that it held, used or not
+    held_milli_ms: F64  # GPU milli x ms that it held, used or not: in a century more than 63 bits hold
     busy_gpu_ms: F64  # GPU-ms observed busy
     observed_gpu_ms: F64  # GPU-ms of which it is known whether they were busy
     evictions: I64
     preemptions: I64  # evictions for the sake of somebody else
-    lost_milli_ms: I64  # held in stays that were cut short, less what was saved by checkpoints
+    lost_milli_ms: F64  # held in stays that were cut short, less what was saved by checkpoints
 
 
 def collect_lives(steps: Iterable[Step]) -> Lives:
@@ -81,7 +81,7 @@ def read_run(flat: Flat) -> tuple[Lives, Held]:
     held, work = held_of(flat, asked, rows, flat.submitted.work[first])
     stays, ends = held.stays, _ends_of(flat, rows)
     submitted_ms = flat.submitted.submitted_ms[first]
-    use = flat.facts.of(EventKind.USE_OBSERVED)
+    busy_gpu_ms, observed_gpu_ms = _use_of(flat, rows, held)
     lives = Lives(
         start_ms=flat.start_ms,
         end_ms=flat.end_ms,
@@ -99,13 +99,13 @@ def read_run(flat: Flat) -> tuple[Lives, Held]:
         finished_ms=np.where(ends.fate == Fate.FINISHED, ends.over_ms, NOT_YET),
         over_ms=ends.over_ms,
         fate=_fates(ends, rows, stays),
-        waited_ms=np.maximum(ends.over_ms - submitted_ms - _holding_ms(ends, rows, stays), 0),
-        held_milli_ms=rows.sums(stays.number, held.milli * (stays.until_ms - stays.from_ms)),
-        busy_gpu_ms=rows.totals(use.subject, use.busy_gpu_ms),
-        observed_gpu_ms=rows.totals(use.subject, use.observed_gpu_ms),
-        evictions=_evictions(flat, rows, DecisionKind.PREEMPT, DecisionKind.EVICT),
-        preemptions=_evictions(flat, rows, DecisionKind.PREEMPT),
-        lost_milli_ms=rows.sums(stays.number, held.lost_milli_ms),
+        waited_ms=np.maximum(ends.over_ms - submitted_ms - _holding_ms(ends, rows, held), 0),
+        held_milli_ms=rows.totals(stays.number, held.lasted_ms.astype(np.float64) * held.milli * held.times),
+        busy_gpu_ms=busy_gpu_ms,
+        observed_gpu_ms=observed_gpu_ms,
+        evictions=_evictions(flat, rows, held, DecisionKind.PREEMPT, DecisionKind.EVICT),
+        preemptions=_evictions(flat, rows, held, DecisionKind.PREEMPT),
+        lost_milli_ms=rows.totals(stays.number, held.lost_milli_ms * held.times),
     )
     return lives, held
 
@@ -150,18 +150,37 @@ def _fates(ends: _Ends, rows: Rows, stays: Stays) -> U8:
 # -- how it spent its time -------------------------------------------------------------------------------------
 
 
-def _holding_ms(ends: _Ends, rows: Rows, stays: Stays) -> I64:
+def _holding_ms(ends: _Ends, rows: Rows, held_in: Held) -> I64:
     """How long each held a place: a gang from its PLACE until its last pod was gone."""
-    row = rows.of(stays.number)
+    stays = held_in.stays
+    row, from_ms = rows.of(stays.number), stays.until_ms - held_in.lasted_ms
     until_ms = np.minimum(stays.until_ms, ends.over_ms[row])
-    order = np.lexsort((stays.from_ms, row))
-    row, from_ms, until_ms = row[order], stays.from_ms[order], until_ms[order]
+    order = np.lexsort((from_ms, row))
+    row, from_ms, until_ms, times = row[order], from_ms[order], until_ms[order], held_in.times[order]
     held = np.zeros(len(rows.number), np.int64)
     if len(row):
         heads = np.flatnonzero(np.diff(row, prepend=-1) | np.diff(from_ms, prepend=-1))
         last_ms = np.maximum.reduceat(until_ms, heads)
-        np.add.at(held, row[heads], np.maximum(last_ms - from_ms[heads], 0))
+        np.add.at(held, row[heads], np.maximum(last_ms - from_ms[heads], 0) * times[heads])
     return held
+
+
+def _use_of(flat: Flat, rows: Rows, held: Held) -> tuple[F64, F64]:
+    """GPU-ms that each was seen busy, and seen at all; in turns that were left out as in the one that was not."""
+    use, stays = flat.facts.of(EventKind.USE_OBSERVED), held.stays
+    busy, observed = (rows.totals(use.subject, values) for values in (use.value, use.second_value))
+    again = np.flatnonzero(held.times > 1)
+    if not len(again):
+        return busy, observed
+    _, one = np.unique(np.stack([stays.number[again], stays.from_ms[again]]), axis=1, return_index=True)
+    again = again[one]  # use is told of a gang as a whole
+    number, more = stays.number[again], held.times[again] - 1
+    marks = Marks(use.subject, use.order, np.arange(len(use.order)))
+    told, begin, end = all_between(marks, number, stays.order[again], stays.end_order[again])
+    for total, values in ((busy, use.value), (observed, use.second_value)):
+        sums = np.append(0.0, np.cumsum(values[told.at_ms]))
+        total[:] += rows.totals(number, (sums[end] - sums[begin]) * more)
+    return busy, observed
 
 
 def _started_ms(flat: Flat, rows: Rows, pods: I64) -> I64:
@@ -180,7 +199,8 @@ def _started_ms(flat: Flat, rows: Rows, pods: I64) -> I64:
     return np.where(complete, last_ms, started_ms)
 
 
-def _evictions(flat: Flat, rows: Rows, *kinds: DecisionKind) -> I64:
+def _evictions(flat: Flat, rows: Rows, held: Held, *kinds: DecisionKind) -> I64:
     """How often each was sent away against its will."""
     away = flat.decisions.of(*kinds)
-    return rows.sums(away.workload, (away.code != Reason.CANCELLED).astype(np.int64))
+    times = held.left_out.times(away.workload, away.order)
+    return rows.sums(away.workload, np.where(away.code != Reason.CANCELLED, times, 0))

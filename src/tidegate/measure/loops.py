@@ -72,6 +72,7 @@ class Loop(Spec, frozen=True):
     lost_gpu_h: float
     proven: bool  # the same state came again with nothing from outside in between
     left_out_ms: int  # how much of it the twin left out; -1: all that would follow
+    at_least: bool = False  # something was left out that is not counted here: how often is not known, or without end
 
 
 class _Outside(NamedTuple):
@@ -91,8 +92,7 @@ def loops_in(steps: Iterable[Step]) -> tuple[Loop, ...]:
 
 def find_loops(flat: Flat, lives: Lives, preemptions: Preemptions) -> tuple[Loop, ...]:
     """All loops of a run, the longest first."""
-    known = preemptions.cause >= 0
-    told = Preemptions(*(column[known] for column in preemptions))
+    told = preemptions.where(preemptions.cause >= 0)
     outside = _outside(flat)
     rows = _repeated(flat, lives, told, outside)
     groups = _groups(told, rows)
@@ -161,18 +161,23 @@ def _loop(lives: Lives, told: Preemptions, rows: I64, outside: _Outside, found: 
     proofs = np.flatnonzero(np.isin(found.subject, lives.number[told.victim[rows]]))
     _, once = np.unique(found.at_ms[proofs], return_index=True)
     first, last = (int(np.searchsorted(outside.order, told.order[rows[at]])) for at in (0, -1))
-    counts = Counter(zip(told.cause[rows].tolist(), told.victim[rows].tolist(), strict=True))
+    counts = Counter[tuple[int, int]]()
+    for cause, victim, times in zip(
+        *(column[rows].tolist() for column in (told.cause, told.victim, told.times)), strict=True
+    ):
+        counts[cause, victim] += times
     return Loop(
         pairs=tuple(_pair(lives, cause, victim, times) for (cause, victim), times in _in_turn(counts)),
-        preemptions=len(rows),
+        preemptions=int(told.times[rows].sum()),
         start_ms=int(told.at_ms[rows[0]]),
-        end_ms=int(told.at_ms[rows[-1]]),
+        end_ms=int(told.last_ms[rows].max()),
         outside_facts=last - first,
         begins=_fact_text(lives, outside, first - 1),
         ends=_fact_text(lives, outside, last),
-        lost_gpu_h=int(told.lost_milli_ms[rows].sum()) / _GPU_HOUR_MILLI_MS,
+        lost_gpu_h=float(told.lost_milli_ms[rows].sum()) / _GPU_HOUR_MILLI_MS,
         proven=len(proofs) > 0,
         left_out_ms=-1 if (found.arg[proofs] < 0).any() else int(found.arg[proofs[once]].sum()),
+        at_least=bool(((found.arg[proofs] < 0) | (found.value[proofs] <= 0)).any()),
     )
 
 
@@ -218,10 +223,11 @@ def loop_text(loop: Loop) -> str:
     began = f" after {loop.begins}" if loop.begins else ""
     ended = f"until {loop.ends}" if loop.ends else "and it went on when the run ended"
     between = count_text(loop.outside_facts, "fact") + " from outside" if loop.outside_facts else "nothing from outside"
+    lost = ("at least " if loop.at_least else "") + amount_text(loop.lost_gpu_h)
     remedy = "" if loop.outside_facts else "; admission: tidegate does not loop"
     return (
         f"Preemption loop{began}: {'; '.join(said)}, in {time_text(loop.end_ms - loop.start_ms)} with {between} in "
-        f"between, {ended}. {_proof_text(loop)}It threw away {amount_text(loop.lost_gpu_h)} GPU-hours{remedy}."
+        f"between, {ended}. {_proof_text(loop)}It threw away {lost} GPU-hours{remedy}."
     )
 
 

@@ -5,15 +5,16 @@ Must not know: why anybody had the right to.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.measure.held import Held
 from tidegate.measure.lives import Lives
 from tidegate.measure.seek import NEVER, Marks, Rows, first_after
 from tidegate.measure.timeline import Flat
-from tidegate.model.columns import I64
+from tidegate.model.columns import F64, I64
 from tidegate.model.decisions import DecisionKind
 
 
@@ -22,10 +23,17 @@ class Preemptions(NamedTuple):
 
     order: I64
     at_ms: I64
+    last_ms: I64  # when it came for the last time
     code: I64  # Reason
     victim: I64
     cause: I64  # for whom; -1: not known
-    lost_milli_ms: I64  # work of the victim that must be done again
+    lost_milli_ms: F64  # work of the victim that must be done again, in all
+    times: I64  # that it came: more than once where turns of a loop were left out
+
+    def where(self, wanted: npt.NDArray[np.bool_]) -> Preemptions:
+        """Some of the rows."""
+        columns: list[Any] = [column[wanted] for column in self]
+        return Preemptions(*columns)
 
 
 def preemptions_of(flat: Flat, lives: Lives, held: Held) -> Preemptions:
@@ -33,9 +41,16 @@ def preemptions_of(flat: Flat, lives: Lives, held: Held) -> Preemptions:
     told, stays, rows = flat.decisions.of(DecisionKind.PREEMPT), held.stays, Rows(lives.number)
     order, _ = first_after(Marks(told.workload, told.order, told.now_ms), stays.number, stays.order)
     ended = (order < stays.end_order) & (stays.end_order < NEVER)
-    lost = np.zeros(len(told.order), np.int64)
-    np.add.at(lost, np.searchsorted(told.order, order[ended]), held.lost_milli_ms[ended])
+    lost = np.zeros(len(told.order), np.float64)
+    np.add.at(lost, np.searchsorted(told.order, order[ended]), (held.cut_milli_ms * held.times)[ended])
     known = rows.of(told.workload) >= 0
-    code = told.code.astype(np.int64)
-    columns = (told.order, told.now_ms, code, rows.of(told.workload), rows.of(told.cause), lost)
-    return Preemptions(*(column[known] for column in columns))
+    return Preemptions(
+        order=told.order,
+        at_ms=told.now_ms,
+        last_ms=told.now_ms + held.left_out.later_ms(told.workload, told.order),
+        code=told.code.astype(np.int64),
+        victim=rows.of(told.workload),
+        cause=rows.of(told.cause),
+        lost_milli_ms=lost,
+        times=held.left_out.times(told.workload, told.order),
+    ).where(known)

@@ -84,9 +84,9 @@ def _by_queue(use: QuotaUse, lives: Lives, rows: I64, preemptions: Preemptions) 
     known = rows >= 0
     queue = position[lives.queue[rows[known]]]
     lost = preemptions.lost_milli_ms[known][queue >= 0] / _GPU_HOUR_MILLI_MS
-    queue = queue[queue >= 0]
-    count = len(use.queues)
-    return np.bincount(queue, minlength=count).astype(np.float64), np.bincount(queue, lost, count).astype(np.float64)
+    times = preemptions.times[known][queue >= 0]
+    queue, count = queue[queue >= 0], len(use.queues)
+    return np.bincount(queue, times, count).astype(np.float64), np.bincount(queue, lost, count).astype(np.float64)
 
 
 def _part(part: float, whole: float) -> float | None:

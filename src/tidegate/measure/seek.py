@@ -37,6 +37,12 @@ def first_after(marks: Marks, key: I64, order: I64) -> tuple[I64, I64]:
     return _found(ordered, place, key)
 
 
+def all_between(marks: Marks, key: I64, after: I64, until: I64) -> tuple[Marks, I64, I64]:
+    """All marks by key and order; and where those of each key, after an order and up to another, begin and end."""
+    ordered, first = _sought(marks, key, after + 1)
+    return ordered, first, np.maximum(_sought(marks, key, until + 1)[1], first)
+
+
 def _sought(marks: Marks, key: I64, order: I64) -> tuple[Marks, I64]:
     """The marks by key and order, and the place where each pair would go."""
     most = int(marks.order.max(initial=0)) + 1

@@ -139,7 +139,7 @@ def jain_index(shares: list[float]) -> float | None:
 
 def _group(lives: Lives, name: str, mine: Mask) -> Group:
     fates = np.bincount(lives.fate[mine], minlength=len(Fate)).tolist()
-    held, lost = (int(column[mine].sum()) for column in (lives.held_milli_ms, lives.lost_milli_ms))
+    held, lost = (float(column[mine].sum()) for column in (lives.held_milli_ms, lives.lost_milli_ms))
     busy, observed = (float(column[mine].sum()) for column in (lives.busy_gpu_ms, lives.observed_gpu_ms))
     waited = float((lives.gpu_milli[mine].astype(np.float64) * lives.waited_ms[mine]).sum())
     return Group(
@@ -159,7 +159,7 @@ def _group(lives: Lives, name: str, mine: Mask) -> Group:
         idle_gpu_h=max(observed - busy, 0.0) / HOUR_MS,
         busy_share=_share(busy, observed),
         waited_gpu_h=waited / _GPU_HOUR_MILLI_MS,
-        served_share=_share(float(held), held + waited),
+        served_share=_share(held, held + waited),
         evictions=int(lives.evictions[mine].sum()),
         preemptions=int(lives.preemptions[mine].sum()),
         lost_gpu_h=lost / _GPU_HOUR_MILLI_MS,

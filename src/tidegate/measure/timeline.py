@@ -74,8 +74,8 @@ class FlatFacts(NamedTuple):
     subject: I64
     pod: I32
     arg: I64
-    busy_gpu_ms: F64
-    observed_gpu_ms: F64
+    value: F64  # the first two values, as told with each kind
+    second_value: F64
 
     def of(self, *kinds: EventKind) -> FlatFacts:
         """The facts of some kinds."""

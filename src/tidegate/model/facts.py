@@ -34,8 +34,8 @@ class EventKind(IntEnum):
     WORKLOAD_FINISHED = 4  # subject: workload; all it held is free
     POD_BOUND = 6  # subject: workload, pod; arg: number of the node, whoever bound it there
     POD_STARTED = 7
-    POD_GONE = 9
-    POD_FAILED = 10
+    POD_GONE = 9  # arg: 1 + milliseconds of its workload's time, since it was told last, that it need not work again
+    POD_FAILED = 10  # arg: the same; 0: not known, as a cluster does not tell
     NODE_ADDED = 11  # subject: node; arg: payload (Node)
     NODE_CHANGED = 12  # subject: node; arg: payload (Node)
     NODE_REMOVED = 14  # subject: node
@@ -50,7 +50,9 @@ class EventKind(IntEnum):
     WORKLOAD_OBSERVED = 24  # subject: workload; arg: payload (Standing): where it stands, whoever put it there
     SHARE_OBSERVED = 25  # arg: payload (Consumed): what an entrance has used of late
     FOREIGN_OBSERVED = 26  # subject: node; arg: payload (Foreign): what pods that are not ours hold there
-    LOOP_FOUND = 28  # subject: workload that is preempted again and again; arg: milliseconds that are left out, -1: all
+    #: subject: workload that is preempted again and again; arg: milliseconds that are left out, -1: all; values:
+    #: milliseconds of one turn, 0: not known; id of the first decision of the turn that was seen last and would follow
+    LOOP_FOUND = 28
     POD_DONE = 27  # subject: workload, pod; it has done its part and holds nothing, and the rest goes on
 
 

@@ -22,9 +22,10 @@ MOST_REPEATS = 1_000
 
 
 class _Seen(NamedTuple):
-    """When a state was seen, and how often each workload had been evicted by then."""
+    """When a state was seen, the decision that came next, and how often each workload had been evicted by then."""
 
     at_ms: int
+    next_decision: int
     evictions: I64
 
 
@@ -52,10 +53,12 @@ class UntilOver:
         self._repeats = repeats
         table = state.workloads
         preempted = table.number[np.flatnonzero(table.preempted_in[: table.top] == outside)]
-        now = _Seen(self._world.now_ms(), table.evictions[: table.top].copy())
+        next_decision = int(state.counters[Counter.NEXT_DECISION])
+        now = _Seen(self._world.now_ms(), next_decision, table.evictions[: table.top].copy())
         before = self._seen.setdefault(state_key(state) + self._world.loop_key(preempted), now)
         if before is not now:
             turning = table.number[np.flatnonzero(now.evictions > before.evictions)]
-            self._world.leave_out(turning, now.at_ms - before.at_ms)
+            self._world.leave_out(turning, now.at_ms - before.at_ms, before.next_decision)
+            self._seen = {}  # from here on time was left out: a turn is seen again before more of it is
         elif repeats >= MOST_REPEATS:
-            self._world.leave_out(preempted, 0)
+            self._world.leave_out(preempted, 0, next_decision)

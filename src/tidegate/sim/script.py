@@ -52,8 +52,9 @@ FEW_REPEATS = 3
 (
     Q_LOAD, Q_RESTART_COST, Q_IDLE_TAIL, Q_CHECKPOINT,
     Q_ROW, Q_GENERATION, Q_LEFT, Q_RESTARTS, Q_WORK_FROM, Q_BUSY_FROM, Q_BUSY_UNTIL, Q_OBSERVED, Q_LEAVING, Q_ADMITTED,
-) = range(U_ESTIMATE + 1, U_ESTIMATE + 15)  # fmt: skip
-JOB_COLUMNS = Q_ADMITTED + 1
+    Q_KEPT,
+) = range(U_ESTIMATE + 1, U_ESTIMATE + 16)  # fmt: skip
+JOB_COLUMNS = Q_KEPT + 1
 
 #: Columns of an entry of the agenda; those of one time are told in the order they were put in.
 E_AT, E_ORDER, E_KIND, E_NUMBER, E_GENERATION = range(5)
@@ -96,7 +97,7 @@ class Log(NamedTuple):
     """What happened."""
 
     steps: I64  # (steps, 5)
-    facts: I64  # (facts, 3): kind, time, number
+    facts: I64  # (facts, 4): kind, time, number, and what else there is to say
     waiting: I64  # (steps, 3, queues): workloads, pods and GPU milli that wait after the step
     written: I64  # (2,)
 
@@ -206,7 +207,8 @@ def tell_due(engine: Engine, script: Script, log: Log) -> None:
                 mirror_run(engine, script, log, first)
                 first = log.written[N_FACTS]
             kind = entry[E_KIND]
-            note_fact(log, kind, entry[E_AT], entry[E_NUMBER])
+            kept = take_kept(jobs[entry[E_NUMBER]]) if kind == GONE else 0
+            note_fact(log, kind, entry[E_AT], entry[E_NUMBER], kept)
         drop_entry(script)
     mirror_run(engine, script, log, first)
 
@@ -258,7 +260,7 @@ def tell_submitted(engine: Engine, script: Script, log: Log) -> None:
     marks, jobs = script.marks, script.jobs
     first = last = marks[M_SUBMITTED]
     while last < len(jobs) and jobs[last, U_SUBMITTED] <= marks[M_NOW]:
-        note_fact(log, SUBMITTED, jobs[last, U_SUBMITTED], last)
+        note_fact(log, SUBMITTED, jobs[last, U_SUBMITTED], last, 0)
         last += 1
     if last == first:
         return
@@ -271,11 +273,19 @@ def tell_submitted(engine: Engine, script: Script, log: Log) -> None:
 
 
 @inlined
-def note_fact(log: Log, kind: int, at_ms: int, number: int) -> None:
+def note_fact(log: Log, kind: int, at_ms: int, number: int, arg: int) -> None:
     """Write a fact down."""
     fact = log.facts[log.written[N_FACTS]]
-    fact[0], fact[1], fact[2] = kind, at_ms, number
+    fact[0], fact[1], fact[2], fact[3] = kind, at_ms, number, arg
     log.written[N_FACTS] += 1
+
+
+@inlined
+def take_kept(job: I64) -> int:
+    """How much of its time a job need not work again, as it is told; it is told once."""
+    kept = 1 + job[Q_KEPT]
+    job[Q_KEPT] = 0
+    return int(kept)
 
 
 # -- decisions -------------------------------------------------------------------------------------------------
@@ -352,9 +362,10 @@ def stop_job(script: Script, number: int) -> None:
     told_ms, every = marks[M_NOW] + script.pace[P_LATENCY], job[Q_CHECKPOINT]
     if job[Q_WORK_FROM] < FOREVER and job[Q_BUSY_UNTIL] + job[Q_IDLE_TAIL] <= told_ms:
         return
-    worked = max(told_ms - job[Q_WORK_FROM], 0)
+    worked = max(min(told_ms, job[Q_BUSY_UNTIL]) - job[Q_WORK_FROM], 0)  # the idle tail is no work
     done = worked // every * every if every > 0 else 0
     job[Q_LEFT] -= min(done, job[Q_LEFT])
+    job[Q_KEPT] += done
     job[Q_WORK_FROM], job[Q_BUSY_UNTIL] = FOREVER, min(job[Q_BUSY_UNTIL], told_ms)
     job[Q_RESTARTS] += job[Q_OBSERVED] >= 0  # whoever never had a place has nothing to restart
     job[Q_GENERATION] += 1

@@ -156,7 +156,7 @@ def _log(state: ClusterState, script: Script) -> Log:
     facts = 4 * _MOST_STEPS + int(script.marks[M_ENTRIES]) + jobs - int(script.marks[M_SUBMITTED])
     return Log(
         np.empty((steps, L_WAKE + 1), np.int64),
-        np.empty((facts, 3), np.int64),
+        np.empty((facts, 4), np.int64),
         np.empty((steps, 3, queues), np.int64),
         np.zeros(2, np.int64),
     )
@@ -197,7 +197,7 @@ def _stretch(state: ClusterState, log: Log, out: Output, submitted: tuple[Jobs, 
 
 
 def _events(facts: I64, jobs: Jobs, told: Submissions) -> EventBatch:
-    kind, arg = facts[:, 0].astype(np.uint8), np.zeros(len(facts), np.int64)
+    kind, arg = facts[:, 0].astype(np.uint8), facts[:, 3].copy()
     arg[kind == int(EventKind.WORKLOAD_SUBMITTED)] = np.arange(len(told.ids))
     everyone, nothing = np.full(len(facts), ALL_PODS, np.int32), np.zeros((len(facts), 4), np.float64)
     return EventBatch(kind, facts[:, 1].copy(), facts[:, 2].copy(), everyone, arg, nothing, (), jobs.works, told)

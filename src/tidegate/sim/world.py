@@ -39,6 +39,7 @@ from tidegate.sim.script import (
     Q_BUSY_FROM,
     Q_BUSY_UNTIL,
     Q_GENERATION,
+    Q_KEPT,
     Q_LEAVING,
     Q_LEFT,
     Q_OBSERVED,
@@ -55,6 +56,10 @@ _NODE_FAILS, _NODE_BACK, _REFUSAL, _RETRY, _POLICY_COMES, _LOST_ANSWER = 100, 10
 
 _ADMIT, _PLACE, _REJECT = int(DecisionKind.ADMIT), int(DecisionKind.PLACE), int(DecisionKind.REJECT)
 _PREEMPT, _EVICT, _RELEASE = int(DecisionKind.PREEMPT), int(DecisionKind.EVICT), int(DecisionKind.RELEASE)
+
+#: Failures and repairs of nodes that change nothing before what waits, or is in a loop, is taken to stay so; or as many
+#: as there are nodes.
+_FEW_TURNS = 100
 
 #: Entries that are what comes of decisions.
 _ANSWERS = (int(EventKind.POD_STARTED), int(EventKind.POD_GONE))
@@ -101,6 +106,7 @@ class SimWorld:
         self._work_from_ms = lives[:, Q_WORK_FROM]  # when its work began, or will
         self._busy_from_ms, self._busy_until_ms = lives[:, Q_BUSY_FROM], lives[:, Q_BUSY_UNTIL]  # works in this stay
         self._observed_ms = lives[:, Q_OBSERVED]  # until when its use was told; -1: it holds nothing
+        self._kept_ms = lives[:, Q_KEPT]  # of its time, what it need not work again; until that is told
         self._holders = 0
         self._known_classes: I64 = np.full(len(jobs.works), -1, np.int64)
         self._pods_held = self._pods.copy()
@@ -111,8 +117,11 @@ class SimWorld:
         self._places = Places()
         self._loop = _NOBODY  # work that was found to be in a loop, to be told
         self._rests_ms = 0  # how much of it is left out; negative: all that would follow
+        self._turn = (0, 0)  # how long one turn of it takes, and its first decision
         self._fail_ms = np.full(len(jobs.ids), FOREVER, np.int64)  # when a pod of it will fail by itself
         self._node_fails_ms = np.full(len(self.nodes), FOREVER, np.int64)
+        self._turns = self._turns_at_start = self._turns_at_gain = 0  # nodes that failed or came back: so far, by when
+        self._gained = (0, 0, 0, 0)  # how far all work was when a loop was found last
 
     # -- the protocol ------------------------------------------------------------------------------------------
 
@@ -146,7 +155,10 @@ class SimWorld:
         # What a decision causes at once is told with the next cycle: one cycle, one step. At 1 ms every event counts.
         earliest = self._now_ms if cycle == 1 else (self._now_ms // cycle + 1) * cycle
         self._now_ms = max(-(-first // cycle) * cycle, earliest)
-        facts.add_many(EventKind.LOOP_FOUND, self._now_ms, self._loop, arg=self._rests_ms)
+        facts.add_many(
+            EventKind.LOOP_FOUND, self._now_ms, self._loop, arg=self._rests_ms,
+            values=np.tile([float(value) for value in (*self._turn, 0, 0)], (len(self._loop), 1)),
+        )  # fmt: skip
         self._loop = _NOBODY
         while self._next_observation_ms <= self._now_ms:
             self._tell(facts, self._agenda.take_until(self._next_observation_ms))
@@ -195,27 +207,35 @@ class SimWorld:
         key = np.stack([found.at_ms - self._now_ms, found.kind, found.subject]).tobytes()
         return key + np.sort(numbers).tobytes() + self._left_ms[np.sort(numbers)].tobytes()
 
-    def leave_out(self, numbers: I64, period_ms: int) -> None:
+    def leave_out(self, numbers: I64, period_ms: int, first_decision: int) -> None:
         """Leave out what some workloads would do again and again until something else happens; all, if nothing will.
 
-        They go on at the point of the period that they would be at.
+        They go on at the point of the period that they would be at. What they use meanwhile is not observed.
         """
         entries = self._agenda.empty()
         valid = self._is_valid(entries)
         mine = valid & (entries.kind < _NODE_FAILS) & np.isin(entries.subject, numbers)
-        others_ms = entries.at_ms[valid & ~mine].tolist()
+        others_ms = [] if self._turns_in_vain(entries.kind[valid & ~mine]) else entries.at_ms[valid & ~mine].tolist()
         if self._submitted < len(self.jobs.ids):
             others_ms.append(int(self.jobs.submit_ms[self._submitted]))
         if others_ms:
             delay_ms = max(min(others_ms) - int(entries.at_ms[mine].min(initial=FOREVER)), 0)
             delay_ms -= delay_ms % period_ms if period_ms else 0
             entries.at_ms[mine] += delay_ms
-            for column in (self._work_from_ms, self._busy_from_ms, self._busy_until_ms):
-                column[numbers] += np.where(column[numbers] < FOREVER, delay_ms, 0)
+            for column in (self._work_from_ms, self._busy_from_ms, self._busy_until_ms, self._observed_ms):
+                column[numbers] += np.where((column[numbers] >= 0) & (column[numbers] < FOREVER), delay_ms, 0)
         else:
             delay_ms, entries = -1, entries.take(np.flatnonzero(valid & ~mine))
         self._agenda.fill(entries, self._agenda.count())
         self._loop, self._rests_ms = np.sort(numbers) if delay_ms else _NOBODY, delay_ms
+        self._turn = (period_ms, first_decision)
+
+    def _turns_in_vain(self, kinds: I64) -> bool:
+        """Whether only nodes will turn, and many have since any work came, got on or ended: no turn ends the loop."""
+        gained = (self._submitted, self._over, self._changed, int(self._left_ms.sum()))
+        if gained != self._gained or not np.isin(kinds, (_NODE_FAILS, _NODE_BACK)).all():
+            self._gained, self._turns_at_gain = gained, self._turns
+        return self._turns - self._turns_at_gain > max(_FEW_TURNS, len(self.nodes))
 
     def _is_valid(self, entries: Entries) -> npt.NDArray[np.bool_]:
         """Which entries are to come about; those of an older start or stop are void."""
@@ -299,9 +319,12 @@ class SimWorld:
         """Say whether nothing goes on that may make room, and whoever still waits will wait for ever."""
         if self._holders or self._leaving or self._refused or self._retries:
             return False
-        if not all(node.ready for node in self.nodes):
+        if self._over == len(self.jobs.ids):
+            return True
+        if self._changed < len(self._changes):
             return False
-        return self._changed == len(self._changes) or self._over == len(self.jobs.ids)
+        turns = self._turns - self._turns_at_start
+        return turns > max(_FEW_TURNS, len(self.nodes)) or all(node.ready for node in self.nodes)
 
     def _submit_due(self, facts: Facts) -> None:
         first = self._submitted
@@ -334,7 +357,8 @@ class SimWorld:
         elif kind == EventKind.POD_GONE:
             self._close_use(facts, run.subject, run.at_ms)
             self._leaving.difference_update(run.subject.tolist())
-            facts.add_many(EventKind.POD_GONE, run.at_ms, run.subject)
+            facts.add_many(EventKind.POD_GONE, run.at_ms, run.subject, arg=1 + self._kept_ms[run.subject])
+            self._kept_ms[run.subject] = 0
         elif kind == EventKind.POD_FAILED:
             self._fail(facts, run)
         elif kind == EventKind.POD_STARTED:
@@ -379,7 +403,7 @@ class SimWorld:
 
     def _observe(self, facts: Facts) -> None:
         at_ms = self._next_observation_ms
-        numbers = np.flatnonzero((self._observed_ms >= 0) & (self._observed_ms < at_ms))
+        numbers = np.flatnonzero(self._observed_ms >= 0)
         self._tell_use(facts, numbers, np.full(len(numbers), at_ms))
         self._next_observation_ms += self.options.observe_every_ms
 
@@ -392,6 +416,8 @@ class SimWorld:
         self._holders -= len(numbers)
 
     def _tell_use(self, facts: Facts, numbers: I64, at_ms: I64) -> None:
+        begun = self._observed_ms[numbers] < at_ms  # what was placed a moment ago is not held yet
+        numbers, at_ms = numbers[begun], at_ms[begun]
         windows = Windows(
             numbers,
             self._observed_ms[numbers],
@@ -418,7 +444,8 @@ class SimWorld:
         if self._pods_held[number] <= 0:
             self._close_use(facts, alone, when)
         for pod in lost.tolist():
-            facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod)
+            facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod, arg=1 + int(self._kept_ms[number]))
+            self._kept_ms[number] = 0
 
     # -- starts and stops --------------------------------------------------------------------------------------
 
@@ -426,6 +453,7 @@ class SimWorld:
         """Workloads start: from when on they hold what they were given, and when all their pods run."""
         jobs = self.jobs
         self._generation[numbers] += 1
+        self._turns_at_start = self._turns
         again = np.where(self._restarts[numbers] > 0, self._restart_ms[numbers], 0)
         work_from = started + jobs.load_ms[numbers] + again
         work_until = work_from + self._crews.time_ms(numbers, self._left_ms[numbers])
@@ -447,9 +475,10 @@ class SimWorld:
 
     def _plan_pod_failures(self, numbers: I64, work_from: I64, finish: I64) -> I64:
         """Let some workloads lose a pod before they finish; return when the others do."""
-        mean_ms = self.jobs.fails_every_ms[numbers] / self._pods[numbers]
+        granted = self._crews.pods[numbers]  # the first so many: the engine counts pods as it grants them
+        mean_ms = self.jobs.fails_every_ms[numbers] / granted
         draws = self.rng.exponential(1.0, len(numbers))
-        pods = self.rng.integers(0, self._pods[numbers])
+        pods = self.rng.integers(0, granted)
         fails_at = np.where(mean_ms > 0, work_from + draws * mean_ms, FOREVER).astype(np.int64)
         fails = fails_at < finish
         self._fail_ms[numbers[fails]] = fails_at[fails]
@@ -532,10 +561,13 @@ class SimWorld:
 
     def _keep_progress(self, number: int, at_ms: int, *, saves: bool = False) -> None:
         """It works no more. What was checkpointed stays done, the rest must be done again; all, if it is saved now."""
-        worked, every = max(at_ms - int(self._work_from_ms[number]), 0), int(self._checkpoint_ms[number])
-        every = 1 if saves else every
-        done = self._crews.work_ms(number, worked // every * every if every else 0)
+        worked_until_ms = min(at_ms, int(self._busy_until_ms[number]))  # the idle tail is no work
+        worked = max(worked_until_ms - int(self._work_from_ms[number]), 0)
+        every = 1 if saves else int(self._checkpoint_ms[number])
+        kept_ms = worked // every * every if every else 0
+        done = self._crews.work_ms(number, kept_ms)
         self._left_ms[number] -= min(done, int(self._left_ms[number]))
+        self._kept_ms[number] += kept_ms
         self._work_from_ms[number] = self._fail_ms[number] = FOREVER
         self._busy_until_ms[number] = min(int(self._busy_until_ms[number]), at_ms)
         self._restarts[number] += self._observed_ms[number] >= 0  # whoever never had a place has nothing to restart
@@ -549,6 +581,7 @@ class SimWorld:
 
     def _turn_node(self, facts: Facts, node: int, at_ms: int, *, up: bool) -> None:
         """A node fails, and with it every pod on it; or it comes back."""
+        self._turns += 1
         self.nodes[node] = msgspec.structs.replace(self.nodes[node], ready=up)
         facts.node(node, self.nodes[node], at_ms, changed=True)
         if up:
