@@ -88,7 +88,31 @@ def test_seeds_are_averaged_and_told(lives: Lives) -> None:
     assert outcome.ratio == pytest.approx(2)
     assert outcome.by_seed == pytest.approx([lives.waited_ms.mean(), 3 * lives.waited_ms.mean()])
     assert outcome.interval is not None
-    assert outcome.interval.low == pytest.approx(2)
+    assert outcome.interval.none is NoInterval.WIDE  # two seeds that differ three times tell next to nothing
+
+
+def test_the_spread_between_seeds_counts() -> None:
+    """Blocks of the means over seeds said 1.00 to 1.00, though one of five seeds had twice the wait of the others."""
+    rng = np.random.default_rng(3)
+    at_ms, first = np.arange(500) * 60 * SECOND, rng.uniform(50, 60, (5, 500))
+    mine = first * np.array([[1.0], [1.1], [0.9], [1.2], [0.8]])
+    interval = ratio_interval(mine, first, at_ms)
+    assert interval.low is not None
+    assert interval.high is not None
+    assert interval.low < 0.9
+    assert interval.high > 1.1
+    assert not interval.this_work
+
+
+def test_seeds_tell_of_this_work_where_the_window_tells_nothing() -> None:
+    at_ms, ones = np.arange(100) * 60 * SECOND, np.ones((4, 100))
+    late = 50 * (np.arange(100) == 40)
+    mine = ones + late * np.array([[1.0], [1.1], [0.9], [1.0]])
+    interval = ratio_interval(mine, ones, at_ms)
+    assert interval.this_work
+    assert interval.low is not None
+    assert interval.low > 1.3
+    assert ratio_interval(mine.mean(axis=0), ones[0], at_ms).none is NoInterval.UNEVEN
 
 
 def test_why_there_is_no_interval() -> None:
