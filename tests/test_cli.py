@@ -142,7 +142,7 @@ def test_the_keys_of_json_reports_are_stable():
 
 def test_the_keys_of_json_comparisons_and_explanations_are_stable():
     compared = json.loads(ran("compare", "small.yaml", "--policies", "tide,las", "--json"))
-    assert set(compared) == {"policies", "workloads", "seeds", "measures", "findings"}
+    assert set(compared) == {"policies", "workloads", "seeds", "measures", "findings", "finished"}
     assert [measure["name"] for measure in compared["measures"]] == [
         "mean wait", "p50 wait", "p95 wait", "p99 wait", "max wait", "mean JCT", "makespan", "allocation",
         "busy share", "fragmentation", "fairness", "evictions", "not finished",

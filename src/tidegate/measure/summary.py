@@ -150,8 +150,8 @@ def _group(lives: Lives, name: str, mine: Mask) -> Group:
         waiting=fates[Fate.WAITING],
         rejected=fates[Fate.REJECTED],
         cancelled=fates[Fate.CANCELLED],
-        wait=_spread(lives.waited_ms[mine & (lives.fate != Fate.REJECTED)]),
-        completion=_spread(completion_ms(lives)[mine & (lives.fate == Fate.FINISHED)]),
+        wait=spread_of(lives.waited_ms[mine & (lives.fate != Fate.REJECTED)]),
+        completion=spread_of(completion_ms(lives)[mine & (lives.fate == Fate.FINISHED)]),
         censored=fates[Fate.RUNNING] + fates[Fate.WAITING],
         allocated_gpu_h=held / _GPU_HOUR_MILLI_MS,
         observed_gpu_h=observed / HOUR_MS,
@@ -178,7 +178,8 @@ def idle_gpu_ms(lives: Lives) -> F64:
     return idle
 
 
-def _spread(values_ms: I64) -> Spread | None:
+def spread_of(values_ms: I64 | F64) -> Spread | None:
+    """How values are spread; None: there are none."""
     if not len(values_ms):
         return None
     p50, p90, p95, p99, most = quantiles(values_ms, np.array([0.5, 0.9, 0.95, 0.99, 1.0])).tolist()
