@@ -282,8 +282,8 @@ class Shop(NamedTuple):
     fails: float = 0.15  # share of jobs that lose part of their work
 
 
-#: Below saturation and in overload, from a day to four weeks. The first five shapes are those with which the two
-#: constants of `stats.shocks` were looked at, the others nobody looked at before.
+#: Below saturation and in overload, from a day to four weeks. `stats.shocks` was chosen with a look at all of these
+#: shapes, on other traces of them.
 SHOPS = tuple(
     Shop(days, *shape)
     for days in (1, 4, 14, 28)

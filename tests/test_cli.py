@@ -122,7 +122,8 @@ def test_the_keys_of_json_reports_are_stable():
     assert set(report) == {"summary", "findings", "most_idle", "samples"}
     assert set(report["summary"]) == {
         "start_ms", "end_ms", "makespan_ms", "capacity_gpu_h", "allocation_share", "useful_share", "fragmented_share",
-        "fairness", "total", "queues", "kinds", "shares", "loops", "unsettled_steps",
+        "fairness", "total", "queues", "kinds", "shares", "loops", "unsettled_steps", "other_model_share",
+        "idle_wanted_gpu_h",
     }  # fmt: skip
     group = {
         "name", "workloads", "finished", "running", "waiting", "rejected", "cancelled", "wait", "completion",

@@ -72,13 +72,15 @@ class Summary(Spec, frozen=True, omit_defaults=False):
     capacity_gpu_h: float
     allocation_share: float | None  # allocated/capacity; None: there were no GPUs
     useful_share: float | None  # of all that was paid for, what did work, if the rest was as busy as what was observed
-    fragmented_share: float | None  # of capacity; None: it was not looked at
+    fragmented_share: float | None  # of capacity, free and too scattered; None: it was not looked at
     fairness: float | None  # Jain's index over the queues' served shares: 1 is even, 1/queues is one takes all
     total: Group
     queues: tuple[Group, ...]
     kinds: tuple[Group, ...]
     shares: tuple[QueueShare, ...] = ()  # of each queue of the policy; none: no quota of GPUs was given
     loops: tuple[Loop, ...] = ()  # work that was preempted and came back, again and again
+    other_model_share: float | None = None  # of capacity, free and of models that are not asked for; None: as above
+    idle_wanted_gpu_h: float = 0.0  # held, seen idle, and waited for at the same time
     unsettled_steps: int = 0  # steps that were cut off before they came to rest
 
     def due_share(self) -> float | None:
