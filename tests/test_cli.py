@@ -114,6 +114,28 @@ def test_a_run_that_is_over_can_be_resumed_and_comes_out_the_same():
     assert ran("simulate", "small.yaml", "--journal", "a.db", "--resume", "--json") == first
 
 
+PREEMPTED = """
+cluster: {pools: [{name: g, count: 1, shape: {gpu: h100, gpus: 8, cpu: 96, memory: 1Ti}}]}
+policy: {queues: [{name: default, gpus: 8, preemption: {within: LowerPriority}}]}
+twin: {grace: 5m, api_latency: 1s}
+work:
+  - {id: train, runtime: 3h, checkpoint: 30m, pods: {gpus: 8}}
+  - {id: urgent, submit: 1h, priority: 9, runtime: 10h, pods: {gpus: 8}}
+"""
+
+
+def test_explain_tells_the_first_wait_interruptions_and_the_wait_in_all():
+    """It said "started at once" of work that waited ten hours, and nothing of what it lost in between."""
+    Path("preempted.yaml").write_text(PREEMPTED)
+    ran("simulate", "preempted.yaml", "--csv", "work.csv")
+    with Path("work.csv").open(newline="") as file:
+        assert next(csv.DictReader(file))["waited_ms"] == "36001000"
+    begins = "train started at once, was sent away once, waited 10h in all and "
+    assert ran("explain", "train", COLUMNS="200").startswith(f"{begins}finished on Mon 13:05, 13h5m after")
+    assert ran("explain", "train", "--at", "12h", COLUMNS="200").startswith(f"{begins}has held its place since")
+    assert ran("explain", "urgent", COLUMNS="200").startswith("urgent waited 5m1s and finished on")
+
+
 # -- for programs ----------------------------------------------------------------------------------------------
 
 
