@@ -310,7 +310,8 @@ def failures(traces: int, shops: tuple[Shop, ...] = SHOPS, seeds: tuple[int, ...
                 for at, name in enumerate(("mean wait", "mean JCT")):
                     interval = ratio_interval(runs[0][at], runs[1][at], at_ms, parting)
                     held = None if interval.none else not interval.excludes_one()
-                    case = f"{name}, {shop.days:g} days, load {shop.load:g}, {shop.gpus} GPUs, {count} seeds"
+                    shape = f"load {shop.load:g}, {shop.gpus} GPUs, {shop.hours:g} h"
+                    case = f"{name}, {shop.days:g} days, {shape}, {count} seeds"
                     tally.cases.setdefault(case, []).append(held)
     return tally
 
