@@ -6,8 +6,10 @@ Each kind is a function of how many windows to try; it gives the share of the in
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,8 +28,9 @@ from tidegate.demand.survival import Watched, estimate_survival, survival_quanti
 from tidegate.demand.tables import Calendar
 from tidegate.demand.tolerance import _late_share, gather_waits, measure_tolerance, sort_waits
 from tidegate.engine.kernels.registry import kernels_as
-from tidegate.measure.ratios import RatioInterval, completions, ratio_intervals, waits
+from tidegate.measure.ratios import RatioInterval, completions, parting_of, ratio_interval, ratio_intervals, waits
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
+from tidegate.model.twin import TwinOptions
 from tidegate.planning.capacity import constant
 from tidegate.planning.floor import Tolerance, find_floor, smallest
 from tidegate.planning.jobs import PlanJobs
@@ -267,6 +270,114 @@ def comparisons(traces: int) -> Tally:
     return tally
 
 
+class Shop(NamedTuple):
+    """A queue before some GPUs: days, load, GPUs, mean hours of jobs and how uneven they are, the swing of a day."""
+
+    days: float
+    load: float
+    gpus: int
+    hours: float
+    sigma: float
+    swing: float
+    fails: float = 0.15  # share of jobs that lose part of their work
+
+
+#: Below saturation and in overload, from a day to four weeks. `stats.shocks` was chosen with a look at all of these
+#: shapes, on other traces of them.
+SHOPS = tuple(
+    Shop(days, *shape)
+    for days in (1, 4, 14, 28)
+    for shape in (
+        (0.7, 16, 2, 0, 0.5), (0.9, 16, 2, 0, 0.5), (0.9, 16, 4, 1.5, 0.5), (1.05, 16, 4, 1.5, 0.5),
+        (0.8, 4, 6, 1.5, 0), (0.85, 32, 3, 1, 0.5), (0.95, 16, 1, 0, 0), (1.2, 8, 3, 1, 0.5),
+        (0.9, 8, 8, 1.2, 0.5, 0.02), (1.0, 16, 2, 0, 0.5),
+    )
+)  # fmt: skip
+
+
+def failures(traces: int, shops: tuple[Shop, ...] = SHOPS, seeds: tuple[int, ...] = (1, 5), first: int = 0) -> Tally:
+    """A/A tests where runs differ in the jobs that fail alone: in a queue, first come first served."""
+    tally = Tally()
+    for shop in shops:
+        for number in range(first, first + traces):
+            rng = np.random.default_rng([number, *(int(100 * part) for part in shop)])
+            at_ms, run_ms = _arrive(rng, shop)
+            if at_ms.size < 10:
+                continue
+            for count in seeds:
+                runs = [_serve_all(rng, shop, at_ms, run_ms, count) for _ in range(2)]
+                parting = parting_of(runs[0][0], runs[1][0], runs[1][1])
+                for at, name in enumerate(("mean wait", "mean JCT")):
+                    interval = ratio_interval(runs[0][at], runs[1][at], at_ms, parting)
+                    held = None if interval.none else not interval.excludes_one()
+                    shape = f"load {shop.load:g}, {shop.gpus} GPUs, {shop.hours:g} h"
+                    case = f"{name}, {shop.days:g} days, {shape}, {count} seeds"
+                    tally.cases.setdefault(case, []).append(held)
+    return tally
+
+
+def _arrive(rng: np.random.Generator, shop: Shop) -> tuple[np.ndarray, np.ndarray]:
+    """When jobs come, and how long they run."""
+    count = rng.poisson(shop.load * shop.gpus / shop.hours * 24 * shop.days * (1 + shop.swing))
+    at = np.sort(rng.uniform(0, 24 * shop.days, count))
+    at = at[rng.random(count) * (1 + shop.swing) < 1 + shop.swing * np.sin(2 * np.pi * at / 24)]
+    centre = np.log(shop.hours) - shop.sigma**2 / 2
+    hours = rng.lognormal(centre, shop.sigma, at.size) if shop.sigma else rng.exponential(shop.hours, at.size)
+    return (at * HOUR).astype(np.int64), hours * HOUR
+
+
+def _serve_all(
+    rng: np.random.Generator, shop: Shop, at_ms: np.ndarray, run_ms: np.ndarray, seeds: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Waits and completion times by seed; some jobs do part of their work twice."""
+    waited, taken = np.empty((2, seeds, at_ms.size))
+    for seed in range(seeds):
+        again = np.where(rng.random(at_ms.size) < shop.fails, rng.random(at_ms.size), 0)
+        waited[seed] = _serve(at_ms, run_ms * (1 + again), shop.gpus)
+        taken[seed] = waited[seed] + run_ms * (1 + again)
+    return waited, taken
+
+
+def _serve(at_ms: np.ndarray, run_ms: np.ndarray, gpus: int) -> np.ndarray:
+    free, waited = [0.0] * gpus, []
+    for at, run in zip(at_ms.tolist(), run_ms.tolist(), strict=True):
+        start = max(at, free[0])
+        heapq.heapreplace(free, start + run)
+        waited.append(start - at)
+    return np.array(waited)
+
+
+def failing_pods(traces: int, hours: float = 24, first: int = 0) -> Tally:
+    """A/A tests in the twin, where runs differ in the pods that fail alone: below saturation and in overload."""
+    tally = Tally()
+    for load in (0.9, 1.1):
+        shop = Shop(hours / 24, load, 16, 2, 0, 0.5)
+        for number in range(first, first + traces):
+            at_ms, run_ms = _arrive(np.random.default_rng([11, number]), shop)
+            work = [
+                planned(f"j{row:05d}", "1x1", at=at / HOUR, hours=max(run, 60_000) / HOUR, **_FAILS)
+                for row, (at, run) in enumerate(zip(at_ms.tolist(), run_ms.tolist(), strict=True))
+            ]
+            runs = []
+            for seed in (2 * number + 1, 2 * number + 2):
+                played = play(work, Policy(cycle_ms=60_000), fleet("2x h100x8"), TwinOptions(seed=seed))
+                runs.append((played.measured.lives,))
+            for name, values in (("mean wait", waits), ("mean JCT", completions)):
+                interval = ratio_intervals(runs, values)[1]
+                assert interval is not None
+                held = None if interval.none else not interval.excludes_one()
+                tally.cases.setdefault(f"{name}, load {load:g}", []).append(held)
+    return tally
+
+
+_FAILS = {"fails_every_ms": 10 * HOUR, "checkpoint_every_ms": HOUR}
+
+
+def _failing_pods(traces: int) -> Tally:
+    with kernels_as(compiled=True):
+        return failing_pods(traces)
+
+
 def _trace(seed: int, hours: float) -> list:
     """Four days of work for 75 % of 48 GPUs, with gangs."""
     rng, sizes, shares = (
@@ -295,5 +406,7 @@ KINDS: dict[str, tuple[Callable[[int], Tally], int, float]] = {
     "floor": (floors, 100, 0.80),
     "waits": (waits_of_jobs, 150, 0.80),
     "forecast": (forecasts, 60, 0.80),
-    "compare": (comparisons, 200, 0.84),  # of those with an interval; of all 200 tests 12.5 % exclude 1
+    "compare": (comparisons, 200, 0.86),
+    "failures": (failures, 150, 0.86),
+    "failing-pods": (_failing_pods, 60, 0.84),  # of few: 14 % are 8 of 60
 }

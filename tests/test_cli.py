@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,6 +118,70 @@ def test_a_run_that_is_over_can_be_resumed_and_comes_out_the_same():
     assert ran("simulate", "small.yaml", "--journal", "a.db", "--resume", "--json") == first
 
 
+PREEMPTED = """
+cluster: {pools: [{name: g, count: 1, shape: {gpu: h100, gpus: 8, cpu: 96, memory: 1Ti}}]}
+policy: {queues: [{name: default, gpus: 8, preemption: {within: LowerPriority}}]}
+twin: {grace: 5m, api_latency: 1s}
+work:
+  - {id: train, runtime: 3h, checkpoint: 30m, pods: {gpus: 8}}
+  - {id: urgent, submit: 1h, priority: 9, runtime: 10h, pods: {gpus: 8}}
+"""
+
+
+def test_explain_tells_the_first_wait_interruptions_and_the_wait_in_all():
+    """It said "started at once" of work that waited ten hours, and nothing of what it lost in between."""
+    Path("preempted.yaml").write_text(PREEMPTED)
+    ran("simulate", "preempted.yaml", "--csv", "work.csv")
+    with Path("work.csv").open(newline="") as file:
+        assert next(csv.DictReader(file))["waited_ms"] == "36001000"
+    begins = "train started at once, was sent away once, waited 10h in all and "
+    assert ran("explain", "train", COLUMNS="200").startswith(f"{begins}finished on Mon 13:05, 13h5m after")
+    assert ran("explain", "train", "--at", "12h", COLUMNS="200").startswith(f"{begins}has held its place since")
+    assert ran("explain", "urgent", COLUMNS="200").startswith("urgent waited 5m1s and finished on")
+
+
+# -- a full disk -----------------------------------------------------------------------------------------------
+
+#: Work whose journal is larger than the disk has room for.
+_LARGER = """
+cluster: {pools: [{name: g, count: 4, shape: {gpu: h100, gpus: 8, cpu: 96, memory: 1Ti}}]}
+work: [{id: y, copies: 300, every: 3m, runtime: 1h, pods: {gpus: 1}}]
+"""
+
+
+def on_a_full_disk(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that may not write files of more than 64 KiB."""
+    source = str(Path(setups.__file__).parents[2])  # the same code, whatever folder it runs in
+    environment = os.environ | {"XDG_STATE_HOME": str(folder / "home"), "NO_COLOR": "1", "PYTHONPATH": source}
+    limit = (65_536, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+    return subprocess.run(
+        [sys.executable, "-m", "tidegate", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env=environment,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+    )
+
+
+def test_a_journal_that_nobody_asked_for_does_not_fail_a_run(tmp_path):
+    (tmp_path / "larger.yaml").write_text(_LARGER)
+    ended = on_a_full_disk(tmp_path, "simulate", "larger.yaml", "--json")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["summary"]["total"]["finished"] == 300
+    assert ended.stderr.count("`tidegate explain` will not know this run") == 1
+    assert not list((tmp_path / "home").rglob("last-run.db*"))
+
+
+def test_nothing_is_left_of_a_journal_that_could_not_be_written(tmp_path):
+    (tmp_path / "larger.yaml").write_text(_LARGER)
+    ended = on_a_full_disk(tmp_path, "simulate", "larger.yaml", "--journal", "a.db")
+    assert ended.returncode == 2
+    assert "a.db: cannot be written" in ended.stderr
+    assert not list(tmp_path.glob("a.db*"))
+
+
 # -- for programs ----------------------------------------------------------------------------------------------
 
 
@@ -122,7 +190,8 @@ def test_the_keys_of_json_reports_are_stable():
     assert set(report) == {"summary", "findings", "most_idle", "samples"}
     assert set(report["summary"]) == {
         "start_ms", "end_ms", "makespan_ms", "capacity_gpu_h", "allocation_share", "useful_share", "fragmented_share",
-        "fairness", "total", "queues", "kinds", "shares", "loops", "unsettled_steps",
+        "fairness", "total", "queues", "kinds", "shares", "loops", "unsettled_steps", "other_model_share",
+        "idle_wanted_gpu_h",
     }  # fmt: skip
     group = {
         "name", "workloads", "finished", "running", "waiting", "rejected", "cancelled", "wait", "completion",
@@ -142,7 +211,7 @@ def test_the_keys_of_json_reports_are_stable():
 
 def test_the_keys_of_json_comparisons_and_explanations_are_stable():
     compared = json.loads(ran("compare", "small.yaml", "--policies", "tide,las", "--json"))
-    assert set(compared) == {"policies", "workloads", "seeds", "measures", "findings"}
+    assert set(compared) == {"policies", "workloads", "seeds", "measures", "findings", "finished"}
     assert [measure["name"] for measure in compared["measures"]] == [
         "mean wait", "p50 wait", "p95 wait", "p99 wait", "max wait", "mean JCT", "makespan", "allocation",
         "busy share", "fragmentation", "fairness", "evictions", "not finished",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from queue_twins import queue, share_policy
 from tidegate.engine.run import run
 from tidegate.journal.record import Journal
-from tidegate.measure.fragmentation import fragmented_by_node, fragmented_milli, pods_seen
+from tidegate.measure.fragmentation import fragmented_milli, gpu_pods_seen, lost_by_node
 from tidegate.measure.lives import Fate, collect_lives
 from tidegate.measure.summary import jain_index, summarise
 from tidegate.measure.witness import Measured, Witness, measure_journal
@@ -236,9 +237,10 @@ def test_a_journal_gives_what_the_witness_saw() -> None:
     assert seen.summary == read.summary
     for one, other in zip(seen.samples, read.samples, strict=True):
         np.testing.assert_array_equal(one, other)
-    assert seen.summary == summarise(
-        collect_lives(journal.steps), seen.capacity.milli_ms, seen.samples.fragmented_share()
-    )
+    plain = summarise(collect_lives(journal.steps), seen.capacity.milli_ms, seen.samples.fragmented_share())
+    looked = {"other_model_share": seen.samples.other_model_share()}
+    looked["idle_wanted_gpu_h"] = seen.samples.idle_wanted_gpu_h()
+    assert seen.summary == msgspec.structs.replace(plain, **looked)
 
 
 def test_a_summary_of_nothing() -> None:
@@ -263,8 +265,32 @@ def test_fragmentation_by_node_is_that_of_the_kernel(plan, nodes) -> None:
     state, world = ClusterState(), SimWorld(fleet(nodes), jobs_of(plan), policy(), TwinOptions(observe_every_ms=0))
     run(state, world, Journal(), lambda _: world.now_ms() >= 20 * SECOND or world.is_over())
     before = state.digest()
-    typical = pods_seen(state)
-    found = fragmented_by_node(state, state.live_nodes(), typical)
+    lost = lost_by_node(state, state.live_nodes(), gpu_pods_seen(state))
     assert state.digest() == before, "looking changes nothing"
-    state.pod_classes.typical[:] = state.pod_classes.seen
-    assert found.sum() == pytest.approx(fragmented_milli(state))
+    classes = state.pod_classes
+    classes.typical[:] = np.where(classes.gpus > 0, classes.seen, 0)
+    assert lost.scattered.sum() + lost.other_model.sum() == pytest.approx(fragmented_milli(state))
+
+
+def test_what_is_free_is_not_scattered_for_pods_without_gpus_or_of_other_models() -> None:
+    """Published FGD counts it as lost to them: three empty nodes of four were told as too scattered."""
+    lasts = {"runtime_ms": 100 * SECOND}
+    asks = [planned("train", 0, 1, 4000, **lasts), *(planned(f"cpu-{at}", 0, 1, 0, **lasts) for at in range(99))]
+    empty = measure(fleet(4), asks, policy(), TwinOptions(), HOUR_MS).summary
+    assert (empty.fragmented_share, empty.other_model_share) == (0, 0)
+    others = [msgspec.structs.replace(node, name=f"o{node.name}", shape=_other_model(node.shape)) for node in fleet(3)]
+    wanted = [_of_model(planned(f"t{at}", 0, 1, 4000, **lasts), "m") for at in range(3)]
+    apart = measure([*fleet(1), *others], wanted, policy(), TwinOptions(), HOUR_MS).summary
+    assert apart.fragmented_share == 0
+    assert apart.other_model_share == pytest.approx(0.75)
+
+
+def _other_model(shape: NodeShape) -> NodeShape:
+    return msgspec.structs.replace(shape, name="other", gpu_model="other")
+
+
+def _of_model(plan: PlannedWorkload, model: str) -> PlannedWorkload:
+    (pod_set,) = plan.workload.work.pod_sets
+    asks = msgspec.structs.replace(pod_set, gpu=msgspec.structs.replace(pod_set.gpu, models=(model,)))
+    work = msgspec.structs.replace(plan.workload.work, pod_sets=(asks,))
+    return msgspec.structs.replace(plan, workload=msgspec.structs.replace(plan.workload, work=work))

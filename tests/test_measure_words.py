@@ -77,7 +77,7 @@ def samples_of(values: list[float], covered: list[int]) -> Samples:
     """Samples of which only the bins matter."""
     column, none = np.array(values), np.zeros((len(values), 0))
     at_ms = np.arange(len(values)) * 10
-    return Samples(10, at_ms, np.array(covered), *[column] * 5, (), none, none, (), none, none, none)
+    return Samples(10, at_ms, np.array(covered), *[column] * 6, (), none, none, (), none, none, none)
 
 
 def test_resampling_weighs_by_time() -> None:
@@ -100,8 +100,10 @@ def texts(summary: Summary) -> list[str]:
 
 def test_findings_of_a_small_run() -> None:
     """Of 25.5 GPU-s held 20 were observed; w1 waited 9 s; by queue x 100 %, y 5.5/14.5."""
-    assert texts(summary_with()) == [
-        "On average 0.8 allocated GPUs stood idle while work waited for 0.6.",
+    summary = summary_with()
+    wanted = 0.6 * (summary.end_ms - summary.start_ms) / HOUR_MS
+    assert texts(summary_with(idle_wanted_gpu_h=wanted)) == [
+        "On average 0.6 allocated GPUs stood idle while as many were waited for.",
         "Use was observed for 78 % of the allocated time: the rest is unknown, not idle.",
         "Queues were served unevenly: x got 100 % of the GPU time it held or waited for, y 38 % (fairness 0.83).",
     ]
@@ -118,3 +120,28 @@ def test_findings_that_need_a_cause() -> None:
         "3 evictions threw away <0.1 GPU-hours, 100 % of what was allocated.",
         "On average 0.2 GPUs were free but too scattered for the pods usually asked for.",
     ]
+
+
+def test_idle_and_waiting_count_where_they_meet() -> None:
+    """GPUs that idle on one day and work that waits on the next have nothing to do with each other."""
+    samples = samples_of([0.0] * 4, [10, 10, 10, 5])
+    samples = samples._replace(
+        observed_gpus=np.array([8.0, 8.0, 8.0, 8.0]),
+        busy_gpus=np.array([0.0, 8.0, 5.0, np.nan]),
+        waiting_milli=np.array([[0.0, 0.0], [4000, 4000], [1000, 1000], [9000, 0]]),
+    )
+    assert samples.idle_wanted_gpu_h() * HOUR_MS == pytest.approx(min(3, 2) * 10)
+    apart = samples._replace(waiting_milli=samples.waiting_milli * [[1], [1], [0], [0]])
+    assert apart.idle_wanted_gpu_h() == 0
+    assert texts(summary_with(idle_wanted_gpu_h=0.0))[0].startswith("Use was observed")
+
+
+def test_slack_is_told_by_what_was_waited_for() -> None:
+    """Nine jobs of ten start at once, and the tenth waits for 7,488 GPU-hours: that is not hardly anything."""
+    summary = summary_with(allocation_share=0.5)
+    assert summary.total.wait is not None
+    at_once = msgspec.structs.replace(summary.total.wait, p90_ms=0.0)
+    few = msgspec.structs.replace(summary.total, wait=at_once, waited_gpu_h=summary.capacity_gpu_h)
+    assert not [text for text in texts(summary_with(allocation_share=0.5, total=few)) if "hardly anything" in text]
+    none = msgspec.structs.replace(few, waited_gpu_h=0.0)
+    assert [text for text in texts(summary_with(allocation_share=0.5, total=none)) if "hardly anything" in text]

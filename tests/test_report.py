@@ -65,7 +65,7 @@ def test_a_report() -> None:
     assert lines[:14] == GOLDEN.splitlines()
     assert lines[-2:] == [
         "• 8 workloads had no place at the end; job-04 waited longest, 31m in all.",
-        "• On average 1.1 allocated GPUs stood idle while work waited for 7.9.",
+        "• On average 1.1 allocated GPUs stood idle while as many were waited for.",
     ]
 
 

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from test_measure_twin import SECOND, fleet, measure, planned, policy
 from tidegate.cli.comparison import Comparison, compare, render_comparison
-from tidegate.cli.measures import Measure
+from tidegate.cli.measures import Known, Measure
 from tidegate.cli.queue_comparison import PolicyRuns
-from tidegate.measure.lives import Lives
+from tidegate.measure.lives import NOT_YET, Fate, Lives
 from tidegate.measure.ratios import ratio_interval
 from tidegate.measure.summary import summarise
 from tidegate.model.twin import TwinOptions
@@ -88,7 +88,77 @@ def test_seeds_are_averaged_and_told(lives: Lives) -> None:
     assert outcome.ratio == pytest.approx(2)
     assert outcome.by_seed == pytest.approx([lives.waited_ms.mean(), 3 * lives.waited_ms.mean()])
     assert outcome.interval is not None
-    assert outcome.interval.low == pytest.approx(2)
+    assert outcome.interval.none is NoInterval.WIDE  # two seeds that differ three times tell next to nothing
+
+
+def test_the_spread_between_seeds_counts() -> None:
+    """Blocks of the means over seeds said 1.00 to 1.00, though one of five seeds had twice the wait of the others."""
+    rng = np.random.default_rng(3)
+    at_ms, first = np.arange(500) * 60 * SECOND, rng.uniform(50, 60, (5, 500))
+    mine = first * np.array([[1.0], [1.1], [0.9], [1.2], [0.8]])
+    interval = ratio_interval(mine, first, at_ms)
+    assert interval.low is not None
+    assert interval.high is not None
+    assert interval.low < 0.9
+    assert interval.high > 1.1
+    assert not interval.this_work
+
+
+def test_seeds_tell_of_this_work_where_the_window_tells_nothing() -> None:
+    at_ms, ones = np.arange(100) * 60 * SECOND, np.ones((4, 100))
+    late = 50 * (np.arange(100) == 40)
+    mine = ones + late * np.array([[1.0], [1.1], [0.9], [1.0]])
+    interval = ratio_interval(mine, ones, at_ms)
+    assert interval.this_work
+    assert interval.low is not None
+    assert interval.low > 1.3
+    assert ratio_interval(mine.mean(axis=0), ones[0], at_ms).none is NoInterval.UNEVEN
+
+
+# -- the same work ---------------------------------------------------------------------------------------------
+
+
+def never_started(lives: Lives, count: int, end_ms: int) -> Lives:
+    """The same lives, but the last few wait until the end of the run."""
+    last = np.arange(len(lives.ids)) >= len(lives.ids) - count
+    return lives._replace(
+        end_ms=end_ms,
+        fate=np.where(last, int(Fate.WAITING), lives.fate).astype(np.uint8),
+        waited_ms=np.where(last, end_ms - lives.submitted_ms, lives.waited_ms),
+        finished_ms=np.where(last, NOT_YET, lives.finished_ms),
+    )
+
+
+def test_ratios_and_intervals_are_of_the_same_work(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JCT was of what each policy happened to finish: x3.77 with an interval of 1.00 to 1.00."""
+    long = lives.finished_ms + (np.arange(30) >= 22) * 10_000 * SECOND
+    more = lives._replace(finished_ms=long)
+    comparison = compare([run_of("apart", never_started(lives, 8, lives.end_ms)), run_of("borrow", more)])
+    outcome = named(comparison, "mean JCT").outcomes[1]
+    assert outcome.ratio == 1
+    assert outcome.interval is not None
+    assert (outcome.interval.low, outcome.interval.high, outcome.interval.workloads) == (1, 1, 22)
+    assert (comparison.finished, comparison.finished_more) == (22, (0, 8))
+    text = " ".join(shown(comparison, 120, monkeypatch))
+    assert "JCT is of the 22 workloads that finished in every run; more did: 8 under borrow." in text
+
+
+def test_waits_that_had_not_ended_count_until_the_same_time(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run cut them off at its own end: who ended earlier seemed to have waited less."""
+    early, late = (never_started(lives, 8, lives.end_ms + more) for more in (0, 1000 * SECOND))
+    comparison = compare([run_of("early", early), run_of("late", late)])
+    wait = named(comparison, "mean wait").outcomes
+    assert wait[1].ratio == 1
+    assert wait[0].value == pytest.approx(late.waited_ms.mean())
+    assert (wait[0].value_is, wait[1].ratio_is) == (Known.AT_LEAST, Known.SO_FAR)
+    one = compare([run_of("all", lives), run_of("late", late)])
+    assert named(one, "mean wait").outcomes[1].ratio_is is Known.AT_LEAST
+    assert named(one, "p50 wait").outcomes[1].ratio_is is Known.EXACTLY
+    other = compare([run_of("late", late), run_of("all", lives)])
+    assert named(other, "max wait").outcomes[1].ratio_is is Known.AT_MOST
+    lines = shown(one, 120, monkeypatch)
+    assert " ≥x" in lines[3]
+    assert "≥: at least, as work waits still at the end" in " ".join(lines)
 
 
 def test_why_there_is_no_interval() -> None:

@@ -45,6 +45,29 @@ def test_jobs_of_arrays_are_not_taken_as_independent():
 def test_a_policy_against_itself_is_seldom_called_different():
     """A paired bootstrap over single jobs excluded 1 in 63 % of such tests, over four days each."""
     pairs = list(coverage.same_policy_twice(12, hours=24))
-    for of_measure in zip(*pairs, strict=True):
-        assert sum(interval.excludes_one() for interval in of_measure) <= 3
-        assert sum(interval.none is None for interval in of_measure) >= 6
+    # A day of waits seldom carries an interval: gangs and single pods wait so differently that it would be too wide.
+    for of_measure, least in zip(zip(*pairs, strict=True), (2, 6), strict=True):
+        assert sum(interval.excludes_one() for interval in of_measure) <= 1
+        assert sum(interval.none is None for interval in of_measure) >= least
+
+
+@pytest.mark.parametrize(
+    "shop",
+    [
+        coverage.Shop(1, 0.9, 16, 2, 0, 0.5),
+        coverage.Shop(4, 0.95, 16, 1, 0, 0),
+        coverage.Shop(14, 1.05, 16, 4, 1.5, 0.5),
+        coverage.Shop(28, 1.2, 8, 3, 1, 0.5),
+    ],
+    ids=lambda shop: f"{shop.days} days, load {shop.load}",
+)
+def test_chance_failures_are_seldom_called_a_difference(shop):
+    """Blocks of time alone excluded 1 in up to 38 % of such tests, and as often with five seeds."""
+    for case, (held, carried) in coverage.failures(60, (shop,)).shares().items():
+        assert held >= 0.86, f"{case}: {1 - held:.2f} exclude 1"
+        assert carried > 0.5, f"{case}: {carried:.2f} carry an interval"
+
+
+def test_pods_that_fail_in_the_twin_are_seldom_called_a_difference():
+    for case, (held, _) in coverage.failing_pods(4, hours=12).shares().items():
+        assert held >= 0.5, f"{case}: {1 - held:.2f} exclude 1"

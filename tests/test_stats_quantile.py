@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tidegate.demand.numbers import Unit, rank_quantile
 from tidegate.live.reckoning import _waits as shadow_waits
-from tidegate.measure.summary import _spread
+from tidegate.measure.summary import spread_of
 from tidegate.planning.concurrency import Curve, quantile_milli
 from tidegate.planning.judge import Outcome
 from tidegate.stats.quantile import grouped_quantiles, quantile, quantiles, weighted_quantiles
@@ -50,7 +50,7 @@ def test_simulate_preflight_plan_and_shadow_agree(late, share_milli):
     nothing = np.zeros(0, np.int64)
     replayed = Outcome(nothing, wait_ms, np.full(len(wait_ms), 1000), 0.0, 0.0, 0.0, 0.0, 0, nothing, nothing)
     expected = quantile(wait_ms, share)
-    spread = _spread(wait_ms)
+    spread = spread_of(wait_ms)
     assert spread is not None
     assert getattr(spread, f"p{share_milli // 10}_ms") == expected
     assert rank_quantile(np.sort(wait_ms), share, Unit.MS, "jobs").value == expected

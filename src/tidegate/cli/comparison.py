@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.measures import Measure, interval_cell, outcome_cell, outcomes_of
+from tidegate.cli.measures import Known, Measure, interval_cell, outcome_cell, outcomes_of, outcomes_of_cut
 from tidegate.cli.queue_comparison import LEGEND, PolicyRuns, QueueRows, compare_queues, queue_table
-from tidegate.measure.ratios import completions, ratio_intervals, waits
-from tidegate.measure.summary import Spread, Summary
+from tidegate.measure.matched import cut_completions, cut_waits, finished_by, match
+from tidegate.measure.summary import Summary
 from tidegate.measure.words import count_text, time_text
 from tidegate.model.spec import Spec
 from tidegate.stats.interval import CONFIDENCE
@@ -37,6 +37,8 @@ class Comparison(Spec, frozen=True):
     measures: tuple[Measure, ...]
     queues: tuple[QueueRows, ...] = ()  # where any policy has queues with quota
     findings: tuple[tuple[str, ...], ...] = ()  # what stands out, by policy
+    finished: int = 0  # workloads that finished in every run: those that JCT is of
+    finished_more: tuple[int, ...] = ()  # workloads that finished as well, by policy; none: the same under all
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -46,23 +48,17 @@ class Comparison(Spec, frozen=True):
 
 _Value = Callable[[Summary], float | None]
 
-
-def _of_wait(field: str) -> _Value:
-    return lambda summary: _field(summary.total.wait, field)
-
-
-def _field(spread: Spread | None, field: str) -> float | None:
-    return None if spread is None else getattr(spread, field)
-
+#: Of the same work under every policy: name, and where it stands in a spread.
+_WAITS = (
+    ("mean wait", "mean_ms"),
+    ("p50 wait", "p50_ms"),
+    ("p95 wait", "p95_ms"),
+    ("p99 wait", "p99_ms"),
+    ("max wait", "max_ms"),
+)
 
 #: Name, unit, whether lower is better, and where it stands in a summary.
 _MEASURES: tuple[tuple[str, str, bool, _Value], ...] = (
-    ("mean wait", "ms", True, _of_wait("mean_ms")),
-    ("p50 wait", "ms", True, _of_wait("p50_ms")),
-    ("p95 wait", "ms", True, _of_wait("p95_ms")),
-    ("p99 wait", "ms", True, _of_wait("p99_ms")),
-    ("max wait", "ms", True, _of_wait("max_ms")),
-    ("mean JCT", "ms", True, lambda summary: _field(summary.total.completion, "mean_ms")),
     ("makespan", "ms", True, lambda summary: summary.makespan_ms),
     ("allocation", "share", False, lambda summary: summary.allocation_share),
     ("busy share", "share", False, lambda summary: summary.total.busy_share),
@@ -89,24 +85,26 @@ _QUOTA_MEASURES: tuple[tuple[str, str, bool, _Value], ...] = (
 
 def compare(policies: Sequence[PolicyRuns], findings: Sequence[tuple[str, ...]] = ()) -> Comparison:
     """Compare policies with the first of them; workloads are matched by their ids."""
-    lives = [runs.lives for runs in policies]
-    intervals = {"mean wait": ratio_intervals(lives, waits), "mean JCT": ratio_intervals(lives, completions)}
+    matched = match([runs.lives for runs in policies])
+    waited, taken = cut_waits(matched), cut_completions(matched)
     with_quota = any(summary.shares for runs in policies for summary in runs.summaries)
+    finished, more = finished_by(matched)
     return Comparison(
         policies=tuple(runs.name for runs in policies),
         workloads=len(policies[0].lives[0].number),
         seeds=len(policies[0].lives),
-        measures=tuple(
-            Measure(
-                name=name,
-                unit=unit,
-                lower_is_better=lower,
-                outcomes=outcomes_of([tuple(map(value, runs.summaries)) for runs in policies], intervals.get(name)),
-            )
-            for name, unit, lower, value in (*_MEASURES, *(_QUOTA_MEASURES if with_quota else ()))
+        measures=(
+            *(Measure(name, "ms", True, outcomes_of_cut(waited, field)) for name, field in _WAITS),
+            Measure("mean JCT", "ms", True, outcomes_of_cut(taken, "mean_ms")),
+            *(
+                Measure(name, unit, lower, outcomes_of([tuple(map(value, runs.summaries)) for runs in policies]))
+                for name, unit, lower, value in (*_MEASURES, *(_QUOTA_MEASURES if with_quota else ()))
+            ),
         ),
-        queues=compare_queues(policies) if with_quota else (),
+        queues=compare_queues(policies, matched) if with_quota else (),
         findings=tuple(findings),
+        finished=finished,
+        finished_more=more if any(more) else (),
     )
 
 
@@ -153,8 +151,34 @@ def _footnote(comparison: Comparison) -> str:
     return (
         f"x: ratio to {comparison.policies[0]}; below it the {100 * CONFIDENCE:.0f} % interval of the ratio"
         f"{_blocks(comparison)}. *: the interval excludes 1. Where there is none, a difference may be chance."
-        f"{seeds}{due}"
+        f"{seeds}{_this_work(comparison)}{_open(comparison)}{_finished(comparison)}{due}"
     )
+
+
+def _finished(comparison: Comparison) -> str:
+    """What JCT is of, where some work finished under some policies only."""
+    if not comparison.finished_more:
+        return ""
+    pairs = zip(comparison.policies, comparison.finished_more, strict=True)
+    more = ", ".join(f"{count:,} under {name}" for name, count in pairs if count)
+    return f" JCT is of the {count_text(comparison.finished, 'workload')} that finished in every run; more did: {more}."
+
+
+def _open(comparison: Comparison) -> str:
+    outcomes = [one for measure in comparison.measures for one in measure.outcomes]
+    if all(one.value_is is Known.EXACTLY for one in outcomes):
+        return ""
+    return (
+        " ≥: at least, as work waits still at the end; its waits count until the same time under every policy, "
+        "and their ratio is at least (≥), at most (≤) or so far (~)."
+    )
+
+
+def _this_work(comparison: Comparison) -> str:
+    found = [one.interval for measure in comparison.measures for one in measure.outcomes]
+    if not any(interval is not None and interval.this_work for interval in found):
+        return ""
+    return " s: of this work alone, from the spread between seeds; other work like it may differ by more."
 
 
 def _blocks(comparison: Comparison) -> str:

@@ -5,8 +5,12 @@ Must not know: which measures there are, or how anything is measured.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import StrEnum
+
 from rich.text import Text
 
+from tidegate.measure.matched import Cut
 from tidegate.measure.ratios import RatioInterval
 from tidegate.measure.words import UNKNOWN, amount_text, percent_text, time_text
 from tidegate.model.spec import Spec
@@ -22,6 +26,18 @@ _WHY_NONE = {
 }
 
 
+class Known(StrEnum):
+    """How far a number is known, where work still waits at the end."""
+
+    EXACTLY = "exactly"
+    AT_LEAST = "at_least"
+    AT_MOST = "at_most"
+    SO_FAR = "so_far"  # a ratio of two that are both at least
+
+
+_KNOWN_TEXTS = {Known.EXACTLY: "", Known.AT_LEAST: "≥", Known.AT_MOST: "≤", Known.SO_FAR: "~"}
+
+
 class Outcome(Spec, frozen=True):
     """What a measure came to under one policy."""
 
@@ -29,6 +45,8 @@ class Outcome(Spec, frozen=True):
     ratio: float | None  # to the first policy; None: there is nothing to compare
     interval: RatioInterval | None  # of the ratio, where there is one to find
     by_seed: tuple[float, ...] = ()  # the value with each seed, where there are several
+    value_is: Known = Known.EXACTLY
+    ratio_is: Known = Known.EXACTLY
 
 
 class Measure(Spec, frozen=True):
@@ -40,10 +58,28 @@ class Measure(Spec, frozen=True):
     outcomes: tuple[Outcome, ...]
 
 
+def outcomes_of_cut(cut: Cut, field: str) -> tuple[Outcome, ...]:
+    """The outcomes of one number of a spread of times; the mean alone has intervals."""
+    by_seed = [tuple(None if one is None else getattr(one, field) for one in some) for some in cut.spreads]
+    at_least = [
+        any(_is_open(field, value, open_ms) for value, open_ms in zip(values, opens, strict=True))
+        for values, opens in zip(by_seed, cut.open_ms, strict=True)
+    ]
+    return outcomes_of(by_seed, cut.intervals if field == "mean_ms" else None, at_least)
+
+
+def _is_open(field: str, value: float | None, open_ms: float | None) -> bool:
+    """Whether a number would be higher if waits that had not ended were known: means are, and quantiles from there."""
+    return value is not None and open_ms is not None and (field == "mean_ms" or value >= open_ms)
+
+
 def outcomes_of(
-    by_seed: list[tuple[float | None, ...]], intervals: list[RatioInterval | None] | None = None
+    by_seed: Sequence[tuple[float | None, ...]],
+    intervals: Sequence[RatioInterval | None] | None = None,
+    at_least: Sequence[bool] | None = None,
 ) -> tuple[Outcome, ...]:
     """The outcomes of a measure, the mean over seeds; the first policy is what others are compared with."""
+    opens = at_least or [False] * len(by_seed)
     known = [tuple(value for value in values if value is not None) for values in by_seed]
     means = [
         sum(some) / len(some) if some and len(some) == len(of) else None
@@ -56,18 +92,32 @@ def outcomes_of(
             ratio=value / base if at and base and value is not None else None,
             interval=intervals[at] if intervals else None,
             by_seed=known[at] if len(by_seed[at]) > 1 else (),
+            value_is=Known.AT_LEAST if opens[at] else Known.EXACTLY,
+            ratio_is=_ratio_known(mine_open=opens[at], first_open=opens[0]) if at else Known.EXACTLY,
         )
         for at, value in enumerate(means)
     )
 
 
+def _ratio_known(*, mine_open: bool, first_open: bool) -> Known:
+    if mine_open and first_open:
+        return Known.SO_FAR
+    return Known.AT_LEAST if mine_open else Known.AT_MOST if first_open else Known.EXACTLY
+
+
 def outcome_cell(measure: Measure, outcome: Outcome) -> Text:
     """A value and its ratio, marked where chance hardly explains it."""
-    value = value_text(measure.unit, outcome.value)
+    value = known_text(outcome.value_is) + value_text(measure.unit, outcome.value)
     if outcome.ratio is None:
         return Text(value)
     mark = "*" if outcome.interval and outcome.interval.excludes_one() else " "
-    return Text.assemble(value, (f" {mark}x{outcome.ratio:.2f}", mood(measure, outcome)))
+    ratio = f" {mark}{known_text(outcome.ratio_is)}x{outcome.ratio:.2f}"
+    return Text.assemble(value, (ratio, mood(measure, outcome)))
+
+
+def known_text(known: Known) -> str:
+    """The sign before a number that is not known exactly."""
+    return _KNOWN_TEXTS[known]
 
 
 def interval_cell(interval: RatioInterval | None) -> Text:
@@ -76,7 +126,7 @@ def interval_cell(interval: RatioInterval | None) -> Text:
         return Text("")
     if interval.none is not None:
         return Text(_WHY_NONE[interval.none], "dim")
-    return Text(f"{interval.low:.2f} to {interval.high:.2f}", "dim")
+    return Text(f"{interval.low:.2f} to {interval.high:.2f}{' s' if interval.this_work else ''}", "dim")
 
 
 def mood(measure: Measure, outcome: Outcome) -> str:

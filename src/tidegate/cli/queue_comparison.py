@@ -6,19 +6,16 @@ Must not know: how runs are made, or how anything in them is measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.measures import Measure, mood, outcomes_of, value_text
+from tidegate.cli.measures import Measure, known_text, mood, outcomes_of, outcomes_of_cut, value_text
 from tidegate.measure.lives import Lives
+from tidegate.measure.matched import Matched, cut_completions, cut_waits
 from tidegate.measure.queues import QueueShare
-from tidegate.measure.ratios import completions, ratio_intervals, waits
-from tidegate.measure.summary import Group, Summary
-from tidegate.model.columns import F64
+from tidegate.measure.summary import Summary
 from tidegate.model.spec import Spec
 
 #: Queues in the table.
@@ -43,30 +40,25 @@ class QueueRows(Spec, frozen=True):
     measures: tuple[Measure, ...]
 
 
-_QueueValue = Callable[[Group | None, QueueShare | None], float | None]
-
-
-def _of_group(spread: str, field: str) -> _QueueValue:
-    def value(group: Group | None, _: QueueShare | None) -> float | None:
-        found = getattr(group, spread) if group is not None else None
-        return None if found is None else getattr(found, field)
-
-    return value
+_QueueValue = Callable[[QueueShare | None], float | None]
 
 
 def _of_share(field: str) -> _QueueValue:
-    return lambda _, share: None if share is None else getattr(share, field)
+    return lambda share: None if share is None else getattr(share, field)
 
+
+#: Of the same work of a queue under every policy: name, and where it stands in a spread.
+_QUEUE_WAITS = (
+    ("mean wait", "mean_ms"),
+    ("p50 wait", "p50_ms"),
+    ("p90 wait", "p90_ms"),
+    ("p95 wait", "p95_ms"),
+    ("p99 wait", "p99_ms"),
+    ("max wait", "max_ms"),
+)
 
 #: Of each queue: name, unit, whether lower is better, and where it stands.
 _QUEUE_MEASURES: tuple[tuple[str, str, bool, _QueueValue], ...] = (
-    ("mean wait", "ms", True, _of_group("wait", "mean_ms")),
-    ("p50 wait", "ms", True, _of_group("wait", "p50_ms")),
-    ("p90 wait", "ms", True, _of_group("wait", "p90_ms")),
-    ("p95 wait", "ms", True, _of_group("wait", "p95_ms")),
-    ("p99 wait", "ms", True, _of_group("wait", "p99_ms")),
-    ("max wait", "ms", True, _of_group("wait", "max_ms")),
-    ("mean JCT", "ms", True, _of_group("completion", "mean_ms")),
     ("due", "share", False, _of_share("due_share")),
     ("use of quota", "share", False, _of_share("use_of_quota")),
     ("borrowed", "GPU-h", False, _of_share("borrowed_gpu_h")),
@@ -95,7 +87,7 @@ LEGEND = (
 )
 
 
-def compare_queues(policies: Sequence[PolicyRuns]) -> tuple[QueueRows, ...]:
+def compare_queues(policies: Sequence[PolicyRuns], matched: Matched) -> tuple[QueueRows, ...]:
     """The queues of all policies, those that used most under the first one first."""
     used: dict[str, float] = {}
     for summary in (runs.summaries[0] for runs in policies):
@@ -103,33 +95,22 @@ def compare_queues(policies: Sequence[PolicyRuns]) -> tuple[QueueRows, ...]:
             used.setdefault(group.name, group.allocated_gpu_h)
         for share in summary.shares:
             used.setdefault(share.name, share.used_gpu_h)
-    return tuple(_compare_queue(policies, name) for name in sorted(used, key=lambda name: (-used[name], name)))
+    return tuple(_compare_queue(policies, matched, name) for name in sorted(used, key=lambda name: (-used[name], name)))
 
 
-def _compare_queue(policies: Sequence[PolicyRuns], name: str) -> QueueRows:
-    parts = [[_of_summary(summary, name) for summary in runs.summaries] for runs in policies]
-    lives = [runs.lives for runs in policies]
-    intervals = {
-        "mean wait": ratio_intervals(lives, partial(_of_queue, waits, name)),
-        "mean JCT": ratio_intervals(lives, partial(_of_queue, completions, name)),
-    }
-    measures = []
+def _compare_queue(policies: Sequence[PolicyRuns], matched: Matched, name: str) -> QueueRows:
+    mine = matched.of_queue(name)
+    waited, taken = cut_waits(matched, mine), cut_completions(matched, mine)
+    measures = [Measure(measure, "ms", True, outcomes_of_cut(waited, field)) for measure, field in _QUEUE_WAITS]
+    measures.append(Measure("mean JCT", "ms", True, outcomes_of_cut(taken, "mean_ms")))
+    shares = [[_share_of(summary, name) for summary in runs.summaries] for runs in policies]
     for measure, unit, lower, value in _QUEUE_MEASURES:
-        by_seed = [tuple(value(*part) for part in some) for some in parts]
-        outcomes = outcomes_of(by_seed, intervals.get(measure))
-        measures.append(Measure(name=measure, unit=unit, lower_is_better=lower, outcomes=outcomes))
+        measures.append(Measure(measure, unit, lower, outcomes_of([tuple(map(value, some)) for some in shares])))
     return QueueRows(name=name, measures=tuple(measures))
 
 
-def _of_summary(summary: Summary, name: str) -> tuple[Group | None, QueueShare | None]:
-    group = next((group for group in summary.queues if group.name == name), None)
-    return group, next((share for share in summary.shares if share.name == name), None)
-
-
-def _of_queue(values_of: Callable[[Lives], F64], name: str, lives: Lives) -> F64:
-    """The values of a queue's workloads; NaN for all others."""
-    row = lives.queues.index(name) if name in lives.queues else -1
-    return np.where(lives.queue == row, values_of(lives), np.nan)
+def _share_of(summary: Summary, name: str) -> QueueShare | None:
+    return next((share for share in summary.shares if share.name == name), None)
 
 
 # -- showing ---------------------------------------------------------------------------------------------------
@@ -161,5 +142,5 @@ def _has_something(queue: QueueRows, name: str) -> bool:
 def _cell(measure: Measure, at: int) -> Text:
     """A value, in the colour of how it compares with the first policy's."""
     outcome = measure.outcomes[at]
-    text = value_text(measure.unit, outcome.value).removesuffix(" h")
+    text = known_text(outcome.value_is) + value_text(measure.unit, outcome.value).removesuffix(" h")
     return Text(text, mood(measure, outcome) if outcome.ratio is not None else "")

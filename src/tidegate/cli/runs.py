@@ -5,6 +5,7 @@ Must not know: how results are shown.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -71,7 +72,10 @@ def last_run_path() -> Path:
 
 @contextmanager
 def open_journal(path: Path | None, *, resume: bool) -> Iterator[Journal | None]:
-    """A journal for a run: a new file, one to take up again, or the place of the latest run; closed in the end."""
+    """A journal for a run: a new file, one to take up again, or the place of the latest run; closed in the end.
+
+    Of a new file that could not be written whole nothing is left: nobody takes part of a run for all of it.
+    """
     if path is None and resume:
         raise CannotRun("--resume needs --journal FILE: the journal of the run to take up again")
     if path is None:
@@ -82,7 +86,17 @@ def open_journal(path: Path | None, *, resume: bool) -> Iterator[Journal | None]
         yield None
         return
     try:
-        yield Resumed(file, remember=False) if resume else Journal(file, remember=False)
+        if path is None:
+            yield _Unasked(file)
+        else:
+            yield Resumed(file, remember=False) if resume else Journal(file, remember=False)
+    except sqlite3.Error as error:
+        if resume:
+            raise
+        file.discard()
+        raise JournalError(
+            f"{file.path}: cannot be written ({error}); is the disk full? Nothing is left of it"
+        ) from None
     finally:
         file.close()
 
@@ -95,10 +109,47 @@ def _replace_latest(path: Path) -> JournalFile | None:
             leftover.unlink()
         return JournalFile.create(path)
     except (OSError, JournalError) as error:
-        reason = getattr(error, "strerror", None) or error
-        note = f"`tidegate explain` will not know this run: {path} cannot be written ({reason}); use --journal"
-        open_console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)
+        _say_unknown(path, getattr(error, "strerror", None) or error)
         return None
+
+
+def _say_unknown(path: Path, reason: object) -> None:
+    note = f"`tidegate explain` will not know this run: {path} cannot be written ({reason}); use --journal"
+    open_console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)
+
+
+class _Unasked(Journal):
+    """A journal that nobody asked for: where it cannot be written, the run goes on without it."""
+
+    def __init__(self, file: JournalFile) -> None:
+        super().__init__(file, remember=False)
+
+    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+        """Write a step down, as long as that can be done."""
+        with self._given_up():
+            super().append(now_ms, events, result)
+
+    def append_stretch(self, stretch: Stretch) -> None:
+        """Write many steps down, as long as that can be done."""
+        if self._file is not None:
+            with self._given_up():
+                super().append_stretch(stretch)
+
+    def keep(self) -> None:
+        """Write the state down, as long as that can be done."""
+        with self._given_up():
+            super().keep()
+
+    @contextmanager
+    def _given_up(self) -> Iterator[None]:
+        """Where writing fails, go on without a file, and say so once."""
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            file, self._file = self._file, None
+            if file is not None:  # else it was given up within a stretch
+                file.discard()
+                _say_unknown(file.path, error)
 
 
 class _Watched:

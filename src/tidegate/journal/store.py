@@ -104,13 +104,18 @@ class JournalFile:
         if path.exists():
             raise JournalError(f"{path}: already exists; name another file, or remove it first")
         connection = _connect(path, "rwc")
-        connection.executescript(
-            f"PRAGMA journal_mode = WAL; PRAGMA application_id = {APPLICATION_ID};"
-            f"PRAGMA user_version = {STORE_VERSION}; BEGIN; {_TABLES} COMMIT;"
-        )
         pairs = {"packing": str(PACKING_VERSION), **(meta or {})}
-        connection.executemany("INSERT INTO meta VALUES (?, ?)", sorted(pairs.items()))
-        return cls(path, connection)
+        try:
+            connection.executescript(
+                f"PRAGMA journal_mode = WAL; PRAGMA application_id = {APPLICATION_ID};"
+                f"PRAGMA user_version = {STORE_VERSION}; BEGIN; {_TABLES} COMMIT;"
+            )
+            connection.executemany("INSERT INTO meta VALUES (?, ?)", sorted(pairs.items()))
+            return cls(path, connection)
+        except sqlite3.Error as error:
+            connection.close()
+            _remove(path)
+            raise JournalError(f"{path}: cannot be written ({error}); is the disk full?") from None
 
     @classmethod
     def open(cls, path: Path, *, append: bool = False) -> JournalFile:
@@ -229,10 +234,20 @@ class JournalFile:
         """Close the file."""
         self._connection.close()
 
+    def discard(self) -> None:
+        """Close the file and remove it, with what SQLite keeps beside it."""
+        self._connection.close()
+        _remove(self.path)
+
 
 def unpack(row: Packed, works: Works) -> Step:
     """A step; works are of the steps before, and grow with it."""
     return Step(row.step, row.now_ms, row.policy, unpack_events(row.events, works), unpack_result(row.result))
+
+
+def _remove(path: Path) -> None:
+    for beside in ("", "-wal", "-shm"):
+        path.with_name(path.name + beside).unlink(missing_ok=True)
 
 
 def _what_it_is(path: Path, error: sqlite3.DatabaseError) -> str:

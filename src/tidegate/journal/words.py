@@ -130,28 +130,45 @@ def _headline(story: Story, spells: list[Spell]) -> str:  # noqa: PLR0911 - one 
         return f"{story.id} was rejected on {time_text(last.start_ms)}: {_why(last)}."
     if last.doing is Doing.CANCELLED:
         return f"{story.id} was cancelled on {time_text(last.start_ms)} before it started."
-    began = (spell for spell in spells if spell.doing in (Doing.HOLDING, Doing.ADMITTED, Doing.LEAVING))
-    waited = _waited(story, next(began, last))
+    so_far = _until_it_held(story, spells)
     if last.doing is Doing.FINISHED:
         took = duration_text(last.start_ms - story.submitted_ms)
-        return f"{story.id} {waited} and finished on {time_text(last.start_ms)}, {took} after it was submitted."
+        so_far.append(f"finished on {time_text(last.start_ms)}, {took} after it was submitted")
+        return f"{story.id} {listed(so_far)}."
     if last.doing is Doing.ADMITTED:
-        return _admitted_headline(story, last, waited)
+        return _admitted_headline(story, last, so_far)
     if last.doing is Doing.HOLDING:
-        return f"{story.id} {waited} and has held its place since {time_text(last.start_ms)}."
+        so_far.append(f"has held its place since {time_text(last.start_ms)}")
+        return f"{story.id} {listed(so_far)}."
     return f"{story.id} was told to go on {time_text(last.start_ms)} and is leaving: {_why(last)}."
 
 
-def _waited(story: Story, first: Spell) -> str:
-    waited_ms = first.start_ms - story.submitted_ms
+def _until_it_held(story: Story, spells: list[Spell]) -> list[str]:
+    """How long it waited at first, how often it lost its place, and how long it waited in all."""
+    began = (spell for spell in spells if spell.doing in (Doing.HOLDING, Doing.ADMITTED, Doing.LEAVING))
+    first_ms = next(began, spells[-1]).start_ms - story.submitted_ms
+    total_ms = sum(waits_by_reason(spells).values())
+    away = sum(spell.doing is Doing.LEAVING for spell in spells)
+    if not away:
+        return [_waited(max(first_ms, total_ms))]
+    parts = [_waited(first_ms), f"was sent away {_times(away)}"]
+    return [*parts, f"waited {duration_text(total_ms)} in all"] if total_ms >= MINUTE_MS else parts
+
+
+def _waited(waited_ms: int) -> str:
     return "started at once" if waited_ms < MINUTE_MS else f"waited {duration_text(waited_ms)}"
 
 
-def _admitted_headline(story: Story, last: Spell, waited: str) -> str:
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+def _admitted_headline(story: Story, last: Spell, so_far: list[str]) -> str:
     """It holds quota: without a place where there are nodes, or that is all there is."""
     if last.cause is not None and last.cause.decision is DecisionKind.HOLD:
         return f"{story.id} holds its quota and waits for a place since {time_text(last.start_ms)}: {_why(last)}."
-    return f"{story.id} {waited} and has held its quota since {time_text(last.start_ms)}."
+    so_far.append(f"has held its quota since {time_text(last.start_ms)}")
+    return f"{story.id} {listed(so_far)}."
 
 
 def _why(spell: Spell) -> str:

@@ -70,11 +70,10 @@ def _blindness(summary: Summary) -> Iterator[Finding]:
 
 
 def _idle_while_waiting(summary: Summary) -> Iterator[Finding]:
-    idle, waited = _gpus(summary, summary.total.idle_gpu_h), _gpus(summary, summary.total.waited_gpu_h)
-    floor = _WORTH_SAYING * _gpus(summary, summary.capacity_gpu_h)
-    if min(idle, waited) > max(floor, 0.1):
-        text = f"On average {amount_text(idle)} allocated GPUs stood idle while work waited for {amount_text(waited)}."
-        yield Finding(_part(summary, summary.total.idle_gpu_h), text)
+    idle = _gpus(summary, summary.idle_wanted_gpu_h)
+    if idle > max(_WORTH_SAYING * _gpus(summary, summary.capacity_gpu_h), 0.1):
+        text = f"On average {amount_text(idle)} allocated GPUs stood idle while as many were waited for."
+        yield Finding(_part(summary, summary.idle_wanted_gpu_h), text)
 
 
 def _idle_kind(summary: Summary) -> Iterator[Finding]:
@@ -92,9 +91,9 @@ def _idle_kind(summary: Summary) -> Iterator[Finding]:
 
 
 def _slack(summary: Summary) -> Iterator[Finding]:
-    wait = summary.total.wait
+    """By GPU-hours: most jobs start at once where a few large ones never do."""
     free = 1 - (summary.allocation_share if summary.allocation_share is not None else 1.0)
-    if free > 0.4 and wait is not None and wait.p90_ms < HOUR_MS / 4:
+    if free > 0.4 and summary.total.wait is not None and _part(summary, summary.total.waited_gpu_h) < _WORTH_SAYING:
         text = f"{percent_text(free)} of the GPU time was never allocated, and hardly anything waited for it."
         yield Finding(free, text)
 
@@ -117,12 +116,14 @@ def _served(group: Group) -> float:
 
 
 def _scatter(summary: Summary) -> Iterator[Finding]:
-    share = summary.fragmented_share or 0.0
-    if share > _WORTH_SAYING:
-        gpus = share * _gpus(summary, summary.capacity_gpu_h)
-        yield Finding(
-            share, f"On average {amount_text(gpus)} GPUs were free but too scattered for the pods usually asked for."
-        )
+    texts = {
+        "GPUs were free but too scattered for the pods usually asked for.": summary.fragmented_share,
+        "GPUs were free but of models that the pods usually asked for do not take.": summary.other_model_share,
+    }
+    for text, share in texts.items():
+        if share is not None and share > _WORTH_SAYING:
+            gpus = share * _gpus(summary, summary.capacity_gpu_h)
+            yield Finding(share, f"On average {amount_text(gpus)} {text}")
 
 
 def _evictions(summary: Summary) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ Must not know: policies, time.
 from __future__ import annotations
 
 import copy
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,23 +30,37 @@ def fragmented_milli(state: ClusterState) -> float:
     return total
 
 
-def fragmented_by_node(state: ClusterState, rows: I64, typical: Typical) -> F64:
-    """The same measure for many nodes at once; sums are in another order, so that the last bits may differ."""
+class Lost(NamedTuple):
+    """GPU milli of each node that are free and of no use, in expectation over the pods that ask for GPUs."""
+
+    scattered: F64  # too few in one place, or without the CPU cores beside them
+    other_model: F64  # of a model that is not asked for: packing better would not help
+
+
+def lost_by_node(state: ClusterState, rows: I64, typical: Typical) -> Lost:
+    """What is of no use, for many nodes at once, and why.
+
+    Published FGD (`fragmented_milli`) counts all that is free as lost to pods without GPUs and to those of other
+    models: that tells placements apart, but it is not scattered. Sums are in another order, so that the last bits may
+    differ.
+    """
     nodes = state.nodes
     left = np.maximum(nodes.left[rows], 0)
     total = left.sum(axis=1)
-    lost = np.zeros(len(rows), np.float64)
-    for t in range(len(typical.cpu)):
+    scattered, other_model = np.zeros((2, len(rows)), np.float64)
+    for t in np.flatnonzero(typical.gpus > 0).tolist():
         fits = left >= typical.milli[t]
         usable = (nodes.cpu_free[rows] >= typical.cpu[t]) & (fits.sum(axis=1) >= typical.gpus[t])
-        usable &= (typical.allowed[t, nodes.node_class[rows]] > 0) & (typical.gpus[t] > 0)
-        lost += typical.share[t] * np.where(usable, np.where(fits, 0, left).sum(axis=1), total)
-    return lost
+        lost = typical.share[t] * np.where(usable, np.where(fits, 0, left).sum(axis=1), total)
+        allowed = typical.allowed[t, nodes.node_class[rows]] > 0
+        scattered += np.where(allowed, lost, 0)
+        other_model += np.where(allowed, 0, typical.share[t] * total)
+    return Lost(scattered, other_model)
 
 
-def pods_seen(state: ClusterState) -> Typical:
-    """The pods asked for so far, taken as typical whatever the policy says. The state stays as it is."""
+def gpu_pods_seen(state: ClusterState) -> Typical:
+    """The pods with GPUs that were asked for so far, taken as typical whatever the policy says. The state stays."""
     twin = copy.copy(state)
     twin.pod_classes = state.pod_classes.copy()
-    twin.pod_classes.typical[:] = twin.pod_classes.seen
+    twin.pod_classes.typical[:] = np.where(twin.pod_classes.gpus > 0, twin.pod_classes.seen, 0)
     return typical_pods(twin)

@@ -1,13 +1,16 @@
-"""How much longer work takes in one run than in another, with an interval: paired by workload, by blocks of time.
+"""How much longer work takes in one run than in another, with an interval: paired by workload, over the same work.
 
 Waits are not independent: a queue that is long makes everybody in it wait, and two runs that part ways stay apart until
-both queues are empty. So the differences are added up by blocks of time of submission, as long as their own memory asks
-for, and blocks in which runs differ most count for more (`stats`).
+both queues are empty. So an interval comes from the differences by blocks of time of submission (`stats.blocks`) and
+from what drives the runs apart (`stats.shocks`), whichever is wider; with several seeds, from the spread between them
+as well. Must not know: how anything is shown.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,11 +18,15 @@ from tidegate.measure.lives import Fate, Lives
 from tidegate.measure.summary import completion_ms
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
-from tidegate.stats.blocks import count_units, linear_interval, sum_by
-from tidegate.stats.interval import LEAST_PARTS, NoInterval
+from tidegate.stats.blocks import Blocks, count_units, linear_interval, sum_by
+from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, around, narrow, student
+from tidegate.stats.shocks import cut_stretches, shock_interval
 
 #: Units of time that blocks are made of, at least: both runs have the same days and nights, so parts of days will do.
 _LEAST_UNITS = 24
+
+#: Units of time by which it is seen which run is ahead, and by which shocks are told apart.
+_SIDES, _SHOCKS = 96, 24
 
 #: The values of one policy's workloads, by run; the runs differ in their seeds alone.
 Runs = Sequence[Lives]
@@ -34,15 +41,29 @@ class RatioInterval(Spec, frozen=True):
     blocks: int = 0  # of time
     block_ms: int = 0
     none: NoInterval | None = None  # why there is no interval
+    this_work: bool = False  # only of this work with other seeds: of other work like it, the window tells nothing
 
     def excludes_one(self) -> bool:
         """Say whether chance alone hardly explains the difference."""
         return self.low is not None and self.high is not None and (self.high < 1 or self.low > 1)
 
 
-def waits(lives: Lives) -> F64:
-    """How long each workload waited; NaN for those that were rejected."""
-    return np.where(lives.fate == Fate.REJECTED, np.nan, lives.waited_ms)
+class Parting(NamedTuple):
+    """How two policies' runs part ways, whatever is measured of them."""
+
+    mine_ms: F64  # the wait of each workload, the mean over seeds: queues carry on what happened, runtimes do not
+    first_ms: F64
+    rest_ms: float  # runs that do not differ for so long are the same again
+
+
+def waits(lives: Lives, until_ms: int | None = None) -> F64:
+    """How long each workload waited; NaN for those that were rejected.
+
+    Who waits at the end of a run would wait on: until a time that is the same for all runs that are compared.
+    """
+    longer_ms = 0 if until_ms is None else until_ms - lives.end_ms
+    waited = lives.waited_ms + np.where(lives.fate == Fate.WAITING, longer_ms, 0)
+    return np.where(lives.fate == Fate.REJECTED, np.nan, waited)
 
 
 def completions(lives: Lives) -> F64:
@@ -52,46 +73,109 @@ def completions(lives: Lives) -> F64:
 
 def ratio_intervals(policies: Sequence[Runs], values_of: Callable[[Lives], F64]) -> list[RatioInterval | None]:
     """For each policy after the first, the interval of the ratio of means, over workloads that both have."""
-    ids = [np.array(runs[0].ids) for runs in policies]
-    means = [_mean_of_runs(runs, values_of) for runs in policies]
-    intervals: list[RatioInterval | None] = [None]
-    for mine, its_ids in zip(means[1:], ids[1:], strict=True):
-        _, at, first_at = np.intersect1d(its_ids, ids[0], return_indices=True)
-        intervals.append(ratio_interval(mine[at], means[0][first_at], policies[0][0].submitted_ms[first_at]))
-    return intervals
+    ids = list(policies[0][0].ids)
+    first, at_ms = by_seed(policies[0], ids, values_of), policies[0][0].submitted_ms
+    waited, taken = (by_seed(policies[0], ids, values) for values in (waits, completions))
+    found: list[RatioInterval | None] = [None]
+    for runs in policies[1:]:
+        parting = parting_of(by_seed(runs, ids, waits), waited, taken)
+        found.append(ratio_interval(by_seed(runs, ids, values_of), first, at_ms, parting))
+    return found
 
 
-def _mean_of_runs(runs: Runs, values_of: Callable[[Lives], F64]) -> F64:
-    """The mean over seeds for each workload, in the order of the first run."""
-    total = values_of(runs[0])
-    for lives in runs[1:]:
-        values = values_of(lives)
-        if lives.ids != runs[0].ids:
-            row = {name: at for at, name in enumerate(lives.ids)}
-            values = np.array([values[row[name]] if name in row else np.nan for name in runs[0].ids])
-        total = total + values
-    return np.asarray(total / len(runs), np.float64)
+def by_seed(runs: Runs, ids: Sequence[str], values_of: Callable[[Lives], F64]) -> F64:
+    """(seeds, workloads): the values of workloads in the order of their ids; NaN for those that a run has not."""
+    found = np.full((len(runs), len(ids)), np.nan)
+    for lives, values in zip(runs, found, strict=True):
+        row = {name: at for at, name in enumerate(lives.ids)}
+        rows = np.array([row.get(name, -1) for name in ids], np.int64)
+        values[rows >= 0] = values_of(lives)[rows[rows >= 0]]
+    return found
 
 
-def ratio_interval(mine: F64, first: F64, submitted_ms: I64) -> RatioInterval:
-    """The interval of mean(mine)/mean(first) for paired values; those that are missing (NaN) are left out."""
-    known = ~(np.isnan(mine) | np.isnan(first))
-    mine, first, at_ms = mine[known], first[known], submitted_ms[known]
-    count, total = mine.size, float(first.sum())
-    if count < 2 or total <= 0 or mine.sum() <= 0:
-        return RatioInterval(low=None, high=None, workloads=count, none=NoInterval.NOTHING)
+def parting_of(mine: F64, first: F64, taken: F64) -> Parting:
+    """How runs part ways, by their waits; they rest when work of that time is gone, which takes as long as it stays."""
+    known = taken[np.isfinite(taken)]
+    mine, first = (np.nan_to_num(waited.mean(axis=0)) for waited in (mine, first))
+    return Parting(mine, first, float(known.mean()) if known.size else math.inf)
+
+
+def ratio_interval(mine: F64, first: F64, submitted_ms: I64, parting: Parting | None = None) -> RatioInterval:
+    """The interval of mean(mine)/mean(first) for paired values, by workload or by (seed, workload).
+
+    Workloads with a value that is missing (NaN) are left out. Where nobody says how the runs part ways, it is taken
+    from the values, and runs do not rest.
+    """
+    mine, first = np.atleast_2d(mine), np.atleast_2d(first)
+    known = np.flatnonzero(np.isfinite(mine).all(axis=0) & np.isfinite(first).all(axis=0))
+    known = known[np.argsort(submitted_ms[known], kind="stable")]
+    mine, first, at_ms = mine[:, known], first[:, known], submitted_ms[known]
+    if known.size < 2 or first.sum() <= 0 or mine.sum() <= 0:
+        return _none(known.size, NoInterval.NOTHING)
+    if np.array_equal(mine, first):  # the same runs twice: nothing is estimated
+        return RatioInterval(low=1.0, high=1.0, workloads=known.size)
+    means = mine.mean(axis=0), first.mean(axis=0)
+    if parting is None:
+        parting = Parting(*means, math.inf)
+    else:
+        parting = Parting(parting.mine_ms[known], parting.first_ms[known], parting.rest_ms)
+    found, blocks = _over_time(*means, at_ms, parting)
+    seeds = _over_seeds(mine.sum(axis=1), first.sum(axis=1))
+    alone = seeds is not None and isinstance(found, NoInterval) and found is not NoInterval.FEW
+    if seeds is not None and found is not NoInterval.FEW:
+        found = seeds if alone or isinstance(seeds, NoInterval) else _wider(found, seeds)
+    if isinstance(found, NoInterval):
+        return _none(known.size, found)
+    number = blocks.number if blocks is not None and not alone else 0
+    return RatioInterval(
+        low=found.low,
+        high=found.high,
+        workloads=known.size,
+        blocks=number,
+        block_ms=int(at_ms[-1] - at_ms[0] + 1) // number if number else 0,
+        this_work=alone,
+    )
+
+
+def _none(workloads: int, why: NoInterval) -> RatioInterval:
+    return RatioInterval(low=None, high=None, workloads=workloads, none=why)
+
+
+def _wider(one: Interval | NoInterval, other: Interval | NoInterval) -> Interval | NoInterval:
+    """What holds the truth if either does."""
+    if isinstance(one, NoInterval):
+        return one
+    return other if isinstance(other, NoInterval) else Interval(min(one.low, other.low), max(one.high, other.high))
+
+
+def _over_time(mine: F64, first: F64, at_ms: I64, parting: Parting) -> tuple[Interval | NoInterval, Blocks | None]:
+    """What the window tells: by blocks of time and by shocks, the wider; both hold the truth on their own terms.
+
+    Where differences last as long as the window, blocks tell nothing, and shocks that are not forgotten do.
+    """
+    total = float(first.sum())
     ratio = float(mine.sum()) / total
-    if (mine == first).all():  # the same run twice: nothing is estimated
-        return RatioInterval(low=1.0, high=1.0, workloads=count)
-    length_ms = int(at_ms.max() - at_ms.min()) + 1
+    length_ms = int(at_ms[-1] - at_ms[0]) + 1
     units = max(count_units(length_ms), _LEAST_UNITS)
-    unit = (at_ms - at_ms.min()) * units // length_ms
+    unit, sides, parts = ((at_ms - at_ms[0]) * count // length_ms for count in (units, _SIDES, _SHOCKS))
     if np.unique(unit[mine + first > 0]).size < LEAST_PARTS:  # a few that wait tell nothing about others, however alike
-        return RatioInterval(low=None, high=None, workloads=count, none=NoInterval.FEW)
-    effects = sum_by(unit, mine - ratio * first, units) / total
-    found, blocks = linear_interval(ratio, effects, sum_by(unit, np.abs(mine - first), units))
-    if isinstance(found, NoInterval) or isinstance(blocks, NoInterval):
-        none = found if isinstance(found, NoInterval) else None
-        return RatioInterval(low=None, high=None, workloads=count, none=none)
-    width_ms = length_ms // blocks.number
-    return RatioInterval(low=found.low, high=found.high, workloads=count, blocks=blocks.number, block_ms=width_ms)
+        return NoInterval.FEW, None
+    effects = (mine - ratio * first) / total
+    found, blocks = linear_interval(ratio, sum_by(unit, effects, units), sum_by(unit, np.abs(mine - first), units))
+    stretch = cut_stretches(parting.mine_ms - parting.first_ms, at_ms, sides, parting.rest_ms)
+    lasting = (parting.mine_ms - ratio * parting.first_ms) / total
+    shocks = shock_interval(ratio, lasting, effects - lasting, stretch, parts)
+    if isinstance(blocks, NoInterval):
+        return (shocks if blocks is NoInterval.TREND else blocks), None
+    return _wider(found, shocks), blocks
+
+
+def _over_seeds(mine: F64, first: F64) -> Interval | NoInterval | None:
+    """What the spread between seeds tells (Student), of sums by seed; None: there is none."""
+    seeds, ratio = mine.size, float(mine.sum() / first.sum())
+    effects = (mine - ratio * first) / first.mean()
+    spread = float((effects * effects).sum())
+    if seeds < 2 or spread <= 0:
+        return None
+    half = student(seeds - 1) * math.sqrt(spread / (seeds - 1) / seeds)
+    return narrow(around(ratio, half, half))

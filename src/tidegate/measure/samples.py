@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.measure.fragmentation import fragmented_by_node, pods_seen
+from tidegate.measure.fragmentation import gpu_pods_seen, lost_by_node
 from tidegate.model.columns import F64, I64
 from tidegate.model.stretch import Stretch
-from tidegate.model.units import WHOLE_MILLI
+from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import BROKEN_MILLI
 
@@ -33,7 +33,8 @@ class Samples(NamedTuple):
     covered_ms: I64
     up_milli: F64  # GPUs that work, on nodes that are ready
     allocated_milli: F64
-    fragmented_milli: F64  # at the first step in the bin; NaN: there was none
+    fragmented_milli: F64  # free and too scattered, at the first step in the bin; NaN: there was none
+    other_model_milli: F64  # free, of models that are not asked for; likewise
     busy_gpus: F64  # NaN: GPUs were held, and nothing was observed
     observed_gpus: F64  # GPUs of which it is known whether they were busy
     nodes: tuple[str, ...]  # every node there ever was, in the order of their names
@@ -45,12 +46,25 @@ class Samples(NamedTuple):
     waiting_milli: F64  # (bins, queues): GPUs that waiting work asks for
 
     def fragmented_share(self) -> float | None:
-        """The share of all GPUs that was free and yet of no use, where it was looked at."""
-        looked = ~np.isnan(self.fragmented_milli) & (self.up_milli > 0)
+        """The share of all GPUs that was free and too scattered to be of use, where it was looked at."""
+        return self._share(self.fragmented_milli)
+
+    def other_model_share(self) -> float | None:
+        """The share of all GPUs that was free and of models that are not asked for, where it was looked at."""
+        return self._share(self.other_model_milli)
+
+    def idle_wanted_gpu_h(self) -> float:
+        """GPU-hours that were held, seen idle, and waited for at the same time."""
+        idle = np.nan_to_num(self.observed_gpus - self.busy_gpus)
+        wanted = self.waiting_milli.sum(axis=1) / WHOLE_MILLI
+        return float((np.clip(idle, 0, wanted) * self.covered_ms).sum()) / HOUR_MS
+
+    def _share(self, milli: F64) -> float | None:
+        looked = ~np.isnan(milli) & (self.up_milli > 0)
         if not looked.any():
             return None
         weight = self.covered_ms[looked]
-        return float((self.fragmented_milli[looked] * weight).sum() / (self.up_milli[looked] * weight).sum())
+        return float((milli[looked] * weight).sum() / (self.up_milli[looked] * weight).sum())
 
 
 class _Glance(NamedTuple):
@@ -70,6 +84,7 @@ class _Bin(NamedTuple):
     allocated: F64
     waiting: F64
     fragmented: float
+    other_model: float
 
 
 class Sampler:
@@ -100,7 +115,8 @@ class Sampler:
             self._open_bin(begins)
         assert self._open is not None
         if np.isnan(self._open.fragmented):
-            self._open = self._open._replace(fragmented=self._fragmented(state))
+            fragmented, other_model = self._lost(state)
+            self._open = self._open._replace(fragmented=fragmented, other_model=other_model)
 
     def sample_stretch(self, state: ClusterState, stretch: Stretch) -> None:
         """Take in what was true after each of many steps of a run without nodes."""
@@ -131,7 +147,7 @@ class Sampler:
             self._open_bin(at_ms)
         assert self._open is not None
         if looked and np.isnan(self._open.fragmented):
-            self._open = self._open._replace(fragmented=0.0)
+            self._open = self._open._replace(fragmented=0.0, other_model=0.0)
 
     def samples(self) -> Samples:
         """What was kept so far."""
@@ -148,6 +164,7 @@ class Sampler:
             up_milli=up.sum(axis=1),
             allocated_milli=allocated.sum(axis=1),
             fragmented_milli=np.array([each.fragmented for each in bins], np.float64),
+            other_model_milli=np.array([each.other_model for each in bins], np.float64),
             busy_gpus=np.where(allocated.sum(axis=1) > 0, np.nan, none),
             observed_gpus=none,
             nodes=tuple(self._names[slot][0] for slot in by_name),
@@ -176,7 +193,7 @@ class Sampler:
             self._bins.append(_averages(self._open))
         nobody = np.zeros((3, len(self._queues)), np.float64)
         slots = np.zeros(len(self._names), np.float64)
-        self._open = _Bin(at_ms, 0, slots, slots, nobody, np.nan)
+        self._open = _Bin(at_ms, 0, slots, slots, nobody, np.nan, np.nan)
 
     # -- looking -----------------------------------------------------------------------------------------------
 
@@ -227,9 +244,9 @@ class Sampler:
             ]
         )
 
-    def _fragmented(self, state: ClusterState) -> float:
-        rows = self._rows[state.nodes.up[self._rows] == 1]
-        return float(fragmented_by_node(state, rows, pods_seen(state)).sum())
+    def _lost(self, state: ClusterState) -> tuple[float, float]:
+        lost = lost_by_node(state, self._rows[state.nodes.up[self._rows] == 1], gpu_pods_seen(state))
+        return float(lost.scattered.sum()), float(lost.other_model.sum())
 
 
 def _add(current: _Bin, last: _Glance, length_ms: int, *, summed: bool = False) -> _Bin:

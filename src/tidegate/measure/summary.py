@@ -72,13 +72,15 @@ class Summary(Spec, frozen=True, omit_defaults=False):
     capacity_gpu_h: float
     allocation_share: float | None  # allocated/capacity; None: there were no GPUs
     useful_share: float | None  # of all that was paid for, what did work, if the rest was as busy as what was observed
-    fragmented_share: float | None  # of capacity; None: it was not looked at
+    fragmented_share: float | None  # of capacity, free and too scattered; None: it was not looked at
     fairness: float | None  # Jain's index over the queues' served shares: 1 is even, 1/queues is one takes all
     total: Group
     queues: tuple[Group, ...]
     kinds: tuple[Group, ...]
     shares: tuple[QueueShare, ...] = ()  # of each queue of the policy; none: no quota of GPUs was given
     loops: tuple[Loop, ...] = ()  # work that was preempted and came back, again and again
+    other_model_share: float | None = None  # of capacity, free and of models that are not asked for; None: as above
+    idle_wanted_gpu_h: float = 0.0  # held, seen idle, and waited for at the same time
     unsettled_steps: int = 0  # steps that were cut off before they came to rest
 
     def due_share(self) -> float | None:
@@ -150,8 +152,8 @@ def _group(lives: Lives, name: str, mine: Mask) -> Group:
         waiting=fates[Fate.WAITING],
         rejected=fates[Fate.REJECTED],
         cancelled=fates[Fate.CANCELLED],
-        wait=_spread(lives.waited_ms[mine & (lives.fate != Fate.REJECTED)]),
-        completion=_spread(completion_ms(lives)[mine & (lives.fate == Fate.FINISHED)]),
+        wait=spread_of(lives.waited_ms[mine & (lives.fate != Fate.REJECTED)]),
+        completion=spread_of(completion_ms(lives)[mine & (lives.fate == Fate.FINISHED)]),
         censored=fates[Fate.RUNNING] + fates[Fate.WAITING],
         allocated_gpu_h=held / _GPU_HOUR_MILLI_MS,
         observed_gpu_h=observed / HOUR_MS,
@@ -178,7 +180,8 @@ def idle_gpu_ms(lives: Lives) -> F64:
     return idle
 
 
-def _spread(values_ms: I64) -> Spread | None:
+def spread_of(values_ms: I64 | F64) -> Spread | None:
+    """How values are spread; None: there are none."""
     if not len(values_ms):
         return None
     p50, p90, p95, p99, most = quantiles(values_ms, np.array([0.5, 0.9, 0.95, 0.99, 1.0])).tolist()

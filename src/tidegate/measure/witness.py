@@ -80,7 +80,13 @@ class Witness:
             samples = with_quota(samples, use)
         summary = summarise(lives, capacity.milli_ms, samples.fragmented_share(), shares)
         loops = find_loops(flat, lives, preemptions)
-        summary = msgspec.structs.replace(summary, loops=loops, unsettled_steps=self._unsettled)
+        summary = msgspec.structs.replace(
+            summary,
+            loops=loops,
+            unsettled_steps=self._unsettled,
+            other_model_share=samples.other_model_share(),
+            idle_wanted_gpu_h=samples.idle_wanted_gpu_h(),
+        )
         return Measured(lives, samples, capacity, summary, use)
 
 
