@@ -29,9 +29,10 @@ from tidegate.engine.kernels.registry import kernels_as
 from tidegate.measure.ratios import RatioInterval, completions, ratio_intervals, waits
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.planning.capacity import constant
-from tidegate.planning.floor import Tolerance, find_floor, smallest
+from tidegate.planning.floor import find_floor, smallest
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import Judge, Span
+from tidegate.planning.tolerance import Tolerance
 from tidegate.stats.quantile import quantile
 
 STEP_MS, STEPS_A_DAY, DAY_MS = 600_000, 144, 86_400_000

@@ -31,13 +31,13 @@ from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedPlan, si
 from tidegate.planning.bands import Launch, Recipe
 from tidegate.planning.concurrency import average, curve_of
 from tidegate.planning.document import AnswerPart, PlanDocument, encode_plan
-from tidegate.planning.floor import Tolerance
 from tidegate.planning.holdout import held_out
 from tidegate.planning.jobs import PlanJobs, known_at, plan_jobs_of
 from tidegate.planning.orders import Order
 from tidegate.planning.plan import Holdout, Request, make_plan
 from tidegate.planning.side_by_side import side_by_side
 from tidegate.planning.terms import Given, Terms, settle_terms, terms_at, unsigned_runtimes
+from tidegate.planning.tolerance import Tolerance
 from tidegate.sources.options import Options
 from tidegate.sources.pricefile import load_prices
 

@@ -29,6 +29,7 @@ from tidegate.planning.concurrency import average, curve_of
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.orders import Order
 from tidegate.planning.preflight import Asked, Preflight, Replayed, check_flight
+from tidegate.planning.tolerance import late_weight
 from tidegate.sources.gather import Gathered
 from tidegate.sources.options import Options
 from tidegate.sources.pricefile import load_prices
@@ -132,6 +133,7 @@ def _floor_data(found: Replayed | None) -> dict[str, Any] | None:
     if found is None:
         return None
     floor = found.floor
+    waits = floor.outcome.waits(found.tolerance)
     return {
         "gpus": None if found.at_least else floor.gpus,
         "at_least_gpus": floor.gpus if found.at_least else None,
@@ -146,7 +148,8 @@ def _floor_data(found: Replayed | None) -> dict[str, Any] | None:
         "tolerance_ms": found.tolerance_ms,
         "tolerance_known": found.tolerance_known,
         "p95_wait_ms": floor.outcome.wait_at(950),
-        "sizes": [each._asdict() | {"counts": each.counts} for each in floor.outcome.by_size(found.tolerance_ms)],
+        "late_gpu_hours": round(late_weight(waits), 6),
+        "sizes": [each._asdict() | {"counts": each.counts} for each in waits.by_size()],
         "peak_gpus": found.peak_gpus,
         "peak_gpu_hours": round(found.peak_gpu_h, 3),
         "floor_gpu_hours": round(found.floor_gpu_h, 3),

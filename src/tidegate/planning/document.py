@@ -12,7 +12,7 @@ import msgspec
 
 from tidegate.demand.tables import Calendar
 
-FORMAT = "tidegate.plan/4"
+FORMAT = "tidegate.plan/5"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -146,8 +146,9 @@ class WayPart(Part, frozen=True):
     cost: float
     wait_ms: int | None  # that the share of jobs did not exceed; None: some never start
     late_share: float
+    late_gpu_hours: float  # share of the GPU-hours that is late; one job counts for no more than may be late in all
     sizes: tuple[SizePart, ...]
-    holds: bool  # all of the jobs, and those of each size that counts
+    holds: bool  # all of the jobs, those of each size that counts, and the GPU-hours
 
 
 class TwinPart(Part, frozen=True):

@@ -40,6 +40,7 @@ from tidegate.planning.judge import Judge, Span
 from tidegate.planning.kernels.replay import NEVER, Steps, Valve
 from tidegate.planning.newsvendor import used_hours
 from tidegate.planning.sentences import plan_says, size_parts
+from tidegate.planning.tolerance import late_weight
 from tidegate.planning.trial import trial_part
 from tidegate.planning.twin import Confirmed, confirm
 
@@ -225,7 +226,7 @@ def _way(judge: Judge, name: str, held: _Held, recipe: Recipe) -> WayPart:
     span, tolerance = Span(*judge.jobs.span_ms), recipe.tolerance
     outcome = judge.replay(held.steps, held.valve, span)
     weeks = max((span.to_ms - span.from_ms) / WEEK_MS, 1e-9)
-    wait_ms = outcome.wait_at(tolerance.share_milli)
+    wait_ms, waits = outcome.wait_at(tolerance.share_milli), outcome.waits(tolerance)
     return WayPart(
         name=name,
         gpus=round(outcome.owned_gpu_h / max(span.hours, 1e-9), 3),
@@ -234,9 +235,10 @@ def _way(judge: Judge, name: str, held: _Held, recipe: Recipe) -> WayPart:
         burst_gpu_hours=round(outcome.burst_gpu_h / weeks, 3),
         cost=round(cost_of(outcome, held.own_gpus * span.hours, recipe.prices) / weeks, 3),
         wait_ms=wait_ms if wait_ms < NEVER else None,
-        late_share=round(outcome.late(tolerance.wait_ms), 6),
-        sizes=size_parts(outcome.by_size(*tolerance)),
-        holds=outcome.holds(tolerance.wait_ms, tolerance.share_milli),
+        late_share=round(outcome.late(tolerance), 6),
+        late_gpu_hours=round(late_weight(waits, tolerance.share_milli), 6),
+        sizes=size_parts(waits.by_size(tolerance.share_milli)),
+        holds=outcome.holds(tolerance),
     )
 
 

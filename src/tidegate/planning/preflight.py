@@ -15,11 +15,12 @@ from tidegate.demand.tables import Tables
 from tidegate.demand.waste import Waste, find_waste
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 from tidegate.planning.concurrency import curve_of, peak_milli, used_gpu_h
-from tidegate.planning.floor import Floor, Tolerance, floor_of
+from tidegate.planning.floor import Floor, floor_of
 from tidegate.planning.jobs import PlanJobs, plan_jobs_of
 from tidegate.planning.orders import Order
 from tidegate.planning.side_by_side import side_by_side
 from tidegate.planning.terms import ASSUMED_TOLERANCE_MS, known_tolerance
+from tidegate.planning.tolerance import Tolerance
 
 #: Jobs that are replayed at most: the latest. More of them take minutes and move the floor little.
 MOST_REPLAYED = 200_000
@@ -32,7 +33,7 @@ class Replayed(NamedTuple):
     """The floor by replay, and what buying for the peak wastes against it."""
 
     floor: Floor
-    tolerance_ms: int
+    tolerance: Tolerance
     tolerance_known: bool
     jobs: int  # that were replayed
     of_jobs: int
@@ -40,6 +41,11 @@ class Replayed(NamedTuple):
     used_gpu_h: float
     hours: float
     at_least: bool  # the floor is a lower bound: it rests on kinds of which no job has ended
+
+    @property
+    def tolerance_ms(self) -> int:
+        """How long work may wait that says nothing of its own."""
+        return self.tolerance.wait_ms
 
     @property
     def peak_gpu_h(self) -> float:
@@ -97,11 +103,12 @@ def _replay(model: DemandModel, jobs: PlanJobs, asked: Asked) -> Replayed:
     latest = jobs.latest(MOST_REPLAYED)
     at_least = latest.only_bounded
     latest = latest.as_far_as_seen() if at_least else latest
-    floor = floor_of(latest, Tolerance(tolerance_ms), asked.order, asked.seed)
+    tolerance = Tolerance(tolerance_ms)
+    floor = floor_of(latest, tolerance, asked.order, asked.seed)
     curve, span = curve_of(latest), latest.span_ms
     return Replayed(
         floor=floor._replace(low_gpus=None, high_gpus=None) if at_least else floor,
-        tolerance_ms=tolerance_ms,
+        tolerance=tolerance,
         tolerance_known=measured is not None,
         jobs=latest.total,
         of_jobs=jobs.total,

@@ -9,8 +9,8 @@ from tidegate.measure.words import percent_text
 from tidegate.model.units import duration_text
 from tidegate.planning.bands import Bands, Basis, Recipe
 from tidegate.planning.document import SizePart, WayPart
-from tidegate.planning.judge import SizeWaits
 from tidegate.planning.kernels.replay import NEVER
+from tidegate.planning.tolerance import PartWaits
 
 _SIMPLE = {
     Basis.LEVEL: "one level all week, and burst",
@@ -47,7 +47,7 @@ def plan_says(bands: Bands, recipe: Recipe, ways: tuple[WayPart, ...]) -> tuple[
     return tuple(said)
 
 
-def size_parts(sizes: tuple[SizeWaits, ...]) -> tuple[SizePart, ...]:
+def size_parts(sizes: tuple[PartWaits, ...]) -> tuple[SizePart, ...]:
     """Waits by size, as parts of the document."""
     return tuple(
         SizePart(
@@ -72,8 +72,9 @@ def broken(way: WayPart, tolerated_ms: int) -> str:
     """That a plan does not do what it is for."""
     worst = max((part for part in way.sizes if part.counts), key=lambda part: part.late_share, default=None)
     gpus = f" ({percent_text(worst.late_share)} of those of {worst.size} GPUs)" if worst else ""
+    hours = f", with {percent_text(way.late_gpu_hours)} of the GPU-hours," if way.late_gpu_hours else ""
     return (
-        f"the plan breaks the tolerance: {percent_text(way.late_share)} of the jobs{gpus} wait longer than "
+        f"the plan breaks the tolerance: {percent_text(way.late_share)} of the jobs{gpus}{hours} wait longer than "
         f"{duration_text(tolerated_ms)}"
     )
 

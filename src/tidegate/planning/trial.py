@@ -72,6 +72,7 @@ def _way_part(entry: Entry) -> WayPart:
         cost=round(entry.cost, 3),
         wait_ms=entry.wait_ms if entry.wait_ms < NEVER else None,
         late_share=round(entry.late, 6),
+        late_gpu_hours=round(entry.late_gpu_h, 6),
         sizes=size_parts(entry.sizes),
         holds=entry.holds,
     )
