@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.cli.plan_report import NAMES, Seen, headline, wait_words
+from tidegate.cli.plan_report import NAMES, Seen, headline, wait_words, within_text
 from tidegate.cli.thinning import rounded, thin
 from tidegate.cli.webpage import MOST_POINTS, Chart, Grid, Page, Series, Tile
 from tidegate.demand.calendar import WEEK_HOURS, hour_of_week
@@ -55,7 +55,7 @@ def _tiles(plan: PlanDocument, batch: ClassPart) -> list[Tile]:
         Tile(
             "floor without burst",
             f"{floor.gpus:,} GPUs",
-            f"{span_text(floor.low_gpus, floor.high_gpus)}; waits stay within {duration_text(batch.tolerance.wait_ms)}",
+            f"{span_text(floor.low_gpus, floor.high_gpus)}; waits stay within {within_text(batch)}",
         ),
     ]
     if batch.burst:

@@ -22,7 +22,7 @@ from tidegate.model.units import DAY_MS, duration_text
 from tidegate.planning.document import ClassPart, PlanDocument, TrialPart, WayPart
 from tidegate.planning.floor import span_text
 from tidegate.planning.jobs import NONE_ENDED
-from tidegate.planning.sentences import broken, fewer_text, sizes_text
+from tidegate.planning.sentences import broken, fewer_text, sizes_text, tolerance_text
 
 GRADES = {"measured": "green", "partial": "yellow", "assumed": "red"}
 
@@ -195,7 +195,7 @@ def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
     lines = [
         Text(
             f"Floor by replay: {floor.gpus:,} GPUs ({span_text(floor.low_gpus, floor.high_gpus)}) held without burst "
-            f"keep waits within {duration_text(batch.tolerance.wait_ms)}; {floor.replays:,} replays.",
+            f"keep waits within {within_text(batch)}; {floor.replays:,} replays.",
             "dim",
         ),
         Text(
@@ -224,6 +224,12 @@ def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
         for part in plan.origin.drawn
     ]
     return Text("\n").join(lines)
+
+
+def within_text(batch: ClassPart) -> str:
+    """How long work may wait."""
+    part = batch.tolerance
+    return tolerance_text(part.wait_ms, part.interactive_ms, part.declared_jobs)
 
 
 def drawn_text(why: str) -> str:

@@ -37,7 +37,6 @@ from tidegate.planning.orders import Order
 from tidegate.planning.plan import Holdout, Request, make_plan
 from tidegate.planning.side_by_side import side_by_side
 from tidegate.planning.terms import Given, Terms, settle_terms, terms_at, unsigned_runtimes
-from tidegate.planning.tolerance import Tolerance
 from tidegate.sources.options import Options
 from tidegate.sources.pricefile import load_prices
 
@@ -141,6 +140,7 @@ def _given(signed: Signed, prices: Path | None) -> Given:
 
     return Given(
         tolerance_ms=duration(Assumption.TOLERANCE),
+        interactive_ms=duration(Assumption.INTERACTIVE),
         cold_start_ms=duration(Assumption.COLD_START),
         prices=load_prices(prices) if prices else None,
         prices_from=str(prices) if prices else "",
@@ -165,9 +165,9 @@ def _needed(terms: Terms, trial: Terms | None) -> list[Unsigned]:
     return [*terms.unsigned, *(one._replace(means=f"before the trial began, {one.means}") for one in more)]
 
 
-def _recipe(terms: Terms, call: Call) -> Recipe:
+def _recipe(terms: Terms, jobs: PlanJobs, call: Call) -> Recipe:
     return Recipe(
-        Tolerance(terms.tolerance_ms),
+        terms.tolerance.for_jobs(jobs),
         terms.prices,
         order=call.order,
         launch=Launch(terms.cold_start_ms),
@@ -182,15 +182,20 @@ def _request(found: _Found, terms: Terms, trial: Terms | None, call: Call) -> Re
         raise refusal(error, f"tidegate plan {' '.join(call.sources)}") from None
     return Request(
         jobs=found.jobs,
-        recipe=_recipe(terms, call),
+        recipe=_recipe(terms, found.jobs, call),
         made_by=f"tidegate {tidegate.__version__}",
         prices_from=terms.prices_from,
         origins=found.tables.origins,
         answers=tuple(_answer_part(one) for one in answer(found.model)),
         signatures=signatures,
         seed=call.seed,
-        holdout=Holdout(call.holdout, _recipe(trial, call)) if trial else None,
+        holdout=_holdout(found, trial, call) if trial else None,
     )
+
+
+def _holdout(found: _Found, trial: Terms, call: Call) -> Holdout:
+    known = known_at(found.jobs, held_out(found.jobs, call.holdout).from_ms, call.seed)
+    return Holdout(call.holdout, _recipe(trial, known, call))
 
 
 #: What a plan does not depend on; the preflight tells it.

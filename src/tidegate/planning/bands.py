@@ -88,13 +88,13 @@ class Recipe(NamedTuple):
     @property
     def burst_in_time(self) -> bool:
         """Whether capacity that is launched as soon as work waits is there before its tolerance ends."""
-        return self.bursts and self.tolerance.wait_ms >= self.launch.launch_ms
+        return self.bursts and self.tolerance.tightest_ms >= self.launch.launch_ms
 
     def valve(self) -> Valve:
         """Burst that starts early enough: a launch more before the tolerance ends than the launch itself takes."""
         if not self.bursts:
             return SHUT
-        patience = max(self.tolerance.wait_ms - 2 * self.launch.launch_ms, 0)
+        patience = max(self.tolerance.tightest_ms - 2 * self.launch.launch_ms, 0)
         return Valve(patience, self.launch.launch_ms, self.launch.linger_ms, self.launch.step_gpus * WHOLE_MILLI)
 
 

@@ -77,7 +77,10 @@ class PricesPart(Part, frozen=True):
 class TolerancePart(Part, frozen=True):
     """How long work may wait."""
 
-    wait_ms: int
+    wait_ms: int  # batch work that declares nothing
+    interactive_ms: int | None  # interactive work that declares nothing; None: there is none
+    declared_jobs: int  # that are held to what they declare themselves
+    tightest_ms: int  # of those that may wait least: what burst must be there for
     share_milli: int  # of the jobs that must not wait longer
     order: str  # who goes first
 
@@ -135,6 +138,16 @@ class SizePart(Part, frozen=True):
     counts: bool  # enough of them to be held to the tolerance on their own
 
 
+class PatiencePart(Part, frozen=True):
+    """How jobs waited that may wait so long."""
+
+    tolerates: str  # the longest wait of them
+    jobs: int
+    wait_ms: int | None  # that the share of them did not exceed; None: some never start
+    late_share: float
+    counts: bool  # enough of them to be held to the tolerance on their own
+
+
 class WayPart(Part, frozen=True):
     """A way to provide capacity, replayed."""
 
@@ -148,7 +161,8 @@ class WayPart(Part, frozen=True):
     late_share: float
     late_gpu_hours: float  # share of the GPU-hours that is late; one job counts for no more than may be late in all
     sizes: tuple[SizePart, ...]
-    holds: bool  # all of the jobs, those of each size that counts, and the GPU-hours
+    patience: tuple[PatiencePart, ...]
+    holds: bool  # all of the jobs, those of each size and patience that counts, and the GPU-hours
 
 
 class TwinPart(Part, frozen=True):

@@ -42,6 +42,7 @@ class Floor(NamedTuple):
     none: NoInterval | None  # why there is no interval
     replays: int
     outcome: Outcome  # at the floor
+    below: Outcome | None  # with one GPU less; None: the widest job does not fit then
 
 
 def find_floor(judge: Judge, tolerance: Tolerance, seed: int) -> Floor:
@@ -52,13 +53,14 @@ def find_floor(judge: Judge, tolerance: Tolerance, seed: int) -> Floor:
     sure = blocks if isinstance(blocks, NoInterval) else blocks.interval(float(found), floors)
     lowest, safe = _look_around(judge, tolerance, found)
     outcome = judge.replay(constant(safe * WHOLE_MILLI, from_ms))
+    fits = (safe - 1) * WHOLE_MILLI >= judge.jobs.widest_milli
+    below = judge.replay(constant((safe - 1) * WHOLE_MILLI, from_ms)) if fits else None
     if isinstance(sure, NoInterval) or isinstance(blocks, NoInterval):
         none = sure if isinstance(sure, NoInterval) else None
-        return Floor(safe, lowest, None, None, 0, 0, none, judge.replays, outcome)
+        return Floor(safe, lowest, None, None, 0, 0, none, judge.replays, outcome, below)
     low, high = min(math.floor(sure.low), lowest), max(math.ceil(sure.high), safe)
-    return Floor(
-        safe, lowest, low, high, blocks.number, (to_ms - from_ms) // blocks.number, None, judge.replays, outcome
-    )
+    block_ms = (to_ms - from_ms) // blocks.number
+    return Floor(safe, lowest, low, high, blocks.number, block_ms, None, judge.replays, outcome, below)
 
 
 def floor_gpus(judge: Judge, tolerance: Tolerance) -> int:

@@ -38,6 +38,7 @@ class Entry(NamedTuple):
     late: float  # share of jobs that waited longer than is tolerated
     late_gpu_h: float  # share of the GPU-hours that is late
     sizes: tuple[PartWaits, ...]
+    patience: tuple[PartWaits, ...]
     holds: bool
 
 
@@ -161,6 +162,7 @@ class Booth:
             late=outcome.late(tolerance),
             late_gpu_h=late_weight(waits, tolerance.share_milli),
             sizes=waits.by_size(tolerance.share_milli),
+            patience=waits.by_patience(tolerance.share_milli),
             holds=outcome.holds(tolerance),
         )
 

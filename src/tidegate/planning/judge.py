@@ -75,9 +75,10 @@ class Outcome(NamedTuple):
 
     def holds(self, tolerance: Tolerance) -> bool:
         """Say whether waits stay within what is tolerated, everybody starts, and the queue drains within a day."""
-        if self.drained_ms > max(DAY_MS, tolerance.wait_ms):
+        waits = self.waits(tolerance)
+        if self.drained_ms > max(DAY_MS, tolerance.wait_ms, int(waits.limit_ms.max(initial=0))):
             return False
-        return self.waits(tolerance).hold(tolerance.share_milli)
+        return waits.hold(tolerance.share_milli)
 
     def late(self, tolerance: Tolerance) -> float:
         """The share of jobs that waited longer than is tolerated."""

@@ -39,8 +39,8 @@ from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import Judge, Span
 from tidegate.planning.kernels.replay import NEVER, Steps, Valve
 from tidegate.planning.newsvendor import used_hours
-from tidegate.planning.sentences import plan_says, size_parts
-from tidegate.planning.tolerance import late_weight
+from tidegate.planning.sentences import patience_parts, plan_says, size_parts
+from tidegate.planning.tolerance import held_as_declared, late_weight
 from tidegate.planning.trial import trial_part
 from tidegate.planning.twin import Confirmed, confirm
 
@@ -113,7 +113,7 @@ def _class_part(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> Cla
     ways = tuple(_ways(judge, floor, bands, recipe))
     return ClassPart(
         kind="batch",
-        tolerance=TolerancePart(wait_ms=tolerance.wait_ms, share_milli=tolerance.share_milli, order=recipe.order),
+        tolerance=_tolerance_part(jobs, recipe),
         floor=FloorPart(
             gpus=floor.gpus,
             low_gpus=floor.low_gpus,
@@ -133,6 +133,18 @@ def _class_part(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> Cla
         basis=bands.basis,
         holds=ways[0].holds,
         says=plan_says(bands, recipe, ways),
+    )
+
+
+def _tolerance_part(jobs: PlanJobs, recipe: Recipe) -> TolerancePart:
+    tolerance = recipe.tolerance
+    return TolerancePart(
+        wait_ms=tolerance.wait_ms,
+        interactive_ms=tolerance.interactive_ms if jobs.interactive.any() else None,
+        declared_jobs=int(held_as_declared(jobs, tolerance).sum()),
+        tightest_ms=tolerance.tightest_ms,
+        share_milli=tolerance.share_milli,
+        order=recipe.order,
     )
 
 
@@ -238,6 +250,7 @@ def _way(judge: Judge, name: str, held: _Held, recipe: Recipe) -> WayPart:
         late_share=round(outcome.late(tolerance), 6),
         late_gpu_hours=round(late_weight(waits, tolerance.share_milli), 6),
         sizes=size_parts(waits.by_size(tolerance.share_milli)),
+        patience=patience_parts(waits.by_patience(tolerance.share_milli)),
         holds=outcome.holds(tolerance),
     )
 

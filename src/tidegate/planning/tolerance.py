@@ -42,6 +42,23 @@ class Tolerance(NamedTuple):
 
     wait_ms: int  # work that says nothing of its own
     share_milli: int = HELD_MILLI
+    interactive_ms: int | None = None  # sessions of people that say nothing of their own; None: as all others
+    as_declared: bool = True  # what jobs declare comes first; else for batch work somebody said another
+    soonest_ms: int | None = None  # what burst must be there for, where some may wait less than others; None: wait_ms
+
+    @property
+    def tightest_ms(self) -> int:
+        """How long those may wait that may wait least."""
+        return self.wait_ms if self.soonest_ms is None else self.soonest_ms
+
+    def for_jobs(self, jobs: PlanJobs) -> Tolerance:
+        """The same, with how long those of the jobs may wait that may wait least."""
+        limit_ms = limits_of(jobs, self)
+        row = _row(limit_ms, _PATIENCES)
+        parts = [limit_ms[row == number] for number in np.unique(row).tolist()]
+        # Of each patience, the few that may wait least may be late.
+        least = [int(quantile(part, 1 - self.share_milli / 1000)) for part in parts if part.size >= LEAST_OF_SIZE]
+        return self._replace(soonest_ms=min(least, default=self.wait_ms))
 
 
 class PartWaits(NamedTuple):
@@ -119,8 +136,22 @@ def late_weight(waits: Waits, share_milli: int = HELD_MILLI) -> float:
 
 
 def limits_of(jobs: PlanJobs, tolerance: Tolerance) -> I64:
-    """How long each job may wait."""
-    return np.full(jobs.total, tolerance.wait_ms, np.int64)
+    """How long each job may wait: as it says itself, else as its kind does."""
+    limit_ms = np.full(jobs.total, tolerance.wait_ms, np.int64)
+    if jobs.declared_ms is None and tolerance.interactive_ms is None:
+        return limit_ms
+    if tolerance.interactive_ms is not None:
+        limit_ms[jobs.interactive] = tolerance.interactive_ms
+    if jobs.declared_ms is not None:
+        limit_ms = np.where(held_as_declared(jobs, tolerance), jobs.declared_ms, limit_ms)
+    return limit_ms
+
+
+def held_as_declared(jobs: PlanJobs, tolerance: Tolerance) -> Mask:
+    """Which jobs are held to what they declare: a wait that somebody says is one for batch work."""
+    if jobs.declared_ms is None:
+        return np.zeros(jobs.total, bool)
+    return np.asarray((jobs.declared_ms >= 0) & (jobs.interactive | tolerance.as_declared))
 
 
 def _few(late: Mask, share_milli: int) -> bool:
