@@ -19,7 +19,7 @@ from tidegate.demand.words import clock_text
 from tidegate.measure.words import count_text, percent_text, time_text
 from tidegate.model.columns import F64
 from tidegate.model.units import DAY_MS, duration_text
-from tidegate.planning.document import ClassPart, PlanDocument, TrialPart, WayPart
+from tidegate.planning.document import ClassPart, OriginPart, PlanDocument, TrialPart, WayPart
 from tidegate.planning.floor import span_text
 from tidegate.planning.jobs import NONE_ENDED
 from tidegate.planning.sentences import broken, fewer_text, sizes_text, tolerance_text
@@ -209,6 +209,7 @@ def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
         if way.name in {"plan", "floor"}
     ]
     lines += [Text(clock_text(plan.origin.calendar), "dim")]
+    lines += [Text(said, "yellow") for said in dropped_text(plan.origin)]
     lines += [_answer(answer.question, answer.grade, answer.says) for answer in plan.answers]
     lines += [
         Text.assemble(
@@ -224,6 +225,19 @@ def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
         for part in plan.origin.drawn
     ]
     return Text("\n").join(lines)
+
+
+def dropped_text(origin: OriginPart) -> list[str]:
+    """What of the sources the plan is not made from."""
+    rows = sum(source.rows for source in origin.sources) + origin.dropped_rows
+    said = []
+    if origin.dropped_rows:
+        share = percent_text(origin.dropped_rows / rows)
+        said.append(f"{share} of the rows ({origin.dropped_rows:,} of {rows:,}) were dropped, and are not planned for")
+    if origin.unseen:
+        days = sum(to_ms - from_ms for from_ms, to_ms in origin.unseen) / DAY_MS
+        said.append(f"for {days:.1f} days nothing was recorded: levels leave them out")
+    return said
 
 
 def within_text(batch: ClassPart) -> str:

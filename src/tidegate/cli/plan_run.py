@@ -30,13 +30,14 @@ from tidegate.demand.words import QUESTIONS, REMEDIES, number_text
 from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedPlan, sign
 from tidegate.planning.bands import Launch, Recipe
 from tidegate.planning.concurrency import average, curve_of
-from tidegate.planning.document import AnswerPart, PlanDocument, encode_plan
+from tidegate.planning.document import AnswerPart, FindingPart, PlanDocument, encode_plan
 from tidegate.planning.holdout import held_out
 from tidegate.planning.jobs import PlanJobs, known_at, plan_jobs_of
 from tidegate.planning.orders import Order
 from tidegate.planning.plan import Holdout, Request, make_plan
 from tidegate.planning.side_by_side import side_by_side
 from tidegate.planning.terms import Given, Terms, settle_terms, terms_at, unsigned_runtimes
+from tidegate.sources.findings import Finding
 from tidegate.sources.options import Options
 from tidegate.sources.pricefile import load_prices
 
@@ -100,22 +101,25 @@ class _Found(NamedTuple):
     tables: Tables
     model: DemandModel
     jobs: PlanJobs
+    findings: tuple[Finding, ...]
 
 
 def _read(call: Call) -> _Found:
     """Tables of sources and the demand model of them; a demand model is sampled."""
     sources, seed = call.sources, call.seed
+    findings: tuple[Finding, ...] = ()
     if len(sources) == 1 and is_model(sources[0]):
         model = load_model(Path(sources[0]), call.options.timezone)
         tables = sample(model, seed)
         tables = tables._replace(origins=tuple(origin._replace(name=sources[0]) for origin in tables.origins))
     else:
-        tables = gather_sources(sources, call.options).tables
+        gathered = gather_sources(sources, call.options)
+        tables, findings = gathered.tables, gathered.findings
         with working("measuring"):
             model = fit(tables, seed=seed, run_all=side_by_side)
     jobs = plan_jobs_of(tables, seed)
     _refuse_too_little(sources, jobs)
-    return _Found(tables, model, jobs)
+    return _Found(tables, model, jobs, findings)
 
 
 def _refuse_too_little(sources: list[str], jobs: PlanJobs) -> None:
@@ -186,6 +190,8 @@ def _request(found: _Found, terms: Terms, trial: Terms | None, call: Call) -> Re
         made_by=f"tidegate {tidegate.__version__}",
         prices_from=terms.prices_from,
         origins=found.tables.origins,
+        findings=tuple(_finding_part(one) for one in found.findings),
+        dropped=found.tables.dropped,
         answers=tuple(_answer_part(one) for one in answer(found.model)),
         signatures=signatures,
         seed=call.seed,
@@ -207,6 +213,10 @@ def _answer_part(one: Answer) -> AnswerPart:
     numbers = ", ".join(f"{name.replace('_', ' ')} {number_text(number)}" for name, number in told)
     lift = "; ".join(REMEDIES[lack] for lack in one.lacks)
     return AnswerPart(question=QUESTIONS[one.question], grade=one.grade, says=numbers or "nothing says", lifted_by=lift)
+
+
+def _finding_part(one: Finding) -> FindingPart:
+    return FindingPart(code=one.code, source=one.source, effect=one.spec.effect, rows=one.times, says=one.text())
 
 
 def _write(made: Made, outputs: Outputs) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from msgspec.structs import replace
+
 from tidegate.demand.document import DemandModel, Group, Scope
 from tidegate.demand.numbers import Number
 from tidegate.demand.tolerance import Basis
@@ -49,6 +51,8 @@ class Lack(StrEnum):
     NOTHING_DECLARED = "nothing_declared"  # nobody said how long they would wait, and nobody gave up
     NO_LATENCY = "no_latency"  # how long requests took is not known
     NO_ARRIVALS = "no_arrivals"  # nothing tells when work or requests come
+    ROWS_DROPPED = "rows_dropped"  # a notable part of the rows could not be used
+    GAPS = "gaps"  # for days nothing was recorded
 
 
 class Answer(Spec, frozen=True):
@@ -70,7 +74,25 @@ class Verdict(StrEnum):
 
 def answer(model: DemandModel) -> tuple[Answer, ...]:
     """The four answers, in the order they are asked."""
-    return (_floor(model), _burst(model), _residency(model), _patience(model))
+    return tuple(_lowered(one, model) for one in (_floor(model), _burst(model), _residency(model), _patience(model)))
+
+
+#: Rows that may be dropped before answers are no longer measured.
+_MOST_DROPPED = 0.02
+
+
+def _lowered(one: Answer, model: DemandModel) -> Answer:
+    """The answer, at most partial where rows were dropped, or time was not seen."""
+    lacks = []
+    dropped = max((ground.dropped for ground in model.grounds), default=0)
+    if dropped > _MOST_DROPPED * (dropped + sum(ground.rows for ground in model.grounds)):
+        lacks.append(Lack.ROWS_DROPPED)
+    if one.question in {Question.FLOOR, Question.BURST} and any(ground.unseen for ground in model.grounds):
+        lacks.append(Lack.GAPS)
+    if not lacks:
+        return one
+    grade = Grade.PARTIAL if one.grade is Grade.MEASURED else one.grade
+    return replace(one, grade=grade, lacks=(*one.lacks, *lacks))
 
 
 def judge(answers: tuple[Answer, ...]) -> Verdict:

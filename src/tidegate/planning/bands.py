@@ -17,6 +17,7 @@ import numpy as np
 
 from tidegate.demand.events import Mask
 from tidegate.demand.tables import Calendar
+from tidegate.demand.unseen import unseen_between
 from tidegate.model.columns import F64, I64
 from tidegate.model.prices import ASSUMED_PRICES, Prices
 from tidegate.model.units import MINUTE_MS, WEEK_MS, WHOLE_MILLI
@@ -118,6 +119,9 @@ class Bands(NamedTuple):
 def plan_bands(past: PlanJobs, now_ms: int, recipe: Recipe) -> Bands:
     """Bands for the time from now on, from jobs as they were known then."""
     at_ms, gpus = average(curve_of(past), past.span_ms[0], now_ms)
+    for from_ms, to_ms in unseen_between(past.at_ms):  # what was not recorded is not quiet
+        seen = (at_ms < from_ms) | (at_ms >= to_ms)
+        at_ms, gpus = at_ms[seen], gpus[seen]
     # What ended on a Sunday saw weekends last: each hour of the week counts the same, and of each the latest most.
     demand = weigh(at_ms, gpus, now_ms, recipe.half_life_ms, past.calendar).even()
     windows = recipe.windows

@@ -35,10 +35,23 @@ class CountPart(Part, frozen=True):
     jobs: int
 
 
+class FindingPart(Part, frozen=True):
+    """What is to be said about a source."""
+
+    code: str
+    source: str
+    effect: str  # dropped, mended, told
+    rows: int
+    says: str
+
+
 class OriginPart(Part, frozen=True):
     """What the plan was made from."""
 
     sources: tuple[SourcePart, ...]
+    findings: tuple[FindingPart, ...]
+    dropped_rows: int  # that could not be used
+    unseen: tuple[tuple[int, int], ...]  # from, to: nothing was recorded, and no level is made from it
     jobs: int
     left_out: tuple[CountPart, ...]
     drawn: tuple[CountPart, ...]  # how long they run is not known, and drawn from the others

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.demand.tables import Origin
+from tidegate.demand.unseen import unseen_between
 from tidegate.model.prices import MICROS
 from tidegate.model.units import WEEK_MS, WHOLE_MILLI
 from tidegate.planning.bands import Bands, Recipe, plan_bands
@@ -23,6 +24,7 @@ from tidegate.planning.document import (
     ClassPart,
     CountPart,
     EdgePart,
+    FindingPart,
     FloorPart,
     OriginPart,
     PlanDocument,
@@ -63,6 +65,8 @@ class Request(NamedTuple):
     made_by: str
     prices_from: str  # a file, or "assumed"
     origins: tuple[Origin, ...] = ()
+    findings: tuple[FindingPart, ...] = ()
+    dropped: int = 0  # rows
     answers: tuple[AnswerPart, ...] = ()
     signatures: tuple[SignaturePart, ...] = ()
     seed: int = 0
@@ -82,6 +86,9 @@ def make_plan(request: Request) -> PlanDocument:
         seed=request.seed,
         origin=OriginPart(
             sources=tuple(SourcePart(**origin._asdict()) for origin in request.origins),
+            findings=request.findings,
+            dropped_rows=request.dropped,
+            unseen=unseen_between(jobs.at_ms),
             jobs=jobs.total,
             left_out=tuple(CountPart(why=why, jobs=count) for why, count in jobs.left_out),
             drawn=tuple(CountPart(why=why, jobs=count) for why, count in jobs.drawn),

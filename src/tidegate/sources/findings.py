@@ -154,6 +154,12 @@ class Finding(NamedTuple):
         """What the code means."""
         return CODES[self.code]
 
+    @property
+    def loses(self) -> int:
+        """Rows of demand that are lost: not those that say nothing about it, or that another row says."""
+        lost = self.spec.effect is Effect.DROPPED and self.spec.strict and self.code is not Code.DUPLICATE_ID
+        return self.times if lost else 0
+
     def text(self) -> str:
         """Say it on one line: `jobs.csv:17: 3 dropped: jobs that end before they start; line 17 end='5' [end-…]`."""
         where = f"{self.source}:{self.places[0].number}" if self.places and self.places[0].number else self.source
