@@ -172,7 +172,7 @@ def test_a_demand_model_can_be_planned_for(model_json):
     [
         (
             ("--assume", "nonsense"),
-            "expected one of tolerance, cold-start, residency, prices, runtimes, all, found 'nonsense'",
+            "expected one of tolerance, interactive, cold-start, residency, prices, runtimes, all, found 'nonsense'",
         ),
         (("--assume", "tolerance=soon"), "--assume tolerance: expected a duration"),
         (("--prices", "missing.yaml", "--assume", "all"), "missing.yaml: there is no such file"),
@@ -196,6 +196,22 @@ def test_prices_that_cannot_be_used_are_told_with_their_line(jobs_csv, tmp_path,
     prices = tmp_path / "prices.yaml"
     prices.write_text(text)
     assert says in ran("plan", str(jobs_csv), "--prices", str(prices), *ASSUMED, code=2)
+
+
+def test_times_in_a_wrong_unit_are_refused_instead_of_tried_for_ever(tmp_path):
+    path = tmp_path / "ms.csv"
+    path.write_text("id,submitted,duration,gpus\n" + "".join(f"{n},{n * 4_000_000},60,1\n" for n in range(200)))
+    refused = ran("plan", str(path), "--assume", "all", "--holdout", "0.33", code=2)
+    assert "expected jobs of at most ten years, found 25" in " ".join(refused.split())
+    ran("plan", str(path), "--assume", "all", "--map", "submitted=submitted:ms")
+
+
+def test_where_all_rows_are_dropped_there_is_nothing_to_go_by(tmp_path):
+    path = tmp_path / "wrong.csv"
+    rows = "".join(f"{n},1700000000,1700000009,1700000001,1\n" for n in range(30))
+    path.write_text(f"id,submitted,started,ended,gpus\n{rows}")
+    for command in (["preflight", str(path)], ["plan", str(path), "--assume", "all"]):
+        assert "(all of 30 were dropped)" in " ".join(ran(*command, code=2).split())
 
 
 def test_too_few_jobs_give_no_plan(tmp_path):

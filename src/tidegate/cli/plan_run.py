@@ -44,6 +44,9 @@ from tidegate.sources.pricefile import load_prices
 #: Jobs, and time between the first and the last, that a plan can be made from.
 _LEAST_JOBS, _LEAST_MS = 20, 2 * 86_400_000
 
+#: More is a wrong unit, and a trial of its many weeks would not end.
+_MOST_MS = 10 * 365 * 86_400_000
+
 
 class Call(NamedTuple):
     """What a plan is asked to be."""
@@ -130,6 +133,12 @@ def _refuse_too_little(sources: list[str], jobs: PlanJobs) -> None:
         raise CannotRun(
             f"{name}: a batch plan is made from jobs with submission, runtime and GPUs; expected {_LEAST_JOBS}, "
             f"found {jobs.total:,}{why}; plans for services come later, `tidegate preflight` measures them"
+        )
+    if jobs.span_ms[1] - jobs.span_ms[0] > _MOST_MS:
+        years = (jobs.span_ms[1] - jobs.span_ms[0]) / (365 * 86_400_000)
+        raise CannotRun(
+            f"{name}: expected jobs of at most ten years, found {years:,.0f}; say the unit of times: "
+            "--map submitted=COLUMN:ms"
         )
     if jobs.span_ms[1] - jobs.span_ms[0] < _LEAST_MS:
         raise CannotRun(f"{name}: expected jobs of at least two days, to see day and night")
