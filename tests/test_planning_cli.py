@@ -161,6 +161,20 @@ def test_without_burst_the_plan_holds_more(jobs_csv):
     assert held[0] < held[1]
 
 
+def test_a_plan_from_a_demand_model_says_that_its_jobs_are_drawn(model_json, tmp_path):
+    page = tmp_path / "plan.html"
+    plan = decode_plan(ran("plan", str(model_json), "--assume", "all", "--json", "--html", str(page)).encode())
+    assert plan.origin.sampled
+    assert "jobs that a demand model drew, not on those that the model was made from" in plan.classes[0].says[0]
+    assert "On jobs drawn from a demand model: Own" in page.read_text()
+    floors = [
+        decode_plan(ran("plan", str(model_json), "--assume", "all", "--json", "--seed", str(seed)).encode())
+        for seed in (1, 2)
+    ]
+    part = plan.classes[0].floor
+    assert all(part.low_gpus <= other.classes[0].floor.gpus <= part.high_gpus for other in floors)
+
+
 def test_a_demand_model_can_be_planned_for(model_json):
     plan = decode_plan(ran("plan", str(model_json), "--assume", "all", "--json").encode())
     assert plan.origin.sources[0].name == str(model_json)

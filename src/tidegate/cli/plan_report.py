@@ -92,7 +92,8 @@ def headline(plan: PlanDocument) -> Text:
     ways = {way.name: way for way in batch.ways}
     mine, peak = ways["plan"], ways["peak"]
     saved = 1 - mine.held_gpu_hours / peak.held_gpu_hours if peak.held_gpu_hours else 0.0
-    owned = ("Own ", (f"{batch.own_gpus:,} GPUs", "bold"))
+    drawn = ("On jobs drawn from a demand model: ",) if plan.origin.sampled else ()
+    owned = (*drawn, "Own ", (f"{batch.own_gpus:,} GPUs", "bold"))
     booked = max(window.booked_gpus for window in batch.windows)
     middle = (", book up to ", (f"{booked:,} more", "bold"), " by the hour of the week") if booked else ()
     burst = (", burst up to ", (f"{batch.burst.ceiling_gpus:,}", "bold")) if batch.burst else ()

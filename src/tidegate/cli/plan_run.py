@@ -34,7 +34,7 @@ from tidegate.planning.document import AnswerPart, FindingPart, PlanDocument, en
 from tidegate.planning.holdout import held_out
 from tidegate.planning.jobs import PlanJobs, known_at, plan_jobs_of
 from tidegate.planning.orders import Order
-from tidegate.planning.plan import Holdout, Request, make_plan
+from tidegate.planning.plan import Holdout, Redrawn, Request, make_plan
 from tidegate.planning.side_by_side import side_by_side
 from tidegate.planning.terms import Given, Terms, settle_terms, terms_at, unsigned_runtimes
 from tidegate.sources.findings import Finding
@@ -46,6 +46,10 @@ _LEAST_JOBS, _LEAST_MS = 20, 2 * 86_400_000
 
 #: More is a wrong unit, and a trial of its many weeks would not end.
 _MOST_MS = 10 * 365 * 86_400_000
+
+
+#: Draws from a demand model beside the one that is planned for: the floor's interval holds theirs.
+_MORE_DRAWS = 4
 
 
 class Call(NamedTuple):
@@ -105,15 +109,19 @@ class _Found(NamedTuple):
     model: DemandModel
     jobs: PlanJobs
     findings: tuple[Finding, ...]
+    redrawn: Redrawn | None  # where jobs are drawn from a demand model
 
 
 def _read(call: Call) -> _Found:
     """Tables of sources and the demand model of them; a demand model is sampled."""
     sources, seed = call.sources, call.seed
     findings: tuple[Finding, ...] = ()
+    redrawn = None
     if len(sources) == 1 and is_model(sources[0]):
         model = load_model(Path(sources[0]), call.options.timezone)
         tables = sample(model, seed)
+        others = tuple(plan_jobs_of(sample(model, seed + more), seed) for more in range(1, _MORE_DRAWS + 1))
+        redrawn = Redrawn(others, max((stream.batch_gpus for stream in model.streams), default=0.0))
         tables = tables._replace(origins=tuple(origin._replace(name=sources[0]) for origin in tables.origins))
     else:
         gathered = gather_sources(sources, call.options)
@@ -122,7 +130,7 @@ def _read(call: Call) -> _Found:
             model = fit(tables, seed=seed, run_all=side_by_side)
     jobs = plan_jobs_of(tables, seed)
     _refuse_too_little(sources, jobs)
-    return _Found(tables, model, jobs, findings)
+    return _Found(tables, model, jobs, findings, redrawn)
 
 
 def _refuse_too_little(sources: list[str], jobs: PlanJobs) -> None:
@@ -201,6 +209,7 @@ def _request(found: _Found, terms: Terms, trial: Terms | None, call: Call) -> Re
         origins=found.tables.origins,
         findings=tuple(_finding_part(one) for one in found.findings),
         dropped=found.tables.dropped,
+        redrawn=found.redrawn,
         answers=tuple(_answer_part(one) for one in answer(found.model)),
         signatures=signatures,
         seed=call.seed,

@@ -52,6 +52,7 @@ class OriginPart(Part, frozen=True):
     findings: tuple[FindingPart, ...]
     dropped_rows: int  # that could not be used
     unseen: tuple[tuple[int, int], ...]  # from, to: nothing was recorded, and no level is made from it
+    sampled: bool  # from a demand model: jobs that it drew, and not those that it was made from
     jobs: int
     left_out: tuple[CountPart, ...]
     drawn: tuple[CountPart, ...]  # how long they run is not known, and drawn from the others

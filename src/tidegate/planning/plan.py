@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from tidegate.demand.tables import Origin
 from tidegate.demand.unseen import unseen_between
@@ -36,7 +37,7 @@ from tidegate.planning.document import (
     WayPart,
     WindowPart,
 )
-from tidegate.planning.floor import Floor, find_floor
+from tidegate.planning.floor import Floor, find_floor, floor_gpus
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import Judge, Span
 from tidegate.planning.kernels.replay import NEVER, Steps, Valve
@@ -57,6 +58,13 @@ class Holdout(NamedTuple):
     recipe: Recipe  # as it was known when that time began
 
 
+class Redrawn(NamedTuple):
+    """Jobs of a demand model, drawn with other seeds: how far what is found depends on the draw."""
+
+    jobs: tuple[PlanJobs, ...]
+    batch_gpus: float  # the most that any batch asked for at once that the model was made from
+
+
 class Request(NamedTuple):
     """What a plan is to be made from."""
 
@@ -67,6 +75,7 @@ class Request(NamedTuple):
     origins: tuple[Origin, ...] = ()
     findings: tuple[FindingPart, ...] = ()
     dropped: int = 0  # rows
+    redrawn: Redrawn | None = None  # where jobs are drawn from a demand model
     answers: tuple[AnswerPart, ...] = ()
     signatures: tuple[SignaturePart, ...] = ()
     seed: int = 0
@@ -79,6 +88,8 @@ def make_plan(request: Request) -> PlanDocument:
     from_ms, to_ms = jobs.span_ms
     judge = Judge(jobs, recipe.order)
     floor = find_floor(judge, recipe.tolerance, request.seed)
+    if request.redrawn is not None:
+        floor = _with_draws(floor, request.redrawn, recipe)
     bands = plan_bands(jobs, to_ms, recipe)
     return PlanDocument(
         format=FORMAT,
@@ -88,6 +99,7 @@ def make_plan(request: Request) -> PlanDocument:
             sources=tuple(SourcePart(**origin._asdict()) for origin in request.origins),
             findings=request.findings,
             dropped_rows=request.dropped,
+            sampled=request.redrawn is not None,
             unseen=unseen_between(jobs.at_ms),
             jobs=jobs.total,
             left_out=tuple(CountPart(why=why, jobs=count) for why, count in jobs.left_out),
@@ -99,9 +111,31 @@ def make_plan(request: Request) -> PlanDocument:
         answers=request.answers,
         signatures=request.signatures,
         prices=_prices_part(request),
-        classes=(_class_part(judge, floor, bands, recipe),),
+        classes=(_with_words(_class_part(judge, floor, bands, recipe), request),),
         trial=trial_part(jobs, *holdout, request.seed) if (holdout := request.holdout) else None,
     )
+
+
+def _with_draws(floor: Floor, redrawn: Redrawn, recipe: Recipe) -> Floor:
+    """The floor, with an interval that holds those of other draws from the same model."""
+    others = [floor_gpus(Judge(jobs, recipe.order), recipe.tolerance) for jobs in redrawn.jobs]
+    low, high = min([floor.gpus, *others]), max([floor.gpus, *others])
+    if floor.low_gpus is None or floor.high_gpus is None:
+        return floor
+    return floor._replace(low_gpus=min(floor.low_gpus, low), high_gpus=max(floor.high_gpus, high))
+
+
+def _with_words(part: ClassPart, request: Request) -> ClassPart:
+    """The plan of a class, with what a plan from a demand model is not."""
+    if request.redrawn is None:
+        return part
+    most = request.redrawn.batch_gpus
+    said = (
+        f"it is judged on {request.jobs.total:,} jobs that a demand model drew, not on those that the model was made "
+        f"from: what holds here may not hold there. Batches that come at once (up to {most:,.0f} GPUs) are drawn "
+        "smaller or at other times; plan from the jobs themselves where they matter"
+    )
+    return replace(part, says=(said, *part.says))
 
 
 def _prices_part(request: Request) -> PricesPart:
