@@ -38,6 +38,17 @@ def test_no_tolerance_at_all_is_a_tolerance():
     assert found.tolerance_ms == 0
 
 
+def test_a_table_that_begins_with_an_empty_cluster_says_so_where_jobs_run_long():
+    rng, lacks = np.random.default_rng(3), {}
+    for name, hours, since in (("short", 2, None), ("long", 60, None), ("listed", 60, 0)):
+        at = np.sort(rng.integers(0, 14 * 86_400, 800))
+        run = rng.exponential(hours * 3600, 800).astype(int) + 1
+        rows = [("a", "batch", 1000, int(when), 0, int(took), False) for when, took in zip(at, run, strict=True)]
+        model = fit(tables_of(rows)._replace(since_ms=since))
+        lacks[name] = Lack.LEFT_EDGE in answer(model)[0].lacks
+    assert lacks == {"short": False, "long": True, "listed": False}
+
+
 def test_a_pod_with_eight_gpus_is_idle_for_as_long_as_one_with_one():
     longest = {}
     for devices in (1, 8):

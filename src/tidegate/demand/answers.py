@@ -53,6 +53,7 @@ class Lack(StrEnum):
     NO_ARRIVALS = "no_arrivals"  # nothing tells when work or requests come
     ROWS_DROPPED = "rows_dropped"  # a notable part of the rows could not be used
     GAPS = "gaps"  # for days nothing was recorded
+    LEFT_EDGE = "left_edge"  # work that ran when the table begins is not in it, and jobs run long
 
 
 class Answer(Spec, frozen=True):
@@ -123,10 +124,28 @@ def _floor(model: DemandModel) -> Answer:
         lacks.append(Lack.WAITS_IN_RUNTIMES)
     if _length_ms(model) < WEEK_MS - DAY_MS:
         lacks.append(Lack.SHORT_WINDOW)
+    if _missing_share(model) > _MOST_MISSING:
+        lacks.append(Lack.LEFT_EDGE)
     numbers = [(name, getattr(levels, name)) for name in ("mean", "p05", "p50", "p95", "p99", "peak")]
     if model.residency and total.wanted is None:
         numbers += [("busy_p05", model.residency.busy.p05), ("busy_p95", model.residency.busy.p95)]
     return _graded(Question.FLOOR, tuple(numbers), tuple(lacks))
+
+
+#: What may be missing of the mean before the floor is no longer measured.
+_MOST_MISSING = 0.05
+
+
+def _missing_share(model: DemandModel) -> float:
+    """How much of the mean is missing because jobs that ran when the table begins are not in it.
+
+    A job that is met at any time runs on for mean x (1 + CV^2) / 2 on average: for so long levels rise from 0.
+    """
+    jobs = next((ground for ground in model.grounds if ground.table == "jobs" and ground.from_empty), None)
+    if jobs is None:
+        return 0.0
+    rest_ms = [one.mean.value * (1 + one.cv.value**2) / 2 for one in model.durations if not one.size]
+    return max(rest_ms, default=0.0) / max(jobs.end_ms - jobs.start_ms, 1)
 
 
 def _burst(model: DemandModel) -> Answer:

@@ -253,7 +253,11 @@ def _grounds(tables: Tables, parts: _Parts) -> tuple[Ground, ...]:
     if parts.told:
         measured = parts.told.measured
         ground = _ground("jobs", measured.window, len(parts.told.jobs), measured.tick_ms, origins)
-        told = {"runtimes": tables.recorded.runtimes, "unseen": unseen_of(parts.told.jobs)}
+        told = {
+            "runtimes": tables.recorded.runtimes,
+            "unseen": unseen_of(parts.told.jobs),
+            "from_empty": tables.since_ms is None,
+        }
         found.append(replace(ground, **told))
     frames = {"requests": tables.requests, "use": tables.use, "capacity": tables.capacity, "starts": tables.starts}
     for name, frame in frames.items():
