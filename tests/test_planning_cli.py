@@ -62,7 +62,7 @@ def test_preflight_tells_programs_the_same_and_twice_the_same(jobs_csv):
     first, second = (ran("preflight", str(jobs_csv), "--json") for _ in range(2))
     assert first == second
     told = json.loads(first)
-    assert told["format"] == "tidegate.preflight/2"
+    assert told["format"] == "tidegate.preflight/3"
     assert told["verdict"] == "premature"
     assert [one["grade"] for one in told["answers"]] == ["measured", "partial", "assumed", "assumed"]
     assert all(one["lifted_by"] for one in told["answers"] if one["grade"] != "measured")
