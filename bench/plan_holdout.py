@@ -24,12 +24,13 @@ from typing import Any
 from tidegate.model.units import HOUR_MS, WEEK_MS, duration_text
 from tidegate.planning.bands import Recipe
 from tidegate.planning.capacity import ALWAYS
-from tidegate.planning.floor import Tolerance, smallest
+from tidegate.planning.floor import smallest
 from tidegate.planning.holdout import Booth, Entry, Trial, try_plan
 from tidegate.planning.jobs import PlanJobs, known_at, plan_jobs_of
 from tidegate.planning.judge import Judge, Span
 from tidegate.planning.kernels.replay import NEVER
 from tidegate.planning.orders import Order
+from tidegate.planning.tolerance import Tolerance
 from tidegate.planning.trial import findings, ratio
 from tidegate.planning.windows import day_night_weekend
 from tidegate.sources.gather import gather

@@ -18,9 +18,11 @@ from demand_jobs import tables_of
 from queue_twins import HOUR, planned, play
 from tidegate.demand.arrivals import measure_arrivals
 from tidegate.demand.curves import Window
+from tidegate.demand.document import Scope
 from tidegate.demand.durations import _moments, measure_durations
-from tidegate.demand.jobs import read_jobs
-from tidegate.demand.levels import measure_levels, track_series
+from tidegate.demand.events import curves_of
+from tidegate.demand.jobs import read_jobs, wanted_spans, window_of
+from tidegate.demand.levels import measure_levels, track_curve, track_series
 from tidegate.demand.mix import measure_mix
 from tidegate.demand.numbers import How, Number, Unit, estimate, rank_quantile, share, unit_interval
 from tidegate.demand.outlook import look_ahead
@@ -32,9 +34,10 @@ from tidegate.measure.ratios import RatioInterval, completions, parting_of, rati
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.model.twin import TwinOptions
 from tidegate.planning.capacity import constant
-from tidegate.planning.floor import Tolerance, find_floor, smallest
+from tidegate.planning.floor import find_floor, smallest
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import Judge, Span
+from tidegate.planning.tolerance import Tolerance
 from tidegate.stats.quantile import quantile
 
 STEP_MS, STEPS_A_DAY, DAY_MS = 600_000, 144, 86_400_000
@@ -82,6 +85,23 @@ def levels(windows: int, days_of_jobs: tuple[float, ...] = (0.1, 0.5, 1, 3, 5)) 
             found = measure_levels(track_series(each, STEP_MS, 0, each.size), Unit.GPUS, "jobs", None)
             tally.add(f"mean, jobs of {mean_days:g} days", found.mean, 60)
             tally.add(f"p95, jobs of {mean_days:g} days", found.p95, p95)
+    return tally
+
+
+def job_tables(windows: int) -> Tally:
+    """Levels of four weeks of submitted jobs, 60 at once: what ran when the table begins is not in it."""
+    tally = Tally()
+    for hours in (2, 6):
+        for seed in range(windows):
+            rng = np.random.default_rng(seed)
+            at = np.sort(rng.integers(0, 28 * 86_400, rng.poisson(60 / hours * 24 * 28)))
+            took = rng.exponential(hours * 3600, at.size).astype(np.int64) + 1
+            rows = zip(at.tolist(), took.tolist(), strict=True)
+            jobs = read_jobs(tables_of([("a", "batch", 1000, one, 0, run, False) for one, run in rows]), 0)
+            window = window_of(jobs)
+            curve = curves_of(wanted_spans(jobs.whole(), window), jobs.cells, window)[Scope.TOTAL][0]
+            found = measure_levels(track_curve(curve, len(jobs)), Unit.GPUS, "jobs", None)
+            tally.add(f"mean, jobs of {hours} h", found.mean, 60)
     return tally
 
 
@@ -398,6 +418,7 @@ def _trace(seed: int, hours: float) -> list:
 #: Each kind of interval, windows that a night tries, and the least share of intervals that must hold the truth.
 KINDS: dict[str, tuple[Callable[[int], Tally], int, float]] = {
     "levels": (levels, 300, 0.85),
+    "job tables": (job_tables, 200, 0.80),
     "mix": (mixes, 200, 0.85),
     "arrivals": (arrivals, 200, 0.85),
     "durations": (durations, 400, 0.85),

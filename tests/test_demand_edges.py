@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 
 from demand_jobs import tables_of
 from tidegate.cli.inputs_table import input_rows
@@ -13,6 +14,8 @@ from tidegate.demand.document import encode, read
 from tidegate.demand.fit import fit
 from tidegate.demand.jobs import read_jobs
 from tidegate.demand.numbers import How, Unit
+from tidegate.demand.residency import measure_residency
+from tidegate.demand.tables import USE, Calendar
 from tidegate.demand.tolerance import _late_share
 from tidegate.demand.words import number_text
 from tidegate.model.problem import Report
@@ -33,6 +36,36 @@ def test_no_tolerance_at_all_is_a_tolerance():
     found = check_flight(tables, Asked(tolerance_ms=0)).replayed
     assert found is not None
     assert found.tolerance_ms == 0
+
+
+def test_a_table_that_begins_with_an_empty_cluster_says_so_where_jobs_run_long():
+    rng, lacks = np.random.default_rng(3), {}
+    for name, hours, since in (("short", 2, None), ("long", 60, None), ("listed", 60, 0)):
+        at = np.sort(rng.integers(0, 14 * 86_400, 800))
+        run = rng.exponential(hours * 3600, 800).astype(int) + 1
+        rows = [("a", "batch", 1000, int(when), 0, int(took), False) for when, took in zip(at, run, strict=True)]
+        model = fit(tables_of(rows)._replace(since_ms=since))
+        lacks[name] = Lack.LEFT_EDGE in answer(model)[0].lacks
+    assert lacks == {"short": False, "long": True, "listed": False}
+
+
+def test_a_pod_with_eight_gpus_is_idle_for_as_long_as_one_with_one():
+    longest = {}
+    for devices in (1, 8):
+        rows = [
+            {"at_ms": at * 600_000, "every_ms": 600_000, "allocation": "pod", "gpus_milli": 1000, "busy_milli": busy}
+            for at in range(144)
+            for busy in [0 if at < 12 else 800]
+            for _ in range(devices)
+        ]
+        use = pl.DataFrame(rows).with_columns(
+            pl.lit("" if dtype == pl.String else None, dtype).alias(name)
+            for name, dtype in USE.items()
+            if name not in rows[0]
+        )
+        found = measure_residency(use.lazy(), Calendar.EPOCH)
+        longest[devices] = (found.allocations[0].longest_idle_ms, found.idle_run_ms)
+    assert longest[1] == longest[8] == (2 * 3_600_000, 2 * 3_600_000)
 
 
 def test_one_job_tells_no_interval_of_a_level():

@@ -105,6 +105,23 @@ def test_every_number_has_its_ground(model):
     assert len(seen) > 200
 
 
+def even_weeks(seed, rate=1.0):
+    """Two weeks of jobs of an hour and more, at an even rate."""
+    rng = np.random.default_rng(seed)
+    at = np.sort(rng.integers(0, 14 * 86_400, rng.poisson(600 * rate)))
+    run, wait = rng.exponential(5000, at.size).astype(int) + 1, rng.exponential(300, at.size).astype(int)
+    sizes = rng.choice([1000, 2000, 8000], at.size)
+    return fit(tables_of([("a", "batch", *map(int, row), False) for row in zip(sizes, at * 1, wait, run, strict=True)]))
+
+
+def test_windows_of_the_same_demand_do_not_differ_beyond_the_noise_and_twice_the_demand_does():
+    pairs = [(even_weeks(2 * seed), even_weeks(2 * seed + 1)) for seed in range(4)]
+    called = [change.path for pair in pairs for change in diff(*pair) if change.beyond_noise]
+    assert len(called) <= 1
+    twice = [change.path for change in diff(pairs[0][0], even_weeks(99, rate=2.0)) if change.beyond_noise]
+    assert "groups[total].wanted.mean" in twice
+
+
 def test_equal_models_do_not_differ_and_others_say_where(model):
     assert diff(model, model) == ()
     more = fit(tables_of(weeks() + [("c", "batch", 64_000, 3600 * hour, 0, 3600, False) for hour in range(24 * 21)]))

@@ -20,13 +20,14 @@ from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tidegate.planning.bands import Launch, Recipe, plan_bands
 from tidegate.planning.concurrency import average, curve_of
 from tidegate.planning.document import encode_plan
-from tidegate.planning.floor import Tolerance, find_floor
+from tidegate.planning.floor import find_floor
 from tidegate.planning.holdout import held_out, try_plan
 from tidegate.planning.jobs import DRAWN, known_at, plan_jobs_of
 from tidegate.planning.judge import Judge
 from tidegate.planning.plan import Holdout, Request, make_plan
 from tidegate.planning.preflight import Asked, check_flight
 from tidegate.planning.terms import Given, terms_at
+from tidegate.planning.tolerance import Tolerance
 from tidegate.stats.interval import NoInterval
 
 TOLERANCE = Tolerance(HOUR_MS)

@@ -62,7 +62,7 @@ def test_preflight_tells_programs_the_same_and_twice_the_same(jobs_csv):
     first, second = (ran("preflight", str(jobs_csv), "--json") for _ in range(2))
     assert first == second
     told = json.loads(first)
-    assert told["format"] == "tidegate.preflight/2"
+    assert told["format"] == "tidegate.preflight/3"
     assert told["verdict"] == "premature"
     assert [one["grade"] for one in told["answers"]] == ["measured", "partial", "assumed", "assumed"]
     assert all(one["lifted_by"] for one in told["answers"] if one["grade"] != "measured")
@@ -161,6 +161,20 @@ def test_without_burst_the_plan_holds_more(jobs_csv):
     assert held[0] < held[1]
 
 
+def test_a_plan_from_a_demand_model_says_that_its_jobs_are_drawn(model_json, tmp_path):
+    page = tmp_path / "plan.html"
+    plan = decode_plan(ran("plan", str(model_json), "--assume", "all", "--json", "--html", str(page)).encode())
+    assert plan.origin.sampled
+    assert "jobs that a demand model drew, not on those that the model was made from" in plan.classes[0].says[0]
+    assert "On jobs drawn from a demand model: Own" in page.read_text()
+    floors = [
+        decode_plan(ran("plan", str(model_json), "--assume", "all", "--json", "--seed", str(seed)).encode())
+        for seed in (1, 2)
+    ]
+    part = plan.classes[0].floor
+    assert all(part.low_gpus <= other.classes[0].floor.gpus <= part.high_gpus for other in floors)
+
+
 def test_a_demand_model_can_be_planned_for(model_json):
     plan = decode_plan(ran("plan", str(model_json), "--assume", "all", "--json").encode())
     assert plan.origin.sources[0].name == str(model_json)
@@ -172,7 +186,7 @@ def test_a_demand_model_can_be_planned_for(model_json):
     [
         (
             ("--assume", "nonsense"),
-            "expected one of tolerance, cold-start, residency, prices, runtimes, all, found 'nonsense'",
+            "expected one of tolerance, interactive, cold-start, residency, prices, runtimes, all, found 'nonsense'",
         ),
         (("--assume", "tolerance=soon"), "--assume tolerance: expected a duration"),
         (("--prices", "missing.yaml", "--assume", "all"), "missing.yaml: there is no such file"),
@@ -196,6 +210,22 @@ def test_prices_that_cannot_be_used_are_told_with_their_line(jobs_csv, tmp_path,
     prices = tmp_path / "prices.yaml"
     prices.write_text(text)
     assert says in ran("plan", str(jobs_csv), "--prices", str(prices), *ASSUMED, code=2)
+
+
+def test_times_in_a_wrong_unit_are_refused_instead_of_tried_for_ever(tmp_path):
+    path = tmp_path / "ms.csv"
+    path.write_text("id,submitted,duration,gpus\n" + "".join(f"{n},{n * 4_000_000},60,1\n" for n in range(200)))
+    refused = ran("plan", str(path), "--assume", "all", "--holdout", "0.33", code=2)
+    assert "expected jobs of at most ten years, found 25" in " ".join(refused.split())
+    ran("plan", str(path), "--assume", "all", "--map", "submitted=submitted:ms")
+
+
+def test_where_all_rows_are_dropped_there_is_nothing_to_go_by(tmp_path):
+    path = tmp_path / "wrong.csv"
+    rows = "".join(f"{n},1700000000,1700000009,1700000001,1\n" for n in range(30))
+    path.write_text(f"id,submitted,started,ended,gpus\n{rows}")
+    for command in (["preflight", str(path)], ["plan", str(path), "--assume", "all"]):
+        assert "(all of 30 were dropped)" in " ".join(ran(*command, code=2).split())
 
 
 def test_too_few_jobs_give_no_plan(tmp_path):
@@ -319,7 +349,8 @@ def test_the_example_is_what_its_script_draws_and_gives_a_finding(monkeypatch):
     assert made.stdout == (top / "examples/jobs.csv").read_text()
     monkeypatch.chdir(top)
     text = " ".join(ran("preflight", "examples/jobs.csv", COLUMNS="80").split())
-    assert "By replay of 1,478 jobs, 66 GPUs (46 to 101) keep 95 % of the waits of every size within 1h44m" in text
+    assert "By replay of 1,478 jobs, 66 GPUs (50 to 91) keep 95 % of the waits of every size within 1h44m" in text
+    assert "with one less, 5.1 % of the jobs of 9+ GPUs are late." in text
     assert "Buying for the peak of 278 GPUs where 66 hold the tolerance: 141,773 GPU-hours, 76 %" in text
     assert "p95 53" in text
     assert "floor 66" in text

@@ -17,11 +17,12 @@ from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
 from tidegate.planning.bands import Recipe, least_levels, plan_bands
 from tidegate.planning.capacity import ALWAYS, HOURS, Level, constant, steps_of
 from tidegate.planning.concurrency import average, curve_of, peak_milli, quantile_milli, used_gpu_h
-from tidegate.planning.floor import Tolerance, bisect, enough_gpus, find_floor, smallest
+from tidegate.planning.floor import bisect, enough_gpus, find_floor, smallest
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import Judge, Span
 from tidegate.planning.newsvendor import cost_of, split, used_hours, weigh
 from tidegate.planning.orders import Order
+from tidegate.planning.tolerance import Tolerance
 from tidegate.planning.windows import Habit, choose_windows, day_and_night, day_night_weekend, weekend
 
 HOUR = Tolerance(HOUR_MS)
@@ -47,7 +48,7 @@ def test_the_floor_is_what_looking_at_every_capacity_finds(rows, order, tolerate
     judge, tolerance = Judge(arrivals(rows), order, compiled=False), Tolerance(tolerated_ms)
     top = min(int(judge.jobs.gpus_milli.sum()) // GPU, 80)
     start = judge.jobs.span_ms[0]
-    holding = [g for g in range(top + 1) if judge.replay(constant(g * GPU, start)).holds(tolerated_ms)]
+    holding = [g for g in range(top + 1) if judge.replay(constant(g * GPU, start)).holds(tolerance)]
     floor = find_floor(judge, tolerance, seed=1)
     assert floor.gpus in holding
     assert floor.lowest_gpus <= smallest(judge, tolerance, Span(*judge.jobs.span_ms)) <= floor.gpus
@@ -64,7 +65,7 @@ def test_a_capacity_that_holds_by_luck_is_not_the_floor():
         rows = [(int(rng.integers(0, 30)), int(rng.choice([1, 1, 2, 3])), int(rng.integers(5, 60))) for _ in range(7)]
         judge = Judge(arrivals(rows), Order.OVERTAKE, compiled=False)
         start, tolerated = judge.jobs.span_ms[0], 25_000
-        holds = [judge.replay(constant(g * GPU, start)).holds(tolerated, 1000) for g in range(3, 8)]
+        holds = [judge.replay(constant(g * GPU, start)).holds(Tolerance(tolerated, 1000)) for g in range(3, 8)]
         if any(one and not other for one, other in pairwise(holds)):
             found = judge, holds, tolerated
             break
@@ -99,7 +100,7 @@ def remembered(judge: Judge, tolerance: Tolerance, seen: dict[int, bool]):
 
     def noting(steps, *how, **more):
         outcome = replay(steps, *how, **more)
-        seen[int(steps.level_milli[-1]) // GPU] = outcome.holds(tolerance.wait_ms, tolerance.share_milli)
+        seen[int(steps.level_milli[-1]) // GPU] = outcome.holds(tolerance)
         return outcome
 
     return noting
@@ -241,7 +242,7 @@ def test_levels_by_window_hold_with_no_more_than_one_level_holds():
         steps_of([Level(span.from_ms, windows, tuple(g * GPU for g in levels))], span.to_ms, Calendar.NONE)
     )
     one = judge.replay(constant(smallest(judge, HOUR, span) * GPU, span.from_ms))
-    assert by_window.holds(HOUR_MS)
+    assert by_window.holds(HOUR)
     assert by_window.held_gpu_h < 0.8 * one.held_gpu_h
 
 

@@ -16,12 +16,13 @@ from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
 from tidegate.planning.bands import Basis, Recipe, _needed_ceiling, hold_all_week, plan_bands
 from tidegate.planning.capacity import SHUT
 from tidegate.planning.document import decode_plan
-from tidegate.planning.floor import Tolerance, floor_gpus, floor_of
+from tidegate.planning.floor import floor_gpus, floor_of
 from tidegate.planning.holdout import Booth, try_plan
-from tidegate.planning.judge import Judge, Span, waits_hold
+from tidegate.planning.judge import Judge, Span
 from tidegate.planning.orders import Order
 from tidegate.planning.plan import Request, make_plan
 from tidegate.planning.sentences import fewer_text
+from tidegate.planning.tolerance import Tolerance, Waits
 from tidegate.planning.trial import part_of
 
 EPOCH_S = 1_750_032_000  # a Monday, 00:00 UTC
@@ -170,7 +171,7 @@ def test_small_jobs_do_not_hide_large_ones_that_wait():
         jobs = arrivals(large + small)
         floor = floor_of(jobs, Tolerance(HOUR_MS), Order.OVERTAKE, 0)
         floors.append(floor.gpus)
-        sizes = {each.size: each for each in floor.outcome.by_size(HOUR_MS)}
+        sizes = {each.size: each for each in floor.outcome.waits(Tolerance(HOUR_MS)).by_size()}
         assert sizes["8"].jobs == 250
         assert sizes["8"].late <= 0.05
         (batch,) = plan_of(jobs, Recipe(Tolerance(HOUR_MS))).classes
@@ -181,5 +182,32 @@ def test_small_jobs_do_not_hide_large_ones_that_wait():
 def test_a_size_with_few_jobs_is_not_held_on_its_own():
     wait_ms = np.array([0] * 400 + [2 * HOUR_MS] * 20)
     few, enough = (np.array([1_000] * (420 - count) + [8_000] * count) for count in (19, 20))
-    assert waits_hold(wait_ms, few, HOUR_MS, 950)
-    assert not waits_hold(wait_ms, enough, HOUR_MS, 950)
+    limit_ms, run_ms = np.full(420, HOUR_MS), np.where(np.arange(420) < 400, HOUR_MS, 1)
+    assert Waits(wait_ms, limit_ms, few, run_ms).hold(950)
+    assert not Waits(wait_ms, limit_ms, enough, run_ms).hold(950)
+
+
+def mondays(short: int):
+    """62 jobs of 8 h each Monday at nine; and minutes of work on other days."""
+    rng, week, nine = np.random.default_rng(1), 7 * 86_400, 9 * 3600
+    rows = [(at * week + nine + int(rng.integers(0, 7200)), 1, 8 * 3600) for at in range(4) for _ in range(62)]
+    days = rng.integers(2, 7, short) * 86_400 + rng.integers(0, 4, short) * week
+    return arrivals(rows + [(int(day + rng.integers(0, 86_400)), 1, 60) for day in days])
+
+
+def test_short_jobs_do_not_hide_long_ones_of_the_same_size():
+    floors = [floor_gpus(Judge(mondays(short)), Tolerance(HOUR_MS)) for short in (0, 1_000, 6_000)]
+    assert min(floors) >= 0.97 * floors[0]
+    (batch,) = plan_of(mondays(6_000), Recipe(Tolerance(HOUR_MS), bursts=False)).classes
+    assert batch.own_gpus >= 0.97 * floors[0]
+    ways = {way.name: way for way in batch.ways}
+    assert ways["plan"].late_gpu_hours <= 0.05
+    assert ways["p95"].late_share <= 0.05 < ways["p95"].late_gpu_hours
+    assert not ways["p95"].holds
+
+
+def test_one_job_alone_does_not_break_the_tolerance_of_gpu_hours():
+    gpus, run_ms = np.full(100, 1_000), np.where(np.arange(100) == 0, 1_000 * HOUR_MS, HOUR_MS)
+    wait_ms, limit_ms = np.where(np.arange(100) == 0, 2 * HOUR_MS, 0), np.full(100, HOUR_MS)
+    assert Waits(wait_ms, limit_ms, gpus, run_ms).hold(950)
+    assert not Waits(np.where(np.arange(100) < 5, 2 * HOUR_MS, 0), limit_ms, gpus, run_ms).hold(950)

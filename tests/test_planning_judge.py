@@ -17,6 +17,7 @@ from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import Judge, Span
 from tidegate.planning.kernels.replay import NEVER, Steps, Valve
 from tidegate.planning.orders import Order
+from tidegate.planning.tolerance import Tolerance
 from tidegate.planning.twin import confirm, replay_in_twin
 
 GPU = 1000
@@ -141,7 +142,7 @@ def test_compiled_and_plain_count_the_same(rows, first, changes, valve, order):
     jobs, capacity = arrivals(rows), steps(first, changes, 8)
     plain = Judge(jobs, order, compiled=False).replay(capacity, valve)
     compiled = Judge(jobs, order, compiled=True).replay(capacity, valve)
-    for one, other in zip(plain, compiled, strict=True):
+    for one, other in zip(plain._replace(jobs=None), compiled._replace(jobs=None), strict=True):
         assert np.array_equal(one, other)
 
 
@@ -163,7 +164,7 @@ def test_burst_is_held_from_its_launch_until_it_has_lingered():
 def test_a_gang_wider_than_capacity_never_starts_and_nothing_holds():
     outcome = Judge(arrivals([(0, 8, 60), (10, 1, 60)])).replay(constant(4 * GPU, 0))
     assert outcome.start_ms.tolist() == [-1, 10 * SECOND_MS]
-    assert not outcome.holds(HOUR_MS)
+    assert not outcome.holds(Tolerance(HOUR_MS))
 
 
 def test_waits_are_ranked_so_that_the_share_is_not_exceeded():

@@ -18,10 +18,10 @@ from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedPlan, si
 from tidegate.planning.bands import Recipe, plan_bands
 from tidegate.planning.capacity import HOURS
 from tidegate.planning.document import decode_plan, encode_plan
-from tidegate.planning.floor import Tolerance
 from tidegate.planning.holdout import try_plan
 from tidegate.planning.jobs import NO_GPUS, NO_RUNTIME, SERVES, known_at, plan_jobs_of
 from tidegate.planning.plan import Holdout, Request, make_plan
+from tidegate.planning.tolerance import Tolerance
 from tidegate.sources.options import Format
 
 RECIPE = Recipe(Tolerance(HOUR_MS))
@@ -64,9 +64,9 @@ def test_the_same_input_gives_the_same_bytes():
     ("data", "says"),
     [
         (b"{", "not JSON"),
-        (b"[]", "expected 'tidegate.plan/4', found 'list'"),
+        (b"[]", "expected 'tidegate.plan/5', found 'list'"),
         (b'{"format": "tidegate.plan/9"}', "found 'tidegate.plan/9'"),
-        (b'{"format": "tidegate.plan/4"}', "missing required field"),
+        (b'{"format": "tidegate.plan/5"}', "missing required field"),
     ],
 )
 def test_what_is_no_plan_is_refused(data, says):

@@ -20,9 +20,9 @@ from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tidegate.planning.bands import Recipe, plan_bands
 from tidegate.planning.capacity import steps_of
 from tidegate.planning.costs import cost_of
-from tidegate.planning.floor import Tolerance
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import Judge, Span
+from tidegate.planning.tolerance import Tolerance
 from tidegate.sources.gather import gather
 from tidegate.sources.options import Options
 from tidegate.sources.zones import calendar_of

@@ -57,6 +57,22 @@ def test_jobs_arrays_and_states(tmp_path, ending):
     assert told == {Code.ZERO_GPUS: 1, Code.JOB_STEP: 2, Code.TIME_ZONE_MISSING: 3}
 
 
+@pytest.mark.parametrize("start", ["None", "Unknown", "2026-03-02T10:00:00"])
+@pytest.mark.parametrize("elapsed", ["0|", ""])
+def test_jobs_cancelled_while_they_waited_have_no_runtime(tmp_path, start, elapsed):
+    column = "ElapsedRaw|" if elapsed else ""
+    ran = "90|" if elapsed else ""
+    text = f"""\
+JobID|Submit|Start|End|{column}State|ReqTRES
+1|2026-03-02T08:00:00|2026-03-02T08:00:00|2026-03-02T08:01:30|{ran}CANCELLED by 7|gres/gpu=4
+2|2026-03-02T08:00:00|{start}|2026-03-02T10:00:00|{elapsed}CANCELLED by 7|gres/gpu=4
+"""
+    _, jobs = _read(tmp_path, text)
+    assert (jobs["1"]["started_ms"], jobs["1"]["duration_ms"]) == (1_772_438_400_000, 90_000)
+    assert (jobs["2"]["started_ms"], jobs["2"]["duration_ms"], jobs["2"]["outcome"]) == (None, None, "cancelled")
+    assert jobs["2"]["ended_ms"] == 1_772_445_600_000
+
+
 def test_columns_in_any_order_and_raw_seconds(tmp_path):
     text = "ReqTRES|ElapsedRaw|State|JobIDRaw|Submit\ncpu=1,gres/gpu=4|90|COMPLETED|7|2026-03-02T08:00:00\n"
     _, jobs = _read(tmp_path, text)

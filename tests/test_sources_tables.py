@@ -280,6 +280,49 @@ def test_exports_that_overlap_are_counted_once(tmp_path):
     assert [part.kept for part in gathered.parts] == [1, 2, 1]
 
 
+def _rows(table, rows):
+    heads = {
+        "jobs": "submitted,duration_s,gpus",
+        "requests": "timestamp,tokens_in,tokens_out",
+        "use": "timestamp,pod,gpu_util,memory_used_mib",
+        "capacity": "time,total,running,pending",
+        "queues": "time,queue,total,running,pending",
+    }
+    lines = {
+        "jobs": lambda n: f"{1_700_000_000 + 60 * n},{100 + n},{1 + n % 8}",
+        "requests": lambda n: f"{1_700_000_000 + 60 * n},{10 + n},{20 + n}",
+        "use": lambda n: f"{1_700_000_000 + 60 * (n // 4)},pod-{n % 2},{n % 100},{1000 + n}",
+        "capacity": lambda n: f"{1_700_000_000 + 60 * n},64,{n % 40},{n % 7}",
+        "queues": lambda n: f"{1_700_000_000 + 60 * n},a,64,{n % 40},{n % 7}",
+    }
+    return "\n".join([heads[table], *map(lines[table], rows)]) + "\n"
+
+
+@pytest.mark.parametrize("table", ["jobs", "requests", "use", "capacity", "queues"])
+def test_rows_without_ids_that_several_files_have_are_counted_once(tmp_path, table):
+    files = [
+        str(_write(tmp_path, _rows(table, rows), f"{name}.csv"))
+        for name, rows in (("one", range(400)), ("two", range(200, 600)), ("three", range(100)))
+    ]
+    gathered = gather(files)
+    assert [part.kept for part in gathered.parts] == [400, 200, 0]
+    assert [found.times for found in gathered.findings if found.code is Code.DUPLICATE_ROW] == [200, 100]
+    assert gathered.tables.dropped == 0
+    frame = next(one for one in gathered.tables[:5] if one is not None).collect()
+    alone = gather([str(_write(tmp_path, _rows(table, range(600)), "all.csv"))])
+    whole = next(one for one in alone.tables[:5] if one is not None).collect()
+    columns = [name for name in frame.columns if name not in {"id", "every_ms"}]
+    assert frame.select(columns).rows() == whole.select(columns).rows()
+
+
+def test_rows_that_are_alike_by_chance_are_kept(tmp_path):
+    head = "timestamp,tokens_in,tokens_out\n"
+    one = head + "".join(f"{1_700_000_000 + n},10,10\n" for n in range(0, 300, 3))
+    two = head + "".join(f"{1_700_000_000 + n},10,10\n" for n in range(0, 300, 5))
+    gathered = gather([str(_write(tmp_path, text, f"{name}.csv")) for name, text in (("1", one), ("2", two))])
+    assert [part.kept for part in gathered.parts] == [100, 60]
+
+
 def test_a_large_table_with_faults_is_put_aside(tmp_path):
     lines = [f"j{n},{1_700_000_000 + n},5,1" for n in range(120_000)]
     lines[7] = "j7,soon,5,1"

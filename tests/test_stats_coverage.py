@@ -13,6 +13,7 @@ import coverage_intervals as coverage
 @pytest.mark.parametrize(
     ("kind", "windows", "least"),
     [
+        ("job tables", 25, 0.75),
         ("mix", 40, 0.8),
         ("arrivals", 30, 0.8),
         ("durations", 100, 0.84),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from test_planning_judge import arrivals
 from tidegate.demand.numbers import Unit, rank_quantile
 from tidegate.live.reckoning import _waits as shadow_waits
 from tidegate.measure.summary import spread_of
@@ -48,7 +49,7 @@ def test_simulate_preflight_plan_and_shadow_agree(late, share_milli):
     """20 jobs of which one or two waited two hours: by interpolation p95 would be 6 minutes."""
     wait_ms, share = np.array([0] * (20 - late) + [7_200_000] * late, np.int64), share_milli / 1000
     nothing = np.zeros(0, np.int64)
-    replayed = Outcome(nothing, wait_ms, np.full(len(wait_ms), 1000), 0.0, 0.0, 0.0, 0.0, 0, nothing, nothing)
+    replayed = Outcome(nothing, wait_ms, arrivals([(0, 1, 1)]), nothing > 0, 0.0, 0.0, 0.0, 0.0, 0, nothing, nothing)
     expected = quantile(wait_ms, share)
     spread = spread_of(wait_ms)
     assert spread is not None

@@ -14,7 +14,7 @@ from tidegate.cli.outputs import open_console
 from tidegate.cli.source_options import watching
 from tidegate.demand.document import FORMAT, DemandModel, read
 from tidegate.model.problem import Report
-from tidegate.sources.findings import Code, Finding
+from tidegate.sources.findings import Finding
 from tidegate.sources.gather import Gathered, gather
 from tidegate.sources.options import Options
 
@@ -30,9 +30,11 @@ def gather_sources(sources: list[str], options: Options) -> Gathered:
     with watching(open_console(stderr=True)) as watch:
         gathered = gather(sources, options, watch)
     _say_findings(gathered.findings)
-    empty = {finding.source for finding in gathered.findings if finding.code is Code.EMPTY}
-    if gathered.parts and all(part.name in empty for part in gathered.parts):
-        raise CannotRun(f"{', '.join(sorted(empty))}: no row to go by: expected at least one job, request or sample")
+    if gathered.parts and not any(part.kept for part in gathered.parts):
+        names = ", ".join(sorted({part.name for part in gathered.parts}))
+        dropped = gathered.tables.dropped
+        why = f" (all of {dropped:,} were dropped)" if dropped else ""
+        raise CannotRun(f"{names}: no row to go by{why}: expected at least one job, request or sample")
     return gathered
 
 

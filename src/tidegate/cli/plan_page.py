@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.cli.plan_report import NAMES, Seen, headline, wait_words
+from tidegate.cli.plan_report import NAMES, Seen, dropped_text, headline, wait_words, within_text
 from tidegate.cli.thinning import rounded, thin
 from tidegate.cli.webpage import MOST_POINTS, Chart, Grid, Page, Series, Tile
 from tidegate.demand.calendar import WEEK_HOURS, hour_of_week
@@ -31,6 +31,7 @@ def plan_page(plan: PlanDocument, seen: Seen) -> Page:
     ]
     says = [*batch.says, *sizes, *(plan.trial.says if plan.trial else ())]
     says += [f"left out: {count_text(left.jobs, 'job')}, because {left.why}" for left in origin.left_out]
+    says += [*dropped_text(origin), *(f"of the sources: {found.says}" for found in origin.findings)]
     grids = [_level_grid(plan, batch), _edge_grid(plan, batch), _way_grid("A week on average", plan, batch.ways)]
     if plan.trial:
         grids.append(_way_grid("On trial: planned anew each week from the past alone", plan, plan.trial.ways))
@@ -55,7 +56,7 @@ def _tiles(plan: PlanDocument, batch: ClassPart) -> list[Tile]:
         Tile(
             "floor without burst",
             f"{floor.gpus:,} GPUs",
-            f"{span_text(floor.low_gpus, floor.high_gpus)}; waits stay within {duration_text(batch.tolerance.wait_ms)}",
+            f"{span_text(floor.low_gpus, floor.high_gpus)}; waits stay within {within_text(batch)}",
         ),
     ]
     if batch.burst:

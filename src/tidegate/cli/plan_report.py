@@ -19,10 +19,10 @@ from tidegate.demand.words import clock_text
 from tidegate.measure.words import count_text, percent_text, time_text
 from tidegate.model.columns import F64
 from tidegate.model.units import DAY_MS, duration_text
-from tidegate.planning.document import ClassPart, PlanDocument, TrialPart, WayPart
+from tidegate.planning.document import ClassPart, OriginPart, PlanDocument, TrialPart, WayPart
 from tidegate.planning.floor import span_text
 from tidegate.planning.jobs import NONE_ENDED
-from tidegate.planning.sentences import broken, fewer_text, sizes_text
+from tidegate.planning.sentences import broken, fewer_text, sizes_text, tolerance_text
 
 GRADES = {"measured": "green", "partial": "yellow", "assumed": "red"}
 
@@ -92,7 +92,8 @@ def headline(plan: PlanDocument) -> Text:
     ways = {way.name: way for way in batch.ways}
     mine, peak = ways["plan"], ways["peak"]
     saved = 1 - mine.held_gpu_hours / peak.held_gpu_hours if peak.held_gpu_hours else 0.0
-    owned = ("Own ", (f"{batch.own_gpus:,} GPUs", "bold"))
+    drawn = ("On jobs drawn from a demand model: ",) if plan.origin.sampled else ()
+    owned = (*drawn, "Own ", (f"{batch.own_gpus:,} GPUs", "bold"))
     booked = max(window.booked_gpus for window in batch.windows)
     middle = (", book up to ", (f"{booked:,} more", "bold"), " by the hour of the week") if booked else ()
     burst = (", burst up to ", (f"{batch.burst.ceiling_gpus:,}", "bold")) if batch.burst else ()
@@ -195,7 +196,7 @@ def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
     lines = [
         Text(
             f"Floor by replay: {floor.gpus:,} GPUs ({span_text(floor.low_gpus, floor.high_gpus)}) held without burst "
-            f"keep waits within {duration_text(batch.tolerance.wait_ms)}; {floor.replays:,} replays.",
+            f"keep waits within {within_text(batch)}; {floor.replays:,} replays.",
             "dim",
         ),
         Text(
@@ -209,6 +210,7 @@ def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
         if way.name in {"plan", "floor"}
     ]
     lines += [Text(clock_text(plan.origin.calendar), "dim")]
+    lines += [Text(said, "yellow") for said in dropped_text(plan.origin)]
     lines += [_answer(answer.question, answer.grade, answer.says) for answer in plan.answers]
     lines += [
         Text.assemble(
@@ -224,6 +226,25 @@ def _ground(plan: PlanDocument, batch: ClassPart) -> Text:
         for part in plan.origin.drawn
     ]
     return Text("\n").join(lines)
+
+
+def dropped_text(origin: OriginPart) -> list[str]:
+    """What of the sources the plan is not made from."""
+    rows = sum(source.rows for source in origin.sources) + origin.dropped_rows
+    said = []
+    if origin.dropped_rows:
+        share = percent_text(origin.dropped_rows / rows)
+        said.append(f"{share} of the rows ({origin.dropped_rows:,} of {rows:,}) were dropped, and are not planned for")
+    if origin.unseen:
+        days = sum(to_ms - from_ms for from_ms, to_ms in origin.unseen) / DAY_MS
+        said.append(f"for {days:.1f} days nothing was recorded: levels leave them out")
+    return said
+
+
+def within_text(batch: ClassPart) -> str:
+    """How long work may wait."""
+    part = batch.tolerance
+    return tolerance_text(part.wait_ms, part.interactive_ms, part.declared_jobs)
 
 
 def drawn_text(why: str) -> str:

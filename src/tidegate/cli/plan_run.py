@@ -30,19 +30,26 @@ from tidegate.demand.words import QUESTIONS, REMEDIES, number_text
 from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedPlan, sign
 from tidegate.planning.bands import Launch, Recipe
 from tidegate.planning.concurrency import average, curve_of
-from tidegate.planning.document import AnswerPart, PlanDocument, encode_plan
-from tidegate.planning.floor import Tolerance
+from tidegate.planning.document import AnswerPart, FindingPart, PlanDocument, encode_plan
 from tidegate.planning.holdout import held_out
 from tidegate.planning.jobs import PlanJobs, known_at, plan_jobs_of
 from tidegate.planning.orders import Order
-from tidegate.planning.plan import Holdout, Request, make_plan
+from tidegate.planning.plan import Holdout, Redrawn, Request, make_plan
 from tidegate.planning.side_by_side import side_by_side
 from tidegate.planning.terms import Given, Terms, settle_terms, terms_at, unsigned_runtimes
+from tidegate.sources.findings import Finding
 from tidegate.sources.options import Options
 from tidegate.sources.pricefile import load_prices
 
 #: Jobs, and time between the first and the last, that a plan can be made from.
 _LEAST_JOBS, _LEAST_MS = 20, 2 * 86_400_000
+
+#: More is a wrong unit, and a trial of its many weeks would not end.
+_MOST_MS = 10 * 365 * 86_400_000
+
+
+#: Draws from a demand model beside the one that is planned for: the floor's interval holds theirs.
+_MORE_DRAWS = 4
 
 
 class Call(NamedTuple):
@@ -101,22 +108,29 @@ class _Found(NamedTuple):
     tables: Tables
     model: DemandModel
     jobs: PlanJobs
+    findings: tuple[Finding, ...]
+    redrawn: Redrawn | None  # where jobs are drawn from a demand model
 
 
 def _read(call: Call) -> _Found:
     """Tables of sources and the demand model of them; a demand model is sampled."""
     sources, seed = call.sources, call.seed
+    findings: tuple[Finding, ...] = ()
+    redrawn = None
     if len(sources) == 1 and is_model(sources[0]):
         model = load_model(Path(sources[0]), call.options.timezone)
         tables = sample(model, seed)
+        others = tuple(plan_jobs_of(sample(model, seed + more), seed) for more in range(1, _MORE_DRAWS + 1))
+        redrawn = Redrawn(others, max((stream.batch_gpus for stream in model.streams), default=0.0))
         tables = tables._replace(origins=tuple(origin._replace(name=sources[0]) for origin in tables.origins))
     else:
-        tables = gather_sources(sources, call.options).tables
+        gathered = gather_sources(sources, call.options)
+        tables, findings = gathered.tables, gathered.findings
         with working("measuring"):
             model = fit(tables, seed=seed, run_all=side_by_side)
     jobs = plan_jobs_of(tables, seed)
     _refuse_too_little(sources, jobs)
-    return _Found(tables, model, jobs)
+    return _Found(tables, model, jobs, findings, redrawn)
 
 
 def _refuse_too_little(sources: list[str], jobs: PlanJobs) -> None:
@@ -127,6 +141,12 @@ def _refuse_too_little(sources: list[str], jobs: PlanJobs) -> None:
         raise CannotRun(
             f"{name}: a batch plan is made from jobs with submission, runtime and GPUs; expected {_LEAST_JOBS}, "
             f"found {jobs.total:,}{why}; plans for services come later, `tidegate preflight` measures them"
+        )
+    if jobs.span_ms[1] - jobs.span_ms[0] > _MOST_MS:
+        years = (jobs.span_ms[1] - jobs.span_ms[0]) / (365 * 86_400_000)
+        raise CannotRun(
+            f"{name}: expected jobs of at most ten years, found {years:,.0f}; say the unit of times: "
+            "--map submitted=COLUMN:ms"
         )
     if jobs.span_ms[1] - jobs.span_ms[0] < _LEAST_MS:
         raise CannotRun(f"{name}: expected jobs of at least two days, to see day and night")
@@ -141,6 +161,7 @@ def _given(signed: Signed, prices: Path | None) -> Given:
 
     return Given(
         tolerance_ms=duration(Assumption.TOLERANCE),
+        interactive_ms=duration(Assumption.INTERACTIVE),
         cold_start_ms=duration(Assumption.COLD_START),
         prices=load_prices(prices) if prices else None,
         prices_from=str(prices) if prices else "",
@@ -165,9 +186,9 @@ def _needed(terms: Terms, trial: Terms | None) -> list[Unsigned]:
     return [*terms.unsigned, *(one._replace(means=f"before the trial began, {one.means}") for one in more)]
 
 
-def _recipe(terms: Terms, call: Call) -> Recipe:
+def _recipe(terms: Terms, jobs: PlanJobs, call: Call) -> Recipe:
     return Recipe(
-        Tolerance(terms.tolerance_ms),
+        terms.tolerance.for_jobs(jobs),
         terms.prices,
         order=call.order,
         launch=Launch(terms.cold_start_ms),
@@ -182,15 +203,23 @@ def _request(found: _Found, terms: Terms, trial: Terms | None, call: Call) -> Re
         raise refusal(error, f"tidegate plan {' '.join(call.sources)}") from None
     return Request(
         jobs=found.jobs,
-        recipe=_recipe(terms, call),
+        recipe=_recipe(terms, found.jobs, call),
         made_by=f"tidegate {tidegate.__version__}",
         prices_from=terms.prices_from,
         origins=found.tables.origins,
+        findings=tuple(_finding_part(one) for one in found.findings),
+        dropped=found.tables.dropped,
+        redrawn=found.redrawn,
         answers=tuple(_answer_part(one) for one in answer(found.model)),
         signatures=signatures,
         seed=call.seed,
-        holdout=Holdout(call.holdout, _recipe(trial, call)) if trial else None,
+        holdout=_holdout(found, trial, call) if trial else None,
     )
+
+
+def _holdout(found: _Found, trial: Terms, call: Call) -> Holdout:
+    known = known_at(found.jobs, held_out(found.jobs, call.holdout).from_ms, call.seed)
+    return Holdout(call.holdout, _recipe(trial, known, call))
 
 
 #: What a plan does not depend on; the preflight tells it.
@@ -202,6 +231,10 @@ def _answer_part(one: Answer) -> AnswerPart:
     numbers = ", ".join(f"{name.replace('_', ' ')} {number_text(number)}" for name, number in told)
     lift = "; ".join(REMEDIES[lack] for lack in one.lacks)
     return AnswerPart(question=QUESTIONS[one.question], grade=one.grade, says=numbers or "nothing says", lifted_by=lift)
+
+
+def _finding_part(one: Finding) -> FindingPart:
+    return FindingPart(code=one.code, source=one.source, effect=one.spec.effect, rows=one.times, says=one.text())
 
 
 def _write(made: Made, outputs: Outputs) -> None:

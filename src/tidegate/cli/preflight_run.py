@@ -29,13 +29,14 @@ from tidegate.planning.concurrency import average, curve_of
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.orders import Order
 from tidegate.planning.preflight import Asked, Preflight, Replayed, check_flight
+from tidegate.planning.tolerance import late_weight
 from tidegate.sources.gather import Gathered
 from tidegate.sources.options import Options
 from tidegate.sources.pricefile import load_prices
 
 __all__ = ["Call", "Outputs", "run_preflight", "show_preflight"]
 
-FORMAT = "tidegate.preflight/2"
+FORMAT = "tidegate.preflight/3"
 
 #: Jobs from which on there is a curve to draw.
 _LEAST_DRAWN = 2
@@ -132,6 +133,7 @@ def _floor_data(found: Replayed | None) -> dict[str, Any] | None:
     if found is None:
         return None
     floor = found.floor
+    waits = floor.outcome.waits(found.tolerance)
     return {
         "gpus": None if found.at_least else floor.gpus,
         "at_least_gpus": floor.gpus if found.at_least else None,
@@ -145,10 +147,30 @@ def _floor_data(found: Replayed | None) -> dict[str, Any] | None:
         "of_jobs": found.of_jobs,
         "tolerance_ms": found.tolerance_ms,
         "tolerance_known": found.tolerance_known,
+        "interactive_ms": found.tolerance.interactive_ms,
+        "interactive_known": found.interactive_known,
+        "declared_jobs": found.declared,
         "p95_wait_ms": floor.outcome.wait_at(950),
-        "sizes": [each._asdict() | {"counts": each.counts} for each in floor.outcome.by_size(found.tolerance_ms)],
+        "late_gpu_hours": round(late_weight(waits), 6),
+        "sizes": [each._asdict() | {"counts": each.counts} for each in waits.by_size()],
+        "patience": [each._asdict() | {"counts": each.counts} for each in waits.by_patience()],
+        "one_less": _less_data(found),
         "peak_gpus": found.peak_gpus,
         "peak_gpu_hours": round(found.peak_gpu_h, 3),
         "floor_gpu_hours": round(found.floor_gpu_h, 3),
         "used_gpu_hours": round(found.used_gpu_h, 3),
+    }
+
+
+def _less_data(found: Replayed) -> dict[str, Any] | None:
+    """What waits are with one GPU less than the floor; None: the widest job does not fit."""
+    below = found.floor.below
+    if below is None:
+        return None
+    waits = below.waits(found.tolerance)
+    return {
+        "gpus": found.floor.gpus - 1,
+        "holds": below.holds(found.tolerance),
+        "late": round(below.late(found.tolerance), 6),
+        "late_gpu_hours": round(late_weight(waits), 6),
     }

@@ -18,6 +18,7 @@ from tidegate.measure.words import count_text, time_text
 from tidegate.model.prices import MICROS, Prices
 from tidegate.planning.floor import span_text
 from tidegate.planning.preflight import Preflight, Replayed
+from tidegate.planning.tolerance import late_weight
 
 
 def bare(number: Number) -> str:
@@ -66,7 +67,7 @@ def _floor(one: Answer, preflight: Preflight) -> str:
             "Held at once" if "busy_p95" in names else "Asked for" if "requests_mean" in names else "Asked for at once"
         )
         return f"{what}: {shape}. There are no jobs to replay, so this is no floor yet." if shape else ""
-    floor, assumed = found.floor, "" if found.tolerance_known else " (assumed)"
+    floor = found.floor
     if found.at_least:
         return (
             f"At least {floor.gpus:,} GPUs, by replay of {found.jobs:,} jobs as far as they were seen: of "
@@ -75,9 +76,46 @@ def _floor(one: Answer, preflight: Preflight) -> str:
         )
     return (
         f"By replay of {found.jobs:,} jobs, {floor.gpus:,} GPUs ({span_text(floor.low_gpus, floor.high_gpus)}) keep "
-        f"95 % of the waits of every size within {time_text(found.tolerance_ms)}{assumed}; below, the queue collapses. "
+        f"95 % of the waits{_whose(found)} within {_within(found)}; {_one_less(found)}. "
         f"If nothing waited: {shape}.{_drawn(preflight)}"
     )
+
+
+def _whose(found: Replayed) -> str:
+    """Of which sizes that is so: a share of a few jobs says nothing."""
+    sizes = found.floor.outcome.waits(found.tolerance).by_size()
+    few = [each for each in sizes if not each.counts]
+    if not few:
+        return " of every size"
+    late = sum(round(each.late * each.jobs) for each in few)
+    some = "none is" if not late else f"{late:,} {'is' if late == 1 else 'are'}"
+    jobs, named = count_text(sum(each.jobs for each in few), "job"), ", ".join(each.size for each in few)
+    return f" (but of {jobs} of {named} GPUs, too few to count, {some} late)"
+
+
+def _within(found: Replayed) -> str:
+    assumed = "" if found.tolerance_known else " (assumed)"
+    parts = []
+    if found.tolerance.interactive_ms is not None:
+        how = "" if found.interactive_known else ", assumed"
+        parts.append(f"interactive work {time_text(found.tolerance.interactive_ms)}{how}")
+    parts += [f"{count_text(found.declared, 'job')} as declared"] if found.declared else []
+    return f"{time_text(found.tolerance_ms)}{assumed}" + (f" ({'; '.join(parts)})" if parts else "")
+
+
+def _one_less(found: Replayed) -> str:
+    """What becomes of waits with one GPU less than the floor."""
+    below = found.floor.below
+    if below is None:
+        return "with fewer, the largest job never starts"
+    if below.holds(found.tolerance):
+        return "with one less they hold, but not with each number nearby"
+    waits = below.waits(found.tolerance)
+    shares = [(late_weight(waits), "of the GPU-hours")]
+    shares += [(each.late, f"of the jobs of {each.size} GPUs") for each in waits.by_size() if each.counts]
+    shares += [(each.late, f"of those that may wait {each.size}") for each in waits.by_patience() if each.counts]
+    late, whose = max([(below.late(found.tolerance), "of the jobs"), *shares], key=lambda share: share[0])
+    return f"with one less, {100 * late:.1f} % {whose} are late"
 
 
 def _drawn(preflight: Preflight) -> str:

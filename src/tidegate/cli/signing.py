@@ -19,8 +19,8 @@ AssumeOption = Annotated[
     typer.Option(
         "--assume",
         metavar="NAME[=VALUE]",
-        help="Sign what was not measured: tolerance=1h, cold-start=10m, residency, prices, runtimes, or all. "
-        "May be repeated.",
+        help="Sign what was not measured: tolerance=1h, interactive=5m, cold-start=10m, residency, prices, "
+        "runtimes, or all. May be repeated.",
         show_default=False,
     ),
 ]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from msgspec.structs import replace
+
 from tidegate.demand.document import DemandModel, Group, Scope
 from tidegate.demand.numbers import Number
 from tidegate.demand.tolerance import Basis
@@ -49,6 +51,9 @@ class Lack(StrEnum):
     NOTHING_DECLARED = "nothing_declared"  # nobody said how long they would wait, and nobody gave up
     NO_LATENCY = "no_latency"  # how long requests took is not known
     NO_ARRIVALS = "no_arrivals"  # nothing tells when work or requests come
+    ROWS_DROPPED = "rows_dropped"  # a notable part of the rows could not be used
+    GAPS = "gaps"  # for days nothing was recorded
+    LEFT_EDGE = "left_edge"  # work that ran when the table begins is not in it, and jobs run long
 
 
 class Answer(Spec, frozen=True):
@@ -70,7 +75,25 @@ class Verdict(StrEnum):
 
 def answer(model: DemandModel) -> tuple[Answer, ...]:
     """The four answers, in the order they are asked."""
-    return (_floor(model), _burst(model), _residency(model), _patience(model))
+    return tuple(_lowered(one, model) for one in (_floor(model), _burst(model), _residency(model), _patience(model)))
+
+
+#: Rows that may be dropped before answers are no longer measured.
+_MOST_DROPPED = 0.02
+
+
+def _lowered(one: Answer, model: DemandModel) -> Answer:
+    """The answer, at most partial where rows were dropped, or time was not seen."""
+    lacks = []
+    dropped = max((ground.dropped for ground in model.grounds), default=0)
+    if dropped > _MOST_DROPPED * (dropped + sum(ground.rows for ground in model.grounds)):
+        lacks.append(Lack.ROWS_DROPPED)
+    if one.question in {Question.FLOOR, Question.BURST} and any(ground.unseen for ground in model.grounds):
+        lacks.append(Lack.GAPS)
+    if not lacks:
+        return one
+    grade = Grade.PARTIAL if one.grade is Grade.MEASURED else one.grade
+    return replace(one, grade=grade, lacks=(*one.lacks, *lacks))
 
 
 def judge(answers: tuple[Answer, ...]) -> Verdict:
@@ -101,10 +124,28 @@ def _floor(model: DemandModel) -> Answer:
         lacks.append(Lack.WAITS_IN_RUNTIMES)
     if _length_ms(model) < WEEK_MS - DAY_MS:
         lacks.append(Lack.SHORT_WINDOW)
+    if _missing_share(model) > _MOST_MISSING:
+        lacks.append(Lack.LEFT_EDGE)
     numbers = [(name, getattr(levels, name)) for name in ("mean", "p05", "p50", "p95", "p99", "peak")]
     if model.residency and total.wanted is None:
         numbers += [("busy_p05", model.residency.busy.p05), ("busy_p95", model.residency.busy.p95)]
     return _graded(Question.FLOOR, tuple(numbers), tuple(lacks))
+
+
+#: What may be missing of the mean before the floor is no longer measured.
+_MOST_MISSING = 0.05
+
+
+def _missing_share(model: DemandModel) -> float:
+    """How much of the mean is missing because jobs that ran when the table begins are not in it.
+
+    A job that is met at any time runs on for mean x (1 + CV^2) / 2 on average: for so long levels rise from 0.
+    """
+    jobs = next((ground for ground in model.grounds if ground.table == "jobs" and ground.from_empty), None)
+    if jobs is None:
+        return 0.0
+    rest_ms = [one.mean.value * (1 + one.cv.value**2) / 2 for one in model.durations if not one.size]
+    return max(rest_ms, default=0.0) / max(jobs.end_ms - jobs.start_ms, 1)
 
 
 def _burst(model: DemandModel) -> Answer:

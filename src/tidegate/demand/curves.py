@@ -69,6 +69,17 @@ def hold(curve: Curve) -> Held:
     return Held(time, np.arange(time.size, dtype=np.float64) * (step * curve.unit))
 
 
+def hold_between(curve: Curve, from_ms: int, to_ms: int) -> F64:
+    """How long each level was held between two times of the window, in the rows of `hold`."""
+    top = int(curve.level.max(initial=0))
+    step = max(1, math.ceil((top + 1) / MOST_LEVELS))
+    begin, end = np.maximum(curve.start_ms, from_ms), np.minimum(curve.start_ms + curve.width_ms, to_ms)
+    width = np.maximum(end - begin, 0)
+    time = np.bincount(curve.level // step, weights=width, minlength=1).astype(np.float64, copy=False)
+    time[0] += max(to_ms - from_ms - float(width.sum()), 0.0)
+    return time
+
+
 def quantiles(held: Held, at: F64) -> F64:
     """The lowest levels that are not exceeded for the given shares of the time."""
     return weighted_quantiles(held.value, held.time_ms, at)

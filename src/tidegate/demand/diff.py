@@ -1,6 +1,7 @@
 """What changed between two demand models, in the order of the document: the numbers that moved, and by how much.
 
-A number moved when the two intervals do not meet; else the difference is within what the data can tell. Lists are
+A number moved when the two intervals do not meet; else the difference is within what the data can tell. What was
+counted in a window (jobs, GPU-hours, a peak) has none: it is told, and not called a change. Lists are
 matched by what their entries are called, never by their place.
 Must not know: what any number means.
 """
@@ -47,6 +48,14 @@ _RECIPES = {
 }
 
 
+#: How much wider intervals are taken than those of one number: some hundred are compared, of which 2 % of pairs from
+#: the same demand would not meet.
+_APART = 1.5
+
+#: Jobs of a group below which that it came or went says nothing.
+_LEAST_JOBS = 20
+
+
 class Change(Spec, frozen=True):
     """One difference."""
 
@@ -54,7 +63,7 @@ class Change(Spec, frozen=True):
     before: float | str | None
     after: float | str | None
     ratio: float | None  # after over before; None where that says nothing
-    beyond_noise: bool  # the intervals do not meet, or there are none
+    beyond_noise: bool  # the intervals do not meet; without any, nothing says so
 
 
 def diff(before: DemandModel, after: DemandModel) -> tuple[Change, ...]:
@@ -78,7 +87,18 @@ def _compare(path: str, one: Any, other: Any, found: list[Change]) -> None:
     elif _is_list(one) and _is_list(other):
         _compare_lists(path, one, other, found)
     else:
-        found.append(_change(path, _plain(one), _plain(other), beyond=True))
+        # What has no interval says nothing about noise; what is there in one of the two alone does.
+        alone = one if other is None else other if one is None else None
+        found.append(_change(path, _plain(one), _plain(other), beyond=_counts(path, alone)))
+
+
+def _counts(path: str, alone: Any) -> bool:
+    """Whether something that only one of the two has is no accident: a group of some jobs, a service, a stage."""
+    if not isinstance(alone, dict) or _is_number(alone):
+        return False
+    if path.startswith("groups["):
+        return path.count(".") == 0 and alone.get("jobs", 0) >= _LEAST_JOBS
+    return path.startswith(("services[", "cold_start", "residency")) and path.count(".") == path.count(".stages")
 
 
 def _compare_lists(path: str, one: Any, other: Any, found: list[Change]) -> None:
@@ -89,9 +109,9 @@ def _compare_lists(path: str, one: Any, other: Any, found: list[Change]) -> None
             _compare(f"{path}[{name}]", left.get(name), right.get(name), found)
     elif len(one) == len(other) and all(isinstance(item, int | float) for item in (*one, *other)):
         at = max(range(len(one)), key=lambda row: abs(one[row] - other[row]))
-        found.append(_change(f"{path}[{at}]", one[at], other[at], beyond=True))
+        found.append(_change(f"{path}[{at}]", one[at], other[at], beyond=False))
     else:
-        found.append(_change(path, _plain(one), _plain(other), beyond=True))
+        found.append(_change(path, _plain(one), _plain(other), beyond=False))
 
 
 def _named(entries: Any) -> dict[str, Any]:
@@ -106,10 +126,20 @@ def _named(entries: Any) -> dict[str, Any]:
 
 
 def _below(one: Any, other: Any) -> bool:
-    """Whether an interval lies below another; of what has none, only a lower bound tells anything."""
+    """Whether an interval lies below another; of what has none, only a lower bound tells anything.
+
+    What was counted is exact for its own window, and another window of the same demand has another count. Ends are
+    moved apart, because many numbers are compared.
+    """
     how, others = (How(number.get("how", How.EXACT)) for number in (one, other))
+    if How.EXACT in (how, others):
+        return False
     known = how.has_interval() and (others.has_interval() or others is How.AT_LEAST)
-    return bool(known and one["high"] < other["low"])
+    if not known:
+        return False
+    high = one["value"] + _APART * (one["high"] - one["value"])
+    low = other["value"] - _APART * (other["value"] - other["low"])
+    return bool(high < low)
 
 
 def _is_number(value: Any) -> bool:

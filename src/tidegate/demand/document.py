@@ -58,6 +58,9 @@ class Ground(Spec, frozen=True):
     rows: int
     tick_ms: int  # to which times were rounded, for the total; 0: not at all
     origins: tuple[Source, ...]
+    dropped: int = 0  # rows of its sources that could not be used
+    unseen: tuple[tuple[int, int], ...] = ()  # from, to: nothing was recorded, so that levels leave this time out
+    from_empty: bool = False  # jobs that ran when the table begins are not in it: levels rise from 0
     runtimes: bool = True  # of jobs; else they are from submission to end, waits included: upper bounds
 
 

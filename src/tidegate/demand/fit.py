@@ -30,7 +30,7 @@ from tidegate.demand.document import (
 from tidegate.demand.durations import Spread, measure_durations
 from tidegate.demand.fleet import Counters, read_counters
 from tidegate.demand.groups import Measured, Setting, measure_groups, survey
-from tidegate.demand.jobs import Jobs, read_jobs, window_of
+from tidegate.demand.jobs import Jobs, read_jobs, unseen_of, window_of
 from tidegate.demand.levels import Levels, Track, measure_levels
 from tidegate.demand.numbers import Unit, exact, trim
 from tidegate.demand.outlook import Outlook, look_ahead
@@ -129,7 +129,7 @@ def _hear(tables: Tables, setting: Setting) -> _Told | None:
             *survey(jobs, window),
         ]
     )
-    measured = measure_groups(jobs, window, surveyed, setting)
+    measured = measure_groups(jobs, window, surveyed, setting._replace(unseen=unseen_of(jobs)))
     return _Told(jobs, measured, durations, priorities, days, streams)
 
 
@@ -253,7 +253,12 @@ def _grounds(tables: Tables, parts: _Parts) -> tuple[Ground, ...]:
     if parts.told:
         measured = parts.told.measured
         ground = _ground("jobs", measured.window, len(parts.told.jobs), measured.tick_ms, origins)
-        found.append(replace(ground, runtimes=tables.recorded.runtimes))
+        told = {
+            "runtimes": tables.recorded.runtimes,
+            "unseen": unseen_of(parts.told.jobs),
+            "from_empty": tables.since_ms is None,
+        }
+        found.append(replace(ground, **told))
     frames = {"requests": tables.requests, "use": tables.use, "capacity": tables.capacity, "starts": tables.starts}
     for name, frame in frames.items():
         if frame is not None:
@@ -263,7 +268,7 @@ def _grounds(tables: Tables, parts: _Parts) -> tuple[Ground, ...]:
             if bounds["rows"][0]:
                 window = Window(int(bounds["first"][0]), int(bounds["last"][0]))
                 found.append(_ground(name, window, int(bounds["rows"][0]), 0, origins))
-    return tuple(found)
+    return tuple(replace(ground, dropped=tables.dropped) for ground in found)
 
 
 def _ground(table: str, window: Window, rows: int, tick_ms: int, origins: tuple[Source, ...]) -> Ground:

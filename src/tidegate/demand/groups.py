@@ -66,6 +66,7 @@ class Setting(NamedTuple):
     cold_start_ms: int | None
     seed: int
     run_all: RunAll = one_by_one
+    unseen: tuple[tuple[int, int], ...] = ()  # when nothing was recorded
 
 
 class Measured(NamedTuple):
@@ -128,7 +129,7 @@ def measure_groups(jobs: Jobs, window: Window, surveyed: Sequence[Any], setting:
     members = [
         (scoped, row) for scoped in _scoped(jobs, arrivals, waits) for row in np.flatnonzero(scoped.counts).tolist()
     ]
-    tracks = setting.run_all([partial(_track, curves, *member) for member in members])
+    tracks = setting.run_all([partial(_track, curves, *member, setting) for member in members])
     calls = [
         partial(_measure, jobs, member, (curves, track), setting) for member, track in zip(members, tracks, strict=True)
     ]
@@ -210,8 +211,8 @@ def _scoped(jobs: Jobs, arrivals: list[list[Arrivals | None]], waits: list[Waits
         )
 
 
-def _track(curves: _Curves, of: _Scoped, row: int) -> Track:
-    return track_curve(curves.wanted[of.scope][row], int(of.counts[row]))
+def _track(curves: _Curves, of: _Scoped, row: int, setting: Setting) -> Track:
+    return track_curve(curves.wanted[of.scope][row], int(of.counts[row]), setting.unseen)
 
 
 def _measure(jobs: Jobs, member: tuple[_Scoped, int], made: tuple[_Curves, Track], setting: Setting) -> Group:
@@ -226,8 +227,8 @@ def _measure(jobs: Jobs, member: tuple[_Scoped, int], made: tuple[_Curves, Track
         jobs=count,
         gpu_hours=_hours(jobs, of, row),
         wanted=levels,
-        seen=_levels(curves.seen[of.scope][row] if curves.seen else None, count),
-        waiting=_levels(waiting, count),
+        seen=_levels(curves.seen[of.scope][row] if curves.seen else None, count, setting),
+        waiting=_levels(waiting, count, setting),
         broken=_broken(jobs, of, row, waiting, patience),
         arrivals=of.arrivals[row],
         bursts=find_bursts(curves.wanted[of.scope][row], levels.p95.value, setting.cold_start_ms, Unit.GPUS, "jobs"),
@@ -236,10 +237,10 @@ def _measure(jobs: Jobs, member: tuple[_Scoped, int], made: tuple[_Curves, Track
     )
 
 
-def _levels(curve: Curve | None, count: int) -> Levels | None:
+def _levels(curve: Curve | None, count: int, setting: Setting) -> Levels | None:
     if curve is None:
         return None
-    return measure_levels(track_curve(curve, count), Unit.GPUS, "jobs", None)
+    return measure_levels(track_curve(curve, count, setting.unseen), Unit.GPUS, "jobs", None)
 
 
 def _broken(jobs: Jobs, of: _Scoped, row: int, queue: Curve | None, patience: Tolerance) -> Broken | None:

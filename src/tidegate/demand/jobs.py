@@ -28,6 +28,7 @@ from tidegate.demand.censoring import (
 from tidegate.demand.curves import Window
 from tidegate.demand.events import Mask, Moments, Spans
 from tidegate.demand.tables import KINDS, Recorded, Tables
+from tidegate.demand.unseen import find_unseen
 from tidegate.model.columns import F64, I32, I64
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 
@@ -221,6 +222,12 @@ def window_of(jobs: Jobs) -> Window:
     if window.length_ms > 0:
         return window
     return Window(first, max(int(jobs.whole().over_ms(first + 1).max()), first + 1))
+
+
+def unseen_of(jobs: Jobs) -> tuple[tuple[int, int], ...]:
+    """When nothing can have been recorded."""
+    hours = jobs.frame.group_by((pl.col("submitted_ms") // HOUR_MS).alias("hour")).len().sort("hour")
+    return find_unseen(hours["hour"].to_numpy(), hours["len"].to_numpy().astype(np.int64))
 
 
 def starts_known(jobs: Jobs) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.demand.calendar import WEEK_HOURS, hour_of_week, step_for
-from tidegate.demand.curves import Curve, Held, Window, average_by, hold, mean, peak, quantiles
+from tidegate.demand.curves import Curve, Held, Window, average_by, hold, hold_between, mean, peak, quantiles
 from tidegate.demand.numbers import How, Number, Unit, estimate, exact, trim, trimmed
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.tables import Calendar
@@ -90,10 +90,15 @@ class Track(NamedTuple):
     samples: int
 
 
-def track_curve(curve: Curve, samples: int) -> Track:
-    """Follow a curve of steps."""
+def track_curve(curve: Curve, samples: int, unseen: tuple[tuple[int, int], ...] = ()) -> Track:
+    """Follow a curve of steps; time in which nothing was recorded does not count."""
     step_ms = step_for(curve.window, MINUTE_MS if curve.window.length_ms > HOUR_MS else 1000)
-    return Track(curve.window, hold(curve), average_by(curve, step_ms), step_ms, samples)
+    track = Track(curve.window, hold(curve), average_by(curve, step_ms), step_ms, samples)
+    for from_ms, to_ms in unseen:
+        first_ms, last_ms = from_ms - curve.window.start_ms, min(to_ms, curve.window.end_ms) - curve.window.start_ms
+        track.held.time_ms[:] = np.maximum(track.held.time_ms - hold_between(curve, first_ms, last_ms), 0.0)
+        track.series[max(first_ms // step_ms, 0) : -(-last_ms // step_ms)] = np.nan
+    return track
 
 
 def track_series(values: F64, step_ms: int, start_ms: int, samples: int) -> Track:

@@ -125,6 +125,11 @@ def estimate(value: float, found: Interval | NoInterval, unit: Unit, of: tuple[i
     )
 
 
+def at_least(number: Number) -> Number:
+    """The same number, of which only a lower bound is known."""
+    return replace(number, low=number.value, high=number.value, how=How.AT_LEAST)
+
+
 def at_most(number: Number) -> Number:
     """The same number, of which only an upper bound is known."""
     return replace(number, low=number.value, high=number.value, how=How.AT_MOST)

@@ -166,10 +166,13 @@ def _vram_share(pods: pl.DataFrame) -> Number | None:
 
 
 def _spells(samples: pl.DataFrame) -> pl.DataFrame:
-    """Times without a break in which an allocation was idle, or was not."""
+    """Times without a break in which an allocation was idle, or was not; of several GPUs, all of them were."""
+    at_once = samples.group_by("allocation", "at_ms").agg(
+        pl.col("service").first(), pl.col("idle").all(), pl.col("every_ms").max()
+    )
     new = (pl.col("idle") != pl.col("idle").shift(1)) | (pl.col("allocation") != pl.col("allocation").shift(1))
     return (
-        samples.sort("allocation", "at_ms")
+        at_once.sort("allocation", "at_ms")
         .with_columns(new.fill_null(True).cum_sum().alias("spell"))
         .group_by("spell")
         .agg(pl.col("allocation", "service", "idle").first(), pl.col("every_ms").sum())

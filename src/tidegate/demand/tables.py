@@ -154,3 +154,4 @@ class Tables(NamedTuple):
     since_ms: int | None = None  # from when on all jobs that were there are listed; None: all that were submitted
     until_ms: int | None = None  # when jobs were last looked at; None: at the latest time that any of them has
     recorded: Recorded = Recorded()  # of all jobs
+    dropped: int = 0  # rows of all sources that could not be used

@@ -19,12 +19,13 @@ from tidegate.demand.censoring import Observation, State
 from tidegate.demand.curves import Curve, level_at
 from tidegate.demand.events import MOST_EXACT, Mask
 from tidegate.demand.jobs import Jobs, Rows
-from tidegate.demand.numbers import How, Number, Unit, estimate, exact, rank_quantile, share, trim
+from tidegate.demand.numbers import How, Number, Unit, at_least, estimate, exact, rank_quantile, share, trim
 from tidegate.demand.ordering import Grouping, Some, in_order_by_group
 from tidegate.demand.sketches import Sketch, sketch_ordered
 from tidegate.demand.survival import Watched, estimate_survival, survival_quantile, survival_sketch
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
+from tidegate.model.units import MINUTE_MS
 from tidegate.stats.blocks import Blocks, choose_blocks, count_units, linear_spread, sum_by, units_of
 from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, Spread, share_interval
 from tidegate.stats.quantile import quantile
@@ -36,10 +37,14 @@ BROKEN = 0.1
 _IMPATIENT = 0.1
 
 
+#: Where nine of ten started sooner, nobody was asked for patience: that is how long a scheduler takes.
+_ASKED_MS = MINUTE_MS
+
+
 class Basis(StrEnum):
     """What a tolerance rests on, the best first."""
 
-    DECLARED = "declared"
+    DECLARED = "declared"  # nine of ten of those who say tolerate so much, or more
     GIVEN_UP = "given_up"  # the wait by which a tenth would have cancelled
     ACCEPTED = "accepted"  # nobody gave up: at least the wait that nine of ten went through
     NONE = "none"
@@ -50,7 +55,7 @@ class Tolerance(Spec, frozen=True):
 
     basis: Basis
     tolerated: Number | None  # None: nothing says
-    declared: Number | None  # the median of what was declared
+    declared: Number | None  # the median of what was declared; nine of ten declare what is `tolerated`, or more
     declared_share: Number | None  # of the jobs that declare any
     waited_p50: Number | None
     waited_p90: Number | None
@@ -322,14 +327,14 @@ def _cancelled(waits: Waits, given_up: int, asked: int, still: int) -> Number:
 
 
 def _tolerated(waits: Waits, accepted: Number | None) -> tuple[Basis, Number | None]:
-    if waits.declared_ms.size:
-        return Basis.DECLARED, rank_quantile(waits.declared_ms, 0.5, Unit.MS, "jobs", waits.every[2])
+    if waits.declared_ms.size:  # by the median, half of those that declare less would be broken
+        return Basis.DECLARED, rank_quantile(waits.declared_ms, _IMPATIENT, Unit.MS, "jobs", waits.every[2])
     if waits.given_up_ms.size >= 10:
         patience = survival_quantile(estimate_survival(waits.until_given_up()), _IMPATIENT, Unit.MS, "jobs")
         if patience.value > 0:
             return Basis.GIVEN_UP, patience
-    if accepted is not None and accepted.value > 0:  # where nine of ten started at once, nobody was asked for patience
-        return Basis.ACCEPTED, accepted
+    if accepted is not None and accepted.value >= _ASKED_MS:
+        return Basis.ACCEPTED, at_least(accepted)
     return Basis.NONE, None
 
 

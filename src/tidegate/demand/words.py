@@ -34,6 +34,9 @@ REMEDIES = {
     Lack.NOTHING_DECLARED: "tolerated waits as declared by their owners, or cancellations",
     Lack.NO_LATENCY: "latencies of requests",
     Lack.NO_ARRIVALS: "when jobs or requests come",
+    Lack.ROWS_DROPPED: "rows that can be used: too many were dropped (`tidegate sources` lists them)",
+    Lack.LEFT_EDGE: "jobs that ran already when the table begins, or a longer time: levels rise from an empty cluster",
+    Lack.GAPS: "rows of the days of which none were recorded: they are left out, and not taken as quiet",
 }
 
 #: Why a number has no interval, in a word or two; docs/demand.md has more.

@@ -16,6 +16,7 @@ class Assumption(StrEnum):
     """What can be assumed."""
 
     TOLERANCE = "tolerance"
+    INTERACTIVE = "interactive"
     COLD_START = "cold-start"
     RESIDENCY = "residency"
     PRICES = "prices"

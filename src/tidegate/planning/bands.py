@@ -17,18 +17,20 @@ import numpy as np
 
 from tidegate.demand.events import Mask
 from tidegate.demand.tables import Calendar
+from tidegate.demand.unseen import unseen_between
 from tidegate.model.columns import F64, I64
 from tidegate.model.prices import ASSUMED_PRICES, Prices
 from tidegate.model.units import MINUTE_MS, WEEK_MS, WHOLE_MILLI
 from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, steps_of
 from tidegate.planning.concurrency import average, curve_of, peak_milli
 from tidegate.planning.costs import cost_of
-from tidegate.planning.floor import Tolerance, bisect, enough_gpus, floor_gpus, smallest
+from tidegate.planning.floor import bisect, enough_gpus, floor_gpus, smallest
 from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import Judge, Outcome, Span, waits_hold
+from tidegate.planning.judge import Judge, Outcome, Span
 from tidegate.planning.kernels.replay import Valve
 from tidegate.planning.newsvendor import FEW_LEVELS, HALF_LIFE_MS, Demand, Split, split, weigh
 from tidegate.planning.orders import Order
+from tidegate.planning.tolerance import Tolerance
 from tidegate.planning.windows import Habit, choose_windows
 
 #: Without burst: how far back levels must have held, and what is put on top. Chosen on the first two thirds of seven
@@ -87,13 +89,13 @@ class Recipe(NamedTuple):
     @property
     def burst_in_time(self) -> bool:
         """Whether capacity that is launched as soon as work waits is there before its tolerance ends."""
-        return self.bursts and self.tolerance.wait_ms >= self.launch.launch_ms
+        return self.bursts and self.tolerance.tightest_ms >= self.launch.launch_ms
 
     def valve(self) -> Valve:
         """Burst that starts early enough: a launch more before the tolerance ends than the launch itself takes."""
         if not self.bursts:
             return SHUT
-        patience = max(self.tolerance.wait_ms - 2 * self.launch.launch_ms, 0)
+        patience = max(self.tolerance.tightest_ms - 2 * self.launch.launch_ms, 0)
         return Valve(patience, self.launch.launch_ms, self.launch.linger_ms, self.launch.step_gpus * WHOLE_MILLI)
 
 
@@ -117,6 +119,9 @@ class Bands(NamedTuple):
 def plan_bands(past: PlanJobs, now_ms: int, recipe: Recipe) -> Bands:
     """Bands for the time from now on, from jobs as they were known then."""
     at_ms, gpus = average(curve_of(past), past.span_ms[0], now_ms)
+    for from_ms, to_ms in unseen_between(past.at_ms):  # what was not recorded is not quiet
+        seen = (at_ms < from_ms) | (at_ms >= to_ms)
+        at_ms, gpus = at_ms[seen], gpus[seen]
     # What ended on a Sunday saw weekends last: each hour of the week counts the same, and of each the latest most.
     demand = weigh(at_ms, gpus, now_ms, recipe.half_life_ms, past.calendar).even()
     windows = recipe.windows
@@ -194,7 +199,7 @@ def _try(judge: Judge, now_ms: int, recipe: Recipe, bands: Bands) -> _Tried:
     spans = (span, Span(max(span.from_ms, now_ms - recipe.recent_ms), now_ms))
     steps = steps_of([bands.level(span.from_ms)], now_ms, judge.jobs.calendar)
     outcomes = [judge.replay(steps, recipe.valve(), each) for each in spans]
-    holds = all(each.holds(recipe.tolerance.wait_ms, recipe.tolerance.share_milli) for each in outcomes)
+    holds = all(each.holds(recipe.tolerance) for each in outcomes)
     costs = [
         cost_of(outcome, bands.own_gpus * each.hours, recipe.prices)
         for outcome, each in zip(outcomes, spans, strict=True)
@@ -240,9 +245,8 @@ def _needed_ceiling(judge: Judge, now_ms: int, recipe: Recipe, bands: Bands) -> 
 
 def _weeks_hold(outcome: Outcome, week: np.ndarray, tolerance: Tolerance) -> bool:
     """Whether every week holds the tolerance; a week for each of the jobs that count."""
-    return all(
-        waits_hold(outcome.wait_ms[week == row], outcome.gpus_milli[week == row], *tolerance) for row in np.unique(week)
-    )
+    waits = outcome.waits(tolerance)
+    return all(waits.take(week == row).hold(tolerance.share_milli) for row in np.unique(week))
 
 
 # -- without burst -------------------------------------------------------------------------------------------------
@@ -271,7 +275,7 @@ def least_levels(judge: Judge, windows: Windows, tolerance: Tolerance, span: Spa
         for rows in (order, order[::-1]):
             levels = _descend(judge, windows, tolerance, span, [-(-one * start_milli // 1000)] * count, rows)
             outcome = _replay_levels(judge, windows, tuple(levels), span)
-            if outcome.holds(tolerance.wait_ms, tolerance.share_milli) and outcome.held_gpu_h < best_held:
+            if outcome.holds(tolerance) and outcome.held_gpu_h < best_held:
                 best, best_held = tuple(levels), outcome.held_gpu_h
     return best
 
@@ -283,7 +287,7 @@ def _descend(
 
     def holds(row: int, gpus: int) -> bool:
         outcome = _replay_levels(judge, windows, tuple(_with(levels, row, gpus)), span)
-        return outcome.holds(tolerance.wait_ms, tolerance.share_milli)
+        return outcome.holds(tolerance)
 
     for row in rows:
         levels[row] = bisect(partial(holds, row), 0, levels[row])

@@ -12,7 +12,7 @@ import msgspec
 
 from tidegate.demand.tables import Calendar
 
-FORMAT = "tidegate.plan/4"
+FORMAT = "tidegate.plan/5"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,10 +35,24 @@ class CountPart(Part, frozen=True):
     jobs: int
 
 
+class FindingPart(Part, frozen=True):
+    """What is to be said about a source."""
+
+    code: str
+    source: str
+    effect: str  # dropped, mended, told
+    rows: int
+    says: str
+
+
 class OriginPart(Part, frozen=True):
     """What the plan was made from."""
 
     sources: tuple[SourcePart, ...]
+    findings: tuple[FindingPart, ...]
+    dropped_rows: int  # that could not be used
+    unseen: tuple[tuple[int, int], ...]  # from, to: nothing was recorded, and no level is made from it
+    sampled: bool  # from a demand model: jobs that it drew, and not those that it was made from
     jobs: int
     left_out: tuple[CountPart, ...]
     drawn: tuple[CountPart, ...]  # how long they run is not known, and drawn from the others
@@ -77,7 +91,10 @@ class PricesPart(Part, frozen=True):
 class TolerancePart(Part, frozen=True):
     """How long work may wait."""
 
-    wait_ms: int
+    wait_ms: int  # batch work that declares nothing
+    interactive_ms: int | None  # interactive work that declares nothing; None: there is none
+    declared_jobs: int  # that are held to what they declare themselves
+    tightest_ms: int  # of those that may wait least: what burst must be there for
     share_milli: int  # of the jobs that must not wait longer
     order: str  # who goes first
 
@@ -135,6 +152,16 @@ class SizePart(Part, frozen=True):
     counts: bool  # enough of them to be held to the tolerance on their own
 
 
+class PatiencePart(Part, frozen=True):
+    """How jobs waited that may wait so long."""
+
+    tolerates: str  # the longest wait of them
+    jobs: int
+    wait_ms: int | None  # that the share of them did not exceed; None: some never start
+    late_share: float
+    counts: bool  # enough of them to be held to the tolerance on their own
+
+
 class WayPart(Part, frozen=True):
     """A way to provide capacity, replayed."""
 
@@ -146,8 +173,10 @@ class WayPart(Part, frozen=True):
     cost: float
     wait_ms: int | None  # that the share of jobs did not exceed; None: some never start
     late_share: float
+    late_gpu_hours: float  # share of the GPU-hours that is late; one job counts for no more than may be late in all
     sizes: tuple[SizePart, ...]
-    holds: bool  # all of the jobs, and those of each size that counts
+    patience: tuple[PatiencePart, ...]
+    holds: bool  # all of the jobs, those of each size and patience that counts, and the GPU-hours
 
 
 class TwinPart(Part, frozen=True):

@@ -20,20 +20,14 @@ from tidegate.model.units import WHOLE_MILLI
 from tidegate.planning.capacity import constant
 from tidegate.planning.concurrency import curve_of, mean_between, peak_milli
 from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import HELD_MILLI, Judge, Outcome, Span
+from tidegate.planning.judge import Judge, Outcome, Span
 from tidegate.planning.orders import Order
+from tidegate.planning.tolerance import Tolerance
 from tidegate.stats.blocks import Blocks, choose_blocks, unit_widths
 from tidegate.stats.interval import NoInterval
 
 #: How far around what was found is looked, as a share of it, and how many capacities at most.
 _NEIGHBOURHOOD, _MOST_LOOKED = 0.04, 16
-
-
-class Tolerance(NamedTuple):
-    """How long work may wait, and which share of it must not wait longer."""
-
-    wait_ms: int
-    share_milli: int = HELD_MILLI
 
 
 class Floor(NamedTuple):
@@ -48,6 +42,7 @@ class Floor(NamedTuple):
     none: NoInterval | None  # why there is no interval
     replays: int
     outcome: Outcome  # at the floor
+    below: Outcome | None  # with one GPU less; None: the widest job does not fit then
 
 
 def find_floor(judge: Judge, tolerance: Tolerance, seed: int) -> Floor:
@@ -58,13 +53,14 @@ def find_floor(judge: Judge, tolerance: Tolerance, seed: int) -> Floor:
     sure = blocks if isinstance(blocks, NoInterval) else blocks.interval(float(found), floors)
     lowest, safe = _look_around(judge, tolerance, found)
     outcome = judge.replay(constant(safe * WHOLE_MILLI, from_ms))
+    fits = (safe - 1) * WHOLE_MILLI >= judge.jobs.widest_milli
+    below = judge.replay(constant((safe - 1) * WHOLE_MILLI, from_ms)) if fits else None
     if isinstance(sure, NoInterval) or isinstance(blocks, NoInterval):
         none = sure if isinstance(sure, NoInterval) else None
-        return Floor(safe, lowest, None, None, 0, 0, none, judge.replays, outcome)
+        return Floor(safe, lowest, None, None, 0, 0, none, judge.replays, outcome, below)
     low, high = min(math.floor(sure.low), lowest), max(math.ceil(sure.high), safe)
-    return Floor(
-        safe, lowest, low, high, blocks.number, (to_ms - from_ms) // blocks.number, None, judge.replays, outcome
-    )
+    block_ms = (to_ms - from_ms) // blocks.number
+    return Floor(safe, lowest, low, high, blocks.number, block_ms, None, judge.replays, outcome, below)
 
 
 def floor_gpus(judge: Judge, tolerance: Tolerance) -> int:
@@ -77,7 +73,7 @@ def smallest(judge: Judge, tolerance: Tolerance, span: Span, near: int | None = 
 
     def holds(gpus: int) -> bool:
         outcome = judge.replay(constant(gpus * WHOLE_MILLI, span.from_ms), span=span)
-        return outcome.holds(tolerance.wait_ms, tolerance.share_milli)
+        return outcome.holds(tolerance)
 
     jobs = judge.jobs
     counted = (jobs.at_ms >= span.from_ms) & (jobs.at_ms <= span.to_ms)
@@ -126,7 +122,7 @@ def _look_around(judge: Judge, tolerance: Tolerance, found: int) -> tuple[int, i
     gpus, broken, holding = max(found - reach, least), least - 1, []
     while True:
         outcome = judge.replay(constant(gpus * WHOLE_MILLI, span.from_ms))
-        if outcome.holds(tolerance.wait_ms, tolerance.share_milli):
+        if outcome.holds(tolerance):
             holding.append(gpus)
         else:
             broken = gpus

@@ -18,8 +18,9 @@ from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, constant, s
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli, used_gpu_h
 from tidegate.planning.costs import cost_of
 from tidegate.planning.jobs import PlanJobs, known_at
-from tidegate.planning.judge import Judge, SizeWaits, Span
+from tidegate.planning.judge import Judge, Span
 from tidegate.planning.kernels.replay import Steps, Valve
+from tidegate.planning.tolerance import PartWaits, late_weight
 
 
 class Entry(NamedTuple):
@@ -35,7 +36,9 @@ class Entry(NamedTuple):
     wait_ms: int  # that the share of jobs that must not wait longer did not exceed
     worst_wait_ms: int
     late: float  # share of jobs that waited longer than is tolerated
-    sizes: tuple[SizeWaits, ...]
+    late_gpu_h: float  # share of the GPU-hours that is late
+    sizes: tuple[PartWaits, ...]
+    patience: tuple[PartWaits, ...]
     holds: bool
 
 
@@ -145,6 +148,7 @@ class Booth:
         """Replay a capacity on the stretch; where nobody says how much of it is owned, all that is always there is."""
         outcome = self.judge.replay(steps, valve, self.span)
         tolerance = self.recipe.tolerance
+        waits = outcome.waits(tolerance)
         return Entry(
             name=name,
             gpus=tuple(self._mean_gpus(steps, now_ms) for now_ms in self.mondays),
@@ -155,9 +159,11 @@ class Booth:
             cost=cost_of(outcome, outcome.owned_gpu_h if own_gpu_h is None else own_gpu_h, self.recipe.prices),
             wait_ms=outcome.wait_at(tolerance.share_milli),
             worst_wait_ms=int(outcome.wait_ms.max(initial=0)),
-            late=outcome.late(tolerance.wait_ms),
-            sizes=outcome.by_size(*tolerance),
-            holds=outcome.holds(tolerance.wait_ms, tolerance.share_milli),
+            late=outcome.late(tolerance),
+            late_gpu_h=late_weight(waits, tolerance.share_milli),
+            sizes=waits.by_size(tolerance.share_milli),
+            patience=waits.by_patience(tolerance.share_milli),
+            holds=outcome.holds(tolerance),
         )
 
     def _mean_gpus(self, steps: Steps, from_ms: int) -> float:

@@ -26,12 +26,15 @@ from tidegate.demand.censoring import (
 )
 from tidegate.demand.events import Mask
 from tidegate.demand.sizes import SIZE_NAMES, size_of
-from tidegate.demand.tables import Calendar, Tables
+from tidegate.demand.tables import KINDS, Calendar, Tables
 from tidegate.model.columns import I64
 from tidegate.model.units import WHOLE_MILLI
 
 #: Why a job cannot be replayed.
 NO_RUNTIME, NO_GPUS, NO_TIME, SERVES = "its runtime is not known", "it wants no GPU", "it has no time", "it serves"
+
+#: How long a job may wait that says nothing of it.
+UNDECLARED = -1
 
 #: Why the runtime of a job is drawn.
 DRAWN = {
@@ -61,6 +64,7 @@ class PlanJobs(NamedTuple):
     seen: Seen | None = None  # what was seen of each; None: it started when it came, and ended
     since_ms: int | None = None  # when they began to be watched; None: when the first of them came
     until_ms: int | None = None  # until when they were watched; None: until the last of them came
+    declared_ms: I64 | None = None  # how long each may wait, as it says itself; UNDECLARED, or None for all: nothing
 
     @property
     def total(self) -> int:
@@ -87,6 +91,7 @@ class PlanJobs(NamedTuple):
             run_ms=self.run_ms[which],
             gpus_milli=self.gpus_milli[which],
             pods=self.pods[which],
+            declared_ms=None if self.declared_ms is None else self.declared_ms[which],
             seen=None if self.seen is None else self.seen.take(which),
         )
 
@@ -96,6 +101,13 @@ class PlanJobs(NamedTuple):
             return self
         run_ms = draw_runtimes(self.seen, (self.at_ms, self.gpus_milli), self.since_ms, seed)
         return self._replace(run_ms=run_ms)
+
+    @property
+    def interactive(self) -> Mask:
+        """Which are sessions of people."""
+        if self.seen is None:
+            return np.zeros(self.total, bool)
+        return np.asarray(self.seen.stratum // len(SIZE_NAMES) == KINDS.index("interactive"))
 
     @property
     def endless(self) -> Mask:
@@ -145,6 +157,7 @@ def plan_jobs_of(tables: Tables, seed: int = 0) -> PlanJobs:
         seen=seen,
         since_ms=watch.since_ms,
         until_ms=watch.until_ms if watch.told else None,
+        declared_ms=_declared(kept["tolerated_wait_ms"]),
     )
     known = jobs.run_ms != UNKNOWN_RUNTIME
     reasons = [*table.filter(pl.col("left_out") != "")["left_out"], *[NO_RUNTIME] * int((~known).sum())]
@@ -156,6 +169,10 @@ def plan_jobs_of(tables: Tables, seed: int = 0) -> PlanJobs:
         if state != State.OVER
     ]
     return jobs._replace(left_out=_counted(reasons), drawn=_counted(drawn))
+
+
+def _declared(said: pl.Series) -> I64 | None:
+    return None if said.null_count() == len(said) else _column(said.fill_null(UNDECLARED))
 
 
 def _counted(reasons: Iterable[str]) -> tuple[tuple[str, int], ...]:
@@ -174,6 +191,7 @@ _WANTED = {
     "submitted_ms": pl.Int64(),
     "started_ms": pl.Int64(),
     "ended_ms": pl.Int64(),
+    "tolerated_wait_ms": pl.Int64(),
 }
 
 

@@ -21,18 +21,8 @@ from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.kernels import replay as kernels
 from tidegate.planning.kernels.replay import NEVER, Desk, Load, Steps, Valve
 from tidegate.planning.orders import Order
+from tidegate.planning.tolerance import Tolerance, Waits, limits_of
 from tidegate.stats.quantile import quantile
-
-#: The share of jobs that must not wait longer than is tolerated, in thousandths.
-HELD_MILLI = 950
-
-#: Sizes of jobs by the most GPUs in them, in thousandths, and their names: each holds the tolerance on its own, so that
-#: many small jobs cannot hide a few large ones that wait.
-_SIZES = ((1_000, "1"), (7_999, "2-7"), (8_000, "8"))
-_LARGEST = "9+"
-
-#: Jobs of a size below which a share of them says nothing.
-LEAST_OF_SIZE = 20
 
 #: So many jobs are worth loading the compiler for.
 _WORTH_COMPILING = 1_000
@@ -57,48 +47,13 @@ class Span(NamedTuple):
         return (at_ms >= self.from_ms) & (at_ms <= self.to_ms)
 
 
-class SizeWaits(NamedTuple):
-    """How jobs of a size waited."""
-
-    size: str  # GPUs
-    jobs: int
-    wait_ms: int  # that the share of them did not exceed
-    late: float  # share that waited longer than is tolerated
-
-    @property
-    def counts(self) -> bool:
-        """Whether there are enough of them to be held to the tolerance on their own."""
-        return self.jobs >= LEAST_OF_SIZE
-
-
-def waits_by_size(wait_ms: I64, gpus_milli: I64, tolerated_ms: int, share_milli: int) -> tuple[SizeWaits, ...]:
-    """How jobs waited, by their size; sizes without jobs are left out."""
-    row = np.searchsorted(np.array([most for most, _ in _SIZES]), gpus_milli, side="left")
-    found = []
-    for number, name in enumerate((*(name for _, name in _SIZES), _LARGEST)):
-        waits = wait_ms[row == number]
-        if len(waits):
-            late = float((waits > tolerated_ms).mean())
-            found.append(SizeWaits(name, len(waits), int(quantile(waits, share_milli / 1000)), late))
-    return tuple(found)
-
-
-def waits_hold(wait_ms: I64, gpus_milli: I64, tolerated_ms: int, share_milli: int) -> bool:
-    """Whether the share of jobs waits no longer than is tolerated: of all, and of each size that counts."""
-    if not len(wait_ms):
-        return True
-    if int(quantile(wait_ms, share_milli / 1000)) > tolerated_ms:
-        return False
-    sizes = waits_by_size(wait_ms, gpus_milli, tolerated_ms, share_milli)
-    return all(each.wait_ms <= tolerated_ms for each in sizes if each.counts)
-
-
 class Outcome(NamedTuple):
     """What a replay came to."""
 
     start_ms: I64  # by job; -1: never
     wait_ms: I64  # of the jobs that came in the span; NEVER for one that never starts
-    gpus_milli: I64  # of the same jobs
+    jobs: PlanJobs
+    counted: Mask  # which of them came in the span
     held_gpu_h: float  # there or in use, whichever is more
     owned_gpu_h: float
     burst_gpu_h: float
@@ -113,19 +68,21 @@ class Outcome(NamedTuple):
             return 0
         return int(quantile(self.wait_ms, share_milli / 1000))
 
-    def holds(self, tolerated_ms: int, share_milli: int = HELD_MILLI) -> bool:
+    def waits(self, tolerance: Tolerance) -> Waits:
+        """Waits of the jobs that came in the span, beside how long each may."""
+        limit_ms, jobs = limits_of(self.jobs, tolerance), self.jobs
+        return Waits(self.wait_ms, *(column[self.counted] for column in (limit_ms, jobs.gpus_milli, jobs.run_ms)))
+
+    def holds(self, tolerance: Tolerance) -> bool:
         """Say whether waits stay within what is tolerated, everybody starts, and the queue drains within a day."""
-        if self.drained_ms > max(DAY_MS, tolerated_ms):
+        waits = self.waits(tolerance)
+        if self.drained_ms > max(DAY_MS, tolerance.wait_ms, int(waits.limit_ms.max(initial=0))):
             return False
-        return waits_hold(self.wait_ms, self.gpus_milli, tolerated_ms, share_milli)
+        return waits.hold(tolerance.share_milli)
 
-    def by_size(self, tolerated_ms: int, share_milli: int = HELD_MILLI) -> tuple[SizeWaits, ...]:
-        """How jobs waited, by their size."""
-        return waits_by_size(self.wait_ms, self.gpus_milli, tolerated_ms, share_milli)
-
-    def late(self, tolerated_ms: int) -> float:
+    def late(self, tolerance: Tolerance) -> float:
         """The share of jobs that waited longer than is tolerated."""
-        return float((self.wait_ms > tolerated_ms).mean()) if len(self.wait_ms) else 0.0
+        return float(self.waits(tolerance).late.mean()) if len(self.wait_ms) else 0.0
 
     def peak_burst_milli(self, steps: Steps) -> int:
         """The most that burst added to the steps."""
@@ -187,7 +144,8 @@ class Judge:
         return Outcome(
             start_ms=start,
             wait_ms=wait,
-            gpus_milli=self.jobs.gpus_milli[counted],
+            jobs=self.jobs,
+            counted=counted,
             held_gpu_h=float(total[kernels.HELD]),
             owned_gpu_h=float(total[kernels.OWNED]),
             burst_gpu_h=float(total[kernels.BURST]),

@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from tidegate.demand.tables import Origin
+from tidegate.demand.unseen import unseen_between
 from tidegate.model.prices import MICROS
 from tidegate.model.units import WEEK_MS, WHOLE_MILLI
 from tidegate.planning.bands import Bands, Recipe, plan_bands
@@ -23,6 +25,7 @@ from tidegate.planning.document import (
     ClassPart,
     CountPart,
     EdgePart,
+    FindingPart,
     FloorPart,
     OriginPart,
     PlanDocument,
@@ -34,12 +37,13 @@ from tidegate.planning.document import (
     WayPart,
     WindowPart,
 )
-from tidegate.planning.floor import Floor, find_floor
+from tidegate.planning.floor import Floor, find_floor, floor_gpus
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.judge import Judge, Span
 from tidegate.planning.kernels.replay import NEVER, Steps, Valve
 from tidegate.planning.newsvendor import used_hours
-from tidegate.planning.sentences import plan_says, size_parts
+from tidegate.planning.sentences import patience_parts, plan_says, size_parts
+from tidegate.planning.tolerance import held_as_declared, late_weight
 from tidegate.planning.trial import trial_part
 from tidegate.planning.twin import Confirmed, confirm
 
@@ -54,6 +58,13 @@ class Holdout(NamedTuple):
     recipe: Recipe  # as it was known when that time began
 
 
+class Redrawn(NamedTuple):
+    """Jobs of a demand model, drawn with other seeds: how far what is found depends on the draw."""
+
+    jobs: tuple[PlanJobs, ...]
+    batch_gpus: float  # the most that any batch asked for at once that the model was made from
+
+
 class Request(NamedTuple):
     """What a plan is to be made from."""
 
@@ -62,6 +73,9 @@ class Request(NamedTuple):
     made_by: str
     prices_from: str  # a file, or "assumed"
     origins: tuple[Origin, ...] = ()
+    findings: tuple[FindingPart, ...] = ()
+    dropped: int = 0  # rows
+    redrawn: Redrawn | None = None  # where jobs are drawn from a demand model
     answers: tuple[AnswerPart, ...] = ()
     signatures: tuple[SignaturePart, ...] = ()
     seed: int = 0
@@ -74,6 +88,8 @@ def make_plan(request: Request) -> PlanDocument:
     from_ms, to_ms = jobs.span_ms
     judge = Judge(jobs, recipe.order)
     floor = find_floor(judge, recipe.tolerance, request.seed)
+    if request.redrawn is not None:
+        floor = _with_draws(floor, request.redrawn, recipe)
     bands = plan_bands(jobs, to_ms, recipe)
     return PlanDocument(
         format=FORMAT,
@@ -81,6 +97,10 @@ def make_plan(request: Request) -> PlanDocument:
         seed=request.seed,
         origin=OriginPart(
             sources=tuple(SourcePart(**origin._asdict()) for origin in request.origins),
+            findings=request.findings,
+            dropped_rows=request.dropped,
+            sampled=request.redrawn is not None,
+            unseen=unseen_between(jobs.at_ms),
             jobs=jobs.total,
             left_out=tuple(CountPart(why=why, jobs=count) for why, count in jobs.left_out),
             drawn=tuple(CountPart(why=why, jobs=count) for why, count in jobs.drawn),
@@ -91,9 +111,31 @@ def make_plan(request: Request) -> PlanDocument:
         answers=request.answers,
         signatures=request.signatures,
         prices=_prices_part(request),
-        classes=(_class_part(judge, floor, bands, recipe),),
+        classes=(_with_words(_class_part(judge, floor, bands, recipe), request),),
         trial=trial_part(jobs, *holdout, request.seed) if (holdout := request.holdout) else None,
     )
+
+
+def _with_draws(floor: Floor, redrawn: Redrawn, recipe: Recipe) -> Floor:
+    """The floor, with an interval that holds those of other draws from the same model."""
+    others = [floor_gpus(Judge(jobs, recipe.order), recipe.tolerance) for jobs in redrawn.jobs]
+    low, high = min([floor.gpus, *others]), max([floor.gpus, *others])
+    if floor.low_gpus is None or floor.high_gpus is None:
+        return floor
+    return floor._replace(low_gpus=min(floor.low_gpus, low), high_gpus=max(floor.high_gpus, high))
+
+
+def _with_words(part: ClassPart, request: Request) -> ClassPart:
+    """The plan of a class, with what a plan from a demand model is not."""
+    if request.redrawn is None:
+        return part
+    most = request.redrawn.batch_gpus
+    said = (
+        f"it is judged on {request.jobs.total:,} jobs that a demand model drew, not on those that the model was made "
+        f"from: what holds here may not hold there. Batches that come at once (up to {most:,.0f} GPUs) are drawn "
+        "smaller or at other times; plan from the jobs themselves where they matter"
+    )
+    return replace(part, says=(said, *part.says))
 
 
 def _prices_part(request: Request) -> PricesPart:
@@ -112,7 +154,7 @@ def _class_part(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> Cla
     ways = tuple(_ways(judge, floor, bands, recipe))
     return ClassPart(
         kind="batch",
-        tolerance=TolerancePart(wait_ms=tolerance.wait_ms, share_milli=tolerance.share_milli, order=recipe.order),
+        tolerance=_tolerance_part(jobs, recipe),
         floor=FloorPart(
             gpus=floor.gpus,
             low_gpus=floor.low_gpus,
@@ -132,6 +174,18 @@ def _class_part(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> Cla
         basis=bands.basis,
         holds=ways[0].holds,
         says=plan_says(bands, recipe, ways),
+    )
+
+
+def _tolerance_part(jobs: PlanJobs, recipe: Recipe) -> TolerancePart:
+    tolerance = recipe.tolerance
+    return TolerancePart(
+        wait_ms=tolerance.wait_ms,
+        interactive_ms=tolerance.interactive_ms if jobs.interactive.any() else None,
+        declared_jobs=int(held_as_declared(jobs, tolerance).sum()),
+        tightest_ms=tolerance.tightest_ms,
+        share_milli=tolerance.share_milli,
+        order=recipe.order,
     )
 
 
@@ -225,7 +279,7 @@ def _way(judge: Judge, name: str, held: _Held, recipe: Recipe) -> WayPart:
     span, tolerance = Span(*judge.jobs.span_ms), recipe.tolerance
     outcome = judge.replay(held.steps, held.valve, span)
     weeks = max((span.to_ms - span.from_ms) / WEEK_MS, 1e-9)
-    wait_ms = outcome.wait_at(tolerance.share_milli)
+    wait_ms, waits = outcome.wait_at(tolerance.share_milli), outcome.waits(tolerance)
     return WayPart(
         name=name,
         gpus=round(outcome.owned_gpu_h / max(span.hours, 1e-9), 3),
@@ -234,9 +288,11 @@ def _way(judge: Judge, name: str, held: _Held, recipe: Recipe) -> WayPart:
         burst_gpu_hours=round(outcome.burst_gpu_h / weeks, 3),
         cost=round(cost_of(outcome, held.own_gpus * span.hours, recipe.prices) / weeks, 3),
         wait_ms=wait_ms if wait_ms < NEVER else None,
-        late_share=round(outcome.late(tolerance.wait_ms), 6),
-        sizes=size_parts(outcome.by_size(*tolerance)),
-        holds=outcome.holds(tolerance.wait_ms, tolerance.share_milli),
+        late_share=round(outcome.late(tolerance), 6),
+        late_gpu_hours=round(late_weight(waits, tolerance.share_milli), 6),
+        sizes=size_parts(waits.by_size(tolerance.share_milli)),
+        patience=patience_parts(waits.by_patience(tolerance.share_milli)),
+        holds=outcome.holds(tolerance),
     )
 
 

@@ -14,12 +14,14 @@ from tidegate.demand.fit import fit
 from tidegate.demand.tables import Tables
 from tidegate.demand.waste import Waste, find_waste
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
+from tidegate.planning.assumptions import Assumption
 from tidegate.planning.concurrency import curve_of, peak_milli, used_gpu_h
-from tidegate.planning.floor import Floor, Tolerance, floor_of
+from tidegate.planning.floor import Floor, floor_of
 from tidegate.planning.jobs import PlanJobs, plan_jobs_of
 from tidegate.planning.orders import Order
 from tidegate.planning.side_by_side import side_by_side
-from tidegate.planning.terms import ASSUMED_TOLERANCE_MS, known_tolerance
+from tidegate.planning.terms import Given, settle_terms
+from tidegate.planning.tolerance import Tolerance, held_as_declared
 
 #: Jobs that are replayed at most: the latest. More of them take minutes and move the floor little.
 MOST_REPLAYED = 200_000
@@ -32,14 +34,25 @@ class Replayed(NamedTuple):
     """The floor by replay, and what buying for the peak wastes against it."""
 
     floor: Floor
-    tolerance_ms: int
+    tolerance: Tolerance
     tolerance_known: bool
+    interactive_known: bool
     jobs: int  # that were replayed
     of_jobs: int
     peak_gpus: float
     used_gpu_h: float
     hours: float
     at_least: bool  # the floor is a lower bound: it rests on kinds of which no job has ended
+
+    @property
+    def tolerance_ms(self) -> int:
+        """How long work may wait that says nothing of its own."""
+        return self.tolerance.wait_ms
+
+    @property
+    def declared(self) -> int:
+        """Jobs that are held to what they declare."""
+        return int(held_as_declared(self.floor.outcome.jobs, self.tolerance).sum())
 
     @property
     def peak_gpu_h(self) -> float:
@@ -90,19 +103,18 @@ def check_flight(tables: Tables, asked: Asked) -> Preflight:
 
 
 def _replay(model: DemandModel, jobs: PlanJobs, asked: Asked) -> Replayed:
-    known = known_tolerance(model)
-    measured = known.tolerated if known and asked.tolerance_ms is None else None
-    assumed_ms = ASSUMED_TOLERANCE_MS if asked.tolerance_ms is None else asked.tolerance_ms
-    tolerance_ms = round(measured.value) if measured else assumed_ms
+    terms = settle_terms(model, Given(asked.tolerance_ms, cold_start_ms=asked.cold_start_ms))
+    assumed = {one.name for one in terms.unsigned}
     latest = jobs.latest(MOST_REPLAYED)
     at_least = latest.only_bounded
     latest = latest.as_far_as_seen() if at_least else latest
-    floor = floor_of(latest, Tolerance(tolerance_ms), asked.order, asked.seed)
+    floor = floor_of(latest, terms.tolerance, asked.order, asked.seed)
     curve, span = curve_of(latest), latest.span_ms
     return Replayed(
         floor=floor._replace(low_gpus=None, high_gpus=None) if at_least else floor,
-        tolerance_ms=tolerance_ms,
-        tolerance_known=measured is not None,
+        tolerance=terms.tolerance,
+        tolerance_known=Assumption.TOLERANCE not in assumed,
+        interactive_known=Assumption.INTERACTIVE not in assumed,
         jobs=latest.total,
         of_jobs=jobs.total,
         peak_gpus=peak_milli(curve, *span) / WHOLE_MILLI,

@@ -12,7 +12,7 @@ from tidegate.planning.document import TrialPart, WayPart, WeekPart
 from tidegate.planning.holdout import Entry, Trial, try_plan
 from tidegate.planning.jobs import PlanJobs
 from tidegate.planning.kernels.replay import NEVER
-from tidegate.planning.sentences import size_parts
+from tidegate.planning.sentences import patience_parts, size_parts
 
 
 def trial_part(jobs: PlanJobs, share: float, recipe: Recipe, seed: int) -> TrialPart:
@@ -72,7 +72,9 @@ def _way_part(entry: Entry) -> WayPart:
         cost=round(entry.cost, 3),
         wait_ms=entry.wait_ms if entry.wait_ms < NEVER else None,
         late_share=round(entry.late, 6),
+        late_gpu_hours=round(entry.late_gpu_h, 6),
         sizes=size_parts(entry.sizes),
+        patience=patience_parts(entry.patience),
         holds=entry.holds,
     )
 
@@ -96,8 +98,12 @@ def _broken(trial: Trial) -> str:
     gpus = f" ({percent_text(worst.late)} of those of {worst.size} GPUs)" if worst else ""
     return (
         f"on trial the plan breaks the tolerance: {percent_text(trial.plan.late)} of the jobs{gpus} wait longer than "
-        f"{duration_text(trial.recipe.tolerance.wait_ms)}; its cost is not compared with ways that hold it"
+        f"{_limit(trial)}; its cost is not compared with ways that hold it"
     )
+
+
+def _limit(trial: Trial) -> str:
+    return duration_text(trial.recipe.tolerance.wait_ms) if len(trial.plan.patience) < 2 else "they tolerate"
 
 
 def _margin(trial: Trial) -> str:

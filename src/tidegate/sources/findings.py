@@ -38,6 +38,7 @@ class Code(StrEnum):
     UNREADABLE_CELL = "unreadable-cell"
     MISSING_VALUE = "missing-value"
     DUPLICATE_ID = "duplicate-id"
+    DUPLICATE_ROW = "duplicate-row"
     END_BEFORE_START = "end-before-start"
     START_BEFORE_SUBMIT = "start-before-submit"
     NEGATIVE_DURATION = "negative-duration"
@@ -73,6 +74,9 @@ CODES: dict[Code, CodeSpec] = {
     Code.UNREADABLE_CELL: CodeSpec(_D, "rows with a cell that cannot be read", "correct the cells, or map the column"),
     Code.MISSING_VALUE: CodeSpec(_D, "rows without a value that is needed", "export them again with that column"),
     Code.DUPLICATE_ID: CodeSpec(_D, "rows whose id was there before", "the first row of an id is kept"),
+    Code.DUPLICATE_ROW: CodeSpec(
+        _D, "rows that another source has too: the same thing at the same time", "export times that do not overlap"
+    ),
     Code.END_BEFORE_START: CodeSpec(_D, "jobs that end before they start", "were the columns mixed up? Map them"),
     Code.START_BEFORE_SUBMIT: CodeSpec(
         _M, "jobs that start before they are submitted: taken as submitted at their start", "compare the clocks"
@@ -131,6 +135,10 @@ CODES: dict[Code, CodeSpec] = {
 }  # fmt: skip
 
 
+#: Rows that are dropped because others say the same: nothing is lost.
+_TWICE = {Code.DUPLICATE_ID, Code.DUPLICATE_ROW}
+
+
 class Place(NamedTuple):
     """Where something was found: a line of a file, a row of a table without lines, or something named."""
 
@@ -153,6 +161,12 @@ class Finding(NamedTuple):
     def spec(self) -> CodeSpec:
         """What the code means."""
         return CODES[self.code]
+
+    @property
+    def loses(self) -> int:
+        """Rows of demand that are lost: not those that say nothing about it, or that another row says."""
+        lost = self.spec.effect is Effect.DROPPED and self.spec.strict and self.code not in _TWICE
+        return self.times if lost else 0
 
     def text(self) -> str:
         """Say it on one line: `jobs.csv:17: 3 dropped: jobs that end before they start; line 17 end='5' [end-…]`."""

@@ -129,7 +129,9 @@ def _complete_jobs(frame: pl.LazyFrame, there: set[str]) -> pl.LazyFrame:
         frame = frame.with_columns(started=ended - duration)
     if "submitted" not in there:
         frame = frame.with_columns(submitted=started - pl.col("wait") if "wait" in there else started)
-    frame = _open_ended(frame) if "outcome" in there else frame.with_columns(pl.lit(None, pl.Int64).alias(SEEN))
+    frame = (
+        _open_ended(_never_run(frame)) if "outcome" in there else frame.with_columns(pl.lit(None, pl.Int64).alias(SEEN))
+    )
     mended = (started < submitted).fill_null(value=False)
     pods = pl.col("pods").fill_null(1) if "pods" in there else pl.col("pods")
     per_pod = pl.col("gpus_per_pod") * (pods if "pods" in there else 1)
@@ -151,6 +153,14 @@ def _complete_jobs(frame: pl.LazyFrame, there: set[str]) -> pl.LazyFrame:
         pl.col("priority").cast(pl.Int64, strict=False),
         pl.col("tolerated_wait").alias("tolerated_wait_ms"),
     )
+
+
+def _never_run(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """What was cancelled while it waited never ran, although sacct says that it ran for 0 s, or started at its end."""
+    started, ended, duration = map(pl.col, ("started", "ended", "duration"))
+    gave_up = (pl.col("outcome") == "cancelled") & (duration == 0) & (started.is_null() | (started == ended))
+    gone = gave_up.fill_null(value=False)
+    return frame.with_columns(pl.when(~gone).then(pl.col(name)).alias(name) for name in ("started", "duration"))
 
 
 def _open_ended(frame: pl.LazyFrame) -> pl.LazyFrame:

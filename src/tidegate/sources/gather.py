@@ -50,7 +50,8 @@ def gather(sources: list[str], options: Options = _USUAL, watch: Watch = unwatch
     findings += [finding for one in found for finding in one.findings]
     if options.strict:
         refuse_findings(findings)
-    return Gathered(_tables(parts, options), tuple(parts), tuple(findings))
+    tables = _tables(parts, options)._replace(dropped=sum(finding.loses for finding in findings))
+    return Gathered(tables, tuple(parts), tuple(findings))
 
 
 def _tables(parts: list[Part], options: Options) -> Tables:

@@ -1,0 +1,35 @@
+"""Stretches of a table of jobs in which nothing can have been recorded: unseen time, and not time without demand.
+
+Days without a job are unseen only where many would have come at the rate of the time before; a quiet cluster is quiet.
+What comes after a stretch does not change whether it counts, so that a plan of the past knows no future.
+Must not know: files, what is computed from it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidegate.model.columns import I64
+from tidegate.model.units import HOUR_MS
+
+#: Hours without any job that can be a gap, and jobs that would have had to come in them: by chance, hardly ever none.
+_GAP_HOURS, _MISSED_JOBS = 72, 20
+
+
+def find_unseen(hour: I64, jobs: I64) -> tuple[tuple[int, int], ...]:
+    """From when to when nothing was seen; of hours with jobs, ascending, and how many came in each."""
+    found: list[tuple[int, int]] = []
+    came, lost = np.cumsum(jobs), 0
+    for row in np.flatnonzero(np.diff(hour) > _GAP_HOURS).tolist():
+        before, without = int(hour[row]) + 1 - int(hour[0]) - lost, int(hour[row + 1] - hour[row]) - 1
+        # A rate of a shorter time than the stretch itself says little about it.
+        if before >= without and int(came[row]) * without >= _MISSED_JOBS * before:
+            found.append(((int(hour[row]) + 1) * HOUR_MS, int(hour[row + 1]) * HOUR_MS))
+            lost += without
+    return tuple(found)
+
+
+def unseen_between(at_ms: I64) -> tuple[tuple[int, int], ...]:
+    """The same, of times in any order."""
+    hour, jobs = np.unique(at_ms // HOUR_MS, return_counts=True)
+    return find_unseen(hour, jobs)
