@@ -11,12 +11,12 @@ from collections.abc import Callable
 import numpy as np
 
 from tidegate.engine.draining import drain_stopped
-from tidegate.engine.holding import leave_queue, stir
+from tidegate.engine.holding import holding_of, leave_queue, let_go, stir, write_holdings
 from tidegate.engine.kernels.chain import link, unlink
 from tidegate.engine.kernels.fit import confirm, leave_all, log_change, sum_devices
 from tidegate.engine.kernels.mirror import TAIL
 from tidegate.engine.kernels.registry import active
-from tidegate.engine.layout import describe_work, lay_out
+from tidegate.engine.layout import describe_work, lay_out, sum_up
 from tidegate.engine.leaving import forget, pods_of, queue_again, remove_pods
 from tidegate.engine.mirroring import (
     drop_devices,
@@ -26,7 +26,6 @@ from tidegate.engine.mirroring import (
     observe_bound,
     observe_done,
     observe_foreign,
-    settle_done,
     settle_overuse,
     take_foreign,
 )
@@ -36,6 +35,7 @@ from tidegate.engine.planting import uproot
 from tidegate.engine.progress import first_remaining_s, note_progress
 from tidegate.engine.quotas import change_amounts
 from tidegate.engine.reservations import drop_all_reservations, drop_reservations, forget_node
+from tidegate.engine.settling import settle_holders
 from tidegate.model.columns import I64
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Outcome
 from tidegate.model.hardware import MOST_DEVICES, Node
@@ -60,9 +60,9 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
                 state.counters[Counter.OUTSIDE] += 1
                 state.counters[Counter.REPEATS] = 0
             handler(state, events, run)
+    settle_holders(state, events)
     give_back_unused(state)
     settle_overuse(state)
-    settle_done(state)
 
 
 def _is_outside(state: ClusterState, kind: EventKind, events: EventBatch, run: slice) -> bool:
@@ -106,6 +106,8 @@ def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
     unknown = state.workload_numbers.rows(numbers) == UNKNOWN
     if np.count_nonzero(unknown) < len(numbers):
         numbers, at = numbers[unknown], at[unknown]
+    if np.count_nonzero(numbers[1:] <= numbers[:-1]) or np.count_nonzero(numbers < 0):
+        numbers, at = _each_once(numbers, at)
     told, table = events.submissions, state.workloads
     classes = state.intern_works(events.works, told.work[at])
     rows = table.take(len(numbers))
@@ -132,6 +134,13 @@ def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
     if state.shares:
         describe_work(state)
         stir(state, rows)
+
+
+def _each_once(numbers: I64, at: I64) -> tuple[I64, I64]:
+    """Of submissions that are told twice the first, and none without a number."""
+    first = np.sort(np.unique(numbers, return_index=True)[1])
+    first = first[numbers[first] >= 0]
+    return numbers[first], at[first]
 
 
 def _count_seen(state: ClusterState, classes: I64) -> None:
@@ -175,7 +184,7 @@ def _changed(state: ClusterState, events: EventBatch, run: slice) -> None:
         if table.phase[row] in (Phase.PENDING, Phase.NONE):
             _wait_as(state, row, w)
         elif _same_pods(state, int(table.work_class[row]), w):
-            table.work_class[row] = w
+            _go_on_as(state, row, w)
     if state.shares:
         describe_work(state)
     state.counters[Counter.ORDER_EPOCH] += 1
@@ -196,6 +205,21 @@ def _wait_as(state: ClusterState, row: int, w: int) -> None:
     if state.shares:
         describe_work(state)
         stir(state, rows)
+
+
+def _go_on_as(state: ClusterState, row: int, w: int) -> None:
+    """A workload that holds something is of another class with the same pods: it holds what it held."""
+    rows, held = np.array([row], np.int64), None
+    if state.shares.holds_quota(row):
+        held = holding_of(state, row)
+        decision = int(state.shares.tickets.decision[row])
+        let_go(state, rows)
+    state.workloads.work_class[row] = w
+    if held is not None:  # another class may ask its queue in another order
+        describe_work(state)
+        write_holdings(state, [held])
+        state.shares.tickets.decision[row] = decision
+        sum_up(state.shares)
 
 
 def _leave_line(state: ClusterState, row: int) -> None:

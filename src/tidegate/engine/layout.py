@@ -28,6 +28,7 @@ from tidegate.model.shares import (
 )
 from tidegate.model.work import PodSet, Work
 from tidegate.state.cluster import ClusterState
+from tidegate.state.granted import asked_pods, done_in_sets
 from tidegate.state.interning import PodClassKey
 from tidegate.state.shares import NO_LIMIT, ShareTables, carry_tickets
 from tidegate.state.tables import END
@@ -39,11 +40,18 @@ _PODS = "pods"
 def lay_out(state: ClusterState) -> None:
     """Build the tables of the policy's shares, and carry over what is held."""
     held: list[Holding] = holdings(state) if state.shares else []
-    consumed, tickets = consumption(state.shares), state.shares.tickets
-    shares = state.policy.shares
+    consumed, tickets, shares = consumption(state.shares), state.shares.tickets, state.policy.shares
     tables = state.shares = ShareTables()
-    if not shares.queues:
-        return
+    if shares.queues:
+        _make_tree(state, consumed)
+        hold_again(state, held)
+    carry_tickets(tickets, tables)
+    _keep_counts(state, held)
+    sum_up(tables)
+
+
+def _make_tree(state: ClusterState, consumed: dict[str, tuple[int, dict[str, int]]]) -> None:
+    tables, shares = state.shares, state.policy.shares
     for name, resource in shares.flavor_resources():
         tables.lot(name, resource)
     for flavor in shares.flavors:
@@ -52,9 +60,18 @@ def lay_out(state: ClusterState) -> None:
     _plant(tables, shares)
     _open_entrances(tables, shares, consumed)
     describe_work(state)
-    hold_again(state, held)
-    carry_tickets(tickets, tables)
-    sum_up(tables)
+
+
+def _keep_counts(state: ClusterState, held: list[Holding]) -> None:
+    """Remember how many pods those were granted whose queue is gone: they have no ticket that says so any more."""
+    for holding in held:
+        if state.shares.holds_quota(holding.row):
+            continue
+        asked = asked_pods(state, holding.row)
+        done = done_in_sets(state, holding.row, len(asked))
+        counts = [count + more for count, more in zip(holding.pods, done, strict=False)]
+        if counts != asked:
+            state.granted[holding.row] = tuple(counts)
 
 
 def consumption(tables: ShareTables) -> dict[str, tuple[int, dict[str, int]]]:
