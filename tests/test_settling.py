@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builders import Cluster, evicted, fleet, held, job, placed, pods
+from builders import Cluster, evicted, fleet, held, job, placed, pods, rejected
 from strategies import replace
 from test_engine_mirroring import bound
 from test_queues import queue, queue_cluster
@@ -12,8 +12,8 @@ from tidegate.engine.holding import holding_of
 from tidegate.model.facts import EventKind
 from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.reasons import Reason
-from tidegate.model.shares import Entrance, FlavorGroup, Shares, StopPolicy
-from tidegate.model.standing import Grant, Standing
+from tidegate.model.shares import Entrance, FlavorGroup, Queue, Quota, Shares, StopPolicy
+from tidegate.model.standing import Consumed, Foreign, Grant, Standing
 from tidegate.state.cluster import ClusterState
 
 
@@ -270,3 +270,73 @@ def test_a_gang_is_evicted_in_part_only_once():
     cluster = Cluster(fleet("2x h100x8"))
     cluster.submit(job("g", "2x8"))
     assert bound(cluster, "g", "h100-0-00").step() == [evicted("g", Reason.GANG_BROKEN)]
+
+
+# -- numbers beyond all bounds -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lends", [None, 0, 1 << 60])
+def test_what_is_charged_beyond_all_bounds_can_be_given_back(lends):
+    """Quota that is as good as unlimited, and jobs that ask for as much: a typo, Ei for Gi."""
+    huge, small = 1 << 60, 1 << 30
+    quotas = (Quota(flavor="any", resource="memory", nominal=huge, lend_limit=lends),)
+    groups = (FlavorGroup(resources=("memory",), flavors=("any",)),)
+    queues = [Queue(name=name, cohort="c", groups=groups, quotas=quotas) for name in "ab"]
+    cluster = queue_cluster([], *queues, admission="kueue")
+    asked = [("small", small), ("typo", huge), *((f"half{n}", huge // 2) for n in range(3))]
+    for at, (name, memory) in enumerate(asked):
+        cluster.submit(job(name, replace(pods("1x0"), charge=(("memory", memory),)), queue="a", at=at))
+    cluster.step()
+    for name, _ in asked[1:]:
+        cluster.tell(EventKind.WORKLOAD_FINISHED, name)
+    cluster.step()
+    assert usage(cluster, "a") == small
+    cluster.set_policy(replace(cluster.policy, shares=replace(cluster.policy.shares, partial=False)))
+    cluster.step()
+    cluster.tell(EventKind.WORKLOAD_FINISHED, "small").step()
+    assert not cluster.state.shares.branches.usage.any()
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        job("j", "1x1", priority=2**63).work,
+        job("j", "1x1", priority=-(2**64)).work,
+        job("j", replace(pods("1x1"), charge=(("gpu", -50_000),))).work,
+        job("j", replace(pods("1x1"), charge=(("gpu", 2**63),))).work,
+        job("j", replace(pods("1x1"), footprint=(("gpu", 2**63),))).work,
+        replace(job("j", "1x1").work, protected_ms=2**63),
+    ],
+)
+@pytest.mark.parametrize("admission", [None, "kueue", "tidegate"])
+def test_work_with_numbers_beyond_all_bounds_is_refused(work, admission):
+    cluster = Cluster(fleet("1x h100x8"))
+    if admission:
+        cluster = queue_cluster(fleet("1x h100x8"), queue("default", 8), admission=admission)
+    assert cluster.submit(replace(job("j", "1x1"), work=work)).step() == [rejected("j", Reason.MALFORMED)]
+
+
+def test_a_node_with_numbers_beyond_all_bounds_has_as_much_as_can_be_counted():
+    node = fleet("1x h100x8")[0]
+    cluster = Cluster([node])
+    cluster.submit(job("j", "1x1")).step()
+    huge = (("cpu", 2**64), ("example.com/nic", 2**70), ("memory", 2**64), ("pods", 2**64))
+    cluster.add_node(replace(node, shape=replace(node.shape, capacity=huge, gpu_memory_mib=2**64)))
+    assert cluster.submit(job("k", "1x1", at=1)).step() == [placed("k")]
+    cluster.add_node(replace(node, shape=replace(node.shape, gpu_count=-3, gpu_memory_mib=-1)))
+    cluster.step()
+    cluster.add_node(node)
+    assert cluster.step() == []
+    assert cluster.state.nodes.idle[0] == 6
+
+
+def test_what_the_world_tells_in_numbers_beyond_all_bounds_is_bounded():
+    cluster = queue_cluster(fleet("1x h100x8"), replace(queue("a", 8), weight_milli=2**70), admission="tidegate")
+    cluster.submit(job("j", "1x1", queue="a"))
+    far = Standing(requeue_at_ms=2**64, evictions=2**64, passed_over_ms=2**70, reserved=(("h100-0-00", 10**12),))
+    observe(cluster, "j", replace(far, nominated=True, reclaimable=(("s0", 2**64),)))
+    cluster._facts.foreign(0, Foreign(node="h100-0-00", request=(("cpu", 2**64),), charge=(("cpu", 2**64),), pods=-1))
+    cluster._facts.consumed(Consumed(entrance="a", milli=(("gpu", 2**70),), at_ms=2))
+    assert placed("j") not in cluster.step()
+    cluster._facts.foreign(0, Foreign(node="h100-0-00"))
+    assert placed("j") in observe(cluster, "j", Standing()).step()

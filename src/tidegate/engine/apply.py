@@ -41,7 +41,7 @@ from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Outcome
 from tidegate.model.hardware import MOST_DEVICES, Node
 from tidegate.model.policy import Policy
 from tidegate.model.reasons import Reason
-from tidegate.model.units import WHOLE_MILLI
+from tidegate.model.units import WHOLE_MILLI, bounded
 from tidegate.model.work import Work
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.interning import CORE_RESOURCES
@@ -263,7 +263,8 @@ def _finished(state: ClusterState, events: EventBatch, run: slice) -> None:
 def _progress(state: ClusterState, events: EventBatch, run: slice) -> None:
     rows, values = state.workload_numbers.rows(events.subject[run]), events.values[run]
     known = rows != UNKNOWN
-    note_progress(state, rows[known], values[known, 0], values[known, 1])
+    left, done = values[known, 0], values[known, 1]
+    note_progress(state, rows[known], np.where(np.isnan(left), np.inf, left), np.nan_to_num(done, posinf=0.0))
     state.counters[Counter.ORDER_EPOCH] += 1
 
 
@@ -319,12 +320,14 @@ def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
 
 
 def _node_added(state: ClusterState, events: EventBatch, run: slice) -> None:
-    told = events.subject[run].tolist()
+    told = [number for number in events.subject[run].tolist() if number >= 0]
     new = [number for number in dict.fromkeys(told) if state.node_numbers.row(number) == UNKNOWN]
     rows, numbers = state.nodes.take(len(new)), np.array(new, np.int64)
     state.node_numbers.put(numbers, rows)
     state.nodes.number[rows] = numbers
-    for number, arg in zip(told, events.arg[run].tolist(), strict=True):
+    for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
+        if number < 0:
+            continue
         node = events.payloads[arg]
         assert isinstance(node, Node)
         row = state.node_numbers.row(number)
@@ -349,16 +352,16 @@ def _write_node(state: ClusterState, row: int, node: Node) -> None:
         ("memory", nodes.memory_free, nodes.memory),
         ("pods", nodes.slots_free, nodes.slots),
     ):
-        amount = max(capacity.get(name, 0) - reserved.get(name, 0), 0)
+        amount = bounded(capacity.get(name, 0) - reserved.get(name, 0))
         free[row] += amount - total[row]
         total[row] = amount
     for e, name in enumerate(state.extras):
-        amount = max(capacity.get(name, 0) - reserved.get(name, 0), 0)
+        amount = bounded(capacity.get(name, 0) - reserved.get(name, 0))
         nodes.extra_free[row, e] += amount - nodes.extra[row, e]
         nodes.extra[row, e] = amount
     size = node.shape.nvlink_group_size
     nodes.linked[row] = size if 0 < size < node.shape.gpu_count else 0
-    _write_devices(state, row, min(node.shape.gpu_count, MOST_DEVICES), node.shape.gpu_memory_mib)
+    _write_devices(state, row, min(max(node.shape.gpu_count, 0), MOST_DEVICES), bounded(node.shape.gpu_memory_mib))
 
 
 def _write_devices(state: ClusterState, row: int, count: int, vram: int) -> None:

@@ -21,7 +21,7 @@ from tidegate.model.decisions import NOBODY
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.hardware import is_device
 from tidegate.model.standing import Foreign, Standing
-from tidegate.model.units import WHOLE_MILLI
+from tidegate.model.units import WHOLE_MILLI, bounded
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.granted import asked_pods, set_of_pod
 from tidegate.state.interning import MOST_PODS
@@ -153,10 +153,16 @@ def observe_foreign(state: ClusterState, events: EventBatch, run: slice) -> None
         assert isinstance(foreign, Foreign)
         if row != UNKNOWN:
             give_back_foreign(state, row)
-            take_foreign(state, row, foreign)
+            take_foreign(state, row, _countable(foreign))
             note_overuse(state, np.array([row], np.int64))
             uproot(state)
     state.counters[Counter.ROOM_EPOCH] += 1
+
+
+def _countable(foreign: Foreign) -> Foreign:
+    """What others hold, in amounts that can be counted."""
+    request, charge = ([(name, bounded(amount)) for name, amount in told] for told in (foreign.request, foreign.charge))
+    return Foreign(node=foreign.node, request=tuple(request), charge=tuple(charge), pods=bounded(foreign.pods))
 
 
 def forget_foreign(state: ClusterState, row: int) -> None:

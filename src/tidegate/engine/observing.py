@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 
 from tidegate.engine.holding import Holding, book_of, leave_queue, let_go, stir, write_holdings
@@ -22,7 +23,9 @@ from tidegate.model.decisions import NOBODY
 from tidegate.model.facts import EventBatch
 from tidegate.model.policy import AdmissionKind
 from tidegate.model.reasons import Reason
+from tidegate.model.shares import LARGEST_CLAIM
 from tidegate.model.standing import CheckState, Consumed, Grant, Standing
+from tidegate.model.units import LARGEST_NUMBER, bounded
 from tidegate.model.work import Work
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.granted import done_in_sets
@@ -51,11 +54,16 @@ def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> Non
 
 _Told = list[tuple[int, Standing]]
 
+#: What a standing tells in numbers.
+_NUMBERS = ("granted_ms", "requeue_at_ms", "order_ms", "evictions", "passed_over_ms")
+
 
 def _standing(events: EventBatch, arg: int) -> Standing:
     standing = events.payloads[arg]
     assert isinstance(standing, Standing)
-    return standing
+    if all(0 <= getattr(standing, name) <= LARGEST_NUMBER for name in _NUMBERS):
+        return standing
+    return msgspec.structs.replace(standing, **{name: bounded(getattr(standing, name)) for name in _NUMBERS})
 
 
 def _sort_out(state: ClusterState, rows: I64, standings: list[Standing]) -> tuple[_Told, _Told]:
@@ -153,7 +161,7 @@ def _mirror_queueing(state: ClusterState, row: int, standing: Standing) -> None:
     work = state.works[int(table.work_class[row])]
     for ordinal, pod_set in enumerate(work.pod_sets):
         if ordinal < tickets.axes["set"]:
-            tickets.reclaimed[row, ordinal] = done.get(pod_set.name, 0)
+            tickets.reclaimed[row, ordinal] = bounded(done.get(pod_set.name, 0))
     if standing.order_ms and standing.order_ms != table.submitted_ms[row]:
         waits = table.phase[row] == Phase.PENDING
         if waits:
@@ -290,7 +298,7 @@ def _keep_replaced(state: ClusterState, row: int) -> None:
 
 def _claimed(grant: Grant, resource: str, standing: Standing, done: int) -> int:
     """What is still charged: pods that are done, as far as we or others know, need no quota."""
-    amount = max(dict(grant.charge).get(resource, 0), 0)
+    amount = min(max(dict(grant.charge).get(resource, 0), 0), LARGEST_CLAIM)
     done = max(dict(standing.reclaimable).get(grant.pod_set, 0), done)
     return amount * max(grant.count - done, 0) // grant.count if grant.count > 0 else 0
 
@@ -304,9 +312,9 @@ def observe_consumed(state: ClusterState, events: EventBatch, run: slice) -> Non
         row = tables.entrance_rows.get(consumed.entrance, END)
         if row == END:
             continue
-        tables.entrances.at_ms[row] = consumed.at_ms
+        tables.entrances.at_ms[row] = bounded(consumed.at_ms)
         tables.entrances.consumed[row] = 0
         for name, amount in consumed.milli:
             number = tables.resource(name)
-            tables.entrances.consumed[row, number] = amount
+            tables.entrances.consumed[row, number] = bounded(amount)
     state.counters[Counter.ORDER_EPOCH] += 1

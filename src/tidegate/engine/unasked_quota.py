@@ -10,7 +10,7 @@ import numpy as np
 from tidegate.engine.holding import Holding, book_of, write_holdings
 from tidegate.engine.layout import sum_up
 from tidegate.engine.leaving import pods_of
-from tidegate.model.shares import Queue, charge_of
+from tidegate.model.shares import LARGEST_CLAIM, Queue, charge_of
 from tidegate.state.cluster import ClusterState
 from tidegate.state.granted import done_in_sets, granted_pods
 from tidegate.state.tables import END
@@ -55,9 +55,8 @@ def _holding_of_pods(state: ClusterState, row: int, queue: Queue) -> Holding:
         if counts[at]:
             labels = dict(state.node_specs[int(nodes[here[0] if len(here) else 0])].labels)
             for resource, amount in charge_of(pod_set):
-                claims += [
-                    (at, resource, flavor, amount * counts[at]) for flavor in _flavor(state, queue, resource, labels)
-                ]
+                claimed = min(amount * counts[at], LARGEST_CLAIM)
+                claims += [(at, resource, flavor, claimed) for flavor in _flavor(state, queue, resource, labels)]
     return Holding(row, queue.name, state.now_ms, leaving=False, claims=tuple(claims), pods=tuple(counts))
 
 

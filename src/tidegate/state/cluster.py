@@ -227,13 +227,13 @@ class ClusterState:
         table = self.work_classes
         table.queue[row] = self.queues.setdefault(work.queue, len(self.queues))
         table.kind[row] = _KINDS.index(work.kind)
-        table.priority[row] = work.priority
         table.malformed[row] = malformed(work)
+        if table.malformed[row]:
+            return row
+        table.priority[row] = work.priority
         table.protected_ms[row] = work.protected_ms if work.preemptible else ALWAYS
         table.tolerated_ms[row] = work.tolerated_wait_ms
         table.checkpoint_ms[row], table.restart_ms[row] = work.checkpoint_every_ms, work.restart_cost_ms
-        if table.malformed[row]:
-            return row
         sets = [(self.intern_pod_class(PodClassKey.of(pod_set)), pod_set.count) for pod_set in work.pod_sets]
         rows = self.pod_sets.take(len(sets))
         table.first_set[row], table.sets[row] = rows[0], len(sets)
