@@ -339,4 +339,4 @@ def test_what_the_world_tells_in_numbers_beyond_all_bounds_is_bounded():
     cluster._facts.consumed(Consumed(entrance="a", milli=(("gpu", 2**70),), at_ms=2))
     assert placed("j") not in cluster.step()
     cluster._facts.foreign(0, Foreign(node="h100-0-00"))
-    assert placed("j") in observe(cluster, "j", Standing()).step()
+    assert placed("j", Reason.PLACED_AGAIN) in observe(cluster, "j", Standing()).step()
