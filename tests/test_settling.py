@@ -272,6 +272,14 @@ def test_a_gang_is_evicted_in_part_only_once():
     assert bound(cluster, "g", "h100-0-00").step() == [evicted("g", Reason.GANG_BROKEN)]
 
 
+def test_a_pod_that_is_there_and_was_not_granted_is_one_too_many():
+    cluster = queue_cluster(fleet("1x h100x8"), queue("a", 8), admission="kueue")
+    cluster.submit(job("j", "1x1", queue="a")).step()
+    grant = Grant(pod_set="s0", count=0, flavors=(("gpu", "any"),))
+    observe(cluster, "j", Standing(queue="a", grants=(grant,), granted_ms=1))
+    assert cluster.step() == [evicted("j", Reason.GANG_BROKEN)]
+
+
 # -- numbers beyond all bounds -----------------------------------------------------------------------------------
 
 

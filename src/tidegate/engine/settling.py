@@ -58,7 +58,11 @@ def _are_whole(state: ClusterState, rows: I64) -> Any:
     if state.done:
         return np.zeros(len(rows), bool)
     first, pods = state.workloads.first_pod[rows], state.work_classes.pods[state.workloads.work_class[rows]]
-    return (pods == 1) & (state.pods.next[first] < 0)
+    whole, tickets = (pods == 1) & (state.pods.next[first] < 0), state.shares.tickets
+    known = np.flatnonzero(rows < tickets.top)
+    holds = known[tickets.branch[rows[known]] != END]
+    whole[holds] &= tickets.pods[rows[holds]].sum(axis=1) == 1
+    return whole
 
 
 def _mind_size(state: ClusterState, row: int) -> None:
