@@ -38,6 +38,7 @@ MODULES = (
     "test_preemption_places",
     "test_quota_oracle",
     "test_stretch",
+    "test_hostile_facts",
 )
 EXAMPLES = 100  # of one property with one seed
 MOST_S = 1_800  # that it may take

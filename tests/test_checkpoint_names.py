@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import msgspec
 import numpy as np
 import pytest
@@ -100,6 +102,26 @@ def test_a_journal_whose_checkpoint_is_refused_is_read_from_its_steps(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "_COUNTERS", tuple(f"OLD_{name}" for name in cluster._COUNTERS))
         journal.keep()
+    follower = Follower(file)
+    assert follower.catch_up() == 1
+    assert follower.state.digest() == state.digest()
+    file.close()
+
+
+@pytest.mark.parametrize("damage", ["cut off", "cut off inside"])
+@pytest.mark.parametrize("column", ["works", "state"])
+def test_a_journal_whose_checkpoint_is_damaged_is_read_from_its_steps(tmp_path, damage, column):
+    state, file = ClusterState(), JournalFile.create(tmp_path / "run.db")
+    journal, facts = Journal(file), Facts()
+    journal.follow(state)
+    facts.policy(busy_queues(1))
+    facts.submit(0, planned("w", "1x4").workload)
+    batch = facts.batch()
+    journal.append(7, batch, step(state, batch, 7))
+    journal.keep()
+    kept = file._connection.execute(f"SELECT {column} FROM checkpoints").fetchone()[0]
+    broken = kept[:-20] if damage == "cut off" else zlib.compress(zlib.decompress(kept)[:-5])
+    file._connection.execute(f"UPDATE checkpoints SET {column} = ?", (broken,))
     follower = Follower(file)
     assert follower.catch_up() == 1
     assert follower.state.digest() == state.digest()

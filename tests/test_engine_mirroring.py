@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import Cluster, evicted, fleet, held, job, placed
+from builders import Cluster, evicted, fleet, held, job, placed, pods
+from strategies import replace
 from tidegate.model.facts import EventKind, Outcome
+from tidegate.model.policy import PlacementKind
 from tidegate.model.reasons import Reason
 from tidegate.model.standing import Foreign
 from tidegate.state.cluster import ClusterState
@@ -165,6 +167,26 @@ def test_the_state_stays_whole_whatever_the_world_shows(steps):
         cluster.step()
 
 
+@pytest.mark.parametrize("placement", [kind.value for kind in PlacementKind])
+def test_a_fraction_that_asks_for_no_memory_fits_where_more_is_in_use_than_there_is(placement):
+    cluster = Cluster(fleet("1x h100x1"), placement=placement)
+    cluster.submit(*(job(name, pods("1x0.3", vram=60 << 10)) for name in "ab"))
+    bound(bound(cluster, "a", "h100-0-00"), "b", "h100-0-00")
+    assert cluster.step() == []
+    assert cluster.state.nodes.vram_left[0, 0] < 0
+    cluster.submit(job("c", "1x0.3", at=1), job("d", pods("1x0.1", vram=1), at=2))
+    assert cluster.step() == [placed("c"), held("d", Reason.LACKS_GPU_MEMORY)]
+
+
+@pytest.mark.parametrize("order", ["fifo", "srtf"])
+def test_a_gpu_whose_memory_is_not_told_for_a_moment_takes_fractions_that_ask_for_none(order):
+    node = fleet("1x h100x1")[0]
+    cluster = Cluster([node], order=order)
+    assert cluster.submit(job("a", pods("1x0.5", vram=40 << 10))).step() == [placed("a")]
+    cluster.add_node(replace(node, shape=replace(node.shape, gpu_memory_mib=0)))
+    assert cluster.submit(job("b", "1x0.3", at=1)).step() == [placed("b")]
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 8), st.lists(st.integers(0, 3), max_size=3)), max_size=8))
 def test_pods_shown_many_at_a_time_are_where_they_are_one_by_one(gangs):
@@ -173,9 +195,9 @@ def test_pods_shown_many_at_a_time_are_where_they_are_one_by_one(gangs):
     def restarted() -> Cluster:
         cluster = Cluster(fleet("4x h100x8"))
         names = list(cluster.nodes)
-        cluster.submit(*(job(f"w{n}", f"{pods}x{gpus}") for n, (pods, gpus, _) in enumerate(gangs)))
-        for number, (pods, _, nodes) in enumerate(gangs):
-            bound(cluster, f"w{number}", *(names[node] for node in nodes[:pods]))
+        cluster.submit(*(job(f"w{n}", f"{count}x{gpus}") for n, (count, gpus, _) in enumerate(gangs)))
+        for number, (count, _, nodes) in enumerate(gangs):
+            bound(cluster, f"w{number}", *(names[node] for node in nodes[:count]))
         return cluster
 
     together = restarted()

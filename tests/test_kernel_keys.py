@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 from collections import namedtuple
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,8 @@ from tidegate.engine.kernels import registry, succession
 from tidegate.engine.kernels.cycle import lack_of
 from tidegate.engine.kernels.fingerprint import Fingerprints, describe
 from tidegate.engine.kernels.queues import cycle_queues
-from tidegate.kernelcache.store import Store
+from tidegate.kernelcache.build import is_ready, note_ready
+from tidegate.kernelcache.store import FOLDER_VARIABLE, Store, bundled_folders
 from tidegate.state.shares import B_STIRRED
 
 SOURCE = Path(tidegate.__path__[0])
@@ -126,3 +129,48 @@ def test_folders_are_read_in_order_and_the_last_is_written_to(tmp_path):
     assert (store.read("a"), store.read("b")) == (b"1", b"3")
     assert sorted(path.name for path in own.iterdir()) == ["a", "b"]
     assert not Store([Path("/proc/no")]).write("a", b"1")  # a folder that cannot be written to is no error
+
+
+def test_what_one_user_writes_another_can_read(tmp_path):
+    """As in an image: root compiles, and who runs it is somebody else."""
+    before = os.umask(0o022)
+    try:
+        assert Store([tmp_path / "kernels"]).write("it", b"compiled")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "kernels" / "it").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_folder_that_cannot_be_entered_is_as_if_it_were_empty(tmp_path, monkeypatch):
+    locked, store = tmp_path / "locked" / "kernels", Store([tmp_path / "locked" / "kernels"])
+    assert store.write("it", b"")
+    note_ready(store)
+    assert is_ready(store)
+    with nobody_in(tmp_path / "locked"):
+        monkeypatch.setenv(FOLDER_VARIABLE, str(locked))
+        assert not store.has("it")
+        assert not is_ready(store)
+        assert locked not in bundled_folders()
+
+
+def test_kernels_that_are_there_and_cannot_be_read_are_not_ready(tmp_path):
+    store = Store([tmp_path])
+    note_ready(store)
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:-1])
+    assert not is_ready(store)
+
+
+@contextmanager
+def nobody_in(folder: Path) -> Iterator[None]:
+    """Be somebody who may not enter a folder: root may enter them all."""
+    root = os.geteuid() == 0
+    folder.chmod(0o000)
+    if root:
+        os.seteuid(65532)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+        folder.chmod(0o755)

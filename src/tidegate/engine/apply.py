@@ -11,12 +11,12 @@ from collections.abc import Callable
 import numpy as np
 
 from tidegate.engine.draining import drain_stopped
-from tidegate.engine.holding import leave_queue, stir
+from tidegate.engine.holding import holding_of, leave_queue, let_go, stir, write_holdings
 from tidegate.engine.kernels.chain import link, unlink
 from tidegate.engine.kernels.fit import confirm, leave_all, log_change, sum_devices
 from tidegate.engine.kernels.mirror import TAIL
 from tidegate.engine.kernels.registry import active
-from tidegate.engine.layout import describe_work, lay_out
+from tidegate.engine.layout import describe_work, lay_out, sum_up
 from tidegate.engine.leaving import forget, pods_of, queue_again, remove_pods
 from tidegate.engine.mirroring import (
     drop_devices,
@@ -26,7 +26,6 @@ from tidegate.engine.mirroring import (
     observe_bound,
     observe_done,
     observe_foreign,
-    settle_done,
     settle_overuse,
     take_foreign,
 )
@@ -36,12 +35,13 @@ from tidegate.engine.planting import uproot
 from tidegate.engine.progress import first_remaining_s, note_progress
 from tidegate.engine.quotas import change_amounts
 from tidegate.engine.reservations import drop_all_reservations, drop_reservations, forget_node
+from tidegate.engine.settling import settle_holders
 from tidegate.model.columns import I64
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Outcome
 from tidegate.model.hardware import MOST_DEVICES, Node
 from tidegate.model.policy import Policy
 from tidegate.model.reasons import Reason
-from tidegate.model.units import WHOLE_MILLI
+from tidegate.model.units import WHOLE_MILLI, bounded
 from tidegate.model.work import Work
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.interning import CORE_RESOURCES
@@ -60,9 +60,9 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
                 state.counters[Counter.OUTSIDE] += 1
                 state.counters[Counter.REPEATS] = 0
             handler(state, events, run)
+    settle_holders(state, events)
     give_back_unused(state)
     settle_overuse(state)
-    settle_done(state)
 
 
 def _is_outside(state: ClusterState, kind: EventKind, events: EventBatch, run: slice) -> bool:
@@ -106,6 +106,8 @@ def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
     unknown = state.workload_numbers.rows(numbers) == UNKNOWN
     if np.count_nonzero(unknown) < len(numbers):
         numbers, at = numbers[unknown], at[unknown]
+    if np.count_nonzero(numbers[1:] <= numbers[:-1]) or np.count_nonzero(numbers < 0):
+        numbers, at = _each_once(numbers, at)
     told, table = events.submissions, state.workloads
     classes = state.intern_works(events.works, told.work[at])
     rows = table.take(len(numbers))
@@ -132,6 +134,13 @@ def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
     if state.shares:
         describe_work(state)
         stir(state, rows)
+
+
+def _each_once(numbers: I64, at: I64) -> tuple[I64, I64]:
+    """Of submissions that are told twice the first, and none without a number."""
+    first = np.sort(np.unique(numbers, return_index=True)[1])
+    first = first[numbers[first] >= 0]
+    return numbers[first], at[first]
 
 
 def _count_seen(state: ClusterState, classes: I64) -> None:
@@ -175,7 +184,7 @@ def _changed(state: ClusterState, events: EventBatch, run: slice) -> None:
         if table.phase[row] in (Phase.PENDING, Phase.NONE):
             _wait_as(state, row, w)
         elif _same_pods(state, int(table.work_class[row]), w):
-            table.work_class[row] = w
+            _go_on_as(state, row, w)
     if state.shares:
         describe_work(state)
     state.counters[Counter.ORDER_EPOCH] += 1
@@ -196,6 +205,21 @@ def _wait_as(state: ClusterState, row: int, w: int) -> None:
     if state.shares:
         describe_work(state)
         stir(state, rows)
+
+
+def _go_on_as(state: ClusterState, row: int, w: int) -> None:
+    """A workload that holds something is of another class with the same pods: it holds what it held."""
+    rows, held = np.array([row], np.int64), None
+    if state.shares.holds_quota(row):
+        held = holding_of(state, row)
+        decision = int(state.shares.tickets.decision[row])
+        let_go(state, rows)
+    state.workloads.work_class[row] = w
+    if held is not None:  # another class may ask its queue in another order
+        describe_work(state)
+        write_holdings(state, [held])
+        state.shares.tickets.decision[row] = decision
+        sum_up(state.shares)
 
 
 def _leave_line(state: ClusterState, row: int) -> None:
@@ -239,7 +263,8 @@ def _finished(state: ClusterState, events: EventBatch, run: slice) -> None:
 def _progress(state: ClusterState, events: EventBatch, run: slice) -> None:
     rows, values = state.workload_numbers.rows(events.subject[run]), events.values[run]
     known = rows != UNKNOWN
-    note_progress(state, rows[known], values[known, 0], values[known, 1])
+    left, done = values[known, 0], values[known, 1]
+    note_progress(state, rows[known], np.where(np.isnan(left), np.inf, left), np.nan_to_num(done, posinf=0.0))
     state.counters[Counter.ORDER_EPOCH] += 1
 
 
@@ -295,12 +320,14 @@ def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
 
 
 def _node_added(state: ClusterState, events: EventBatch, run: slice) -> None:
-    told = events.subject[run].tolist()
+    told = [number for number in events.subject[run].tolist() if number >= 0]
     new = [number for number in dict.fromkeys(told) if state.node_numbers.row(number) == UNKNOWN]
     rows, numbers = state.nodes.take(len(new)), np.array(new, np.int64)
     state.node_numbers.put(numbers, rows)
     state.nodes.number[rows] = numbers
-    for number, arg in zip(told, events.arg[run].tolist(), strict=True):
+    for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
+        if number < 0:
+            continue
         node = events.payloads[arg]
         assert isinstance(node, Node)
         row = state.node_numbers.row(number)
@@ -325,16 +352,16 @@ def _write_node(state: ClusterState, row: int, node: Node) -> None:
         ("memory", nodes.memory_free, nodes.memory),
         ("pods", nodes.slots_free, nodes.slots),
     ):
-        amount = max(capacity.get(name, 0) - reserved.get(name, 0), 0)
+        amount = bounded(capacity.get(name, 0) - reserved.get(name, 0))
         free[row] += amount - total[row]
         total[row] = amount
     for e, name in enumerate(state.extras):
-        amount = max(capacity.get(name, 0) - reserved.get(name, 0), 0)
+        amount = bounded(capacity.get(name, 0) - reserved.get(name, 0))
         nodes.extra_free[row, e] += amount - nodes.extra[row, e]
         nodes.extra[row, e] = amount
     size = node.shape.nvlink_group_size
     nodes.linked[row] = size if 0 < size < node.shape.gpu_count else 0
-    _write_devices(state, row, min(node.shape.gpu_count, MOST_DEVICES), node.shape.gpu_memory_mib)
+    _write_devices(state, row, min(max(node.shape.gpu_count, 0), MOST_DEVICES), bounded(node.shape.gpu_memory_mib))
 
 
 def _write_devices(state: ClusterState, row: int, count: int, vram: int) -> None:

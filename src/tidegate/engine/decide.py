@@ -30,6 +30,7 @@ from tidegate.model.decisions import (
 from tidegate.model.policy import OrderKind
 from tidegate.model.reasons import Reason
 from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.tables import Phase
 
 _ROWS = 1 << 12
 
@@ -66,6 +67,8 @@ def _settle_trouble(state: ClusterState) -> DecisionBatch:
     for row in troubled[np.argsort(table.number[troubled], kind="stable")].tolist():
         code = Reason(int(table.trouble[row]))
         table.trouble[row] = 0
+        if code not in _EVICTS and table.phase[row] not in (Phase.ASSUMED, Phase.RUNNING):
+            continue  # later facts of the same batch sent it away
         batches.append(single(state, _EVICTS.get(code, DecisionKind.EVICT), row, code))
         if code in _EVICTS:
             forget(state, np.array([row], np.int64))

@@ -18,8 +18,8 @@ def drain_stopped(state: ClusterState) -> None:
     tables, shares = state.shares, state.policy.shares
     queues = [f"queue/{queue.name}" for queue in shares.queues if queue.stop is StopPolicy.DRAIN]
     entrances = [entrance.id for entrance in shares.entrances if entrance.stop is StopPolicy.DRAIN]
-    if not queues and not entrances:
-        return
+    if not tables or not (queues or entrances):
+        return  # without any queue nobody holds quota
     tickets = tables.tickets
     rows = np.flatnonzero((tickets.branch != END) & (tickets.leaving == 0))
     told = np.isin(tickets.branch[rows], [tables.branch_rows[name] for name in queues])

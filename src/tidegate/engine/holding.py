@@ -182,9 +182,8 @@ def leave_queue(state: ClusterState, rows: I64) -> None:
 
 def forget_tickets(state: ClusterState, rows: I64) -> None:
     """The rows go to other workloads."""
-    if state.shares:
-        let_go(state, rows)
-        clear_tickets(state.shares, rows)
+    let_go(state, rows)
+    clear_tickets(state.shares, rows)  # also where no queue is left: tickets are kept for when there is one again
 
 
 def stir(state: ClusterState, rows: I64) -> None:

@@ -12,6 +12,7 @@ from itertools import product
 from tidegate.engine.holding import Holding, hold_again, holdings
 from tidegate.engine.matching import flavor_mismatch, on_flavors, refuse_work
 from tidegate.model.shares import (
+    LARGEST_CLAIM,
     MULTI_CLUSTER,
     PROVISIONING,
     UNLIMITED,
@@ -26,8 +27,10 @@ from tidegate.model.shares import (
     StopPolicy,
     charge_of,
 )
+from tidegate.model.units import bounded
 from tidegate.model.work import PodSet, Work
 from tidegate.state.cluster import ClusterState
+from tidegate.state.granted import asked_pods, done_in_sets
 from tidegate.state.interning import PodClassKey
 from tidegate.state.shares import NO_LIMIT, ShareTables, carry_tickets
 from tidegate.state.tables import END
@@ -39,11 +42,18 @@ _PODS = "pods"
 def lay_out(state: ClusterState) -> None:
     """Build the tables of the policy's shares, and carry over what is held."""
     held: list[Holding] = holdings(state) if state.shares else []
-    consumed, tickets = consumption(state.shares), state.shares.tickets
-    shares = state.policy.shares
+    consumed, tickets, shares = consumption(state.shares), state.shares.tickets, state.policy.shares
     tables = state.shares = ShareTables()
-    if not shares.queues:
-        return
+    if shares.queues:
+        _make_tree(state, consumed)
+        hold_again(state, held)
+    carry_tickets(tickets, tables)
+    _keep_counts(state, held)
+    sum_up(tables)
+
+
+def _make_tree(state: ClusterState, consumed: dict[str, tuple[int, dict[str, int]]]) -> None:
+    tables, shares = state.shares, state.policy.shares
     for name, resource in shares.flavor_resources():
         tables.lot(name, resource)
     for flavor in shares.flavors:
@@ -52,9 +62,18 @@ def lay_out(state: ClusterState) -> None:
     _plant(tables, shares)
     _open_entrances(tables, shares, consumed)
     describe_work(state)
-    hold_again(state, held)
-    carry_tickets(tickets, tables)
-    sum_up(tables)
+
+
+def _keep_counts(state: ClusterState, held: list[Holding]) -> None:
+    """Remember how many pods those were granted whose queue is gone: they have no ticket that says so any more."""
+    for holding in held:
+        if state.shares.holds_quota(holding.row):
+            continue
+        asked = asked_pods(state, holding.row)
+        done = done_in_sets(state, holding.row, len(asked))
+        counts = [count + more for count, more in zip(holding.pods, done, strict=False)]
+        if counts != asked:
+            state.granted[holding.row] = tuple(counts)
 
 
 def consumption(tables: ShareTables) -> dict[str, tuple[int, dict[str, int]]]:
@@ -86,7 +105,7 @@ def _add_branch(tables: ShareTables, name: str, spec: Cohort | Queue) -> int:
     row = int(tables.branches.take(1)[0])
     tables.branch_rows[name] = row
     tables.branches.rank[row] = row
-    tables.branches.weight_milli[row] = spec.weight_milli
+    tables.branches.weight_milli[row] = bounded(spec.weight_milli)
     tables.branches.borrow_limit[row] = tables.branches.lend_limit[row] = NO_LIMIT
     for quota in spec.quotas:
         _set_quota(tables, row, quota)
@@ -95,11 +114,16 @@ def _add_branch(tables: ShareTables, name: str, spec: Cohort | Queue) -> int:
 
 def _set_quota(tables: ShareTables, row: int, quota: Quota) -> None:
     lot = tables.lot(quota.flavor, quota.resource)  # first: it may replace the columns
+    tables.branches.defined[row, lot] = 1
+    set_amounts(tables, row, lot, quota)
+
+
+def set_amounts(tables: ShareTables, row: int, lot: int, quota: Quota) -> None:
+    """Write what a branch owns of a lot, and what it may borrow and lend."""
     branches = tables.branches
-    branches.defined[row, lot] = 1
-    branches.nominal[row, lot] = min(quota.nominal, UNLIMITED)
+    branches.nominal[row, lot] = bounded(quota.nominal)
     for limits, limit in ((branches.borrow_limit, quota.borrow_limit), (branches.lend_limit, quota.lend_limit)):
-        limits[row, lot] = NO_LIMIT if limit is None else min(limit, UNLIMITED)
+        limits[row, lot] = NO_LIMIT if limit is None else bounded(limit)
 
 
 def _set_rules(tables: ShareTables, row: int, queue: Queue) -> None:
@@ -109,7 +133,7 @@ def _set_rules(tables: ShareTables, row: int, queue: Queue) -> None:
     branches.reclaim[row] = _WHOM.index(rule.reclaim_in_cohort)
     branches.borrow[row] = _WHOM.index(rule.borrow_in_cohort)
     threshold = rule.borrow_priority_threshold
-    branches.threshold[row] = UNLIMITED if threshold is None else threshold
+    branches.threshold[row] = UNLIMITED if threshold is None else bounded(threshold, -UNLIMITED)
     branches.borrow_moves[row] = moves.when_can_borrow is FlavorMove.NEXT
     branches.preempt_moves[row] = moves.when_can_preempt is FlavorMove.NEXT
     branches.prefers_preempting[row] = moves.preference is FlavorPreference.PREEMPT
@@ -187,8 +211,8 @@ def sum_up(tables: ShareTables) -> None:
             own = 0 if limit == NO_LIMIT else max(0, subtree - limit)
             branches.defined[parent, lot] |= branches.defined[row, lot]
             branches.subtree[parent, lot] = min(int(branches.subtree[parent, lot]) + subtree - own, UNLIMITED)
-            over = max(0, int(branches.usage[row, lot]) - own)
-            branches.usage[parent, lot] = min(int(branches.usage[parent, lot]) + over, UNLIMITED)
+            kept = UNLIMITED if own and subtree >= UNLIMITED else own  # as `own_quota` has it
+            branches.usage[parent, lot] += max(0, int(branches.usage[row, lot]) - kept)
 
 
 # -- entrances -------------------------------------------------------------------------------------------------
@@ -203,7 +227,7 @@ def _open_entrances(tables: ShareTables, shares: Shares, consumed: dict[str, tup
             continue
         row = tables.entrance_rows[name] = int(tables.entrances.take(1)[0])
         tables.entrances.branch[row] = tables.branch_rows.get(f"queue/{queue}", END)
-        tables.entrances.weight_milli[row] = weight
+        tables.entrances.weight_milli[row] = bounded(weight)
         tables.entrances.closed[row] = stop is not StopPolicy.NONE
         at_ms, used = consumed.get(name, (0, {}))
         tables.entrances.at_ms[row] = at_ms
@@ -240,7 +264,7 @@ def _describe(state: ClusterState, row: int, work: Work) -> None:
     asks: list[tuple[int, int, int]] = []
     for s, pod_set in zip(sets, work.pod_sets, strict=True):
         amounts = {**dict(charge_of(pod_set)), **({_PODS: 1} if covers_pods else {})}
-        most = UNLIMITED // max(pod_set.count, 1)  # so that no sum of a set's pods can wrap
+        most = LARGEST_CLAIM // max(pod_set.count, 1)  # so that no sum of workloads can wrap
         asks += [(s, tables.resource(name), min(amount, most)) for name, amount in sorted(amounts.items())]
     _write_asks(tables, row, _scarcest_first(tables, branch, asks))
     _write_needs(state, work, branch, sets)

@@ -14,19 +14,19 @@ from tidegate.engine.kernels.fit import log_change, move_pod, sum_devices
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.kernels.shown import X_CLASS, X_NODE, X_ORDINAL, X_WORKLOAD, more_devices, show_places
 from tidegate.engine.leaving import free_pods, pods_of
+from tidegate.engine.observing import counts_of
 from tidegate.engine.planting import uproot
-from tidegate.engine.unasked_quota import charge_unasked
 from tidegate.model.columns import I64
 from tidegate.model.decisions import NOBODY
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.hardware import is_device
-from tidegate.model.reasons import Reason
 from tidegate.model.standing import Foreign, Standing
-from tidegate.model.units import WHOLE_MILLI
+from tidegate.model.units import WHOLE_MILLI, bounded
 from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.granted import asked_pods, set_of_pod
 from tidegate.state.interning import MOST_PODS
 from tidegate.state.numbers import UNKNOWN
-from tidegate.state.tables import Phase, Taken
+from tidegate.state.tables import END, Phase, Taken
 
 # As plain numbers: an enum's members are slow to come by, and this is done for every pod after a restart.
 _PENDING, _ASSUMED, _RUNNING = (int(phase) for phase in (Phase.PENDING, Phase.ASSUMED, Phase.RUNNING))
@@ -37,11 +37,13 @@ _HOLDS = (_ASSUMED, _RUNNING)
 
 
 def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
-    """Let pods have the places that the world shows, whatever their nodes refuse. Half a gang is in trouble."""
+    """Let pods have the places that the world shows, whatever their nodes refuse; gangs are judged later."""
     rows, nodes = state.workload_numbers.rows(events.subject[run]), state.node_numbers.rows(events.arg[run])
-    known = (rows != UNKNOWN) & (nodes != UNKNOWN)
+    ordinals = events.pod[run]
+    known = (rows != UNKNOWN) & (nodes != UNKNOWN) & (ordinals >= 0) & (ordinals < MOST_PODS)
+    _note_grants(state, events, run)
     shown = np.zeros((int(known.sum()), X_CLASS + 1), np.int64)
-    shown[:, X_WORKLOAD], shown[:, X_ORDINAL], shown[:, X_NODE] = rows[known], events.pod[run][known], nodes[known]
+    shown[:, X_WORKLOAD], shown[:, X_ORDINAL], shown[:, X_NODE] = rows[known], ordinals[known], nodes[known]
     _find_classes(state, shown)
     state.reserve_pods(len(shown))
     there = np.unique(shown[:, X_WORKLOAD])
@@ -50,11 +52,6 @@ def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
     else:
         _bind_each(state, shown)
     note_overuse(state, np.unique(shown[:, X_NODE]))
-    there = there[np.isin(state.workloads.phase[there], _HOLDS)]
-    for row in there[~_are_whole(state, there)].tolist():
-        _mind_size(state, row)
-    if state.shares:
-        charge_unasked(state, np.setdiff1d(there, _granted(state, events, run)).tolist())
 
 
 def _are_new(state: ClusterState, shown: I64, there: I64) -> bool:
@@ -66,11 +63,24 @@ def _are_new(state: ClusterState, shown: I64, there: I64) -> bool:
 
 
 def _find_classes(state: ClusterState, shown: I64) -> None:
-    """Write down the class of each pod that is shown: once for all that ask the same."""
-    asked = state.workloads.work_class[shown[:, X_WORKLOAD]] * MOST_PODS + shown[:, X_ORDINAL]
+    """Write down the class of each pod that is shown: once for all that ask the same and were granted all of it."""
+    works, partly = state.workloads.work_class[shown[:, X_WORKLOAD]], _are_partial(state, shown[:, X_WORKLOAD])
+    kinds = np.where(partly, state.work_classes.top + shown[:, X_WORKLOAD], works)
+    asked = kinds * MOST_PODS + shown[:, X_ORDINAL]
     _, first, which = np.unique(asked, return_index=True, return_inverse=True)
     classes = [_pod_class(state, int(shown[at, X_WORKLOAD]), int(shown[at, X_ORDINAL])) for at in first.tolist()]
     shown[:, X_CLASS] = np.array(classes, np.int64)[which]
+
+
+def _are_partial(state: ClusterState, rows: I64) -> Any:
+    """Whether workloads may have been granted fewer pods than they ask for: their pods are numbered over those."""
+    partial = np.isin(rows, list(state.granted))
+    tickets = state.shares.tickets
+    at = np.flatnonzero(rows < tickets.top)
+    if state.shares and len(at):
+        asked = state.work_classes.pods[state.workloads.work_class[rows[at]]]
+        partial[at] |= (tickets.branch[rows[at]] != END) & (tickets.pods[rows[at]].sum(axis=1) != asked)
+    return partial
 
 
 def _bind_each(state: ClusterState, shown: I64) -> None:
@@ -89,44 +99,19 @@ def _bind_each(state: ClusterState, shown: I64) -> None:
         there[row][ordinal] = int(state.workloads.first_pod[row])
 
 
-def _are_whole(state: ClusterState, rows: I64) -> Any:
-    """Whether workloads are one pod, which is there: most are, and of those nothing is to be minded."""
-    if state.done:
-        return np.zeros(len(rows), bool)
-    first, pods = state.workloads.first_pod[rows], state.work_classes.pods[state.workloads.work_class[rows]]
-    return (pods == 1) & (first >= 0) & (state.pods.next[np.maximum(first, 0)] < 0)
-
-
-def _granted(state: ClusterState, events: EventBatch, run: slice) -> I64:
-    """Rows of workloads of which later facts tell what they were granted."""
+def _note_grants(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Note how many pods were granted, as later facts tell, where they are fewer than asked for: those are told of."""
     later = slice(run.stop, None)
-    told = events.kind[later] == EventKind.WORKLOAD_OBSERVED
-    standings = [events.payloads[arg] for arg in events.arg[later][told].tolist()]
-    grants = [isinstance(one, Standing) and bool(one.queue and one.grants) for one in standings]
-    return state.workload_numbers.rows(events.subject[later][told][np.array(grants, bool)])
-
-
-def _mind_size(state: ClusterState, row: int) -> None:
-    """A gang that is there in part is in trouble; pods that had done their part and are there again have not."""
-    more = _count_pods(state, row) - _pods_to_be(state, row)
-    if more > 0 and state.done.get(row, 0) >= more and not state.shares.holds_quota(row):
-        state.done[row] -= more
-    elif more != 0:
-        state.note_trouble(np.array([row]), Reason.GANG_BROKEN)
-
-
-def _count_pods(state: ClusterState, row: int) -> int:
-    pod = int(state.workloads.first_pod[row])
-    if pod < 0 or state.pods.next[pod] < 0:
-        return int(pod >= 0)
-    return len(pods_of(state, row))
-
-
-def _pods_to_be(state: ClusterState, row: int) -> int:
-    """The pods of a workload: those it was granted, where they are fewer than it asks for."""
-    if state.shares.holds_quota(row):
-        return int(state.shares.tickets.pods[row].sum())
-    return int(state.work_classes.pods[state.workloads.work_class[row]]) - state.done.get(row, 0)
+    told = np.flatnonzero(events.kind[later] == EventKind.WORKLOAD_OBSERVED) + run.stop
+    told = told[np.isin(events.subject[told], events.subject[run])] if len(told) else told
+    rows = state.workload_numbers.rows(events.subject[told])
+    for row, arg in zip(rows.tolist(), events.arg[told].tolist(), strict=True):
+        standing = events.payloads[arg]
+        if row == UNKNOWN or not isinstance(standing, Standing) or not (standing.queue and standing.grants):
+            continue
+        counts = tuple(counts_of(state.works[int(state.workloads.work_class[row])], standing))
+        if counts != tuple(asked_pods(state, row)):
+            state.granted[row] = counts
 
 
 def observe_done(state: ClusterState, events: EventBatch, run: slice) -> None:
@@ -134,43 +119,28 @@ def observe_done(state: ClusterState, events: EventBatch, run: slice) -> None:
 
     Of work that waits it counts only if the same facts show the rest at its places: after a restart.
     """
+    _note_grants(state, events, run)
     for number, ordinal in zip(events.subject[run].tolist(), events.pod[run].tolist(), strict=True):
         row = state.workload_numbers.row(number)
-        pod_set = _pod_set(state, row, ordinal) if row != UNKNOWN else -1
+        pod_set = set_of_pod(state, row, ordinal) if row != UNKNOWN else -1
         if pod_set < 0 or state.workloads.phase[row] not in (*_HOLDS, _PENDING):
             continue
         pods = pods_of(state, row)
-        done = pods[state.pods.ordinal[pods] == ordinal]
-        all_done = state.done.get(row, 0) >= state.work_classes.pods[state.workloads.work_class[row]]
-        if all_done or (len(pods) and not len(done)):
+        there = pods[state.pods.ordinal[pods] == ordinal]
+        before = state.done.get(row, ())
+        if (pod_set, ordinal) in before or (len(pods) and not len(there)):
             continue  # it was told before
-        free_pods(state, row, done)
-        state.done[row] = state.done.get(row, 0) + 1
-        reclaim(state, row, pod_set - int(state.work_classes.first_set[state.workloads.work_class[row]]))
+        free_pods(state, row, there)
+        state.done[row] = tuple(sorted((*before, (pod_set, ordinal))))
+        reclaim(state, row, pod_set)
         stir(state, np.array([row], np.int64))
-
-
-def settle_done(state: ClusterState) -> None:
-    """What was told of work that turned out to wait means nothing."""
-    for row in [row for row in state.done if state.workloads.phase[row] not in _HOLDS]:
-        del state.done[row]
 
 
 def _pod_class(state: ClusterState, row: int, ordinal: int) -> int:
     """The class of a workload's pod; -1 if it has no such pod."""
-    s = _pod_set(state, row, ordinal)
-    return int(state.pod_sets.pod_class[s]) if s >= 0 else -1
-
-
-def _pod_set(state: ClusterState, row: int, ordinal: int) -> int:
-    """The row of the pod set that a workload's pod is of; -1 if it has no such pod."""
-    works, w = state.work_classes, int(state.workloads.work_class[row])
-    first = int(works.first_set[w])
-    for s in range(first, first + int(works.sets[w])):
-        if ordinal < state.pod_sets.count[s]:
-            return s
-        ordinal -= int(state.pod_sets.count[s])
-    return -1
+    pod_set = set_of_pod(state, row, ordinal)
+    first = int(state.work_classes.first_set[state.workloads.work_class[row]])
+    return int(state.pod_sets.pod_class[first + pod_set]) if pod_set >= 0 else -1
 
 
 # -- what others hold ------------------------------------------------------------------------------------------
@@ -183,10 +153,16 @@ def observe_foreign(state: ClusterState, events: EventBatch, run: slice) -> None
         assert isinstance(foreign, Foreign)
         if row != UNKNOWN:
             give_back_foreign(state, row)
-            take_foreign(state, row, foreign)
+            take_foreign(state, row, _countable(foreign))
             note_overuse(state, np.array([row], np.int64))
             uproot(state)
     state.counters[Counter.ROOM_EPOCH] += 1
+
+
+def _countable(foreign: Foreign) -> Foreign:
+    """What others hold, in amounts that can be counted."""
+    request, charge = ([(name, bounded(amount)) for name, amount in told] for told in (foreign.request, foreign.charge))
+    return Foreign(node=foreign.node, request=tuple(request), charge=tuple(charge), pods=bounded(foreign.pods))
 
 
 def forget_foreign(state: ClusterState, row: int) -> None:

@@ -7,25 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 
-from tidegate.engine.holding import Holding, book_of, let_go, stir, write_holdings
+from tidegate.engine.holding import Holding, book_of, leave_queue, let_go, stir, write_holdings
 from tidegate.engine.kernels.chain import link, unlink
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import sum_up
 from tidegate.engine.leaving import pods_of, remove_pods, wait_again
 from tidegate.engine.planting import HeldSpot
 from tidegate.engine.reservations import reserve_again
-from tidegate.engine.unasked_quota import charge_unasked
 from tidegate.engine.usage import charge_entry
 from tidegate.model.columns import I64
 from tidegate.model.decisions import NOBODY
 from tidegate.model.facts import EventBatch
 from tidegate.model.policy import AdmissionKind
 from tidegate.model.reasons import Reason
+from tidegate.model.shares import LARGEST_CLAIM
 from tidegate.model.standing import CheckState, Consumed, Grant, Standing
+from tidegate.model.units import LARGEST_NUMBER, bounded
 from tidegate.model.work import Work
 from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.granted import done_in_sets
+from tidegate.state.interning import MOST_PODS
 from tidegate.state.numbers import UNKNOWN
 from tidegate.state.shares import Again
 from tidegate.state.tables import END, Phase
@@ -37,7 +41,9 @@ def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> Non
         return
     book_of(state)  # makes room for tickets
     rows = state.workload_numbers.rows(events.subject[run])
-    plain, rest = _sort_out(state, rows, [_standing(events, arg) for arg in events.arg[run].tolist()])
+    known = np.flatnonzero(rows != UNKNOWN)
+    standings = [_standing(events, arg) for arg in events.arg[run][known].tolist()]
+    plain, rest = _sort_out(state, rows[known], standings)
     _mirror_all(state, plain)
     for row, standing in rest:
         _mirror(state, row, standing)
@@ -48,11 +54,16 @@ def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> Non
 
 _Told = list[tuple[int, Standing]]
 
+#: What a standing tells in numbers.
+_NUMBERS = ("granted_ms", "requeue_at_ms", "order_ms", "evictions", "passed_over_ms")
+
 
 def _standing(events: EventBatch, arg: int) -> Standing:
     standing = events.payloads[arg]
     assert isinstance(standing, Standing)
-    return standing
+    if all(0 <= getattr(standing, name) <= LARGEST_NUMBER for name in _NUMBERS):
+        return standing
+    return msgspec.structs.replace(standing, **{name: bounded(getattr(standing, name)) for name in _NUMBERS})
 
 
 def _sort_out(state: ClusterState, rows: I64, standings: list[Standing]) -> tuple[_Told, _Told]:
@@ -62,16 +73,21 @@ def _sort_out(state: ClusterState, rows: I64, standings: list[Standing]) -> tupl
     fresh = (state.shares.tickets.branch[rows] == END) & (state.shares.tickets.replaces[rows] == END)
     fresh &= np.isin(state.workloads.phase[rows], (Phase.ASSUMED, Phase.RUNNING))
     for row, standing, is_fresh in zip(rows.tolist(), standings, fresh.tolist(), strict=True):
-        if is_fresh and row != UNKNOWN and row not in plain and _is_plain(standing):
+        if is_fresh and row not in plain and _is_plain(state, standing) and row not in state.done:
             plain[row] = standing
-        elif row != UNKNOWN:
+        else:
             rest.append((row, standing))
     return list(plain.items()), rest
 
 
-def _is_plain(standing: Standing) -> bool:
+def _grants_something(state: ClusterState, standing: Standing) -> bool:
+    """Whether it holds quota: of a queue that is not there nobody can."""
+    return bool(standing.grants) and f"queue/{standing.queue}" in state.shares.branch_rows
+
+
+def _is_plain(state: ClusterState, standing: Standing) -> bool:
     """Whether nothing is told but what it holds of its queue."""
-    if not (standing.queue and standing.grants):
+    if not _grants_something(state, standing):
         return False
     told = Standing(
         queue=standing.queue,
@@ -108,16 +124,27 @@ def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
     holds = tables.tickets.branch[row] != END
     if holds:
         let_go(state, rows)
-    if standing.queue and standing.grants:
+    if _grants_something(state, standing):
         if state.workloads.phase[row] == Phase.PENDING:
             active(unlink)(state.hot(), row)
+        leave_queue(state, rows)
         _hold(state, row, standing)
-    elif holds and state.workloads.first_pod[row] != END:
-        charge_unasked(state, [row])  # it has no grant, and its pods are at their places all the same
-    elif holds:
-        state.workloads.held_code[row] = 0
-        active(link)(state.hot(), rows)
+    elif holds and state.workloads.first_pod[row] == END:
+        passed_ms = int(state.workloads.passed_ms[row])
+        wait_again(state, row)  # or it is forgotten, if it was cancelled
+        if state.workloads.phase[row] != Phase.PENDING:
+            return
+        state.workloads.passed_ms[row] = passed_ms
+    if standing.nominated:
+        _go_first(state, row)
     stir(state, rows)
+
+
+def _go_first(state: ClusterState, row: int) -> None:
+    """Let a workload that waits, and that others were evicted for, be the next of its queue."""
+    branch = int(state.shares.demands.branch[state.workloads.work_class[row]])
+    if branch != END and state.policy.admission is AdmissionKind.KUEUE and state.workloads.phase[row] == Phase.PENDING:
+        state.shares.branches.sticky[branch] = row
 
 
 def _mirror_queueing(state: ClusterState, row: int, standing: Standing) -> None:
@@ -127,9 +154,6 @@ def _mirror_queueing(state: ClusterState, row: int, standing: Standing) -> None:
     tickets.not_before_ms[row] = standing.requeue_at_ms
     tickets.gated[row] = standing.gated
     table.evictions[row] = max(table.evictions[row], standing.evictions)
-    branch = int(state.shares.demands.branch[table.work_class[row]])
-    if standing.nominated and branch != END and state.policy.admission is AdmissionKind.KUEUE:
-        state.shares.branches.sticky[branch] = row
     if standing.passed_over_ms:
         table.passed_ms[row], state.counters[Counter.PASSED_DUE] = standing.passed_over_ms, 1
     _link_slices(state, row, standing.replaces)
@@ -137,7 +161,7 @@ def _mirror_queueing(state: ClusterState, row: int, standing: Standing) -> None:
     work = state.works[int(table.work_class[row])]
     for ordinal, pod_set in enumerate(work.pod_sets):
         if ordinal < tickets.axes["set"]:
-            tickets.reclaimed[row, ordinal] = done.get(pod_set.name, 0)
+            tickets.reclaimed[row, ordinal] = bounded(done.get(pod_set.name, 0))
     if standing.order_ms and standing.order_ms != table.submitted_ms[row]:
         waits = table.phase[row] == Phase.PENDING
         if waits:
@@ -188,12 +212,12 @@ def _holding(state: ClusterState, row: int, standing: Standing) -> Holding:
     """What a workload was granted, as it holds it."""
     work = state.works[int(state.workloads.work_class[row])]
     ordinals = {pod_set.name: ordinal for ordinal, pod_set in enumerate(work.pod_sets)}
-    claims, pods = [], [0] * len(work.pod_sets)
-    for grant in standing.grants:
+    claims, done = [], done_in_sets(state, row, len(work.pod_sets))
+    pods = [max(count - gone, 0) for count, gone in zip(counts_of(work, standing), done, strict=True)]
+    for grant in standing.grants if work.pod_sets else ():
         ordinal = ordinals.get(grant.pod_set, 0)
-        pods[ordinal] = grant.count
         for resource, flavor in grant.flavors:
-            claims.append((ordinal, resource, flavor, _claimed(grant, resource, standing)))
+            claims.append((ordinal, resource, flavor, _claimed(grant, resource, standing, done[ordinal])))
     return Holding(
         row=row,
         queue=standing.queue,
@@ -204,6 +228,15 @@ def _holding(state: ClusterState, row: int, standing: Standing) -> Holding:
         spots=tuple(_spots(state, ordinals, standing)),
         awaits=tuple(_awaits(work, standing)),
     )
+
+
+def counts_of(work: Work, standing: Standing) -> list[int]:
+    """The pods of each set of a work that were granted."""
+    ordinals = {pod_set.name: ordinal for ordinal, pod_set in enumerate(work.pod_sets)}
+    counts = [0] * len(work.pod_sets)
+    for grant in standing.grants if counts else ():
+        counts[ordinals.get(grant.pod_set, 0)] = min(max(grant.count, 0), MOST_PODS)
+    return counts
 
 
 def _spots(state: ClusterState, ordinals: dict[str, int], standing: Standing) -> Iterator[HeldSpot]:
@@ -263,10 +296,11 @@ def _keep_replaced(state: ClusterState, row: int) -> None:
         table.phase[row] = Phase.RUNNING
 
 
-def _claimed(grant: Grant, resource: str, standing: Standing) -> int:
-    """What is still charged: pods that are done need no quota."""
-    amount, done = dict(grant.charge).get(resource, 0), dict(standing.reclaimable).get(grant.pod_set, 0)
-    return amount * max(grant.count - done, 0) // grant.count if grant.count else 0
+def _claimed(grant: Grant, resource: str, standing: Standing, done: int) -> int:
+    """What is still charged: pods that are done, as far as we or others know, need no quota."""
+    amount = min(max(dict(grant.charge).get(resource, 0), 0), LARGEST_CLAIM)
+    done = max(dict(standing.reclaimable).get(grant.pod_set, 0), done)
+    return amount * max(grant.count - done, 0) // grant.count if grant.count > 0 else 0
 
 
 def observe_consumed(state: ClusterState, events: EventBatch, run: slice) -> None:
@@ -278,9 +312,9 @@ def observe_consumed(state: ClusterState, events: EventBatch, run: slice) -> Non
         row = tables.entrance_rows.get(consumed.entrance, END)
         if row == END:
             continue
-        tables.entrances.at_ms[row] = consumed.at_ms
+        tables.entrances.at_ms[row] = bounded(consumed.at_ms)
         tables.entrances.consumed[row] = 0
         for name, amount in consumed.milli:
             number = tables.resource(name)
-            tables.entrances.consumed[row, number] = amount
+            tables.entrances.consumed[row, number] = bounded(amount)
     state.counters[Counter.ORDER_EPOCH] += 1

@@ -9,10 +9,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from tidegate.engine.layout import sum_up
-from tidegate.model.shares import UNLIMITED, Quota, Shares
+from tidegate.engine.layout import set_amounts, sum_up
+from tidegate.model.shares import Quota, Shares
 from tidegate.state.cluster import ClusterState
-from tidegate.state.shares import NO_LIMIT
 from tidegate.state.tables import END
 
 
@@ -43,10 +42,7 @@ def _named_only(quotas: tuple[Quota, ...]) -> tuple[Quota, ...]:
 
 
 def _write_quota(state: ClusterState, row: int, quota: Quota) -> None:
-    branches, lot = state.shares.branches, state.shares.lot(quota.flavor, quota.resource)
-    branches.nominal[row, lot] = min(quota.nominal, UNLIMITED)
-    for limits, limit in ((branches.borrow_limit, quota.borrow_limit), (branches.lend_limit, quota.lend_limit)):
-        limits[row, lot] = NO_LIMIT if limit is None else min(limit, UNLIMITED)
+    set_amounts(state.shares, row, state.shares.lot(quota.flavor, quota.resource), quota)
 
 
 def _try_again(state: ClusterState) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,16 +61,17 @@ def _may_be_tried(state: ClusterState, rows: I64) -> Any:
     return may & (tables.branches.closed[np.maximum(branches, 0)] == 0)
 
 
-def reserve_again(state: ClusterState, kept: Mapping[int, Iterable[tuple[str, int]]]) -> None:
+def reserve_again(state: ClusterState, kept: Mapping[int, Sequence[tuple[str, int]]]) -> None:
     """Keep the room that a leader before us made for workloads, on these nodes; elsewhere where some are gone."""
     rows = {spec.name: row for row, spec in state.node_specs.items()} if kept else {}
     leaving = np.flatnonzero(state.workloads.phase[: state.workloads.top] == Phase.LEAVING)
     for workload, runs in kept.items():
-        nodes = [rows.get(name, END) for name, count in runs for _ in range(count)]
-        state.reserved.reserve(int(state.counters[Counter.RESERVED]) + len(nodes) + 1)
         work = int(state.workloads.work_class[workload])
+        whole = sum(max(count, 0) for _, count in runs) == state.work_classes.pods[work]
+        nodes = [rows.get(name, END) for name, count in runs for _ in range(count)] if whole else []
+        state.reserved.reserve(int(state.counters[Counter.RESERVED]) + len(nodes) + 1)
         state.shares.tickets.reserved_lot[workload] = 0  # in whatever flavor
-        if nodes and END not in nodes and len(nodes) == state.work_classes.pods[work]:
+        if nodes and END not in nodes:
             sets = slice(int(state.work_classes.first_set[work]), None)
             asked = np.repeat(state.pod_sets.pod_class[sets], state.pod_sets.count[sets])[: len(nodes)]
             plan = np.stack([asked, np.array(nodes), np.zeros(len(nodes), np.int64)], axis=1)

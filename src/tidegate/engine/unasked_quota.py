@@ -10,8 +10,9 @@ import numpy as np
 from tidegate.engine.holding import Holding, book_of, write_holdings
 from tidegate.engine.layout import sum_up
 from tidegate.engine.leaving import pods_of
-from tidegate.model.shares import Queue, charge_of
+from tidegate.model.shares import LARGEST_CLAIM, Queue, charge_of
 from tidegate.state.cluster import ClusterState
+from tidegate.state.granted import done_in_sets, granted_pods
 from tidegate.state.tables import END
 
 
@@ -41,20 +42,21 @@ def _queue_of(state: ClusterState, row: int) -> Queue | None:
 
 
 def _holding_of_pods(state: ClusterState, row: int, queue: Queue) -> Holding:
-    """What the pods of a workload take of its queue, where they are."""
+    """What the pods of a workload take of its queue, where they are: all of them, for a gang is charged as a whole."""
     pods = pods_of(state, row)
     ordinals, nodes = state.pods.ordinal[pods], state.pods.node[pods]
+    pod_sets = state.works[int(state.workloads.work_class[row])].pod_sets
+    granted, done = granted_pods(state, row), done_in_sets(state, row, len(pod_sets))
     claims, counts, first = [], [], 0
-    for at, pod_set in enumerate(state.works[int(state.workloads.work_class[row])].pod_sets):
-        here = np.flatnonzero((ordinals >= first) & (ordinals < first + pod_set.count))
-        first += pod_set.count
-        counts.append(len(here))
-        if len(here):
-            labels = dict(state.node_specs[int(nodes[here[0]])].labels)
+    for at, pod_set in enumerate(pod_sets):
+        here = np.flatnonzero((ordinals >= first) & (ordinals < first + granted[at]))
+        first += granted[at]
+        counts.append(granted[at] - done[at])
+        if counts[at]:
+            labels = dict(state.node_specs[int(nodes[here[0] if len(here) else 0])].labels)
             for resource, amount in charge_of(pod_set):
-                claims += [
-                    (at, resource, flavor, amount * len(here)) for flavor in _flavor(state, queue, resource, labels)
-                ]
+                claimed = min(amount * counts[at], LARGEST_CLAIM)
+                claims += [(at, resource, flavor, claimed) for flavor in _flavor(state, queue, resource, labels)]
     return Holding(row, queue.name, state.now_ms, leaving=False, claims=tuple(claims), pods=tuple(counts))
 
 

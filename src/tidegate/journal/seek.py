@@ -5,7 +5,9 @@ Must not know: what a step means, or how to say it in words.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from tidegate.engine.apply import apply
@@ -103,10 +105,9 @@ class Follower:
 
 def _restore(file: JournalFile, until_ms: int | None) -> tuple[Checkpoint, ClusterState]:
     """The latest checkpoint that can be read, and its state; the empty state before the first step if there is none."""
-    kept = file.checkpoint(until_ms)
-    if kept is not None:
-        try:
+    # Of another version, or damaged: the steps tell the same, only slower.
+    with suppress(ValueError, LookupError, TypeError, zlib.error):
+        kept = file.checkpoint(until_ms)
+        if kept is not None:
             return kept, ClusterState.load(kept.state)
-        except (ValueError, LookupError, TypeError):  # of another version: the steps tell the same, only slower
-            pass
     return Checkpoint(-1, Works(), b""), ClusterState()

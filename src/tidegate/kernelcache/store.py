@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import secrets
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -47,17 +47,17 @@ class Store:
     def write(self, name: str, data: bytes) -> bool:
         """Write under a name, at once or not at all; says whether that worked."""
         folder = self.folders[-1]
+        part = folder / f"{_PART}{secrets.token_hex(8)}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            handle, path = tempfile.mkstemp(dir=folder, prefix=_PART)
-        except OSError:
-            return False
-        try:
-            with os.fdopen(handle, "wb") as file:
+            # With the permissions that the umask leaves, as `tempfile` would not: an image is made by one user and run
+            # by another.
+            with part.open("xb") as file:
                 file.write(_digest(data) + data)
-            Path(path).replace(folder / name)
+            part.replace(folder / name)
         except OSError:
-            Path(path).unlink(missing_ok=True)
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
             return False
         return True
 
@@ -69,8 +69,8 @@ class Store:
                     path.unlink()
 
     def has(self, name: str) -> bool:
-        """Say whether there is something under a name."""
-        return any((folder / name).is_file() for folder in self.folders)
+        """Say whether there is something under a name that can be read."""
+        return self.read(name) is not None
 
 
 def _digest(data: bytes) -> bytes:
@@ -86,8 +86,16 @@ def bundled_folders() -> tuple[Path, ...]:
     """Folders that came with the program: the one that the environment names, and the one in the package."""
     named, inside = os.environ.get(FOLDER_VARIABLE), Path(tidegate.__path__[0]) / "compiled_kernels"
     return tuple(
-        folder for folder in (Path(named) if named else None, inside) if folder is not None and folder.is_dir()
+        folder for folder in (Path(named) if named else None, inside) if folder is not None and _is_there(folder)
     )
+
+
+def _is_there(folder: Path) -> bool:
+    """Say whether a folder can be found; one behind a folder that may not be entered cannot."""
+    try:
+        return folder.is_dir()
+    except OSError:
+        return False
 
 
 def open_store() -> Store:

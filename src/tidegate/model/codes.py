@@ -81,6 +81,7 @@ class Reason(IntEnum):
     QUEUE_DRAINED = 56
     REPLACED = 57
     NO_SPOT_LEFT = 58
+    GRANT_LOST = 59
     NODE_LOST = 60
     DEVICE_LOST = 61
     GANG_BROKEN = 62

@@ -274,6 +274,14 @@ SHARE_REASONS = (
         "Open the queue again.",
     ),
     describe(
+        Reason.GRANT_LOST,
+        Remedy.WAIT,
+        _QUOTA,
+        "grant lost",
+        "what it was granted does not count any more: its queue is gone, or admission comes with a place by now",
+        "It is admitted again when there is a queue, quota and a place for it.",
+    ),
+    describe(
         Reason.REPLACED,
         Remedy.NONE,
         Wake.NEVER,

@@ -16,6 +16,9 @@ from tidegate.model.work import NodeRequirement, PodSet, Share, Toleration
 #: An amount without a limit; sums stop here instead of wrapping.
 UNLIMITED = 1 << 60
 
+#: The most that one workload is charged of a resource: sums of a thousand of them are still exact.
+LARGEST_CLAIM = 1 << 53
+
 #: Controllers of checks that have a say in when spots are found: one brings nodes, the other sends work elsewhere.
 PROVISIONING, MULTI_CLUSTER = "kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue"
 

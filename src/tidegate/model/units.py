@@ -23,6 +23,9 @@ WHOLE_MILLI = 1_000
 #: The largest amount any field may carry; sums of a million of them still fit 63 bits.
 LARGEST_AMOUNT = 1 << 42
 
+#: The largest number that the engine counts with; whatever is told beyond it is no more than that.
+LARGEST_NUMBER = 1 << 60
+
 _DURATION_UNITS_MS = {
     "ms": 1,
     "s": SECOND_MS,
@@ -46,6 +49,11 @@ _PLAIN_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,2})?")
 
 class UnitError(ValueError):
     """An amount that cannot be read; the text says what was expected."""
+
+
+def bounded(number: int, least: int = 0) -> int:
+    """A number that can be counted with, whatever was told."""
+    return max(least, min(number, LARGEST_NUMBER))
 
 
 def parse_quantity(text: str | float) -> Fraction:

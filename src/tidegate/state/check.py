@@ -13,6 +13,7 @@ from tidegate.model.columns import I64
 from tidegate.model.policy import AdmissionKind
 from tidegate.state.check_shares import share_violations
 from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.granted import pods_to_be
 from tidegate.state.tables import BROKEN_MILLI, END, Phase
 
 _HOLDERS = (Phase.ASSUMED, Phase.RUNNING, Phase.LEAVING)
@@ -151,7 +152,6 @@ def _pods(state: ClusterState) -> Iterator[str]:
 
 def _pods_asked(state: ClusterState, row: int) -> tuple[int, ...]:
     """How many pods a workload may have: all of them; with quota those it was granted, or in Kueue's mode none yet."""
-    if state.shares.holds_quota(row):
-        granted = int(state.shares.tickets.pods[row].sum())
-        return (granted,) if state.policy.admission is AdmissionKind.TIDEGATE else (granted, 0)
-    return (int(state.work_classes.pods[state.workloads.work_class[row]]) - state.done.get(row, 0),)
+    if state.shares.holds_quota(row) and state.policy.admission is AdmissionKind.KUEUE:
+        return (pods_to_be(state, row), 0)
+    return (pods_to_be(state, row),)

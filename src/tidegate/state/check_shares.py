@@ -56,9 +56,7 @@ def _usage(state: ClusterState) -> Iterator[str]:
             expected[parent] += np.maximum(
                 0, expected[row] - _own(branches.subtree[row], branches.lend_limit[row], lots)
             )
-    for row, lot in zip(
-        *np.nonzero(np.minimum(expected, UNLIMITED) != branches.usage[: branches.top, :lots]), strict=True
-    ):
+    for row, lot in zip(*np.nonzero(expected != branches.usage[: branches.top, :lots]), strict=True):
         yield f"branch row {row}: uses {branches.usage[row, lot]} of lot {lot}, expected {expected[row, lot]}"
 
 
@@ -90,4 +88,4 @@ def _spots(state: ClusterState) -> Iterator[str]:
 
 def _own(subtree: I64, lend_limit: I64, lots: int) -> I64:
     own: I64 = np.where(lend_limit[:lots] == NO_LIMIT, 0, np.maximum(0, subtree[:lots] - lend_limit[:lots]))
-    return own
+    return np.where((own > 0) & (subtree[:lots] >= UNLIMITED), UNLIMITED, own)  # without a limit less some has none

@@ -40,7 +40,7 @@ from tidegate.state.tables import (
 )
 
 #: Version of the checkpoint's layout.
-CHECKPOINT_VERSION = 7
+CHECKPOINT_VERSION = 8
 
 _KINDS = tuple(WorkKind)
 
@@ -127,7 +127,10 @@ class ClusterState:
         self.counters[Counter.LEARNT_FROM] = -1
         self.node_specs: dict[int, Node] = {}  # by row
         self.foreign: dict[int, Taken] = {}  # by row of the node, where there is any
-        self.done: dict[int, int] = {}  # by row of the workload that holds its place: pods that have done their part
+        # By row of the workload that holds its place: pods that have done their part, each by set and ordinal.
+        self.done: dict[int, tuple[tuple[int, int], ...]] = {}
+        # By row of the workload that holds its place and no quota: pods granted of each set, where that is fewer.
+        self.granted: dict[int, tuple[int, ...]] = {}
         self.workload_ids: npt.NDArray[np.object_] = np.full(16, "", object)  # by row
         self.node_numbers = Numbers()
         self.workload_numbers = Numbers()
@@ -224,13 +227,13 @@ class ClusterState:
         table = self.work_classes
         table.queue[row] = self.queues.setdefault(work.queue, len(self.queues))
         table.kind[row] = _KINDS.index(work.kind)
-        table.priority[row] = work.priority
         table.malformed[row] = malformed(work)
+        if table.malformed[row]:
+            return row
+        table.priority[row] = work.priority
         table.protected_ms[row] = work.protected_ms if work.preemptible else ALWAYS
         table.tolerated_ms[row] = work.tolerated_wait_ms
         table.checkpoint_ms[row], table.restart_ms[row] = work.checkpoint_every_ms, work.restart_cost_ms
-        if table.malformed[row]:
-            return row
         sets = [(self.intern_pod_class(PodClassKey.of(pod_set)), pod_set.count) for pod_set in work.pod_sets]
         rows = self.pod_sets.take(len(sets))
         table.first_set[row], table.sets[row] = rows[0], len(sets)
@@ -331,9 +334,10 @@ class ClusterState:
         self.workloads.give(rows)
 
     def forget_done(self, rows: I64) -> None:
-        """Workloads hold no places any more, and so none of their pods has done its part at one."""
-        for row in rows.tolist() if self.done else ():
+        """Workloads hold no places any more, and so none of their pods was granted one, or has done its part there."""
+        for row in rows.tolist() if self.done or self.granted else ():
             self.done.pop(row, None)
+            self.granted.pop(row, None)
 
     # -- the score cache ---------------------------------------------------------------------------------------
 
@@ -408,6 +412,7 @@ class ClusterState:
             "node_specs",
             "foreign",
             "done",
+            "granted",
             "queues",
             "node_classes",
             "pod_class_rows",
@@ -461,7 +466,10 @@ class ClusterState:
             "prices": {name: [column.shape, column.tobytes()] for name, column in self.prices._asdict().items()},
             "shares": self.shares.dump(),
         }
-        return encode({**cold, "done": sorted(self.done.items())} if self.done else cold)
+        for name, of_rows in (("done", self.done), ("granted", self.granted)):
+            if of_rows:  # mostly there are none
+                cold[name] = sorted(of_rows.items())
+        return encode(cold)
 
     def digest(self) -> str:
         """The state's fingerprint."""
@@ -488,7 +496,8 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
         setattr(state, name, type(getattr(state, name)).load(dumped))
     state.node_specs = {row: msgspec.convert(spec, Node) for row, spec in cold["node_specs"]}
     state.foreign = {row: msgspec.convert(taken, Taken) for row, taken in cold["foreign"]}
-    state.done = dict(cold.get("done", ()))
+    state.done = {row: tuple((at, ordinal) for at, ordinal in pods) for row, pods in cold.get("done", ())}
+    state.granted = {row: tuple(counts) for row, counts in cold.get("granted", ())}
     state.workload_ids = np.array(cold["workload_ids"], object)
     state.extras = cold["extras"]
     state.queues = {name: row for row, name in enumerate(cold["queues"])}

@@ -17,7 +17,7 @@ import numpy as np
 
 from tidegate.model.columns import I64
 from tidegate.model.hardware import Node, TopologyLevels
-from tidegate.model.shares import Flavor, allocatable_of
+from tidegate.model.shares import LARGEST_CLAIM, Flavor, allocatable_of
 from tidegate.model.spec import Labels, Resources
 from tidegate.model.standing import Foreign, Spot
 from tidegate.model.work import PodSet
@@ -188,7 +188,7 @@ class Topology:
             self._widen(sorted({*self.resources, *amounts}))
         row = np.zeros(len(self.resources), np.int64)
         for name, amount in amounts.items():
-            row[self.resources[name]] = amount
+            row[self.resources[name]] = max(-LARGEST_CLAIM, min(amount, LARGEST_CLAIM))  # so that sums do not wrap
         return row
 
     def _widen(self, names: list[str]) -> None:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from tidegate.model.hardware import MOST_DEVICES, Node, Taint, TaintEffect
 from tidegate.model.reasons import Reason
+from tidegate.model.shares import UNLIMITED
 from tidegate.model.spec import Labels, Resources
-from tidegate.model.units import LARGEST_AMOUNT, WHOLE_MILLI
+from tidegate.model.units import LARGEST_AMOUNT, LARGEST_NUMBER, WHOLE_MILLI
 from tidegate.model.work import GpuRequest, NodeTerm, PodSet, Share, Toleration, Work
 
 #: Resources with columns of their own; all others share the `extra` axis.
@@ -77,6 +78,9 @@ def malformed(work: Work) -> Reason:
     """Why work can never be placed, whatever the cluster; NONE if it can."""
     if not 0 < sum(pod_set.count for pod_set in work.pod_sets) <= MOST_PODS:
         return Reason.MALFORMED
+    times = (work.protected_ms, work.tolerated_wait_ms, work.checkpoint_every_ms, work.restart_cost_ms)
+    if any(abs(number) > LARGEST_NUMBER for number in (work.priority, *times)):
+        return Reason.MALFORMED
     if any(pod_set.gpu.share is Share.MIG for pod_set in work.pod_sets):
         return Reason.SHARE_UNSUPPORTED
     return Reason.NONE if all(_is_sound(pod_set) for pod_set in work.pod_sets) else Reason.MALFORMED
@@ -86,7 +90,10 @@ def _is_sound(pod_set: PodSet) -> bool:
     """Say whether a pod of the set asks for something that could exist."""
     gpu = pod_set.gpu
     amounts = (gpu.memory_mib, *(amount for _, amount in pod_set.request))
+    counted = (*(pod_set.charge or ()), *(pod_set.footprint or ()))
     if pod_set.count < 0 or any(not 0 <= amount <= LARGEST_AMOUNT for amount in amounts):
+        return False
+    if any(not 0 <= amount <= UNLIMITED for _, amount in counted):
         return False
     if gpu.share is Share.WHOLE:
         return 0 < gpu.count <= MOST_DEVICES

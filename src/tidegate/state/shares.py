@@ -11,6 +11,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from tidegate.model.columns import I64
 from tidegate.state.domains import Topology
 from tidegate.state.table import Table, named
@@ -388,13 +390,24 @@ class ShareTables:
 
     def dump(self) -> dict[str, Any]:
         """Everything, as plain values and bytes."""
+        tables = {name: getattr(self, name) for name in _TABLES} | {"spots": self._held_spots()}
         return {
-            "tables": {name: getattr(self, name).dump() for name in _TABLES},
+            "tables": {name: table.dump() for name, table in tables.items()},
             "resources": self.resources,
             "names": [list(rows.items()) for rows in (self.flavor_rows, self.branch_rows, self.entrance_rows)],
             "cycle": [self.cycle, self.room_epoch, self.uprooted],
             "spot_names": list(self.spot_names),
         }
+
+    def _held_spots(self) -> Spots:
+        """The spots, without what is left in rows that nobody holds: that depends on when the topology was made."""
+        spots: Spots = self.spots.copy()
+        holders = np.flatnonzero(self.tickets.spots[: self.tickets.top])
+        ends = np.zeros(spots.top + 1, np.int64)  # where somebody's spots begin less where they end
+        np.add.at(ends, self.tickets.first_spot[holders], 1)
+        np.add.at(ends, self.tickets.first_spot[holders] + self.tickets.spots[holders], -1)
+        spots.block[: spots.top][np.cumsum(ends)[:-1] == 0] = spots.defaults
+        return spots
 
     @classmethod
     def load(cls, dumped: dict[str, Any]) -> ShareTables:

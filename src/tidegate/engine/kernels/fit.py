@@ -73,6 +73,9 @@ ASSUMED = int(Phase.ASSUMED)
 RUNNING = int(Phase.RUNNING)
 WHOLE_GPU = 1000
 
+#: Less memory than is ever left on a device, however much more is in use there than it has.
+NO_MEMORY = -(1 << 62)
+
 #: So few workloads leave as quickly one by one, even in plain Python.
 _FEW = 3
 
@@ -167,9 +170,19 @@ def fractions_on(hot: Hot, k: int, n: int) -> int:
 
 
 @inlined
+def memory_wanted(hot: Hot, k: int) -> int:
+    """The memory that a device must have left for a fraction of class k.
+
+    Where more is in use than there is, less than none is left: that matters only to who asks for some of it.
+    """
+    vram = int(hot.pod_classes[k, C_VRAM])
+    return vram if vram > 0 else NO_MEMORY
+
+
+@inlined
 def best_fit_device(hot: Hot, k: int, n: int) -> int:
     """The device of node n with the least left that still fits a fraction of class k; -1 if none."""
-    milli, vram = hot.pod_classes[k, C_MILLI], hot.pod_classes[k, C_VRAM]
+    milli, vram = hot.pod_classes[k, C_MILLI], memory_wanted(hot, k)
     best, best_left = -1, 1 << 30
     for d in range(hot.left.shape[1]):
         left = hot.left[n, d]
@@ -180,7 +193,7 @@ def best_fit_device(hot: Hot, k: int, n: int) -> int:
 
 @inlined
 def has_equal_before(hot: Hot, n: int, d: int, vram: int) -> bool:
-    """Whether a device of lower index has as much left: it would give the same gain, and goes first."""
+    """Whether a device of lower index, with that memory, has as much left: it gives the same gain, and goes first."""
     for other in range(d):
         if hot.left[n, other] == hot.left[n, d] and hot.vram_left[n, other] >= vram:
             return True

@@ -16,6 +16,7 @@ from tidegate.engine.kernels.fit import (
     best_fit_device,
     leave_place,
     lowest_idle,
+    memory_wanted,
     take_place,
 )
 from tidegate.engine.kernels.gang_retry import (
@@ -39,7 +40,6 @@ from tidegate.state.cluster import Counter, Hot
 from tidegate.state.tables import (
     C_MILLI,
     C_SHARE,
-    C_VRAM,
     J_EVICTIONS,
     J_FIRST_POD,
     J_WORK_CLASS,
@@ -112,7 +112,7 @@ def choose_devices(hot: Hot, rule: Rule, k: int, n: int) -> int:
 @kernel
 def random_device(hot: Hot, rule: Rule, k: int, n: int) -> int:
     """A device drawn evenly from those that fit."""
-    milli, vram = hot.pod_classes[k, C_MILLI], hot.pod_classes[k, C_VRAM]
+    milli, vram = hot.pod_classes[k, C_MILLI], memory_wanted(hot, k)
     fits = hot.scores.spread
     fitting = 0
     for d in range(len(fits)):

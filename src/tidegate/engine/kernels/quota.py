@@ -1,6 +1,7 @@
 """Quota arithmetic on the share tree: what is available, what is borrowed, how usage climbs, who has which share.
 
-Sums stop at UNLIMITED instead of wrapping.
+Usage is an exact sum, so that what was added can be taken away again; what is read of it stops at UNLIMITED instead of
+wrapping.
 Must not know: workloads, flavors' order, who goes first.
 """
 
@@ -91,20 +92,20 @@ def potential(tree: Tree, b: int, lot: int) -> int:
 def add_usage(tree: Tree, b: int, lot: int, amount: int) -> None:
     """Use more of a lot; what a branch has no quota of its own for is used at its parent too."""
     while True:
-        left = own_left(tree, b, lot)
-        tree.quota[b, Q_USAGE, lot] = plus(tree.quota[b, Q_USAGE, lot], amount)
+        left = max(0, own_quota(tree, b, lot) - tree.quota[b, Q_USAGE, lot])
+        tree.quota[b, Q_USAGE, lot] += amount
         b = tree.branches[b, B_PARENT]
         if b < 0 or amount <= left:
             return
-        amount = minus(amount, left)
+        amount -= left
 
 
 @entry
 def remove_usage(tree: Tree, b: int, lot: int, amount: int) -> None:
     """Use less of a lot: the inverse of `add_usage`."""
     while True:
-        at_parent = minus(tree.quota[b, Q_USAGE, lot], own_quota(tree, b, lot))
-        tree.quota[b, Q_USAGE, lot] = minus(tree.quota[b, Q_USAGE, lot], amount)
+        at_parent = tree.quota[b, Q_USAGE, lot] - own_quota(tree, b, lot)
+        tree.quota[b, Q_USAGE, lot] -= amount
         b = tree.branches[b, B_PARENT]
         if at_parent <= 0 or b < 0:
             return

@@ -6,7 +6,7 @@ Must not know: whether the cluster it fills is the real one.
 from __future__ import annotations
 
 from tidegate.engine.kernels.chain import unlink
-from tidegate.engine.kernels.fit import ASSUMED, SPARE_PODS, refusal, take_place
+from tidegate.engine.kernels.fit import ASSUMED, SPARE_PODS, memory_wanted, refusal, take_place
 from tidegate.engine.kernels.place import (
     NEXT_DECISION,
     O_DEVICES,
@@ -24,7 +24,6 @@ from tidegate.model.columns import I64
 from tidegate.state.cluster import Hot
 from tidegate.state.tables import (
     C_MILLI,
-    C_VRAM,
     J_HELD_CODE,
     J_PHASE,
     J_SINCE,
@@ -56,7 +55,7 @@ def is_free(hot: Hot, k: int, n: int, devices: int) -> bool:
         return False
     for d in range(hot.left.shape[1]):
         if devices >> d & 1:
-            milli, vram = hot.pod_classes[k, C_MILLI], hot.pod_classes[k, C_VRAM]
+            milli, vram = hot.pod_classes[k, C_MILLI], memory_wanted(hot, k)
             if hot.left[n, d] < milli or hot.vram_left[n, d] < vram:
                 return False
     return True

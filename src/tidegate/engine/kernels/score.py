@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine.kernels.fit import FRACTION, WHOLE, WHOLE_GPU, best_fit_device, has_equal_before
+from tidegate.engine.kernels.fit import FRACTION, WHOLE, WHOLE_GPU, best_fit_device, has_equal_before, memory_wanted
 from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.engine.kernels.rule import BEST_FIT, CLUSTERING, DOT_PRODUCT, FGD, PACKING, SPREAD, TIDE, Rule
 from tidegate.engine.kernels.tide import tide_best
@@ -23,7 +23,6 @@ from tidegate.state.tables import (
     C_MILLI,
     C_SHARE,
     C_SIZE,
-    C_VRAM,
     N_CHANGED_AT,
     N_CPU_FREE,
     N_DEVICES,
@@ -154,7 +153,7 @@ def fgd_best(hot: Hot, rule: Rule, k: int, n: int) -> tuple[int, int]:
     for d in range(len(left)):
         left[d] = hot.left[n, d]
     if classes[k, C_SHARE] == FRACTION:
-        milli, vram = classes[k, C_MILLI], classes[k, C_VRAM]
+        milli, vram = classes[k, C_MILLI], memory_wanted(hot, k)
         best, best_device = -1, -1
         for d in range(len(left)):
             if left[d] < milli or hot.vram_left[n, d] < vram or has_equal_before(hot, n, d, vram):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.fit import FRACTION, WHOLE, WHOLE_GPU, has_equal_before
+from tidegate.engine.kernels.fit import FRACTION, WHOLE, WHOLE_GPU, has_equal_before, memory_wanted
 from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.model.columns import F64, I64
 from tidegate.state.cluster import Hot
@@ -26,7 +26,6 @@ from tidegate.state.tables import (
     C_GPUS,
     C_MILLI,
     C_SHARE,
-    C_VRAM,
     N_CHANGED_AT,
     N_CPU_FREE,
     N_IDLE,
@@ -73,7 +72,7 @@ def tide_best(hot: Hot, tide: TideRule, k: int, n: int) -> tuple[int, int]:
     cpu, gpu = max(hot.nodes[n, N_CPU_FREE], 0) - classes[k, C_CPU], hot.nodes[n, N_LEFT_TOTAL]
     idle, worth = hot.nodes[n, N_IDLE], hot.scores.device_worth[n]
     if classes[k, C_SHARE] == FRACTION:
-        milli, vram = classes[k, C_MILLI], classes[k, C_VRAM]
+        milli, vram = classes[k, C_MILLI], memory_wanted(hot, k)
         best, best_device = -1, -1
         for d in range(hot.left.shape[1]):
             left = hot.left[n, d]

@@ -1,0 +1,55 @@
+"""Which pods a workload has, by pod set: those it was granted, which may be fewer than it asks for.
+
+Pods are numbered set by set over what was granted. One that has done its part keeps its number.
+Must not know: who granted them.
+"""
+
+from __future__ import annotations
+
+from tidegate.state.cluster import ClusterState
+
+
+def granted_pods(state: ClusterState, row: int) -> list[int]:
+    """The pods of each set that a workload was granted, those that are done among them; without a grant all it asks."""
+    if state.shares.holds_quota(row):
+        counts: list[int] = state.shares.tickets.pods[row].tolist()
+        for pod_set, _ in state.done.get(row, ()):
+            counts[pod_set] += 1
+        return counts
+    return list(state.granted.get(row, ())) or asked_pods(state, row)
+
+
+def asked_pods(state: ClusterState, row: int) -> list[int]:
+    """The pods of each set that a workload asks for."""
+    works, w = state.work_classes, int(state.workloads.work_class[row])
+    first = int(works.first_set[w])
+    counts: list[int] = state.pod_sets.count[first : first + int(works.sets[w])].tolist()
+    return counts
+
+
+def pods_to_be(state: ClusterState, row: int) -> int:
+    """How many pods of a workload are to be there: those it was granted and that are not done."""
+    if state.shares.holds_quota(row):
+        return int(state.shares.tickets.pods[row].sum())
+    if row in state.granted:
+        return sum(state.granted[row]) - len(state.done.get(row, ()))
+    return int(state.work_classes.pods[state.workloads.work_class[row]]) - len(state.done.get(row, ()))
+
+
+def set_of_pod(state: ClusterState, row: int, ordinal: int) -> int:
+    """The place in its work of the set that a workload's pod is of; -1 if it has no such pod."""
+    if ordinal < 0:
+        return -1
+    for pod_set, count in enumerate(granted_pods(state, row)):
+        if ordinal < count:
+            return pod_set
+        ordinal -= count
+    return -1
+
+
+def done_in_sets(state: ClusterState, row: int, sets: int) -> list[int]:
+    """How many pods of each set have done their part."""
+    counts = [0] * sets
+    for pod_set, _ in state.done.get(row, ()):
+        counts[pod_set] += 1
+    return counts
