@@ -53,11 +53,20 @@ def play(
         for name in sorted(cluster.numbers):
             tell_something(data, cluster, name, protects=protects)
         if changes and data.draw(st.integers(0, 5)) == 0:
-            cluster.set_policy(replace(data.draw(policies()), admission=admission))
+            cluster.set_policy(changed_policy(data, admission))
         events = cluster._facts.batch()
         cluster.step(data.draw(st.integers(0, 5_000)))
         told.append((events, cluster.now_ms, cluster.result))
     return told
+
+
+def changed_policy(data, admission: AdmissionKind) -> Policy:
+    """Another policy: queues are gone, there again or elsewhere in the tree, and sometimes admission is another."""
+    made, kept = data.draw(policies()), data.draw(st.sampled_from([4, 4, 3, 2, 0]))
+    queues = tuple(data.draw(st.permutations(made.shares.queues)))[:kept]
+    flips = data.draw(st.integers(0, 3)) == 0
+    admission = data.draw(st.sampled_from(list(AdmissionKind))) if flips else admission
+    return replace(made, admission=admission, shares=replace(made.shares, queues=queues))
 
 
 def tell_something(data, cluster: Cluster, name: str, *, protects: bool) -> None:
