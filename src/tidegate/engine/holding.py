@@ -14,7 +14,10 @@ from tidegate.engine.kernels.registry import active
 from tidegate.engine.kernels.settle import give_up_all
 from tidegate.engine.planting import HeldSpot, free_held, hold_spots, spots_of
 from tidegate.model.columns import I64
+from tidegate.model.standing import Standing
+from tidegate.model.work import Work
 from tidegate.state.cluster import ClusterState
+from tidegate.state.interning import MOST_PODS
 from tidegate.state.shares import Book, clear_tickets
 from tidegate.state.tables import END
 
@@ -192,3 +195,12 @@ def stir(state: ClusterState, rows: I64) -> None:
     if tables and len(rows):
         branches = tables.demands.branch[state.workloads.work_class[rows]]
         tables.branches.stirred[tables.branches.root[branches[branches != END]]] = 1
+
+
+def counts_of(work: Work, standing: Standing) -> list[int]:
+    """The pods of each set of a work that were granted."""
+    ordinals = {pod_set.name: ordinal for ordinal, pod_set in enumerate(work.pod_sets)}
+    counts = [0] * len(work.pod_sets)
+    for grant in standing.grants if counts else ():
+        counts[ordinals.get(grant.pod_set, 0)] = min(max(grant.count, 0), MOST_PODS)
+    return counts

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine.holding import reclaim, stir
+from tidegate.engine.holding import counts_of, reclaim, stir
 from tidegate.engine.kernels.fit import log_change, move_pod, sum_devices
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.kernels.shown import X_CLASS, X_NODE, X_ORDINAL, X_WORKLOAD, more_devices, show_places
 from tidegate.engine.leaving import free_pods, pods_of
-from tidegate.engine.observing import counts_of
 from tidegate.engine.planting import uproot
 from tidegate.model.columns import I64
 from tidegate.model.decisions import NOBODY

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from tidegate.engine.holding import Holding, book_of, leave_queue, let_go, stir, write_holdings
+from tidegate.engine.holding import Holding, book_of, counts_of, leave_queue, let_go, stir, write_holdings
 from tidegate.engine.kernels.chain import link, unlink
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import sum_up
@@ -29,7 +29,6 @@ from tidegate.model.units import LARGEST_NUMBER, bounded
 from tidegate.model.work import Work
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.granted import done_in_sets
-from tidegate.state.interning import MOST_PODS
 from tidegate.state.numbers import UNKNOWN
 from tidegate.state.shares import Again
 from tidegate.state.tables import END, Phase
@@ -228,15 +227,6 @@ def _holding(state: ClusterState, row: int, standing: Standing) -> Holding:
         spots=tuple(_spots(state, ordinals, standing)),
         awaits=tuple(_awaits(work, standing)),
     )
-
-
-def counts_of(work: Work, standing: Standing) -> list[int]:
-    """The pods of each set of a work that were granted."""
-    ordinals = {pod_set.name: ordinal for ordinal, pod_set in enumerate(work.pod_sets)}
-    counts = [0] * len(work.pod_sets)
-    for grant in standing.grants if counts else ():
-        counts[ordinals.get(grant.pod_set, 0)] = min(max(grant.count, 0), MOST_PODS)
-    return counts
 
 
 def _spots(state: ClusterState, ordinals: dict[str, int], standing: Standing) -> Iterator[HeldSpot]:
