@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,15 +12,16 @@ from hypothesis import strategies as st
 
 import crash
 from builders import Cluster, fleet, job
-from tidegate.journal.packing import pack_column, unpack_column
+from tidegate.journal.packing import Works, pack_column, unpack_column
 from tidegate.journal.record import Journal, Resumed
 from tidegate.journal.replay import replay
 from tidegate.journal.spells import Doing, cut_spells
 from tidegate.journal.store import JournalError, JournalFile, Step
 from tidegate.journal.story import read_cast, tell_story
 from tidegate.journal.words import explain, reason_text
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import EventKind, Facts
 from tidegate.model.reasons import CATALOGUE, Reason
+from tidegate.model.work import PodSet, Work, Workload
 
 
 @given(st.lists(st.integers(-(2**62), 2**62)))
@@ -134,3 +136,15 @@ def test_every_reason_can_be_said_and_says_what_would_lift_it():
         assert "{" not in text
         assert spec.lift.endswith(".")
     assert set(CATALOGUE) == set(Reason) - {Reason.NONE}
+
+
+def test_a_step_costs_what_is_new_in_it_however_many_works_came_before():
+    works, ps = Works(), PodSet(count=1)
+    for memory in range(2_000):
+        facts = Facts()
+        work = Work(pod_sets=(msgspec.structs.replace(ps, request=(("memory", memory),)),))
+        facts.submit(memory, Workload(id=f"w{memory}", work=work), memory)
+        batch = facts.batch()
+        assert works.number(batch.works, batch.submissions.work)[1] == (work,)
+        assert len(works._all) == 0  # which would be all of them, at every step
+    assert len(works.all) == 2_000

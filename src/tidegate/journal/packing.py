@@ -44,30 +44,38 @@ class Works:
     """
 
     def __init__(self) -> None:
-        self.all: tuple[Work, ...] = ()
+        self._all: tuple[Work, ...] = ()
         self._numbers: dict[Work, int] = {}
         self._told: tuple[Work, ...] = ()  # by the world, last
         self._numbers_of_told: I64 = np.zeros(0, np.int64)
+
+    @property
+    def all(self) -> tuple[Work, ...]:
+        """All works, by number; made when it is asked for, as who writes a journal seldom does."""
+        if len(self._all) < len(self._numbers):
+            self._all = tuple(self._numbers)
+        return self._all
 
     def number(self, told: tuple[Work, ...], asked: I32) -> tuple[I64, tuple[Work, ...]]:
         """The number of each work that is asked for, as a place among those told; and the works that are new."""
         if told is not self._told:
             self._told, self._numbers_of_told = told, np.full(len(told), -1, np.int64)
-        before, numbers = len(self.all), self._numbers_of_told[asked]
+        new, numbers = list[Work](), self._numbers_of_told[asked]
         unknown = numbers < 0
         if np.count_nonzero(unknown):
             for at in np.unique(asked[unknown]).tolist():
-                self._numbers_of_told[at] = self._numbers.setdefault(told[at], len(self._numbers))
-            self.all = tuple(self._numbers)
+                if told[at] not in self._numbers:
+                    self._numbers[told[at]] = len(self._numbers)
+                    new.append(told[at])
+                self._numbers_of_told[at] = self._numbers[told[at]]
             numbers = self._numbers_of_told[asked]
-        return numbers, self.all[before:]
+        return numbers, tuple(new)
 
     def add(self, new: list[Any]) -> None:
         """Take in works that were unpacked."""
         if new:
             for work in msgspec.convert(new, list[Work]):
                 self._numbers[work] = len(self._numbers)
-            self.all = tuple(self._numbers)
 
 
 def pack_events(events: EventBatch, works: Works | None = None) -> bytes:

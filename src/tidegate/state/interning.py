@@ -11,7 +11,7 @@ from tidegate.model.hardware import MOST_DEVICES, Node, Taint, TaintEffect
 from tidegate.model.reasons import Reason
 from tidegate.model.shares import UNLIMITED
 from tidegate.model.spec import Labels, Resources
-from tidegate.model.units import LARGEST_AMOUNT, LARGEST_NUMBER, WHOLE_MILLI
+from tidegate.model.units import LARGEST_AMOUNT, WHOLE_MILLI
 from tidegate.model.work import GpuRequest, NodeTerm, PodSet, Share, Toleration, Work
 
 #: Resources with columns of their own; all others share the `extra` axis.
@@ -79,7 +79,7 @@ def malformed(work: Work) -> Reason:
     if not 0 < sum(pod_set.count for pod_set in work.pod_sets) <= MOST_PODS:
         return Reason.MALFORMED
     times = (work.protected_ms, work.tolerated_wait_ms, work.checkpoint_every_ms, work.restart_cost_ms)
-    if any(abs(number) > LARGEST_NUMBER for number in (work.priority, *times)):
+    if any(abs(number) > 1 << 62 for number in (work.priority, *times)):  # which no column holds
         return Reason.MALFORMED
     if any(pod_set.gpu.share is Share.MIG for pod_set in work.pod_sets):
         return Reason.SHARE_UNSUPPORTED
