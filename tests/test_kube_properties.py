@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kubebench.objects import job
@@ -104,8 +104,18 @@ def assert_gangs_are_whole(cluster: Paper) -> None:
         assert all(bound) or not any(bound), f"{gang} is bound in part: {bound}"
 
 
+_REPLACED = [
+    ("job", 0, 1),
+    ("step", 0, 1),
+    ("over", 0, 1),
+    ("step", 0, 1),
+]  # a pod is over, and another takes its place
+_NOT_BOUND = [(True, Outcome.DONE), (True, Outcome.DONE), (False, Outcome.FAILED)]  # and cannot be bound
+
+
 @settings(max_examples=120, deadline=None)
 @given(_HISTORIES, st.lists(_FATES, max_size=60))
+@example(_REPLACED, _NOT_BOUND)
 def test_nobody_is_bound_twice_and_no_node_is_overbooked(history, fates):
     cluster, fates = paper(nodes=2, gpus=_GPUS), iter(fates)
     for event, number, gpus in history:

@@ -187,7 +187,7 @@ def test_the_command_of_the_readme_shows_every_queue_under_every_policy(command)
 
 def test_json_of_the_comparison(command):
     compared = json.loads(ran(*command[: command.index("--plot")], "--kernels", "plain", "--json"))
-    assert set(compared) == {"policies", "workloads", "seeds", "measures", "queues", "findings"}
+    assert set(compared) == {"policies", "workloads", "finished", "seeds", "measures", "queues", "findings"}
     assert compared["policies"] == list(POLICIES)
     assert len(compared["queues"]) <= 15
     named = {measure["name"]: measure["outcomes"] for measure in compared["measures"]}

@@ -65,6 +65,8 @@ class Slot:
 
     def empty(self) -> None:
         """Its pod is gone; the place stays."""
+        if self.bound:
+            self.decision = NOBODY  # it was carried out: what becomes of the next pod is no answer to it
         self.pod, self.bound, self.started, self.told, self.claims = "", False, False, False, 0
 
     @property
