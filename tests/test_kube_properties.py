@@ -109,7 +109,7 @@ _REPLACED = [
     ("step", 0, 1),
     ("over", 0, 1),
     ("step", 0, 1),
-]  # a pod is over, and another takes its place
+]  # a pod is over, another takes its place
 _NOT_BOUND = [(True, Outcome.DONE), (True, Outcome.DONE), (False, Outcome.FAILED)]  # and cannot be bound
 
 
