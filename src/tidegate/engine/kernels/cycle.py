@@ -47,6 +47,7 @@ from tidegate.engine.kernels.reservations import (
     release_all,
     release_of,
     withhold_all,
+    withholds_room,
 )
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.table import DRAWS, count_nodes, fits_somewhere, refresh
@@ -190,7 +191,7 @@ def try_head(hot: Hot, rule: Rule, j: int, out: Output) -> int:
 @kernel
 def fits_unreserved(hot: Hot, rule: Rule, j: int, out: Output) -> bool:
     """Whether workload j, which fits nowhere, would fit if nothing were reserved for others; nothing is changed."""
-    if hot.counters[RESERVED] == 0:
+    if hot.counters[RESERVED] == 0 or not withholds_room(hot, j):
         return False
     start, draws = out.written[0], hot.counters[DRAWS]
     release_all(hot)

@@ -263,6 +263,13 @@ def log_change(hot: Hot, n: int) -> None:
 @inlined
 def move_pod(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
     """Take (sign -1) or give back (sign 1) what a pod of class k uses on node n."""
+    move_amounts(hot, k, n, devices, sign)
+    log_change(hot, n)
+
+
+@inlined
+def move_amounts(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
+    """Move what a pod uses without a note of it: for a trial that is undone before anybody asks for scores."""
     node = hot.nodes[n]
     had = node if COMPILED else node.tolist()
     pod = hot.pod_classes[k] if COMPILED else hot.pod_classes[k].tolist()
@@ -289,7 +296,6 @@ def move_pod(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
         short = had[N_SHORT] - sign * missing
         node[N_SHORT] = short
         write_sums(node, devices_left, short)
-    log_change(hot, n)
 
 
 @inlined

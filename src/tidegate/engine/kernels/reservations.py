@@ -7,7 +7,16 @@ when the workload starts, when it is gone, or when other places are reserved for
 from __future__ import annotations
 
 from tidegate.engine.kernels.chain import is_ahead
-from tidegate.engine.kernels.fit import FRACTION, ROOM_EPOCH, WHOLE, WHOLE_GPU, log_change, take_place, write_sums
+from tidegate.engine.kernels.fit import (
+    FRACTION,
+    ROOM_EPOCH,
+    WHOLE,
+    WHOLE_GPU,
+    log_change,
+    refusal,
+    take_place,
+    write_sums,
+)
 from tidegate.engine.kernels.place import NEXT_DECISION, Output, give_back, write_place
 from tidegate.engine.kernels.refill import is_free
 from tidegate.engine.kernels.registry import COMPILED, entry, inlined, kernel
@@ -21,10 +30,14 @@ from tidegate.state.tables import (
     C_SHARE,
     C_VRAM,
     J_RESERVES,
+    J_WORK_CLASS,
     N_CPU_FREE,
     N_MEMORY_FREE,
     N_SHORT,
     N_SLOTS_FREE,
+    S_POD_CLASS,
+    W_FIRST_SET,
+    W_SETS,
     Reserves,
 )
 
@@ -83,9 +96,16 @@ def choose_withheld(hot: Hot, i: int, pod: I64) -> None:
             row[reserved_places.VRAM] = max(0, min(hot.vram_left[n, d], pod[C_VRAM]))
 
 
-@kernel
+@inlined
 def move_withheld(hot: Hot, i: int, sign: int) -> None:
     """Take (sign -1) or give back (sign 1) what is withheld for reserved place i."""
+    move_withheld_amounts(hot, i, sign)
+    log_change(hot, hot.reserved[i, reserved_places.NODE])
+
+
+@kernel
+def move_withheld_amounts(hot: Hot, i: int, sign: int) -> None:
+    """Move what is withheld without a note of it: for a trial that is undone before anybody asks for scores."""
     row = hot.reserved[i]
     n, changed = row[reserved_places.NODE], False
     node = hot.nodes[n]
@@ -101,7 +121,6 @@ def move_withheld(hot: Hot, i: int, sign: int) -> None:
             changed = True
     if changed:
         write_sums(node, hot.left[n] if COMPILED else hot.left[n].tolist(), node[N_SHORT])
-    log_change(hot, n)
 
 
 @kernel
@@ -176,6 +195,32 @@ def release_all(hot: Hot) -> None:
     """Give back all that is withheld."""
     for i in range(hot.counters[RESERVED]):
         release_place(hot, i)
+
+
+@kernel
+def withholds_room(hot: Hot, j: int) -> bool:
+    """Whether a pod of workload j would fit on a node where something is withheld, if it were not."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.IS_WITHHELD] == 1:
+            move_withheld_amounts(hot, i, 1)
+    fits = False
+    for i in range(hot.counters[RESERVED]):
+        if not fits and hot.reserved[i, reserved_places.IS_WITHHELD] == 1:
+            fits = fits_pod_of(hot, j, hot.reserved[i, reserved_places.NODE])
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.IS_WITHHELD] == 1:
+            move_withheld_amounts(hot, i, -1)
+    return fits
+
+
+@kernel
+def fits_pod_of(hot: Hot, j: int, n: int) -> bool:
+    """Whether a pod of workload j, of whichever set, fits on node n now."""
+    work = hot.work_classes[hot.workloads[j, J_WORK_CLASS]]
+    for s in range(work[W_FIRST_SET], work[W_FIRST_SET] + work[W_SETS]):
+        if refusal(hot, hot.pod_sets[s, S_POD_CLASS], n) == 0:
+            return True
+    return False
 
 
 @entry

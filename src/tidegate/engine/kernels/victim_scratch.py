@@ -22,12 +22,13 @@ POD_CLASS, NODE, DEVICES = range(3)
 
 #: Numbers of a search: candidates, levels, the highest level that may be taken, workloads taken out, pods planned; of
 #: the best so far the loss, the victims and the pods; whether the first node is one not tried before; for quota the
-#: queue, whether it may borrow, fair sharing, and whether it is entitled; whether only some nodes are allowed.
+#: queue, whether it may borrow, fair sharing, and whether it is entitled; whether only some nodes are allowed; the node
+#: that is weighed, from 1 (0: none), and whether the nodes are weighed for the first pod that needs one cleared.
 (
     CANDIDATES, LEVELS, MOST_LEVEL, TAKEN, PLANNED, BEST_LOSS, BEST_TAKEN, BEST_PLANNED, FORCES_FIRST,
-    QUEUE, BORROWING, FAIR, ENTITLED, RESTRICTED,
-) = range(14)  # fmt: skip
-SEARCH_NUMBERS = 14
+    QUEUE, BORROWING, FAIR, ENTITLED, RESTRICTED, WEIGHED, WEIGHED_FIRST,
+) = range(16)  # fmt: skip
+SEARCH_NUMBERS = 16
 
 #: A loss that nothing comes to; one that is not known.
 NEVER, UNKNOWN = 1 << 60, -1
@@ -56,6 +57,8 @@ class VictimSearch(NamedTuple):
     pods: I64  # (pods,): those pods, node by node
     costs: I64  # (nodes,): the loss by clearing each for the pod that is planned; UNKNOWN, NEVER
     orders: I64  # (nodes,): the order in which that is so
+    first_costs: I64  # (nodes,): the same, as it is for the first pod that needs a node cleared, in every trial
+    first_orders: I64  # (nodes,)
     tried: I64  # (nodes,): 1: it was the first to be cleared in a trial
     allowed: I64  # (nodes,): 1: pods may be planned there, in a search that is restricted
     taken: I64  # (workloads,): who is taken out, in order
@@ -81,6 +84,8 @@ def empty_victim_search(workloads: int, nodes: int, pods: int, planned: int) -> 
         pods=zeros(pods),
         costs=zeros(nodes),
         orders=zeros(nodes),
+        first_costs=zeros(nodes),
+        first_orders=zeros(nodes),
         tried=zeros(nodes),
         allowed=zeros(nodes),
         taken=zeros(workloads),

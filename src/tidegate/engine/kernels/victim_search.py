@@ -8,7 +8,7 @@ nodes and quota, and is always undone.
 from __future__ import annotations
 
 from tidegate.engine.kernels.desk import Desk
-from tidegate.engine.kernels.fit import WHOLE_GPU, is_too_small, move_pod, refusal
+from tidegate.engine.kernels.fit import WHOLE_GPU, is_too_small, move_amounts, move_pod, refusal
 from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.place import choose_devices
 from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
@@ -38,6 +38,8 @@ from tidegate.engine.kernels.victim_scratch import (
     RESTRICTED,
     TAKEN,
     UNKNOWN,
+    WEIGHED,
+    WEIGHED_FIRST,
     VictimSearch,
 )
 from tidegate.model.columns import I64
@@ -127,12 +129,28 @@ def shift_pods(hot: Hot, j: int, sign: int) -> None:
 
 
 @kernel
+def shift_victim(hot: Hot, s: VictimSearch, j: int, sign: int) -> None:
+    """Take the pods of workload j off their nodes (sign 1), or put them back (-1).
+
+    While a node is weighed only its own pods matter, and nobody asks for scores before they are back.
+    """
+    n = s.numbers[WEIGHED] - 1
+    if n < 0:
+        shift_pods(hot, j, sign)
+        return
+    for i in range(s.start[n], s.start[n + 1]):
+        pod = hot.pods[s.pods[i]]
+        if pod[P_WORKLOAD] == j:
+            move_amounts(hot, pod[P_POD_CLASS], n, pod[P_DEVICES], sign)
+
+
+@kernel
 def take_victim(hot: Hot, book: Book | None, grove: Grove | None, s: VictimSearch, j: int) -> None:
     """Take workload j out of nodes and quota."""
     s.taken[s.numbers[TAKEN]] = j
     s.numbers[TAKEN] += 1
     s.workloads[j, IS_TAKEN] = 1
-    shift_pods(hot, j, 1)
+    shift_victim(hot, s, j, 1)
     move_quota(hot, book, grove, j, 1)
 
 
@@ -140,7 +158,7 @@ def take_victim(hot: Hot, book: Book | None, grove: Grove | None, s: VictimSearc
 def put_victim_back(hot: Hot, book: Book | None, grove: Grove | None, s: VictimSearch, j: int) -> None:
     """Put workload j back to where it was; it still stands among those taken."""
     s.workloads[j, IS_TAKEN] = 0
-    shift_pods(hot, j, -1)
+    shift_victim(hot, s, j, -1)
     move_quota(hot, book, grove, j, -1)
 
 
@@ -201,7 +219,7 @@ def clear_node(
         if fits_on(hot, k, n):
             remove_taken(s, i)
         else:
-            shift_pods(hot, j, 1)
+            shift_victim(hot, s, j, 1)
             move_quota(hot, book, grove, j, 1)
             s.workloads[j, IS_TAKEN] = 1
         i -= 1
@@ -224,24 +242,42 @@ def is_closed(hot: Hot, k: int, n: int) -> bool:
 def weigh_node(
     hot: Hot, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, k: int, n: int
 ) -> None:
-    """Note the loss by clearing node n for a pod of class k, in the better order; nothing is changed."""
+    """Note the loss by clearing node n for a pod of class k, in the best order; nothing is changed."""
     best, best_order, start = NEVER, 0, s.numbers[TAKEN]
     if s.start[n] < s.start[n + 1] and not is_closed(hot, k, n):
+        s.numbers[WEIGHED] = n + 1
         for order in range(ORDERS):
             loss = clear_node(hot, book, d, grove, s, k, n, order)
             put_back_since(hot, book, grove, s, start)
             if loss < best:
                 best, best_order = loss, order
+        s.numbers[WEIGHED] = 0
     s.costs[n], s.orders[n] = best, best_order
+
+
+@kernel
+def weigh_nodes(hot: Hot, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, k: int) -> None:
+    """Note what clearing each node loses, as far as that is not known."""
+    # Up to the first node that is cleared every trial is the same: it is weighed once.
+    is_first = s.numbers[FORCES_FIRST] == 1 and s.numbers[TAKEN] == 0 and s.numbers[MOST_LEVEL] >= 0
+    if is_first and s.numbers[WEIGHED_FIRST] == 1:
+        for n in range(len(s.costs)):
+            s.costs[n], s.orders[n] = s.first_costs[n], s.first_orders[n]
+        return
+    for n in range(len(s.costs)):
+        if s.costs[n] == UNKNOWN and (s.numbers[RESTRICTED] == 0 or s.allowed[n] == 1):
+            weigh_node(hot, book, d, grove, s, k, n)
+    if is_first:
+        s.numbers[WEIGHED_FIRST] = 1
+        for n in range(len(s.costs)):
+            s.first_costs[n], s.first_orders[n] = s.costs[n], s.orders[n]
 
 
 @kernel
 def cheapest_node(hot: Hot, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, k: int) -> int:
     """The node that is cleared for a pod of class k with the least loss; -1: none can be."""
     best = -1
-    for n in range(len(s.costs)):
-        if s.costs[n] == UNKNOWN and (s.numbers[RESTRICTED] == 0 or s.allowed[n] == 1):
-            weigh_node(hot, book, d, grove, s, k, n)
+    weigh_nodes(hot, book, d, grove, s, k)
     for at in range(hot.scores.used[0]):
         n = hot.scores.at_rank[at]
         if s.numbers[FORCES_FIRST] == 1 and s.tried[n] == 1:
@@ -446,7 +482,7 @@ def search_victims(
 ) -> bool:
     """Find the victims up to the highest level that may be taken; trial after trial with another first node."""
     draws = hot.counters[DRAWS]
-    s.numbers[BEST_LOSS] = NEVER
+    s.numbers[BEST_LOSS], s.numbers[WEIGHED_FIRST] = NEVER, 0
     s.tried[:] = 0
     for _ in range(MOST_TRIALS):
         s.numbers[FORCES_FIRST] = 1
