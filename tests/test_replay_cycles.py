@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from commands import SMALL, ran
 from queue_strategies import contended_asks, contended_shares
 from queue_twins import HOUR, planned
-from test_stretch import PLAIN, busy_queues, crowd
+from test_stretch import PLAIN, assert_same, borrowers, busy_queues, charged, crowd
 from tidegate.engine import admit
 from tidegate.engine.kernels.succession import MOST_QUOTA_CYCLES
 from tidegate.engine.run import run
@@ -99,19 +99,30 @@ def test_a_burst_takes_a_cycle_for_each_head_and_settles():
     assert 1000 < cycles < most_cycles(state) == MOST_QUOTA_CYCLES
 
 
+def kept_by(runs, work, policy: Policy) -> tuple[Journal, ClusterState]:
+    """Run work in one way or the other, with its journal."""
+    world, state, journal = SimWorld([], jobs_of(work), policy, PLAIN), ClusterState(), Journal()
+    runs(state, world, Witness(state, journal, every_ms=HOUR), lambda _: world.is_over())
+    return journal, state
+
+
 @pytest.mark.parametrize("runs", [run, run_twin])
 @pytest.mark.parametrize("admission", ["kueue", "tidegate"])
 def test_a_run_replays_without_a_difference(runs, admission):
-    world, state, journal = (
-        SimWorld([], jobs_of(crowd(120)), busy_queues(60_000, admission), PLAIN),
-        ClusterState(),
-        Journal(),
-    )
-    witness = Witness(state, journal, every_ms=HOUR)
-    runs(state, world, witness, lambda _: world.is_over())
+    journal, state = kept_by(runs, crowd(120), busy_queues(60_000, admission))
     again = replay(journal.steps)
     assert again.difference is None
     assert again.state.digest() == state.digest()
+
+
+@pytest.mark.parametrize("runs", [run, run_twin])
+def test_room_for_one_cycle_and_little_more_makes_no_difference(runs):
+    """Where rows were kept ahead for a stretch, two rows were left over, and a cycle was counted that found nothing."""
+    work = [charged(0, "qb", 1, HOUR), charged(1, "qb", 2, HOUR), charged(2, "qb", 1, HOUR, HOUR // 4)]
+    journal, _ = kept_by(runs, work, borrowers(AdmissionKind.TIDEGATE))
+    assert journal.steps[-1].result.cycles == 4  # one for each head, and one that finds none
+    assert replay(journal.steps).difference is None
+    assert_same(work, borrowers(AdmissionKind.TIDEGATE))
 
 
 def test_an_output_that_is_full_splits_no_cycle(monkeypatch):

@@ -150,21 +150,31 @@ def test_most_of_a_long_run_is_one_stretch(cycle_ms, admission):
     assert len(kept.steps) > 100
 
 
-def test_work_that_was_preempted_was_not_passed_over_yet():
-    """Found by ten thousand examples: since when it was passed over is forgotten when it waits again, both ways."""
+def borrowers(admission: AdmissionKind, rule: PreemptionRule | None = None) -> Policy:
+    """Two queues without quota of their own that share six GPUs of their cohort."""
     group = (FlavorGroup(resources=("gpu",), flavors=("od",)),)
     none = (Quota(flavor="od", resource="gpu", nominal=0),)
-    rule = PreemptionRule(within_queue=PreemptWhom.LOWER_OR_NEWER, reclaim_in_cohort=PreemptWhom.ANY)
-    queues = tuple(Queue(name, "root", group, none, rule) for name in ("qa", "qb"))
+    queues = tuple(Queue(name, "root", group, none, rule or PreemptionRule()) for name in ("qa", "qb"))
     cohorts = (Cohort(name="root", quotas=(Quota(flavor="od", resource="gpu", nominal=6),)),)
     shares = Shares(flavors=(Flavor(name="od"),), cohorts=cohorts, queues=queues, fair=FairSharing())
+    return Policy(admission=admission, cycle_ms=1, shares=shares)
+
+
+def charged(number: int, name: str, gpus: int, at_ms: int = 0, checkpoint_every_ms: int = 0) -> PlannedWorkload:
+    """Work of six minutes in a queue that is charged for so many GPUs."""
+    pod_sets = (PodSet(charge=(("gpu", gpus),)),)
+    kind = Work(queue=name, pod_sets=pod_sets, checkpoint_every_ms=checkpoint_every_ms)
+    return PlannedWorkload(
+        workload=Workload(id=f"w{number}", work=kind, submitted_ms=at_ms), run=RunProfile(runtime_ms=360_000)
+    )
+
+
+def test_work_that_was_preempted_was_not_passed_over_yet():
+    """Found by ten thousand examples: since when it was passed over is forgotten when it waits again, both ways."""
+    rule = PreemptionRule(within_queue=PreemptWhom.LOWER_OR_NEWER, reclaim_in_cohort=PreemptWhom.ANY)
     asked = [("qb", 4)] * 9 + [("qb", 5), ("qa", 5), ("qb", 4), ("qb", 4)]
-    work = []
-    for number, (name, gpus) in enumerate(asked):
-        kind = Work(queue=name, pod_sets=(PodSet(charge=(("gpu", gpus),)),))
-        workload = Workload(id=f"w{number}", work=kind, submitted_ms=360_000 * (number == 1))
-        work.append(PlannedWorkload(workload=workload, run=RunProfile(runtime_ms=360_000)))
-    kept = assert_same(work, Policy(admission=AdmissionKind.KUEUE, cycle_ms=1, shares=shares))
+    work = [charged(number, *ask, at_ms=360_000 * (number == 1)) for number, ask in enumerate(asked)]
+    kept = assert_same(work, borrowers(AdmissionKind.KUEUE, rule))
     assert kept.stretches == 3
 
 
