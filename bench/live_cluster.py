@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kubebench import Plane, node, pod
-from tidegate.kube.client import Client, Request
-from tidegate.kube.kubeconfig import config_access
-from tidegate.kube.notes import Note, write_note
+from tidegate.kube.mirror.handover_annotation import HandoverNote, write_note
+from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.kubeconfig import config_access
 from tidegate.manifests.words import QUEUE, STANDING
 from tidegate.model.standing import Grant, Standing
 
@@ -271,4 +271,4 @@ def _note(number: int, place: str, gpus: int = 1) -> str:
     flavors = tuple((name, "any") for name, _ in charge)
     grant = Grant(pod_set="main", count=1, flavors=flavors, charge=charge)
     standing = Standing(queue=team_of(number), grants=(grant,), granted_ms=1_767_225_600_000 + number, admitted=True)
-    return write_note(Note(standing=standing, nodes=((place, 1),)))
+    return write_note(HandoverNote(standing=standing, nodes=((place, 1),)))

@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 import tidegate
-from tidegate.deploy.installation import FIRST_POLICY, NAME, POLICY, Installation, PolicyGiven
+from tidegate.deploy.deployment_manifest import deployment
+from tidegate.deploy.install_spec import FIRST_POLICY, NAME, POLICY, GivenPolicy, InstallSpec
 from tidegate.deploy.objects import DOOR, as_yaml, board_map, board_text, door_text, monitor, objects
-from tidegate.deploy.program import deployment
 from tidegate.live.modes import Mode
 
 Thing = dict[str, Any]
@@ -31,7 +31,7 @@ _WORDS = {
     ),
 }  # fmt: skip
 
-_WISH = Installation(namespace="tg-namespace", image="tg-image", replicas=424242, policy=PolicyGiven("tg-policy"))
+_WISH = InstallSpec(namespace="tg-namespace", image="tg-image", replicas=424242, policy=GivenPolicy("tg-policy"))
 
 #: Lists and maps of a pod that values may add.
 _POD_VALUES = ("imagePullSecrets", "nodeSelector", "tolerations", "priorityClassName")
@@ -111,7 +111,7 @@ def _roles(kind: str, role: Thing) -> str:
     head = as_yaml([{key: value for key, value in role.items() if key != "rules"}])
     parts = []
     for mode in Mode:
-        wish = Installation(mode=mode, namespace="tg-namespace", policy=_WISH.policy)
+        wish = InstallSpec(mode=mode, namespace="tg-namespace", policy=_WISH.policy)
         made = next(thing for thing in objects(wish) if thing["kind"] == kind)
         parts.append(f'{{{{- if eq .Values.mode "{mode}" }}}}\n{_rules(made["rules"])}{{{{- end }}}}\n')
     return _templated(head) + "rules:\n" + "".join(parts)

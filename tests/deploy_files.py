@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy_chart import chart
-from tidegate.deploy.installation import Installation
+from tidegate.deploy.install_spec import InstallSpec
 from tidegate.deploy.objects import DOOR, as_yaml, board_map, board_text, door_text, monitor, objects
 from tidegate.live.modes import Mode
 
@@ -35,7 +35,7 @@ def deploy_files() -> dict[str, str]:
     made |= {f"door/{name}": door_text(name) for name in DOOR}
     made["door/kustomization.yaml"] = _DOOR_SAID + _kustomization("Kustomization", resources=list(DOOR))
     made["grafana/tidegate.json"] = board_text()
-    made |= _component("service-monitor", monitor(Installation())) | _component("board", board_map(Installation()))
+    made |= _component("service-monitor", monitor(InstallSpec())) | _component("board", board_map(InstallSpec()))
     return made | _base() | {name: text for mode in Mode for name, text in _overlay(mode).items()}
 
 
@@ -48,7 +48,7 @@ def _kustomization(kind: str, **fields: Any) -> str:
 def _base() -> dict[str, str]:
     """What all modes have; roles are a mode's own."""
     files: dict[str, str] = {}
-    for thing in objects(Installation()):
+    for thing in objects(InstallSpec()):
         if thing["kind"] not in _ROLES:
             files[f"base/{thing['kind'].lower()}.yaml"] = _HEAD + as_yaml([thing]).removeprefix("---\n")
     names = [name.removeprefix("base/") for name in files]
@@ -58,7 +58,7 @@ def _base() -> dict[str, str]:
 
 def _overlay(mode: Mode) -> dict[str, str]:
     folder = f"overlays/{mode}"
-    roles = [thing for thing in objects(Installation(mode=mode)) if thing["kind"] in _ROLES]
+    roles = [thing for thing in objects(InstallSpec(mode=mode)) if thing["kind"] in _ROLES]
     change = f"- op: replace\n  path: /spec/template/spec/containers/0/args/1\n  value: --mode={mode}\n"
     patches = [{"target": {"kind": "Deployment", "name": "tidegate"}, "patch": change}]
     said = f"# Tidegate in mode {mode}:\n#   kubectl apply -k deploy/overlays/{mode}\n"

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Self
 from urllib.parse import parse_qs, urlsplit
 
-from tidegate.kube.access import Access, Fixed, Identity
+from tidegate.kube.transport.connection import Connection, Identity, StaticCredentials
 
 
 class Asked(NamedTuple):
@@ -41,7 +41,7 @@ class Fake:
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         port = self._server.sockets[0].getsockname()[1]
-        self.access = Access(f"http://127.0.0.1:{port}", Fixed(Identity("a-token")))
+        self.access = Connection(f"http://127.0.0.1:{port}", StaticCredentials(Identity("a-token")))
         return self
 
     async def __aexit__(self, *_: object) -> None:

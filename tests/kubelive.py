@@ -9,7 +9,7 @@ from typing import Self
 
 from kubebench import Plane
 from tidegate.engine.run import Record, run
-from tidegate.kube.kubeconfig import config_access
+from tidegate.kube.transport.kubeconfig import config_access
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
@@ -72,7 +72,7 @@ class Live:
 
         def stop(_: ClusterState) -> bool:
             if time.monotonic() > end:
-                trouble = "; ".join([*self.world.link.trouble(), self.world.latest_failure])
+                trouble = "; ".join([*self.world.api.trouble(), self.world.latest_failure])
                 raise TimeoutError(f"{what} did not come about in {most_s:.0f} s: {trouble}")
             return bool(holds())
 

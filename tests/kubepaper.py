@@ -9,13 +9,14 @@ import msgspec
 
 from kubebench.objects import node, pod
 from tidegate.engine.step import step
-from tidegate.kube.jobs import JobObject, see_job
-from tidegate.kube.kinds import KINDS
-from tidegate.kube.ledger import Ledger, Reach
-from tidegate.kube.nodes import NodeObject, read_node_object
-from tidegate.kube.orders import Order, Purpose
-from tidegate.kube.pods import PodObject, see_pod
-from tidegate.kube.shapes import Shapes
+from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind
+from tidegate.kube.mirror.job_adapters import KINDS
+from tidegate.kube.mirror.jobs import JobObject, see_job
+from tidegate.kube.mirror.nodes import NodeObject, read_node_object
+from tidegate.kube.mirror.ownership import Ownership
+from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
+from tidegate.kube.mirror.pods import PodObject, see_pod
+from tidegate.kube.reconciler import Reconciler
 from tidegate.manifests.surroundings import NOTHING_AROUND as AROUND
 from tidegate.model.facts import Outcome
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
@@ -68,16 +69,16 @@ def queued(thing: dict[str, Any]) -> dict[str, Any]:
 class Paper:
     """A cluster on paper."""
 
-    def __init__(self, policy: Policy = _POLICY, **reach: Any) -> None:
-        self.shapes, self.now_ms = Shapes(), 1_800_000_000_000
+    def __init__(self, policy: Policy = _POLICY, **ownership: Any) -> None:
+        self.pod_specs, self.now_ms = PodSpecCache(), 1_800_000_000_000
         self.objects: dict[str, dict[str, Any]] = {}
         self.policy = policy
-        self.orders: list[Order] = []
-        self.begin_anew(**reach)
+        self.orders: list[PendingWrite] = []
+        self.begin_anew(**ownership)
 
-    def begin_anew(self, **reach: Any) -> None:
+    def begin_anew(self, **ownership: Any) -> None:
         """Start the scheduler, or start it again: it knows nothing but what it sees."""
-        self.ledger, self.state, self._opened = Ledger(Reach(**reach)), ClusterState(), False
+        self.reconciler, self.state, self._opened = Reconciler(Ownership(**ownership)), ClusterState(), False
         for name in sorted(self.objects, key=lambda name: (name.startswith("pod/"), not name.startswith("node/"))):
             self._see(name)
 
@@ -112,39 +113,39 @@ class Paper:
         encoded = json.dumps(thing)
         if kind == "node":
             seen = None if thing is None else read_node_object(msgspec.json.decode(encoded, type=NodeObject))
-            self.ledger.see_node(name, seen)
+            self.reconciler.see_node(name, seen)
         elif kind == "pod":
-            pod_seen = None if thing is None else see_pod(msgspec.json.decode(encoded, type=PodObject), self.shapes)
-            self.ledger.see_pod(name, pod_seen)
+            pod_seen = None if thing is None else see_pod(msgspec.json.decode(encoded, type=PodObject), self.pod_specs)
+            self.reconciler.see_pod(name, pod_seen)
         else:
             job = None if thing is None else msgspec.json.decode(encoded, type=JobObject)
-            self.ledger.see_job(name, None if job is None else see_job(job, _BY_KIND[kind], AROUND))
+            self.reconciler.see_job(name, None if job is None else see_job(job, _BY_KIND[kind], AROUND))
 
     def step(self) -> list[tuple[str, str]]:
         """Decide on what was seen; the orders that follow, in short."""
         self.now_ms += 1000
-        tidings = self.ledger.take_tidings()
+        tidings = self.reconciler.take_facts()
         if not self._opened:
             self._opened = True
             tidings.policy(self.policy)
         check(self.state)
         self.result = step(self.state, tidings.batch(self.now_ms), self.now_ms)
         check(self.state)
-        self.ledger.decide(self.result.decisions)
-        self.orders = self.ledger.take_orders()
-        return [(order.purpose.name.lower(), order.write.key) for order in self.orders]
+        self.reconciler.decide(self.result.decisions)
+        self.orders = self.reconciler.take_writes()
+        return [(order.write_kind.name.lower(), order.write.key) for order in self.orders]
 
-    def carry_out(self, order: Order) -> bool:
+    def carry_out(self, order: PendingWrite) -> bool:
         """Do what an order says, as an API server would; False if it refuses."""
         body, key = json.loads(order.write.request.body or b"{}"), order.write.key
         if key not in self.objects:
-            return order.purpose is Purpose.STOP
-        if order.purpose is Purpose.BIND:
+            return order.write_kind is WriteKind.STOP
+        if order.write_kind is WriteKind.BIND:
             at, wanted = self.objects[key]["spec"].get("nodeName"), body["target"]["name"]
             if at is None:
                 self.change(key, spec__nodeName=wanted)
             return at in (None, wanted)
-        if order.purpose is Purpose.STOP and key.startswith("pod/"):
+        if order.write_kind is WriteKind.STOP and key.startswith("pod/"):
             self.remove(key)
             return True
         changed = _patched(self.objects[key], body)
@@ -156,7 +157,7 @@ class Paper:
         """Carry the latest orders out until there are no more."""
         while self.orders:
             for order in self.orders:
-                self.ledger.hear(order, Outcome.DONE if self.carry_out(order) else Outcome.FAILED)
+                self.reconciler.hear(order, Outcome.DONE if self.carry_out(order) else Outcome.FAILED)
             self.step()
         return self
 

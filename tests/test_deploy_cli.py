@@ -10,12 +10,12 @@ import yaml
 from commands import ran
 from kubebench.process import free_port
 from tidegate.cli.doctor import _print
+from tidegate.deploy.access_review import deeds
 from tidegate.deploy.findings import Finding, Level
-from tidegate.deploy.inquiry import deeds
 from tidegate.deploy.permissions import FOLLOWED, SUSPENDED, grants, rules
 from tidegate.live.election import LeaseName
 from tidegate.live.modes import Mode
-from tidegate.live.service import Settings, _reach
+from tidegate.live.service import ServiceOptions, _reach
 from tidegate.model.policy import Policy
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -208,8 +208,8 @@ def test_shadow_writes_its_lease_and_nothing_else():
 
 @pytest.mark.parametrize("mode", Mode)
 def test_only_who_may_bind_tries_to(mode):
-    reach = _reach(Settings(mode, _LEASE, "me"), Policy())
-    assert bool(reach.scheduler and not reach.watches) == (mode is Mode.BIND)
+    ownership = _reach(ServiceOptions(mode, _LEASE, "me"), Policy())
+    assert bool(ownership.scheduler and not ownership.watches) == (mode is Mode.BIND)
 
 
 def test_every_kind_that_is_followed_or_suspended_may_be():

@@ -11,7 +11,7 @@ from kubeaccount import account, become
 from kubebench import Options, Plane, User
 from kubelive import wall_ms
 from tidegate.cli.main import app
-from tidegate.live.stamps import stamp_of
+from tidegate.live.timestamps import stamp_of
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/tidegate/leases"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -12,10 +12,10 @@ import yaml
 
 from deploy_files import DEPLOY, MADE, deploy_files
 from prometheus_server import program
-from tidegate.deploy.board import board
-from tidegate.deploy.installation import FIRST_POLICY, NAME, Installation, PolicyGiven
+from tidegate.deploy.deployment_manifest import BUILT, PORT, USER, deployment
+from tidegate.deploy.grafana_dashboard import board
+from tidegate.deploy.install_spec import FIRST_POLICY, NAME, GivenPolicy, InstallSpec
 from tidegate.deploy.objects import door, objects
-from tidegate.deploy.program import BUILT, PORT, USER, deployment
 from tidegate.kernelcache.store import FOLDER_VARIABLE
 from tidegate.live.endpoints import _ALIVE, _READY
 from tidegate.live.metrics import Metrics
@@ -47,7 +47,7 @@ def by_name(things):
 
 
 def wanted(**wish):
-    return by_name(objects(Installation(**wish)))
+    return by_name(objects(InstallSpec(**wish)))
 
 
 def without_namespace(things):
@@ -84,7 +84,7 @@ def test_components_go_with_an_overlay(kustomize, tmp_path):
     up = Path("../" * len(tmp_path.parts)) / DEPLOY.relative_to("/")
     parts = {"resources": [f"{up}/overlays/gate"], "namespace": "gpus"}
     parts["components"] = [f"{up}/components/{name}" for name in ("service-monitor", "board")]
-    parts["images"] = [{"name": Installation().image.partition(":")[0], "newName": "mirror/tidegate", "newTag": "9"}]
+    parts["images"] = [{"name": InstallSpec().image.partition(":")[0], "newName": "mirror/tidegate", "newTag": "9"}]
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(parts))
     wish = {"mode": Mode.GATE, "namespace": "gpus", "image": "mirror/tidegate:9"}
     assert kustomize(tmp_path) == wanted(**wish, monitor=True, board=True)
@@ -103,7 +103,7 @@ def test_helm_makes_what_values_ask_for(helm):
 
 
 def test_helm_reads_kueues_objects_as_policy(helm):
-    asked = without_namespace(wanted(policy=PolicyGiven("", None)))
+    asked = without_namespace(wanted(policy=GivenPolicy("", None)))
     assert helm("policy.configMap=") == asked
     assert "--policy=kueue" in asked["Deployment", NAME]["spec"]["template"]["spec"]["containers"][0]["args"]
 
@@ -216,7 +216,7 @@ def test_kernels_are_where_the_program_looks_for_them():
 
 
 def test_probes_ask_what_is_answered_and_only_volumes_are_written_to():
-    spec = deployment(Installation())["spec"]["template"]["spec"]
+    spec = deployment(InstallSpec())["spec"]["template"]["spec"]
     (program,) = spec["containers"]
     assert program["startupProbe"]["httpGet"]["path"] in _ALIVE
     assert program["livenessProbe"]["httpGet"]["path"] in _ALIVE
@@ -229,7 +229,7 @@ def test_probes_ask_what_is_answered_and_only_volumes_are_written_to():
 
 
 def test_the_first_policy_can_be_used(tmp_path):
-    from tidegate.live.policies import PolicyFile
+    from tidegate.live.policy_sources import PolicyFile
 
     (tmp_path / "tidegate.yaml").write_text(FIRST_POLICY)
     assert PolicyFile(tmp_path / "tidegate.yaml").check().placement

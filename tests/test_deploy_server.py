@@ -11,10 +11,10 @@ import yaml
 from commands import ran
 from deploy_files import DEPLOY
 from kubebench import ApiError, Options, Plane, User
-from tidegate.deploy.applying import INSTALLER, resource_of
-from tidegate.deploy.installation import Installation
+from tidegate.deploy.deployment_manifest import deployment
+from tidegate.deploy.install_spec import InstallSpec
 from tidegate.deploy.objects import objects
-from tidegate.deploy.program import deployment
+from tidegate.deploy.server_side_apply import INSTALLER, resource_of
 from tidegate.live.modes import Mode
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -82,7 +82,7 @@ def accept(plane, things):
 @pytest.fixture(scope="module")
 def housed(monitored):
     """With the namespace: without it nothing that is in it can be tried."""
-    monitored.admin.apply("/api/v1/namespaces", objects(Installation())[0])
+    monitored.admin.apply("/api/v1/namespaces", objects(InstallSpec())[0])
     return monitored
 
 
@@ -106,7 +106,7 @@ def test_the_server_accepts_what_helm_makes(housed, renderers, mode):
 
 def test_pods_may_run_where_only_restricted_ones_may(housed):
     """The namespace enforces it; a pod that could be root is refused there."""
-    template = deployment(Installation())["spec"]["template"]
+    template = deployment(InstallSpec())["spec"]["template"]
     whole = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": template["spec"]}
     assert housed.admin.post(f"{_HERE}/pods?dryRun=All", whole)
     del template["spec"]["securityContext"]["runAsNonRoot"]
@@ -134,7 +134,7 @@ def test_installing_again_changes_what_changed_and_keeps_the_policy(plane, tmp_p
     assert plane.admin.get(f"{_HERE}/configmaps/tidegate-policy")["data"] == {"tidegate.yaml": policy.read_text()}
     assert install(plane, "--mode", "shadow")["ConfigMap", "tidegate/tidegate-policy"] == "kept"
     role = plane.admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/tidegate")
-    assert role["rules"] == next(thing for thing in objects(Installation()) if thing["kind"] == "ClusterRole")["rules"]
+    assert role["rules"] == next(thing for thing in objects(InstallSpec()) if thing["kind"] == "ClusterRole")["rules"]
     assert {one["manager"] for one in role["metadata"]["managedFields"]} == {INSTALLER}
 
 

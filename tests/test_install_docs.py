@@ -9,9 +9,9 @@ import typer
 from install_file import PAGE, page
 from tidegate.cli.errors import EXIT_OWNED
 from tidegate.cli.main import app
-from tidegate.deploy.installation import Installation
+from tidegate.deploy.deployment_manifest import USER
+from tidegate.deploy.install_spec import InstallSpec
 from tidegate.deploy.objects import objects
-from tidegate.deploy.program import USER
 
 TEXT = PAGE.read_text()
 #: Options of other programs that it shows.
@@ -38,7 +38,7 @@ def test_files_it_names_are_there():
 
 
 def test_objects_are_told_of_and_numbers_are_right():
-    everything = objects(Installation(monitor=True, board=True, door=True))
+    everything = objects(InstallSpec(monitor=True, board=True, door=True))
     table = TEXT.partition("## What is installed")[2].partition("\n## ")[0]
     for thing in everything:
         kind = thing["kind"].removesuffix("Binding").replace("MutatingAdmissionPolicy", "MutatingAdmissionPolicies")

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from kubefake import Fake, answer, refusal
-from tidegate.kube.access import Identity, NoAccess, secure
-from tidegate.kube.client import Client, Request
-from tidegate.kube.credentials import TokenFile
-from tidegate.kube.kubeconfig import config_access, config_files, pod_access
+from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.connection import ConnectionConfigError, Identity, secure
+from tidegate.kube.transport.credentials import TokenFile
+from tidegate.kube.transport.kubeconfig import config_access, config_files, pod_access
 
 
 def identity_of(access, refused=None):
@@ -148,7 +148,7 @@ def test_a_plugin_is_asked_once_until_it_expires_or_is_refused(tmp_path):
 )
 def test_a_plugin_that_fails_is_named_with_how_to_get_it(tmp_path, told, code, expected):
     access = read(plugin(tmp_path, told, code=code))
-    with pytest.raises(NoAccess, match=f"plugin .*{expected}.*install it"):
+    with pytest.raises(ConnectionConfigError, match=f"plugin .*{expected}.*install it"):
         identity_of(access)
 
 
@@ -173,15 +173,15 @@ def test_a_plugin_that_fails_is_named_with_how_to_get_it(tmp_path, told, code, e
 )
 def test_broken_files_are_named_with_what_to_do(tmp_path, cluster, user, current, expected):
     path = config(tmp_path, cluster=cluster, user=user, current=current)
-    with pytest.raises(NoAccess, match=f"{path}.*{expected}"):
+    with pytest.raises(ConnectionConfigError, match=f"{path}.*{expected}"):
         read(path)
 
 
 def test_torn_and_missing_files(tmp_path):
     (tmp_path / "torn").write_text("a: [")
-    with pytest.raises(NoAccess, match="torn: is no YAML"):
+    with pytest.raises(ConnectionConfigError, match="torn: is no YAML"):
         read(tmp_path / "torn")
-    with pytest.raises(NoAccess, match="there is no such file; set KUBECONFIG"):
+    with pytest.raises(ConnectionConfigError, match="there is no such file; set KUBECONFIG"):
         read(tmp_path / "missing")
 
 
@@ -191,11 +191,11 @@ def test_a_pod_is_given_its_way(tmp_path):
     access = pod_access(lambda: 0, {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, tmp_path)
     assert (access.server, access.namespace, access.authority) == ("https://[fd00::1]:443", "team", "CA")
     assert identity_of(access).token == "pod-token"
-    with pytest.raises(NoAccess, match="this is not a pod"):
+    with pytest.raises(ConnectionConfigError, match="this is not a pod"):
         pod_access(lambda: 0, {}, tmp_path)
 
 
 def test_what_is_no_certificate_is_said(tmp_path):
     access = read(config(tmp_path, cluster={"certificate-authority-data": base64.b64encode(b"no").decode()}))
-    with pytest.raises(NoAccess, match="is no certificate"):
+    with pytest.raises(ConnectionConfigError, match="is no certificate"):
         secure(access, Identity())

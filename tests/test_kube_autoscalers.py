@@ -11,8 +11,8 @@ from kubebench import Options, Plane, job, node, pod
 from kubejobs import queued
 from kubelive import Live
 from shared import shared
-from tidegate.kube.ledger import Reach
-from tidegate.kube.provisioning import Means, NodesBy
+from tidegate.kube.actuator.provisioning import NodeRequestKind, NodeRequestOptions
+from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.world import WorldOptions
 
 _PODS, _NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
@@ -65,7 +65,9 @@ def test_a_pod_is_unschedulable_only_once_its_demand_has_lasted(cluster):
 
 def test_nodes_are_asked_for_a_suspended_job_and_no_more_once_it_starts(cluster):
     options = WorldOptions(
-        reach=Reach(scheduler="", gates=True), patience_ms=1_500, nodes_by=NodesBy(Means.REQUEST, _CLASS)
+        ownership=Ownership(scheduler="", gates=True),
+        patience_ms=1_500,
+        nodes_by=NodeRequestOptions(NodeRequestKind.REQUEST, _CLASS),
     )
     cluster.admin.post(_JOBS, queued(job("fits", 1, 8, runs="", suspend=True)))
     with Live.on(cluster, options=options) as live:
@@ -90,8 +92,8 @@ def is_running(plane, name):
 
 def test_room_is_kept_for_a_suspended_job_until_it_starts_also_by_who_takes_over(cluster):
     """A CapacityBuffer in the shape of its pods; a leader that did not write it takes it back all the same."""
-    gates = Reach(scheduler="", gates=True)
-    options = WorldOptions(reach=gates, patience_ms=1_500, nodes_by=NodesBy(Means.BUFFER))
+    gates = Ownership(scheduler="", gates=True)
+    options = WorldOptions(ownership=gates, patience_ms=1_500, nodes_by=NodeRequestOptions(NodeRequestKind.BUFFER))
     cluster.admin.post(_JOBS, queued(job("fits", 1, 8, runs="", suspend=True)))
     with Live.on(cluster, options=options) as live:
         live.until(lambda: is_running(cluster, "fits"))

@@ -155,5 +155,5 @@ def test_a_claim_that_is_anothers_is_not_shared(cluster):
         cluster.admin.post(_PODS, claiming(name, resourceClaimName="own"))
     with Live.on(cluster) as live:
         live.until(lambda: bound(cluster))
-        live.until(lambda: live.world.ledger.refused, what="the other one refused")
+        live.until(lambda: live.world.reconciler.refused, what="the other one refused")
     assert len(bound(cluster)) == 1

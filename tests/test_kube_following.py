@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from kubefake import Fake, answer, bookmark, cut, event, gone, half, hang, listing, refusal, stream, thing
-from tidegate.kube.client import Client
-from tidegate.kube.following import Follower, Pace, token_ahead
-from tidegate.kube.inbox import Inbox
-from tidegate.kube.objects import Bare
-from tidegate.kube.resources import PODS
+from tidegate.kube.transport.client import Client
+from tidegate.kube.transport.objects import Bare
+from tidegate.kube.transport.reflector import Reflector, ReflectorOptions, token_ahead
+from tidegate.kube.transport.resources import PODS
+from tidegate.kube.transport.update_queue import UpdateQueue
 
 _SILENT = stream(then="silence")
 
@@ -20,16 +20,16 @@ def follow(*behaviours, until, pace=None, most_s=10.0, **more):
     """Follow until a condition holds; what was told, the follower, and what the server was asked."""
 
     async def run():
-        inbox = Inbox()
+        updates = UpdateQueue()
         async with Fake(*behaviours) as fake, Client(fake.access) as client:
-            pace_ = pace or Pace(page=2, quiet_s=5)
-            follower = Follower(client, PODS, Bare, inbox, draw=lambda: 0.0, pace=pace_, **more)
+            pace_ = pace or ReflectorOptions(page=2, quiet_s=5)
+            follower = Reflector(client, PODS, Bare, updates, draw=lambda: 0.0, pace=pace_, **more)
             task = asyncio.create_task(follower.follow())
             told = []
             try:
                 async with asyncio.timeout(most_s):
                     while True:
-                        told += [_told(item) for item in inbox.take()[0]]
+                        told += [_told(item) for item in updates.take()[0]]
                         if until(told, fake, follower):
                             break
                         assert not task.done(), task.exception()
@@ -108,7 +108,9 @@ def test_half_an_event_counts_as_never_sent():
 def test_a_version_that_is_forgotten_means_a_new_list_whose_difference_is_told(expired):
     first = listing(10, thing("a", 1), thing("b", 2), thing("c", 3))
     second = listing(20, thing("a", 1), thing("b", 15), thing("d", 16))
-    told, follower, _ = follow(first, expired, second, _SILENT, until=told_of("d"), pace=Pace(page=500, quiet_s=5))
+    told, follower, _ = follow(
+        first, expired, second, _SILENT, until=told_of("d"), pace=ReflectorOptions(page=500, quiet_s=5)
+    )
     assert told[3:] == [("b", "15"), ("d", "16"), ("c", None)]
     assert follower.tally.lists == 2
 
@@ -127,7 +129,7 @@ def test_a_page_that_expired_means_the_list_from_its_beginning():
 
 
 def test_an_optional_kind_that_may_not_be_read_is_left_out_until_it_may():
-    pace, seen = Pace(quiet_s=5, absent_s=0.05, unready_s=0.2), []
+    pace, seen = ReflectorOptions(quiet_s=5, absent_s=0.05, unready_s=0.2), []
 
     def until(told, fake, follower):
         if follower.tally.left_out and not seen:
@@ -143,14 +145,14 @@ def test_an_optional_kind_that_may_not_be_read_is_left_out_until_it_may():
 
 
 def test_what_must_be_read_is_waited_for():
-    pace = Pace(quiet_s=5, absent_s=0.05, unready_s=0.05)
+    pace = ReflectorOptions(quiet_s=5, absent_s=0.05, unready_s=0.05)
     _, follower, _ = follow(refusal(403, "Forbidden"), until=asked(5), pace=pace)
     assert not follower.listed.is_set()
     assert follower.tally.trouble
 
 
 def test_a_kind_that_may_not_be_read_any_more_is_not_forgotten():
-    pace = Pace(quiet_s=5, absent_s=0.05, unready_s=0.05)
+    pace = ReflectorOptions(quiet_s=5, absent_s=0.05, unready_s=0.05)
     known = (listing(10, thing("a", 1)), refusal(403, "Forbidden"))
     told, follower, _ = follow(*known, until=asked(5), pace=pace, optional=True)
     assert told == [("a", "1")]
@@ -199,7 +201,7 @@ def test_what_is_wrong_is_told_until_it_is_well_again():
 
 
 def test_a_dead_connection_is_noticed_by_its_silence():
-    pace = Pace(page=2, quiet_s=0.2)
+    pace = ReflectorOptions(page=2, quiet_s=0.2)
     _, follower, requests = follow(listing(10), hang(), _SILENT, until=asked(4), pace=pace)
     assert requests[2].query["resourceVersion"] == "10"
     assert follower.tally.lists == 1
@@ -217,24 +219,24 @@ def test_an_object_that_cannot_be_read_does_not_hide_the_others():
 
 
 def test_news_of_an_object_are_joined_until_they_are_taken():
-    inbox = Inbox()
-    inbox.take()
+    updates = UpdateQueue()
+    updates.take()
     for version in range(1000):
-        inbox.put(0, "a", version)
-        inbox.put(0, f"b{version % 3}", version)
-    inbox.put(0, "a", None)
-    assert len(inbox) == 4
-    news, _ = inbox.take()
+        updates.put(0, "a", version)
+        updates.put(0, f"b{version % 3}", version)
+    updates.put(0, "a", None)
+    assert len(updates) == 4
+    news, _ = updates.take()
     assert [(item.uid, item.thing) for item in news] == [("a", None), ("b0", 999), ("b1", 997), ("b2", 998)]
-    assert inbox.take() == ([], [])
+    assert updates.take() == ([], [])
 
 
 def test_what_comes_and_goes_before_anybody_looks_leaves_nothing_behind():
-    inbox = Inbox()
+    updates = UpdateQueue()
     for number in range(100):
-        inbox.put(0, f"a{number}", number)
-        inbox.put(0, f"a{number}", None)
-    assert len(inbox) == 0
+        updates.put(0, f"a{number}", number)
+        updates.put(0, f"a{number}", None)
+    assert len(updates) == 0
 
 
 def test_a_reader_who_never_takes_costs_no_more_than_the_objects():
@@ -245,21 +247,21 @@ def test_a_reader_who_never_takes_costs_no_more_than_the_objects():
     )
 
     async def run():
-        inbox = Inbox()
+        updates = UpdateQueue()
         async with (
             Fake(listing(10), stream(lines, bookmark(60_000), then="silence")) as fake,
             Client(fake.access) as client,
         ):
-            follower = Follower(client, PODS, Bare, inbox, draw=lambda: 0.0)
+            follower = Reflector(client, PODS, Bare, updates, draw=lambda: 0.0)
             task = asyncio.create_task(follower.follow())
             async with asyncio.timeout(20):
                 while not follower.tally.bookmarks:
                     await asyncio.sleep(0.01)
             task.cancel()
-            return inbox, follower
+            return updates, follower
 
-    inbox, follower = asyncio.run(run())
-    assert len(inbox) == 10
+    updates, follower = asyncio.run(run())
+    assert len(updates) == 10
     assert follower.tally.events == 50_000
     assert follower.tally.cuts == 0
 
@@ -271,16 +273,16 @@ def test_an_object_that_is_not_understood_does_not_stop_the_others():
         return thing_
 
     async def run():
-        inbox = Inbox()
+        updates = UpdateQueue()
         watch = stream(event("ADDED", "odd", 12), event("ADDED", "b", 13), then="silence")
         async with Fake(listing(10, thing("odd", 1), thing("a", 2)), watch) as fake, Client(fake.access) as client:
-            follower = Follower(client, PODS, Bare, inbox, draw=lambda: 0.0, shrink=understand)
+            follower = Reflector(client, PODS, Bare, updates, draw=lambda: 0.0, shrink=understand)
             task = asyncio.create_task(follower.follow())
             async with asyncio.timeout(10):
                 while follower.tally.events < 2:
                     await asyncio.sleep(0.01)
             task.cancel()
-            return [news.uid for news in inbox.take()[0]], follower.tally
+            return [news.uid for news in updates.take()[0]], follower.tally
 
     told, tally = asyncio.run(run())
     assert told == ["a", "b"]

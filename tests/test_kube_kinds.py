@@ -12,9 +12,9 @@ from kubejobs import PATHS, crd_files, install_runtimes, make, queued
 from kubelive import Live
 from kubeowners import RECIPES, Owners
 from kubepaper import QUEUES
-from tidegate.kube.following import Pace
-from tidegate.kube.ledger import Reach
-from tidegate.kube.pins import BEFORE, HOST
+from tidegate.kube.mirror.job_patch import BEFORE, HOST
+from tidegate.kube.mirror.ownership import Ownership
+from tidegate.kube.transport.reflector import ReflectorOptions
 from tidegate.kube.world import WorldOptions
 from tidegate.model.facts import Outcome
 
@@ -66,8 +66,8 @@ def is_running(plane, name, pods):
     return len(found) == pods and all(one["status"].get("phase") == "Running" for one in found)
 
 
-def options(**reach):
-    return WorldOptions(reach=Reach(**reach), pace=Pace(absent_s=2))
+def options(**ownership):
+    return WorldOptions(ownership=Ownership(**ownership), pace=ReflectorOptions(absent_s=2))
 
 
 GATE_MODE = {"scheduler": "", "gates": True}
@@ -76,11 +76,11 @@ GATE_MODE = {"scheduler": "", "gates": True}
 class Went:
     """What came of jobs of all kinds, submitted at once."""
 
-    def __init__(self, plane, **reach):
+    def __init__(self, plane, **ownership):
         self.done, self.nodes, self.astray = dict.fromkeys(_KINDS), {}, []
         for number in range(4):
             plane.admin.post(_NODES, node(f"n{number}"))
-        with Owners(plane, *RECIPES) as owners, Live.on(plane, options=options(**reach)) as live:
+        with Owners(plane, *RECIPES) as owners, Live.on(plane, options=options(**ownership)) as live:
             with suppress(TimeoutError):
                 live.until(lambda: self._look(plane), most_s=60)
             for kind in _STAYS:
@@ -212,14 +212,14 @@ def test_work_that_slipped_past_the_door_is_told_of_and_not_touched(cluster):
     before = job_of(cluster, "slipped")["metadata"]["generation"]
     with gating(cluster) as live:
         live.until(lambda: len(live.steps.kept) > 3)
-        assert [ref.name for ref in live.world.ledger.past.values()] == ["slipped"]
+        assert [ref.name for ref in live.world.reconciler.past.values()] == ["slipped"]
         assert len(live.state.live_workloads()) == 0
         submit(cluster, _PODS, queued(pod("other", 6)))
         live.until(lambda: is_running(cluster, "other", 1), what="work beside it")
         submit(cluster, _JOBS, queued(make("Job", "waits", gpus=8)))
         live.until(lambda: len(live.state.live_workloads()) == 2)
         cluster.admin.patch(f"{_JOBS}/waits", {"spec": {"suspend": False}})
-        live.until(lambda: len(live.world.ledger.past) == 2, what="the other one told of")
+        live.until(lambda: len(live.world.reconciler.past) == 2, what="the other one told of")
     assert job_of(cluster, "slipped")["metadata"]["generation"] == before
 
 

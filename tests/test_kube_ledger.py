@@ -101,10 +101,10 @@ def test_a_gang_of_which_one_cannot_be_bound_is_given_back_whole(outcome):
     cluster.step()
     first, second = cluster.orders
     cluster.change(first.write.key, spec__nodeName="n0")
-    cluster.ledger.hear(first, Outcome.DONE)
-    cluster.ledger.hear(second, outcome)
+    cluster.reconciler.hear(first, Outcome.DONE)
+    cluster.reconciler.hear(second, outcome)
     if outcome is Outcome.UNKNOWN:  # it stays assumed, and is tried again
-        assert cluster.ledger.take_orders() == [second._replace(again=1)]
+        assert cluster.reconciler.take_writes() == [second._replace(again=1)]
         assert cluster.step() == []
         return
     assert cluster.step() == [("stop", "pod/a")]
@@ -202,13 +202,13 @@ def test_what_cannot_be_bound_is_refused_by_name(spec, named):
     cluster = paper()
     cluster.put(ours("p", 1, **spec))
     assert cluster.step() == []
-    assert any(named in why for why in cluster.ledger.refused["pod/p"])
-    (said,) = cluster.ledger.take_sayings(10, cluster.now_ms)
+    assert any(named in why for why in cluster.reconciler.refused["pod/p"])
+    (said,) = cluster.reconciler.take_events(10, cluster.now_ms)
     (told,) = json.loads(said.write.request.body)["status"]["conditions"]
     assert (told["type"], told["status"], told["reason"]) == ("PodScheduled", "False", "NotSupported")
     assert named in told["message"]
     cluster.remove("pod/p")
-    assert not cluster.ledger.refused
+    assert not cluster.reconciler.refused
 
 
 def test_a_gated_pod_waits_for_who_gated_it():
@@ -225,14 +225,14 @@ def test_pods_that_ask_the_same_are_read_once():
         cluster.put(ours(f"p{number}", 1, runs=f"{number}s"))
     for number in range(50):
         cluster.put(ours(f"q{number}", 2), spec__nodeName="n0")
-    assert len(cluster.shapes) == 2
+    assert len(cluster.pod_specs) == 2
 
 
 def test_a_pod_whose_bind_failed_waits_again():
     cluster = paper(nodes=1)
     cluster.put(ours("p", 1))
     cluster.step()
-    cluster.ledger.hear(cluster.orders[0], Outcome.FAILED)
+    cluster.reconciler.hear(cluster.orders[0], Outcome.FAILED)
     assert cluster.step() == [("bind", "pod/p")]
     assert cluster.step() == []
 
@@ -244,12 +244,12 @@ def test_a_pod_that_another_scheduler_took_first_is_where_it_is():
         cluster.step()
         (order,) = cluster.orders
         if not bound_first:
-            cluster.ledger.hear(order, Outcome.FAILED)
+            cluster.reconciler.hear(order, Outcome.FAILED)
             cluster.step()
         other = "n1" if json.loads(order.write.request.body)["target"]["name"] == "n0" else "n0"
         cluster.change("pod/p", spec__nodeName=other)
         if bound_first:
-            cluster.ledger.hear(order, Outcome.FAILED)
+            cluster.reconciler.hear(order, Outcome.FAILED)
         assert cluster.step() == []
         cluster.put(ours("q", 8))
         assert cluster.step() == [("bind", "pod/q")]
@@ -281,12 +281,12 @@ def test_why_a_pod_waits_is_said_once_and_autoscalers_are_not_called():
         cluster.put(ours(name, 8))
     cluster.step()
     cluster.obey()
-    (said,) = cluster.ledger.take_sayings(10, cluster.now_ms)
+    (said,) = cluster.reconciler.take_events(10, cluster.now_ms)
     (told,) = json.loads(said.write.request.body)["status"]["conditions"]
     assert told["reason"] == "LacksGpu"
     assert told["message"].endswith(".")
     cluster.step()
-    assert cluster.ledger.take_sayings(10, cluster.now_ms) == []
+    assert cluster.reconciler.take_events(10, cluster.now_ms) == []
 
 
 def test_what_nothing_depends_on_waits_for_what_matters():
@@ -294,8 +294,8 @@ def test_what_nothing_depends_on_waits_for_what_matters():
     for number in range(20):
         cluster.put(ours(f"p{number:02d}", 9))
     cluster.step()
-    assert cluster.ledger.take_sayings(-5, cluster.now_ms) == []
-    assert [len(cluster.ledger.take_sayings(8, cluster.now_ms)) for _ in range(4)] == [8, 8, 4, 0]
+    assert cluster.reconciler.take_events(-5, cluster.now_ms) == []
+    assert [len(cluster.reconciler.take_events(8, cluster.now_ms)) for _ in range(4)] == [8, 8, 4, 0]
 
 
 def test_a_job_with_a_million_pods_is_refused_and_stalls_nobody():
@@ -303,7 +303,7 @@ def test_a_job_with_a_million_pods_is_refused_and_stalls_nobody():
     cluster.put(job("huge", 1_000_000, 1, scheduler="tidegate"))
     cluster.put(ours("p", 1))
     assert cluster.step() == [("bind", "pod/p")]
-    assert "at most 100,000" in cluster.ledger.refused["job/huge"][0]
+    assert "at most 100,000" in cluster.reconciler.refused["job/huge"][0]
 
 
 def test_a_node_with_a_billion_gpus_is_a_node():
@@ -342,7 +342,7 @@ def test_a_victim_is_asked_to_go_and_holds_its_room_until_it_is_gone():
     cluster.put(queued(ours("high", 8, priority=10)))
     assert cluster.step() == [("stop", "pod/low")]
     assert cluster.orders[0].write.request.path.endswith("/eviction")
-    cluster.ledger.hear(cluster.orders[0], Outcome.DONE)
+    cluster.reconciler.hear(cluster.orders[0], Outcome.DONE)
     assert cluster.step() == []
     cluster.remove("pod/low")
     assert cluster.step() == [("bind", "pod/high")]
@@ -380,7 +380,7 @@ def test_a_gated_job_is_sent_to_its_node_and_taken_back_when_it_is_sent_away():
     assert spec["template"]["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n0"}
     cluster.begin_anew(gates=True, scheduler="")  # who takes over knows that we started it, and where
     assert cluster.step() == []
-    assert not cluster.ledger.past
+    assert not cluster.reconciler.past
     cluster.put(queued(pod("high", 8, priority=10, schedulingGates=[{"name": "tidegate.io/admission"}])))
     assert cluster.step() == [("stop", "job/j")]
     cluster.obey()
@@ -435,17 +435,17 @@ def test_work_past_the_door_is_told_of_and_left_alone():
     cluster.put(queued(job("past", 1, 8)))
     cluster.put(queued(pod("loose", 8)))
     assert cluster.step() == []
-    assert sorted(ref.name for ref in cluster.ledger.past.values()) == ["loose", "past"]
+    assert sorted(ref.name for ref in cluster.reconciler.past.values()) == ["loose", "past"]
     cluster.change("job/past", spec__suspend=True)
     assert cluster.step() == [("start", "job/past")]
     cluster.remove("pod/loose")
-    assert not cluster.ledger.past
+    assert not cluster.reconciler.past
 
 
 def said(cluster, most=100):
     """What is said: of which object, the reason, and the text."""
     told = []
-    for order in cluster.ledger.take_sayings(most, cluster.now_ms):
+    for order in cluster.reconciler.take_events(most, cluster.now_ms):
         body = json.loads(order.write.request.body)
         if body.get("kind") == "Event":
             told.append((body["regarding"]["name"], body["reason"], body["note"]))

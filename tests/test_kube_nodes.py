@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.kube.nodes import NodeObject, NodeReader, read_node_object
+from tidegate.kube.mirror.nodes import NodeObject, NodeReader, read_node_object
 
 _LABELS = st.dictionaries(
     st.sampled_from(

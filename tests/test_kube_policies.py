@@ -9,8 +9,8 @@ from kubedoor import submit
 from kubejobs import PATHS, crd_files, queued
 from kubelive import Live
 from shared import SHARED
-from tidegate.kube.ledger import Reach
-from tidegate.kube.policies import PolicyBook, read_policy_objects
+from tidegate.kube.mirror.ownership import Ownership
+from tidegate.kube.mirror.queue_objects import QueueObjects, read_policy_objects
 from tidegate.kube.world import WorldOptions
 from tidegate.model.facts import EventKind
 
@@ -66,7 +66,7 @@ def test_what_is_wrong_is_told_with_object_and_field():
 
 
 def test_news_that_change_nothing_are_no_news():
-    book = PolicyBook()
+    book = QueueObjects()
     book.see("1", cluster_queue())
     assert book.read() is not None
     book.see("1", cluster_queue())
@@ -101,7 +101,7 @@ def cluster(plane):
 
 
 def live_on(plane):
-    return Live.on(plane, options=WorldOptions(reach=Reach(), queues=True))
+    return Live.on(plane, options=WorldOptions(ownership=Ownership(), queues=True))
 
 
 def running(plane):

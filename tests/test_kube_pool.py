@@ -8,17 +8,29 @@ import json
 import pytest
 
 from kubefake import Fake, answer, cut, hang, refusal, thing
-from tidegate.kube.answers import NO_ANSWER, NOT_ALLOWED, NOT_SENT
-from tidegate.kube.client import Client
-from tidegate.kube.pool import Limits, Pool
-from tidegate.kube.resources import JOBS
-from tidegate.kube.writes import Ref, Remark, apply, bind, create, delete, edit, evict, merge, pod_ref, remark
+from tidegate.kube.transport.client import Client
+from tidegate.kube.transport.resources import JOBS
+from tidegate.kube.transport.response import NO_ANSWER, NOT_ALLOWED, NOT_SENT
+from tidegate.kube.transport.write_pool import WriteLimits, WritePool
+from tidegate.kube.transport.writes import (
+    EventMessage,
+    Ref,
+    apply,
+    bind,
+    create,
+    delete,
+    edit,
+    event_write,
+    evict,
+    merge,
+    pod_ref,
+)
 from tidegate.model.facts import Outcome
 
 _POD = pod_ref("default", "p", "u1")
 _BIND = bind(_POD, "n1")
 _OK = answer(201, {"kind": "Status", "status": "Success"})
-_QUICK = Limits(deadline_s=0.4)
+_QUICK = WriteLimits(deadline_s=0.4)
 
 
 def bound_to(node, uid="u1"):
@@ -34,7 +46,7 @@ def carry_out(write, *behaviours, limits=_QUICK):
 
 
 async def _one(client, write, limits):
-    pool = Pool(client, lambda: 0.0, limits)
+    pool = WritePool(client, lambda: 0.0, limits)
     told = asyncio.get_running_loop().create_future()
     pool.submit(write, told.set_result)
     async with asyncio.timeout(20):
@@ -72,7 +84,7 @@ def test_a_conflict_is_looked_into(shown, outcome):
 
 @pytest.mark.parametrize("trouble", [cut(), refusal(503, "ServiceUnavailable"), refusal(500, "InternalError")])
 def test_what_may_pass_is_tried_again(trouble):
-    result, _ = carry_out(_BIND, trouble, trouble, _OK, limits=Limits(deadline_s=10))
+    result, _ = carry_out(_BIND, trouble, trouble, _OK, limits=WriteLimits(deadline_s=10))
     assert result.outcome is Outcome.DONE
     assert result.tries == 3
 
@@ -109,7 +121,7 @@ def test_who_may_not_write_any_more_once_the_connection_is_there_sends_nothing()
 
     async def run():
         async with Fake(_OK) as fake, Client(fake.access) as client:
-            pool, told = Pool(client, lambda: 0.0, _QUICK, lambda: allowed.pop(0)), []
+            pool, told = WritePool(client, lambda: 0.0, _QUICK, lambda: allowed.pop(0)), []
             pool.submit(_BIND, told.append)
             async with asyncio.timeout(20):
                 while not told:
@@ -123,7 +135,7 @@ def test_who_may_not_write_any_more_once_the_connection_is_there_sends_nothing()
 def test_a_server_that_has_just_started_forbids_what_it_will_allow():
     result, _ = carry_out(_BIND, refusal(403, "Forbidden"), refusal(403, "Forbidden"), _OK)
     assert result.outcome is Outcome.DONE
-    result, requests = carry_out(_BIND, refusal(403, "Forbidden"), limits=Limits(deadline_s=20, unready_s=0.3))
+    result, requests = carry_out(_BIND, refusal(403, "Forbidden"), limits=WriteLimits(deadline_s=20, unready_s=0.3))
     assert result.outcome is Outcome.FAILED
     assert 2 <= len(requests) <= 5
 
@@ -175,7 +187,9 @@ def test_patches_say_who_writes_and_whom_they_mean():
 
 
 def test_a_remark_that_was_made_a_try_earlier_is_not_made_twice():
-    said = remark(_POD, Remark("LACKS_GPU", "waits for 8 GPUs", "Hold"), "p.1", "2026-11-16T08:00:00.000000Z")
+    said = event_write(
+        _POD, EventMessage("LACKS_GPU", "waits for 8 GPUs", "Hold"), "p.1", "2026-11-16T08:00:00.000000Z"
+    )
     result, requests = carry_out(said, cut(), refusal(409, "AlreadyExists"))
     assert result.outcome is Outcome.DONE
     assert json.loads(requests[0].body)["regarding"]["uid"] == "u1"
@@ -202,7 +216,7 @@ def _many(count, behave, *, keys, limits):
             await behave(asked, writer)
 
         async with Fake(counted) as fake, Client(fake.access) as client:
-            pool = Pool(client, lambda: 0.0, limits)
+            pool = WritePool(client, lambda: 0.0, limits)
             for number in range(count):
                 write = bind(pod_ref("default", f"p{number}", f"u{number % keys}"), "n1")
                 pool.submit(write, lambda result, number=number: order.append((number, result.outcome)))
@@ -215,7 +229,7 @@ def _many(count, behave, *, keys, limits):
 
 
 def test_so_many_in_flight_and_those_of_one_object_in_order():
-    pool, order, most = _many(200, _OK, keys=20, limits=Limits(in_flight=8))
+    pool, order, most = _many(200, _OK, keys=20, limits=WriteLimits(in_flight=8))
     assert most <= 8
     assert pool.most_in_flight == 8
     for key in range(20):
@@ -232,7 +246,7 @@ def test_too_many_requests_means_fewer_at_a_time():
         refused += 1
         await (refusal(429, "TooManyRequests") if refused <= 20 else _OK)(asked, writer)
 
-    pool, order, _ = _many(60, busy, keys=60, limits=Limits(in_flight=32, least_in_flight=2))
+    pool, order, _ = _many(60, busy, keys=60, limits=WriteLimits(in_flight=32, least_in_flight=2))
     assert {outcome for _, outcome in order} == {Outcome.DONE}
     assert pool.slowed == 20
     assert pool.allowed < 32
@@ -251,7 +265,7 @@ def test_an_eviction_that_its_budget_forbids_slows_nobody_down():
             await (answer(429, body) if asked.path.endswith("eviction") else _OK)(asked, writer)
 
         async with Fake(behave) as fake, Client(fake.access) as client:
-            pool, told = Pool(client, lambda: 0.0, Limits(in_flight=1, deadline_s=1.0)), []
+            pool, told = WritePool(client, lambda: 0.0, WriteLimits(in_flight=1, deadline_s=1.0)), []
             pool.submit(evict(pod_ref("default", "v", "uv")), lambda result: told.append(("evict", result)))
             for number in range(20):
                 write = bind(pod_ref("default", f"p{number}", f"u{number}"), "n1")

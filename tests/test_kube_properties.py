@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kubebench.objects import job
 from kubepaper import Paper, job_pods, ours, paper
-from tidegate.kube.orders import Purpose
+from tidegate.kube.actuator.pending_writes import WriteKind
 from tidegate.model.facts import Outcome
 
 _GPUS = 4
@@ -72,11 +72,11 @@ def decide(cluster: Paper, fates) -> None:
     cluster.step()
     for order in cluster.orders:
         done, heard = next(fates, (True, Outcome.DONE))
-        if order.purpose is Purpose.BIND and order.write.key in cluster.objects and not order.again:
+        if order.write_kind is WriteKind.BIND and order.write.key in cluster.objects and not order.again:
             at = cluster.objects[order.write.key]["spec"].get("nodeName")
             assert at is None, f"{order.write.key} is bound to {at} and was to be bound again"
         accepted = cluster.carry_out(order) if done else False
-        cluster.ledger.hear(order, Outcome.FAILED if done and not accepted else heard)
+        cluster.reconciler.hear(order, Outcome.FAILED if done and not accepted else heard)
 
 
 def used(cluster: Paper) -> Counter[str]:
@@ -144,5 +144,5 @@ def test_who_takes_over_at_rest_changes_nothing(history):
     before = used(cluster)
     cluster.begin_anew()
     cluster.step()
-    assert not [order for order in cluster.orders if order.purpose is Purpose.STOP]
+    assert not [order for order in cluster.orders if order.write_kind is WriteKind.STOP]
     assert used(cluster) == before

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 from kubebench import pod
-from tidegate.kube.client import Client, Request
-from tidegate.kube.following import Follower, Pace
-from tidegate.kube.inbox import Inbox
-from tidegate.kube.kubeconfig import config_access
-from tidegate.kube.pods import KeyedPod, PodObject, PodPages, see_listed, see_pod
-from tidegate.kube.protobuf import ACCEPT, MAGIC, read_pods, read_token
-from tidegate.kube.resources import PODS
-from tidegate.kube.shapes import Shapes
+from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
+from tidegate.kube.mirror.pods import KeyedPod, PodObject, ProtobufPods, see_listed, see_pod
+from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.kubeconfig import config_access
+from tidegate.kube.transport.protobuf import ACCEPT, MAGIC, read_pods, read_token
+from tidegate.kube.transport.reflector import Reflector, ReflectorOptions
+from tidegate.kube.transport.resources import PODS
+from tidegate.kube.transport.update_queue import UpdateQueue
 
 _PODS = "/api/v1/namespaces/default/pods"
 
@@ -70,17 +70,19 @@ def listed(plane, pages=None, page=5):
     """All pods of a list as they come into the inbox, and the follower."""
 
     async def run():
-        shapes, inbox = Shapes(), Inbox()
+        shapes, updates = PodSpecCache(), UpdateQueue()
         shrink = lambda one: see_listed(one, shapes) if isinstance(one, KeyedPod) else see_pod(one, shapes)  # noqa: E731
         async with Client(config_access([plane.kubeconfig("tidegate")], clock=lambda: 0)) as client:
             asked = Counting(client)
-            follower = Follower(asked, PODS, PodObject, inbox, lambda: 0.0, shrink=shrink, pace=Pace(page=page))
+            follower = Reflector(
+                asked, PODS, PodObject, updates, lambda: 0.0, shrink=shrink, pace=ReflectorOptions(page=page)
+            )
             follower = replace(follower, pages=pages(shapes) if pages else None, namespace="default")
             task = asyncio.create_task(follower.follow())
             async with asyncio.timeout(20):
                 await follower.listed.wait()
             task.cancel()
-        return {news.thing.name: news.thing for news in inbox.take()[0]}, asked.asked
+        return {news.thing.name: news.thing for news in updates.take()[0]}, asked.asked
 
     return asyncio.run(run())
 
@@ -106,7 +108,7 @@ def comparable(seen):
 
 def test_pods_are_the_same_in_both_forms(filled):
     plain, _ = listed(filled)
-    packed, asked = listed(filled, PodPages)
+    packed, asked = listed(filled, ProtobufPods)
     assert len(plain) == 2 * len(_KINDS) + 3
     assert {name: comparable(one) for name, one in packed.items()} == {n: comparable(one) for n, one in plain.items()}
     singles = [one for one in asked if one.path != _PODS]
@@ -115,7 +117,7 @@ def test_pods_are_the_same_in_both_forms(filled):
     assert all(one.accept for one in asked if one.path == _PODS)
 
 
-class Shy(PodPages):
+class Shy(ProtobufPods):
     """Learns nothing."""
 
     def learn(self, listed, whole):
@@ -123,7 +125,7 @@ class Shy(PodPages):
         return False
 
 
-class Many(PodPages):
+class Many(ProtobufPods):
     """Knows nothing of anything."""
 
     def lacking(self, pods):
@@ -141,7 +143,7 @@ def test_what_cannot_be_learnt_is_listed_as_json(filled, pages):
 def test_pods_with_claims_are_listed_as_json(cluster):
     claims = [{"name": "gpu", "resourceClaimName": "mine"}]
     cluster.admin.post(_PODS, pod("claiming", 0, scheduler="nobody", resourceClaims=claims))
-    packed, _ = listed(cluster, PodPages)
+    packed, _ = listed(cluster, ProtobufPods)
     assert packed["claiming"].claims == ("mine",)
 
 

@@ -10,27 +10,27 @@ import pytest
 
 from kubebench import Options, Plane, job, node, pod
 from kubebench.plane import SERVER
-from tidegate.kube.client import Client, Request
-from tidegate.kube.following import Follower, Pace
-from tidegate.kube.inbox import Inbox
-from tidegate.kube.kubeconfig import config_access
-from tidegate.kube.objects import Bare
-from tidegate.kube.pool import Limits, Pool
-from tidegate.kube.resources import JOBS, NODES, PODS, Resource
-from tidegate.kube.writes import (
+from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.kubeconfig import config_access
+from tidegate.kube.transport.objects import Bare
+from tidegate.kube.transport.reflector import Reflector, ReflectorOptions
+from tidegate.kube.transport.resources import JOBS, NODES, PODS, Resource
+from tidegate.kube.transport.update_queue import UpdateQueue
+from tidegate.kube.transport.write_pool import WriteLimits, WritePool
+from tidegate.kube.transport.writes import (
+    EventMessage,
     Ref,
-    Remark,
     apply,
     bind,
     create,
     delete,
     edit,
+    event_write,
     evict,
     looked_up,
     merge,
     merge_by_key,
     pod_ref,
-    remark,
 )
 from tidegate.model.facts import Outcome
 
@@ -57,7 +57,7 @@ def carry_out(plane, *writes, user="tidegate", limits=None):
 
     async def run():
         async with Client(access(plane, user)) as client:
-            pool, results = Pool(client, lambda: 0.5, limits or Limits(deadline_s=5)), []
+            pool, results = WritePool(client, lambda: 0.5, limits or WriteLimits(deadline_s=5)), []
             for write in writes:
                 told = asyncio.get_running_loop().create_future()
                 pool.submit(write, told.set_result)
@@ -118,7 +118,7 @@ def test_an_eviction_waits_for_its_disruption_budget(plane):
     budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
     plane.admin.post(budgets, budget)
     plane.wait_for(lambda: plane.admin.get(f"{budgets}/guard")["status"].get("currentHealthy") == 1)
-    (result,) = carry_out(plane, evict(ref), limits=Limits(deadline_s=1))
+    (result,) = carry_out(plane, evict(ref), limits=WriteLimits(deadline_s=1))
     assert result.outcome is Outcome.FAILED
     assert "DisruptionBudget" in result.answer.causes
     plane.admin.delete(f"{budgets}/guard")
@@ -150,8 +150,8 @@ def test_patches_change_what_they_mean_to_and_own_no_more(plane):
 def test_conditions_and_events_are_told(plane):
     ref = make_pod(plane)
     condition = {"type": "PodScheduled", "status": "False", "reason": "LACKS_GPU", "message": "waits"}
-    said = remark(
-        ref, Remark("LACKS_GPU", "waits for 8 GPUs", "Hold", warning=True), "e1", "2026-11-16T08:00:00.000000Z"
+    said = event_write(
+        ref, EventMessage("LACKS_GPU", "waits for 8 GPUs", "Hold", warning=True), "e1", "2026-11-16T08:00:00.000000Z"
     )
     results = carry_out(plane, merge_by_key(ref, {"status": {"conditions": [condition]}}, part="status"), said, said)
     assert outcomes(results) == [Outcome.DONE] * 3
@@ -185,10 +185,10 @@ class Mirror:
     """What a follower told, kept."""
 
     def __init__(self):
-        self.versions, self.inbox = {}, Inbox()
+        self.versions, self.updates = {}, UpdateQueue()
 
     def take(self):
-        for news in self.inbox.take()[0]:
+        for news in self.updates.take()[0]:
             if news.thing is None:
                 self.versions.pop(news.uid, None)
             else:
@@ -209,7 +209,7 @@ def follow(plane, resource, story, **more):
     async def run():
         mirror = Mirror()
         async with Client(access(plane, "admin")) as client:
-            follower = Follower(client, resource, Bare, mirror.inbox, draw=lambda: 0.5, **more)
+            follower = Reflector(client, resource, Bare, mirror.updates, draw=lambda: 0.5, **more)
             task = asyncio.create_task(follower.follow())
             await asyncio.wait_for(follower.listed.wait(), 20)
             await asyncio.to_thread(story)
@@ -238,7 +238,7 @@ def test_what_comes_changes_and_goes_is_told(plane):
         for number in range(0, 25, 2):
             plane.admin.delete(f"{path}/f{number}")
 
-    follower = follow(plane, _CONFIG_MAPS, story, pace=Pace(page=7), namespace="default")
+    follower = follow(plane, _CONFIG_MAPS, story, pace=ReflectorOptions(page=7), namespace="default")
     assert follower.tally.lists == 1
     assert follower.tally.events >= 38
 
@@ -285,7 +285,7 @@ def test_a_slow_consumer_is_cut_and_loses_nothing(plane):
 def test_many_pods_come_page_by_page(plane):
     for number in range(120):
         plane.admin.post(_PODS, pod(f"many-{number}"))
-    follower = follow(plane, PODS, lambda: None, pace=Pace(page=50))
+    follower = follow(plane, PODS, lambda: None, pace=ReflectorOptions(page=50))
     assert follower.tally.lists == 1
     for number in range(120):
         plane.admin.delete(f"{_PODS}/many-{number}", {"gracePeriodSeconds": 0})

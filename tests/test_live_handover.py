@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from kubebench.objects import job, node
 from kubepaper import QUEUES, Paper, job_pods, ours, paper, queued
-from tidegate.kube.notes import MOST_BYTES, Note, annotated, in_runs, read_note, write_note
-from tidegate.kube.objects import Meta
-from tidegate.kube.orders import Order
-from tidegate.kube.resources import JOBS
-from tidegate.kube.writes import Ref, edit, merge
+from tidegate.kube.actuator.pending_writes import PendingWrite
+from tidegate.kube.mirror.handover_annotation import MOST_BYTES, HandoverNote, annotated, in_runs, read_note, write_note
+from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.resources import JOBS
+from tidegate.kube.transport.writes import Ref, edit, merge
 from tidegate.live.handover import common_of, notes_after, read_common
 from tidegate.manifests.words import STANDING
 from tidegate.model.facts import Outcome
@@ -43,7 +43,7 @@ class Relay(Paper):
         found = self.objects[key]["metadata"]
         return Meta(annotations=found.get("annotations"), resource_version=found.get("resourceVersion", ""))
 
-    def carry_out(self, order: Order) -> bool:
+    def carry_out(self, order: PendingWrite) -> bool:
         done = super().carry_out(order)
         text = _note_in(json.loads(order.write.request.body or b"{}"))
         if done and text and order.write.key in self.objects:
@@ -54,9 +54,9 @@ class Relay(Paper):
         """Another replica leads: it knows nothing but what it sees."""
         before = read_common(common_of(self.state).text)
         self.begin_anew()
-        self.ledger.resume(self._found, before)
+        self.reconciler.resume(self._found, before)
 
-    def _found(self, uid: str) -> Note | None:
+    def _found(self, uid: str) -> HandoverNote | None:
         text = self.objects.get(uid, {}).get("metadata", {}).get("annotations", {}).get(STANDING)
         return read_note(text) if text else None
 
@@ -96,7 +96,7 @@ def test_places_of_pods_that_are_not_there_yet_are_kept():
     cluster = relay(3, Policy())
     cluster.put(job("j", 2, 8, suspend=True, scheduler="tidegate"))
     cluster.step()
-    places = [cluster.ledger.fleet.name_of(slot.node) for slot in cluster.ledger._rosters[0].slots]
+    places = [cluster.reconciler.node_registry.name_of(slot.node) for slot in cluster.reconciler._workloads[0].slots]
     cluster.obey()
     cluster.take_over()
     assert cluster.step() == []  # it is started, and its places are taken
@@ -207,7 +207,7 @@ def test_a_failed_bind_of_what_was_decided_before_us_harms_nobody_else():
             cluster.carry_out(order)
     cluster.take_over()
     cluster.step()
-    cluster.ledger.hear(cluster.orders[0], Outcome.FAILED)
+    cluster.reconciler.hear(cluster.orders[0], Outcome.FAILED)
     told = cluster.step()
     assert ("stop", "pod/c") not in told
     assert ("stop", "pod/a") in told  # the gang is given back whole
@@ -220,10 +220,10 @@ def test_a_gang_whose_binds_all_fail_while_it_is_given_back_comes_back():
         cluster.put(ours(name, 8, group=("g", 2)))
     cluster.step()
     first, second = cluster.orders
-    cluster.ledger.hear(second, Outcome.FAILED)
+    cluster.reconciler.hear(second, Outcome.FAILED)
     assert cluster.step() == [("stop", "pod/a")]
-    cluster.ledger.hear(cluster.orders[0], Outcome.DONE)  # it is said to be gone, and is not
-    cluster.ledger.hear(first, Outcome.FAILED)
+    cluster.reconciler.hear(cluster.orders[0], Outcome.DONE)  # it is said to be gone, and is not
+    cluster.reconciler.hear(first, Outcome.FAILED)
     assert sorted(cluster.step()) == [("bind", "pod/a"), ("bind", "pod/b")]
 
 
@@ -304,9 +304,9 @@ def _make_pods(cluster: Relay) -> None:
     cluster.obey()
 
 
-def _shown(order: Order) -> tuple[str, str, Any]:
+def _shown(order: PendingWrite) -> tuple[str, str, Any]:
     body = json.loads(order.write.request.body)
-    return order.purpose.name, order.write.key, body.get("target") if isinstance(body, dict) else None
+    return order.write_kind.name, order.write.key, body.get("target") if isinstance(body, dict) else None
 
 
 # -- notes -------------------------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ def _shown(order: Order) -> tuple[str, str, Any]:
 
 @given(st.lists(st.text("ab", min_size=1, max_size=2), max_size=20))
 def test_runs_are_read_back(names):
-    note = Note(standing=Standing(queue="q"), nodes=in_runs(names))
+    note = HandoverNote(standing=Standing(queue="q"), nodes=in_runs(names))
     again = read_note(write_note(note))
     assert again == note
     assert again.node_names() == names
@@ -322,9 +322,9 @@ def test_runs_are_read_back(names):
 
 def test_a_note_is_never_too_long_for_its_object():
     names = [f"node-with-a-rather-long-name-{number}" for number in range(5_000)]
-    text = write_note(Note(standing=Standing(queue="q"), nodes=in_runs(names)))
+    text = write_note(HandoverNote(standing=Standing(queue="q"), nodes=in_runs(names)))
     assert len(text) < MOST_BYTES
-    assert read_note(text) == Note(standing=Standing(queue="q"))
+    assert read_note(text) == HandoverNote(standing=Standing(queue="q"))
 
 
 def test_what_somebody_else_wrote_is_no_note():

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.journal.store import JournalFile
-from tidegate.kube.objects import Meta
+from tidegate.kube.transport.objects import Meta
 from tidegate.live.clock import SteadyClock
 from tidegate.live.collecting import Collector
-from tidegate.live.endpoints import BadAddress, Endpoints, Probes, read_address
-from tidegate.live.lease import Candidate, Claim, LeaseObject, LeaseSpec, Times
+from tidegate.live.endpoints import Endpoints, ListenAddressError, Probes, read_address
+from tidegate.live.journal_rotation import open_record
+from tidegate.live.lease import Candidate, LeaseClaim, LeaseObject, LeaseSpec, LeaseTimes
 from tidegate.live.logs import LogForm, open_log
-from tidegate.live.records import open_record
 
-TIMES = Times(lease_s=15, renew_s=10, retry_s=2)
+TIMES = LeaseTimes(lease_s=15, renew_s=10, retry_s=2)
 
 
 class Board:
@@ -33,7 +33,7 @@ class Board:
         self.lease: LeaseObject | None = None
         self.version = 0
 
-    def write(self, claim: Claim) -> LeaseObject | None:
+    def write(self, claim: LeaseClaim) -> LeaseObject | None:
         """The Lease as written, or None: somebody else was faster."""
         if claim.version != (self.lease.metadata.resource_version if self.lease else ""):
             return None
@@ -80,7 +80,7 @@ def test_a_lease_that_was_given_back_is_taken_at_once():
 def test_the_times_that_others_wrote_do_not_matter():
     """A leader whose clock is two hours behind has not expired."""
     board, b = Board(), Candidate("b", TIMES)
-    board.write(Claim(LeaseSpec("a", 15, "1999-01-01T00:00:00Z", "1999-01-01T00:00:00Z", 3), ""))
+    board.write(LeaseClaim(LeaseSpec("a", 15, "1999-01-01T00:00:00Z", "1999-01-01T00:00:00Z", 3), ""))
     assert not board.turn(b, 1000.0)
     assert not board.turn(b, 1014.0)
     assert board.turn(b, 1015.5)
@@ -227,7 +227,7 @@ def test_addresses():
     assert read_address(":8080") == ("0.0.0.0", 8080)
     assert read_address("[::1]:80") == ("::1", 80)
     for bad in ("8080", "a:b", "x:70000"):
-        with pytest.raises(BadAddress, match="expected HOST:PORT"):
+        with pytest.raises(ListenAddressError, match="expected HOST:PORT"):
             read_address(bad)
 
 

@@ -22,7 +22,7 @@ from shared import shared
 from tidegate.journal.replay import replay
 from tidegate.journal.seek import find_ids
 from tidegate.journal.store import JournalError, JournalFile
-from tidegate.live.hindsight import observe, run_twin
+from tidegate.live.observed_history import observe, run_twin
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from test_planning_judge import arrivals
 from tidegate.demand.numbers import Unit, rank_quantile
-from tidegate.live.reckoning import _waits as shadow_waits
+from tidegate.live.shadow_comparison import _waits as shadow_waits
 from tidegate.measure.summary import spread_of
 from tidegate.planning.concurrency import Curve, quantile_milli
 from tidegate.planning.judge import Outcome

@@ -14,8 +14,8 @@ from kubebench import Plane, job, node
 from kubelive import Steps, wall_ms
 from kubeproxy import Proxy
 from tidegate.engine.run import World
-from tidegate.kube.kubeconfig import config_access
-from tidegate.kube.pool import Limits
+from tidegate.kube.transport.kubeconfig import config_access
+from tidegate.kube.transport.write_pool import WriteLimits
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
@@ -97,7 +97,7 @@ class KubeStage:
             made = job(one.name, one.pods, one.gpus, runs=f"{one.seconds}s", suspend=True, scheduler="tidegate")
             plane.admin.post(_JOBS, made)
         access = config_access([proxy.kubeconfig()], clock=wall_ms)
-        options = WorldOptions(limits=Limits(deadline_s=1.0))
+        options = WorldOptions(limits=WriteLimits(deadline_s=1.0))
         self.world = KubeWorld(access, POLICY, clock=wall_ms, draw=lambda: 0.5, options=options)
 
     def refuse(self) -> None:

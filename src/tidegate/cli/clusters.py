@@ -22,7 +22,7 @@ from tidegate.cli.outputs import open_console
 from tidegate.journal.store import JournalFile
 
 if TYPE_CHECKING:
-    from tidegate.kube.access import Access
+    from tidegate.kube.transport.connection import Connection
 
 ContextOption = Annotated[
     str | None,
@@ -56,18 +56,18 @@ def _is_installed(name: str) -> bool:
         return False
 
 
-def open_access(context: str | None, kubeconfig: Path | None) -> Access:
+def open_access(context: str | None, kubeconfig: Path | None) -> Connection:
     """The way to the cluster that the options name; in a pod, its own."""
     needs_client()
-    from tidegate.kube.access import NoAccess
-    from tidegate.kube.kubeconfig import config_access, config_files, pod_access
+    from tidegate.kube.transport.connection import ConnectionConfigError
+    from tidegate.kube.transport.kubeconfig import config_access, config_files, pod_access
 
     in_pod = "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ
     try:
         if in_pod and context is None and kubeconfig is None:
             return pod_access(wall_ms)
         return config_access([kubeconfig] if kubeconfig else config_files(), wall_ms, context or "")
-    except NoAccess as error:
+    except ConnectionConfigError as error:
         raise CannotRun(str(error)) from None
 
 
@@ -103,17 +103,17 @@ def opened_or_looked(journal: Path | None, command: str, look: Look) -> Iterator
 
 def _look(look: Look, path: Path) -> None:
     access = open_access(look.context, look.kubeconfig)
-    from tidegate.live.looking import NotSeen
-    from tidegate.live.looking import look as look_once
-    from tidegate.live.policies import BadPolicy, Unreachable, policy_source
-    from tidegate.live.reloading import PolicyFollower
+    from tidegate.live.policy_sources import PolicyError, PolicyUnreachableError, policy_source
+    from tidegate.live.policy_watcher import PolicyWatcher
+    from tidegate.live.snapshot import SnapshotError
+    from tidegate.live.snapshot import look as look_once
 
     console = open_console(stderr=True)
     try:
         with console.status("looking at the cluster"):
             source = policy_source(look.policy, access.namespace)
-            look_once(access, PolicyFollower(access, source, 0).first(), path, wall_ms)
-    except (BadPolicy, Unreachable, NotSeen) as error:
+            look_once(access, PolicyWatcher(access, source, 0).first(), path, wall_ms)
+    except (PolicyError, PolicyUnreachableError, SnapshotError) as error:
         raise CannotRun(str(error)) from None
 
 

@@ -21,10 +21,10 @@ from tidegate.cli.outputs import open_console
 from tidegate.live.modes import Mode
 
 if TYPE_CHECKING:
-    from tidegate.deploy.checkup import Visit
+    from tidegate.deploy.access_review import Account
     from tidegate.deploy.findings import Finding
-    from tidegate.deploy.inquiry import Account
-    from tidegate.kube.access import Access
+    from tidegate.deploy.readiness_checks import ClusterVisit
+    from tidegate.kube.transport.connection import Connection
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -79,22 +79,24 @@ def doctor(
         raise typer.Exit(EXIT_NO)
 
 
-def _visit(mode: Mode, namespace: str, lease: str, policy: str | None, account: str | None) -> Visit:
-    from tidegate.deploy.checkup import Visit
-    from tidegate.deploy.installation import BadWish, Installation, PolicyGiven
+def _visit(mode: Mode, namespace: str, lease: str, policy: str | None, account: str | None) -> ClusterVisit:
+    from tidegate.deploy.install_spec import GivenPolicy, InstallOptionError, InstallSpec
+    from tidegate.deploy.readiness_checks import ClusterVisit
     from tidegate.live.election import LeaseName
-    from tidegate.live.policies import BadPolicy, policy_source
+    from tidegate.live.policy_sources import PolicyError, policy_source
 
     try:
-        Installation(namespace=namespace).check()
-        source = policy_source(policy or PolicyGiven().source, namespace)
-    except (BadWish, BadPolicy) as error:
+        InstallSpec(namespace=namespace).check()
+        source = policy_source(policy or GivenPolicy().source, namespace)
+    except (InstallOptionError, PolicyError) as error:
         raise CannotRun(str(error)) from None
-    return Visit(mode, LeaseName(namespace, lease), source, _account(account, namespace), wall_ms(), policy is not None)
+    return ClusterVisit(
+        mode, LeaseName(namespace, lease), source, _account(account, namespace), wall_ms(), policy is not None
+    )
 
 
 def _account(text: str | None, namespace: str) -> Account | None:
-    from tidegate.deploy.inquiry import Account
+    from tidegate.deploy.access_review import Account
 
     if text is None:
         return None
@@ -104,12 +106,12 @@ def _account(text: str | None, namespace: str) -> Account | None:
     return Account(where or namespace, name)
 
 
-async def _look(access: Access, visit: Visit) -> list[Finding]:
-    from tidegate.deploy.checkup import check_up
-    from tidegate.kube.client import Client
+async def _look(access: Connection, visit: ClusterVisit) -> list[Finding]:
+    from tidegate.deploy.readiness_checks import check_readiness
+    from tidegate.kube.transport.client import Client
 
     async with Client(access, connections=8) as client:
-        return [finding async for finding in check_up(client, visit)]
+        return [finding async for finding in check_readiness(client, visit)]
 
 
 def _print(findings: list[Finding]) -> None:

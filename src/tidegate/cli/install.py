@@ -20,10 +20,10 @@ from tidegate.cli.outputs import open_console
 from tidegate.live.modes import Mode
 
 if TYPE_CHECKING:
-    from tidegate.deploy.applying import Applied
-    from tidegate.deploy.installation import Installation
-    from tidegate.kube.access import Access
-    from tidegate.kube.client import Client
+    from tidegate.deploy.install_spec import InstallSpec
+    from tidegate.deploy.server_side_apply import AppliedObject
+    from tidegate.kube.transport.client import Client
+    from tidegate.kube.transport.connection import Connection
 
 ImageOption = Annotated[
     str | None,
@@ -71,13 +71,13 @@ def install(
     """  # noqa: D301 - \b keeps the lines apart
     with told_plainly():
         needs_client()
-        from tidegate.deploy.installation import BadWish, Installation, read_policy_wish
+        from tidegate.deploy.install_spec import InstallOptionError, InstallSpec, read_policy_wish
 
         try:
-            wish = Installation(
+            wish = InstallSpec(
                 mode=mode,
                 namespace=namespace,
-                image=Installation.image if image is None else image,
+                image=InstallSpec.image if image is None else image,
                 replicas=replicas,
                 policy=read_policy_wish(policy, namespace),
                 monitor=service_monitor,
@@ -85,7 +85,7 @@ def install(
                 door=door,
             )
             wish.check()
-        except BadWish as error:
+        except InstallOptionError as error:
             raise CannotRun(str(error)) from None
         if dry_run:
             _print(wish, as_json=as_json)
@@ -97,7 +97,7 @@ def install(
     _tell(done, as_json=as_json)
 
 
-def _print(wish: Installation, *, as_json: bool) -> None:
+def _print(wish: InstallSpec, *, as_json: bool) -> None:
     from tidegate.deploy.objects import as_yaml, objects
 
     things = objects(wish)
@@ -107,7 +107,7 @@ def _print(wish: Installation, *, as_json: bool) -> None:
         typer.echo(as_yaml(things), nl=False)
 
 
-def _ask(wish: Installation, access: Access) -> None:
+def _ask(wish: InstallSpec, access: Connection) -> None:
     from tidegate.deploy.objects import objects
 
     if not typer.confirm(
@@ -116,17 +116,17 @@ def _ask(wish: Installation, access: Access) -> None:
         raise CannotRun("nothing was applied; --yes does not ask")
 
 
-async def _install(access: Access, wish: Installation, *, keep: bool) -> list[Applied]:
-    from tidegate.deploy.applying import apply_all, find_unserved
-    from tidegate.deploy.inquiry import Unanswered
+async def _install(access: Connection, wish: InstallSpec, *, keep: bool) -> list[AppliedObject]:
+    from tidegate.deploy.access_review import AccessReviewError
     from tidegate.deploy.objects import objects
-    from tidegate.kube.client import Client
+    from tidegate.deploy.server_side_apply import apply_all, find_unserved
+    from tidegate.kube.transport.client import Client
 
     things = objects(wish)
     async with Client(access, connections=2) as client:
         try:
             unserved = await find_unserved(client, things)
-        except Unanswered as error:
+        except AccessReviewError as error:
             raise CannotRun(f"{access.server}: {error}; nothing was applied") from None
         if unserved:
             raise CannotRun(
@@ -138,8 +138,8 @@ async def _install(access: Access, wish: Installation, *, keep: bool) -> list[Ap
         return await apply_all(client, things, keep=wish.policy.config_map if keep else "")
 
 
-async def _refuse_rivals(client: Client, wish: Installation) -> None:
-    from tidegate.live.rivals import look_for_kueue
+async def _refuse_rivals(client: Client, wish: InstallSpec) -> None:
+    from tidegate.live.conflicting_schedulers import look_for_kueue
 
     sighting = await look_for_kueue(client, wall_ms())
     if sighting.found:
@@ -150,8 +150,8 @@ async def _refuse_rivals(client: Client, wish: Installation) -> None:
         raise typer.Exit(EXIT_OWNED)
 
 
-def _tell(done: list[Applied], *, as_json: bool) -> None:
-    from tidegate.deploy.applying import Fate
+def _tell(done: list[AppliedObject], *, as_json: bool) -> None:
+    from tidegate.deploy.server_side_apply import ApplyOutcome
 
     if as_json:
         typer.echo(json.dumps([one._asdict() for one in done], indent=2))
@@ -160,7 +160,7 @@ def _tell(done: list[Applied], *, as_json: bool) -> None:
         for one in done:
             table.add_row(Text(one.fate, style=_STYLES.get(one.fate, "")), Text(one.kind), Text(one.name))
         console.print(table)
-    troubles = [f"{one.kind} {one.name}: {one.trouble}" for one in done if one.fate is Fate.FAILED]
+    troubles = [f"{one.kind} {one.name}: {one.trouble}" for one in done if one.fate is ApplyOutcome.FAILED]
     for trouble in troubles:
         say(trouble)
     if troubles:

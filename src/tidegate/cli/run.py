@@ -24,12 +24,12 @@ from tidegate.live.logs import Log, LogForm, open_log
 from tidegate.live.modes import Mode
 
 if TYPE_CHECKING:
-    from tidegate.kube.access import Access
-    from tidegate.kube.provisioning import NodesBy
+    from tidegate.kube.actuator.provisioning import NodeRequestOptions
+    from tidegate.kube.transport.connection import Connection
     from tidegate.live.election import LeaseName
-    from tidegate.live.lease import Times
-    from tidegate.live.reloading import PolicyFollower
-    from tidegate.live.service import Service, Settings
+    from tidegate.live.lease import LeaseTimes
+    from tidegate.live.policy_watcher import PolicyWatcher
+    from tidegate.live.service import Service, ServiceOptions
     from tidegate.model.policy import Policy
 
 
@@ -121,16 +121,16 @@ def run_live(
     _serve(settings, access, follower, first, said)
 
 
-def _settings(mode: Mode, lease: LeaseName, identity: str, times: Times) -> Settings:
-    from tidegate.live.service import Settings
+def _settings(mode: Mode, lease: LeaseName, identity: str, times: LeaseTimes) -> ServiceOptions:
+    from tidegate.live.service import ServiceOptions
 
-    return Settings(mode=mode, lease=lease, identity=identity, times=times)
+    return ServiceOptions(mode=mode, lease=lease, identity=identity, times=times)
 
 
-def _times(lease_duration: str, renew_deadline: str, retry_period: str) -> Times:
-    from tidegate.live.lease import Times
+def _times(lease_duration: str, renew_deadline: str, retry_period: str) -> LeaseTimes:
+    from tidegate.live.lease import LeaseTimes
 
-    times = Times(
+    times = LeaseTimes(
         read_duration_ms("--lease-duration", lease_duration) / 1000,
         read_duration_ms("--renew-deadline", renew_deadline) / 1000,
         read_duration_ms("--retry-period", retry_period) / 1000,
@@ -143,16 +143,16 @@ def _times(lease_duration: str, renew_deadline: str, retry_period: str) -> Times
     return times
 
 
-def _nodes_by(access: Access, text: str) -> NodesBy:
+def _nodes_by(access: Connection, text: str) -> NodeRequestOptions:
     """How nodes are asked for; refused where the cluster has not what it takes."""
-    from tidegate.kube.client import Client
-    from tidegate.kube.provisioning import Means, NodesBy
-    from tidegate.live.asking import find_lack
+    from tidegate.kube.actuator.provisioning import NodeRequestKind, NodeRequestOptions
+    from tidegate.kube.transport.client import Client
+    from tidegate.live.autoscaler_check import find_lack
 
     means, _, named = text.partition(":")
-    if means not in set(Means) or bool(named) != (means == Means.REQUEST):
+    if means not in set(NodeRequestKind) or bool(named) != (means == NodeRequestKind.REQUEST):
         raise CannotRun(f"--ask-nodes-by: expected pods, capacity-buffer or provisioning-request:CLASS, found {text!r}")
-    by = NodesBy(Means(means), named)
+    by = NodeRequestOptions(NodeRequestKind(means), named)
 
     async def look() -> str:
         async with Client(access, connections=1) as client:
@@ -173,23 +173,23 @@ def _lease_name(text: str, namespace: str) -> LeaseName:
     return LeaseName(where or namespace, name)
 
 
-def _load_policy(access: Access, text: str, namespace: str, every_ms: int) -> tuple[PolicyFollower, Policy]:
-    from tidegate.live.policies import BadPolicy, Unreachable, policy_source
-    from tidegate.live.reloading import PolicyFollower
+def _load_policy(access: Connection, text: str, namespace: str, every_ms: int) -> tuple[PolicyWatcher, Policy]:
+    from tidegate.live.policy_sources import PolicyError, PolicyUnreachableError, policy_source
+    from tidegate.live.policy_watcher import PolicyWatcher
 
     try:
-        follower = PolicyFollower(access, policy_source(text, namespace), every_ms / 1000)
+        follower = PolicyWatcher(access, policy_source(text, namespace), every_ms / 1000)
         return follower, follower.first()
-    except (BadPolicy, Unreachable) as error:
+    except (PolicyError, PolicyUnreachableError) as error:
         raise CannotRun(str(error)) from None
 
 
-def _refuse_rivals(access: Access, settings: Settings, log: Log) -> None:
+def _refuse_rivals(access: Connection, settings: ServiceOptions, log: Log) -> None:
     """One owner for one object: where a Kueue runs, only the mode that writes nothing may."""
-    from tidegate.kube.client import Client
-    from tidegate.live.rivals import Sighting, look_for_kueue
+    from tidegate.kube.transport.client import Client
+    from tidegate.live.conflicting_schedulers import ConflictingScheduler, look_for_kueue
 
-    async def look() -> Sighting:
+    async def look() -> ConflictingScheduler:
         async with Client(access, connections=2) as client:
             return await look_for_kueue(client, wall_ms())
 
@@ -208,7 +208,7 @@ def _refuse_rivals(access: Access, settings: Settings, log: Log) -> None:
 
 
 def _warm_up(policy: Policy, kernels: Kernels, log: Log) -> None:
-    from tidegate.live.warming import compile_first, warm_up
+    from tidegate.live.kernel_warmup import compile_first, warm_up
 
     compiled = compiles(kernels, worth=True)
     log.info("kernels", compiled=compiled)
@@ -219,15 +219,15 @@ def _warm_up(policy: Policy, kernels: Kernels, log: Log) -> None:
     warm_up(policy, compiled=compiled)
 
 
-def _serve(settings: Settings, access: Access, follower: PolicyFollower, first: Policy, log: Log) -> None:
-    from tidegate.live.endpoints import BadAddress
+def _serve(settings: ServiceOptions, access: Connection, follower: PolicyWatcher, first: Policy, log: Log) -> None:
+    from tidegate.live.endpoints import ListenAddressError
     from tidegate.live.service import Service
 
     service = Service(settings, access, follower, first, log)
     _obey_signals(service)
     try:
         service.run()
-    except BadAddress as error:
+    except ListenAddressError as error:
         with told_plainly():
             raise CannotRun(str(error)) from None
     except Exception as error:  # noqa: BLE001 - whatever it is, it is said in the form of the log

@@ -21,8 +21,8 @@ from tidegate.cli.outputs import open_console
 from tidegate.cli.runs import Kernels, kernels_for
 from tidegate.journal.store import JournalFile
 from tidegate.journal.words import DATES_MS, time_text
-from tidegate.live.hindsight import observe, run_twin
-from tidegate.live.reckoning import Difference, Reckoning, Waits, reckon
+from tidegate.live.observed_history import observe, run_twin
+from tidegate.live.shadow_comparison import ShadowComparison, ShadowDifference, ShadowWaits, reckon
 from tidegate.model.reasons import CATALOGUE, Reason
 from tidegate.model.units import duration_text
 
@@ -78,7 +78,7 @@ def _refuse_others(file: JournalFile) -> None:
         raise CannotRun(f"{file.path}: it is of a run that decided itself, not of a shadow; see `tidegate explain`")
 
 
-def _plain(found: Reckoning, rows: int) -> dict[str, Any]:
+def _plain(found: ShadowComparison, rows: int) -> dict[str, Any]:
     plain = found._asdict()
     plain["happened"], plain["twin"] = found.happened._asdict(), found.twin._asdict()
     told = found.differences[:rows]
@@ -90,7 +90,7 @@ def _plain(found: Reckoning, rows: int) -> dict[str, Any]:
 # -- on a terminal -------------------------------------------------------------------------------------------------
 
 
-def _show(found: Reckoning, rows: int, console: Console) -> None:
+def _show(found: ShadowComparison, rows: int, console: Console) -> None:
     span = f"{time_text(found.start_ms)}, {duration_text(found.end_ms - found.start_ms)}"
     console.print(Text.assemble(("Shadow", "bold cyan"), (f"  {span}", "dim")))
     console.print(f"{found.workloads:,} workloads on {found.nodes:,} nodes with {found.gpus:,} GPUs", highlight=False)
@@ -106,7 +106,7 @@ def _show(found: Reckoning, rows: int, console: Console) -> None:
             console.print(Text(f"and {len(found.differences) - rows:,} more; --rows shows them", "dim"))
 
 
-def _waits_table(found: Reckoning) -> Table:
+def _waits_table(found: ShadowComparison) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("waits", "mean", "p50", "p90", "longest"):
         table.add_column(name, justify="left" if name == "waits" else "right")
@@ -115,13 +115,13 @@ def _waits_table(found: Reckoning) -> Table:
     return table
 
 
-def _cells(waits: Waits) -> list[str]:
+def _cells(waits: ShadowWaits) -> list[str]:
     if not waits.workloads:
         return ["–"] * 4  # noqa: RUF001 - the dash of what is not known
     return [duration_text(ms) for ms in (waits.mean_ms, waits.p50_ms, waits.p90_ms, waits.most_ms)]
 
 
-def _sentences(found: Reckoning) -> list[str]:
+def _sentences(found: ShadowComparison) -> list[str]:
     """What it comes to, in words."""
     verb, ms = ("less", found.saved_ms) if found.saved_ms >= 0 else ("more", -found.saved_ms)
     moved = f"In the twin {found.earlier:,} of {found.started:,} start earlier and {found.later:,} later"
@@ -138,7 +138,7 @@ def _sentences(found: Reckoning) -> list[str]:
     return lines
 
 
-def _rows_table(rows: tuple[Difference, ...]) -> Table:
+def _rows_table(rows: tuple[ShadowDifference, ...]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("workload", overflow="ellipsis", no_wrap=True, max_width=24)
     for name in ("GPUs", "waited", "twin"):
@@ -150,7 +150,7 @@ def _rows_table(rows: tuple[Difference, ...]) -> Table:
     return table
 
 
-def _would(row: Difference) -> str:
+def _would(row: ShadowDifference) -> str:
     if row.would == "started":
         return f"started it {duration_text(row.unused_ms)} earlier"
     title = CATALOGUE[row.reason].title if row.reason is not Reason.NONE else ""

@@ -22,7 +22,7 @@ from tidegate.engine.kernels.shown import more_devices
 from tidegate.engine.step import step
 from tidegate.journal.line import tree_of
 from tidegate.journal.record import Journal
-from tidegate.live.warming import warm_up
+from tidegate.live.kernel_warmup import warm_up
 from tidegate.measure.fragmentation import fragmented_milli
 from tidegate.measure.witness import Witness
 from tidegate.model.facts import EventKind, Facts

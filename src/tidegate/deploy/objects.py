@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from tidegate.deploy.board import board
-from tidegate.deploy.installation import NAME, THERE, Installation
+from tidegate.deploy.deployment_manifest import LABELS, PORT, deployment
+from tidegate.deploy.grafana_dashboard import board
+from tidegate.deploy.install_spec import NAME, THERE, InstallSpec
 from tidegate.deploy.permissions import Grant, grants, rules
-from tidegate.deploy.program import LABELS, PORT, deployment
 
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -23,7 +23,7 @@ _RBAC = "rbac.authorization.k8s.io"
 DOOR = ("suspend.yaml", "suspend-run-policy.yaml", "gate-pods.yaml", "label-templates.yaml")
 
 
-def objects(wish: Installation) -> list[dict[str, Any]]:
+def objects(wish: InstallSpec) -> list[dict[str, Any]]:
     """Everything that is installed."""
     given = grants(wish.mode, wish.lease, wish.policy.config_map)
     made = [
@@ -50,14 +50,14 @@ def _object(api: str, kind: str, name: str, where: str, **fields: Any) -> dict[s
     return {"apiVersion": api, "kind": kind, "metadata": about, **fields}
 
 
-def namespace(wish: Installation) -> dict[str, Any]:
+def namespace(wish: InstallSpec) -> dict[str, Any]:
     """The namespace; nothing runs in it that may do more on its node than it must."""
     made = _object("v1", "Namespace", wish.namespace, "")
     made["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = "restricted"
     return made
 
 
-def _account(wish: Installation) -> dict[str, Any]:
+def _account(wish: InstallSpec) -> dict[str, Any]:
     return _object("v1", "ServiceAccount", NAME, wish.namespace)
 
 
@@ -67,46 +67,46 @@ def cluster_role(given: list[Grant]) -> dict[str, Any]:
     return _object(f"{_RBAC}/v1", "ClusterRole", NAME, "", rules=rules(everywhere))
 
 
-def role(wish: Installation, given: list[Grant]) -> dict[str, Any]:
+def role(wish: InstallSpec, given: list[Grant]) -> dict[str, Any]:
     """What it may do in its own namespace."""
     return _object(f"{_RBAC}/v1", "Role", NAME, wish.namespace, rules=rules([grant for grant in given if grant.own]))
 
 
-def _cluster_binding(wish: Installation) -> dict[str, Any]:
+def _cluster_binding(wish: InstallSpec) -> dict[str, Any]:
     return _object(f"{_RBAC}/v1", "ClusterRoleBinding", NAME, "", **_bound("ClusterRole", wish))
 
 
-def _binding(wish: Installation) -> dict[str, Any]:
+def _binding(wish: InstallSpec) -> dict[str, Any]:
     return _object(f"{_RBAC}/v1", "RoleBinding", NAME, wish.namespace, **_bound("Role", wish))
 
 
-def _bound(kind: str, wish: Installation) -> dict[str, Any]:
+def _bound(kind: str, wish: InstallSpec) -> dict[str, Any]:
     subject = {"kind": "ServiceAccount", "name": NAME, "namespace": wish.namespace}
     return {"roleRef": {"apiGroup": _RBAC, "kind": kind, "name": NAME}, "subjects": [subject]}
 
 
-def policy_map(wish: Installation, data: Mapping[str, str]) -> dict[str, Any]:
+def policy_map(wish: InstallSpec, data: Mapping[str, str]) -> dict[str, Any]:
     """The policy."""
     return _object("v1", "ConfigMap", wish.policy.config_map, wish.namespace, data=dict(data))
 
 
-def _budget(wish: Installation) -> dict[str, Any]:
+def _budget(wish: InstallSpec) -> dict[str, Any]:
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": dict(LABELS)}}
     return _object("policy/v1", "PodDisruptionBudget", NAME, wish.namespace, spec=spec)
 
 
-def _service(wish: Installation) -> dict[str, Any]:
+def _service(wish: InstallSpec) -> dict[str, Any]:
     port = {"name": "http", "port": PORT, "targetPort": "http"}
     return _object("v1", "Service", NAME, wish.namespace, spec={"selector": dict(LABELS), "ports": [port]})
 
 
-def monitor(wish: Installation) -> dict[str, Any]:
+def monitor(wish: InstallSpec) -> dict[str, Any]:
     """How Prometheus' operator finds the metrics."""
     spec = {"selector": {"matchLabels": dict(LABELS)}, "endpoints": [{"port": "http", "interval": "15s"}]}
     return _object("monitoring.coreos.com/v1", "ServiceMonitor", NAME, wish.namespace, spec=spec)
 
 
-def board_map(wish: Installation) -> dict[str, Any]:
+def board_map(wish: InstallSpec) -> dict[str, Any]:
     """The board, as Grafana's sidecar finds it."""
     made = _object("v1", "ConfigMap", f"{NAME}-board", wish.namespace, data={"tidegate.json": board_text()})
     made["metadata"]["labels"]["grafana_dashboard"] = "1"

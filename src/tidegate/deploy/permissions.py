@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tidegate.kube.claims import CLAIM_KINDS, CLAIMS
-from tidegate.kube.kinds import KINDS
-from tidegate.kube.policies import AROUND_KINDS, QUEUE_KINDS
-from tidegate.kube.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PODS, Resource
+from tidegate.kube.mirror.dra import CLAIM_KINDS, CLAIMS
+from tidegate.kube.mirror.job_adapters import KINDS
+from tidegate.kube.mirror.queue_objects import AROUND_KINDS, QUEUE_KINDS
+from tidegate.kube.transport.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PODS, Resource
+from tidegate.live.conflicting_schedulers import SIGNS
 from tidegate.live.election import LeaseName
-from tidegate.live.keeping import kept_by
+from tidegate.live.handover_store import kept_by
 from tidegate.live.modes import Mode
-from tidegate.live.rivals import SIGNS
 
 #: Every kind that is listed and watched, in all modes.
 FOLLOWED = (NODES, PODS, *(handling.resource for handling in KINDS), *AROUND_KINDS, *CLAIM_KINDS)

@@ -15,26 +15,27 @@ from typing import Any, Self
 import msgspec
 
 from tidegate.journal.lots import names_of
-from tidegate.kube.access import Access
-from tidegate.kube.claims import CLAIM_KINDS, ClaimObject
-from tidegate.kube.following import Pace
-from tidegate.kube.inbox import News
-from tidegate.kube.jobs import JobObject, see_job
-from tidegate.kube.kinds import JOB, KINDS, Handling
-from tidegate.kube.ledger import PATIENCE_MS, Before, Ledger, Reach
-from tidegate.kube.link import Carried, Link, Topic
-from tidegate.kube.nodes import NodeObject, NodeReader
-from tidegate.kube.notes import NoteReader, annotated
-from tidegate.kube.objects import Meta
-from tidegate.kube.orders import Order, Purpose
-from tidegate.kube.pauses import Draw
-from tidegate.kube.pods import KeyedPod, PodObject, PodPages, SeenPod, see_listed, see_pod
-from tidegate.kube.policies import AROUND_KINDS, QUEUE_KINDS, PolicyBook, PolicyObject, ReadPolicy
-from tidegate.kube.pool import Limits
-from tidegate.kube.provisioning import NO_NODES, NodesBy
-from tidegate.kube.resources import NODES, PODS, Resource
-from tidegate.kube.shapes import Shapes
-from tidegate.kube.writes import Write
+from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind
+from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
+from tidegate.kube.mirror.dra import CLAIM_KINDS, ClaimObject
+from tidegate.kube.mirror.handover_annotation import HandoverReader, annotated
+from tidegate.kube.mirror.job_adapters import JOB, KINDS, JobAdapter
+from tidegate.kube.mirror.jobs import JobObject, see_job
+from tidegate.kube.mirror.nodes import NodeObject, NodeReader
+from tidegate.kube.mirror.ownership import Ownership
+from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
+from tidegate.kube.mirror.pods import KeyedPod, PodObject, ProtobufPods, SeenPod, see_listed, see_pod
+from tidegate.kube.mirror.queue_objects import AROUND_KINDS, QUEUE_KINDS, QueueObject, QueueObjects, ReadQueueObjects
+from tidegate.kube.reconciler import SCALE_UP_DELAY_MS, HandoverState, Reconciler
+from tidegate.kube.transport.api_thread import ApiThread, WatchedKind, WriteReport
+from tidegate.kube.transport.backoff import Jitter
+from tidegate.kube.transport.connection import Connection
+from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.reflector import ReflectorOptions
+from tidegate.kube.transport.resources import NODES, PODS, Resource
+from tidegate.kube.transport.update_queue import Update
+from tidegate.kube.transport.write_pool import WriteLimits
+from tidegate.kube.transport.writes import Write
 from tidegate.manifests.surroundings import NOTHING_AROUND
 from tidegate.manifests.words import STANDING
 from tidegate.model.decisions import NOBODY, DecisionBatch
@@ -46,7 +47,7 @@ from tidegate.model.policy import Policy
 _SAID_AT_ONCE = 64
 
 #: Writes that carry a note along.
-_NOTED = (Purpose.START, Purpose.STOP, Purpose.BIND, Purpose.LIFT)
+_NOTED = (WriteKind.START, WriteKind.STOP, WriteKind.BIND, WriteKind.LIFT)
 
 #: How long a poll waits when there is nothing to wait for, so that whoever runs the loop can stop it.
 _BREATH_MS = 500
@@ -56,12 +57,12 @@ _BREATH_MS = 500
 class WorldOptions:
     """How a cluster is followed and written to."""
 
-    reach: Reach = Reach()  # noqa: RUF009 - frozen
-    limits: Limits = Limits()  # noqa: RUF009 - a tuple
-    pace: Pace = Pace()  # noqa: RUF009 - frozen
+    ownership: Ownership = Ownership()  # noqa: RUF009 - frozen
+    limits: WriteLimits = WriteLimits()  # noqa: RUF009 - a tuple
+    pace: ReflectorOptions = ReflectorOptions()  # noqa: RUF009 - frozen
     gather_ms: int = 10  # news that come this soon after the first are told together
-    patience_ms: int = PATIENCE_MS  # how long demand lasts before node autoscalers are told of it
-    nodes_by: NodesBy = NO_NODES
+    patience_ms: int = SCALE_UP_DELAY_MS  # how long demand lasts before node autoscalers are told of it
+    nodes_by: NodeRequestOptions = NO_NODE_REQUESTS
     queues: bool = False  # who may use how much is what the cluster's Kueue objects say
     may_write: Callable[[], bool] = lambda: True  # asked before each write; once it is not so, it stays so
 
@@ -70,51 +71,58 @@ class KubeWorld:
     """A cluster that is there. Use it in a with statement."""
 
     def __init__(
-        self, access: Access, policy: Policy, clock: Callable[[], int], draw: Draw, options: WorldOptions | None = None
+        self,
+        access: Connection,
+        policy: Policy,
+        clock: Callable[[], int],
+        draw: Jitter,
+        options: WorldOptions | None = None,
     ) -> None:
         self.options = options = options or WorldOptions()
-        self.shapes = Shapes()
-        self.ledger = Ledger(self.options.reach, self.options.patience_ms, self.options.nodes_by)
+        self.pod_specs = PodSpecCache()
+        self.reconciler = Reconciler(self.options.ownership, self.options.patience_ms, self.options.nodes_by)
         self._policy, self._policies, self._clock = policy, [policy], clock  # in force, and still to be told
         self._now_ms = 0
-        self._book = PolicyBook()
+        self._book = QueueObjects()
         policy_kinds = AROUND_KINDS + QUEUE_KINDS if self.options.queues else AROUND_KINDS
         # Kinds of news by number, in the order in which they are looked at.
         self._claims_at = len(policy_kinds)
         self._nodes_at = self._claims_at + len(CLAIM_KINDS)
         self._pods_at = self._nodes_at + 1 + len(KINDS)
         self._around = NOTHING_AROUND
-        self._jobs: dict[str, tuple[Handling, JobObject]] = {}  # by uid: ours, to be read again when that changes
+        self._jobs: dict[str, tuple[JobAdapter, JobObject]] = {}  # by uid: ours, to be read again when that changes
         self.policy_findings: tuple[str, ...] = ()  # why the latest objects are not the policy; empty: they are
         topics = self._topics(policy_kinds)
-        self.link = Link(access, topics, draw, limits=options.limits, pace=options.pace, may_write=options.may_write)
+        self.api = ApiThread(
+            access, topics, draw, limits=options.limits, pace=options.pace, may_write=options.may_write
+        )
         self._notes: dict[int, str] = {}  # by number of the workload: what is to be left with its object
         self._found: dict[str, str] = {}  # by uid: notes of a leader before us; only until the first look
         self._looked = False
-        self.before = Before()
+        self.before = HandoverState()
         self.outcomes = dict.fromkeys(Outcome, 0)
         self.latest_failure = ""
 
-    def _topics(self, policy_kinds: tuple[Resource, ...]) -> list[Topic]:
+    def _topics(self, policy_kinds: tuple[Resource, ...]) -> list[WatchedKind]:
         return [
-            *(Topic(kind, PolicyObject, partial(_kept, kind), optional=True) for kind in policy_kinds),
-            *(Topic(kind, ClaimObject, lambda thing: thing, optional=True) for kind in CLAIM_KINDS),
-            Topic(NODES, NodeObject, NodeReader().read),
+            *(WatchedKind(kind, QueueObject, partial(_kept, kind), optional=True) for kind in policy_kinds),
+            *(WatchedKind(kind, ClaimObject, lambda thing: thing, optional=True) for kind in CLAIM_KINDS),
+            WatchedKind(NODES, NodeObject, NodeReader().read),
             *(
-                Topic(handling.resource, JobObject, self._shrink_job, optional=handling is not JOB)
+                WatchedKind(handling.resource, JobObject, self._shrink_job, optional=handling is not JOB)
                 for handling in KINDS
             ),
-            Topic(PODS, PodObject, self._shrink_pod, pages=PodPages(self.shapes)),
+            WatchedKind(PODS, PodObject, self._shrink_pod, pages=ProtobufPods(self.pod_specs)),
         ]
 
     def __enter__(self) -> Self:
-        self.link.start()
+        self.api.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.link.stop()
+        self.api.stop()
 
     # -- the protocol ------------------------------------------------------------------------------------------
 
@@ -125,27 +133,27 @@ class KubeWorld:
 
     def poll(self, until_ms: int | None) -> EventBatch:
         """News since the last poll; waits for some, but not beyond `until_ms`, and never for long."""
-        if not self.link.listed.is_set():
+        if not self.api.listed.is_set():
             return self._await_lists()
         wait_ms = _BREATH_MS if until_ms is None else min(max(until_ms - self.now_ms(), 0), _BREATH_MS)
-        if self.link.inbox.wait(wait_ms / 1000) and self.options.gather_ms:
+        if self.api.updates.wait(wait_ms / 1000) and self.options.gather_ms:
             time.sleep(self.options.gather_ms / 1000)
         return self._told()
 
     def carry_out(self, decisions: DecisionBatch) -> None:
         """Write what was decided."""
-        self.ledger.decide(decisions)
+        self.reconciler.decide(decisions)
         self._send()
 
     def change_policy(self, policy: Policy) -> None:
         """Have another policy from the next poll on."""
         self._policy = policy
         self._policies.append(policy)
-        self.link.inbox.note(None)
+        self.api.updates.note(None)
 
     def say(self, write: Write) -> None:
         """Write something that nothing depends on."""
-        self.link.send([Order(Purpose.SAY, write, (), NOBODY)])
+        self.api.send([PendingWrite(WriteKind.SAY, write, (), NOBODY)])
 
     def note(self, number: int, text: str) -> None:
         """Leave this with the work's own object, in the next write that is about it."""
@@ -154,9 +162,9 @@ class KubeWorld:
     def drain(self, most_s: float) -> bool:
         """Wait until what is being written is written; False if that takes longer."""
         until_s = time.monotonic() + most_s
-        while self.link.pool.backlog and time.monotonic() < until_s:
+        while self.api.pool.backlog and time.monotonic() < until_s:
             time.sleep(0.02)
-        return not self.link.pool.backlog
+        return not self.api.pool.backlog
 
     # -- what was before us ------------------------------------------------------------------------------------
 
@@ -169,28 +177,28 @@ class KubeWorld:
             self._found[meta.uid] = text
         else:
             self._found.pop(meta.uid, None)
-        if len(self._found) > 2 * len(self.link.inbox) + 1_000:  # a replica may stand by for months
-            self._found = {uid: found for uid, found in self._found.items() if uid in self.link.inbox}
+        if len(self._found) > 2 * len(self.api.updates) + 1_000:  # a replica may stand by for months
+            self._found = {uid: found for uid, found in self._found.items() if uid in self.api.updates}
 
     def _take_over(self) -> None:
         """At the first look: take up what was decided before us."""
         self._looked = True
-        (found, self._found), reader = (self._found, {}), NoteReader()
-        self.ledger.resume(lambda uid: reader.read(found.pop(uid)) if uid in found else None, self.before)
+        (found, self._found), reader = (self._found, {}), HandoverReader()
+        self.reconciler.resume(lambda uid: reader.read(found.pop(uid)) if uid in found else None, self.before)
 
     # -- what came ---------------------------------------------------------------------------------------------
 
     def _await_lists(self) -> EventBatch:
         """Nothing is told, and so nothing decided, before everything has been listed once."""
-        self.link.listed.wait(_BREATH_MS / 1000)
-        if self.link.failure is not None:
-            raise self.link.failure
-        return self._told() if self.link.listed.is_set() else EMPTY_EVENTS
+        self.api.listed.wait(_BREATH_MS / 1000)
+        if self.api.failure is not None:
+            raise self.api.failure
+        return self._told() if self.api.listed.is_set() else EMPTY_EVENTS
 
     def _told(self) -> EventBatch:
-        news, notes = self.link.inbox.take()
+        news, notes = self.api.updates.take()
         for note in notes:
-            if isinstance(note, Carried):
+            if isinstance(note, WriteReport):
                 self._hear(note)
             elif isinstance(note, BaseException):
                 raise note
@@ -201,20 +209,20 @@ class KubeWorld:
             self._see(one)
         del news  # of a large cluster, that is much
         if claims:
-            self.ledger.settle_claims()
+            self.reconciler.settle_claims()
         if not self._looked:
             self._take_over()
         self._send()
-        tidings = self.ledger.take_tidings()
+        facts = self.reconciler.take_facts()
         if told is not None and self.options.queues and not self.policy_findings:
             self._policies = [self._policy]
         for policy in self._policies:
-            tidings.policy(policy)
-            self.ledger.name_quota(names_of(policy.shares))
+            facts.policy(policy)
+            self.reconciler.name_quota(names_of(policy.shares))
         self._policies = []
-        return tidings.batch(self.now_ms())
+        return facts.batch(self.now_ms())
 
-    def _read_policy(self, news: list[News]) -> ReadPolicy | None:
+    def _read_policy(self, news: list[Update]) -> ReadQueueObjects | None:
         """Take in what work depends on; what it says now, if that is something else."""
         for one in news:
             if one.kind < self._claims_at:
@@ -225,31 +233,31 @@ class KubeWorld:
             self._heed(told)
         return told
 
-    def _heed(self, told: ReadPolicy) -> None:
+    def _heed(self, told: ReadQueueObjects) -> None:
         """Read our jobs again by what is around them now; shares that cannot be read leave the old ones in place."""
         if told.around != self._around:
             self._around = told.around
             for uid, (handling, thing) in list(self._jobs.items()):
-                self.ledger.see_job(uid, see_job(thing, handling, self._around))
+                self.reconciler.see_job(uid, see_job(thing, handling, self._around))
         if self.options.queues:
             self.policy_findings = told.findings if self._looked else ()
             if not self.policy_findings:
                 self._policy = msgspec.structs.replace(self._policy, shares=told.shares)
 
-    def _see(self, news: News) -> None:
+    def _see(self, news: Update) -> None:
         thing = news.thing
         if self._claims_at <= news.kind < self._nodes_at:
             assert thing is None or isinstance(thing, ClaimObject)
-            self.ledger.see_claim(CLAIM_KINDS[news.kind - self._claims_at], news.uid, thing)
+            self.reconciler.see_claim(CLAIM_KINDS[news.kind - self._claims_at], news.uid, thing)
         elif news.kind == self._nodes_at:
             assert thing is None or isinstance(thing, Node)
-            self.ledger.see_node(news.uid, thing)
+            self.reconciler.see_node(news.uid, thing)
         elif self._nodes_at < news.kind < self._pods_at:
             assert thing is None or isinstance(thing, JobObject)
             self._see_job(news.uid, KINDS[news.kind - self._nodes_at - 1], thing)
         elif news.kind == self._pods_at:
             assert thing is None or isinstance(thing, SeenPod)
-            self.ledger.see_pod(news.uid, thing)
+            self.reconciler.see_pod(news.uid, thing)
 
     def _shrink_job(self, job: JobObject) -> JobObject:
         self._keep_note(job.metadata)
@@ -257,47 +265,52 @@ class KubeWorld:
 
     def _shrink_pod(self, pod: PodObject | KeyedPod) -> SeenPod:
         self._keep_note(pod.metadata)
-        return see_listed(pod, self.shapes) if isinstance(pod, KeyedPod) else see_pod(pod, self.shapes)
+        return see_listed(pod, self.pod_specs) if isinstance(pod, KeyedPod) else see_pod(pod, self.pod_specs)
 
-    def _see_job(self, uid: str, handling: Handling, thing: JobObject | None) -> None:
-        self.ledger.see_job(uid, None if thing is None else see_job(thing, handling, self._around))
-        if thing is not None and self.ledger.has_job(uid):
+    def _see_job(self, uid: str, handling: JobAdapter, thing: JobObject | None) -> None:
+        self.reconciler.see_job(uid, None if thing is None else see_job(thing, handling, self._around))
+        if thing is not None and self.reconciler.has_job(uid):
             self._jobs[uid] = (handling, thing)
         else:
             self._jobs.pop(uid, None)
 
-    def _hear(self, carried: Carried) -> None:
+    def _hear(self, carried: WriteReport) -> None:
         outcome = carried.result.outcome
+        assert isinstance(carried.pending, PendingWrite)
         self.outcomes[outcome] += 1
         if outcome is not Outcome.DONE:
-            self.latest_failure = f"{carried.order.purpose.name}: {carried.result.answer.text()}"
-        self.ledger.hear(carried.order, outcome)
+            self.latest_failure = f"{carried.pending.write_kind.name}: {carried.result.answer.text()}"
+        self.reconciler.hear(carried.pending, outcome)
 
     def _send(self) -> None:
-        orders = self.ledger.take_orders()
-        orders += self.ledger.take_sayings(_SAID_AT_ONCE - self.link.pool.backlog, self.now_ms())
-        if orders and self.options.may_write():  # who may not write now never may again, in this world
-            self.link.send(self._annotated(orders))
+        writes = self.reconciler.take_writes()
+        writes += self.reconciler.take_events(_SAID_AT_ONCE - self.api.pool.backlog, self.now_ms())
+        if writes and self.options.may_write():  # who may not write now never may again, in this world
+            self.api.send(self._annotated(writes))
 
-    def _annotated(self, orders: list[Order]) -> list[Order]:
+    def _annotated(self, writes: list[PendingWrite]) -> list[PendingWrite]:
         """Orders with the notes that go with them; pods of a job that has its note need none."""
-        started = {order.workload for order in orders if order.purpose is Purpose.START}
+        started = {pending.workload for pending in writes if pending.write_kind is WriteKind.START}
         sent = []
-        for order in orders:
-            text = self._notes.get(order.workload)
-            if text is not None and order.purpose in _NOTED and not (_is_of_pod(order) and order.workload in started):
-                job = self._jobs.get(order.write.key)
+        for pending in writes:
+            text = self._notes.get(pending.workload)
+            if (
+                text is not None
+                and pending.write_kind in _NOTED
+                and not (_is_of_pod(pending) and pending.workload in started)
+            ):
+                job = self._jobs.get(pending.write.key)
                 meta = job[1].metadata if job is not None else None
-                order = order._replace(write=annotated(order.write, text, meta))  # noqa: PLW2901
-            sent.append(order)
+                pending = pending._replace(write=annotated(pending.write, text, meta))  # noqa: PLW2901
+            sent.append(pending)
         for number in started:
             self._notes.pop(number, None)
         return sent
 
 
-def _kept(resource: Resource, thing: PolicyObject) -> dict[str, Any]:
+def _kept(resource: Resource, thing: QueueObject) -> dict[str, Any]:
     return thing.kept(resource)
 
 
-def _is_of_pod(order: Order) -> bool:
-    return order.purpose in (Purpose.BIND, Purpose.LIFT)
+def _is_of_pod(pending: PendingWrite) -> bool:
+    return pending.write_kind in (WriteKind.BIND, WriteKind.LIFT)

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.kube.access import Access
-from tidegate.kube.answers import Answer
-from tidegate.kube.client import Client, Request
-from tidegate.kube.resources import LEASES
-from tidegate.kube.writes import FIELD_MANAGER, Ref
-from tidegate.live.lease import Candidate, Claim, LeaseObject, Times
-from tidegate.live.stamps import stamp_of
+from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.connection import Connection
+from tidegate.kube.transport.resources import LEASES
+from tidegate.kube.transport.response import Response
+from tidegate.kube.transport.writes import FIELD_MANAGER, Ref
+from tidegate.live.lease import Candidate, LeaseClaim, LeaseObject, LeaseTimes
+from tidegate.live.timestamps import stamp_of
 from tidegate.manifests.clock import read_time_ms
 from tidegate.model.units import UnitError
 
@@ -50,7 +50,7 @@ class LeaseName(NamedTuple):
 class Election:
     """A candidate that tries to lead until it is told to stop."""
 
-    def __init__(self, access: Access, lease: LeaseName, identity: str, times: Times) -> None:
+    def __init__(self, access: Connection, lease: LeaseName, identity: str, times: LeaseTimes) -> None:
         self.lease, self.identity = lease, identity
         self.trouble = ""  # why the last try came to nothing
         self._access, self._times = access, times
@@ -168,7 +168,7 @@ class Election:
             self.trouble = answer.text()
         return answer.ok or answer.status == _NOT_FOUND
 
-    async def _write(self, client: Client, claim: Claim) -> Answer:
+    async def _write(self, client: Client, claim: LeaseClaim) -> Response:
         meta: dict[str, Any] = {"name": self.lease.name, "namespace": self.lease.namespace}
         if claim.version:
             meta["resourceVersion"] = claim.version

@@ -18,7 +18,7 @@ TEXT = "text/plain; charset=utf-8"
 _ALIVE, _READY, _METRICS = ("/healthz", "/livez"), ("/readyz",), ("/metrics",)
 
 
-class BadAddress(ValueError):  # noqa: N818 - it says what is the case
+class ListenAddressError(ValueError):
     """An address that cannot be listened on; the text says why and what to do."""
 
 
@@ -40,7 +40,9 @@ class Endpoints:
                 _Server6((host, port), _handler(probes)) if ":" in host else _Server((host, port), _handler(probes))
             )
         except OSError as error:
-            raise BadAddress(f"--listen {address}: {error.strerror or error}; name another address or port") from None
+            raise ListenAddressError(
+                f"--listen {address}: {error.strerror or error}; name another address or port"
+            ) from None
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, name="tidegate-http", daemon=True)
 
@@ -65,7 +67,7 @@ def read_address(text: str) -> tuple[str, int]:
     """The host and port of an address such as :8080, 127.0.0.1:8080 or [::]:8080."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65_535:
-        raise BadAddress(f"--listen: expected HOST:PORT or :PORT, found {text!r}")
+        raise ListenAddressError(f"--listen: expected HOST:PORT or :PORT, found {text!r}")
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - a pod is asked from outside
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from tidegate.engine.holding import holding_of
 from tidegate.engine.leaving import pods_of
-from tidegate.kube.ledger import Before
-from tidegate.kube.notes import Note, in_runs, write_note
+from tidegate.kube.mirror.handover_annotation import HandoverNote, in_runs, write_note
+from tidegate.kube.reconciler import HandoverState
 from tidegate.model.decisions import DecisionBatch, DecisionKind
 from tidegate.model.reasons import Reason
 from tidegate.model.spec import Resources, resources
@@ -51,15 +51,15 @@ def notes_after(state: ClusterState, decisions: DecisionBatch) -> Iterator[tuple
             yield number, write_note(note)
 
 
-def note_of(state: ClusterState, row: int) -> Note | None:
+def note_of(state: ClusterState, row: int) -> HandoverNote | None:
     """The note on one workload; None: objects show all there is to know."""
     pods = pods_of(state, row)
     standing = _standing(state, row)
     if standing == Standing() and len(pods) < 2:
         return None
-    order = np.argsort(state.pods.ordinal[pods])
-    names = (state.node_specs[node].name for node in state.pods.node[pods[order]].tolist())
-    return Note(standing=standing, nodes=in_runs(names))
+    pending = np.argsort(state.pods.ordinal[pods])
+    names = (state.node_specs[node].name for node in state.pods.node[pods[pending]].tolist())
+    return HandoverNote(standing=standing, nodes=in_runs(names))
 
 
 def _standing(state: ClusterState, row: int) -> Standing:
@@ -103,19 +103,19 @@ def _charge(claims: dict[str, tuple[str, int]]) -> Resources:
 # -- what belongs to no single workload --------------------------------------------------------------------------
 
 
-class Common(NamedTuple):
+class SharedHandover(NamedTuple):
     """What belongs to no single workload, as text; empty: there is nothing."""
 
     text: str
 
 
-def common_of(state: ClusterState) -> Common:
+def common_of(state: ClusterState) -> SharedHandover:
     """What entrances used of late, for whom others were evicted, and who keeps room because it was passed over."""
     if not state.shares:
-        return Common("")
+        return SharedHandover("")
     consumed = tuple(_consumed(state)) if state.policy.shares.usage is not None else ()
     kept = _Kept(consumed, {str(state.workload_ids[row]): standing for row, standing in _waiting(state)})
-    return Common(msgspec.json.encode(kept, order="sorted").decode() if kept != _Kept() else "")
+    return SharedHandover(msgspec.json.encode(kept, order="sorted").decode() if kept != _Kept() else "")
 
 
 def _waiting(state: ClusterState) -> Iterator[tuple[int, Standing]]:
@@ -140,10 +140,10 @@ def _consumed(state: ClusterState) -> Iterator[Consumed]:
         yield Consumed(entrance=name, milli=resources(used), at_ms=int(tables.entrances.at_ms[row]))
 
 
-def read_common(text: str) -> Before:
+def read_common(text: str) -> HandoverState:
     """What a leader before us knew; nothing where that cannot be read."""
     try:
         kept = msgspec.json.decode(text, type=_Kept)
     except msgspec.MsgspecError:
-        return Before()
-    return Before(kept.consumed, kept.waiting)
+        return HandoverState()
+    return HandoverState(kept.consumed, kept.waiting)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidegate.kube.objects import Meta
+from tidegate.kube.transport.objects import Meta
 
 _NOBODY = ""
 
@@ -33,7 +33,7 @@ class LeaseObject(msgspec.Struct, frozen=True):
     spec: LeaseSpec = LeaseSpec()
 
 
-class Times(NamedTuple):
+class LeaseTimes(NamedTuple):
     """How long a Lease is good for, in seconds."""
 
     lease_s: float = 15.0  # after which others may take over
@@ -41,7 +41,7 @@ class Times(NamedTuple):
     retry_s: float = 2.0  # between two tries
 
 
-class Claim(NamedTuple):
+class LeaseClaim(NamedTuple):
     """What a candidate wants the Lease to say."""
 
     spec: LeaseSpec
@@ -51,7 +51,7 @@ class Claim(NamedTuple):
 class Candidate:
     """One who wants to lead."""
 
-    def __init__(self, identity: str, times: Times) -> None:
+    def __init__(self, identity: str, times: LeaseTimes) -> None:
         self.identity, self.times = identity, times
         self._seen: LeaseObject | None = None
         self._changed_s = 0.0  # when it was last seen to be another than before
@@ -87,23 +87,23 @@ class Candidate:
             self._until_s = 0.0
             self.before = (lease.spec.renew_time or "") if lease is not None else self.before
 
-    def claim(self, at_s: float, stamp: str) -> Claim | None:
+    def claim(self, at_s: float, stamp: str) -> LeaseClaim | None:
         """What to write in order to lead, or to lead on; None: another does, and its time is not over."""
         if self._seen is None:
-            return Claim(self._spec(stamp, stamp, 0), "")
+            return LeaseClaim(self._spec(stamp, stamp, 0), "")
         spec, version = self._seen.spec, self._seen.metadata.resource_version
         if self.holder == self.identity:
-            return Claim(self._spec(spec.acquire_time or stamp, stamp, self.transitions), version)
+            return LeaseClaim(self._spec(spec.acquire_time or stamp, stamp, self.transitions), version)
         if self.holder != _NOBODY and at_s < self._changed_s + (spec.lease_duration_seconds or self.times.lease_s):
             return None
-        return Claim(self._spec(stamp, stamp, self.transitions + 1), version)
+        return LeaseClaim(self._spec(stamp, stamp, self.transitions + 1), version)
 
-    def release(self, stamp: str) -> Claim | None:
+    def release(self, stamp: str) -> LeaseClaim | None:
         """What to write in order to lead no more, so that others need not wait; None: we do not lead."""
         if self._seen is None or self.holder != self.identity:
             return None
         spec = LeaseSpec(_NOBODY, 1, stamp, stamp, self.transitions)
-        return Claim(spec, self._seen.metadata.resource_version)
+        return LeaseClaim(spec, self._seen.metadata.resource_version)
 
     def won(self, lease: LeaseObject, sent_s: float, heard_s: float) -> None:
         """What we claimed was written; we sent it then, and hear of it now. A term that is over is not renewed."""

@@ -12,7 +12,7 @@ from tidegate.live.election import Election
 _NEVER = -1
 
 
-class Mandate:
+class LeadershipTerm:
     """The right to write."""
 
     def __init__(self, election: Election) -> None:

@@ -13,27 +13,28 @@ from pathlib import Path
 
 from tidegate.journal.record import Journal
 from tidegate.journal.store import JournalFile
-from tidegate.kube.access import Access
-from tidegate.kube.ledger import PATIENCE_MS, Reach
-from tidegate.kube.provisioning import NO_NODES, NodesBy
+from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
+from tidegate.kube.mirror.ownership import Ownership
+from tidegate.kube.reconciler import SCALE_UP_DELAY_MS
+from tidegate.kube.transport.connection import Connection
+from tidegate.kube.transport.writes import EventMessage, event_write
 from tidegate.kube.world import KubeWorld, WorldOptions
-from tidegate.kube.writes import Remark, remark
 from tidegate.live.clock import SteadyClock
 from tidegate.live.collecting import Collector
 from tidegate.live.election import Election, LeaseName, steady_s
 from tidegate.live.endpoints import Endpoints, Probes
-from tidegate.live.handover import Common, read_common
+from tidegate.live.handover import SharedHandover, read_common
+from tidegate.live.handover_store import find_common
 from tidegate.live.heap import give_back_large_blocks
-from tidegate.live.keeping import find_common
-from tidegate.live.lease import Times
+from tidegate.live.journal_rotation import open_record
+from tidegate.live.leader_loop import LeaderContext, LeaderLoop
+from tidegate.live.lease import LeaseTimes
 from tidegate.live.logs import Log
-from tidegate.live.mandate import Mandate
+from tidegate.live.mandate import LeadershipTerm
 from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
-from tidegate.live.records import open_record
-from tidegate.live.reloading import PolicyFollower, Reload
-from tidegate.live.stamps import stamp_of
-from tidegate.live.term import Bench, Term
+from tidegate.live.policy_watcher import PolicyUpdate, PolicyWatcher
+from tidegate.live.timestamps import stamp_of
 from tidegate.model.facts import Outcome
 from tidegate.model.policy import Policy
 
@@ -48,7 +49,7 @@ _DRAIN_S, _STANDBY_S = 10.0, 0.5
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServiceOptions:
     """How the service runs."""
 
     mode: Mode
@@ -57,9 +58,9 @@ class Settings:
     journal: Path | None = None
     listen: str = ""
     scheduler: str = "tidegate"
-    times: Times = field(default_factory=Times)
-    patience_ms: int = PATIENCE_MS  # how long demand lasts that deserves nodes
-    nodes_by: NodesBy = NO_NODES
+    times: LeaseTimes = field(default_factory=LeaseTimes)
+    patience_ms: int = SCALE_UP_DELAY_MS  # how long demand lasts that deserves nodes
+    nodes_by: NodeRequestOptions = NO_NODE_REQUESTS
 
 
 def wall_ms() -> int:
@@ -75,7 +76,9 @@ def elapsed_ms() -> int:
 class Service:
     """Tidegate in a cluster."""
 
-    def __init__(self, settings: Settings, access: Access, policies: PolicyFollower, policy: Policy, log: Log) -> None:
+    def __init__(
+        self, settings: ServiceOptions, access: Connection, policies: PolicyWatcher, policy: Policy, log: Log
+    ) -> None:
         self.settings, self._access, self._policies, self._policy, self._log = settings, access, policies, policy, log
         self.metrics = Metrics()
         self.election = Election(access, settings.lease, settings.identity, settings.times)
@@ -83,7 +86,7 @@ class Service:
         self._stopping = threading.Event()
         self._turned_s = time.monotonic()
         self._world: KubeWorld | None = None
-        self._term: Term | None = None
+        self._term: LeaderLoop | None = None
         self._told: dict[str, int] = {}
         self._failure, self._failed_s = "", 0.0  # the latest write that came to nothing, as it was said, and when
         self._left_out: dict[str, str] = {}  # kinds that we may not read, as it was said of them
@@ -120,10 +123,10 @@ class Service:
     def _stand_by_and_lead(self) -> None:
         """Follow the cluster and wait for the Lease; then lead, until that is over."""
         clock = SteadyClock(wall_ms, elapsed_ms)
-        mandate = Mandate(self.election)
+        mandate = LeadershipTerm(self.election)
         may_write = mandate.holds if self.settings.mode.writes else lambda: False
         options = WorldOptions(
-            reach=_reach(self.settings, self._policy),
+            ownership=_ownership(self.settings, self._policy),
             may_write=may_write,
             patience_ms=self.settings.patience_ms,
             nodes_by=self.settings.nodes_by,
@@ -147,26 +150,26 @@ class Service:
     def _is_over(self) -> bool:
         return self._anew or self._stopping.is_set()
 
-    def _take_over(self, world: KubeWorld, mandate: Mandate) -> Common | None:
+    def _take_over(self, world: KubeWorld, mandate: LeadershipTerm) -> SharedHandover | None:
         """Read what the leader before us left; None if the Lease is lost, or it is to end, before that works out."""
         if not self.settings.mode.writes:
-            return Common("")
+            return SharedHandover("")
         while mandate.holds() and not self._stopping.is_set():
             self._look_after()
             kept = find_common(self._access, self.settings.lease)
-            if isinstance(kept, Common):
+            if isinstance(kept, SharedHandover):
                 world.before = read_common(kept.text)
                 return kept
             self._log.warning("cannot read what was before us", trouble=kept.text())
             self._stopping.wait(_STANDBY_S)
         return None
 
-    def _lead(self, world: KubeWorld, common: Common, mandate: Mandate) -> None:
+    def _lead(self, world: KubeWorld, common: SharedHandover, mandate: LeadershipTerm) -> None:
         self._log.info("leading", lease=str(self.settings.lease), transitions=self.election.transitions)
         file = self._open_journal()
         journal = Journal(file, remember=False) if file is not None else None
-        bench = Bench(self.settings.mode, self.settings.lease, self.metrics, self._log)
-        term = self._term = Term(bench, world, journal, common)
+        bench = LeaderContext(self.settings.mode, self.settings.lease, self.metrics, self._log)
+        term = self._term = LeaderLoop(bench, world, journal, common)
         if journal is not None:
             journal.follow(term.state)
         self._collector.rest()  # the first step takes everything in
@@ -174,7 +177,7 @@ class Service:
             term.serve(lambda: self._is_over() or not mandate.holds(), self._look_after)
             self._releases = not mandate.holds() or world.drain(_DRAIN_S)
             if not self._releases:
-                self._log.warning("undrained", writes=world.link.pool.backlog)
+                self._log.warning("undrained", writes=world.api.pool.backlog)
         finally:
             if file is not None:
                 file.close()
@@ -202,16 +205,16 @@ class Service:
 
     def _is_settled(self) -> bool:
         """Whether everything has been listed and, by who leads, decided on once."""
-        listed = self._world is not None and self._world.link.listed.is_set()
+        listed = self._world is not None and self._world.api.listed.is_set()
         return listed and (self._term is None or self._term.steps > 0)
 
-    def _hear(self, news: Reload) -> None:
+    def _hear(self, news: PolicyUpdate) -> None:
         """A policy that was read again is taken, or refused and told; the one in force stays then."""
         if news.policy is None:
             self.metrics.policies.labels("refused").inc()
             self.metrics.policy_bad.set(1)
             self._log.error("policy refused", policy=self._policies.source.name, trouble=news.trouble)
-            self._remark(Remark("PolicyRefused", news.trouble, "Reload", warning=True))
+            self._remark(EventMessage("PolicyRefused", news.trouble, "Reload", warning=True))
             return
         self.metrics.policy_bad.set(0)
         if news.policy == self._policy:
@@ -220,10 +223,10 @@ class Service:
         self._adopt(news.policy)
         if self._world is not None:
             self._world.change_policy(news.policy)
-            self._anew = _reach(self.settings, news.policy) != self._world.options.reach
+            self._anew = _ownership(self.settings, news.policy) != self._world.options.ownership
             if self._anew:
                 self._log.info("looking anew", why="the policy changed which work is followed")
-        self._remark(Remark("PolicyTaken", f"policy {news.policy.digest()} is in force", "Reload"))
+        self._remark(EventMessage("PolicyTaken", f"policy {news.policy.digest()} is in force", "Reload"))
 
     def _adopt(self, policy: Policy) -> None:
         self._policy = policy
@@ -232,12 +235,12 @@ class Service:
         self.metrics.policy.labels(policy.name, policy.digest()).set(1)
         self._log.info("policy", source=self._policies.source.name, name=policy.name, digest=policy.digest())
 
-    def _remark(self, said: Remark) -> None:
+    def _remark(self, said: EventMessage) -> None:
         """Say something with the Lease, where people look; who only watches writes nothing."""
         if self._world is not None and self.settings.mode.writes and self.election.leads():
             now_ms = wall_ms()
             name = f"{self.settings.lease.name}.{now_ms:x}"
-            self._world.say(remark(self.election.ref, said, name, stamp_of(now_ms)))
+            self._world.say(event_write(self.election.ref, said, name, stamp_of(now_ms)))
 
     def _count_writes(self) -> None:
         world = self._world
@@ -247,16 +250,16 @@ class Service:
             word, count = outcome.name.lower(), world.outcomes[outcome]
             self.metrics.writes.labels(word).inc(max(count - self._told.get(word, 0), 0))
             self._told[word] = count
-        self.metrics.in_flight.set(world.link.pool.backlog)
+        self.metrics.in_flight.set(world.api.pool.backlog)
         self._tell_failure(world)
-        for plural, tally in world.link.told():
+        for plural, tally in world.api.told():
             for what in ("lists", "watches", "events", "cuts", "skipped"):
                 self.metrics.watched.labels(plural, what).set(getattr(tally, what))
             self.metrics.left_out.labels(plural).set(bool(tally.left_out))
-        for plural, why in world.link.left_out():
+        for plural, why in world.api.left_out():
             if self._left_out.get(plural) != why:
                 self._log.warning("left out", resource=plural, why=why)
-        self._left_out = dict(world.link.left_out())
+        self._left_out = dict(world.api.left_out())
 
     def _tell_failure(self, world: KubeWorld) -> None:
         """Say why writes come to nothing: the latest, and not too often, as a storm has thousands."""
@@ -277,17 +280,17 @@ class Service:
         world = self._world
         if world is None:
             return ["the cluster is not followed yet"]
-        if not world.link.listed.is_set():
-            return ["not everything has been listed yet", *world.link.trouble()]
+        if not world.api.listed.is_set():
+            return ["not everything has been listed yet", *world.api.trouble()]
         return [f"the lease: {self.election.trouble}"] if self.election.trouble else []
 
 
-def _reach(settings: Settings, policy: Policy) -> Reach:
+def _ownership(settings: ServiceOptions, policy: Policy) -> Ownership:
     """What work is ours: who watches work that has queues does not mind what has none, and who gates binds nothing."""
     mode, watches = settings.mode, settings.mode is Mode.SHADOW
     scheduler = "" if mode is Mode.GATE else settings.scheduler
     unqueued = not (watches and policy.shares.queues)
-    return Reach(scheduler=scheduler, gates=mode is not Mode.BIND, watches=watches, unqueued=unqueued)
+    return Ownership(scheduler=scheduler, gates=mode is not Mode.BIND, watches=watches, unqueued=unqueued)
 
 
 class _Nothing:

@@ -1,0 +1,120 @@
+"""What the API server says somebody may do, and which kinds it serves.
+
+Must not know: what follows from the answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.deploy.permissions import Grant
+from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.resources import Resource
+from tidegate.kube.transport.response import Response
+
+_REVIEWS = "/apis/authorization.k8s.io/v1"
+_ANSWER_S = 10.0
+
+
+class Account(NamedTuple):
+    """A service account."""
+
+    namespace: str
+    name: str
+
+    def subject(self) -> dict[str, Any]:
+        """As who it asks the server, which adds these groups to each."""
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{self.namespace}", "system:authenticated"]
+        return {"user": f"system:serviceaccount:{self.namespace}:{self.name}", "groups": groups}
+
+
+class AccessRequest(NamedTuple):
+    """One thing that somebody may do, or not."""
+
+    grant: Grant
+    verb: str
+    name: str  # of the one object; empty: any
+
+    def text(self) -> str:
+        """Say it as people do."""
+        group = f".{self.grant.resource.group}" if self.grant.resource.group else ""
+        kind, _, part = self.grant.thing.partition("/")
+        return f"{self.verb} {kind}{group}" + (f"/{part}" if part else "") + (f" {self.name}" if self.name else "")
+
+
+def deeds(given: list[Grant]) -> list[AccessRequest]:
+    """Everything that grants allow, one by one."""
+    found: dict[tuple[Resource, str, str, str], AccessRequest] = {}
+    for grant in given:
+        for verb in grant.verbs:
+            for name in grant.names or ("",):
+                found.setdefault((grant.resource, grant.part, verb, name), AccessRequest(grant, verb, name))
+    return list(found.values())
+
+
+class AccessReviewError(Exception):
+    """The server does not say; the text has its words."""
+
+
+async def forbidden(
+    client: Client, asked: list[AccessRequest], namespace: str, account: Account | None
+) -> list[AccessRequest]:
+    """What may not be done, by us or by an account; Unanswered where we may not even ask."""
+    allowed = await asyncio.gather(*(_may(client, deed, namespace, account) for deed in asked))
+    return [deed for deed, may in zip(asked, allowed, strict=True) if not may]
+
+
+async def _may(client: Client, deed: AccessRequest, namespace: str, account: Account | None) -> bool:
+    grant = deed.grant
+    asked = {
+        "verb": deed.verb,
+        "group": grant.resource.group,
+        "resource": grant.resource.plural,
+        "subresource": grant.part,
+        "name": deed.name,
+        "namespace": namespace if grant.own else "",
+    }
+    kind = "SelfSubjectAccessReview" if account is None else "SubjectAccessReview"
+    spec = {"resourceAttributes": asked, **({} if account is None else account.subject())}
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
+    path = f"{_REVIEWS}/{kind.lower()}s"
+    answer = await client.ask(Request("POST", path, {}, msgspec.json.encode(body), timeout_s=_ANSWER_S))
+    if not answer.ok:
+        raise AccessReviewError(answer.text())
+    return bool(msgspec.json.decode(answer.body)["status"].get("allowed"))
+
+
+class Served(NamedTuple):
+    """What a server has of a group of kinds."""
+
+    versions: tuple[str, ...]
+    plurals: frozenset[str]  # in the version that was asked for
+
+
+async def find_served(client: Client, kinds: set[tuple[str, str]]) -> dict[tuple[str, str], Served]:
+    """For each group and version: the versions that the server has of the group, and the kinds of this one."""
+    answer = await _get(client, "/apis")
+    groups = {
+        one["name"]: tuple(version["version"] for version in one["versions"])
+        for one in msgspec.json.decode(answer.body)["groups"]
+    }
+    groups[""] = ("v1",)
+    found = {}
+    for group, version in sorted(kinds):
+        plurals: frozenset[str] = frozenset()
+        if version in groups.get(group, ()):
+            path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+            told = msgspec.json.decode((await _get(client, path)).body)["resources"]
+            plurals = frozenset(one["name"] for one in told)
+        found[group, version] = Served(groups.get(group, ()), plurals)
+    return found
+
+
+async def _get(client: Client, path: str) -> Response:
+    answer = await client.ask(Request("GET", path, timeout_s=_ANSWER_S))
+    if not answer.ok:
+        raise AccessReviewError(answer.text())
+    return answer

@@ -1,0 +1,106 @@
+"""The Deployment: two replicas that may do nothing on their node but read, write to what is theirs, and listen.
+
+Must not know: what the program may do in the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.deploy.install_spec import NAME, InstallSpec
+
+#: Where the image has its compiled kernels, read-only (TIDEGATE_KERNELS in the Containerfile), and where the program
+#: keeps what it has to compile itself: on a machine of another architecture than the one that built the image.
+BUILT, CACHE = "/opt/tidegate/kernels", "/var/cache/tidegate"
+DATA = "/var/lib/tidegate"
+PORT = 8080
+
+#: Who it is on its node; the Containerfile has the same.
+USER = 65532
+
+LABELS = {"app.kubernetes.io/name": NAME}
+
+_CONFINED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
+
+
+def deployment(wish: InstallSpec) -> dict[str, Any]:
+    """The Deployment of an installation."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": NAME, "namespace": wish.namespace, "labels": dict(LABELS)},
+        "spec": {
+            "replicas": wish.replicas,
+            "selector": {"matchLabels": dict(LABELS)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}},
+            "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(wish)},
+        },
+    }
+
+
+def _pod(wish: InstallSpec) -> dict[str, Any]:
+    return {
+        "serviceAccountName": NAME,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "topologySpreadConstraints": [_spread("kubernetes.io/hostname"), _spread("topology.kubernetes.io/zone")],
+        "terminationGracePeriodSeconds": 30,
+        "containers": [_program(wish)],
+        "volumes": [
+            {"name": "cache", "emptyDir": {}},
+            {"name": "data", "emptyDir": {"sizeLimit": "8Gi"}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+
+
+def _spread(key: str) -> dict[str, Any]:
+    return {
+        "maxSkew": 1,
+        "topologyKey": key,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": dict(LABELS)},
+    }
+
+
+def _program(wish: InstallSpec) -> dict[str, Any]:
+    return {
+        "name": NAME,
+        "image": wish.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": [
+            "run",
+            f"--mode={wish.mode}",
+            f"--policy={wish.policy.source}",
+            f"--lease={NAME}",
+            f"--listen=:{PORT}",
+            f"--journal={DATA}/journal.db",
+            "--log=json",
+        ],
+        "env": [{"name": "XDG_CACHE_HOME", "value": CACHE}, {"name": "HOME", "value": "/tmp"}],  # noqa: S108 - a volume
+        "ports": [{"name": "http", "containerPort": PORT}],
+        # Kernels that are not there yet are compiled before it listens: minutes, on a slow node.
+        "startupProbe": _probe("/healthz", periodSeconds=5, failureThreshold=180),
+        "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=6),
+        "readinessProbe": _probe("/readyz", periodSeconds=5),
+        "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
+        "securityContext": dict(_CONFINED),
+        "volumeMounts": [
+            {"name": "cache", "mountPath": CACHE},
+            {"name": "data", "mountPath": DATA},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a volume of its own
+        ],
+    }
+
+
+def _probe(path: str, **times: int) -> dict[str, Any]:
+    return {"httpGet": {"path": path, "port": "http"}, "timeoutSeconds": 5, **times}

@@ -1,0 +1,126 @@
+"""What somebody wants installed: where, in which mode, from which image, under which policy.
+
+Must not know: the objects that this becomes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tidegate
+from tidegate.live.election import LeaseName
+from tidegate.live.modes import Mode
+from tidegate.live.policy_sources import KUEUE, PolicyError, PolicyFile
+
+#: What everything of it is called.
+NAME = "tidegate"
+POLICY = f"{NAME}-policy"
+
+#: Namespaces that are there already, and not ours to label.
+THERE = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+#: A policy to begin with: no queues, so that a shadow decides on all work that it sees.
+FIRST_POLICY = """\
+# Who may use how much: `policy.queues` and `policy.cohorts`, or Kueue's manifests as further keys of this ConfigMap.
+# It is read again when it changes; one that is wrong is refused, and the one in force stays.
+version: 1
+policy:
+  placement: bestfit
+"""
+
+_OURS, _CONFIG_MAP = "tidegate.yaml", "configmap:"
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_KEY = re.compile(r"[A-Za-z0-9._-]{1,253}")
+_IMAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/:@-]*[A-Za-z0-9])?")
+
+#: What a ConfigMap has room for.
+_MOST_BYTES = 1 << 20
+
+
+class InstallOptionError(ValueError):
+    """Something that cannot be installed; the text says what was found, what was expected and what to do."""
+
+
+@dataclass(frozen=True)
+class GivenPolicy:
+    """Where the installation finds its policy, and what is to be installed of it."""
+
+    config_map: str = POLICY  # empty: the policy is in Kueue's objects
+    files: Mapping[str, str] | None = field(default_factory=lambda: {_OURS: FIRST_POLICY})  # None: it is there already
+
+    @property
+    def source(self) -> str:
+        """As `tidegate run --policy` takes it."""
+        return f"{_CONFIG_MAP}{self.config_map}" if self.config_map else KUEUE
+
+
+@dataclass(frozen=True)
+class InstallSpec:
+    """All of it."""
+
+    mode: Mode = Mode.SHADOW
+    namespace: str = NAME
+    image: str = f"{NAME}:{tidegate.__version__}"
+    replicas: int = 2
+    policy: GivenPolicy = field(default_factory=GivenPolicy)
+    monitor: bool = False  # a ServiceMonitor, where Prometheus' operator is
+    board: bool = False  # a ConfigMap with a board, where Grafana's sidecar looks for such
+    door: bool = False  # labelled work arrives held
+
+    @property
+    def lease(self) -> LeaseName:
+        """The Lease that the replicas share."""
+        return LeaseName(self.namespace, NAME)
+
+    def check(self) -> None:
+        """Refuse what no server would take; BadWish says why."""
+        if not _LABEL.fullmatch(self.namespace):
+            raise InstallOptionError(
+                f"--namespace: expected lower-case letters, digits and '-', 63 at most, found {self.namespace!r}"
+            )
+        if not _IMAGE.fullmatch(self.image):
+            raise InstallOptionError(f"--image: expected a name such as registry/tidegate:1.0, found {self.image!r}")
+
+
+def read_policy_wish(text: str | None, namespace: str) -> GivenPolicy:
+    """The policy that an option names: kueue, configmap:NAME, a file or a folder; BadWish where that cannot be."""
+    if text is None:
+        return GivenPolicy()
+    if text == KUEUE:
+        return GivenPolicy("", None)
+    if text.startswith(_CONFIG_MAP):
+        where, _, name = text.removeprefix(_CONFIG_MAP).rpartition("/")
+        if where not in {"", namespace} or not _SUBDOMAIN.fullmatch(name):
+            raise InstallOptionError(
+                f"--policy: expected configmap:NAME, a ConfigMap in the namespace {namespace}, found {text!r}; "
+                "it may read no other namespace"
+            )
+        return GivenPolicy(name, None)
+    return GivenPolicy(files=_read_files(Path(text)))
+
+
+def _read_files(path: Path) -> dict[str, str]:
+    """The files of a policy as keys of a ConfigMap; one that cannot be used is refused here already."""
+    try:
+        PolicyFile(path).check()
+        found = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+        files = {one.name: one.read_text() for one in found}
+    except PolicyError as error:
+        raise InstallOptionError(f"--policy {path}: {error}" if str(path) not in str(error) else str(error)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InstallOptionError(f"--policy {path}: cannot be read: {error}") from None
+    odd = [one for one in found if not _KEY.fullmatch(one.name)]
+    if odd or len(files) < len(found):
+        raise InstallOptionError(
+            f"--policy {path}: files become keys of one ConfigMap; expected each name once, of letters, digits and "
+            f"'._-', found {', '.join(str(one) for one in odd or found)}"
+        )
+    if sum(map(len, files.values())) > _MOST_BYTES:
+        raise InstallOptionError(f"--policy {path}: a ConfigMap has room for 1 MiB; leave out what is no policy")
+    if path.is_file() and "apiVersion" not in files[path.name]:
+        return {_OURS: files[path.name]}
+    return files

@@ -1,0 +1,305 @@
+"""Whether a cluster is ready for a mode: version, kinds, permissions, clocks, owners, the Lease, the policy, the door.
+
+Every check reads; none writes.
+Must not know: how findings are shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.deploy.access_review import (
+    AccessRequest,
+    AccessReviewError,
+    Account,
+    Served,
+    deeds,
+    find_served,
+    forbidden,
+)
+from tidegate.deploy.findings import Finding, Level, fine
+from tidegate.deploy.objects import door
+from tidegate.deploy.permissions import FOLLOWED, Grant, grants
+from tidegate.kube.mirror.queue_objects import QUEUE_KINDS
+from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.resources import JOBS, LEASES, NODES, PODS, Resource
+from tidegate.kube.transport.response import Response
+from tidegate.live.conflicting_schedulers import look_for_kueue
+from tidegate.live.election import LeaseName
+from tidegate.live.lease import LeaseObject
+from tidegate.live.modes import Mode
+from tidegate.live.policy_sources import (
+    ConfigMap,
+    PolicyError,
+    PolicyMissingError,
+    PolicySource,
+    PolicyUnreachableError,
+)
+from tidegate.manifests.clock import read_time_ms
+from tidegate.model.units import UnitError
+
+#: The oldest minor version of Kubernetes that has what gates need, and that the door needs.
+LEAST_MINOR, DOOR_MINOR = 30, 36
+
+#: How far clocks may be apart before somebody should know. A Lease is kept by durations, so nothing breaks.
+_APART_MS = 5_000
+
+_NEEDED = (NODES, PODS, JOBS)
+_KUEUE = "kueue.x-k8s.io"
+_ANSWER_S, _NOT_FOUND = 10.0, 404
+
+#: What no mode does.
+_NEVER = (
+    Grant(Resource("", "v1", "secrets", "Secret"), ("get", "list"), "nothing"),
+    Grant(PODS, ("create",), "nothing"),
+    Grant(NODES, ("patch", "delete"), "nothing"),
+)
+
+#: How many things are named before the rest is counted.
+_MOST_NAMED = 6
+
+
+class ClusterVisit(NamedTuple):
+    """What is looked at, and for which mode."""
+
+    mode: Mode
+    lease: LeaseName
+    policy: PolicySource
+    account: Account | None  # whose permissions are checked; None: ours
+    now_ms: int
+    named: bool = True  # somebody has named the policy; else it is where installing puts it, and may not be there yet
+
+
+async def check_readiness(client: Client, visit: ClusterVisit) -> AsyncIterator[Finding]:
+    """Look at everything; where the server does not answer there is nothing else to look at."""
+    answer = await client.ask(Request("GET", "/version", timeout_s=_ANSWER_S))
+    if not answer.ok:
+        expected, remedy = "an answer to GET /version", "check --context, the network and your credentials"
+        yield Finding("server", Level.FAIL, answer.text(), expected, remedy)
+        return
+    version = msgspec.json.decode(answer.body)
+    yield _check_version(version)
+    yield _check_clock(answer, visit.now_ms)
+    for check, look in (
+        ("kinds", _check_kinds),
+        ("permissions", _check_permissions),
+        ("owners", _check_owners),
+        ("lease", _check_lease),
+        ("policy", _check_policy),
+        ("door", _check_door),
+    ):
+        try:
+            yield await look(client, visit)
+        except AccessReviewError as error:
+            yield Finding(check, Level.WARN, str(error), "an answer", "ask somebody who may look")
+
+
+def _check_version(version: dict[str, Any]) -> Finding:
+    found, minor = version["gitVersion"], int(re.match(r"\d*", version["minor"])[0] or 0)  # type: ignore[index]
+    if int(version["major"]) == 1 and minor < LEAST_MINOR:
+        return Finding("server", Level.FAIL, found, f"v1.{LEAST_MINOR} or later", "upgrade the cluster")
+    return fine("server", found)
+
+
+def _check_clock(answer: Response, now_ms: int) -> Finding:
+    """The server tells whole seconds."""
+    if not answer.date:
+        return Finding("clock", Level.WARN, "the server tells no time", "a Date header", "is there a proxy between?")
+    apart_ms = now_ms - round(parsedate_to_datetime(answer.date).timestamp() * 1000)
+    found = f"ours is {abs(apart_ms) / 1000:.0f} s {'ahead of' if apart_ms > 0 else 'behind'} the server's"
+    if abs(apart_ms) > _APART_MS:
+        return Finding("clock", Level.WARN, found, f"within {_APART_MS // 1000} s", "synchronise the clocks (NTP)")
+    return fine("clock", f"within {_APART_MS // 1000} s of the server's")
+
+
+# -- kinds -------------------------------------------------------------------------------------------------------
+
+
+async def _check_kinds(client: Client, visit: ClusterVisit) -> Finding:
+    del visit
+    served = await _served(client)
+    missing = [kind for kind in _NEEDED if not _has(served, kind)]
+    others = [kind for kind in _followed() if not _has(served, kind) and _is_installed(served, kind)]
+    absent = [kind for kind in _followed() if not _is_installed(served, kind)]
+    if missing:
+        return Finding("kinds", Level.FAIL, f"not served: {_named(missing)}", "Kubernetes' own kinds", "ask its owner")
+    if others:
+        found = "; ".join(f"{kind.kind} {'/'.join(served[_key(kind)].versions)}" for kind in others[:_MOST_NAMED])
+        expected = ", ".join(dict.fromkeys(kind.api_version for kind in others))
+        return Finding("kinds", Level.WARN, found, expected, "these are not followed: install that version")
+    told = f"{len(_followed()) - len(absent)} of {len(_followed())} kinds are served"
+    return fine("kinds", f"{told}; not installed: {_named(absent)}" if absent else told)
+
+
+async def _served(client: Client) -> dict[tuple[str, str], Served]:
+    return await find_served(client, {_key(kind) for kind in _followed()})
+
+
+def _followed() -> list[Resource]:
+    """Kinds that matter; of Kueue's queues any version is read."""
+    return [*FOLLOWED, *(kind for kind in QUEUE_KINDS if kind.group != _KUEUE)]
+
+
+def _key(kind: Resource) -> tuple[str, str]:
+    return kind.group, kind.version
+
+
+def _has(served: dict[tuple[str, str], Served], kind: Resource) -> bool:
+    return kind.plural in served[_key(kind)].plurals
+
+
+def _is_installed(served: dict[tuple[str, str], Served], kind: Resource) -> bool:
+    """Whether the server has the kind, or its group in other versions."""
+    found = served[_key(kind)]
+    return _has(served, kind) or (bool(found.versions) and kind.version not in found.versions)
+
+
+def _named(kinds: list[Resource]) -> str:
+    named = [kind.kind for kind in kinds]
+    more = len(named) - _MOST_NAMED
+    return ", ".join(named[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+# -- permissions -------------------------------------------------------------------------------------------------
+
+
+async def _check_permissions(client: Client, visit: ClusterVisit) -> Finding:
+    asked = deeds(grants(visit.mode, visit.lease, _policy_map(visit)))
+    refused = await forbidden(client, asked, visit.lease.namespace, visit.account)
+    who = "we" if visit.account is None else f"{visit.account.namespace}/{visit.account.name}"
+    install = f"tidegate install --mode {visit.mode}"
+    if refused:
+        expected = f"all {len(asked)} things that {visit.mode} does"
+        remedy = f"{install}, which binds a role that may"
+        return Finding("permissions", Level.FAIL, f"{who} may not: {_told(refused)}", expected, remedy)
+    surplus = await _find_surplus(client, visit, asked)
+    if surplus:
+        remedy = f"{install}, or look who else gave it a role"
+        found = f"{who} may also {_told(surplus)}"
+        return Finding("permissions", Level.WARN, found, f"no more than {visit.mode} does", remedy)
+    return fine("permissions", f"{who} may do all {len(asked)} things that {visit.mode} does")
+
+
+async def _find_surplus(client: Client, visit: ClusterVisit, needed: list[AccessRequest]) -> list[AccessRequest]:
+    """What an account may do that its mode does not; of ourselves, who may install, that says nothing."""
+    if visit.account is None:
+        return []
+    known = set(map(_deed_key, needed))
+    asked = [deed for deed in deeds([*grants(Mode.BIND, visit.lease, ""), *_NEVER]) if _deed_key(deed) not in known]
+    refused = await forbidden(client, asked, visit.lease.namespace, visit.account)
+    return [deed for deed in asked if deed not in refused]
+
+
+def _deed_key(deed: AccessRequest) -> tuple[str, str, str, str]:
+    return deed.grant.resource.group, deed.grant.thing, deed.verb, deed.name
+
+
+def _told(some: list[AccessRequest]) -> str:
+    more = len(some) - _MOST_NAMED
+    return ", ".join(deed.text() for deed in some[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _policy_map(visit: ClusterVisit) -> str:
+    """The ConfigMap with the policy, if it is where the role allows it to be read."""
+    source = visit.policy
+    return source.object if isinstance(source, ConfigMap) and source.namespace == visit.lease.namespace else ""
+
+
+# -- owners, the Lease -------------------------------------------------------------------------------------------
+
+
+async def _check_owners(client: Client, visit: ClusterVisit) -> Finding:
+    sighting = await look_for_kueue(client, visit.now_ms)
+    if sighting.found:
+        found = f"a Kueue runs here: {', '.join(sighting.found)}"
+        if not visit.mode.writes:
+            return fine("owners", f"{found}; shadow reads along")
+        return Finding("owners", Level.FAIL, found, "one owner for one object", "stop it, or use --mode shadow")
+    if sighting.hidden or sighting.unanswered:
+        hidden = f"may not list {', '.join(sighting.hidden)}" if sighting.hidden else sighting.unanswered
+        return Finding("owners", Level.WARN, hidden, "to see whether a Kueue runs", "ask somebody who may look")
+    return fine("owners", "nobody else manages the same work")
+
+
+async def _check_lease(client: Client, visit: ClusterVisit) -> Finding:
+    answer = await client.ask(Request("GET", LEASES.path(*visit.lease), timeout_s=_ANSWER_S))
+    if answer.status == _NOT_FOUND:
+        return Finding("lease", Level.WARN, f"no Lease {visit.lease}", "a replica that leads", "tidegate install")
+    if not answer.ok:
+        raise AccessReviewError(answer.text())
+    spec = msgspec.json.decode(answer.body, type=LeaseObject).spec
+    if not spec.holder_identity:
+        return Finding("lease", Level.WARN, "nobody leads", "a replica that leads", "look at its log, or start one")
+    age_s = (visit.now_ms - _time_ms(spec.renew_time)) / 1000
+    found = f"{spec.holder_identity} leads, renewed {max(age_s, 0):.0f} s ago"
+    if age_s > 4 * (spec.lease_duration_seconds or 15):
+        return Finding("lease", Level.WARN, found, "a replica that leads", "it is gone, or clocks differ: see its log")
+    return fine("lease", found)
+
+
+def _time_ms(text: str | None) -> int:
+    try:
+        return read_time_ms(text or "")
+    except UnitError:
+        return 0
+
+
+# -- the policy, the door ----------------------------------------------------------------------------------------
+
+
+async def _check_policy(client: Client, visit: ClusterVisit) -> Finding:
+    try:
+        found = await visit.policy.find(client)
+        policy = visit.policy.read(found)
+    except PolicyMissingError as error:
+        remedy = "name one that is there" if visit.named else "tidegate install, which brings one"
+        return Finding("policy", Level.FAIL if visit.named else Level.WARN, str(error), "a policy", remedy)
+    except PolicyError as error:
+        return Finding("policy", Level.FAIL, str(error), "a policy that can be used", "mend it: tidegate check")
+    except PolicyUnreachableError as error:
+        return Finding("policy", Level.FAIL, str(error), "a policy that can be read", "see permissions")
+    queues = len(policy.shares.queues)
+    told = f"{visit.policy.name}: {queues} queue{'' if queues == 1 else 's'}, digest {policy.digest()}"
+    if visit.mode is Mode.GATE and not queues:
+        return Finding("policy", Level.WARN, told, "queues: gate minds work that names one", "add queues to the policy")
+    return fine("policy", told)
+
+
+async def _check_door(client: Client, visit: ClusterVisit) -> Finding:
+    wanted = [(thing["kind"], thing["metadata"]["name"]) for thing in door()]
+    there = set()
+    for kind in dict.fromkeys(kind for kind, _ in wanted):
+        answer = await client.ask(Request("GET", _DOOR_PATHS[kind].path(), timeout_s=_ANSWER_S))
+        if answer.status == _NOT_FOUND:
+            return _doorless(visit, f"the server has no {kind} v1 (Kubernetes 1.{DOOR_MINOR})")
+        if not answer.ok:
+            raise AccessReviewError(answer.text())
+        there |= {(kind, item["metadata"]["name"]) for item in msgspec.json.decode(answer.body)["items"] or ()}
+    missing = [name for kind, name in wanted if (kind, name) not in there]
+    if not missing:
+        return fine("door", "installed: labelled work arrives held")
+    if len(missing) < len(wanted):
+        found = f"in part: {', '.join(dict.fromkeys(missing))} missing"
+        return Finding("door", Level.FAIL, found, "all of it", "tidegate install --door")
+    return _doorless(visit, "not installed")
+
+
+def _doorless(visit: ClusterVisit, found: str) -> Finding:
+    if not visit.mode.writes:
+        return fine("door", f"{found}; shadow needs none")
+    remedy = "tidegate install --door, or let users set suspend: true"
+    return Finding("door", Level.WARN, found, "labelled work that arrives held", remedy)
+
+
+_DOOR_PATHS = {
+    kind: Resource("admissionregistration.k8s.io", "v1", plural, kind, namespaced=False)
+    for kind, plural in (
+        ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
+        ("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
+    )
+}

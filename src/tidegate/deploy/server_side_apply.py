@@ -1,0 +1,103 @@
+"""Objects brought about by server-side apply: what is there already is changed only in what we own.
+
+Must not know: what the objects are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.deploy.access_review import find_served
+from tidegate.kube.transport.client import APPLY_PATCH, Client, Request
+from tidegate.kube.transport.resources import Resource
+from tidegate.kube.transport.response import Response
+
+#: Who owns the fields of what is installed; not the name that the running program writes under.
+INSTALLER = "tidegate-install"
+
+_NOT_FOUND, _CONFLICT = 404, 409
+
+_WIDE = frozenset(
+    ("Namespace", "ClusterRole", "ClusterRoleBinding", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
+)
+
+
+class ApplyOutcome(StrEnum):
+    """What came of an object."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    KEPT = "kept"  # it was there, and nobody asked for another
+    FAILED = "failed"
+    LEFT = "not tried"  # after one that failed
+
+
+class AppliedObject(NamedTuple):
+    """An object, and what came of it."""
+
+    kind: str
+    name: str
+    fate: ApplyOutcome
+    trouble: str = ""
+
+
+def resource_of(thing: Mapping[str, Any]) -> Resource:
+    """The kind of an object of an installation, as the server addresses it."""
+    group, _, version = thing["apiVersion"].rpartition("/")
+    kind = thing["kind"]
+    plural = f"{kind.lower()[:-1]}ies" if kind.endswith("y") else f"{kind.lower()}s"
+    return Resource(group, version, plural, kind, kind not in _WIDE)
+
+
+async def find_unserved(client: Client, things: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Kinds among the objects that the server does not have."""
+    kinds = {resource_of(thing) for thing in things}
+    served = await find_served(client, {(kind.group, kind.version) for kind in kinds})
+    missing = [kind for kind in kinds if kind.plural not in served[kind.group, kind.version].plurals]
+    return sorted(f"{kind.kind} ({kind.api_version})" for kind in missing)
+
+
+async def apply_all(client: Client, things: list[dict[str, Any]], keep: str) -> list[AppliedObject]:
+    """Bring objects about, one after the other, until one fails; a ConfigMap called `keep` stays as it is."""
+    done: list[AppliedObject] = []
+    for thing in things:
+        failed = bool(done) and done[-1].fate in (ApplyOutcome.FAILED, ApplyOutcome.LEFT)
+        done.append(_told(thing, ApplyOutcome.LEFT) if failed else await _apply(client, thing, keep))
+    return done
+
+
+async def _apply(client: Client, thing: dict[str, Any], keep: str) -> AppliedObject:
+    resource, meta = resource_of(thing), thing["metadata"]
+    path = resource.path(meta.get("namespace", ""), meta["name"])
+    before = await client.ask(Request("GET", path))
+    if before.ok and (thing["kind"], meta["name"]) == ("ConfigMap", keep):
+        return _told(thing, ApplyOutcome.KEPT)
+    if not before.ok and before.status != _NOT_FOUND:
+        return _told(thing, ApplyOutcome.FAILED, before.text())
+    asked = {"fieldManager": INSTALLER}
+    after = await client.ask(Request("PATCH", path, asked, msgspec.json.encode(thing), APPLY_PATCH))
+    if after.status == _CONFLICT:
+        return _told(
+            thing, ApplyOutcome.FAILED, f"{after.message}; take these fields back from their owner, or delete it first"
+        )
+    if not after.ok:
+        return _told(thing, ApplyOutcome.FAILED, after.text())
+    return _told(thing, _fate(before, after))
+
+
+def _fate(before: Response, after: Response) -> ApplyOutcome:
+    if not before.ok:
+        return ApplyOutcome.CREATED
+    versions = [msgspec.json.decode(answer.body)["metadata"]["resourceVersion"] for answer in (before, after)]
+    return ApplyOutcome.UNCHANGED if versions[0] == versions[1] else ApplyOutcome.CHANGED
+
+
+def _told(thing: Mapping[str, Any], fate: ApplyOutcome, trouble: str = "") -> AppliedObject:
+    meta = thing["metadata"]
+    where = f"{meta['namespace']}/" if "namespace" in meta else ""
+    return AppliedObject(thing["kind"], f"{where}{meta['name']}", fate, trouble)

@@ -1,0 +1,160 @@
+"""How work that has its place is let go: jobs started and stopped, gates lifted, devices allocated, pods bound.
+
+It makes the orders; whether work has a place, and what follows from what came of them, is the ledger's matter.
+Must not know: facts, the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidegate.kube.actuator.pending_writes import (
+    PendingWrite,
+    allocating,
+    binding,
+    lifting,
+    saying,
+    starting,
+    stopping_job,
+    stopping_pod,
+    undoing,
+)
+from tidegate.kube.actuator.provisioning import NodeRequestOptions, asking, asking_no_more
+from tidegate.kube.mirror.dra import DeviceClaims
+from tidegate.kube.mirror.job_patch import JobStart, PodSetHosts
+from tidegate.kube.mirror.node_registry import NodeRegistry
+from tidegate.kube.mirror.ownership import Ownership
+from tidegate.kube.mirror.pods import GateOwner, SeenPod
+from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadPods, WorkloadStage
+from tidegate.model.decisions import NOBODY
+
+
+class Actuator:
+    """Makes the orders that let work go, and that take it back."""
+
+    def __init__(
+        self, ownership: Ownership, node_registry: NodeRegistry, pods: Mapping[str, SeenPod], claims: DeviceClaims
+    ) -> None:
+        self._ownership, self._node_registry, self._pods, self._claims = ownership, node_registry, pods, claims
+        self.nodes_by = NodeRequestOptions()
+        self.writes: list[PendingWrite] = []
+        self.failed: list[int] = []  # decisions that cannot be carried out
+
+    def take_writes(self) -> list[PendingWrite]:
+        """What is to be written since the last time."""
+        writes, self.writes = self.writes, []
+        return writes
+
+    def take_failed(self) -> list[int]:
+        """Decisions that cannot be carried out, since the last time."""
+        failed, self.failed = self.failed, []
+        return failed
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def ask_for_nodes(self, workload: WorkloadPods) -> None:
+        """Ask for nodes for a job that waits and has no pods that autoscalers could see."""
+        if (
+            self.nodes_by.kind
+            and workload.suspended
+            and workload.job is not None
+            and workload.asked is not NodesRequested.YES
+        ):
+            workload.asked = NodesRequested.YES
+            self.writes += map(saying, asking(workload.job, dict(workload.sizes()), self.nodes_by))
+
+    def start(self, workload: WorkloadPods) -> None:
+        """Let a workload go to its places, once what we wrote into it before is taken back."""
+        if workload.asked and workload.job is not None:
+            workload.asked = NodesRequested.NO
+            self.writes += map(saying, asking_no_more(workload.job, dict(workload.sizes()), self.nodes_by))
+        if workload.undoing:
+            workload.starts_after = True
+        else:
+            self._let_job_go(workload)
+        for ordinal, slot in enumerate(workload.slots):
+            if slot.pod:
+                self.bind(workload, ordinal, self._pods[slot.pod])
+
+    def _let_job_go(self, workload: WorkloadPods) -> None:
+        job = workload.job
+        if job is not None and job.suspended and workload.stage is WorkloadStage.PLACED:
+            binds = self._ownership.binds_job(job)
+            counts = bool(workload.granted) and any(pods.min_count for pods in workload.work.pod_sets)
+            places = {name: self._place(workload, name, pods, binds=binds) for name, pods in workload.sizes()}
+            self.writes.append(starting(workload, job, JobStart(places, counts, not binds)))
+
+    def _place(self, workload: WorkloadPods, pod_set: str, pods: int, *, binds: bool) -> PodSetHosts:
+        """Where the pods of a set go; those that we bind need not be sent, nor those whose data is somewhere."""
+        if binds or (workload.job is not None and workload.job.unbound):
+            return PodSetHosts(pods, ())
+        nodes = sorted({workload.slots[ordinal].node for ordinal in workload.ordinals(pod_set)})
+        hosts = [self._node_registry.host_of(node) for node in nodes if node != NOBODY]
+        return PodSetHosts(pods, tuple(hosts) if all(hosts) else ())
+
+    def undo(self, workload: WorkloadPods) -> None:
+        """Take back what we wrote into a job that waits, suspended."""
+        job = workload.job
+        if job is not None and job.suspended and job.started and not workload.undoing:
+            workload.undoing = job.version
+            self.writes += undoing(workload, job)
+
+    def end_undoing(self, workload: WorkloadPods) -> None:
+        """What was taken back is seen, or could not be taken back: who was to start after it starts."""
+        workload.undoing = ""
+        if workload.starts_after:
+            workload.starts_after = False
+            self._let_job_go(workload)
+
+    def stop(self, workload: WorkloadPods, decision: int, *, gently: bool) -> None:
+        """Tell a workload to go."""
+        if workload.job is not None and not workload.is_gated:
+            self.writes.append(stopping_job(workload, workload.job, decision))
+            return
+        for ordinal, slot in enumerate(workload.slots):
+            if slot.holds:
+                pod = self._pods[slot.pod].ref
+                self.writes.append(stopping_pod(workload, ordinal, pod, decision, gently=gently))
+
+    # -- pods --------------------------------------------------------------------------------------------------
+
+    def bind(self, workload: WorkloadPods, ordinal: int, pod: SeenPod) -> None:
+        """Send a pod to the node of its slot, unless that is done, ordered, or another scheduler's matter."""
+        slot = workload.slots[ordinal]
+        if slot.node == NOBODY or pod.node or slot.told or pod.gate is GateOwner.OTHERS:
+            return
+        binds = self._ownership.binds_pod(pod)
+        slot.told = binds or pod.gate is GateOwner.OURS
+        if pod.gate is GateOwner.OURS:
+            host = "" if binds or pod.shape.unbound else self._node_registry.host_of(slot.node)
+            self.writes.append(lifting(workload, ordinal, pod.ref, host))
+        if binds and pod.claims:
+            self._allocate(workload, ordinal, pod)
+        elif binds:
+            self.writes.append(binding(workload, ordinal, pod.ref, self._node_registry.name_of(slot.node)))
+
+    def _allocate(self, workload: WorkloadPods, ordinal: int, pod: SeenPod) -> None:
+        """Give the claims of a pod devices of its node first; it is bound when they have them."""
+        slot = workload.slots[ordinal]
+        writes = self._claims.allocate(pod.ref, pod.claims, self._node_registry.name_of(slot.node))
+        if writes is None:
+            self.fail_to_allocate(workload, ordinal)
+            slot.give_up()
+        else:
+            slot.claims = len(writes)
+            self.writes += allocating(workload, ordinal, writes)
+
+    def count_allocated(self, workload: WorkloadPods, ordinal: int) -> None:
+        """One more write to a pod's claims is done; after the last it is bound."""
+        slot = workload.slots[ordinal]
+        slot.claims -= 1
+        if not slot.claims and workload.stage is WorkloadStage.PLACED and slot.node != NOBODY:
+            pod = self._pods[slot.pod]
+            self.writes.append(binding(workload, ordinal, pod.ref, self._node_registry.name_of(slot.node)))
+
+    def fail_to_allocate(self, workload: WorkloadPods, ordinal: int) -> None:
+        """The claims of a pod have no devices."""
+        slot, pod = workload.slots[ordinal], self._pods[workload.slots[ordinal].pod]
+        self._claims.forget_promises(pod.namespace, pod.claims)
+        if slot.decision != NOBODY:
+            self.failed.append(slot.decision)

@@ -1,0 +1,114 @@
+"""What the ledger wants written, and for which decisions.
+
+Must not know: how it is carried out.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.kube.mirror.job_adapters import Path, find
+from tidegate.kube.mirror.job_patch import BEFORE, HOST, JobStart, is_noted, start_steps, undo_steps
+from tidegate.kube.mirror.jobs import SeenJob
+from tidegate.kube.mirror.workload_pods import WorkloadPods
+from tidegate.kube.transport.writes import Ref, Write, bind, delete, edit, evict, looked_up, merge
+from tidegate.model.decisions import NOBODY
+
+
+class WriteKind(IntEnum):
+    """What an order is for."""
+
+    BIND = 0
+    START = 1  # let a job make its pods
+    STOP = 2  # a job, or one pod, is told to go
+    SAY = 3  # why work waits
+    LIFT = 4  # let a pod go that we hold by a gate
+    UNDO = 5  # take back what we wrote into a job that is suspended
+    ALLOCATE = 6  # give the claims of a pod devices, before it is bound
+
+
+class PendingWrite(NamedTuple):
+    """A write, and the decisions that it carries out."""
+
+    write_kind: WriteKind
+    write: Write
+    decisions: tuple[int, ...]
+    workload: int  # number
+    slot: int = -1
+    again: int = 0  # times that it was ordered before, to no avail
+
+
+def binding(workload: WorkloadPods, ordinal: int, pod: Ref, node: str) -> PendingWrite:
+    """Bind the pod of a slot to its node."""
+    return PendingWrite(WriteKind.BIND, bind(pod, node), _decisions(workload, ordinal), workload.number, ordinal)
+
+
+def allocating(workload: WorkloadPods, ordinal: int, writes: list[Write]) -> list[PendingWrite]:
+    """Give the claims of a slot's pod devices; the last write tells of the decision."""
+    return [PendingWrite(WriteKind.ALLOCATE, write, (), workload.number, ordinal) for write in writes]
+
+
+def lifting(workload: WorkloadPods, ordinal: int, pod: Ref, host: str) -> PendingWrite:
+    """Let the pod of a slot go, to its node if that has a name that it can be sent to."""
+    spec: dict[str, object] = {"schedulingGates": None}
+    if host:
+        spec["nodeSelector"] = {HOST: host}
+    write = merge(pod, {"metadata": {"annotations": {BEFORE: "{}"}}, "spec": spec})
+    return PendingWrite(WriteKind.LIFT, write, _decisions(workload, ordinal), workload.number, ordinal)
+
+
+def starting(workload: WorkloadPods, job: SeenJob, start: JobStart) -> PendingWrite:
+    """Let a job make its pods: the decisions stand and fall with that."""
+    decisions = tuple(slot.decision for slot in workload.slots if slot.decision != NOBODY)
+    steps = start_steps(job.handling, msgspec.json.decode(job.thing), start)
+    suspend = job.handling.suspend
+    write = looked_up(edit(job.ref, [_unchanged(job), *steps]), job.ref, lambda thing: not find(thing, suspend))
+    return PendingWrite(WriteKind.START, write, decisions, workload.number)
+
+
+def undoing(workload: WorkloadPods, job: SeenJob) -> list[PendingWrite]:
+    """Take back what we wrote into a job that is suspended; when it began must be forgotten for that."""
+    writes = []
+    if job.begun:
+        forget = merge(job.ref, {"status": {"startTime": None}}, part="status")
+        writes.append(PendingWrite(WriteKind.UNDO, forget, (), workload.number))
+    steps = undo_steps(job.handling, msgspec.json.decode(job.thing))
+    write = looked_up(edit(job.ref, [_unchanged(job), *steps]), job.ref, lambda thing: not is_noted(thing))
+    return [*writes, PendingWrite(WriteKind.UNDO, write, (), workload.number)]
+
+
+def stopping_job(workload: WorkloadPods, job: SeenJob, decision: int) -> PendingWrite:
+    """Suspend a job: its controller takes its pods away."""
+    return PendingWrite(
+        WriteKind.STOP, merge(job.ref, _nested(job.handling.suspend, value=True)), (decision,), workload.number
+    )
+
+
+def stopping_pod(workload: WorkloadPods, ordinal: int, pod: Ref, decision: int, *, gently: bool) -> PendingWrite:
+    """Take a pod away: gently, as its disruption budget allows, or because it must not stay."""
+    return PendingWrite(WriteKind.STOP, evict(pod) if gently else delete(pod), (decision,), workload.number, ordinal)
+
+
+def saying(write: Write) -> PendingWrite:
+    """Say something of work that does not run; nothing depends on it."""
+    return PendingWrite(WriteKind.SAY, write, (), NOBODY)
+
+
+def _decisions(workload: WorkloadPods, ordinal: int) -> tuple[int, ...]:
+    decision = workload.slots[ordinal].decision
+    return () if decision == NOBODY else (decision,)  # none: decided by who led before us
+
+
+def _unchanged(job: SeenJob) -> dict[str, Any]:
+    """The step that fails if somebody has changed what the job asks for since we read it."""
+    return {"op": "test", "path": "/metadata/generation", "value": job.generation}
+
+
+def _nested(path: Path, *, value: object) -> dict[str, Any]:
+    for key in reversed(path):
+        value = {key: value}
+    assert isinstance(value, dict)
+    return value

@@ -1,0 +1,98 @@
+"""Nodes asked for by name, for a job that waits, suspended, and deserves nodes.
+
+Node autoscalers look at pods, and a suspended job has none. Where they understand ProvisioningRequests they are asked
+for nodes for the whole job at once; where they understand CapacityBuffers, for room that nobody holds, in the shape of
+its pods, until it starts. What is written belongs to the job, and goes with it.
+Must not know: what deserves nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.kube.mirror.job_adapters import find
+from tidegate.kube.mirror.job_patch import restored
+from tidegate.kube.mirror.jobs import SeenJob
+from tidegate.kube.transport.resources import Resource
+from tidegate.kube.transport.writes import Ref, Write, create, delete
+
+REQUESTS = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest")
+BUFFERS = Resource("autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer")
+TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
+
+_LONGEST_NAME = 200
+
+
+class NodeRequestKind(StrEnum):
+    """By what kind of object nodes are asked for."""
+
+    NOTHING = "pods"  # but pods that are Unschedulable
+    REQUEST = "provisioning-request"
+    BUFFER = "capacity-buffer"
+
+
+class NodeRequestOptions(NamedTuple):
+    """How nodes are asked for work that has no pods yet."""
+
+    means: NodeRequestKind = NodeRequestKind.NOTHING
+    provisioning_class: str = ""  # of requests
+
+    @property
+    def kind(self) -> Resource | None:
+        """The kind of object that the server must have."""
+        return {NodeRequestKind.REQUEST: REQUESTS, NodeRequestKind.BUFFER: BUFFERS}.get(self.means)
+
+
+#: Nodes are asked for by pods alone.
+NO_NODE_REQUESTS = NodeRequestOptions()
+
+
+def asking(job: SeenJob, sizes: dict[str, int], by: NodeRequestOptions) -> list[Write]:
+    """Ask for nodes for a job: a template for each pod set, and what refers to them; nothing if it has not all."""
+    made = dict(_templates(job))
+    if made.keys() != sizes.keys():
+        return []
+    writes = [create(TEMPLATES, {**_whole(job, TEMPLATES, name), "template": made[name]}) for name in sizes]
+    refs = {name: {"podTemplateRef": {"name": _name(job, name)}} for name in sizes}
+    if by.means is NodeRequestKind.BUFFER:
+        specs = {name: {**refs[name], "replicas": pods} for name, pods in sizes.items()}
+        return [*writes, *(create(BUFFERS, {**_whole(job, BUFFERS, name), "spec": specs[name]}) for name in sizes)]
+    sets = [{**refs[name], "count": pods} for name, pods in sizes.items()]
+    spec = {"provisioningClassName": by.provisioning_class, "podSets": sets}
+    return [*writes, create(REQUESTS, {**_whole(job, REQUESTS), "spec": spec})]
+
+
+def asking_no_more(job: SeenJob, sizes: dict[str, int], by: NodeRequestOptions) -> list[Write]:
+    """Take back what was asked for a job that starts."""
+    names = [_name(job, name) for name in sizes]
+    asked = [(BUFFERS, name) for name in names] if by.means is NodeRequestKind.BUFFER else [(REQUESTS, _name(job))]
+    return [delete(Ref(kind, job.ref.namespace, name)) for kind, name in [*asked, *((TEMPLATES, one) for one in names)]]
+
+
+def _templates(job: SeenJob) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The templates of a job's pods, as its owner wrote them."""
+    thing = restored(job.handling, msgspec.json.decode(job.thing))
+    for name, path in job.handling.templates(thing):
+        found = find(thing, path)
+        yield name, {"metadata": find(found, ("metadata",)) or {}, "spec": found["spec"]}
+
+
+def _name(job: SeenJob, pod_set: str = "") -> str:
+    """A name that only this job gives."""
+    parts = ["tidegate", job.ref.name[:_LONGEST_NAME], job.ref.uid[:8], *([pod_set] if pod_set else [])]
+    return "-".join(parts)
+
+
+def _whole(job: SeenJob, resource: Resource, pod_set: str = "") -> dict[str, Any]:
+    owner = {
+        "apiVersion": job.ref.resource.api_version,
+        "kind": job.ref.resource.kind,
+        "name": job.ref.name,
+        "uid": job.ref.uid,
+    }
+    about = {"name": _name(job, pod_set), "namespace": job.ref.namespace, "ownerReferences": [owner]}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": about}

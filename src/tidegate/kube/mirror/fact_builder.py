@@ -1,0 +1,145 @@
+"""What one look at the cluster comes to, as facts: who left first, then who came, where they are, and how they fare.
+
+Of each object only the latest is known, so facts of different objects can be told in this order whatever came first.
+Must not know: objects of Kubernetes.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+
+from tidegate.model.columns import I64
+from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Facts, Outcome, Submissions
+from tidegate.model.hardware import Node
+from tidegate.model.policy import Policy
+from tidegate.model.standing import Consumed, Foreign, Standing
+from tidegate.model.work import Work
+
+#: Numbers of a fact about a workload: its own, the pod's, and one that goes with the kind of fact.
+_WIDE = 3
+
+
+class FactBuilder:
+    """Facts of one look, collected by kind."""
+
+    def __init__(self) -> None:
+        self._policies: list[Policy] = []
+        self._nodes: list[tuple[int, Node, bool]] = []
+        self._removed: list[int] = []
+        self._foreign: list[tuple[int, Foreign]] = []
+        self._submitted: tuple[array[int], array[int], list[str], list[Work]] = (array("q"), array("q"), [], [])
+        self._changed: list[tuple[int, Work]] = []
+        self._rows: dict[EventKind, array[int]] = {}  # as plain numbers: after a restart there are many
+        self._consumed: list[Consumed] = []
+        self._standings: list[tuple[int, Standing]] = []
+
+    def policy(self, policy: Policy) -> None:
+        """The policy is this."""
+        self._policies.append(policy)
+
+    def node(self, number: int, node: Node, *, changed: bool) -> None:
+        """A node came, or changed."""
+        self._nodes.append((number, node, changed))
+
+    def node_removed(self, number: int) -> None:
+        """A node is gone."""
+        self._removed.append(number)
+
+    def foreign(self, number: int, foreign: Foreign) -> None:
+        """Others hold this of a node."""
+        self._foreign.append((number, foreign))
+
+    def submitted(self, number: int, workload_id: str, work: Work, submitted_ms: int) -> None:
+        """A workload came."""
+        numbers, times, ids, works = self._submitted
+        numbers.append(number)
+        times.append(submitted_ms)
+        ids.append(workload_id)
+        works.append(work)
+
+    def changed(self, number: int, work: Work) -> None:
+        """A workload asks for something else now."""
+        self._changed.append((number, work))
+
+    def standing(self, number: int, standing: Standing) -> None:
+        """A workload stands there, by what a leader before us decided."""
+        self._standings.append((number, standing))
+
+    def consumed(self, consumed: Consumed) -> None:
+        """An entrance has used so much of late, by the count of a leader before us."""
+        self._consumed.append(consumed)
+
+    def about(self, kind: EventKind, number: int, pod: int = ALL_PODS, arg: int = 0) -> None:
+        """A fact about a workload, or about one pod of it."""
+        rows = self._rows.get(kind)
+        if rows is None:
+            rows = self._rows[kind] = array("q")
+        rows.extend((number, pod, arg))
+
+    def take_back(self, kind: EventKind, number: int, pod: int = ALL_PODS) -> None:
+        """A fact about a workload, or one pod of it, need not be told: it has been overtaken."""
+        if kind in self._rows:
+            told = _columns(self._rows[kind])
+            mine = (told[:, 0] == number) & ((told[:, 1] == pod) | (pod == ALL_PODS))
+            if mine.any():
+                self._rows[kind] = array("q", told[~mine].tobytes())
+
+    def outcome(self, decision: int, outcome: Outcome) -> None:
+        """What came of a decision."""
+        self.about(EventKind.OUTCOME, decision, arg=int(outcome))
+
+    def batch(self, now_ms: int) -> EventBatch:
+        """All of it, in order."""
+        facts = Facts()
+        for policy in self._policies:
+            facts.policy(policy, now_ms)
+        for number, node, changed in self._nodes:
+            facts.node(number, node, now_ms, changed=changed)
+        for kind in (EventKind.POD_GONE, EventKind.POD_FAILED):
+            self._add_rows(facts, kind, now_ms)
+        self._add_rows(facts, EventKind.WORKLOAD_FINISHED, now_ms)
+        self._add_rows(facts, EventKind.WORKLOAD_CANCELLED, now_ms)
+        for number, foreign in self._foreign:
+            facts.foreign(number, foreign, now_ms)
+        self._add_submissions(facts, now_ms)
+        for number, work in self._changed:
+            facts.changed(number, work, now_ms)
+        for kind in (EventKind.POD_DONE, EventKind.POD_BOUND):
+            self._add_rows(facts, kind, now_ms)
+        self._add_standings(facts, now_ms)  # once everybody is at their places
+        for kind in (EventKind.POD_STARTED, EventKind.OUTCOME):
+            self._add_rows(facts, kind, now_ms)
+        for number in self._removed:
+            facts.add(EventKind.NODE_REMOVED, now_ms, number)
+        return facts.batch()
+
+    def _add_rows(self, facts: Facts, kind: EventKind, now_ms: int) -> None:
+        if self._rows.get(kind):
+            columns = _columns(self._rows[kind])
+            facts.add_many(kind, now_ms, columns[:, 0], pod=columns[:, 1].astype(np.int32), arg=columns[:, 2])
+
+    def _add_standings(self, facts: Facts, now_ms: int) -> None:
+        facts.standings(self._standings, now_ms)
+        for used in self._consumed:
+            facts.consumed(used)
+
+    def _add_submissions(self, facts: Facts, now_ms: int) -> None:
+        numbers, times, ids, asked = self._submitted
+        if not ids:
+            return
+        works = {work: row for row, work in enumerate(dict.fromkeys(asked))}
+        none = np.zeros(len(ids), np.int64)
+        submissions = Submissions(
+            work=np.array([works[work] for work in asked], np.int32),
+            submitted_ms=np.minimum(np.array(times, np.int64), now_ms),
+            estimate_ms=none,
+            ids=ids,
+        )
+        facts.submit_many(np.array(numbers, np.int64), tuple(works), submissions, now_ms)
+
+
+def _columns(rows: array[int]) -> I64:
+    columns: I64 = np.array(rows, np.int64).reshape(-1, _WIDE)
+    return columns

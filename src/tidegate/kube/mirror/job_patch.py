@@ -1,0 +1,198 @@
+"""What is written into a job to start it as it was decided, and how it is taken back when it is suspended again.
+
+Pods of a set that goes to one node are sent there by the template's node selector. Pods of a set on several nodes are
+made behind a gate, and each is sent to its own node as it comes. A job that starts with fewer pods says so in its
+spec. What stood there before is kept in an annotation, written and removed together with the change, so that whoever
+takes over can take it back; while the job is suspended it is read as its owner wrote it.
+Must not know: the network, why anything was decided.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+from tidegate.kube.mirror.job_adapters import JobAdapter, Path, find
+
+#: What keeps a pod until we let it go.
+GATE = "tidegate.io/admission"
+
+#: What stood in the fields that we changed; that it is there says that we started it.
+BEFORE = "tidegate.io/before"
+
+#: The label that a node selector names a node by.
+HOST = "kubernetes.io/hostname"
+
+#: That a job which starts with fewer pods is done with as many, too.
+EQUAL = "kueue.x-k8s.io/job-completions-equal-parallelism"
+_COMPLETIONS: Path = ("spec", "completions")
+
+#: Our patches among those of a job whose templates are elsewhere.
+_PATCHER = "tidegate.io/tidegate"
+
+
+class PodSetHosts(NamedTuple):
+    """Where the pods of a set go."""
+
+    pods: int
+    hosts: tuple[str, ...]  # each once; empty: wherever there is room
+
+
+class JobStart(NamedTuple):
+    """How a job is to be started."""
+
+    places: Mapping[str, PodSetHosts] = {}  # by pod set; empty: nothing but letting it go
+    counts: bool = False  # it starts with fewer pods than it asks for
+    notes: bool = True  # it is to be known as started by us, though nothing else is written
+
+
+def start_steps(handling: JobAdapter, thing: Mapping[str, Any], start: JobStart) -> list[dict[str, Any]]:
+    """The changes that start a job, as steps of a JSON patch; only what differs from what is there."""
+    base = restored(handling, thing)
+    wanted = dict(_wanted(handling, base, start))
+    note = {_pointer(path): [find(base, path), value] for path, value in wanted.items()}
+    steps = []
+    for path in _ours(handling, thing):
+        steps += _change(thing, path, wanted.get(path, find(base, path)))
+    if find(thing, handling.suspend):
+        steps += _change(thing, handling.suspend, value=False)
+    return [*steps, *_note(thing, json.dumps(note, sort_keys=True))] if note or start.notes else steps
+
+
+def undo_steps(handling: JobAdapter, thing: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The changes that take back what we wrote, and the note of it; nothing if there is none."""
+    if not is_noted(thing):
+        return []
+    base, steps = restored(handling, thing), []
+    for path in _ours(handling, thing):
+        steps += _change(thing, path, find(base, path))
+    return [*steps, {"op": "remove", "path": _pointer(("metadata", "annotations", BEFORE))}]
+
+
+def is_noted(thing: Mapping[str, Any]) -> bool:
+    """Whether we started an object."""
+    return isinstance(find(thing, ("metadata", "annotations", BEFORE)), str)
+
+
+def restored(handling: JobAdapter, thing: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An object as its owner wrote it, without what we changed."""
+    note = _noted(thing)
+    if not note:
+        return thing
+    copy = deepcopy(dict(thing))
+    for path in _ours(handling, thing):
+        told = note.get(_pointer(path))
+        inner = find(copy, path[:-1])
+        if isinstance(told, list) and len(told) == 2 and isinstance(inner, dict):
+            value = _taken_back(str(path[-1]), inner.get(path[-1]), *told)
+            if value is None:
+                inner.pop(path[-1], None)
+            else:
+                inner[path[-1]] = value
+    return copy
+
+
+# -- what is written ---------------------------------------------------------------------------------------------
+
+
+def _wanted(handling: JobAdapter, thing: Mapping[str, Any], start: JobStart) -> Iterator[tuple[Path, Any]]:
+    """The fields to be written, and what is to stand in them."""
+    templates = dict(handling.templates(thing))
+    if handling.patches and any(place.hosts for place in start.places.values()):
+        yield ("spec", "runtimePatches"), [*_foreign_patches(thing), _patch(start)]
+    for name, place in start.places.items():
+        if place.hosts and name in templates:
+            yield _directed(thing, (*templates[name], "spec"), place)
+        if start.counts and handling.size:
+            yield handling.size, place.pods
+            if find(thing, ("metadata", "annotations", EQUAL)) == "true":
+                yield _COMPLETIONS, place.pods
+
+
+def _directed(thing: Mapping[str, Any], spec: Path, place: PodSetHosts) -> tuple[Path, Any]:
+    """A template's field that sends its pods to their nodes."""
+    if len(place.hosts) == 1:
+        return (*spec, "nodeSelector"), {**(find(thing, (*spec, "nodeSelector")) or {}), HOST: place.hosts[0]}
+    gates = [gate for gate in find(thing, (*spec, "schedulingGates")) or () if gate.get("name") != GATE]
+    return (*spec, "schedulingGates"), [*gates, {"name": GATE}]
+
+
+def _patch(start: JobStart) -> dict[str, Any]:
+    jobs = [
+        {"name": name, "template": {"spec": {"template": {"spec": dict([_directed_alone(place)])}}}}
+        for name, place in start.places.items()
+        if place.hosts
+    ]
+    return {"manager": _PATCHER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+
+
+def _directed_alone(place: PodSetHosts) -> tuple[str, Any]:
+    path, value = _directed({}, (), place)
+    return str(path[-1]), value
+
+
+def _foreign_patches(thing: Mapping[str, Any]) -> list[Any]:
+    found = find(thing, ("spec", "runtimePatches")) or []
+    return [patch for patch in found if patch.get("manager") != _PATCHER]
+
+
+# -- what stood there before -------------------------------------------------------------------------------------
+
+
+def _noted(thing: Mapping[str, Any]) -> dict[str, Any]:
+    """What stood in the fields that we changed and what we wrote, by pointer."""
+    noted = find(thing, ("metadata", "annotations", BEFORE))
+    try:
+        note = json.loads(noted) if isinstance(noted, str) else None
+    except ValueError:
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def _taken_back(name: str, found: Any, before: Any, wrote: Any) -> Any:
+    """What is to stand in a field again; where its owner has changed it since, only our part of it goes."""
+    if found == wrote:
+        return before
+    if name == "nodeSelector" and isinstance(found, dict):
+        return {key: value for key, value in found.items() if key != HOST} or None
+    if name == "schedulingGates" and isinstance(found, list):
+        return [gate for gate in found if gate.get("name") != GATE] or None
+    if name == "runtimePatches" and isinstance(found, list):
+        return [patch for patch in found if patch.get("manager") != _PATCHER] or None
+    return found
+
+
+def _ours(handling: JobAdapter, thing: Mapping[str, Any]) -> Iterator[Path]:
+    """Every field that we may write beside the one that suspends: a note that others wrote cannot name more."""
+    for _, path in handling.templates(thing):
+        yield (*path, "spec", "nodeSelector")
+        yield (*path, "spec", "schedulingGates")
+    if handling.patches:
+        yield ("spec", "runtimePatches")
+    if handling.size:
+        yield handling.size
+        yield _COMPLETIONS
+
+
+def _note(thing: Mapping[str, Any], text: str) -> list[dict[str, Any]]:
+    """Steps that write the note; where there are no annotations yet, none may have come meanwhile."""
+    meta = find(thing, ("metadata",)) or {}
+    if isinstance(meta.get("annotations"), dict):
+        return _change(thing, ("metadata", "annotations", BEFORE), text)
+    version = {"op": "test", "path": "/metadata/resourceVersion", "value": meta.get("resourceVersion")}
+    return [version, {"op": "add", "path": "/metadata/annotations", "value": {BEFORE: text}}]
+
+
+def _change(thing: Mapping[str, Any], path: Path, value: Any) -> list[dict[str, Any]]:
+    """The step that makes a field this, or go if there is no value; none if it is so already."""
+    if find(thing, path) == value:
+        return []
+    if value is None:
+        return [{"op": "remove", "path": _pointer(path)}]
+    return [{"op": "add", "path": _pointer(path), "value": value}]
+
+
+def _pointer(path: Path) -> str:
+    return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in path)

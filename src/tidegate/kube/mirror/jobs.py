@@ -1,0 +1,133 @@
+"""Jobs of every kind as the API server has them: what they ask for, whether they are suspended, whether they are over.
+
+Must not know: pods, places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.kube.mirror.job_adapters import OWNERS, JobAdapter, find
+from tidegate.kube.mirror.job_patch import is_noted, restored
+from tidegate.kube.mirror.pod_spec_cache import refusals, unbindable
+from tidegate.kube.mirror.pods import controller, created_ms
+from tidegate.kube.transport.objects import Meta, Owner
+from tidegate.kube.transport.writes import Ref
+from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.forms import review
+from tidegate.manifests.item import Item
+from tidegate.manifests.jobs.parts import Parts
+from tidegate.manifests.jobs.work import read_parts
+from tidegate.manifests.kinds import KNOWN
+from tidegate.manifests.surroundings import Surroundings
+from tidegate.manifests.words import QUEUE, WORDS
+from tidegate.model.work import Work
+
+
+class JobObject(msgspec.Struct, frozen=True):
+    """A job of any kind; what is in its spec is `manifests`' matter."""
+
+    metadata: Meta
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+    def kept(self) -> JobObject:
+        """The same, without a hold on the page that it was read from."""
+        return JobObject(self.metadata, self.spec.copy(), self.status.copy())
+
+
+class SeenJob(NamedTuple):
+    """A job, as far as it concerns us."""
+
+    ref: Ref
+    handling: JobAdapter
+    thing: bytes  # the object, as far as what we write depends on it
+    version: str
+    generation: int
+    work: Work | None  # None: it asks for nothing, or cannot be read
+    suspended: bool
+    started: bool  # we let it go
+    begun: bool  # its controller notes when it began, which keeps its template from being changed
+    spares: Mapping[str, int]  # pods that are done and will not be made again, by pod set
+    over: bool
+    leaving: bool
+    schedulers: frozenset[str]  # of its pods
+    queued: bool  # it names a queue
+    owner: Owner | None  # of a kind that speaks for what it owns
+    created_ms: int
+    refusals: tuple[str, ...]  # why nobody can do it
+    unbound: tuple[str, ...]  # why we cannot bind its pods, though the cluster's own scheduler could
+
+
+def see_job(seen: JobObject, handling: JobAdapter, around: Surroundings) -> SeenJob:
+    """What a job is to us."""
+    meta = seen.metadata
+    thing = _thing(seen)
+    suspended, started = bool(handling.suspend and find(thing, handling.suspend)), is_noted(thing)
+    item = _item(meta, handling, (restored(handling, thing) if suspended else thing)["spec"])
+    parts = _read(item, handling, around)
+    read = read_parts(item, parts, around) if parts.groups else []
+    owner = controller(meta)
+    return SeenJob(
+        ref=Ref(handling.resource, meta.namespace, meta.name, meta.uid),
+        handling=handling,
+        thing=msgspec.json.encode({"metadata": thing["metadata"], "spec": thing["spec"]}),
+        version=meta.resource_version,
+        generation=meta.generation,
+        work=read[0].planned.workload.work if read else None,
+        suspended=suspended,
+        started=started,
+        begun="startTime" in thing["status"],
+        spares=handling.spares(thing) if handling.spares is not None else {},
+        over=_is_over(handling, thing),
+        leaving=meta.deletion_timestamp is not None,
+        schedulers=frozenset(group.template.quiet().mapping("spec").text("schedulerName") for group in parts.groups),
+        queued=bool((meta.labels or {}).get(QUEUE)),
+        owner=owner if owner is not None and owner.kind in OWNERS else None,
+        created_ms=created_ms(meta),
+        refusals=refusals(item.findings),
+        unbound=unbindable(item.findings),
+    )
+
+
+def _thing(seen: JobObject) -> dict[str, Any]:
+    meta = seen.metadata
+    about: dict[str, Any] = {"resourceVersion": meta.resource_version}
+    if meta.annotations is not None:
+        about["annotations"] = meta.annotations
+    spec, status = msgspec.json.decode(seen.spec), msgspec.json.decode(seen.status)
+    return {
+        "metadata": about,
+        "spec": spec if isinstance(spec, dict) else {},
+        "status": status if isinstance(status, dict) else {},
+    }
+
+
+def _item(meta: Meta, handling: JobAdapter, spec: dict[str, Any]) -> Item:
+    """The object as `manifests` reads it; labels and annotations that mean nothing to us are left out."""
+    resource = handling.resource
+    about = {
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "labels": {key: value for key, value in (meta.labels or {}).items() if key in WORDS},
+        "annotations": {key: value for key, value in (meta.annotations or {}).items() if key in WORDS},
+    }
+    value = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": about, "spec": spec}
+    return Item(value, Findings(), Origin(kind=resource.kind, name=f"{meta.namespace}/{meta.name}"))
+
+
+def _read(item: Item, handling: JobAdapter, around: Surroundings) -> Parts:
+    kind = KNOWN[handling.key].job
+    assert kind is not None
+    review(item, kind.form)
+    return kind.split(item, around)
+
+
+def _is_over(handling: JobAdapter, thing: dict[str, Any]) -> bool:
+    conditions = find(thing, ("status", "conditions")) or ()
+    true = {one.get("type") for one in conditions if isinstance(one, dict) and one.get("status") == "True"}
+    said = any(find(thing, path) in words for path, words in handling.over_states.items())
+    return said or bool(true & set(handling.over))

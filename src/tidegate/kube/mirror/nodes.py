@@ -1,0 +1,77 @@
+"""Nodes as the API server has them, read into the model.
+
+Must not know: what is on them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tidegate.kube.transport.objects import Meta
+from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.item import Item
+from tidegate.manifests.nodes import SHAPE_LABELS, read_node
+from tidegate.model.hardware import Node
+from tidegate.model.spec import labels
+
+#: Nodes that differ, kept for those that are like them; where they are more, they are all unlike.
+_MOST_KEPT = 4_096
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    unschedulable: bool = False
+    taints: list[dict[str, Any]] | None = None
+
+
+class _Status(msgspec.Struct, frozen=True):
+    allocatable: dict[str, str | int] = {}
+    conditions: list[_Condition] = []
+
+
+class NodeObject(msgspec.Struct, frozen=True):
+    """A Node, the fields that are needed."""
+
+    metadata: Meta
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+def read_node_object(seen: NodeObject) -> Node:
+    """What a Node is to us; one that is being deleted takes no new work."""
+    meta, spec = seen.metadata, seen.spec
+    value = {
+        "metadata": {"name": meta.name, "labels": meta.labels or {}},
+        "spec": {"unschedulable": spec.unschedulable or meta.deletion_timestamp is not None, "taints": spec.taints},
+        "status": {
+            "allocatable": seen.status.allocatable,
+            "conditions": [{"type": one.type, "status": one.status} for one in seen.status.conditions],
+        },
+    }
+    return read_node(Item(value, Findings(0), Origin(kind="Node", name=meta.name)))
+
+
+class NodeReader:
+    """Reads many nodes, each kind of them once: they differ by their names and labels, and seldom otherwise."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Node] = {}
+
+    def read(self, seen: NodeObject) -> Node:
+        """What a Node is to us."""
+        meta = seen.metadata
+        found = meta.labels or {}
+        going = meta.deletion_timestamp is not None
+        key = msgspec.json.encode((seen.spec, seen.status, going, [found.get(label) for label in SHAPE_LABELS]))
+        like = self._known.get(key)
+        if like is None:
+            if len(self._known) >= _MOST_KEPT:
+                self._known.clear()
+            self._known[key] = like = read_node_object(seen)
+        return msgspec.structs.replace(like, name=meta.name, labels=labels(found))

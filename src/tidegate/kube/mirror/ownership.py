@@ -1,0 +1,58 @@
+"""What is ours: pods that name us as their scheduler, their jobs, and, to be gated, whatever names a queue.
+
+Work that names a queue and was not held at the door is nobody's to touch: it is told of, and left alone.
+Must not know: places.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.kube.mirror.jobs import SeenJob
+from tidegate.kube.mirror.pods import GateOwner, SeenPod
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """What is ours; with `gates`, work that names a queue too, whoever binds its pods.
+
+    Who only watches follows work as if it were ours, whoever schedules it.
+    """
+
+    scheduler: str = "tidegate"  # empty: nothing is ours to bind
+    gates: bool = False
+    watches: bool = False
+    unqueued: bool = True  # of what others schedule: also what names no queue
+
+    def binds_job(self, job: SeenJob) -> bool:
+        """Whether the pods of a job are ours to bind."""
+        return bool(self.scheduler) and self.scheduler in job.schedulers
+
+    def binds_pod(self, pod: SeenPod) -> bool:
+        """Whether a pod is ours to bind."""
+        return bool(self.scheduler) and pod.scheduler == self.scheduler
+
+    def has_job(self, job: SeenJob) -> bool:
+        """Whether a job is ours, as far as it is not past the door."""
+        watched = self.watches and (self.unqueued or job.queued)
+        return job.owner is None and (watched or self.binds_job(job) or (self.gates and job.queued))
+
+    def is_past(self, job: SeenJob) -> bool:
+        """Whether a job that we should have let go runs without us."""
+        held = job.suspended or job.started or not job.handling.suspend
+        return not (held or self.watches or self.binds_job(job))
+
+    def has_pod(self, pod: SeenPod) -> bool:
+        """Whether a pod that belongs to no job is ours."""
+        if self.watches and pod.owner is None and (self.unqueued or pod.queued):
+            return True
+        if self.binds_pod(pod):
+            return pod.gate is not GateOwner.OTHERS
+        return (
+            self.gates and pod.queued and (pod.gate is GateOwner.OURS or (pod.started and pod.gate is GateOwner.OPEN))
+        )
+
+    def is_pod_past(self, pod: SeenPod) -> bool:
+        """Whether a pod that we should have let go runs without us."""
+        named = self.gates and pod.queued and not (self.watches or self.binds_pod(pod))
+        return named and pod.gate is GateOwner.OPEN and not pod.started and not pod.life.is_over

@@ -1,0 +1,72 @@
+"""Pods that say that they belong together, until all of them are there.
+
+Must not know: places, writes other than whom they would be about.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from tidegate.kube.mirror.pods import SeenPod
+from tidegate.kube.transport.resources import PODS
+from tidegate.kube.transport.writes import Ref
+from tidegate.manifests.jobs.single import join_group, read_pod
+from tidegate.manifests.jobs.work import read_parts
+from tidegate.manifests.surroundings import NOTHING_AROUND
+from tidegate.model.work import Work
+
+
+class PodGroup(NamedTuple):
+    """A group that is whole."""
+
+    ref: Ref
+    work: Work
+    members: tuple[tuple[SeenPod, str], ...]  # with the pod set that each belongs to
+    created_ms: int
+
+
+class PodGroups:
+    """Members of groups that are not whole yet."""
+
+    def __init__(self) -> None:
+        self._members: dict[tuple[str, str], dict[str, SeenPod]] = {}
+        self._read: dict[tuple[int, ...], tuple[Work, tuple[str, ...]]] = {}  # by the shapes of the members
+
+    def join(self, pod: SeenPod) -> PodGroup | None:
+        """A member has come; the group, if that makes it whole."""
+        key = (pod.namespace, pod.group)
+        members = self._members.setdefault(key, {})
+        members[pod.uid] = pod
+        if not pod.group_total or len(members) < pod.group_total:
+            return None
+        del self._members[key]
+        return self._joined(sorted(members.values(), key=lambda member: member.name))
+
+    def leave(self, pod: SeenPod) -> None:
+        """A member is gone before its group was whole."""
+        members = self._members.get((pod.namespace, pod.group), {})
+        members.pop(pod.uid, None)
+        if not members:
+            self._members.pop((pod.namespace, pod.group), None)
+
+    def _joined(self, pods: list[SeenPod]) -> PodGroup:
+        """The group as one workload; groups of the same shapes ask for the same."""
+        key = tuple(id(pod.shape) for pod in pods)  # shapes are kept for good
+        if key not in self._read:
+            self._read[key] = _read(pods)
+        work, sets = self._read[key]
+        first = pods[0]
+        ref = Ref(PODS, first.namespace, first.group, f"{first.group}:{first.uid}")
+        return PodGroup(ref, work, tuple(zip(pods, sets, strict=True)), max(pod.created_ms for pod in pods))
+
+
+def _read(pods: list[SeenPod]) -> tuple[Work, tuple[str, ...]]:
+    """What the pods of a group ask for together, and the pod set of each: one for each role."""
+    item, parts = join_group([read_pod(pod.shape.item.quiet(), NOTHING_AROUND) for pod in pods], NOTHING_AROUND)
+    work = read_parts(item.quiet(), parts, NOTHING_AROUND)[0].planned.workload.work
+    work = msgspec.structs.replace(work, priority=pods[0].shape.work.priority)
+    roles = list(dict.fromkeys(pod.shape.role for pod in pods))
+    names = {role: pods_of.name for role, pods_of in zip(roles, work.pod_sets, strict=True)}
+    return work, tuple(names[pod.shape.role] for pod in pods)

@@ -1,0 +1,189 @@
+"""What pods ask for, read once for all that ask the same: a cluster has many pods and few kinds of them.
+
+What a pod means is `manifests`' matter; here it is told apart by the bytes that decide it.
+Must not know: where a pod is, or whose it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.kube.transport.objects import Meta
+from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.forms import review
+from tidegate.manifests.item import Item
+from tidegate.manifests.jobs.single import POD, read_pod
+from tidegate.manifests.jobs.work import read_job
+from tidegate.manifests.surroundings import NOTHING_AROUND
+from tidegate.manifests.words import GROUP, ROLE, RUNTIME, STANDING, SUBMIT, WORDS
+from tidegate.model.problem import Severity
+from tidegate.model.spec import Resources
+from tidegate.model.work import Work
+
+#: Words that tell pods apart and say nothing about what they ask for.
+_OF_ONE = frozenset((GROUP, RUNTIME, STANDING, SUBMIT))
+
+_MEANT = frozenset(WORDS) - _OF_ONE
+
+#: Fields that bind has to honour and cannot, though a plan may overlook them.
+_NOT_BOUND = ("volumes",)
+
+
+class Container(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
+    """What matters of a container."""
+
+    resources: msgspec.Raw = msgspec.Raw(b"null")
+    ports: msgspec.Raw = msgspec.Raw(b"null")
+    restart_policy: str = ""
+
+
+class PodSpec(msgspec.Struct, rename="camel", frozen=True):
+    """What matters of a pod's spec: first what differs from pod to pod, then what decides its shape."""
+
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: list[dict[str, str]] | None = None
+    priority: int = 0
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    volumes: list[dict[str, msgspec.Raw]] | None = None
+    node_selector: msgspec.Raw = msgspec.Raw(b"null")
+    affinity: msgspec.Raw = msgspec.Raw(b"null")
+    tolerations: msgspec.Raw = msgspec.Raw(b"null")
+    overhead: msgspec.Raw = msgspec.Raw(b"null")
+    resources: msgspec.Raw = msgspec.Raw(b"null")
+    topology_spread_constraints: msgspec.Raw = msgspec.Raw(b"null")
+    resource_claims: msgspec.Raw = msgspec.Raw(b"null")
+    scheduling_group: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class PodShape(NamedTuple):
+    """What a kind of pod asks for."""
+
+    work: Work  # of one such pod alone
+    request: Resources  # what it takes of its node
+    charge: Resources
+    refusals: tuple[str, ...]  # why nobody can do it
+    unbound: tuple[str, ...]  # why we cannot bind it, though the cluster's own scheduler could
+    item: Item  # what it was read from
+    role: object  # what pods of one role in a group have in common
+
+
+class PodSpecCache:
+    """The shapes of pods, each read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, PodShape] = {}
+        self._learnt: dict[Hashable, PodShape] = {}  # by what pods of a shape have in common in another form than JSON
+        self._with_devices: dict[tuple[int, Resources], PodShape] = {}  # shapes are kept for good
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def of(self, meta: Meta, spec: PodSpec) -> PodShape:
+        """The shape of a pod."""
+        words = _words(meta)
+        kinds = sorted({kind for volume in spec.volumes or () for kind in volume if kind != "name"})
+        key = msgspec.json.encode(
+            (
+                meta.namespace, words, spec.priority, spec.containers, spec.init_containers, kinds,
+                spec.node_selector, spec.affinity, spec.tolerations, spec.overhead, spec.resources,
+                spec.topology_spread_constraints, spec.resource_claims, spec.scheduling_group,
+            )
+        )  # fmt: skip
+        shape = self._known.get(key)
+        if shape is None:
+            shape = self._known[key] = _read(msgspec.json.decode(key), meta)
+        return shape
+
+    def learnt(self, key: Hashable) -> PodShape | None:
+        """The shape of pods of this key; None: nobody has said it yet."""
+        return self._learnt.get(key)
+
+    def learn(self, key: Hashable, shape: PodShape) -> None:
+        """Pods of this key have that shape."""
+        self._learnt[key] = shape
+
+    def with_devices(self, shape: PodShape, devices: Resources) -> PodShape:
+        """The shape of such a pod whose claims ask for these devices, by the resource that they are counted as."""
+        key = (id(shape), devices)
+        if key not in self._with_devices:
+            self._with_devices[key] = _claiming(shape, devices)
+        return self._with_devices[key]
+
+
+def _claiming(shape: PodShape, devices: Resources) -> PodShape:
+    """Read a pod again as if one more container asked for what its claims ask for."""
+    value = shape.item.value
+    spec = {name: field for name, field in value["spec"].items() if name != "resourceClaims"}
+    for key in ("containers", "initContainers"):
+        spec[key] = [_without_claims(container) for container in spec.get(key) or ()]
+    amounts = {name: str(count) for name, count in devices}
+    spec["containers"].append({"resources": {"limits": amounts}})
+    return _shaped({**value, "spec": spec}, shape.item.origin, shape.work.priority)
+
+
+def _without_claims(container: dict[str, Any]) -> dict[str, Any]:
+    asked = container.get("resources") or {}
+    return {**container, "resources": {name: field for name, field in asked.items() if name != "claims"}}
+
+
+def key_of(meta: Meta, others: Hashable) -> Hashable:
+    """What tells pods of other shapes apart: what their names mean, and whatever else decides it."""
+    labels, annotations = _words(meta)
+    return meta.namespace, tuple(labels.items()), tuple(annotations.items()), others
+
+
+def _words(meta: Meta) -> tuple[dict[str, str], dict[str, str]]:
+    """Labels and annotations that mean something to us."""
+    return _meaning(meta.labels), _meaning(meta.annotations)
+
+
+def _meaning(pairs: dict[str, str] | None) -> dict[str, str]:
+    return {key: pairs[key] for key in sorted(pairs.keys() & _MEANT)} if pairs else {}
+
+
+def _read(key: list[Any], meta: Meta) -> PodShape:
+    namespace, (labels, annotations), priority, containers, inits, kinds, *rest = key
+    names = ("nodeSelector", "affinity", "tolerations", "overhead", "resources", "topologySpreadConstraints",
+             "resourceClaims", "schedulingGroup")  # fmt: skip
+    spec = {
+        "containers": containers,
+        "initContainers": inits,
+        "volumes": [{kind: {"name": kind}} for kind in kinds],
+        **dict(zip(names, rest, strict=True)),
+    }
+    value = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": meta.name, "namespace": namespace, "labels": labels, "annotations": annotations},
+        "spec": {name: field for name, field in spec.items() if field},
+    }
+    return _shaped(value, Origin(kind="Pod", name=f"{namespace}/{meta.name}"), priority)
+
+
+def _shaped(value: dict[str, Any], origin: Origin, priority: int) -> PodShape:
+    findings = Findings()
+    item = Item(value, findings, origin)
+    review(item, POD.form)
+    work = msgspec.structs.replace(read_job(item, POD, NOTHING_AROUND)[0].planned.workload.work, priority=priority)
+    pod = read_pod(item.quiet(), NOTHING_AROUND)
+    role = value["metadata"]["annotations"].get(ROLE) or work.pod_sets[0]
+    return PodShape(work, pod.request, pod.charge, refusals(findings), unbindable(findings), item, role)
+
+
+def refusals(findings: Findings) -> tuple[str, ...]:
+    """What cannot be done, each with its field and what to do."""
+    return tuple(found.problem.text() for found in findings.told if found.problem.severity is Severity.ERROR)
+
+
+def unbindable(findings: Findings) -> tuple[str, ...]:
+    """What has to be honoured by whoever binds, and is not by us."""
+    return tuple(
+        found.problem.text()
+        for found in findings.told
+        if found.problem.severity is Severity.WARNING and set(found.problem.path) & set(_NOT_BOUND)
+    )

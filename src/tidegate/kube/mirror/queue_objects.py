@@ -1,0 +1,138 @@
+"""Objects that say who may use how much, and what is around work: from the cluster to shares and surroundings.
+
+Kueue's queues, cohorts, flavors, topologies and checks; priority classes; limits; runtimes; namespaces and labels.
+Must not know: work, or what is done with a policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.resources import Resource
+from tidegate.manifests.documents import Document, sort_objects
+from tidegate.manifests.findings import Findings
+from tidegate.manifests.forest import plant
+from tidegate.manifests.settings import read_settings, read_surroundings
+from tidegate.manifests.shares import read_shares
+from tidegate.manifests.surroundings import NOTHING_AROUND, Surroundings
+from tidegate.manifests.words import WORDS
+from tidegate.model.problem import Severity
+from tidegate.model.shares import Shares
+
+
+def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Resource:
+    return Resource("kueue.x-k8s.io", "v1beta2", plural, kind, namespaced)
+
+
+#: What shares are made of.
+QUEUE_KINDS = (
+    _kueue("clusterqueues", "ClusterQueue"),
+    _kueue("cohorts", "Cohort"),
+    _kueue("localqueues", "LocalQueue", namespaced=True),
+    _kueue("resourceflavors", "ResourceFlavor"),
+    _kueue("topologies", "Topology"),
+    _kueue("admissionchecks", "AdmissionCheck"),
+    Resource("", "v1", "namespaces", "Namespace", namespaced=False),
+)
+
+#: What the meaning of work depends on.
+AROUND_KINDS = (
+    _kueue("workloadpriorityclasses", "WorkloadPriorityClass"),
+    Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False),
+    Resource("", "v1", "limitranges", "LimitRange"),
+    Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False),
+    Resource("trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False),
+    Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntimes", "TrainingRuntime"),
+)
+
+_NOTHING = msgspec.Raw(b"null")
+
+
+class QueueObject(msgspec.Struct, rename="camel", frozen=True):
+    """Any of them: beside its spec, what some have at the top."""
+
+    metadata: Meta
+    spec: msgspec.Raw = _NOTHING
+    value: msgspec.Raw = _NOTHING
+    global_default: bool = False
+    overhead: msgspec.Raw = _NOTHING
+
+    def kept(self, resource: Resource) -> dict[str, Any]:
+        """The object as it is written, without what changes and says nothing."""
+        meta = self.metadata
+        about = {"name": meta.name, "labels": meta.labels, "annotations": _words(meta.annotations)}
+        if resource.namespaced:
+            about["namespace"] = meta.namespace
+        top = {"globalDefault": True} if self.global_default else {}
+        for name, raw in (("spec", self.spec), ("value", self.value), ("overhead", self.overhead)):
+            found = msgspec.json.decode(raw)
+            if found is not None:
+                top[name] = found
+        return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": about, **top}
+
+
+def _words(annotations: Mapping[str, str] | None) -> dict[str, str]:
+    return {key: value for key, value in (annotations or {}).items() if key in WORDS}
+
+
+class ReadQueueObjects(NamedTuple):
+    """What the objects say."""
+
+    shares: Shares = Shares()
+    around: Surroundings = NOTHING_AROUND
+    findings: tuple[str, ...] = ()  # what is wrong with them, with the object and field
+
+    @property
+    def is_good(self) -> bool:
+        """Whether all of it could be read."""
+        return not self.findings
+
+
+def read_policy_objects(things: Iterable[Mapping[str, Any]]) -> ReadQueueObjects:
+    """Read shares and surroundings from objects as the API server has them.
+
+    What names something that is not there is no fault: it may come, and work that needs it waits with a reason.
+    """
+    findings = Findings()
+    documents = [Document(thing, file="the cluster") for thing in sorted(things, key=_name)]
+    objects = sort_objects(documents, findings)
+    told = read_settings(objects)
+    around = read_surroundings(objects, told)
+    shares = read_shares(objects, told, plant(objects, [], None), ())
+    return ReadQueueObjects(shares, around, tuple(findings.texts(Severity.ERROR)))
+
+
+def _name(thing: Mapping[str, Any]) -> tuple[str, str, str]:
+    meta = thing["metadata"]
+    return thing["kind"], meta.get("namespace", ""), meta["name"]
+
+
+class QueueObjects:
+    """The objects of a cluster that are policy, and what they came to last."""
+
+    def __init__(self) -> None:
+        self._things: dict[str, Mapping[str, Any]] = {}  # by uid
+        self._stirred = True
+        self.latest = ReadQueueObjects()
+
+    def see(self, uid: str, thing: Mapping[str, Any] | None) -> None:
+        """An object is as it is now, or gone."""
+        if thing == self._things.get(uid):
+            return
+        self._stirred = True
+        if thing is None:
+            del self._things[uid]
+        else:
+            self._things[uid] = thing
+
+    def read(self) -> ReadQueueObjects | None:
+        """What they say now; None if that is what they said before."""
+        if not self._stirred:
+            return None
+        self._stirred = False
+        before, self.latest = self.latest, read_policy_objects(self._things.values())
+        return None if self.latest == before else self.latest

@@ -1,0 +1,180 @@
+"""Which pods fill which places of a workload.
+
+A workload is decided on as ordinals; pods come and go under names of their own. A roster has a slot for each ordinal:
+the node that was decided, and the pod that fills it. Who fills which slot of a set makes no difference: all are alike.
+Must not know: facts, writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import chain
+from types import MappingProxyType
+
+from tidegate.kube.mirror.jobs import SeenJob
+from tidegate.kube.transport.writes import Ref
+from tidegate.model.decisions import NOBODY
+from tidegate.model.work import PodSet, Work
+
+_NONE: Mapping[int, int] = MappingProxyType({})  # one for all: there are a hundred thousand rosters
+
+
+class WorkloadKind(IntEnum):
+    """What a workload is made of."""
+
+    POD = 0  # one pod, which nobody makes again
+    GROUP = 1  # pods that say that they belong together
+    JOB = 2  # an object whose controller makes pods, and makes them again
+
+
+class WorkloadStage(IntEnum):
+    """How far a workload is."""
+
+    WAITING = 0
+    PLACED = 1
+    LEAVING = 2
+
+
+class NodesRequested(IntEnum):
+    """Whether nodes were asked for a workload."""
+
+    NO = 0
+    PERHAPS = 1  # by who led before us
+    YES = 2
+
+
+@dataclass(slots=True)
+class PodSlot:
+    """A place in a workload."""
+
+    node: int = NOBODY  # number of the node that was decided
+    decision: int = NOBODY
+    pod: str = ""  # uid of who fills it
+    bound: bool = False  # the world shows its pod on a node
+    started: bool = False
+    told: bool = False  # we asked for its pod to be bound
+    claims: int = 0  # writes to its pod's claims that are still to come before it is bound
+    done: bool = False  # its pod succeeded
+    spare: bool = False  # nobody fills it any more, and what it held was given back
+
+    def give_up(self) -> None:
+        """Nothing is decided for it any more."""
+        self.node, self.decision, self.told, self.spare, self.claims = NOBODY, NOBODY, False, False, 0
+
+    def empty(self) -> None:
+        """Its pod is gone; the place stays."""
+        if self.bound:
+            self.decision = NOBODY  # it was carried out: what becomes of the next pod is no answer to it
+        self.pod, self.bound, self.started, self.told, self.claims = "", False, False, False, 0
+
+    @property
+    def holds(self) -> bool:
+        """Whether its pod has, or may get, room on a node."""
+        return bool(self.pod) and (self.bound or self.told)
+
+
+@dataclass(slots=True)
+class WorkloadPods:
+    """A workload: its slots, and who fills them."""
+
+    number: int
+    kind: WorkloadKind
+    ref: Ref
+    work: Work
+    job: SeenJob | None = None  # as it was seen last
+    stage: WorkloadStage = WorkloadStage.WAITING
+    comes_back: bool = False  # placed anew while it leaves: it starts when everybody has left
+    undoing: str = ""  # version of the job in which we take back what we wrote; empty: we do not
+    asked: NodesRequested = NodesRequested.NO
+    starts_after: bool = False  # it starts when that is done
+    granted: Mapping[int, int] = field(default_factory=lambda: _NONE)  # pods by pod set, where not all were
+    slots: list[PodSlot] = field(default_factory=list)
+    _latest: dict[int, int] | None = None  # by the first slot of a set: the one filled last; None: none of many
+
+    def __post_init__(self) -> None:
+        self.resize(self.work)
+
+    def resize(self, work: Work) -> None:
+        """Have the slots that the work asks for, all empty."""
+        self.work, self.granted = work, _NONE
+        self._lay_out()
+
+    def grant(self, pod_set: int, pods: int) -> None:
+        """Have fewer slots in a set than the work asks for, all empty."""
+        self.granted = {**self.granted, pod_set: pods}
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        self._latest = None
+        self.slots = [PodSlot() for _ in range(sum(pods for _, pods in self.sizes()))]
+
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """The pod sets, and how many slots each has."""
+        for number, pods in enumerate(self.work.pod_sets):
+            yield pods.name, self.granted.get(number, pods.count)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it is a job that is suspended."""
+        return self.job is not None and self.job.suspended
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether it is a job that is held by gates on its pods: it cannot be suspended."""
+        return self.job is not None and not self.job.handling.suspend
+
+    @property
+    def id(self) -> str:
+        """What people call it."""
+        return f"{self.ref.namespace}/{self.ref.name}"
+
+    def seat(self, pod: str, pod_set: str) -> int:
+        """Let a pod fill a free slot of its set; -1 if there is none. It looks on from the latest that was filled."""
+        ordinals = self.ordinals(pod_set)
+        begin = max(self._latest.get(ordinals.start, 0), ordinals.start) if self._latest else ordinals.start
+        for ordinal in chain(range(begin, ordinals.stop), range(ordinals.start, min(begin, ordinals.stop))):
+            slot = self.slots[ordinal]
+            if not slot.pod and not slot.spare:
+                slot.pod, slot.done = pod, False
+                if len(ordinals) > 1:
+                    self._latest = {**(self._latest or {}), ordinals.start: ordinal}
+                return ordinal
+        return -1
+
+    def ordinals(self, pod_set: str) -> range:
+        """The slots of a pod set; of the only one, if there is one only."""
+        first = 0
+        if len(self.work.pod_sets) == 1:
+            return range(len(self.slots))
+        for name, pods in self.sizes():
+            if name == pod_set:
+                return range(first, first + pods)
+            first += pods
+        return range(0)
+
+    def set_of(self, role: str, asks: PodSet) -> str:
+        """The pod set of a pod that its labels call so; of one that they say nothing of, the set that asks the same."""
+        named = self.job.handling.pod_set(role) if self.job is not None else role
+        sets = self.work.pod_sets
+        if any(pods.name == named for pods in sets):
+            return named
+        return next((pods.name for pods in sets if (pods.request, pods.gpu) == (asks.request, asks.gpu)), "")
+
+    def to_spare(self, pod_set: str, pods: int) -> list[int]:
+        """Slots of a set that nobody will fill any more, where so many of it are done with."""
+        ordinals = self.ordinals(pod_set)
+        left = pods - sum(self.slots[ordinal].spare for ordinal in ordinals)
+        free = [ordinal for ordinal in ordinals if not self.slots[ordinal].pod and not self.slots[ordinal].spare]
+        return free[: max(left, 0)]
+
+    def give_up_places(self) -> None:
+        """Nothing is decided any more: it waits again."""
+        self.stage, self.comes_back = WorkloadStage.WAITING, False
+        for slot in self.slots:
+            slot.give_up()
+
+    def holders(self) -> Iterator[PodSlot]:
+        """Slots whose pods have, or may get, room on a node."""
+        return (slot for slot in self.slots if slot.holds)

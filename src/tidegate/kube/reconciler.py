@@ -1,0 +1,587 @@
+"""What is known of the cluster, turned into facts; what was decided, turned into orders.
+
+It follows nodes, jobs and pods, and keeps a roster for each workload that is ours. Pods that are not ours take up room.
+Must not know: the network, clocks, threads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tidegate.journal.lots import Names
+from tidegate.kube.actuator.actuator import Actuator
+from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
+from tidegate.kube.actuator.event_text import PAST, unsupported
+from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, saying
+from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
+from tidegate.kube.mirror.dra import ClaimObject, DeviceClaims
+from tidegate.kube.mirror.fact_builder import FactBuilder
+from tidegate.kube.mirror.handover_annotation import HandoverNote
+from tidegate.kube.mirror.job_adapters import OWNERS
+from tidegate.kube.mirror.jobs import SeenJob
+from tidegate.kube.mirror.node_registry import NodeRegistry
+from tidegate.kube.mirror.owner_index import OwnerIndex
+from tidegate.kube.mirror.ownership import Ownership
+from tidegate.kube.mirror.pod_groups import PodGroups
+from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
+from tidegate.kube.mirror.pods import GateOwner, PodPhase, SeenPod
+from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadKind, WorkloadPods, WorkloadStage
+from tidegate.kube.transport.resources import Resource
+from tidegate.kube.transport.writes import Ref
+from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
+from tidegate.model.facts import ALL_PODS, EventKind, Outcome
+from tidegate.model.hardware import Node
+from tidegate.model.reasons import Reason
+from tidegate.model.spec import resources
+from tidegate.model.standing import Consumed, Standing
+from tidegate.model.work import Work
+from tidegate.state.interning import MOST_PODS
+
+_SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
+_AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
+
+
+#: Orders that stand for one pod of a workload.
+_OF_ONE = (WriteKind.BIND, WriteKind.LIFT, WriteKind.ALLOCATE)
+
+#: How long demand lasts that deserves nodes, where nobody says how long they take to come.
+SCALE_UP_DELAY_MS = 120_000
+
+
+class HandoverState(NamedTuple):
+    """What a leader before us knew that belongs to no single object."""
+
+    consumed: tuple[Consumed, ...] = ()
+    waiting: Mapping[str, Standing] = {}  # by id, workloads that others were evicted for, or that were passed over
+
+
+class Reconciler:
+    """Follows the cluster."""
+
+    def __init__(
+        self,
+        ownership: Ownership,
+        patience_ms: int = SCALE_UP_DELAY_MS,
+        nodes_by: NodeRequestOptions = NO_NODE_REQUESTS,
+    ) -> None:
+        self.ownership = ownership
+        self.node_registry = NodeRegistry()
+        self.refused: dict[str, tuple[str, ...]] = {}  # by uid: work that names us and that we cannot do, and why
+        self.past: dict[str, Ref] = {}  # by uid: work that was not held at the door, and runs without us
+        self._facts = FactBuilder()
+        self._next_number = 0
+        self._pods: dict[str, SeenPod] = {}
+        self._workloads: dict[int, WorkloadPods] = {}
+        self._of_job: dict[str, WorkloadPods] = {}  # by uid of the job
+        self._seats: dict[str, tuple[WorkloadPods, int]] = {}  # by uid of the pod
+        self._owners = OwnerIndex()
+        self._groups = PodGroups()
+        self._claims = DeviceClaims()
+        self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as they were seen
+        self._pod_specs = PodSpecCache()  # of pods with claims
+        self._events = EventRecorder(patience_ms)
+        self._actuator = Actuator(ownership, self.node_registry, self._pods, self._claims)
+        self._actuator.nodes_by = nodes_by
+
+    def take_facts(self) -> FactBuilder:
+        """What there is to tell since the last time."""
+        self.node_registry.tell_rooms(self._facts)
+        for decision in self._actuator.take_failed():
+            self._facts.outcome(decision, Outcome.FAILED)
+        facts, self._facts = self._facts, FactBuilder()
+        return facts
+
+    def take_writes(self) -> list[PendingWrite]:
+        """What is to be written since the last time."""
+        return self._actuator.take_writes()
+
+    def take_events(self, most: int, now_ms: int) -> list[PendingWrite]:
+        """What is to be said of work that waits: so much at a time, as nothing depends on it."""
+        writes = [saying(write) for write in self._events.take(most, now_ms, self._listeners)]
+        for number in self._events.take_lasting():
+            workload = self._workloads.get(number)
+            if workload is not None:
+                self._actuator.ask_for_nodes(workload)
+        return writes
+
+    def _listeners(self, number: int) -> Iterator[EventTarget]:
+        """Whom to say it with: pods that we bind have a condition for it, others and jobs get an event."""
+        workload = self._workloads.get(number)
+        if workload is None or self.ownership.watches:
+            return
+        for slot in workload.slots:
+            pod = self._pods[slot.pod] if slot.pod else None
+            if pod is not None and not pod.node:
+                yield EventTarget(pod.ref, self.ownership.binds_pod(pod))
+        if workload.kind is WorkloadKind.JOB:
+            yield EventTarget(workload.ref, has_condition=False)
+
+    def _refuse(self, listener: EventTarget, why: tuple[str, ...]) -> None:
+        if self.refused.get(listener.ref.uid) != why and not self.ownership.watches:
+            self._events.say(listener, unsupported(why))
+        self.refused[listener.ref.uid] = why
+
+    def _let_pass(self, ref: Ref) -> None:
+        if ref.uid not in self.past:
+            self._events.say(EventTarget(ref, has_condition=False), PAST)
+        self.past[ref.uid] = ref
+
+    def has_job(self, uid: str) -> bool:
+        """Whether a job is ours, or would be if it could be read."""
+        return uid in self._of_job or uid in self.refused
+
+    def name_quota(self, names: Names) -> None:
+        """What reasons mean by their numbers of quota, from now on."""
+        self._events.names = names
+
+    # -- what is seen ------------------------------------------------------------------------------------------
+
+    def see_node(self, uid: str, node: Node | None) -> None:
+        """A node is as it is now, or gone."""
+        self.node_registry.see(uid, node, self._facts)
+
+    def see_job(self, uid: str, job: SeenJob | None) -> None:
+        """A job is as it is now, or gone."""
+        if job is None:
+            self._owners.forget(uid)
+        elif job.owner is not None:
+            self._seat_again(self._owners.own(uid, job.owner.uid))
+            return
+        workload = self._of_job.get(uid)
+        if job is None or not self.ownership.is_past(job):
+            self.past.pop(uid, None)
+        if job is None or job.over or job.leaving:
+            self.refused.pop(uid, None)
+            if workload is not None:
+                self._finish(workload)
+        elif workload is None:
+            if self.ownership.has_job(job):
+                self._take_job(job)
+        else:
+            self._follow_job(workload, job)
+
+    def _follow_job(self, workload: WorkloadPods, job: SeenJob) -> None:
+        """A job of ours has changed."""
+        stopped = job.suspended and not workload.suspended and workload.stage is WorkloadStage.PLACED
+        if stopped or (workload.stage is WorkloadStage.WAITING and self.ownership.is_past(job)):
+            self._finish(workload)  # somebody else suspended it, and it begins anew; or let it go, and it is past us
+            self._take_job(job)
+            return
+        workload.job = job
+        self._follow_change(workload, job)
+        self._give_back(workload)
+        if workload.undoing and workload.undoing != job.version:
+            self._actuator.end_undoing(workload)
+        if workload.stage is WorkloadStage.LEAVING:
+            self._settle_leaving(workload)
+
+    def see_claim(self, resource: Resource, uid: str, thing: ClaimObject | None) -> None:
+        """A slice, class or claim of devices is as it is now, or gone; what follows is settled later."""
+        self._claims.see(resource, uid, thing)
+
+    def settle_claims(self) -> None:
+        """Look again at nodes and pods, as devices by claim or what is asked of them changed."""
+        self.node_registry.see_devices(self._claims.counts(), self._facts)
+        for uid, pod in list(self._claiming.items()):
+            self.see_pod(uid, pod)
+
+    def _with_claims(self, pod: SeenPod) -> SeenPod:
+        """A pod with what its claims ask for; one whose claims are not there yet waits as behind a gate."""
+        asked = self._claims.asked(pod.namespace, pod.claims, pod.uid)
+        if asked.waits:
+            return pod._replace(gate=GateOwner.OTHERS)
+        shape = self._pod_specs.with_devices(pod.shape, resources(dict(asked.devices)))
+        if asked.refusals:
+            shape = shape._replace(refusals=asked.refusals)
+        return pod._replace(shape=shape)
+
+    def see_pod(self, uid: str, pod: SeenPod | None) -> None:
+        """A pod is as it is now, or gone."""
+        if pod is not None and pod.claims:
+            self._claiming[uid] = pod
+            pod = self._with_claims(pod)
+        elif pod is None:
+            self._claiming.pop(uid, None)
+        if pod is None:
+            known = self._pods.pop(uid, None)
+            self.refused.pop(uid, None)
+            self.past.pop(uid, None)
+            if known is not None and known.group:
+                self._groups.leave(known)
+        else:
+            is_new = uid not in self._pods
+            self._pods[uid] = pod
+            if uid not in self._seats and (is_new or not pod.life.is_over):
+                self._find_seat(pod)
+        seat = self._seats.get(uid)
+        if seat is not None:
+            self._follow_pod(uid, pod, *seat)
+        self._count(uid)
+
+    def hear(self, pending: PendingWrite, outcome: Outcome) -> None:
+        """An order was carried out, or not; what is not known, or had to be done anyway, is ordered again."""
+        workload = self._workloads.get(pending.workload)
+        if workload is None or (pending.write_kind in _OF_ONE and not _fills(workload, pending)):
+            return  # it is over, or another pod fills the slot now, by an order of its own
+        for decision in pending.decisions:
+            if outcome is not Outcome.UNKNOWN or not pending.again:  # that it is not known is told once
+                self._facts.outcome(decision, outcome)
+        if outcome is Outcome.DONE:
+            if pending.write_kind is WriteKind.ALLOCATE:
+                self._actuator.count_allocated(workload, pending.slot)
+            return
+        if pending.write_kind in _OF_ONE and outcome is Outcome.FAILED:
+            self._fail_one(workload, pending)
+        if pending.write_kind is WriteKind.UNDO:
+            self._actuator.end_undoing(workload)
+        elif (outcome is Outcome.UNKNOWN and self._is_wanted(workload, pending)) or (
+            pending.write_kind is WriteKind.STOP and workload.stage is WorkloadStage.LEAVING
+        ):
+            self._actuator.writes.append(pending._replace(again=pending.again + 1))
+
+    def _fail_one(self, workload: WorkloadPods, pending: PendingWrite) -> None:
+        """A pod surely is not where it was to be."""
+        slot = workload.slots[pending.slot]
+        if pending.write_kind is WriteKind.ALLOCATE:
+            self._actuator.fail_to_allocate(workload, pending.slot)
+        if slot.bound:
+            return
+        if slot.decision == NOBODY:  # whoever decided it is gone: there is no decision to be told of
+            self._facts.about(EventKind.POD_GONE, workload.number, pending.slot)
+        slot.give_up()
+        if workload.stage is WorkloadStage.LEAVING:  # it holds nothing any more
+            self._settle_leaving(workload)
+
+    def _is_wanted(self, workload: WorkloadPods, pending: PendingWrite) -> bool:
+        if pending.write_kind is WriteKind.STOP:
+            return workload.stage is WorkloadStage.LEAVING
+        if pending.write_kind is WriteKind.START:
+            return workload.stage is WorkloadStage.PLACED and workload.suspended
+        return workload.stage is WorkloadStage.PLACED and not workload.slots[pending.slot].bound
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def _take_job(self, job: SeenJob) -> None:
+        uid, pods = job.ref.uid, sum(pod_set.count for pod_set in job.work.pod_sets) if job.work else 0
+        many = (f"spec: asks for {pods:,} pods, at most {MOST_PODS:,}",) if pods > MOST_PODS else ()
+        why = job.refusals + many + (job.unbound if self.ownership.binds_job(job) else ())
+        if self.ownership.is_past(job):
+            self._let_pass(job.ref)
+        elif why:
+            self._refuse(EventTarget(job.ref, has_condition=False), why)
+        elif job.work is not None:
+            self.refused.pop(uid, None)
+            workload = self._enrol(WorkloadKind.JOB, job.ref, job.work, job.created_ms)
+            workload.job = job
+            self._of_job[uid] = workload
+            self._seat_again(self._owners.claim(uid))
+
+    def _follow_change(self, workload: WorkloadPods, job: SeenJob) -> None:
+        """A job that waits may change what it asks for; one that has its place keeps it as it is."""
+        if job.work is None or job.work == workload.work or workload.stage is not WorkloadStage.WAITING:
+            return
+        filled = self._unseat(workload)
+        workload.resize(job.work)
+        self._facts.changed(workload.number, job.work)
+        self._seat_again(filled)
+
+    # -- rosters -----------------------------------------------------------------------------------------------
+
+    def _enrol(self, kind: WorkloadKind, ref: Ref, work: Work, created_ms: int) -> WorkloadPods:
+        workload = WorkloadPods(self._next_number, kind, ref, work)
+        self._next_number += 1
+        self._workloads[workload.number] = workload
+        self._facts.submitted(workload.number, workload.id, work, created_ms)
+        return workload
+
+    def _finish(self, workload: WorkloadPods, kind: EventKind = EventKind.WORKLOAD_FINISHED) -> None:
+        """A workload is over; pods of it that are still there take up room like anybody's."""
+        del self._workloads[workload.number]
+        self._events.forget(workload.number)
+        if workload.kind is WorkloadKind.JOB:
+            del self._of_job[workload.ref.uid]
+        self._facts.about(kind, workload.number)
+        for uid in self._unseat(workload):
+            pod = self._pods.get(uid)
+            if pod is not None and workload.kind is WorkloadKind.GROUP and not pod.node:
+                self._find_seat(pod)  # it waits for its group to be whole again
+            self._count(uid)
+
+    def _unseat(self, workload: WorkloadPods) -> list[str]:
+        filled = [slot.pod for slot in workload.slots if slot.pod]
+        for uid in filled:
+            del self._seats[uid]
+        return filled
+
+    def _seat_again(self, uids: list[str]) -> None:
+        for uid in uids:
+            if uid in self._pods:
+                self.see_pod(uid, self._claiming.get(uid, self._pods[uid]))
+
+    # -- pods --------------------------------------------------------------------------------------------------
+
+    def _find_seat(self, pod: SeenPod) -> None:
+        """Let a pod fill a slot of its workload, which is made for it if it is one of its own.
+
+        One that was over before we came still shows which place its workload holds.
+        """
+        if not pod.node and (pod.life.is_over or pod.leaving):
+            return
+        owner, is_ours = pod.owner, self.ownership.has_pod(pod)
+        if owner is not None and owner.kind in OWNERS and not (pod.group and is_ours):
+            eldest = self._owners.eldest(owner.uid)
+            workload = self._of_job.get(eldest)
+            if workload is None:
+                self._owners.await_job(eldest, pod.uid)
+                if eldest in self.refused and self.ownership.binds_pod(pod):
+                    self._events.say(EventTarget(pod.ref, has_condition=True), unsupported(self.refused[eldest]))
+            else:
+                self._seat(workload, pod, workload.set_of(pod.role, pod.shape.work.pod_sets[0]))
+        elif is_ours:
+            self._take_alone(pod)
+        elif self.ownership.is_pod_past(pod):
+            self._let_pass(pod.ref)
+
+    def _take_alone(self, pod: SeenPod) -> None:
+        """A pod that is work of its own, or one of a group: that is work once it is whole."""
+        binds = self.ownership.binds_pod(pod)
+        why = pod.shape.refusals + (pod.shape.unbound if binds else ())
+        if why:
+            self._refuse(EventTarget(pod.ref, binds), why)
+        elif not pod.group and pod.life.is_over:
+            return
+        elif not pod.group:
+            self._seat(self._enrol(WorkloadKind.POD, pod.ref, pod.shape.work, pod.created_ms), pod, "")
+        else:
+            whole = self._groups.join(pod)
+            if whole is not None and not all(member.life.is_over for member, _ in whole.members):
+                workload = self._enrol(WorkloadKind.GROUP, whole.ref, whole.work, whole.created_ms)
+                for member, pod_set in whole.members:
+                    self._seat(workload, member, pod_set)
+                for member, _ in whole.members:
+                    if member.uid != pod.uid and member.uid in self._seats:
+                        self._follow_pod(member.uid, member, *self._seats[member.uid])
+                        self._count(member.uid)
+
+    def _seat(self, workload: WorkloadPods, pod: SeenPod, pod_set: str) -> None:
+        ordinal = workload.seat(pod.uid, pod_set)
+        if ordinal >= 0:
+            self._seats[pod.uid] = (workload, ordinal)
+
+    def _count(self, uid: str) -> None:
+        """Count a pod as somebody else's if it has a node and no seat."""
+        pod = self._pods.get(uid)
+        stranger = pod is not None and pod.node and not pod.life.is_over and uid not in self._seats
+        self.node_registry.count_in(uid, pod if stranger else None)
+
+    def _follow_pod(self, uid: str, pod: SeenPod | None, workload: WorkloadPods, ordinal: int) -> None:
+        slot = workload.slots[ordinal]
+        if pod is None or (pod.leaving and not pod.node):
+            self._lose(uid, workload, ordinal)
+            return
+        if pod.claims and pod.shape.refusals and not pod.node and workload.kind is not WorkloadKind.JOB:
+            self._finish(workload, EventKind.WORKLOAD_CANCELLED)  # its claim went to somebody else
+            self._take_alone(pod)
+            return
+        if pod.node and not slot.bound:
+            slot.bound, slot.node = True, self.node_registry.number_of(pod.node)
+            if workload.stage is WorkloadStage.WAITING:
+                workload.stage = WorkloadStage.PLACED  # bound before we came, or by somebody else
+            self._facts.about(EventKind.POD_BOUND, workload.number, ordinal, slot.node)
+        if pod.life is PodPhase.RUNNING and not slot.started:
+            slot.started = True
+            whole = len(workload.slots) == 1  # which is told of at once for all such
+            self._facts.about(EventKind.POD_STARTED, workload.number, ALL_PODS if whole else ordinal)
+        if pod.life.is_over:
+            self._end_pod(uid, pod, workload, ordinal)
+        elif slot.node != NOBODY and workload.stage is WorkloadStage.PLACED:
+            self._actuator.bind(workload, ordinal, pod)
+
+    def _end_pod(self, uid: str, pod: SeenPod, workload: WorkloadPods, ordinal: int) -> None:
+        """A pod has done its work, or failed at it; a job's controller knows what follows."""
+        slot = workload.slots[ordinal]
+        slot.done = pod.life is PodPhase.SUCCEEDED
+        if workload.kind is WorkloadKind.POD:
+            self._finish(workload)
+        elif workload.kind is WorkloadKind.JOB or workload.stage is WorkloadStage.LEAVING:
+            self._lose(uid, workload, ordinal)
+        elif not slot.done:
+            self._facts.about(EventKind.POD_FAILED, workload.number, ordinal)
+            del self._seats[uid]
+            slot.empty()
+        elif all(one.done for one in workload.slots):
+            self._finish(workload)
+        else:
+            del self._seats[uid]
+            slot.empty()
+            self._spare(workload, ordinal)
+
+    def _lose(self, uid: str, workload: WorkloadPods, ordinal: int) -> None:
+        """A pod of a workload is gone, or as good as gone."""
+        slot = workload.slots[ordinal]
+        del self._seats[uid]
+        slot.empty()
+        self._give_back(workload)
+        if workload.stage is WorkloadStage.LEAVING:
+            self._settle_leaving(workload)
+        elif workload.kind is WorkloadKind.POD:
+            waits = workload.stage is WorkloadStage.WAITING
+            self._finish(workload, EventKind.WORKLOAD_CANCELLED if waits else EventKind.WORKLOAD_FINISHED)
+        elif workload.kind is WorkloadKind.GROUP:
+            if workload.stage is WorkloadStage.WAITING:
+                self._finish(workload, EventKind.WORKLOAD_CANCELLED)
+            else:
+                self._facts.about(EventKind.POD_GONE, workload.number, ordinal)
+
+    def _give_back(self, workload: WorkloadPods) -> None:
+        """Let pods that are done and will not be made again give back what they held; the rest goes on."""
+        if workload.stage is not WorkloadStage.PLACED or workload.job is None:
+            return
+        for pod_set, pods in workload.job.spares.items():
+            for ordinal in workload.to_spare(pod_set, pods):
+                self._spare(workload, ordinal)
+
+    def _spare(self, workload: WorkloadPods, ordinal: int) -> None:
+        workload.slots[ordinal].spare = True
+        self._facts.take_back(EventKind.POD_BOUND, workload.number, ordinal)
+        self._facts.about(EventKind.POD_DONE, workload.number, ordinal)
+
+    def _settle_leaving(self, workload: WorkloadPods) -> None:
+        """Once nobody of a workload that was told to go holds anything it waits again, unless pods of it are gone.
+
+        A job makes its pods again; nobody makes others again.
+        """
+        if any(workload.holders()) or (
+            workload.kind is WorkloadKind.JOB and not (workload.suspended or workload.is_gated)
+        ):
+            return
+        if workload.kind is not WorkloadKind.JOB and not all(slot.pod for slot in workload.slots):
+            self._finish(workload)
+        elif workload.comes_back:
+            workload.comes_back = False
+            self._start(workload)
+        else:
+            self._wait_again(workload)
+            self._facts.about(EventKind.POD_GONE, workload.number)
+
+    def _wait_again(self, workload: WorkloadPods) -> None:
+        workload.give_up_places()
+        if workload.granted:
+            filled = self._unseat(workload)
+            workload.resize(workload.work)
+            self._seat_again(filled)
+        if workload.job is not None:
+            self._follow_change(workload, workload.job)
+        self._actuator.undo(workload)
+
+    # -- what was decided before us ----------------------------------------------------------------------------
+
+    def resume(self, notes: Callable[[str], HandoverNote | None], before: HandoverState) -> None:
+        """Take up what a leader before us decided, as far as it left notes: by uid of the job or pod."""
+        for consumed in before.consumed:
+            self._facts.consumed(consumed)
+        for workload in list(self._workloads.values()):
+            if workload.suspended and self._actuator.nodes_by.kind:
+                workload.asked = NodesRequested.PERHAPS
+            uids = (workload.ref.uid, *(slot.pod for slot in workload.slots))
+            note = next((note for note in map(notes, uids) if note is not None), None)
+            waiting = before.waiting.get(workload.id, Standing())
+            if note is not None:
+                self._take_up(workload, note, waiting)
+            elif waiting != Standing():
+                self._facts.standing(workload.number, waiting)
+
+    def _take_up(self, workload: WorkloadPods, note: HandoverNote, waiting: Standing) -> None:
+        standing, holds = note.standing, any(slot.bound for slot in workload.slots)
+        if workload.suspended and not (standing.evicted and holds):  # it waits, whatever it held
+            standing = replace(waiting, evictions=standing.evictions, requeue_at_ms=standing.requeue_at_ms)
+        elif workload.suspended:
+            workload.stage = WorkloadStage.LEAVING
+        elif standing.evicted:  # it was to go, and was let go again
+            standing = Standing(evictions=standing.evictions)
+        else:
+            self._take_grants(workload, standing)
+            if not all(slot.bound for slot in workload.slots):
+                self._take_places(workload, note.node_names())
+        self._facts.standing(workload.number, standing)
+
+    def _take_grants(self, workload: WorkloadPods, standing: Standing) -> None:
+        """It may have started with fewer pods than it asks for."""
+        if len(workload.slots) == 1:
+            return
+        asked = {pods.name: (ordinal, pods.count) for ordinal, pods in enumerate(workload.work.pod_sets)}
+        fewer = [
+            (asked[grant.pod_set][0], grant.count)
+            for grant in standing.grants
+            if grant.count < asked.get(grant.pod_set, (0, 0))[1]
+        ]
+        if fewer:
+            filled = self._unseat(workload)
+            for ordinal, count in fewer:
+                workload.grant(ordinal, count)
+            self._seat_again(filled)
+
+    def _take_places(self, workload: WorkloadPods, names: list[str]) -> None:
+        """Pods that are not bound yet have the nodes that were decided; who of a set gets which makes no difference."""
+        if len(names) != len(workload.slots):
+            return
+        for name, _ in workload.sizes():
+            ordinals = workload.ordinals(name)
+            left = Counter(self.node_registry.number_of(names[ordinal]) for ordinal in ordinals)
+            left.subtract(workload.slots[ordinal].node for ordinal in ordinals if workload.slots[ordinal].bound)
+            nodes = (node for node, count in left.items() for _ in range(count))
+            for ordinal in (ordinal for ordinal in ordinals if not workload.slots[ordinal].bound):
+                workload.slots[ordinal].node = next(nodes, NOBODY)
+                if workload.slots[ordinal].node != NOBODY:
+                    self._facts.about(EventKind.POD_BOUND, workload.number, ordinal, workload.slots[ordinal].node)
+        self._start(workload)
+
+    # -- what is decided ---------------------------------------------------------------------------------------
+
+    def decide(self, decisions: DecisionBatch) -> None:
+        """Turn decisions into orders."""
+        rows = zip(
+            decisions.id.tolist(), decisions.kind.tolist(), decisions.workload.tolist(), decisions.pod.tolist(),
+            decisions.node.tolist(), decisions.code.tolist(), decisions.evidence.tolist(), strict=True,
+        )  # fmt: skip
+        placed: dict[int, WorkloadPods] = {}
+        for decision, kind, number, ordinal, node, code, evidence in rows:
+            workload = self._workloads.get(number)
+            if workload is None:
+                continue
+            if kind == DecisionKind.ADMIT and code == Reason.ADMITTED_PARTLY:
+                workload.grant(ordinal, evidence[2])
+            elif kind == DecisionKind.PLACE and ordinal < len(workload.slots):
+                if number not in placed:
+                    self._facts.take_back(EventKind.POD_GONE, number)  # it was sent away and placed in one step
+                workload.slots[ordinal].node, workload.slots[ordinal].decision = node, decision
+                placed[number] = workload
+            elif kind in _AWAY:
+                placed.pop(number, None)
+                self._send_away(workload, decision, gently=kind == DecisionKind.PREEMPT)
+            elif kind in _SAID:
+                self._events.hold(number, workload.work, code, tuple(evidence))
+        for workload in placed.values():
+            if workload.stage is WorkloadStage.LEAVING:
+                workload.comes_back = True
+            else:
+                self._start(workload)
+
+    def _start(self, workload: WorkloadPods) -> None:
+        workload.stage = WorkloadStage.PLACED
+        self._events.forget(workload.number)
+        self._actuator.start(workload)
+
+    def _send_away(self, workload: WorkloadPods, decision: int, *, gently: bool) -> None:
+        workload.stage, workload.comes_back, workload.starts_after = WorkloadStage.LEAVING, False, False
+        self._actuator.stop(workload, decision, gently=gently)
+        self._settle_leaving(workload)
+
+
+def _fills(workload: WorkloadPods, pending: PendingWrite) -> bool:
+    """Whether the pod that an order is about still fills its slot."""
+    return pending.slot < len(workload.slots) and workload.slots[pending.slot].pod == pending.write.key

@@ -1,0 +1,174 @@
+"""The network in a thread of its own: it fills the inbox and carries orders out, and never waits for who decides.
+
+Must not know: what objects and orders mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+from tidegate.kube.transport.backoff import Backoff, Jitter
+from tidegate.kube.transport.client import Client
+from tidegate.kube.transport.connection import Connection
+from tidegate.kube.transport.reflector import ListFormat, Reflector, ReflectorOptions, ReflectorStats
+from tidegate.kube.transport.resources import Resource
+from tidegate.kube.transport.update_queue import UpdateQueue
+from tidegate.kube.transport.write_pool import WriteLimits, WritePool, WriteResult
+from tidegate.kube.transport.writes import Write
+from tidegate.model.facts import Outcome
+
+#: The pause after an order that failed.
+_AFTER_FAILURE_MS = 1_000
+
+#: The longest pause before an order that came to nothing is tried again.
+_MOST_AGAIN_MS = 30_000
+
+
+class WatchedKind(NamedTuple):
+    """A kind of object to follow: what is decoded of it, and what is kept."""
+
+    resource: Resource
+    type: type[Any]
+    shrink: Callable[[Any], object]
+    selector: Mapping[str, str] = MappingProxyType({})
+    optional: bool = False  # the server need not have this kind
+    pages: ListFormat | None = None  # another form of its lists
+
+
+class QueuedWrite(Protocol):
+    """A write that somebody wants made."""
+
+    @property
+    def write(self) -> Write:
+        """What is written."""
+
+    @property
+    def again(self) -> int:
+        """How often it was tried before, in vain."""
+
+
+class WriteReport(NamedTuple):
+    """An order, and what came of it."""
+
+    pending: QueuedWrite
+    result: WriteResult
+
+
+class ApiThread:
+    """A thread that talks to one API server."""
+
+    def __init__(
+        self,
+        access: Connection,
+        topics: list[WatchedKind],
+        draw: Jitter,
+        *,
+        limits: WriteLimits,
+        pace: ReflectorOptions,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.updates = UpdateQueue()
+        self._access, self._topics, self._draw, self._limits, self._pace = access, topics, draw, limits, pace
+        self._may_write = may_write
+        self._thread = threading.Thread(target=self._run, name="tidegate-kube", daemon=True)
+        self._ready = threading.Event()
+        self.listed = threading.Event()  # every topic has been listed once
+        self.failure: BaseException | None = None  # a bug that ended the thread
+        self.tallies: list[ReflectorStats] = [ReflectorStats() for _ in topics]
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+        self._ready.wait()
+
+    def stop(self) -> None:
+        """End it; what is in flight may or may not be carried out."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join()
+
+    def send(self, writes: Sequence[QueuedWrite]) -> None:
+        """Carry orders out; what comes of each is noted in the inbox."""
+        self._loop.call_soon_threadsafe(self._submit, writes)
+
+    def told(self) -> list[tuple[str, ReflectorStats]]:
+        """How following went so far, by the kind of object."""
+        return [(topic.resource.plural, tally) for topic, tally in zip(self._topics, self.tallies, strict=True)]
+
+    def left_out(self) -> list[tuple[str, str]]:
+        """Kinds that we may not read and do without: why, and what would lift it."""
+        return [(plural, tally.left_out) for plural, tally in self.told() if tally.left_out]
+
+    def trouble(self) -> list[str]:
+        """Why there are no news, where there should be."""
+        return [f"{plural}: {tally.trouble}" for plural, tally in self.told() if tally.trouble]
+
+    # -- in the thread -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._talk())
+        except BaseException as error:  # noqa: BLE001 - it is raised where somebody looks
+            self.failure = error
+            self._ready.set()
+            self.updates.note(error)
+
+    async def _talk(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        async with Client(self._access, connections=self._limits.in_flight + 2 * len(self._topics)) as client:
+            self.pool = WritePool(client, self._draw, self._limits, self._may_write)
+            followers = [self._follower(client, kind, topic) for kind, topic in enumerate(self._topics)]
+            self._ready.set()
+            async with asyncio.TaskGroup() as tasks:
+                following = [tasks.create_task(follower.follow()) for follower in followers]
+                following.append(tasks.create_task(self._await_lists(followers)))
+                await self._stopping.wait()
+                for task in following:
+                    task.cancel()
+            await self.pool.close()
+
+    def _follower(self, client: Client, kind: int, topic: WatchedKind) -> Reflector[Any]:
+        return Reflector(
+            client,
+            topic.resource,
+            topic.type,
+            self.updates,
+            self._draw,
+            kind=kind,
+            shrink=topic.shrink,
+            selector=dict(topic.selector),
+            optional=topic.optional,
+            pages=topic.pages,
+            pace=self._pace,
+            tally=self.tallies[kind],
+        )
+
+    async def _await_lists(self, followers: list[Reflector[Any]]) -> None:
+        for follower in followers:
+            await follower.listed.wait()
+        self.listed.set()
+        self.updates.note(None)
+
+    def _submit(self, writes: Sequence[QueuedWrite]) -> None:
+        for pending in writes:
+            if not pending.again:
+                self._submit_one(pending)
+                continue
+            backoff = Backoff(self._draw, first_ms=500, most_ms=_MOST_AGAIN_MS)
+            backoff.tries = pending.again
+            self._loop.call_later(backoff.next_ms() / 1000, self._submit_one, pending)
+
+    def _submit_one(self, pending: QueuedWrite) -> None:
+        self.pool.submit(pending.write, lambda result: self._note(WriteReport(pending, result)))
+
+    def _note(self, carried: WriteReport) -> None:
+        """Tell what came of an order; a failure not at once, as what follows may well be the same order again."""
+        if carried.result.outcome is not Outcome.FAILED:
+            self.updates.note(carried)
+            return
+        pause_ms = Backoff(self._draw, first_ms=_AFTER_FAILURE_MS).next_ms()
+        self._loop.call_later(pause_ms / 1000, self.updates.note, carried)

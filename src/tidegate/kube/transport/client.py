@@ -1,0 +1,183 @@
+"""Requests to one API server: whole answers, and streams. Whatever goes wrong comes back as data.
+
+Must not know: kinds of objects, retries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import aiohttp
+
+import tidegate
+from tidegate.kube.transport.connection import Connection, ConnectionConfigError, Identity, secure
+from tidegate.kube.transport.lease_guard import FENCE, GuardedRequest, LeaseGuard, MaySend
+from tidegate.kube.transport.response import NO_ANSWER, NO_CREDENTIALS, NOT_ALLOWED, NOT_SENT, Response, read_refusal
+
+JSON, MERGE_PATCH, JSON_PATCH = "application/json", "application/merge-patch+json", "application/json-patch+json"
+STRATEGIC_PATCH, APPLY_PATCH = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
+
+#: How long connecting may take, and how long a whole answer.
+_CONNECT_S, _ANSWER_S = 10, 30
+
+#: How long connections take to close under TLS; aiohttp does not wait for them.
+_PARTING_S = 0.1
+
+#: Bytes that are read ahead of us before the network is told to wait.
+_READ_AHEAD = 1 << 20
+
+
+class Request(NamedTuple):
+    """Something asked of the server."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = {}
+    body: bytes | None = None
+    content_type: str = JSON
+    timeout_s: float = _ANSWER_S
+    accept: str = ""  # another form than JSON, if the server has it
+
+
+class Stream:
+    """What the server sends until it, we, or the network ends it."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.cut = ""  # why it ended, if not cleanly
+
+    async def chunk(self) -> bytes:
+        """The next bytes, as soon as there are any; empty when it has ended, cleanly or not."""
+        try:
+            return await self._response.content.readany()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self.cut = _said(error)
+            return b""
+
+
+class Client:
+    """A way to talk to the server. Use it in an async with statement, in one event loop."""
+
+    def __init__(self, access: Connection, *, connections: int = 100) -> None:
+        self.access = access
+        self._connections = connections
+        self._contexts: dict[tuple[str, str], ssl.SSLContext] = {}
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=60),
+            headers={"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": f"tidegate/{tidegate.__version__}"},
+            auto_decompress=False,
+            request_class=GuardedRequest,
+            read_bufsize=_READ_AHEAD,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+        await asyncio.sleep(_PARTING_S)
+
+    async def ask(self, request: Request, may_send: MaySend | None = None) -> Response:
+        """Ask, and wait for the whole answer; with other credentials once, if ours are refused.
+
+        `may_send` is asked once a connection is there, right before the first byte.
+        """
+        FENCE.set(may_send)  # seen by this task alone
+        identity: Identity | None = None
+        answer = Response(0, NO_CREDENTIALS, sent=False)
+        for _ in range(2):
+            refused = identity
+            try:
+                identity = await self.access.credentials.identity(refused)
+            except ConnectionConfigError as error:
+                return Response(0, NO_CREDENTIALS, str(error), sent=False)
+            if identity == refused:
+                break
+            answer = await self._ask_as(identity, request)
+            if answer.status != 401:
+                break
+        return answer
+
+    async def _ask_as(self, identity: Identity, request: Request) -> Response:
+        timeout = aiohttp.ClientTimeout(total=request.timeout_s, connect=_CONNECT_S)
+        try:
+            async with self._session.request(**self._arguments(identity, request), timeout=timeout) as response:
+                body = await response.read()
+                if response.status < 300:
+                    return Response(response.status, body=body, date=response.headers.get("Date", ""))
+                return read_refusal(response.status, body, response.headers.get("Retry-After", ""))
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            return Response(0, NOT_SENT, _said(error), sent=False)
+        except ConnectionConfigError as error:
+            return Response(0, NO_CREDENTIALS, str(error), sent=False)
+        except LeaseGuard:
+            return Response(0, NOT_ALLOWED, sent=False)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return Response(0, NO_ANSWER, _said(error))
+
+    @asynccontextmanager
+    async def stream(self, request: Request, quiet_s: float) -> AsyncIterator[Stream | Response]:
+        """Ask for a stream; a refusal comes as an answer. It is cut if nothing comes for so long."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=quiet_s)
+        try:
+            identity = await self.access.credentials.identity()
+            response = await self._session.request(**self._arguments(identity, request), timeout=timeout)
+        except ConnectionConfigError as error:
+            yield Response(0, NO_CREDENTIALS, str(error), sent=False)
+            return
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            yield Response(0, NO_ANSWER, _said(error))
+            return
+        try:
+            yield await self._opened(response, identity)
+        finally:
+            response.close()  # what is left of a watch is not worth reading
+
+    async def _opened(self, response: aiohttp.ClientResponse, identity: Identity) -> Stream | Response:
+        if response.status == 200:
+            return Stream(response)
+        try:
+            body = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return Response(0, NO_ANSWER, _said(error))
+        if response.status == 401:
+            try:
+                await self.access.credentials.identity(identity)  # so that the next try has another
+            except ConnectionConfigError as error:
+                return Response(0, NO_CREDENTIALS, str(error), sent=False)
+        return read_refusal(response.status, body, response.headers.get("Retry-After", ""))
+
+    def _arguments(self, identity: Identity, request: Request) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {identity.token}"} if identity.token else {}
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        if request.accept:
+            headers["Accept"] = request.accept
+        return {
+            "method": request.method,
+            "url": self.access.server + request.path,
+            "params": request.query,
+            "data": request.body,
+            "headers": headers,
+            "ssl": self._context(identity),
+            "server_hostname": self.access.server_name or None,
+            "proxy": self.access.proxy or None,
+            "allow_redirects": False,
+        }
+
+    def _context(self, identity: Identity) -> ssl.SSLContext:
+        key = (identity.certificate, identity.key)
+        if key not in self._contexts:
+            self._contexts = {key: secure(self.access, identity)}  # of certificates only the latest is of use
+        return self._contexts[key]
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,35 @@
+"""Requests that ask once more, when their connection is there and before their first byte goes out, whether they may.
+
+Between the wish to write and the first byte lie a free connection, a handshake, a thread that has to wait its turn:
+time enough for a Lease to lapse.
+Must not know: who may write, or why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+
+import aiohttp
+from aiohttp.connector import Connection
+
+#: Whether a request may be sent, now.
+MaySend = Callable[[], bool]
+
+#: What the requests of a task ask; None: they may always be sent.
+FENCE: ContextVar[MaySend | None] = ContextVar("fence", default=None)
+
+
+class LeaseGuard(aiohttp.ClientError):
+    """A request was not sent, as it might not be any more."""
+
+
+class GuardedRequest(aiohttp.ClientRequest):
+    """A request that asks before it goes out."""
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        """Send it, if it still may be."""
+        may_send = FENCE.get()
+        if may_send is not None and not may_send():
+            raise LeaseGuard
+        return await super().send(conn)

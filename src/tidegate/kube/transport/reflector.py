@@ -1,0 +1,415 @@
+"""Objects of one kind, followed: listed page by page, watched from there, taken up again where a watch ended.
+
+A watch may end at any time, and the server cuts those that read too slowly without a word. So one task does nothing
+but read, another decodes; a cut watch goes on from the last version that was decoded; a version that the server has
+forgotten (410) means a new list, whose difference to what was known is told as ordinary news.
+Must not know: what objects mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol
+
+import msgspec
+
+from tidegate.kube.transport.backoff import Backoff, Jitter
+from tidegate.kube.transport.client import Client, Request, Stream
+from tidegate.kube.transport.objects import Bare, Listing, ListMeta, T, Told, Watched
+from tidegate.kube.transport.resources import Resource
+from tidegate.kube.transport.response import Response
+from tidegate.kube.transport.update_queue import UpdateQueue
+
+_GONE, _MISSING, _FORBIDDEN = 410, 404, 403
+_BOOKMARK, _ERROR = b'{"type":"BOOKMARK"', b'{"type":"ERROR"'
+
+#: Where lists of Kubernetes' own kinds have the token of the next page, and how far that is looked for.
+_TOKEN, _TOP = re.compile(rb'\s*\{[^[]*?"metadata":\{[^[{}]*?"continue":"([^"\\]+)"'), 8192
+
+#: Objects of a page that are read one by one so that the others can be understood; where they are more, all are.
+_MOST_LEARNT = 20
+
+#: Lines that are decoded before others have their turn.
+_AT_ONCE = 64
+
+#: Bytes read and not yet decoded at which a watch is given up and taken up again from what was decoded.
+_MOST_BEHIND = 256 << 20
+
+
+@dataclass(frozen=True)
+class ReflectorOptions:
+    """How lists and watches are asked for."""
+
+    page: int = 1000  # objects in a page of a list
+    watch_s: int = 290  # after which the server ends a watch; a little less each time, not all at once
+    absent_s: float = 30.0  # between looks for a kind that the server does not have
+    unready_s: float = 10.0  # how long a server that has just started may not know who may read what
+    quiet_s: float = 120.0  # without a byte, not even a bookmark, after which the connection is taken for dead
+
+
+@dataclass
+class ReflectorStats:
+    """How it went so far."""
+
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    bookmarks: int = 0
+    cuts: int = 0  # watches that ended otherwise than agreed
+    skipped: int = 0  # events that could not be read
+    behind_bytes: int = 0  # most bytes that were read and not yet decoded
+    absent: bool = False  # the server does not have this kind, and need not
+    left_out: str = ""  # why it is done without this kind, and what would lift that; empty: it is not
+    trouble: str = ""  # why there are no news now; empty: all is well
+
+
+class ListFormat(Protocol):
+    """Another form in which a server may write pages of a list, if it is quicker to read."""
+
+    accept: str  # how it is asked for
+    magic: bytes  # what it begins with
+
+    def token(self, body: bytes) -> str:
+        """The token of the page after this one; empty: there is none."""
+
+    def read(self, body: bytes) -> tuple[ListMeta, list[Any]] | None:
+        """A page; None if it cannot be read, or only as JSON."""
+
+    def lacking(self, things: list[Any]) -> list[Any]:
+        """Those that have to be read as JSON first, so that the others can be understood."""
+
+    def learn(self, listed: Any, whole: Any) -> bool:
+        """Learn from one of them, as JSON; False if it has become another since it was listed."""
+
+
+@dataclass
+class Reflector(Generic[T]):
+    """Follows the objects of one kind, and puts news of them into the inbox."""
+
+    client: Client
+    resource: Resource
+    type: type[T]
+    updates: UpdateQueue
+    draw: Jitter
+    kind: int = 0  # by which the inbox knows them
+    shrink: Callable[[T], object] = lambda thing: thing  # what is kept of an object
+    namespace: str = ""  # empty: all. A fieldSelector of metadata.namespace is not the same: servers lose pages of it
+    selector: dict[str, str] = field(default_factory=dict)  # labelSelector, fieldSelector
+    optional: bool = False  # the server need not have this kind: one that is installed later is found then
+    pages: ListFormat | None = None
+    pace: ReflectorOptions = ReflectorOptions()
+    tally: ReflectorStats = field(default_factory=ReflectorStats)
+
+    def __post_init__(self) -> None:
+        self.listed = asyncio.Event()  # set once the first list is in the inbox
+        self._version = ""
+        self._known: dict[str, str] = {}  # version by uid
+        self._backoff = Backoff(self.draw)
+        self._refused_s = 0.0  # since when we may not read it, by the loop's clock; 0: we may, as far as is known
+        self._page = msgspec.json.Decoder(Listing[self.type])  # type: ignore[name-defined]
+        self._event = msgspec.json.Decoder(Watched[self.type])  # type: ignore[name-defined]
+        self._bookmark = msgspec.json.Decoder(Watched[Bare])
+        self._error = msgspec.json.Decoder(Told)
+
+    async def follow(self) -> None:
+        """List and watch, until cancelled."""
+        while True:
+            if not self._version and not await self._list():
+                continue
+            refusal = await self._watch()
+            if refusal is not None:
+                await self._heed(refusal)
+
+    async def _heed(self, refusal: Response) -> None:
+        """Do as a refusal says: forget the version, or wait."""
+        if refusal.status == _MISSING and self.optional:
+            await self._await_kind()
+            return
+        self.tally.trouble = refusal.text()
+        if refusal.status == _FORBIDDEN and self.optional and not self.listed.is_set() and self._is_refused_for_long():
+            self.tally.left_out = self._lift()
+            self.listed.set()  # nobody waits for it
+        if self.tally.left_out:
+            await asyncio.sleep(self.pace.absent_s)
+            return
+        if refusal.status == _GONE:
+            self._version = ""
+        await asyncio.sleep(self._backoff.next_ms(refusal.retry_after_ms) / 1000)
+
+    def _is_refused_for_long(self) -> bool:
+        """Whether it is more than a server that has just started and has not read its rules yet."""
+        now_s = asyncio.get_running_loop().time()
+        self._refused_s = self._refused_s or now_s
+        return now_s - self._refused_s >= self.pace.unready_s
+
+    def _lift(self) -> str:
+        """What is left out, and what would lift it."""
+        kind, at = self.resource, f".{self.resource.group}" if self.resource.group else ""
+        return f"{kind.kind} is left out: {self.tally.trouble}; grant get, list and watch on {kind.plural}{at}"
+
+    async def _await_kind(self) -> None:
+        """The server does not have this kind: there are none of it, until it is installed."""
+        for uid in self._known:
+            self.updates.put(self.kind, uid, None)
+        self._known, self._version = {}, ""
+        self.tally.absent, self.tally.trouble = True, ""
+        self.listed.set()
+        await asyncio.sleep(self.pace.absent_s)
+
+    # -- lists -------------------------------------------------------------------------------------------------
+
+    async def _list(self) -> bool:
+        """Take the whole list in; False if that did not work out and is to be tried again."""
+        self.tally.lists += 1
+        found: dict[str, str] = {}
+        token, coming = "", asyncio.create_task(self._ask_page(""))
+        try:
+            while True:
+                answer = await coming
+                ahead = self._token_ahead(answer.body) if answer.ok else ""
+                if ahead:  # the server makes the next page while we decode this one
+                    coming = asyncio.create_task(self._ask_page(ahead))
+                    await asyncio.sleep(0)
+                page = await self._read_page(answer, token) if answer.ok else answer
+                if isinstance(page, Response):
+                    await self._heed(page)  # a page that has expired (410) means: from the beginning
+                    return False
+                for thing in page.items or ():
+                    found[thing.metadata.uid] = thing.metadata.resource_version
+                    self._tell_listed(thing)
+                token = page.metadata.continue_
+                if not token:
+                    break
+                if token != ahead:
+                    coming.cancel()
+                    coming = asyncio.create_task(self._ask_page(token))
+        finally:
+            coming.cancel()
+        self._end_list(found, page.metadata.resource_version)
+        return True
+
+    async def _ask_page(self, token: str, *, as_json: bool = False) -> Response:
+        query = {"limit": str(self.pace.page), **self.selector, **({"continue": token} if token else {})}
+        accept = self.pages.accept if self.pages and not as_json else ""
+        path = self.resource.path(self.namespace)
+        return await self.client.ask(Request("GET", path, query, timeout_s=60, accept=accept))
+
+    def _token_ahead(self, body: bytes) -> str:
+        return self.pages.token(body) if self._is_packed(body) and self.pages else token_ahead(body)
+
+    def _is_packed(self, body: bytes) -> bool:
+        return self.pages is not None and body.startswith(self.pages.magic)
+
+    async def _read_page(self, answer: Response, token: str) -> Listing[Any] | Response:
+        """Read a page in the form that it came in; where that does not do, it is asked for again as JSON."""
+        if not self._is_packed(answer.body):
+            return self._decode_page(answer.body)
+        page = await self._unpack(answer.body)
+        if page is not None:
+            return page
+        again = await self._ask_page(token, as_json=True)
+        return self._decode_page(again.body) if again.ok else again
+
+    async def _unpack(self, body: bytes) -> Listing[Any] | None:
+        """A page in its other form; None if too much of it is not known yet."""
+        assert self.pages is not None
+        read = self.pages.read(body)
+        if read is None:
+            return None
+        lacking = self.pages.lacking(read[1])
+        if len(lacking) > _MOST_LEARNT:
+            return None
+        for thing in lacking:
+            meta = thing.metadata
+            answer = await self.client.ask(Request("GET", self.resource.path(meta.namespace, meta.name)))
+            if not answer.ok or not self._learn(thing, answer.body):
+                return None
+        return Listing(*read)
+
+    def _learn(self, listed: Any, body: bytes) -> bool:
+        assert self.pages is not None
+        try:
+            return self.pages.learn(listed, msgspec.json.decode(body, type=self.type))
+        except Exception:  # noqa: BLE001 - it is data from outside: whatever is wrong with it is told when it is put
+            return False
+
+    def _end_list(self, found: dict[str, str], version: str) -> None:
+        for uid in self._known.keys() - found.keys():
+            self.updates.put(self.kind, uid, None)
+        self._known, self._version = found, version
+        self.tally.absent, self.tally.left_out, self._refused_s = False, "", 0.0
+        self._all_is_well()
+        self.listed.set()
+
+    def _decode_page(self, body: bytes) -> Listing[T] | Response:
+        """Decode a page; an object that cannot be read must not hide the others."""
+        try:
+            return self._page.decode(body)
+        except msgspec.MsgspecError:
+            pass
+        try:
+            rough = msgspec.json.decode(body, type=_Rough)
+        except msgspec.MsgspecError as error:
+            return Response(500, "Unreadable", f"a list of {self.resource.plural}: {error}")
+        items = []
+        for raw in rough.items or ():
+            try:
+                items.append(msgspec.json.decode(raw, type=self.type))
+            except msgspec.MsgspecError:
+                self.tally.skipped += 1
+        return Listing(rough.metadata, items)
+
+    def _tell_listed(self, thing: T) -> None:
+        """Tell of a listed object, unless nothing about it is new."""
+        meta = thing.metadata
+        if self._known.get(meta.uid) != meta.resource_version:
+            self._put(thing)
+
+    def _put(self, thing: T) -> None:
+        """Keep what matters of an object; one that cannot be understood must not stop the others."""
+        try:
+            kept = self.shrink(thing)
+        except Exception as error:  # noqa: BLE001 - it is data from outside, whatever is wrong with it
+            self.tally.skipped += 1
+            meta = thing.metadata
+            self.tally.trouble = f"{self.resource.kind} {meta.namespace}/{meta.name} cannot be understood: {error!r}"
+        else:
+            self.updates.put(self.kind, thing.metadata.uid, kept)
+
+    # -- watches -----------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> Response | None:
+        """Watch until it ends; the refusal, if there was one."""
+        self.tally.watches += 1
+        seconds = max(int(self.pace.watch_s * (1 - 0.1 * self.draw())), 1)
+        query = {
+            "watch": "true",
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(seconds),
+            **self.selector,
+        }
+        async with self.client.stream(
+            Request("GET", self.resource.path(self.namespace), query), self.pace.quiet_s
+        ) as opened:
+            if isinstance(opened, Response):
+                return opened
+            self.tally.trouble = ""
+            return await self._read(opened)
+
+    async def _read(self, stream: Stream) -> Response | None:
+        """Read and decode at the same time, each in its own task."""
+        behind = _Behind()
+        reading = asyncio.create_task(_drain(stream, behind))
+        try:
+            refusal = await self._decode(behind)
+        finally:
+            reading.cancel()
+        self.tally.behind_bytes = max(self.tally.behind_bytes, behind.most)
+        if refusal is None and (stream.cut or behind.overrun):
+            self.tally.cuts += 1
+            await asyncio.sleep(self._backoff.next_ms() / 1000)
+        return refusal
+
+    async def _decode(self, behind: _Behind) -> Response | None:
+        """Decode whole lines; half a line at the end is as good as never sent."""
+        rest = b""
+        while True:
+            chunk = await behind.next()
+            if not chunk:
+                return None
+            *lines, rest = (rest + chunk).split(b"\n")
+            for number, line in enumerate(lines, 1):
+                refusal = self._take(line) if line else None
+                if refusal is not None:
+                    return refusal
+                if number % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    def _take(self, line: bytes) -> Response | None:
+        """Take one event in; the refusal, if it is one."""
+        try:
+            if line.startswith(_ERROR):
+                told = self._error.decode(line).object
+                return Response(told.code or 500, told.reason, told.message)
+            if line.startswith(_BOOKMARK):
+                self._version = self._bookmark.decode(line).object.metadata.resource_version
+                self.tally.bookmarks += 1
+                return None
+            self._tell(self._event.decode(line))
+        except msgspec.MsgspecError as error:
+            # One object that cannot be read must not stop the others; the next list tells whether it still matters.
+            self.tally.skipped += 1
+            self.tally.trouble = f"an event of {self.resource.plural} cannot be read: {error}"
+        self._backoff.reset()
+        return None
+
+    def _tell(self, event: Watched[T]) -> None:
+        meta = event.object.metadata
+        self.tally.events += 1
+        self._version = meta.resource_version
+        if event.type == "DELETED":
+            self._known.pop(meta.uid, None)
+            self.updates.put(self.kind, meta.uid, None)
+        else:
+            self._known[meta.uid] = meta.resource_version
+            self._put(event.object)
+
+    def _all_is_well(self) -> None:
+        self.tally.trouble = ""
+        self._backoff.reset()
+
+
+def token_ahead(body: bytes) -> str:
+    """The token of the page after this one, found without decoding it; empty: there is none at the top."""
+    found = _TOKEN.match(body, 0, _TOP)
+    return found[1].decode() if found is not None else ""
+
+
+class _Rough(msgspec.Struct):
+    """A page whose items are taken one by one."""
+
+    metadata: ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Behind:
+    """Bytes that were read and are not yet decoded."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._there = asyncio.Event()
+        self._bytes = 0
+        self.most = 0
+        self.overrun = False
+
+    def add(self, chunk: bytes) -> None:
+        """Keep what was read; empty: there is no more."""
+        self._chunks.append(chunk)
+        self._bytes += len(chunk)
+        self.most = max(self.most, self._bytes)
+        self.overrun = self._bytes > _MOST_BEHIND
+        self._there.set()
+
+    async def next(self) -> bytes:
+        """What was read first; empty when there is no more."""
+        while not self._chunks:
+            self._there.clear()
+            await self._there.wait()
+        chunk = self._chunks.popleft()
+        self._bytes -= len(chunk)
+        return chunk
+
+
+async def _drain(stream: Stream, behind: _Behind) -> None:
+    """Read, and nothing else, so that the server never waits for us."""
+    while not behind.overrun:
+        chunk = await stream.chunk()
+        behind.add(chunk)
+        if not chunk:
+            return
+    behind.add(b"")

@@ -1,0 +1,72 @@
+"""What the API server answered, or that it did not: errors as data.
+
+Must not know: what was asked, or what to do about it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+#: Reasons of our own, for what never became an answer of the server.
+NOT_SENT, NO_ANSWER, NO_CREDENTIALS, NOT_ALLOWED = "NotSent", "NoAnswer", "NoCredentials", "NotAllowedToWrite"
+
+
+class Response(NamedTuple):
+    """An answer. Without a status there was none, and `sent` says whether the server may have seen the request."""
+
+    status: int = 0
+    reason: str = ""  # Kubernetes' word, such as AlreadyExists; or one of ours
+    message: str = ""
+    body: bytes = b""
+    retry_after_ms: int = 0
+    sent: bool = True
+    causes: tuple[str, ...] = ()  # reasons behind the reason, such as DisruptionBudget
+    date: str = ""  # the time by the server's clock, as HTTP writes it; only of what was done
+
+    @property
+    def ok(self) -> bool:
+        """It was done."""
+        return 200 <= self.status < 300
+
+    @property
+    def may_pass(self) -> bool:
+        """It may go away by itself: too much load, a server that restarts, a network that is down."""
+        return self.status in (0, 429, 500, 502, 503, 504)
+
+    def text(self) -> str:
+        """Say what came of it."""
+        word = f"{self.status} {self.reason}".strip() if self.status else self.reason
+        return f"{word}: {self.message}" if self.message else word
+
+
+class _Cause(msgspec.Struct):
+    reason: str = ""
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    retry_after_seconds: int = 0
+    causes: list[_Cause] = []
+
+
+class _Status(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Status)
+
+
+def read_refusal(status: int, body: bytes, retry_after: str = "") -> Response:
+    """Read an answer that is no success; a body that is no Status is its message."""
+    try:
+        told = _DECODER.decode(body)
+    except msgspec.MsgspecError:
+        told = _Status(message=body[:200].decode(errors="replace").strip())
+    details = told.details or _Details()
+    seconds = int(retry_after) if retry_after.isdecimal() and len(retry_after) < 6 else details.retry_after_seconds
+    causes = tuple(cause.reason for cause in details.causes)
+    return Response(status or told.code, told.reason, told.message, body, seconds * 1000, causes=causes)

@@ -1,0 +1,205 @@
+"""Writes in flight: so many at a time, those of one object in order, tried again where that can help.
+
+A refusal that may pass is tried again after a pause, as long as the server asked for. Too many requests (429) also
+means: fewer at a time from now on, and slowly more again. What was sent and never answered is not failed: it is looked
+up, and stays unknown if that does not settle it.
+Must not know: what is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from tidegate.kube.transport.backoff import Backoff, Jitter
+from tidegate.kube.transport.client import JSON_PATCH, Client
+from tidegate.kube.transport.response import NOT_ALLOWED, Response
+from tidegate.kube.transport.writes import Write
+from tidegate.model.facts import Outcome
+
+_TOO_MANY = 429
+_FORBIDDEN = (401, 403)
+_CONFLICT, _INVALID = 409, 422
+#: Why an eviction is refused that would hurt a disruption budget; others need not slow down for it.
+_BUDGET = "DisruptionBudget"
+_DEADLINE = "DeadlineExceeded"
+
+
+class WriteResult(NamedTuple):
+    """What came of a write."""
+
+    outcome: Outcome
+    answer: Response
+    tries: int
+
+
+class WriteLimits(NamedTuple):
+    """How hard we try."""
+
+    in_flight: int = 32
+    least_in_flight: int = 4
+    deadline_s: float = 30.0  # after which a write is given up
+    unready_s: float = 10.0  # how long a server that has just started may not know who may do what
+
+
+#: Told of each result, in the event loop.
+ResultCallback = Callable[[WriteResult], None]
+
+
+@dataclass
+class _Job:
+    write: Write
+    tell: ResultCallback
+    backoff: Backoff
+    until: float = 0.0  # by the loop's clock; 0: not tried yet
+    doubtful: bool = False  # some try may have been carried out without our knowing
+
+
+class WritePool:
+    """Carries writes out, in one event loop."""
+
+    def __init__(
+        self,
+        client: Client,
+        draw: Jitter,
+        limits: WriteLimits = WriteLimits(),  # noqa: B008 - a tuple
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._client, self._draw, self.limits = client, draw, limits
+        self._may_write = may_write  # asked before each try, and again when its connection is there
+        self._waiting: dict[str, deque[_Job]] = {}  # by key; the first of each is being carried out
+        self._ready: deque[_Job] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.backlog = 0  # writes that are not over
+        self.allowed = float(limits.in_flight)
+        self.most_in_flight = 0
+        self.tries = 0
+        self.slowed = 0  # times that the server had too many requests
+
+    def submit(self, write: Write, tell: ResultCallback) -> None:
+        """Carry a write out, after those of the same key that came before; and tell what came of it."""
+        job = _Job(write, tell, Backoff(self._draw))
+        line = self._waiting.setdefault(write.key, deque())
+        line.append(job)
+        self.backlog += 1
+        if len(line) == 1:
+            self._ready.append(job)
+            self._start_ready()
+
+    def __len__(self) -> int:
+        return self.backlog
+
+    async def close(self) -> None:
+        """Give up what is in flight: it may have been carried out, and nobody will know from us."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start_ready(self) -> None:
+        while self._ready and len(self._tasks) < int(self.allowed):
+            task = asyncio.create_task(self._try(self._ready.popleft()))
+            self._tasks.add(task)
+            task.add_done_callback(self._landed)
+            self.most_in_flight = max(self.most_in_flight, len(self._tasks))
+
+    def _landed(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.result()
+            self._start_ready()
+
+    # -- one try -----------------------------------------------------------------------------------------------
+
+    async def _try(self, job: _Job) -> None:
+        loop = asyncio.get_running_loop()
+        job.until = job.until or loop.time() + self.limits.deadline_s
+        if not self._may_write():
+            self._withdraw(job)
+            return
+        self.tries += 1
+        answer = await self._client.ask(job.write.request, self._may_write)
+        if answer.reason == NOT_ALLOWED:
+            self._withdraw(job)
+            return
+        self._adapt(answer)
+        job.doubtful = job.doubtful or _is_doubtful(answer)
+        if not (answer.may_pass or self._may_be_unready(job, answer)):
+            self._finish(job, await self._judge(job, answer))
+            return
+        pause_s = job.backoff.next_ms(answer.retry_after_ms) / 1000
+        if loop.time() + pause_s > job.until:
+            self._finish(job, await self._give_up(job, answer))
+            return
+        loop.call_later(pause_s, self._again, job)  # others fly meanwhile; those of the same key wait
+
+    def _withdraw(self, job: _Job) -> None:
+        """We may not write any more; what was never sent surely was not done."""
+        outcome = Outcome.UNKNOWN if job.doubtful else Outcome.FAILED
+        self._finish(job, (outcome, Response(0, NOT_ALLOWED, sent=False)))
+
+    def _may_be_unready(self, job: _Job, answer: Response) -> bool:
+        """Whether the server forbids it because it has just started, and has not read its rules yet."""
+        waited_s = self.limits.deadline_s - (job.until - asyncio.get_running_loop().time())
+        return answer.status in _FORBIDDEN and waited_s < self.limits.unready_s
+
+    def _again(self, job: _Job) -> None:
+        self._ready.append(job)
+        self._start_ready()
+
+    def _adapt(self, answer: Response) -> None:
+        """Fewer at a time when the server has too many, one more for each round that went well."""
+        if answer.status == _TOO_MANY and _BUDGET not in answer.causes:
+            self.slowed += 1
+            self.allowed = max(self.allowed / 2, float(self.limits.least_in_flight))
+        elif answer.status:
+            self.allowed = min(self.allowed + 1 / self.allowed, float(self.limits.in_flight))
+
+    async def _judge(self, job: _Job, answer: Response) -> tuple[Outcome, Response]:
+        """What a final answer means."""
+        write = job.write
+        if answer.ok or answer.status in write.done_if:
+            return Outcome.DONE, answer
+        untrue = answer.status == _INVALID and write.request.content_type == JSON_PATCH  # a test of it does not hold
+        if (untrue or answer.status == _CONFLICT) and write.look is not None:  # perhaps it was us, a try earlier
+            return await self._look(job, answer, otherwise=Outcome.FAILED)
+        return Outcome.FAILED, answer
+
+    async def _give_up(self, job: _Job, answer: Response) -> tuple[Outcome, Response]:
+        """No more tries: it failed if it surely was not done, and is unknown otherwise."""
+        late = answer._replace(reason=answer.reason or _DEADLINE)
+        if not job.doubtful:
+            return Outcome.FAILED, late
+        return await self._look(job, late, otherwise=Outcome.UNKNOWN)
+
+    async def _look(self, job: _Job, answer: Response, otherwise: Outcome) -> tuple[Outcome, Response]:
+        """Read the object: if it shows what was wanted, it is done."""
+        if job.write.look is None or job.write.is_done is None:
+            return otherwise, answer
+        seen = await self._client.ask(job.write.look)
+        if seen.may_pass:
+            return Outcome.UNKNOWN, answer
+        try:
+            done = seen.ok and job.write.is_done(seen.body)
+        except msgspec.MsgspecError:
+            return Outcome.UNKNOWN, answer
+        return (Outcome.DONE if done else otherwise), answer
+
+    def _finish(self, job: _Job, judged: tuple[Outcome, Response]) -> None:
+        job.tell(WriteResult(*judged, job.backoff.tries + 1))
+        line = self._waiting[job.write.key]
+        line.popleft()
+        self.backlog -= 1
+        if line:
+            self._ready.append(line[0])
+        else:
+            del self._waiting[job.write.key]
+
+
+def _is_doubtful(answer: Response) -> bool:
+    """Whether it may have been carried out, though the answer does not say so."""
+    return answer.status >= 500 or (answer.status == 0 and answer.sent)

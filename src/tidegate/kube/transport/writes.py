@@ -1,0 +1,205 @@
+"""What we write to the API server, each with its preconditions and with what tells whether it is done already.
+
+Must not know: why it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.kube.transport.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request
+from tidegate.kube.transport.resources import EVENTS, PODS, Resource
+
+#: Who owns the fields that we write.
+FIELD_MANAGER = "tidegate"
+
+
+class Ref(NamedTuple):
+    """One object. With a uid it is that one, and not another that was made later under its name."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str = ""
+
+    def path(self, part: str = "") -> str:
+        """Where it is."""
+        return self.resource.path(self.namespace, self.name, part)
+
+
+class Write(NamedTuple):
+    """A write. Writes with the same key are made one after the other."""
+
+    key: str
+    request: Request
+    done_if: frozenset[int] = frozenset()  # refusals that mean: it is so already
+    look: Request | None = None  # what to read when it is not clear whether it was done
+    is_done: Callable[[bytes], bool] | None = None  # what was read shows that it was
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class _Meta(msgspec.Struct):
+    uid: str = ""
+
+
+class _Bound(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec
+
+
+def bind(pod: Ref, node: str) -> Write:
+    """Bind a pod to a node; bound to it already is done."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": _identified({"name": pod.name, "namespace": pod.namespace}, pod.uid),
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+
+    def is_there(read: bytes) -> bool:
+        found = msgspec.json.decode(read, type=_Bound)
+        return found.spec.node_name == node and pod.uid in ("", found.metadata.uid)
+
+    request = Request("POST", pod.path("binding"), {"fieldManager": FIELD_MANAGER}, _encoded(body))
+    return Write(_key(pod), request, look=Request("GET", pod.path()), is_done=is_there)
+
+
+def evict(pod: Ref, grace_s: int | None = None) -> Write:
+    """Ask a pod to leave, as far as its disruption budget allows; one that is gone, or another one now, has left."""
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "deleteOptions": _delete_options(pod, "", grace_s),
+    }
+    request = Request("POST", pod.path("eviction"), {}, _encoded(body))
+    return Write(_key(pod), request, done_if=frozenset((404, 409)))
+
+
+def delete(thing: Ref, version: str = "", grace_s: int | None = None) -> Write:
+    """Delete an object; without a version it is gone if it is not there, or another one now."""
+    request = Request("DELETE", thing.path(), {}, _encoded(_delete_options(thing, version, grace_s)))
+    return Write(_key(thing), request, done_if=frozenset((404,) if version else (404, 409)))
+
+
+def _delete_options(thing: Ref, version: str, grace_s: int | None) -> dict[str, Any]:
+    conditions = {key: value for key, value in (("uid", thing.uid), ("resourceVersion", version)) if value}
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+    if conditions:
+        options["preconditions"] = conditions
+    if grace_s is not None:
+        options["gracePeriodSeconds"] = grace_s
+    return options
+
+
+def create(resource: Resource, thing: Mapping[str, Any]) -> Write:
+    """Create an object with a name that only this write gives: one that is there already was made by it."""
+    meta = thing["metadata"]
+    ref = Ref(resource, meta.get("namespace", ""), meta["name"])
+    path = resource.path(ref.namespace)
+    return Write(
+        _key(ref), Request("POST", path, {"fieldManager": FIELD_MANAGER}, _encoded(thing)), done_if=frozenset((409,))
+    )
+
+
+def merge(thing: Ref, change: Mapping[str, Any], *, part: str = "", version: str = "") -> Write:
+    """Change fields of an object, or of its status; lists are replaced as a whole."""
+    body = {**change, "metadata": _identified(dict(change.get("metadata", {})), thing.uid, version)}
+    return _patch(thing, body, MERGE_PATCH, part)
+
+
+def merge_by_key(thing: Ref, change: Mapping[str, Any], *, part: str = "") -> Write:
+    """Change fields of one of Kubernetes' own objects; lists such as conditions are merged by their keys."""
+    body = {**change, "metadata": _identified(dict(change.get("metadata", {})), thing.uid)}
+    return _patch(thing, body, STRATEGIC_PATCH, part)
+
+
+def edit(thing: Ref, steps: list[dict[str, Any]], *, part: str = "") -> Write:
+    """Change an object by steps of JSON patch, which hold all together or not at all."""
+    test = [{"op": "test", "path": "/metadata/uid", "value": thing.uid}] if thing.uid else []
+    return _patch(thing, [*test, *steps], JSON_PATCH, part)
+
+
+def looked_up(write: Write, thing: Ref, shows: Callable[[Mapping[str, Any]], bool]) -> Write:
+    """The write, with what the object shows once it is done."""
+
+    def is_done(read: bytes) -> bool:
+        found = msgspec.json.decode(read)
+        return thing.uid in ("", found["metadata"]["uid"]) and shows(found)
+
+    return write._replace(look=Request("GET", thing.path()), is_done=is_done)
+
+
+def apply(thing: Ref, fields: Mapping[str, Any], *, part: str = "", force: bool = False) -> Write:
+    """Own these fields of an object, and no others; what another owner has is refused, unless forced."""
+    meta = _identified({**fields.get("metadata", {}), "name": thing.name}, thing.uid)
+    if thing.namespace:
+        meta["namespace"] = thing.namespace
+    body = {"apiVersion": thing.resource.api_version, "kind": thing.resource.kind, **fields, "metadata": meta}
+    return _patch(thing, body, APPLY_PATCH, part, {"force": "true"} if force else {})
+
+
+def _patch(thing: Ref, body: object, content_type: str, part: str, query: Mapping[str, str] | None = None) -> Write:
+    asked = {"fieldManager": FIELD_MANAGER, **(query or {})}
+    return Write(_key(thing), Request("PATCH", thing.path(part), asked, _encoded(body), content_type))
+
+
+class EventMessage(NamedTuple):
+    """Something to be said about an object, for people to read with the object."""
+
+    reason: str  # a word of the catalogue
+    note: str
+    action: str
+    warning: bool = False
+
+
+def event_write(thing: Ref, said: EventMessage, name: str, at: str) -> Write:
+    """Say something about an object, as an event; `at` is the time with microseconds."""
+    kind = thing.resource
+    event = {
+        "apiVersion": EVENTS.api_version,
+        "kind": EVENTS.kind,
+        "metadata": {"name": name, "namespace": thing.namespace or "default"},
+        "eventTime": at,
+        "reportingController": "tidegate.io/tidegate",
+        "reportingInstance": FIELD_MANAGER,
+        "action": said.action,
+        "reason": said.reason,
+        "type": "Warning" if said.warning else "Normal",
+        "note": said.note[:1024],
+        "regarding": {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "namespace": thing.namespace,
+            "name": thing.name,
+            "uid": thing.uid,
+        },
+    }
+    return create(EVENTS, event)
+
+
+def _identified(meta: dict[str, Any], uid: str, version: str = "") -> dict[str, Any]:
+    if uid:
+        meta["uid"] = uid
+    if version:
+        meta["resourceVersion"] = version
+    return meta
+
+
+def _key(thing: Ref) -> str:
+    return thing.uid or f"{thing.resource.plural}/{thing.namespace}/{thing.name}"
+
+
+def _encoded(body: object) -> bytes:
+    return msgspec.json.encode(body)
+
+
+def pod_ref(namespace: str, name: str, uid: str) -> Ref:
+    """A pod."""
+    return Ref(PODS, namespace, name, uid)

@@ -1,0 +1,212 @@
+"""What happened on a cluster, read from a journal; and the same work in the twin, as Tidegate would have had it.
+
+What happened is told by facts alone: when work was submitted, when the last of its pods had a node, when it was over.
+Must not know: how any of it is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from tidegate.engine.run import run
+from tidegate.journal.record import Journal
+from tidegate.journal.store import Step
+from tidegate.measure.lives import NOT_YET, collect_lives
+from tidegate.model.decisions import DecisionKind
+from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.hardware import Node
+from tidegate.model.policy import Policy
+from tidegate.model.reasons import Reason
+from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.model.units import WHOLE_MILLI
+from tidegate.model.work import GpuRequest, Share, Work, Workload
+from tidegate.sim.jobs import jobs_of
+from tidegate.sim.loops import UntilOver
+from tidegate.sim.world import SimWorld
+from tidegate.state.cluster import ClusterState
+
+#: Shorter than any run: work of which nothing is known but that it ran.
+_LEAST_RUNTIME_MS = 1
+
+
+@dataclass(slots=True)
+class SeenWorkload:
+    """What was seen of one workload, and what Tidegate would have done with it first."""
+
+    id: str
+    work: Work
+    submitted_ms: int
+    told_ms: int  # when it was first seen
+    bound_ms: dict[int, int] = field(default_factory=dict)  # by pod: when it first had a node
+    started_ms: int = NOT_YET  # when the last of its pods first ran
+    running: set[int] = field(default_factory=set)
+    over_ms: int = NOT_YET
+    cancelled: bool = False
+    proposed_ms: int = NOT_YET  # when it was placed first, or would have been
+    decided_ms: int = NOT_YET  # the same, where that was done
+    held: Reason = Reason.NONE  # why it would have waited, the latest before it had its place
+    sent_away: Reason = Reason.NONE  # why it would have been sent away
+
+    @property
+    def pods(self) -> int:
+        """How many pods it asks for."""
+        return sum(pods.count for pods in self.work.pod_sets)
+
+    @property
+    def gpu_milli(self) -> int:
+        """How many GPUs it asks for, in thousandths."""
+        return sum(_milli(pods.gpu) * pods.count for pods in self.work.pod_sets)
+
+    @property
+    def placed_ms(self) -> int:
+        """When the last of its pods had a node; NOT_YET: it never was whole."""
+        return max(self.bound_ms.values()) if len(self.bound_ms) == self.pods else NOT_YET
+
+    @property
+    def begun_ms(self) -> int:
+        """When it was given its place, by us or by others: from then on nobody else could have it."""
+        given = self.placed_ms if self.decided_ms == NOT_YET else self.decided_ms
+        return given if given != NOT_YET else self.started_ms
+
+    def halves_milli_ms(self, until_ms: int) -> int:
+        """GPU milli x ms that its pods held while others of the gang had no node yet."""
+        if not self.bound_ms or self.pods < 2:
+            return 0
+        whole_ms = next((at_ms for at_ms in (self.placed_ms, self.over_ms) if at_ms != NOT_YET), until_ms)
+        each = self.gpu_milli // self.pods
+        return sum(max(whole_ms - at_ms, 0) for at_ms in self.bound_ms.values()) * each
+
+
+class ObservedHistory(NamedTuple):
+    """What happened on a cluster."""
+
+    start_ms: int
+    end_ms: int
+    nodes: tuple[Node, ...]  # all that were ever there, as they were last
+    policy: Policy  # the last
+    work: tuple[SeenWorkload, ...]
+
+
+def observe(steps: Iterable[Step], *, shadow: bool = False) -> ObservedHistory:
+    """Read what happened; `shadow`: what was decided was not done."""
+    reader = _Reader(done=not shadow)
+    for step in steps:
+        reader.read(step)
+    return ObservedHistory(
+        reader.start_ms, reader.end_ms, tuple(reader.nodes.values()), reader.policy, tuple(reader.work.values())
+    )
+
+
+class _Reader:
+    def __init__(self, *, done: bool) -> None:
+        self._done = done  # what was decided
+        self.start_ms, self.end_ms = -1, 0
+        self.nodes: dict[int, Node] = {}
+        self.work: dict[int, SeenWorkload] = {}
+        self.policy = Policy()
+
+    def read(self, step: Step) -> None:
+        self.start_ms = step.now_ms if self.start_ms < 0 else self.start_ms
+        self.end_ms = step.now_ms
+        events = step.events
+        columns = zip(
+            events.kind.tolist(), events.at_ms.tolist(), events.subject.tolist(), events.pod.tolist(),
+            events.arg.tolist(), strict=True,
+        )  # fmt: skip
+        for kind, at_ms, subject, pod, arg in columns:
+            self._hear(events, EventKind(kind), (at_ms, subject, pod, arg))
+        self._propose(step)
+
+    def _hear(self, events: EventBatch, kind: EventKind, row: tuple[int, int, int, int]) -> None:
+        at_ms, subject, pod, arg = row
+        if kind in (EventKind.NODE_ADDED, EventKind.NODE_CHANGED, EventKind.POLICY_CHANGED):
+            told = events.payloads[arg]
+            if isinstance(told, Policy):
+                self.policy = told
+            elif isinstance(told, Node):
+                self.nodes[subject] = told
+        elif kind is EventKind.WORKLOAD_SUBMITTED:
+            all_told = events.submissions
+            work = events.works[int(all_told.work[arg])]
+            self.work[subject] = SeenWorkload(all_told.ids[arg], work, int(all_told.submitted_ms[arg]), at_ms)
+        elif subject in self.work:
+            _follow(self.work[subject], kind, at_ms, pod)
+
+    def _propose(self, step: Step) -> None:
+        decisions = step.result.decisions
+        columns = zip(decisions.kind.tolist(), decisions.workload.tolist(), decisions.code.tolist(), strict=True)
+        for kind, number, code in columns:
+            seen = self.work.get(number)
+            if seen is None:
+                continue
+            if kind == DecisionKind.PLACE:
+                seen.proposed_ms = step.now_ms if seen.proposed_ms == NOT_YET else seen.proposed_ms
+                seen.decided_ms = seen.proposed_ms if self._done else NOT_YET
+            elif kind == DecisionKind.HOLD and seen.proposed_ms == NOT_YET:
+                seen.held = Reason(code)
+            elif kind in (DecisionKind.PREEMPT, DecisionKind.EVICT):
+                seen.sent_away = Reason(code)
+
+
+def _follow(seen: SeenWorkload, kind: EventKind, at_ms: int, pod: int) -> None:
+    if kind is EventKind.POD_BOUND:
+        seen.bound_ms.setdefault(pod, at_ms)
+    elif kind is EventKind.POD_STARTED:
+        seen.running.add(pod)
+        seen.started_ms = at_ms if len(seen.running) == seen.pods else seen.started_ms
+    elif kind in (EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED):
+        seen.over_ms, seen.cancelled = at_ms, kind is EventKind.WORKLOAD_CANCELLED
+
+
+def _milli(gpu: GpuRequest) -> int:
+    return gpu.count * (gpu.milli if gpu.share is Share.FRACTION else WHOLE_MILLI)
+
+
+# -- the twin ----------------------------------------------------------------------------------------------------
+
+
+class ReplayedHistory(NamedTuple):
+    """How the same work fares in the twin, by its id: when it had its place, and when it was over."""
+
+    placed_ms: dict[str, int]
+    over_ms: dict[str, int]
+
+
+def run_twin(observed: ObservedHistory, policy: Policy | None = None, *, as_told: bool = False) -> ReplayedHistory:
+    """The same submissions on the same nodes under a policy, for as long as each was seen to run.
+
+    `as_told`: work comes when it was first seen, not when it was made.
+    """
+    began = [seen for seen in observed.work if seen.started_ms != NOT_YET and not seen.cancelled]
+    if not began:
+        return ReplayedHistory({}, {})
+    chosen = msgspec.structs.replace(policy or observed.policy, cycle_ms=1)
+    options = TwinOptions(observe_every_ms=0)
+    pending = sorted(began, key=lambda seen: (seen.told_ms if as_told else seen.submitted_ms, seen.id))
+    first_ms = min(seen.told_ms if as_told else seen.submitted_ms for seen in pending)
+    planned = [_planned(seen, observed.end_ms, first_ms, as_told=as_told) for seen in pending]
+    world = SimWorld([_whole(node) for node in observed.nodes], jobs_of(planned), chosen, options)
+    journal = Journal()
+    run(ClusterState(), world, journal, UntilOver(world))
+    lives = collect_lives(journal.steps)
+    placed, over = lives.first_placed_ms, lives.finished_ms
+    return ReplayedHistory(
+        {name: int(at_ms) + first_ms for name, at_ms in zip(lives.ids, placed, strict=True) if at_ms != NOT_YET},
+        {name: int(at_ms) + first_ms for name, at_ms in zip(lives.ids, over, strict=True) if at_ms != NOT_YET},
+    )
+
+
+def _planned(seen: SeenWorkload, end_ms: int, first_ms: int, *, as_told: bool) -> PlannedWorkload:
+    over_ms = seen.over_ms if seen.over_ms != NOT_YET else end_ms
+    came_ms = (seen.told_ms if as_told else seen.submitted_ms) - first_ms
+    runtime_ms, load_ms = max(over_ms - seen.started_ms, _LEAST_RUNTIME_MS), max(seen.started_ms - seen.begun_ms, 0)
+    workload = Workload(id=seen.id, work=seen.work, submitted_ms=came_ms)
+    return PlannedWorkload(workload=workload, run=RunProfile(runtime_ms=runtime_ms, load_ms=load_ms))
+
+
+def _whole(node: Node) -> Node:
+    return msgspec.structs.replace(node, ready=True, unschedulable=False)

@@ -1,0 +1,154 @@
+"""What happened on a cluster beside what Tidegate would have done, and what that would have saved.
+
+Two ways to tell. At each moment, on the cluster as it was: work that waited though it would have been placed, and work
+that ran though it would have been held. And over the whole time, in the twin: the same work, decided by Tidegate.
+Must not know: how any of it is shown.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.live.observed_history import ObservedHistory, ReplayedHistory, SeenWorkload
+from tidegate.measure.lives import NOT_YET
+from tidegate.model.reasons import Reason
+from tidegate.model.units import HOUR_MS, WHOLE_MILLI
+from tidegate.stats.quantile import quantile
+
+_GPU_HOUR = WHOLE_MILLI * HOUR_MS
+
+
+class ShadowWaits(NamedTuple):
+    """How long work waited, in milliseconds."""
+
+    workloads: int
+    mean_ms: int
+    p50_ms: int
+    p90_ms: int
+    most_ms: int
+
+
+class ShadowDifference(NamedTuple):
+    """One workload that Tidegate would have treated otherwise."""
+
+    id: str
+    queue: str
+    gpus: float
+    waited_ms: int  # until all its pods had a node, or the end
+    twin_ms: int  # the same in the twin
+    would: str  # started, held or sent away, on the cluster as it was; empty: as it was
+    reason: Reason
+    unused_ms: int  # how long it waited though it would have been placed
+
+
+class ShadowComparison(NamedTuple):
+    """What happened, and what would have been."""
+
+    start_ms: int
+    end_ms: int
+    nodes: int
+    gpus: int
+    workloads: int
+    started: int
+    happened: ShadowWaits
+    twin: ShadowWaits
+    earlier: int  # workloads that the twin starts earlier, and later, by a second or more
+    later: int
+    saved_ms: int  # of all waits together; below zero: lost
+    saved_gpu_hours: float  # of GPUs that were waited for
+    unused_gpu_hours: float  # room that stood idle for work that would have been placed
+    halves_gpu_hours: float  # held by gangs that were not whole
+    unlawful: int  # workloads that ran though they would have been held
+    unlawful_gpu_hours: float
+    differences: tuple[ShadowDifference, ...]  # the largest first
+
+
+def reckon(observed: ObservedHistory, twin: ReplayedHistory) -> ShadowComparison:
+    """Compare what happened with what would have been."""
+    began = [seen for seen in observed.work if seen.placed_ms != NOT_YET and seen.id in twin.placed_ms]
+    waited = [max(seen.placed_ms - seen.submitted_ms, 0) for seen in began]
+    again = [max(twin.placed_ms[seen.id] - seen.submitted_ms, 0) for seen in began]
+    change = [was - would for was, would in zip(waited, again, strict=True)]
+    held = [seen for seen in observed.work if _is_unlawful(seen)]
+    rows = [_difference(seen, twin, observed.end_ms) for seen in observed.work]
+    end_ms = observed.end_ms
+    return ShadowComparison(
+        start_ms=observed.start_ms,
+        end_ms=end_ms,
+        nodes=len(observed.nodes),
+        gpus=sum(node.shape.gpu_count for node in observed.nodes),
+        workloads=len(observed.work),
+        started=len(began),
+        happened=_waits(waited),
+        twin=_waits(again),
+        earlier=sum(saved >= 1_000 for saved in change),
+        later=sum(saved <= -1_000 for saved in change),
+        saved_ms=sum(change),
+        saved_gpu_hours=_hours(sum(ms * seen.gpu_milli for ms, seen in zip(change, began, strict=True))),
+        unused_gpu_hours=_hours(sum(_unused_ms(seen, end_ms) * seen.gpu_milli for seen in observed.work)),
+        halves_gpu_hours=_hours(sum(seen.halves_milli_ms(end_ms) for seen in observed.work)),
+        unlawful=len(held),
+        unlawful_gpu_hours=_hours(sum(_ran_ms(seen, end_ms) * seen.gpu_milli for seen in held)),
+        differences=tuple(sorted((row for row in rows if _is_worth_telling(row)), key=_by_size)),
+    )
+
+
+def _is_worth_telling(row: ShadowDifference) -> bool:
+    return bool(row.would) or abs(row.waited_ms - row.twin_ms) >= 1_000
+
+
+def _by_size(row: ShadowDifference) -> tuple[float, str]:
+    return -abs(row.waited_ms - row.twin_ms) * max(row.gpus, 1) - row.unused_ms * max(row.gpus, 1), row.id
+
+
+def _difference(seen: SeenWorkload, twin: ReplayedHistory, end_ms: int) -> ShadowDifference:
+    whole_ms = seen.placed_ms if seen.placed_ms != NOT_YET else end_ms
+    would, reason = "", Reason.NONE
+    if _unused_ms(seen, end_ms) >= 1_000:
+        would = "started"
+    elif _is_unlawful(seen):
+        would, reason = "held", seen.held
+    elif seen.sent_away is not Reason.NONE:
+        would, reason = "sent away", seen.sent_away
+    return ShadowDifference(
+        id=seen.id,
+        queue=seen.work.queue,
+        gpus=seen.gpu_milli / WHOLE_MILLI,
+        waited_ms=max(whole_ms - seen.submitted_ms, 0),
+        twin_ms=max(twin.placed_ms.get(seen.id, whole_ms) - seen.submitted_ms, 0),
+        would=would,
+        reason=reason,
+        unused_ms=_unused_ms(seen, end_ms),
+    )
+
+
+def _is_unlawful(seen: SeenWorkload) -> bool:
+    """Whether it was started while Tidegate would have held it."""
+    never = seen.proposed_ms == NOT_YET or seen.proposed_ms > seen.placed_ms
+    return seen.placed_ms != NOT_YET and never and seen.held is not Reason.NONE
+
+
+def _unused_ms(seen: SeenWorkload, end_ms: int) -> int:
+    """How long it waited though it would have been placed."""
+    if seen.proposed_ms == NOT_YET:
+        return 0
+    whole_ms = next((at_ms for at_ms in (seen.placed_ms, seen.over_ms) if at_ms != NOT_YET), end_ms)
+    return max(whole_ms - seen.proposed_ms, 0)
+
+
+def _ran_ms(seen: SeenWorkload, end_ms: int) -> int:
+    return max((seen.over_ms if seen.over_ms != NOT_YET else end_ms) - seen.placed_ms, 0)
+
+
+def _hours(milli_ms: int) -> float:
+    return round(milli_ms / _GPU_HOUR, 4)
+
+
+def _waits(waits_ms: list[int]) -> ShadowWaits:
+    if not waits_ms:
+        return ShadowWaits(0, 0, 0, 0, 0)
+    column = np.array(waits_ms)
+    p50, p90 = (int(quantile(column, share)) for share in (0.5, 0.9))
+    return ShadowWaits(len(waits_ms), int(column.mean()), p50, p90, int(column.max()))
