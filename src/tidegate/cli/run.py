@@ -80,7 +80,12 @@ def run_live(
     lease_duration: Annotated[str, typer.Option(help="After which others may take over.")] = "15s",
     renew_deadline: Annotated[str, typer.Option(help="After which who cannot renew stops writing.")] = "10s",
     retry_period: Annotated[str, typer.Option(help="Between two tries to take or renew the Lease.")] = "2s",
-    policy_period: Annotated[str, typer.Option(help="Between two looks at whether the policy changed.")] = "5s",
+    claims_namespace: Annotated[
+        str, typer.Option(help="Where instances claim the work that they manage; the same for all of a cluster.")
+    ] = "kube-system",
+    policy_period: Annotated[
+        str, typer.Option(help="Between two looks at files of the policy; objects of the cluster are watched.")
+    ] = "5s",
     patience: Annotated[
         str, typer.Option(help="How long demand lasts that deserves nodes; as long as nodes take to come.")
     ] = "2m",
@@ -111,6 +116,7 @@ def run_live(
         named = identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
         settings = _settings(mode, _lease_name(lease, where), named, times)
         settings = replace(settings, journal=journal, listen=listen, scheduler=scheduler_name)
+        settings = replace(settings, claims=settings.claims._replace(namespace=claims_namespace))
         settings = replace(
             settings, patience_ms=read_duration_ms("--patience", patience), nodes_by=_nodes_by(access, ask_nodes_by)
         )

@@ -25,7 +25,6 @@ from tidegate.kube.transport.client import Client, Request, Stream
 from tidegate.kube.transport.objects import Bare, Listing, ListMeta, T, Told, Watched
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.response import Response
-from tidegate.kube.transport.update_queue import UpdateQueue
 
 _GONE, _MISSING, _FORBIDDEN = 410, 404, 403
 _BOOKMARK, _ERROR = b'{"type":"BOOKMARK"', b'{"type":"ERROR"'
@@ -71,7 +70,8 @@ class ReflectorStats:
     behind_bytes: int = 0  # most bytes that were read and not yet decoded
     absent: bool = False  # the server does not have this kind, and need not
     left_out: str = ""  # why it is done without this kind, and what would lift that; empty: it is not
-    trouble: str = ""  # why there are no news now; empty: all is well
+    refusal: str = ""  # why the latest request failed; empty: it did not
+    trouble: str = ""  # why there are no updates now; empty: all is well
 
 
 class ListFormat(Protocol):
@@ -93,14 +93,21 @@ class ListFormat(Protocol):
         """Learn from one of them, as JSON; False if it has become another since it was listed."""
 
 
+class UpdateSink(Protocol):
+    """Where updates go."""
+
+    def put(self, kind: int, uid: str, thing: object | None) -> None:
+        """An object is this now; None: it is deleted."""
+
+
 @dataclass
 class Reflector(Generic[T]):
-    """Follows the objects of one kind, and puts news of them into the inbox."""
+    """Lists and watches the objects of one kind, and puts updates of them into a queue."""
 
     client: Client
     resource: Resource
     type: type[T]
-    updates: UpdateQueue
+    updates: UpdateSink
     draw: Jitter
     kind: int = 0  # by which the inbox knows them
     shrink: Callable[[T], object] = lambda thing: thing  # what is kept of an object
@@ -147,7 +154,7 @@ class Reflector(Generic[T]):
         if refusal.status == _MISSING and self.optional:
             await self._await_kind()
             return
-        self.tally.trouble = refusal.text()
+        self.tally.trouble = self.tally.refusal = refusal.text()
         if refusal.status == _FORBIDDEN and self.optional and not self.listed.is_set() and self._is_refused_for_long():
             self.tally.left_out = self._lift()
             self.listed.set()  # nobody waits for it
@@ -174,7 +181,7 @@ class Reflector(Generic[T]):
         for uid in self._known:
             self.updates.put(self.kind, uid, None)
         self._known, self._version = {}, ""
-        self.tally.absent, self.tally.trouble = True, ""
+        self.tally.absent, self.tally.trouble, self.tally.refusal = True, "", ""
         self.listed.set()
         await asyncio.sleep(self.pace.absent_s)
 
@@ -262,7 +269,7 @@ class Reflector(Generic[T]):
             self.updates.put(self.kind, uid, None)
         self._version = version
         self.tally.absent, self.tally.left_out, self._refused_s = False, "", 0.0
-        self.tally.trouble = ""
+        self.tally.trouble = self.tally.refusal = ""
         self.listed.set()
 
     def _decode_page(self, body: bytes) -> Listing[T] | Response:
@@ -325,7 +332,7 @@ class Reflector(Generic[T]):
         ) as opened:
             if isinstance(opened, Response):
                 return opened
-            self.tally.trouble = ""
+            self.tally.trouble = self.tally.refusal = ""
             return await self._read(opened)
 
     async def _read(self, stream: Stream) -> Response | None:
