@@ -48,6 +48,9 @@ def install(
     replicas: Annotated[int, typer.Option(min=1, max=9, help="One leads, the others stand by.")] = 2,
     policy: PolicyWishOption = None,
     service_monitor: Annotated[bool, typer.Option("--service-monitor", help="For Prometheus' operator.")] = False,
+    network_policy: Annotated[
+        bool, typer.Option("--network-policy", help="Only namespaces labelled metrics=enabled reach it.")
+    ] = False,
     board: Annotated[bool, typer.Option("--board", help="A board, where Grafana's sidecar finds it.")] = False,
     door: Annotated[bool, typer.Option("--door", help="Work that names a queue arrives held.")] = False,
     context: ContextOption = None,
@@ -81,6 +84,7 @@ def install(
                 replicas=replicas,
                 policy=read_policy_wish(policy, namespace),
                 monitor=service_monitor,
+                network_policy=network_policy,
                 board=board,
                 door=door,
             )
