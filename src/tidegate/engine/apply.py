@@ -23,6 +23,7 @@ from tidegate.engine.mirroring import (
     forget_foreign,
     give_back_foreign,
     note_overuse,
+    observe_absent,
     observe_bound,
     observe_done,
     observe_foreign,
@@ -36,6 +37,7 @@ from tidegate.engine.progress import first_remaining_s, note_progress
 from tidegate.engine.quotas import change_amounts
 from tidegate.engine.reservations import drop_all_reservations, drop_reservations, forget_node
 from tidegate.engine.settling import settle_holders
+from tidegate.engine.unusable_nodes import leave_unusable
 from tidegate.model.columns import I64
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Outcome
 from tidegate.model.hardware import MOST_DEVICES, Node
@@ -61,6 +63,7 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
                 state.counters[Counter.REPEATS] = 0
             handler(state, events, run)
     settle_holders(state, events)
+    leave_unusable(state, events)
     give_back_unused(state)
     settle_overuse(state)
 
@@ -465,6 +468,7 @@ _HANDLERS: dict[EventKind, Callable[[ClusterState, EventBatch, slice], None]] = 
     EventKind.POD_STARTED: _started,
     EventKind.POD_GONE: _pods_left,
     EventKind.POD_FAILED: _pods_left,
+    EventKind.POD_ABSENT: observe_absent,
     EventKind.POD_DONE: observe_done,
     EventKind.OUTCOME: _outcome,
     EventKind.WORKLOAD_OBSERVED: observe_standing,
