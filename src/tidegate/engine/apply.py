@@ -17,7 +17,7 @@ from tidegate.engine.kernels.fit import confirm, leave_all, log_change, sum_devi
 from tidegate.engine.kernels.mirror import TAIL
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import describe_work, lay_out, sum_up
-from tidegate.engine.leaving import forget, pods_of, queue_again, remove_pods
+from tidegate.engine.leaving import forget, pods_of, queue_again, remove_pods, wait_again
 from tidegate.engine.mirroring import (
     drop_devices,
     forget_foreign,
@@ -48,7 +48,7 @@ from tidegate.model.work import Work
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.interning import CORE_RESOURCES
 from tidegate.state.numbers import UNKNOWN
-from tidegate.state.tables import BROKEN_MILLI, Phase
+from tidegate.state.tables import BROKEN_MILLI, END, Phase
 from tidegate.state.unused_classes import give_back_unused
 
 
@@ -317,6 +317,8 @@ def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
         for pod in np.flatnonzero(assumed[: state.pods.top]).tolist():
             row = int(state.pods.workload[pod])
             remove_pods(state, row, np.array([pod], np.int64), Reason.BIND_FAILED)
+            if state.workloads.trouble[row] == Reason.BIND_FAILED and state.workloads.first_pod[row] == END:
+                wait_again(state, row)  # nothing of it was carried out: there is nothing to evict
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------
