@@ -210,7 +210,7 @@ class Reconciler:
             return pod._replace(gate=GateOwner.OTHERS)
         shape = self._pod_specs.with_devices(pod.shape, resources(dict(asked.devices)))
         if asked.refusals:
-            shape = shape._replace(refusals=asked.refusals)
+            shape = shape.refused(asked.refusals)
         return pod._replace(shape=shape)
 
     def see_pod(self, uid: str, pod: SeenPod | None) -> None:
