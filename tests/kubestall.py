@@ -15,7 +15,7 @@ _REACHED, _AFTER = _FILE.with_suffix(".reached"), _FILE.with_suffix(".after")
 
 
 def _stall(send: Any) -> Any:
-    """Stall with orders in hand: what was decided, or was decided before and can be done now."""
+    """Stall with writes in hand: what was decided, or was decided before and can be done now."""
 
     def stalled(self: Any) -> None:
         if self.reconciler.actuator.writes:

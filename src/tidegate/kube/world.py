@@ -161,11 +161,11 @@ class KubeWorld:
         self._notes[number] = text
 
     def drain(self, most_s: float) -> bool:
-        """Wait until what is being written is written; False if that takes longer."""
-        until_s = time.monotonic() + most_s
-        while self.api.pool.backlog and time.monotonic() < until_s:
-            time.sleep(0.02)
-        return not self.api.pool.backlog
+        """Let what is being written be written, for so long; nothing is sent after that.
+
+        False: something is still in flight.
+        """
+        return self.api.drain(most_s)
 
     # -- what was before us ------------------------------------------------------------------------------------
 
