@@ -11,6 +11,7 @@ import polars as pl
 
 from tidegate.demand.levels import Levels, Track, measure_levels, track_series
 from tidegate.demand.numbers import How, Number, Unit, estimate, exact, trim, unit_interval
+from tidegate.demand.sampling import ONE_LOOK, Samples, grid_of, held_at
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.tables import Calendar
 from tidegate.model.spec import Spec
@@ -18,6 +19,9 @@ from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 
 #: Holders that are told one by one: those with the most idle GPU-hours.
 MOST_TOLD = 24
+
+#: A spell goes on where one sample is missed; where samples lie further apart, in usual times, nobody knows.
+_MOST_APART = 2.5
 
 _MIB_PER_GIB = 1024
 
@@ -120,22 +124,18 @@ def _by_pod(samples: pl.DataFrame) -> pl.DataFrame:
 
 def _tracks(samples: pl.DataFrame) -> tuple[Track, Track]:
     """GPUs held and GPUs busy over time, in the steps they were sampled in."""
-    step = int(samples["every_ms"].median() or 1)  # type: ignore[arg-type]
-    gpus = pl.col("gpus_milli").fill_null(WHOLE_MILLI) / WHOLE_MILLI
-    weight = pl.col("every_ms") / step
-    start = int(samples["at_ms"].min() or 0)  # type: ignore[arg-type]
-    sums = (
-        samples.group_by(((pl.col("at_ms") - start) // step).alias("row"))
-        .agg(
-            (gpus * weight).sum().alias("held"),
-            (gpus * weight * pl.col("busy_milli") / WHOLE_MILLI).sum().alias("busy"),
-        )
-        .sort("row")
+    known = samples.select(
+        pl.col("allocation").rank("dense").cast(pl.Int64),
+        "at_ms",
+        pl.col("every_ms").fill_null(pl.col("every_ms").median().cast(pl.Int64)).fill_null(1),
+        pl.col("gpus_milli").fill_null(WHOLE_MILLI).alias("held"),
+        (pl.col("gpus_milli").fill_null(WHOLE_MILLI) * pl.col("busy_milli")).alias("busy"),
     )
-    rows = sums["row"].to_numpy()
-    series = np.full((2, int(rows[-1]) + 1), np.nan)
-    series[0, rows], series[1, rows] = sums["held"].to_numpy(), sums["busy"].to_numpy()
-    return tuple(track_series(one, step, start, samples.height) for one in series)  # type: ignore[return-value]
+    taken = Samples(*(known[name].to_numpy() for name in ("allocation", "at_ms", "every_ms")))
+    grid = grid_of(taken)
+    held, busy = held_at(taken, [known[name].to_numpy() for name in ("held", "busy")], grid, ONE_LOOK)
+    levels = (held / WHOLE_MILLI, busy / WHOLE_MILLI**2)
+    return tuple(track_series(one, grid.step_ms, grid.start_ms, samples.height) for one in levels)  # type: ignore[return-value]
 
 
 def _ratio(pods: pl.DataFrame, part: str, whole: str, unit: Unit) -> Number:
@@ -166,31 +166,42 @@ def _vram_share(pods: pl.DataFrame) -> Number | None:
 
 
 def _spells(samples: pl.DataFrame) -> pl.DataFrame:
-    """Times without a break in which an allocation was idle, or was not; of several GPUs, all of them were."""
+    """Times without a break in which an allocation was idle, or was not; of several GPUs, all of them were.
+
+    Where samples are missing nobody knows when a spell ended: it is `cut`.
+    """
     at_once = samples.group_by("allocation", "at_ms").agg(
         pl.col("service").first(), pl.col("idle").all(), pl.col("every_ms").max()
     )
-    new = (pl.col("idle") != pl.col("idle").shift(1)) | (pl.col("allocation") != pl.col("allocation").shift(1))
+    apart = pl.col("at_ms").diff() > _MOST_APART * pl.col("every_ms").shift(1)
+    broken = (apart | (pl.col("allocation") != pl.col("allocation").shift(1))).fill_null(True)
+    new = broken | (pl.col("idle") != pl.col("idle").shift(1))
     return (
         at_once.sort("allocation", "at_ms")
-        .with_columns(new.fill_null(True).cum_sum().alias("spell"))
+        .with_columns(new.fill_null(True).cum_sum().alias("spell"), broken.shift(-1).fill_null(True).alias("cut"))
         .group_by("spell")
-        .agg(pl.col("allocation", "service", "idle").first(), pl.col("every_ms").sum())
+        .agg(pl.col("allocation", "service", "idle").first(), pl.col("every_ms").sum(), pl.col("cut").last())
         .sort("spell")
     )
 
 
 def _mean_spell(spells: pl.DataFrame, *, idle: bool) -> float:
-    """How long spells last: their time over those that were seen to end; the last one of an allocation was not."""
-    last = (pl.col("allocation") != pl.col("allocation").shift(-1)).fill_null(value=True)
-    mine = spells.with_columns(last.alias("last")).filter(pl.col("idle") == idle)
-    return float(mine["every_ms"].sum()) / max(int((~mine["last"]).sum()), 1)
+    """How long spells last: their time over those that were seen to end."""
+    mine = spells.filter(pl.col("idle") == idle)
+    return float(mine["every_ms"].sum()) / max(int((~mine["cut"]).sum()), 1)
 
 
 def _spread(samples: pl.DataFrame, column: str) -> Sketch | None:
     if samples.height == 0:
         return None
     return sketch_of(samples[column].to_numpy(), samples["every_ms"].to_numpy() / HOUR_MS)
+
+
+def _weighted(column: str) -> pl.Expr:
+    """The mean over the time that samples stand for; null where the column is not known."""
+    value, every = pl.col(column), pl.col("every_ms")
+    total = every.filter(value.is_not_null()).sum()
+    return pl.when(total > 0).then((value * every).sum() / total)
 
 
 def _holders(samples: pl.DataFrame, spells: pl.DataFrame, by: str) -> tuple[Holder, ...]:
@@ -203,7 +214,7 @@ def _holders(samples: pl.DataFrame, spells: pl.DataFrame, by: str) -> tuple[Hold
             (pl.col("gpu_ms").sum() / HOUR_MS).alias("held"),
             ((pl.col("gpu_ms") * pl.col("busy_milli")).sum() / (pl.col("gpu_ms").sum() * WHOLE_MILLI)).alias("busy"),
             (every.filter(pl.col("idle")).sum() / every.sum()).alias("share"),
-            (pl.col("vram_mib").mean() / _MIB_PER_GIB).alias("vram"),
+            (_weighted("vram_mib") / _MIB_PER_GIB).alias("vram"),
             pl.col("gpu_ms").filter(pl.col("idle")).sum().alias("idle_gpu_ms"),
         )
         .join(longest, on=by, how="left")
