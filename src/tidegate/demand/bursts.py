@@ -100,7 +100,7 @@ def _largest(found: Episodes, window: Window, cold_start_ms: int) -> tuple[Burst
 
 def ceilings(series: F64, step_ms: int, units: tuple[Unit, Unit], per_ms: int) -> tuple[Ceiling, ...]:
     """For each rate the smallest bucket that never overflows; a bucket counts levels times `per_ms`."""
-    seen = np.nan_to_num(series)
+    seen = series[np.isfinite(series)]  # what was not seen neither fills a bucket nor empties it
     middle = float(seen.mean()) if seen.size else 0.0
     if middle <= 0:
         return ()

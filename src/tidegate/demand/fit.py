@@ -39,6 +39,7 @@ from tidegate.demand.services import Service, measure_services
 from tidegate.demand.starts import measure_starts
 from tidegate.demand.streams import Stream, level_by_day, write_streams
 from tidegate.demand.tables import Tables
+from tidegate.demand.unseen import Unseen, unseen_between
 from tidegate.model.columns import F64
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 
@@ -120,17 +121,17 @@ def _hear(tables: Tables, setting: Setting) -> _Told | None:
     jobs = read_jobs(tables, setting.seed, setting.run_all)
     if len(jobs) == 0:
         return None
-    window = window_of(jobs)
+    window, unseen = window_of(jobs), unseen_of(jobs)
     durations, priorities, days, streams, *surveyed = setting.run_all(
         [
             partial(measure_durations, jobs),
             partial(_priorities, jobs),
-            partial(level_by_day, jobs, window),
-            partial(write_streams, jobs, window, setting.calendar),
-            *survey(jobs, window),
+            partial(level_by_day, jobs, window, unseen),
+            partial(write_streams, jobs, window, setting.calendar, unseen),
+            *survey(jobs, window, unseen),
         ]
     )
-    measured = measure_groups(jobs, window, surveyed, setting._replace(unseen=unseen_of(jobs)))
+    measured = measure_groups(jobs, window, surveyed, setting._replace(unseen=unseen))
     return _Told(jobs, measured, durations, priorities, days, streams)
 
 
@@ -272,8 +273,13 @@ def _grounds(tables: Tables, parts: _Parts) -> tuple[Ground, ...]:
             ).collect(engine="streaming")
             if bounds["rows"][0]:
                 window = Window(int(bounds["first"][0]), int(bounds["last"][0]))
-                found.append(_ground(name, window, int(bounds["rows"][0]), 0, origins))
+                ground = _ground(name, window, int(bounds["rows"][0]), 0, origins)
+                found.append(replace(ground, unseen=_unseen_requests(frame) if name == "requests" else ()))
     return tuple(replace(ground, dropped=tables.dropped) for ground in found)
+
+
+def _unseen_requests(requests: pl.LazyFrame) -> Unseen:
+    return unseen_between(requests.select("at_ms").collect(engine="streaming")["at_ms"].to_numpy())
 
 
 def _ground(table: str, window: Window, rows: int, tick_ms: int, origins: tuple[Source, ...]) -> Ground:
