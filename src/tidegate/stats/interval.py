@@ -23,6 +23,9 @@ NORMAL = 1.6448536269514722
 #: Fewer parts than this say too little about the spread between them.
 LEAST_PARTS = 6
 
+#: Independent values beyond a quantile, at least: with fewer, the longest that was seen may well be shorter than it.
+LEAST_BEYOND = 3.0
+
 #: Fewer parts than this make up nearly all of a difference: their spread is not known.
 LEAST_EFFECTIVE = 2.0
 
