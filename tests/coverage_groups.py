@@ -1,4 +1,4 @@
-"""Coverage of intervals where work comes in batches, and of one queue among several.
+"""Coverage of intervals where work comes in batches, of one queue among several, and of pods that are busy together.
 
 What `coverage_intervals` does for single jobs: arrays that are cancelled, declared or started together, ties, and a
 small queue whose waits stay alike for days beside a large one whose waits do not.
@@ -13,7 +13,9 @@ from coverage_tally import Tally
 from demand_jobs import tables_of
 from tidegate.demand.durations import measure_durations
 from tidegate.demand.jobs import Jobs, read_jobs
+from tidegate.demand.residency import measure_residency
 from tidegate.demand.starts import measure_starts
+from tidegate.demand.tables import USE, Calendar
 from tidegate.demand.tolerance import Tolerance, gather_waits, measure_tolerance, sort_waits
 from tidegate.stats.quantile import quantile
 
@@ -104,3 +106,45 @@ def _slow(rng: np.random.Generator, memory_days: float) -> tuple[np.ndarray, np.
         level[hour] = left * level[hour - 1] + moved[hour]
     at = np.sort(rng.integers(0, DAYS * DAY_S, 20 * DAYS))
     return at, np.floor(3_600 * np.exp(0.7 * level[at // 3_600]))
+
+
+def busy_together(windows: int, swing: float = 0.4) -> Tally:
+    """Busy and idle shares of 30 pods over two weeks, all of which are busy when requests come: alike for a day."""
+    tally = Tally()
+    truth = np.mean([_shares(_busy(np.random.default_rng(10**6 + k), swing)) for k in range(100)], axis=0)
+    for seed in range(windows):
+        busy = _busy(np.random.default_rng(seed), swing)
+        found = measure_residency(_use(busy), Calendar.EPOCH)
+        assert found is not None
+        tally.add("busy", found.duty, float(truth[0]))
+        tally.add("idle", found.idle, float(truth[1]))
+    return tally
+
+
+def _busy(rng: np.random.Generator, swing: float, pods: int = 30, steps: int = 14 * 144) -> np.ndarray:
+    """Thousandths of a GPU by pod and step of ten minutes."""
+    left = np.exp(-1 / 144)
+    moved = rng.normal(size=steps) * np.sqrt(1 - left * left)
+    level = np.empty(steps)
+    level[0] = rng.normal()
+    for step in range(1, steps):
+        level[step] = left * level[step - 1] + moved[step]
+    load = 0.3 * np.exp(swing * level - swing**2 / 2)
+    busy = np.clip(load * rng.gamma(20, 1 / 20, (pods, 1)) + rng.normal(0, 0.05, (pods, steps)), 0, 1)
+    return np.rint(1000 * np.where(rng.random((pods, steps)) < np.clip(0.9 - 1.5 * load, 0, 1), 0, busy))
+
+
+def _shares(busy: np.ndarray) -> tuple[float, float]:
+    return float(busy.mean()) / 1000, float((busy == 0).mean())
+
+
+def _use(busy: np.ndarray) -> pl.LazyFrame:
+    pods, steps = busy.shape
+    told = {
+        "at_ms": pl.Series(np.tile(np.arange(steps) * 600_000, pods)),
+        "every_ms": pl.lit(600_000),
+        "allocation": pl.Series(np.repeat(np.arange(pods), steps)),
+        "busy_milli": pl.Series(busy.ravel()),
+    }
+    empty = {name: pl.lit("" if dtype == pl.String else None) for name, dtype in USE.items()}
+    return pl.select(**(empty | told)).select(USE.names()).cast(USE).lazy()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from builders import fleet
-from coverage_groups import batches, slow_queue
+from coverage_groups import batches, busy_together, slow_queue
 from coverage_tally import Tally
 from demand_jobs import tables_of
 from queue_twins import HOUR, planned, play
@@ -410,6 +410,7 @@ KINDS: dict[str, tuple[Callable[[int], Tally], int, float]] = {
     "arrays": (arrays, 200, 0.80),
     "units": (units, 400, 0.85),
     "batches": (batches, 100, 0.82),
+    "busy together": (busy_together, 100, 0.80),
     "slow queue": (slow_queue, 150, 0.78),
     "floor": (floors, 100, 0.80),
     "waits": (waits_of_jobs, 150, 0.80),

@@ -50,6 +50,13 @@ def test_batches_that_are_cancelled_declared_or_started_together_are_not_indepen
         assert carried > 0.6, f"{case}: {carried:.2f} of the windows carry an interval"
 
 
+def test_pods_that_are_busy_together_are_not_independent():
+    """By pods alone, 20 % of the intervals of the busy share and 5 % of those of the idle share held the truth."""
+    for case, (held, carried) in coverage.busy_together(30).shares().items():
+        assert held >= 0.78, f"{case}: {held:.2f}"
+        assert carried > 0.9, f"{case}: {carried:.2f} of the windows carry an interval"
+
+
 def test_a_queue_has_blocks_as_long_as_its_own_waits_stay_alike():
     """By the memory of all waits together, 66 % of the intervals of p90 held the truth for a memory of 3 days."""
     for case, (held, carried) in coverage.slow_queue(40, 3.0).shares().items():

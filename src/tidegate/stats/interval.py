@@ -122,6 +122,13 @@ def narrow(found: Interval) -> Interval | NoInterval:
     return NoInterval.WIDE if 0 < found.low * WIDEST < found.high else found
 
 
+def widest(one: Interval | NoInterval, other: Interval | NoInterval) -> Interval | NoInterval:
+    """What holds the truth if either does; where one of them cannot be told, nor can this."""
+    if isinstance(one, NoInterval):
+        return one
+    return other if isinstance(other, NoInterval) else Interval(min(one.low, other.low), max(one.high, other.high))
+
+
 def around(value: float, below: float, above: float) -> Interval:
     """An interval by the logarithm: what is above 0 stays above, and what spreads over decades is not symmetric."""
     if value <= 0:
