@@ -117,7 +117,7 @@ def _from_counts(sums: F64, base_ms: int, window: Window) -> Arrivals | None:
     return Arrivals(
         unit=Unit.JOBS,
         count=total,
-        per_hour=_rate(starts, sums, window, Unit.JOBS, "jobs"),
+        per_hour=measure_rate(starts, sums, window, Unit.JOBS, "jobs"),
         gap_cv=None,
         dispersion=disperse(starts, sums, base_ms, window, "jobs"),
     )
@@ -130,13 +130,13 @@ def measure_arrivals(at_ms: I64, window: Window, unit: Unit, table: str, *, orde
     return Arrivals(
         unit=unit,
         count=int(times.size),
-        per_hour=_rate(times, ones, window, unit, table),
+        per_hour=measure_rate(times, ones, window, unit, table),
         gap_cv=_cv(times, window, table),
         dispersion=disperse(times, ones, SECOND_MS, window, table),
     )
 
 
-def _rate(from_start_ms: I64, counts: F64, window: Window, unit: Unit, table: str) -> Number:
+def measure_rate(from_start_ms: I64, counts: F64, window: Window, unit: Unit, table: str) -> Number:
     """Arrivals in an hour, and how many more or fewer each unit of time had than the mean."""
     length_ms, total = max(window.length_ms, 1), float(counts.sum())
     widths = unit_widths(length_ms)

@@ -10,20 +10,20 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from tidegate.demand.arrivals import Arrivals, disperse, measure_arrivals
+from tidegate.demand.arrivals import Arrivals, disperse, measure_arrivals, measure_rate
 from tidegate.demand.bursts import Bursts, Ceiling, ceilings, find_bursts
 from tidegate.demand.calendar import step_for
 from tidegate.demand.curves import Curve, Window
 from tidegate.demand.distributions import Fitted, fit_family
 from tidegate.demand.levels import Levels, Track, measure_levels, track_series
-from tidegate.demand.numbers import Unit, exact
+from tidegate.demand.numbers import Unit
 from tidegate.demand.outlook import Outlook, look_ahead
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.tables import Calendar
 from tidegate.demand.unseen import Unseen, hide_unseen, on_seen_clock, seen_window, unseen_between
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
-from tidegate.model.units import HOUR_MS, SECOND_MS
+from tidegate.model.units import SECOND_MS
 
 #: Rates are followed in steps of this many arrivals or more, on average.
 _ARRIVALS_A_STEP = 20
@@ -121,12 +121,10 @@ def _singles(at_ms: I64, window: Window) -> Arrivals:
 
 def _windows(at_ms: I64, counts: F64, step_ms: int, window: Window) -> Arrivals:
     """Arrivals that were only counted: nothing is known below the windows they were counted in."""
-    total = float(counts.sum())
-    per_hour = exact(total * HOUR_MS / window.length_ms, Unit.REQUESTS, at_ms.size, "requests")
     return Arrivals(
         unit=Unit.REQUESTS,
-        count=round(total),
-        per_hour=per_hour,
+        count=round(float(counts.sum())),
+        per_hour=measure_rate(at_ms - window.start_ms, counts, window, Unit.REQUESTS, "requests"),
         gap_cv=None,
         dispersion=disperse(at_ms - window.start_ms, counts, step_ms, window, "requests"),
     )
