@@ -6,10 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tidegate.demand.findings import find
 from tidegate.demand.fit import fit
 from tidegate.demand.numbers import How
 from tidegate.demand.sampling import ONE_LOOK, Grid, Samples, held_at
 from tidegate.demand.tables import CAPACITY, USE, Tables
+from tidegate.demand.words import finding_text
 from tidegate.model.units import HOUR_MS, MINUTE_MS
 from tidegate.sources.gather import gather
 
@@ -94,6 +96,15 @@ def test_an_idle_spell_ends_where_samples_are_missing():
     seen = fit(Tables(use=used("x", at_ms, busy_milli=0).lazy())).residency
     assert seen.allocations[0].longest_idle_ms == HOUR_MS
     assert seen.held.mean.value == 1
+
+
+def test_memory_that_nobody_measured_is_not_told_as_0():
+    known, unknown = (
+        [finding_text(one) for one in find(fit(Tables(use=used("x", even(120), busy_milli=0, vram_mib=vram).lazy())))]
+        for vram in (2_048, None)
+    )
+    assert "x held a GPU for 2h without work, 2.0 GiB of memory with it." in known
+    assert "x held a GPU for 2h without work." in unknown
 
 
 def test_memory_of_a_pod_is_weighted_with_time():

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from demand_jobs import tables_of
 from tidegate.cli.main import app
 from tidegate.demand.fit import fit
+from tidegate.demand.numbers import How
 from tidegate.demand.sample import sample
 from tidegate.demand.tables import REQUESTS, Tables
 from tidegate.demand.unseen import unseen_between
@@ -143,5 +144,6 @@ def test_requests_that_were_not_recorded_are_not_0(window_ms):
     (service,) = model.services
     assert service.rate.mean.value * 3600 == pytest.approx(30, rel=0.03)
     assert service.arrivals.per_hour.value == pytest.approx(30, rel=0.03)
+    assert service.arrivals.per_hour.how is How.BLOCKS  # a rate is an estimate, however requests were counted
     assert service.ceilings[0].rate == pytest.approx(service.rate.mean.value, rel=0.001)
     assert model.grounds[0].unseen == ((10 * DAY_MS, 16 * DAY_MS),)
