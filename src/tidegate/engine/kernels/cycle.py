@@ -32,10 +32,10 @@ from tidegate.engine.kernels.fit import (
 from tidegate.engine.kernels.passed_over import (
     are_open,
     are_reserved,
-    found_since,
     is_passed_over,
     note_passed_over,
     reserve_for_passed_over,
+    stay_chosen,
 )
 from tidegate.engine.kernels.place import O_EVIDENCE, Output, count_fitting, give_back, place_workload, write
 from tidegate.engine.kernels.registry import COMPILED, entry, inlined, kernel
@@ -221,7 +221,7 @@ def reserve_if_passed(hot: Hot, rule: Rule, options: CycleOptions, j: int) -> bo
     if options.limit_ms == 0:
         return False
     stands = reserving == j and are_reserved(hot, j, sets) and are_open(hot, j)
-    if stands and found_since(hot, j, options.now_ms - options.limit_ms):
+    if stands and stay_chosen(hot, j, options.now_ms, options.limit_ms):
         enforce(hot, j)
         return True
     if reserving not in (-1, j) or not is_passed_over(hot, j, options.now_ms, options.limit_ms):

@@ -166,11 +166,17 @@ def note_found(hot: Hot, j: int, now_ms: int) -> None:
 
 
 @kernel
-def found_since(hot: Hot, j: int, start_ms: int) -> bool:
-    """Whether the places of workload j were found after some time; else they are looked for again."""
+def stay_chosen(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
+    """Whether the places of workload j are not looked for again yet.
+
+    They stay for the limit, and for as long as it had been passed over when they were found. So each choice lasts twice
+    as long as the one before, in the end longer than any work that runs there: a choice made again gives up what has
+    become free of the one before.
+    """
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] == j:
-            return bool(hot.reserved[i, reserved_places.FOUND_MS] > start_ms)
+            found_ms = hot.reserved[i, reserved_places.FOUND_MS]
+            return bool(now_ms < found_ms + max(limit_ms, found_ms - hot.workloads[j, J_PASSED]))
     return False
 
 

@@ -53,11 +53,11 @@ from tidegate.engine.kernels.passed_over import (
     are_open,
     are_reserved,
     could_be_placed_before,
-    found_since,
     is_passed_over,
     note_found,
     open_ending,
     reserve_nothing_yet,
+    stay_chosen,
 )
 from tidegate.engine.kernels.place import Output, give_back
 from tidegate.engine.kernels.quota import available, minus
@@ -273,7 +273,7 @@ def reserve_if_passed_over(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Gro
     entry = d.heads.entries[e]
     j, plan = entry[X_WORKLOAD], d.heads.plan[: plan_pods(book, d.heads, e)]
     stands = hot.workloads[j, J_RESERVES] == PASSED_OVER and are_reserved(hot, j, plan) and are_open(hot, j)
-    if stands and found_since(hot, j, turn.now_ms - turn.limit_ms):
+    if stands and stay_chosen(hot, j, turn.now_ms, turn.limit_ms):
         return True
     if not is_passed_over(hot, j, turn.now_ms, turn.limit_ms) or reserves_already(hot, d, e):
         return bool(stands)
