@@ -130,3 +130,30 @@ def test_places_are_not_chosen_again_so_often_that_none_of_them_is_ever_free(que
     policy = replace(policy, placement=PlacementRule(kind=PlacementKind.SPREAD))
     run = play([*low, gang], policy, fleet("6x h100x4"))
     assert waited_ms(run, "gang") < 18 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "stream_in"),
+    [
+        (4, {"b": 4}, "a"),  # small jobs of its own queue, within what that owns
+        (0, {"b": 0, "owner": 8}, "b"),  # small jobs of another queue, which borrows too
+        (4, {"b": 12}, "a"),  # quota is free at all times, and a node never is
+    ],
+)
+def test_a_gang_that_borrows_does_not_starve_behind_small_jobs(own, others, stream_in):
+    """Nobody may be preempted for quota that it borrows: it is kept for the gang once that was passed over for long."""
+    low = [planned(f"low{i:03d}", "1x1", at=i / 8, queue=stream_in) for i in range(80)]
+    gang = planned("gang", "1x8", at=1)
+    queues = [queue("a", own, cohort="all"), *(queue(name, gpus, cohort="all") for name, gpus in others.items())]
+    run = simulate([*low, gang], queues, fleet("1x h100x8"), cycle_ms=CYCLE_MS)
+    assert waited_ms(run, "gang") < 3 * HOUR
+
+
+def test_a_queue_does_not_stand_still_for_a_gang_that_borrows_what_its_owner_uses():
+    server = planned("server", "1x4", hours=100, queue="b")
+    low = [planned(f"low{i:02d}", "1x1", at=i / 2) for i in range(40)]
+    gang = planned("gang", "1x8", at=1)
+    queues = [queue("a", 4, cohort="all"), queue("b", 4, cohort="all")]
+    run = simulate([server, *low, gang], queues, fleet("1x h100x8"), cycle_ms=CYCLE_MS)
+    assert {waited_ms(run, each.workload.id) for each in low} == {0}
+    assert run.finished["gang"] == 101

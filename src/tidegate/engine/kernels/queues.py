@@ -29,8 +29,11 @@ from tidegate.engine.kernels.desk import (
     TARGETS,
     UNDONE,
     VICTIMS,
+    WAIT,
     X_AGAIN,
     X_AWAITED,
+    X_BEHIND,
+    X_BORROW,
     X_CLASS,
     X_CODE,
     X_FIRST_TARGET,
@@ -64,7 +67,7 @@ from tidegate.engine.kernels.nominate import (
     request_assigned,
     sort_entries,
 )
-from tidegate.engine.kernels.passed_over import note_passed_over
+from tidegate.engine.kernels.passed_over import PASSED_OVER, note_passed_over
 from tidegate.engine.kernels.place import Output
 from tidegate.engine.kernels.quota import remove_usage
 from tidegate.engine.kernels.registry import entry, inlined, kernel
@@ -89,7 +92,7 @@ from tidegate.engine.kernels.settle_places import (
 )
 from tidegate.engine.kernels.spots import found_fits, give_back_found, open_spots
 from tidegate.engine.kernels.targets import has_quota
-from tidegate.engine.kernels.tournament import pick_fairly
+from tidegate.engine.kernels.tournament import is_put_up_before, pick_fairly
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
 from tidegate.state import reserved_places
@@ -140,6 +143,7 @@ def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
     for b in range(len(branches)):
         branches[b, B_STIRRED] = 0
     if turn.fair == 0:
+        put_behind_reserved(hot, entries, count)
         sort_entries(entries, count)
     nominated = marks[TARGETS]
     for i in range(count):
@@ -156,6 +160,17 @@ def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
         requeue(hot, book, d, turn, e)
     stir_outpaced(branches, entries, count)
     return DONE
+
+
+@kernel
+def put_behind_reserved(hot: Hot, entries: I64, count: int) -> None:
+    """Let nobody go before one that is ahead in its queue, and that something is reserved for, as it borrows less."""
+    for r in range(count if hot.counters[RESERVED] > 0 else 0):
+        if hot.workloads[entries[r, X_WORKLOAD], J_RESERVES] != PASSED_OVER:
+            continue
+        for e in range(count):
+            if entries[e, X_QUEUE] == entries[r, X_QUEUE] and is_put_up_before(entries, r, e):
+                entries[e, X_BEHIND] = max(entries[e, X_BEHIND], entries[r, X_BORROW])
 
 
 @inlined
@@ -269,10 +284,12 @@ def settle_entry(
     if entry[X_AGAIN] == FAILED and turn.fails_fast == 1 and mode != FIT:
         entry[X_STATUS], entry[X_CODE] = EVICTED, NO_SPOT_LEFT
         evict(hot, book.held.tickets, entry, turn.now_ms, out)
-    elif mode == NO_FIT:
+    elif mode in (NO_FIT, WAIT):
         entry[X_STATUS] = REFUSED
         if hot.workloads[entry[X_WORKLOAD], J_RESERVES] == PREEMPTED_FOR:
             drop_reservation(hot, entry[X_WORKLOAD])
+        if mode == WAIT:
+            refuse_quota(hot, rule, book, d, grove, turn, e)
     elif mode == PREEMPT and entry[X_TARGETS] == 0 and (turn.places == 0 or entry[X_AGAIN] > 0):
         entry[X_STATUS] = REFUSED
         refuse_quota(hot, rule, book, d, grove, turn, e)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.candidates import NEVER
 from tidegate.engine.kernels.cycle import lack_of, write_lack
-from tidegate.engine.kernels.cycle_quota import doom, move_replaced, reserve, shift_promised, use_for_now
+from tidegate.engine.kernels.cycle_quota import (
+    doom,
+    is_within_reach,
+    move_replaced,
+    reserve,
+    shift_promised,
+    use_for_now,
+)
 from tidegate.engine.kernels.desk import (
     ADMITTED,
     AWAITING,
@@ -18,6 +25,7 @@ from tidegate.engine.kernels.desk import (
     REFUSED,
     REQUESTED,
     SKIPPED,
+    WAIT,
     X_AWAITED,
     X_CLASS,
     X_CODE,
@@ -331,10 +339,12 @@ def refuse_quota(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
     entry = d.heads.entries[e]
     j = entry[X_WORKLOAD]
     if turn.places == 1 and is_passed_over(hot, j, turn.now_ms, turn.limit_ms) and not reserves_already(hot, d, e):
-        if could_be_placed_before(hot, j) or could_be_placed(hot, rule, book, d, grove, turn, e):
+        placeable = could_be_placed_before(hot, j) or could_be_placed(hot, rule, book, d, grove, turn, e)
+        if placeable and is_within_reach(book, d, e):
             reserve_nothing_yet(hot, j, PASSED_OVER)
             note_found(hot, j, turn.now_ms)
         else:
             drop_reservation(hot, j)
-    if book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY or hot.workloads[j, J_RESERVES] == PASSED_OVER:
+    claims = entry[X_MODE] != WAIT and book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY
+    if claims or hot.workloads[j, J_RESERVES] == PASSED_OVER:
         reserve(book, d, grove, e)
