@@ -25,8 +25,11 @@ from tidegate.state.shares import ShareTables
 ) = range(28)  # fmt: skip
 ENTRY_COLUMNS = X_BEHIND + 1
 
-#: How well an assignment fits; larger is better. WAIT, in Tidegate's own mode: it may preempt nobody for its quota.
-NO_FIT, WAIT, PREEMPT, DEFERRED, FIT = range(5)
+#: How well an assignment fits; larger is better, as Kueue numbers them.
+NO_FIT, PREEMPT, DEFERRED, FIT = 0, 1, 2, 3
+
+#: In Tidegate's own mode, less than to preempt: others use the quota, and nobody may be preempted for it.
+WAIT = -2
 
 #: What became of an entry.
 IDLE, SKIPPED, ADMITTED, PREEMPTING, REFUSED, AWAITING, BLOCKED, EVICTED = range(8)

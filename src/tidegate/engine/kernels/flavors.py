@@ -78,6 +78,9 @@ from tidegate.state.tables import W_FIRST_SET, W_SETS
 NONE, WAITS, NO_VICTIMS, PREEMPTS, RECLAIMS, FITS = range(6)
 WORST_LEVEL = 1 << 30
 
+#: The mode of an ask that was not looked at.
+UNTRIED = -1
+
 NEVER = list(PreemptWhom).index(PreemptWhom.NEVER)
 NO_FLAVOR = int(Reason.NO_FLAVOR)
 UNDECLARED = int(Reason.RESOURCE_UNDECLARED)
@@ -271,9 +274,9 @@ def weigh_flavor(book: Book, d: Desk, turn: Turn, e: int, leader: int, group: in
     first, asks, trial = asked.demands[w, D_FIRST_ASK], asked.demands[w, D_ASKS], heads.trial
     fit, level = FITS, 0
     for a in range(asks):
-        trial[0, a] = -1
+        trial[0, a] = UNTRIED
     for a in range(asks):
-        if trial[0, a] >= 0 or not is_asked_with(asked, first + a, leader, group):
+        if trial[0, a] != UNTRIED or not is_asked_with(asked, first + a, leader, group):
             continue
         resource, amount, fits = asked.asks[first + a, A_RESOURCE], 0, True
         for other in range(a, asks):
