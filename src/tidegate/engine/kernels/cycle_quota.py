@@ -92,10 +92,15 @@ def reserve(book: Book, d: Desk, grove: Grove | None, e: int) -> None:
 
 @kernel
 def is_within_reach(book: Book, d: Desk, e: int) -> bool:
-    """Whether entry e would have quota if its queue used nothing, and the others of its tree no more than they own."""
+    """Whether entry e would have quota if its queue used nothing, and the others of its tree no more than they own.
+
+    What is used or kept for this cycle only does not count: else the answer would be another in the next one.
+    """
     tree, q = book.tree, d.heads.entries[e, X_QUEUE]
     root, borrowed, reached = tree.branches[q, B_ROOT], d.pool.branches[:, H_STACK], True
     request_assigned(book, d.heads, d.wish, e)
+    for i in range(d.wish.marks[UNDONE]):
+        remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
     for i in range(d.wish.marks[REQUESTED]):
         lot = d.wish.lots[i, R_LOT]
         for b in range(len(tree.branches)):
@@ -107,6 +112,8 @@ def is_within_reach(book: Book, d: Desk, e: int) -> bool:
         reached = reached and available(tree, q, lot) >= d.wish.lots[i, R_AMOUNT]
         for b in range(len(tree.branches) - 1, -1, -1):
             add_usage(tree, b, lot, borrowed[b])
+    for i in range(d.wish.marks[UNDONE]):
+        add_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
     return reached
 
 

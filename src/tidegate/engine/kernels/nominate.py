@@ -351,6 +351,12 @@ def nominate_again(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int)
     choice = d.heads.choice[e]
     for a in range(choice.shape[1]):
         choice[I_NOMINATED, a] = choice[I_LOT, a]
+    nominate_bound(book, d, grove, turn, e)
+
+
+@kernel
+def nominate_bound(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> None:
+    """Find anew what entry e would take, bound to the flavors that are noted as those of a first nomination."""
     for slot in range(d.heads.tries.shape[2]):
         d.heads.tries[e, Y_RESUME, slot] = 0
     d.heads.entries[e, X_RESTRICTED] = 1

@@ -7,7 +7,7 @@ Must not know: facts.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.cycle_quota import doom, move_replaced, shift_promised, take_for_now
+from tidegate.engine.kernels.cycle_quota import doom, move_replaced, take_for_now
 from tidegate.engine.kernels.desk import (
     ADMITTED,
     AWAITING,
@@ -55,7 +55,6 @@ from tidegate.engine.kernels.desk import (
 )
 from tidegate.engine.kernels.eviction_plan import (
     PREEMPTED_FOR,
-    lift_quota,
 )
 from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.held_spots import fill_spots, free_spots
@@ -86,6 +85,7 @@ from tidegate.engine.kernels.settle_places import (
     NO_SPOTS,
     OUTSIDE_EPOCH,
     admit,
+    lack_beside_promised,
     refuse_quota,
     settle_with_places,
     tries_on,
@@ -366,24 +366,6 @@ def lack_now(book: Book, d: Desk, grove: Grove | None, e: int) -> int:
 
 
 @kernel
-def lack_beside_promised(book: Book, d: Desk, grove: Grove | None, e: int) -> int:
-    """What an entry lacks now, with those still there who leave, and later, when what they leave is as promised."""
-    entry = d.heads.entries[e]
-    q = entry[X_QUEUE]
-    request_assigned(book, d.heads, d.wish, e)
-    fits = has_quota(book.tree, d.wish, q, 1)
-    if fits and d.wish.marks[UNDONE] > 0:
-        lift_quota(book, d.victims, 1)
-        shift_promised(book.tree, d, 1)
-        fits = has_quota(book.tree, d.wish, q, 1)
-        shift_promised(book.tree, d, -1)
-        lift_quota(book, d.victims, -1)
-    if not fits:
-        return NO_QUOTA
-    return ENOUGH if found_fits(grove, entry) else NO_SPOTS
-
-
-@kernel
 def move_victims(book: Book, d: Desk, grove: Grove | None, e: int, sign: int) -> None:
     """Take the victims of the cycle in an entry's tree, and its own targets, out of the tree; or put them back."""
     tree, held, entry, pool = book.tree, book.held, d.heads.entries[e], d.pool
@@ -410,7 +392,7 @@ def requeue(hot: Hot, book: Book, d: Desk, turn: Turn, e: int) -> None:
     entry, branches = d.heads.entries[e], book.tree.branches
     status, q, j, w = entry[X_STATUS], entry[X_QUEUE], entry[X_WORKLOAD], entry[X_CLASS]
     root = branches[q, B_ROOT]
-    if status == ADMITTED or (status == PREEMPTING and entry[X_PENDING] > 0):
+    if status == ADMITTED or (status in (PREEMPTING, AWAITING) and entry[X_PENDING] > 0):
         branches[root, B_STIRRED] = 1
     if status == ADMITTED:
         return
