@@ -13,7 +13,7 @@ from tidegate.model.facts import EventKind
 from tidegate.model.hardware import TopologyLevels
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.model.shares import Flavor
-from tidegate.model.twin import TwinOptions
+from tidegate.model.twin import PlannedWorkload, TwinOptions
 from tidegate.model.work import TopologyRequest, WorkKind
 from tidegate.state.domains import HOST
 from victim_cases import hosts, with_work
@@ -130,6 +130,21 @@ def test_places_are_not_chosen_again_so_often_that_none_of_them_is_ever_free(que
     policy = replace(policy, placement=PlacementRule(kind=PlacementKind.SPREAD))
     run = play([*low, gang], policy, fleet("6x h100x4"))
     assert waited_ms(run, "gang") < 18 * HOUR
+
+
+def of_model(work: PlannedWorkload, model: str) -> PlannedWorkload:
+    sets = [replace(each, gpu=replace(each.gpu, models=(model,))) for each in work.workload.work.pod_sets]
+    return replace(work, workload=with_work(work.workload, pod_sets=tuple(sets)))
+
+
+@pytest.mark.parametrize("queues", [[], [queue("a", 64)]])
+def test_one_that_waits_at_work_that_never_ends_does_not_keep_others_from_a_reservation(queues):
+    server = of_model(planned("server", "1x4", hours=300), "a100")
+    low = [of_model(planned(f"low{i:03d}", "1x1", at=i / 8), "h100") for i in range(80)]
+    waits, gang = of_model(planned("waits", "1x8", at=1), "a100"), of_model(planned("gang", "1x8", at=1.1), "h100")
+    policy = share_policy(*queues, cycle_ms=CYCLE_MS) if queues else Policy(cycle_ms=CYCLE_MS)
+    run = play([server, *low, waits, gang], policy, fleet("1x h100x8", "1x a100x8"))
+    assert waited_ms(run, "gang") < 4 * HOUR
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ from tidegate.engine.kernels.passed_over import (
     are_open,
     are_reserved,
     could_be_placed_before,
+    is_new,
     is_passed_over,
     note_found,
     open_ending,
@@ -342,7 +343,7 @@ def reserve_if_passed_over(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Gro
     stands = hot.workloads[j, J_RESERVES] == PASSED_OVER and are_reserved(hot, j, plan) and are_open(hot, j)
     if stands and stay_chosen(hot, j, turn.now_ms, turn.limit_ms):
         return True
-    if not is_passed_over(hot, j, turn.now_ms, turn.limit_ms) or reserves_already(hot, d, e):
+    if not is_passed_over(hot, j, turn.now_ms, turn.limit_ms) or reserves_already(hot, d, turn, e):
         return bool(stands)
     if not could_be_placed(hot, rule, book, d, grove, turn, e):
         return bool(stands)
@@ -379,12 +380,13 @@ def plans_if_all_ended(
 
 
 @kernel
-def reserves_already(hot: Hot, d: Desk, e: int) -> bool:
-    """Whether something is reserved for another workload of the queue of entry e that was passed over."""
+def reserves_already(hot: Hot, d: Desk, turn: Turn, e: int) -> bool:
+    """Whether something is newly reserved for another workload of the queue of entry e that was passed over."""
     entries = d.heads.entries
     for other in range(d.wish.marks[ENTRIES]):
         if other != e and entries[other, X_QUEUE] == entries[e, X_QUEUE]:
-            if hot.workloads[entries[other, X_WORKLOAD], J_RESERVES] == PASSED_OVER:
+            j = entries[other, X_WORKLOAD]
+            if hot.workloads[j, J_RESERVES] == PASSED_OVER and is_new(hot, j, turn.now_ms, turn.limit_ms):
                 return True
     return False
 
@@ -397,11 +399,16 @@ def refuse_quota(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
     """
     entry = d.heads.entries[e]
     j = entry[X_WORKLOAD]
-    if turn.places == 1 and is_passed_over(hot, j, turn.now_ms, turn.limit_ms) and not reserves_already(hot, d, e):
-        placeable = could_be_placed_before(hot, j) or could_be_placed(hot, rule, book, d, grove, turn, e)
-        if placeable and is_within_reach(book, d, e):
+    if (
+        turn.places == 1
+        and is_passed_over(hot, j, turn.now_ms, turn.limit_ms)
+        and not reserves_already(hot, d, turn, e)
+    ):
+        known = could_be_placed_before(hot, j)
+        if (known or could_be_placed(hot, rule, book, d, grove, turn, e)) and is_within_reach(book, d, e):
             reserve_nothing_yet(hot, j, PASSED_OVER)
-            note_found(hot, j, turn.now_ms)
+            if not known:
+                note_found(hot, j, turn.now_ms)
         else:
             drop_reservation(hot, j)
     claims = entry[X_MODE] != WAIT and book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY
