@@ -18,7 +18,7 @@ def _stall(send: Any) -> Any:
     """Stall with writes in hand: what was decided, or was decided before and can be done now."""
 
     def stalled(self: Any) -> None:
-        if self.reconciler._actuator.writes:
+        if self.reconciler.actuator.writes:
             while _FILE.exists():
                 _REACHED.touch()
                 time.sleep(0.02)

@@ -24,11 +24,13 @@ from tidegate.cli.options import KernelsOption
 from tidegate.cli.runs import Kernels, compiles, read_duration_ms
 from tidegate.live.logs import Log, LogForm, open_log
 from tidegate.live.modes import Mode
+from tidegate.model.units import UnitError, parse_quantity
 
 if TYPE_CHECKING:
     from tidegate.kube.actuator.provisioning import NodeRequestOptions
     from tidegate.kube.transport.connection import Connection
     from tidegate.live.election import LeaseName
+    from tidegate.live.journal_rotation import JournalLimits
     from tidegate.live.lease import LeaseTimes
     from tidegate.live.policy_watcher import PolicyWatcher
     from tidegate.live.service import Service, ServiceOptions
@@ -48,6 +50,12 @@ NamespaceOption = Annotated[
 ]
 JournalPathOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the journal here.", show_default=False)
+]
+JournalMaxSizeOption = Annotated[
+    str, typer.Option(metavar="SIZE", help="Most that all journal files take together; the oldest are removed.")
+]
+JournalRetentionOption = Annotated[
+    str, typer.Option(metavar="DURATION", help="How long journals of earlier terms are kept.")
 ]
 LeaseOption = Annotated[str, typer.Option(metavar="[NAMESPACE/]NAME", help="The Lease that replicas share.")]
 ListenOption = Annotated[
@@ -103,6 +111,8 @@ def run_live(
     kubeconfig: KubeconfigOption = None,
     namespace: NamespaceOption = None,
     journal: JournalPathOption = None,
+    journal_max_size: JournalMaxSizeOption = "4Gi",
+    journal_retention: JournalRetentionOption = "30d",
     lease: LeaseOption = "tidegate",
     listen: ListenOption = ":8080",
     metrics_token_file: MetricsTokenOption = None,
@@ -145,14 +155,16 @@ def run_live(
         access = open_access(context, kubeconfig)
         where, times = namespace or access.namespace, _times(lease_duration, renew_deadline, retry_period)
         settings = _settings(mode, _lease_name(lease, where), identity, times)
-        settings = replace(settings, journal=journal, scheduler=scheduler_name)
-        settings = replace(settings, claims=settings.claims._replace(namespace=claims_namespace))
-        settings = replace(settings, patience_ms=read_duration_ms("--patience", patience))
+        settings = replace(
+            settings, journal=journal, journal_limits=_journal_limits(journal_max_size, journal_retention)
+        )
+        settings = replace(
+            settings, scheduler=scheduler_name, claims=settings.claims._replace(namespace=claims_namespace)
+        )
         start = _Start(access, settings, open_log(log, verbose=verbose))
         with start.listening(listen, protection):
-            start.find_nodes_by(ask_nodes_by)
             follower, first = start.load_policy(policy, where, read_duration_ms("--policy-period", policy_period))
-            start.refuse_rivals()
+            start.look_around(ask_nodes_by, patience)
             start.warm_up(first, kernels)
             start.serve(follower, first)
 
@@ -187,20 +199,19 @@ class _Start:
         finally:
             endpoints.__exit__()
 
-    def find_nodes_by(self, text: str) -> None:
-        """See how nodes are asked for."""
-        self._startup.begin("looking how nodes are asked for")
-        self._settings = replace(self._settings, nodes_by=_nodes_by(self._access, text))
+    def look_around(self, ask_nodes_by: str, patience: str) -> None:
+        """See how nodes are asked for and after how long; end where another scheduler owns the same work."""
+        self._startup.begin("looking at the cluster")
+        patience_ms = read_duration_ms("--patience", patience)
+        self._settings = replace(
+            self._settings, nodes_by=_nodes_by(self._access, ask_nodes_by), patience_ms=patience_ms
+        )
+        _refuse_rivals(self._access, self._settings, self._log)
 
     def load_policy(self, text: str, namespace: str, every_ms: int) -> tuple[PolicyWatcher, Policy]:
         """Read the policy for the first time."""
         self._startup.begin("reading the policy")
         return _load_policy(self._access, text, namespace, every_ms)
-
-    def refuse_rivals(self) -> None:
-        """End where another scheduler owns the same work."""
-        self._startup.begin("looking for other schedulers")
-        _refuse_rivals(self._access, self._settings, self._log)
 
     def warm_up(self, policy: Policy, kernels: Kernels) -> None:
         """Have the kernels ready before it leads."""
@@ -235,6 +246,18 @@ def _settings(mode: Mode, lease: LeaseName, identity: str | None, times: LeaseTi
 
     named = identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
     return ServiceOptions(mode=mode, lease=lease, identity=named, times=times)
+
+
+def _journal_limits(max_size: str, retention: str) -> JournalLimits:
+    from tidegate.live.journal_rotation import LEAST_MAX_BYTES, JournalLimits
+
+    try:
+        max_bytes = int(parse_quantity(max_size))
+    except UnitError as error:
+        raise CannotRun(f"--journal-max-size: expected {error}, found {max_size!r}") from None
+    if max_bytes < LEAST_MAX_BYTES:
+        raise CannotRun(f"--journal-max-size: expected {LEAST_MAX_BYTES >> 20}Mi or more, found {max_size}")
+    return JournalLimits(max_bytes, read_duration_ms("--journal-retention", retention))
 
 
 def _times(lease_duration: str, renew_deadline: str, retry_period: str) -> LeaseTimes:

@@ -115,6 +115,10 @@ class Metrics:
             "tidegate_scope_conflict", "1: another instance manages the same work, so this one does not lead."
         )
         self.policy = self._gauge("tidegate_policy_info", "1, with the policy in force.", ("name", "digest"))
+        self.journal_degraded = self._gauge(
+            "tidegate_journal_degraded", "1: the journal cannot be written; scheduling goes on."
+        )
+        self.journal_skipped = self._gauge("tidegate_journal_skipped_steps", "Steps that the journal does not have.")
         self.checks = self._counter("tidegate_state_checks", "Checks of the whole state.", ("result",))
 
     def _gauge(self, name: str, told: str, labels: Iterable[str] = ()) -> Gauge:

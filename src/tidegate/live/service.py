@@ -11,8 +11,6 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidegate.journal.record import Journal
-from tidegate.journal.store import JournalFile
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.reconciler import SCALE_UP_DELAY_MS
@@ -27,7 +25,7 @@ from tidegate.live.endpoints import Probes
 from tidegate.live.handover import SharedHandover, read_common
 from tidegate.live.handover_store import find_common
 from tidegate.live.heap import give_back_large_blocks
-from tidegate.live.journal_rotation import open_record
+from tidegate.live.journal_rotation import JournalLimits, RotatingJournal
 from tidegate.live.leader_loop import LeaderContext, LeaderLoop
 from tidegate.live.lease import LeaseTimes
 from tidegate.live.logs import Log
@@ -58,6 +56,7 @@ class ServiceOptions:
     lease: LeaseName
     identity: str
     journal: Path | None = None
+    journal_limits: JournalLimits = field(default_factory=JournalLimits)
     scheduler: str = "tidegate"
     times: LeaseTimes = field(default_factory=LeaseTimes)
     claims: LeaseName = SCOPE_CLAIMS  # the object with the claims of all instances
@@ -85,6 +84,8 @@ class Service:
         self.metrics = Metrics()
         self.election = Election(access, settings.lease, settings.identity, settings.times, _claiming(settings))
         self._collector = Collector()
+        self._journal = _open_journal(settings)
+        self._journal_trouble = ""  # why the journal is degraded, as it was said
         self._stopping = threading.Event()
         self._turned_s = time.monotonic()
         self._world: KubeWorld | None = None
@@ -167,12 +168,12 @@ class Service:
 
     def _lead(self, world: KubeWorld, common: SharedHandover, mandate: LeadershipTerm) -> None:
         self._log.info("leading", lease=str(self.settings.lease), transitions=self.election.transitions)
-        file = self._open_journal()
-        journal = Journal(file, remember=False) if file is not None else None
+        journal = self._journal
         bench = LeaderContext(self.settings.mode, self.settings.lease, self.metrics, self._log)
         term = self._term = LeaderLoop(bench, world, journal, common)
         if journal is not None:
-            journal.follow(term.state)
+            journal.begin(term.state)
+            self._say_journal(journal)
         self._collector.rest()  # the first step takes everything in
         self._releases, clean = False, False
         try:
@@ -180,8 +181,8 @@ class Service:
             clean = True
         finally:
             self._releases = self._drain(world, _DRAIN_S if clean and mandate.holds() else 0.0)
-            if file is not None:
-                file.close()
+            if journal is not None:
+                journal.end()
             self.metrics.leader.set(0)
         if not self._is_over():
             self._log.warning("lost the lease", holder=self.election.holder, trouble=self.election.trouble)
@@ -192,12 +193,6 @@ class Service:
         if not drained:
             self._log.warning("undrained", writes=world.api.pool.backlog)
         return drained
-
-    def _open_journal(self) -> JournalFile | None:
-        if self.settings.journal is None:
-            return None
-        meta = {"mode": self.settings.mode.value, "identity": self.settings.identity}
-        return open_record(self.settings.journal, meta)
 
     # -- what is looked after, in between ----------------------------------------------------------------------
 
@@ -210,6 +205,8 @@ class Service:
         self.metrics.transitions.set(self.election.transitions)
         self._report_conflict()
         self._count_writes()
+        if self._journal is not None and self._term is not None:
+            self._look_after_journal(self._journal)
         for update in self._policies.take():
             self._hear(update)
 
@@ -227,6 +224,28 @@ class Service:
         elif self._conflict and not conflict:
             self._log.info("conflict is over")
         self._conflict = conflict
+
+    def _look_after_journal(self, journal: RotatingJournal) -> None:
+        """A journal that is to begin a new file begins it with all that is there: the cluster is looked at again."""
+        self._say_journal(journal)
+        if journal.wants_new_file() and not self._anew:
+            self._anew = True
+            self._log.info("new journal", why="there is room again" if journal.trouble else "it has reached its size")
+
+    def _say_journal(self, journal: RotatingJournal) -> None:
+        """Say once that steps are not recorded, and once that they are again."""
+        self.metrics.journal_degraded.set(bool(journal.trouble))
+        self.metrics.journal_skipped.set(journal.skipped)
+        if bool(journal.trouble) == bool(self._journal_trouble):
+            return
+        self._journal_trouble = journal.trouble
+        if journal.trouble:
+            self._log.warning("journal degraded", file=str(journal.path), trouble=journal.trouble)
+            text = f"steps are not recorded, scheduling goes on: {journal.trouble}"
+            self._remark(EventMessage("JournalDegraded", text, "Record", warning=True))
+        else:
+            self._log.info("journal goes on", file=str(journal.path), skipped=journal.skipped)
+            self._remark(EventMessage("JournalGoesOn", f"steps are recorded again in {journal.path}", "Record"))
 
     def _is_settled(self) -> bool:
         """Whether everything has been listed and, by who leads, decided on once."""
@@ -259,8 +278,8 @@ class Service:
         self._adopt(policy)
         if self._world is not None:
             self._world.change_policy(policy)
-            self._anew = _ownership(self.settings, policy) != self._world.options.ownership
-            if self._anew:
+            if _ownership(self.settings, policy) != self._world.options.ownership:
+                self._anew = True
                 self._log.info("looking anew", why="the policy changed which work is followed")
         self._remark(EventMessage("PolicyTaken", f"policy {policy.digest()} is in force", "Reload"))
 
@@ -356,6 +375,13 @@ class Service:
         if self.election.conflict:
             return [self.election.conflict]
         return [f"the lease: {self.election.trouble}"] if self.election.trouble else []
+
+
+def _open_journal(settings: ServiceOptions) -> RotatingJournal | None:
+    if settings.journal is None:
+        return None
+    meta = {"mode": settings.mode.value, "identity": settings.identity}
+    return RotatingJournal(settings.journal, meta, settings.journal_limits)
 
 
 def _claiming(settings: ServiceOptions) -> Claiming | None:

@@ -22,7 +22,7 @@ import msgspec
 
 from tidegate.kube.transport.backoff import Backoff, Jitter
 from tidegate.kube.transport.client import Client, Request, Stream
-from tidegate.kube.transport.objects import Bare, Listing, ListMeta, T, Told, Watched
+from tidegate.kube.transport.objects import Bare, Listing, ListMeta, Meta, T, Told, Watched
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.response import Response
 
@@ -250,16 +250,21 @@ class Reflector(Generic[T]):
         if len(lacking) > _MOST_LEARNT:
             return None
         for thing in lacking:
-            meta = thing.metadata
-            answer = await self.client.ask(Request("GET", self.resource.path(meta.namespace, meta.name)))
+            answer = await self._ask_one(thing.metadata)
             if not answer.ok or not self._learn(thing, answer.body):
                 return None
         return Listing(*read)
 
+    async def _ask_one(self, meta: Meta) -> Response:
+        """A list of one object: who may list may not always get."""
+        query = {"fieldSelector": f"metadata.name={meta.name}"}
+        return await self.client.ask(Request("GET", self.resource.path(meta.namespace), query))
+
     def _learn(self, listed: Any, body: bytes) -> bool:
         assert self.pages is not None
         try:
-            return self.pages.learn(listed, msgspec.json.decode(body, type=self.type))
+            (whole,) = self._page.decode(body).items or []
+            return self.pages.learn(listed, whole)
         except Exception:  # noqa: BLE001 - it is data from outside: whatever is wrong with it is told when it is put
             return False
 
