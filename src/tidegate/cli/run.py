@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tidegate.kube.actuator.provisioning import NodeRequestOptions
     from tidegate.kube.transport.connection import Connection
     from tidegate.live.election import LeaseName
-    from tidegate.live.journal_rotation import JournalLimits
     from tidegate.live.lease import LeaseTimes
     from tidegate.live.policy_watcher import PolicyWatcher
     from tidegate.live.service import Service, ServiceOptions
@@ -155,12 +154,8 @@ def run_live(
         access = open_access(context, kubeconfig)
         where, times = namespace or access.namespace, _times(lease_duration, renew_deadline, retry_period)
         settings = _settings(mode, _lease_name(lease, where), identity, times)
-        settings = replace(
-            settings, journal=journal, journal_limits=_journal_limits(journal_max_size, journal_retention)
-        )
-        settings = replace(
-            settings, scheduler=scheduler_name, claims=settings.claims._replace(namespace=claims_namespace)
-        )
+        settings = replace(settings, scheduler=scheduler_name, claims=_claims(claims_namespace))
+        settings = _journaled(settings, journal, journal_max_size, journal_retention)
         start = _Start(access, settings, open_log(log, verbose=verbose))
         with start.listening(listen, protection):
             follower, first = start.load_policy(policy, where, read_duration_ms("--policy-period", policy_period))
@@ -248,7 +243,13 @@ def _settings(mode: Mode, lease: LeaseName, identity: str | None, times: LeaseTi
     return ServiceOptions(mode=mode, lease=lease, identity=named, times=times)
 
 
-def _journal_limits(max_size: str, retention: str) -> JournalLimits:
+def _claims(namespace: str) -> LeaseName:
+    from tidegate.live.election import SCOPE_CLAIMS
+
+    return SCOPE_CLAIMS._replace(namespace=namespace)
+
+
+def _journaled(settings: ServiceOptions, journal: Path | None, max_size: str, retention: str) -> ServiceOptions:
     from tidegate.live.journal_rotation import LEAST_MAX_BYTES, JournalLimits
 
     try:
@@ -257,7 +258,8 @@ def _journal_limits(max_size: str, retention: str) -> JournalLimits:
         raise CannotRun(f"--journal-max-size: expected {error}, found {max_size!r}") from None
     if max_bytes < LEAST_MAX_BYTES:
         raise CannotRun(f"--journal-max-size: expected {LEAST_MAX_BYTES >> 20}Mi or more, found {max_size}")
-    return JournalLimits(max_bytes, read_duration_ms("--journal-retention", retention))
+    limits = JournalLimits(max_bytes, read_duration_ms("--journal-retention", retention))
+    return replace(settings, journal=journal, journal_limits=limits)
 
 
 def _times(lease_duration: str, renew_deadline: str, retry_period: str) -> LeaseTimes:
