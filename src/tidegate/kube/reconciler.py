@@ -1,13 +1,12 @@
-"""What is known of the cluster, turned into facts; what was decided, turned into orders.
+"""What is known of the cluster, turned into facts; what was decided, turned into writes.
 
-It follows nodes, jobs and pods, and keeps a roster for each workload that is ours. Pods that are not ours take up room.
-Must not know: the network, clocks, threads.
+It follows nodes, jobs and pods, and keeps the pods of each workload that is ours. Other pods take up room.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -15,15 +14,18 @@ from msgspec.structs import replace
 from tidegate.journal.lots import Names
 from tidegate.kube.actuator.actuator import Actuator
 from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
-from tidegate.kube.actuator.event_text import PAST, unsupported
+from tidegate.kube.actuator.event_text import PAST, unreadable, unsupported
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, saying
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
 from tidegate.kube.mirror.dra import ClaimObject, DeviceClaims
 from tidegate.kube.mirror.fact_builder import FactBuilder
 from tidegate.kube.mirror.handover_annotation import HandoverNote
+from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.mirror.job_adapters import OWNERS
 from tidegate.kube.mirror.jobs import SeenJob
+from tidegate.kube.mirror.limits import excess
 from tidegate.kube.mirror.node_registry import NodeRegistry
+from tidegate.kube.mirror.object_guard import ObjectFailure, ObjectGuard
 from tidegate.kube.mirror.owner_index import OwnerIndex
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_groups import PodGroups
@@ -39,13 +41,11 @@ from tidegate.model.reasons import Reason
 from tidegate.model.spec import resources
 from tidegate.model.standing import Consumed, Standing
 from tidegate.model.work import Work
-from tidegate.state.interning import MOST_PODS
 
 _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 
-
-#: Orders that stand for one pod of a workload.
+#: Writes that stand for one pod of a workload.
 _OF_ONE = (WriteKind.BIND, WriteKind.LIFT, WriteKind.ALLOCATE)
 
 #: How long demand lasts that deserves nodes, where nobody says how long they take to come.
@@ -71,6 +71,7 @@ class Reconciler:
         self.ownership = ownership
         self.node_registry = NodeRegistry()
         self.refused: dict[str, tuple[str, ...]] = {}  # by uid: work that names us and that we cannot do, and why
+        self.guard = ObjectGuard(self._report)
         self.past: dict[str, Ref] = {}  # by uid: work that was not held at the door, and runs without us
         self._facts = FactBuilder()
         self._next_number = 0
@@ -125,6 +126,10 @@ class Reconciler:
             self._events.say(listener, unsupported(why))
         self.refused[listener.ref.uid] = why
 
+    def _report(self, failure: ObjectFailure) -> None:
+        if failure.ref.name and not self.ownership.watches:
+            self._events.say(EventTarget(failure.ref, False), unreadable(failure.error))
+
     def _let_pass(self, ref: Ref) -> None:
         if ref.uid not in self.past:
             self._events.say(EventTarget(ref, has_condition=False), PAST)
@@ -139,7 +144,6 @@ class Reconciler:
         self._events.names = names
 
     # -- what is seen ------------------------------------------------------------------------------------------
-
     def see_node(self, uid: str, node: Node | None) -> None:
         """A node is as it is now, or gone."""
         self.node_registry.see(uid, node, self._facts)
@@ -167,9 +171,10 @@ class Reconciler:
     def _follow_job(self, workload: WorkloadPods, job: SeenJob) -> None:
         """A job of ours has changed."""
         stopped = job.suspended and not workload.suspended and workload.stage is WorkloadStage.PLACED
-        if stopped or (workload.stage is WorkloadStage.WAITING and self.ownership.is_past(job)):
+        waits = workload.stage is WorkloadStage.WAITING
+        if stopped or (waits and (self.ownership.is_past(job) or self._why_not(job))):
             self._finish(workload)  # somebody else suspended it, and it begins anew; or let it go, and it is past us
-            self._take_job(job)
+            self._take_job(job)  # or it asks for what cannot be done now
             return
         workload.job = job
         self._follow_change(workload, job)
@@ -187,7 +192,8 @@ class Reconciler:
         """Look again at nodes and pods, as devices by claim or what is asked of them changed."""
         self.node_registry.see_devices(self._claims.counts(), self._facts)
         for uid, pod in list(self._claiming.items()):
-            self.see_pod(uid, pod)
+            with self.guard.over(pod.ref):
+                self.see_pod(uid, pod)
 
     def _with_claims(self, pod: SeenPod) -> SeenPod:
         """A pod with what its claims ask for; one whose claims are not there yet waits as behind a gate."""
@@ -266,9 +272,7 @@ class Reconciler:
     # -- jobs --------------------------------------------------------------------------------------------------
 
     def _take_job(self, job: SeenJob) -> None:
-        uid, pods = job.ref.uid, sum(pod_set.count for pod_set in job.work.pod_sets) if job.work else 0
-        many = (f"spec: asks for {pods:,} pods, at most {MOST_PODS:,}",) if pods > MOST_PODS else ()
-        why = job.refusals + many + (job.unbound if self.ownership.binds_job(job) else ())
+        uid, why = job.ref.uid, self._why_not(job)
         if self.ownership.is_past(job):
             self._let_pass(job.ref)
         elif why:
@@ -279,6 +283,10 @@ class Reconciler:
             workload.job = job
             self._of_job[uid] = workload
             self._seat_again(self._owners.claim(uid))
+
+    def _why_not(self, job: SeenJob) -> tuple[str, ...]:
+        """Why a job cannot be done, each with the field and what to do."""
+        return job.refusals + excess(job.work) + (job.unbound if self.ownership.binds_job(job) else ())
 
     def _follow_change(self, workload: WorkloadPods, job: SeenJob) -> None:
         """A job that waits may change what it asks for; one that has its place keeps it as it is."""
@@ -349,7 +357,7 @@ class Reconciler:
     def _take_alone(self, pod: SeenPod) -> None:
         """A pod that is work of its own, or one of a group: that is work once it is whole."""
         binds = self.ownership.binds_pod(pod)
-        why = pod.shape.refusals + (pod.shape.unbound if binds else ())
+        why = pod.shape.refusals + excess(pod.shape.work) + (pod.shape.unbound if binds else ())
         if why:
             self._refuse(EventTarget(pod.ref, binds), why)
         elif not pod.group and pod.life.is_over:
@@ -358,7 +366,10 @@ class Reconciler:
             self._seat(self._enrol(WorkloadKind.POD, pod.ref, pod.shape.work, pod.created_ms), pod, "")
         else:
             whole = self._groups.join(pod)
-            if whole is not None and not all(member.life.is_over for member, _ in whole.members):
+            if whole is not None and whole.refusals:
+                for member, _ in whole.members:
+                    self._refuse(EventTarget(member.ref, self.ownership.binds_pod(member)), whole.refusals)
+            elif whole is not None and not all(member.life.is_over for member, _ in whole.members):
                 workload = self._enrol(WorkloadKind.GROUP, whole.ref, whole.work, whole.created_ms)
                 for member, pod_set in whole.members:
                     self._seat(workload, member, pod_set)
@@ -480,25 +491,25 @@ class Reconciler:
 
     # -- what was decided before us ----------------------------------------------------------------------------
 
-    def resume(self, notes: Callable[[str], HandoverNote | None], before: HandoverState) -> None:
-        """Take up what a leader before us decided, as far as it left notes: by uid of the job or pod."""
+    def resume(self, before: HandoverState, check: HandoverCheck) -> None:
+        """Take up what a leader before us decided, as far as its annotations are believed."""
         for consumed in before.consumed:
             self._facts.consumed(consumed)
         for workload in list(self._workloads.values()):
             if workload.suspended and self._actuator.nodes_by.kind:
                 workload.asked = NodesRequested.PERHAPS
-            uids = (workload.ref.uid, *(slot.pod for slot in workload.slots))
-            note = next((note for note in map(notes, uids) if note is not None), None)
             waiting = before.waiting.get(workload.id, Standing())
-            if note is not None:
-                self._take_up(workload, note, waiting)
-            elif waiting != Standing():
-                self._facts.standing(workload.number, waiting)
+            with self.guard.over(workload.ref):
+                note = check.note_of(workload, self._pods)
+                if note is not None:
+                    self._take_up(workload, note, waiting)
+                elif waiting != Standing():
+                    self._facts.standing(workload.number, waiting)
 
     def _take_up(self, workload: WorkloadPods, note: HandoverNote, waiting: Standing) -> None:
         standing, holds = note.standing, any(slot.bound for slot in workload.slots)
         if workload.suspended and not (standing.evicted and holds):  # it waits, whatever it held
-            standing = replace(waiting, evictions=standing.evictions, requeue_at_ms=standing.requeue_at_ms)
+            standing = replace(waiting, evictions=standing.evictions)
         elif workload.suspended:
             workload.stage = WorkloadStage.LEAVING
         elif standing.evicted:  # it was to go, and was let go again
@@ -511,19 +522,12 @@ class Reconciler:
 
     def _take_grants(self, workload: WorkloadPods, standing: Standing) -> None:
         """It may have started with fewer pods than it asks for."""
-        if len(workload.slots) == 1:
-            return
-        asked = {pods.name: (ordinal, pods.count) for ordinal, pods in enumerate(workload.work.pod_sets)}
-        fewer = [
-            (asked[grant.pod_set][0], grant.count)
-            for grant in standing.grants
-            if grant.count < asked.get(grant.pod_set, (0, 0))[1]
-        ]
-        if fewer:
-            filled = self._unseat(workload)
-            for ordinal, count in fewer:
-                workload.grant(ordinal, count)
-            self._seat_again(filled)
+        sets = zip(workload.work.pod_sets, standing.grants, strict=False)
+        fewer = [(ordinal, grant.count) for ordinal, (pods, grant) in enumerate(sets) if grant.count < pods.count]
+        filled = self._unseat(workload) if fewer else []
+        for ordinal, count in fewer:
+            workload.grant(ordinal, count)
+        self._seat_again(filled)
 
     def _take_places(self, workload: WorkloadPods, names: list[str]) -> None:
         """Pods that are not bound yet have the nodes that were decided; who of a set gets which makes no difference."""
@@ -535,9 +539,9 @@ class Reconciler:
             left.subtract(workload.slots[ordinal].node for ordinal in ordinals if workload.slots[ordinal].bound)
             nodes = (node for node, count in left.items() for _ in range(count))
             for ordinal in (ordinal for ordinal in ordinals if not workload.slots[ordinal].bound):
-                workload.slots[ordinal].node = next(nodes, NOBODY)
-                if workload.slots[ordinal].node != NOBODY:
-                    self._facts.about(EventKind.POD_BOUND, workload.number, ordinal, workload.slots[ordinal].node)
+                node = workload.slots[ordinal].node = next(nodes, NOBODY)
+                if node != NOBODY:
+                    self._facts.about(EventKind.POD_BOUND, workload.number, ordinal, node)
         self._start(workload)
 
     # -- what is decided ---------------------------------------------------------------------------------------
@@ -562,14 +566,23 @@ class Reconciler:
                 placed[number] = workload
             elif kind in _AWAY:
                 placed.pop(number, None)
-                self._send_away(workload, decision, gently=kind == DecisionKind.PREEMPT)
+                with self.guard.over(workload.ref):
+                    self._send_away(workload, decision, gently=kind == DecisionKind.PREEMPT)
             elif kind in _SAID:
                 self._events.hold(number, workload.work, code, tuple(evidence))
         for workload in placed.values():
             if workload.stage is WorkloadStage.LEAVING:
                 workload.comes_back = True
             else:
-                self._start(workload)
+                self._start_or_fail(workload)
+
+    def _start_or_fail(self, workload: WorkloadPods) -> None:
+        """Start a workload; where that cannot be done its decisions failed, and what they hold is given back."""
+        with self.guard.over(workload.ref):
+            self._start(workload)
+            return
+        self._actuator.failed += [slot.decision for slot in workload.slots if slot.decision != NOBODY]
+        workload.give_up_places()
 
     def _start(self, workload: WorkloadPods) -> None:
         workload.stage = WorkloadStage.PLACED

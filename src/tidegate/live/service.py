@@ -256,10 +256,22 @@ class Service:
             for what in ("lists", "watches", "events", "cuts", "skipped"):
                 self.metrics.watched.labels(plural, what).set(getattr(tally, what))
             self.metrics.left_out.labels(plural).set(bool(tally.left_out))
+        self._tell_unreadable(world)
         for plural, why in world.api.left_out():
             if self._left_out.get(plural) != why:
                 self._log.warning("left out", resource=plural, why=why)
         self._left_out = dict(world.api.left_out())
+
+    def _tell_unreadable(self, world: KubeWorld) -> None:
+        """Count the objects that could not be handled; the log has the latest with its trace, as that is a bug."""
+        guard = world.reconciler.guard
+        for plural, failures in guard.failures.items():
+            self.metrics.unreadable.labels(plural).inc(failures)
+        guard.failures.clear()
+        failure, guard.latest = guard.latest, None
+        if failure is not None:
+            where = f"{failure.ref.resource.plural} {failure.ref.namespace}/{failure.ref.name}"
+            self._log.error("object not handled", object=where, error=failure.error, trace=failure.trace)
 
     def _tell_failure(self, world: KubeWorld) -> None:
         """Say why writes come to nothing: the latest, and not too often, as a storm has thousands."""

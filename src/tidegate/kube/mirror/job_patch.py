@@ -22,6 +22,9 @@ GATE = "tidegate.io/admission"
 #: What stood in the fields that we changed; that it is there says that we started it.
 BEFORE = "tidegate.io/before"
 
+#: The longest that is read: node selectors and gates of all pod sets take a fraction of it.
+_MOST_BYTES = 64 << 10
+
 #: The label that a node selector names a node by.
 HOST = "kubernetes.io/hostname"
 
@@ -144,9 +147,11 @@ def _foreign_patches(thing: Mapping[str, Any]) -> list[Any]:
 def _noted(thing: Mapping[str, Any]) -> dict[str, Any]:
     """What stood in the fields that we changed and what we wrote, by pointer."""
     noted = find(thing, ("metadata", "annotations", BEFORE))
+    if not isinstance(noted, str) or len(noted) > _MOST_BYTES:
+        return {}
     try:
-        note = json.loads(noted) if isinstance(noted, str) else None
-    except ValueError:
+        note = json.loads(noted)
+    except (ValueError, RecursionError):
         return {}
     return note if isinstance(note, dict) else {}
 

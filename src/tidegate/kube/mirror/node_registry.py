@@ -15,7 +15,7 @@ from tidegate.kube.mirror.job_patch import HOST
 from tidegate.kube.mirror.pods import SeenPod
 from tidegate.model.decisions import NOBODY
 from tidegate.model.hardware import MOST_DEVICES, Node
-from tidegate.model.spec import resources
+from tidegate.model.spec import Labels, resources
 from tidegate.model.standing import Foreign
 
 
@@ -43,7 +43,7 @@ class NodeRegistry:
         self._plain: dict[str, Node] = {}  # by uid: without devices that are had by claim
         self._numbers: dict[str, int] = {}  # by name
         self._names: list[str] = []  # by number
-        self._hosts: dict[int, str] = {}  # by number
+        self._labels: dict[int, Labels] = {}  # by number
         self._devices: dict[str, dict[str, int]] = {}  # by name: devices that are had by claim
         self._rooms: dict[str, _Room] = {}  # by name
         self._strangers: dict[str, SeenPod] = {}  # by uid: pods that are counted in the rooms
@@ -63,17 +63,17 @@ class NodeRegistry:
             self._names.append(node.name)
             self._nodes[uid] = (number, node)
             self._numbers[node.name] = number
-            self._hosts[number] = dict(node.labels).get(HOST, "")
+            self._labels[number] = node.labels
             facts.node(number, node, changed=False)
             self._stirred[node.name] = None
         elif known[1] != node:
             self._nodes[uid] = (known[0], node)
-            self._hosts[known[0]] = dict(node.labels).get(HOST, "")
+            self._labels[known[0]] = node.labels
             facts.node(known[0], node, changed=True)
 
     def _remove(self, uid: str, number: int, node: Node, facts: FactBuilder) -> None:
         del self._nodes[uid], self._plain[uid]
-        del self._hosts[number]
+        del self._labels[number]
         if self._numbers.get(node.name) == number:  # else: another of the same name has come before
             del self._numbers[node.name]
         facts.node_removed(number)
@@ -104,7 +104,11 @@ class NodeRegistry:
 
     def host_of(self, number: int) -> str:
         """The name that a node selector finds a node by; empty if it has none."""
-        return self._hosts.get(number, "")
+        return dict(self.labels_of(number)).get(HOST, "")
+
+    def labels_of(self, number: int) -> Labels:
+        """The labels of a node; none if it is gone."""
+        return self._labels.get(number, ())
 
     def __len__(self) -> int:
         return len(self._nodes)
