@@ -84,7 +84,7 @@ def _binding() -> list[Grant]:
         Grant(PODS, ("create",), "bind pods", "binding"),
         Grant(PODS, ("get",), "see whether a pod was bound"),
         Grant(PODS, ("patch",), "say in a pod's condition why it waits", "status"),
-        Grant(CLAIMS, ("patch",), devices),
+        Grant(CLAIMS, ("get", "patch"), devices),
         Grant(CLAIMS, ("patch",), devices, "status"),
         Grant(CLAIMS, ("patch",), devices, "binding"),
     ]

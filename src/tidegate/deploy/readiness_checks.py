@@ -25,6 +25,7 @@ from tidegate.deploy.access_review import (
 from tidegate.deploy.findings import Finding, Level, fine
 from tidegate.deploy.objects import door
 from tidegate.deploy.permissions import FOLLOWED, Grant, grants
+from tidegate.deploy.quota_check import check_quota
 from tidegate.kube.mirror.queue_objects import QUEUE_KINDS
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.resources import JOBS, LEASES, NODES, PODS, Resource
@@ -91,6 +92,7 @@ async def check_readiness(client: Client, visit: ClusterVisit) -> AsyncIterator[
         ("owners", _check_owners),
         ("lease", _check_lease),
         ("policy", _check_policy),
+        ("quota", _check_quota),
         ("door", _check_door),
     ):
         try:
@@ -268,6 +270,14 @@ async def _check_policy(client: Client, visit: ClusterVisit) -> Finding:
     if visit.mode is Mode.GATE and not queues:
         return Finding("policy", Level.WARN, told, "queues: gate minds work that names one", "add queues to the policy")
     return fine("policy", told)
+
+
+async def _check_quota(client: Client, visit: ClusterVisit) -> Finding:
+    try:
+        policy = visit.policy.read(await visit.policy.find(client))
+    except (PolicyError, PolicyUnreachableError):
+        return fine("quota", "not checked: see policy")
+    return await check_quota(client, policy.shares)
 
 
 async def _check_door(client: Client, visit: ClusterVisit) -> Finding:

@@ -7,6 +7,7 @@ Must not know: how Leases are read or written, or any clock.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import msgspec
@@ -113,4 +114,5 @@ class Candidate:
         self._until_s = sent_s + self.times.renew_s if self.holder == self.identity else 0.0
 
     def _spec(self, acquired: str, renewed: str, transitions: int) -> LeaseSpec:
-        return LeaseSpec(self.identity, max(round(self.times.lease_s), 1), acquired, renewed, transitions)
+        whole_s = max(math.ceil(self.times.lease_s), 1)  # rounded down, others could lead while we still do
+        return LeaseSpec(self.identity, whole_s, acquired, renewed, transitions)

@@ -16,7 +16,7 @@ from tidegate.kube.mirror.handover_annotation import HandoverNote
 from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods
 from tidegate.model.decisions import NOBODY
-from tidegate.model.shares import LARGEST_CLAIM, Flavor, Queue, Shares, charge_of
+from tidegate.model.shares import LARGEST_CLAIM, Flavor, Queue, Shares, charge_of, in_any_namespace
 from tidegate.model.spec import Labels, Resources
 from tidegate.model.standing import Grant, Standing
 from tidegate.model.work import PodSet, Work
@@ -86,7 +86,8 @@ class HandoverCheck:
         return self._known[key]
 
     def _read_grants(self, workload: WorkloadPods, grants: tuple[Grant, ...]) -> _Believed:
-        queue = self._queues.get(self._by_name.get(workload.work.queue, ""))
+        named = workload.work.queue
+        queue = self._queues.get(self._by_name.get(named, self._by_name.get(in_any_namespace(named), "")))
         if queue is None:
             return _Believed("", ())
         noted = {grant.pod_set: grant for grant in grants}
