@@ -72,7 +72,6 @@ def _gating(lease: LeaseName) -> list[Grant]:
         *(Grant(kind, ("patch",), "free the nodes of a job that was stopped", "status") for kind in SUSPENDED),
         Grant(PODS, ("patch",), "lift the gate of a pod"),
         Grant(PODS, ("create",), "make pods leave, as their budgets allow", "eviction"),
-        Grant(PODS, ("delete",), "take pods away that must not stay"),
         Grant(EVENTS, ("create",), "say why work waits"),
         Grant(CONFIG_MAPS, ("get", "patch", "create"), "hand over to who leads next", own=True, names=(kept,)),
     ]

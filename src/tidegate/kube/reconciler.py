@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tidegate.journal.lots import Names
 from tidegate.kube.actuator.actuator import Actuator
 from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
-from tidegate.kube.actuator.event_text import PAST, unreadable, unsupported
+from tidegate.kube.actuator.event_text import PAST, EventText, unreadable, unsupported
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, saying
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
 from tidegate.kube.mirror.dra import ClaimObject, DeviceClaims
@@ -73,15 +73,12 @@ class Reconciler:
         self.refused: dict[str, tuple[str, ...]] = {}  # by uid: work that names us and that we cannot do, and why
         self.guard = ObjectGuard(self._report)
         self.past: dict[str, Ref] = {}  # by uid: work that was not held at the door, and runs without us
-        self._facts = FactBuilder()
-        self._next_number = 0
+        self._facts, self._next_number = FactBuilder(), 0
         self._pods: dict[str, SeenPod] = {}
         self._workloads: dict[int, WorkloadPods] = {}
         self._of_job: dict[str, WorkloadPods] = {}  # by uid of the job
         self._seats: dict[str, tuple[WorkloadPods, int]] = {}  # by uid of the pod
-        self._owners = OwnerIndex()
-        self._groups = PodGroups()
-        self._claims = DeviceClaims()
+        self._owners, self._groups, self._claims = OwnerIndex(), PodGroups(), DeviceClaims()
         self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as they were seen
         self._pod_specs = PodSpecCache()  # of pods with claims
         self._events = EventRecorder(patience_ms)
@@ -126,13 +123,17 @@ class Reconciler:
             self._events.say(listener, unsupported(why))
         self.refused[listener.ref.uid] = why
 
+    def say(self, ref: Ref, text: EventText) -> None:
+        """Say something with an object, as an Event."""
+        self._events.say(EventTarget(ref, has_condition=False), text)
+
     def _report(self, failure: ObjectFailure) -> None:
         if failure.ref.name and not self.ownership.watches:
-            self._events.say(EventTarget(failure.ref, False), unreadable(failure.error))
+            self.say(failure.ref, unreadable(failure.error))
 
     def _let_pass(self, ref: Ref) -> None:
         if ref.uid not in self.past:
-            self._events.say(EventTarget(ref, has_condition=False), PAST)
+            self.say(ref, PAST)
         self.past[ref.uid] = ref
 
     def has_job(self, uid: str) -> bool:
@@ -231,7 +232,9 @@ class Reconciler:
     def hear(self, pending: PendingWrite, outcome: Outcome) -> None:
         """An order was carried out, or not; what is not known, or had to be done anyway, is ordered again."""
         workload = self._workloads.get(pending.workload)
-        if workload is None or (pending.write_kind in _OF_ONE and not _fills(workload, pending)):
+        if workload is None or (
+            pending.write_kind in _OF_ONE and not workload.is_filled(pending.slot, pending.write.key)
+        ):
             return  # it is over, or another pod fills the slot now, by an order of its own
         for decision in pending.decisions:
             if outcome is not Outcome.UNKNOWN or not pending.again:  # that it is not known is told once
@@ -567,7 +570,7 @@ class Reconciler:
             elif kind in _AWAY:
                 placed.pop(number, None)
                 with self.guard.over(workload.ref):
-                    self._send_away(workload, decision, gently=kind == DecisionKind.PREEMPT)
+                    self._send_away(workload, decision)
             elif kind in _SAID:
                 self._events.hold(number, workload.work, code, tuple(evidence))
         for workload in placed.values():
@@ -589,12 +592,7 @@ class Reconciler:
         self._events.forget(workload.number)
         self._actuator.start(workload)
 
-    def _send_away(self, workload: WorkloadPods, decision: int, *, gently: bool) -> None:
+    def _send_away(self, workload: WorkloadPods, decision: int) -> None:
         workload.stage, workload.comes_back, workload.starts_after = WorkloadStage.LEAVING, False, False
-        self._actuator.stop(workload, decision, gently=gently)
+        self._actuator.stop(workload, decision)
         self._settle_leaving(workload)
-
-
-def _fills(workload: WorkloadPods, pending: PendingWrite) -> bool:
-    """Whether the pod that an order is about still fills its slot."""
-    return pending.slot < len(workload.slots) and workload.slots[pending.slot].pod == pending.write.key

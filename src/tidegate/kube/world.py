@@ -15,7 +15,8 @@ from typing import Any, Self
 import msgspec
 
 from tidegate.journal.lots import names_of
-from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind
+from tidegate.kube.actuator.event_text import blocked
+from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, evicted_pod
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
 from tidegate.kube.mirror.dra import CLAIM_KINDS, SLICES, ClaimObject
 from tidegate.kube.mirror.handover_annotation import MOST_BYTES, HandoverNote, annotated, read_note
@@ -36,7 +37,7 @@ from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.reflector import ReflectorOptions
 from tidegate.kube.transport.resources import NODES, PODS, Resource
 from tidegate.kube.transport.update_queue import Update
-from tidegate.kube.transport.write_pool import WriteLimits
+from tidegate.kube.transport.write_pool import BUDGET, WriteLimits
 from tidegate.kube.transport.writes import Ref, Write
 from tidegate.manifests.surroundings import NOTHING_AROUND
 from tidegate.manifests.words import STANDING
@@ -308,6 +309,8 @@ class KubeWorld:
         self.outcomes[outcome] += 1
         if outcome is not Outcome.DONE:
             self.latest_failure = f"{carried.pending.write_kind.name}: {carried.result.answer.text()}"
+        if BUDGET in carried.result.answer.causes:
+            self.reconciler.say(evicted_pod(carried.pending), blocked(carried.result.answer.message))
         with self.reconciler.guard.over(Ref(PODS, "", "", carried.pending.write.key)):
             self.reconciler.hear(carried.pending, outcome)
 

@@ -106,7 +106,7 @@ class Actuator:
             workload.starts_after = False
             self._let_job_go(workload)
 
-    def stop(self, workload: WorkloadPods, decision: int, *, gently: bool) -> None:
+    def stop(self, workload: WorkloadPods, decision: int) -> None:
         """Tell a workload to go."""
         if workload.job is not None and not workload.is_gated:
             self.writes.append(stopping_job(workload, workload.job, decision))
@@ -114,7 +114,7 @@ class Actuator:
         for ordinal, slot in enumerate(workload.slots):
             if slot.holds:
                 pod = self._pods[slot.pod].ref
-                self.writes.append(stopping_pod(workload, ordinal, pod, decision, gently=gently))
+                self.writes.append(stopping_pod(workload, ordinal, pod, decision))
 
     # -- pods --------------------------------------------------------------------------------------------------
 
