@@ -21,7 +21,7 @@ from tidegate.kube.mirror.job_patch import BEFORE
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.reconciler import HandoverState
 from tidegate.kube.world import KubeWorld, WorldOptions
-from tidegate.manifests.words import GROUP_FAST, QUEUE, ROLE, STANDING
+from tidegate.manifests.words import GROUP, GROUP_FAST, QUEUE, ROLE, STANDING
 from tidegate.model.policy import Policy
 
 GPU = "nvidia.com/gpu"
@@ -250,6 +250,19 @@ def test_pods_of_one_group_name_one_queue():
     cluster.put(other)
     assert cluster.step() == []
     assert "different queues" in refusals(cluster)
+
+
+def test_a_pod_that_changes_its_group_is_no_member_of_the_first_any_more():
+    cluster = paper(policy=QUEUES)
+    cluster.put(member("a"))
+    moved = member("a")
+    moved["metadata"]["labels"][GROUP] = "another"
+    cluster.put(moved)
+    cluster.remove("pod/a")
+    cluster.put(member("b"))
+    assert cluster.step() == []
+    cluster.put(member("c"))
+    assert sorted(cluster.step()) == [("bind", "pod/b"), ("bind", "pod/c")]
 
 
 # -- jobs --------------------------------------------------------------------------------------------------------

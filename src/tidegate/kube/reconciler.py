@@ -213,12 +213,12 @@ class Reconciler:
             pod = self._with_claims(pod)
         elif pod is None:
             self._claiming.pop(uid, None)
+        known = self._pods.get(uid)
+        if known is not None and known.group and (pod is None or pod.group != known.group):
+            self._groups.leave(known)
         if pod is None:
-            known = self._pods.pop(uid, None)
-            self.refused.pop(uid, None)
-            self.past.pop(uid, None)
-            if known is not None and known.group:
-                self._groups.leave(known)
+            for kept in (self._pods, self.refused, self.past):
+                kept.pop(uid, None)
         else:
             is_new = uid not in self._pods
             self._pods[uid] = pod
