@@ -18,6 +18,7 @@ import typer
 
 from tidegate.cli.clusters import ContextOption, KubeconfigOption, open_access, wall_ms
 from tidegate.cli.errors import EXIT_BUG, EXIT_OWNED, CannotRun, say, told_plainly
+from tidegate.cli.namespaces import ExcludeNamespaceOption, NamespaceSelectorOption, namespace_rule
 from tidegate.cli.options import KernelsOption
 from tidegate.cli.runs import Kernels, compiles, read_duration_ms
 from tidegate.live.logs import Log, LogForm, open_log
@@ -85,6 +86,8 @@ def run_live(
         str, typer.Option(help="How long demand lasts that deserves nodes; as long as nodes take to come.")
     ] = "2m",
     ask_nodes_by: AskNodesOption = "pods",
+    managed_jobs_namespace_selector: NamespaceSelectorOption = "",
+    exclude_namespace: ExcludeNamespaceOption = None,
     log: Annotated[LogForm, typer.Option(help="How lines look; readable on a terminal, else JSON.")] = LogForm.AUTO,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every step, also those without decisions.")] = False,
     kernels: KernelsOption = Kernels.AUTO,
@@ -114,6 +117,7 @@ def run_live(
         settings = replace(
             settings, patience_ms=read_duration_ms("--patience", patience), nodes_by=_nodes_by(access, ask_nodes_by)
         )
+        settings = replace(settings, namespaces=namespace_rule(managed_jobs_namespace_selector, exclude_namespace))
         said = open_log(log, verbose=verbose)
         follower, first = _load_policy(access, policy, where, read_duration_ms("--policy-period", policy_period))
         _refuse_rivals(access, settings, said)

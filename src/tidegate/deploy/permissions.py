@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tidegate.kube.mirror.dra import CLAIM_KINDS, CLAIMS
 from tidegate.kube.mirror.job_adapters import KINDS
+from tidegate.kube.mirror.namespaces import NAMESPACES
 from tidegate.kube.mirror.queue_objects import AROUND_KINDS, QUEUE_KINDS
 from tidegate.kube.transport.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PODS, Resource
 from tidegate.live.conflicting_schedulers import SIGNS
@@ -52,6 +53,7 @@ def grants(mode: Mode, lease: LeaseName, policy: str) -> list[Grant]:
 
 def _watching() -> list[Grant]:
     follow = [Grant(kind, ("list", "watch"), "follow nodes, work and what is around it") for kind in FOLLOWED]
+    follow.append(Grant(NAMESPACES, ("list", "watch"), "know which namespaces are managed"))
     queues = [Grant(kind, ("list",), "read the policy from Kueue's objects") for kind in QUEUE_KINDS]
     rivals = [Grant(sign.resource, ("list",), "notice a running Kueue", names=(sign.name,)) for sign in SIGNS]
     return [*follow, *queues, *rivals]

@@ -23,6 +23,7 @@ from tidegate.kube.mirror.handover_annotation import MOST_BYTES, HandoverNote, a
 from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.mirror.job_adapters import JOB, KINDS, JobAdapter
 from tidegate.kube.mirror.jobs import JobObject, see_job
+from tidegate.kube.mirror.namespaces import NAMESPACES
 from tidegate.kube.mirror.nodes import NodeObject, NodeReader
 from tidegate.kube.mirror.object_guard import ObjectFailure, guarded
 from tidegate.kube.mirror.ownership import Ownership
@@ -90,12 +91,18 @@ class KubeWorld:
         self._policy, self._policies, self._clock = policy, [policy], clock  # in force, and still to be told
         self._now_ms = 0
         self._book = QueueObjects()
-        policy_kinds = AROUND_KINDS + QUEUE_KINDS if self.options.queues else AROUND_KINDS
+        self._namespaces = options.ownership.namespaces
+        policy_kinds = AROUND_KINDS + (QUEUE_KINDS if options.queues else ())
+        if self._namespaces.needs_labels and NAMESPACES not in policy_kinds:
+            policy_kinds += (NAMESPACES,)
         # Kinds of news by number, in the order in which they are looked at.
         self._claims_at = len(policy_kinds)
         self._nodes_at = self._claims_at + len(CLAIM_KINDS)
         self._pods_at = self._nodes_at + 1 + len(KINDS)
         self._around = NOTHING_AROUND
+        self._early: dict[str, Update] = {}  # by uid: work in namespaces that are not known yet
+        self._namespace_names: dict[str, str] = {}  # by uid
+        self.managed_otherwise = False  # a namespace has come to be managed, or not to be: look at the cluster again
         self._jobs: dict[str, tuple[JobAdapter, JobObject]] = {}  # by uid: ours, to be read again when that changes
         self.policy_findings: tuple[str, ...] = ()  # why the latest objects are not the policy; empty: they are
         self.topics = self._topics(policy_kinds)
@@ -218,7 +225,7 @@ class KubeWorld:
         news.sort(key=lambda one: one.kind)
         told = self._read_policy(news)
         claims = any(self._claims_at <= one.kind < self._nodes_at for one in news)
-        for one in news:
+        for one in self._known_by_now() + news:
             with self.reconciler.guard.over(self._ref(one)):
                 self._see(one)
         del news  # of a large cluster, that is much
@@ -243,12 +250,30 @@ class KubeWorld:
             if one.kind < self._claims_at and not isinstance(one.thing, ObjectFailure):
                 assert one.thing is None or isinstance(one.thing, dict)
                 self._book.see(one.uid, one.thing)
+                if self.topics[one.kind].resource is NAMESPACES:
+                    self._see_namespace(one.uid, one.thing)
         told = None
         with self.reconciler.guard.over(Ref(_POLICY, "", "")):
             told = self._book.read()
         if told is not None:
             self._heed(told)
         return told
+
+    def _see_namespace(self, uid: str, thing: dict[str, Any] | None) -> None:
+        """A namespace is as it is now, or gone."""
+        meta = thing["metadata"] if thing is not None else {}
+        name = self._namespace_names[uid] = meta.get("name") or self._namespace_names.get(uid, "")
+        changed = self._namespaces.see(name, None if thing is None else dict(meta.get("labels") or {}))
+        self.managed_otherwise = self.managed_otherwise or changed
+        if thing is None:
+            del self._namespace_names[uid]
+
+    def _known_by_now(self) -> list[Update]:
+        """Work whose namespace was not known when it came, and is known now."""
+        found = [one for one in self._early.values() if self._namespaces.knows(self._ref(one).namespace)]
+        for one in found:
+            del self._early[one.uid]
+        return found
 
     def _heed(self, told: ReadQueueObjects) -> None:
         """Read our jobs again by what is around them now; shares that cannot be read leave the old ones in place."""
@@ -273,6 +298,9 @@ class KubeWorld:
 
     def _see(self, news: Update) -> None:
         thing = news.thing
+        self._early.pop(news.uid, None)
+        if isinstance(thing, JobObject | SeenPod) and not self._namespaces.knows(self._ref(news).namespace):
+            self._early[news.uid] = news
         if isinstance(thing, ObjectFailure):
             self.reconciler.guard.note(thing)
         elif self._claims_at <= news.kind < self._nodes_at:

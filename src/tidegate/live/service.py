@@ -14,6 +14,7 @@ from pathlib import Path
 from tidegate.journal.record import Journal
 from tidegate.journal.store import JournalFile
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
+from tidegate.kube.mirror.namespaces import ManagedNamespaces, NamespaceRule
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.reconciler import SCALE_UP_DELAY_MS
 from tidegate.kube.transport.connection import Connection
@@ -61,6 +62,7 @@ class ServiceOptions:
     times: LeaseTimes = field(default_factory=LeaseTimes)
     patience_ms: int = SCALE_UP_DELAY_MS  # how long demand lasts that deserves nodes
     nodes_by: NodeRequestOptions = NO_NODE_REQUESTS
+    namespaces: NamespaceRule = NamespaceRule()  # noqa: RUF009 - frozen
 
 
 def wall_ms() -> int:
@@ -199,6 +201,9 @@ class Service:
         self.metrics.leader.set(self.election.leads())
         self.metrics.transitions.set(self.election.transitions)
         self._count_writes()
+        if self._world is not None and self._world.managed_otherwise and not self._anew:
+            self._anew = True
+            self._log.info("looking anew", why="a namespace has come to be managed, or not to be")
         news = self._policies.take()
         if news is not None:
             self._hear(news)
@@ -302,7 +307,13 @@ def _ownership(settings: ServiceOptions, policy: Policy) -> Ownership:
     mode, watches = settings.mode, settings.mode is Mode.SHADOW
     scheduler = "" if mode is Mode.GATE else settings.scheduler
     unqueued = not (watches and policy.shares.queues)
-    return Ownership(scheduler=scheduler, gates=mode is not Mode.BIND, watches=watches, unqueued=unqueued)
+    return Ownership(
+        scheduler=scheduler,
+        gates=mode is not Mode.BIND,
+        watches=watches,
+        unqueued=unqueued,
+        namespaces=ManagedNamespaces(settings.namespaces),
+    )
 
 
 class _Nothing:
