@@ -15,7 +15,7 @@ from tidegate.live.timestamps import stamp_of
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/tidegate/leases"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_CHECKS = ["server", "clock", "kinds", "permissions", "owners", "lease", "policy", "quota", "door"]
+_CHECKS = ["server", "clock", "kinds", "permissions", "owners", "lease", "policy", "quota", "door", "annotations"]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_what_is_installed_is_well_but_for_nobody_leading(plane):
     code, found = look(plane, "--mode", "gate", user=account("tidegate"))
     assert code == 0
     # The account may not look at the door, and the policy that comes with it has no queues.
-    assert levels(found) == {"lease": "warn", "policy": "warn", "door": "warn"}
+    assert levels(found) == {"lease": "warn", "policy": "warn", "door": "warn", "annotations": "warn"}
     assert found["server"]["found"].startswith("v1.36")
     code, found = look(plane, "--mode", "gate", "--account", "tidegate")
     assert (code, levels(found)) == (0, {"lease": "warn", "policy": "warn"})
@@ -133,6 +133,15 @@ def test_a_door_that_is_half_there_is_told(plane):
     assert "tidegate-suspend" in found["door"]["found"]
     install(plane, "--mode", "gate", "--door")
     assert look(plane, "--mode", "gate")[1]["door"]["level"] == "ok"
+
+
+def test_annotations_that_anybody_may_write_are_told(plane):
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/tidegate-reserved-annotations"
+    plane.admin.delete(path)
+    code, found = look(plane, "--mode", "gate")
+    assert (code, levels(found)["annotations"]) == (0, "warn")
+    install(plane, "--mode", "gate", "--door")
+    assert look(plane, "--mode", "gate")[1]["annotations"]["level"] == "ok"
 
 
 def test_a_running_kueue_is_an_owner_for_who_writes(plane):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from tidegate.deploy.reserved_annotations import RESERVED
 from tidegate.kube.mirror.dra import CLAIM_KINDS, CLAIMS
 from tidegate.kube.mirror.job_adapters import KINDS
 from tidegate.kube.mirror.namespaces import NAMESPACES
@@ -75,6 +76,7 @@ def _gating(lease: LeaseName) -> list[Grant]:
         Grant(PODS, ("patch",), "lift the gate of a pod"),
         Grant(PODS, ("create",), "make pods leave, as their budgets allow", "eviction"),
         Grant(EVENTS, ("create",), "say why work waits"),
+        Grant(RESERVED, ("update",), "write annotations that nobody else may write"),
         Grant(CONFIG_MAPS, ("get", "patch", "create"), "hand over to who leads next", own=True, names=(kept,)),
     ]
 
