@@ -66,7 +66,7 @@ def test_work_in_other_namespaces_is_nobodys_of_ours(mode):
         cluster.put(one)
         cluster.put(other)
     cluster.step()
-    found = {workload.ref.namespace for workload in cluster.reconciler._workloads.values()}
+    found = {workload.ref.namespace for workload in cluster.reconciler.workloads.values()}
     assert found == {"default"}
 
 

@@ -19,7 +19,7 @@ from tidegate.kube.mirror.handover_annotation import MOST_BYTES, VERSION, Handov
 from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.mirror.job_patch import BEFORE
 from tidegate.kube.mirror.ownership import Ownership
-from tidegate.kube.reconciler import HandoverState
+from tidegate.kube.takeover import HandoverState, Takeover
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.manifests.words import GROUP, GROUP_FAST, QUEUE, ROLE, STANDING
 from tidegate.model.policy import Policy
@@ -36,7 +36,8 @@ def take_over(cluster: Paper) -> None:
 
     cluster.begin_anew()
     labels_of = cluster.reconciler.node_registry.labels_of
-    cluster.reconciler.resume(HandoverState(), HandoverCheck(note_of, cluster.policy.shares, labels_of, cluster.now_ms))
+    check = HandoverCheck(note_of, cluster.policy.shares, labels_of, cluster.now_ms)
+    Takeover(cluster.reconciler).resume(check, HandoverState())
 
 
 def noted(thing: dict[str, Any], note: Any) -> dict[str, Any]:
@@ -239,7 +240,7 @@ def test_pods_that_do_not_agree_on_the_size_of_their_group_are_refused(totals, t
         cluster.put(member(name, total, **{GROUP_FAST: "true"}))
     assert cluster.step() == []
     assert text in refusals(cluster)
-    assert not cluster.reconciler._workloads
+    assert not cluster.reconciler.workloads
 
 
 def test_pods_of_one_group_name_one_queue():
@@ -345,4 +346,4 @@ def first_facts(items: dict[str, list[Any]]) -> tuple[int, KubeWorld]:
 def test_an_annotation_does_not_end_the_world(items):
     _, world = first_facts(items)
     assert not world.reconciler.guard.failures
-    assert len(world.reconciler._workloads) == 1
+    assert len(world.reconciler.workloads) == 1

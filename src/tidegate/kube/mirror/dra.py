@@ -14,10 +14,13 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from tidegate.kube.mirror.job_adapters import find
+from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
+from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref, Write, edit, looked_up
 from tidegate.model.hardware import MOST_DEVICES, is_device
+from tidegate.model.spec import resources
 
 SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
@@ -229,6 +232,14 @@ class DeviceClaims:
             for _, driver, count in self._requests(claim, refusals):
                 total[self._by_driver[driver]] = total.get(self._by_driver[driver], 0) + count
         return RequestedDevices(total, tuple(refusals))
+
+    def with_devices(self, pod: SeenPod, pod_specs: PodSpecCache) -> SeenPod:
+        """A pod with what its claims ask for; one whose claims are not there yet waits as behind a gate."""
+        asked = self.asked(pod.namespace, pod.claims, pod.uid)
+        if asked.waits:
+            return pod._replace(gate=GateOwner.OTHERS)
+        shape = pod_specs.with_devices(pod.shape, resources(dict(asked.devices)))
+        return pod._replace(shape=shape.refused(asked.refusals) if asked.refusals else shape)
 
     def _requests(self, claim: _Claim, refusals: list[str]) -> Iterator[tuple[str, str, int]]:
         """The name, driver and count of what a claim asks for; why not, where it is not simple."""

@@ -60,7 +60,8 @@ class HandoverCheck:
     def _believe(self, note: HandoverNote, workload: WorkloadPods) -> HandoverNote:
         """The note, as far as it can be true of this workload."""
         told = note.standing
-        nodes = note.nodes if sum(count for _, count in note.nodes) == len(workload.slots) else ()
+        placed, bound = sum(count for _, count in note.nodes), sum(slot.bound for slot in workload.slots)
+        nodes = note.nodes if bound <= placed <= len(workload.slots) else ()
         plain = Standing(evicted=told.evicted, evictions=told.evictions)
         if not told.grants:
             return HandoverNote(standing=plain, nodes=nodes)
@@ -78,7 +79,8 @@ class HandoverCheck:
         return HandoverNote(standing=standing, nodes=nodes)
 
     def _believe_grants(self, workload: WorkloadPods, told: Standing) -> _Believed:
-        if any(pods.min_count for pods in workload.work.pod_sets) or self._labelled:
+        asked = {pods.name: pods.count for pods in workload.work.pod_sets}
+        if self._labelled or any(grant.count != asked.get(grant.pod_set) for grant in told.grants):
             return self._read_grants(workload, told.grants)  # it depends on its pods, too
         key = (workload.work, told.grants)
         if key not in self._known:
@@ -138,9 +140,12 @@ def _carriers(workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> Iterator[s
 
 
 def _count(workload: WorkloadPods, pods: PodSet, noted: int) -> int:
-    """The pods that were granted: fewer than asked for only where the work allows it and no more are there."""
-    there = sum(bool(workload.slots[ordinal].pod) for ordinal in workload.ordinals(pods.name))
-    return noted if max(pods.min_count, there) <= noted < pods.count and pods.min_count else pods.count
+    """The pods that were granted: fewer than are asked for now only if no more are bound."""
+    return noted if max(_bound(workload, pods.name), 1) <= noted < pods.count else pods.count
+
+
+def _bound(workload: WorkloadPods, pod_set: str) -> int:
+    return sum(workload.slots[ordinal].bound for ordinal in workload.ordinals(pod_set))
 
 
 def _nodes(workload: WorkloadPods, pods: PodSet) -> set[int]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from tidegate.kube.mirror.limits import excess
+from tidegate.kube.mirror.pod_spec_cache import PodShape
 from tidegate.kube.mirror.pods import SeenPod
 from tidegate.kube.transport.resources import PODS
 from tidegate.kube.transport.writes import Ref
@@ -19,6 +20,9 @@ from tidegate.manifests.surroundings import NOTHING_AROUND
 from tidegate.manifests.words import GROUP_TOTAL, QUEUE, ROLE
 from tidegate.model.work import PodSet, Work
 from tidegate.state.interning import MOST_PODS
+
+#: Kinds of groups that are remembered.
+_MOST_READ = 256
 
 
 class PodGroup(NamedTuple):
@@ -36,7 +40,7 @@ class PodGroups:
 
     def __init__(self) -> None:
         self._members: dict[tuple[str, str], dict[str, SeenPod]] = {}
-        self._read: dict[tuple[int, ...], tuple[Work, tuple[str, ...]]] = {}  # by the shapes of the members
+        self._read: dict[tuple[PodShape, ...], tuple[Work, tuple[str, ...]]] = {}  # by the shapes of the members
 
     def join(self, pod: SeenPod) -> PodGroup | None:
         """A member has come; the group, if that makes it whole."""
@@ -65,8 +69,10 @@ class PodGroups:
         why = _disagreements(pods)
         if why:
             return PodGroup(ref, first.shape.work, tuple((pod, "") for pod in pods), created_ms, why)
-        key = tuple(id(pod.shape) for pod in pods)  # shapes are kept for good
+        key = tuple(pod.shape for pod in pods)
         if key not in self._read:
+            if len(self._read) >= _MOST_READ:
+                del self._read[next(iter(self._read))]  # what was read first
             self._read[key] = _read(pods)
         work, sets = self._read[key]
         return PodGroup(ref, work, tuple(zip(pods, sets, strict=True)), created_ms, excess(work))
