@@ -9,6 +9,7 @@ import threading
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from kubebench.objects import job
@@ -20,6 +21,7 @@ from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.mirror.job_patch import BEFORE
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.takeover import HandoverState, Takeover
+from tidegate.kube.transport.nesting import cut_nesting
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.manifests.words import GROUP, GROUP_FAST, QUEUE, ROLE, STANDING
 from tidegate.model.policy import Policy
@@ -309,7 +311,7 @@ POD = {
 }  # fmt: skip
 
 
-def serve(items: dict[str, list[Any]]) -> Any:
+def serve(items: dict[str, list[Any]], nest: int = 0) -> Any:
     """A server that lists these objects, by the plural of their kind, and then is silent."""
     box: dict[str, Any] = {}
     ready = threading.Event()
@@ -319,7 +321,8 @@ def serve(items: dict[str, list[Any]]) -> Any:
             await stream(then="silence")(asked, writer)
         else:
             found = items.get(asked.path.rpartition("/")[2], [])
-            await answer(200, {"metadata": {"resourceVersion": "5"}, "items": found})(asked, writer)
+            body = json.dumps({"metadata": {"resourceVersion": "5"}, "items": found})
+            await answer(200, body.replace('"NEST"', "[" * nest + "]" * nest).encode())(asked, writer)
 
     async def run() -> None:
         async with Fake(behave) as fake:
@@ -332,9 +335,9 @@ def serve(items: dict[str, list[Any]]) -> Any:
     return box["access"]
 
 
-def first_facts(items: dict[str, list[Any]]) -> tuple[int, KubeWorld]:
+def first_facts(items: dict[str, list[Any]], nest: int = 0) -> tuple[int, KubeWorld]:
     options = WorldOptions(ownership=Ownership(watches=True), may_write=lambda: False)
-    with KubeWorld(serve(items), Policy(), lambda: int(time.time() * 1000), random.random, options) as world:
+    with KubeWorld(serve(items, nest), Policy(), lambda: int(time.time() * 1000), random.random, options) as world:
         for _ in range(40):
             found = len(world.poll(None).kind)
             if found:
@@ -347,3 +350,24 @@ def test_an_annotation_does_not_end_the_world(items):
     _, world = first_facts(items)
     assert not world.reconciler.guard.failures
     assert len(world.reconciler.workloads) == 1
+
+
+def test_an_object_that_is_nested_without_end_hides_no_other():
+    config = {"opaque": {"driver": "x", "parameters": {"x": "NEST"}}}
+    deep = {
+        "metadata": {"name": "deep", "namespace": "tenant", "uid": "c1", "resourceVersion": "1"},
+        "spec": {"devices": {"config": [config], "requests": []}},
+    }
+    other = {**POD, "metadata": {**POD["metadata"], "uid": "p2", "name": "q"}}
+    _, world = first_facts({"resourceclaims": [deep], "pods": [other]}, nest=5_000)
+    assert not world.reconciler.guard.failures
+    assert len(world.reconciler.workloads) == 1
+    assert world.reconciler._claims._claims["tenant", "deep"].spec is not None
+
+
+@pytest.mark.parametrize("depth", [0, 3, 255, 256, 257, 5_000])
+def test_what_is_nested_too_deep_is_cut(depth):
+    text = b'{"a": "]}[{\\"", "b": ' + b'[{"x": ' * depth + b"1" + b"}]" * depth + b', "c": 2}'
+    value = msgspec.json.decode(cut_nesting(text))
+    assert (value["a"], value["c"]) == (']}[{"', 2)
+    assert cut_nesting(text) == text or depth > 100
