@@ -14,6 +14,7 @@ import pytest
 
 from kubebench.objects import job
 from kubefake import Fake, answer, stream
+from kubejobs import make
 from kubepaper import QUEUES, Paper, ours, paper, queued
 from tidegate.engine.holding import holding_of
 from tidegate.kube.mirror.handover_annotation import MOST_BYTES, VERSION, HandoverNote, read_note
@@ -153,6 +154,15 @@ def test_no_annotation_stops_the_loop(forged, kind):
     cluster.obey()
     assert cluster.nodes_of("legit") != [None]
     assert not cluster.reconciler.guard.failures
+
+
+def test_a_kind_that_cannot_be_suspended_is_not_stopped_by_an_annotation():
+    cluster = paper(policy=QUEUES)
+    made = noted(queued(make("StatefulSet", "s", scheduler="tidegate")), {"standing": {"evicted": "PREEMPTED"}})
+    cluster.put(made)
+    take_over(cluster)
+    assert not cluster.reconciler.guard.failures
+    assert cluster.reconciler.take_writes() == []
 
 
 def test_a_job_whose_annotation_says_fewer_pods_is_charged_for_all_that_it_asks_for():

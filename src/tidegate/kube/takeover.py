@@ -52,7 +52,7 @@ class Takeover:
             standing = replace(waiting, evictions=standing.evictions)
         elif workload.suspended:
             workload.stage = WorkloadStage.LEAVING
-        elif standing.evicted and workload.job is not None:  # it was stopped, and its owner resumed it
+        elif standing.evicted and workload.job is not None and not workload.is_gated:  # its owner resumed it
             workload.stage = WorkloadStage.LEAVING
             self._reconciler.actuator.stop_again(workload)
         elif standing.evicted:
