@@ -17,6 +17,7 @@ from tidegate.deploy.grafana_dashboard import board
 from tidegate.deploy.install_spec import FIRST_POLICY, NAME, GivenPolicy, InstallSpec
 from tidegate.deploy.objects import door, objects
 from tidegate.kernelcache.store import FOLDER_VARIABLE
+from tidegate.kube.mirror.namespaces import read_rule
 from tidegate.live.endpoints import _ALIVE, _READY
 from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
@@ -70,6 +71,24 @@ def test_the_files_are_up_to_date():
 @pytest.mark.parametrize("mode", Mode)
 def test_kustomize_makes_what_install_prints(kustomize, mode):
     assert kustomize(DEPLOY / "overlays" / mode) == wanted(mode=mode)
+
+
+def test_helm_makes_the_namespaces_that_install_makes(helm):
+    made = helm(
+        "mode=gate,door=true,excludeNamespaces[0]=x,managedJobsNamespaceSelector.matchExpressions[0].key=team,"
+        "managedJobsNamespaceSelector.matchExpressions[0].operator=In,"
+        "managedJobsNamespaceSelector.matchExpressions[0].values[0]=a"
+    )
+    rule = read_rule("team in (a)", ("x",))
+    for key, thing in wanted(mode=Mode.GATE, door=True, namespaces=rule).items():
+        if key[0] == "MutatingAdmissionPolicy":
+            assert made[key]["spec"]["matchConstraints"] == thing["spec"]["matchConstraints"]
+        elif key[0] == "Deployment":
+            args, theirs = (one["spec"]["template"]["spec"]["containers"][0]["args"] for one in (thing, made[key]))
+            chosen = [arg.partition("=")[2] for arg in theirs if arg.startswith("--managed-jobs-namespace-selector=")]
+            assert read_rule(chosen[0], ("x",)) == rule
+            assert "--exclude-namespace=x" in args
+            assert "--exclude-namespace=x" in theirs
 
 
 def test_kustomize_makes_the_door(kustomize):

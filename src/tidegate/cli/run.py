@@ -20,6 +20,7 @@ import typer
 
 from tidegate.cli.clusters import ContextOption, KubeconfigOption, open_access, wall_ms
 from tidegate.cli.errors import EXIT_BUG, EXIT_OWNED, EXIT_UNREACHABLE, CannotRun, say, told_plainly
+from tidegate.cli.namespaces import ExcludeNamespaceOption, NamespaceSelectorOption, namespace_rule
 from tidegate.cli.options import KernelsOption
 from tidegate.cli.runs import Kernels, compiles, read_duration_ms
 from tidegate.live.logs import Log, LogForm, open_log
@@ -127,15 +128,16 @@ def run_live(
     policy_period: PolicyPeriodOption = "5s",
     patience: PatienceOption = "2m",
     ask_nodes_by: AskNodesOption = "pods",
+    managed_jobs_namespace_selector: NamespaceSelectorOption = "",
+    exclude_namespace: ExcludeNamespaceOption = None,
     log: LogOption = LogForm.AUTO,
     verbose: VerboseOption = False,
     kernels: KernelsOption = Kernels.AUTO,
 ) -> None:
     """Run Tidegate in a cluster, until SIGTERM.
 
-    SIGHUP reads the policy again, SIGUSR1 logs threads and state, SIGUSR2 turns debug lines on or off.
-
     \b
+    SIGHUP reads the policy again, SIGUSR1 logs threads and state, SIGUSR2 turns debug lines on or off.
     shadow  decides and records, and writes nothing but its Lease
     gate    lets work start and makes it stop; the cluster's scheduler binds
     bind    binds pods whose schedulerName is tidegate
@@ -146,7 +148,6 @@ def run_live(
     \b
     Examples:
       tidegate run --policy kueue --context prod --journal shadow.db
-      tidegate run --mode bind --policy tidegate.yaml
       tidegate run --mode gate --policy configmap:tidegate/policy
     """  # noqa: D301 - \b keeps the lines apart
     protection = (metrics_token_file, tls_cert_file, tls_key_file, metrics_client_ca_file)
@@ -156,6 +157,7 @@ def run_live(
         settings = _settings(mode, _lease_name(lease, where), identity, times)
         settings = replace(settings, scheduler=scheduler_name, claims=_claims(claims_namespace))
         settings = _journaled(settings, journal, journal_max_size, journal_retention)
+        settings = replace(settings, namespaces=namespace_rule(managed_jobs_namespace_selector, exclude_namespace))
         start = _Start(access, settings, open_log(log, verbose=verbose))
         with start.listening(listen, protection):
             follower, first = start.load_policy(policy, where, read_duration_ms("--policy-period", policy_period))

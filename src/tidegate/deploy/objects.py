@@ -16,6 +16,8 @@ from tidegate.deploy.deployment_manifest import LABELS, PORT, deployment
 from tidegate.deploy.grafana_dashboard import board
 from tidegate.deploy.install_spec import NAME, THERE, InstallSpec
 from tidegate.deploy.permissions import Grant, grants, rules
+from tidegate.deploy.reserved_annotations import reservation
+from tidegate.kube.mirror.namespaces import NamespaceRule
 
 _RBAC = "rbac.authorization.k8s.io"
 
@@ -40,6 +42,7 @@ def objects(wish: InstallSpec) -> list[dict[str, Any]]:
         deployment(wish),
         _budget(wish),
         _service(wish),
+        *(reservation(dict(LABELS)) if wish.mode.writes else ()),
     ]
     if wish.network_policy:
         made.append(network_policy(wish))
@@ -47,7 +50,7 @@ def objects(wish: InstallSpec) -> list[dict[str, Any]]:
         made.append(monitor(wish))
     if wish.board:
         made.append(board_map(wish))
-    return [*made, *door()] if wish.door else made
+    return [*made, *door(wish.namespaces)] if wish.door else made
 
 
 def _object(api: str, kind: str, name: str, where: str, **fields: Any) -> dict[str, Any]:
@@ -136,9 +139,14 @@ def door_text(file: str) -> str:
     return files("tidegate.deploy").joinpath("door", file).read_text(encoding="utf-8")
 
 
-def door() -> list[dict[str, Any]]:
-    """The door: work that names a queue arrives held."""
-    return [thing for file in DOOR for thing in yaml.safe_load_all(door_text(file))]
+def door(namespaces: NamespaceRule = NamespaceRule()) -> list[dict[str, Any]]:  # noqa: B008 - frozen
+    """The door: work that names a queue arrives held, in namespaces that are managed."""
+    made = [thing for file in DOOR for thing in yaml.safe_load_all(door_text(file))]
+    for thing in made:
+        constraints = thing["spec"].get("matchConstraints")
+        if constraints is not None:
+            constraints["namespaceSelector"] = namespaces.as_selector()
+    return made
 
 
 # -- as text -----------------------------------------------------------------------------------------------------

@@ -101,6 +101,9 @@ class Metrics:
         self.watched = self._gauge(
             "tidegate_watch_total", "Lists, watches, events, cuts, skipped.", ("resource", "what")
         )
+        self.unreadable = self._counter(
+            "tidegate_object_failures", "Failures to handle an object, by resource.", ("resource",)
+        )
         self.left_out = self._gauge(
             "tidegate_kind_left_out", "1: we may not read this kind, and do without it.", ("resource",)
         )

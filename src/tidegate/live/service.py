@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
+from tidegate.kube.mirror.namespaces import ManagedNamespaces, NamespaceRule
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.reconciler import SCALE_UP_DELAY_MS
 from tidegate.kube.transport.connection import Connection
@@ -62,6 +63,7 @@ class ServiceOptions:
     claims: LeaseName = SCOPE_CLAIMS  # the object with the claims of all instances
     patience_ms: int = SCALE_UP_DELAY_MS  # how long demand lasts that deserves nodes
     nodes_by: NodeRequestOptions = NO_NODE_REQUESTS
+    namespaces: NamespaceRule = NamespaceRule()  # noqa: RUF009 - frozen
 
 
 def wall_ms() -> int:
@@ -205,6 +207,9 @@ class Service:
         self.metrics.transitions.set(self.election.transitions)
         self._report_conflict()
         self._count_writes()
+        if self._world is not None and self._world.managed_otherwise and not self._anew:
+            self._anew = True
+            self._log.info("looking anew", why="a namespace has come to be managed, or not to be")
         if self._journal is not None and self._term is not None:
             self._look_after_journal(self._journal)
         for update in self._policies.take():
@@ -311,10 +316,22 @@ class Service:
             for what in ("lists", "watches", "events", "cuts", "skipped"):
                 self.metrics.watched.labels(plural, what).set(getattr(tally, what))
             self.metrics.left_out.labels(plural).set(bool(tally.left_out))
+        self._tell_unreadable(world)
         for plural, why in world.api.left_out():
             if self._left_out.get(plural) != why:
                 self._log.warning("left out", resource=plural, why=why)
         self._left_out = dict(world.api.left_out())
+
+    def _tell_unreadable(self, world: KubeWorld) -> None:
+        """Count the objects that could not be handled; the log has the latest with its trace, as that is a bug."""
+        guard = world.reconciler.guard
+        for plural, failures in guard.failures.items():
+            self.metrics.unreadable.labels(plural).inc(failures)
+        guard.failures.clear()
+        failure, guard.latest = guard.latest, None
+        if failure is not None:
+            where = f"{failure.ref.resource.plural} {failure.ref.namespace}/{failure.ref.name}"
+            self._log.error("object not handled", object=where, error=failure.error, trace=failure.trace)
 
     def _tell_failure(self, world: KubeWorld) -> None:
         """Say why writes come to nothing: the latest, and not too often, as a storm has thousands."""
@@ -397,4 +414,10 @@ def _ownership(settings: ServiceOptions, policy: Policy) -> Ownership:
     mode, watches = settings.mode, settings.mode is Mode.SHADOW
     scheduler = "" if mode is Mode.GATE else settings.scheduler
     unqueued = not (watches and policy.shares.queues)
-    return Ownership(scheduler=scheduler, gates=mode is not Mode.BIND, watches=watches, unqueued=unqueued)
+    return Ownership(
+        scheduler=scheduler,
+        gates=mode is not Mode.BIND,
+        watches=watches,
+        unqueued=unqueued,
+        namespaces=ManagedNamespaces(settings.namespaces),
+    )
