@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tidegate.live.election import LeaseName
     from tidegate.live.journal_rotation import JournalLimits
     from tidegate.live.lease import LeaseTimes
+    from tidegate.live.policy_sources import PolicySource
     from tidegate.live.policy_watcher import PolicyWatcher
     from tidegate.live.service import Service, ServiceOptions
     from tidegate.model.policy import Policy
@@ -55,6 +56,9 @@ JournalMaxSizeOption = Annotated[
 JournalRetentionOption = Annotated[
     str, typer.Option(metavar="DURATION", help="How long journals of earlier terms are kept.")
 ]
+AllowNoQueuesOption = Annotated[
+    bool, typer.Option("--allow-no-queues", help="Gate or bind though the policy has no queues, without any quota.")
+]
 LeaseOption = Annotated[str, typer.Option(metavar="[NAMESPACE/]NAME", help="The Lease that replicas share.")]
 ListenOption = Annotated[
     str, typer.Option(metavar="[HOST]:PORT", help="Answer /healthz, /readyz and /metrics here; '' for none.")
@@ -77,6 +81,7 @@ def run_live(
     *,
     mode: ModeOption = Mode.SHADOW,
     policy: PolicySourceOption,
+    allow_no_queues: AllowNoQueuesOption = False,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     namespace: NamespaceOption = None,
@@ -112,7 +117,7 @@ def run_live(
     \b
     Examples:
       tidegate run --policy kueue --context prod --journal shadow.db
-      tidegate run --mode bind --policy tidegate.yaml --lease kube-system/tidegate
+      tidegate run --mode bind --policy queues/ --lease kube-system/tidegate
       tidegate run --mode gate --policy configmap:tidegate/policy
     """  # noqa: D301 - \b keeps the lines apart
     with told_plainly():
@@ -126,7 +131,8 @@ def run_live(
             settings, patience_ms=read_duration_ms("--patience", patience), nodes_by=_nodes_by(access, ask_nodes_by)
         )
         said = open_log(log, verbose=verbose)
-        follower, first = _load_policy(access, policy, where, read_duration_ms("--policy-period", policy_period))
+        source = _policy_source(mode, policy, where, quota=not allow_no_queues)
+        follower, first = _load_policy(access, source, read_duration_ms("--policy-period", policy_period))
         _refuse_rivals(access, settings, said)
         _warm_up(first, kernels, said)
     _serve(settings, access, follower, first, said)
@@ -196,12 +202,25 @@ def _lease_name(text: str, namespace: str) -> LeaseName:
     return LeaseName(where or namespace, name)
 
 
-def _load_policy(access: Connection, text: str, namespace: str, every_ms: int) -> tuple[PolicyWatcher, Policy]:
-    from tidegate.live.policy_sources import PolicyError, PolicyUnreachableError, policy_source
+def _policy_source(mode: Mode, text: str, namespace: str, *, quota: bool) -> PolicySource:
+    """Where the policy comes from: a mode that writes needs queues, a shadow may begin before there is a policy."""
+    from tidegate.live.policy_sources import MayBeMissing, PolicyError, WithQueues, policy_source
+
+    try:
+        source = policy_source(text, namespace)
+    except PolicyError as error:
+        raise CannotRun(str(error)) from None
+    if mode.writes:
+        return WithQueues(source) if quota else source
+    return MayBeMissing(source)
+
+
+def _load_policy(access: Connection, source: PolicySource, every_ms: int) -> tuple[PolicyWatcher, Policy]:
+    from tidegate.live.policy_sources import PolicyError, PolicyUnreachableError
     from tidegate.live.policy_watcher import PolicyWatcher
 
     try:
-        follower = PolicyWatcher(access, policy_source(text, namespace), every_ms / 1000)
+        follower = PolicyWatcher(access, source, every_ms / 1000)
         return follower, follower.first()
     except (PolicyError, PolicyUnreachableError) as error:
         raise CannotRun(str(error)) from None

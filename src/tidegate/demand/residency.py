@@ -12,7 +12,7 @@ import polars as pl
 from tidegate.demand.levels import Levels, Track, measure_levels, track_series
 from tidegate.demand.numbers import How, Number, Unit, estimate, exact, trim, unit_interval
 from tidegate.demand.sketches import Sketch, sketch_of
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 

@@ -1,5 +1,6 @@
 """Whether a cluster is ready for a mode: version, kinds, permissions, clocks, owners, the Lease, the policy, the door.
 
+What is installed is checked, too: that it is alone, owns its objects, and has left nothing behind.
 Every check reads; none writes.
 Must not know: how findings are shown.
 """
@@ -23,6 +24,7 @@ from tidegate.deploy.access_review import (
     forbidden,
 )
 from tidegate.deploy.findings import Finding, Level, fine
+from tidegate.deploy.installation_checks import check_instances, check_leftovers, check_managers
 from tidegate.deploy.objects import door
 from tidegate.deploy.permissions import FOLLOWED, Grant, grants
 from tidegate.kube.mirror.queue_objects import QUEUE_KINDS
@@ -92,6 +94,9 @@ async def check_readiness(client: Client, visit: ClusterVisit) -> AsyncIterator[
         ("lease", _check_lease),
         ("policy", _check_policy),
         ("door", _check_door),
+        ("instances", lambda client, visit: check_instances(client, visit.lease, visit.mode, visit.now_ms)),
+        ("managers", lambda client, visit: check_managers(client, visit.lease.namespace, visit.mode)),
+        ("leftovers", lambda client, visit: check_leftovers(client, visit.lease, visit.now_ms)),
     ):
         try:
             yield await look(client, visit)
@@ -265,8 +270,8 @@ async def _check_policy(client: Client, visit: ClusterVisit) -> Finding:
         return Finding("policy", Level.FAIL, str(error), "a policy that can be read", "see permissions")
     queues = len(policy.shares.queues)
     told = f"{visit.policy.name}: {queues} queue{'' if queues == 1 else 's'}, digest {policy.digest()}"
-    if visit.mode is Mode.GATE and not queues:
-        return Finding("policy", Level.WARN, told, "queues: gate minds work that names one", "add queues to the policy")
+    if visit.mode.writes and not queues:
+        return Finding("policy", Level.FAIL, told, f"queues: {visit.mode} refuses to lead without", "add queues to it")
     return fine("policy", told)
 
 

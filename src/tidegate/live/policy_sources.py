@@ -35,6 +35,9 @@ _REFUSED_ORDERS = {
 }
 _NOT_FOUND = 404
 
+#: Why a policy is refused by a mode that writes, and what to do.
+NO_QUEUES = "expected queues, found none: nothing would limit who uses how much; add queues, or say --allow-no-queues"
+
 #: Files that are taken for what they are called: ours, and not manifests.
 _OURS = "tidegate.yaml"
 
@@ -63,6 +66,9 @@ class PolicyContent(NamedTuple):
     files: Mapping[str, bytes]
 
 
+_NOTHING = PolicyContent(b"", {})
+
+
 class PolicySource(Protocol):
     """Where a policy comes from."""
 
@@ -85,6 +91,42 @@ def policy_source(text: str, namespace: str) -> PolicySource:
             raise PolicyError(f"--policy: expected configmap:NAMESPACE/NAME, found {text!r}")
         return ConfigMap(where or namespace, name)
     return PolicyFile(Path(text))
+
+
+class WithQueues:
+    """A policy that must have queues: without them nothing limits who uses how much."""
+
+    def __init__(self, source: PolicySource) -> None:
+        self.name, self._source = source.name, source
+
+    async def find(self, client: Client) -> PolicyContent:
+        """Read it."""
+        return await self._source.find(client)
+
+    def read(self, found: PolicyContent) -> Policy:
+        """Understand it; one without queues is refused."""
+        policy = self._source.read(found)
+        if not policy.shares.queues:
+            raise PolicyError(f"{self.name}: {NO_QUEUES}")
+        return policy
+
+
+class MayBeMissing:
+    """A policy that may be made later: until then there are no queues."""
+
+    def __init__(self, source: PolicySource) -> None:
+        self.name, self._source = source.name, source
+
+    async def find(self, client: Client) -> PolicyContent:
+        """Read it, if it is there."""
+        try:
+            return await self._source.find(client)
+        except PolicyMissingError:
+            return _NOTHING
+
+    def read(self, found: PolicyContent) -> Policy:
+        """Understand it."""
+        return Policy() if found is _NOTHING else self._source.read(found)
 
 
 class PolicyFile:
@@ -145,7 +187,9 @@ class ConfigMap:
                 (Path(folder) / key).write_bytes(content)
             ours = Path(folder) / _OURS
             try:
-                return _read_path(ours if ours.exists() else Path(folder))
+                if ours.exists():
+                    return _read_path(ours)
+                return msgspec.structs.replace(_read_path(Path(folder)), name=self.object)
             except PolicyError as error:
                 raise PolicyError(str(error).replace(folder, self.name)) from None
 

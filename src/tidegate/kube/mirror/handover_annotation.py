@@ -51,18 +51,23 @@ def read_note(text: str) -> HandoverNote | None:
 
 
 class HandoverReader:
-    """Reads many notes: what their workloads were granted is mostly the same, and is kept once."""
+    """Reads many notes: what their workloads were granted, and where, is mostly the same, and is kept once."""
 
     def __init__(self) -> None:
         self._grants: dict[tuple[Grant, ...], tuple[Grant, ...]] = {}
+        self._nodes: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}
+        self._queues: dict[str, str] = {}
 
     def read(self, text: str) -> HandoverNote | None:
         """A note; None if it cannot be read."""
         note = read_note(text)
         if note is None or not note.standing.grants:
             return note
-        grants = self._grants.setdefault(note.standing.grants, note.standing.grants)
-        return HandoverNote(msgspec.structs.replace(note.standing, grants=grants), note.nodes)
+        standing = note.standing
+        grants = self._grants.setdefault(standing.grants, standing.grants)
+        queue = self._queues.setdefault(standing.queue, standing.queue)
+        nodes = self._nodes.setdefault(note.nodes, note.nodes)
+        return HandoverNote(standing=msgspec.structs.replace(standing, grants=grants, queue=queue), nodes=nodes)
 
 
 def in_runs(names: Iterable[str]) -> tuple[tuple[str, int], ...]:

@@ -18,7 +18,6 @@ from tidegate.manifests.jobs.work import read_parts
 from tidegate.manifests.surroundings import NOTHING_AROUND
 from tidegate.model.work import Work
 
-
 #: Kinds of groups that are remembered.
 _MOST_READ = 256
 

@@ -33,6 +33,9 @@ _TOKEN, _TOP = re.compile(rb'\s*\{[^[]*?"metadata":\{[^[{}]*?"continue":"([^"\\]
 #: Objects of a page that are read one by one so that the others can be understood; where they are more, all are.
 _MOST_LEARNT = 20
 
+#: Digits of a version up to which it is kept as a number.
+_LONGEST_NUMBER = 20
+
 #: Lines that are decoded before others have their turn.
 _AT_ONCE = 64
 
@@ -107,7 +110,7 @@ class Reflector(Generic[T]):
     def __post_init__(self) -> None:
         self.listed = asyncio.Event()  # set once the first list is in the inbox
         self._version = ""
-        self._known: dict[str, str] = {}  # version by uid
+        self._known: dict[str, int | str] = {}  # version by uid
         self._backoff = Backoff(self.draw)
         self._refused_s = 0.0  # since when we may not read it, by the loop's clock; 0: we may, as far as is known
         self._page = msgspec.json.Decoder(Listing[self.type])  # type: ignore[name-defined]
@@ -165,7 +168,7 @@ class Reflector(Generic[T]):
     async def _list(self) -> bool:
         """Take the whole list in; False if that did not work out and is to be tried again."""
         self.tally.lists += 1
-        found: dict[str, str] = {}
+        found: dict[str, int | str] = {}
         token, coming = "", asyncio.create_task(self._ask_page(""))
         try:
             while True:
@@ -179,7 +182,7 @@ class Reflector(Generic[T]):
                     await self._heed(page)  # a page that has expired (410) means: from the beginning
                     return False
                 for thing in page.items or ():
-                    found[thing.metadata.uid] = thing.metadata.resource_version
+                    found[thing.metadata.uid] = _kept_version(thing.metadata.resource_version)
                     self._tell_listed(thing)
                 token = page.metadata.continue_
                 if not token:
@@ -237,12 +240,12 @@ class Reflector(Generic[T]):
     def _learn(self, listed: Any, body: bytes) -> bool:
         assert self.pages is not None
         try:
-            (whole,) = self._page.decode(body).items or ()
-            return self.pages.learn(listed, whole)
+            items = self._page.decode(body).items
+            return self.pages.learn(listed, items[0]) if items else False
         except Exception:  # noqa: BLE001 - it is data from outside: whatever is wrong with it is told when it is put
             return False
 
-    def _end_list(self, found: dict[str, str], version: str) -> None:
+    def _end_list(self, found: dict[str, int | str], version: str) -> None:
         for uid in self._known.keys() - found.keys():
             self.updates.put(self.kind, uid, None)
         self._known, self._version = found, version
@@ -271,7 +274,7 @@ class Reflector(Generic[T]):
     def _tell_listed(self, thing: T) -> None:
         """Tell of a listed object, unless nothing about it is new."""
         meta = thing.metadata
-        if self._known.get(meta.uid) != meta.resource_version:
+        if self._known.get(meta.uid) != _kept_version(meta.resource_version):
             self._put(thing)
 
     def _put(self, thing: T) -> None:
@@ -361,7 +364,7 @@ class Reflector(Generic[T]):
             self._known.pop(meta.uid, None)
             self.updates.put(self.kind, meta.uid, None)
         else:
-            self._known[meta.uid] = meta.resource_version
+            self._known[meta.uid] = _kept_version(meta.resource_version)
             self._put(event.object)
 
     def _all_is_well(self) -> None:
@@ -373,6 +376,11 @@ def token_ahead(body: bytes) -> str:
     """The token of the page after this one, found without decoding it; empty: there is none at the top."""
     found = _TOKEN.match(body, 0, _TOP)
     return found[1].decode() if found is not None else ""
+
+
+def _kept_version(version: str) -> int | str:
+    """A version as it is kept of each of a hundred thousand objects: a number, which is what servers write, is half."""
+    return int(version) if version.isdecimal() and len(version) < _LONGEST_NUMBER else version
 
 
 class _Rough(msgspec.Struct):
