@@ -115,7 +115,7 @@ def test_pods_are_the_same_in_both_forms(filled):
     singles = [one for one in asked if "fieldSelector" in one.query]
     # One of each shape was read as JSON: gates do not matter to it, nor which member of a group it is.
     assert len(singles) == 2 * (len(_KINDS) - 2) + 1
-    assert all(one.path == _PODS and one.query for one in asked)  # lists, also of one pod: to get needs another right
+    assert all(one.path == _PODS and one.query for one in asked)  # lists, also of one pod: `get` is another right
     assert all(one.accept for one in asked if one not in singles)
 
 

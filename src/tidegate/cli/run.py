@@ -77,6 +77,17 @@ IdentityOption = Annotated[
 ]
 
 
+ClaimsNamespaceOption = Annotated[
+    str, typer.Option(help="Where instances claim the work that they manage; the same for all of a cluster.")
+]
+PolicyPeriodOption = Annotated[
+    str, typer.Option(help="Between two looks at files of the policy; objects of the cluster are watched.")
+]
+PatienceOption = Annotated[
+    str, typer.Option(help="How long demand lasts that deserves nodes; as long as nodes take to come.")
+]
+
+
 def run_live(
     *,
     mode: ModeOption = Mode.SHADOW,
@@ -95,10 +106,9 @@ def run_live(
     lease_duration: Annotated[str, typer.Option(help="After which others may take over.")] = "15s",
     renew_deadline: Annotated[str, typer.Option(help="After which who cannot renew stops writing.")] = "10s",
     retry_period: Annotated[str, typer.Option(help="Between two tries to take or renew the Lease.")] = "2s",
-    policy_period: Annotated[str, typer.Option(help="Between two looks at whether the policy changed.")] = "5s",
-    patience: Annotated[
-        str, typer.Option(help="How long demand lasts that deserves nodes; as long as nodes take to come.")
-    ] = "2m",
+    claims_namespace: ClaimsNamespaceOption = "kube-system",
+    policy_period: PolicyPeriodOption = "5s",
+    patience: PatienceOption = "2m",
     ask_nodes_by: AskNodesOption = "pods",
     log: Annotated[LogForm, typer.Option(help="How lines look; readable on a terminal, else JSON.")] = LogForm.AUTO,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every step, also those without decisions.")] = False,
@@ -127,6 +137,7 @@ def run_live(
         settings = _settings(mode, _lease_name(lease, where), named, times)
         settings = replace(settings, journal=journal, listen=listen, scheduler=scheduler_name)
         settings = replace(settings, journal_limits=_journal_limits(journal_max_size, journal_retention))
+        settings = replace(settings, claims=settings.claims._replace(namespace=claims_namespace))
         settings = replace(
             settings, patience_ms=read_duration_ms("--patience", patience), nodes_by=_nodes_by(access, ask_nodes_by)
         )

@@ -104,9 +104,15 @@ class Metrics:
         self.left_out = self._gauge(
             "tidegate_kind_left_out", "1: we may not read this kind, and do without it.", ("resource",)
         )
-        self.policies = self._counter("tidegate_policy_loads", "Policies taken or refused.", ("result",))
+        self.policies = self._counter("tidegate_policy_loads", "Policies by what came of them.", ("result",))
         self.policy_bad = self._gauge(
             "tidegate_policy_refused", "1: the latest policy was refused, an older one stands."
+        )
+        self.policy_unreachable = self._gauge(
+            "tidegate_policy_unreachable", "1: the policy cannot be read now; the one in force stays."
+        )
+        self.conflict = self._gauge(
+            "tidegate_scope_conflict", "1: another instance manages the same work, so this one does not lead."
         )
         self.policy = self._gauge("tidegate_policy_info", "1, with the policy in force.", ("name", "digest"))
         self.journal_degraded = self._gauge(

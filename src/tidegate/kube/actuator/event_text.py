@@ -67,6 +67,14 @@ PAST = EventText(
 )
 
 
+def grown(have: int, want: int, *, trimmed: bool) -> EventText:
+    """What happens to a running job that asks for more pods than it was admitted with."""
+    asked = f"It was admitted with {have} pods and asks for {want} while it runs."
+    if trimmed:
+        return EventText("Trimmed", f"{asked} It is set back to {have}: suspend it to change its size.", warning=True)
+    return EventText("Grown", f"{asked} The new pods wait: suspend it to admit all of them.", warning=True)
+
+
 def condition(pod: Ref, saying: EventText) -> Write:
     """Say it in the condition that every scheduler sets."""
     told = {"type": "PodScheduled", "status": "False", "reason": saying.reason, "message": saying.message}

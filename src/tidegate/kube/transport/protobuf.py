@@ -37,7 +37,13 @@ _TEXT, _BYTES, _INT, _BOOL, _MESSAGE = (
 _MESSAGES: dict[str, tuple[tuple[str, int, Field.Type.ValueType | str], ...]] = {
     "Time": (("seconds", 1, _INT),),
     "Pair": (("key", 1, _TEXT), ("value", 2, _TEXT)),
-    "Owner": (("kind", 1, _TEXT), ("name", 3, _TEXT), ("uid", 4, _TEXT), ("controller", 6, _BOOL)),
+    "Owner": (
+        ("kind", 1, _TEXT),
+        ("name", 3, _TEXT),
+        ("uid", 4, _TEXT),
+        ("api_version", 5, _TEXT),
+        ("controller", 6, _BOOL),
+    ),
     "Meta": (
         ("name", 1, _TEXT),
         ("namespace", 3, _TEXT),
@@ -136,7 +142,9 @@ def _listed(pod: Any) -> ListedPod:
         deletion_timestamp="" if meta.HasField("deleted") else None,
         labels=labels,
         annotations=annotations,
-        owner_references=tuple(Owner(one.kind, one.name, one.uid, one.controller) for one in meta.owners),
+        owner_references=tuple(
+            Owner(one.kind, one.name, one.uid, one.controller, one.api_version) for one in meta.owners
+        ),
     )
     return ListedPod(told, own, _shape(pod.spec, own), pod.status.phase, meta.created.seconds * 1000)
 
