@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -10,6 +11,7 @@ import yaml
 
 from commands import ran
 from deploy_files import DEPLOY
+from install_file import PAGE
 from kubebench import ApiError, Options, Plane, User
 from kubequeues import one_queue
 from tidegate.deploy.deployment_manifest import deployment
@@ -156,15 +158,22 @@ def test_installing_again_changes_what_changed_and_keeps_the_policy(plane, tmp_p
 
 
 def test_the_steps_of_the_docs_work_one_after_the_other(fresh, tmp_path):
-    """Step 1 is piped into kubectl, the others are applied; the policy of step 2 stays when step 3 names none."""
-    policy = tmp_path / "queues.yaml"
-    policy.write_text(one_queue(8))
-    printed = yaml.safe_load_all(ran("install", "--dry-run"))
-    assert "ConfigMap" not in kubectl_applied(fresh, printed)
-    assert "failed" not in install(fresh, "--mode", "gate", "--policy", str(policy)).values()
+    """As docs/install.md has them: the first is piped into kubectl, the others are applied, and the policy stays."""
+    (tmp_path / "queues").mkdir()
+    (tmp_path / "queues" / "all.yaml").write_text(one_queue(8))
+    commands = re.findall(r"^    tidegate (install .*)$", PAGE.read_text(), re.MULTILINE)
+    assert [re.search(r"--mode (\w+)", one)[1] for one in commands[1:]] == ["gate", "bind", "gate"]  # then an upgrade
+    for command in commands:
+        ours, piped, _ = command.partition(" | kubectl apply --server-side --field-manager=tidegate-install -f -")
+        words = ours.replace("queues/", f"{tmp_path}/queues").split()[1:]
+        if piped:
+            assert "ConfigMap" not in kubectl_applied(fresh, yaml.safe_load_all(ran("install", *words)))
+        else:
+            assert "failed" not in install(fresh, *words).values()
+    assert fresh.admin.get(f"{_HERE}/configmaps/tidegate-policy")["data"] == {"all.yaml": one_queue(8)}
     printed = list(yaml.safe_load_all(ran("install", "--mode", "bind", "--dry-run")))
-    assert "ConfigMap" not in kubectl_applied(fresh, printed)
-    assert fresh.admin.get(f"{_HERE}/configmaps/tidegate-policy")["data"] == {"queues.yaml": policy.read_text()}
+    assert "ConfigMap" not in kubectl_applied(fresh, printed)  # piped once more, over an installation with a policy
+    assert fresh.admin.get(f"{_HERE}/configmaps/tidegate-policy")["data"] == {"all.yaml": one_queue(8)}
     assert set(install(fresh, "--mode", "bind").values()) == {"unchanged"}
 
 

@@ -66,7 +66,8 @@ def left(plane):
     paths = [resource_of(one).path(one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in everything]
     paths += [f"{_NAMESPACES}/tidegate/configmaps/{name}" for name in ("tidegate-policy", "tidegate-before")]
     paths = [path for path in paths if path != f"{_NAMESPACES}/tidegate"]
-    return [path for path in (*paths, f"{_LEASES}/tidegate") if plane.admin.is_up(path)]
+    claims = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/tidegate-claims"
+    return [path for path in (*paths, f"{_LEASES}/tidegate", claims) if plane.admin.is_up(path)]
 
 
 def traces(thing):

@@ -20,9 +20,10 @@ from tidegate.deploy.server_side_apply import INSTALLER, resource_of
 from tidegate.deploy.work_cleanup import find_written
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.resources import LEASES, Resource
-from tidegate.live.election import LeaseName
-from tidegate.live.lease import LeaseSpec
+from tidegate.live.election import SCOPE_CLAIMS, LeaseName
+from tidegate.live.lease import LeaseObject, LeaseSpec
 from tidegate.live.modes import Mode
+from tidegate.live.scope_claim import ScopeClaim, claims_of
 from tidegate.manifests.clock import read_time_ms
 from tidegate.model.units import UnitError
 
@@ -38,7 +39,8 @@ _OWNERS = frozenset((INSTALLER, "tidegate", "kube-controller-manager", "kube-api
 
 async def check_instances(client: Client, lease: LeaseName, mode: Mode, now_ms: int) -> Finding:
     """One instance for one cluster: a second one would decide on the same work."""
-    others = [f"{where} ({holder})" for where, holder in await _leaders(client, lease, now_ms)]
+    leaders = {**dict(await _claimants(client, lease, now_ms)), **dict(await _leaders(client, lease, now_ms))}
+    others = [f"{where} ({holder})" for where, holder in sorted(leaders.items())]
     query = {"labelSelector": ",".join(f"{key}={value}" for key, value in LABELS.items())}
     homes = {one["metadata"]["namespace"] for one in await _items(client, _DEPLOYMENTS, query)}
     others += [f"a Deployment in {home}" for home in sorted(homes - {lease.namespace})]
@@ -57,6 +59,20 @@ async def _leaders(client: Client, lease: LeaseName, now_ms: int) -> list[tuple[
         if where != lease.namespace and is_held(spec, now_ms):
             found.append((f"{where}/{lease.name}", spec.holder_identity or ""))
     return found
+
+
+async def _claimants(client: Client, lease: LeaseName, now_ms: int) -> list[tuple[str, str]]:
+    """Instances with a claim to work that was renewed lately, under whatever name their Lease has."""
+    answer = await client.ask(Request("GET", LEASES.path(*SCOPE_CLAIMS), timeout_s=_ANSWER_S))
+    if not answer.ok:
+        return []
+    _, others = claims_of(msgspec.json.decode(answer.body, type=LeaseObject), str(lease))
+    told = [
+        (one, LeaseSpec(one.holder, one.lease_duration_seconds, renew_time=one.renew_time))
+        for one in others
+        if isinstance(one, ScopeClaim)
+    ]
+    return [(one.lease, one.holder) for one, spec in told if is_held(spec, now_ms)]
 
 
 def is_held(spec: LeaseSpec, now_ms: int) -> bool:

@@ -31,10 +31,11 @@ from tidegate.deploy.work_cleanup import (
 )
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.resources import LEASES, PODS, Resource
-from tidegate.kube.transport.writes import Ref, delete
-from tidegate.live.election import LeaseName
+from tidegate.kube.transport.writes import Ref, delete, merge
+from tidegate.live.election import SCOPE_CLAIMS, LeaseName
 from tidegate.live.handover_store import kept_by
 from tidegate.live.lease import LeaseObject, LeaseSpec
+from tidegate.live.scope_claim import claims_of
 
 _NOT_FOUND = 404
 _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
@@ -109,6 +110,8 @@ async def uninstall(client: Client, wish: UninstallSpec) -> AsyncIterator[Remova
     for ref in _own_objects(wish):
         async for removal in _remove(client, ref, wish):
             yield removal
+    async for removal in _remove_claim(client, wish):
+        yield removal
     async for removal in _remove_namespace(client, wish):
         yield removal
 
@@ -216,6 +219,24 @@ async def _remove(client: Client, ref: Ref, wish: UninstallSpec) -> AsyncIterato
     answer = there if wish.dry_run or not there.ok else await client.ask(delete(ref).request)
     gone = answer.ok or answer.status == _NOT_FOUND
     yield _told(ref, RemovalOutcome.REMOVED if gone else RemovalOutcome.FAILED, "" if gone else answer.text())
+
+
+async def _remove_claim(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
+    """Take back our claim to work; the object goes with the last one."""
+    ref = Ref(LEASES, *SCOPE_CLAIMS)
+    answer = await client.ask(Request("GET", ref.path()))
+    if not answer.ok:
+        return
+    mine, others = claims_of(msgspec.json.decode(answer.body, type=LeaseObject), str(wish.lease))
+    if not others:
+        async for removal in _remove(client, ref, wish):
+            yield removal
+    elif mine:
+        change = {"metadata": {"annotations": dict.fromkeys(mine)}}
+        answer = answer if wish.dry_run else await client.ask(merge(ref, change).request)
+        yield _told(
+            ref, RemovalOutcome.CLEANED if answer.ok else RemovalOutcome.FAILED, "" if answer.ok else answer.text()
+        )
 
 
 async def _remove_namespace(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:

@@ -15,7 +15,7 @@ from tidegate.kube.transport.client import JSON, JSON_PATCH, MERGE_PATCH
 from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.writes import Write
 from tidegate.manifests.words import STANDING
-from tidegate.model.spec import Spec
+from tidegate.model.spec import Spec, decode_known
 from tidegate.model.standing import Grant, Standing
 
 #: The longest note that is written: objects have room for 256 KiB of annotations in all.
@@ -44,9 +44,9 @@ def write_note(note: HandoverNote) -> str:
 
 
 def read_note(text: str) -> HandoverNote | None:
-    """A note; None if it cannot be read: somebody else has written it."""
+    """A note of this version or another one; None if it cannot be read: somebody else has written it."""
     try:
-        return msgspec.json.decode(text, type=HandoverNote)
+        return decode_known(text, HandoverNote)
     except (msgspec.MsgspecError, RecursionError):
         return None
 
