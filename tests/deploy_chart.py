@@ -13,7 +13,7 @@ import yaml
 import tidegate
 from tidegate.deploy.deployment_manifest import deployment
 from tidegate.deploy.install_spec import FIRST_POLICY, NAME, POLICY, GivenPolicy, InstallSpec
-from tidegate.deploy.objects import DOOR, as_yaml, board_map, board_text, door_text, monitor, objects
+from tidegate.deploy.objects import DOOR, as_yaml, board_map, board_text, door_text, monitor, network_policy, objects
 from tidegate.live.modes import Mode
 
 Thing = dict[str, Any]
@@ -65,6 +65,12 @@ serviceMonitor:
   enabled: false
   labels: {{}}
 
+# Only pods of namespaces with these labels reach the endpoints; kubelets always do.
+networkPolicy:
+  enabled: false
+  namespaceLabels:
+    metrics: enabled
+
 # A board, where Grafana's sidecar finds it.
 board: false
 
@@ -93,6 +99,7 @@ def chart() -> dict[str, str]:
         "templates/deployment.yaml": _deployment(),
         "templates/policy.yaml": _if("and .Values.policy.configMap .Values.policy.files", _policy(policy)),
         "templates/rest.yaml": _templated(as_yaml(things.values())),
+        "templates/network-policy.yaml": _if(".Values.networkPolicy.enabled", _network_policy()),
         "templates/monitor.yaml": _if(".Values.serviceMonitor.enabled", _monitor()),
         "templates/board.yaml": _if(".Values.board", _board()),
         "templates/door.yaml": _if(".Values.door", "".join(f"---\n{door_text(file)}" for file in DOOR)),
@@ -175,6 +182,18 @@ def _monitor() -> str:
     return _replaced(_templated(as_yaml([made])), r"( *)tg-labels: values\n", lambda pad: f"{pad}{line}\n")
 
 
+def _network_policy() -> str:
+    made = network_policy(_WISH)
+    made["spec"]["ingress"][0]["from"][0]["namespaceSelector"]["matchLabels"] = "tg-labels"
+    return _replaced(
+        _templated(as_yaml([made])),
+        r"( *)matchLabels: tg-labels\n",
+        lambda pad: (
+            f"{pad}matchLabels: {{{{- toYaml .Values.networkPolicy.namespaceLabels | nindent {len(pad) + 2} }}}}\n"
+        ),
+    )
+
+
 def _board() -> str:
     made = board_map(_WISH)
     made["data"] = {"tidegate.json": "tg-board"}
@@ -213,6 +232,7 @@ def _schema() -> str:
             {"repository": text, "tag": text, "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]}}
         ),
         "policy": _closed({"configMap": text, "files": {"type": ["object", "null"]}}),
+        "networkPolicy": _closed({"enabled": flag, "namespaceLabels": some}),
         "serviceMonitor": _closed({"enabled": flag, "labels": some}),
         "door": flag,
         "board": flag,

@@ -44,6 +44,9 @@ JournalSizeWishOption = Annotated[
 JournalRetentionWishOption = Annotated[
     str, typer.Option(metavar="DURATION", help="How long journals of earlier terms are kept.")
 ]
+NetworkPolicyOption = Annotated[
+    bool, typer.Option("--network-policy", help="Only namespaces labelled metrics=enabled reach it.")
+]
 ForceOption = Annotated[
     bool, typer.Option("--force-conflicts", help="Take over fields that kubectl, helm or somebody else owns.")
 ]
@@ -61,6 +64,7 @@ def install(
     replicas: Annotated[int, typer.Option(min=1, max=9, help="One leads, the others stand by.")] = 2,
     policy: PolicyWishOption = None,
     service_monitor: Annotated[bool, typer.Option("--service-monitor", help="For Prometheus' operator.")] = False,
+    network_policy: NetworkPolicyOption = False,
     board: Annotated[bool, typer.Option("--board", help="A board, where Grafana's sidecar finds it.")] = False,
     door: Annotated[bool, typer.Option("--door", help="Work that names a queue arrives held.")] = False,
     journal_max_size: JournalSizeWishOption = "4Gi",
@@ -96,6 +100,7 @@ def install(
             **({} if image is None else {"image": image}),
             replicas=replicas,
             monitor=service_monitor,
+            network_policy=network_policy,
             board=board,
             door=door,
             allow_no_queues=allow_no_queues,

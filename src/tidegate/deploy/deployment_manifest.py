@@ -97,8 +97,8 @@ def _program(wish: InstallSpec) -> dict[str, Any]:
         ],
         "env": [{"name": "XDG_CACHE_HOME", "value": CACHE}, {"name": "HOME", "value": "/tmp"}],  # noqa: S108 - a volume
         "ports": [{"name": "http", "containerPort": PORT}],
-        # Kernels that are not there yet are compiled before it listens: minutes, on a slow node.
-        "startupProbe": _probe("/healthz", periodSeconds=5, failureThreshold=180),
+        # It listens at once; while kernels are compiled, minutes on a slow node, it is alive and not ready.
+        "startupProbe": _probe("/healthz", periodSeconds=2, failureThreshold=60),
         "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=6),
         "readinessProbe": _probe("/readyz", periodSeconds=5),
         "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},

@@ -77,6 +77,7 @@ class InstallSpec:
     policy: GivenPolicy = field(default_factory=GivenPolicy)
     monitor: bool = False  # a ServiceMonitor, where Prometheus' operator is
     board: bool = False  # a ConfigMap with a board, where Grafana's sidecar looks for such
+    network_policy: bool = False  # only the endpoints can be reached, from namespaces that scrape metrics
     door: bool = False  # labelled work arrives held
     allow_no_queues: bool = False  # it may gate and bind without any quota
     journal_max_size: str = "4Gi"

@@ -19,6 +19,9 @@ from tidegate.deploy.permissions import Grant, grants, rules
 
 _RBAC = "rbac.authorization.k8s.io"
 
+#: The label of namespaces whose pods may read the metrics: kubebuilder's convention.
+SCRAPING = {"metrics": "enabled"}
+
 #: Files of the door, in the order of its kustomization.
 DOOR = ("suspend.yaml", "suspend-run-policy.yaml", "gate-pods.yaml", "label-templates.yaml")
 
@@ -38,6 +41,8 @@ def objects(wish: InstallSpec) -> list[dict[str, Any]]:
         _budget(wish),
         _service(wish),
     ]
+    if wish.network_policy:
+        made.append(network_policy(wish))
     if wish.monitor:
         made.append(monitor(wish))
     if wish.board:
@@ -98,6 +103,14 @@ def _budget(wish: InstallSpec) -> dict[str, Any]:
 def _service(wish: InstallSpec) -> dict[str, Any]:
     port = {"name": "http", "port": PORT, "targetPort": "http"}
     return _object("v1", "Service", NAME, wish.namespace, spec={"selector": dict(LABELS), "ports": [port]})
+
+
+def network_policy(wish: InstallSpec) -> dict[str, Any]:
+    """Who reaches the pods: namespaces with the label for scraping metrics, at one port; kubelets always do."""
+    scraping = {"namespaceSelector": {"matchLabels": dict(SCRAPING)}}
+    ingress = {"from": [scraping], "ports": [{"protocol": "TCP", "port": "http"}]}
+    spec = {"podSelector": {"matchLabels": dict(LABELS)}, "policyTypes": ["Ingress"], "ingress": [ingress]}
+    return _object("networking.k8s.io/v1", "NetworkPolicy", NAME, wish.namespace, spec=spec)
 
 
 def monitor(wish: InstallSpec) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.live.clock import SteadyClock
 from tidegate.live.collecting import Collector
 from tidegate.live.election import SCOPE_CLAIMS, Claiming, Election, LeaseName, steady_s
-from tidegate.live.endpoints import Endpoints, Probes
+from tidegate.live.endpoints import Probes
 from tidegate.live.handover import SharedHandover, read_common
 from tidegate.live.handover_store import find_common
 from tidegate.live.heap import give_back_large_blocks
@@ -57,7 +57,6 @@ class ServiceOptions:
     identity: str
     journal: Path | None = None
     journal_limits: JournalLimits = field(default_factory=JournalLimits)
-    listen: str = ""
     scheduler: str = "tidegate"
     times: LeaseTimes = field(default_factory=LeaseTimes)
     claims: LeaseName = SCOPE_CLAIMS  # the object with the claims of all instances
@@ -112,12 +111,10 @@ class Service:
         self.metrics.start(self.settings.mode)
         self._adopt(self._policy)
         self._policies.start()
-        probes = Probes(self._troubles, self._hindrances, self.metrics.text)
         try:
-            with Endpoints(self.settings.listen, probes) if self.settings.listen else _Nothing():
-                self.election.start()
-                while not self._stopping.is_set():
-                    self._stand_by_and_lead()
+            self.election.start()
+            while not self._stopping.is_set():
+                self._stand_by_and_lead()
         finally:
             self._policies.stop()
             self.election.stop(release=self._releases)
@@ -326,7 +323,41 @@ class Service:
             self._failure, self._failed_s = world.latest_failure, now_s
             self._log.warning("a write came to nothing", why=world.latest_failure)
 
-    # -- probes, asked from other threads ----------------------------------------------------------------------
+    # -- asked from other threads ------------------------------------------------------------------------------
+
+    @property
+    def probes(self) -> Probes:
+        """What the endpoints ask."""
+        return Probes(self._troubles, self._hindrances, self.metrics.text)
+
+    def summary(self) -> dict[str, object]:
+        """A short summary of its state."""
+        election, world, term = self.election, self._world, self._term
+        told: dict[str, object] = {
+            "mode": self.settings.mode.value,
+            "identity": self.settings.identity,
+            "lease": str(self.settings.lease),
+            "leads": election.leads(),
+            "term": election.term,
+            "holder": election.holder,
+            "conflict": election.conflict,
+            "policy": self._policy.digest(),
+            "loop_turned_s": round(time.monotonic() - self._turned_s, 3),
+            "alive": self._troubles(),
+            "ready": self._hindrances(),
+        }
+        if world is not None:
+            told |= {
+                "listed": world.api.listed.is_set(),
+                "updates_waiting": len(world.api.updates),
+                "writes_waiting": world.api.pool.backlog,
+                "writes": {outcome.name.lower(): count for outcome, count in world.outcomes.items()},
+                "latest_failure": world.latest_failure,
+                "watches": world.api.trouble(),
+            }
+        if term is not None:
+            told |= {"steps": term.steps, "nodes": len(term.state.node_specs)}
+        return told
 
     def _troubles(self) -> list[str]:
         """Why it is not alive."""
@@ -367,13 +398,3 @@ def _ownership(settings: ServiceOptions, policy: Policy) -> Ownership:
     scheduler = "" if mode is Mode.GATE else settings.scheduler
     unqueued = not (watches and policy.shares.queues)
     return Ownership(scheduler=scheduler, gates=mode is not Mode.BIND, watches=watches, unqueued=unqueued)
-
-
-class _Nothing:
-    """Nobody asks."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
