@@ -154,8 +154,8 @@ def _ask(wish: InstallSpec, access: Connection) -> None:
 async def _install(access: Connection, wish: InstallSpec, *, force: bool) -> list[AppliedObject]:
     from tidegate.deploy.access_review import AccessReviewError
     from tidegate.deploy.install_spec import GivenPolicy
-    from tidegate.deploy.objects import objects
-    from tidegate.deploy.server_side_apply import apply_all, find_unserved
+    from tidegate.deploy.objects import gate_release, objects
+    from tidegate.deploy.server_side_apply import apply_all, find_unserved, remove_all
     from tidegate.kube.transport.client import Client
 
     begins = wish.policy == GivenPolicy() and not wish.mode.writes
@@ -174,6 +174,7 @@ async def _install(access: Connection, wish: InstallSpec, *, force: bool) -> lis
             await _refuse_rivals(client, wish)
         if wish.policy.config_map and not wish.allow_no_queues:
             await _refuse_emptied(client, wish)
+        await remove_all(client, gate_release())  # gates hold again
         return await apply_all(client, things, keep=wish.policy.config_map if begins else "", force=force)
 
 

@@ -44,6 +44,7 @@ def uninstall(
 
     What runs goes on. Gates are lifted, so pods that waited behind them start. Suspended jobs stay suspended
     unless --start-suspended. The policy goes, too: save it first. The namespace goes if nothing else is in it.
+    Of jobs that run, templates cannot be changed: do it again when these are over.
 
     \b
     Exit codes: 0 nothing is left; 1 something is, and it says what; 2 wrong input.

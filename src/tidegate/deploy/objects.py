@@ -25,6 +25,8 @@ SCRAPING = {"metrics": "enabled"}
 #: Files of the door, in the order of its kustomization.
 DOOR = ("suspend.yaml", "suspend-run-policy.yaml", "gate-pods.yaml", "label-templates.yaml")
 
+_RELEASE = "release-gates.yaml"
+
 
 def objects(wish: InstallSpec) -> list[dict[str, Any]]:
     """Everything that is installed."""
@@ -139,6 +141,11 @@ def door_text(file: str) -> str:
 def door() -> list[dict[str, Any]]:
     """The door: work that names a queue arrives held."""
     return [thing for file in DOOR for thing in yaml.safe_load_all(door_text(file))]
+
+
+def gate_release() -> list[dict[str, Any]]:
+    """What takes our gate off pods that arrive, after we are gone: never together with the door."""
+    return list(yaml.safe_load_all(door_text(_RELEASE)))
 
 
 # -- as text -----------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from tidegate.deploy.access_review import (
 )
 from tidegate.deploy.findings import Finding, Level, fine
 from tidegate.deploy.installation_checks import check_instances, check_leftovers, check_managers
-from tidegate.deploy.objects import door
+from tidegate.deploy.objects import door, gate_release
 from tidegate.deploy.permissions import FOLLOWED, Grant, grants
 from tidegate.kube.mirror.queue_objects import QUEUE_KINDS
 from tidegate.kube.transport.client import Client, Request
@@ -61,6 +61,8 @@ _NEVER = (
     Grant(PODS, ("create",), "nothing"),
     Grant(NODES, ("patch", "delete"), "nothing"),
 )
+
+_RELEASED = "the admission policy tidegate-release-gates, of an uninstallation, lifts the gates of pods as they come"
 
 #: How many things are named before the rest is counted.
 _MOST_NAMED = 6
@@ -277,6 +279,7 @@ async def _check_policy(client: Client, visit: ClusterVisit) -> Finding:
 
 async def _check_door(client: Client, visit: ClusterVisit) -> Finding:
     wanted = [(thing["kind"], thing["metadata"]["name"]) for thing in door()]
+    released = {(thing["kind"], thing["metadata"]["name"]) for thing in gate_release()}
     there = set()
     for kind in dict.fromkeys(kind for kind, _ in wanted):
         answer = await client.ask(Request("GET", _DOOR_PATHS[kind].path(), timeout_s=_ANSWER_S))
@@ -285,6 +288,9 @@ async def _check_door(client: Client, visit: ClusterVisit) -> Finding:
         if not answer.ok:
             raise AccessReviewError(answer.text())
         there |= {(kind, item["metadata"]["name"]) for item in msgspec.json.decode(answer.body)["items"] or ()}
+    if released <= there:
+        expected, remedy = "gates that hold", f"tidegate install --mode {visit.mode}, which removes it"
+        return Finding("door", Level.FAIL if visit.mode.writes else Level.WARN, _RELEASED, expected, remedy)
     missing = [name for kind, name in wanted if (kind, name) not in there]
     if not missing:
         return fine("door", "installed: labelled work arrives held")

@@ -82,6 +82,13 @@ async def apply_all(
     return done
 
 
+async def remove_all(client: Client, things: Iterable[Mapping[str, Any]]) -> None:
+    """Delete objects, as far as they are there."""
+    for thing in things:
+        meta = thing["metadata"]
+        await client.ask(Request("DELETE", resource_of(thing).path(meta.get("namespace", ""), meta["name"])))
+
+
 async def _apply(client: Client, thing: dict[str, Any], *, keep: str, force: bool) -> AppliedObject:
     resource, meta = resource_of(thing), thing["metadata"]
     path = resource.path(meta.get("namespace", ""), meta["name"])

@@ -18,8 +18,8 @@ import msgspec
 from tidegate.deploy.access_review import AccessReviewError
 from tidegate.deploy.deployment_manifest import LABELS
 from tidegate.deploy.install_spec import NAME, POLICY, THERE, GivenPolicy, InstallSpec
-from tidegate.deploy.objects import door, objects
-from tidegate.deploy.server_side_apply import INSTALLER, resource_of
+from tidegate.deploy.objects import door, gate_release, objects
+from tidegate.deploy.server_side_apply import INSTALLER, ApplyOutcome, apply_all, resource_of
 from tidegate.deploy.work_cleanup import (
     HeldWork,
     TakenBack,
@@ -42,6 +42,11 @@ _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 
 #: How long the program may take to end, and how often that is looked at.
 _LEAVE_S, _LOOK_S = 60.0, 1.0
+
+#: How long a server takes to heed an admission policy.
+_HEED_S = 2.0
+
+_RELEASED = "the admission policy tidegate-release-gates lifts it from pods that it makes again"
 
 #: What a namespace may hold that is nobody's; and kinds that show that it is somebody's.
 _NOBODYS = frozenset(("kube-root-ca.crt", "default"))
@@ -176,15 +181,31 @@ async def _lease_spec(client: Client, lease: LeaseName) -> LeaseSpec | None:
 
 
 async def _clean_work(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
+    """Take back what was written into work: jobs first, then the pods that they have made by then."""
+    released: bool | None = None  # whether gates are lifted as pods come; None: nobody needs that
     async for written in find_written(client):
         taken = TakenBack(done=True) if wish.dry_run else await take_back(client, written)
-        fate = RemovalOutcome.STAYS if taken.left else RemovalOutcome.CLEANED
-        yield _told(written.ref, fate if taken.done else RemovalOutcome.FAILED, taken.left)
+        if taken.gate and released is None:
+            released = await _release_gates(client)
+        done = taken.done or (taken.gate and released)
+        left = f"{taken.left}; {_RELEASED}" if taken.gate and released else taken.left
+        fate = RemovalOutcome.STAYS if left else RemovalOutcome.CLEANED
+        yield _told(written.ref, fate if done else RemovalOutcome.FAILED, left)
+    for thing in reversed(gate_release()) if released is None else ():
+        async for removal in _remove(client, _ref(thing), wish):
+            yield removal
     async for held in find_held(client, wish.scheduler):
         yield await _release(client, held, wish)
     async for ref in find_node_requests(client):
         async for removal in _remove(client, ref, wish):
             yield removal
+
+
+async def _release_gates(client: Client) -> bool:
+    """Have our gate lifted from pods as they come; whether the server can do that."""
+    applied = await apply_all(client, gate_release(), force=True)
+    await asyncio.sleep(_HEED_S)
+    return all(one.fate in (ApplyOutcome.CREATED, ApplyOutcome.CHANGED, ApplyOutcome.UNCHANGED) for one in applied)
 
 
 async def _release(client: Client, held: HeldWork, wish: UninstallSpec) -> Removal:

@@ -31,7 +31,7 @@ _PAGE, _NOT_FOUND, _INVALID = 500, 404, 422
 _ANSWER_S = 60.0
 
 #: Why something of ours stays in a job that runs, and what that means.
-_GATE_STAYS = "a gate in its template cannot be removed while it runs, and holds pods that it makes again; do it later"
+_GATE_STAYS = "a gate in its template cannot be removed while it runs; do it again when it is over"
 _SELECTOR_STAYS = "it runs: pods that it makes again go to the same node"
 
 Steps = list[dict[str, Any]]
@@ -92,6 +92,7 @@ class TakenBack(NamedTuple):
 
     done: bool
     left: str = ""  # what stays, and why; or why it failed
+    gate: bool = False  # pods that it makes again are held, unless their gate is lifted as they come
 
 
 async def take_back(client: Client, written: WrittenWork) -> TakenBack:
@@ -106,7 +107,7 @@ async def take_back(client: Client, written: WrittenWork) -> TakenBack:
         return TakenBack(done=False, left=answer.text())
     if written.notes:
         await _edit(client, written.ref, written.notes)
-    return TakenBack(not written.gate, _GATE_STAYS if written.gate else _SELECTOR_STAYS)
+    return TakenBack(not written.gate, _GATE_STAYS if written.gate else _SELECTOR_STAYS, written.gate)
 
 
 async def start(client: Client, held: HeldWork) -> str:
