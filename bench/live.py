@@ -35,7 +35,7 @@ from kubebench.plane import SCHEDULER
 from live_audit import AUDIT_POLICY, Audit
 from live_cluster import GROUPS_API, NODES, Contest, ask_all, make_work, post, ready, unbound, unmake_work, write_policy
 from live_replica import paces, start, steps
-from live_start import measure
+from live_start import StartOptions, measure
 
 _GATES = ("GenericWorkload=true", "GangScheduling=true")
 _PLANE = Options(
@@ -61,7 +61,8 @@ def main() -> None:
     options = _options()
     console = Console(stderr=True)
     if options.pods > _MOST_RACED:
-        print(json.dumps(measure(options.nodes, options.pods, console, plain=options.plain, journals=options.journal)))
+        wanted = StartOptions(options.nodes, options.pods, options.plain, options.journal, options.daemonsets)
+        print(json.dumps(measure(wanted, console)))
         return
     results: dict[str, dict[str, Any]] = {}
     with Plane(_PLANE) as plane, tempfile.TemporaryDirectory() as folder:
@@ -84,6 +85,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pods", type=int, default=5000)
     parser.add_argument("--gang", type=int, default=8, help="pods of a gang")
     parser.add_argument("--journal", action="store_true", help="write a journal at the start of a large cluster, too")
+    parser.add_argument("--daemonsets", type=int, default=0, help="DaemonSets of a large cluster: with and without")
     parser.add_argument("--plain", action="store_true", help="plain kernels instead of compiled ones")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args()

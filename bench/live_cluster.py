@@ -190,6 +190,34 @@ def fill(plane: Plane, nodes: int, pods: int, waiting: int) -> None:
     asyncio.run(ask_all(plane, [post(PODS, _written(number, pod_name(number))) for number in range(bound, pods)]))
 
 
+def add_daemon_sets(plane: Plane, nodes: int, daemon_sets: int) -> None:
+    """Have a pod of each DaemonSet run on each node, meant for that node and no other, as its controller makes it."""
+    first = _shown_running(plane)
+    plane.store.put_all(
+        _daemon_pod(first, f"agent-{number}", at) for number in range(daemon_sets) for at in range(nodes)
+    )
+
+
+def add_waiting(plane: Plane, begin: int, count: int) -> None:
+    """Have more pods wait."""
+    asyncio.run(ask_all(plane, [post(PODS, _written(n, pod_name(n))) for n in range(begin, begin + count)]))
+
+
+def _daemon_pod(first: dict[str, Any], owner: str, at: int) -> tuple[str, dict[str, Any]]:
+    place, uid = _named(at, "n", 5), uuid.uuid5(uuid.NAMESPACE_OID, f"{owner}/{at}")
+    name = f"{owner}-{uid.hex[:5]}{at:05d}"
+    meta = {key: value for key, value in first["metadata"].items() if key not in ("resourceVersion", "managedFields")}
+    reference = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": owner, "uid": owner, "controller": True}
+    meta |= {"name": name, "namespace": "kube-system", "uid": str(uid), "ownerReferences": [reference]}
+    meta |= {"labels": {"app": owner}, "annotations": {}}
+    field = {"key": "metadata.name", "operator": "In", "values": [place]}
+    chosen = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
+    container = {**first["spec"]["containers"][0], "resources": {"requests": {"cpu": "10m", "memory": "20Mi"}}}
+    spec = {**first["spec"], "nodeName": place, "schedulerName": "default-scheduler", "containers": [container]}
+    spec |= {"affinity": {"nodeAffinity": chosen}, "tolerations": [{"operator": "Exists", "effect": "NoSchedule"}]}
+    return f"pods/kube-system/{name}", {**first, "metadata": meta, "spec": spec}
+
+
 def pod_name(number: int) -> str:
     """What a pod of a training job is called."""
     return f"train-{number:06d}-worker-0"

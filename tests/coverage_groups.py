@@ -15,7 +15,8 @@ from tidegate.demand.durations import measure_durations
 from tidegate.demand.jobs import Jobs, read_jobs
 from tidegate.demand.residency import measure_residency
 from tidegate.demand.starts import measure_starts
-from tidegate.demand.tables import USE, Calendar
+from tidegate.demand.tables import USE
+from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import Tolerance, gather_waits, measure_tolerance, sort_waits
 from tidegate.stats.quantile import quantile
 

@@ -29,7 +29,7 @@ from tidegate.demand.mix import measure_mix
 from tidegate.demand.numbers import How, Unit, estimate, rank_quantile, share, unit_interval
 from tidegate.demand.outlook import look_ahead
 from tidegate.demand.survival import Watched, estimate_survival, survival_quantile
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import _late_share, gather_waits, measure_tolerance, sort_waits
 from tidegate.engine.kernels.registry import kernels_as
 from tidegate.measure.ratios import RatioInterval, completions, parting_of, ratio_interval, ratio_intervals, waits

@@ -5,7 +5,8 @@ from __future__ import annotations
 import polars as pl
 from hypothesis import strategies as st
 
-from tidegate.demand.tables import JOBS, Calendar, Tables
+from tidegate.demand.tables import JOBS, Tables
+from tidegate.demand.time_zone import Calendar
 
 
 def job_rows(most: int = 25):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from tidegate.demand.tables import CAPACITY, JOBS, REQUESTS, USE, Calendar, Origin, Tables
+from tidegate.demand.tables import CAPACITY, JOBS, REQUESTS, USE, Origin, Tables
+from tidegate.demand.time_zone import Calendar
 
 
 def shaped(frame: pl.LazyFrame, schema: pl.Schema) -> pl.LazyFrame:

@@ -32,7 +32,9 @@ _WORDS = {
     ),
 }  # fmt: skip
 
-_WISH = InstallSpec(namespace="tg-namespace", image="tg-image", replicas=424242, policy=GivenPolicy("tg-policy"))
+_WISH = InstallSpec(
+    namespace="tg-namespace", image="tg-image", replicas=424242, policy=GivenPolicy("tg-policy", {"a": "b"})
+)
 
 #: Lists and maps of a pod that values may add.
 _POD_VALUES = ("imagePullSecrets", "nodeSelector", "tolerations", "priorityClassName")
@@ -51,9 +53,10 @@ imagePullSecrets: []
 policy:
   # The ConfigMap with the policy; empty: the policy is the cluster's Kueue objects.
   configMap: {POLICY}
-  # Its files: a tidegate.yaml, or manifests. None: the ConfigMap is there already.
-  files:
-    tidegate.yaml: |
+  # Its files: a tidegate.yaml, or manifests. None: the ConfigMap is there already, or made later; an upgrade without
+  # them leaves it as it is. gate and bind need queues.
+  files: {{}}
+    # tidegate.yaml: |
 POLICY
 # Work that names a queue arrives held (Kubernetes 1.36).
 door: false
@@ -162,6 +165,7 @@ def _rules(rules: list[Thing]) -> str:
 
 def _policy(made: Thing) -> str:
     made["data"] = "tg-files"
+    made["metadata"]["annotations"] = {"helm.sh/resource-policy": "keep"}  # an upgrade without files does not delete it
     return _templated(as_yaml([made])).replace("data: tg-files", "data: {{- toYaml .Values.policy.files | nindent 2 }}")
 
 
@@ -251,7 +255,7 @@ def _about() -> str:
 
 
 def _values() -> str:
-    policy = "".join(f"      {line}\n" for line in FIRST_POLICY.splitlines())
+    policy = "".join(f"    #   {line}\n" for line in FIRST_POLICY.splitlines())
     wanted = deployment(_WISH)["spec"]["template"]["spec"]["containers"][0]["resources"]
     resources = "".join(f"  {line}\n" for line in yaml.safe_dump(wanted, sort_keys=False).splitlines())
     return _VALUES.replace("POLICY\n", policy + "\n").replace("RESOURCES", resources)

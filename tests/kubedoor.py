@@ -18,7 +18,12 @@ def install_door(plane: Plane) -> None:
     """Install the door, and wait until it is closed: the server takes a moment to heed it."""
     for thing in door():
         plane.admin.post(_PATHS[thing["kind"]], thing)
-    plane.wait_for(lambda: _holds(plane), what="a door that holds pods")
+    await_door(plane)
+
+
+def await_door(plane: Plane, *, closed: bool = True) -> None:
+    """Wait until the server heeds that the door is there, or that it is gone."""
+    plane.wait_for(lambda: _holds(plane) == closed, what="a door that holds pods" if closed else "a door that is gone")
 
 
 def _holds(plane: Plane) -> bool:

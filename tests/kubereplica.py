@@ -32,7 +32,7 @@ class Replica:
         self.command = [
             sys.executable, "-m", "tidegate", "run", "--kubeconfig", str(plane.kubeconfig(user)), "--identity", name,
             *(("--journal", str(self.journal)) if journals else ()), "--listen", f"127.0.0.1:{self.port}",
-            "--kernels", "plain", "--log", "json", *QUICK, *arguments,
+            "--kernels", "plain", "--log", "json", "--allow-no-queues", *QUICK, *arguments,
         ]  # fmt: skip
 
     def __enter__(self) -> Self:

@@ -1,6 +1,6 @@
 """Says which functions and files are longer than we allow; exits 1 if any is.
 
-A function: 60 lines, a kernel 120. A file: 600 lines.
+A function: 60 lines, a kernel 120; of a command its options do not count. A file: 600 lines.
 """
 
 from __future__ import annotations
@@ -11,6 +11,14 @@ import sys
 from pathlib import Path
 
 FUNCTION, KERNEL, FILE = 60, 120, 600
+
+
+#: A function with more keyword-only parameters is a command: its options are a list, and do not count.
+MOST_PARAMETERS = 6
+
+
+def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return node.body[0].lineno if len(node.args.kwonlyargs) > MOST_PARAMETERS else node.lineno
 
 
 def main() -> int:
@@ -24,7 +32,7 @@ def main() -> int:
         cap = KERNEL if "kernels" in path.parts else FUNCTION
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                length = (node.end_lineno or node.lineno) - _first_line(node) + 1
                 if "src" in path.parts:
                     lengths.append(length)
                 if length > cap:

@@ -76,7 +76,10 @@ def test_bash_completes_commands_options_values_and_jobs():
     result = called("bash", "-c", script)
     assert result.stdout.splitlines() == [
         "complete -o default -F _tidegate_completion tidegate",
-        "preflight plan simulate compare explain queues run install doctor shadow-report check sources demand",
+        (
+            "preflight plan simulate compare explain queues run install uninstall doctor shadow-report check sources "
+            "demand"
+        ),
         "--policy --placement --plot",
         "fifo srtf srsf las",
         "note-0 note-1 note-2",

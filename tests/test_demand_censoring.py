@@ -16,7 +16,8 @@ from tidegate.demand.jobs import read_jobs, window_of
 from tidegate.demand.numbers import How
 from tidegate.demand.residency import measure_residency
 from tidegate.demand.sample import sample
-from tidegate.demand.tables import JOBS, USE, Calendar, Tables
+from tidegate.demand.tables import JOBS, USE, Tables
+from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import Basis
 from tidegate.demand.words import number_text
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS

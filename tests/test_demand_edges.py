@@ -15,7 +15,8 @@ from tidegate.demand.fit import fit
 from tidegate.demand.jobs import read_jobs
 from tidegate.demand.numbers import How, Unit
 from tidegate.demand.residency import measure_residency
-from tidegate.demand.tables import USE, Calendar
+from tidegate.demand.tables import USE
+from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import _late_share
 from tidegate.demand.waste import Leak, find_waste
 from tidegate.demand.words import number_text

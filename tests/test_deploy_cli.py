@@ -6,10 +6,13 @@ import json
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from commands import ran
 from kubebench.process import free_port
+from kubequeues import one_queue
 from tidegate.cli.doctor import _print
+from tidegate.cli.main import app
 from tidegate.deploy.access_review import deeds
 from tidegate.deploy.findings import Finding, Level
 from tidegate.deploy.permissions import FOLLOWED, SUSPENDED, grants, rules
@@ -59,11 +62,10 @@ def test_yaml_and_json_are_the_same_objects():
 
 def test_options_are_heeded(tmp_path):
     (tmp_path / "queues").mkdir()
-    (tmp_path / "queues" / "a.yaml").write_text(
-        "apiVersion: kueue.x-k8s.io/v1beta1\nkind: ResourceFlavor\nmetadata: {name: a}\n"
-    )
+    (tmp_path / "queues" / "a.yaml").write_text(one_queue(8))
     things = printed(
-        "--mode", "gate", "--namespace", "gpus", "--image", "mirror/tidegate:9", "--replicas", "3", "--service-monitor",
+        "--mode", "gate", "--journal-max-size", "1Gi", "--journal-retention", "7d",
+        "--namespace", "gpus", "--image", "mirror/tidegate:9", "--replicas", "3", "--service-monitor",
         "--door", "--board", "--policy", str(tmp_path / "queues"),
     )  # fmt: skip
     where = {thing["metadata"].get("namespace", "gpus") for thing in things}
@@ -72,6 +74,9 @@ def test_options_are_heeded(tmp_path):
     assert spec["replicas"] == 3
     assert {one["image"] for one in spec["template"]["spec"]["containers"]} == {"mirror/tidegate:9"}
     assert set(found(things, "ConfigMap")["data"]) == {"a.yaml"}
+    assert {"--journal-max-size=1Gi", "--journal-retention=7d"} <= set(arguments_of(things))
+    (data,) = (one for one in spec["template"]["spec"]["volumes"] if one["name"] == "data")
+    assert data["emptyDir"]["sizeLimit"] == "2Gi"  # a pod that fills its volume is evicted
     assert {"ServiceMonitor", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"} <= set(kinds(things))
 
 
@@ -82,6 +87,23 @@ def test_a_policy_that_is_there_is_not_printed(source, argument):
     assert "ConfigMap" not in kinds(things)
     names = {name for rule in found(things, "Role")["rules"] for name in rule.get("resourceNames", ())}
     assert names == ({"tidegate", "mine"} if source != "kueue" else {"tidegate"})
+
+
+def test_a_policy_that_nobody_names_is_not_printed_and_so_not_emptied():
+    """Piped over an installation that has a policy, what is printed must leave it alone."""
+    done = CliRunner().invoke(app, ["install", "--dry-run"])
+    assert "ConfigMap" not in kinds(yaml.safe_load_all(done.stdout))
+    assert "tidegate/tidegate-policy stays as it is" in done.stderr
+    assert done.stdout.startswith("# kubectl apply --server-side --field-manager=tidegate-install -f -\n")
+
+
+@pytest.mark.parametrize("mode", ["gate", "bind"])
+def test_a_policy_without_queues_is_refused_by_who_writes(mode, tmp_path):
+    (tmp_path / "tidegate.yaml").write_text("version: 1\npolicy: {placement: bestfit}\n")
+    named = ("--mode", mode, "--policy", str(tmp_path / "tidegate.yaml"))
+    assert "expected queues, found none" in ran("install", "--dry-run", *named, code=2)
+    assert "--allow-no-queues" in arguments_of(printed(*named, "--allow-no-queues"))
+    assert "expected queues, found none" in ran("run", *kubeconfig(tmp_path, "https://127.0.0.1:1"), *named, code=2)
 
 
 def test_namespaces_that_are_there_are_not_labelled():
@@ -96,6 +118,8 @@ def test_namespaces_that_are_there_are_not_labelled():
         (("--namespace", "a" * 64), "63 at most"),
         (("--image", "two words"), "--image: expected"),
         (("--replicas", "0"), "--replicas"),
+        (("--journal-max-size", "1Mi"), "expected 16Mi or more"),
+        (("--journal-retention", "long"), "expected a duration"),
         (("--policy", "missing.yaml"), "missing.yaml: there is no such file"),
         (("--policy", "broken.yaml"), "broken.yaml:"),
         (("--policy", "torn.yaml"), "torn.yaml"),

@@ -10,19 +10,36 @@ from typer.testing import CliRunner
 from kubeaccount import account, become
 from kubebench import Options, Plane, User, node, pod
 from kubelive import wall_ms
+from kubequeues import one_queue
 from tidegate.cli.main import app
 from tidegate.live.timestamps import stamp_of
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/tidegate/leases"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_CHECKS = ["server", "clock", "kinds", "permissions", "owners", "lease", "policy", "quota", "door", "annotations"]
+_CHECKS = [
+    "server",
+    "clock",
+    "kinds",
+    "permissions",
+    "owners",
+    "lease",
+    "policy",
+    "quota",
+    "door",
+    "annotations",
+    "instances",
+    "managers",
+    "leftovers",
+]
 
 
 @pytest.fixture(scope="module")
-def plane(kube_programs):
+def plane(kube_programs, tmp_path_factory):
+    policy = tmp_path_factory.mktemp("policy") / "queues.yaml"
+    policy.write_text(one_queue(8))
     nobody = User("nobody", ())
     with Plane(Options(build=False, controllers="", scheduler=False, kwok=False, users=(nobody,))) as plane:
-        install(plane, "--mode", "gate", "--door")
+        install(plane, "--mode", "gate", "--door", "--policy", str(policy))
         become(plane, "tidegate")
         yield plane
 
@@ -54,11 +71,11 @@ def lead(plane, renewed_ms):
 def test_what_is_installed_is_well_but_for_nobody_leading(plane):
     code, found = look(plane, "--mode", "gate", user=account("tidegate"))
     assert code == 0
-    # The account may not look at the door, and the policy that comes with it has no queues.
-    assert levels(found) == {"lease": "warn", "policy": "warn", "door": "warn", "annotations": "warn"}
+    # The account may not look at the door, at other namespaces, nor at what is installed.
+    assert levels(found) == dict.fromkeys(("lease", "door", "annotations", "instances", "managers"), "warn")
     assert found["server"]["found"].startswith("v1.36")
     code, found = look(plane, "--mode", "gate", "--account", "tidegate")
-    assert (code, levels(found)) == (0, {"lease": "warn", "policy": "warn"})
+    assert (code, levels(found)) == (0, {"lease": "warn"})
     assert found["permissions"]["found"].startswith("tidegate/tidegate may do all")
     assert found["door"]["found"] == "installed: labelled work arrives held"
     lead(plane, wall_ms())
@@ -120,8 +137,8 @@ def test_quotas_are_compared_with_what_pods_ask_for_and_nodes_have(plane, tmp_pa
 
 
 def test_before_it_is_installed_nothing_fails(plane):
-    code, found = look(plane, "--namespace", "later", "--mode", "gate")
-    assert (code, levels(found)) == (0, {"lease": "warn", "policy": "warn"})
+    code, found = look(plane, "--namespace", "later")
+    assert (code, levels(found)) == (0, {"lease": "warn", "policy": "warn", "instances": "warn"})  # of the other tests
     assert found["policy"]["remedy"] == "tidegate install, which brings one"
 
 
@@ -190,3 +207,54 @@ def test_a_clock_that_is_off_is_told(plane, monkeypatch):
     code, found = look(plane)
     assert (code, found["clock"]["level"]) == (0, "warn")
     assert "s ahead of the server's" in found["clock"]["found"]
+
+
+# -- an installation that is not alone, not its own, or gone -------------------------------------------------------
+
+
+def test_an_empty_policy_is_a_fault_for_who_writes(plane, tmp_path):
+    empty = tmp_path / "tidegate.yaml"
+    empty.write_text("version: 1\npolicy: {placement: bestfit}\n")
+    for mode, level in (("shadow", "ok"), ("gate", "fail"), ("bind", "fail")):
+        assert look(plane, "--mode", mode, "--policy", str(empty))[1]["policy"]["level"] == level
+
+
+def test_a_second_instance_is_told(plane):
+    where = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 15, "renewTime": stamp_of(wall_ms())}
+    plane.admin.post(where, {"metadata": {"name": "tidegate"}, "spec": spec})
+    try:
+        code, found = look(plane, "--mode", "gate")
+        assert (code, found["instances"]["level"]) == (1, "fail")
+        assert "default/tidegate (another)" in found["instances"]["found"]
+        assert look(plane)[1]["instances"]["level"] == "warn"
+    finally:
+        plane.admin.delete(f"{where}/tidegate")
+
+
+def test_fields_of_another_manager_are_told_and_can_be_taken_over(plane):
+    path = "/apis/policy/v1/namespaces/tidegate/poddisruptionbudgets"
+    theirs = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "tidegate"}}
+    plane.admin.apply(path, {**theirs, "spec": {"maxUnavailable": 2}}, manager="helm")
+    found = look(plane, "--mode", "gate")[1]["managers"]
+    assert (found["level"], "helm (of 1 objects)" in found["found"]) == ("warn", True)
+    assert "--force-conflicts" in found["remedy"]
+    install(plane, "--mode", "gate", "--door", "--force-conflicts")
+    assert look(plane, "--mode", "gate")[1]["managers"]["level"] == "ok"
+
+
+def test_gates_and_annotations_that_nobody_minds_are_told(plane):
+    pods = "/api/v1/namespaces/default/pods"
+    plane.admin.post(pods, pod("held", schedulingGates=[{"name": "tidegate.io/admission"}]))
+    noted = pod("noted")
+    noted["metadata"]["annotations"] = {"tidegate.io/standing": "{}"}
+    plane.admin.post(pods, noted)
+    lead(plane, wall_ms() - 7_200_000)
+    found = look(plane, "--mode", "gate")[1]["leftovers"]
+    assert found["level"] == "warn"
+    assert "gates of ours: 1; objects with annotations of ours: 1" in found["found"]
+    assert "tidegate uninstall" in found["remedy"]
+    lead(plane, wall_ms())
+    assert look(plane, "--mode", "gate")[1]["leftovers"]["level"] == "ok"
+    for name in ("held", "noted"):
+        plane.admin.delete(f"{pods}/{name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -10,7 +11,9 @@ import yaml
 
 from commands import ran
 from deploy_files import DEPLOY
+from install_file import PAGE
 from kubebench import ApiError, Options, Plane, User
+from kubequeues import one_queue
 from tidegate.deploy.deployment_manifest import deployment
 from tidegate.deploy.install_spec import InstallSpec
 from tidegate.deploy.objects import objects
@@ -46,6 +49,19 @@ def plane(kube_programs):
     nobody = User("nobody", ())
     with Plane(Options(build=False, controllers="", scheduler=False, kwok=False, users=(nobody,))) as plane:
         yield plane
+
+
+@pytest.fixture
+def fresh(plane):
+    """Without an installation."""
+    for thing in reversed(objects(InstallSpec())):
+        meta = thing["metadata"]
+        path = resource_of(thing).path(meta.get("namespace", ""), meta["name"])
+        if thing["kind"] != "Namespace" and plane.admin.is_up(path):
+            plane.admin.delete(path)
+    if plane.admin.is_up(f"{_HERE}/configmaps/tidegate-policy"):
+        plane.admin.delete(f"{_HERE}/configmaps/tidegate-policy")
+    return plane
 
 
 @pytest.fixture(scope="module")
@@ -122,20 +138,84 @@ def test_installing_again_changes_what_changed_and_keeps_the_policy(plane, tmp_p
     assert {fate for key, fate in first.items() if key[0] != "Namespace"} == {"created"}
     again = install(plane)
     assert again == {key: "kept" if key[0] == "ConfigMap" else "unchanged" for key in first}
-    changed = {key for key, fate in install(plane, "--mode", "bind").items() if fate == "changed"}
-    assert changed == {
+    policy = tmp_path / "mine.yaml"
+    policy.write_text(one_queue(8))
+    install(plane, "--policy", str(policy))
+    again = install(plane, "--mode", "bind")
+    assert {key for key, fate in again.items() if fate == "changed"} == {
         ("ClusterRole", "tidegate"), ("Role", "tidegate/tidegate"), ("Deployment", "tidegate/tidegate"),
     }  # fmt: skip
-    policy = tmp_path / "mine.yaml"
-    policy.write_text("version: 1\npolicy: {placement: tide}\n")
+    assert ("ConfigMap", "tidegate/tidegate-policy") not in again
+    policy.write_text(one_queue(4))
     assert (
         install(plane, "--mode", "bind", "--policy", str(policy))["ConfigMap", "tidegate/tidegate-policy"] == "changed"
     )
-    assert plane.admin.get(f"{_HERE}/configmaps/tidegate-policy")["data"] == {"tidegate.yaml": policy.read_text()}
+    assert plane.admin.get(f"{_HERE}/configmaps/tidegate-policy")["data"] == {"mine.yaml": policy.read_text()}
     assert install(plane, "--mode", "shadow")["ConfigMap", "tidegate/tidegate-policy"] == "kept"
     role = plane.admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/tidegate")
     assert role["rules"] == next(thing for thing in objects(InstallSpec()) if thing["kind"] == "ClusterRole")["rules"]
     assert {one["manager"] for one in role["metadata"]["managedFields"]} == {INSTALLER}
+
+
+def test_the_steps_of_the_docs_work_one_after_the_other(fresh, tmp_path):
+    """As docs/install.md has them: the first is piped into kubectl, the others are applied, and the policy stays."""
+    (tmp_path / "queues").mkdir()
+    (tmp_path / "queues" / "all.yaml").write_text(one_queue(8))
+    commands = re.findall(r"^    tidegate (install .*)$", PAGE.read_text(), re.MULTILINE)
+    assert [re.search(r"--mode (\w+)", one)[1] for one in commands[1:]] == ["gate", "bind", "gate"]  # then an upgrade
+    for command in commands:
+        ours, piped, _ = command.partition(" | kubectl apply --server-side --field-manager=tidegate-install -f -")
+        words = ours.replace("queues/", f"{tmp_path}/queues").split()[1:]
+        if piped:
+            assert "ConfigMap" not in kubectl_applied(fresh, yaml.safe_load_all(ran("install", *words)))
+        else:
+            assert "failed" not in install(fresh, *words).values()
+    assert fresh.admin.get(f"{_HERE}/configmaps/tidegate-policy")["data"] == {"all.yaml": one_queue(8)}
+    printed = list(yaml.safe_load_all(ran("install", "--mode", "bind", "--dry-run")))
+    assert "ConfigMap" not in kubectl_applied(fresh, printed)  # piped once more, over an installation with a policy
+    assert fresh.admin.get(f"{_HERE}/configmaps/tidegate-policy")["data"] == {"all.yaml": one_queue(8)}
+    assert set(install(fresh, "--mode", "bind").values()) == {"unchanged"}
+
+
+def kubectl_applied(plane, things):
+    """What `kubectl apply --server-side --field-manager=tidegate-install` does; the kinds."""
+    kinds = []
+    for thing in things:
+        meta = thing["metadata"]
+        path = resource_of(thing).path(meta.get("namespace", ""), meta["name"])
+        plane.admin.request("PATCH", f"{path}?fieldManager={INSTALLER}", thing, "application/apply-patch+yaml")
+        kinds.append(thing["kind"])
+    return kinds
+
+
+def test_what_kubectl_applied_on_its_own_is_taken_over_when_asked_for(fresh, tmp_path):
+    for thing in objects(InstallSpec())[1:]:  # the namespace is there
+        path = resource_of(thing).path(thing["metadata"].get("namespace", ""))
+        fresh.admin.post(f"{path}?fieldManager=kubectl-client-side-apply", thing)
+    policy = tmp_path / "queues.yaml"
+    policy.write_text(one_queue(8))
+    wanted = ("--mode", "gate", "--policy", str(policy))
+    said = install(fresh, *wanted, code=1)
+    assert 'conflict with "kubectl-client-side-apply"' in said
+    assert "--force-conflicts takes these fields over" in said
+    assert "failed" not in install(fresh, *wanted, "--force-conflicts").values()
+    assert set(install(fresh, *wanted).values()) == {"unchanged"}
+
+
+def test_a_policy_is_never_emptied_in_silence(fresh, tmp_path):
+    full, empty = tmp_path / "full.yaml", tmp_path / "empty.yaml"
+    full.write_text(one_queue(8))
+    empty.write_text("version: 1\npolicy: {placement: bestfit}\n")
+    for mode in ("gate", "bind"):
+        assert "expected queues, found none" in install(fresh, "--mode", mode, code=2)
+        assert "expected queues, found none" in install(fresh, "--mode", mode, "--policy", str(empty), code=2)
+    assert not fresh.admin.is_up(f"{_HERE}/configmaps/tidegate-policy")
+    install(fresh, "--mode", "gate", "--policy", str(full))
+    assert "has 1; --allow-no-queues" in install(fresh, "--policy", str(empty), code=2)
+    assert fresh.admin.get(f"{_HERE}/configmaps/tidegate-policy")["data"] == {"full.yaml": full.read_text()}
+    install(fresh, "--policy", str(empty), "--allow-no-queues")
+    assert "bestfit" in fresh.admin.get(f"{_HERE}/configmaps/tidegate-policy")["data"]["tidegate.yaml"]
+    assert "expected queues, found none" in install(fresh, "--mode", "gate", code=2)  # the one that is there
 
 
 def test_what_somebody_else_owns_is_not_taken(plane):

@@ -15,7 +15,7 @@ from tidegate.deploy.objects import objects
 
 TEXT = PAGE.read_text()
 #: Options of other programs that it shows.
-_FOREIGN = {"--set", "--create-namespace", "--into"}  # of helm, and of the program that compiles
+_FOREIGN = {"--set", "--create-namespace", "--into", "--server-side", "--field-manager", "--from-file"}  # helm, kubectl
 
 
 def test_the_table_is_up_to_date():
@@ -24,9 +24,11 @@ def test_the_table_is_up_to_date():
 
 def test_options_and_commands_are_there():
     commands = typer.main.get_command(app).commands
-    options = {name for name in ("install", "doctor") for option in commands[name].params for name in option.opts}
+    options = {
+        name for name in ("install", "uninstall", "doctor") for option in commands[name].params for name in option.opts
+    }
     assert set(re.findall(r"--[a-z][a-z-]+", TEXT)) <= options | _FOREIGN
-    assert set(re.findall(r"`?tidegate ((?:install|doctor|run|shadow-report)[a-z-]*)", TEXT)) <= set(commands)
+    assert set(re.findall(r"`?tidegate ((?:install|uninstall|doctor|run|shadow-report)[a-z-]*)", TEXT)) <= set(commands)
 
 
 def test_files_it_names_are_there():

@@ -153,8 +153,8 @@ def meant_for(name, node, *, prefers=False):
 
 def test_pods_that_differ_in_the_node_they_are_meant_for_share_a_shape(cluster):
     for number in range(4):
-        cluster.admin.post(_PODS, meant_for(f"d-{number}", f"n{number % 2}"))
-        cluster.admin.post(_PODS, meant_for(f"e-{number}", f"n{number % 2}", prefers=True))
+        cluster.admin.post(_PODS, meant_for(f"d-{number}", f"gone-{number % 2}"))  # which starts nothing
+        cluster.admin.post(_PODS, meant_for(f"e-{number}", f"gone-{number % 2}", prefers=True))
         cluster.admin.post(_PODS, pod(f"f-{number}", 1, scheduler="nobody"))
     plain, _ = listed(cluster)
     packed, asked = listed(cluster, ProtobufPods, page=50)
@@ -164,7 +164,7 @@ def test_pods_that_differ_in_the_node_they_are_meant_for_share_a_shape(cluster):
         shapes = [{seen[f"{kind}-{number}"].shape for number in range(4)} for kind in "def"]
         assert [len(each) for each in shapes] == [1, 1, 1]
         assert len(set.union(*shapes)) == 3  # whether it is meant for a node, or likes one, tells them apart
-        assert seen["d-0"].node == "n0"
+        assert seen["d-0"].node == "gone-0"
         assert "matchFields" in seen["d-0"].shape.refusals[0]  # ours to bind it would not be
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -24,7 +25,7 @@ from tidegate.manifests.words import STANDING
 from tidegate.model.facts import Outcome
 from tidegate.model.policy import Policy
 from tidegate.model.shares import UsageSharing
-from tidegate.model.standing import Standing
+from tidegate.model.standing import Grant, Spot, Standing
 
 
 class Relay(Paper):
@@ -352,3 +353,66 @@ def test_notes_go_into_patches_of_every_kind():
     ]
     added = json.loads(annotated(edit(ref, []), "x", Meta(annotations={"a": "b"})).request.body)
     assert added[-1] == {"op": "add", "path": "/metadata/annotations/tidegate.io~1standing", "value": "x"}
+
+
+# -- notes of other versions: upgrade, and rollback ----------------------------------------------------------------
+
+
+def _with_more(value: Any) -> Any:
+    """A value as a later version may write it: with a field more wherever there are fields."""
+    if isinstance(value, dict):
+        return {**{name: _with_more(inner) for name, inner in value.items()}, "since_v9": {"deep": [1, None]}}
+    return [_with_more(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _running(note: Callable[[str], str]) -> Relay:
+    """A job of eight GPUs runs, its pod on a node, with the note of another version; there is quota for eight."""
+    cluster = relay()
+    cluster.put(queued(job("a", 1, 8, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    job_pods(cluster, "a", 1, gpus=8)
+    cluster.step()
+    cluster.obey()
+    for thing in cluster.objects.values():
+        annotations = thing["metadata"].get("annotations") or {}
+        if STANDING in annotations:
+            annotations[STANDING] = note(annotations[STANDING])
+    return cluster
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        lambda text: json.dumps(_with_more(json.loads(text))),  # of a later version: more fields
+        lambda text: json.dumps({"v": 9, "zip": "H4sIAAAA"}),  # of a later version: another form altogether
+        lambda text: "not even JSON",
+        lambda text: json.dumps({"standing": {"queue": json.loads(text)["standing"]["queue"]}}),  # of an older: fewer
+        lambda text: "",
+    ],
+)
+def test_quota_is_held_whatever_another_version_wrote(note):
+    cluster = _running(note)
+    cluster.take_over()
+    cluster.step()
+    assert sum(cluster.usage()["queue/q"]) > 0
+    cluster.put(queued(job("b", 1, 8, suspend=True, scheduler="tidegate")))
+    assert ("start", "job/b") not in cluster.step()
+    cluster.remove("pod/a-0")
+    cluster.change("job/a", status__conditions=[{"type": "Complete", "status": "True"}])
+    assert ("start", "job/b") in cluster.step()  # what was held is given back once
+
+
+def test_what_a_later_version_adds_to_a_note_changes_nothing_else():
+    known = HandoverNote(
+        standing=Standing(queue="q", grants=(Grant(pod_set="main", count=1, spots=(Spot(values=("a",), count=1),)),)),
+        nodes=(("n0", 1),),
+    )
+    assert read_note(json.dumps(_with_more(json.loads(write_note(known))))) == known
+    consumed, waiting = [{"entrance": "default/team", "milli": [["cpu", 5]]}], {"default/a": {"nominated": True}}
+    kept = {"consumed": consumed, "waiting": waiting}
+    more = {**kept, "new": 1}
+    more["consumed"] = _with_more(kept["consumed"])
+    more["waiting"] = {"default/a": {"nominated": True, "new": 2}}
+    assert read_common(json.dumps(more)) == read_common(json.dumps(kept)) != read_common("")
+    assert read_common("[" * 100_000) == read_common("")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shared import shared
 from test_planning_judge import GPU, arrivals, job_rows
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.model.prices import ASSUMED_PRICES, MICROS, Prices
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
 from tidegate.planning.bands import Recipe, least_levels, plan_bands

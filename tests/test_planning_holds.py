@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from test_planning_judge import arrivals
 from tidegate.cli.main import app
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.model.prices import MICROS, Prices
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
 from tidegate.planning.bands import Basis, Recipe, _needed_ceiling, hold_all_week, plan_bands

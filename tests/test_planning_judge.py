@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared import shared
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tidegate.planning.capacity import SHUT, constant
 from tidegate.planning.jobs import PlanJobs

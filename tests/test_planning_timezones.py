@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from commands import ran
 from tidegate.demand.calendar import hour_edges, hour_of_week
-from tidegate.demand.tables import Calendar, ZoneOrigin
+from tidegate.demand.time_zone import Calendar, ZoneOrigin
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tidegate.planning.bands import Recipe, plan_bands
 from tidegate.planning.capacity import steps_of

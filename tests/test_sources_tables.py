@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.sources.findings import Code, UnusableSource
 from tidegate.sources.gather import gather
 from tidegate.sources.options import Options, Table

@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 
 from shared import shared
-from tidegate.demand.tables import CAPACITY, JOBS, REQUESTS, STARTS, USE, Calendar
+from tidegate.demand.tables import CAPACITY, JOBS, REQUESTS, STARTS, USE
+from tidegate.demand.time_zone import Calendar
 from tidegate.sources.findings import Code, UnusableSource
 from tidegate.sources.gather import gather
 from tidegate.sources.options import Format, Options

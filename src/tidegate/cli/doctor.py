@@ -56,6 +56,8 @@ def doctor(
 ) -> None:
     """Check a cluster: version, kinds, permissions, clocks, other owners, the Lease, the policy, the door.
 
+    Also: other instances, who owns the fields of what is installed, and gates or annotations left behind.
+
     Nothing is written. Each line says what was found; where that is not well, what was expected and what to do.
 
     \b

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -38,6 +39,21 @@ PolicyWishOption = Annotated[
         show_default=False,
     ),
 ]
+JournalSizeWishOption = Annotated[
+    str, typer.Option(metavar="SIZE", help="Most that a replica's journals take; its volume is twice that.")
+]
+JournalRetentionWishOption = Annotated[
+    str, typer.Option(metavar="DURATION", help="How long journals of earlier terms are kept.")
+]
+NetworkPolicyOption = Annotated[
+    bool, typer.Option("--network-policy", help="Only namespaces labelled metrics=enabled reach it.")
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force-conflicts", help="Take over fields that kubectl, helm or somebody else owns.")
+]
+NoQueuesWishOption = Annotated[
+    bool, typer.Option("--allow-no-queues", help="Gate or bind without any quota, or empty a policy that has queues.")
+]
 
 
 def install(
@@ -49,13 +65,15 @@ def install(
     replicas: Annotated[int, typer.Option(min=1, max=9, help="One leads, the others stand by.")] = 2,
     policy: PolicyWishOption = None,
     service_monitor: Annotated[bool, typer.Option("--service-monitor", help="For Prometheus' operator.")] = False,
-    network_policy: Annotated[
-        bool, typer.Option("--network-policy", help="Only namespaces labelled metrics=enabled reach it.")
-    ] = False,
+    network_policy: NetworkPolicyOption = False,
     board: Annotated[bool, typer.Option("--board", help="A board, where Grafana's sidecar finds it.")] = False,
     managed_jobs_namespace_selector: NamespaceSelectorOption = "",
     exclude_namespace: ExcludeNamespaceOption = None,
     door: Annotated[bool, typer.Option("--door", help="Work that names a queue arrives held.")] = False,
+    journal_max_size: JournalSizeWishOption = "4Gi",
+    journal_retention: JournalRetentionWishOption = "30d",
+    allow_no_queues: NoQueuesWishOption = False,
+    force_conflicts: ForceOption = False,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -64,7 +82,8 @@ def install(
     """Install Tidegate in a cluster: with --dry-run print all objects, without it apply them.
 
     Roles allow exactly what the mode does. Installing again changes what changed; the policy stays unless
-    --policy names one. Objects of options that were taken back are not deleted.
+    --policy names one. Objects of options that were taken back are not deleted; `tidegate uninstall` removes all.
+    Everything is applied on the server's side as tidegate-install, so that what is printed and what is applied agree.
 
     \b
     Exit codes: 0 installed; 1 some object was refused; 2 wrong input; 3 a running Kueue owns the work.
@@ -77,32 +96,41 @@ def install(
     """  # noqa: D301 - \b keeps the lines apart
     with told_plainly():
         needs_client()
-        from tidegate.deploy.install_spec import InstallOptionError, InstallSpec, read_policy_wish
-
-        try:
-            wish = InstallSpec(
-                mode=mode,
-                namespace=namespace,
-                image=InstallSpec.image if image is None else image,
-                replicas=replicas,
-                policy=read_policy_wish(policy, namespace),
-                monitor=service_monitor,
-                network_policy=network_policy,
-                board=board,
-                door=door,
-                namespaces=namespace_rule(managed_jobs_namespace_selector, exclude_namespace),
-            )
-            wish.check()
-        except InstallOptionError as error:
-            raise CannotRun(str(error)) from None
+        wish = _read_wish(
+            policy,
+            mode=mode,
+            namespace=namespace,
+            **({} if image is None else {"image": image}),
+            replicas=replicas,
+            monitor=service_monitor,
+            network_policy=network_policy,
+            board=board,
+            door=door,
+            namespaces=namespace_rule(managed_jobs_namespace_selector, exclude_namespace),
+            allow_no_queues=allow_no_queues,
+            journal_max_size=journal_max_size,
+            journal_retention=journal_retention,
+        )
         if dry_run:
             _print(wish, as_json=as_json)
             return
         access = open_access(context, kubeconfig)
         if not yes:
             _ask(wish, access)
-        done = asyncio.run(_install(access, wish, keep=policy is None))
+        done = asyncio.run(_install(access, wish, force=force_conflicts))
     _tell(done, as_json=as_json)
+
+
+def _read_wish(policy: str | None, **named: Any) -> InstallSpec:
+    """What is to be installed; refused where that cannot be."""
+    from tidegate.deploy.install_spec import InstallOptionError, InstallSpec, read_policy_wish
+
+    try:
+        wish = InstallSpec(policy=read_policy_wish(policy, named["namespace"]), **named)
+        wish.check()
+    except InstallOptionError as error:
+        raise CannotRun(str(error)) from None
+    return wish
 
 
 def _print(wish: InstallSpec, *, as_json: bool) -> None:
@@ -112,7 +140,10 @@ def _print(wish: InstallSpec, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"apiVersion": "v1", "kind": "List", "items": things}, indent=2))
     else:
-        typer.echo(as_yaml(things), nl=False)
+        typer.echo(_HOW_TO_APPLY + as_yaml(things), nl=False)
+    if wish.policy.config_map and wish.policy.files is None:
+        where = f"{wish.namespace}/{wish.policy.config_map}"
+        say(f"the policy is not printed: the ConfigMap {where} stays as it is; --policy FILE prints it, too")
 
 
 def _ask(wish: InstallSpec, access: Connection) -> None:
@@ -124,13 +155,15 @@ def _ask(wish: InstallSpec, access: Connection) -> None:
         raise CannotRun("nothing was applied; --yes does not ask")
 
 
-async def _install(access: Connection, wish: InstallSpec, *, keep: bool) -> list[AppliedObject]:
+async def _install(access: Connection, wish: InstallSpec, *, force: bool) -> list[AppliedObject]:
     from tidegate.deploy.access_review import AccessReviewError
-    from tidegate.deploy.objects import objects
-    from tidegate.deploy.server_side_apply import apply_all, find_unserved
+    from tidegate.deploy.install_spec import GivenPolicy
+    from tidegate.deploy.objects import gate_release, objects
+    from tidegate.deploy.server_side_apply import apply_all, find_unserved, remove_all
     from tidegate.kube.transport.client import Client
 
-    things = objects(wish)
+    begins = wish.policy == GivenPolicy() and not wish.mode.writes
+    things = objects(replace(wish, policy=GivenPolicy.to_begin_with()) if begins else wish)
     async with Client(access, connections=2) as client:
         try:
             unserved = await find_unserved(client, things)
@@ -143,7 +176,41 @@ async def _install(access: Connection, wish: InstallSpec, *, keep: bool) -> list
             )
         if wish.mode.writes:
             await _refuse_rivals(client, wish)
-        return await apply_all(client, things, keep=wish.policy.config_map if keep else "")
+        if wish.policy.config_map and not wish.allow_no_queues:
+            await _refuse_emptied(client, wish)
+        await remove_all(client, gate_release())  # gates hold again
+        return await apply_all(client, things, keep=wish.policy.config_map if begins else "", force=force)
+
+
+async def _refuse_emptied(client: Client, wish: InstallSpec) -> None:
+    """Refuse a mode that writes without queues, and to take all queues away from a policy that has some."""
+    from tidegate.live.policy_sources import NO_QUEUES, PolicyError, PolicyMissingError, PolicyUnreachableError
+
+    queues, name, writes = 0, f"configmap:{wish.namespace}/{wish.policy.config_map}", wish.mode.writes
+    try:
+        queues = await _count_queues(client, wish)
+    except PolicyMissingError:
+        pass
+    except PolicyError as error:
+        if wish.policy.files is None and writes:
+            raise CannotRun(f"--mode {wish.mode}: {error}; nothing was applied") from None
+    except PolicyUnreachableError:
+        return  # who may not read it may not apply it either, and is told so
+    if wish.policy.files is None and writes and not queues:
+        raise CannotRun(f"--mode {wish.mode}: {name}: {NO_QUEUES}; --policy names one; nothing was applied")
+    if wish.policy.queues == 0 and queues:
+        raise CannotRun(
+            f"--policy: it has no queues, and the one that is installed ({name}) has {queues}; "
+            "--allow-no-queues takes them away; nothing was applied"
+        )
+
+
+async def _count_queues(client: Client, wish: InstallSpec) -> int:
+    """The queues of the policy that is installed."""
+    from tidegate.live.policy_sources import ConfigMap
+
+    source = ConfigMap(wish.namespace, wish.policy.config_map)
+    return len(source.read(await source.find(client)).shares.queues)
 
 
 async def _refuse_rivals(client: Client, wish: InstallSpec) -> None:
@@ -174,5 +241,8 @@ def _tell(done: list[AppliedObject], *, as_json: bool) -> None:
     if troubles:
         raise typer.Exit(EXIT_NO)
 
+
+#: What printed objects begin with: applied so, they have the same owner as those that `tidegate install` applies.
+_HOW_TO_APPLY = "# kubectl apply --server-side --field-manager=tidegate-install -f -\n"
 
 _STYLES = {"created": "green", "changed": "yellow", "failed": "red", "not tried": "red"}

@@ -23,6 +23,7 @@ from tidegate.cli.run import run_live
 from tidegate.cli.shadow_report import shadow_report
 from tidegate.cli.simulate import simulate
 from tidegate.cli.sources_command import show_sources
+from tidegate.cli.uninstall import uninstall
 
 app = typer.Typer(
     name="tidegate",
@@ -59,6 +60,7 @@ def main(
       tidegate shadow-report shadow.db   and what that would have saved
       tidegate doctor --context prod     is a cluster ready?
       tidegate install --dry-run         what a cluster needs, ready to apply
+      tidegate uninstall --dry-run       what would go, and what would be left
       tidegate check tidegate.yaml       is a file right?
       tidegate sources jobs.csv          what does a file of jobs hold?
     """  # noqa: D301 - \b keeps the lines apart
@@ -72,6 +74,7 @@ app.command("explain")(explain_job)
 app.command("queues")(show_queues)
 app.command("run")(run_live)
 app.command()(install)
+app.command()(uninstall)
 app.command()(doctor)
 app.command("shadow-report")(shadow_report)
 app.command()(check)

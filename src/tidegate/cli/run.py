@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from tidegate.kube.actuator.provisioning import NodeRequestOptions
     from tidegate.kube.transport.connection import Connection
     from tidegate.live.election import LeaseName
+    from tidegate.live.journal_rotation import JournalLimits
     from tidegate.live.lease import LeaseTimes
+    from tidegate.live.policy_sources import PolicySource
     from tidegate.live.policy_watcher import PolicyWatcher
     from tidegate.live.service import Service, ServiceOptions
     from tidegate.model.policy import Policy
@@ -56,6 +58,9 @@ JournalMaxSizeOption = Annotated[
 ]
 JournalRetentionOption = Annotated[
     str, typer.Option(metavar="DURATION", help="How long journals of earlier terms are kept.")
+]
+AllowNoQueuesOption = Annotated[
+    bool, typer.Option("--allow-no-queues", help="Gate or bind though the policy has no queues, without any quota.")
 ]
 LeaseOption = Annotated[str, typer.Option(metavar="[NAMESPACE/]NAME", help="The Lease that replicas share.")]
 ListenOption = Annotated[
@@ -107,6 +112,7 @@ def run_live(
     *,
     mode: ModeOption = Mode.SHADOW,
     policy: PolicySourceOption,
+    allow_no_queues: AllowNoQueuesOption = False,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
     namespace: NamespaceOption = None,
@@ -136,8 +142,9 @@ def run_live(
 ) -> None:
     """Run Tidegate in a cluster, until SIGTERM.
 
-    \b
     SIGHUP reads the policy again, SIGUSR1 logs threads and state, SIGUSR2 turns debug lines on or off.
+
+    \b
     shadow  decides and records, and writes nothing but its Lease
     gate    lets work start and makes it stop; the cluster's scheduler binds
     bind    binds pods whose schedulerName is tidegate
@@ -148,6 +155,7 @@ def run_live(
     \b
     Examples:
       tidegate run --policy kueue --context prod --journal shadow.db
+      tidegate run --mode bind --policy tidegate.yaml
       tidegate run --mode gate --policy configmap:tidegate/policy
     """  # noqa: D301 - \b keeps the lines apart
     protection = (metrics_token_file, tls_cert_file, tls_key_file, metrics_client_ca_file)
@@ -155,15 +163,15 @@ def run_live(
         access = open_access(context, kubeconfig)
         where, times = namespace or access.namespace, _times(lease_duration, renew_deadline, retry_period)
         settings = _settings(mode, _lease_name(lease, where), identity, times)
-        settings = replace(settings, scheduler=scheduler_name, claims=_claims(claims_namespace))
-        settings = _journaled(settings, journal, journal_max_size, journal_retention)
+        limits, claims = _journal_limits(journal_max_size, journal_retention), _claims_at(claims_namespace)
+        settings = replace(settings, journal=journal, journal_limits=limits, scheduler=scheduler_name, claims=claims)
+        source = _policy_source(mode, policy, where, quota=not allow_no_queues)
         settings = replace(settings, namespaces=namespace_rule(managed_jobs_namespace_selector, exclude_namespace))
         start = _Start(access, settings, open_log(log, verbose=verbose))
         with start.listening(listen, protection):
-            follower, first = start.load_policy(policy, where, read_duration_ms("--policy-period", policy_period))
+            follower, first = start.load_policy(source, read_duration_ms("--policy-period", policy_period))
             start.look_around(ask_nodes_by, patience)
-            start.warm_up(first, kernels)
-            start.serve(follower, first)
+            start.warm_up_and_serve(follower, first, kernels)
 
 
 class _Start:
@@ -205,12 +213,17 @@ class _Start:
         )
         _refuse_rivals(self._access, self._settings, self._log)
 
-    def load_policy(self, text: str, namespace: str, every_ms: int) -> tuple[PolicyWatcher, Policy]:
+    def load_policy(self, source: PolicySource, every_ms: int) -> tuple[PolicyWatcher, Policy]:
         """Read the policy for the first time."""
         self._startup.begin("reading the policy")
-        return _load_policy(self._access, text, namespace, every_ms)
+        return _load_policy(self._access, source, every_ms)
 
-    def warm_up(self, policy: Policy, kernels: Kernels) -> None:
+    def warm_up_and_serve(self, follower: PolicyWatcher, first: Policy, kernels: Kernels) -> None:
+        """Have the kernels ready, then run until it is told to stop."""
+        self._warm_up(first, kernels)
+        self._serve(follower, first)
+
+    def _warm_up(self, policy: Policy, kernels: Kernels) -> None:
         """Have the kernels ready before it leads."""
         from tidegate.live.kernel_warmup import compile_first, warm_up
 
@@ -223,7 +236,7 @@ class _Start:
         self._startup.begin("trying kernels" if compiled else "starting")
         warm_up(policy, compiled=compiled)
 
-    def serve(self, follower: PolicyWatcher, first: Policy) -> None:
+    def _serve(self, follower: PolicyWatcher, first: Policy) -> None:
         """Run until it is told to stop."""
         from tidegate.live.service import Service
 
@@ -245,13 +258,14 @@ def _settings(mode: Mode, lease: LeaseName, identity: str | None, times: LeaseTi
     return ServiceOptions(mode=mode, lease=lease, identity=named, times=times)
 
 
-def _claims(namespace: str) -> LeaseName:
+def _claims_at(namespace: str) -> LeaseName:
+    """The object with the claims of all instances."""
     from tidegate.live.election import SCOPE_CLAIMS
 
     return SCOPE_CLAIMS._replace(namespace=namespace)
 
 
-def _journaled(settings: ServiceOptions, journal: Path | None, max_size: str, retention: str) -> ServiceOptions:
+def _journal_limits(max_size: str, retention: str) -> JournalLimits:
     from tidegate.live.journal_rotation import LEAST_MAX_BYTES, JournalLimits
 
     try:
@@ -260,8 +274,7 @@ def _journaled(settings: ServiceOptions, journal: Path | None, max_size: str, re
         raise CannotRun(f"--journal-max-size: expected {error}, found {max_size!r}") from None
     if max_bytes < LEAST_MAX_BYTES:
         raise CannotRun(f"--journal-max-size: expected {LEAST_MAX_BYTES >> 20}Mi or more, found {max_size}")
-    limits = JournalLimits(max_bytes, read_duration_ms("--journal-retention", retention))
-    return replace(settings, journal=journal, journal_limits=limits)
+    return JournalLimits(max_bytes, read_duration_ms("--journal-retention", retention))
 
 
 def _times(lease_duration: str, renew_deadline: str, retry_period: str) -> LeaseTimes:
@@ -310,12 +323,25 @@ def _lease_name(text: str, namespace: str) -> LeaseName:
     return LeaseName(where or namespace, name)
 
 
-def _load_policy(access: Connection, text: str, namespace: str, every_ms: int) -> tuple[PolicyWatcher, Policy]:
-    from tidegate.live.policy_sources import PolicyError, PolicyUnreachableError, policy_source
+def _policy_source(mode: Mode, text: str, namespace: str, *, quota: bool) -> PolicySource:
+    """Where the policy comes from: a mode that writes needs queues, a shadow may begin before there is a policy."""
+    from tidegate.live.policy_sources import MayBeMissing, PolicyError, WithQueues, policy_source
+
+    try:
+        source = policy_source(text, namespace)
+    except PolicyError as error:
+        raise CannotRun(str(error)) from None
+    if mode.writes:
+        return WithQueues(source) if quota else source
+    return MayBeMissing(source)
+
+
+def _load_policy(access: Connection, source: PolicySource, every_ms: int) -> tuple[PolicyWatcher, Policy]:
+    from tidegate.live.policy_sources import PolicyError, PolicyUnreachableError
     from tidegate.live.policy_watcher import PolicyWatcher
 
     try:
-        follower = PolicyWatcher(access, policy_source(text, namespace), every_ms / 1000)
+        follower = PolicyWatcher(access, source, every_ms / 1000)
         return follower, follower.first()
     except PolicyError as error:
         raise CannotRun(str(error)) from None

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from tidegate.demand.curves import Window
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.model.columns import I64
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, WEEK_MS
 

@@ -21,7 +21,7 @@ from tidegate.demand.outlook import Outlook
 from tidegate.demand.residency import Residency
 from tidegate.demand.services import Service
 from tidegate.demand.streams import Stream
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import Broken, Tolerance
 from tidegate.model.codec import decode
 from tidegate.model.problem import Problem, Report

@@ -40,7 +40,7 @@ from tidegate.demand.numbers import How, Number, Unit, at_most, exact
 from tidegate.demand.ordering import Grouping
 from tidegate.demand.outlook import Outlook, look_ahead
 from tidegate.demand.survival import at_least
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import (
     Basis,
     Broken,

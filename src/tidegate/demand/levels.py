@@ -14,7 +14,7 @@ from tidegate.demand.calendar import WEEK_HOURS, hour_of_week, step_for
 from tidegate.demand.curves import Curve, Held, Window, average_by, hold, hold_between, mean, peak, quantiles
 from tidegate.demand.numbers import How, Number, Unit, estimate, exact, trim, trimmed
 from tidegate.demand.sketches import Sketch, sketch_of
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.demand.unseen import Unseen, hide_unseen
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec

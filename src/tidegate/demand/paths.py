@@ -14,7 +14,7 @@ from tidegate.demand.curves import Window
 from tidegate.demand.distributions import normal_quantile
 from tidegate.demand.levels import Levels
 from tidegate.demand.sketches import draw
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.model.columns import F64, I64
 from tidegate.model.units import DAY_MS
 

@@ -21,7 +21,8 @@ from tidegate.demand.settle import Room, footprints_of, room_for, settle
 from tidegate.demand.sizes import SIZE_NAMES, size_of
 from tidegate.demand.sketches import Sketch, draw, quantiles
 from tidegate.demand.streams import Stream
-from tidegate.demand.tables import JOBS, Calendar, Origin, Tables
+from tidegate.demand.tables import JOBS, Origin, Tables
+from tidegate.demand.time_zone import Calendar
 from tidegate.demand.unseen import unseen_ms
 from tidegate.model.columns import F64, I64
 from tidegate.model.units import DAY_MS, HOUR_MS, WHOLE_MILLI

@@ -19,7 +19,7 @@ from tidegate.demand.levels import Levels, Track, measure_levels, track_series
 from tidegate.demand.numbers import Unit
 from tidegate.demand.outlook import Outlook, look_ahead
 from tidegate.demand.sketches import Sketch, sketch_of
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.demand.unseen import Unseen, hide_unseen, on_seen_clock, seen_window, unseen_between
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec

@@ -22,7 +22,7 @@ from tidegate.demand.numbers import trim, trimmed
 from tidegate.demand.sizes import SIZE_NAMES, size_of
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.survival import Watched, estimate_survival, survival_sketch
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import waited_until_ms
 from tidegate.demand.unseen import Unseen, unseen_by
 from tidegate.model.columns import F64, I64

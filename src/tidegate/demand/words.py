@@ -8,7 +8,7 @@ from __future__ import annotations
 from tidegate.demand.answers import Answer, Grade, Lack, Question, Verdict
 from tidegate.demand.findings import Finding, FindingCode
 from tidegate.demand.numbers import How, Number, Unit
-from tidegate.demand.tables import Calendar, ZoneOrigin
+from tidegate.demand.time_zone import Calendar, ZoneOrigin
 from tidegate.demand.waste import Leak, Waste
 from tidegate.model.units import SECOND_MS, duration_text
 

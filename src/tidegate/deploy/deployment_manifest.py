@@ -59,10 +59,16 @@ def _pod(wish: InstallSpec) -> dict[str, Any]:
         "containers": [_program(wish)],
         "volumes": [
             {"name": "cache", "emptyDir": {}},
-            {"name": "data", "emptyDir": {"sizeLimit": "8Gi"}},
+            {"name": "data", "emptyDir": {"sizeLimit": _room_for_journals(wish)}},
             {"name": "tmp", "emptyDir": {}},
         ],
     }
+
+
+def _room_for_journals(wish: InstallSpec) -> str:
+    """Twice what journals may take: a pod that fills its volume is evicted."""
+    mib = 2 * wish.journal_bytes >> 20
+    return f"{mib >> 10}Gi" if mib % 1024 == 0 else f"{mib}Mi"
 
 
 def _spread(key: str) -> dict[str, Any]:
@@ -88,6 +94,9 @@ def _program(wish: InstallSpec) -> dict[str, Any]:
             f"--journal={DATA}/journal.db",
             "--log=json",
             *_namespaces(wish.namespaces),
+            f"--journal-max-size={wish.journal_max_size}",
+            f"--journal-retention={wish.journal_retention}",
+            *(["--allow-no-queues"] if wish.allow_no_queues else []),
         ],
         "env": [{"name": "XDG_CACHE_HOME", "value": CACHE}, {"name": "HOME", "value": "/tmp"}],  # noqa: S108 - a volume
         "ports": [{"name": "http", "containerPort": PORT}],

@@ -13,8 +13,10 @@ from pathlib import Path
 import tidegate
 from tidegate.kube.mirror.namespaces import NamespaceRule
 from tidegate.live.election import LeaseName
+from tidegate.live.journal_rotation import LEAST_MAX_BYTES
 from tidegate.live.modes import Mode
-from tidegate.live.policy_sources import KUEUE, PolicyError, PolicyFile
+from tidegate.live.policy_sources import KUEUE, NO_QUEUES, PolicyError, PolicyFile
+from tidegate.model.units import UnitError, parse_duration_ms, parse_quantity
 
 #: What everything of it is called.
 NAME = "tidegate"
@@ -23,7 +25,7 @@ POLICY = f"{NAME}-policy"
 #: Namespaces that are there already, and not ours to label.
 THERE = ("default", "kube-system", "kube-public", "kube-node-lease")
 
-#: A policy to begin with: no queues, so that a shadow decides on all work that it sees.
+#: A policy for a shadow to begin with: no queues, so that it decides on all work that it sees.
 FIRST_POLICY = """\
 # Who may use how much: `policy.queues` and `policy.cohorts`, or Kueue's manifests as further keys of this ConfigMap.
 # It is read again when it changes; one that is wrong is refused, and the one in force stays.
@@ -51,7 +53,13 @@ class GivenPolicy:
     """Where the installation finds its policy, and what is to be installed of it."""
 
     config_map: str = POLICY  # empty: the policy is in Kueue's objects
-    files: Mapping[str, str] | None = field(default_factory=lambda: {_OURS: FIRST_POLICY})  # None: it is there already
+    files: Mapping[str, str] | None = None  # None: it is there already, or made later; it is not touched
+    queues: int | None = None  # how many queues the files have; None: there are no files
+
+    @classmethod
+    def to_begin_with(cls) -> GivenPolicy:
+        """For a shadow where there is none."""
+        return cls(files={_OURS: FIRST_POLICY}, queues=0)
 
     @property
     def source(self) -> str:
@@ -73,6 +81,9 @@ class InstallSpec:
     network_policy: bool = False  # only the endpoints can be reached, from namespaces that scrape metrics
     door: bool = False  # labelled work arrives held
     namespaces: NamespaceRule = NamespaceRule()  # noqa: RUF009 - frozen
+    allow_no_queues: bool = False  # it may gate and bind without any quota
+    journal_max_size: str = "4Gi"
+    journal_retention: str = "30d"
 
     @property
     def lease(self) -> LeaseName:
@@ -80,17 +91,33 @@ class InstallSpec:
         return LeaseName(self.namespace, NAME)
 
     def check(self) -> None:
-        """Refuse what no server would take; BadWish says why."""
+        """Refuse what no server would take, and what the program would refuse; InstallOptionError says why."""
         if not _LABEL.fullmatch(self.namespace):
             raise InstallOptionError(
                 f"--namespace: expected lower-case letters, digits and '-', 63 at most, found {self.namespace!r}"
             )
         if not _IMAGE.fullmatch(self.image):
             raise InstallOptionError(f"--image: expected a name such as registry/tidegate:1.0, found {self.image!r}")
+        if self.mode.writes and self.policy.queues == 0 and not self.allow_no_queues:
+            raise InstallOptionError(f"--policy: {NO_QUEUES}")
+        try:
+            parse_duration_ms(self.journal_retention)
+            least = self.journal_bytes >= LEAST_MAX_BYTES
+        except UnitError as error:
+            raise InstallOptionError(f"--journal-max-size, --journal-retention: expected {error}") from None
+        if not least:
+            raise InstallOptionError(
+                f"--journal-max-size: expected {LEAST_MAX_BYTES >> 20}Mi or more, found {self.journal_max_size}"
+            )
+
+    @property
+    def journal_bytes(self) -> int:
+        """The most that journals may take."""
+        return int(parse_quantity(self.journal_max_size))
 
 
 def read_policy_wish(text: str | None, namespace: str) -> GivenPolicy:
-    """The policy that an option names: kueue, configmap:NAME, a file or a folder; BadWish where that cannot be."""
+    """The policy that an option names: kueue, configmap:NAME, a file or a folder."""
     if text is None:
         return GivenPolicy()
     if text == KUEUE:
@@ -103,13 +130,13 @@ def read_policy_wish(text: str | None, namespace: str) -> GivenPolicy:
                 "it may read no other namespace"
             )
         return GivenPolicy(name, None)
-    return GivenPolicy(files=_read_files(Path(text)))
+    return _read_files(Path(text))
 
 
-def _read_files(path: Path) -> dict[str, str]:
+def _read_files(path: Path) -> GivenPolicy:
     """The files of a policy as keys of a ConfigMap; one that cannot be used is refused here already."""
     try:
-        PolicyFile(path).check()
+        queues = len(PolicyFile(path).check().shares.queues)
         found = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
         files = {one.name: one.read_text() for one in found}
     except PolicyError as error:
@@ -125,5 +152,5 @@ def _read_files(path: Path) -> dict[str, str]:
     if sum(map(len, files.values())) > _MOST_BYTES:
         raise InstallOptionError(f"--policy {path}: a ConfigMap has room for 1 MiB; leave out what is no policy")
     if path.is_file() and "apiVersion" not in files[path.name]:
-        return {_OURS: files[path.name]}
-    return files
+        files = {_OURS: files[path.name]}
+    return GivenPolicy(files=files, queues=queues)

@@ -27,6 +27,8 @@ SCRAPING = {"metrics": "enabled"}
 #: Files of the door, in the order of its kustomization.
 DOOR = ("suspend.yaml", "suspend-run-policy.yaml", "gate-pods.yaml", "label-templates.yaml")
 
+_RELEASE = "release-gates.yaml"
+
 
 def objects(wish: InstallSpec) -> list[dict[str, Any]]:
     """Everything that is installed."""
@@ -147,6 +149,11 @@ def door(namespaces: NamespaceRule = NamespaceRule()) -> list[dict[str, Any]]:  
         if constraints is not None:
             constraints["namespaceSelector"] = namespaces.as_selector()
     return made
+
+
+def gate_release() -> list[dict[str, Any]]:
+    """What takes our gate off pods that arrive, after we are gone: never together with the door."""
+    return list(yaml.safe_load_all(door_text(_RELEASE)))
 
 
 # -- as text -----------------------------------------------------------------------------------------------------

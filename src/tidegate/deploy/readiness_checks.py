@@ -1,5 +1,6 @@
 """Whether a cluster is ready for a mode: version, kinds, permissions, clocks, owners, the Lease, the policy, the door.
 
+What is installed is checked, too: that it is alone, owns its objects, and has left nothing behind.
 Every check reads; none writes.
 Must not know: how findings are shown.
 """
@@ -23,7 +24,8 @@ from tidegate.deploy.access_review import (
     forbidden,
 )
 from tidegate.deploy.findings import Finding, Level, fine
-from tidegate.deploy.objects import door
+from tidegate.deploy.installation_checks import check_instances, check_leftovers, check_managers
+from tidegate.deploy.objects import door, gate_release
 from tidegate.deploy.permissions import FOLLOWED, Grant, grants
 from tidegate.deploy.quota_check import check_quota
 from tidegate.deploy.reserved_annotations import NAME as RESERVATION
@@ -64,6 +66,8 @@ _NEVER = (
     Grant(NODES, ("patch", "delete"), "nothing"),
 )
 
+_RELEASED = "the admission policy tidegate-release-gates, of an uninstallation, lifts the gates of pods as they come"
+
 #: How many things are named before the rest is counted.
 _MOST_NAMED = 6
 
@@ -98,6 +102,9 @@ async def check_readiness(client: Client, visit: ClusterVisit) -> AsyncIterator[
         ("quota", _check_quota),
         ("door", _check_door),
         ("annotations", _check_annotations),
+        ("instances", lambda client, visit: check_instances(client, visit.lease, visit.mode, visit.now_ms)),
+        ("managers", lambda client, visit: check_managers(client, visit.lease.namespace, visit.mode)),
+        ("leftovers", lambda client, visit: check_leftovers(client, visit.lease, visit.now_ms)),
     ):
         try:
             yield await look(client, visit)
@@ -271,8 +278,8 @@ async def _check_policy(client: Client, visit: ClusterVisit) -> Finding:
         return Finding("policy", Level.FAIL, str(error), "a policy that can be read", "see permissions")
     queues = len(policy.shares.queues)
     told = f"{visit.policy.name}: {queues} queue{'' if queues == 1 else 's'}, digest {policy.digest()}"
-    if visit.mode is Mode.GATE and not queues:
-        return Finding("policy", Level.WARN, told, "queues: gate minds work that names one", "add queues to the policy")
+    if visit.mode.writes and not queues:
+        return Finding("policy", Level.FAIL, told, f"queues: {visit.mode} refuses to lead without", "add queues to it")
     return fine("policy", told)
 
 
@@ -286,6 +293,7 @@ async def _check_quota(client: Client, visit: ClusterVisit) -> Finding:
 
 async def _check_door(client: Client, visit: ClusterVisit) -> Finding:
     wanted = [(thing["kind"], thing["metadata"]["name"]) for thing in door()]
+    released = {(thing["kind"], thing["metadata"]["name"]) for thing in gate_release()}
     there = set()
     for kind in dict.fromkeys(kind for kind, _ in wanted):
         answer = await client.ask(Request("GET", _DOOR_PATHS[kind].path(), timeout_s=_ANSWER_S))
@@ -294,6 +302,9 @@ async def _check_door(client: Client, visit: ClusterVisit) -> Finding:
         if not answer.ok:
             raise AccessReviewError(answer.text())
         there |= {(kind, item["metadata"]["name"]) for item in msgspec.json.decode(answer.body)["items"] or ()}
+    if released <= there:
+        expected, remedy = "gates that hold", f"tidegate install --mode {visit.mode}, which removes it"
+        return Finding("door", Level.FAIL if visit.mode.writes else Level.WARN, _RELEASED, expected, remedy)
     missing = [name for kind, name in wanted if (kind, name) not in there]
     if not missing:
         return fine("door", "installed: labelled work arrives held")

@@ -22,6 +22,12 @@ INSTALLER = "tidegate-install"
 _NOT_FOUND, _CONFLICT = 404, 409
 
 _ADMISSION = ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
+#: What to do about fields that somebody else owns.
+_TAKE_OVER = (
+    "if that was you (kubectl apply without --server-side --field-manager=tidegate-install, or helm), "
+    "--force-conflicts takes these fields over; else ask their owner"
+)
+
 _WIDE = frozenset(
     ("Namespace", "ClusterRole", "ClusterRoleBinding", *_ADMISSION, *(f"{kind}Binding" for kind in _ADMISSION))
 )
@@ -63,16 +69,28 @@ async def find_unserved(client: Client, things: Iterable[Mapping[str, Any]]) -> 
     return sorted(f"{kind.kind} ({kind.api_version})" for kind in missing)
 
 
-async def apply_all(client: Client, things: list[dict[str, Any]], keep: str) -> list[AppliedObject]:
-    """Bring objects about, one after the other, until one fails; a ConfigMap called `keep` stays as it is."""
+async def apply_all(
+    client: Client, things: list[dict[str, Any]], *, keep: str = "", force: bool = False
+) -> list[AppliedObject]:
+    """Bring objects about, one after the other, until one fails; a ConfigMap called `keep` stays as it is.
+
+    `force`: fields that somebody else owns become ours.
+    """
     done: list[AppliedObject] = []
     for thing in things:
         failed = bool(done) and done[-1].fate in (ApplyOutcome.FAILED, ApplyOutcome.LEFT)
-        done.append(_told(thing, ApplyOutcome.LEFT) if failed else await _apply(client, thing, keep))
+        done.append(_told(thing, ApplyOutcome.LEFT) if failed else await _apply(client, thing, keep=keep, force=force))
     return done
 
 
-async def _apply(client: Client, thing: dict[str, Any], keep: str) -> AppliedObject:
+async def remove_all(client: Client, things: Iterable[Mapping[str, Any]]) -> None:
+    """Delete objects, as far as they are there."""
+    for thing in things:
+        meta = thing["metadata"]
+        await client.ask(Request("DELETE", resource_of(thing).path(meta.get("namespace", ""), meta["name"])))
+
+
+async def _apply(client: Client, thing: dict[str, Any], *, keep: str, force: bool) -> AppliedObject:
     resource, meta = resource_of(thing), thing["metadata"]
     path = resource.path(meta.get("namespace", ""), meta["name"])
     before = await client.ask(Request("GET", path))
@@ -80,12 +98,10 @@ async def _apply(client: Client, thing: dict[str, Any], keep: str) -> AppliedObj
         return _told(thing, ApplyOutcome.KEPT)
     if not before.ok and before.status != _NOT_FOUND:
         return _told(thing, ApplyOutcome.FAILED, before.text())
-    asked = {"fieldManager": INSTALLER}
+    asked = {"fieldManager": INSTALLER, **({"force": "true"} if force else {})}
     after = await client.ask(Request("PATCH", path, asked, msgspec.json.encode(thing), APPLY_PATCH))
     if after.status == _CONFLICT:
-        return _told(
-            thing, ApplyOutcome.FAILED, f"{after.message}; take these fields back from their owner, or delete it first"
-        )
+        return _told(thing, ApplyOutcome.FAILED, f"{after.message}; {_TAKE_OVER}")
     if not after.ok:
         return _told(thing, ApplyOutcome.FAILED, after.text())
     return _told(thing, _fate(before, after))

@@ -19,7 +19,7 @@ from tidegate.kube.mirror.handover_annotation import HandoverNote, in_runs, writ
 from tidegate.kube.takeover import HandoverState
 from tidegate.model.decisions import DecisionBatch, DecisionKind
 from tidegate.model.reasons import Reason
-from tidegate.model.spec import Resources, resources
+from tidegate.model.spec import Resources, decode_known, resources
 from tidegate.model.standing import Consumed, Grant, Spot, Standing
 from tidegate.state.cluster import ClusterState
 from tidegate.state.numbers import UNKNOWN
@@ -143,7 +143,7 @@ def _consumed(state: ClusterState) -> Iterator[Consumed]:
 def read_common(text: str) -> HandoverState:
     """What a leader before us knew; nothing where that cannot be read."""
     try:
-        kept = msgspec.json.decode(text, type=_Kept)
-    except msgspec.MsgspecError:
+        kept = decode_known(text, _Kept)
+    except (msgspec.MsgspecError, RecursionError):
         return HandoverState()
     return HandoverState(kept.consumed, kept.waiting)

@@ -32,6 +32,9 @@ _CONFIG_MAP, KUEUE = "configmap:", "kueue"
 
 _NOT_FOUND = 404
 
+#: Why a policy is refused by a mode that writes, and what to do.
+NO_QUEUES = "expected queues, found none: nothing would limit who uses how much; add queues, or say --allow-no-queues"
+
 #: Files that are taken for what they are called: ours, and not manifests.
 _OURS = "tidegate.yaml"
 
@@ -61,6 +64,9 @@ class PolicyContent(NamedTuple):
 
     content: bytes
     files: Mapping[str, bytes]
+
+
+_NOTHING = PolicyContent(b"", {})
 
 
 class PolicyKind(NamedTuple):
@@ -102,6 +108,62 @@ def policy_source(text: str, namespace: str) -> PolicySource:
             raise PolicyError(f"--policy: expected configmap:NAMESPACE/NAME, found {text!r}")
         return ConfigMap(where or namespace, name)
     return PolicyFile(Path(text))
+
+
+class _Wrapped:
+    """A source that is read as it is."""
+
+    def __init__(self, source: PolicySource) -> None:
+        self.name, self._source = source.name, source
+
+    async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
+        """Kinds of objects to watch."""
+        return await self._source.kinds(client)
+
+    def content(self, objects: Sequence[Iterable[Any]]) -> PolicyContent:
+        """What the objects say."""
+        return self._source.content(objects)
+
+    async def find(self, client: Client) -> PolicyContent:
+        """Read it."""
+        return await self._source.find(client)
+
+    def read(self, found: PolicyContent) -> Policy:
+        """Understand it."""
+        return self._source.read(found)
+
+
+class WithQueues(_Wrapped):
+    """A policy that must have queues: without them nothing limits who uses how much."""
+
+    def read(self, found: PolicyContent) -> Policy:
+        """Understand it; one without queues is refused."""
+        policy = self._source.read(found)
+        if not policy.shares.queues:
+            raise PolicyError(f"{self.name}: {NO_QUEUES}")
+        return policy
+
+
+class MayBeMissing(_Wrapped):
+    """A policy that may be made later: until then there are no queues."""
+
+    def content(self, objects: Sequence[Iterable[Any]]) -> PolicyContent:
+        """What the objects say, if they are there."""
+        try:
+            return self._source.content(objects)
+        except PolicyMissingError:
+            return _NOTHING
+
+    async def find(self, client: Client) -> PolicyContent:
+        """Read it, if it is there."""
+        try:
+            return await self._source.find(client)
+        except PolicyMissingError:
+            return _NOTHING
+
+    def read(self, found: PolicyContent) -> Policy:
+        """Understand it."""
+        return Policy() if found is _NOTHING else self._source.read(found)
 
 
 class PolicyFile:
@@ -191,7 +253,9 @@ class ConfigMap:
                 (Path(folder) / key).write_bytes(content)
             ours = Path(folder) / _OURS
             try:
-                return _read_path(ours if ours.exists() else Path(folder))
+                if ours.exists():
+                    return _read_path(ours)
+                return msgspec.structs.replace(_read_path(Path(folder)), name=self.object)
             except PolicyError as error:
                 raise PolicyError(str(error).replace(folder, self.name)) from None
 

@@ -136,6 +136,20 @@ class Claimant:
         return self._seen.metadata.resource_version if self._seen else ""
 
 
+def claims_of(lease: LeaseObject, instance: str) -> tuple[list[str], list[ScopeClaim | str]]:
+    """The annotations with claims of an instance, and what others claim; the annotation where that cannot be read."""
+    mine, others = list[str](), list[ScopeClaim | str]()
+    for name, text in _annotations(lease).items():
+        if name == _annotation(instance):
+            mine.append(name)
+        elif name.startswith(CLAIM_PREFIX):
+            try:
+                others.append(msgspec.json.decode(text, type=ScopeClaim))
+            except msgspec.MsgspecError:
+                others.append(name)
+    return mine, others
+
+
 def _annotations(lease: LeaseObject | None) -> dict[str, str]:
     return (lease.metadata.annotations or {}) if lease is not None else {}
 

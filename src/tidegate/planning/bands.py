@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.demand.events import Mask
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.demand.unseen import unseen_between
 from tidegate.model.columns import F64, I64
 from tidegate.model.prices import ASSUMED_PRICES, Prices

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.demand.calendar import WEEK_HOURS, hour_edges, hour_of_week
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.model.units import WEEK_MS
 from tidegate.planning.kernels.replay import NEVER, Steps, Valve
 

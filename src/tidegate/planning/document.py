@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 
 FORMAT = "tidegate.plan/5"
 

@@ -26,7 +26,8 @@ from tidegate.demand.censoring import (
 )
 from tidegate.demand.events import Mask
 from tidegate.demand.sizes import SIZE_NAMES, size_of
-from tidegate.demand.tables import KINDS, Calendar, Tables
+from tidegate.demand.tables import KINDS, Tables
+from tidegate.demand.time_zone import Calendar
 from tidegate.model.columns import I64
 from tidegate.model.units import WHOLE_MILLI
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.demand.calendar import hour_of_week
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.model.columns import F64, I64
 from tidegate.model.prices import MICROS, Prices
 from tidegate.model.units import WEEK_MS

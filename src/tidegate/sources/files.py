@@ -14,7 +14,8 @@ from typing import NamedTuple
 import polars as pl
 from polars.exceptions import ComputeError, PolarsError, SchemaError
 
-from tidegate.demand.tables import Calendar, Recorded
+from tidegate.demand.tables import Recorded
+from tidegate.demand.time_zone import Calendar
 from tidegate.sources.cells import LOCAL, Cell, read_cell
 from tidegate.sources.checks import Checked, check, skim, usable
 from tidegate.sources.columns import Chosen, Columns, Known, Wish, guess, is_calendar

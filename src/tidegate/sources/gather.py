@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from tidegate.demand.tables import Calendar, Recorded, Tables, ZoneOrigin
+from tidegate.demand.tables import Recorded, Tables
+from tidegate.demand.time_zone import Calendar, ZoneOrigin
 from tidegate.sources.columns import read_wishes
 from tidegate.sources.findings import Finding, UnusableSource, refuse_findings
 from tidegate.sources.options import Options, Table, Watch, check_options, unwatched

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from tidegate.demand.tables import Calendar, Origin, Recorded
+from tidegate.demand.tables import Origin, Recorded
+from tidegate.demand.time_zone import Calendar
 from tidegate.sources.columns import Columns
 from tidegate.sources.findings import Finding
 from tidegate.sources.options import Format, Table

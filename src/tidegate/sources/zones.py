@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-from tidegate.demand.tables import Calendar, ZoneOrigin
+from tidegate.demand.time_zone import Calendar, ZoneOrigin
 from tidegate.model.units import DAY_MS, SECOND_MS
 
 #: How long after the last time changes of the clocks are listed: plans and samples reach beyond what was seen.

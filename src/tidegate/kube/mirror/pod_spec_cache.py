@@ -163,7 +163,9 @@ def _words(meta: Meta) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _meaning(pairs: dict[str, str] | None) -> dict[str, str]:
-    return {key: pairs[key] for key in sorted(pairs.keys() & _MEANT)} if pairs else {}
+    meant = [key for key in pairs or () if key in _MEANT]
+    meant.sort()
+    return {key: pairs[key] for key in meant} if pairs else {}
 
 
 def _for_any_node(affinity: msgspec.Raw) -> msgspec.Raw | dict[str, Any]:

@@ -36,6 +36,9 @@ _TOKEN, _TOP = re.compile(rb'\s*\{[^[]*?"metadata":\{[^[{}]*?"continue":"([^"\\]
 #: Objects of a page that are read one by one so that the others can be understood; where they are more, all are.
 _MOST_LEARNT = 20
 
+#: Digits of a version up to which it is kept as a number.
+_LONGEST_NUMBER = 20
+
 #: Lines that are decoded before others have their turn.
 _AT_ONCE = 64
 
@@ -122,7 +125,7 @@ class Reflector(Generic[T]):
     def __post_init__(self) -> None:
         self.listed = asyncio.Event()  # set once the first list is in the inbox
         self._version = ""
-        self._known: dict[str, str] = {}  # version by uid
+        self._known: dict[str, int | str] = {}  # version by uid
         self._unreadable: set[str] = set()  # uids in the latest list of objects that could not be decoded
         self._backoff = Backoff(self.draw, first_ms=_FIRST_PAUSE_MS, most_ms=_LONGEST_PAUSE_MS)
         self._refused_s = 0.0  # since when we may not read it, by the loop's clock; 0: we may, as far as is known
@@ -307,8 +310,9 @@ class Reflector(Generic[T]):
     def _tell_listed(self, thing: T) -> None:
         """Tell of a listed object, unless nothing about it is new; known from now on, whatever comes of the list."""
         meta = thing.metadata
-        if self._known.get(meta.uid) != meta.resource_version:
-            self._known[meta.uid] = meta.resource_version
+        version = _kept_version(meta.resource_version)
+        if self._known.get(meta.uid) != version:
+            self._known[meta.uid] = version
             self._put(thing)
 
     def _put(self, thing: T) -> None:
@@ -402,7 +406,7 @@ class Reflector(Generic[T]):
             self._known.pop(meta.uid, None)
             self.updates.put(self.kind, meta.uid, None)
         else:
-            self._known[meta.uid] = meta.resource_version
+            self._known[meta.uid] = _kept_version(meta.resource_version)
             self._put(event.object)
 
 
@@ -410,6 +414,11 @@ def token_ahead(body: bytes) -> str:
     """The token of the page after this one, found without decoding it; empty: there is none at the top."""
     found = _TOKEN.match(body, 0, _TOP)
     return found[1].decode() if found is not None else ""
+
+
+def _kept_version(version: str) -> int | str:
+    """A version as it is kept of each of a hundred thousand objects: a number, which is what servers write, is half."""
+    return int(version) if version.isdecimal() and len(version) < _LONGEST_NUMBER else version
 
 
 class _Rough(msgspec.Struct):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import NamedTuple
 
-from tidegate.demand.tables import Calendar
+from tidegate.demand.time_zone import Calendar
 from tidegate.sources.columns import Wish
 from tidegate.sources.files import Wanted
 from tidegate.sources.options import Format, Table

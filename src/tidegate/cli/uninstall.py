@@ -1,0 +1,118 @@
+"""`tidegate uninstall`: everything of Tidegate removed from a cluster; what runs goes on.
+
+Must not know: what there is to remove, or how.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.cli.clusters import ContextOption, KubeconfigOption, open_access
+from tidegate.cli.errors import EXIT_NO, CannotRun, say, told_plainly
+from tidegate.cli.options import JsonOption
+from tidegate.cli.outputs import open_console
+from tidegate.cli.runs import read_duration_ms
+
+if TYPE_CHECKING:
+    from tidegate.deploy.uninstall import Removal, UninstallSpec
+    from tidegate.kube.transport.connection import Connection
+
+_STYLES = {"removed": "green", "cleaned": "green", "started": "green", "held": "yellow", "failed": "red"}
+
+
+def uninstall(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+    namespace: Annotated[str, typer.Option(help="Where it is installed.")] = "tidegate",
+    start_suspended: Annotated[
+        bool, typer.Option("--start-suspended", help="Start suspended jobs that name a queue, without any quota.")
+    ] = False,
+    wait: Annotated[str, typer.Option(metavar="DURATION", help="How long replicas may take to end.")] = "60s",
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove Tidegate from a cluster: admission policies, the program, what it wrote into work, its own objects.
+
+    What runs goes on. Gates are lifted, so pods that waited behind them start. Suspended jobs stay suspended
+    unless --start-suspended. The policy goes, too: save it first. The namespace goes if nothing else is in it.
+    Of jobs that run, templates cannot be changed: do it again when these are over.
+
+    \b
+    Exit codes: 0 nothing is left; 1 something is, and it says what; 2 wrong input.
+
+    \b
+    Examples:
+      tidegate uninstall --dry-run
+      tidegate uninstall --context prod
+      tidegate uninstall --context prod --start-suspended --yes
+    """  # noqa: D301 - \b keeps the lines apart
+    with told_plainly():
+        access = open_access(context, kubeconfig)
+        wish = replace(_wish(namespace), starts_suspended=start_suspended, dry_run=dry_run)
+        wish = replace(wish, leave_s=read_duration_ms("--wait", wait) / 1000)
+        if not yes and not dry_run:
+            _ask(namespace, access)
+        done = asyncio.run(_uninstall(access, wish))
+    _tell(done, as_json=as_json)
+
+
+def _wish(namespace: str) -> UninstallSpec:
+    from tidegate.deploy.install_spec import InstallOptionError, InstallSpec
+    from tidegate.deploy.uninstall import UninstallSpec
+
+    installed = InstallSpec(namespace=namespace)
+    try:
+        installed.check()
+    except InstallOptionError as error:
+        raise CannotRun(str(error)) from None
+    return UninstallSpec(installed.lease)
+
+
+def _ask(namespace: str, access: Connection) -> None:
+    question = f"Remove Tidegate in {namespace}, with its policy, from {access.server}? --dry-run says what goes"
+    if not typer.confirm(question, err=True):
+        raise CannotRun("nothing was removed; --yes does not ask")
+
+
+async def _uninstall(access: Connection, wish: UninstallSpec) -> list[Removal]:
+    from tidegate.deploy.access_review import AccessReviewError
+    from tidegate.deploy.uninstall import find_other_home
+    from tidegate.deploy.uninstall import uninstall as remove_all
+    from tidegate.kube.transport.client import Client
+
+    done: list[Removal] = []
+    async with Client(access, connections=4) as client:
+        try:
+            other = await find_other_home(client, wish.lease.namespace)
+            if other:
+                raise CannotRun(f"it is installed in the namespace {other}: --namespace {other}; nothing was removed")
+            done += [removal async for removal in remove_all(client, wish)]
+        except AccessReviewError as error:
+            raise CannotRun(f"{access.server}: {error}; do it again as somebody who may") from None
+    return done
+
+
+def _tell(done: list[Removal], *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps([one._asdict() for one in done], indent=2))
+    else:
+        console, table = open_console(), Table(box=None, show_header=False, pad_edge=False)
+        for one in done:
+            table.add_row(
+                Text(one.fate, style=_STYLES.get(one.fate, "")), Text(one.kind), Text(one.name), Text(one.why)
+            )
+        console.print(table if done else Text("nothing of Tidegate is there"))
+    failures = [f"{one.kind} {one.name}: {one.why}" for one in done if one.fate == "failed"]
+    for failure in failures:
+        say(failure)
+    if failures:
+        raise typer.Exit(EXIT_NO)

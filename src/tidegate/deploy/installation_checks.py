@@ -1,0 +1,133 @@
+"""Whether an installation is the only one, owns its own objects, and has left nothing behind that nobody minds.
+
+Every check reads; none writes.
+Must not know: how findings are shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from tidegate.deploy.access_review import AccessReviewError
+from tidegate.deploy.deployment_manifest import LABELS
+from tidegate.deploy.findings import Finding, Level, fine
+from tidegate.deploy.install_spec import InstallSpec
+from tidegate.deploy.objects import objects
+from tidegate.deploy.server_side_apply import INSTALLER, resource_of
+from tidegate.deploy.work_cleanup import find_written
+from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.resources import LEASES, Resource
+from tidegate.live.election import SCOPE_CLAIMS, LeaseName
+from tidegate.live.lease import LeaseObject, LeaseSpec
+from tidegate.live.modes import Mode
+from tidegate.live.scope_claim import ScopeClaim, claims_of
+from tidegate.manifests.clock import read_time_ms
+from tidegate.model.units import UnitError
+
+_DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+_ANSWER_S, _NOT_FOUND = 10.0, 404
+
+#: Times its duration that a Lease may be old, by clocks that differ a little, and still be held.
+_STALE = 4
+
+#: Who may own fields of what is installed: who installs, and controllers that write what they see.
+_OWNERS = frozenset((INSTALLER, "tidegate", "kube-controller-manager", "kube-apiserver"))
+
+
+async def check_instances(client: Client, lease: LeaseName, mode: Mode, now_ms: int) -> Finding:
+    """One instance for one cluster: a second one would decide on the same work."""
+    leaders = {**dict(await _claimants(client, lease, now_ms)), **dict(await _leaders(client, lease, now_ms))}
+    others = [f"{where} ({holder})" for where, holder in sorted(leaders.items())]
+    query = {"labelSelector": ",".join(f"{key}={value}" for key, value in LABELS.items())}
+    homes = {one["metadata"]["namespace"] for one in await _items(client, _DEPLOYMENTS, query)}
+    others += [f"a Deployment in {home}" for home in sorted(homes - {lease.namespace})]
+    if not others:
+        return fine("instances", "no other instance")
+    level = Level.FAIL if mode.writes else Level.WARN
+    remedy = "tidegate uninstall --namespace the other, or give each its own cluster"
+    return Finding("instances", level, f"others: {', '.join(others)}", "one instance", remedy)
+
+
+async def _leaders(client: Client, lease: LeaseName, now_ms: int) -> list[tuple[str, str]]:
+    """Leases of the same name elsewhere that somebody holds."""
+    found = []
+    for item in await _items(client, LEASES, {"fieldSelector": f"metadata.name={lease.name}"}):
+        where, spec = item["metadata"]["namespace"], msgspec.convert(item.get("spec") or {}, LeaseSpec)
+        if where != lease.namespace and is_held(spec, now_ms):
+            found.append((f"{where}/{lease.name}", spec.holder_identity or ""))
+    return found
+
+
+async def _claimants(client: Client, lease: LeaseName, now_ms: int) -> list[tuple[str, str]]:
+    """Instances with a claim to work that was renewed lately, under whatever name their Lease has."""
+    answer = await client.ask(Request("GET", LEASES.path(*SCOPE_CLAIMS), timeout_s=_ANSWER_S))
+    if not answer.ok:
+        return []
+    _, others = claims_of(msgspec.json.decode(answer.body, type=LeaseObject), str(lease))
+    told = [
+        (one, LeaseSpec(one.holder, one.lease_duration_seconds, renew_time=one.renew_time))
+        for one in others
+        if isinstance(one, ScopeClaim)
+    ]
+    return [(one.lease, one.holder) for one, spec in told if is_held(spec, now_ms)]
+
+
+def is_held(spec: LeaseSpec, now_ms: int) -> bool:
+    """Whether somebody holds a Lease and has renewed it lately."""
+    try:
+        age_ms = now_ms - read_time_ms(spec.renew_time or "")
+    except UnitError:
+        return False
+    return bool(spec.holder_identity) and age_ms < _STALE * 1000 * (spec.lease_duration_seconds or 15)
+
+
+async def check_managers(client: Client, namespace: str, mode: Mode) -> Finding:
+    """One owner for the fields of what is installed: what somebody else owns stops the next installation."""
+    found: Counter[str] = Counter()
+    for thing in objects(InstallSpec(mode=mode, namespace=namespace)):
+        meta = thing["metadata"]
+        answer = await client.ask(
+            Request("GET", resource_of(thing).path(meta.get("namespace", ""), meta["name"]), timeout_s=_ANSWER_S)
+        )
+        if answer.status == _NOT_FOUND:
+            continue
+        if not answer.ok:
+            raise AccessReviewError(answer.text())
+        for manager in _managers(msgspec.json.decode(answer.body)):
+            found[manager] += 1
+    if not found:
+        return fine("managers", f"{INSTALLER} owns what is installed, or nothing is")
+    told = ", ".join(f"{manager} (of {count} objects)" for manager, count in sorted(found.items()))
+    remedy = "tidegate install --force-conflicts takes them over, if nobody else needs them"
+    return Finding("managers", Level.WARN, f"fields are owned by {told}", f"{INSTALLER} alone", remedy)
+
+
+def _managers(thing: dict[str, Any]) -> set[str]:
+    """Who owns fields of an object beside those who may."""
+    entries = thing["metadata"].get("managedFields") or ()
+    return {one.get("manager", "") for one in entries if one.get("subresource") != "status"} - _OWNERS
+
+
+async def check_leftovers(client: Client, lease: LeaseName, now_ms: int) -> Finding:
+    """What is written into work while nobody leads: gates hold it back for good."""
+    answer = await client.ask(Request("GET", LEASES.path(*lease), timeout_s=_ANSWER_S))
+    if answer.ok and is_held(msgspec.convert(msgspec.json.decode(answer.body).get("spec") or {}, LeaseSpec), now_ms):
+        return fine("leftovers", "a replica leads, and minds what it writes")
+    gates = notes = 0
+    async for written in find_written(client):
+        gates, notes = gates + written.gate, notes + (not written.gate)
+    if not gates and not notes:
+        return fine("leftovers", "no gates and no annotations of ours")
+    found = f"nobody leads; gates of ours: {gates}; objects with annotations of ours: {notes}"
+    remedy = "let a replica lead, or tidegate uninstall, which takes them back"
+    return Finding("leftovers", Level.WARN, found, "somebody who minds them, or none", remedy)
+
+
+async def _items(client: Client, kind: Resource, query: dict[str, str]) -> list[dict[str, Any]]:
+    answer = await client.ask(Request("GET", kind.path(), query, timeout_s=_ANSWER_S))
+    if not answer.ok:
+        raise AccessReviewError(answer.text())
+    return msgspec.json.decode(answer.body)["items"] or []

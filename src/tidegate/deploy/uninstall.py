@@ -1,0 +1,314 @@
+"""Everything of an installation removed, in an order that holds no work back and lets what runs go on.
+
+First the admission policies, so that nothing arrives held; then the program, so that nobody decides any more; then what
+it wrote into the work of others; then its own objects, and its namespace if nothing else is in it.
+Must not know: how outcomes are shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.deploy.access_review import AccessReviewError
+from tidegate.deploy.deployment_manifest import LABELS
+from tidegate.deploy.install_spec import NAME, POLICY, THERE, GivenPolicy, InstallSpec
+from tidegate.deploy.objects import door, gate_release, objects
+from tidegate.deploy.server_side_apply import INSTALLER, ApplyOutcome, apply_all, resource_of
+from tidegate.deploy.work_cleanup import (
+    HeldWork,
+    TakenBack,
+    find_held,
+    find_node_requests,
+    find_written,
+    start,
+    take_back,
+)
+from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.resources import LEASES, PODS, Resource
+from tidegate.kube.transport.writes import Ref, delete, merge
+from tidegate.live.election import SCOPE_CLAIMS, LeaseName
+from tidegate.live.handover_store import kept_by
+from tidegate.live.lease import LeaseObject, LeaseSpec
+from tidegate.live.scope_claim import claims_of
+
+_NOT_FOUND = 404
+_NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+
+#: How long the program may take to end, and how often that is looked at.
+_LEAVE_S, _LOOK_S = 60.0, 1.0
+
+#: How long a server takes to heed an admission policy.
+_HEED_S = 2.0
+
+_RELEASED = "the admission policy tidegate-release-gates lifts it from pods that it makes again"
+
+#: What a namespace may hold that is nobody's; and kinds that show that it is somebody's.
+_NOBODYS = frozenset(("kube-root-ca.crt", "default"))
+_HOUSED = tuple(
+    Resource(group, "v1", plural, kind)
+    for group, plural, kind in (
+        ("", "pods", "Pod"),
+        ("", "configmaps", "ConfigMap"),
+        ("", "secrets", "Secret"),
+        ("", "services", "Service"),
+        ("", "serviceaccounts", "ServiceAccount"),
+        ("", "persistentvolumeclaims", "PersistentVolumeClaim"),
+        ("apps", "deployments", "Deployment"),
+        ("apps", "statefulsets", "StatefulSet"),
+        ("batch", "jobs", "Job"),
+    )
+)
+
+#: Managers of fields that do not make a namespace somebody's.
+_INSTALLERS = frozenset((INSTALLER, "kubectl-client-side-apply", "kubectl", "helm", "kube-controller-manager"))
+
+
+class RemovalOutcome(StrEnum):
+    """What came of an object."""
+
+    REMOVED = "removed"
+    CLEANED = "cleaned"  # what was ours in it is gone
+    STARTED = "started"
+    HELD = "held"  # nobody starts it without Tidegate
+    STAYS = "stays"  # it is somebody else's, too; or something of ours in it goes when it is over
+    FAILED = "failed"
+
+
+class Removal(NamedTuple):
+    """An object, and what came of it."""
+
+    kind: str
+    name: str
+    fate: RemovalOutcome
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class UninstallSpec:
+    """What is to be removed."""
+
+    lease: LeaseName
+    policy: str = POLICY
+    scheduler: str = NAME
+    starts_suspended: bool = False
+    dry_run: bool = False  # say what would be done, and do nothing
+    leave_s: float = _LEAVE_S
+
+
+async def uninstall(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
+    """Remove everything; AccessReviewError where we may not look."""
+    for thing in reversed(door()):
+        async for removal in _remove(client, _ref(thing), wish):
+            yield removal
+    async for removal in _end_program(client, wish):
+        yield removal
+        if removal.fate is RemovalOutcome.FAILED:
+            return
+    async for removal in _clean_work(client, wish):
+        yield removal
+    for ref in _own_objects(wish):
+        async for removal in _remove(client, ref, wish):
+            yield removal
+    async for removal in _remove_claim(client, wish):
+        yield removal
+    async for removal in _remove_namespace(client, wish):
+        yield removal
+
+
+async def find_other_home(client: Client, namespace: str) -> str:
+    """The namespace of another installation, whose role has the same name; empty: there is none."""
+    path = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "", namespaced=False).path("", NAME)
+    answer = await client.ask(Request("GET", path))
+    if answer.status == _NOT_FOUND:
+        return ""
+    if not answer.ok:
+        raise AccessReviewError(answer.text())
+    subjects = msgspec.json.decode(answer.body).get("subjects") or ()
+    return next((one["namespace"] for one in subjects if one.get("namespace", namespace) != namespace), "")
+
+
+# -- the program -------------------------------------------------------------------------------------------------
+
+
+async def _end_program(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
+    """Delete the Deployment, and wait until nobody leads."""
+    deployment = next(_ref(thing) for thing in objects(_everything(wish)) if thing["kind"] == "Deployment")
+    async for removal in _remove(client, deployment, wish):
+        yield removal
+    if wish.dry_run:
+        return
+    leader = await _await_end(client, wish)
+    if leader:
+        yield Removal(
+            "Lease", str(wish.lease), RemovalOutcome.FAILED, f"{leader} still leads: stop it, and do it again"
+        )
+
+
+async def _await_end(client: Client, wish: UninstallSpec) -> str:
+    """Wait until the program is gone and its Lease is not renewed; who still leads, if that takes too long."""
+    loop = asyncio.get_running_loop()
+    until_s, renewed, since_s = loop.time() + wish.leave_s, "", loop.time()
+    while True:
+        spec = await _lease_spec(client, wish.lease)
+        if spec is None or not spec.holder_identity:
+            return ""
+        if spec.renew_time != renewed:
+            renewed, since_s = spec.renew_time or "", loop.time()
+        quiet = loop.time() - since_s > (spec.lease_duration_seconds or 15)
+        if quiet and not await _listed(client, PODS, wish.lease.namespace, LABELS):
+            return ""
+        if loop.time() > until_s:
+            return spec.holder_identity
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _lease_spec(client: Client, lease: LeaseName) -> LeaseSpec | None:
+    answer = await client.ask(Request("GET", LEASES.path(*lease)))
+    if answer.status == _NOT_FOUND:
+        return None
+    if not answer.ok:
+        raise AccessReviewError(answer.text())
+    return msgspec.json.decode(answer.body, type=LeaseObject).spec
+
+
+# -- work --------------------------------------------------------------------------------------------------------
+
+
+async def _clean_work(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
+    """Take back what was written into work: jobs first, then the pods that they have made by then."""
+    released: bool | None = None  # whether gates are lifted as pods come; None: nobody needs that
+    async for written in find_written(client):
+        taken = TakenBack(done=True) if wish.dry_run else await take_back(client, written)
+        if taken.gate and released is None:
+            released = await _release_gates(client)
+        done = taken.done or (taken.gate and released)
+        left = f"{taken.left}; {_RELEASED}" if taken.gate and released else taken.left
+        fate = RemovalOutcome.STAYS if left else RemovalOutcome.CLEANED
+        yield _told(written.ref, fate if done else RemovalOutcome.FAILED, left)
+    for thing in reversed(gate_release()) if released is None else ():
+        async for removal in _remove(client, _ref(thing), wish):
+            yield removal
+    async for held in find_held(client, wish.scheduler):
+        yield await _release(client, held, wish)
+    async for ref in find_node_requests(client):
+        async for removal in _remove(client, ref, wish):
+            yield removal
+
+
+async def _release_gates(client: Client) -> bool:
+    """Have our gate lifted from pods as they come; whether the server can do that."""
+    applied = await apply_all(client, gate_release(), force=True)
+    await asyncio.sleep(_HEED_S)
+    return all(one.fate in (ApplyOutcome.CREATED, ApplyOutcome.CHANGED, ApplyOutcome.UNCHANGED) for one in applied)
+
+
+async def _release(client: Client, held: HeldWork, wish: UninstallSpec) -> Removal:
+    if held.adapter is None:
+        why = f"it names the scheduler {wish.scheduler}, which nobody is now; make it again without"
+        return _told(held.ref, RemovalOutcome.HELD, why)
+    if not wish.starts_suspended:
+        return _told(held.ref, RemovalOutcome.HELD, "it is suspended; its owner, or --start-suspended, starts it")
+    why = "" if wish.dry_run else await start(client, held)
+    return _told(held.ref, RemovalOutcome.FAILED if why else RemovalOutcome.STARTED, why)
+
+
+# -- our own objects ---------------------------------------------------------------------------------------------
+
+
+def _everything(wish: UninstallSpec) -> InstallSpec:
+    policy = GivenPolicy(wish.policy, {})
+    return InstallSpec(namespace=wish.lease.namespace, policy=policy, monitor=True, board=True)
+
+
+def _own_objects(wish: UninstallSpec) -> list[Ref]:
+    """What installing and leading made, but for the namespace and what is gone by now; roles go last."""
+    made = [_ref(thing) for thing in objects(_everything(wish)) if thing["kind"] not in ("Namespace", "Deployment")]
+    return [*reversed(made), kept_by(wish.lease), Ref(LEASES, *wish.lease)]
+
+
+async def _remove(client: Client, ref: Ref, wish: UninstallSpec) -> AsyncIterator[Removal]:
+    """Delete an object, if it is there."""
+    there = await client.ask(Request("GET", ref.path()))
+    if there.status == _NOT_FOUND:
+        return
+    answer = there if wish.dry_run or not there.ok else await client.ask(delete(ref).request)
+    gone = answer.ok or answer.status == _NOT_FOUND
+    yield _told(ref, RemovalOutcome.REMOVED if gone else RemovalOutcome.FAILED, "" if gone else answer.text())
+
+
+async def _remove_claim(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
+    """Take back our claim to work; the object goes with the last one."""
+    ref = Ref(LEASES, *SCOPE_CLAIMS)
+    answer = await client.ask(Request("GET", ref.path()))
+    if not answer.ok:
+        return
+    mine, others = claims_of(msgspec.json.decode(answer.body, type=LeaseObject), str(wish.lease))
+    if not others:
+        async for removal in _remove(client, ref, wish):
+            yield removal
+    elif mine:
+        change = {"metadata": {"annotations": dict.fromkeys(mine)}}
+        answer = answer if wish.dry_run else await client.ask(merge(ref, change).request)
+        yield _told(
+            ref, RemovalOutcome.CLEANED if answer.ok else RemovalOutcome.FAILED, "" if answer.ok else answer.text()
+        )
+
+
+async def _remove_namespace(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
+    """Delete the namespace if installing made it and nothing of others is in it."""
+    ref = Ref(_NAMESPACES, "", wish.lease.namespace)
+    answer = await client.ask(Request("GET", ref.path()))
+    if ref.name in THERE or answer.status == _NOT_FOUND:
+        return
+    why = answer.text() if not answer.ok else _not_ours(msgspec.json.decode(answer.body)["metadata"])
+    why = why or await _tenants(client, ref.name, wish)
+    if why:
+        yield _told(ref, RemovalOutcome.STAYS, why)
+        return
+    async for removal in _remove(client, ref, wish):
+        yield removal
+
+
+def _not_ours(meta: Mapping[str, Any]) -> str:
+    """Why a namespace is not ours to delete; empty: it is."""
+    if (meta.get("labels") or {}).items() >= LABELS.items():
+        others = {one.get("manager", "") for one in meta.get("managedFields") or ()} - _INSTALLERS
+        return f"{', '.join(sorted(others))} made it or changed it" if others else ""
+    return "installing did not make it"
+
+
+async def _tenants(client: Client, namespace: str, wish: UninstallSpec) -> str:
+    """What others have in a namespace; empty: nothing."""
+    ours = {(ref.resource.kind, ref.name) for ref in _own_objects(wish)} | {("Deployment", NAME)}
+    for kind in _HOUSED:
+        for name, labels in await _listed(client, kind, namespace):
+            mine = (kind.kind, name) in ours or labels.items() >= LABELS.items()
+            if not mine and name not in _NOBODYS:
+                return f"{kind.kind} {name} is in it"
+    return ""
+
+
+async def _listed(
+    client: Client, kind: Resource, namespace: str, labels: Mapping[str, str] | None = None
+) -> list[tuple[str, dict[str, str]]]:
+    """Names and labels of the objects of a kind in a namespace."""
+    query = {"labelSelector": ",".join(f"{key}={value}" for key, value in labels.items())} if labels else {}
+    answer = await client.ask(Request("GET", kind.path(namespace), query))
+    if not answer.ok:
+        raise AccessReviewError(f"{kind.plural}: {answer.text()}")
+    items = msgspec.json.decode(answer.body)["items"] or ()
+    return [(one["metadata"]["name"], one["metadata"].get("labels") or {}) for one in items]
+
+
+def _ref(thing: Mapping[str, Any]) -> Ref:
+    return Ref(resource_of(thing), thing["metadata"].get("namespace", ""), thing["metadata"]["name"])
+
+
+def _told(ref: Ref, fate: RemovalOutcome, why: str = "") -> Removal:
+    return Removal(ref.resource.kind, f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name, fate, why)
