@@ -38,6 +38,9 @@ PolicyWishOption = Annotated[
         show_default=False,
     ),
 ]
+NetworkPolicyOption = Annotated[
+    bool, typer.Option("--network-policy", help="Only namespaces labelled metrics=enabled reach it.")
+]
 
 
 def install(
@@ -49,9 +52,7 @@ def install(
     replicas: Annotated[int, typer.Option(min=1, max=9, help="One leads, the others stand by.")] = 2,
     policy: PolicyWishOption = None,
     service_monitor: Annotated[bool, typer.Option("--service-monitor", help="For Prometheus' operator.")] = False,
-    network_policy: Annotated[
-        bool, typer.Option("--network-policy", help="Only namespaces labelled metrics=enabled reach it.")
-    ] = False,
+    network_policy: NetworkPolicyOption = False,
     board: Annotated[bool, typer.Option("--board", help="A board, where Grafana's sidecar finds it.")] = False,
     managed_jobs_namespace_selector: NamespaceSelectorOption = "",
     exclude_namespace: ExcludeNamespaceOption = None,
@@ -99,8 +100,7 @@ def install(
             _print(wish, as_json=as_json)
             return
         access = open_access(context, kubeconfig)
-        if not yes:
-            _ask(wish, access)
+        _ask(wish, access, yes=yes)
         done = asyncio.run(_install(access, wish, keep=policy is None))
     _tell(done, as_json=as_json)
 
@@ -115,10 +115,10 @@ def _print(wish: InstallSpec, *, as_json: bool) -> None:
         typer.echo(as_yaml(things), nl=False)
 
 
-def _ask(wish: InstallSpec, access: Connection) -> None:
+def _ask(wish: InstallSpec, access: Connection, *, yes: bool) -> None:
     from tidegate.deploy.objects import objects
 
-    if not typer.confirm(
+    if not yes and not typer.confirm(
         f"Apply {len(objects(wish))} objects, mode {wish.mode}, to {access.server}? --dry-run prints them", err=True
     ):
         raise CannotRun("nothing was applied; --yes does not ask")

@@ -150,7 +150,6 @@ def run_live(
       tidegate run --policy kueue --context prod --journal shadow.db
       tidegate run --mode gate --policy configmap:tidegate/policy
     """  # noqa: D301 - \b keeps the lines apart
-    protection = (metrics_token_file, tls_cert_file, tls_key_file, metrics_client_ca_file)
     with told_plainly():
         access = open_access(context, kubeconfig)
         where, times = namespace or access.namespace, _times(lease_duration, renew_deadline, retry_period)
@@ -159,7 +158,7 @@ def run_live(
         settings = _journaled(settings, journal, journal_max_size, journal_retention)
         settings = replace(settings, namespaces=namespace_rule(managed_jobs_namespace_selector, exclude_namespace))
         start = _Start(access, settings, open_log(log, verbose=verbose))
-        with start.listening(listen, protection):
+        with start.listening(listen, (metrics_token_file, tls_cert_file, tls_key_file, metrics_client_ca_file)):
             follower, first = start.load_policy(policy, where, read_duration_ms("--policy-period", policy_period))
             start.look_around(ask_nodes_by, patience)
             start.warm_up(first, kernels)
