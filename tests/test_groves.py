@@ -343,3 +343,15 @@ def assert_on_spots(state) -> None:
             for spot in mine:
                 asked[spot.values[-1]] += spot.pods
             assert on == asked
+
+
+def test_pods_without_a_spot_take_none_of_resources_that_came_after_them():
+    from types import SimpleNamespace
+
+    import numpy as np
+
+    from tidegate.engine.groves import _amounts
+
+    topology = SimpleNamespace(resources=["cpu", "pods", "example.com/new"], spotless_pods={1: np.array([5, 1])})
+    state = SimpleNamespace(pod_classes=SimpleNamespace(top=2))
+    assert _amounts(state, topology).tolist() == [[0, 0, 0], [5, 1, 0]]
