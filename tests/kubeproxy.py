@@ -30,6 +30,8 @@ class Proxy:
         self._plane, self.port = plane, free_port()
         self.refuses = 0  # status that writes are refused with; 0: they pass
         self.loses = ""  # "before" or "after" the server has seen it a write is lost, and no answer comes
+        self.stalls = False  # writes, but those of Leases, wait here until it is calm
+        self.stalled = 0  # how many do
         self.bytes_per_s = 0  # at which watches are read; 0: as fast as they come
         self.refused = self.lost = self.cuts = 0
         self._streams: dict[int, web.Request] = {}
@@ -67,7 +69,7 @@ class Proxy:
 
     def calm(self) -> None:
         """Let everything pass."""
-        self.refuses, self.loses, self.bytes_per_s = 0, "", 0
+        self.refuses, self.loses, self.bytes_per_s, self.stalls = 0, "", 0, False
 
     # -- in the thread -----------------------------------------------------------------------------------------
 
@@ -100,6 +102,8 @@ class Proxy:
             self.refused += 1
             status = {"kind": "Status", "code": self.refuses, "reason": "Storm", "message": "a storm"}
             return web.json_response(status, status=self.refuses, headers={"Retry-After": "1"})
+        if writes and self.stalls and "/leases/" not in request.path:
+            await self._stall()
         if writes and self.loses == "before":
             return self._lose(request)
         body = await request.read()
@@ -115,6 +119,12 @@ class Proxy:
                 return await self._answer(request, answer)
         except (aiohttp.ClientError, OSError):
             return self._lose(request)
+
+    async def _stall(self) -> None:
+        self.stalled += 1
+        while self.stalls:
+            await asyncio.sleep(0.05)
+        self.stalled -= 1
 
     def _lose(self, request: web.Request) -> web.StreamResponse:
         self.lost += 1

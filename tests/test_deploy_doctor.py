@@ -11,7 +11,9 @@ from kubeaccount import account, become
 from kubebench import Options, Plane, User, node, pod
 from kubelive import wall_ms
 from kubequeues import one_queue
+from test_deploy_server import claim
 from tidegate.cli.main import app
+from tidegate.live.election import SCOPE_CLAIMS
 from tidegate.live.timestamps import stamp_of
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/tidegate/leases"
@@ -172,6 +174,17 @@ def test_a_running_kueue_is_an_owner_for_who_writes(plane):
     code, found = look(plane)
     assert (code, found["owners"]["level"]) == (0, "ok")
     plane.admin.delete(f"{where}/{name}")
+
+
+def test_another_instance_that_manages_the_same_work_is_an_owner_for_who_writes(plane):
+    claim(plane, "default/tidegate", "bind", "tidegate")
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{SCOPE_CLAIMS.namespace}/leases/{SCOPE_CLAIMS.name}"
+    code, found = look(plane, "--mode", "gate", user=account("tidegate"))
+    assert (code, found["owners"]["level"]) == (1, "fail")
+    assert "another instance manages the same work: Lease default/tidegate (bind" in found["owners"]["found"]
+    assert look(plane)[1]["owners"]["level"] == "ok"
+    plane.admin.delete(path)
+    assert look(plane, "--mode", "gate", user=account("tidegate"))[1]["owners"]["level"] == "ok"
 
 
 def test_kinds_in_another_version_are_told(plane):

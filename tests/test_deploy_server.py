@@ -13,12 +13,16 @@ from commands import ran
 from deploy_files import DEPLOY
 from install_file import PAGE
 from kubebench import ApiError, Options, Plane, User
+from kubelive import wall_ms
 from kubequeues import one_queue
 from tidegate.deploy.deployment_manifest import deployment
 from tidegate.deploy.install_spec import InstallSpec
 from tidegate.deploy.objects import objects
 from tidegate.deploy.server_side_apply import INSTALLER, resource_of
+from tidegate.live.election import SCOPE_CLAIMS
 from tidegate.live.modes import Mode
+from tidegate.live.scope_claim import CLAIM_PREFIX
+from tidegate.live.timestamps import stamp_of
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _HERE = "/api/v1/namespaces/tidegate"
@@ -104,7 +108,9 @@ def housed(monitored):
 
 @pytest.mark.parametrize("mode", Mode)
 def test_the_server_accepts_what_is_printed(housed, mode):
-    accept(housed, yaml.safe_load_all(ran("install", "--mode", mode, "--dry-run", "--door", "--board")))
+    accept(
+        housed, yaml.safe_load_all(ran("install", "--mode", mode, "--dry-run", "--door", "--board", "--network-policy"))
+    )
     accept(housed, json.loads(ran("install", "--mode", mode, "--dry-run", "--service-monitor", "--json"))["items"])
 
 
@@ -256,3 +262,38 @@ def test_where_a_kueue_runs_only_shadow_is_installed(plane):
         assert set(install(plane).values()) <= {"created", "kept", "unchanged"}
     finally:
         plane.admin.delete(f"{where}/kueue-controller-manager")
+
+
+def claim(plane, lease, mode, scheduler="", renewed_ms=None):
+    """The claim of an instance that runs."""
+    stamp = stamp_of(wall_ms() if renewed_ms is None else renewed_ms)
+    text = {"lease": lease, "scope": {"mode": mode, "scheduler": scheduler}, "holder": "pod-1", "renewTime": stamp}
+    annotations = {f"{CLAIM_PREFIX}{lease.replace('/', '.')}": json.dumps({**text, "leaseDurationSeconds": 15})}
+    meta = {"name": SCOPE_CLAIMS.name, "annotations": annotations}
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": {}}
+    plane.admin.apply(f"/apis/coordination.k8s.io/v1/namespaces/{SCOPE_CLAIMS.namespace}/leases", body)
+
+
+def test_where_another_instance_manages_the_same_work_only_shadow_is_installed(plane):
+    claim(plane, "default/tidegate", "bind", "tidegate")
+    try:
+        said = install(plane, "--mode", "gate", code=3)
+        assert "another instance manages the same work (Lease default/tidegate; bind, schedulerName tidegate)" in said
+        assert "nothing was applied" in said
+        install(plane, "--mode", "shadow")
+        claim(plane, "default/tidegate", "bind", "other")
+        install(plane, "--mode", "bind")  # pods of another scheduler
+        claim(plane, "default/tidegate", "gate", renewed_ms=wall_ms() - 3_600_000)
+        install(plane, "--mode", "gate")  # that one is gone
+    finally:
+        plane.admin.delete(
+            f"/apis/coordination.k8s.io/v1/namespaces/{SCOPE_CLAIMS.namespace}/leases/{SCOPE_CLAIMS.name}"
+        )
+
+
+def test_a_second_namespace_does_not_take_the_roles_of_the_first(plane):
+    install(plane)
+    said = install(plane, "--namespace", "gpus", code=3)
+    assert "Tidegate is installed in the namespace tidegate" in said
+    assert "use --namespace tidegate" in said
+    assert "gpus" not in {one["metadata"]["name"] for one in plane.admin.get("/api/v1/namespaces")["items"]}

@@ -15,10 +15,11 @@ import yaml
 
 from kubebench import Options, Plane, node
 from kubebench.plane import SERVER
+from kubeproxy import Proxy
 from kubequeues import one_queue
 from kubereplica import Replica
 from shared import shared
-from test_live_run import all_done, install_kueue, ours, said
+from test_live_run import all_done, holder, install_kueue, ours, said
 
 _PODS, _NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 
@@ -173,6 +174,49 @@ def test_signals_dump_threads_and_state_and_change_the_log_level(cluster, tmp_pa
         cluster.admin.post(_NODES, node("n2"))
         replica.wait(lambda: [line for line in replica.events() if line["level"] == "debug"], "debug lines")
         assert replica.stop() == 0
+
+
+def proxied(cluster, folder, proxy, *options):
+    replica = Replica(cluster, folder, "a", *options)
+    replica.command[replica.command.index("--kubeconfig") + 1] = str(proxy.kubeconfig())
+    return replica
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_the_lease_is_given_back_only_when_no_write_is_in_flight(cluster, tmp_path, policy, answered):
+    """A binding is on its way when it is to end: it is waited for, and if it is never answered the Lease expires."""
+    with (
+        Proxy(cluster) as proxy,
+        proxied(cluster, tmp_path, proxy, "--mode", "bind", "--policy", str(policy)) as replica,
+    ):
+        replica.wait(replica.leads, "a leader")
+        proxy.stalls = True
+        cluster.admin.post(_PODS, ours("p", 4, runs="1h"))
+        replica.wait(lambda: proxy.stalled, "a write in flight")
+        replica.process.send_signal(signal.SIGTERM)
+        time.sleep(3)
+        assert replica.process.poll() is None
+        assert holder(cluster) == "a"  # nobody else may lead yet
+        if answered:
+            proxy.calm()
+        assert replica.process.wait(30) == 0
+        assert holder(cluster) == ("" if answered else "a")
+        assert bool(replica.events("undrained")) is not answered
+
+
+def test_a_bug_does_not_hand_the_lease_over_while_a_write_is_in_flight(cluster, tmp_path, policy):
+    options = ("--mode", "bind", "--policy", str(policy))
+    replica = breaking(cluster, tmp_path, "policy", "a", *options)
+    with Proxy(cluster) as proxy:
+        replica.command[replica.command.index("--kubeconfig") + 1] = str(proxy.kubeconfig())
+        with replica:
+            replica.wait(replica.leads, "a leader")
+            proxy.stalls = True
+            cluster.admin.post(_PODS, ours("p", 4, runs="1h"))
+            replica.wait(lambda: proxy.stalled, "a write in flight")
+            (tmp_path / "break").touch()
+            assert replica.process.wait(15) == 70
+            assert holder(cluster) == "a"
 
 
 _IMPATIENT = """

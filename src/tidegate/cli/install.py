@@ -86,7 +86,7 @@ def install(
     Everything is applied on the server's side as tidegate-install, so that what is printed and what is applied agree.
 
     \b
-    Exit codes: 0 installed; 1 some object was refused; 2 wrong input; 3 a running Kueue owns the work.
+    Exit codes: 0 installed; 1 some object was refused; 2 wrong input; 3 another owns the work or the roles.
 
     \b
     Examples:
@@ -174,6 +174,7 @@ async def _install(access: Connection, wish: InstallSpec, *, force: bool) -> lis
                 f"the cluster does not have {', '.join(unserved)}; install these kinds first, or leave out the option "
                 "that needs them (--service-monitor, --door); nothing was applied"
             )
+        await _refuse_another_namespace(client, wish)
         if wish.mode.writes:
             await _refuse_rivals(client, wish)
         if wish.policy.config_map and not wish.allow_no_queues:
@@ -213,15 +214,33 @@ async def _count_queues(client: Client, wish: InstallSpec) -> int:
     return len(source.read(await source.find(client)).shares.queues)
 
 
+async def _refuse_another_namespace(client: Client, wish: InstallSpec) -> None:
+    """Roles of the cluster have one name: a second installation would take them from the first."""
+    from tidegate.deploy.access_review import bound_namespace
+    from tidegate.deploy.install_spec import NAME
+
+    there = await bound_namespace(client, NAME)
+    if there not in ("", wish.namespace):
+        say(
+            f"Tidegate is installed in the namespace {there}; installing it in {wish.namespace} would take its roles: "
+            f"use --namespace {there}, or uninstall it there (kubectl delete clusterrolebinding tidegate, and "
+            "its namespace); nothing was applied"
+        )
+        raise typer.Exit(EXIT_OWNED)
+
+
 async def _refuse_rivals(client: Client, wish: InstallSpec) -> None:
-    from tidegate.live.conflicting_schedulers import look_for_kueue
+    from tidegate.deploy.install_spec import NAME
+    from tidegate.live.conflicting_schedulers import look_for_instances, look_for_kueue
+    from tidegate.live.scope_claim import scope_of
 
     sighting = await look_for_kueue(client, wall_ms())
-    if sighting.found:
-        say(
-            f"--mode {wish.mode}: a Kueue runs here and owns the same work ({', '.join(sighting.found)}); "
-            "stop it first, or use --mode shadow; nothing was applied"
-        )
+    others = await look_for_instances(client, wish.lease, scope_of(wish.mode, NAME), wall_ms())
+    found = f"a Kueue runs here and owns the same work ({', '.join(sighting.found)})" if sighting.found else ""
+    if others:
+        found = f"another instance manages the same work (Lease {others[0].lease}; {others[0].scope})"
+    if found:
+        say(f"--mode {wish.mode}: {found}; stop it first, or use --mode shadow; nothing was applied")
         raise typer.Exit(EXIT_OWNED)
 
 

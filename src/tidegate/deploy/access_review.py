@@ -16,7 +16,9 @@ from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.response import Response
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"
-_ANSWER_S = 10.0
+_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+_NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+_ANSWER_S, _NOT_FOUND = 10.0, 404
 
 
 class Account(NamedTuple):
@@ -85,6 +87,17 @@ async def _may(client: Client, deed: AccessRequest, namespace: str, account: Acc
     if not answer.ok:
         raise AccessReviewError(answer.text())
     return bool(msgspec.json.decode(answer.body)["status"].get("allowed"))
+
+
+async def bound_namespace(client: Client, binding: str) -> str:
+    """The namespace of the account that a ClusterRoleBinding is for; empty if there is none, or it is gone."""
+    answer = await client.ask(Request("GET", _BINDINGS.path(name=binding), timeout_s=_ANSWER_S))
+    if not answer.ok:
+        return ""
+    subjects = msgspec.json.decode(answer.body).get("subjects") or [{}]
+    namespace = str(subjects[0].get("namespace", ""))
+    there = await client.ask(Request("GET", _NAMESPACES.path(name=namespace), timeout_s=_ANSWER_S))
+    return "" if there.status == _NOT_FOUND else namespace
 
 
 class Served(NamedTuple):

@@ -1,7 +1,4 @@
-"""Whether somebody else already owns the work: one owner for one object.
-
-Must not know: what is done about it.
-"""
+"""Whether another scheduler owns the same work: a running Kueue, or another instance of Tidegate."""
 
 from __future__ import annotations
 
@@ -11,6 +8,9 @@ import msgspec
 
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.resources import LEASES, Resource
+from tidegate.live.election import SCOPE_CLAIMS, LeaseName
+from tidegate.live.lease import LeaseObject
+from tidegate.live.scope_claim import Scope, ScopeClaim, read_claims
 from tidegate.manifests.clock import read_time_ms
 from tidegate.model.units import HOUR_MS, UnitError
 
@@ -41,6 +41,9 @@ SIGNS = (
 #: How long ago a Lease may have been renewed, by clocks that differ, and still be held.
 _STALE_MS = HOUR_MS
 
+#: A claim is fresh for so many times its duration.
+_FRESH = 4
+
 _FORBIDDEN = 403
 
 
@@ -70,6 +73,25 @@ async def look_for_kueue(client: Client, now_ms: int) -> ConflictingScheduler:
     return sighting
 
 
+async def look_for_instances(client: Client, lease: LeaseName, scope: Scope, now_ms: int) -> list[ScopeClaim]:
+    """Claims of other instances that overlap a scope and were renewed a short while ago, by clocks that may differ.
+
+    One look cannot tell more; an instance that runs looks again and again.
+    """
+    answer = await client.ask(Request("GET", LEASES.path(*SCOPE_CLAIMS), timeout_s=10))
+    try:
+        claims = read_claims(msgspec.json.decode(answer.body, type=LeaseObject)) if answer.ok else []
+    except msgspec.MsgspecError:
+        return []
+    return [
+        claim
+        for claim in claims
+        if claim.lease != str(lease)
+        and claim.scope.overlaps(scope)
+        and now_ms - _time_ms(claim.renew_time) < _FRESH * claim.lease_duration_seconds * 1000
+    ]
+
+
 def _shows(resource: Resource, item: Any, now_ms: int) -> bool:
     """Whether an object shows that it runs, and not only that it was installed once."""
     if resource is LEASES:
@@ -84,11 +106,14 @@ def _is_running(deployment: Any) -> bool:
 def _is_held(lease: Any, now_ms: int) -> bool:
     """Whether somebody holds it; one that was killed a while ago does not, though its name still stands there."""
     spec = lease.get("spec", {})
+    return bool(spec.get("holderIdentity")) and _time_ms(spec.get("renewTime")) > now_ms - _STALE_MS
+
+
+def _time_ms(text: str | None) -> int:
     try:
-        renewed_ms = read_time_ms(spec.get("renewTime") or "")
+        return read_time_ms(text or "")
     except UnitError:
-        renewed_ms = 0
-    return bool(spec.get("holderIdentity")) and renewed_ms > now_ms - _STALE_MS
+        return 0
 
 
 def _named(resource: Resource, item: Any) -> str:

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tidegate.live.lease import LeaseObject, LeaseSpec, LeaseTimes
+from tidegate.live.modes import Mode
 
 #: Begins the names of annotations that are claims.
 CLAIM_PREFIX = "claim.tidegate.io/"
@@ -35,6 +37,11 @@ class Scope(msgspec.Struct, frozen=True, rename="camel"):
         return f"{self.mode}, schedulerName {self.scheduler}" if self.scheduler else self.mode
 
 
+def scope_of(mode: Mode, scheduler: str) -> Scope:
+    """The scope of a mode that writes, where pods that are ours to bind name this scheduler."""
+    return Scope(mode.value, scheduler if mode is Mode.BIND else "")
+
+
 class ScopeClaim(msgspec.Struct, frozen=True, rename="camel"):
     """What an instance claims."""
 
@@ -43,6 +50,16 @@ class ScopeClaim(msgspec.Struct, frozen=True, rename="camel"):
     holder: str  # the replica that leads it
     renew_time: str
     lease_duration_seconds: int
+
+
+def read_claims(lease: LeaseObject | None) -> list[ScopeClaim]:
+    """The claims in an object, without annotations that are none."""
+    found = []
+    for name, text in _annotations(lease).items():
+        if name.startswith(CLAIM_PREFIX):
+            with suppress(msgspec.MsgspecError):
+                found.append(msgspec.json.decode(text, type=ScopeClaim))
+    return found
 
 
 class _Sighting(NamedTuple):

@@ -34,7 +34,7 @@ from tidegate.live.mandate import LeadershipTerm
 from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
 from tidegate.live.policy_watcher import PolicyResult, PolicyUpdate, PolicyWatcher
-from tidegate.live.scope_claim import Scope
+from tidegate.live.scope_claim import scope_of
 from tidegate.live.timestamps import stamp_of
 from tidegate.model.facts import Outcome
 from tidegate.model.policy import Policy
@@ -405,8 +405,7 @@ def _claiming(settings: ServiceOptions) -> Claiming | None:
     """What it claims, so that no other instance manages the same work; a shadow writes to none, and claims none."""
     if not settings.mode.writes:
         return None
-    scheduler = "" if settings.mode is Mode.GATE else settings.scheduler
-    return Claiming(Scope(settings.mode.value, scheduler), settings.claims)
+    return Claiming(scope_of(settings.mode, settings.scheduler), settings.claims)
 
 
 def _ownership(settings: ServiceOptions, policy: Policy) -> Ownership:
