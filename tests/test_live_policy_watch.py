@@ -1,123 +1,193 @@
-"""A policy as a cluster enforces it: quota by the names of pods, queues by LocalQueues; what cannot be is refused."""
+"""The policy kept current, against a server that misbehaves: refused, unreachable and reachable are told apart."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import asyncio
+import json
+import time
+from contextlib import contextmanager
 
 import pytest
 
-from kubebench.objects import job, node
-from kubepaper import Paper, ours
-from tidegate.live.policy_sources import ConfigMap, PolicyContent, PolicyError, PolicyFile
-from tidegate.manifests.words import QUEUE
-from tidegate.model.policy import Policy
+from kubefake import answer, event, listing, refusal, stream, thing
+from test_live_leading import serving, wait_for
+from tidegate.live.policy_sources import PolicyUnreachableError, policy_source
+from tidegate.live.policy_watcher import PolicyResult, PolicyWatcher
 
-GPU = "nvidia.com/gpu"
+GOOD, OTHER, BAD = (f"version: 1\npolicy:\n  placement: {rule}\n" for rule in ("bestfit", "spread", "wrong"))
+_SILENT = stream(then="silence")
 
 
-def read(tmp_path: Path, policy: str) -> Policy:
+class Server:
+    """One ConfigMap, listed and watched, and what is told of it next."""
+
+    def __init__(self, text):
+        self.text, self.version, self.watches, self.lists = text, 1, 0, 0
+        self.down = None  # how requests are refused
+
+    def object(self):
+        return thing("policy", self.version, data={"tidegate.yaml": self.text})
+
+    async def __call__(self, asked, writer):
+        await self._respond(asked)(asked, writer)
+
+    def _respond(self, asked):
+        if self.down is not None:
+            return self.down
+        if asked.is_watch:
+            self.watches += 1
+            known = asked.query["resourceVersion"] == str(self.version)
+            return _Watch(self, 0 if known else 1)
+        if asked.path.endswith("/policy"):
+            return answer(200, self.object())
+        self.lists += 1
+        return listing(self.version, *([self.object()] if self.text is not None else []))
+
+    def change(self, text):
+        self.text, self.version = text, self.version + 1
+
+
+class _Watch:
+    """A watch that tells every change of the object, until the server is down."""
+
+    def __init__(self, server, behind):
+        self.server, self.seen = server, server.version - behind
+
+    async def __call__(self, asked, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n")
+        while self.server.down is None:
+            if self.seen != self.server.version:
+                self.seen = self.server.version
+                change = {"type": "MODIFIED", "object": self.server.object()}
+                if self.server.text is None:
+                    change = event("DELETED", "policy", self.server.version)
+                line = json.dumps(change).replace('{"type": "', '{"type":"').encode() + b"\n"
+                writer.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+                await writer.drain()
+            await asyncio.sleep(0.02)
+        writer.transport.abort()
+
+
+@contextmanager
+def watching(text=GOOD, outage_s=0.5):
+    server = Server(text)
+    with serving(server) as fake:
+        watcher = PolicyWatcher(fake.access, policy_source("configmap:default/policy", ""), 0.2, outage_s)
+        watcher.first(1)
+        watcher.start()
+        wait_for(lambda: server.watches)
+        try:
+            yield server, watcher, fake
+            watcher.thread.check()
+        finally:
+            watcher.stop()
+
+
+def news(watcher, count=1):
+    told = []
+
+    def came():
+        told.extend(watcher.take())
+        return len(told) >= count
+
+    wait_for(came)
+    return told
+
+
+def test_what_was_read_at_the_start_is_no_news():
+    with watching() as (_, watcher, fake):
+        time.sleep(1.5)
+        assert watcher.take() == []
+        assert len(fake.asked) == 3  # the first look, a list, a watch
+
+
+def test_a_change_is_read_as_soon_as_it_is_watched():
+    with watching() as (server, watcher, _):
+        server.change(OTHER)
+        (update,) = news(watcher)
+        assert update.result is PolicyResult.READ
+        assert update.policy.placement.kind == "spread"
+        assert server.lists == 1
+
+
+def test_a_bad_policy_is_refused_once_and_a_good_one_taken_again():
+    with watching() as (server, watcher, _):
+        server.change(BAD)
+        (update,) = news(watcher)
+        assert update.result is PolicyResult.REFUSED
+        assert "configmap:default/policy" in update.trouble
+        assert "placement" in update.trouble
+        server.change(GOOD)
+        assert [update.result for update in news(watcher)] == [PolicyResult.READ]
+
+
+def test_a_policy_that_is_deleted_is_refused():
+    with watching() as (server, watcher, _):
+        server.change(None)
+        (update,) = news(watcher)
+        assert update.result is PolicyResult.REFUSED
+        assert "there is no such ConfigMap" in update.trouble
+
+
+@pytest.mark.parametrize("down", [refusal(503, "ServiceUnavailable"), refusal(403, "Forbidden"), refusal(401, "x")])
+def test_a_server_that_does_not_answer_makes_the_policy_unreachable_and_not_bad(down):
+    with watching() as (server, watcher, _):
+        server.down = down
+        (update,) = news(watcher)
+        assert update.result is PolicyResult.UNREACHABLE
+        time.sleep(1.2)
+        assert watcher.take() == []  # it is told once
+        server.down = None
+        assert [update.result for update in news(watcher)] == [PolicyResult.REACHABLE]
+
+
+def test_what_changed_in_an_outage_is_read_after_it():
+    with watching() as (server, watcher, _):
+        server.down = refusal(503, "ServiceUnavailable")
+        assert news(watcher)[0].result is PolicyResult.UNREACHABLE
+        server.change(OTHER)
+        server.down = None
+        assert [update.result for update in news(watcher)] == [PolicyResult.READ]
+
+
+def test_a_short_outage_is_not_worth_a_word():
+    with watching(outage_s=5) as (server, watcher, _):
+        server.down = refusal(503, "ServiceUnavailable")
+        time.sleep(1)
+        server.down = None
+        time.sleep(1.5)
+        assert watcher.take() == []
+
+
+def test_whoever_asks_is_told_even_if_nothing_changed():
+    with watching() as (server, watcher, _):
+        watcher.ask()
+        assert [update.result for update in news(watcher)] == [PolicyResult.READ]
+        server.change(BAD)
+        assert [update.result for update in news(watcher)] == [PolicyResult.REFUSED]
+        watcher.ask()
+        assert [update.result for update in news(watcher)] == [PolicyResult.REFUSED]
+
+
+def test_an_answer_that_is_no_object_is_an_outage_too():
+    with serving(answer(200, b"<html>maintenance</html>")) as fake:
+        for source in ("configmap:default/policy", "kueue"):
+            with pytest.raises(PolicyUnreachableError, match="cannot be read"):
+                PolicyWatcher(fake.access, policy_source(source, ""), 1).first(0.1)
+
+
+def test_files_are_read_again_every_now_and_then(tmp_path):
     path = tmp_path / "tidegate.yaml"
-    path.write_text(f"version: 1\npolicy:\n{policy}")
-    return PolicyFile(path).check()
-
-
-def cluster_of(policy: Policy) -> Paper:
-    made = Paper(policy)
-    for number in range(4):
-        made.put(node(f"n{number}", 8), status__conditions=[{"type": "Ready", "status": "True"}])
-    return made
-
-
-def named(thing: dict[str, Any], queue: str, namespace: str = "default") -> dict[str, Any]:
-    thing["metadata"].setdefault("labels", {})[QUEUE] = queue
-    thing["metadata"]["namespace"] = namespace
-    return thing
-
-
-def started(cluster: Paper) -> list[str]:
-    return sorted(key.partition("/")[2] for _, key in cluster.step())
-
-
-def test_gpus_of_a_tidegate_yaml_count_the_gpus_that_pods_ask_for(tmp_path):
-    cluster = cluster_of(read(tmp_path, "  queues: [{name: research, gpus: 16}]\n"))
-    for number in range(3):
-        cluster.put(named(ours(f"p{number}", 8), "research"))
-    assert started(cluster) == ["p0", "p1"]
-
-
-def test_cpu_memory_and_pods_are_counted_too(tmp_path):
-    cluster = cluster_of(read(tmp_path, "  queues: [{name: research, cpu: 3, memory: 1Ti, pods: 2}]\n"))
-    for number in range(3):
-        cluster.put(named(ours(f"p{number}", 0), "research"))
-    assert started(cluster) == ["p0", "p1"]
-    cluster = cluster_of(read(tmp_path, "  queues: [{name: research, cpu: 3}]\n"))
-    for number in range(4):
-        cluster.put(named(ours(f"p{number}", 0), "research"))
-    assert started(cluster) == ["p0", "p1", "p2"]
-
-
-def test_gpus_that_are_called_otherwise_are_not_free(tmp_path):
-    cluster = cluster_of(read(tmp_path, "  queues: [{name: research, gpus: 16}]\n"))
-    cluster.put(node("amd", 0, **{"amd.com/gpu": "8"}), status__conditions=[{"type": "Ready", "status": "True"}])
-    other = named(ours("other", 0), "research")
-    other["spec"]["containers"][0]["resources"]["limits"] = {"amd.com/gpu": "1"}
-    cluster.put(other)
-    part = named(ours("part", 0), "research")
-    part["metadata"]["annotations"]["gpu-fraction"] = "0.5"
-    cluster.put(part)
-    assert started(cluster) == []
-
-
-def test_the_label_names_a_local_queue_of_its_namespace(tmp_path):
-    queues = """\
-  queues:
-    - {name: research, gpus: 8}
-    - {name: product, gpus: 8, entrances: [shop/batch]}
-    - {name: shared, gpus: 8, entrances: [common]}
-"""
-    cluster = cluster_of(read(tmp_path, queues))
-    cluster.put(named(ours("a", 1), "research", "one"))  # a queue without LocalQueues is there in every namespace
-    cluster.put(named(ours("b", 1), "batch", "shop"))
-    cluster.put(named(ours("c", 1), "batch", "other"))  # that LocalQueue is in another namespace
-    cluster.put(named(ours("d", 1), "product", "shop"))  # a queue with LocalQueues of namespaces is not named itself
-    cluster.put(named(ours("e", 1), "common", "any"))
-    assert started(cluster) == ["a", "b", "e"]
-
-
-def test_quota_is_enforced_for_jobs_and_across_a_cohort(tmp_path):
-    queues = """\
-  queues:
-    - {name: a, cohort: c, gpus: 8, borrow: {gpus: 4}}
-    - {name: b, cohort: c, gpus: 8, lend: {gpus: 8}}
-"""
-    cluster = cluster_of(read(tmp_path, queues))
-    for number in range(4):
-        cluster.put(named(job(f"j{number}", 1, 4, suspend=True, scheduler="tidegate"), "a"))
-    assert started(cluster) == ["j0", "j1", "j2"]
-
-
-@pytest.mark.parametrize(
-    ("policy", "text"),
-    [
-        ("  queues: [{name: q, gpus: 0.5}]\n", "policy.queues[q].gpus: expected whole GPUs"),
-        ("  queues: [{name: q, cohort: c, gpus: 4, borrow: {gpus: 1.5}}]\n", "borrow.gpus: expected whole GPUs"),
-        ("  order: srtf\n", "policy.order: expected fifo"),
-        ("  waits: false\n", "policy.waits: expected true"),
-    ],
-)
-def test_what_cannot_be_enforced_is_refused_with_the_field_and_the_fix(tmp_path, policy, text):
-    with pytest.raises(PolicyError) as refused:
-        read(tmp_path, policy)
-    assert text in str(refused.value)
-    assert "write" in str(refused.value) or "leave it out" in str(refused.value)
-
-
-@pytest.mark.parametrize("key", ["../pwned", "/etc/pwned", "..", "a/b", "a\\b", ""])
-def test_keys_of_a_config_map_are_no_paths(tmp_path, key):
-    target = str(tmp_path / "pwned") if key.startswith("/") else key
-    files = {target: b"version: 1\n", "tidegate.yaml": b"version: 1\npolicy: {placement: bestfit}\n"}
-    with pytest.raises(PolicyError) as refused:
-        ConfigMap("ns", "n").read(PolicyContent(b"", files))
-    assert "expected keys that are file names" in str(refused.value)
-    assert not (tmp_path / "pwned").exists()
+    path.write_text(GOOD)
+    with serving(refusal(503, "ServiceUnavailable")) as fake:
+        watcher = PolicyWatcher(fake.access, policy_source(str(path), ""), 0.1)
+        watcher.first()
+        watcher.start()
+        path.write_text(BAD)
+        assert [update.result for update in news(watcher)] == [PolicyResult.REFUSED]
+        path.write_text(OTHER)
+        assert [update.result for update in news(watcher)] == [PolicyResult.READ]
+        began_s = time.monotonic()
+        watcher.stop()
+        assert time.monotonic() - began_s < 2
+        assert fake.asked == []
