@@ -134,7 +134,6 @@ def test_gate_lets_jobs_and_pods_go_and_takes_them_back_but_may_not_bind(plane, 
     plane.admin.post(_PODS, pod("other", scheduler="nobody"))
     target = {"apiVersion": "v1", "kind": "Node", "name": "n0"}
     assert forbids(api.post, f"{_PODS}/other/binding", {"metadata": {"name": "other"}, "target": target})
-    assert forbids(api.patch, f"{_PODS}/other/status", {"status": {"reason": "no"}})
     assert forbids(api.patch, "/api/v1/nodes/n0", {"metadata": {"labels": {"a": "b"}}})
     assert forbids(api.delete, f"{_JOBS}/low")
     assert forbids(api.post, _JOBS, job("mine", 1))

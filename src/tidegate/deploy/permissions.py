@@ -73,7 +73,8 @@ def _gating(lease: LeaseName) -> list[Grant]:
         Grant(PODS, ("patch",), "lift the gate of a pod"),
         Grant(PODS, ("create",), "make pods leave, as their budgets allow", "eviction"),
         Grant(PODS, ("delete",), "take pods away that must not stay"),
-        Grant(EVENTS, ("create",), "say why work waits"),
+        Grant(EVENTS, ("create",), "say what happens to work, and why it waits"),
+        Grant(PODS, ("patch",), "say in a pod's condition why it waits", "status"),
         Grant(CONFIG_MAPS, ("get", "patch", "create"), "hand over to who leads next", own=True, names=(kept,)),
     ]
 
@@ -83,7 +84,6 @@ def _binding() -> list[Grant]:
     return [
         Grant(PODS, ("create",), "bind pods", "binding"),
         Grant(PODS, ("get",), "see whether a pod was bound"),
-        Grant(PODS, ("patch",), "say in a pod's condition why it waits", "status"),
         Grant(CLAIMS, ("patch",), devices),
         Grant(CLAIMS, ("patch",), devices, "status"),
         Grant(CLAIMS, ("patch",), devices, "binding"),

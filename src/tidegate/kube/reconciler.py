@@ -7,7 +7,7 @@ Must not know: the network, clocks, threads.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from tidegate.journal.lots import Names
 from tidegate.kube.actuator.actuator import Actuator
 from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
-from tidegate.kube.actuator.event_text import PAST, unsupported
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, saying
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
+from tidegate.kube.actuator.workload_events import ClusterView, WorkloadEvents
 from tidegate.kube.mirror.dra import ClaimObject, DeviceClaims
 from tidegate.kube.mirror.fact_builder import FactBuilder
 from tidegate.kube.mirror.handover_annotation import HandoverNote
@@ -84,6 +84,12 @@ class Reconciler:
         self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as they were seen
         self._pod_specs = PodSpecCache()  # of pods with claims
         self._events = EventRecorder(patience_ms)
+        self._story = WorkloadEvents(
+            ClusterView(
+                ownership, self.node_registry, self._pods, self._workloads, self._groups, self.refused, self.past
+            ),
+            self._events,
+        )
         self._actuator = Actuator(ownership, self.node_registry, self._pods, self._claims)
         self._actuator.nodes_by = nodes_by
 
@@ -101,34 +107,20 @@ class Reconciler:
 
     def take_events(self, most: int, now_ms: int) -> list[PendingWrite]:
         """What is to be said of work that waits: so much at a time, as nothing depends on it."""
-        writes = [saying(write) for write in self._events.take(most, now_ms, self._listeners)]
+        writes = [saying(write) for write in self._story.take(most, now_ms)]
         for number in self._events.take_lasting():
             workload = self._workloads.get(number)
             if workload is not None:
                 self._actuator.ask_for_nodes(workload)
         return writes
 
-    def _listeners(self, number: int) -> Iterator[EventTarget]:
-        """Whom to say it with: pods that we bind have a condition for it, others and jobs get an event."""
-        workload = self._workloads.get(number)
-        if workload is None or self.ownership.watches:
-            return
-        for slot in workload.slots:
-            pod = self._pods[slot.pod] if slot.pod else None
-            if pod is not None and not pod.node:
-                yield EventTarget(pod.ref, self.ownership.binds_pod(pod))
-        if workload.kind is WorkloadKind.JOB:
-            yield EventTarget(workload.ref, has_condition=False)
-
-    def _refuse(self, listener: EventTarget, why: tuple[str, ...]) -> None:
-        if self.refused.get(listener.ref.uid) != why and not self.ownership.watches:
-            self._events.say(listener, unsupported(why))
-        self.refused[listener.ref.uid] = why
+    def _refuse(self, target: EventTarget, why: tuple[str, ...]) -> None:
+        self.refused[target.ref.uid] = why
+        self._story.refuse(target, why)
 
     def _let_pass(self, ref: Ref) -> None:
-        if ref.uid not in self.past:
-            self._events.say(EventTarget(ref, has_condition=False), PAST)
         self.past[ref.uid] = ref
+        self._story.bypass(ref)
 
     def has_job(self, uid: str) -> bool:
         """Whether a job is ours, or would be if it could be read."""
@@ -233,6 +225,8 @@ class Reconciler:
         if outcome is Outcome.DONE:
             if pending.write_kind is WriteKind.ALLOCATE:
                 self._actuator.count_allocated(workload, pending.slot)
+            elif pending.write_kind is WriteKind.BIND:
+                self._story.bound(self._pods[pending.write.key].ref, workload.slots[pending.slot].node)
             return
         if pending.write_kind in _OF_ONE and outcome is Outcome.FAILED:
             self._fail_one(workload, pending)
@@ -296,6 +290,7 @@ class Reconciler:
         self._next_number += 1
         self._workloads[workload.number] = workload
         self._facts.submitted(workload.number, workload.id, work, created_ms)
+        self._story.queued(workload)
         return workload
 
     def _finish(self, workload: WorkloadPods, kind: EventKind = EventKind.WORKLOAD_FINISHED) -> None:
@@ -338,7 +333,7 @@ class Reconciler:
             if workload is None:
                 self._owners.await_job(eldest, pod.uid)
                 if eldest in self.refused and self.ownership.binds_pod(pod):
-                    self._events.say(EventTarget(pod.ref, has_condition=True), unsupported(self.refused[eldest]))
+                    self._story.refuse(self._story.pod_target(pod), self.refused[eldest])
             else:
                 self._seat(workload, pod, workload.set_of(pod.role, pod.shape.work.pod_sets[0]))
         elif is_ours:
@@ -351,14 +346,16 @@ class Reconciler:
         binds = self.ownership.binds_pod(pod)
         why = pod.shape.refusals + (pod.shape.unbound if binds else ())
         if why:
-            self._refuse(EventTarget(pod.ref, binds), why)
+            self._refuse(self._story.pod_target(pod), why)
         elif not pod.group and pod.life.is_over:
             return
         elif not pod.group:
             self._seat(self._enrol(WorkloadKind.POD, pod.ref, pod.shape.work, pod.created_ms), pod, "")
         else:
             whole = self._groups.join(pod)
-            if whole is not None and not all(member.life.is_over for member, _ in whole.members):
+            if whole is None:
+                self._story.incomplete(pod)
+            elif not all(member.life.is_over for member, _ in whole.members):
                 workload = self._enrol(WorkloadKind.GROUP, whole.ref, whole.work, whole.created_ms)
                 for member, pod_set in whole.members:
                     self._seat(workload, member, pod_set)
@@ -371,6 +368,7 @@ class Reconciler:
         ordinal = workload.seat(pod.uid, pod_set)
         if ordinal >= 0:
             self._seats[pod.uid] = (workload, ordinal)
+            self._events.touch(workload.number)
 
     def _count(self, uid: str) -> None:
         """Count a pod as somebody else's if it has a node and no seat."""
@@ -477,11 +475,13 @@ class Reconciler:
         if workload.job is not None:
             self._follow_change(workload, workload.job)
         self._actuator.undo(workload)
+        self._story.requeued(workload)
 
     # -- what was decided before us ----------------------------------------------------------------------------
 
     def resume(self, notes: Callable[[str], HandoverNote | None], before: HandoverState) -> None:
         """Take up what a leader before us decided, as far as it left notes: by uid of the job or pod."""
+        self._story.looked = True
         for consumed in before.consumed:
             self._facts.consumed(consumed)
         for workload in list(self._workloads.values()):
@@ -505,6 +505,7 @@ class Reconciler:
             standing = Standing(evictions=standing.evictions)
         else:
             self._take_grants(workload, standing)
+            self._story.resumed(workload, standing)
             if not all(slot.bound for slot in workload.slots):
                 self._take_places(workload, note.node_names())
         self._facts.standing(workload.number, standing)
@@ -544,6 +545,7 @@ class Reconciler:
 
     def decide(self, decisions: DecisionBatch) -> None:
         """Turn decisions into orders."""
+        self._story.decided(decisions)
         rows = zip(
             decisions.id.tolist(), decisions.kind.tolist(), decisions.workload.tolist(), decisions.pod.tolist(),
             decisions.node.tolist(), decisions.code.tolist(), decisions.evidence.tolist(), strict=True,

@@ -69,10 +69,10 @@ class PolicySource(Protocol):
     name: str
 
     async def find(self, client: Client) -> PolicyContent:
-        """Read it; Unreachable where that cannot be done now, BadPolicy where there is none."""
+        """Read it; PolicyUnreachableError where that cannot be done now, PolicyError where there is none."""
 
     def read(self, found: PolicyContent) -> Policy:
-        """Understand it; BadPolicy where that cannot be done."""
+        """Understand it; PolicyError where that cannot be done."""
 
 
 def policy_source(text: str, namespace: str) -> PolicySource:
@@ -110,9 +110,9 @@ class PolicyFile:
         return self.check()
 
     def check(self) -> Policy:
-        """Understand the files, without a cluster; BadPolicy where that cannot be done."""
+        """Understand the files, without a cluster; PolicyError where that cannot be done."""
         self._must_be_there()
-        return _read_path(self._path)
+        return _read_path(self._path, self.name)
 
     def _must_be_there(self) -> None:
         if not self._path.exists():
@@ -145,7 +145,7 @@ class ConfigMap:
                 (Path(folder) / key).write_bytes(content)
             ours = Path(folder) / _OURS
             try:
-                return _read_path(ours if ours.exists() else Path(folder))
+                return _read_path(ours if ours.exists() else Path(folder), self.name)
             except PolicyError as error:
                 raise PolicyError(str(error).replace(folder, self.name)) from None
 
@@ -213,17 +213,18 @@ def _joined(files: Mapping[str, bytes]) -> bytes:
     return b"\0".join(name.encode() + b"\0" + content for name, content in files.items())
 
 
-def _read_path(path: Path) -> Policy:
+def _read_path(path: Path, name: str) -> Policy:
+    """The policy in a file or folder, called by where it comes from."""
     try:
         if path.is_file() and (path.name == _OURS or b"apiVersion" not in path.read_bytes()):
             policy = load_setup(path).policy
             _refuse_order(path, policy.order.kind)
-            return policy
+            return msgspec.structs.replace(policy, name=name)
         folder = load_folder(path)
     except (UnusableFile, UnusableFolder) as error:
         raise PolicyError(str(error)) from None
     assert folder.loaded is not None
-    return Policy(name=path.name, shares=folder.loaded.shares)
+    return Policy(name=name, shares=folder.loaded.shares)
 
 
 def _refuse_order(path: Path, order: OrderKind) -> None:
