@@ -231,7 +231,7 @@ def _serve(settings: ServiceOptions, access: Connection, follower: PolicyWatcher
         with told_plainly():
             raise CannotRun(str(error)) from None
     except Exception as error:  # noqa: BLE001 - whatever it is, it is said in the form of the log
-        log.error("bug", error=repr(error), trace=traceback.format_exc())  # noqa: TRY400 - it has the trace
+        log.error("bug", error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())  # noqa: TRY400 - it has the trace
         raise typer.Exit(EXIT_BUG) from None
 
 

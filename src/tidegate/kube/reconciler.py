@@ -84,12 +84,11 @@ class Reconciler:
         self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as they were seen
         self._pod_specs = PodSpecCache()  # of pods with claims
         self._events = EventRecorder(patience_ms)
-        self._story = WorkloadEvents(
-            ClusterView(
-                ownership, self.node_registry, self._pods, self._workloads, self._groups, self.refused, self.past
-            ),
-            self._events,
-        )
+        view = ClusterView(
+            ownership=ownership, nodes=self.node_registry, pods=self._pods, workloads=self._workloads,
+            seats=self._seats, groups=self._groups, refused=self.refused, bypassed=self.past,
+        )  # fmt: skip
+        self.story = WorkloadEvents(view, self._events)
         self._actuator = Actuator(ownership, self.node_registry, self._pods, self._claims)
         self._actuator.nodes_by = nodes_by
 
@@ -107,7 +106,7 @@ class Reconciler:
 
     def take_events(self, most: int, now_ms: int) -> list[PendingWrite]:
         """What is to be said of work that waits: so much at a time, as nothing depends on it."""
-        writes = [saying(write) for write in self._story.take(most, now_ms)]
+        writes = [saying(write) for write in self.story.take(most, now_ms)]
         for number in self._events.take_lasting():
             workload = self._workloads.get(number)
             if workload is not None:
@@ -116,11 +115,11 @@ class Reconciler:
 
     def _refuse(self, target: EventTarget, why: tuple[str, ...]) -> None:
         self.refused[target.ref.uid] = why
-        self._story.refuse(target, why)
+        self.story.refuse(target, why)
 
     def _let_pass(self, ref: Ref) -> None:
         self.past[ref.uid] = ref
-        self._story.bypass(ref)
+        self.story.bypass(ref)
 
     def has_job(self, uid: str) -> bool:
         """Whether a job is ours, or would be if it could be read."""
@@ -226,7 +225,7 @@ class Reconciler:
             if pending.write_kind is WriteKind.ALLOCATE:
                 self._actuator.count_allocated(workload, pending.slot)
             elif pending.write_kind is WriteKind.BIND:
-                self._story.bound(self._pods[pending.write.key].ref, workload.slots[pending.slot].node)
+                self.story.bound(self._pods[pending.write.key].ref, workload.slots[pending.slot].node)
             return
         if pending.write_kind in _OF_ONE and outcome is Outcome.FAILED:
             self._fail_one(workload, pending)
@@ -290,7 +289,7 @@ class Reconciler:
         self._next_number += 1
         self._workloads[workload.number] = workload
         self._facts.submitted(workload.number, workload.id, work, created_ms)
-        self._story.queued(workload)
+        self.story.queued(workload)
         return workload
 
     def _finish(self, workload: WorkloadPods, kind: EventKind = EventKind.WORKLOAD_FINISHED) -> None:
@@ -333,7 +332,7 @@ class Reconciler:
             if workload is None:
                 self._owners.await_job(eldest, pod.uid)
                 if eldest in self.refused and self.ownership.binds_pod(pod):
-                    self._story.refuse(self._story.pod_target(pod), self.refused[eldest])
+                    self.story.refuse(self.story.pod_target(pod), self.refused[eldest])
             else:
                 self._seat(workload, pod, workload.set_of(pod.role, pod.shape.work.pod_sets[0]))
         elif is_ours:
@@ -346,7 +345,7 @@ class Reconciler:
         binds = self.ownership.binds_pod(pod)
         why = pod.shape.refusals + (pod.shape.unbound if binds else ())
         if why:
-            self._refuse(self._story.pod_target(pod), why)
+            self._refuse(self.story.pod_target(pod), why)
         elif not pod.group and pod.life.is_over:
             return
         elif not pod.group:
@@ -354,7 +353,7 @@ class Reconciler:
         else:
             whole = self._groups.join(pod)
             if whole is None:
-                self._story.incomplete(pod)
+                self.story.incomplete(pod)
             elif not all(member.life.is_over for member, _ in whole.members):
                 workload = self._enrol(WorkloadKind.GROUP, whole.ref, whole.work, whole.created_ms)
                 for member, pod_set in whole.members:
@@ -475,13 +474,13 @@ class Reconciler:
         if workload.job is not None:
             self._follow_change(workload, workload.job)
         self._actuator.undo(workload)
-        self._story.requeued(workload)
+        self.story.requeued(workload)
 
     # -- what was decided before us ----------------------------------------------------------------------------
 
     def resume(self, notes: Callable[[str], HandoverNote | None], before: HandoverState) -> None:
         """Take up what a leader before us decided, as far as it left notes: by uid of the job or pod."""
-        self._story.looked = True
+        self.story.looked = True
         for consumed in before.consumed:
             self._facts.consumed(consumed)
         for workload in list(self._workloads.values()):
@@ -505,7 +504,7 @@ class Reconciler:
             standing = Standing(evictions=standing.evictions)
         else:
             self._take_grants(workload, standing)
-            self._story.resumed(workload, standing)
+            self.story.resumed(workload, standing)
             if not all(slot.bound for slot in workload.slots):
                 self._take_places(workload, note.node_names())
         self._facts.standing(workload.number, standing)
@@ -545,7 +544,7 @@ class Reconciler:
 
     def decide(self, decisions: DecisionBatch) -> None:
         """Turn decisions into orders."""
-        self._story.decided(decisions)
+        self.story.decided(decisions)
         rows = zip(
             decisions.id.tolist(), decisions.kind.tolist(), decisions.workload.tolist(), decisions.pod.tolist(),
             decisions.node.tolist(), decisions.code.tolist(), decisions.evidence.tolist(), strict=True,

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.reasons import Reason
 
@@ -41,7 +43,7 @@ class WorkloadDecision:
 
 
 def decisions_by_workload(decisions: DecisionBatch) -> list[WorkloadDecision]:
-    """What was decided about each workload, in order; a workload that leaves and starts again has two."""
+    """What was decided about each workload but to hold it, in order; one that leaves and starts again has two."""
     latest: dict[int, WorkloadDecision] = {}
     found: list[WorkloadDecision] = []
     for kind, number, pod, node, code, evidence, cause in _rows(decisions):
@@ -64,5 +66,6 @@ def _rows(decisions: DecisionBatch) -> Iterator[tuple[DecisionKind, int, int, in
         decisions.kind, decisions.workload, decisions.pod, decisions.node,
         decisions.code, decisions.evidence, decisions.cause,
     )  # fmt: skip
-    for kind, *row in zip(*(column.tolist() for column in columns), strict=True):
+    rows = np.flatnonzero(decisions.kind != DecisionKind.HOLD)
+    for kind, *row in zip(*(column[rows].tolist() for column in columns), strict=True):
         yield DecisionKind(kind), *row

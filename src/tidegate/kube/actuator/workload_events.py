@@ -5,8 +5,10 @@ It chooses the objects and the facts; texts are made in `event_text`, and `event
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidegate.journal.lots import Lot, share_text
 from tidegate.journal.words import listed
@@ -47,9 +49,33 @@ class ClusterView:
     nodes: NodeRegistry
     pods: Mapping[str, SeenPod]
     workloads: Mapping[int, WorkloadPods]
+    seats: Mapping[str, object]  # by uid: pods that belong to a workload
     groups: PodGroups
     refused: Mapping[str, tuple[str, ...]]  # by uid
     bypassed: Mapping[str, Ref]  # by uid
+
+
+class ObjectCounts(NamedTuple):
+    """Objects that are not as they should be, and pods that others manage."""
+
+    refused: int  # they ask for what we cannot do
+    bypassed: int  # they run without being admitted
+    gates_left: int  # pods with our scheduling gate that belong to no workload of ours
+    unmanaged: int  # pods on nodes that others manage
+
+
+class DecisionLine(NamedTuple):
+    """One decision about a workload, with the names of everything."""
+
+    object: str
+    decision: str
+    reason: str
+    queue: str
+    cluster_queue: str
+    quota: str  # that it gets, or gives back
+    nodes: dict[str, int]  # pods by node
+    preempted_for: str
+    victims: tuple[str, ...]  # that were preempted for it
 
 
 class WorkloadEvents:
@@ -57,6 +83,7 @@ class WorkloadEvents:
 
     def __init__(self, view: ClusterView, recorder: EventRecorder) -> None:
         self._view, self._recorder = view, recorder
+        self._victims: dict[int, list[str]] = {}  # by number: work that was preempted for it, until it starts
         self._new: list[int] = []  # numbers of workloads that were just submitted
         self.looked = False  # the first look is over: work that comes from now on is new
 
@@ -72,6 +99,38 @@ class WorkloadEvents:
                 self._tell(workload, queued_text(workload.work, self._recorder.names), minor=True)
         self._new = []
         return list(self._recorder.take(most, now_ms, self))
+
+    def describe(self, decisions: DecisionBatch) -> list[DecisionLine]:
+        """What was decided about each workload, with the names of everything; holds are left out."""
+        names, lines = self._recorder.names, list[DecisionLine]()
+        for decision in decisions_by_workload(decisions):
+            workload = self._view.workloads.get(decision.number)
+            if workload is None:
+                continue
+            cause = self._view.workloads.get(decision.cause) if decision.kind is DecisionKind.PREEMPT else None
+            if cause is not None:
+                self._victims.setdefault(cause.number, []).append(object_text(workload))
+            lines.append(
+                DecisionLine(
+                    object=object_text(workload),
+                    decision=decision.kind.name.lower(),
+                    reason=decision.reason.name,
+                    queue=workload.work.queue,
+                    cluster_queue=names.queues.get(workload.work.queue, ""),
+                    quota=grants_text(decision, names) or workload.quota_text,
+                    nodes=self._named(decision.nodes or nodes_of(workload)),
+                    preempted_for=object_text(cause) if cause is not None else "",
+                    victims=tuple(self._victims.pop(decision.number, ())) if decision.starts else (),
+                )
+            )
+        return lines
+
+    def counts(self) -> ObjectCounts:
+        """How many objects are not as they should be."""
+        view = self._view
+        gated = (uid for uid, pod in view.pods.items() if pod.gate is GateOwner.OURS and not pod.life.is_over)
+        left = sum(uid not in view.seats and not view.groups.has(uid) for uid in gated)
+        return ObjectCounts(len(view.refused), len(view.bypassed), left, view.nodes.unmanaged)
 
     # -- objects -----------------------------------------------------------------------------------------------
 
@@ -142,14 +201,14 @@ class WorkloadEvents:
 
     def _stopped(self, workload: WorkloadPods, decision: WorkloadDecision) -> None:
         ran_ms = self._recorder.now_ms - workload.admitted_ms if workload.admitted_ms else -1
-        counts: dict[int, int] = {}
-        for slot in workload.slots:
-            if slot.node != NOBODY:
-                counts[slot.node] = counts.get(slot.node, 0) + 1
         preempted = decision.kind is DecisionKind.PREEMPT
         cause = self._view.workloads.get(decision.cause) if preempted else None
         stopped = Stopped(
-            workload.work, workload.quota_text, self._named(counts), ran_ms, _whose(cause) if cause is not None else ""
+            workload.work,
+            workload.quota_text,
+            self._named(nodes_of(workload)),
+            ran_ms,
+            _whose(cause) if cause is not None else "",
         )
         self._tell(workload, stopped_text(stopped, decision.reason, self._recorder.names, preempted=preempted))
 
@@ -194,6 +253,16 @@ class WorkloadEvents:
             text = incomplete_text(pod.group, len(members), pod.group_total)
             for member in members:
                 self._recorder.warn(self.pod_target(member), text, _GROUP_MS)
+
+
+def nodes_of(workload: WorkloadPods) -> dict[int, int]:
+    """Pods by the number of the node that they have, or were decided for."""
+    return dict(Counter(slot.node for slot in workload.slots if slot.node != NOBODY))
+
+
+def object_text(workload: WorkloadPods) -> str:
+    """The object of a workload, as logs name it: "Job/team-a/train"."""
+    return f"PodGroup/{workload.id}" if workload.kind is WorkloadKind.GROUP else workload.ref.text
 
 
 def _whose(workload: WorkloadPods) -> str:
