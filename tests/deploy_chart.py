@@ -13,7 +13,7 @@ import yaml
 import tidegate
 from tidegate.deploy.deployment_manifest import deployment
 from tidegate.deploy.install_spec import FIRST_POLICY, NAME, POLICY, GivenPolicy, InstallSpec
-from tidegate.deploy.objects import DOOR, as_yaml, board_map, board_text, door_text, monitor, objects
+from tidegate.deploy.objects import DOOR, alert_rules, as_yaml, board_map, board_text, door_text, monitor, objects
 from tidegate.live.modes import Mode
 
 Thing = dict[str, Any]
@@ -62,6 +62,11 @@ serviceMonitor:
   enabled: false
   labels: {{}}
 
+# Alerts for Prometheus' operator; docs/runbooks.md has what to do about each.
+prometheusRule:
+  enabled: false
+  labels: {{}}
+
 # A board, where Grafana's sidecar finds it.
 board: false
 
@@ -91,6 +96,7 @@ def chart() -> dict[str, str]:
         "templates/policy.yaml": _if("and .Values.policy.configMap .Values.policy.files", _policy(policy)),
         "templates/rest.yaml": _templated(as_yaml(things.values())),
         "templates/monitor.yaml": _if(".Values.serviceMonitor.enabled", _monitor()),
+        "templates/alerts.yaml": _if(".Values.prometheusRule.enabled", _alerts()),
         "templates/board.yaml": _if(".Values.board", _board()),
         "templates/door.yaml": _if(".Values.door", "".join(f"---\n{door_text(file)}" for file in DOOR)),
     }
@@ -165,9 +171,21 @@ def _with(pad: str, field: str, value: str) -> str:
 
 
 def _monitor() -> str:
-    made = monitor(_WISH)
+    return _labelled(monitor(_WISH), "serviceMonitor")
+
+
+def _alerts() -> str:
+    """The alerts; what Prometheus fills in itself is kept from Helm."""
+    made = alert_rules(_WISH)
+    for rule in made["spec"]["groups"][0]["rules"]:
+        rule["annotations"] = {key: re.sub(r"{{(.*?)}}", r"TG<\1>", text) for key, text in rule["annotations"].items()}
+    return re.sub(r"TG<(.*?)>", r"{{ `{{\1}}` }}", _labelled(made, "prometheusRule"))
+
+
+def _labelled(made: Thing, value: str) -> str:
+    """An object with labels that a value adds."""
     made["metadata"]["labels"]["tg-labels"] = "values"
-    line = "{{- with .Values.serviceMonitor.labels }}{{- toYaml . | nindent 4 }}{{- end }}"
+    line = f"{{{{- with .Values.{value}.labels }}}}{{{{- toYaml . | nindent 4 }}}}{{{{- end }}}}"
     return _replaced(_templated(as_yaml([made])), r"( *)tg-labels: values\n", lambda pad: f"{pad}{line}\n")
 
 
@@ -210,6 +228,7 @@ def _schema() -> str:
         ),
         "policy": _closed({"configMap": text, "files": {"type": ["object", "null"]}}),
         "serviceMonitor": _closed({"enabled": flag, "labels": some}),
+        "prometheusRule": _closed({"enabled": flag, "labels": some}),
         "door": flag,
         "board": flag,
         "extraArgs": several,

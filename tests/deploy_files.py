@@ -11,7 +11,7 @@ from typing import Any
 
 from deploy_chart import chart
 from tidegate.deploy.install_spec import InstallSpec
-from tidegate.deploy.objects import DOOR, as_yaml, board_map, board_text, door_text, monitor, objects
+from tidegate.deploy.objects import DOOR, alert_rules, as_yaml, board_map, board_text, door_text, monitor, objects
 from tidegate.live.modes import Mode
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
@@ -36,6 +36,7 @@ def deploy_files() -> dict[str, str]:
     made["door/kustomization.yaml"] = _DOOR_SAID + _kustomization("Kustomization", resources=list(DOOR))
     made["grafana/tidegate.json"] = board_text()
     made |= _component("service-monitor", monitor(InstallSpec())) | _component("board", board_map(InstallSpec()))
+    made |= _component("prometheus-rule", alert_rules(InstallSpec()))
     return made | _base() | {name: text for mode in Mode for name, text in _overlay(mode).items()}
 
 

@@ -48,6 +48,10 @@ def install(
     replicas: Annotated[int, typer.Option(min=1, max=9, help="One leads, the others stand by.")] = 2,
     policy: PolicyWishOption = None,
     service_monitor: Annotated[bool, typer.Option("--service-monitor", help="For Prometheus' operator.")] = False,
+    prometheus_rule: Annotated[
+        bool,
+        typer.Option("--prometheus-rule", help="Alerts for Prometheus' operator; runbooks are in docs/runbooks.md."),
+    ] = False,
     board: Annotated[bool, typer.Option("--board", help="A board, where Grafana's sidecar finds it.")] = False,
     door: Annotated[bool, typer.Option("--door", help="Work that names a queue arrives held.")] = False,
     context: ContextOption = None,
@@ -81,6 +85,7 @@ def install(
                 replicas=replicas,
                 policy=read_policy_wish(policy, namespace),
                 monitor=service_monitor,
+                alerts=prometheus_rule,
                 board=board,
                 door=door,
             )
@@ -131,7 +136,7 @@ async def _install(access: Connection, wish: InstallSpec, *, keep: bool) -> list
         if unserved:
             raise CannotRun(
                 f"the cluster does not have {', '.join(unserved)}; install these kinds first, or leave out the option "
-                "that needs them (--service-monitor, --door); nothing was applied"
+                "that needs them (--service-monitor, --prometheus-rule, --door); nothing was applied"
             )
         if wish.mode.writes:
             await _refuse_rivals(client, wish)

@@ -68,6 +68,7 @@ class InstallSpec:
     replicas: int = 2
     policy: GivenPolicy = field(default_factory=GivenPolicy)
     monitor: bool = False  # a ServiceMonitor, where Prometheus' operator is
+    alerts: bool = False  # a PrometheusRule with alerts, where Prometheus' operator is
     board: bool = False  # a ConfigMap with a board, where Grafana's sidecar looks for such
     door: bool = False  # labelled work arrives held
 
@@ -77,7 +78,7 @@ class InstallSpec:
         return LeaseName(self.namespace, NAME)
 
     def check(self) -> None:
-        """Refuse what no server would take; BadWish says why."""
+        """Refuse what no server would take; InstallOptionError says why."""
         if not _LABEL.fullmatch(self.namespace):
             raise InstallOptionError(
                 f"--namespace: expected lower-case letters, digits and '-', 63 at most, found {self.namespace!r}"
@@ -87,7 +88,7 @@ class InstallSpec:
 
 
 def read_policy_wish(text: str | None, namespace: str) -> GivenPolicy:
-    """The policy that an option names: kueue, configmap:NAME, a file or a folder; BadWish where that cannot be."""
+    """The policy that an option names: kueue, configmap:NAME, a file or a folder; InstallOptionError where not."""
     if text is None:
         return GivenPolicy()
     if text == KUEUE:

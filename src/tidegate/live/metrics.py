@@ -258,6 +258,15 @@ class Metrics:
         self.gates_left.set(counts.gates_left)
         self.unmanaged.set(counts.unmanaged)
 
+    def end_term(self) -> None:
+        """This replica does not lead any more: what only a leader knows is not said."""
+        self.leader.set(0)
+        for gauge in (self.unconfirmed, self.unconfirmed_s, self.refused, self.bypassed, self.gates_left):
+            gauge.set(0)
+        for gauge, labels in self._set:
+            gauge.remove(*labels)
+        self._set, self._unqueued = set(), set()
+
     # -- every now and then ------------------------------------------------------------------------------------
 
     def follow(self, state: ClusterState) -> None:

@@ -181,7 +181,7 @@ class Service:
         finally:
             if file is not None:
                 file.close()
-            self.metrics.leader.set(0)
+            self.metrics.end_term()
         if not self._is_over():
             self._log.warning("lost the lease", holder=self.election.holder, trouble=self.election.trouble)
 
