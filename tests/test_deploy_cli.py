@@ -15,7 +15,7 @@ from tidegate.deploy.findings import Finding, Level
 from tidegate.deploy.permissions import FOLLOWED, SUSPENDED, grants, rules
 from tidegate.live.election import LeaseName
 from tidegate.live.modes import Mode
-from tidegate.live.service import ServiceOptions, _reach
+from tidegate.live.service import ServiceOptions, _ownership
 from tidegate.model.policy import Policy
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -208,7 +208,7 @@ def test_shadow_writes_its_lease_and_nothing_else():
 
 @pytest.mark.parametrize("mode", Mode)
 def test_only_who_may_bind_tries_to(mode):
-    ownership = _reach(ServiceOptions(mode, _LEASE, "me"), Policy())
+    ownership = _ownership(ServiceOptions(mode, _LEASE, "me"), Policy())
     assert bool(ownership.scheduler and not ownership.watches) == (mode is Mode.BIND)
 
 

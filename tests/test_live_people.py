@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 
 import pytest
 
 from kubebench import Options, Plane, job, node, pod
 from kubequeues import one_queue
 from kubereplica import Replica
+from tidegate.journal.words import time_text
+from tidegate.manifests.clock import read_time_ms
 
 _PODS, _NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 _JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -152,3 +156,57 @@ def call(*arguments):
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100"}
     command = [sys.executable, "-m", "tidegate", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+
+
+# -- explain and queues on a cluster --------------------------------------------------------------------------------
+
+
+def test_explain_and_queues_use_the_policy_of_the_installation(cluster, tmp_path, queues):
+    """The policy is found from the Deployment; times come from objects; an administrator's changes are labelled."""
+    kubeconfig = str(cluster.kubeconfig("admin"))
+    where = ("--kubeconfig", kubeconfig)
+    assert call("install", *where, "--yes", "--policy", str(queues)).returncode == 0
+    try:
+        cluster.admin.post(_JOBS, queued(job("runs", 1, 8, runs="1h", scheduler="x")))
+        bind_all(cluster, 1)
+        cluster.admin.post(_JOBS, queued(job("waits", 1, 8, suspend=True)))
+        time.sleep(3)
+        asked = call("explain", "waits", *where, "--kernels", "plain", "--json")
+        assert "policy configmap:tidegate/tidegate-policy (Deployment tidegate/tidegate)" in " ".join(
+            asked.stderr.split()
+        )
+        told = json.loads(asked.stdout)
+        assert seconds(told["headline"], "is waiting, ") >= 3
+        assert "its queue lacks 8 nvidia.com/gpu of flavor any" in told["headline"]
+        makers = {change["kind"]: change["by"] for change in told["changes"]}
+        assert makers["quota"] == "administrator"
+        assert makers["stop"] == "namespace"  # the other job is the team's own
+        (want,) = told["wants"]
+        bound = cluster.admin.get(_PODS)["items"][0]["status"]["conditions"]
+        since = next(one["lastTransitionTime"] for one in bound if one["type"] == "PodScheduled")
+        assert want["holders"][0]["since_ms"] == read_time_ms(since)
+        shown = call("explain", "waits", *where, "--kernels", "plain").stdout
+        lines = [line for line in shown.splitlines() if "administrator" in line]
+        assert any("quota" in line or "nvidia.com/gpu more" in line for line in lines)
+        runs = json.loads(call("explain", "runs", *where, "--kernels", "plain", "--json").stdout)
+        assert time_text(read_time_ms(since)) in runs["headline"]
+        tree = call("queues", *where, "--json")
+        assert "configmap:tidegate/tidegate-policy" in tree.stderr
+        assert {branch["name"] for branch in json.loads(tree.stdout)["branches"]} == {"q"}
+    finally:
+        cluster.admin.delete("/apis/apps/v1/namespaces/tidegate/deployments", {})
+
+
+def seconds(text, after):
+    """The seconds that a text has after some words."""
+    found = re.search(rf"{after}([0-9.]+)s", text)
+    assert found is not None, text
+    return float(found[1])
+
+
+def test_without_an_installation_the_policy_is_kueues_and_says_so(cluster):
+    asked = call("queues", "--kubeconfig", str(cluster.kubeconfig("admin")))
+    assert asked.returncode == 2
+    said = " ".join(asked.stderr.split())
+    assert "kueue: the cluster does not know Kueue's objects" in said
+    assert "name another with --policy" in said

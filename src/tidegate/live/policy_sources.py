@@ -23,7 +23,7 @@ from tidegate.model.problem import Severity
 from tidegate.sources.manifestdir import UnusableFolder, load_folder
 from tidegate.sources.setupfile import UnusableFile, load_setup
 
-_CONFIG_MAP, KUEUE = "configmap:", "kueue"
+CONFIG_MAP, KUEUE = "configmap:", "kueue"
 
 _LEFT = "how long work still runs, which no object of a cluster tells"
 
@@ -79,8 +79,8 @@ def policy_source(text: str, namespace: str) -> PolicySource:
     """The source that an option names; objects without a namespace are in this one."""
     if text == KUEUE:
         return KueueObjects()
-    if text.startswith(_CONFIG_MAP):
-        where, _, name = text.removeprefix(_CONFIG_MAP).rpartition("/")
+    if text.startswith(CONFIG_MAP):
+        where, _, name = text.removeprefix(CONFIG_MAP).rpartition("/")
         if not name or "/" in where:
             raise PolicyError(f"--policy: expected configmap:NAMESPACE/NAME, found {text!r}")
         return ConfigMap(where or namespace, name)
@@ -123,7 +123,7 @@ class ConfigMap:
     """A ConfigMap whose keys are files: a tidegate.yaml, or manifests."""
 
     def __init__(self, namespace: str, name: str) -> None:
-        self.name, self.namespace, self.object = f"{_CONFIG_MAP}{namespace}/{name}", namespace, name
+        self.name, self.namespace, self.object = f"{CONFIG_MAP}{namespace}/{name}", namespace, name
 
     async def find(self, client: Client) -> PolicyContent:
         """Read the object."""

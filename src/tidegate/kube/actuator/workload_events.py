@@ -6,7 +6,7 @@ It chooses the objects and the facts; texts are made in `event_text`, and `event
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -131,6 +131,10 @@ class WorkloadEvents:
         gated = (uid for uid, pod in view.pods.items() if pod.gate is GateOwner.OURS and not pod.life.is_over)
         left = sum(uid not in view.seats and not view.groups.has(uid) for uid in gated)
         return ObjectCounts(len(view.refused), len(view.bypassed), left, view.nodes.unmanaged)
+
+    def workloads(self) -> Iterable[WorkloadPods]:
+        """Every workload that is followed."""
+        return self._view.workloads.values()
 
     # -- objects -----------------------------------------------------------------------------------------------
 
