@@ -129,7 +129,8 @@ class Paper:
             self._opened = True
             tidings.policy(self.policy)
         check(self.state)
-        self.result = step(self.state, tidings.batch(self.now_ms), self.now_ms)
+        self.events = tidings.batch(self.now_ms)
+        self.result = step(self.state, self.events, self.now_ms)
         check(self.state)
         self.reconciler.decide(self.result.decisions)
         self.orders = self.reconciler.take_writes()

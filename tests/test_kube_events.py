@@ -6,6 +6,7 @@ from kubebench.objects import job, pod
 from kubepaper import QUEUES, job_pods, ours, paper, queued, said
 from tidegate.journal.lots import names_of
 from tidegate.kube.reconciler import HandoverState
+from tidegate.model.facts import Outcome
 
 _GATE = [{"name": "tidegate.io/admission"}]
 _HOUR_MS = 3_600_000
@@ -306,6 +307,23 @@ def test_a_job_that_starts_with_fewer_pods_is_told_so():
     cluster.step()
     told = {one.reason: one.text for one in said(cluster)}
     assert told["Trimmed"] == "Starts with 8 of 12 pods of set main: there is no quota for more, and it allows fewer."
+
+
+def test_a_job_that_could_not_be_started_was_not_evicted():
+    cluster = gate()
+    cluster.reconciler.name_quota(names(cluster))
+    cluster.put(gated("j", 1, 8))
+    cluster.step()
+    for order in cluster.orders:
+        cluster.reconciler.hear(order, Outcome.FAILED)
+    cluster.step()
+    told = {one.reason: one for one in said(cluster)}
+    assert told.keys() == {"Admitted", "Requeued"}
+    assert told["Requeued"].text == (
+        "It could not be started and waits in LocalQueue default/team of ClusterQueue q: "
+        "the cluster refused the decision. It is tried again."
+    )
+    assert told["Requeued"].warning
 
 
 def test_a_job_that_lost_its_node_has_a_warning():

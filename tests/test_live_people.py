@@ -97,6 +97,7 @@ def test_gate_tells_the_story_of_a_job_that_is_preempted(kube_programs, tmp_path
     assert (started["queue"], started["cluster_queue"]) == ("default/team", "q")
     assert started["victims"] == ["Job/default/low"]
     assert "8 nvidia.com/gpu of flavor any" in started["quota"]
+    assert started["reason"] == "ADMITTED"
 
 
 def test_bind_says_why_pods_wait_and_where_they_go(cluster, tmp_path):

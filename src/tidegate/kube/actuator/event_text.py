@@ -187,6 +187,14 @@ def requeued_text(work: Work, names: Names) -> EventText:
     return EventText(REQUEUED, f"Its pods have left their nodes; it waits in {queue_text(work.queue, names)} again.")
 
 
+def start_failed_text(work: Work, names: Names) -> EventText:
+    """Its start could not be written."""
+    why = f"{reason_text(Reason.BIND_FAILED)}. {CATALOGUE[Reason.BIND_FAILED].lift}"
+    return EventText(
+        REQUEUED, f"It could not be started and waits in {queue_text(work.queue, names)}: {why}", warning=True
+    )
+
+
 def scheduled_text(pod: Ref, node: str) -> EventText:
     """A pod has its node."""
     return EventText(SCHEDULED, f"Successfully assigned {pod.namespace}/{pod.name} to {node}")

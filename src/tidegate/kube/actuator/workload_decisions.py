@@ -17,6 +17,9 @@ from tidegate.model.reasons import Reason
 _STARTS = (DecisionKind.ADMIT, DecisionKind.ASSIGN, DecisionKind.PLACE)
 
 
+_ADMITTED = (Reason.ADMITTED_BORROWING, Reason.ADMITTED_PARTLY)  # which say more than that it is admitted
+
+
 @dataclass(slots=True)
 class WorkloadDecision:
     """One decision about a workload."""
@@ -37,6 +40,16 @@ class WorkloadDecision:
         return self.kind in _STARTS
 
     @property
+    def failed(self) -> bool:
+        """Whether it takes a start back that could not be written."""
+        return self.kind is DecisionKind.EVICT and self.reason is Reason.BIND_FAILED
+
+    @property
+    def word(self) -> str:
+        """What is done, in a word."""
+        return "requeue" if self.failed else self.kind.name.lower()
+
+    @property
     def stops(self) -> bool:
         """Whether it makes the workload leave."""
         return self.kind in (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
@@ -54,6 +67,7 @@ def decisions_by_workload(decisions: DecisionBatch) -> list[WorkloadDecision]:
         latest[number] = known
         if kind is DecisionKind.ADMIT:
             known.grants.append((pod, evidence[0], evidence[1], evidence[2]))
+            known.reason = Reason(code) if known.reason not in _ADMITTED else known.reason
             known.partly |= code == Reason.ADMITTED_PARTLY
         elif kind is DecisionKind.PLACE:
             known.nodes[node] = known.nodes.get(node, 0) + 1

@@ -22,6 +22,7 @@ from tidegate.kube.actuator.event_text import (
     queued_text,
     requeued_text,
     scheduled_text,
+    start_failed_text,
     started_text,
     stopped_text,
     trimmed_text,
@@ -113,7 +114,7 @@ class WorkloadEvents:
             lines.append(
                 DecisionLine(
                     object=object_text(workload),
-                    decision=decision.kind.name.lower(),
+                    decision=decision.word,
                     reason=decision.reason.name,
                     queue=workload.work.queue,
                     cluster_queue=names.queues.get(workload.work.queue, ""),
@@ -193,19 +194,23 @@ class WorkloadEvents:
                 continue
             if decision.starts:
                 self._started(workload, decision)
+            elif decision.failed:
+                workload.start_failed, workload.admitted_ms, workload.quota_text = True, 0, ""
+                self._tell(workload, start_failed_text(workload.work, self._recorder.names))
             elif decision.stops:
                 self._stopped(workload, decision)
 
     def _started(self, workload: WorkloadPods, decision: WorkloadDecision) -> None:
         names, nodes = self._recorder.names, self._named(decision.nodes)
         workload.admitted_ms, workload.quota_text = self._recorder.now_ms, grants_text(decision, names)
+        decision.again = decision.again and not workload.start_failed
         self._tell(workload, started_text(workload.work, decision, names, nodes))
         if decision.partly:
             self._tell(workload, trimmed_text(workload.work, decision))
 
     def _stopped(self, workload: WorkloadPods, decision: WorkloadDecision) -> None:
         ran_ms = self._recorder.now_ms - workload.admitted_ms if workload.admitted_ms else -1
-        preempted = decision.kind is DecisionKind.PREEMPT
+        preempted, workload.start_failed = decision.kind is DecisionKind.PREEMPT, False
         cause = self._view.workloads.get(decision.cause) if preempted else None
         stopped = Stopped(
             workload.work,
@@ -221,7 +226,7 @@ class WorkloadEvents:
 
     def requeued(self, workload: WorkloadPods) -> None:
         """Work that was evicted waits again."""
-        if not self._silent:
+        if not (self._silent or workload.start_failed):
             self._tell(workload, requeued_text(workload.work, self._recorder.names))
 
     def bound(self, pod: Ref, node: int) -> None:
