@@ -179,7 +179,7 @@ def _patched(thing: dict[str, Any], body: Any) -> dict[str, Any] | None:
             inner = inner[int(key)] if isinstance(inner, list) else inner[key]
         if change["op"] == "test" and inner.get(last) != change["value"]:
             return None
-        if change["op"] == "add":
+        if change["op"] in ("add", "replace"):
             inner[last] = change["value"]
         elif change["op"] == "remove":
             del inner[last]
@@ -213,7 +213,7 @@ def ours(name: str, gpus: int = 1, **more: Any) -> dict[str, Any]:
 
 def job_pods(cluster: Paper, name: str, count: int, first: int = 0, **spec: Any) -> None:
     """What a job's controller does: make its pods."""
-    owner = [{"kind": "Job", "name": name, "uid": f"job/{name}", "controller": True}]
+    owner = [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": f"job/{name}", "controller": True}]
     for number in range(first, first + count):
         cluster.put(ours(f"{name}-{number}", **spec), metadata__ownerReferences=owner)
 

@@ -15,10 +15,10 @@ _REACHED, _AFTER = _FILE.with_suffix(".reached"), _FILE.with_suffix(".after")
 
 
 def _stall(send: Any) -> Any:
-    """Stall with orders in hand: what was decided, or was decided before and can be done now."""
+    """Stall with writes in hand: what was decided, or was decided before and can be done now."""
 
     def stalled(self: Any) -> None:
-        if self.reconciler._actuator.orders:
+        if self.reconciler.actuator.writes:
             while _FILE.exists():
                 _REACHED.touch()
                 time.sleep(0.02)

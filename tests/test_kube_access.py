@@ -7,6 +7,8 @@ import base64
 import json
 import stat
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -107,11 +109,12 @@ def test_a_refused_token_is_asked_for_again_once(tmp_path):
     assert asyncio.run(run()) == (200, 2)
 
 
-def plugin(folder: Path, said: object, *, code: int = 0) -> Path:
+def plugin(folder: Path, said: object, *, code: int = 0, takes_s: float = 0.0) -> Path:
     path = folder / "plugin"
     text = said if isinstance(said, str) else json.dumps(said)
     noting = f"open({str(folder / 'calls')!r}, 'a').write(os.environ['KUBERNETES_EXEC_INFO'] + '\\n')"
-    path.write_text(f"#!{sys.executable}\nimport os, sys\n{noting}\nprint({text!r})\nsys.exit({code})\n")
+    acting = f"time.sleep({takes_s})\nprint({text!r})\nsys.exit({code})"
+    path.write_text(f"#!{sys.executable}\nimport os, sys, time\n{noting}\n{acting}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     user = {"exec": {"command": "./plugin", "apiVersion": "client.authentication.k8s.io/v1", "provideClusterInfo": True,
                      "installHint": "install it"}}  # fmt: skip
@@ -138,12 +141,74 @@ def test_a_plugin_is_asked_once_until_it_expires_or_is_refused(tmp_path):
     assert calls[0]["spec"]["cluster"]["server"] == "https://example.invalid:6443"
 
 
+def test_a_plugin_serves_every_event_loop_and_runs_once_at_a_time(tmp_path):
+    """A live run has several threads with event loops of their own, and all of them need credentials at once."""
+    path = plugin(tmp_path, said(token="p", expirationTimestamp="2020-01-01T00:00:00Z"), takes_s=0.5)
+    access = config_access([path], clock=lambda: 1_800_000_000_000)  # what it says has always expired
+    results = []
+
+    def loop(callers, delay_s):
+        async def ask():
+            await asyncio.sleep(delay_s)
+            return await asyncio.gather(
+                *(access.credentials.identity() for _ in range(callers)), return_exceptions=True
+            )
+
+        results.extend(asyncio.run(ask()))
+
+    threads = [threading.Thread(target=loop, args=each) for each in ((3, 0), (1, 0.1), (2, 0.2))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [Identity(token="p")] * 6
+    assert len((tmp_path / "calls").read_text().splitlines()) == 1
+
+
+def test_a_caller_that_gives_up_does_not_take_the_credentials_from_the_others(tmp_path):
+    access = read(plugin(tmp_path, said(token="p"), takes_s=0.5))
+
+    async def run():
+        impatient = asyncio.create_task(access.credentials.identity())
+        other = asyncio.create_task(access.credentials.identity())
+        await asyncio.sleep(0.1)
+        impatient.cancel()
+        return await other
+
+    assert asyncio.run(run()).token == "p"
+
+
+def test_a_loop_ends_although_a_plugin_hangs(tmp_path):
+    access = read(plugin(tmp_path, said(token="p"), takes_s=30))
+
+    async def run():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(access.credentials.identity(), 0.1)
+
+    began_s = time.monotonic()
+    asyncio.run(run())
+    assert time.monotonic() - began_s < 10
+
+
+def test_a_token_is_not_sent_to_where_a_server_redirects():
+    async def run():
+        async with Fake(answer(200, {})) as other:
+            away = answer(302, {}, Location=other.access.server.replace("127.0.0.1", "localhost") + "/api")
+            async with Fake(away) as fake, Client(fake.access) as client:
+                status = (await client.ask(Request("GET", "/api"))).status
+                async with client.stream(Request("GET", "/api"), 5) as stream:
+                    return status, stream.status, other.asked
+
+    assert asyncio.run(run()) == (302, 302, [])
+
+
 @pytest.mark.parametrize(
     ("told", "code", "expected"),
     [
         ("oops", 3, "ended with 3"),
         ("oops", 0, "said no ExecCredential"),
         (said(), 0, "said neither a token nor a certificate"),
+        (said(token="a\nb"), 0, "said a token with characters that no header can carry"),
     ],
 )
 def test_a_plugin_that_fails_is_named_with_how_to_get_it(tmp_path, told, code, expected):
@@ -166,6 +231,7 @@ def test_a_plugin_that_fails_is_named_with_how_to_get_it(tmp_path, told, code, e
         ({"certificate-authority-data": "%"}, None, "c", "certificate-authority-data: expected PEM in base64"),
         (None, {"username": "u", "password": "p"}, "c", "username is refused.*use exec or token"),
         (None, {"auth-provider": {"name": "gcp"}}, "c", "auth-provider is refused"),
+        (None, {"token": "a\nb"}, "c", "token: expected printable ASCII"),
         (None, {"token": 7}, "c", "Expected `str`, got `int` - at `\\$.users\\[0\\].user.token`"),
         (None, None, "", "current-context: expected the name of a context"),
         (None, None, "d", "contexts: expected one called 'd', found c"),

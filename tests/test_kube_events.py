@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubebench.objects import job, pod
 from kubepaper import QUEUES, job_pods, ours, paper, queued, said
 from tidegate.journal.lots import names_of
-from tidegate.kube.reconciler import HandoverState
+from tidegate.kube.takeover import HandoverState, Takeover
 from tidegate.model.facts import Outcome
 
 _GATE = [{"name": "tidegate.io/admission"}]
@@ -128,7 +128,7 @@ def test_a_resource_that_the_queue_does_not_have_is_named():
 def test_the_life_of_a_job_that_is_preempted():
     cluster = gate()
     cluster.reconciler.name_quota(names(cluster))
-    cluster.reconciler.resume(lambda _: None, HandoverState())  # the first look is over
+    Takeover(cluster.reconciler).resume(lambda _: None, HandoverState())  # the first look is over
     cluster.put(gated("low", 1, 8))
     settle(cluster)
     told = {one.reason: one for one in said(cluster)}
@@ -166,7 +166,7 @@ def test_the_life_of_a_job_that_is_preempted():
 
 def job_pods_of(cluster, name):
     """The pods of a gated job, as its controller makes them and the cluster's scheduler binds them."""
-    owner = [{"kind": "Job", "name": name, "uid": f"job/{name}", "controller": True}]
+    owner = [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": f"job/{name}", "controller": True}]
     cluster.put(pod(f"{name}-0", 8), metadata__ownerReferences=owner, spec__nodeName="n0", status__phase="Running")
     settle(cluster)
 
@@ -306,13 +306,16 @@ def test_a_job_that_starts_with_fewer_pods_is_told_so():
     cluster.put(elastic)
     cluster.step()
     told = {one.reason: one.text for one in said(cluster)}
-    assert told["Trimmed"] == "Starts with 8 of 12 pods of set main: there is no quota for more, and it allows fewer."
+    assert (
+        told["PartiallyAdmitted"]
+        == "Starts with 8 of 12 pods of set main: there is no quota for more, and it allows fewer."
+    )
 
 
-def test_a_job_that_could_not_be_started_was_not_evicted():
-    cluster = gate()
+def test_a_pod_that_could_not_be_bound_was_not_evicted():
+    cluster = paper(nodes=1, policy=QUEUES)
     cluster.reconciler.name_quota(names(cluster))
-    cluster.put(gated("j", 1, 8))
+    cluster.put(queued(ours("p", 8)))
     cluster.step()
     for order in cluster.orders:
         cluster.reconciler.hear(order, Outcome.FAILED)

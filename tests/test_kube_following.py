@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 
 import pytest
 
@@ -16,14 +18,20 @@ from tidegate.kube.transport.update_queue import UpdateQueue
 _SILENT = stream(then="silence")
 
 
-def follow(*behaviours, until, pace=None, most_s=10.0, **more):
+class _WithExtra(Bare, frozen=True):
+    extra: str = ""
+
+
+def follow(*behaviours, until, pace=None, most_s=10.0, taken=False, type=Bare, **more):  # noqa: A002
     """Follow until a condition holds; what was told, the follower, and what the server was asked."""
 
     async def run():
         updates = UpdateQueue()
+        if taken:
+            updates.take()
         async with Fake(*behaviours) as fake, Client(fake.access) as client:
             pace_ = pace or ReflectorOptions(page=2, quiet_s=5)
-            follower = Reflector(client, PODS, Bare, updates, draw=lambda: 0.0, pace=pace_, **more)
+            follower = Reflector(client, PODS, type, updates, draw=lambda: 0.0, pace=pace_, **more)
             task = asyncio.create_task(follower.follow())
             told = []
             try:
@@ -126,6 +134,96 @@ def test_a_page_that_expired_means_the_list_from_its_beginning():
     assert [uid for uid, _ in told].count("b") == 1
     assert "continue" not in requests[2].query
     assert follower.tally.lists == 2
+
+
+@pytest.mark.parametrize("status", [410, 500, 503])
+def test_what_a_list_told_before_it_failed_is_deleted_if_the_next_list_lacks_it(status):
+    """A deletion between a list that fails midway and its relist is no ghost."""
+    told, _, _ = follow(
+        listing(10, thing("a", 1), more="next"),
+        refusal(status, "Trouble"),
+        listing(20, thing("b", 12)),
+        _SILENT,
+        until=told_of("b"),
+        taken=True,
+    )
+    assert told == [("a", "1"), ("b", "12"), ("a", None)]
+
+
+def test_an_object_that_cannot_be_read_in_a_relist_is_not_deleted():
+    broken = {"metadata": {"name": "a", "uid": "a"}, "extra": 7}
+    told, follower, _ = follow(
+        listing(10, {**thing("a", 1), "extra": "x"}, thing("gone", 2)),
+        stream(gone()),
+        listing(20, broken, thing("b", 12)),
+        _SILENT,
+        until=told_of("b"),
+        type=_WithExtra,
+    )
+    assert told == [("a", "1"), ("gone", "2"), ("b", "12"), ("gone", None)]
+    assert follower.tally.skipped == 1
+
+
+@pytest.mark.parametrize(
+    "watch",
+    [
+        stream(),
+        stream(then="cut"),
+        stream(event("ADDED", "a", 11)),
+        stream(event("ADDED", "a", 11), then="cut"),
+        stream(gone()),
+        stream(bookmark(12), gone()),
+        refusal(410, "Expired"),
+        refusal(500, "InternalError"),
+    ],
+    ids=["ends", "cut", "event-ends", "event-cut", "gone", "bookmark-gone", "expired", "500"],
+)
+@pytest.mark.parametrize("draw", [0.0, 0.999])
+def test_a_server_that_ends_every_watch_at_once_gets_at_most_20_requests_in_10_s(monkeypatch, watch, draw):
+    """The clock of the loop jumps over pauses, so that ten seconds take none."""
+    _skip_pauses(monkeypatch)
+
+    async def behave(asked_, writer):
+        await (watch if asked_.is_watch else listing(10, thing("a", 1)))(asked_, writer)
+
+    async def run():
+        async with Fake(behave) as fake, Client(fake.access) as client:
+            follower = Reflector(client, PODS, Bare, UpdateQueue(), draw=lambda: draw)
+            task, clock = asyncio.create_task(follower.follow()), asyncio.get_running_loop().time
+            began_s, times = clock(), []
+            while clock() - began_s < 60:
+                await asyncio.sleep(0)
+                times += [clock() - began_s] * (len(fake.asked) - len(times))
+            task.cancel()
+            return times
+
+    times = asyncio.run(run())
+    assert max(sum(at <= other < at + 10 for other in times) for at in times) <= 20
+    assert len(times) >= 8  # it goes on trying
+
+
+def _skip_pauses(monkeypatch):
+    """Let a pause of the reflector pass at once, by a loop clock that jumps over it."""
+    skipped, sleep, monotonic = [0.0], asyncio.sleep, time.monotonic
+    monkeypatch.setattr(asyncio.BaseEventLoop, "time", lambda self: monotonic() + skipped[0])
+
+    async def jump(seconds):
+        skipped[0] += seconds
+        await sleep(0)
+
+    monkeypatch.setattr("tidegate.kube.transport.reflector.asyncio.sleep", jump)
+
+
+def test_a_watch_that_lasted_is_resumed_at_once_and_pauses_begin_short_again():
+    times = []
+
+    async def noted(asked_, writer):
+        times.append(asyncio.get_running_loop().time())
+        await stream(bookmark(11), pause_s=0.25)(asked_, writer)
+
+    pace = ReflectorOptions(quiet_s=5, steady_s=0.2)
+    follow(listing(10), stream(), stream(), noted, until=asked(7), pace=pace)
+    assert max(after - before for before, after in itertools.pairwise(times)) < 0.5
 
 
 def test_an_optional_kind_that_may_not_be_read_is_left_out_until_it_may():

@@ -12,7 +12,7 @@ from kubejobs import PATHS, crd_files, install_runtimes, make, queued
 from kubelive import Live
 from kubeowners import RECIPES, Owners
 from kubepaper import QUEUES
-from tidegate.kube.mirror.job_patch import BEFORE, HOST
+from tidegate.kube.mirror.job_patch import BEFORE, GATE, HOST
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.transport.reflector import ReflectorOptions
 from tidegate.kube.world import WorldOptions
@@ -157,12 +157,13 @@ def test_a_preempted_job_comes_back_with_its_nodes_free_to_change(cluster):
     with gating(cluster) as live:
         live.until(lambda: is_running(cluster, "low", 2), what="the job running")
         (first,) = {one["spec"]["nodeName"] for one in pods_of(cluster, "low")}
-        assert template_of(cluster, "low")["nodeSelector"] == {HOST: first}
+        assert template_of(cluster, "low")["schedulingGates"] == [{"name": GATE}]
+        assert {one["spec"]["nodeSelector"][HOST] for one in pods_of(cluster, "low")} == {first}
         submit(cluster, _PODS, high("urgent", runs="1s"))
         live.until(lambda: is_running(cluster, "urgent", 1), what="the urgent pod running")
         assert job_of(cluster, "low")["spec"]["suspend"] is True
         live.until(lambda: BEFORE not in job_of(cluster, "low")["metadata"].get("annotations", {}), what="a clean job")
-        assert "nodeSelector" not in template_of(cluster, "low")
+        assert "schedulingGates" not in template_of(cluster, "low")
         cluster.admin.patch(f"{_NODES}/{first}", {"spec": {"unschedulable": True}})
         live.until(lambda: is_over(cluster, "Job", "low"), most_s=40, what="the job over")
     (second,) = {one["spec"]["nodeName"] for one in pods_of(cluster, "low") if one["status"]["phase"] == "Succeeded"}
@@ -228,8 +229,9 @@ def test_we_own_what_we_wrote_and_no_more(cluster):
     with gating(cluster) as live:
         live.until(lambda: is_running(cluster, "owned", 2))
     managed = job_of(cluster, "owned")["metadata"]["managedFields"]
+    gates = {".": {}, f'k:{{"name":"{GATE}"}}': {".": {}, "f:name": {}}}
     (ours,) = [one["fieldsV1"] for one in managed if one["manager"] == "tidegate"]
     assert ours == {
         "f:metadata": {"f:annotations": {".": {}, f"f:{BEFORE}": {}}},
-        "f:spec": {"f:suspend": {}, "f:template": {"f:spec": {"f:nodeSelector": {}}}},
+        "f:spec": {"f:suspend": {}, "f:template": {"f:spec": {"f:schedulingGates": gates}}},
     }

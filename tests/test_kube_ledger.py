@@ -267,7 +267,7 @@ def test_gated_work_is_started_and_bound_by_the_clusters_scheduler():
     cluster.put(job("free", 1, 8))
     assert cluster.step() == [("start", "job/j")]
     cluster.obey()
-    owner = [{"kind": "Job", "name": "j", "uid": "job/j", "controller": True}]
+    owner = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job/j", "controller": True}]
     cluster.put(pod("j-0", 8), metadata__ownerReferences=owner)
     assert cluster.step() == []
     cluster.change("pod/j-0", spec__nodeName="n1")  # not where we would have put it
@@ -356,7 +356,7 @@ def test_a_gated_job_is_sent_to_its_node_and_taken_back_when_it_is_sent_away():
     cluster.obey()
     spec = cluster.objects["job/j"]["spec"]
     assert spec["suspend"] is False
-    assert spec["template"]["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n0"}
+    assert spec["template"]["spec"]["schedulingGates"] == [{"name": "tidegate.io/admission"}]
     cluster.begin_anew(gates=True, scheduler="")  # who takes over knows that we started it, and where
     assert cluster.step() == []
     assert not cluster.reconciler.past
@@ -364,7 +364,7 @@ def test_a_gated_job_is_sent_to_its_node_and_taken_back_when_it_is_sent_away():
     assert cluster.step() == [("stop", "job/j")]
     cluster.obey()
     spec = cluster.objects["job/j"]["spec"]
-    assert (spec["suspend"], spec["template"]["spec"].get("nodeSelector")) == (True, None)
+    assert (spec["suspend"], spec["template"]["spec"].get("schedulingGates")) == (True, None)
     assert "tidegate.io/before" not in cluster.objects["job/j"]["metadata"].get("annotations", {})
     assert cluster.objects["pod/high"]["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n0"}
 
@@ -386,7 +386,7 @@ def test_what_the_owner_wrote_meanwhile_stays():
     cluster.step()
     cluster.obey()
     spec = cluster.objects["job/j"]["spec"]
-    spec["template"]["spec"]["nodeSelector"]["zone"] = "a"
+    spec["template"]["spec"]["nodeSelector"] = {"zone": "a"}
     cluster.put(cluster.objects["job/j"])
     cluster.put(queued(pod("high", 8, priority=10, schedulingGates=[{"name": "tidegate.io/admission"}])))
     cluster.step()

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from typing import NamedTuple
 
 import pytest
 
 from kubefake import Fake, answer, cut, hang, refusal, thing
+from tidegate.kube.transport.api_thread import ApiThread
 from tidegate.kube.transport.client import Client
+from tidegate.kube.transport.reflector import ReflectorOptions
 from tidegate.kube.transport.resources import JOBS
 from tidegate.kube.transport.response import NO_ANSWER, NOT_ALLOWED, NOT_SENT
 from tidegate.kube.transport.write_pool import WriteLimits, WritePool
 from tidegate.kube.transport.writes import (
     EventMessage,
     Ref,
+    Write,
     apply,
     bind,
     create,
@@ -280,3 +285,99 @@ def test_an_eviction_that_its_budget_forbids_slows_nobody_down():
     assert told[-1][1].outcome is Outcome.FAILED
     assert "DisruptionBudget" in told[-1][1].answer.causes
     assert pool.slowed == 0
+
+
+# -- the end -------------------------------------------------------------------------------------------------------
+
+
+def drained(*behaviours, most_s, in_flight_s, count=1, limits=_QUICK):
+    """Drain a pool with writes; whether nothing is in flight, what came of each, what the server was asked before."""
+
+    async def run():
+        async with Fake(*behaviours) as fake, Client(fake.access) as client:
+            pool, results = WritePool(client, lambda: 0.0, limits), []
+            for number in range(count):
+                pool.submit(bind(pod_ref("default", f"p{number}", f"u{number}"), "n1"), results.append)
+            over = await pool.drain(most_s, in_flight_s)
+            asked = len(fake.asked)
+            await asyncio.sleep(0.3)
+            assert len(fake.asked) == asked  # nothing was sent after it
+            await pool.close()
+            return over, [result.outcome for result in results], asked
+
+    return asyncio.run(run())
+
+
+async def _slow_ok(asked, writer):
+    await asyncio.sleep(0.2)
+    await _OK(asked, writer)
+
+
+def test_what_is_being_written_is_written_before_the_end():
+    limits = WriteLimits(in_flight=1, least_in_flight=1)
+    assert drained(_slow_ok, most_s=5, in_flight_s=5, count=3, limits=limits) == (True, [Outcome.DONE] * 3, 3)
+
+
+def test_when_there_is_no_time_what_was_sent_is_waited_for_and_the_rest_is_not_sent():
+    limits = WriteLimits(in_flight=1, least_in_flight=1)
+    over, outcomes, asked = drained(_slow_ok, most_s=0.05, in_flight_s=5, count=3, limits=limits)
+    assert (over, asked) == (True, 1)
+    assert outcomes == [Outcome.DONE, Outcome.FAILED, Outcome.FAILED]
+
+
+def test_a_request_that_is_never_answered_is_not_over():
+    assert drained(hang(), most_s=0.1, in_flight_s=0.2) == (False, [], 1)
+
+
+def test_a_write_that_waits_to_be_tried_again_is_not_in_flight():
+    limits = WriteLimits(deadline_s=30)
+    over, _, asked = drained(refusal(429, "TooManyRequests", retry_after=20), most_s=0.2, in_flight_s=1, limits=limits)
+    assert (over, asked) == (True, 1)
+
+
+def test_what_was_sent_just_before_counts_as_being_written():
+    """Writes go to the network's thread: none that is on its way there may be overlooked."""
+
+    class Pending(NamedTuple):
+        write: Write
+        again: int = 0
+
+    ready, done, box = threading.Event(), threading.Event(), {}
+
+    def serve():
+        async def run():
+            async with Fake(_slow_ok) as fake:
+                box["fake"] = fake
+                ready.set()
+                await asyncio.to_thread(done.wait)
+
+        asyncio.run(run())
+
+    server = threading.Thread(target=serve)
+    server.start()
+    ready.wait()
+    api = ApiThread(box["fake"].access, [], lambda: 0.0, limits=WriteLimits(), pace=ReflectorOptions())
+    try:
+        api.start()
+        api.send([Pending(_BIND)])
+        assert api.drain(5)
+        assert len(box["fake"].asked) == 1
+        assert [report.result.outcome for report in api.updates.take()[1] if report] == [Outcome.DONE]
+    finally:
+        api.stop()
+        done.set()
+        server.join()
+
+
+def test_a_write_that_raises_ends_the_thread_instead_of_being_lost():
+    async def run():
+        bugs = []
+        async with Fake(_OK) as fake, Client(fake.access) as client:
+            pool = WritePool(client, lambda: 0.0, _QUICK, on_bug=bugs.append)
+            pool.submit(_BIND, lambda result: 1 / 0)
+            async with asyncio.timeout(10):
+                while not bugs:
+                    await asyncio.sleep(0.01)
+        return bugs
+
+    assert isinstance(asyncio.run(run())[0], ZeroDivisionError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from kubebench import pod
@@ -111,10 +112,11 @@ def test_pods_are_the_same_in_both_forms(filled):
     packed, asked = listed(filled, ProtobufPods)
     assert len(plain) == 2 * len(_KINDS) + 3
     assert {name: comparable(one) for name, one in packed.items()} == {n: comparable(one) for n, one in plain.items()}
-    singles = [one for one in asked if one.path != _PODS]
+    singles = [one for one in asked if "fieldSelector" in one.query]
     # One of each shape was read as JSON: gates do not matter to it, nor which member of a group it is.
     assert len(singles) == 2 * (len(_KINDS) - 2) + 1
-    assert all(one.accept for one in asked if one.path == _PODS)
+    assert all(one.path == _PODS and one.query for one in asked)  # lists, also of one pod: `get` is another right
+    assert all(one.accept for one in asked if one not in singles)
 
 
 class Shy(ProtobufPods):
@@ -138,6 +140,52 @@ def test_what_cannot_be_learnt_is_listed_as_json(filled, pages):
     packed, asked = listed(filled, pages)
     assert {name: comparable(one) for name, one in packed.items()} == {n: comparable(one) for n, one in plain.items()}
     assert [one for one in asked if one.path == _PODS and not one.accept]
+
+
+def meant_for(name, node, *, prefers=False):
+    """A pod as a DaemonSet makes it: meant for one node, and on it already."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    by = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    if prefers:
+        by = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 7, "preference": term}]}
+    return pod(name, 1, scheduler="nobody", nodeName=node, affinity={"nodeAffinity": by})
+
+
+def test_pods_that_differ_in_the_node_they_are_meant_for_share_a_shape(cluster):
+    for number in range(4):
+        cluster.admin.post(_PODS, meant_for(f"d-{number}", f"n{number % 2}"))
+        cluster.admin.post(_PODS, meant_for(f"e-{number}", f"n{number % 2}", prefers=True))
+        cluster.admin.post(_PODS, pod(f"f-{number}", 1, scheduler="nobody"))
+    plain, _ = listed(cluster)
+    packed, asked = listed(cluster, ProtobufPods, page=50)
+    assert {name: comparable(one) for name, one in packed.items()} == {n: comparable(one) for n, one in plain.items()}
+    assert sum("fieldSelector" in one.query for one in asked) == 3
+    for seen in (plain, packed):
+        shapes = [{seen[f"{kind}-{number}"].shape for number in range(4)} for kind in "def"]
+        assert [len(each) for each in shapes] == [1, 1, 1]
+        assert len(set.union(*shapes)) == 3  # whether it is meant for a node, or likes one, tells them apart
+        assert seen["d-0"].node == "n0"
+        assert "matchFields" in seen["d-0"].shape.refusals[0]  # ours to bind it would not be
+
+
+def read(cache, thing):
+    whole = {**thing, "metadata": {**thing["metadata"], "uid": "u"}}
+    return see_pod(msgspec.json.decode(msgspec.json.encode(whole), type=PodObject), cache)
+
+
+def test_shapes_that_no_pod_has_are_freed():
+    cache = PodSpecCache()
+    kept = read(cache, pod("kept", 1))
+    for number in range(6000):
+        read(cache, pod(f"p{number}", 1, nodeSelector={"n": str(number)}))
+    assert len(cache) <= 4097
+    assert read(cache, pod("again", 1)).shape is kept.shape
+    cache.learn("key", kept.shape)
+    assert cache.learnt("key") is kept.shape
+    del kept
+    for number in range(5000):
+        read(cache, pod(f"q{number}", 1, nodeSelector={"n": str(number)}))
+    assert cache.learnt("key") is None
 
 
 def test_pods_with_claims_are_listed_as_json(cluster):

@@ -14,6 +14,7 @@ from kubebench.objects import job, node
 from kubepaper import QUEUES, Paper, job_pods, ours, paper, queued
 from tidegate.kube.actuator.pending_writes import PendingWrite
 from tidegate.kube.mirror.handover_annotation import MOST_BYTES, HandoverNote, annotated, in_runs, read_note, write_note
+from tidegate.kube.takeover import Takeover
 from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.resources import JOBS
 from tidegate.kube.transport.writes import Ref, edit, merge
@@ -54,7 +55,7 @@ class Relay(Paper):
         """Another replica leads: it knows nothing but what it sees."""
         before = read_common(common_of(self.state).text)
         self.begin_anew()
-        self.reconciler.resume(self._found, before)
+        Takeover(self.reconciler).resume(self._found, before)
 
     def _found(self, uid: str) -> HandoverNote | None:
         text = self.objects.get(uid, {}).get("metadata", {}).get("annotations", {}).get(STANDING)
@@ -66,9 +67,12 @@ class Relay(Paper):
         return {name: self.state.shares.branches.usage[row].tolist() for name, row in rows.items()}
 
 
+_ADDS = ("add", "/metadata/annotations")
+
+
 def _note_in(body: Any) -> str:
     if isinstance(body, list):
-        whole = next((step["value"] for step in body if step["path"] == "/metadata/annotations"), {})
+        whole = next((step["value"] for step in body if (step["op"], step["path"]) == _ADDS), {})
         single = next((step["value"] for step in body if step["path"].endswith("tidegate.io~1standing")), "")
         return single or whole.get(STANDING, "")
     return (body.get("metadata", {}).get("annotations") or {}).get(STANDING, "")
@@ -96,7 +100,7 @@ def test_places_of_pods_that_are_not_there_yet_are_kept():
     cluster = relay(3, Policy())
     cluster.put(job("j", 2, 8, suspend=True, scheduler="tidegate"))
     cluster.step()
-    places = [cluster.reconciler.node_registry.name_of(slot.node) for slot in cluster.reconciler._workloads[0].slots]
+    places = [cluster.reconciler.node_registry.name_of(slot.node) for slot in cluster.reconciler.workloads[0].slots]
     cluster.obey()
     cluster.take_over()
     assert cluster.step() == []  # it is started, and its places are taken
@@ -340,7 +344,7 @@ def test_notes_go_into_patches_of_every_kind():
     assert whole[-1]["value"] == {"other": "y", STANDING: "x"}
     bare = json.loads(annotated(edit(ref, []), "x", Meta(resource_version="7")).request.body)
     assert bare[-2:] == [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
+        {"op": "test", "path": "/metadata/annotations", "value": None},
         {"op": "add", "path": "/metadata/annotations", "value": {STANDING: "x"}},
     ]
     added = json.loads(annotated(edit(ref, []), "x", Meta(annotations={"a": "b"})).request.body)

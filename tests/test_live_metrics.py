@@ -51,8 +51,8 @@ def gated(name, gpus=8, **more):
 
 
 def test_a_start_that_could_not_be_written_is_no_eviction():
-    cluster, metrics = paper(nodes=1, policy=QUEUES, **_GATE), started()
-    cluster.put(gated("j"))
+    cluster, metrics = paper(nodes=1, policy=QUEUES), started(Mode.BIND)
+    cluster.put(queued(ours("p", 8)))
     counted(cluster, metrics)
     for order in cluster.orders:
         cluster.reconciler.hear(order, Outcome.FAILED)
@@ -199,7 +199,7 @@ def test_no_message_has_the_repr_of_an_object(package):
                 assert said.rpartition(".")[2] in _TEXTS, f"{path}:{one.lineno}: {said}"
 
 
-_TEXTS = ("text", "name", "server", "namespace", "image", "part", "suffix")
+_TEXTS = ("text", "max_size", "name", "server", "namespace", "image", "part", "suffix")
 
 
 # -- policies ------------------------------------------------------------------------------------------------------

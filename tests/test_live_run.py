@@ -263,7 +263,7 @@ def test_shadow_writes_nothing_but_its_lease(kube_programs, tmp_path):
             for line in lines
             if line["verb"] not in ("get", "list", "watch")
         }
-        assert written == {("create", "leases", "shadow"), ("update", "leases", "shadow")}
+        assert written == {("update", "leases", "shadow")}
         file = JournalFile.open(replica.journal)
         kinds = {int(kind) for step in file.steps() for kind in step.events.kind.tolist()}
         assert {EventKind.POD_BOUND, EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED} <= kinds
@@ -463,3 +463,103 @@ def submitted(path):
         return {name for step in file.steps() for name in step.events.submissions.ids}
     finally:
         file.close()
+
+
+# -- trust -----------------------------------------------------------------------------------------------------------
+
+
+def breaking(cluster, folder, part, name, *options):
+    """A replica of which a thread breaks once the file `break` is in the folder."""
+    replica = Replica(cluster, folder, name, *options)
+    runner = str(Path(__file__).parent / "kubebreak.py")
+    replica.command = [sys.executable, runner, str(folder / "break"), part, *replica.command[3:]]
+    return replica
+
+
+@pytest.mark.parametrize("part", ["lease", "policy", "watch"])
+def test_a_thread_that_ends_ends_the_leader_and_the_standby_within_ten_seconds(cluster, tmp_path, policy, part):
+    options = ("--mode", "bind", "--policy", str(policy))
+    with (
+        breaking(cluster, tmp_path, part, "a", *options) as first,
+        breaking(cluster, tmp_path, part, "b", *options) as second,
+    ):
+        first.wait(lambda: first.leads() or second.leads(), "a leader")
+        first.wait(lambda: first.get("/readyz")[0] == second.get("/readyz")[0] == 200, "two that are ready")
+        (tmp_path / "break").touch()
+        cluster.admin.post(_PODS, ours("p", 1))  # something that is watched
+        for replica in (first, second):
+            assert replica.process.wait(10) == 70
+            (bug,) = replica.events("bug")
+            assert "a bug" in bug["trace"]
+
+
+def test_two_instances_under_different_leases_do_not_manage_the_same_pods(cluster, tmp_path, policy):
+    """As when one is installed and another is started by hand, with the namespace of a kubeconfig."""
+    options = ("--mode", "bind", "--policy", str(policy))
+    with Replica(cluster, tmp_path, "installed", *options, "--lease", "installed") as first:
+        first.wait(first.leads, "a leader")
+        with (
+            Replica(cluster, tmp_path, "by-hand", *options, "--lease", "by-hand") as second,
+            Replica(cluster, tmp_path, "shadow", "--policy", str(policy), "--lease", "shadow") as shadow,
+        ):
+            second.wait(lambda: second.events("refusing to lead"), "a refusal")
+            (refusal,) = second.events("refusing to lead")
+            assert "the instance of Lease default/installed (bind, schedulerName tidegate; " in refusal["conflict"]
+            assert "stop one of them, or run this one with --mode shadow" in refusal["conflict"]
+            second.wait(lambda: "manages the same work" in second.get("/readyz")[1], "a probe that says why")
+            assert second.get("/readyz")[0] == 503
+            assert second.get("/healthz")[0] == 200
+            assert second.metric("tidegate_scope_conflict") == 1
+            second.wait(lambda: said(cluster, "ScopeConflict"), "an event")
+            cluster.admin.post(_PODS, ours("p", 4, runs="1s"))
+            first.wait(lambda: all_done(cluster, 1), "a pod that is done")
+            assert not second.leads()
+            shadow.wait(shadow.leads, "a shadow that leads")
+            assert not second.events("leading")
+            assert first.leads()
+            assert first.stop() == 0
+            second.wait(second.leads, "the other one, once the claim has lapsed")
+            second.wait(lambda: second.metric("tidegate_scope_conflict") == 0, "no conflict")
+            assert second.stop() == 0
+    assert not first.events("refusing to lead")
+    assert not shadow.events("refusing to lead")
+
+
+def test_an_outage_of_the_api_server_is_not_called_a_bad_policy(cluster, tmp_path, queues):
+    config_map = {"metadata": {"name": "policy"}, "data": {"queues.yaml": queues.read_text()}}
+    path = "/api/v1/namespaces/default/configmaps"
+    cluster.admin.post(path, config_map)
+    try:
+        with Replica(cluster, tmp_path, "a", "--mode", "bind", "--policy", "configmap:default/policy") as replica:
+            replica.wait(replica.leads, "a leader")
+            cluster.restart(SERVER, kill=True, down_s=15)
+            replica.wait(lambda: replica.events("policy reachable again"), "the server", 40)
+            (outage,) = replica.events("policy unreachable")
+            assert "configmap:default/policy: " in outage["trouble"]
+            assert not replica.events("policy refused")
+            assert replica.metric("tidegate_policy_refused") == 0
+            assert replica.metric("tidegate_policy_unreachable") == 0
+            assert replica.metric('tidegate_policy_loads_total{result="unreachable"}') == 1
+            cluster.admin.patch(f"{path}/policy", {"data": {"queues.yaml": one_queue("many")}})
+            replica.wait(lambda: replica.events("policy refused"), "a refusal")
+            assert replica.stop() == 0
+    finally:
+        cluster.admin.delete(f"{path}/policy")
+
+
+def test_policy_objects_are_watched_and_not_listed_again_and_again(kube_programs, tmp_path):
+    crds = shared("crds/kueue")
+    with Plane(Options(build=False, audit=True)) as plane:
+        install_kueue(plane, crds)
+        with Replica(plane, tmp_path, "s", "--policy", "kueue") as replica:
+            replica.wait(replica.leads, "a leader")
+            time.sleep(3)
+            since = len(plane.audited())
+            time.sleep(3)
+            lists = [line for line in plane.audited()[since:] if line["verb"] == "list"]
+            assert not [line["objectRef"]["resource"] for line in lists if line["user"]["username"] == "tidegate"]
+            quota = plane.admin.get("/apis/kueue.x-k8s.io/v1beta1/clusterqueues/q")
+            quota["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = "6"
+            plane.admin.request("PUT", "/apis/kueue.x-k8s.io/v1beta1/clusterqueues/q", quota)
+            replica.wait(lambda: len(replica.events("policy")) == 2, "another policy", 10)
+            assert replica.stop() == 0

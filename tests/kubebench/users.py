@@ -75,14 +75,12 @@ def _shipped() -> tuple[dict[str, Any], ...]:
     return tuple(rules([grant._replace(names=()) if grant.own else grant for grant in given]))
 
 
-#: What Tidegate may do where it binds, as it is shipped, and what `--ask-nodes-by` and worlds with queues need.
+#: What Tidegate may do where it binds, as it is shipped, and what `--ask-nodes-by` needs.
 TIDEGATE = User(
     "tidegate",
     (
         *_shipped(),
         rule("core", "podtemplates", "create delete"),
         rule("autoscaling.x-k8s.io", "capacitybuffers provisioningrequests", "create delete"),
-        rule("kueue.x-k8s.io", "*", "watch"),
-        rule("core", "namespaces", "watch"),
     ),
 )

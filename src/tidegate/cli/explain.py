@@ -110,10 +110,7 @@ def explain_job(
     """  # noqa: D301 - \b keeps the lines apart
     look = Look(cluster, context, kubeconfig, policy)
     with told_plainly(), opened_or_looked(journal, "explain", look) as (file, snapshot, access):
-        told = _read(file, job, at)
-        times = _times(access, snapshot, told.story.id) if access is not None and snapshot is not None else None
-        if times is not None:
-            told = told._replace(story=date_story(told.story, times.waiting_ms, times.bound_ms.get(told.story.id, 0)))
+        told, times = _dated(_read(file, job, at), access, snapshot)
         follower = follow(file, told.until_ms) if what_if or node or _waits(told.story) else None
         if follower is None:
             explanation = Explanation(told.story.id, explain(told.story, told.cast))
@@ -131,6 +128,15 @@ def explain_job(
         typer.echo(json.dumps(as_json(explanation)))
     else:
         show(explanation, open_console())
+
+
+def _dated(told: _Told, access: Connection | None, snapshot: Snapshot | None) -> tuple[_Told, ObjectTimes | None]:
+    """What a look tells, with the times that objects have; a journal has its own."""
+    if access is None or snapshot is None:
+        return told, None
+    times = _times(access, snapshot, told.story.id)
+    bound_ms = times.bound_ms.get(told.story.id, 0)
+    return told._replace(story=date_story(told.story, times.waiting_ms, bound_ms)), times
 
 
 def _times(access: Connection, snapshot: Snapshot, job: str) -> ObjectTimes:

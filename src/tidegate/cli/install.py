@@ -37,6 +37,10 @@ PolicyWishOption = Annotated[
         show_default=False,
     ),
 ]
+AlertsOption = Annotated[
+    bool,
+    typer.Option("--prometheus-rule", help="Alerts for Prometheus' operator; runbooks are in docs/runbooks.md."),
+]
 
 
 def install(
@@ -48,10 +52,7 @@ def install(
     replicas: Annotated[int, typer.Option(min=1, max=9, help="One leads, the others stand by.")] = 2,
     policy: PolicyWishOption = None,
     service_monitor: Annotated[bool, typer.Option("--service-monitor", help="For Prometheus' operator.")] = False,
-    prometheus_rule: Annotated[
-        bool,
-        typer.Option("--prometheus-rule", help="Alerts for Prometheus' operator; runbooks are in docs/runbooks.md."),
-    ] = False,
+    prometheus_rule: AlertsOption = False,
     board: Annotated[bool, typer.Option("--board", help="A board, where Grafana's sidecar finds it.")] = False,
     door: Annotated[bool, typer.Option("--door", help="Work that names a queue arrives held.")] = False,
     context: ContextOption = None,

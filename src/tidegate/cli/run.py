@@ -22,11 +22,13 @@ from tidegate.cli.options import KernelsOption
 from tidegate.cli.runs import Kernels, compiles, read_duration_ms
 from tidegate.live.logs import Log, LogForm, open_log
 from tidegate.live.modes import Mode
+from tidegate.model.units import UnitError, parse_quantity
 
 if TYPE_CHECKING:
     from tidegate.kube.actuator.provisioning import NodeRequestOptions
     from tidegate.kube.transport.connection import Connection
     from tidegate.live.election import LeaseName
+    from tidegate.live.journal_rotation import JournalLimits
     from tidegate.live.lease import LeaseTimes
     from tidegate.live.policy_watcher import PolicyWatcher
     from tidegate.live.service import Service, ServiceOptions
@@ -47,6 +49,12 @@ NamespaceOption = Annotated[
 JournalPathOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write the journal here.", show_default=False)
 ]
+JournalMaxSizeOption = Annotated[
+    str, typer.Option(metavar="SIZE", help="Most that all journal files take together; the oldest are removed.")
+]
+JournalRetentionOption = Annotated[
+    str, typer.Option(metavar="DURATION", help="How long journals of earlier terms are kept.")
+]
 LeaseOption = Annotated[str, typer.Option(metavar="[NAMESPACE/]NAME", help="The Lease that replicas share.")]
 ListenOption = Annotated[
     str, typer.Option(metavar="[HOST]:PORT", help="Answer /healthz, /readyz and /metrics here; '' for none.")
@@ -65,6 +73,17 @@ IdentityOption = Annotated[
 ]
 
 
+ClaimsNamespaceOption = Annotated[
+    str, typer.Option(help="Where instances claim the work that they manage; the same for all of a cluster.")
+]
+PolicyPeriodOption = Annotated[
+    str, typer.Option(help="Between two looks at files of the policy; objects of the cluster are watched.")
+]
+PatienceOption = Annotated[
+    str, typer.Option(help="How long demand lasts that deserves nodes; as long as nodes take to come.")
+]
+
+
 def run_live(
     *,
     mode: ModeOption = Mode.SHADOW,
@@ -73,6 +92,8 @@ def run_live(
     kubeconfig: KubeconfigOption = None,
     namespace: NamespaceOption = None,
     journal: JournalPathOption = None,
+    journal_max_size: JournalMaxSizeOption = "4Gi",
+    journal_retention: JournalRetentionOption = "30d",
     lease: LeaseOption = "tidegate",
     listen: ListenOption = ":8080",
     identity: IdentityOption = None,
@@ -80,10 +101,9 @@ def run_live(
     lease_duration: Annotated[str, typer.Option(help="After which others may take over.")] = "15s",
     renew_deadline: Annotated[str, typer.Option(help="After which who cannot renew stops writing.")] = "10s",
     retry_period: Annotated[str, typer.Option(help="Between two tries to take or renew the Lease.")] = "2s",
-    policy_period: Annotated[str, typer.Option(help="Between two looks at whether the policy changed.")] = "5s",
-    patience: Annotated[
-        str, typer.Option(help="How long demand lasts that deserves nodes; as long as nodes take to come.")
-    ] = "2m",
+    claims_namespace: ClaimsNamespaceOption = "kube-system",
+    policy_period: PolicyPeriodOption = "5s",
+    patience: PatienceOption = "2m",
     ask_nodes_by: AskNodesOption = "pods",
     log: Annotated[LogForm, typer.Option(help="How lines look; readable on a terminal, else JSON.")] = LogForm.AUTO,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log every step, also those without decisions.")] = False,
@@ -111,6 +131,8 @@ def run_live(
         named = identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
         settings = _settings(mode, _lease_name(lease, where), named, times)
         settings = replace(settings, journal=journal, listen=listen, scheduler=scheduler_name)
+        settings = replace(settings, journal_limits=_journal_limits(journal_max_size, journal_retention))
+        settings = replace(settings, claims=settings.claims._replace(namespace=claims_namespace))
         settings = replace(
             settings, patience_ms=read_duration_ms("--patience", patience), nodes_by=_nodes_by(access, ask_nodes_by)
         )
@@ -125,6 +147,18 @@ def _settings(mode: Mode, lease: LeaseName, identity: str, times: LeaseTimes) ->
     from tidegate.live.service import ServiceOptions
 
     return ServiceOptions(mode=mode, lease=lease, identity=identity, times=times)
+
+
+def _journal_limits(max_size: str, retention: str) -> JournalLimits:
+    from tidegate.live.journal_rotation import LEAST_MAX_BYTES, JournalLimits
+
+    try:
+        max_bytes = int(parse_quantity(max_size))
+    except UnitError as error:
+        raise CannotRun(f"--journal-max-size: expected {error}, found {max_size!r}") from None
+    if max_bytes < LEAST_MAX_BYTES:
+        raise CannotRun(f"--journal-max-size: expected {LEAST_MAX_BYTES >> 20}Mi or more, found {max_size}")
+    return JournalLimits(max_bytes, read_duration_ms("--journal-retention", retention))
 
 
 def _times(lease_duration: str, renew_deadline: str, retry_period: str) -> LeaseTimes:

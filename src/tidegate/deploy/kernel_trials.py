@@ -15,10 +15,12 @@ from msgspec.structs import replace
 
 from tidegate.engine.kernels.chain import note_told, unlink
 from tidegate.engine.kernels.fit import free_pod, log_change, move_pod, refusal
+from tidegate.engine.kernels.place import empty_output, place_pod
 from tidegate.engine.kernels.quota import available, remove_usage, share_for_weight, share_ratio
 from tidegate.engine.kernels.registry import compiled
 from tidegate.engine.kernels.reservations import drop_reservation, end_reservations
 from tidegate.engine.kernels.shown import more_devices
+from tidegate.engine.place import ready_rule
 from tidegate.engine.step import step
 from tidegate.journal.line import tree_of
 from tidegate.journal.record import Journal
@@ -145,6 +147,7 @@ def look_at_all() -> None:
 def _called_rarely(state: ClusterState) -> list[tuple[Any, tuple[object, ...]]]:
     """Kernels that Python calls in cases that are tedious to bring about, and what with."""
     hot, tree, works, table = state.hot(), tree_of(state), state.work_classes.block, state.workloads.block
+    rule = ready_rule(state).rule
     return [
         (available, (tree, 0, 0)),
         (drop_reservation, (hot, 0)),
@@ -154,6 +157,7 @@ def _called_rarely(state: ClusterState) -> list[tuple[Any, tuple[object, ...]]]:
         (more_devices, (hot, 0, 0, 0)),
         (move_pod, (hot, 0, 0, 0, 1)),
         (note_told, (works, table, 0, 0)),
+        (place_pod, (hot, rule, 0, 0, 0, empty_output(1))),
         (refusal, (hot, 0, 0)),
         (remove_usage, (tree, 0, 0, 0)),
         (share_for_weight, (tree, 0, 0.0)),

@@ -13,7 +13,7 @@ from tidegate.kube.mirror.job_adapters import KINDS
 from tidegate.kube.mirror.queue_objects import AROUND_KINDS, QUEUE_KINDS
 from tidegate.kube.transport.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PODS, Resource
 from tidegate.live.conflicting_schedulers import SIGNS
-from tidegate.live.election import LeaseName
+from tidegate.live.election import SCOPE_CLAIMS, LeaseName
 from tidegate.live.handover_store import kept_by
 from tidegate.live.modes import Mode
 
@@ -52,17 +52,16 @@ def grants(mode: Mode, lease: LeaseName, policy: str) -> list[Grant]:
 
 def _watching() -> list[Grant]:
     follow = [Grant(kind, ("list", "watch"), "follow nodes, work and what is around it") for kind in FOLLOWED]
-    queues = [Grant(kind, ("list",), "read the policy from Kueue's objects") for kind in QUEUE_KINDS]
+    queues = [Grant(kind, ("list", "watch"), "read the policy from Kueue's objects") for kind in QUEUE_KINDS]
     rivals = [Grant(sign.resource, ("list",), "notice a running Kueue", names=(sign.name,)) for sign in SIGNS]
     return [*follow, *queues, *rivals]
 
 
 def _leading(lease: LeaseName, policy: str) -> list[Grant]:
     why = "lead, one replica at a time"
-    held = Grant(LEASES, ("get", "update"), why, own=True, names=(lease.name,))
-    made = Grant(LEASES, ("create",), why, own=True)
-    read = Grant(CONFIG_MAPS, ("get",), "read the policy", own=True, names=(policy,))
-    return [held, made, read] if policy else [held, made]
+    held = Grant(LEASES, ("get", "update", "create"), why, own=True, names=(lease.name,))
+    read = Grant(CONFIG_MAPS, ("get", "list", "watch"), "read the policy", own=True, names=(policy,))
+    return [held, read] if policy else [held]
 
 
 def _gating(lease: LeaseName) -> list[Grant]:
@@ -76,6 +75,7 @@ def _gating(lease: LeaseName) -> list[Grant]:
         Grant(EVENTS, ("create",), "say what happens to work, and why it waits"),
         Grant(PODS, ("patch",), "say in a pod's condition why it waits", "status"),
         Grant(CONFIG_MAPS, ("get", "patch", "create"), "hand over to who leads next", own=True, names=(kept,)),
+        Grant(LEASES, ("get", "update", "create"), "claim the work that it manages", names=(SCOPE_CLAIMS.name,)),
     ]
 
 

@@ -17,12 +17,13 @@ from tidegate.engine.kernels.fit import confirm, leave_all, log_change, sum_devi
 from tidegate.engine.kernels.mirror import TAIL
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import describe_work, lay_out, sum_up
-from tidegate.engine.leaving import forget, pods_of, queue_again, remove_pods
+from tidegate.engine.leaving import forget, pods_of, queue_again, remove_pods, wait_again
 from tidegate.engine.mirroring import (
     drop_devices,
     forget_foreign,
     give_back_foreign,
     note_overuse,
+    observe_absent,
     observe_bound,
     observe_done,
     observe_foreign,
@@ -36,6 +37,7 @@ from tidegate.engine.progress import first_remaining_s, note_progress
 from tidegate.engine.quotas import change_amounts
 from tidegate.engine.reservations import drop_all_reservations, drop_reservations, forget_node
 from tidegate.engine.settling import settle_holders
+from tidegate.engine.unusable_nodes import leave_unusable
 from tidegate.model.columns import I64
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Outcome
 from tidegate.model.hardware import MOST_DEVICES, Node
@@ -46,7 +48,7 @@ from tidegate.model.work import Work
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.interning import CORE_RESOURCES
 from tidegate.state.numbers import UNKNOWN
-from tidegate.state.tables import BROKEN_MILLI, Phase
+from tidegate.state.tables import BROKEN_MILLI, END, Phase
 from tidegate.state.unused_classes import give_back_unused
 
 
@@ -61,6 +63,7 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
                 state.counters[Counter.REPEATS] = 0
             handler(state, events, run)
     settle_holders(state, events)
+    leave_unusable(state, events)
     give_back_unused(state)
     settle_overuse(state)
 
@@ -314,6 +317,8 @@ def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
         for pod in np.flatnonzero(assumed[: state.pods.top]).tolist():
             row = int(state.pods.workload[pod])
             remove_pods(state, row, np.array([pod], np.int64), Reason.BIND_FAILED)
+            if state.workloads.trouble[row] == Reason.BIND_FAILED and state.workloads.first_pod[row] == END:
+                wait_again(state, row)  # nothing of it was carried out: there is nothing to evict
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------
@@ -465,6 +470,7 @@ _HANDLERS: dict[EventKind, Callable[[ClusterState, EventBatch, slice], None]] = 
     EventKind.POD_STARTED: _started,
     EventKind.POD_GONE: _pods_left,
     EventKind.POD_FAILED: _pods_left,
+    EventKind.POD_ABSENT: observe_absent,
     EventKind.POD_DONE: observe_done,
     EventKind.OUTCOME: _outcome,
     EventKind.WORKLOAD_OBSERVED: observe_standing,

@@ -17,6 +17,7 @@ from tidegate.engine.output import drain, single
 from tidegate.engine.place import look_again, ready_rule
 from tidegate.engine.preempt import decide_preemptive
 from tidegate.engine.protection import notice_ends, retry_spared
+from tidegate.engine.replace_pods import replace_missing
 from tidegate.engine.reservations import close_reservations, drop_outdated, notice_passed_over, victim_search_for
 from tidegate.model.decisions import (
     NO_DECISIONS,
@@ -46,6 +47,7 @@ def decide(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
     retry_spared(state)
     if state.node_specs:
         look_again(state)
+    replaced = replace_missing(state)
     if state.shares:
         decisions, tally = decide_queues(state, most)
         decisions = join_decisions([decisions, house(state)])
@@ -53,7 +55,7 @@ def decide(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
         decisions, tally = _place_in_order(state)
     else:
         decisions, tally = decide_preemptive(state)
-    return join_decisions([evicted, decisions]), tally
+    return join_decisions([evicted, replaced, decisions]), tally
 
 
 def _settle_trouble(state: ClusterState) -> DecisionBatch:

@@ -13,6 +13,7 @@ from tidegate.engine.holding import forget_tickets, let_go, stir
 from tidegate.engine.kernels.chain import link
 from tidegate.engine.kernels.fit import free_pod, move_pod
 from tidegate.engine.kernels.registry import active
+from tidegate.engine.missing_pods import note_missing, recovers_by_pod
 from tidegate.engine.progress import note_stop
 from tidegate.engine.reservations import drop_reservations
 from tidegate.model.columns import I64
@@ -32,12 +33,16 @@ def pods_of(state: ClusterState, row: int) -> I64:
 
 
 def remove_pods(state: ClusterState, row: int, gone: I64, trouble: Reason) -> None:
-    """Pods of a workload are gone. One that was not leaving is in trouble; one that was waits again after the last."""
+    """Pods of a workload are gone. One that terminates waits again after the last; others recover, or are evicted."""
+    ordinals = state.pods.ordinal[gone].tolist()
     kept = free_pods(state, row, gone)
-    if state.workloads.phase[row] != Phase.LEAVING:
+    if state.workloads.phase[row] == Phase.LEAVING:
+        if not kept:
+            wait_again(state, row)
+    elif kept and recovers_by_pod(state, row):
+        note_missing(state, row, ordinals)
+    else:
         state.note_trouble(np.array([row]), trouble)
-    elif not kept:
-        wait_again(state, row)
 
 
 def free_pods(state: ClusterState, row: int, gone: I64) -> int:

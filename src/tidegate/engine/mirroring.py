@@ -14,6 +14,7 @@ from tidegate.engine.kernels.fit import log_change, move_pod, sum_devices
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.kernels.shown import X_CLASS, X_NODE, X_ORDINAL, X_WORKLOAD, more_devices, show_places
 from tidegate.engine.leaving import free_pods, pods_of
+from tidegate.engine.missing_pods import note_found
 from tidegate.engine.planting import uproot
 from tidegate.model.columns import I64
 from tidegate.model.decisions import NOBODY
@@ -91,6 +92,8 @@ def _bind_each(state: ClusterState, shown: I64) -> None:
         pod = there[row].get(ordinal, NOBODY)
         if pod != NOBODY and pods.node[pod] == node:
             pods.decision[pod] = NOBODY  # it is there, whatever comes of our decision
+            if pods.phase[pod] == _PENDING:
+                pods.phase[pod] = _ASSUMED
             continue
         if pod != NOBODY:
             free_pods(state, row, np.array([pod], np.int64))  # it is elsewhere, by no decision of ours
@@ -113,6 +116,16 @@ def _note_grants(state: ClusterState, events: EventBatch, run: slice) -> None:
             state.granted[row] = counts
 
 
+def observe_absent(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Let pods that are not on their nodes keep their places: the pods that replace them are expected there."""
+    pods = state.pods
+    for number, ordinal in zip(events.subject[run].tolist(), events.pod[run].tolist(), strict=True):
+        row = state.workload_numbers.row(number)
+        if row != UNKNOWN and state.workloads.phase[row] in _HOLDS:
+            held = pods_of(state, row)
+            pods.phase[held[pods.ordinal[held] == ordinal]] = Phase.PENDING
+
+
 def observe_done(state: ClusterState, events: EventBatch, run: slice) -> None:
     """Let pods that have done their part give back what they hold; the rest of the gang goes on.
 
@@ -127,9 +140,11 @@ def observe_done(state: ClusterState, events: EventBatch, run: slice) -> None:
         pods = pods_of(state, row)
         there = pods[state.pods.ordinal[pods] == ordinal]
         before = state.done.get(row, ())
-        if (pod_set, ordinal) in before or (len(pods) and not len(there)):
+        is_missing = (pod_set, ordinal) in state.missing.get(row, ())
+        if (pod_set, ordinal) in before or (len(pods) and not len(there) and not is_missing):
             continue  # it was told before
         free_pods(state, row, there)
+        note_found(state, row, ordinal)
         state.done[row] = tuple(sorted((*before, (pod_set, ordinal))))
         reclaim(state, row, pod_set)
         stir(state, np.array([row], np.int64))

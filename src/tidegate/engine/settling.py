@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from tidegate.engine.leaving import pods_of
+from tidegate.engine.missing_pods import note_missing, recovers_by_pod
 from tidegate.engine.unasked_quota import charge_unasked
 from tidegate.model.columns import I64
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.policy import AdmissionKind
 from tidegate.model.reasons import Reason
 from tidegate.state.cluster import ClusterState
-from tidegate.state.granted import pods_to_be
+from tidegate.state.granted import granted_pods, pods_to_be
 from tidegate.state.numbers import UNKNOWN
 from tidegate.state.tables import END, Phase
 
@@ -55,7 +56,7 @@ def _mind_sizes(state: ClusterState, events: EventBatch) -> None:
 
 def _are_whole(state: ClusterState, rows: I64) -> Any:
     """Whether workloads are one pod, which is there: most are, and of those nothing is to be minded."""
-    if state.done:
+    if state.done or state.missing:
         return np.zeros(len(rows), bool)
     first, pods = state.workloads.first_pod[rows], state.work_classes.pods[state.workloads.work_class[rows]]
     whole, tickets = (pods == 1) & (state.pods.next[first] < 0), state.shares.tickets
@@ -73,8 +74,18 @@ def _mind_size(state: ClusterState, row: int) -> None:
         left = tuple(pod for pod in state.done.pop(row) if pod[1] not in there)
         if left:
             state.done[row] = left
+    if row in state.missing or recovers_by_pod(state, row):
+        _note_missing(state, row, set(state.pods.ordinal[pods].tolist()))
     if len(pods) != pods_to_be(state, row):
         state.note_trouble(np.array([row]), Reason.GANG_BROKEN)
+
+
+def _note_missing(state: ClusterState, row: int, there: set[int]) -> None:
+    """Of work that recovers pod by pod, those that have no place are missing, and no others."""
+    state.missing.pop(row, None)
+    absent = set(range(sum(granted_pods(state, row)))) - there - {pod[1] for pod in state.done.get(row, ())}
+    if absent and recovers_by_pod(state, row):
+        note_missing(state, row, sorted(absent))
 
 
 def _settle_quota(state: ClusterState) -> None:
@@ -99,8 +110,9 @@ def _settle_quota(state: ClusterState) -> None:
 def _settle_counts(state: ClusterState) -> None:
     """What was told of work that turned out to wait means nothing; and a ticket says what was granted."""
     phase = state.workloads.phase
-    for row in [row for row in state.done if phase[row] not in _HOLDS]:
-        del state.done[row]
+    for of_rows in (state.done, state.missing):
+        for row in [row for row in of_rows if phase[row] not in _HOLDS]:
+            del of_rows[row]
     for row in [row for row in state.granted if phase[row] not in (*_HOLDS, Phase.LEAVING)]:
         del state.granted[row]
     for row in [row for row in state.granted if state.shares.holds_quota(row)]:

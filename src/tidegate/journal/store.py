@@ -114,7 +114,7 @@ class JournalFile:
             return cls(path, connection)
         except sqlite3.Error as error:
             connection.close()
-            _remove(path)
+            remove(path)
             raise JournalError(f"{path}: cannot be written ({error}); is the disk full?") from None
 
     @classmethod
@@ -147,7 +147,11 @@ class JournalFile:
         if self._works is None:
             self._works = self._works_so_far()
         row = (self._next, now_ms, policy, pack_events(events, self._works), pack_result(result))
-        self._connection.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?)", row)
+        try:
+            self._connection.execute("INSERT INTO steps VALUES (?, ?, ?, ?, ?)", row)
+        except sqlite3.Error:
+            self._works = None  # it has works of a step that is not in the file
+            raise
         self._next += 1
         self.written += len(row[3]) + len(row[4])
 
@@ -158,11 +162,22 @@ class JournalFile:
         self._connection.execute("BEGIN")
         try:
             yield
+            self._connection.execute("COMMIT")
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            if self._connection.in_transaction:  # SQLite has ended it already where the disk is full
+                self._connection.execute("ROLLBACK")
             self._next, self.written = before
+            self._works = None
             raise
-        self._connection.execute("COMMIT")
+
+    def limit(self, most_bytes: int) -> None:
+        """Refuse, as on a full disk, what would make the file larger than this."""
+        page_bytes = self._connection.execute("PRAGMA page_size").fetchone()[0]
+        self._connection.execute(f"PRAGMA max_page_count = {max(most_bytes // page_bytes, 1)}")
+
+    def size_bytes(self) -> int:
+        """What it takes on disk, with what SQLite keeps beside it."""
+        return sum(file.stat().st_size for file in files_of(self.path) if file.exists())
 
     def _works_so_far(self) -> Works:
         works = Works()
@@ -237,7 +252,7 @@ class JournalFile:
     def discard(self) -> None:
         """Close the file and remove it, with what SQLite keeps beside it."""
         self._connection.close()
-        _remove(self.path)
+        remove(self.path)
 
 
 def unpack(row: Packed, works: Works) -> Step:
@@ -245,9 +260,15 @@ def unpack(row: Packed, works: Works) -> Step:
     return Step(row.step, row.now_ms, row.policy, unpack_events(row.events, works), unpack_result(row.result))
 
 
-def _remove(path: Path) -> None:
-    for beside in ("", "-wal", "-shm"):
-        path.with_name(path.name + beside).unlink(missing_ok=True)
+def files_of(path: Path) -> list[Path]:
+    """The file of a journal, and those that SQLite keeps beside one that is in use."""
+    return [path.with_name(path.name + ending) for ending in ("", "-wal", "-shm")]
+
+
+def remove(path: Path) -> None:
+    """Remove a journal that nobody uses."""
+    for file in files_of(path):
+        file.unlink(missing_ok=True)
 
 
 def _what_it_is(path: Path, error: sqlite3.DatabaseError) -> str:

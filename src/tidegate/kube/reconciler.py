@@ -6,12 +6,6 @@ Must not know: the network, clocks, threads.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
-
-from msgspec.structs import replace
-
 from tidegate.journal.lots import Names
 from tidegate.kube.actuator.actuator import Actuator
 from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
@@ -20,7 +14,6 @@ from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOpt
 from tidegate.kube.actuator.workload_events import ClusterView, WorkloadEvents
 from tidegate.kube.mirror.dra import ClaimObject, DeviceClaims
 from tidegate.kube.mirror.fact_builder import FactBuilder
-from tidegate.kube.mirror.handover_annotation import HandoverNote
 from tidegate.kube.mirror.job_adapters import OWNERS
 from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.mirror.node_registry import NodeRegistry
@@ -29,7 +22,7 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_groups import PodGroups
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import GateOwner, PodPhase, SeenPod
-from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadKind, WorkloadPods, WorkloadStage
+from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
@@ -37,7 +30,6 @@ from tidegate.model.facts import ALL_PODS, EventKind, Outcome
 from tidegate.model.hardware import Node
 from tidegate.model.reasons import Reason
 from tidegate.model.spec import resources
-from tidegate.model.standing import Consumed, Standing
 from tidegate.model.work import Work
 from tidegate.state.interning import MOST_PODS
 
@@ -48,15 +40,11 @@ _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 #: Orders that stand for one pod of a workload.
 _OF_ONE = (WriteKind.BIND, WriteKind.LIFT, WriteKind.ALLOCATE)
 
+#: How often a job is started again before another place is decided for it.
+_MOST_STARTS = 5
+
 #: How long demand lasts that deserves nodes, where nobody says how long they take to come.
 SCALE_UP_DELAY_MS = 120_000
-
-
-class HandoverState(NamedTuple):
-    """What a leader before us knew that belongs to no single object."""
-
-    consumed: tuple[Consumed, ...] = ()
-    waiting: Mapping[str, Standing] = {}  # by id, workloads that others were evicted for, or that were passed over
 
 
 class Reconciler:
@@ -72,10 +60,10 @@ class Reconciler:
         self.node_registry = NodeRegistry()
         self.refused: dict[str, tuple[str, ...]] = {}  # by uid: work that names us and that we cannot do, and why
         self.past: dict[str, Ref] = {}  # by uid: work that was not held at the door, and runs without us
-        self._facts = FactBuilder()
+        self.facts = FactBuilder()
         self._next_number = 0
         self._pods: dict[str, SeenPod] = {}
-        self._workloads: dict[int, WorkloadPods] = {}
+        self.workloads: dict[int, WorkloadPods] = {}
         self._of_job: dict[str, WorkloadPods] = {}  # by uid of the job
         self._seats: dict[str, tuple[WorkloadPods, int]] = {}  # by uid of the pod
         self._owners = OwnerIndex()
@@ -85,32 +73,33 @@ class Reconciler:
         self._pod_specs = PodSpecCache()  # of pods with claims
         self._events = EventRecorder(patience_ms)
         view = ClusterView(
-            ownership=ownership, nodes=self.node_registry, pods=self._pods, workloads=self._workloads,
+            ownership=ownership, nodes=self.node_registry, pods=self._pods, workloads=self.workloads,
             seats=self._seats, groups=self._groups, refused=self.refused, bypassed=self.past,
         )  # fmt: skip
         self.story = WorkloadEvents(view, self._events)
-        self._actuator = Actuator(ownership, self.node_registry, self._pods, self._claims)
-        self._actuator.nodes_by = nodes_by
+        self.actuator = Actuator(ownership, self.node_registry, self._pods, self._claims)
+        self.actuator.nodes_by = nodes_by
 
     def take_facts(self) -> FactBuilder:
         """What there is to tell since the last time."""
-        self.node_registry.tell_rooms(self._facts)
-        for decision in self._actuator.take_failed():
-            self._facts.outcome(decision, Outcome.FAILED)
-        facts, self._facts = self._facts, FactBuilder()
+        self._leave_closed_nodes()
+        self.node_registry.tell_rooms(self.facts)
+        for decision in self.actuator.take_failed():
+            self.facts.outcome(decision, Outcome.FAILED)
+        facts, self.facts = self.facts, FactBuilder()
         return facts
 
     def take_writes(self) -> list[PendingWrite]:
         """What is to be written since the last time."""
-        return self._actuator.take_writes()
+        return self.actuator.take_writes()
 
     def take_events(self, most: int, now_ms: int) -> list[PendingWrite]:
         """What is to be said of work that waits: so much at a time, as nothing depends on it."""
         writes = [saying(write) for write in self.story.take(most, now_ms)]
         for number in self._events.take_lasting():
-            workload = self._workloads.get(number)
+            workload = self.workloads.get(number)
             if workload is not None:
-                self._actuator.ask_for_nodes(workload)
+                self.actuator.ask_for_nodes(workload)
         return writes
 
     def _refuse(self, target: EventTarget, why: tuple[str, ...]) -> None:
@@ -133,14 +122,34 @@ class Reconciler:
 
     def see_node(self, uid: str, node: Node | None) -> None:
         """A node is as it is now, or gone."""
-        self.node_registry.see(uid, node, self._facts)
+        self.node_registry.see(uid, node, self.facts)
+
+    def _leave_closed_nodes(self) -> None:
+        """Report pods that are expected on nodes that were closed since the last time, and are not there."""
+        closed = self.node_registry.take_closed()
+        for workload in self.workloads.values() if closed else ():
+            if workload.stage is WorkloadStage.PLACED:
+                for ordinal, slot in enumerate(workload.slots):
+                    if slot.node in closed:
+                        self._report_absent(workload, ordinal)
+
+    def _report_absent(self, workload: WorkloadPods, ordinal: int) -> None:
+        """Report a pod that is not on its node: where the node takes no new pods, another one is decided.
+
+        A pod whose binding is under way is left alone, and so is one that nobody would make again.
+        """
+        slot, pod = workload.slots[ordinal], self._pods.get(workload.slots[ordinal].pod)
+        binding = slot.told and slot.lifted_to == NOBODY
+        made_again = workload.kind is WorkloadKind.JOB or (pod is not None and pod.owner is not None)
+        if not (slot.bound or slot.spare or binding) and made_again:
+            self.facts.about(EventKind.POD_ABSENT, workload.number, ordinal)
 
     def see_job(self, uid: str, job: SeenJob | None) -> None:
         """A job is as it is now, or gone."""
         if job is None:
             self._owners.forget(uid)
         elif job.owner is not None:
-            self._seat_again(self._owners.own(uid, job.owner.uid))
+            self.seat_again(self._owners.own(uid, job.owner.uid))
             return
         workload = self._of_job.get(uid)
         if job is None or not self.ownership.is_past(job):
@@ -164,10 +173,13 @@ class Reconciler:
             return
         workload.job = job
         self._follow_change(workload, job)
+        self._follow_size(workload, job)
         self._give_back(workload)
         if workload.undoing and workload.undoing != job.version:
-            self._actuator.end_undoing(workload)
+            self.actuator.end_undoing(workload)
         if workload.stage is WorkloadStage.LEAVING:
+            if job.handling.suspend and not job.suspended:
+                self.actuator.stop_again(workload)
             self._settle_leaving(workload)
 
     def see_claim(self, resource: Resource, uid: str, thing: ClaimObject | None) -> None:
@@ -176,7 +188,7 @@ class Reconciler:
 
     def settle_claims(self) -> None:
         """Look again at nodes and pods, as devices by claim or what is asked of them changed."""
-        self.node_registry.see_devices(self._claims.counts(), self._facts)
+        self.node_registry.see_devices(self._claims.counts(), self.facts)
         for uid, pod in list(self._claiming.items()):
             self.see_pod(uid, pod)
 
@@ -187,7 +199,7 @@ class Reconciler:
             return pod._replace(gate=GateOwner.OTHERS)
         shape = self._pod_specs.with_devices(pod.shape, resources(dict(asked.devices)))
         if asked.refusals:
-            shape = shape._replace(refusals=asked.refusals)
+            shape = shape.refused(asked.refusals)
         return pod._replace(shape=shape)
 
     def see_pod(self, uid: str, pod: SeenPod | None) -> None:
@@ -215,36 +227,57 @@ class Reconciler:
 
     def hear(self, pending: PendingWrite, outcome: Outcome) -> None:
         """An order was carried out, or not; what is not known, or had to be done anyway, is ordered again."""
-        workload = self._workloads.get(pending.workload)
+        workload = self.workloads.get(pending.workload)
         if workload is None or (pending.write_kind in _OF_ONE and not _fills(workload, pending)):
             return  # it is over, or another pod fills the slot now, by an order of its own
+        workload.stopping = workload.stopping and pending.write_kind is not WriteKind.STOP
+        if pending.write_kind is WriteKind.START and outcome is Outcome.FAILED and self._is_wanted(workload, pending):
+            self._fail_to_start(workload, pending)
+            return
+        self._settle_write(workload, pending, outcome)
+
+    def _settle_write(self, workload: WorkloadPods, pending: PendingWrite, outcome: Outcome) -> None:
+        """Report what came of a write; a write that is still wanted is made again."""
         for decision in pending.decisions:
             if outcome is not Outcome.UNKNOWN or not pending.again:  # that it is not known is told once
-                self._facts.outcome(decision, outcome)
+                self.facts.outcome(decision, outcome)
         if outcome is Outcome.DONE:
             if pending.write_kind is WriteKind.ALLOCATE:
-                self._actuator.count_allocated(workload, pending.slot)
+                self.actuator.count_allocated(workload, pending.slot)
             elif pending.write_kind is WriteKind.BIND:
                 self.story.bound(self._pods[pending.write.key].ref, workload.slots[pending.slot].node)
             return
         if pending.write_kind in _OF_ONE and outcome is Outcome.FAILED:
             self._fail_one(workload, pending)
         if pending.write_kind is WriteKind.UNDO:
-            self._actuator.end_undoing(workload)
+            self.actuator.end_undoing(workload)
         elif (outcome is Outcome.UNKNOWN and self._is_wanted(workload, pending)) or (
             pending.write_kind is WriteKind.STOP and workload.stage is WorkloadStage.LEAVING
         ):
-            self._actuator.writes.append(pending._replace(again=pending.again + 1))
+            self.actuator.writes.append(pending._replace(again=pending.again + 1))
+
+    def _fail_to_start(self, workload: WorkloadPods, pending: PendingWrite) -> None:
+        """A job was not started: that is tried again, unless the job asks for something else than was decided."""
+        assert workload.job is not None
+        if workload.job.work == workload.work and pending.again < _MOST_STARTS:
+            self.actuator.start_again(workload, pending)
+            return
+        for decision in pending.decisions:
+            self.facts.outcome(decision, Outcome.FAILED)
+        workload.give_up_places()
+        if workload.job.work is not None and workload.job.work != workload.work:
+            self._resize(workload, workload.job.work)
+            self.facts.changed_again(workload.number, workload.job.work)
 
     def _fail_one(self, workload: WorkloadPods, pending: PendingWrite) -> None:
         """A pod surely is not where it was to be."""
         slot = workload.slots[pending.slot]
         if pending.write_kind is WriteKind.ALLOCATE:
-            self._actuator.fail_to_allocate(workload, pending.slot)
+            self.actuator.fail_to_allocate(workload, pending.slot)
         if slot.bound:
             return
         if slot.decision == NOBODY:  # whoever decided it is gone: there is no decision to be told of
-            self._facts.about(EventKind.POD_GONE, workload.number, pending.slot)
+            self.facts.about(EventKind.POD_GONE, workload.number, pending.slot)
         slot.give_up()
         if workload.stage is WorkloadStage.LEAVING:  # it holds nothing any more
             self._settle_leaving(workload)
@@ -271,47 +304,64 @@ class Reconciler:
             workload = self._enrol(WorkloadKind.JOB, job.ref, job.work, job.created_ms)
             workload.job = job
             self._of_job[uid] = workload
-            self._seat_again(self._owners.claim(uid))
+            self.seat_again(self._owners.claim(uid))
 
     def _follow_change(self, workload: WorkloadPods, job: SeenJob) -> None:
         """A job that waits may change what it asks for; one that has its place keeps it as it is."""
         if job.work is None or job.work == workload.work or workload.stage is not WorkloadStage.WAITING:
             return
-        filled = self._unseat(workload)
-        workload.resize(job.work)
-        self._facts.changed(workload.number, job.work)
-        self._seat_again(filled)
+        self._resize(workload, job.work)
+        self.facts.changed(workload.number, job.work)
+
+    def _resize(self, workload: WorkloadPods, work: Work) -> None:
+        filled = self.unseat(workload)
+        workload.resize(work)
+        self.seat_again(filled)
+
+    def _follow_size(self, workload: WorkloadPods, job: SeenJob) -> None:
+        """A running job that asks for more pods than it was admitted with is set back, or its new pods wait."""
+        if workload.stage is not WorkloadStage.PLACED or job.suspended or job.work is None:
+            return
+        have, want = sum(count for _, count in workload.sizes()), sum(pods.count for pods in job.work.pod_sets)
+        if want <= have or workload.trimmed == job.generation:
+            return
+        workload.trimmed = job.generation
+        if job.handling.size:
+            self.actuator.trim(workload, job)
+        self.story.grown(job.ref, have, want, trimmed=bool(job.handling.size))
 
     # -- rosters -----------------------------------------------------------------------------------------------
 
     def _enrol(self, kind: WorkloadKind, ref: Ref, work: Work, created_ms: int) -> WorkloadPods:
         workload = WorkloadPods(self._next_number, kind, ref, work)
         self._next_number += 1
-        self._workloads[workload.number] = workload
-        self._facts.submitted(workload.number, workload.id, work, created_ms)
+        self.workloads[workload.number] = workload
+        self.facts.submitted(workload.number, workload.id, work, created_ms)
         self.story.queued(workload)
         return workload
 
     def _finish(self, workload: WorkloadPods, kind: EventKind = EventKind.WORKLOAD_FINISHED) -> None:
         """A workload is over; pods of it that are still there take up room like anybody's."""
-        del self._workloads[workload.number]
+        del self.workloads[workload.number]
         self._events.forget(workload.number)
         if workload.kind is WorkloadKind.JOB:
             del self._of_job[workload.ref.uid]
-        self._facts.about(kind, workload.number)
-        for uid in self._unseat(workload):
+        self.facts.about(kind, workload.number)
+        for uid in self.unseat(workload):
             pod = self._pods.get(uid)
             if pod is not None and workload.kind is WorkloadKind.GROUP and not pod.node:
                 self._find_seat(pod)  # it waits for its group to be whole again
             self._count(uid)
 
-    def _unseat(self, workload: WorkloadPods) -> list[str]:
+    def unseat(self, workload: WorkloadPods) -> list[str]:
+        """Take the pods of a workload out of their slots; their uids."""
         filled = [slot.pod for slot in workload.slots if slot.pod]
         for uid in filled:
             del self._seats[uid]
         return filled
 
-    def _seat_again(self, uids: list[str]) -> None:
+    def seat_again(self, uids: list[str]) -> None:
+        """Look for slots of pods that had one."""
         for uid in uids:
             if uid in self._pods:
                 self.see_pod(uid, self._claiming.get(uid, self._pods[uid]))
@@ -326,7 +376,7 @@ class Reconciler:
         if not pod.node and (pod.life.is_over or pod.leaving):
             return
         owner, is_ours = pod.owner, self.ownership.has_pod(pod)
-        if owner is not None and owner.kind in OWNERS and not (pod.group and is_ours):
+        if owner is not None and owner.group_kind in OWNERS and not (pod.group and is_ours):
             eldest = self._owners.eldest(owner.uid)
             workload = self._of_job.get(eldest)
             if workload is None:
@@ -386,17 +436,25 @@ class Reconciler:
             return
         if pod.node and not slot.bound:
             slot.bound, slot.node = True, self.node_registry.number_of(pod.node)
+            self.facts.take_back(EventKind.POD_ABSENT, workload.number, ordinal)
             if workload.stage is WorkloadStage.WAITING:
                 workload.stage = WorkloadStage.PLACED  # bound before we came, or by somebody else
-            self._facts.about(EventKind.POD_BOUND, workload.number, ordinal, slot.node)
+            self.facts.about(EventKind.POD_BOUND, workload.number, ordinal, slot.node)
         if pod.life is PodPhase.RUNNING and not slot.started:
             slot.started = True
             whole = len(workload.slots) == 1  # which is told of at once for all such
-            self._facts.about(EventKind.POD_STARTED, workload.number, ALL_PODS if whole else ordinal)
+            self.facts.about(EventKind.POD_STARTED, workload.number, ALL_PODS if whole else ordinal)
         if pod.life.is_over:
             self._end_pod(uid, pod, workload, ordinal)
         elif slot.node != NOBODY and workload.stage is WorkloadStage.PLACED:
-            self._actuator.bind(workload, ordinal, pod)
+            self._send(workload, ordinal, pod)
+
+    def _send(self, workload: WorkloadPods, ordinal: int, pod: SeenPod) -> None:
+        """Send a pod to the node of its slot, or have another node decided where that takes no new pods."""
+        if self.node_registry.is_open(workload.slots[ordinal].node):
+            self.actuator.bind(workload, ordinal, pod)
+        else:
+            self._report_absent(workload, ordinal)
 
     def _end_pod(self, uid: str, pod: SeenPod, workload: WorkloadPods, ordinal: int) -> None:
         """A pod has done its work, or failed at it; a job's controller knows what follows."""
@@ -407,7 +465,7 @@ class Reconciler:
         elif workload.kind is WorkloadKind.JOB or workload.stage is WorkloadStage.LEAVING:
             self._lose(uid, workload, ordinal)
         elif not slot.done:
-            self._facts.about(EventKind.POD_FAILED, workload.number, ordinal)
+            self.facts.about(EventKind.POD_FAILED, workload.number, ordinal)
             del self._seats[uid]
             slot.empty()
         elif all(one.done for one in workload.slots):
@@ -419,7 +477,7 @@ class Reconciler:
 
     def _lose(self, uid: str, workload: WorkloadPods, ordinal: int) -> None:
         """A pod of a workload is gone, or as good as gone."""
-        slot = workload.slots[ordinal]
+        slot, was_bound = workload.slots[ordinal], workload.slots[ordinal].bound
         del self._seats[uid]
         slot.empty()
         self._give_back(workload)
@@ -432,20 +490,25 @@ class Reconciler:
             if workload.stage is WorkloadStage.WAITING:
                 self._finish(workload, EventKind.WORKLOAD_CANCELLED)
             else:
-                self._facts.about(EventKind.POD_GONE, workload.number, ordinal)
+                self.facts.about(EventKind.POD_GONE, workload.number, ordinal)
+        elif was_bound and workload.stage is WorkloadStage.PLACED:
+            self._report_absent(workload, ordinal)
 
     def _give_back(self, workload: WorkloadPods) -> None:
         """Let pods that are done and will not be made again give back what they held; the rest goes on."""
-        if workload.stage is not WorkloadStage.PLACED or workload.job is None:
+        job = workload.job
+        if workload.stage is not WorkloadStage.PLACED or job is None:
             return
-        for pod_set, pods in workload.job.spares.items():
-            for ordinal in workload.to_spare(pod_set, pods):
+        asked = {pods.name: pods.count for pods in job.work.pod_sets} if job.work and not job.suspended else {}
+        for pod_set, have in workload.sizes():
+            unwanted = have - asked.get(pod_set, have)  # it was made smaller while it runs
+            for ordinal in workload.to_spare(pod_set, max(job.spares.get(pod_set, 0), unwanted)):
                 self._spare(workload, ordinal)
 
     def _spare(self, workload: WorkloadPods, ordinal: int) -> None:
         workload.slots[ordinal].spare = True
-        self._facts.take_back(EventKind.POD_BOUND, workload.number, ordinal)
-        self._facts.about(EventKind.POD_DONE, workload.number, ordinal)
+        self.facts.take_back(EventKind.POD_BOUND, workload.number, ordinal)
+        self.facts.about(EventKind.POD_DONE, workload.number, ordinal)
 
     def _settle_leaving(self, workload: WorkloadPods) -> None:
         """Once nobody of a workload that was told to go holds anything it waits again, unless pods of it are gone.
@@ -460,85 +523,21 @@ class Reconciler:
             self._finish(workload)
         elif workload.comes_back:
             workload.comes_back = False
-            self._start(workload)
+            self.start(workload)
         else:
             self._wait_again(workload)
-            self._facts.about(EventKind.POD_GONE, workload.number)
+            self.facts.about(EventKind.POD_GONE, workload.number)
 
     def _wait_again(self, workload: WorkloadPods) -> None:
         workload.give_up_places()
         if workload.granted:
-            filled = self._unseat(workload)
+            filled = self.unseat(workload)
             workload.resize(workload.work)
-            self._seat_again(filled)
+            self.seat_again(filled)
         if workload.job is not None:
             self._follow_change(workload, workload.job)
-        self._actuator.undo(workload)
+        self.actuator.undo(workload)
         self.story.requeued(workload)
-
-    # -- what was decided before us ----------------------------------------------------------------------------
-
-    def resume(self, notes: Callable[[str], HandoverNote | None], before: HandoverState) -> None:
-        """Take up what a leader before us decided, as far as it left notes: by uid of the job or pod."""
-        self.story.looked = True
-        for consumed in before.consumed:
-            self._facts.consumed(consumed)
-        for workload in list(self._workloads.values()):
-            if workload.suspended and self._actuator.nodes_by.kind:
-                workload.asked = NodesRequested.PERHAPS
-            uids = (workload.ref.uid, *(slot.pod for slot in workload.slots))
-            note = next((note for note in map(notes, uids) if note is not None), None)
-            waiting = before.waiting.get(workload.id, Standing())
-            if note is not None:
-                self._take_up(workload, note, waiting)
-            elif waiting != Standing():
-                self._facts.standing(workload.number, waiting)
-
-    def _take_up(self, workload: WorkloadPods, note: HandoverNote, waiting: Standing) -> None:
-        standing, holds = note.standing, any(slot.bound for slot in workload.slots)
-        if workload.suspended and not (standing.evicted and holds):  # it waits, whatever it held
-            standing = replace(waiting, evictions=standing.evictions, requeue_at_ms=standing.requeue_at_ms)
-        elif workload.suspended:
-            workload.stage = WorkloadStage.LEAVING
-        elif standing.evicted:  # it was to go, and was let go again
-            standing = Standing(evictions=standing.evictions)
-        else:
-            self._take_grants(workload, standing)
-            self.story.resumed(workload, standing)
-            if not all(slot.bound for slot in workload.slots):
-                self._take_places(workload, note.node_names())
-        self._facts.standing(workload.number, standing)
-
-    def _take_grants(self, workload: WorkloadPods, standing: Standing) -> None:
-        """It may have started with fewer pods than it asks for."""
-        if len(workload.slots) == 1:
-            return
-        asked = {pods.name: (ordinal, pods.count) for ordinal, pods in enumerate(workload.work.pod_sets)}
-        fewer = [
-            (asked[grant.pod_set][0], grant.count)
-            for grant in standing.grants
-            if grant.count < asked.get(grant.pod_set, (0, 0))[1]
-        ]
-        if fewer:
-            filled = self._unseat(workload)
-            for ordinal, count in fewer:
-                workload.grant(ordinal, count)
-            self._seat_again(filled)
-
-    def _take_places(self, workload: WorkloadPods, names: list[str]) -> None:
-        """Pods that are not bound yet have the nodes that were decided; who of a set gets which makes no difference."""
-        if len(names) != len(workload.slots):
-            return
-        for name, _ in workload.sizes():
-            ordinals = workload.ordinals(name)
-            left = Counter(self.node_registry.number_of(names[ordinal]) for ordinal in ordinals)
-            left.subtract(workload.slots[ordinal].node for ordinal in ordinals if workload.slots[ordinal].bound)
-            nodes = (node for node, count in left.items() for _ in range(count))
-            for ordinal in (ordinal for ordinal in ordinals if not workload.slots[ordinal].bound):
-                workload.slots[ordinal].node = next(nodes, NOBODY)
-                if workload.slots[ordinal].node != NOBODY:
-                    self._facts.about(EventKind.POD_BOUND, workload.number, ordinal, workload.slots[ordinal].node)
-        self._start(workload)
 
     # -- what is decided ---------------------------------------------------------------------------------------
 
@@ -551,14 +550,15 @@ class Reconciler:
         )  # fmt: skip
         placed: dict[int, WorkloadPods] = {}
         for decision, kind, number, ordinal, node, code, evidence in rows:
-            workload = self._workloads.get(number)
+            workload = self.workloads.get(number)
             if workload is None:
                 continue
             if kind == DecisionKind.ADMIT and code == Reason.ADMITTED_PARTLY:
                 workload.grant(ordinal, evidence[2])
             elif kind == DecisionKind.PLACE and ordinal < len(workload.slots):
                 if number not in placed:
-                    self._facts.take_back(EventKind.POD_GONE, number)  # it was sent away and placed in one step
+                    self.facts.take_back(EventKind.POD_GONE, number)  # it was sent away and placed in one step
+                self.actuator.make_way(workload, ordinal, node)
                 workload.slots[ordinal].node, workload.slots[ordinal].decision = node, decision
                 placed[number] = workload
             elif kind in _AWAY:
@@ -570,16 +570,17 @@ class Reconciler:
             if workload.stage is WorkloadStage.LEAVING:
                 workload.comes_back = True
             else:
-                self._start(workload)
+                self.start(workload)
 
-    def _start(self, workload: WorkloadPods) -> None:
+    def start(self, workload: WorkloadPods) -> None:
+        """Let a workload go to its places."""
         workload.stage = WorkloadStage.PLACED
         self._events.forget(workload.number)
-        self._actuator.start(workload)
+        self.actuator.start(workload)
 
     def _send_away(self, workload: WorkloadPods, decision: int, *, gently: bool) -> None:
         workload.stage, workload.comes_back, workload.starts_after = WorkloadStage.LEAVING, False, False
-        self._actuator.stop(workload, decision, gently=gently)
+        self.actuator.stop(workload, decision, gently=gently)
         self._settle_leaving(workload)
 
 

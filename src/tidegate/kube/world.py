@@ -27,7 +27,8 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import KeyedPod, PodObject, ProtobufPods, SeenPod, see_listed, see_pod
 from tidegate.kube.mirror.queue_objects import AROUND_KINDS, QUEUE_KINDS, QueueObject, QueueObjects, ReadQueueObjects
-from tidegate.kube.reconciler import SCALE_UP_DELAY_MS, HandoverState, Reconciler
+from tidegate.kube.reconciler import SCALE_UP_DELAY_MS, Reconciler
+from tidegate.kube.takeover import HandoverState, Takeover
 from tidegate.kube.transport.api_thread import ApiThread, WatchedKind, WriteReport
 from tidegate.kube.transport.backoff import Jitter
 from tidegate.kube.transport.connection import Connection
@@ -181,11 +182,11 @@ class KubeWorld:
         self._notes[number] = text
 
     def drain(self, most_s: float) -> bool:
-        """Wait until what is being written is written; False if that takes longer."""
-        until_s = time.monotonic() + most_s
-        while self.api.pool.backlog and time.monotonic() < until_s:
-            time.sleep(0.02)
-        return not self.api.pool.backlog
+        """Let what is being written be written, for so long; nothing is sent after that.
+
+        False: something is still in flight.
+        """
+        return self.api.drain(most_s)
 
     # -- what was before us ------------------------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ class KubeWorld:
         """At the first look: take up what was decided before us."""
         self._looked = True
         (found, self._found), reader = (self._found, {}), HandoverReader()
-        self.reconciler.resume(lambda uid: reader.read(found.pop(uid)) if uid in found else None, self.before)
+        Takeover(self.reconciler).resume(lambda uid: reader.read(found.pop(uid)) if uid in found else None, self.before)
 
     # -- what came ---------------------------------------------------------------------------------------------
 

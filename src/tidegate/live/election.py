@@ -1,6 +1,7 @@
-"""Seeking and keeping the Lease, in a thread of its own: a slow step cannot cost it.
+"""Leader election in a thread of its own, so that a slow step cannot cost the Lease; and the claim of the scope.
 
-Must not know: what a leader does.
+A leader holds the Lease, which all replicas of its instance seek; and, where it writes to work, the claim of the
+instance's scope, so that two instances do not manage the same work.
 """
 
 from __future__ import annotations
@@ -8,25 +9,33 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.connection import Connection
+from tidegate.kube.transport.loop_thread import LoopThread
 from tidegate.kube.transport.resources import LEASES
 from tidegate.kube.transport.response import Response
-from tidegate.kube.transport.writes import FIELD_MANAGER, Ref
-from tidegate.live.lease import Candidate, LeaseClaim, LeaseObject, LeaseTimes
+from tidegate.kube.transport.writes import FIELD_MANAGER, EventMessage, Ref, event_write
+from tidegate.live.lease import Candidate, LeaseObject, LeaseSpec, LeaseTimes
+from tidegate.live.scope_claim import Claimant, Scope
 from tidegate.live.timestamps import stamp_of
 from tidegate.manifests.clock import read_time_ms
 from tidegate.model.units import UnitError
 
-_NOT_FOUND, _CONFLICT = 404, 409
+_NOT_FOUND, _CONFLICT, _INVALID = 404, 409, 422
 
 #: How long one request may take: several tries must fit between two renewals.
 _ANSWER_S = 3.0
 
+#: Tries to write a claim when other instances write theirs at the same time.
+_CLAIM_TRIES = 3
+
+#: What our Leases are labelled with.
+_LABELS = {"app.kubernetes.io/name": "tidegate"}
 
 #: Counts on while the machine sleeps, as the time of others does; where there is no such clock, the usual one.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -47,16 +56,31 @@ class LeaseName(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-class Election:
-    """A candidate that tries to lead until it is told to stop."""
+#: The object with the claims of all instances of a cluster: where no tenant writes.
+SCOPE_CLAIMS = LeaseName("kube-system", "tidegate-claims")
 
-    def __init__(self, access: Connection, lease: LeaseName, identity: str, times: LeaseTimes) -> None:
+
+class Claiming(NamedTuple):
+    """What an instance that writes claims, and where."""
+
+    scope: Scope
+    at: LeaseName = SCOPE_CLAIMS
+
+
+class Election:
+    """A candidate that tries to lead until it is stopped."""
+
+    def __init__(
+        self, access: Connection, lease: LeaseName, identity: str, times: LeaseTimes, claiming: Claiming | None = None
+    ) -> None:
         self.lease, self.identity = lease, identity
-        self.trouble = ""  # why the last try came to nothing
+        self.trouble = ""  # why the last try failed
+        self.conflict = ""  # which instance manages the same work, and what to do
         self._access, self._times = access, times
         self._candidate = Candidate(identity, times)
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._contend()), name="tidegate-lease", daemon=True)
-        self._ready = threading.Event()
+        self._claims_at = claiming.at if claiming is not None else SCOPE_CLAIMS
+        self._claimant = Claimant(str(lease), identity, claiming.scope, times) if claiming is not None else None
+        self._thread = LoopThread("tidegate-lease", self._contend)
         self._turned = threading.Condition()
         self._counting = threading.Lock()  # no term is asked about while it is counted
         self._releases = True
@@ -64,28 +88,32 @@ class Election:
     def start(self) -> None:
         """Begin to seek the Lease."""
         self._thread.start()
-        self._ready.wait()
 
     def stop(self, *, release: bool = True) -> None:
-        """End it; who leads gives the Lease back, so that others need not wait for it to expire."""
-        if self._thread.is_alive():
-            self._releases = release
-            self._loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join(timeout=2 * _ANSWER_S)
+        """End it; a leader gives the Lease back, so that others need not wait for it to expire."""
+        self._releases = release
+        self._thread.stop(2 * _ANSWER_S)
+
+    @property
+    def thread(self) -> LoopThread:
+        """The thread, to be checked on."""
+        return self._thread
 
     def leads(self, term: int | None = None) -> bool:
         """Whether we lead now, in this term, and so may write.
 
-        Who could not renew in time does not, before another may. A term that lapsed is over, even if we lead again:
-        who slept through it must not write what it decided before.
+        A leader that could not renew in time does not, before another may. A term that lapsed is over, even if we lead
+        again: a leader that slept through it must not write what it decided before.
         """
         with self._counting:
-            return self._candidate.leads(steady_s()) and term in (None, self._candidate.term)
+            now_s = steady_s()
+            claimed = self._claimant is None or self._claimant.holds(now_s)
+            return self._candidate.leads(now_s) and claimed and term in (None, self.term)
 
     @property
     def term(self) -> int:
-        """The number of our latest term."""
-        return self._candidate.term
+        """The number of our latest term: it grows whenever the Lease, or the claim, lapsed and is ours again."""
+        return self._candidate.term + (self._claimant.term if self._claimant is not None else 0)
 
     def wait(self, most_s: float) -> bool:
         """Wait until we lead, or so long; whether we lead."""
@@ -119,73 +147,157 @@ class Election:
     # -- in the thread -----------------------------------------------------------------------------------------
 
     async def _contend(self) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        self._ready.set()
         async with Client(self._access, connections=2) as client:
             known = False  # the Lease is as we wrote it, as far as we know
-            while not self._stopping.is_set():
+            while not self._thread.stopping.is_set():
+                led = self.leads()
                 known = await self._try(client, known=known)
+                if known:
+                    await self._claim(client)
+                if not led and self.leads():
+                    with self._turned:
+                        self._turned.notify_all()
                 await self._pause()
             if self._releases:
                 await self._release(client)
 
     async def _pause(self) -> None:
         try:
-            await asyncio.wait_for(self._stopping.wait(), self._times.retry_s)
+            await asyncio.wait_for(self._thread.stopping.wait(), self._times.retry_s)
         except TimeoutError:
             return
 
     async def _try(self, client: Client, *, known: bool) -> bool:
-        """Try once to lead, or to lead on; whether it worked out."""
+        """Try once to get the Lease, or to keep it; whether that worked."""
         if not known and not await self._look(client):
             return False
         sent_s = steady_s()
         claim = self._candidate.claim(sent_s, _stamp())
         if claim is None:
             return False
-        led = self.leads()
-        answer = await self._write(client, claim)
+        answer = await self._write(client, claim.spec, claim.version)
         if not answer.ok:
             self.trouble = "" if answer.status == _CONFLICT else answer.text()
             return False
-        self.trouble = ""
-        lease = msgspec.json.decode(answer.body, type=LeaseObject)
+        lease = self._read(answer)
+        if lease is None:
+            return False
         with self._counting:
             self._candidate.won(lease, sent_s, steady_s())
-        if not led:
-            with self._turned:
-                self._turned.notify_all()
         return True
 
     async def _look(self, client: Client) -> bool:
-        path = LEASES.path(self.lease.namespace, self.lease.name)
-        answer = await client.ask(Request("GET", path, timeout_s=self._answer_s()))
-        if answer.ok:
-            self._candidate.see(msgspec.json.decode(answer.body, type=LeaseObject), steady_s())
-        elif answer.status == _NOT_FOUND:
+        """Read the Lease; whether that worked, also where there is none."""
+        answer = await self._get(client, self.lease)
+        if answer.status == _NOT_FOUND:
             self._candidate.see(None, steady_s())
-        else:
-            self.trouble = answer.text()
-        return answer.ok or answer.status == _NOT_FOUND
+            return True
+        lease = self._read(answer)
+        if lease is not None:
+            self._candidate.see(lease, steady_s())
+        return lease is not None
 
-    async def _write(self, client: Client, claim: LeaseClaim) -> Response:
-        meta: dict[str, Any] = {"name": self.lease.name, "namespace": self.lease.namespace}
-        if claim.version:
-            meta["resourceVersion"] = claim.version
-        body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": meta, "spec": claim.spec}
-        named = self.lease.name if claim.version else ""
-        method, path = "PUT" if claim.version else "POST", LEASES.path(self.lease.namespace, named)
-        query = {"fieldManager": FIELD_MANAGER}
-        return await client.ask(Request(method, path, query, msgspec.json.encode(body), timeout_s=self._answer_s()))
-
-    def _answer_s(self) -> float:
-        return min(_ANSWER_S, self._times.renew_s / 3)
+    async def _write(self, client: Client, spec: LeaseSpec, version: str) -> Response:
+        meta = {"labels": {**self._candidate.labels, **_LABELS}, "annotations": self._candidate.annotations}
+        return await self._put(client, self.lease, {"metadata": meta, "spec": spec}, version)
 
     async def _release(self, client: Client) -> None:
         claim = self._candidate.release(_stamp())
         if claim is not None:
-            await self._write(client, claim)
+            await self._write(client, claim.spec, claim.version)
             self._candidate.see(None, steady_s())
+
+    # -- the claim ---------------------------------------------------------------------------------------------
+
+    async def _claim(self, client: Client) -> None:
+        """Renew our claim, or look whether another instance still has one; only a holder of the Lease does."""
+        claimant = self._claimant
+        if claimant is None:
+            return
+        fresh = claimant.holds(steady_s())  # the object is as we wrote it, as far as we know
+        for _ in range(_CLAIM_TRIES):
+            if not fresh and not await self._look_at_claims(client, claimant):
+                return
+            sent_s = steady_s()
+            wanted = claimant.claim(sent_s, _stamp())
+            await self._note_conflict(client, claimant.conflict(sent_s))
+            if wanted is None:
+                self.trouble = self._why_waiting(claimant)
+                return
+            answer = await self._put_claim(client, wanted, claimant.version)
+            if answer.status != _CONFLICT:
+                self._note_claim(claimant, answer, sent_s)
+                return
+            fresh = False  # another instance wrote its claim meanwhile
+
+    def _note_claim(self, claimant: Claimant, answer: Response, sent_s: float) -> None:
+        lease = self._read(answer, "the claim of the scope: ")
+        if lease is not None:
+            with self._counting:
+                claimant.won(lease, sent_s, steady_s())
+
+    async def _look_at_claims(self, client: Client, claimant: Claimant) -> bool:
+        answer = await self._get(client, self._claims_at)
+        if answer.status == _NOT_FOUND:
+            claimant.see(None, steady_s())
+            return True
+        lease = self._read(answer, "the claim of the scope: ")
+        if lease is not None:
+            claimant.see(lease, steady_s())
+        return lease is not None
+
+    async def _put_claim(self, client: Client, wanted: Mapping[str, Any], version: str) -> Response:
+        meta = {"labels": _LABELS, "annotations": wanted["annotations"]}
+        return await self._put(client, self._claims_at, {"metadata": meta, "spec": wanted["spec"]}, version)
+
+    def _why_waiting(self, claimant: Claimant) -> str:
+        if claimant.unreadable:
+            return f"Lease {self._claims_at}: annotation {claimant.unreadable} is no claim; delete the annotation"
+        rival = claimant.rival(steady_s())
+        return self.conflict or (f"the claim of Lease {rival.lease} has not expired yet" if rival else "")
+
+    async def _note_conflict(self, client: Client, conflict: str) -> None:
+        """Say it with our own Lease, once."""
+        is_new = conflict and not self.conflict
+        self.conflict = conflict
+        if is_new:
+            now_ms = time.time_ns() // 1_000_000
+            said = EventMessage("ScopeConflict", conflict, "Lead", warning=True)
+            name = f"{self.lease.name}.{now_ms:x}"
+            await client.ask(event_write(self.ref, said, name, stamp_of(now_ms)).request._replace(timeout_s=_ANSWER_S))
+
+    # -- requests ----------------------------------------------------------------------------------------------
+
+    async def _get(self, client: Client, lease: LeaseName) -> Response:
+        return await client.ask(Request("GET", LEASES.path(*lease), timeout_s=self._answer_s()))
+
+    async def _put(self, client: Client, lease: LeaseName, fields: dict[str, Any], version: str) -> Response:
+        """Replace the version of a Lease that was read, or create it: by its name, as a role can allow that alone."""
+        meta = {**fields["metadata"], "name": lease.name, "namespace": lease.namespace}
+        if version:
+            meta["resourceVersion"] = version
+        body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": meta, "spec": fields["spec"]}
+        query, encoded = {"fieldManager": FIELD_MANAGER}, msgspec.json.encode(body)
+        answer = await client.ask(Request("PUT", LEASES.path(*lease), query, encoded, timeout_s=self._answer_s()))
+        if answer.status == _INVALID and not version:  # it was created meanwhile, and a version is missed
+            return answer._replace(status=_CONFLICT)
+        return answer
+
+    def _read(self, answer: Response, what: str = "") -> LeaseObject | None:
+        """The Lease of an answer; None, and trouble, if it has none: a proxy may answer in the server's place."""
+        if not answer.ok:
+            self.trouble = what + answer.text()
+            return None
+        try:
+            lease = msgspec.json.decode(answer.body, type=LeaseObject)
+        except msgspec.MsgspecError as error:
+            self.trouble = f"{what}the answer is no Lease: {error}"
+            return None
+        self.trouble = ""
+        return lease
+
+    def _answer_s(self) -> float:
+        return min(_ANSWER_S, self._times.renew_s / 3)
 
 
 def _stamp() -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from tidegate.engine.holding import holding_of
 from tidegate.engine.leaving import pods_of
 from tidegate.kube.mirror.handover_annotation import HandoverNote, in_runs, write_note
-from tidegate.kube.reconciler import HandoverState
+from tidegate.kube.takeover import HandoverState
 from tidegate.model.decisions import DecisionBatch, DecisionKind
 from tidegate.model.reasons import Reason
 from tidegate.model.spec import Resources, resources

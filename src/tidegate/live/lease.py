@@ -7,6 +7,7 @@ Must not know: how Leases are read or written, or any clock.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import msgspec
@@ -70,6 +71,16 @@ class Candidate:
         return (self._seen.spec.lease_transitions or 0) if self._seen else 0
 
     @property
+    def labels(self) -> dict[str, str]:
+        """The labels of the Lease."""
+        return (self._seen.metadata.labels or {}) if self._seen else {}
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """The annotations of the Lease."""
+        return (self._seen.metadata.annotations or {}) if self._seen else {}
+
+    @property
     def uid(self) -> str:
         """The uid of the Lease."""
         return self._seen.metadata.uid if self._seen else ""
@@ -113,4 +124,4 @@ class Candidate:
         self._until_s = sent_s + self.times.renew_s if self.holder == self.identity else 0.0
 
     def _spec(self, acquired: str, renewed: str, transitions: int) -> LeaseSpec:
-        return LeaseSpec(self.identity, max(round(self.times.lease_s), 1), acquired, renewed, transitions)
+        return LeaseSpec(self.identity, math.ceil(self.times.lease_s), acquired, renewed, transitions)

@@ -55,6 +55,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._kueue()
         self._own()
+        self._objects()
+        self._connections()
         self._set: set[tuple[Gauge, tuple[str, ...]]] = set()
         self._unqueued: set[tuple[Gauge, tuple[str, ...]]] = set()
         self._queues: dict[str, str] = {}  # ClusterQueue by LocalQueue
@@ -144,6 +146,8 @@ class Metrics:
         )
         self.gpus = self._gauge("tidegate_gpus", "Number of GPUs of all nodes: total, and free.", ("state",))
         self.nodes = self._gauge("tidegate_nodes", "Number of nodes.")
+
+    def _objects(self) -> None:
         self.unmanaged = self._gauge(
             "tidegate_unmanaged_pods", "Number of pods on nodes that Tidegate does not manage."
         )
@@ -159,6 +163,8 @@ class Metrics:
         self.watch_age_s = self._gauge(
             "tidegate_watch_age_seconds", "Time since the API server last sent something for a resource.", ("resource",)
         )
+
+    def _connections(self) -> None:
         self.writes = self._counter("tidegate_writes", "Number of writes, by outcome.", ("outcome",))
         self.in_flight = self._gauge("tidegate_writes_waiting", "Number of writes that are queued or in flight.")
         self.watched = self._gauge(
@@ -170,6 +176,12 @@ class Metrics:
         self.policies = self._counter("tidegate_policy_loads", "Number of policies read, by result.", ("result",))
         self.policy_bad = self._gauge(
             "tidegate_policy_refused", "1 if the latest policy was refused and an older one is in force."
+        )
+        self.policy_unreachable = self._gauge(
+            "tidegate_policy_unreachable", "1: the policy cannot be read now; the one in force stays."
+        )
+        self.conflict = self._gauge(
+            "tidegate_scope_conflict", "1: another instance manages the same work, so this one does not lead."
         )
         self.policy = self._gauge("tidegate_policy_info", "1, with the policy in force.", ("name", "digest"))
         self.journal_degraded = self._gauge(

@@ -1,19 +1,22 @@
-"""Where the policy comes from: a file or folder, a ConfigMap, or the cluster's Kueue objects; and whether it changed.
+"""Sources of a policy: a file or folder, a ConfigMap, or the cluster's Kueue objects.
 
-Must not know: what a policy means, or what is done with one that is bad.
+Files are read again every now and then; objects of the cluster are watched.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from tidegate.kube.mirror.queue_objects import QUEUE_KINDS
+from tidegate.kube.mirror.queue_objects import QUEUE_KINDS, QueueObject
 from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.objects import Listing, Meta
 from tidegate.kube.transport.resources import CONFIG_MAPS, Resource
 from tidegate.manifests.documents import Document
 from tidegate.manifests.findings import Findings
@@ -40,9 +43,6 @@ _OURS = "tidegate.yaml"
 
 _KUEUE_GROUP = "kueue.x-k8s.io"
 
-#: Fields that change all the time and mean nothing to a policy.
-_RESTLESS = ("status", "managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
-
 
 class PolicyError(Exception):
     """A policy that cannot be used; the text says where, what was found, and what to do."""
@@ -53,7 +53,10 @@ class PolicyMissingError(PolicyError):
 
 
 class PolicyUnreachableError(Exception):
-    """The policy cannot be read now; that may pass."""
+    """The policy cannot be read now, so nothing is known of it; that may pass."""
+
+
+T = TypeVar("T")
 
 
 class PolicyContent(NamedTuple):
@@ -63,10 +66,27 @@ class PolicyContent(NamedTuple):
     files: Mapping[str, bytes]
 
 
+class PolicyKind(NamedTuple):
+    """A kind of object that a policy is made of: what is decoded of it, and what is kept."""
+
+    resource: Resource
+    type: type[Any]
+    keep: Callable[[Any], Any]
+    namespace: str = ""
+    selector: Mapping[str, str] = MappingProxyType({})
+    optional: bool = False  # the server need not have this kind
+
+
 class PolicySource(Protocol):
     """Where a policy comes from."""
 
     name: str
+
+    async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
+        """Kinds of objects to watch; none: it is not in the cluster. May raise PolicyUnreachableError, PolicyError."""
+
+    def content(self, objects: Sequence[Iterable[Any]]) -> PolicyContent:
+        """What the objects say, by kind; PolicyError where there is no policy."""
 
     async def find(self, client: Client) -> PolicyContent:
         """Read it; PolicyUnreachableError where that cannot be done now, PolicyError where there is none."""
@@ -92,6 +112,15 @@ class PolicyFile:
 
     def __init__(self, path: Path) -> None:
         self.name, self._path = str(path), path
+
+    async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
+        """None: files are read, not watched."""
+        del client
+        return ()
+
+    def content(self, objects: Sequence[Iterable[Any]]) -> PolicyContent:
+        """Nothing: files are no objects."""
+        raise PolicyError(f"{self.name}: {len(objects)} kinds of objects are no file")
 
     async def find(self, client: Client) -> PolicyContent:
         """Read the files."""
@@ -119,24 +148,41 @@ class PolicyFile:
             raise PolicyError(f"{self._path}: there is no such file or folder; expected a tidegate.yaml or manifests")
 
 
+class _ConfigMapObject(msgspec.Struct, frozen=True):
+    metadata: Meta
+    data: dict[str, str] | None = None
+
+
 class ConfigMap:
     """A ConfigMap whose keys are files: a tidegate.yaml, or manifests."""
 
     def __init__(self, namespace: str, name: str) -> None:
         self.name, self.namespace, self.object = f"{CONFIG_MAP}{namespace}/{name}", namespace, name
 
-    async def find(self, client: Client) -> PolicyContent:
-        """Read the object."""
-        answer = await client.ask(Request("GET", CONFIG_MAPS.path(self.namespace, self.object), timeout_s=10))
-        if answer.status == _NOT_FOUND:
+    async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
+        """The one object; a role may allow it by its name, as the selector has it."""
+        del client
+        selector = {"fieldSelector": f"metadata.name={self.object}"}
+        return (PolicyKind(CONFIG_MAPS, _ConfigMapObject, lambda thing: thing.data or {}, self.namespace, selector),)
+
+    def content(self, objects: Sequence[Iterable[dict[str, str]]]) -> PolicyContent:
+        """The keys of the object."""
+        data = next(iter(objects[0]), None)
+        if data is None:
             raise PolicyMissingError(f"{self.name}: there is no such ConfigMap; make it, with a key such as {_OURS}")
-        if not answer.ok:
-            raise PolicyUnreachableError(f"{self.name}: {answer.text()}")
-        data: dict[str, str] = msgspec.json.decode(answer.body).get("data") or {}
         if not data:
             raise PolicyError(f"{self.name}: has no data; expected a key such as {_OURS}")
         files = {key: text.encode() for key, text in sorted(data.items())}
         return PolicyContent(_joined(files), files)
+
+    async def find(self, client: Client) -> PolicyContent:
+        """Read the object."""
+        answer = await client.ask(Request("GET", CONFIG_MAPS.path(self.namespace, self.object), timeout_s=10))
+        if answer.status == _NOT_FOUND:
+            return self.content([()])
+        if not answer.ok:
+            raise PolicyUnreachableError(f"{self.name}: {answer.text()}")
+        return self.content([(_decoded(answer.body, _ConfigMapObject, self.name).data or {},)])
 
     def read(self, found: PolicyContent) -> Policy:
         """Understand its keys as the files of a folder."""
@@ -155,15 +201,30 @@ class KueueObjects:
 
     name = KUEUE
 
-    async def find(self, client: Client) -> PolicyContent:
-        """Read the objects, in the version that the server prefers."""
+    async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
+        """Kueue's kinds, in the version that the server prefers, and namespaces."""
         version = await self._version(client)
-        found: dict[str, bytes] = {}
-        for resource in QUEUE_KINDS:
-            ours = resource.group == _KUEUE_GROUP
-            there = resource._replace(version=version) if ours else resource
-            found[resource.kind] = await _listed(client, there, optional=ours)
-        return PolicyContent(_joined(found), found)
+        ours = (kind.group == _KUEUE_GROUP for kind in QUEUE_KINDS)
+        there = [
+            (kind._replace(version=version) if is_kueues else kind, is_kueues)
+            for kind, is_kueues in zip(QUEUE_KINDS, ours, strict=True)
+        ]
+        return tuple(
+            PolicyKind(resource, QueueObject, partial(_kept, resource), optional=optional)
+            for resource, optional in there
+        )
+
+    def content(self, objects: Sequence[Iterable[dict[str, Any]]]) -> PolicyContent:
+        """The objects by kind, sorted by name."""
+        files = {
+            resource.kind: msgspec.json.encode(sorted(some, key=_object_key))
+            for resource, some in zip(QUEUE_KINDS, objects, strict=True)
+        }
+        return PolicyContent(_joined(files), files)
+
+    async def find(self, client: Client) -> PolicyContent:
+        """Read the objects."""
+        return self.content([await _listed(client, kind) for kind in await self.kinds(client)])
 
     def read(self, found: PolicyContent) -> Policy:
         """Understand the objects."""
@@ -189,24 +250,42 @@ class KueueObjects:
             )
         if not answer.ok:
             raise PolicyUnreachableError(f"kueue: {answer.text()}")
-        return str(msgspec.json.decode(answer.body)["preferredVersion"]["version"])
+        return _decoded(answer.body, _ApiGroup, "kueue").preferred_version.version
 
 
-async def _listed(client: Client, resource: Resource, *, optional: bool) -> bytes:
-    """All objects of a kind without what changes all the time; none where the server does not know the kind."""
-    answer = await client.ask(Request("GET", resource.path(), {"resourceVersion": "0"}, timeout_s=30))
-    if answer.status == _NOT_FOUND and optional:
-        return b"[]"
+class _GroupVersion(msgspec.Struct):
+    version: str
+
+
+class _ApiGroup(msgspec.Struct, rename="camel"):
+    preferred_version: _GroupVersion
+
+
+def _decoded(body: bytes, kind: type[T], what: str) -> T:
+    """An answer decoded; what is no such object was not said by the API server."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise PolicyUnreachableError(f"{what}: the answer cannot be read: {error}") from None
+
+
+async def _listed(client: Client, kind: PolicyKind) -> list[Any]:
+    """What is kept of all objects of a kind; none where the server need not know the kind, and does not."""
+    answer = await client.ask(Request("GET", kind.resource.path(), {"resourceVersion": "0"}, timeout_s=30))
+    if answer.status == _NOT_FOUND and kind.optional:
+        return []
     if not answer.ok:
-        raise PolicyUnreachableError(f"{resource.plural}: {answer.text()}")
-    items: list[dict[str, Any]] = msgspec.json.decode(answer.body)["items"] or []
-    for item in items:
-        item.update(apiVersion=resource.api_version, kind=resource.kind)
-        for name in _RESTLESS:
-            item.pop(name, None)
-            item["metadata"].pop(name, None)
-    items.sort(key=lambda item: (item["metadata"].get("namespace", ""), item["metadata"]["name"]))
-    return msgspec.json.encode(items)
+        raise PolicyUnreachableError(f"{kind.resource.plural}: {answer.text()}")
+    page = _decoded(answer.body, Listing[kind.type], kind.resource.plural)  # type: ignore[name-defined]
+    return [kind.keep(thing) for thing in page.items or ()]
+
+
+def _kept(resource: Resource, thing: QueueObject) -> dict[str, Any]:
+    return thing.kept(resource)
+
+
+def _object_key(item: dict[str, Any]) -> tuple[str, str]:
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 
 def _joined(files: Mapping[str, bytes]) -> bytes:

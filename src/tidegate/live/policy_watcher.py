@@ -1,46 +1,82 @@
-"""The policy followed: read at the start, and again when it changed or somebody asks. One that is bad is refused.
+"""The policy kept current: read at the start, again when it changes, and when an operator asks for it.
 
-Must not know: what a policy means, or who uses it.
+A policy that is bad is refused. One that cannot be read now is unreachable: an outage of the API server says nothing
+about the policy. In both cases the one in force stays.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from contextlib import suppress
-from typing import NamedTuple
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 from tidegate.kube.transport.client import Client
 from tidegate.kube.transport.connection import Connection
-from tidegate.live.policy_sources import PolicyContent, PolicyError, PolicySource, PolicyUnreachableError
+from tidegate.kube.transport.loop_thread import LoopThread
+from tidegate.kube.transport.reflector import Reflector
+from tidegate.live.policy_sources import (
+    PolicyContent,
+    PolicyError,
+    PolicyKind,
+    PolicySource,
+    PolicyUnreachableError,
+)
 from tidegate.model.policy import Policy
 
 #: How long the first look may take: a server may just have started.
 _PATIENCE_S = 30.0
 
+#: How long a policy cannot be read before that is reported: a server may restart.
+_OUTAGE_S = 10.0
 
-class PolicyUpdate(NamedTuple):
+#: Objects that change together, as by one `kubectl apply`, are read together.
+_SETTLE_S = 0.1
+
+#: Between two looks at whether watches are well, and at which version of a kind the server prefers.
+_LOOK_EVERY_S, _DISCOVER_EVERY_S = 1.0, 30.0
+
+#: Watches, and requests beside them.
+_CONNECTIONS = 16
+
+
+class PolicyResult(StrEnum):
     """What came of reading the policy again."""
 
-    policy: Policy | None  # None: it was refused, or cannot be read
-    trouble: str = ""
+    READ = "read"
+    REFUSED = "refused"  # it is bad
+    UNREACHABLE = "unreachable"  # it cannot be read, and nothing is known about it
+    REACHABLE = "reachable"  # it can be read again, and is as it was
+
+
+class PolicyUpdate(NamedTuple):
+    """News of the policy."""
+
+    result: PolicyResult
+    policy: Policy | None = None  # what was read
+    trouble: str = ""  # why it was refused, or cannot be read
 
 
 class PolicyWatcher:
-    """Reads the policy every now and then, in a thread of its own."""
+    """Watches the policy, or reads its files every now and then, in a thread of its own."""
 
-    def __init__(self, access: Connection, source: PolicySource, every_s: float) -> None:
+    def __init__(self, access: Connection, source: PolicySource, every_s: float, outage_s: float = _OUTAGE_S) -> None:
         self.source = source
-        self._access, self._every_s = access, every_s
-        self._content: bytes | None = None
-        self._trouble = ""
-        self._news: PolicyUpdate | None = None
+        self._access, self._every_s, self._outage_s = access, every_s, outage_s
+        self._content: bytes | None = None  # as it was last read
+        self._refusal = ""  # why the latest was refused
+        self._outage_since_s: float | None = None  # since when it cannot be read, by the loop's clock
+        self._outage_told = False
+        self._discover_s = 0.0  # when to look at the versions of kinds next, by the loop's clock
+        self._news: list[PolicyUpdate] = []
         self._lock = threading.Lock()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._follow()), name="tidegate-policy", daemon=True)
+        self.thread = LoopThread("tidegate-policy", self._follow)
+        self._asked: asyncio.Event  # there is a reason to look
 
     def first(self, most_s: float = _PATIENCE_S) -> Policy:
-        """Read it for the first time; BadPolicy, or Unreachable where that cannot be done for so long."""
+        """Read it for the first time; PolicyError, or PolicyUnreachableError where that cannot be done for so long."""
         found = asyncio.run(self._find_first(most_s))
         policy = self.source.read(found)
         self._content = found.content
@@ -48,23 +84,21 @@ class PolicyWatcher:
 
     def start(self) -> None:
         """Begin to follow."""
-        self._thread.start()
-        self._ready.wait()
+        self.thread.start()
 
     def stop(self) -> None:
         """End it."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop)
-            self._thread.join(timeout=5)
+        self.thread.call(self._end)
+        self.thread.stop(5)
 
     def ask(self) -> None:
         """Read it again now, and say what came of it even if nothing changed."""
-        self._loop.call_soon_threadsafe(self._ask)
+        self.thread.call(self._forget)
 
-    def take(self) -> PolicyUpdate | None:
-        """What there is to say since the last time."""
+    def take(self) -> list[PolicyUpdate]:
+        """News since the last time."""
         with self._lock:
-            news, self._news = self._news, None
+            news, self._news = self._news, []
         return news
 
     # -- in the thread -----------------------------------------------------------------------------------------
@@ -80,41 +114,149 @@ class PolicyWatcher:
                         raise
                 await asyncio.sleep(1)
 
-    def _stop(self) -> None:
-        self._stopping = True
+    def _end(self) -> None:
+        self.thread.stopping.set()
         self._asked.set()
 
-    def _ask(self) -> None:
-        self._content = None
+    def _forget(self) -> None:
+        self._content, self._refusal, self._outage_told = None, "", False
         self._asked.set()
 
     async def _follow(self) -> None:
-        self._loop, self._asked, self._stopping = asyncio.get_running_loop(), asyncio.Event(), False
-        self._ready.set()
-        async with Client(self._access, connections=2) as client:
-            while not self._stopping:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._asked.wait(), self._every_s)
-                self._asked.clear()
-                if not self._stopping:
-                    await self._look(client)
+        self._asked = asyncio.Event()
+        async with Client(self._access, connections=_CONNECTIONS) as client:
+            while not self.thread.stopping.is_set():
+                try:
+                    kinds = await self.source.kinds(client)
+                except (PolicyError, PolicyUnreachableError) as error:
+                    self._note(error)
+                    await self._wait(self._every_s)
+                    continue
+                if kinds:
+                    await self._watch(client, kinds)
+                else:
+                    await self._wait(self._every_s)
+                    await self._read_files(client)
 
-    async def _look(self, client: Client) -> None:
+    async def _wait(self, most_s: float) -> None:
+        """Wait until there is a reason to look, or so long."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._asked.wait(), most_s)
+        self._asked.clear()
+
+    async def _read_files(self, client: Client) -> None:
+        if self.thread.stopping.is_set():
+            return
         try:
-            found = await self.source.find(client)
-            if found.content == self._content:
-                return
+            self._judge(await self.source.find(client))
+        except (PolicyError, PolicyUnreachableError) as error:
+            self._note(error)
+
+    # -- watching ----------------------------------------------------------------------------------------------
+
+    async def _watch(self, client: Client, kinds: tuple[PolicyKind, ...]) -> None:
+        """Watch the objects until it is to end, or other kinds have to be watched."""
+        seen = _Objects(len(kinds), self._asked)
+        reflectors = [_reflector(client, kind, seen, number) for number, kind in enumerate(kinds)]
+        async with asyncio.TaskGroup() as tasks:
+            following = [tasks.create_task(reflector.follow()) for reflector in reflectors]
+            while not self.thread.stopping.is_set() and not await self._has_moved(client, kinds, reflectors):
+                await self._wait(_LOOK_EVERY_S)
+                await asyncio.sleep(_SETTLE_S)
+                self._look_at(seen, reflectors)
+            for task in following:
+                task.cancel()
+
+    def _look_at(self, seen: _Objects, reflectors: list[Reflector[Any]]) -> None:
+        refusals = [one.tally.refusal for one in reflectors if one.tally.refusal]
+        if refusals:
+            self._note(PolicyUnreachableError(f"{self.source.name}: {refusals[0]}"))
+            return
+        doubtful = self._content is None or self._outage_since_s is not None
+        if (seen.changed or doubtful) and all(reflector.listed.is_set() for reflector in reflectors):
+            seen.changed = False
+            try:
+                self._judge(self.source.content(seen.by_kind()))
+            except PolicyError as error:
+                self._note(error)
+
+    async def _has_moved(self, client: Client, kinds: tuple[PolicyKind, ...], reflectors: list[Reflector[Any]]) -> bool:
+        """Whether the server has kinds in another version now; looked at where it lacks one in this version."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._discover_s or not any(reflector.tally.absent for reflector in reflectors):
+            return False
+        self._discover_s = now_s + _DISCOVER_EVERY_S
+        with suppress(PolicyError, PolicyUnreachableError):
+            return [kind.resource for kind in await self.source.kinds(client)] != [kind.resource for kind in kinds]
+        return False
+
+    # -- what came of it ---------------------------------------------------------------------------------------
+
+    def _judge(self, found: PolicyContent) -> None:
+        """Take what was read, if it is another than before; PolicyError where it is bad."""
+        outage, self._outage_told, self._outage_since_s = self._outage_told, False, None
+        if found.content != self._content:
             self._content = found.content
             policy = self.source.read(found)
-        except (PolicyError, PolicyUnreachableError) as error:
-            self._content = None if isinstance(error, PolicyUnreachableError) else self._content
-            if str(error) != self._trouble:
-                self._trouble = str(error)
-                self._tell(PolicyUpdate(None, self._trouble))
-            return
-        self._trouble = ""
-        self._tell(PolicyUpdate(policy))
+            self._refusal = ""
+            self._tell(PolicyUpdate(PolicyResult.READ, policy))
+        elif outage:
+            self._tell(PolicyUpdate(PolicyResult.REACHABLE))
 
-    def _tell(self, reload: PolicyUpdate) -> None:
+    def _note(self, error: PolicyError | PolicyUnreachableError) -> None:
+        """Report what is wrong, once; an outage when it has lasted for a while."""
+        if isinstance(error, PolicyError):
+            self._outage_told, self._outage_since_s = False, None
+            if str(error) != self._refusal:
+                self._refusal = str(error)
+                self._tell(PolicyUpdate(PolicyResult.REFUSED, trouble=self._refusal))
+            return
+        now_s = asyncio.get_running_loop().time()
+        if self._outage_since_s is None:
+            self._outage_since_s = now_s
+        if not self._outage_told and now_s - self._outage_since_s >= self._outage_s:
+            self._outage_told = True
+            self._tell(PolicyUpdate(PolicyResult.UNREACHABLE, trouble=str(error)))
+
+    def _tell(self, update: PolicyUpdate) -> None:
         with self._lock:
-            self._news = reload
+            self._news.append(update)
+
+
+class _Objects:
+    """The objects that a policy is made of, as reflectors see them."""
+
+    def __init__(self, kinds: int, wake: asyncio.Event) -> None:
+        self._kept: list[dict[str, Any]] = [{} for _ in range(kinds)]
+        self._wake = wake
+        self.changed = True  # since they were last read
+
+    def put(self, kind: int, uid: str, thing: object | None) -> None:
+        """An object is this now; None: it is deleted."""
+        if thing is None:
+            self._kept[kind].pop(uid, None)
+        elif self._kept[kind].get(uid) != thing:  # its status changes all the time, and is not kept
+            self._kept[kind][uid] = thing
+        else:
+            return
+        self.changed = True
+        self._wake.set()
+
+    def by_kind(self) -> list[list[Any]]:
+        """All objects."""
+        return [list(some.values()) for some in self._kept]
+
+
+def _reflector(client: Client, kind: PolicyKind, seen: _Objects, number: int) -> Reflector[Any]:
+    return Reflector(
+        client,
+        kind.resource,
+        kind.type,
+        seen,
+        random.random,
+        kind=number,
+        shrink=kind.keep,
+        namespace=kind.namespace,
+        selector=dict(kind.selector),
+        optional=kind.optional,
+    )

@@ -11,31 +11,31 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidegate.journal.record import Journal
-from tidegate.journal.store import JournalFile
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.reconciler import SCALE_UP_DELAY_MS
 from tidegate.kube.transport.connection import Connection
+from tidegate.kube.transport.loop_thread import LoopThread
 from tidegate.kube.transport.reflector import ReflectorStats
 from tidegate.kube.transport.writes import EventMessage, event_write
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.live.clock import SteadyClock
 from tidegate.live.collecting import Collector
 from tidegate.live.decision_log import FailureLog
-from tidegate.live.election import Election, LeaseName, steady_s
+from tidegate.live.election import SCOPE_CLAIMS, Claiming, Election, LeaseName, steady_s
 from tidegate.live.endpoints import Endpoints, Probes
 from tidegate.live.handover import SharedHandover, read_common
 from tidegate.live.handover_store import find_common
 from tidegate.live.heap import give_back_large_blocks
-from tidegate.live.journal_rotation import open_record
+from tidegate.live.journal_rotation import JournalLimits, RotatingJournal
 from tidegate.live.leader_loop import LeaderContext, LeaderLoop
 from tidegate.live.lease import LeaseTimes
 from tidegate.live.logs import Log
 from tidegate.live.mandate import LeadershipTerm
 from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
-from tidegate.live.policy_watcher import PolicyUpdate, PolicyWatcher
+from tidegate.live.policy_watcher import PolicyResult, PolicyUpdate, PolicyWatcher
+from tidegate.live.scope_claim import Scope
 from tidegate.live.timestamps import stamp_of
 from tidegate.model.facts import Outcome
 from tidegate.model.policy import Policy
@@ -55,9 +55,11 @@ class ServiceOptions:
     lease: LeaseName
     identity: str
     journal: Path | None = None
+    journal_limits: JournalLimits = field(default_factory=JournalLimits)
     listen: str = ""
     scheduler: str = "tidegate"
     times: LeaseTimes = field(default_factory=LeaseTimes)
+    claims: LeaseName = SCOPE_CLAIMS  # the object with the claims of all instances
     patience_ms: int = SCALE_UP_DELAY_MS  # how long demand lasts that deserves nodes
     nodes_by: NodeRequestOptions = NO_NODE_REQUESTS
 
@@ -80,8 +82,10 @@ class Service:
     ) -> None:
         self.settings, self._access, self._policies, self._policy, self._log = settings, access, policies, policy, log
         self.metrics = Metrics()
-        self.election = Election(access, settings.lease, settings.identity, settings.times)
+        self.election = Election(access, settings.lease, settings.identity, settings.times, _claiming(settings))
         self._collector = Collector()
+        self._journal = _open_journal(settings)
+        self._journal_trouble = ""  # why the journal is degraded, as it was said
         self._stopping = threading.Event()
         self._turned_s = time.monotonic()
         self._world: KubeWorld | None = None
@@ -91,7 +95,8 @@ class Service:
         self._heard: dict[str, tuple[int, float]] = {}  # by resource: what came so far, and when the latest of it did
         self._left_out: dict[str, str] = {}  # kinds that we may not read, as it was said of them
         self._anew = False  # what is ours has changed: the cluster is to be looked at anew
-        self._releases = True  # nothing of ours is on its way any more: the next may lead at once
+        self._releases = True  # nothing of ours is in flight: the next leader may begin at once
+        self._conflict = ""  # another instance that manages the same work, as it was logged
 
     def stop(self) -> None:
         """End it as soon as what is being written is written."""
@@ -166,67 +171,120 @@ class Service:
 
     def _lead(self, world: KubeWorld, common: SharedHandover, mandate: LeadershipTerm) -> None:
         self._log.info("leading", lease=str(self.settings.lease), transitions=self.election.transitions)
-        file = self._open_journal()
-        journal = Journal(file, remember=False) if file is not None else None
+        journal = self._journal
         bench = LeaderContext(self.settings.mode, self.settings.lease, self.metrics, self._log)
         term = self._term = LeaderLoop(bench, world, journal, common)
         if journal is not None:
-            journal.follow(term.state)
+            journal.begin(term.state)
+            self._say_journal(journal)
         self._collector.rest()  # the first step takes everything in
+        self._releases, clean = False, False
         try:
             term.serve(lambda: self._is_over() or not mandate.holds(), self._look_after)
-            self._releases = not mandate.holds() or world.drain(_DRAIN_S)
-            if not self._releases:
-                self._log.warning("undrained", writes=world.api.pool.backlog)
+            clean = True
         finally:
-            if file is not None:
-                file.close()
+            self._releases = self._drain(world, _DRAIN_S if clean and mandate.holds() else 0.0)
+            if journal is not None:
+                journal.end()
             self.metrics.end_term()
         if not self._is_over():
             self._log.warning("lost the lease", holder=self.election.holder, trouble=self.election.trouble)
 
-    def _open_journal(self) -> JournalFile | None:
-        if self.settings.journal is None:
-            return None
-        meta = {"mode": self.settings.mode.value, "identity": self.settings.identity}
-        return open_record(self.settings.journal, meta)
+    def _drain(self, world: KubeWorld, most_s: float) -> bool:
+        """Let writes end, so that the Lease can be handed over; False: it has to expire, as some are in flight."""
+        drained = world.drain(most_s)
+        if not drained:
+            self._log.warning("undrained", writes=world.api.pool.backlog)
+        return drained
 
     # -- what is looked after, in between ----------------------------------------------------------------------
 
     def _look_after(self) -> None:
         self._turned_s = time.monotonic()
+        for thread in self._threads():
+            thread.check()
         self._collector.look_up(settled=self._is_settled())
         self.metrics.leader.set(self.election.leads())
         self.metrics.transitions.set(self.election.transitions)
+        self._report_conflict()
         self._count_writes()
-        news = self._policies.take()
-        if news is not None:
-            self._hear(news)
+        if self._journal is not None and self._term is not None:
+            self._look_after_journal(self._journal)
+        for update in self._policies.take():
+            self._hear(update)
+
+    def _threads(self) -> list[LoopThread]:
+        """Threads that must run: without one of them nothing is renewed, followed or read again."""
+        world = self._world
+        return [self.election.thread, self._policies.thread, *([world.api.thread] if world is not None else [])]
+
+    def _report_conflict(self) -> None:
+        """Log once that another instance manages the same work, and once that it no longer does."""
+        conflict = self.election.conflict
+        self.metrics.conflict.set(bool(conflict))
+        if conflict and not self._conflict:
+            self._log.error("refusing to lead", conflict=conflict)
+        elif self._conflict and not conflict:
+            self._log.info("conflict is over")
+        self._conflict = conflict
+
+    def _look_after_journal(self, journal: RotatingJournal) -> None:
+        """A journal that is to begin a new file begins it with all that is there: the cluster is looked at again."""
+        self._say_journal(journal)
+        if journal.wants_new_file() and not self._anew:
+            self._anew = True
+            self._log.info("new journal", why="there is room again" if journal.trouble else "it has reached its size")
+
+    def _say_journal(self, journal: RotatingJournal) -> None:
+        """Say once that steps are not recorded, and once that they are again."""
+        self.metrics.journal_degraded.set(bool(journal.trouble))
+        self.metrics.journal_skipped.set(journal.skipped)
+        if bool(journal.trouble) == bool(self._journal_trouble):
+            return
+        self._journal_trouble = journal.trouble
+        if journal.trouble:
+            self._log.warning("journal degraded", file=str(journal.path), trouble=journal.trouble)
+            text = f"steps are not recorded, scheduling goes on: {journal.trouble}"
+            self._remark(EventMessage("JournalDegraded", text, "Record", warning=True))
+        else:
+            self._log.info("journal goes on", file=str(journal.path), skipped=journal.skipped)
+            self._remark(EventMessage("JournalGoesOn", f"steps are recorded again in {journal.path}", "Record"))
 
     def _is_settled(self) -> bool:
         """Whether everything has been listed and, by who leads, decided on once."""
         listed = self._world is not None and self._world.api.listed.is_set()
         return listed and (self._term is None or self._term.steps > 0)
 
-    def _hear(self, news: PolicyUpdate) -> None:
-        """A policy that was read again is taken, or refused and told; the one in force stays then."""
-        if news.policy is None:
-            self.metrics.policies.labels("refused").inc()
-            self.metrics.policy_bad.set(1)
-            self._log.error("policy refused", policy=self._policies.source.name, trouble=news.trouble)
-            self._remark(EventMessage("PolicyRefused", news.trouble, "Reload", warning=True))
-            return
+    def _hear(self, update: PolicyUpdate) -> None:
+        """Take a policy that was read again; where it is refused or unreachable, the one in force stays."""
+        source = self._policies.source.name
+        self.metrics.policy_unreachable.set(update.result is PolicyResult.UNREACHABLE)
+        if update.result is PolicyResult.REACHABLE:
+            self._log.info("policy reachable again", policy=source)
+        elif update.policy is not None:
+            self._take(update.policy)
+        else:
+            refused = update.result is PolicyResult.REFUSED
+            self.metrics.policies.labels(update.result).inc()
+            if refused:
+                self.metrics.policy_bad.set(1)
+            say = self._log.error if refused else self._log.warning
+            say(f"policy {update.result}", policy=source, trouble=update.trouble)
+            reason = "PolicyRefused" if refused else "PolicyUnreachable"
+            self._remark(EventMessage(reason, update.trouble, "Reload", warning=True))
+
+    def _take(self, policy: Policy) -> None:
         self.metrics.policy_bad.set(0)
-        if news.policy == self._policy:
+        if policy == self._policy:
             self._log.info("policy unchanged", digest=self._policy.digest())
             return
-        self._adopt(news.policy)
+        self._adopt(policy)
         if self._world is not None:
-            self._world.change_policy(news.policy)
-            self._anew = _ownership(self.settings, news.policy) != self._world.options.ownership
-            if self._anew:
+            self._world.change_policy(policy)
+            if _ownership(self.settings, policy) != self._world.options.ownership:
+                self._anew = True
                 self._log.info("looking anew", why="the policy changed which work is followed")
-        self._remark(EventMessage("PolicyTaken", f"policy {news.policy.digest()} is in force", "Reload"))
+        self._remark(EventMessage("PolicyTaken", f"policy {policy.digest()} is in force", "Reload"))
 
     def _adopt(self, policy: Policy) -> None:
         self._policy = policy
@@ -276,7 +334,8 @@ class Service:
     def _troubles(self) -> list[str]:
         """Why it is not alive."""
         still_s = time.monotonic() - self._turned_s
-        return [f"the loop has not turned for {still_s:.0f} s"] if still_s > _STUCK_S else []
+        stuck = [f"the loop has not turned for {still_s:.0f} s"] if still_s > _STUCK_S else []
+        return stuck + [trouble for trouble in (thread.trouble() for thread in self._threads()) if trouble]
 
     def _hindrances(self) -> list[str]:
         """Why it is not ready, to lead or to take over."""
@@ -285,7 +344,24 @@ class Service:
             return ["the cluster is not followed yet"]
         if not world.api.listed.is_set():
             return ["not everything has been listed yet", *world.api.trouble()]
+        if self.election.conflict:
+            return [self.election.conflict]
         return [f"the lease: {self.election.trouble}"] if self.election.trouble else []
+
+
+def _open_journal(settings: ServiceOptions) -> RotatingJournal | None:
+    if settings.journal is None:
+        return None
+    meta = {"mode": settings.mode.value, "identity": settings.identity}
+    return RotatingJournal(settings.journal, meta, settings.journal_limits)
+
+
+def _claiming(settings: ServiceOptions) -> Claiming | None:
+    """What it claims, so that no other instance manages the same work; a shadow writes to none, and claims none."""
+    if not settings.mode.writes:
+        return None
+    scheduler = "" if settings.mode is Mode.GATE else settings.scheduler
+    return Claiming(Scope(settings.mode.value, scheduler), settings.claims)
 
 
 def _ownership(settings: ServiceOptions, policy: Policy) -> Ownership:

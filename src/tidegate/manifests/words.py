@@ -41,12 +41,13 @@ RUNTIME = "tidegate.io/runtime"
 SUBMIT = "tidegate.io/submit"
 KIND = "tidegate.io/kind"
 IGNORE = "tidegate.io/ignore"
+RECOVERY = "tidegate.io/recovery"  # what happens when work loses a pod or a node: gang or pods
 STANDING = "tidegate.io/standing"  # what we note with work for whoever takes over
 
 _READ = (
     QUEUE, PRIORITY, MIN_PARALLELISM, GROUP, GROUP_TOTAL, GROUP_FAST, GROUP_WORKLOAD, ROLE, REPLACES, GATED_BY,
     REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, SLICES, POD_SET_GROUP, *KAI_QUEUES, GPU_FRACTION,
-    GPU_MEMORY, VOLCANO_QUEUE, RUNTIME, SUBMIT, KIND, IGNORE,
+    GPU_MEMORY, VOLCANO_QUEUE, RUNTIME, SUBMIT, KIND, IGNORE, RECOVERY,
 )  # fmt: skip
 _IDLE = (
     "kueue.x-k8s.io/component-workload-index", "kueue.x-k8s.io/elastic-job",

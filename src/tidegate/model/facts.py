@@ -53,6 +53,7 @@ class EventKind(IntEnum):
     #: subject: workload that is preempted again and again; arg: milliseconds that are left out, -1: all; values:
     #: milliseconds of one turn, 0: not known; id of the first decision of the turn that was seen last and would follow
     LOOP_FOUND = 28
+    POD_ABSENT = 29  # subject: workload, pod; it is not on its node, and its place waits for the pod that replaces it
     POD_DONE = 27  # subject: workload, pod; it has done its part and holds nothing, and the rest goes on
 
 

@@ -164,6 +164,13 @@ class WorkKind(StrEnum):
     INFERENCE = "inference"
 
 
+class Recovery(StrEnum):
+    """What happens to running work that loses a pod, or the node of a pod."""
+
+    GANG = "gang"  # all of it stops and is placed again whole
+    PODS = "pods"  # the other pods go on, and the lost pod alone is placed again
+
+
 class Work(Spec, frozen=True):
     """The shape of what is asked, shared by every workload that asks the same."""
 
@@ -176,6 +183,7 @@ class Work(Spec, frozen=True):
     checkpoint_every_ms: int = 0  # 0: never
     restart_cost_ms: int = 0
     tolerated_wait_ms: int = 0  # 0: not told
+    recovery: Recovery = Recovery.GANG
 
 
 class Workload(Spec, frozen=True):

@@ -129,6 +129,8 @@ class ClusterState:
         self.foreign: dict[int, Taken] = {}  # by row of the node, where there is any
         # By row of the workload that holds its place: pods that have done their part, each by set and ordinal.
         self.done: dict[int, tuple[tuple[int, int], ...]] = {}
+        # By row of the workload that goes on: pods that lost their node and are to be placed again, by set and ordinal.
+        self.missing: dict[int, tuple[tuple[int, int], ...]] = {}
         # By row of the workload that holds its place and no quota: pods granted of each set, where that is fewer.
         self.granted: dict[int, tuple[int, ...]] = {}
         self.workload_ids: npt.NDArray[np.object_] = np.full(16, "", object)  # by row
@@ -335,8 +337,9 @@ class ClusterState:
 
     def forget_done(self, rows: I64) -> None:
         """Workloads hold no places any more, and so none of their pods was granted one, or has done its part there."""
-        for row in rows.tolist() if self.done or self.granted else ():
+        for row in rows.tolist() if self.done or self.granted or self.missing else ():
             self.done.pop(row, None)
+            self.missing.pop(row, None)
             self.granted.pop(row, None)
 
     # -- the score cache ---------------------------------------------------------------------------------------
@@ -413,6 +416,7 @@ class ClusterState:
             "foreign",
             "done",
             "granted",
+            "missing",
             "queues",
             "node_classes",
             "pod_class_rows",
@@ -466,7 +470,7 @@ class ClusterState:
             "prices": {name: [column.shape, column.tobytes()] for name, column in self.prices._asdict().items()},
             "shares": self.shares.dump(),
         }
-        for name, of_rows in (("done", self.done), ("granted", self.granted)):
+        for name, of_rows in (("done", self.done), ("granted", self.granted), ("missing", self.missing)):
             if of_rows:  # mostly there are none
                 cold[name] = sorted(of_rows.items())
         return encode(cold)
@@ -497,6 +501,7 @@ def _restore(state: ClusterState, cold: dict[str, Any]) -> ClusterState:
     state.node_specs = {row: msgspec.convert(spec, Node) for row, spec in cold["node_specs"]}
     state.foreign = {row: msgspec.convert(taken, Taken) for row, taken in cold["foreign"]}
     state.done = {row: tuple((at, ordinal) for at, ordinal in pods) for row, pods in cold.get("done", ())}
+    state.missing = {row: tuple((at, ordinal) for at, ordinal in pods) for row, pods in cold.get("missing", ())}
     state.granted = {row: tuple(counts) for row, counts in cold.get("granted", ())}
     state.workload_ids = np.array(cold["workload_ids"], object)
     state.extras = cold["extras"]

@@ -28,12 +28,13 @@ def asked_pods(state: ClusterState, row: int) -> list[int]:
 
 
 def pods_to_be(state: ClusterState, row: int) -> int:
-    """How many pods of a workload are to be there: those it was granted and that are not done."""
+    """How many pods of a workload hold a place: those it was granted that are neither done nor missing."""
+    missing = len(state.missing.get(row, ()))
     if state.shares.holds_quota(row):
-        return int(state.shares.tickets.pods[row].sum())
+        return int(state.shares.tickets.pods[row].sum()) - missing
     if row in state.granted:
-        return sum(state.granted[row]) - len(state.done.get(row, ()))
-    return int(state.work_classes.pods[state.workloads.work_class[row]]) - len(state.done.get(row, ()))
+        return sum(state.granted[row]) - len(state.done.get(row, ())) - missing
+    return int(state.work_classes.pods[state.workloads.work_class[row]]) - len(state.done.get(row, ())) - missing
 
 
 def set_of_pod(state: ClusterState, row: int, ordinal: int) -> int:

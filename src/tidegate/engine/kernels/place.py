@@ -156,6 +156,18 @@ def place_sets(hot: Hot, rule: Rule, j: int, sets: I64, out: Output) -> int:
     return -1
 
 
+@entry
+def place_pod(hot: Hot, rule: Rule, j: int, k: int, ordinal: int, out: Output) -> bool:
+    """Place one pod of workload j, which goes on; False if it fits nowhere."""
+    n = best_node(hot, rule, k)
+    if n < 0:
+        return False
+    devices, decision = choose_devices(hot, rule, k, n), hot.counters[NEXT_DECISION] + out.written[0]
+    take_place(hot, k, n, devices, j, ordinal, decision)
+    write_place(hot, out, j, ordinal, n, devices)
+    return True
+
+
 @kernel
 def place_otherwise(hot: Hot, rule: Rule, j: int, sets: I64, out: Output) -> bool:
     """Place every pod of these sets, which did not fit as written, in another order, by the rule or not; or none."""

@@ -17,16 +17,19 @@ from tidegate.kube.actuator.pending_writes import (
     starting,
     stopping_job,
     stopping_pod,
+    trimming,
     undoing,
 )
 from tidegate.kube.actuator.provisioning import NodeRequestOptions, asking, asking_no_more
 from tidegate.kube.mirror.dra import DeviceClaims
 from tidegate.kube.mirror.job_patch import JobStart, PodSetHosts
+from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.mirror.node_registry import NodeRegistry
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadPods, WorkloadStage
 from tidegate.model.decisions import NOBODY
+from tidegate.model.work import Recovery
 
 
 class Actuator:
@@ -82,7 +85,8 @@ class Actuator:
             binds = self._ownership.binds_job(job)
             counts = bool(workload.granted) and any(pods.min_count for pods in workload.work.pod_sets)
             places = {name: self._place(workload, name, pods, binds=binds) for name, pods in workload.sizes()}
-            self.writes.append(starting(workload, job, JobStart(places, counts, not binds)))
+            gated = workload.work.recovery is Recovery.PODS
+            self.writes.append(starting(workload, job, JobStart(places, counts, not binds, gated)))
 
     def _place(self, workload: WorkloadPods, pod_set: str, pods: int, *, binds: bool) -> PodSetHosts:
         """Where the pods of a set go; those that we bind need not be sent, nor those whose data is somewhere."""
@@ -109,12 +113,36 @@ class Actuator:
     def stop(self, workload: WorkloadPods, decision: int, *, gently: bool) -> None:
         """Tell a workload to go."""
         if workload.job is not None and not workload.is_gated:
+            workload.stopping = True
             self.writes.append(stopping_job(workload, workload.job, decision))
             return
         for ordinal, slot in enumerate(workload.slots):
             if slot.holds:
                 pod = self._pods[slot.pod].ref
                 self.writes.append(stopping_pod(workload, ordinal, pod, decision, gently=gently))
+
+    def stop_again(self, workload: WorkloadPods) -> None:
+        """Stop a job that is to go and that its owner has resumed; each time later than the time before."""
+        if workload.job is not None and not workload.stopping:
+            workload.stopping, workload.stops = True, workload.stops + 1
+            write = stopping_job(workload, workload.job, NOBODY)
+            self.writes.append(write._replace(decisions=(), again=workload.stops))
+
+    def start_again(self, workload: WorkloadPods, failed: PendingWrite) -> None:
+        """Make the write that starts a job once more, from the job as it was seen last."""
+        before = len(self.writes)
+        self._let_job_go(workload)
+        self.writes[before:] = [write._replace(again=failed.again + 1) for write in self.writes[before:]]
+
+    def trim(self, workload: WorkloadPods, job: SeenJob) -> None:
+        """Set a running job back to the size that it was admitted with."""
+        self.writes.append(trimming(workload, job, len(workload.slots)))
+
+    def make_way(self, workload: WorkloadPods, ordinal: int, node: int) -> None:
+        """Delete a pod that was sent to another node than it is to go to now, and that runs nowhere yet."""
+        slot = workload.slots[ordinal]
+        if slot.pod and not slot.bound and slot.lifted_to not in (NOBODY, node):
+            self.writes.append(stopping_pod(workload, ordinal, self._pods[slot.pod].ref, NOBODY, gently=False))
 
     # -- pods --------------------------------------------------------------------------------------------------
 
@@ -126,6 +154,7 @@ class Actuator:
         binds = self._ownership.binds_pod(pod)
         slot.told = binds or pod.gate is GateOwner.OURS
         if pod.gate is GateOwner.OURS:
+            slot.lifted_to = NOBODY if binds else slot.node
             host = "" if binds or pod.shape.unbound else self._node_registry.host_of(slot.node)
             self.writes.append(lifting(workload, ordinal, pod.ref, host))
         if binds and pod.claims:

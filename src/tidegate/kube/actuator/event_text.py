@@ -36,7 +36,8 @@ _MOST_NODES = 6
 UNSCHEDULABLE, GATED = "Unschedulable", "SchedulingGated"
 
 QUEUED, PENDING, FAILED_SCHEDULING = "Queued", "Pending", "FailedScheduling"
-QUOTA_RESERVED, ADMITTED, TRIMMED, RESUMED, SCHEDULED = "QuotaReserved", "Admitted", "Trimmed", "Resumed", "Scheduled"
+QUOTA_RESERVED, ADMITTED, PARTIAL, RESUMED = "QuotaReserved", "Admitted", "PartiallyAdmitted", "Resumed"
+SCHEDULED, RESCHEDULED, TRIMMED, GROWN = "Scheduled", "Rescheduled", "Trimmed", "Grown"
 PREEMPTED, EVICTED, REQUEUED, REFUSED = "Preempted", "Evicted", "Requeued", "Refused"
 NOT_SUPPORTED, BYPASSED, GROUP_INCOMPLETE = "NotSupported", "AdmissionBypassed", "PodGroupIncomplete"
 
@@ -115,7 +116,7 @@ def started_text(work: Work, decision: WorkloadDecision, names: Names, nodes: Ma
     return EventText(word, f"{verb}{whose}{quota}{borrowed}{place}."[:_LONGEST])
 
 
-def trimmed_text(work: Work, decision: WorkloadDecision) -> EventText:
+def partial_text(work: Work, decision: WorkloadDecision) -> EventText:
     """It starts with fewer pods than it asks for, as it allows."""
     pods = {pod_set: count for pod_set, _, _, count in decision.grants}
     sets = [
@@ -124,7 +125,7 @@ def trimmed_text(work: Work, decision: WorkloadDecision) -> EventText:
         if pods.get(at, asked.count) < asked.count
     ]
     return EventText(
-        TRIMMED, f"Starts with {listed(sets)}: there is no quota for more, and it allows fewer."[:_LONGEST]
+        PARTIAL, f"Starts with {listed(sets)}: there is no quota for more, and it allows fewer."[:_LONGEST]
     )
 
 
@@ -182,6 +183,11 @@ def gpu_milli(work: Work) -> int:
     return sum(each)
 
 
+def moved_text(nodes: Mapping[str, int]) -> EventText:
+    """Pods of work that runs get other nodes."""
+    return EventText(RESCHEDULED, f"Pods that lost their node go to {_nodes_text(nodes)}."[:_LONGEST])
+
+
 def requeued_text(work: Work, names: Names) -> EventText:
     """It left its nodes and waits again."""
     return EventText(REQUEUED, f"Its pods have left their nodes; it waits in {queue_text(work.queue, names)} again.")
@@ -224,6 +230,14 @@ PAST = EventText(
     "Suspend it to have it queued.",
     warning=True,
 )
+
+
+def grown(have: int, want: int, *, trimmed: bool) -> EventText:
+    """What happens to a running job that asks for more pods than it was admitted with."""
+    asked = f"It was admitted with {have} pods and asks for {want} while it runs."
+    if trimmed:
+        return EventText(TRIMMED, f"{asked} It is set back to {have}: suspend it to change its size.", warning=True)
+    return EventText(GROWN, f"{asked} The new pods wait: suspend it to admit all of them.", warning=True)
 
 
 # -- words -------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ class WriteKind(IntEnum):
     SAY = 3  # why work waits
     LIFT = 4  # let a pod go that we hold by a gate
     UNDO = 5  # take back what we wrote into a job that is suspended
+    TRIM = 7  # set a running job back to the size that it was admitted with
     ALLOCATE = 6  # give the claims of a pod devices, before it is bound
 
 
@@ -38,7 +39,8 @@ class PendingWrite(NamedTuple):
     decisions: tuple[int, ...]
     workload: int  # number
     slot: int = -1
-    again: int = 0  # times that it was ordered before, to no avail
+    again: int = 0  # how often it failed before
+    generation: int = 0  # of the job that it was made from
 
 
 def binding(workload: WorkloadPods, ordinal: int, pod: Ref, node: str) -> PendingWrite:
@@ -66,7 +68,14 @@ def starting(workload: WorkloadPods, job: SeenJob, start: JobStart) -> PendingWr
     steps = start_steps(job.handling, msgspec.json.decode(job.thing), start)
     suspend = job.handling.suspend
     write = looked_up(edit(job.ref, [_unchanged(job), *steps]), job.ref, lambda thing: not find(thing, suspend))
-    return PendingWrite(WriteKind.START, write, decisions, workload.number)
+    return PendingWrite(WriteKind.START, write, decisions, workload.number, generation=job.generation)
+
+
+def trimming(workload: WorkloadPods, job: SeenJob, size: int) -> PendingWrite:
+    """Set a running job back to the number of pods that it was admitted with."""
+    pointer = "/" + "/".join(map(str, job.handling.size))
+    write = edit(job.ref, [_unchanged(job), {"op": "replace", "path": pointer, "value": size}])
+    return PendingWrite(WriteKind.TRIM, write, (), workload.number, generation=job.generation)
 
 
 def undoing(workload: WorkloadPods, job: SeenJob) -> list[PendingWrite]:
@@ -82,14 +91,14 @@ def undoing(workload: WorkloadPods, job: SeenJob) -> list[PendingWrite]:
 
 def stopping_job(workload: WorkloadPods, job: SeenJob, decision: int) -> PendingWrite:
     """Suspend a job: its controller takes its pods away."""
-    return PendingWrite(
-        WriteKind.STOP, merge(job.ref, _nested(job.handling.suspend, value=True)), (decision,), workload.number
-    )
+    write = merge(job.ref, _nested(job.handling.suspend, value=True))
+    return PendingWrite(WriteKind.STOP, write, _known(decision), workload.number)
 
 
 def stopping_pod(workload: WorkloadPods, ordinal: int, pod: Ref, decision: int, *, gently: bool) -> PendingWrite:
     """Take a pod away: gently, as its disruption budget allows, or because it must not stay."""
-    return PendingWrite(WriteKind.STOP, evict(pod) if gently else delete(pod), (decision,), workload.number, ordinal)
+    write = evict(pod) if gently else delete(pod)
+    return PendingWrite(WriteKind.STOP, write, _known(decision), workload.number, ordinal)
 
 
 def saying(write: Write) -> PendingWrite:
@@ -98,8 +107,12 @@ def saying(write: Write) -> PendingWrite:
 
 
 def _decisions(workload: WorkloadPods, ordinal: int) -> tuple[int, ...]:
-    decision = workload.slots[ordinal].decision
-    return () if decision == NOBODY else (decision,)  # none: decided by who led before us
+    return _known(workload.slots[ordinal].decision)
+
+
+def _known(decision: int) -> tuple[int, ...]:
+    """A decision that is waiting for the outcome; none: a leader before us made it, or nobody did."""
+    return () if decision == NOBODY else (decision,)
 
 
 def _unchanged(job: SeenJob) -> dict[str, Any]:

@@ -18,14 +18,16 @@ from tidegate.kube.actuator.event_text import (
     EventText,
     Stopped,
     grants_text,
+    grown,
     incomplete_text,
+    moved_text,
+    partial_text,
     queued_text,
     requeued_text,
     scheduled_text,
     start_failed_text,
     started_text,
     stopped_text,
-    trimmed_text,
     unsupported,
 )
 from tidegate.kube.actuator.workload_decisions import WorkloadDecision, decisions_by_workload
@@ -33,7 +35,7 @@ from tidegate.kube.mirror.node_registry import NodeRegistry
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_groups import PodGroups
 from tidegate.kube.mirror.pods import GateOwner, SeenPod
-from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods
+from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage
 from tidegate.kube.transport.writes import Ref, Write
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.standing import Standing
@@ -202,11 +204,14 @@ class WorkloadEvents:
 
     def _started(self, workload: WorkloadPods, decision: WorkloadDecision) -> None:
         names, nodes = self._recorder.names, self._named(decision.nodes)
+        if workload.stage is WorkloadStage.PLACED and not decision.grants:
+            self._tell(workload, moved_text(nodes))
+            return
         workload.admitted_ms, workload.quota_text = self._recorder.now_ms, grants_text(decision, names)
         decision.again = decision.again and not workload.start_failed
         self._tell(workload, started_text(workload.work, decision, names, nodes))
         if decision.partly:
-            self._tell(workload, trimmed_text(workload.work, decision))
+            self._tell(workload, partial_text(workload.work, decision))
 
     def _stopped(self, workload: WorkloadPods, decision: WorkloadDecision) -> None:
         ran_ms = self._recorder.now_ms - workload.admitted_ms if workload.admitted_ms else -1
@@ -233,6 +238,11 @@ class WorkloadEvents:
         """A pod has its node, by our hand."""
         text = scheduled_text(pod, self._view.nodes.name_of(node))
         self._recorder.tell(EventTarget(pod, has_condition=False), text, minor=True)
+
+    def grown(self, ref: Ref, have: int, want: int, *, trimmed: bool) -> None:
+        """A running job asks for more pods than it was admitted with."""
+        if not self._silent:
+            self._recorder.tell(EventTarget(ref, has_condition=False), grown(have, want, trimmed=trimmed))
 
     def resumed(self, workload: WorkloadPods, standing: Standing) -> None:
         """Work was admitted by the leader before us."""

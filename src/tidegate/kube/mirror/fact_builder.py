@@ -31,6 +31,7 @@ class FactBuilder:
         self._foreign: list[tuple[int, Foreign]] = []
         self._submitted: tuple[array[int], array[int], list[str], list[Work]] = (array("q"), array("q"), [], [])
         self._changed: list[tuple[int, Work]] = []
+        self._withdrawn: list[tuple[int, Work]] = []
         self._rows: dict[EventKind, array[int]] = {}  # as plain numbers: after a restart there are many
         self._consumed: list[Consumed] = []
         self._standings: list[tuple[int, Standing]] = []
@@ -62,6 +63,10 @@ class FactBuilder:
     def changed(self, number: int, work: Work) -> None:
         """A workload asks for something else now."""
         self._changed.append((number, work))
+
+    def changed_again(self, number: int, work: Work) -> None:
+        """A workload whose decisions failed, because it changed, asks for something else now."""
+        self._withdrawn.append((number, work))
 
     def standing(self, number: int, standing: Standing) -> None:
         """A workload stands there, by what a leader before us decided."""
@@ -108,9 +113,12 @@ class FactBuilder:
             facts.changed(number, work, now_ms)
         for kind in (EventKind.POD_DONE, EventKind.POD_BOUND):
             self._add_rows(facts, kind, now_ms)
+        self._add_rows(facts, EventKind.POD_ABSENT, now_ms)
         self._add_standings(facts, now_ms)  # once everybody is at their places
         for kind in (EventKind.POD_STARTED, EventKind.OUTCOME):
             self._add_rows(facts, kind, now_ms)
+        for number, work in self._withdrawn:
+            facts.changed(number, work, now_ms)
         for number in self._removed:
             facts.add(EventKind.NODE_REMOVED, now_ms, number)
         return facts.batch()

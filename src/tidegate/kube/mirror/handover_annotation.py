@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from tidegate.kube.mirror.job_patch import NO_ANNOTATIONS
 from tidegate.kube.transport.client import JSON, JSON_PATCH, MERGE_PATCH
 from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.writes import Write
@@ -90,8 +91,7 @@ def annotated(write: Write, text: str, meta: Meta | None = None) -> Write:
         if whole is not None:
             whole["value"] = {**whole["value"], STANDING: text}
         elif meta is not None and not meta.annotations:  # none may have come meanwhile
-            version = {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version or None}
-            body += [version, {"op": "add", "path": "/metadata/annotations", "value": {STANDING: text}}]
+            body += [NO_ANNOTATIONS, {"op": "add", "path": "/metadata/annotations", "value": {STANDING: text}}]
         else:
             body.append({"op": "add", "path": _POINTER, "value": text})
     return write._replace(request=request._replace(body=msgspec.json.encode(body)))

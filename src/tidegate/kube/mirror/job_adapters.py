@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tidegate.kube.transport.resources import JOBS, Resource
+from tidegate.model.work import Recovery
 
 #: Keys from the top of an object to a field of it.
 Path = tuple[str | int, ...]
@@ -46,6 +47,7 @@ class JobAdapter(NamedTuple):
     unnamed: str = ""  # pod set of pods without such a label; empty: by what they ask for
     size: Path = ()  # the number of pods, where it may start with fewer
     spares: Spares | None = None  # how it shows that pods are done and will not be made again
+    recovery: Recovery = Recovery.GANG  # what happens when it loses a pod or a node, unless its label says otherwise
     patches: bool = False  # its templates are elsewhere, and it has a list of patches to them
 
     @property
@@ -121,6 +123,7 @@ def _ray(plural: str, kind: str, *cluster: str, **more: Any) -> JobAdapter:
         main={"head": ("spec", *cluster, "headGroupSpec", "template"), **more.pop("main", {})},
         listed=(TemplateList(("spec", *cluster, "workerGroupSpecs"), ("template",), "groupName"),),
         roles={"headgroup": "head"},
+        recovery=Recovery.PODS,
         **more,
     )
 
@@ -131,8 +134,17 @@ _RAY_OVER = {
     ("status", "jobDeploymentStatus"): ("Complete", "Failed"),
 }
 
-JOB = JobAdapter(JOBS, over=("Complete", "Failed"), main=_TEMPLATE, size=("spec", "parallelism"), spares=_spares_of_job)
-STATEFUL_SET = JobAdapter(Resource("apps", "v1", "statefulsets", "StatefulSet"), suspend=(), main=_TEMPLATE)
+JOB = JobAdapter(
+    JOBS,
+    over=("Complete", "Failed"),
+    main=_TEMPLATE,
+    size=("spec", "parallelism"),
+    spares=_spares_of_job,
+    recovery=Recovery.PODS,
+)
+STATEFUL_SET = JobAdapter(
+    Resource("apps", "v1", "statefulsets", "StatefulSet"), suspend=(), main=_TEMPLATE, recovery=Recovery.PODS
+)
 
 KINDS: tuple[JobAdapter, ...] = (
     JOB,
@@ -166,5 +178,5 @@ KINDS: tuple[JobAdapter, ...] = (
 #: Labels of a pod that say which pod set of its job it belongs to.
 ROLE_LABELS = (_JOB_SET_ROLE, _REPLICA_ROLE, _MPI_ROLE, _RAY_ROLE)
 
-#: Kinds of owners that speak for what they own.
-OWNERS = frozenset(handling.resource.kind for handling in KINDS)
+#: Groups and kinds of owners that speak for what they own.
+OWNERS = frozenset(handling.key for handling in KINDS)

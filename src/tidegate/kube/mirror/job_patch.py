@@ -1,10 +1,10 @@
 """What is written into a job to start it as it was decided, and how it is taken back when it is suspended again.
 
-Pods of a set that goes to one node are sent there by the template's node selector. Pods of a set on several nodes are
-made behind a gate, and each is sent to its own node as it comes. A job that starts with fewer pods says so in its
-spec. What stood there before is kept in an annotation, written and removed together with the change, so that whoever
-takes over can take it back; while the job is suspended it is read as its owner wrote it.
-Must not know: the network, why anything was decided.
+Pods of a gang that goes to one node are sent there by the template's node selector. Pods on several nodes, and pods
+that do not depend on each other, are made behind a gate, and each is sent to its own node as it comes. A job that
+starts with fewer pods says so in its spec. What stood there before is kept in an annotation, written and removed
+together with the change, so that the next leader can take it back; while the job is suspended it is read as its owner
+wrote it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ HOST = "kubernetes.io/hostname"
 EQUAL = "kueue.x-k8s.io/job-completions-equal-parallelism"
 _COMPLETIONS: Path = ("spec", "completions")
 
+#: The step of a JSON patch that fails where an object has annotations; a test of its version would fail whenever the
+#: object's controller writes its status.
+NO_ANNOTATIONS = {"op": "test", "path": "/metadata/annotations", "value": None}
+
 #: Our patches among those of a job whose templates are elsewhere.
 _PATCHER = "tidegate.io/tidegate"
 
@@ -46,6 +50,7 @@ class JobStart(NamedTuple):
     places: Mapping[str, PodSetHosts] = {}  # by pod set; empty: nothing but letting it go
     counts: bool = False  # it starts with fewer pods than it asks for
     notes: bool = True  # it is to be known as started by us, though nothing else is written
+    gated: bool = False  # each pod is sent to its node as it comes, so that a pod made again may go to another
 
 
 def start_steps(handling: JobAdapter, thing: Mapping[str, Any], start: JobStart) -> list[dict[str, Any]]:
@@ -104,16 +109,16 @@ def _wanted(handling: JobAdapter, thing: Mapping[str, Any], start: JobStart) -> 
         yield ("spec", "runtimePatches"), [*_foreign_patches(thing), _patch(start)]
     for name, place in start.places.items():
         if place.hosts and name in templates:
-            yield _directed(thing, (*templates[name], "spec"), place)
+            yield _directed(thing, (*templates[name], "spec"), place, gated=start.gated)
         if start.counts and handling.size:
             yield handling.size, place.pods
             if find(thing, ("metadata", "annotations", EQUAL)) == "true":
                 yield _COMPLETIONS, place.pods
 
 
-def _directed(thing: Mapping[str, Any], spec: Path, place: PodSetHosts) -> tuple[Path, Any]:
+def _directed(thing: Mapping[str, Any], spec: Path, place: PodSetHosts, *, gated: bool) -> tuple[Path, Any]:
     """A template's field that sends its pods to their nodes."""
-    if len(place.hosts) == 1:
+    if len(place.hosts) == 1 and not gated:
         return (*spec, "nodeSelector"), {**(find(thing, (*spec, "nodeSelector")) or {}), HOST: place.hosts[0]}
     gates = [gate for gate in find(thing, (*spec, "schedulingGates")) or () if gate.get("name") != GATE]
     return (*spec, "schedulingGates"), [*gates, {"name": GATE}]
@@ -121,15 +126,15 @@ def _directed(thing: Mapping[str, Any], spec: Path, place: PodSetHosts) -> tuple
 
 def _patch(start: JobStart) -> dict[str, Any]:
     jobs = [
-        {"name": name, "template": {"spec": {"template": {"spec": dict([_directed_alone(place)])}}}}
+        {"name": name, "template": {"spec": {"template": {"spec": dict([_directed_alone(place, gated=start.gated)])}}}}
         for name, place in start.places.items()
         if place.hosts
     ]
     return {"manager": _PATCHER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
 
 
-def _directed_alone(place: PodSetHosts) -> tuple[str, Any]:
-    path, value = _directed({}, (), place)
+def _directed_alone(place: PodSetHosts, *, gated: bool) -> tuple[str, Any]:
+    path, value = _directed({}, (), place, gated=gated)
     return str(path[-1]), value
 
 
@@ -181,8 +186,7 @@ def _note(thing: Mapping[str, Any], text: str) -> list[dict[str, Any]]:
     meta = find(thing, ("metadata",)) or {}
     if isinstance(meta.get("annotations"), dict):
         return _change(thing, ("metadata", "annotations", BEFORE), text)
-    version = {"op": "test", "path": "/metadata/resourceVersion", "value": meta.get("resourceVersion")}
-    return [version, {"op": "add", "path": "/metadata/annotations", "value": {BEFORE: text}}]
+    return [NO_ANNOTATIONS, {"op": "add", "path": "/metadata/annotations", "value": {BEFORE: text}}]
 
 
 def _change(thing: Mapping[str, Any], path: Path, value: Any) -> list[dict[str, Any]]:

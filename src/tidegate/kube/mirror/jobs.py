@@ -23,8 +23,8 @@ from tidegate.manifests.jobs.parts import Parts
 from tidegate.manifests.jobs.work import read_parts
 from tidegate.manifests.kinds import KNOWN
 from tidegate.manifests.surroundings import Surroundings
-from tidegate.manifests.words import QUEUE, WORDS
-from tidegate.model.work import Work
+from tidegate.manifests.words import QUEUE, RECOVERY, WORDS
+from tidegate.model.work import Recovery, Work
 
 
 class JobObject(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ def see_job(seen: JobObject, handling: JobAdapter, around: Surroundings) -> Seen
         thing=msgspec.json.encode({"metadata": thing["metadata"], "spec": thing["spec"]}),
         version=meta.resource_version,
         generation=meta.generation,
-        work=read[0].planned.workload.work if read else None,
+        work=_with_recovery(read[0].planned.workload.work, handling, meta) if read else None,
         suspended=suspended,
         started=started,
         begun="startTime" in thing["status"],
@@ -86,11 +86,26 @@ def see_job(seen: JobObject, handling: JobAdapter, around: Surroundings) -> Seen
         leaving=meta.deletion_timestamp is not None,
         schedulers=frozenset(group.template.quiet().mapping("spec").text("schedulerName") for group in parts.groups),
         queued=bool((meta.labels or {}).get(QUEUE)),
-        owner=owner if owner is not None and owner.kind in OWNERS else None,
+        owner=owner if owner is not None and owner.group_kind in OWNERS else None,
         created_ms=created_ms(meta),
-        refusals=refusals(item.findings),
+        refusals=(*refusals(item.findings), *_bad_recovery(meta)),
         unbound=unbindable(item.findings),
     )
+
+
+def _with_recovery(work: Work, handling: JobAdapter, meta: Meta) -> Work:
+    """The work with what happens when it loses a pod: as its label says, else as its kind does."""
+    said = (meta.labels or {}).get(RECOVERY, "")
+    recovery = Recovery(said) if said in tuple(Recovery) else handling.recovery
+    return msgspec.structs.replace(work, recovery=recovery)
+
+
+def _bad_recovery(meta: Meta) -> tuple[str, ...]:
+    """Why the label that says what happens on a lost pod cannot be followed."""
+    said = (meta.labels or {}).get(RECOVERY, "")
+    if not said or said in tuple(Recovery):
+        return ()
+    return (f"metadata.labels[{RECOVERY}]: expected {' or '.join(Recovery)}, found {said}",)
 
 
 def _thing(seen: JobObject) -> dict[str, Any]:

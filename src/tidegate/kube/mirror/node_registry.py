@@ -48,6 +48,8 @@ class NodeRegistry:
         self._rooms: dict[str, _Room] = {}  # by name
         self._strangers: dict[str, SeenPod] = {}  # by uid: pods that are counted in the rooms
         self._stirred: dict[str, None] = {}  # names of nodes whose room changed
+        self._shut: set[int] = set()  # numbers of nodes that are cordoned or not ready
+        self._closed: set[int] = set()  # numbers of nodes that take fewer pods than before
 
     def see(self, uid: str, node: Node | None, facts: FactBuilder) -> None:
         """A node is as it is now, or gone."""
@@ -64,16 +66,25 @@ class NodeRegistry:
             self._nodes[uid] = (number, node)
             self._numbers[node.name] = number
             self._hosts[number] = dict(node.labels).get(HOST, "")
+            self._note_open(number, node)
             facts.node(number, node, changed=False)
             self._stirred[node.name] = None
         elif known[1] != node:
             self._nodes[uid] = (known[0], node)
+            if _is_closer(node, known[1]):
+                self._closed.add(known[0])
             self._hosts[known[0]] = dict(node.labels).get(HOST, "")
+            self._note_open(known[0], node)
             facts.node(known[0], node, changed=True)
+
+    def _note_open(self, number: int, node: Node) -> None:
+        (self._shut.discard if node.ready and not node.unschedulable else self._shut.add)(number)
 
     def _remove(self, uid: str, number: int, node: Node, facts: FactBuilder) -> None:
         del self._nodes[uid], self._plain[uid]
         del self._hosts[number]
+        self._shut.discard(number)
+        self._closed.add(number)
         if self._numbers.get(node.name) == number:  # else: another of the same name has come before
             del self._numbers[node.name]
         facts.node_removed(number)
@@ -93,6 +104,15 @@ class NodeRegistry:
         replace = msgspec.structs.replace
         shape = replace(node.shape, gpu_count=min(sum(had.values()), MOST_DEVICES))
         return replace(node, shape=shape, allocatable=resources({**dict(node.allocatable or ()), **had}))
+
+    def take_closed(self) -> set[int]:
+        """Numbers of the nodes that may refuse pods that they took before, since the last time."""
+        closed, self._closed = self._closed, set()
+        return closed
+
+    def is_open(self, number: int) -> bool:
+        """Whether a node is there, ready, and not cordoned."""
+        return number in self._hosts and number not in self._shut
 
     def number_of(self, name: str) -> int:
         """The number of the node of that name; NOBODY if there is none."""
@@ -144,3 +164,9 @@ class NodeRegistry:
             if not room.pods:
                 del self._rooms[name]
         self._stirred = {}
+
+
+def _is_closer(node: Node, before: Node) -> bool:
+    """Whether a node may refuse pods that it took before."""
+    shut = (node.unschedulable, not node.ready) != (before.unschedulable, not before.ready)
+    return shut or node.taints != before.taints or node.labels != before.labels

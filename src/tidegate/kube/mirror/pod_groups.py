@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tidegate.kube.mirror.pod_spec_cache import PodShape
 from tidegate.kube.mirror.pods import SeenPod
 from tidegate.kube.transport.resources import PODS
 from tidegate.kube.transport.writes import Ref
@@ -16,6 +17,9 @@ from tidegate.manifests.jobs.single import join_group, read_pod
 from tidegate.manifests.jobs.work import read_parts
 from tidegate.manifests.surroundings import NOTHING_AROUND
 from tidegate.model.work import Work
+
+#: Kinds of groups that are remembered.
+_MOST_READ = 256
 
 
 class PodGroup(NamedTuple):
@@ -33,7 +37,7 @@ class PodGroups:
     def __init__(self) -> None:
         self._members: dict[tuple[str, str], dict[str, SeenPod]] = {}
         self._waiting: set[str] = set()  # uids of all of them
-        self._read: dict[tuple[int, ...], tuple[Work, tuple[str, ...]]] = {}  # by the shapes of the members
+        self._read: dict[tuple[PodShape, ...], tuple[Work, tuple[str, ...]]] = {}  # by the shapes of the members
 
     def join(self, pod: SeenPod) -> PodGroup | None:
         """A member has come; the group, if that makes it whole."""
@@ -65,8 +69,10 @@ class PodGroups:
 
     def _joined(self, pods: list[SeenPod]) -> PodGroup:
         """The group as one workload; groups of the same shapes ask for the same."""
-        key = tuple(id(pod.shape) for pod in pods)  # shapes are kept for good
+        key = tuple(pod.shape for pod in pods)
         if key not in self._read:
+            if len(self._read) >= _MOST_READ:
+                del self._read[next(iter(self._read))]  # what was read first
             self._read[key] = _read(pods)
         work, sets = self._read[key]
         first = pods[0]

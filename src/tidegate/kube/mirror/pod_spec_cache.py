@@ -1,13 +1,17 @@
 """What pods ask for, read once for all that ask the same: a cluster has many pods and few kinds of them.
 
-What a pod means is `manifests`' matter; here it is told apart by the bytes that decide it.
+What a pod means is `manifests`' matter; here it is told apart by the bytes that decide it. Pods that differ only in the
+node they are meant for, as those of a DaemonSet, share a shape. A shape that no pod has any more is freed.
 Must not know: where a pod is, or whose it is.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
@@ -27,6 +31,12 @@ from tidegate.model.work import Work
 _OF_ONE = frozenset((GROUP, RUNTIME, STANDING, SUBMIT))
 
 _MEANT = frozenset(WORDS) - _OF_ONE
+
+#: Shapes that are kept though no pod has them now.
+_RECENT = 4096
+
+#: How a pod is meant for one node, and what stands for that node in a shape.
+_FIELDS, _ANY_NODE = b'"matchFields"', ["*"]
 
 #: Fields that bind has to honour and cannot, though a plan may overlook them.
 _NOT_BOUND = ("volumes",)
@@ -60,8 +70,9 @@ class PodSpec(msgspec.Struct, rename="camel", frozen=True):
     scheduling_group: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class PodShape(NamedTuple):
-    """What a kind of pod asks for."""
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class PodShape:
+    """What a kind of pod asks for. Pods of a kind share one: it is compared by identity."""
 
     work: Work  # of one such pod alone
     request: Resources  # what it takes of its node
@@ -71,14 +82,20 @@ class PodShape(NamedTuple):
     item: Item  # what it was read from
     role: object  # what pods of one role in a group have in common
 
+    def refused(self, why: tuple[str, ...]) -> PodShape:
+        """The same, which nobody can do for other reasons."""
+        return replace(self, refusals=why)
+
 
 class PodSpecCache:
-    """The shapes of pods, each read once."""
+    """The shapes of pods, each read once, and kept as long as a pod has it."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, PodShape] = {}
-        self._learnt: dict[Hashable, PodShape] = {}  # by what pods of a shape have in common in another form than JSON
-        self._with_devices: dict[tuple[int, Resources], PodShape] = {}  # shapes are kept for good
+        self._known = WeakValueDictionary[bytes, PodShape]()
+        # By what pods of a shape have in common in another form than JSON.
+        self._learnt = WeakValueDictionary[Hashable, PodShape]()
+        self._with_devices = WeakKeyDictionary[PodShape, dict[Resources, PodShape]]()
+        self._recent = deque[PodShape](maxlen=_RECENT)  # between pods that come and go, and until a page is read
 
     def __len__(self) -> int:
         return len(self._known)
@@ -90,13 +107,14 @@ class PodSpecCache:
         key = msgspec.json.encode(
             (
                 meta.namespace, words, spec.priority, spec.containers, spec.init_containers, kinds,
-                spec.node_selector, spec.affinity, spec.tolerations, spec.overhead, spec.resources,
+                spec.node_selector, _for_any_node(spec.affinity), spec.tolerations, spec.overhead, spec.resources,
                 spec.topology_spread_constraints, spec.resource_claims, spec.scheduling_group,
             )
         )  # fmt: skip
         shape = self._known.get(key)
         if shape is None:
             shape = self._known[key] = _read(msgspec.json.decode(key), meta)
+            self._recent.append(shape)
         return shape
 
     def learnt(self, key: Hashable) -> PodShape | None:
@@ -109,10 +127,10 @@ class PodSpecCache:
 
     def with_devices(self, shape: PodShape, devices: Resources) -> PodShape:
         """The shape of such a pod whose claims ask for these devices, by the resource that they are counted as."""
-        key = (id(shape), devices)
-        if key not in self._with_devices:
-            self._with_devices[key] = _claiming(shape, devices)
-        return self._with_devices[key]
+        known = self._with_devices.setdefault(shape, {})
+        if devices not in known:
+            known[devices] = _claiming(shape, devices)
+        return known[devices]
 
 
 def _claiming(shape: PodShape, devices: Resources) -> PodShape:
@@ -144,6 +162,24 @@ def _words(meta: Meta) -> tuple[dict[str, str], dict[str, str]]:
 
 def _meaning(pairs: dict[str, str] | None) -> dict[str, str]:
     return {key: pairs[key] for key in sorted(pairs.keys() & _MEANT)} if pairs else {}
+
+
+def _for_any_node(affinity: msgspec.Raw) -> msgspec.Raw | dict[str, Any]:
+    """An affinity without the name of the node that the pod is meant for."""
+    if _FIELDS not in bytes(affinity):
+        return affinity
+    read = msgspec.json.decode(affinity, type=dict[str, Any])
+    for term in _terms(read.get("nodeAffinity")):
+        for field in term.get("matchFields") or ():
+            field["values"] = _ANY_NODE
+    return read
+
+
+def _terms(by_node: Any) -> list[Any]:
+    """The terms that choose nodes, or prefer them."""
+    required = (by_node or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    preferred = (by_node or {}).get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    return [*(required.get("nodeSelectorTerms") or ()), *(one.get("preference") or {} for one in preferred)]
 
 
 def _read(key: list[Any], meta: Meta) -> PodShape:

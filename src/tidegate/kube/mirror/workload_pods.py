@@ -55,6 +55,7 @@ class PodSlot:
     bound: bool = False  # the world shows its pod on a node
     started: bool = False
     told: bool = False  # we asked for its pod to be bound
+    lifted_to: int = NOBODY  # number of the node that its pod was sent to by a node selector
     claims: int = 0  # writes to its pod's claims that are still to come before it is bound
     done: bool = False  # its pod succeeded
     spare: bool = False  # nobody fills it any more, and what it held was given back
@@ -68,6 +69,7 @@ class PodSlot:
         if self.bound:
             self.decision = NOBODY  # it was carried out: what becomes of the next pod is no answer to it
         self.pod, self.bound, self.started, self.told, self.claims = "", False, False, False, 0
+        self.lifted_to = NOBODY
 
     @property
     def holds(self) -> bool:
@@ -86,6 +88,9 @@ class WorkloadPods:
     job: SeenJob | None = None  # as it was seen last
     stage: WorkloadStage = WorkloadStage.WAITING
     comes_back: bool = False  # placed anew while it leaves: it starts when everybody has left
+    stopping: bool = False  # the write that stops it is under way
+    stops: int = 0  # how often it was stopped again because its owner had resumed it
+    trimmed: int = 0  # generation of the job at which its size was set back, or its growth was reported
     undoing: str = ""  # version of the job in which we take back what we wrote; empty: we do not
     asked: NodesRequested = NodesRequested.NO
     starts_after: bool = False  # it starts when that is done

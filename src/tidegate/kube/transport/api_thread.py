@@ -1,25 +1,27 @@
-"""The network in a thread of its own: it fills the inbox and carries orders out, and never waits for who decides.
-
-Must not know: what objects and orders mean.
-"""
+"""The network in a thread of its own: it fills the update queue and makes writes, and never waits for decisions."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from tidegate.kube.transport.backoff import Backoff, Jitter
 from tidegate.kube.transport.client import Client
 from tidegate.kube.transport.connection import Connection
+from tidegate.kube.transport.loop_thread import LoopThread
 from tidegate.kube.transport.reflector import ListFormat, Reflector, ReflectorOptions, ReflectorStats
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.update_queue import UpdateQueue
 from tidegate.kube.transport.write_pool import WriteLimits, WritePool, WriteResult
 from tidegate.kube.transport.writes import Write
 from tidegate.model.facts import Outcome
+
+#: How long requests in flight may take to be answered once nothing more is sent.
+_IN_FLIGHT_S = 5.0
 
 #: The pause after an order that failed.
 _AFTER_FAILURE_MS = 1_000
@@ -74,26 +76,40 @@ class ApiThread:
         self.updates = UpdateQueue()
         self._access, self._topics, self._draw, self._limits, self._pace = access, topics, draw, limits, pace
         self._may_write = may_write
-        self._thread = threading.Thread(target=self._run, name="tidegate-kube", daemon=True)
-        self._ready = threading.Event()
+        self.thread = LoopThread("tidegate-kube", self._talk, self.updates.note)
         self.listed = threading.Event()  # every topic has been listed once
-        self.failure: BaseException | None = None  # a bug that ended the thread
+        self._opened = threading.Event()  # writes can be sent
+        self._bug: BaseException | None = None  # what a write raised
         self.tallies: list[ReflectorStats] = [ReflectorStats() for _ in topics]
 
     def start(self) -> None:
         """Begin to follow."""
-        self._thread.start()
-        self._ready.wait()
+        self.thread.start()
+        while not self._opened.wait(0.1) and self.thread.is_alive():
+            pass
 
     def stop(self) -> None:
         """End it; what is in flight may or may not be carried out."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stopping.set)
-            self._thread.join()
+        self.thread.stop()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The bug that ended the thread."""
+        return self.thread.failure
 
     def send(self, writes: Sequence[QueuedWrite]) -> None:
-        """Carry orders out; what comes of each is noted in the inbox."""
-        self._loop.call_soon_threadsafe(self._submit, writes)
+        """Make writes; the result of each goes into the update queue."""
+        self.thread.call(self._submit, writes)
+
+    def drain(self, most_s: float) -> bool:
+        """Let what was sent be written, for so long; then send nothing more. False: something is still in flight."""
+        if not self.thread.is_alive():
+            return False
+        drained = asyncio.run_coroutine_threadsafe(self.pool.drain(most_s, _IN_FLIGHT_S), self.thread.loop)
+        try:
+            return drained.result(most_s + 2 * _IN_FLIGHT_S)
+        except (TimeoutError, CancelledError):
+            return False
 
     def told(self) -> list[tuple[str, ReflectorStats]]:
         """How following went so far, by the kind of object."""
@@ -109,27 +125,25 @@ class ApiThread:
 
     # -- in the thread -----------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._talk())
-        except BaseException as error:  # noqa: BLE001 - it is raised where somebody looks
-            self.failure = error
-            self._ready.set()
-            self.updates.note(error)
-
     async def _talk(self) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         async with Client(self._access, connections=self._limits.in_flight + 2 * len(self._topics)) as client:
-            self.pool = WritePool(client, self._draw, self._limits, self._may_write)
+            self.pool = WritePool(client, self._draw, self._limits, self._may_write, self._end_by)
             followers = [self._follower(client, kind, topic) for kind, topic in enumerate(self._topics)]
-            self._ready.set()
+            self._opened.set()
             async with asyncio.TaskGroup() as tasks:
                 following = [tasks.create_task(follower.follow()) for follower in followers]
                 following.append(tasks.create_task(self._await_lists(followers)))
-                await self._stopping.wait()
+                await self.thread.stopping.wait()
                 for task in following:
                     task.cancel()
             await self.pool.close()
+        if self._bug is not None:
+            raise self._bug
+
+    def _end_by(self, bug: BaseException) -> None:
+        """A write raised something: it is lost without a result, so the thread ends and says so."""
+        self._bug = bug
+        self.thread.stopping.set()
 
     def _follower(self, client: Client, kind: int, topic: WatchedKind) -> Reflector[Any]:
         return Reflector(
@@ -160,7 +174,7 @@ class ApiThread:
                 continue
             backoff = Backoff(self._draw, first_ms=500, most_ms=_MOST_AGAIN_MS)
             backoff.tries = pending.again
-            self._loop.call_later(backoff.next_ms() / 1000, self._submit_one, pending)
+            self.thread.loop.call_later(backoff.next_ms() / 1000, self._submit_one, pending)
 
     def _submit_one(self, pending: QueuedWrite) -> None:
         self.pool.submit(pending.write, lambda result: self._note(WriteReport(pending, result)))
@@ -171,4 +185,4 @@ class ApiThread:
             self.updates.note(carried)
             return
         pause_ms = Backoff(self._draw, first_ms=_AFTER_FAILURE_MS).next_ms()
-        self._loop.call_later(pause_ms / 1000, self.updates.note, carried)
+        self.thread.loop.call_later(pause_ms / 1000, self.updates.note, carried)

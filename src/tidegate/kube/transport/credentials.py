@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,9 +52,14 @@ def read_token(path: Path) -> str:
         token = path.read_text().strip()
     except OSError as error:
         raise ConnectionConfigError(f"{path}: the token cannot be read: {error.strerror}") from None
-    if not token or not token.isascii() or not token.isprintable():
+    if not is_token(token):
         raise ConnectionConfigError(f"{path}: expected a token, found {'nothing' if not token else 'other text'}")
     return token
+
+
+def is_token(text: str) -> bool:
+    """Whether a header can carry it."""
+    return bool(text) and text.isascii() and text.isprintable()
 
 
 class ExecPlugin(NamedTuple):
@@ -79,50 +87,69 @@ class _Credential(msgspec.Struct, rename="camel"):
 
 
 class ExecIdentity:
-    """What a plugin says, until it expires or is refused."""
+    """The identity that a plugin gives, until it expires or is refused; for all threads and their event loops."""
 
     def __init__(self, plugin: ExecPlugin, clock: Clock) -> None:
         self._plugin, self._clock = plugin, clock
-        self._told: Identity | None = None
-        self._until_ms = 0
-        self._asking = asyncio.Lock()
+        self._identity: Identity | None = None
+        self._until_ms = 0  # when it expires; 0: never
+        self._lock = threading.Lock()
+        self._running: Future[Identity] | None = None  # the plugin runs, and this is what it will say
 
     async def identity(self, refused: Identity | None = None) -> Identity:
-        """The identity; the plugin is asked once, however many want to know."""
-        async with self._asking:
-            stale = self._told is None or refused == self._told or (0 < self._until_ms <= self._clock())
-            if stale:
-                self._told, self._until_ms = await self._ask()
-            assert self._told is not None
-            return self._told
+        """The identity; the plugin runs once at a time, whatever number of callers waits for it."""
+        with self._lock:
+            expired = 0 < self._until_ms <= self._clock()
+            if self._identity is not None and not expired and refused != self._identity:
+                return self._identity
+            running = self._running = self._running or self._start()
+        return await asyncio.wrap_future(running)
 
-    async def _ask(self) -> tuple[Identity, int]:
-        plugin = self._plugin
-        wish = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
-        if plugin.cluster is not None:
-            wish["spec"] = {"interactive": False, "cluster": dict(plugin.cluster)}
-        told_wish = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(wish).decode()}
+    def _start(self) -> Future[Identity]:
+        """Run the plugin in a thread of no event loop: one that hangs keeps no loop from ending."""
+        said: Future[Identity] = Future()
+        said.set_running_or_notify_cancel()  # from now on a caller that gives up does not cancel it for the others
+        threading.Thread(target=self._renew, args=(said,), name="tidegate-credentials", daemon=True).start()
+        return said
+
+    def _renew(self, said: Future[Identity]) -> None:
         try:
-            process = await asyncio.create_subprocess_exec(
-                plugin.command,
-                *plugin.arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env={**os.environ, **plugin.environment, **told_wish},
-            )
-        except OSError as error:
-            raise ConnectionConfigError(_failed(plugin, error.strerror or "cannot be started")) from None
-        try:
-            said, complained = await asyncio.wait_for(process.communicate(), _PLUGIN_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-            raise ConnectionConfigError(_failed(plugin, f"said nothing for {_PLUGIN_S} s")) from None
-        if process.returncode:
-            why = complained.decode(errors="replace").strip()[-200:]
-            raise ConnectionConfigError(_failed(plugin, f"ended with {process.returncode}: {why}"))
-        return _read_credential(plugin, said)
+            identity, until_ms = _run_plugin(self._plugin)
+        except BaseException as error:  # noqa: BLE001 - it is raised where the identity is needed
+            with self._lock:
+                self._running = None
+            said.set_exception(error)
+            return
+        with self._lock:
+            self._identity, self._until_ms, self._running = identity, until_ms, None
+        said.set_result(identity)
+
+
+def _run_plugin(plugin: ExecPlugin) -> tuple[Identity, int]:
+    """Run it; the identity that it gives, and when that expires."""
+    spec: dict[str, object] = {"interactive": False}
+    if plugin.cluster is not None:
+        spec["cluster"] = dict(plugin.cluster)
+    request = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+    environment = {**plugin.environment, "KUBERNETES_EXEC_INFO": msgspec.json.encode(request).decode()}
+    try:
+        ended = subprocess.run(  # noqa: S603 - the kubeconfig names it
+            [plugin.command, *plugin.arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env={**os.environ, **environment},
+            timeout=_PLUGIN_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConnectionConfigError(_failed(plugin, f"said nothing for {_PLUGIN_S} s")) from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "cannot be started"
+        raise ConnectionConfigError(_failed(plugin, why)) from None
+    if ended.returncode:
+        why = ended.stderr.decode(errors="replace").strip()[-200:]
+        raise ConnectionConfigError(_failed(plugin, f"ended with {ended.returncode}: {why}"))
+    return _read_credential(plugin, ended.stdout)
 
 
 def _read_credential(plugin: ExecPlugin, said: bytes) -> tuple[Identity, int]:
@@ -133,6 +160,8 @@ def _read_credential(plugin: ExecPlugin, said: bytes) -> tuple[Identity, int]:
         raise ConnectionConfigError(_failed(plugin, f"said no ExecCredential: {error}")) from None
     if told is None or not (told.token or told.client_certificate_data):
         raise ConnectionConfigError(_failed(plugin, "said neither a token nor a certificate"))
+    if told.token and not is_token(told.token):
+        raise ConnectionConfigError(_failed(plugin, "said a token with characters that no header can carry"))
     return Identity(told.token, told.client_certificate_data, told.client_key_data), until_ms
 
 

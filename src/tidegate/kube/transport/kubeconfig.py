@@ -22,7 +22,7 @@ from tidegate.kube.transport.connection import (
     Identity,
     StaticCredentials,
 )
-from tidegate.kube.transport.credentials import Clock, ExecIdentity, ExecPlugin, TokenFile
+from tidegate.kube.transport.credentials import Clock, ExecIdentity, ExecPlugin, TokenFile, is_token
 
 #: Where a pod finds its token and the server's authority.
 _POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -188,6 +188,10 @@ def _credentials(user: _Found, cluster: _Cluster, authority: str, clock: Clock) 
         return ExecIdentity(_plugin(user, told.exec, cluster, authority), clock)
     if told.token_file and not told.token:
         return TokenFile(user.file.parent / told.token_file, clock)
+    if told.token and not is_token(told.token):
+        raise ConnectionConfigError(
+            f"{user.file}: user {user.entry.name}: token: expected printable ASCII, which a header can carry"
+        )
     certificate = _pem(user, told.client_certificate, told.client_certificate_data, "client-certificate")
     return StaticCredentials(
         Identity(told.token, certificate, _pem(user, told.client_key, told.client_key_data, "client-key"))

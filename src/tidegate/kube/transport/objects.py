@@ -17,6 +17,13 @@ class Owner(msgspec.Struct, frozen=True):
     name: str
     uid: str
     controller: bool = False
+    api_version: str = msgspec.field(default="", name="apiVersion")
+
+    @property
+    def group_kind(self) -> tuple[str, str]:
+        """Its API group, empty for the core group, and its kind: kinds of other groups may have the same name."""
+        group, _, version = self.api_version.partition("/")
+        return (group if version else "", self.kind)
 
 
 class Meta(msgspec.Struct, rename="camel", frozen=True):

@@ -37,7 +37,13 @@ _TEXT, _BYTES, _INT, _BOOL, _MESSAGE = (
 _MESSAGES: dict[str, tuple[tuple[str, int, Field.Type.ValueType | str], ...]] = {
     "Time": (("seconds", 1, _INT),),
     "Pair": (("key", 1, _TEXT), ("value", 2, _TEXT)),
-    "Owner": (("kind", 1, _TEXT), ("name", 3, _TEXT), ("uid", 4, _TEXT), ("controller", 6, _BOOL)),
+    "Owner": (
+        ("kind", 1, _TEXT),
+        ("name", 3, _TEXT),
+        ("uid", 4, _TEXT),
+        ("api_version", 5, _TEXT),
+        ("controller", 6, _BOOL),
+    ),
     "Meta": (
         ("name", 1, _TEXT),
         ("namespace", 3, _TEXT),
@@ -73,6 +79,13 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Field.Type.ValueType | str], ...]] = 
         ("resources", 40, _BYTES),
         ("scheduling_group", 43, _BYTES),
     ),
+    # Of an affinity, how nodes are chosen by a field; the rest is kept as it is.
+    "Field": (("key", 1, _TEXT), ("values*", 3, _TEXT)),
+    "Term": (("fields*", 2, "Field"),),
+    "Terms": (("terms*", 1, "Term"),),
+    "Preference": (("term", 2, "Term"),),
+    "ByNode": (("required", 1, "Terms"), ("preferred*", 2, "Preference")),
+    "Affinity": (("by_node", 1, "ByNode"),),
     "Status": (("phase", 1, _TEXT),),
     "Pod": (("metadata", 1, "Meta"), ("spec", 2, _BYTES), ("status", 3, "Status")),
     "ListMeta": (("resource_version", 2, _TEXT), ("token", 3, _TEXT)),
@@ -129,7 +142,9 @@ def _listed(pod: Any) -> ListedPod:
         deletion_timestamp="" if meta.HasField("deleted") else None,
         labels=labels,
         annotations=annotations,
-        owner_references=tuple(Owner(one.kind, one.name, one.uid, one.controller) for one in meta.owners),
+        owner_references=tuple(
+            Owner(one.kind, one.name, one.uid, one.controller, one.api_version) for one in meta.owners
+        ),
     )
     return ListedPod(told, own, _shape(pod.spec, own), pod.status.phase, meta.created.seconds * 1000)
 
@@ -138,10 +153,25 @@ def _shape(spec: bytes, own: Any) -> Hashable:
     """The fields that decide a shape and no others; of volumes only what kinds there are."""
     shape = _SHAPE.FromString(spec)
     shape.DiscardUnknownFields()
+    if _NODE_FIELD in shape.affinity:
+        shape.affinity = _for_any_node(shape.affinity)
     return shape.SerializeToString(), frozenset(_first_number(volume.source) for volume in own.volumes)
 
 
+def _for_any_node(affinity: bytes) -> bytes:
+    """An affinity without the name of the node that a pod is meant for: pods of a DaemonSet differ in nothing else."""
+    read = _AFFINITY.FromString(affinity)
+    by_node = read.by_node
+    for term in (*by_node.required.terms, *(one.term for one in by_node.preferred)):
+        for field in term.fields:
+            del field.values[:]
+    return bytes(read.SerializeToString())
+
+
 # -- bytes -------------------------------------------------------------------------------------------------------
+
+#: The field by which a node is chosen.
+_NODE_FIELD = b"metadata.name"
 
 #: Tags of messages in the first and second field.
 _FIRST, _SECOND = 0x0A, 0x12
@@ -192,4 +222,6 @@ def _messages() -> dict[str, Any]:
 
 
 _MADE = _messages()
-_PAGE, _LIST_META, _OWN, _SHAPE = (_MADE[name] for name in ("PodList", "ListMeta", "Own", "Shape"))
+_PAGE, _LIST_META, _OWN, _SHAPE, _AFFINITY = (
+    _MADE[name] for name in ("PodList", "ListMeta", "Own", "Shape", "Affinity")
+)

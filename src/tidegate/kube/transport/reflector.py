@@ -1,9 +1,11 @@
-"""Objects of one kind, followed: listed page by page, watched from there, taken up again where a watch ended.
+"""A reflector: lists the objects of one kind page by page, watches them from there, and resumes where a watch ended.
 
 A watch may end at any time, and the server cuts those that read too slowly without a word. So one task does nothing
-but read, another decodes; a cut watch goes on from the last version that was decoded; a version that the server has
-forgotten (410) means a new list, whose difference to what was known is told as ordinary news.
-Must not know: what objects mean.
+but read, another decodes; a cut watch resumes from the last version that was decoded; a version that the server has
+forgotten (410) means a relist, whose difference to what was known becomes ordinary updates. What an unfinished list
+has told is known from then on: whatever of it the next list lacks is deleted.
+Whatever ends a watch early, or fails, is followed by a growing pause with jitter; only a watch that has lasted for a
+while shortens the pauses again.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol
 
@@ -19,10 +22,9 @@ import msgspec
 
 from tidegate.kube.transport.backoff import Backoff, Jitter
 from tidegate.kube.transport.client import Client, Request, Stream
-from tidegate.kube.transport.objects import Bare, Listing, ListMeta, T, Told, Watched
+from tidegate.kube.transport.objects import Bare, Listing, ListMeta, Meta, T, Told, Watched
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.response import Response
-from tidegate.kube.transport.update_queue import UpdateQueue
 
 _GONE, _MISSING, _FORBIDDEN = 410, 404, 403
 _BOOKMARK, _ERROR = b'{"type":"BOOKMARK"', b'{"type":"ERROR"'
@@ -39,6 +41,9 @@ _AT_ONCE = 64
 #: Bytes read and not yet decoded at which a watch is given up and taken up again from what was decoded.
 _MOST_BEHIND = 256 << 20
 
+#: The first and the longest pause before the next request.
+_FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 200, 10_000
+
 
 @dataclass(frozen=True)
 class ReflectorOptions:
@@ -49,6 +54,7 @@ class ReflectorOptions:
     absent_s: float = 30.0  # between looks for a kind that the server does not have
     unready_s: float = 10.0  # how long a server that has just started may not know who may read what
     quiet_s: float = 120.0  # without a byte, not even a bookmark, after which the connection is taken for dead
+    steady_s: float = 5.0  # a watch that lasts this long is healthy; a shorter one is followed by a pause
 
 
 @dataclass
@@ -64,7 +70,8 @@ class ReflectorStats:
     behind_bytes: int = 0  # most bytes that were read and not yet decoded
     absent: bool = False  # the server does not have this kind, and need not
     left_out: str = ""  # why it is done without this kind, and what would lift that; empty: it is not
-    trouble: str = ""  # why there are no news now; empty: all is well
+    refusal: str = ""  # why the latest request failed; empty: it did not
+    trouble: str = ""  # why there are no updates now; empty: all is well
 
 
 class ListFormat(Protocol):
@@ -86,14 +93,21 @@ class ListFormat(Protocol):
         """Learn from one of them, as JSON; False if it has become another since it was listed."""
 
 
+class UpdateSink(Protocol):
+    """Where updates go."""
+
+    def put(self, kind: int, uid: str, thing: object | None) -> None:
+        """An object is this now; None: it is deleted."""
+
+
 @dataclass
 class Reflector(Generic[T]):
-    """Follows the objects of one kind, and puts news of them into the inbox."""
+    """Lists and watches the objects of one kind, and puts updates of them into a queue."""
 
     client: Client
     resource: Resource
     type: type[T]
-    updates: UpdateQueue
+    updates: UpdateSink
     draw: Jitter
     kind: int = 0  # by which the inbox knows them
     shrink: Callable[[T], object] = lambda thing: thing  # what is kept of an object
@@ -108,7 +122,8 @@ class Reflector(Generic[T]):
         self.listed = asyncio.Event()  # set once the first list is in the inbox
         self._version = ""
         self._known: dict[str, str] = {}  # version by uid
-        self._backoff = Backoff(self.draw)
+        self._unreadable: set[str] = set()  # uids in the latest list of objects that could not be decoded
+        self._backoff = Backoff(self.draw, first_ms=_FIRST_PAUSE_MS, most_ms=_LONGEST_PAUSE_MS)
         self._refused_s = 0.0  # since when we may not read it, by the loop's clock; 0: we may, as far as is known
         self._page = msgspec.json.Decoder(Listing[self.type])  # type: ignore[name-defined]
         self._event = msgspec.json.Decoder(Watched[self.type])  # type: ignore[name-defined]
@@ -117,19 +132,29 @@ class Reflector(Generic[T]):
 
     async def follow(self) -> None:
         """List and watch, until cancelled."""
+        clock = asyncio.get_running_loop().time
         while True:
             if not self._version and not await self._list():
                 continue
+            began_s = clock()
             refusal = await self._watch()
+            is_short = clock() - began_s < self.pace.steady_s
+            if not is_short:
+                self._backoff.reset()
             if refusal is not None:
                 await self._heed(refusal)
+            elif is_short:
+                await self._pause()
+
+    async def _pause(self, asked_ms: int = 0) -> None:
+        await asyncio.sleep(self._backoff.next_ms(asked_ms) / 1000)
 
     async def _heed(self, refusal: Response) -> None:
         """Do as a refusal says: forget the version, or wait."""
         if refusal.status == _MISSING and self.optional:
             await self._await_kind()
             return
-        self.tally.trouble = refusal.text()
+        self.tally.trouble = self.tally.refusal = refusal.text()
         if refusal.status == _FORBIDDEN and self.optional and not self.listed.is_set() and self._is_refused_for_long():
             self.tally.left_out = self._lift()
             self.listed.set()  # nobody waits for it
@@ -138,7 +163,7 @@ class Reflector(Generic[T]):
             return
         if refusal.status == _GONE:
             self._version = ""
-        await asyncio.sleep(self._backoff.next_ms(refusal.retry_after_ms) / 1000)
+        await self._pause(refusal.retry_after_ms)
 
     def _is_refused_for_long(self) -> bool:
         """Whether it is more than a server that has just started and has not read its rules yet."""
@@ -156,16 +181,17 @@ class Reflector(Generic[T]):
         for uid in self._known:
             self.updates.put(self.kind, uid, None)
         self._known, self._version = {}, ""
-        self.tally.absent, self.tally.trouble = True, ""
+        self.tally.absent, self.tally.trouble, self.tally.refusal = True, "", ""
         self.listed.set()
         await asyncio.sleep(self.pace.absent_s)
 
     # -- lists -------------------------------------------------------------------------------------------------
 
     async def _list(self) -> bool:
-        """Take the whole list in; False if that did not work out and is to be tried again."""
+        """Take the whole list in; False if it failed and is to be tried again."""
         self.tally.lists += 1
-        found: dict[str, str] = {}
+        self._unreadable = set()
+        found: set[str] = set()
         token, coming = "", asyncio.create_task(self._ask_page(""))
         try:
             while True:
@@ -179,7 +205,7 @@ class Reflector(Generic[T]):
                     await self._heed(page)  # a page that has expired (410) means: from the beginning
                     return False
                 for thing in page.items or ():
-                    found[thing.metadata.uid] = thing.metadata.resource_version
+                    found.add(thing.metadata.uid)
                     self._tell_listed(thing)
                 token = page.metadata.continue_
                 if not token:
@@ -224,25 +250,31 @@ class Reflector(Generic[T]):
         if len(lacking) > _MOST_LEARNT:
             return None
         for thing in lacking:
-            meta = thing.metadata
-            answer = await self.client.ask(Request("GET", self.resource.path(meta.namespace, meta.name)))
+            answer = await self._ask_one(thing.metadata)
             if not answer.ok or not self._learn(thing, answer.body):
                 return None
         return Listing(*read)
 
+    async def _ask_one(self, meta: Meta) -> Response:
+        """A list of one object: who may list may not always get."""
+        query = {"fieldSelector": f"metadata.name={meta.name}"}
+        return await self.client.ask(Request("GET", self.resource.path(meta.namespace), query))
+
     def _learn(self, listed: Any, body: bytes) -> bool:
         assert self.pages is not None
         try:
-            return self.pages.learn(listed, msgspec.json.decode(body, type=self.type))
+            (whole,) = self._page.decode(body).items or []
+            return self.pages.learn(listed, whole)
         except Exception:  # noqa: BLE001 - it is data from outside: whatever is wrong with it is told when it is put
             return False
 
-    def _end_list(self, found: dict[str, str], version: str) -> None:
-        for uid in self._known.keys() - found.keys():
+    def _end_list(self, found: set[str], version: str) -> None:
+        for uid in self._known.keys() - found - self._unreadable:
+            del self._known[uid]
             self.updates.put(self.kind, uid, None)
-        self._known, self._version = found, version
+        self._version = version
         self.tally.absent, self.tally.left_out, self._refused_s = False, "", 0.0
-        self._all_is_well()
+        self.tally.trouble = self.tally.refusal = ""
         self.listed.set()
 
     def _decode_page(self, body: bytes) -> Listing[T] | Response:
@@ -260,13 +292,20 @@ class Reflector(Generic[T]):
             try:
                 items.append(msgspec.json.decode(raw, type=self.type))
             except msgspec.MsgspecError:
-                self.tally.skipped += 1
+                self._skip(raw)
         return Listing(rough.metadata, items)
 
+    def _skip(self, raw: msgspec.Raw) -> None:
+        """Leave an object as it was last read: it is there, though it cannot be read now."""
+        self.tally.skipped += 1
+        with suppress(msgspec.MsgspecError):
+            self._unreadable.add(msgspec.json.decode(raw, type=Bare).metadata.uid)
+
     def _tell_listed(self, thing: T) -> None:
-        """Tell of a listed object, unless nothing about it is new."""
+        """Tell of a listed object, unless nothing about it is new; known from now on, whatever comes of the list."""
         meta = thing.metadata
         if self._known.get(meta.uid) != meta.resource_version:
+            self._known[meta.uid] = meta.resource_version
             self._put(thing)
 
     def _put(self, thing: T) -> None:
@@ -298,7 +337,7 @@ class Reflector(Generic[T]):
         ) as opened:
             if isinstance(opened, Response):
                 return opened
-            self.tally.trouble = ""
+            self.tally.trouble = self.tally.refusal = ""
             return await self._read(opened)
 
     async def _read(self, stream: Stream) -> Response | None:
@@ -312,7 +351,6 @@ class Reflector(Generic[T]):
         self.tally.behind_bytes = max(self.tally.behind_bytes, behind.most)
         if refusal is None and (stream.cut or behind.overrun):
             self.tally.cuts += 1
-            await asyncio.sleep(self._backoff.next_ms() / 1000)
         return refusal
 
     async def _decode(self, behind: _Behind) -> Response | None:
@@ -345,7 +383,6 @@ class Reflector(Generic[T]):
             # One object that cannot be read must not stop the others; the next list tells whether it still matters.
             self.tally.skipped += 1
             self.tally.trouble = f"an event of {self.resource.plural} cannot be read: {error}"
-        self._backoff.reset()
         return None
 
     def _tell(self, event: Watched[T]) -> None:
@@ -358,10 +395,6 @@ class Reflector(Generic[T]):
         else:
             self._known[meta.uid] = meta.resource_version
             self._put(event.object)
-
-    def _all_is_well(self) -> None:
-        self.tally.trouble = ""
-        self._backoff.reset()
 
 
 def token_ahead(body: bytes) -> str:

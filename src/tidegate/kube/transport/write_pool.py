@@ -9,6 +9,7 @@ Must not know: what is written.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ _CONFLICT, _INVALID = 409, 422
 #: Why an eviction is refused that would hurt a disruption budget; others need not slow down for it.
 _BUDGET = "DisruptionBudget"
 _DEADLINE = "DeadlineExceeded"
+
+#: Between two looks at whether writes are over.
+_LOOK_EVERY_S = 0.02
 
 
 class WriteResult(NamedTuple):
@@ -69,9 +73,12 @@ class WritePool:
         draw: Jitter,
         limits: WriteLimits = WriteLimits(),  # noqa: B008 - a tuple
         may_write: Callable[[], bool] = lambda: True,
+        on_bug: Callable[[BaseException], None] | None = None,
     ) -> None:
         self._client, self._draw, self.limits = client, draw, limits
-        self._may_write = may_write  # asked before each try, and again when its connection is there
+        self._may_still_write = may_write
+        self._on_bug = on_bug or _raise  # called with what a try raised
+        self._closed = False  # nothing more is sent
         self._waiting: dict[str, deque[_Job]] = {}  # by key; the first of each is being carried out
         self._ready: deque[_Job] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -94,6 +101,16 @@ class WritePool:
     def __len__(self) -> int:
         return self.backlog
 
+    async def drain(self, most_s: float, in_flight_s: float) -> bool:
+        """Wait for what is not over, for so long; then send nothing more, and wait for what is in flight, for so long.
+
+        False: something is still in flight.
+        """
+        await _until(lambda: not self.backlog, most_s)
+        self._closed = True
+        await _until(lambda: not self._tasks, in_flight_s)
+        return not self._tasks
+
     async def close(self) -> None:
         """Give up what is in flight: it may have been carried out, and nobody will know from us."""
         for task in self._tasks:
@@ -109,9 +126,16 @@ class WritePool:
 
     def _landed(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled():
-            task.result()
-            self._start_ready()
+        if task.cancelled():
+            return
+        bug = task.exception()
+        if bug is not None:
+            self._on_bug(bug)
+        self._start_ready()
+
+    def _may_write(self) -> bool:
+        """Whether a request may go out: asked before each try, and again when its connection is there."""
+        return not self._closed and self._may_still_write()
 
     # -- one try -----------------------------------------------------------------------------------------------
 
@@ -198,6 +222,18 @@ class WritePool:
             self._ready.append(line[0])
         else:
             del self._waiting[job.write.key]
+
+
+def _raise(bug: BaseException) -> None:
+    raise bug
+
+
+async def _until(holds: Callable[[], bool], most_s: float) -> None:
+    """Wait until something holds, but not longer than this."""
+    for _ in range(math.ceil(most_s / _LOOK_EVERY_S)):
+        if holds():
+            return
+        await asyncio.sleep(_LOOK_EVERY_S)
 
 
 def _is_doubtful(answer: Response) -> bool:

@@ -1,0 +1,73 @@
+"""Places for missing pods of work that goes on: one by one, on the flavors that the work was admitted with."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidegate.engine.holding import book_of
+from tidegate.engine.kernels.cycle import lack_of, write_lack
+from tidegate.engine.kernels.granted import plan_granted
+from tidegate.engine.kernels.place import O_EVIDENCE, Output, empty_output, place_pod, write
+from tidegate.engine.kernels.registry import active
+from tidegate.engine.missing_pods import note_found
+from tidegate.engine.output import drain
+from tidegate.engine.place import Ready, ready_rule
+from tidegate.model.columns import I64
+from tidegate.model.decisions import NO_DECISIONS, DecisionBatch, DecisionKind
+from tidegate.state.cluster import ClusterState
+from tidegate.state.tables import S_COUNT, S_POD_CLASS, Phase
+
+
+def replace_missing(state: ClusterState) -> DecisionBatch:
+    """Place missing pods again where they fit, by priority and age; a workload whose pods do not fit says why."""
+    if not state.missing or not state.node_specs:
+        return NO_DECISIONS
+    pods = sum(map(len, state.missing.values()))
+    state.reserve_pods(pods)
+    out, ready = empty_output(pods + len(state.missing)), ready_rule(state)
+    for row in _in_order(state):
+        _replace_of(state, ready, row, out)
+    return drain(state, out)[0]
+
+
+def _in_order(state: ClusterState) -> list[int]:
+    table, works = state.workloads, state.works
+    running = (row for row in state.missing if table.phase[row] in (Phase.ASSUMED, Phase.RUNNING))
+    return sorted(
+        running,
+        key=lambda row: (
+            -works[int(table.work_class[row])].priority,
+            int(table.submitted_ms[row]),
+            int(table.tie[row]),
+            row,
+        ),
+    )
+
+
+def _replace_of(state: ClusterState, ready: Ready, row: int, out: Output) -> None:
+    hot, table, plan = state.hot(), state.workloads, _plan(state, row)
+    for pod_set, ordinal in state.missing[row]:
+        k = int(plan[pod_set, S_POD_CLASS])
+        if active(place_pod)(hot, ready.rule, row, k, ordinal, out):
+            note_found(state, row, ordinal)
+            continue
+        code = int(active(lack_of)(hot, ready.rule, k))
+        if table.held_code[row] != code:
+            table.held_code[row] = code
+            evidence = out.rows[write(out, DecisionKind.HOLD, row, code), O_EVIDENCE:]
+            plan[:, S_COUNT] = 0
+            plan[pod_set, S_COUNT] = len(state.missing[row])
+            active(write_lack)(hot, ready.rule, row, code, plan, pod_set, evidence)
+        return
+    table.held_code[row] = 0
+
+
+def _plan(state: ClusterState, row: int) -> I64:
+    """The class of the pods of each set of a workload, on the flavors that it was granted."""
+    works, w = state.work_classes, int(state.workloads.work_class[row])
+    first, sets = int(works.first_set[w]), int(works.sets[w])
+    if not state.shares.holds_quota(row):
+        return state.pod_sets.block[first : first + sets].copy()
+    plan = np.zeros((sets, 2), np.int64)
+    active(plan_granted)(book_of(state), plan, row)
+    return plan

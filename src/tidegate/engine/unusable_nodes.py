@@ -1,0 +1,45 @@
+"""Places on nodes that take no new pods: a pod that the world calls absent is placed on another node.
+
+A pod that the world shows on its node stays there, whatever happens to the node. A cordon, a taint, a node that is not
+ready or a changed label counts only for pods that are still to come.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.engine.leaving import remove_pods
+from tidegate.model.columns import I64
+from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.reasons import Reason
+from tidegate.state.cluster import ClusterState
+from tidegate.state.tables import Phase
+
+#: Facts after which a node may take no new pods, or a pod may be missing from its node.
+_CHANGES = (EventKind.NODE_CHANGED, EventKind.POD_ABSENT, EventKind.WORKLOAD_OBSERVED)
+
+
+def leave_unusable(state: ClusterState, events: EventBatch) -> None:
+    """Take away the places of pods that are not there on nodes that would refuse them."""
+    if not np.isin(_CHANGES, events.kind).any():
+        return
+    pods, expected = state.pods, _expected(state)
+    refused = expected[_are_refused(state, expected)]
+    for row in np.unique(pods.workload[refused]).tolist():
+        remove_pods(state, row, refused[pods.workload[refused] == row], Reason.NODE_LOST)
+
+
+def _are_refused(state: ClusterState, pods: I64) -> npt.NDArray[np.bool_]:
+    """Whether the nodes of pods take no new pods, or no pods of their class, whatever is free there."""
+    nodes, classes = state.pods.node[pods], state.pods.pod_class[pods]
+    mismatch = state.pod_classes.match[classes, state.nodes.node_class[nodes]]
+    refused: npt.NDArray[np.bool_] = (state.nodes.up[nodes] == 0) | (mismatch != 0)
+    return refused
+
+
+def _expected(state: ClusterState) -> I64:
+    """Pods that are not on their node and are expected there."""
+    pods, top = state.pods, state.pods.top
+    rows = np.flatnonzero((pods.workload[:top] >= 0) & (pods.phase[:top] == Phase.PENDING))
+    return rows[np.isin(state.workloads.phase[pods.workload[rows]], (Phase.ASSUMED, Phase.RUNNING))]

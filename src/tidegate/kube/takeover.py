@@ -1,0 +1,97 @@
+"""What a new leader takes over: the decisions of the leader before it, as far as objects and annotations show them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tidegate.kube.mirror.handover_annotation import HandoverNote
+from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadPods, WorkloadStage
+from tidegate.kube.reconciler import Reconciler
+from tidegate.model.decisions import NOBODY
+from tidegate.model.facts import EventKind
+from tidegate.model.standing import Consumed, Standing
+
+
+class HandoverState(NamedTuple):
+    """What a leader before us knew that belongs to no single object."""
+
+    consumed: tuple[Consumed, ...] = ()
+    waiting: Mapping[str, Standing] = {}  # by id, workloads that others were evicted for, or that were passed over
+
+
+class Takeover:
+    """Takes over what was decided before, once, after the first look at the cluster."""
+
+    def __init__(self, reconciler: Reconciler) -> None:
+        self._reconciler = reconciler
+
+    def resume(self, notes: Callable[[str], HandoverNote | None], before: HandoverState) -> None:
+        """Resume what a leader before us decided, as far as it left notes: by uid of the job or pod."""
+        reconciler = self._reconciler
+        reconciler.story.looked = True
+        for consumed in before.consumed:
+            reconciler.facts.consumed(consumed)
+        for workload in list(reconciler.workloads.values()):
+            if workload.suspended and reconciler.actuator.nodes_by.kind:
+                workload.asked = NodesRequested.PERHAPS
+            uids = (workload.ref.uid, *(slot.pod for slot in workload.slots))
+            note = next((note for note in map(notes, uids) if note is not None), None)
+            waiting = before.waiting.get(workload.id, Standing())
+            if note is not None:
+                self._resume_one(workload, note, waiting)
+            elif waiting != Standing():
+                reconciler.facts.standing(workload.number, waiting)
+
+    def _resume_one(self, workload: WorkloadPods, note: HandoverNote, waiting: Standing) -> None:
+        standing, holds = note.standing, any(slot.bound for slot in workload.slots)
+        if workload.suspended and not (standing.evicted and holds):  # it waits, whatever it held
+            standing = replace(waiting, evictions=standing.evictions, requeue_at_ms=standing.requeue_at_ms)
+        elif workload.suspended:
+            workload.stage = WorkloadStage.LEAVING
+        elif standing.evicted and workload.job is not None:  # it was stopped, and its owner resumed it
+            workload.stage = WorkloadStage.LEAVING
+            self._reconciler.actuator.stop_again(workload)
+        elif standing.evicted:
+            standing = Standing(evictions=standing.evictions)
+        else:
+            self._take_sizes(workload, note)
+            self._reconciler.story.resumed(workload, standing)
+            if not all(slot.bound for slot in workload.slots):
+                self._take_places(workload, note.node_names())
+        self._reconciler.facts.standing(workload.number, standing)
+
+    def _take_sizes(self, workload: WorkloadPods, note: HandoverNote) -> None:
+        """It may have started with fewer pods than it asks for now."""
+        sets = workload.work.pod_sets
+        granted = {grant.pod_set: grant.count for grant in note.standing.grants}
+        if not granted and len(sets) == 1 and note.nodes:
+            granted = {sets[0].name: len(note.node_names())}
+        fewer = [
+            (at, granted[pods.name]) for at, pods in enumerate(sets) if granted.get(pods.name, pods.count) < pods.count
+        ]
+        if fewer:
+            filled = self._reconciler.unseat(workload)
+            for ordinal, count in fewer:
+                workload.grant(ordinal, count)
+            self._reconciler.seat_again(filled)
+
+    def _take_places(self, workload: WorkloadPods, names: list[str]) -> None:
+        """Pods that are not bound yet have the nodes that were decided; pods of a set are interchangeable."""
+        if len(names) != len(workload.slots):
+            return
+        number_of, facts = self._reconciler.node_registry.number_of, self._reconciler.facts
+        for name, _ in workload.sizes():
+            ordinals = workload.ordinals(name)
+            left = Counter(number_of(names[ordinal]) for ordinal in ordinals)
+            left.subtract(workload.slots[ordinal].node for ordinal in ordinals if workload.slots[ordinal].bound)
+            nodes = (node for node, count in left.items() for _ in range(count))
+            for ordinal in (ordinal for ordinal in ordinals if not workload.slots[ordinal].bound):
+                workload.slots[ordinal].node = node = next(nodes, NOBODY)
+                if node != NOBODY:
+                    facts.about(EventKind.POD_BOUND, workload.number, ordinal, node)
+                    facts.about(EventKind.POD_ABSENT, workload.number, ordinal)
+        self._reconciler.start(workload)

@@ -1,0 +1,87 @@
+"""An event loop in a thread of its own; one that ends though nobody stopped it is seen by whoever checks on it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class ThreadEndedError(RuntimeError):
+    """A thread ended though nobody stopped it; its cause is what ended it."""
+
+
+class LoopThread:
+    """Runs one coroutine until it is stopped. The coroutine waits for `stopping`, and ends when it is set."""
+
+    def __init__(
+        self,
+        name: str,
+        main: Callable[[], Coroutine[Any, Any, None]],
+        on_failure: Callable[[BaseException], None] = lambda _: None,
+    ) -> None:
+        self.name = name
+        self._main, self._on_failure = main, on_failure
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._ready = threading.Event()
+        self._stops = False
+        self.failure: BaseException | None = None  # what ended it, though nobody stopped it
+
+    def start(self) -> None:
+        """Start it, and wait until its event loop runs."""
+        self._thread.start()
+        self._ready.wait()
+
+    def stop(self, most_s: float | None = None) -> None:
+        """Ask it to end, and wait for that, but not longer than this."""
+        self._stops = True
+        if self._thread.is_alive():
+            self.call(self.stopping.set)
+            self._thread.join(most_s)
+
+    def call(self, function: Callable[..., object], *arguments: object) -> None:
+        """Have a function called in its event loop; nothing happens where that does not run."""
+        if not self._thread.is_alive():
+            return
+        try:
+            self.loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            if not self.loop.is_closed():
+                raise
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return self._thread.is_alive()
+
+    def trouble(self) -> str:
+        """Why it is not well; empty: it runs, was stopped, or was never started."""
+        if self._stops or self._thread.ident is None or (self._thread.is_alive() and self.failure is None):
+            return ""
+        return f"the thread {self.name} has ended" + (f": {_said(self.failure)}" if self.failure else "")
+
+    def check(self) -> None:
+        """Raise ThreadEndedError if it has ended though nobody stopped it."""
+        trouble = self.trouble()
+        if trouble:
+            raise ThreadEndedError(trouble) from self.failure
+
+    # -- in the thread -----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._begin())
+        except BaseException as error:  # noqa: BLE001 - it is raised where the thread is checked on
+            self.failure = error
+            self._on_failure(error)
+        finally:
+            self._ready.set()
+
+    async def _begin(self) -> None:
+        self.loop, self.stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._ready.set()
+        await self._main()
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

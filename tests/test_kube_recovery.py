@@ -1,0 +1,280 @@
+"""Work whose nodes, pods or owners change under it: drains, lost nodes, resumed victims, resized Jobs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kubebench.objects import job, pod
+from kubepaper import QUEUES, job_pods, ours, paper, queued
+from tidegate.kube.actuator.pending_writes import WriteKind
+from tidegate.kube.mirror.job_patch import GATE, HOST
+from tidegate.model.decisions import DecisionKind
+from tidegate.model.facts import Outcome
+
+GANG = {"tidegate.io/recovery": "gang"}
+
+
+def cordon(cluster, name):
+    cluster.change(f"node/{name}", spec__unschedulable=True)
+
+
+def labelled(thing, **labels):
+    thing["metadata"].setdefault("labels", {}).update(labels)
+    return thing
+
+
+def sweep(cluster, pods=4, gpus=4, **more):
+    """A Job of independent pods that runs, bound by us: the nodes of its pods."""
+    cluster.put(job("sweep", pods, gpus, scheduler="tidegate", **more))
+    job_pods(cluster, "sweep", pods, gpus=gpus)
+    cluster.step()
+    cluster.obey()
+    return cluster.nodes_of(*(f"sweep-{n}" for n in range(pods)))
+
+
+def decided(cluster):
+    return [DecisionKind(kind).name for kind in cluster.result.decisions.kind.tolist()]
+
+
+def test_a_drained_pod_is_bound_to_another_node():
+    cluster = paper(nodes=3)
+    nodes = sweep(cluster)
+    cordon(cluster, nodes[0])
+    assert cluster.step() == []  # a cordon alone moves nothing
+    drained = [n for n in range(4) if nodes[n] == nodes[0]]
+    for number in drained:
+        cluster.remove(f"pod/sweep-{number}")
+    job_pods(cluster, "sweep", 2, first=4, gpus=4)
+    cluster.step()
+    cluster.obey()
+    assert nodes[0] not in cluster.nodes_of("sweep-4", "sweep-5")
+    assert "EVICT" not in decided(cluster)
+    cluster.remove(f"node/{nodes[0]}")
+    assert cluster.step() == []  # nothing of it is there any more
+    assert not decided(cluster)
+
+
+def test_a_pod_made_again_before_its_node_is_cordoned_goes_elsewhere_too():
+    cluster = paper(nodes=3)
+    nodes = sweep(cluster)
+    cluster.remove("pod/sweep-0")
+    assert cluster.step() == []  # its place waits for the next pod
+    cordon(cluster, nodes[0])
+    cluster.step()
+    job_pods(cluster, "sweep", 1, first=4, gpus=4)
+    cluster.step()
+    cluster.obey()
+    assert cluster.nodes_of("sweep-4") != [nodes[0]]
+
+
+def test_a_lost_node_costs_its_own_pods_and_no_others():
+    cluster = paper(nodes=3)
+    nodes = sweep(cluster)
+    cluster.remove(f"node/{nodes[0]}")
+    assert all(kind is not WriteKind.STOP for kind, _ in cluster.step())
+    assert decided(cluster) == ["PLACE", "PLACE"]
+    for number in range(4):
+        if nodes[number] == nodes[0]:
+            cluster.remove(f"pod/sweep-{number}")  # as the pod garbage collector does
+    job_pods(cluster, "sweep", 2, first=4, gpus=4)
+    cluster.step()
+    cluster.obey()
+    assert set(cluster.nodes_of("sweep-4", "sweep-5")).isdisjoint({nodes[0], None})
+
+
+@pytest.mark.parametrize("pods", [1, 2])
+def test_a_gang_that_loses_a_node_is_stopped_and_placed_again_whole(pods):
+    cluster = paper(nodes=3)
+    cluster.put(labelled(job("train", pods, 8, scheduler="tidegate"), **GANG))
+    job_pods(cluster, "train", pods, gpus=8)
+    cluster.step()
+    cluster.obey()
+    (first, *_) = cluster.nodes_of("train-0")
+    cordon(cluster, first)
+    cluster.remove("pod/train-0")
+    assert ("stop", "job/train") in cluster.step()
+    assert decided(cluster)[0] == "EVICT"
+
+
+def gated_pod(name, owner, gpus=4):
+    made = pod(name, gpus, schedulingGates=[{"name": GATE}])
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": f"job/{owner}", "controller": True}
+    made["metadata"]["ownerReferences"] = [reference]
+    return made
+
+
+def host_of(cluster, name):
+    return cluster.objects[f"pod/{name}"]["spec"].get("nodeSelector", {}).get(HOST)
+
+
+def gated_sweep(cluster, pods=1, gpus=4):
+    cluster.put(queued(job("sweep", pods, gpus, suspend=True)))
+    cluster.step()
+    cluster.obey()
+    for number in range(pods):
+        cluster.put(gated_pod(f"sweep-{number}", "sweep", gpus))
+    cluster.step()
+    cluster.obey()
+
+
+def test_in_gate_mode_a_drained_pod_is_sent_to_another_node():
+    cluster = paper(nodes=2, policy=QUEUES, gates=True, scheduler="")
+    gated_sweep(cluster, 2)
+    host = host_of(cluster, "sweep-0")
+    for name in ("sweep-0", "sweep-1"):
+        cluster.change(f"pod/{name}", spec__nodeName=host)
+    cluster.step()
+    cordon(cluster, host)
+    cluster.step()
+    cluster.remove("pod/sweep-0")
+    cluster.put(gated_pod("sweep-2", "sweep"))
+    cluster.step()
+    cluster.obey()
+    assert host_of(cluster, "sweep-2") not in (host, None)
+    assert cluster.objects["job/sweep"]["spec"]["suspend"] is False
+
+
+def test_a_pod_that_waits_for_a_host_that_was_cordoned_is_made_again_and_sent_elsewhere():
+    cluster = paper(nodes=2, policy=QUEUES, gates=True, scheduler="")
+    gated_sweep(cluster, 2)
+    host = host_of(cluster, "sweep-0")
+    cluster.change("pod/sweep-1", spec__nodeName=host)  # the cluster's scheduler was quicker with this one
+    cluster.step()
+    cordon(cluster, host)
+    assert cluster.step() == [("stop", "pod/sweep-0")]
+    cluster.obey()
+    assert "pod/sweep-0" not in cluster.objects
+    cluster.put(gated_pod("sweep-2", "sweep"))
+    cluster.step()
+    cluster.obey()
+    assert host_of(cluster, "sweep-2") not in (host, None)
+
+
+def test_a_bare_pod_that_waits_for_a_host_is_never_deleted_for_a_cordon():
+    cluster = paper(nodes=2, policy=QUEUES, gates=True, scheduler="")
+    cluster.put(queued(pod("alone", 8, schedulingGates=[{"name": GATE}])))
+    cluster.step()
+    cluster.obey()
+    cordon(cluster, host_of(cluster, "alone"))
+    assert cluster.step() == []
+
+
+def test_a_victim_that_its_owner_resumes_is_stopped_again():
+    cluster = paper(nodes=1, policy=QUEUES)
+    cluster.put(queued(job("low", 1, 8, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    job_pods(cluster, "low", 1, gpus=8)
+    cluster.step()
+    cluster.obey()
+    high = queued(ours("high", 8))
+    high["spec"]["priority"] = 100
+    cluster.put(high)
+    cluster.step()
+    cluster.obey()
+    for _ in range(3):
+        cluster.change("job/low", spec__suspend=False)
+        assert cluster.step() == [("stop", "job/low")]
+        assert cluster.orders[0].again > 0  # each time later
+        cluster.obey()
+        assert cluster.objects["job/low"]["spec"]["suspend"] is True
+    cluster.remove("pod/low-0")
+    cluster.step()
+    cluster.obey()
+    assert cluster.nodes_of("high") == ["n0"]
+
+
+def charges(cluster):
+    tables = cluster.state.shares
+    return tables.branches.usage[tables.branch_rows["queue/q"]].max()
+
+
+def test_a_job_that_changed_between_decision_and_write_is_decided_again():
+    cluster = paper(nodes=4, policy=QUEUES, scheduler="", gates=True)
+    cluster.put(queued(job("j", 1, 4, suspend=True)))
+    assert cluster.step() == [("start", "job/j")]
+    late = cluster.orders
+    changed = json.loads(json.dumps(cluster.objects["job/j"]))
+    changed["spec"]["parallelism"] = changed["spec"]["completions"] = 4
+    cluster.put(changed)
+    for write in late:
+        assert not cluster.carry_out(write)
+        cluster.reconciler.hear(write, Outcome.FAILED)
+    cluster.step()
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["suspend"] is True  # 16 GPUs do not fit into a quota of 8
+    assert not charges(cluster)
+    assert "EVICT" not in decided(cluster)
+
+
+def test_a_start_that_collides_is_made_again_and_counts_as_no_eviction():
+    cluster = paper(nodes=1, policy=QUEUES, scheduler="", gates=True)
+    cluster.put(queued(job("j", 1, 4, suspend=True)))
+    cluster.step()
+    for _ in range(3):
+        (write,) = cluster.orders
+        cluster.reconciler.hear(write, Outcome.FAILED)  # somebody wrote an annotation
+        assert cluster.step() == [("start", "job/j")]
+        assert cluster.orders[0].again == write.again + 1
+        assert not decided(cluster)
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["suspend"] is False
+    assert not cluster.state.workloads.evictions[: cluster.state.workloads.top].any()
+
+
+def test_the_status_that_a_controller_writes_meanwhile_does_not_fail_a_start():
+    cluster = paper(nodes=1, policy=QUEUES, scheduler="", gates=True)
+    cluster.put(queued(job("j", 1, 4, suspend=True)))
+    cluster.step()
+    cluster.objects["job/j"]["metadata"]["resourceVersion"] = "99"
+    assert cluster.carry_out(cluster.orders[0])
+
+
+def test_a_job_that_grows_while_it_runs_is_set_back_and_charged_for_what_it_has():
+    cluster = paper(nodes=2, policy=QUEUES, scheduler="", gates=True)
+    gated_sweep(cluster, 1)
+    cluster.change("pod/sweep-0", spec__nodeName="n0", status__phase="Running")
+    cluster.step()
+    before = charges(cluster)
+    cluster.change("job/sweep", spec__parallelism=8, spec__completions=8)
+    assert cluster.step() == [("trim", "job/sweep")]
+    cluster.put(gated_pod("sweep-1", "sweep"))
+    said = cluster.reconciler.take_events(10, cluster.now_ms)
+    assert "admitted with 1 pods and asks for 8" in str([write.write.request.body for write in said])
+    cluster.obey()
+    assert cluster.objects["job/sweep"]["spec"]["parallelism"] == 1
+    assert host_of(cluster, "sweep-1") is None
+    assert charges(cluster) == before
+
+
+def test_a_job_that_shrinks_while_it_runs_gives_back_its_quota():
+    cluster = paper(nodes=2, policy=QUEUES)
+    cluster.put(queued(job("sweep", 2, 4, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    job_pods(cluster, "sweep", 2, gpus=4)
+    cluster.step()
+    cluster.obey()
+    cluster.change("job/sweep", spec__parallelism=1)
+    cluster.remove("pod/sweep-1")
+    cluster.put(queued(ours("next", 4)))
+    assert ("bind", "pod/next") in cluster.step()
+
+
+def test_a_pod_of_a_kind_of_another_group_is_work_of_its_own():
+    cluster = paper()
+    made = ours("task-0", 8)
+    owner = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "v", "uid": "v", "controller": True}
+    made["metadata"]["ownerReferences"] = [owner]
+    cluster.put(made)
+    assert cluster.step() == [("bind", "pod/task-0")]
+
+
+def test_a_label_that_says_nothing_known_is_refused_by_name():
+    cluster = paper()
+    cluster.put(labelled(job("j", 1, 1, scheduler="tidegate", suspend=True), **{"tidegate.io/recovery": "maybe"}))
+    assert cluster.step() == []
+    (why,) = cluster.reconciler.refused.values()
+    assert "expected gang or pods, found maybe" in why[0]
