@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from builders import fleet
+from coverage_groups import batches, busy_together, slow_queue
+from coverage_tally import Tally
 from demand_jobs import tables_of
 from queue_twins import HOUR, planned, play
 from tidegate.demand.arrivals import measure_arrivals
@@ -24,7 +26,7 @@ from tidegate.demand.events import curves_of
 from tidegate.demand.jobs import read_jobs, wanted_spans, window_of
 from tidegate.demand.levels import measure_levels, track_curve, track_series
 from tidegate.demand.mix import measure_mix
-from tidegate.demand.numbers import How, Number, Unit, estimate, rank_quantile, share, unit_interval
+from tidegate.demand.numbers import How, Unit, estimate, rank_quantile, share, unit_interval
 from tidegate.demand.outlook import look_ahead
 from tidegate.demand.survival import Watched, estimate_survival, survival_quantile
 from tidegate.demand.tables import Calendar
@@ -41,23 +43,6 @@ from tidegate.planning.tolerance import Tolerance
 from tidegate.stats.quantile import quantile
 
 STEP_MS, STEPS_A_DAY, DAY_MS = 600_000, 144, 86_400_000
-
-
-class Tally:
-    """How often intervals held the truth, by case."""
-
-    def __init__(self) -> None:
-        self.cases: dict[str, list[bool | None]] = {}
-
-    def add(self, case: str, number: Number, truth: float) -> None:
-        """Count an interval; None where the window carries none."""
-        held = number.low <= truth <= number.high if number.how.has_interval() else None
-        self.cases.setdefault(case, []).append(held)
-
-    def shares(self) -> dict[str, tuple[float, float]]:
-        """The share of the intervals that held the truth, and that of the windows that carried one."""
-        told = {case: [one for one in held if one is not None] for case, held in self.cases.items()}
-        return {case: (float(np.mean(told[case])), len(told[case]) / len(self.cases[case])) for case in told}
 
 
 def level(rng: np.random.Generator, days: int, mean_days: float, swing: float = 0.0) -> np.ndarray:
@@ -424,6 +409,9 @@ KINDS: dict[str, tuple[Callable[[int], Tally], int, float]] = {
     "durations": (durations, 400, 0.85),
     "arrays": (arrays, 200, 0.80),
     "units": (units, 400, 0.85),
+    "batches": (batches, 100, 0.82),
+    "busy together": (busy_together, 100, 0.80),
+    "slow queue": (slow_queue, 150, 0.78),
     "floor": (floors, 100, 0.80),
     "waits": (waits_of_jobs, 150, 0.80),
     "forecast": (forecasts, 60, 0.80),

@@ -17,6 +17,7 @@ from tidegate.demand.numbers import How, Unit
 from tidegate.demand.residency import measure_residency
 from tidegate.demand.tables import USE, Calendar
 from tidegate.demand.tolerance import _late_share
+from tidegate.demand.waste import Leak, find_waste
 from tidegate.demand.words import number_text
 from tidegate.model.problem import Report
 from tidegate.model.units import DAY_MS
@@ -175,3 +176,16 @@ def test_the_order_of_rows_does_not_matter_where_jobs_have_no_ids(tmp_path):
         jobs = plan_jobs_of(gather([written(tmp_path, "submitted,ended,gpus", [rows[at] for at in order])]).tables)
         found.append(np.stack((jobs.at_ms, jobs.run_ms, jobs.gpus_milli)))
     assert (found[0] == found[1]).all()
+
+
+def test_a_burst_that_has_not_ended_is_no_noise():
+    """Two hundred GPUs are asked for a minute before the table ends: nobody knows that it is over soon."""
+    rows = [("a", "batch", 1000, 600 * at, 0, 3_600, False) for at in range(1_000)]
+    rows += [("a", "batch", 8000, 599_000 + at, 0, 36_000, False) for at in range(25)] + [
+        ("a", "batch", 1000, 599_060, 0, 60, False)
+    ]
+    model = fit(tables_of(rows), cold_start_ms=600_000)
+    bursts = model.total().bursts
+    assert (bursts.noise.value, bursts.noise_height) == (0, 0)
+    assert not bursts.largest[-1].noise
+    assert Leak.NOISE not in {one.leak for one in find_waste(model)}

@@ -312,10 +312,11 @@ def test_a_job_that_starts_with_fewer_pods_is_told_so():
     )
 
 
-def test_a_pod_that_could_not_be_bound_was_not_evicted():
+def test_a_gang_that_could_not_be_bound_was_not_evicted():
     cluster = paper(nodes=1, policy=QUEUES)
     cluster.reconciler.name_quota(names(cluster))
-    cluster.put(queued(ours("p", 8)))
+    for name in ("a", "b"):
+        cluster.put(queued(ours(name, 4, group=("g", 2))))
     cluster.step()
     for order in cluster.orders:
         cluster.reconciler.hear(order, Outcome.FAILED)

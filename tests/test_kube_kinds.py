@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 
 import pytest
@@ -24,6 +25,9 @@ _PODS, _JOBS, _NODES = PATHS["Pod"], PATHS["Job"], "/api/v1/nodes"
 _ENDS = {"Job": 2, "JobSet": 3, "PyTorchJob": 3, "TFJob": 3, "MPIJob": 3, "TrainJob": 2, "RayJob": 4}
 _STAYS = {"RayCluster": 3, "Deployment": 2, "StatefulSet": 2, "LeaderWorkerSet": 2}
 _KINDS = [*_ENDS, *_STAYS]
+
+#: How long owners have to make pods of jobs that nobody has let go.
+_PAUSE_S = 3.0
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +84,9 @@ class Went:
         self.done, self.nodes, self.astray = dict.fromkeys(_KINDS), {}, []
         for number in range(4):
             plane.admin.post(_NODES, node(f"n{number}"))
+        with Owners(plane, *RECIPES) as owners:
+            time.sleep(_PAUSE_S)  # nobody has let them go: whatever their owners make of them waits
+            self.early = {name for one in plane.admin.get(_PODS)["items"] if (name := _placed(one))}
         with Owners(plane, *RECIPES) as owners, Live.on(plane, options=options(**ownership)) as live:
             with suppress(TimeoutError):
                 live.until(lambda: self._look(plane), most_s=60)
@@ -103,6 +110,11 @@ class Went:
         return all(self.done.values())
 
 
+def _placed(one):
+    """The name of a pod that has a node."""
+    return one["metadata"]["name"] if one["spec"].get("nodeName") else ""
+
+
 @pytest.fixture(scope="module")
 def gated(plane):
     """All kinds, labelled; nobody suspended them but the door, and the cluster's own scheduler binds their pods."""
@@ -117,6 +129,11 @@ def bound(plane, gated):
     for kind in _KINDS:
         submit(plane, PATHS[kind], make(kind, kind.lower(), scheduler="tidegate"))
     return Went(plane)
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_a_job_waits_until_it_is_let_go(gated, bound, kind):
+    assert not [name for name in gated.early | bound.early if name.startswith(kind.lower())]
 
 
 @pytest.mark.parametrize("kind", _KINDS)

@@ -50,12 +50,15 @@ def gated(name, gpus=8, **more):
     return queued(job(name, 1, gpus, suspend=True, **more))
 
 
-def test_a_start_that_could_not_be_written_is_no_eviction():
+def test_a_gang_that_could_not_be_bound_whole_is_no_eviction():
     cluster, metrics = paper(nodes=1, policy=QUEUES), started(Mode.BIND)
-    cluster.put(queued(ours("p", 8)))
+    for name in ("a", "b"):
+        cluster.put(queued(ours(name, 4, group=("g", 2))))
     counted(cluster, metrics)
-    for order in cluster.orders:
-        cluster.reconciler.hear(order, Outcome.FAILED)
+    first, second = cluster.orders
+    cluster.carry_out(first)
+    cluster.reconciler.hear(first, Outcome.DONE)
+    cluster.reconciler.hear(second, Outcome.FAILED)
     counted(cluster, metrics)
     assert value(metrics, "tidegate_requeued_workloads_total", cluster_queue="q") == 1
     assert value(metrics, "kueue_evicted_workloads_total", cluster_queue="q", reason="BIND_FAILED") == 0

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from builders import Cluster, fleet, job
 from queue_twins import HOUR, planned, play, queue, share_policy, simulate
-from test_preemption_twin import CYCLE_MS, MINUTE, WITHIN, preemptions, waited_ms
+from test_preemption_twin import CYCLE_MS, MINUTE, WITHIN, preemptions, stream, waited_ms
 from test_queues import queue_cluster
 from tidegate.model.facts import EventKind
 from tidegate.model.hardware import TopologyLevels
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.model.shares import Flavor
-from tidegate.model.twin import TwinOptions
+from tidegate.model.twin import PlannedWorkload, TwinOptions
 from tidegate.model.work import TopologyRequest, WorkKind
 from tidegate.state.domains import HOST
 from victim_cases import hosts, with_work
@@ -118,4 +118,57 @@ def test_places_are_chosen_again_when_others_are_free_sooner():
         *(planned(f"low{i:03d}", "1x1", at=1.1 + i / 4, hours=2) for i in range(80)),
     ]
     run = play(work, Policy(cycle_ms=CYCLE_MS), fleet("2x h100x8"), TwinOptions())
-    assert waited_ms(run, "gang") < 20 * HOUR
+    assert waited_ms(run, "gang") < 24 * HOUR
+
+
+@pytest.mark.parametrize(("queues", "seed"), [([], 0), ([queue("a", 24)], 2)])
+def test_places_are_not_chosen_again_so_often_that_none_of_them_is_ever_free(queues, seed):
+    """Jobs of two to six hours come without end. A choice in vain lasts half as long as the next: 18 hours at most."""
+    low = stream(seed, 24, load=1.1, until_h=40, hours=(2, 6))
+    gang = planned("gang", "2x4", at=10, priority=100)
+    policy = share_policy(*queues, cycle_ms=MINUTE) if queues else Policy(cycle_ms=MINUTE)
+    policy = replace(policy, placement=PlacementRule(kind=PlacementKind.SPREAD))
+    run = play([*low, gang], policy, fleet("6x h100x4"))
+    assert waited_ms(run, "gang") < 18 * HOUR
+
+
+def of_model(work: PlannedWorkload, model: str) -> PlannedWorkload:
+    sets = [replace(each, gpu=replace(each.gpu, models=(model,))) for each in work.workload.work.pod_sets]
+    return replace(work, workload=with_work(work.workload, pod_sets=tuple(sets)))
+
+
+@pytest.mark.parametrize("queues", [[], [queue("a", 64)]])
+def test_one_that_waits_at_work_that_never_ends_does_not_keep_others_from_a_reservation(queues):
+    server = of_model(planned("server", "1x4", hours=300), "a100")
+    low = [of_model(planned(f"low{i:03d}", "1x1", at=i / 8), "h100") for i in range(80)]
+    waits, gang = of_model(planned("waits", "1x8", at=1), "a100"), of_model(planned("gang", "1x8", at=1.1), "h100")
+    policy = share_policy(*queues, cycle_ms=CYCLE_MS) if queues else Policy(cycle_ms=CYCLE_MS)
+    run = play([server, *low, waits, gang], policy, fleet("1x h100x8", "1x a100x8"))
+    assert waited_ms(run, "gang") < 4 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "stream_in"),
+    [
+        (4, {"b": 4}, "a"),  # small jobs of its own queue, within what that owns
+        (0, {"b": 0, "owner": 8}, "b"),  # small jobs of another queue, which borrows too
+        (4, {"b": 12}, "a"),  # quota is free at all times, and a node never is
+    ],
+)
+def test_a_gang_that_borrows_does_not_starve_behind_small_jobs(own, others, stream_in):
+    """Nobody may be preempted for quota that it borrows: it is kept for the gang once that was passed over for long."""
+    low = [planned(f"low{i:03d}", "1x1", at=i / 8, queue=stream_in) for i in range(80)]
+    gang = planned("gang", "1x8", at=1)
+    queues = [queue("a", own, cohort="all"), *(queue(name, gpus, cohort="all") for name, gpus in others.items())]
+    run = simulate([*low, gang], queues, fleet("1x h100x8"), cycle_ms=CYCLE_MS)
+    assert waited_ms(run, "gang") < 3 * HOUR
+
+
+def test_a_queue_does_not_stand_still_for_a_gang_that_borrows_what_its_owner_uses():
+    server = planned("server", "1x4", hours=100, queue="b")
+    low = [planned(f"low{i:02d}", "1x1", at=i / 2) for i in range(40)]
+    gang = planned("gang", "1x8", at=1)
+    queues = [queue("a", 4, cohort="all"), queue("b", 4, cohort="all")]
+    run = simulate([server, *low, gang], queues, fleet("1x h100x8"), cycle_ms=CYCLE_MS)
+    assert {waited_ms(run, each.workload.id) for each in low} == {0}
+    assert run.finished["gang"] == 101

@@ -43,6 +43,27 @@ def test_jobs_of_arrays_are_not_taken_as_independent():
         assert carried > 0.7, f"{case}: {carried:.2f} of the windows carry an interval"
 
 
+def test_batches_that_are_cancelled_declared_or_started_together_are_not_independent():
+    """As if they were, 39 % of the intervals of patience and 50 % of those of starts held the truth."""
+    for case, (held, carried) in coverage.batches(40, (20,)).shares().items():
+        assert held >= 0.8, f"{case}: {held:.2f}"
+        assert carried > 0.6, f"{case}: {carried:.2f} of the windows carry an interval"
+
+
+def test_pods_that_are_busy_together_are_not_independent():
+    """By pods alone, 20 % of the intervals of the busy share and 5 % of those of the idle share held the truth."""
+    for case, (held, carried) in coverage.busy_together(30).shares().items():
+        assert held >= 0.78, f"{case}: {held:.2f}"
+        assert carried > 0.9, f"{case}: {carried:.2f} of the windows carry an interval"
+
+
+def test_a_queue_has_blocks_as_long_as_its_own_waits_stay_alike():
+    """By the memory of all waits together, 66 % of the intervals of p90 held the truth for a memory of 3 days."""
+    for case, (held, carried) in coverage.slow_queue(40, 3.0).shares().items():
+        assert held >= 0.78, f"{case}: {held:.2f}"
+        assert carried > 0.8, f"{case}: {carried:.2f} of the windows carry an interval"
+
+
 def test_a_policy_against_itself_is_seldom_called_different():
     """A paired bootstrap over single jobs excluded 1 in 63 % of such tests, over four days each."""
     pairs = list(coverage.same_policy_twice(12, hours=24))

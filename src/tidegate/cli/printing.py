@@ -8,7 +8,7 @@ from __future__ import annotations
 from rich.console import Console, RenderableType
 
 #: For terminals that show nothing but ASCII.
-ASCII = str.maketrans("▁▂▃▄▅▆▇█░·•…–─≤↑", "_.-~=+*#.|*.--<^")  # noqa: RUF001 - the dash of what is not known
+ASCII = str.maketrans("▁▂▃▄▅▆▇█░·•…–─≤≥↑", "_.-~=+*#.|*.--<>^")  # noqa: RUF001 - the dash of what is not known
 
 
 def print_page(page: RenderableType, console: Console) -> None:

@@ -110,11 +110,12 @@ def _wait_sentence(summary: Summary) -> Text:
     fates = (("running", total.running), ("waiting", total.waiting), ("rejected", total.rejected))
     others = [f"{count:,} {name}" for name, count in (*fates, ("cancelled", total.cancelled)) if count]
     ended = f"{total.finished:,} of {count_text(total.workloads, 'workload')} finished"
-    at_once = wait.p50_ms < SECOND_MS
+    at_once = wait.p50_ms < SECOND_MS and not total.is_bound(wait.p50_ms)
+    half, most = ("for at least" if total.is_bound(wait_ms) else "at most" for wait_ms in (wait.p50_ms, wait.p90_ms))
     return Text.assemble(
-        "Half of the work " + ("started at once" if at_once else "waited at most "),
+        "Half of the work " + ("started at once" if at_once else f"waited {half} "),
         ("" if at_once else time_text(wait.p50_ms), "bold"),
-        ", nine in ten at most ",
+        f", nine in ten {most} " if most == "at most" else f", one in ten {most} ",
         (time_text(wait.p90_ms), "bold"),
         f"; {ended}" + (f" ({', '.join(others)})." if others else "."),
     )
@@ -161,13 +162,18 @@ def _group_row(group: Group, indent: str, *, wide: bool) -> list[Text | str]:
         Text(indent + group.name),
         f"{group.workloads:,}",
         amount_text(group.allocated_gpu_h),
-        time_text(wait.p50_ms if wait else None),
-        time_text(wait.p90_ms if wait else None),
+        _wait_text(group, wait.p50_ms if wait else None),
+        _wait_text(group, wait.p90_ms if wait else None),
         time_text(completion.p50_ms if completion else None),
         *([percent_text(group.served_share)] if wide else []),
         _busy_text(group.busy_share, wide=wide),
         f"{group.evictions:,}" if group.evictions else Text("0", "dim"),
     ]
+
+
+def _wait_text(group: Group, wait_ms: float | None) -> str:
+    """A quantile of waits; with a sign where it is longer still, because some had not ended."""
+    return ("≥" if wait_ms is not None and group.is_bound(wait_ms) else "") + time_text(wait_ms)
 
 
 def _busy_text(share: float | None, *, wide: bool) -> Text:

@@ -7,7 +7,8 @@ Must not know: what arrives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from tidegate.demand.curves import Window
 from tidegate.demand.events import MOST_EXACT
 from tidegate.demand.jobs import Jobs
 from tidegate.demand.numbers import How, Number, Unit, estimate, exact, relative_deviation_effects
-from tidegate.demand.ordering import Grouping, in_order_by_group
+from tidegate.demand.ordering import Grouping, Some, in_order_by_group
+from tidegate.demand.unseen import Unseen, on_seen_clock, seen_window
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
@@ -51,16 +53,30 @@ class Arrivals(Spec, frozen=True):
     dispersion: tuple[Dispersion, ...]
 
 
-def measure_by_group(jobs: Jobs, groupings: Sequence[Grouping], window: Window) -> list[list[Arrivals | None]]:
+class _Came(NamedTuple):
+    """When jobs came, by a clock that stands still while nothing is recorded."""
+
+    jobs: Jobs
+    start_ms: int
+    window: Window  # by that clock
+    unseen: Unseen
+
+    def parts(self) -> Iterator[Some]:
+        """Times from the window's start and cells, some jobs at a time."""
+        for each in self.jobs.parts():
+            rows = each.submitted_from(self.start_ms)
+            yield on_seen_clock(rows.submitted_ms, self.unseen) - self.window.start_ms, rows.cell
+
+
+def measure_by_group(
+    jobs: Jobs, groupings: Sequence[Grouping], window: Window, unseen: Unseen = ()
+) -> list[list[Arrivals | None]]:
     """Arrivals of each group of each grouping: one by one, or where they are very many by counting them in windows."""
+    came = _Came(jobs, window.start_ms, seen_window(window, unseen), unseen)
     if len(jobs) > MOST_EXACT:
-        return _count_by_group(jobs, groupings, window)
-    return [[_measure(part, window) for part in _in_order(jobs, one, window)] for one in groupings]
-
-
-def _in_order(jobs: Jobs, grouping: Grouping, window: Window) -> list[I64]:
-    parts = (rows.submitted_from(window.start_ms) for rows in jobs.parts())
-    return in_order_by_group(((rows.submitted_ms - window.start_ms, rows.cell) for rows in parts), grouping).parts
+        return _count_by_group(came, groupings)
+    in_order = [in_order_by_group(came.parts(), one).parts for one in groupings]
+    return [[_measure(part, came.window) for part in parts] for parts in in_order]
 
 
 def _measure(since_ms: I64, window: Window) -> Arrivals | None:
@@ -69,15 +85,15 @@ def _measure(since_ms: I64, window: Window) -> Arrivals | None:
     return measure_arrivals(since_ms + window.start_ms, window, Unit.JOBS, "jobs", ordered=True)
 
 
-def _count_by_group(jobs: Jobs, groupings: Sequence[Grouping], window: Window) -> list[list[Arrivals | None]]:
+def _count_by_group(came: _Came, groupings: Sequence[Grouping]) -> list[list[Arrivals | None]]:
     """Counts in the shortest windows that are not too many; gaps are not looked at."""
+    window = came.window
     bases = [_base_for(grouping, window) for grouping in groupings]
     bins = [window.length_ms // base + 1 for base in bases]
     sums = [np.zeros(grouping.groups * many, np.int64) for grouping, many in zip(groupings, bins, strict=True)]
     firsts = [grouping.group_of * np.int64(many) for grouping, many in zip(groupings, bins, strict=True)]
-    for each in jobs.parts():
-        rows = each.submitted_from(window.start_ms)
-        since, cell = rows.submitted_ms - window.start_ms, rows.cell.astype(np.intp)
+    for since, cells in came.parts():
+        cell = cells.astype(np.intp)
         bin_of = {base: since // base for base in set(bases)}  # to divide takes longest
         for base, first, counts in zip(bases, firsts, sums, strict=True):
             row = first.take(cell, mode="clip")
@@ -101,7 +117,7 @@ def _from_counts(sums: F64, base_ms: int, window: Window) -> Arrivals | None:
     return Arrivals(
         unit=Unit.JOBS,
         count=total,
-        per_hour=_rate(starts, sums, window, Unit.JOBS, "jobs"),
+        per_hour=measure_rate(starts, sums, window, Unit.JOBS, "jobs"),
         gap_cv=None,
         dispersion=disperse(starts, sums, base_ms, window, "jobs"),
     )
@@ -114,13 +130,13 @@ def measure_arrivals(at_ms: I64, window: Window, unit: Unit, table: str, *, orde
     return Arrivals(
         unit=unit,
         count=int(times.size),
-        per_hour=_rate(times, ones, window, unit, table),
+        per_hour=measure_rate(times, ones, window, unit, table),
         gap_cv=_cv(times, window, table),
         dispersion=disperse(times, ones, SECOND_MS, window, table),
     )
 
 
-def _rate(from_start_ms: I64, counts: F64, window: Window, unit: Unit, table: str) -> Number:
+def measure_rate(from_start_ms: I64, counts: F64, window: Window, unit: Unit, table: str) -> Number:
     """Arrivals in an hour, and how many more or fewer each unit of time had than the mean."""
     length_ms, total = max(window.length_ms, 1), float(counts.sum())
     widths = unit_widths(length_ms)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tidegate.demand.curves import Curve, Episodes, Window, episodes_above
+from tidegate.demand.events import Mask
 from tidegate.demand.numbers import Number, Unit, exact, trim
 from tidegate.model.columns import F64
 from tidegate.model.spec import Spec
@@ -64,7 +65,7 @@ def find_bursts(curve: Curve, above: float, cold_start_ms: int | None, unit: Uni
     """What rose above a level."""
     found = episodes_above(curve, above)
     count = found.start_ms.size
-    short = found.length_ms < (cold_start_ms or 0)
+    short = _is_noise(found, curve.window, cold_start_ms)
     measured = cold_start_ms is not None
     area_unit, factor = AREAS[unit]
     area = found.area * factor
@@ -79,11 +80,17 @@ def find_bursts(curve: Curve, above: float, cold_start_ms: int | None, unit: Uni
         longest_ms=exact(float(found.length_ms.max(initial=0)), Unit.MS, count, table),
         height=trim(float(found.height[~short].max(initial=0.0))),
         noise_height=trim(float(found.height[short].max(initial=0.0))),
-        largest=_largest(found._replace(area=area), curve.window, cold_start_ms or 0),
+        largest=_largest(found._replace(area=area), curve.window, short),
     )
 
 
-def _largest(found: Episodes, window: Window, cold_start_ms: int) -> tuple[Burst, ...]:
+def _is_noise(found: Episodes, window: Window, cold_start_ms: int | None) -> Mask:
+    """Which were over too soon; of one that the window cuts off nobody knows how long it lasts."""
+    whole = (found.start_ms > 0) & (found.start_ms + found.length_ms < window.length_ms)
+    return np.asarray(whole & (found.length_ms < (cold_start_ms or 0)), np.bool_)
+
+
+def _largest(found: Episodes, window: Window, noise: Mask) -> tuple[Burst, ...]:
     """Those of the largest area, in order of time."""
     rows = np.sort(np.lexsort((found.start_ms, -found.area))[:MOST_TOLD])
     return tuple(
@@ -92,15 +99,15 @@ def _largest(found: Episodes, window: Window, cold_start_ms: int) -> tuple[Burst
             length_ms=one.length_ms,
             height=trim(one.height),
             area=trim(one.area),
-            noise=one.length_ms < cold_start_ms,
+            noise=bool(noise[row]),
         )
-        for one in (found.row(int(row)) for row in rows)
+        for row, one in ((int(row), found.row(int(row))) for row in rows)
     )
 
 
 def ceilings(series: F64, step_ms: int, units: tuple[Unit, Unit], per_ms: int) -> tuple[Ceiling, ...]:
     """For each rate the smallest bucket that never overflows; a bucket counts levels times `per_ms`."""
-    seen = np.nan_to_num(series)
+    seen = series[np.isfinite(series)]  # what was not seen neither fills a bucket nor empties it
     middle = float(seen.mean()) if seen.size else 0.0
     if middle <= 0:
         return ()

@@ -11,6 +11,7 @@ from enum import StrEnum
 import numpy as np
 from msgspec.structs import replace
 
+from tidegate.demand.alike import likeness
 from tidegate.demand.censoring import State
 from tidegate.demand.distributions import Fitted, fit_family
 from tidegate.demand.jobs import Jobs, Rows
@@ -38,16 +39,11 @@ from tidegate.demand.survival import (
 from tidegate.model.columns import I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import WHOLE_MILLI
-from tidegate.stats.blocks import count_units, linear_interval, linear_spread, sum_by, units_of
-from tidegate.stats.interval import LEAST_PARTS, NORMAL, NoInterval
-from tidegate.stats.quantile import quantile
+from tidegate.stats.blocks import count_units, linear_interval, sum_by, units_of
+from tidegate.stats.interval import LEAST_PARTS, NoInterval
 
 #: GPUs of a usual node: a job with more needs several at once.
 _NODE_MILLI = 8_000
-
-
-#: Independent jobs beyond a quantile, at least: with fewer, the longest that was seen may well be shorter than it.
-_LEAST_BEYOND = 3.0
 
 
 class Meaning(StrEnum):
@@ -184,24 +180,6 @@ def _spread(of: tuple[str, str], watched: Watched, gpu_hours: float, by_unit: tu
         fitted=fit_family(sketch),
         sketch=sketch,
     )
-
-
-def likeness(by_unit: tuple[I64, ...], part: float) -> float | NoInterval:
-    """How many jobs are worth one, for a quantile: those of an array, or of one user in a week, last alike."""
-    sizes = np.array([unit.size for unit in by_unit], np.float64)
-    count = float(sizes.sum())
-    if (sizes > 0).sum() < LEAST_PARTS:
-        return NoInterval.FEW
-    value = quantile(np.concatenate(by_unit), part)
-    below = np.array([np.searchsorted(unit, value, side="left") for unit in by_unit], np.float64)
-    share = float(below.sum()) / count
-    if share <= 0:  # all of them are as long
-        return 1.0
-    spread = linear_spread(share, (below - share * sizes) / count)
-    if isinstance(spread, NoInterval):
-        return spread
-    alike = max((spread.error * spread.times / NORMAL) ** 2 * count / (share * (1 - share)), 1.0)
-    return alike if count / alike * min(part, 1 - part) >= _LEAST_BEYOND else NoInterval.FEW
 
 
 def _spread_whole(of: tuple[str, str], ordered: I64, every: int, gpu_hours: float, by_unit: tuple[I64, ...]) -> Spread:

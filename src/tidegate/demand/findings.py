@@ -74,7 +74,8 @@ def _idle_holders(model: DemandModel) -> Iterator[Finding]:
     long = [one for one in model.residency.allocations if one.longest_idle_ms >= _LONG_IDLE_MS]
     for one in long[:_MOST_NAMED]:
         hours = one.held_gpu_hours * one.idle_share
-        told = {"idle_ms": one.longest_idle_ms, "idle_share": one.idle_share, "vram_gib": one.vram_gib or 0.0}
+        told = {"idle_ms": one.longest_idle_ms, "idle_share": one.idle_share}
+        told |= {} if one.vram_gib is None else {"vram_gib": one.vram_gib}
         yield _finding(FindingCode.IDLE_HOLDER, one.name, hours, **told)
 
 

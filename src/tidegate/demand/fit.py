@@ -28,17 +28,19 @@ from tidegate.demand.document import (
     Source,
 )
 from tidegate.demand.durations import Spread, measure_durations
-from tidegate.demand.fleet import Counters, read_counters
+from tidegate.demand.fleet import Counters, is_told, read_counters
 from tidegate.demand.groups import Measured, Setting, measure_groups, survey
 from tidegate.demand.jobs import Jobs, read_jobs, unseen_of, window_of
 from tidegate.demand.levels import Levels, Track, measure_levels
-from tidegate.demand.numbers import Unit, exact, trim
+from tidegate.demand.numbers import Number, Unit, at_least, exact, trim
 from tidegate.demand.outlook import Outlook, look_ahead
 from tidegate.demand.residency import Residency, measure_residency
 from tidegate.demand.services import Service, measure_services
 from tidegate.demand.starts import measure_starts
 from tidegate.demand.streams import Stream, level_by_day, write_streams
 from tidegate.demand.tables import Tables
+from tidegate.demand.unseen import Unseen, unseen_between
+from tidegate.model.columns import F64
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 
 #: Priorities that are told apart: the highest.
@@ -119,44 +121,54 @@ def _hear(tables: Tables, setting: Setting) -> _Told | None:
     jobs = read_jobs(tables, setting.seed, setting.run_all)
     if len(jobs) == 0:
         return None
-    window = window_of(jobs)
+    window, unseen = window_of(jobs), unseen_of(jobs)
     durations, priorities, days, streams, *surveyed = setting.run_all(
         [
             partial(measure_durations, jobs),
             partial(_priorities, jobs),
-            partial(level_by_day, jobs, window),
-            partial(write_streams, jobs, window, setting.calendar),
-            *survey(jobs, window),
+            partial(level_by_day, jobs, window, unseen),
+            partial(write_streams, jobs, window, setting.calendar, unseen),
+            *survey(jobs, window, unseen),
         ]
     )
-    measured = measure_groups(jobs, window, surveyed, setting._replace(unseen=unseen_of(jobs)))
+    measured = measure_groups(jobs, window, surveyed, setting._replace(unseen=unseen))
     return _Told(jobs, measured, durations, priorities, days, streams)
 
 
 def _groups_of_counters(counters: list[Counters], setting: Setting) -> tuple[Group, ...]:
     """Where no jobs are told: what ran and what waited is what was asked for."""
-    return tuple(_group_of_counters(one, setting) for one in counters)
+    return tuple(_group_of_counters(one, setting) for one in counters if is_told(one.asked()))
 
 
 def _group_of_counters(one: Counters, setting: Setting) -> Group:
-    how = (Unit.GPUS, "capacity", setting.calendar)
-    asked = one.track(one.running + one.pending)
-    wanted = measure_levels(asked, *how)
-    hours = wanted.mean.value * asked.window.length_ms / HOUR_MS
+    asked = one.track(one.asked())
+    wanted = measure_levels(asked, Unit.GPUS, "capacity", setting.calendar)
     return Group(
         scope=Scope.QUEUE if one.queue else Scope.TOTAL,
         name=one.queue,
         jobs=0,
-        gpu_hours=exact(hours, Unit.GPU_HOURS, asked.samples, "capacity"),
+        gpu_hours=_counted_hours(asked),
         wanted=wanted,
-        seen=measure_levels(one.track(one.running), *how),
-        waiting=measure_levels(one.track(one.pending), *how),
+        seen=_counted(one, one.running, setting),
+        waiting=_counted(one, one.pending, setting),
         broken=None,
         arrivals=None,
         bursts=find_bursts(_as_curve(asked), wanted.p95.value, setting.cold_start_ms, Unit.GPUS, "capacity"),
         ceilings=ceilings(asked.series, asked.step_ms, (Unit.GPUS, Unit.GPU_HOURS), HOUR_MS),
         tolerance=None,
     )
+
+
+def _counted(one: Counters, values: F64, setting: Setting) -> Levels | None:
+    """The levels of a counter; None: it was never seen."""
+    return measure_levels(one.track(values), Unit.GPUS, "capacity", setting.calendar) if is_told(values) else None
+
+
+def _counted_hours(asked: Track) -> Number:
+    """GPU-hours as far as they were seen."""
+    hours = float((asked.held.time_ms * asked.held.value).sum()) / HOUR_MS
+    counted = exact(hours, Unit.GPU_HOURS, asked.samples, "capacity")
+    return counted if np.isfinite(asked.series).all() else at_least(counted)
 
 
 def _as_curve(track: Track) -> Curve:
@@ -167,11 +179,10 @@ def _as_curve(track: Track) -> Curve:
 
 def _complete(total: Group, counters: Counters, setting: Setting) -> Group:
     """What jobs do not tell about the whole (what ran, what waited), counters may."""
-    how = (Unit.GPUS, "capacity", setting.calendar)
     fields = {name: getattr(total, name) for name in total.__struct_fields__}
     for name, level in (("seen", counters.running), ("waiting", counters.pending)):
         if fields[name] is None:
-            fields[name] = measure_levels(counters.track(level), *how)
+            fields[name] = _counted(counters, level, setting)
     return Group(**fields)
 
 
@@ -225,14 +236,9 @@ def _fleet(parts: _Parts, setting: Setting) -> Fleet | None:
     counters = parts.counters[0]
     if not np.nansum(counters.total) > 0:
         return Fleet(total=None, free_p95=None, largest_gang=largest)
-    total = measure_levels(counters.track(counters.total), Unit.GPUS, "capacity", setting.calendar)
-    free = measure_levels(
-        counters.track(np.maximum(counters.total - counters.running, 0.0)),
-        Unit.GPUS,
-        "capacity",
-        setting.calendar,
-    )
-    return Fleet(total=total, free_p95=free.p95, largest_gang=largest)
+    total = _counted(counters, counters.total, setting)
+    free = _counted(counters, np.maximum(counters.total - counters.running, 0.0), setting)
+    return Fleet(total=total, free_p95=free.p95 if free else None, largest_gang=largest)
 
 
 def _outlooks(parts: _Parts) -> tuple[Outlook, ...]:
@@ -240,8 +246,8 @@ def _outlooks(parts: _Parts) -> tuple[Outlook, ...]:
     found = None
     if parts.told:
         found = parts.told.measured.outlook
-    elif parts.counters:
-        track = parts.counters[0].track(parts.counters[0].running + parts.counters[0].pending)
+    elif parts.counters and is_told(parts.counters[0].asked()):
+        track = parts.counters[0].track(parts.counters[0].asked())
         found = look_ahead("wanted", Unit.GPUS, track.series, track.step_ms, track.window.end_ms)
     return () if found is None else (found,)
 
@@ -267,8 +273,13 @@ def _grounds(tables: Tables, parts: _Parts) -> tuple[Ground, ...]:
             ).collect(engine="streaming")
             if bounds["rows"][0]:
                 window = Window(int(bounds["first"][0]), int(bounds["last"][0]))
-                found.append(_ground(name, window, int(bounds["rows"][0]), 0, origins))
+                ground = _ground(name, window, int(bounds["rows"][0]), 0, origins)
+                found.append(replace(ground, unseen=_unseen_requests(frame) if name == "requests" else ()))
     return tuple(replace(ground, dropped=tables.dropped) for ground in found)
+
+
+def _unseen_requests(requests: pl.LazyFrame) -> Unseen:
+    return unseen_between(requests.select("at_ms").collect(engine="streaming")["at_ms"].to_numpy())
 
 
 def _ground(table: str, window: Window, rows: int, tick_ms: int, origins: tuple[Source, ...]) -> Ground:

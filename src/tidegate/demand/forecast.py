@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.demand.events import Mask
 from tidegate.demand.numbers import multiply
 from tidegate.model.columns import F64, I64
 from tidegate.model.units import DAY_MS, HOUR_MS
@@ -49,14 +50,19 @@ _NEAR = 1e-9
 
 
 class Series(NamedTuple):
-    """A level in even steps, without gaps."""
+    """A level in even steps, without gaps; what was not seen is no truth that a forecast is judged by."""
 
     values: F64
     step_ms: int
+    guessed: Mask | None = None  # which values were not seen; None: none
 
     def steps(self, time_ms: int) -> int:
         """How many steps a time has, at least one."""
         return max(round(time_ms / self.step_ms), 1)
+
+    def is_seen(self, rows: I64) -> Mask:
+        """Which of the rows were seen."""
+        return np.ones(rows.size, np.bool_) if self.guessed is None else ~self.guessed[rows]
 
 
 class Known(NamedTuple):
@@ -238,13 +244,13 @@ def roll(series: Series, horizon_ms: int, first: int, relearn_ms: int = DAY_MS, 
             recipe, due = learn(known, now, day), now + again
         rows = np.arange(judged, now - ahead + 1)
         if rows.size:
-            widen, judged = (
-                _adapt(widen, told[rows], series.values[rows + ahead], day + _SLOWER * ahead),
-                now - ahead + 1,
-            )
+            rows, judged = rows[series.is_seen(rows + ahead)], now - ahead + 1
+            widen = _adapt(widen, told[rows], series.values[rows + ahead], day + _SLOWER * ahead)
         rows = np.arange(now, min(now + hour, size - ahead))
         told[rows] = foretell(recipe, known, series.values[rows], rows, widen)
     origin = np.arange(max(first - ahead, begin), size - ahead)
+    seen = series.is_seen(origin) & series.is_seen(origin + ahead)
+    origin = origin[seen] if seen.any() else origin
     return Rolled(origin, ahead, told[origin], series.values[origin + ahead], widen)
 
 

@@ -52,6 +52,7 @@ from tidegate.demand.tolerance import (
     sort_waits,
     waited_until_ms,
 )
+from tidegate.demand.unseen import Unseen
 from tidegate.model.columns import F64, I32, I64
 from tidegate.model.units import HOUR_MS
 
@@ -66,7 +67,7 @@ class Setting(NamedTuple):
     cold_start_ms: int | None
     seed: int
     run_all: RunAll = one_by_one
-    unseen: tuple[tuple[int, int], ...] = ()  # when nothing was recorded
+    unseen: Unseen = ()  # when nothing was recorded
 
 
 class Measured(NamedTuple):
@@ -111,10 +112,10 @@ class _Curves(NamedTuple):
     waiting: dict[str, list[Curve]] | None
 
 
-def survey(jobs: Jobs, window: Window) -> list[Callable[[], Any]]:
+def survey(jobs: Jobs, window: Window, unseen: Unseen) -> list[Callable[[], Any]]:
     """What has to go through all jobs, each call once: `measure_groups` asks for what they give, in this order."""
     return [
-        partial(measure_by_group, jobs, [_grouping(jobs, scope) for scope in _scopes(jobs)], window),
+        partial(measure_by_group, jobs, [_grouping(jobs, scope) for scope in _scopes(jobs)], window, unseen),
         partial(sort_waits, jobs),
         *(partial(_follow, jobs, window, moments) for moments in _moments(jobs)),
     ]

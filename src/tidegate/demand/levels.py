@@ -15,6 +15,7 @@ from tidegate.demand.curves import Curve, Held, Window, average_by, hold, hold_b
 from tidegate.demand.numbers import How, Number, Unit, estimate, exact, trim, trimmed
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.tables import Calendar
+from tidegate.demand.unseen import Unseen, hide_unseen
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS, MINUTE_MS
@@ -90,14 +91,14 @@ class Track(NamedTuple):
     samples: int
 
 
-def track_curve(curve: Curve, samples: int, unseen: tuple[tuple[int, int], ...] = ()) -> Track:
+def track_curve(curve: Curve, samples: int, unseen: Unseen = ()) -> Track:
     """Follow a curve of steps; time in which nothing was recorded does not count."""
     step_ms = step_for(curve.window, MINUTE_MS if curve.window.length_ms > HOUR_MS else 1000)
     track = Track(curve.window, hold(curve), average_by(curve, step_ms), step_ms, samples)
     for from_ms, to_ms in unseen:
         first_ms, last_ms = from_ms - curve.window.start_ms, min(to_ms, curve.window.end_ms) - curve.window.start_ms
         track.held.time_ms[:] = np.maximum(track.held.time_ms - hold_between(curve, first_ms, last_ms), 0.0)
-        track.series[max(first_ms // step_ms, 0) : -(-last_ms // step_ms)] = np.nan
+    hide_unseen(track.series, step_ms, curve.window.start_ms, unseen)
     return track
 
 

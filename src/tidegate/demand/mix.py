@@ -27,7 +27,7 @@ def measure_mix(tracks: dict[str, Track], calendar: Calendar) -> tuple[MixShare,
     all_units = np.sum(list(units.values()), axis=0)
     found = []
     for kind, track in tracks.items():
-        hours, part = means[kind] * track.window.length_ms / HOUR_MS, means[kind] / everything
+        hours, part = float((track.held.time_ms * track.held.value).sum()) / HOUR_MS, means[kind] / everything
         effects = (units[kind] - part * all_units) / max(float(all_units.sum()), 1e-12)
         interval, _ = linear_interval(part, effects)
         found.append(

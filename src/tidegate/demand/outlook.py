@@ -56,7 +56,7 @@ def look_ahead(of: str, unit: Unit, values: F64, step_ms: int, end_ms: int) -> O
     """Bands for what follows a series; None where it is too short to know its days."""
     if values.size * step_ms < SHORTEST_MS or step_ms > HOUR_MS:
         return None
-    series = _coarser(Series(fill(values), step_ms))
+    series = _coarser(Series(fill(values), step_ms, ~np.isfinite(values)))
     return Outlook(
         of=of,
         unit=unit,
@@ -71,7 +71,9 @@ def _coarser(series: Series) -> Series:
     """Means of at least ten minutes; what does not fill a step at the beginning is left out."""
     factor = max(STEP_MS // series.step_ms, 1)
     kept = series.values[series.values.size % factor :]
-    return Series(kept.reshape(-1, factor).mean(1), series.step_ms * factor)
+    guessed = None if series.guessed is None else series.guessed[series.values.size % factor :]
+    unsure = None if guessed is None else np.asarray(guessed.reshape(-1, factor).any(1), np.bool_)
+    return Series(kept.reshape(-1, factor).mean(1), series.step_ms * factor, unsure)
 
 
 def _ahead(series: Series, horizon_ms: int) -> Ahead:

@@ -6,18 +6,26 @@ Must not know: why a GPU had nothing to do.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import polars as pl
 
 from tidegate.demand.levels import Levels, Track, measure_levels, track_series
 from tidegate.demand.numbers import How, Number, Unit, estimate, exact, trim, unit_interval
+from tidegate.demand.sampling import ONE_LOOK, Samples, grid_of, held_at
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.tables import Calendar
 from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
+from tidegate.stats.blocks import count_units, linear_interval, units_of
+from tidegate.stats.interval import widest
 
 #: Holders that are told one by one: those with the most idle GPU-hours.
 MOST_TOLD = 24
+
+#: A spell goes on where one sample is missed; where samples lie further apart, in usual times, nobody knows.
+_MOST_APART = 2.5
 
 _MIB_PER_GIB = 1024
 
@@ -61,7 +69,8 @@ def measure_residency(use: pl.LazyFrame, calendar: Calendar) -> Residency | None
     )
     if samples.height == 0:
         return None
-    pods = _by_pod(samples)
+    pods = _sum_by(samples, "allocation")
+    sums = _Sums(pods, _by_time(samples))
     spells = _spells(samples)
     vram = samples.filter(pl.col("vram_mib").is_not_null())
     idle_hours = pods["idle_gpu_ms"].to_numpy() / HOUR_MS
@@ -71,12 +80,12 @@ def measure_residency(use: pl.LazyFrame, calendar: Calendar) -> Residency | None
         every_ms=held.step_ms,
         held=measure_levels(held, Unit.GPUS, "use", calendar),
         busy=measure_levels(busy, Unit.GPUS, "use", calendar),
-        duty=_ratio(pods, "busy_gpu_ms", "gpu_ms", Unit.SHARE),
-        idle=_ratio(pods, "idle_ms", "sampled_ms", Unit.SHARE),
+        duty=_ratio(sums, "busy_gpu_ms", "gpu_ms", Unit.SHARE),
+        idle=_ratio(sums, "idle_ms", "sampled_ms", Unit.SHARE),
         idle_gpu_hours=exact(float(idle_hours.sum()), Unit.GPU_HOURS, pods.height, "use"),
-        idle_vram_gib=_gib(_ratio(pods, "idle_vram_ms", "idle_seen_ms", Unit.MIB)) if vram.height else None,
-        vram_gib=_gib(_ratio(pods, "vram_ms", "vram_seen_ms", Unit.MIB)) if vram.height else None,
-        vram_share=_vram_share(pods),
+        idle_vram_gib=_gib(_ratio(sums, "idle_vram_ms", "idle_seen_ms", Unit.MIB)) if vram.height else None,
+        vram_gib=_gib(_ratio(sums, "vram_ms", "vram_seen_ms", Unit.MIB)) if vram.height else None,
+        vram_share=_vram_share(sums),
         busy_run_ms=trim(_mean_spell(spells, idle=False)),
         idle_run_ms=trim(_mean_spell(spells, idle=True)),
         busy_spread=_spread(samples.filter(~pl.col("idle")), "busy_milli") or Sketch(),
@@ -94,13 +103,29 @@ def _idle() -> pl.Expr:
     return (pl.col("busy_milli") == 0).alias("idle")
 
 
-def _by_pod(samples: pl.DataFrame) -> pl.DataFrame:
-    """Sums of each allocation, in order of their names."""
+class _Sums(NamedTuple):
+    """What was held and used, in sums by pod, and by unit of time."""
+
+    pods: pl.DataFrame
+    time: pl.DataFrame
+
+
+def _by_time(samples: pl.DataFrame) -> pl.DataFrame:
+    """Sums of each unit of time; nothing in one in which no sample was taken."""
+    at_ms = samples["at_ms"].to_numpy()
+    length_ms = int(np.ptp(at_ms)) + 1
+    unit = pl.Series("unit", units_of(at_ms - at_ms.min(), length_ms))
+    every = pl.DataFrame({"unit": np.arange(count_units(length_ms), dtype=np.int64)})
+    return every.join(_sum_by(samples.with_columns(unit), "unit"), on="unit", how="left", maintain_order="left")
+
+
+def _sum_by(samples: pl.DataFrame, by: str) -> pl.DataFrame:
+    """Sums of each allocation, or of each of other things, in order of their names."""
     every, idle, vram = pl.col("every_ms"), pl.col("idle"), pl.col("vram_mib")
     total = pl.col("vram_total_mib")
     both = vram.is_not_null() & (total.fill_null(0) > 0)
     return (
-        samples.group_by("allocation")
+        samples.group_by(by)
         .agg(
             pl.col("gpu_ms").sum(),
             (pl.col("gpu_ms") * pl.col("busy_milli") / WHOLE_MILLI).sum().alias("busy_gpu_ms"),
@@ -114,37 +139,38 @@ def _by_pod(samples: pl.DataFrame) -> pl.DataFrame:
             (vram * every).filter(both).sum().alias("vram_part_ms"),
             (total * every).filter(both).sum().alias("vram_total_ms"),
         )
-        .sort("allocation")
+        .sort(by)
     )
 
 
 def _tracks(samples: pl.DataFrame) -> tuple[Track, Track]:
     """GPUs held and GPUs busy over time, in the steps they were sampled in."""
-    step = int(samples["every_ms"].median() or 1)  # type: ignore[arg-type]
-    gpus = pl.col("gpus_milli").fill_null(WHOLE_MILLI) / WHOLE_MILLI
-    weight = pl.col("every_ms") / step
-    start = int(samples["at_ms"].min() or 0)  # type: ignore[arg-type]
-    sums = (
-        samples.group_by(((pl.col("at_ms") - start) // step).alias("row"))
-        .agg(
-            (gpus * weight).sum().alias("held"),
-            (gpus * weight * pl.col("busy_milli") / WHOLE_MILLI).sum().alias("busy"),
-        )
-        .sort("row")
+    known = samples.select(
+        pl.col("allocation").rank("dense").cast(pl.Int64),
+        "at_ms",
+        pl.col("every_ms").fill_null(pl.col("every_ms").median().cast(pl.Int64)).fill_null(1),
+        pl.col("gpus_milli").fill_null(WHOLE_MILLI).alias("held"),
+        (pl.col("gpus_milli").fill_null(WHOLE_MILLI) * pl.col("busy_milli")).alias("busy"),
     )
-    rows = sums["row"].to_numpy()
-    series = np.full((2, int(rows[-1]) + 1), np.nan)
-    series[0, rows], series[1, rows] = sums["held"].to_numpy(), sums["busy"].to_numpy()
-    return tuple(track_series(one, step, start, samples.height) for one in series)  # type: ignore[return-value]
+    taken = Samples(*(known[name].to_numpy() for name in ("allocation", "at_ms", "every_ms")))
+    grid = grid_of(taken)
+    held, busy = held_at(taken, [known[name].to_numpy() for name in ("held", "busy")], grid, ONE_LOOK)
+    levels = (held / WHOLE_MILLI, busy / WHOLE_MILLI**2)
+    return tuple(track_series(one, grid.step_ms, grid.start_ms, samples.height) for one in levels)  # type: ignore[return-value]
 
 
-def _ratio(pods: pl.DataFrame, part: str, whole: str, unit: Unit) -> Number:
-    """A ratio of sums, by whole pods: samples of one pod say much the same."""
-    top, bottom = pods[part].to_numpy().astype(np.float64), pods[whole].to_numpy().astype(np.float64)
-    total = max(float(bottom.sum()), 1e-9)
-    value = float(top.sum()) / total
-    found = unit_interval(value, (top - value * bottom) / total, pods.height)
-    return estimate(value, found, unit, (pods.height, "use"), How.UNITS)
+def _ratio(sums: _Sums, part: str, whole: str, unit: Unit) -> Number:
+    """A ratio of sums: by whole pods, whose samples say much the same, and by blocks of time, in which pods are alike.
+
+    Whichever interval is wider: pods of one service are busy and idle together.
+    """
+    total = max(float(sums.pods[whole].sum()), 1e-9)
+    value = float(sums.pods[part].sum()) / total
+    of_pods, of_time = (
+        (table[part].to_numpy().astype(np.float64) - value * table[whole].to_numpy()) / total for table in sums
+    )
+    ends = (unit_interval(value, of_pods, sums.pods.height), linear_interval(value, of_time)[0])
+    return estimate(value, widest(*ends), unit, (sums.pods.height, "use"), How.UNITS)
 
 
 def _gib(number: Number) -> Number:
@@ -159,38 +185,49 @@ def _gib(number: Number) -> Number:
     )
 
 
-def _vram_share(pods: pl.DataFrame) -> Number | None:
-    if float(pods["vram_total_ms"].sum()) <= 0:
+def _vram_share(sums: _Sums) -> Number | None:
+    if float(sums.pods["vram_total_ms"].sum()) <= 0:
         return None
-    return _ratio(pods, "vram_part_ms", "vram_total_ms", Unit.SHARE)
+    return _ratio(sums, "vram_part_ms", "vram_total_ms", Unit.SHARE)
 
 
 def _spells(samples: pl.DataFrame) -> pl.DataFrame:
-    """Times without a break in which an allocation was idle, or was not; of several GPUs, all of them were."""
+    """Times without a break in which an allocation was idle, or was not; of several GPUs, all of them were.
+
+    Where samples are missing nobody knows when a spell ended: it is `cut`.
+    """
     at_once = samples.group_by("allocation", "at_ms").agg(
         pl.col("service").first(), pl.col("idle").all(), pl.col("every_ms").max()
     )
-    new = (pl.col("idle") != pl.col("idle").shift(1)) | (pl.col("allocation") != pl.col("allocation").shift(1))
+    apart = pl.col("at_ms").diff() > _MOST_APART * pl.col("every_ms").shift(1)
+    broken = (apart | (pl.col("allocation") != pl.col("allocation").shift(1))).fill_null(True)
+    new = broken | (pl.col("idle") != pl.col("idle").shift(1))
     return (
         at_once.sort("allocation", "at_ms")
-        .with_columns(new.fill_null(True).cum_sum().alias("spell"))
+        .with_columns(new.fill_null(True).cum_sum().alias("spell"), broken.shift(-1).fill_null(True).alias("cut"))
         .group_by("spell")
-        .agg(pl.col("allocation", "service", "idle").first(), pl.col("every_ms").sum())
+        .agg(pl.col("allocation", "service", "idle").first(), pl.col("every_ms").sum(), pl.col("cut").last())
         .sort("spell")
     )
 
 
 def _mean_spell(spells: pl.DataFrame, *, idle: bool) -> float:
-    """How long spells last: their time over those that were seen to end; the last one of an allocation was not."""
-    last = (pl.col("allocation") != pl.col("allocation").shift(-1)).fill_null(value=True)
-    mine = spells.with_columns(last.alias("last")).filter(pl.col("idle") == idle)
-    return float(mine["every_ms"].sum()) / max(int((~mine["last"]).sum()), 1)
+    """How long spells last: their time over those that were seen to end."""
+    mine = spells.filter(pl.col("idle") == idle)
+    return float(mine["every_ms"].sum()) / max(int((~mine["cut"]).sum()), 1)
 
 
 def _spread(samples: pl.DataFrame, column: str) -> Sketch | None:
     if samples.height == 0:
         return None
     return sketch_of(samples[column].to_numpy(), samples["every_ms"].to_numpy() / HOUR_MS)
+
+
+def _weighted(column: str) -> pl.Expr:
+    """The mean over the time that samples stand for; null where the column is not known."""
+    value, every = pl.col(column), pl.col("every_ms")
+    total = every.filter(value.is_not_null()).sum()
+    return pl.when(total > 0).then((value * every).sum() / total)
 
 
 def _holders(samples: pl.DataFrame, spells: pl.DataFrame, by: str) -> tuple[Holder, ...]:
@@ -203,7 +240,7 @@ def _holders(samples: pl.DataFrame, spells: pl.DataFrame, by: str) -> tuple[Hold
             (pl.col("gpu_ms").sum() / HOUR_MS).alias("held"),
             ((pl.col("gpu_ms") * pl.col("busy_milli")).sum() / (pl.col("gpu_ms").sum() * WHOLE_MILLI)).alias("busy"),
             (every.filter(pl.col("idle")).sum() / every.sum()).alias("share"),
-            (pl.col("vram_mib").mean() / _MIB_PER_GIB).alias("vram"),
+            (_weighted("vram_mib") / _MIB_PER_GIB).alias("vram"),
             pl.col("gpu_ms").filter(pl.col("idle")).sum().alias("idle_gpu_ms"),
         )
         .join(longest, on=by, how="left")

@@ -22,6 +22,7 @@ from tidegate.demand.sizes import SIZE_NAMES, size_of
 from tidegate.demand.sketches import Sketch, draw, quantiles
 from tidegate.demand.streams import Stream
 from tidegate.demand.tables import JOBS, Calendar, Origin, Tables
+from tidegate.demand.unseen import unseen_ms
 from tidegate.model.columns import F64, I64
 from tidegate.model.units import DAY_MS, HOUR_MS, WHOLE_MILLI
 
@@ -54,7 +55,12 @@ def _window(model: DemandModel, length_ms: int | None) -> Window:
 
 def _seen_ms(model: DemandModel) -> int:
     """How long the jobs were seen."""
-    return next((one.end_ms - one.start_ms for one in model.grounds if one.table == "jobs"), DAY_MS)
+    seen = (one.end_ms - one.start_ms - _lost_ms(one) for one in model.grounds if one.table == "jobs")
+    return next(seen, DAY_MS)
+
+
+def _lost_ms(ground: Ground) -> int:
+    return unseen_ms(Window(ground.start_ms, ground.end_ms), ground.unseen)
 
 
 def _draw_jobs(model: DemandModel, drawn: Drawn, generator: np.random.Generator) -> pl.DataFrame:

@@ -5,22 +5,25 @@ Must not know: GPUs. How many a request needs is not in these tables.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import polars as pl
 
-from tidegate.demand.arrivals import Arrivals, disperse, measure_arrivals
+from tidegate.demand.arrivals import Arrivals, disperse, measure_arrivals, measure_rate
 from tidegate.demand.bursts import Bursts, Ceiling, ceilings, find_bursts
 from tidegate.demand.calendar import step_for
 from tidegate.demand.curves import Curve, Window
 from tidegate.demand.distributions import Fitted, fit_family
 from tidegate.demand.levels import Levels, Track, measure_levels, track_series
-from tidegate.demand.numbers import Unit, exact
+from tidegate.demand.numbers import Unit
 from tidegate.demand.outlook import Outlook, look_ahead
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.tables import Calendar
+from tidegate.demand.unseen import Unseen, hide_unseen, on_seen_clock, seen_window, unseen_between
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
-from tidegate.model.units import HOUR_MS, SECOND_MS
+from tidegate.model.units import SECOND_MS
 
 #: Rates are followed in steps of this many arrivals or more, on average.
 _ARRIVALS_A_STEP = 20
@@ -51,8 +54,17 @@ def measure_services(requests: pl.LazyFrame, calendar: Calendar, cold_start_ms: 
         return ()
     names = [name for name in table["service"].unique().sort().to_list() if name]
     parts = [("", table)] + [(name, table.filter(pl.col("service") == name)) for name in names if len(names) > 1]
+    how = _How(calendar, cold_start_ms, unseen_between(table["at_ms"].to_numpy()))
     window = _window(table)
-    return tuple(_measure(name, part, window, (calendar, cold_start_ms)) for name, part in parts)
+    return tuple(_measure(name, part, window, how) for name, part in parts)
+
+
+class _How(NamedTuple):
+    """What all services have in common."""
+
+    calendar: Calendar
+    cold_start_ms: int | None
+    unseen: Unseen
 
 
 def _window(table: pl.DataFrame) -> Window:
@@ -61,21 +73,23 @@ def _window(table: pl.DataFrame) -> Window:
     return Window(first, max(last, first + 1))
 
 
-def _measure(name: str, table: pl.DataFrame, window: Window, how: tuple[Calendar, int | None]) -> Service:
-    calendar, cold_start_ms = how
+def _measure(name: str, table: pl.DataFrame, window: Window, how: _How) -> Service:
+    calendar, cold_start_ms, unseen = how
     at_ms, counts = table["at_ms"].to_numpy(), table["count"].fill_null(1.0).to_numpy()
     windows_ms = int(table["window_ms"].max() or 0)  # type: ignore[arg-type]
     counted = windows_ms > 0
     step_ms = windows_ms if counted else _step(window, counts)
     series = _rates(at_ms, counts, step_ms, window)
+    hide_unseen(series, step_ms, window.start_ms, unseen)
+    seen_ms, seen = on_seen_clock(at_ms, unseen), seen_window(window, unseen)
     track = track_series(series, step_ms, window.start_ms, table.height)
     rate = measure_levels(track, Unit.REQUESTS_PER_S, "requests", calendar)
-    gaps = None if counted else sketch_of(np.diff(at_ms))
+    gaps = None if counted else sketch_of(np.diff(seen_ms))
     return Service(
         name=name,
         requests=float(counts.sum()),
         rate=rate,
-        arrivals=_windows(at_ms, counts, step_ms, window) if counted else _singles(at_ms, window),
+        arrivals=_windows(seen_ms, counts, step_ms, seen) if counted else _singles(seen_ms, seen),
         bursts=find_bursts(_as_curve(track), rate.p95.value, cold_start_ms, Unit.REQUESTS_PER_S, "requests"),
         ceilings=ceilings(series, step_ms, (Unit.REQUESTS_PER_S, Unit.REQUESTS), SECOND_MS),
         latency=_sketch(table, "latency_ms"),
@@ -107,12 +121,10 @@ def _singles(at_ms: I64, window: Window) -> Arrivals:
 
 def _windows(at_ms: I64, counts: F64, step_ms: int, window: Window) -> Arrivals:
     """Arrivals that were only counted: nothing is known below the windows they were counted in."""
-    total = float(counts.sum())
-    per_hour = exact(total * HOUR_MS / window.length_ms, Unit.REQUESTS, at_ms.size, "requests")
     return Arrivals(
         unit=Unit.REQUESTS,
-        count=round(total),
-        per_hour=per_hour,
+        count=round(float(counts.sum())),
+        per_hour=measure_rate(at_ms - window.start_ms, counts, window, Unit.REQUESTS, "requests"),
         gap_cv=None,
         dispersion=disperse(at_ms - window.start_ms, counts, step_ms, window, "requests"),
     )
@@ -134,7 +146,7 @@ def _inner_cv(table: pl.DataFrame, series: F64, step_ms: int) -> float:
     at_ms = table["at_ms"].to_numpy()
     row = np.minimum((at_ms - at_ms[0]) // step_ms, series.size - 1)
     gaps = np.diff(at_ms) / SECOND_MS * series[row[1:]]  # in mean gaps of the step it ends in
-    inner = gaps[np.diff(row) == 0]
+    inner = gaps[(np.diff(row) == 0) & np.isfinite(gaps)]
     return round(float(inner.std() / inner.mean()), 6) if inner.size > 10 and inner.mean() > 0 else 1.0
 
 

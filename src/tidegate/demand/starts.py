@@ -5,10 +5,15 @@ Must not know: what is started.
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
+from tidegate.demand.alike import likeness
 from tidegate.demand.document import ColdStart, Stage
-from tidegate.demand.numbers import How, Number, Unit, rank_quantile, trim
+from tidegate.demand.numbers import How, Number, Unit, estimate, rank_quantile
+from tidegate.model.columns import I64
+from tidegate.stats.blocks import count_units, units_of
+from tidegate.stats.interval import Interval, NoInterval
 
 
 def measure_starts(starts: pl.LazyFrame) -> ColdStart | None:
@@ -18,16 +23,26 @@ def measure_starts(starts: pl.LazyFrame) -> ColdStart | None:
         return None
     stages = []
     for (name,), rows in table.group_by(["stage"], maintain_order=True):
-        took = rows["took_ms"].to_numpy()
-        p50, p90 = (rank_quantile(took, at, Unit.MS, "starts") for at in (0.5, 0.9))
+        took, by_unit = rows["took_ms"].to_numpy(), _by_unit(rows)
+        p50, p90 = (rank_quantile(took, at, Unit.MS, "starts", alike=likeness(by_unit, at)) for at in (0.5, 0.9))
         stages.append(Stage(stage=str(name), p50=p50, p90=p90))
-    window = Number(
-        value=trim(sum(stage.p50.value for stage in stages)),
-        unit=Unit.MS,
-        samples=table.height,
-        low=trim(sum(stage.p50.low for stage in stages)),
-        high=trim(sum(stage.p50.high for stage in stages)),
-        how=How.RANKS,
-        table="starts",
-    )
-    return ColdStart(window=window, stages=tuple(stages))
+    return ColdStart(window=_one_after_the_other(stages, table.height), stages=tuple(stages))
+
+
+def _by_unit(rows: pl.DataFrame) -> tuple[I64, ...]:
+    """How long starts took, in order, by the unit of time in which they began: those of one launch are alike."""
+    begun = rows.filter(pl.col("at_ms").is_not_null())
+    if not begun.height:
+        return ()
+    at_ms, took = begun["at_ms"].to_numpy(), begun["took_ms"].to_numpy()
+    length_ms = int(np.ptp(at_ms)) + 1
+    unit = units_of(at_ms - at_ms.min(), length_ms)
+    return tuple(np.sort(took[unit == number]) for number in range(count_units(length_ms)))
+
+
+def _one_after_the_other(stages: list[Stage], samples: int) -> Number:
+    """The medians of all stages together; without an interval, where one of them has none."""
+    unsure = next((stage.p50.how for stage in stages if not stage.p50.how.has_interval()), None)
+    value, low, high = (sum(getattr(stage.p50, name) for stage in stages) for name in ("value", "low", "high"))
+    found = Interval(low, high) if unsure is None else NoInterval(unsure.value)
+    return estimate(value, found, Unit.MS, (samples, "starts"), How.RANKS)

@@ -24,9 +24,11 @@ from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.survival import Watched, estimate_survival, survival_sketch
 from tidegate.demand.tables import Calendar
 from tidegate.demand.tolerance import waited_until_ms
+from tidegate.demand.unseen import Unseen, unseen_by
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WHOLE_MILLI
+from tidegate.stats.blocks import sum_by
 
 #: Streams that are told apart, the weightiest; jobs of the others are in none.
 MOST_STREAMS = 24
@@ -85,6 +87,7 @@ class _When(NamedTuple):
     """What all streams have in common."""
 
     window: Window
+    unseen: Unseen
     calendar: Calendar
     watch: Observation
     waits: bool  # whether they are known
@@ -98,7 +101,7 @@ class _Part(NamedTuple):
     gaps: I64  # before each job
 
 
-def write_streams(jobs: Jobs, window: Window, calendar: Calendar) -> tuple[Stream, ...]:
+def write_streams(jobs: Jobs, window: Window, calendar: Calendar, unseen: Unseen = ()) -> tuple[Stream, ...]:
     """Recipes for the weightiest streams."""
     picked = _pick(jobs, window)
     key = np.zeros(jobs.cells.amount.size, np.int64)
@@ -108,7 +111,7 @@ def write_streams(jobs: Jobs, window: Window, calendar: Calendar) -> tuple[Strea
     heavy = np.bincount(cell, weights=picked.gpu_hours())
     kept = np.sort(np.lexsort((used, -heavy))[:MOST_STREAMS])
     came = sum(len(rows.submitted_from(window.start_ms)) for rows in jobs.parts())
-    when = _When(window, calendar, jobs.watch, jobs.recorded.submissions, came / max(len(picked), 1))
+    when = _When(window, unseen, calendar, jobs.watch, jobs.recorded.submissions, came / max(len(picked), 1))
     return tuple(
         _write(picked.take(cell == row), _members(jobs, picked.cell[np.argmax(cell == row)]), when)
         for row in kept.tolist()
@@ -161,7 +164,7 @@ def _write(jobs: Rows, members: dict[str, str], when: _When) -> Stream:
         ),
         gaps=_rough(inside) if inside.size else Sketch(),
         between=fit_family(sketch_of(np.diff(starts))) if starts.size > 20 else None,
-        week=_week(starts, when.window, when.calendar),
+        week=_week(starts, when),
         waits=_waits(jobs, waits, when.watch) if len(began) else None,
         wait_alike=alike(waits.astype(np.float64), hour) if len(began) else 0.0,
         given_up=_given_up(jobs),
@@ -226,23 +229,27 @@ def alike(values: F64, group: I64) -> float:
     return trim(min(max((between - within) / total, 0.0), 1.0)) if total > 0 else 0.0
 
 
-def _week(starts: I64, window: Window, calendar: Calendar) -> tuple[float, ...]:
+def _week(starts: I64, when: _When) -> tuple[float, ...]:
     """Relative rates by hour of the week: counts over how often the hour was seen, a little drawn to the mean."""
-    seen = _times_seen(window, calendar)
-    counts = np.bincount(hour_of_week(starts, calendar), minlength=WEEK_HOURS).astype(np.float64)
+    seen = _times_seen(when)
+    counts = np.bincount(hour_of_week(starts, when.calendar), minlength=WEEK_HOURS).astype(np.float64)
     usual = counts.sum() / max(seen.sum(), 1e-9)
     rates = (counts + usual) / np.maximum(seen + 1, 1e-9)
     return trimmed(rates / max(rates.mean(), 1e-12))
 
 
-def _times_seen(window: Window, calendar: Calendar) -> F64:
-    """How many times each hour of the week lies in the window."""
-    hours = np.arange(window.start_ms, window.end_ms, HOUR_MS, dtype=np.int64)
-    return np.bincount(hour_of_week(hours, calendar), minlength=WEEK_HOURS).astype(np.float64)
+def _times_seen(when: _When) -> F64:
+    """How many times each hour of the week was seen in the window."""
+    hours = np.arange(when.window.start_ms, when.window.end_ms, HOUR_MS, dtype=np.int64)
+    seen = HOUR_MS - np.diff(unseen_by(np.append(hours, hours[-1:] + HOUR_MS), when.unseen))
+    return sum_by(hour_of_week(hours, when.calendar), seen / HOUR_MS, WEEK_HOURS)
 
 
-def level_by_day(jobs: Jobs, window: Window) -> tuple[float, ...]:
-    """How much was submitted on each day from the window's start, relative to the mean day."""
+def level_by_day(jobs: Jobs, window: Window, unseen: Unseen = ()) -> tuple[float, ...]:
+    """How much was submitted on each day from the window's start, relative to the mean day.
+
+    A day of which less than half was seen is as all others.
+    """
     if window.length_ms < 2 * DAY_MS:
         return (1.0,)
     days = window.length_ms // DAY_MS
@@ -251,4 +258,8 @@ def level_by_day(jobs: Jobs, window: Window) -> tuple[float, ...]:
         rows = each.submitted_from(window.start_ms)
         day = np.minimum((rows.submitted_ms - window.start_ms) // DAY_MS, days - 1)
         counts += np.bincount(day, minlength=days)
-    return trimmed(counts / counts.mean())
+    edges = window.start_ms + np.append(np.arange(days) * DAY_MS, window.length_ms)
+    seen = 1 - np.diff(unseen_by(edges, unseen)) / np.diff(edges)
+    usual = counts.sum() / max(float(seen.sum()), 1e-9)
+    levels = np.where(seen >= 0.5, counts / np.maximum(seen, 0.5), usual)
+    return trimmed(levels / max(float(levels.mean()), 1e-12))

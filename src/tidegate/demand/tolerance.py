@@ -8,12 +8,13 @@ Must not know: why work waited.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.demand.alike import likeness
 from tidegate.demand.cells import dense
 from tidegate.demand.censoring import Observation, State
 from tidegate.demand.curves import Curve, level_at
@@ -22,12 +23,12 @@ from tidegate.demand.jobs import Jobs, Rows
 from tidegate.demand.numbers import How, Number, Unit, at_least, estimate, exact, rank_quantile, share, trim
 from tidegate.demand.ordering import Grouping, Some, in_order_by_group
 from tidegate.demand.sketches import Sketch, sketch_ordered
-from tidegate.demand.survival import Watched, estimate_survival, survival_quantile, survival_sketch
+from tidegate.demand.survival import Survival, Watched, estimate_survival, survival_quantile, survival_sketch
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import MINUTE_MS
 from tidegate.stats.blocks import Blocks, choose_blocks, count_units, linear_spread, sum_by, units_of
-from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, Spread, share_interval
+from tidegate.stats.interval import LEAST_BEYOND, LEAST_PARTS, NORMAL, Interval, NoInterval, Spread, share_interval
 from tidegate.stats.quantile import quantile
 
 #: A depth breaks tolerance when more than this share of those who meet it, or more, wait longer than tolerated.
@@ -78,6 +79,27 @@ class Broken(Spec, frozen=True):
 
 _NOTHING: I64 = np.zeros(0, np.int64)
 
+#: Values by the unit of time in which jobs were submitted.
+_ByUnit = tuple[I64, ...]
+
+
+class Looks(NamedTuple):
+    """Waits by the unit of time in which jobs were submitted."""
+
+    started: _ByUnit = ()  # until the start
+    gone: _ByUnit = ()  # until a cancellation
+    still: _ByUnit = ()  # so far, of those that still wait
+    said: _ByUnit = ()  # what is declared as tolerated
+
+
+class Counts(NamedTuple):
+    """Jobs by the unit of time in which they were submitted."""
+
+    left: I64 = _NOTHING  # those that gave up
+    asked: I64 = _NOTHING  # those that gave up or started
+    began: I64 = _NOTHING  # those that were seen to start
+    waited_ms: I64 = _NOTHING  # how long these waited in all
+
 
 class Waits(NamedTuple):
     """Waits of some jobs, in order."""
@@ -89,10 +111,9 @@ class Waits(NamedTuple):
     entered_ms: I64  # of those that waited already when jobs began to be watched: how long by then
     member: dict[str, int]  # the row of these jobs in each dimension
     every: tuple[int, int, int, int, int]  # each stands for so many: of very many, only every so-manieth is kept
-    by_block: tuple[I64, ...] = ()  # waits until the start, by the block of time in which a job was submitted
-    blocks: Blocks | NoInterval = NoInterval.FEW  # as long as waits of all jobs stay alike
-    left: I64 = _NOTHING  # by unit of time: those that gave up
-    asked: I64 = _NOTHING  # by unit of time: those that gave up or started
+    looks: Looks = Looks()
+    counts: Counts = Counts()
+    blocks: Blocks | NoInterval = NoInterval.FEW  # as long as waits of all jobs stay alike, or these if that is longer
 
     def belongs(self, scope: str, row: int) -> bool:
         """Whether these jobs belong to a group; all belong to what is no dimension."""
@@ -141,9 +162,11 @@ def sort_waits(jobs: Jobs) -> list[Waits]:
     parts = zip(*(one.parts for one in ordered), strict=True)
     columns = [(part[0], part[1], part[2], part[3], part[4]) for part in parts]
     cut = _cut_time(jobs) if known else _Cut(0, 1, NoInterval.FEW)
-    by_block, (left, asked) = _sort_by_block(jobs, grouping, cut), _count_by_unit(jobs, grouping, cut)
+    looks = [_sort_by_unit(jobs, grouping, cut, pick) for pick in (_began, _gone, _waiting, _said)]
+    counts = _count_by_unit(jobs, grouping, cut)
+    by_unit = [(Looks(*(one[row] for one in looks)), Counts(*(one[row] for one in counts))) for row in range(used.size)]
     return [
-        Waits(*column, member, every, by_block[row], cut.blocks, left[row], asked[row])
+        Waits(*column, member, every, *by_unit[row], cut.blocks)
         for row, (column, member) in enumerate(zip(columns, members, strict=True))
     ]
 
@@ -175,34 +198,40 @@ def _cut_time(jobs: Jobs) -> _Cut:
     return cut._replace(blocks=choose_blocks(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)))
 
 
-def _sort_by_block(jobs: Jobs, grouping: Grouping, cut: _Cut) -> list[tuple[I64, ...]]:
-    """Waits until the start of each group and block; of very many jobs, every so-manieth."""
+def _sort_by_unit(
+    jobs: Jobs, grouping: Grouping, cut: _Cut, pick_rows: Callable[[Rows, Observation], Rows]
+) -> list[tuple[I64, ...]]:
+    """Waits of some jobs of each group and unit of time; of very many jobs, every so-manieth."""
     if isinstance(cut.blocks, NoInterval):
         return [()] * grouping.groups
-    number, of_unit, every = cut.blocks.number, cut.blocks.of_units(), max(1, -(-len(jobs) // MOST_EXACT))
-    block = np.arange(number)
-    wide = Grouping((grouping.group_of[:, None] * number + block).ravel(), grouping.groups * number)
+    number, every = cut.blocks.units, max(1, -(-len(jobs) // MOST_EXACT))
+    wide = Grouping((grouping.group_of[:, None] * number + np.arange(number)).ravel(), grouping.groups * number)
 
     def pick(rows: Rows) -> Some:
-        began = _began(rows, jobs.watch)
-        some = began.take(np.arange(0, began.cell.size, every)) if every > 1 else began
-        cell = some.cell.astype(np.int64) * number + of_unit[cut.unit(some.submitted_ms)]
-        return some.started_ms - some.submitted_ms, cell.astype(np.int32)
+        some = pick_rows(rows, jobs.watch)
+        some = some.take(np.arange(0, some.cell.size, every)) if every > 1 else some
+        cell = some.cell.astype(np.int64) * number + cut.unit(some.submitted_ms)
+        waited = waited_until_ms(some, jobs.watch) - some.submitted_ms
+        return some.tolerated_ms if pick_rows is _said else waited, cell.astype(np.int32)
 
     parts = in_order_by_group(map(pick, jobs.parts()), wide).parts
     return [tuple(parts[row * number : (row + 1) * number]) for row in range(grouping.groups)]
 
 
-def _count_by_unit(jobs: Jobs, grouping: Grouping, cut: _Cut) -> tuple[I64, I64]:
-    """Those that gave up, and those that gave up or started, of each group by unit of time."""
+def _count_by_unit(jobs: Jobs, grouping: Grouping, cut: _Cut) -> tuple[I64, ...]:
+    """Of each group by unit of time: who gave up, who gave up or started, who was seen to start, and their waits."""
     units = count_units(cut.length_ms)
-    left, started = np.zeros((2, grouping.groups * units), np.int64)
+    left, started, seen, waited = np.zeros((4, grouping.groups * units), np.int64)
     for rows in jobs.parts() if jobs.recorded.submissions else ():
         at = grouping.group_of[rows.cell] * units + cut.unit(rows.submitted_ms)
         gone = rows.cancelled & (rows.started_ms < 0) & (rows.ended_ms >= rows.submitted_ms)
         left += np.bincount(at[gone], minlength=left.size)
         started += np.bincount(at[rows.started_ms >= 0], minlength=left.size)
-    return left.reshape(-1, units), (left + started).reshape(-1, units)
+        began = _began(rows, jobs.watch)
+        at = grouping.group_of[began.cell] * units + cut.unit(began.submitted_ms)
+        seen += np.bincount(at, minlength=left.size)
+        np.add.at(waited, at, began.started_ms - began.submitted_ms)
+    return tuple(counts.reshape(-1, units) for counts in (left, left + started, seen, waited))
 
 
 def _began(jobs: Rows, watch: Observation) -> Rows:
@@ -221,23 +250,40 @@ def _until_start(jobs: Rows, watch: Observation) -> Some:
     return began.started_ms - began.submitted_ms, began.cell
 
 
-def _until_given_up(jobs: Rows, watch: Observation) -> Some:
+def _gone(jobs: Rows, watch: Observation) -> Rows:
+    """Jobs that gave up while they waited."""
     gone = np.flatnonzero(jobs.cancelled)
     gone = gone[(jobs.started_ms[gone] < 0) & (jobs.ended_ms[gone] >= jobs.submitted_ms[gone])]
     if watch.since_ms is not None:
         gone = gone[jobs.ended_ms[gone] >= watch.since_ms]
-    return jobs.ended_ms[gone] - jobs.submitted_ms[gone], jobs.cell[gone]
+    return jobs.take(gone)
+
+
+def _until_given_up(jobs: Rows, watch: Observation) -> Some:
+    gone = _gone(jobs, watch)
+    return gone.ended_ms - gone.submitted_ms, gone.cell
+
+
+def _said(jobs: Rows, watch: Observation) -> Rows:
+    """Jobs that declare how long they may wait."""
+    del watch
+    return jobs.take(np.flatnonzero(jobs.tolerated_ms >= 0))
 
 
 def _declared(jobs: Rows, watch: Observation) -> Some:
+    said = _said(jobs, watch)
+    return said.tolerated_ms, said.cell
+
+
+def _waiting(jobs: Rows, watch: Observation) -> Rows:
+    """Jobs that still wait."""
     del watch
-    said = np.flatnonzero(jobs.tolerated_ms >= 0)
-    return jobs.tolerated_ms[said], jobs.cell[said]
+    return jobs.take(np.flatnonzero(jobs.state == State.WAITS))
 
 
 def _still(jobs: Rows, watch: Observation) -> Some:
-    waits = np.flatnonzero(jobs.state == State.WAITS)
-    return np.maximum(watch.until_ms - jobs.submitted_ms[waits], 0), jobs.cell[waits]
+    waits = _waiting(jobs, watch)
+    return np.maximum(watch.until_ms - waits.submitted_ms, 0), waits.cell
 
 
 def _entered(jobs: Rows, watch: Observation) -> Some:
@@ -262,10 +308,26 @@ def gather_waits(parts: list[Waits]) -> Waits:
         return Waits(nothing, nothing, nothing, nothing, nothing, {}, (1, 1, 1, 1, 1))
     columns = zip(*(part[:5] for part in parts), strict=True)
     started, given_up, declared, still, entered = (np.sort(np.concatenate(one), kind="stable") for one in columns)
-    by_block = tuple(np.concatenate(block) for block in zip(*(part.by_block for part in parts), strict=True))
-    left, asked = (np.sum([getattr(part, name) for part in parts], axis=0) for name in ("left", "asked"))
-    of = (parts[0].every, by_block, parts[0].blocks, left, asked)
-    return Waits(started, given_up, declared, still, entered, {}, *of)
+    looks = Looks(*(_joined(column) for column in zip(*(part.looks for part in parts), strict=True)))
+    counts = Counts(*(np.sum(column, axis=0) for column in zip(*(part.counts for part in parts), strict=True)))
+    blocks = _longest_blocks(parts[0].blocks, counts)
+    return Waits(started, given_up, declared, still, entered, {}, parts[0].every, looks, counts, blocks)
+
+
+def _joined(parts: Iterable[_ByUnit]) -> _ByUnit:
+    """The values of several cells by unit of time, in order again."""
+    return tuple(np.sort(np.concatenate(unit), kind="stable") for unit in zip(*parts, strict=True))
+
+
+def _longest_blocks(blocks: Blocks | NoInterval, counts: Counts) -> Blocks | NoInterval:
+    """Blocks as long as the waits of a group stay alike, or those of all jobs, whichever is longer.
+
+    A small queue that moves slowly would be lost in a large one that does not.
+    """
+    if isinstance(blocks, NoInterval):
+        return blocks
+    own = choose_blocks(np.where(counts.began > 0, counts.waited_ms / np.maximum(counts.began, 1), np.nan))
+    return own if isinstance(own, NoInterval) or own.memory > blocks.memory else blocks
 
 
 def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
@@ -280,7 +342,7 @@ def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
     return Tolerance(
         basis=basis,
         tolerated=tolerated,
-        declared=rank_quantile(declared, 0.5, Unit.MS, "jobs", said) if declared.size else None,
+        declared=_quantile_declared(waits, 0.5) if declared.size else None,
         declared_share=share(min(declared.size * said, jobs), jobs, "jobs") if declared.size else None,
         cancelled=_cancelled(waits, given_up, started + given_up, still) if started + given_up else None,
         still=still,
@@ -300,7 +362,9 @@ def _quantile(waits: Waits, watched: Watched, part: float) -> Number | None:
     value, blocks = own if known is None else known.value, waits.blocks
     if isinstance(blocks, NoInterval):
         return estimate(value, blocks, Unit.MS, (watched.total, "jobs"), How.BLOCKS)
-    parts = [quantile(block, part) + value - own if block.size else np.nan for block in waits.by_block]
+    units = np.split(np.arange(blocks.units), np.flatnonzero(np.diff(blocks.of_units())) + 1)
+    together = [np.concatenate([waits.looks.started[at] for at in block]) for block in units]
+    parts = [quantile(block, part) + value - own if block.size else np.nan for block in together]
     found = blocks.interval(value, np.maximum(np.array(parts), 0.0))
     return estimate(value, found, Unit.MS, (watched.total, "jobs"), How.BLOCKS)
 
@@ -315,27 +379,61 @@ def _cancelled(waits: Waits, given_up: int, asked: int, still: int) -> Number:
     """The share that gave up, by blocks of time; its interval reaches from none of those that still wait to all."""
     whole = asked + still
     spread: Spread | NoInterval = NoInterval.FEW
-    if (waits.asked > 0).sum() >= LEAST_PARTS:
-        part = float(waits.left.sum()) / float(waits.asked.sum())
-        spread = linear_spread(part, (waits.left - part * waits.asked) / float(waits.asked.sum()))
+    if (waits.counts.asked > 0).sum() >= LEAST_PARTS:
+        left, those = waits.counts.left, waits.counts.asked
+        part = float(left.sum()) / float(those.sum())
+        spread = linear_spread(part, (left - part * those) / float(those.sum()))
     ends = [
-        share_interval((given_up + more) / whole, whole, int((waits.asked > 0).sum()), spread) for more in (0, still)
+        share_interval((given_up + more) / whole, whole, int((waits.counts.asked > 0).sum()), spread)
+        for more in (0, still)
     ]
     wide = [one for one in ends if isinstance(one, Interval)]
     found = ends[0] if len(wide) < 2 else Interval(wide[0].low, wide[1].high)
     return estimate(given_up / whole, found, Unit.SHARE, (whole, "jobs"), How.BLOCKS)
 
 
+def _quantile_declared(waits: Waits, part: float) -> Number:
+    """What a part of the jobs declares, or less; those of an array, or of one user in a week, declare alike."""
+    alike = likeness(waits.looks.said, part)
+    return rank_quantile(waits.declared_ms, part, Unit.MS, "jobs", waits.every[2], alike)
+
+
 def _tolerated(waits: Waits, accepted: Number | None) -> tuple[Basis, Number | None]:
     if waits.declared_ms.size:  # by the median, half of those that declare less would be broken
-        return Basis.DECLARED, rank_quantile(waits.declared_ms, _IMPATIENT, Unit.MS, "jobs", waits.every[2])
+        return Basis.DECLARED, _quantile_declared(waits, _IMPATIENT)
     if waits.given_up_ms.size >= 10:
-        patience = survival_quantile(estimate_survival(waits.until_given_up()), _IMPATIENT, Unit.MS, "jobs")
+        survival = estimate_survival(waits.until_given_up())
+        patience = survival_quantile(survival, _IMPATIENT, Unit.MS, "jobs", _alike_in_patience(waits, survival))
         if patience.value > 0:
             return Basis.GIVEN_UP, patience
     if accepted is not None and accepted.value >= _ASKED_MS:
         return Basis.ACCEPTED, at_least(accepted)
     return Basis.NONE, None
+
+
+def _alike_in_patience(waits: Waits, survival: Survival) -> float | NoInterval:
+    """How many that give up are worth one: an array is cancelled at once, and on a bad day many leave.
+
+    By unit of time, how many gave up against how many would have, at the rate of all: the variance of that by blocks,
+    over that of as many that are independent.
+    """
+    reached = np.flatnonzero(survival.share <= 1 - _IMPATIENT + 1e-12)
+    until_ms = survival.at_ms[reached[0] if reached.size else -1]
+    gone = np.array([np.searchsorted(unit, until_ms, side="right") for unit in waits.looks.gone], np.float64)
+    if (gone > 0).sum() < LEAST_PARTS:
+        return NoInterval.FEW
+    hazard = -np.log(np.maximum(survival.share, 1e-12))
+    columns = zip(waits.looks.started, waits.looks.gone, waits.looks.still, strict=True)
+    ages = [np.minimum(np.concatenate(one), until_ms) for one in columns]
+    passed = np.concatenate(([0.0], hazard))
+    likely = np.array([passed[np.searchsorted(survival.at_ms, age, side="right")].sum() for age in ages])
+    total = float(gone.sum())
+    spread = linear_spread(1.0, (gone - likely * (total / max(float(likely.sum()), 1e-12))) / total)
+    if isinstance(spread, NoInterval):
+        return spread
+    counted = float(np.searchsorted(waits.given_up_ms, until_ms, side="right")) * waits.every[1]
+    alike = max((spread.error * spread.times / NORMAL) ** 2 * counted, 1.0)
+    return alike if counted / alike >= LEAST_BEYOND else NoInterval.FEW
 
 
 def find_breaking_depth(submitted_ms: I64, waited_ms: I64, queue: Curve, tolerated_ms: float) -> Broken:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.model.columns import I64
+from tidegate.demand.curves import Window
+from tidegate.model.columns import F64, I64
 from tidegate.model.units import HOUR_MS
 
 #: Hours without any job that can be a gap, and jobs that would have had to come in them: by chance, hardly ever none.
@@ -33,3 +34,37 @@ def unseen_between(at_ms: I64) -> tuple[tuple[int, int], ...]:
     """The same, of times in any order."""
     hour, jobs = np.unique(at_ms // HOUR_MS, return_counts=True)
     return find_unseen(hour, jobs)
+
+
+#: From when to when nothing was recorded, in order of time.
+Unseen = tuple[tuple[int, int], ...]
+
+
+def unseen_ms(window: Window, unseen: Unseen) -> int:
+    """How much of a window was not seen."""
+    return int(unseen_by(np.array([window.end_ms]), unseen)[0] - unseen_by(np.array([window.start_ms]), unseen)[0])
+
+
+def unseen_by(at_ms: I64, unseen: Unseen) -> I64:
+    """How much time had not been seen by each time."""
+    lost = np.zeros(at_ms.size, np.int64)
+    for from_ms, to_ms in unseen:
+        lost += np.clip(at_ms - from_ms, 0, to_ms - from_ms)
+    return lost
+
+
+def on_seen_clock(at_ms: I64, unseen: Unseen) -> I64:
+    """Times by a clock that stands still while nothing is recorded."""
+    return at_ms - unseen_by(at_ms, unseen) if unseen else at_ms
+
+
+def seen_window(window: Window, unseen: Unseen) -> Window:
+    """The window by that clock."""
+    start_ms, end_ms = on_seen_clock(np.array(window, np.int64), unseen).tolist()
+    return Window(start_ms, max(end_ms, start_ms + 1)) if unseen else window
+
+
+def hide_unseen(series: F64, step_ms: int, start_ms: int, unseen: Unseen) -> None:
+    """Make values of even steps unknown where any of the step was not seen."""
+    for from_ms, to_ms in unseen:
+        series[max((from_ms - start_ms) // step_ms, 0) : max(-(-(to_ms - start_ms) // step_ms), 0)] = np.nan

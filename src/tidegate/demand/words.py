@@ -63,7 +63,7 @@ _LEAKS = {
 
 _FINDINGS = {
     FindingCode.ALL_URGENT: "{share} of the jobs have the highest priority, {priority:g}: none is urgent then.",
-    FindingCode.IDLE_HOLDER: "{about} held a GPU for {idle_ms} without work, {vram_gib:.1f} GiB of memory with it.",
+    FindingCode.IDLE_HOLDER: "{about} held a GPU for {idle_ms} without work{memory}.",
     FindingCode.GANG_TOO_LARGE: "The largest job asks for {gang:g} GPUs; more than {free:g} are hardly ever free.",
     FindingCode.HELD_ABOVE_USE: "{held:.0f} GPUs are held on average; {busy_p99:.0f} would do 99 % of the time.",
     FindingCode.SPIKE: "{about} peaks at {peak:,.0f} GPUs, {ratio:.1f} times its p95 of {p95:,.0f}.",
@@ -156,6 +156,8 @@ def finding_text(finding: Finding) -> str:
             told[name] = _time(value)
         elif name == "share":
             told[name] = amount_text(value, Unit.SHARE)
+    vram_gib = told.get("vram_gib")
+    told["memory"] = "" if vram_gib is None else f", {vram_gib:.1f} GiB of memory with it"
     return _FINDINGS[finding.code].format(about=finding.about or _ALL.get(finding.code, "all"), **told)
 
 

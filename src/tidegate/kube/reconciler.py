@@ -264,6 +264,7 @@ class Reconciler:
             return
         for decision in pending.decisions:
             self.facts.outcome(decision, Outcome.FAILED)
+        self.story.start_failed(workload)
         workload.give_up_places()
         if workload.job.work is not None and workload.job.work != workload.work:
             self._resize(workload, workload.job.work)
@@ -276,6 +277,7 @@ class Reconciler:
             self.actuator.fail_to_allocate(workload, pending.slot)
         if slot.bound:
             return
+        self.story.start_failed(workload)
         if slot.decision == NOBODY:  # whoever decided it is gone: there is no decision to be told of
             self.facts.about(EventKind.POD_GONE, workload.number, pending.slot)
         slot.give_up()

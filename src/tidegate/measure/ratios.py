@@ -19,7 +19,7 @@ from tidegate.measure.summary import completion_ms
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.stats.blocks import Blocks, count_units, linear_interval, sum_by
-from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, around, narrow, student
+from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, around, narrow, student, widest
 from tidegate.stats.shocks import cut_stretches, shock_interval
 
 #: Units of time that blocks are made of, at least: both runs have the same days and nights, so parts of days will do.
@@ -123,7 +123,7 @@ def ratio_interval(mine: F64, first: F64, submitted_ms: I64, parting: Parting | 
     seeds = _over_seeds(mine.sum(axis=1), first.sum(axis=1))
     alone = seeds is not None and isinstance(found, NoInterval) and found is not NoInterval.FEW
     if seeds is not None and found is not NoInterval.FEW:
-        found = seeds if alone or isinstance(seeds, NoInterval) else _wider(found, seeds)
+        found = seeds if alone or isinstance(seeds, NoInterval) else widest(found, seeds)
     if isinstance(found, NoInterval):
         return _none(known.size, found)
     number = blocks.number if blocks is not None and not alone else 0
@@ -139,13 +139,6 @@ def ratio_interval(mine: F64, first: F64, submitted_ms: I64, parting: Parting | 
 
 def _none(workloads: int, why: NoInterval) -> RatioInterval:
     return RatioInterval(low=None, high=None, workloads=workloads, none=why)
-
-
-def _wider(one: Interval | NoInterval, other: Interval | NoInterval) -> Interval | NoInterval:
-    """What holds the truth if either does."""
-    if isinstance(one, NoInterval):
-        return one
-    return other if isinstance(other, NoInterval) else Interval(min(one.low, other.low), max(one.high, other.high))
 
 
 def _over_time(mine: F64, first: F64, at_ms: I64, parting: Parting) -> tuple[Interval | NoInterval, Blocks | None]:
@@ -167,7 +160,7 @@ def _over_time(mine: F64, first: F64, at_ms: I64, parting: Parting) -> tuple[Int
     shocks = shock_interval(ratio, lasting, effects - lasting, stretch, parts)
     if isinstance(blocks, NoInterval):
         return (shocks if blocks is NoInterval.TREND else blocks), None
-    return _wider(found, shocks), blocks
+    return widest(found, shocks), blocks
 
 
 def _over_seeds(mine: F64, first: F64) -> Interval | NoInterval | None:

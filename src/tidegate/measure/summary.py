@@ -61,6 +61,11 @@ class Group(Spec, frozen=True):
     evictions: int
     preemptions: int  # evictions for the sake of somebody else
     lost_gpu_h: float  # held for nothing, because stays were cut short
+    open_ms: float | None = None  # the shortest wait that had not ended: quantiles from there on are lower bounds
+
+    def is_bound(self, wait_ms: float) -> bool:
+        """Whether a quantile of the waits is at least so long, because some had not ended."""
+        return self.open_ms is not None and wait_ms >= self.open_ms
 
 
 class Summary(Spec, frozen=True, omit_defaults=False):
@@ -165,7 +170,12 @@ def _group(lives: Lives, name: str, mine: Mask) -> Group:
         evictions=int(lives.evictions[mine].sum()),
         preemptions=int(lives.preemptions[mine].sum()),
         lost_gpu_h=lost / _GPU_HOUR_MILLI_MS,
+        open_ms=_shortest_ms(lives.waited_ms[mine & (lives.fate == Fate.WAITING)]),
     )
+
+
+def _shortest_ms(waits_ms: I64) -> float | None:
+    return float(waits_ms.min()) if waits_ms.size else None
 
 
 def completion_ms(lives: Lives) -> I64:

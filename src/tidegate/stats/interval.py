@@ -23,6 +23,9 @@ NORMAL = 1.6448536269514722
 #: Fewer parts than this say too little about the spread between them.
 LEAST_PARTS = 6
 
+#: Independent values beyond a quantile, at least: with fewer, the longest that was seen may well be shorter than it.
+LEAST_BEYOND = 3.0
+
 #: Fewer parts than this make up nearly all of a difference: their spread is not known.
 LEAST_EFFECTIVE = 2.0
 
@@ -117,6 +120,13 @@ def share_interval(part: float, count: int, looks: int, spread: Spread | NoInter
 def narrow(found: Interval) -> Interval | NoInterval:
     """The interval, unless its ends above 0 are so far apart that it says nothing."""
     return NoInterval.WIDE if 0 < found.low * WIDEST < found.high else found
+
+
+def widest(one: Interval | NoInterval, other: Interval | NoInterval) -> Interval | NoInterval:
+    """What holds the truth if either does; where one of them cannot be told, nor can this."""
+    if isinstance(one, NoInterval):
+        return one
+    return other if isinstance(other, NoInterval) else Interval(min(one.low, other.low), max(one.high, other.high))
 
 
 def around(value: float, below: float, above: float) -> Interval:

@@ -32,10 +32,11 @@ from tidegate.engine.kernels.fit import (
 from tidegate.engine.kernels.passed_over import (
     are_open,
     are_reserved,
-    found_since,
+    is_another_new,
     is_passed_over,
     note_passed_over,
     reserve_for_passed_over,
+    stay_chosen,
 )
 from tidegate.engine.kernels.place import O_EVIDENCE, Output, count_fitting, give_back, place_workload, write
 from tidegate.engine.kernels.registry import COMPILED, entry, inlined, kernel
@@ -47,6 +48,7 @@ from tidegate.engine.kernels.reservations import (
     release_all,
     release_of,
     withhold_all,
+    withhold_place,
     withholds_room,
 )
 from tidegate.engine.kernels.rule import Rule
@@ -67,6 +69,7 @@ from tidegate.state.tables import (
     J_PASSED,
     J_PHASE,
     J_PREV,
+    J_RESERVES,
     J_SINCE,
     J_WORK_CLASS,
     S_COUNT,
@@ -175,15 +178,18 @@ def note_passed(hot: Hot, options: CycleOptions, placed: int) -> None:
 @inlined
 def try_head(hot: Hot, rule: Rule, j: int, out: Output) -> int:
     """Place workload j, or return the row of the pod set that did not fit; no place of one ahead of it is taken."""
-    reserving = hot.reserved[0, reserved_places.WORKLOAD] if hot.counters[RESERVED] > 0 else -1
-    if reserving == j:
+    reserving = hot.workloads[j, J_RESERVES] > 0
+    for i in range(hot.counters[RESERVED]):
+        other = hot.reserved[i, reserved_places.WORKLOAD]
+        if other != j and hot.reserved[i, reserved_places.IN_FORCE] == 0 and is_ahead(hot, other, j):
+            hot.reserved[i, reserved_places.IN_FORCE] = 1
+            withhold_place(hot, i)
+    if reserving:
         release_of(hot, j)
-    elif reserving >= 0 and is_ahead(hot, reserving, j):
-        enforce(hot, reserving)
     unfit = place_workload(hot, rule, j, out)
-    if unfit >= 0 and reserving == j and place_reserved(hot, j, out):
+    if unfit >= 0 and reserving and place_reserved(hot, j, out):
         unfit = -1
-    if unfit < 0 and reserving == j:
+    if unfit < 0 and reserving:
         drop_reservation(hot, j)
     return unfit
 
@@ -213,18 +219,19 @@ def lacks_search(hot: Hot, options: CycleOptions, j: int) -> bool:
 
 @kernel
 def reserve_if_passed(hot: Hot, rule: Rule, options: CycleOptions, j: int) -> bool:
-    """Reserve places for workload j, which must wait, if it was passed over for too long; for one at a time."""
+    """Reserve places for workload j, which must wait, if it was passed over for too long; for one more at a time."""
     w = hot.workloads[j, J_WORK_CLASS]
     first = hot.work_classes[w, W_FIRST_SET]
     sets = hot.pod_sets[first : first + hot.work_classes[w, W_SETS]]
-    reserving = hot.reserved[0, reserved_places.WORKLOAD] if hot.counters[RESERVED] > 0 else -1
     if options.limit_ms == 0:
         return False
-    stands = reserving == j and are_reserved(hot, j, sets) and are_open(hot, j)
-    if stands and found_since(hot, j, options.now_ms - options.limit_ms):
+    stands = hot.workloads[j, J_RESERVES] > 0 and are_reserved(hot, j, sets) and are_open(hot, j)
+    if stands and stay_chosen(hot, j, options.now_ms, options.limit_ms):
         enforce(hot, j)
         return True
-    if reserving not in (-1, j) or not is_passed_over(hot, j, options.now_ms, options.limit_ms):
+    if not is_passed_over(hot, j, options.now_ms, options.limit_ms):
+        return False
+    if not stands and is_another_new(hot, j, options.now_ms, options.limit_ms):
         return False
     if reserve_for_passed_over(hot, rule, options.victims, j, sets, options.now_ms) or stands:
         enforce(hot, j)

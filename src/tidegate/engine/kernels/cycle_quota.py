@@ -6,6 +6,7 @@ from tidegate.engine.kernels.desk import (
     F_DOOMED,
     F_REMOVED,
     F_VICTIM,
+    H_STACK,
     R_AMOUNT,
     R_LOT,
     REQUESTED,
@@ -24,12 +25,14 @@ from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.nominate import (
     request_assigned,
 )
-from tidegate.engine.kernels.quota import add_usage, minus, plus, remove_usage
+from tidegate.engine.kernels.quota import add_usage, available, minus, plus, remove_usage
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.removal import put_back, take_out
 from tidegate.engine.kernels.spots import take_found
 from tidegate.model.columns import I64
 from tidegate.state.shares import (
+    B_IS_QUEUE,
+    B_ROOT,
     Q_BORROW_LIMIT,
     Q_NOMINAL,
     Q_USAGE,
@@ -85,6 +88,33 @@ def reserve(book: Book, d: Desk, grove: Grove | None, e: int) -> None:
         elif limit >= 0:
             amount = max(0, min(amount, minus(plus(quota[Q_NOMINAL, lot], limit), quota[Q_USAGE, lot])))
         use_for_now(book.tree, d, q, lot, amount, 0)
+
+
+@kernel
+def is_within_reach(book: Book, d: Desk, e: int) -> bool:
+    """Whether entry e would have quota if its queue used nothing, and the others of its tree no more than they own.
+
+    What is used or kept for this cycle only does not count: else the answer would be another in the next one.
+    """
+    tree, q = book.tree, d.heads.entries[e, X_QUEUE]
+    root, borrowed, reached = tree.branches[q, B_ROOT], d.pool.branches[:, H_STACK], True
+    request_assigned(book, d.heads, d.wish, e)
+    for i in range(d.wish.marks[UNDONE]):
+        remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
+    for i in range(d.wish.marks[REQUESTED]):
+        lot = d.wish.lots[i, R_LOT]
+        for b in range(len(tree.branches)):
+            borrowed[b] = 0
+            if tree.branches[b, B_IS_QUEUE] == 1 and tree.branches[b, B_ROOT] == root:
+                owned = 0 if b == q else tree.quota[b, Q_NOMINAL, lot]
+                borrowed[b] = max(0, minus(tree.quota[b, Q_USAGE, lot], owned))
+                remove_usage(tree, b, lot, borrowed[b])
+        reached = reached and available(tree, q, lot) >= d.wish.lots[i, R_AMOUNT]
+        for b in range(len(tree.branches) - 1, -1, -1):
+            add_usage(tree, b, lot, borrowed[b])
+    for i in range(d.wish.marks[UNDONE]):
+        add_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
+    return reached
 
 
 @inlined

@@ -17,15 +17,19 @@ from tidegate.model.columns import F64, I64
 from tidegate.state.shares import ShareTables
 
 #: Columns of an entry: one head of one queue. LOT, MISSING and ASKED hold the numbers of a refusal for want of room.
+#: BEHIND: how high one borrows that is ahead of it in its queue, and for which something is reserved.
 (
     X_QUEUE, X_WORKLOAD, X_MODE, X_BORROW, X_FIRST_TARGET, X_TARGETS, X_CODE, X_LOT, X_MISSING, X_ASKED, X_STATUS,
     X_TRYING, X_RESTRICTED, X_PENDING, X_PRIORITY, X_SUBMITTED, X_TIE, X_CLASS, X_ORDER, X_REPLACES, X_AGAIN,
-    X_AWAITED, X_FIRST_SPOT, X_SPOTS, X_FIRST_NET, X_NETS, X_TAKEN,
-) = range(27)  # fmt: skip
-ENTRY_COLUMNS = X_TAKEN + 1
+    X_AWAITED, X_FIRST_SPOT, X_SPOTS, X_FIRST_NET, X_NETS, X_TAKEN, X_BEHIND,
+) = range(28)  # fmt: skip
+ENTRY_COLUMNS = X_BEHIND + 1
 
-#: How well an assignment fits; larger is better.
+#: How well an assignment fits; larger is better, as Kueue numbers them.
 NO_FIT, PREEMPT, DEFERRED, FIT = 0, 1, 2, 3
+
+#: In Tidegate's own mode, less than to preempt: others use the quota, and nobody may be preempted for it.
+WAIT = -2
 
 #: What became of an entry.
 IDLE, SKIPPED, ADMITTED, PREEMPTING, REFUSED, AWAITING, BLOCKED, EVICTED = range(8)

@@ -1,6 +1,7 @@
 """Which flavors a workload gets: group by group, each flavor in order, by how well it fits.
 
-The order of fits, from worst to best: none, preemption without anyone to preempt, preemption, reclaim, fit.
+The order of fits, from worst to best: none, quota that others use and that nobody may be preempted for, preemption
+without anyone to preempt, preemption, reclaim, fit.
 Must not know: who goes first, how victims are found.
 """
 
@@ -18,6 +19,7 @@ from tidegate.engine.kernels.desk import (
     R_ASSUMED,
     REQUESTED,
     TARGETS,
+    WAIT,
     X_AGAIN,
     X_BORROW,
     X_CLASS,
@@ -73,8 +75,11 @@ from tidegate.state.shares import (
 from tidegate.state.tables import W_FIRST_SET, W_SETS
 
 #: Fits, finer than an assignment's mode.
-NONE, NO_VICTIMS, PREEMPTS, RECLAIMS, FITS = range(5)
+NONE, WAITS, NO_VICTIMS, PREEMPTS, RECLAIMS, FITS = range(6)
 WORST_LEVEL = 1 << 30
+
+#: The mode of an ask that was not looked at.
+UNTRIED = -1
 
 NEVER = list(PreemptWhom).index(PreemptWhom.NEVER)
 NO_FLAVOR = int(Reason.NO_FLAVOR)
@@ -269,9 +274,9 @@ def weigh_flavor(book: Book, d: Desk, turn: Turn, e: int, leader: int, group: in
     first, asks, trial = asked.demands[w, D_FIRST_ASK], asked.demands[w, D_ASKS], heads.trial
     fit, level = FITS, 0
     for a in range(asks):
-        trial[0, a] = -1
+        trial[0, a] = UNTRIED
     for a in range(asks):
-        if trial[0, a] >= 0 or not is_asked_with(asked, first + a, leader, group):
+        if trial[0, a] != UNTRIED or not is_asked_with(asked, first + a, leader, group):
             continue
         resource, amount, fits = asked.asks[first + a, A_RESOURCE], 0, True
         for other in range(a, asks):
@@ -298,6 +303,8 @@ def mode_of(fit: int) -> int:
     """The mode of an assignment with this fit."""
     if fit == NONE:
         return NO_FIT
+    if fit == WAITS:
+        return WAIT
     return FIT if fit == FITS else PREEMPT
 
 
@@ -330,7 +337,7 @@ def weigh_lot(book: Book, d: Desk, turn: Turn, e: int, lot: int, amount: int) ->
     note_refusal(entry, WAITS_FOR_QUOTA, lot, minus(amount, free))
     may_borrow = tree.branches[q, B_BORROW] != NEVER or (turn.fair != 0 and tree.branches[q, B_RECLAIM] != NEVER)
     if tree.quota[q, Q_NOMINAL, lot] < amount and level % 2 == 0 and not may_borrow:
-        return NONE, level // 2
+        return WAITS if turn.places == 1 else NONE, level // 2
     return try_preempting(book, d, turn, e, lot, amount)
 
 
@@ -360,6 +367,8 @@ def is_better(tree: Tree, q: int, fit: int, level: int, other: int, other_level:
     """Whether one fit is preferred over another by a queue."""
     if NONE in (fit, other):
         return fit != NONE
+    if (fit == WAITS) != (other == WAITS):
+        return other == WAITS
     if (fit == NO_VICTIMS) != (other == NO_VICTIMS):
         return other == NO_VICTIMS
     if tree.branches[q, B_PREFERS_PREEMPTING] == 1:
@@ -370,7 +379,7 @@ def is_better(tree: Tree, q: int, fit: int, level: int, other: int, other_level:
 @inlined
 def moves_on(tree: Tree, q: int, fit: int, level: int) -> bool:
     """Whether a queue looks at the next flavor before it takes one with this fit."""
-    if fit in (NONE, NO_VICTIMS):
+    if fit in (NONE, WAITS, NO_VICTIMS):
         return True
     if fit != FITS and tree.branches[q, B_PREEMPT_MOVES] == 1:
         return True

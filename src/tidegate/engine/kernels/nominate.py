@@ -17,6 +17,7 @@ from tidegate.engine.kernels.desk import (
     TARGETS,
     X_AGAIN,
     X_AWAITED,
+    X_BEHIND,
     X_BORROW,
     X_CLASS,
     X_CODE,
@@ -310,8 +311,9 @@ def comes_before(entries: I64, a: int, b: int) -> bool:
         return bool(one[X_AGAIN] > 0)
     if one[X_AWAITED] != other[X_AWAITED]:
         return bool(one[X_AWAITED] == 1)
-    if one[X_BORROW] != other[X_BORROW]:
-        return bool(one[X_BORROW] < other[X_BORROW])
+    level, other_level = max(one[X_BORROW], one[X_BEHIND]), max(other[X_BORROW], other[X_BEHIND])
+    if level != other_level:
+        return bool(level < other_level)
     if one[X_PRIORITY] != other[X_PRIORITY]:
         return bool(one[X_PRIORITY] > other[X_PRIORITY])
     if one[X_SUBMITTED] != other[X_SUBMITTED]:
@@ -349,6 +351,12 @@ def nominate_again(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int)
     choice = d.heads.choice[e]
     for a in range(choice.shape[1]):
         choice[I_NOMINATED, a] = choice[I_LOT, a]
+    nominate_bound(book, d, grove, turn, e)
+
+
+@kernel
+def nominate_bound(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> None:
+    """Find anew what entry e would take, bound to the flavors that are noted as those of a first nomination."""
     for slot in range(d.heads.tries.shape[2]):
         d.heads.tries[e, Y_RESUME, slot] = 0
     d.heads.entries[e, X_RESTRICTED] = 1

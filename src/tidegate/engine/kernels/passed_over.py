@@ -7,7 +7,14 @@ its owner tells how long. They are chosen again from time to time. Nobody is evi
 from __future__ import annotations
 
 from tidegate.engine.kernels.registry import kernel
-from tidegate.engine.kernels.reservations import FLEET, RESERVED, reserve_places
+from tidegate.engine.kernels.reservations import (
+    FLEET,
+    RESERVED,
+    release_all,
+    reserve_places,
+    withhold_all,
+    withhold_all_in_full,
+)
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.victim_scratch import (
     BEST_PLANNED,
@@ -166,11 +173,39 @@ def note_found(hot: Hot, j: int, now_ms: int) -> None:
 
 
 @kernel
-def found_since(hot: Hot, j: int, start_ms: int) -> bool:
-    """Whether the places of workload j were found after some time; else they are looked for again."""
+def stay_chosen(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
+    """Whether the places of workload j are not looked for again yet.
+
+    They stay for the limit, and for as long as it had been passed over when they were found. So each choice lasts twice
+    as long as the one before, in the end longer than any work that runs there: a choice made again gives up what has
+    become free of the one before.
+    """
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] == j:
-            return bool(hot.reserved[i, reserved_places.FOUND_MS] > start_ms)
+            found_ms = hot.reserved[i, reserved_places.FOUND_MS]
+            return bool(now_ms < found_ms + max(limit_ms, found_ms - hot.workloads[j, J_PASSED]))
+    return False
+
+
+@kernel
+def is_new(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
+    """Whether workload j has a reservation since less than the limit: so long it is the only one of its queue.
+
+    Its places may never be free, so others must not wait until it has started.
+    """
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] == j:
+            return bool(now_ms < hot.reserved[i, reserved_places.FOUND_MS] + limit_ms)
+    return False
+
+
+@kernel
+def is_another_new(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
+    """Whether a workload other than j has a reservation since less than the limit."""
+    for i in range(hot.counters[RESERVED]):
+        row = hot.reserved[i]
+        if row[reserved_places.WORKLOAD] != j and now_ms < row[reserved_places.FOUND_MS] + limit_ms:
+            return True
     return False
 
 
@@ -178,10 +213,15 @@ def found_since(hot: Hot, j: int, start_ms: int) -> bool:
 def reserve_for_passed_over(hot: Hot, rule: Rule, s: VictimSearch, j: int, plan: I64, now_ms: int) -> bool:
     """Reserve the places for workload j that are free soonest; False: it fits nowhere even if everybody ended.
 
-    What others have reserved stays theirs; the caller has withheld it.
+    What is reserved for those ahead of it stays theirs.
     """
+    release_all(hot)
+    withhold_all_in_full(hot, j)
     open_ending(hot, s, now_ms)
-    if not search_victims(hot, rule, None, None, None, s, plan):
+    found = search_victims(hot, rule, None, None, None, s, plan)
+    release_all(hot)
+    withhold_all(hot, j)
+    if not found:
         return False
     reserve_places(hot, j, s.best_plan[: s.numbers[BEST_PLANNED]], PASSED_OVER)
     note_found(hot, j, now_ms)

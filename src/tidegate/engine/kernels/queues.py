@@ -7,7 +7,7 @@ Must not know: facts.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.cycle_quota import doom, move_replaced, shift_promised, take_for_now
+from tidegate.engine.kernels.cycle_quota import doom, move_replaced, take_for_now
 from tidegate.engine.kernels.desk import (
     ADMITTED,
     AWAITING,
@@ -29,8 +29,11 @@ from tidegate.engine.kernels.desk import (
     TARGETS,
     UNDONE,
     VICTIMS,
+    WAIT,
     X_AGAIN,
     X_AWAITED,
+    X_BEHIND,
+    X_BORROW,
     X_CLASS,
     X_CODE,
     X_FIRST_TARGET,
@@ -52,7 +55,6 @@ from tidegate.engine.kernels.desk import (
 )
 from tidegate.engine.kernels.eviction_plan import (
     PREEMPTED_FOR,
-    lift_quota,
 )
 from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.held_spots import fill_spots, free_spots
@@ -64,7 +66,7 @@ from tidegate.engine.kernels.nominate import (
     request_assigned,
     sort_entries,
 )
-from tidegate.engine.kernels.passed_over import note_passed_over
+from tidegate.engine.kernels.passed_over import PASSED_OVER, note_passed_over
 from tidegate.engine.kernels.place import Output
 from tidegate.engine.kernels.quota import remove_usage
 from tidegate.engine.kernels.registry import entry, inlined, kernel
@@ -83,13 +85,14 @@ from tidegate.engine.kernels.settle_places import (
     NO_SPOTS,
     OUTSIDE_EPOCH,
     admit,
+    lack_beside_promised,
     refuse_quota,
     settle_with_places,
     tries_on,
 )
 from tidegate.engine.kernels.spots import found_fits, give_back_found, open_spots
 from tidegate.engine.kernels.targets import has_quota
-from tidegate.engine.kernels.tournament import pick_fairly
+from tidegate.engine.kernels.tournament import is_put_up_before, pick_fairly
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
 from tidegate.state import reserved_places
@@ -140,6 +143,7 @@ def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
     for b in range(len(branches)):
         branches[b, B_STIRRED] = 0
     if turn.fair == 0:
+        put_behind_reserved(hot, entries, count)
         sort_entries(entries, count)
     nominated = marks[TARGETS]
     for i in range(count):
@@ -156,6 +160,17 @@ def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
         requeue(hot, book, d, turn, e)
     stir_outpaced(branches, entries, count)
     return DONE
+
+
+@kernel
+def put_behind_reserved(hot: Hot, entries: I64, count: int) -> None:
+    """Let nobody go before one that is ahead in its queue, and that something is reserved for, as it borrows less."""
+    for r in range(count if hot.counters[RESERVED] > 0 else 0):
+        if hot.workloads[entries[r, X_WORKLOAD], J_RESERVES] != PASSED_OVER:
+            continue
+        for e in range(count):
+            if entries[e, X_QUEUE] == entries[r, X_QUEUE] and is_put_up_before(entries, r, e):
+                entries[e, X_BEHIND] = max(entries[e, X_BEHIND], entries[r, X_BORROW])
 
 
 @inlined
@@ -269,10 +284,12 @@ def settle_entry(
     if entry[X_AGAIN] == FAILED and turn.fails_fast == 1 and mode != FIT:
         entry[X_STATUS], entry[X_CODE] = EVICTED, NO_SPOT_LEFT
         evict(hot, book.held.tickets, entry, turn.now_ms, out)
-    elif mode == NO_FIT:
+    elif mode in (NO_FIT, WAIT):
         entry[X_STATUS] = REFUSED
         if hot.workloads[entry[X_WORKLOAD], J_RESERVES] == PREEMPTED_FOR:
             drop_reservation(hot, entry[X_WORKLOAD])
+        if mode == WAIT:
+            refuse_quota(hot, rule, book, d, grove, turn, e)
     elif mode == PREEMPT and entry[X_TARGETS] == 0 and (turn.places == 0 or entry[X_AGAIN] > 0):
         entry[X_STATUS] = REFUSED
         refuse_quota(hot, rule, book, d, grove, turn, e)
@@ -349,24 +366,6 @@ def lack_now(book: Book, d: Desk, grove: Grove | None, e: int) -> int:
 
 
 @kernel
-def lack_beside_promised(book: Book, d: Desk, grove: Grove | None, e: int) -> int:
-    """What an entry lacks now, with those still there who leave, and later, when what they leave is as promised."""
-    entry = d.heads.entries[e]
-    q = entry[X_QUEUE]
-    request_assigned(book, d.heads, d.wish, e)
-    fits = has_quota(book.tree, d.wish, q, 1)
-    if fits and d.wish.marks[UNDONE] > 0:
-        lift_quota(book, d.victims, 1)
-        shift_promised(book.tree, d, 1)
-        fits = has_quota(book.tree, d.wish, q, 1)
-        shift_promised(book.tree, d, -1)
-        lift_quota(book, d.victims, -1)
-    if not fits:
-        return NO_QUOTA
-    return ENOUGH if found_fits(grove, entry) else NO_SPOTS
-
-
-@kernel
 def move_victims(book: Book, d: Desk, grove: Grove | None, e: int, sign: int) -> None:
     """Take the victims of the cycle in an entry's tree, and its own targets, out of the tree; or put them back."""
     tree, held, entry, pool = book.tree, book.held, d.heads.entries[e], d.pool
@@ -393,7 +392,7 @@ def requeue(hot: Hot, book: Book, d: Desk, turn: Turn, e: int) -> None:
     entry, branches = d.heads.entries[e], book.tree.branches
     status, q, j, w = entry[X_STATUS], entry[X_QUEUE], entry[X_WORKLOAD], entry[X_CLASS]
     root = branches[q, B_ROOT]
-    if status == ADMITTED or (status == PREEMPTING and entry[X_PENDING] > 0):
+    if status == ADMITTED or (status in (PREEMPTING, AWAITING) and entry[X_PENDING] > 0):
         branches[root, B_STIRRED] = 1
     if status == ADMITTED:
         return

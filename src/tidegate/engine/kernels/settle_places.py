@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.candidates import NEVER
 from tidegate.engine.kernels.cycle import lack_of, write_lack
-from tidegate.engine.kernels.cycle_quota import doom, move_replaced, reserve, shift_promised, use_for_now
+from tidegate.engine.kernels.cycle_quota import (
+    doom,
+    is_within_reach,
+    move_replaced,
+    reserve,
+    shift_promised,
+    use_for_now,
+)
 from tidegate.engine.kernels.desk import (
     ADMITTED,
     AWAITING,
     ENTRIES,
     FIT,
     I_LOT,
+    I_NOMINATED,
+    NO_FIT,
     PREEMPTING,
     R_AMOUNT,
     R_LOT,
@@ -18,6 +27,8 @@ from tidegate.engine.kernels.desk import (
     REFUSED,
     REQUESTED,
     SKIPPED,
+    UNDONE,
+    WAIT,
     X_AWAITED,
     X_CLASS,
     X_CODE,
@@ -32,6 +43,7 @@ from tidegate.engine.kernels.desk import (
     X_TARGETS,
     X_WORKLOAD,
     Desk,
+    Heads,
     Turn,
 )
 from tidegate.engine.kernels.eviction_plan import (
@@ -45,19 +57,18 @@ from tidegate.engine.kernels.eviction_plan import (
 )
 from tidegate.engine.kernels.granted import plan_pods
 from tidegate.engine.kernels.grove import Grove
-from tidegate.engine.kernels.nominate import (
-    request_assigned,
-)
+from tidegate.engine.kernels.nominate import nominate_bound, request_assigned
 from tidegate.engine.kernels.passed_over import (
     PASSED_OVER,
     are_open,
     are_reserved,
     could_be_placed_before,
-    found_since,
+    is_new,
     is_passed_over,
     note_found,
     open_ending,
     reserve_nothing_yet,
+    stay_chosen,
 )
 from tidegate.engine.kernels.place import Output, give_back
 from tidegate.engine.kernels.quota import available, minus
@@ -78,8 +89,9 @@ from tidegate.engine.kernels.reservations import (
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.settle import grant, release_replaced, send_off
 from tidegate.engine.kernels.spot_places import place_entry
-from tidegate.engine.kernels.spots import take_found
+from tidegate.engine.kernels.spots import found_fits, take_found
 from tidegate.engine.kernels.table import DRAWS
+from tidegate.engine.kernels.targets import has_quota
 from tidegate.engine.kernels.victim_domains import plan_if_all_ended
 from tidegate.engine.kernels.victim_scratch import BEST_PLANNED, VictimSearch
 from tidegate.engine.kernels.victim_search import search_victims
@@ -152,25 +164,25 @@ def settle_with_places(
 ) -> None:
     """Admit an entry with its places, or evict whoever is in its way and reserve the places, or say why not."""
     entry = d.heads.entries[e]
-    j, fits = entry[X_WORKLOAD], entry[X_MODE] == FIT
+    j, before = entry[X_WORKLOAD], hot.workloads[entry[X_WORKLOAD], J_RESERVES]
+    enforce_ahead(hot, j, entry[X_AWAITED])
+    if before == PASSED_OVER and are_open(hot, j) and is_elsewhere(book, d.heads, e):
+        if entry[X_MODE] == FIT and lack == ENOUGH and starts_at_once(hot, rule, book, d, grove, turn, e, out):
+            return
+        lack = nominate_where_reserved(book, d, grove, turn, e)
+        if entry[X_MODE] in (NO_FIT, WAIT):
+            entry[X_STATUS] = REFUSED
+            drop_reservation(hot, j)
+            return
+    fits = entry[X_MODE] == FIT
     if fits and lack != ENOUGH and (lack == NO_QUOTA or entry[X_AWAITED] == 0):  # else it has places of its own
         entry[X_STATUS], entry[X_CODE] = SKIPPED, OUTPACED if lack == NO_QUOTA else TOPOLOGY_OUTPACED
         if lack == NO_QUOTA and hot.counters[RESERVED] > 0:
             entry[X_STATUS], entry[X_CODE] = REFUSED, RESERVED_FOR_OTHERS
         return
-    enforce_ahead(hot, j, entry[X_AWAITED])
-    release_of(hot, j)
-    if (
-        fits
-        and lack == ENOUGH
-        and (
-            find_places(hot, rule, book, d, grove, e, out)
-            or (hot.workloads[j, J_RESERVES] == PASSED_OVER and entry[X_SPOTS] == 0 and place_reserved(hot, j, out))
-        )
-    ):
-        drop_reservation(hot, j)
-        admit(hot, book, d, grove, turn, e, out)
+    if fits and lack == ENOUGH and starts_at_once(hot, rule, book, d, grove, turn, e, out):
         return
+    release_of(hot, j)
     came = NO_ROOM
     if may_preempt(book.tree, entry[X_QUEUE]) and (
         hot.workloads[j, J_RESERVES] == PREEMPTED_FOR
@@ -197,12 +209,68 @@ def settle_with_places(
         elif fits_without_reservations(hot, rule, book, d, grove, e, out):
             entry[X_CODE] = RESERVED_FOR_OTHERS
         return
+    entry[X_PENDING] += before == 0  # from now on another is the head of its queue
     asks = book.asked.demands[entry[X_CLASS], D_ASKS]
     for a in range(book.held.claims.shape[2]):
         book.held.claims[j, C_RESERVED, a] = d.heads.choice[e, I_LOT, a] if a < asks else 0
     enforce(hot, j)
     take_found(grove, entry)
     reserve_quota(book, d, e)
+
+
+@kernel
+def starts_at_once(
+    hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int, out: Output
+) -> bool:
+    """Admit an entry that has quota where there is room for it, or at the places that are reserved for it."""
+    j = d.heads.entries[e, X_WORKLOAD]
+    release_of(hot, j)
+    if not find_places(hot, rule, book, d, grove, e, out):
+        if hot.workloads[j, J_RESERVES] != PASSED_OVER or d.heads.entries[e, X_SPOTS] > 0:
+            return False
+        # The places of other flavors, or of another number of pods, are not what its quota is for.
+        plan = d.heads.plan[: plan_pods(book, d.heads, e)]
+        if not are_reserved(hot, j, plan) or not place_reserved(hot, j, out):
+            return False
+    drop_reservation(hot, j)
+    admit(hot, book, d, grove, turn, e, out)
+    return True
+
+
+@inlined
+def is_elsewhere(book: Book, heads: Heads, e: int) -> bool:
+    """Whether places are reserved for entry e in other flavors than those it was nominated for."""
+    reserved, differs = book.held.claims[heads.entries[e, X_WORKLOAD], C_RESERVED], False
+    for a in range(book.asked.demands[heads.entries[e, X_CLASS], D_ASKS]):
+        differs = differs or (reserved[a] != 0 and reserved[a] != heads.choice[e, I_LOT, a])
+    return bool(differs)
+
+
+@kernel
+def nominate_where_reserved(book: Book, d: Desk, grove: Grove | None, turn: Turn, e: int) -> int:
+    """Nominate entry e anew, for the flavors that its places are reserved in; return what it lacks."""
+    for a in range(book.asked.demands[d.heads.entries[e, X_CLASS], D_ASKS]):
+        d.heads.choice[e, I_NOMINATED, a] = book.held.claims[d.heads.entries[e, X_WORKLOAD], C_RESERVED, a]
+    nominate_bound(book, d, grove, turn, e)
+    return lack_beside_promised(book, d, grove, e)
+
+
+@kernel
+def lack_beside_promised(book: Book, d: Desk, grove: Grove | None, e: int) -> int:
+    """What an entry lacks now, with those still there who leave, and later, when what they leave is as promised."""
+    entry = d.heads.entries[e]
+    q = entry[X_QUEUE]
+    request_assigned(book, d.heads, d.wish, e)
+    fits = has_quota(book.tree, d.wish, q, 1)
+    if fits and d.wish.marks[UNDONE] > 0:
+        lift_quota(book, d.victims, 1)
+        shift_promised(book.tree, d, 1)
+        fits = has_quota(book.tree, d.wish, q, 1)
+        shift_promised(book.tree, d, -1)
+        lift_quota(book, d.victims, -1)
+    if not fits:
+        return NO_QUOTA
+    return ENOUGH if found_fits(grove, entry) else NO_SPOTS
 
 
 @kernel
@@ -273,9 +341,9 @@ def reserve_if_passed_over(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Gro
     entry = d.heads.entries[e]
     j, plan = entry[X_WORKLOAD], d.heads.plan[: plan_pods(book, d.heads, e)]
     stands = hot.workloads[j, J_RESERVES] == PASSED_OVER and are_reserved(hot, j, plan) and are_open(hot, j)
-    if stands and found_since(hot, j, turn.now_ms - turn.limit_ms):
+    if stands and stay_chosen(hot, j, turn.now_ms, turn.limit_ms):
         return True
-    if not is_passed_over(hot, j, turn.now_ms, turn.limit_ms) or reserves_already(hot, d, e):
+    if not is_passed_over(hot, j, turn.now_ms, turn.limit_ms) or reserves_already(hot, d, turn, e):
         return bool(stands)
     if not could_be_placed(hot, rule, book, d, grove, turn, e):
         return bool(stands)
@@ -312,12 +380,13 @@ def plans_if_all_ended(
 
 
 @kernel
-def reserves_already(hot: Hot, d: Desk, e: int) -> bool:
-    """Whether something is reserved for another workload of the queue of entry e that was passed over."""
+def reserves_already(hot: Hot, d: Desk, turn: Turn, e: int) -> bool:
+    """Whether something is newly reserved for another workload of the queue of entry e that was passed over."""
     entries = d.heads.entries
     for other in range(d.wish.marks[ENTRIES]):
         if other != e and entries[other, X_QUEUE] == entries[e, X_QUEUE]:
-            if hot.workloads[entries[other, X_WORKLOAD], J_RESERVES] == PASSED_OVER:
+            j = entries[other, X_WORKLOAD]
+            if hot.workloads[j, J_RESERVES] == PASSED_OVER and is_new(hot, j, turn.now_ms, turn.limit_ms):
                 return True
     return False
 
@@ -330,11 +399,18 @@ def refuse_quota(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
     """
     entry = d.heads.entries[e]
     j = entry[X_WORKLOAD]
-    if turn.places == 1 and is_passed_over(hot, j, turn.now_ms, turn.limit_ms) and not reserves_already(hot, d, e):
-        if could_be_placed_before(hot, j) or could_be_placed(hot, rule, book, d, grove, turn, e):
+    if (
+        turn.places == 1
+        and is_passed_over(hot, j, turn.now_ms, turn.limit_ms)
+        and not reserves_already(hot, d, turn, e)
+    ):
+        known = could_be_placed_before(hot, j)
+        if (known or could_be_placed(hot, rule, book, d, grove, turn, e)) and is_within_reach(book, d, e):
             reserve_nothing_yet(hot, j, PASSED_OVER)
-            note_found(hot, j, turn.now_ms)
+            if not known:
+                note_found(hot, j, turn.now_ms)
         else:
             drop_reservation(hot, j)
-    if book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY or hot.workloads[j, J_RESERVES] == PASSED_OVER:
+    claims = entry[X_MODE] != WAIT and book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY
+    if claims or hot.workloads[j, J_RESERVES] == PASSED_OVER:
         reserve(book, d, grove, e)

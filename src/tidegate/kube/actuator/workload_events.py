@@ -197,8 +197,7 @@ class WorkloadEvents:
             if decision.starts:
                 self._started(workload, decision)
             elif decision.failed:
-                workload.start_failed, workload.admitted_ms, workload.quota_text = True, 0, ""
-                self._tell(workload, start_failed_text(workload.work, self._recorder.names))
+                self.start_failed(workload)
             elif decision.stops:
                 self._stopped(workload, decision)
 
@@ -238,6 +237,12 @@ class WorkloadEvents:
         """A pod has its node, by our hand."""
         text = scheduled_text(pod, self._view.nodes.name_of(node))
         self._recorder.tell(EventTarget(pod, has_condition=False), text, minor=True)
+
+    def start_failed(self, workload: WorkloadPods) -> None:
+        """The start of work could not be written, or not for all its pods."""
+        workload.start_failed, workload.admitted_ms, workload.quota_text = True, 0, ""
+        if not self._silent:
+            self._tell(workload, start_failed_text(workload.work, self._recorder.names))
 
     def grown(self, ref: Ref, have: int, want: int, *, trimmed: bool) -> None:
         """A running job asks for more pods than it was admitted with."""
