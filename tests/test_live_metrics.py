@@ -158,6 +158,20 @@ def test_the_latest_that_hold_more_than_the_queue_has_are_over_quota():
     assert find_over_quota(cluster.state) == []
 
 
+def test_a_shadow_charges_labelled_pods_whoever_owns_them():
+    """Pods of a Deployment name a queue by their label, and run without anybody's admission."""
+    cluster, metrics = paper(nodes=2, policy=QUEUES, watches=True, unqueued=False), started(Mode.SHADOW)
+    owner = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}]
+    for number in range(2):
+        place = {"spec__nodeName": f"n{number}", "status__phase": "Running", "metadata__ownerReferences": owner}
+        cluster.put(queued(pod(f"web-{number}", 2)), **place)
+    cluster.put(pod("unnamed", 2), spec__nodeName="n0", status__phase="Running", metadata__ownerReferences=owner)
+    counted(cluster, metrics)
+    metrics.follow(cluster.state)
+    use = {"cluster_queue": "q", "cohort": "", "flavor": "any", "resource": "nvidia.com/gpu"}
+    assert value(metrics, "kueue_cluster_queue_resource_usage", **use) == 4
+
+
 # -- lines ---------------------------------------------------------------------------------------------------------
 
 

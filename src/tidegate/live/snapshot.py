@@ -22,6 +22,9 @@ from tidegate.model.facts import EventBatch
 from tidegate.model.policy import Policy
 from tidegate.state.cluster import ClusterState
 
+#: How long a server may refuse what it allows a moment later, as it has just started.
+_REFUSED_S, _FORBIDDEN = 15.0, "403 Forbidden"
+
 #: How long a look may take before it is given up.
 MOST_S = 60.0
 
@@ -62,10 +65,16 @@ def look(access: Connection, policy: Policy, path: Path, clock: Callable[[], int
 
 def _first_look(world: KubeWorld, most_s: float) -> EventBatch:
     until_s = time.monotonic() + most_s
+    refused_s = time.monotonic() + _REFUSED_S
     while time.monotonic() < until_s:
         events = world.poll(None)
         if len(events.kind):
             return events
+        refused = [text for text in world.api.trouble() if _FORBIDDEN in text]
+        if refused and time.monotonic() > refused_s:
+            raise SnapshotError(
+                f"the cluster may not be read by this user: {'; '.join(refused)}; use a journal, or ask for it"
+            )
     raise SnapshotError(
         f"the cluster was not listed in {most_s:.0f} s: {'; '.join(world.api.trouble()) or 'no answer'}"
     )

@@ -13,7 +13,7 @@ from tidegate.state.cluster import ClusterState
 from tidegate.state.granted import pods_to_be
 from tidegate.state.numbers import UNKNOWN
 
-#: What is told when all pods are bound or run: the queue that the work names, and the seconds since its submission.
+#: Called when all pods are bound, or run: the queue that the work names, and the seconds since its submission.
 Observe = Callable[[str, float], None]
 
 

@@ -11,6 +11,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from tidegate.journal.lots import Names
@@ -33,6 +34,9 @@ _EVENTS_PER_S = 20
 
 #: Events that can be left out, and are left out where more than so many wait.
 _MOST_MINOR = 1_000
+
+#: Workloads whose reasons are put into words at a time: more would be written later anyway.
+_MOST_HOLDS = 256
 
 #: What lasts is said again after this time, before the server forgets it.
 REPEAT_MS = 45 * 60_000
@@ -65,13 +69,13 @@ class EventSubjects(Protocol):
         """Whether what is wrong with an object still is."""
 
 
-@dataclass(slots=True)
-class _Said:
-    """What was said of one object."""
+class _Said(NamedTuple):
+    """What was said of one object that waits: there may be a hundred thousand, so texts are kept as hashes."""
 
     code: int
-    message: str
+    message: int
     at_ms: int
+    condition: int
 
 
 @dataclass(slots=True)
@@ -83,7 +87,6 @@ class _Hold:
     work: Work
     since_ms: int = -1  # that it waits; -1: it was not asked for yet
     said: dict[str, _Said] = field(default_factory=dict)  # by uid
-    conditions: dict[str, EventText] = field(default_factory=dict)  # by uid
     repeats: bool = False  # it is on the list of what is said again
 
 
@@ -104,10 +107,11 @@ class EventRecorder:
         self.names = Names()  # of the quota that reasons speak of
         self.now_ms = 0  # when something was last taken
         self._holds: dict[int, _Hold] = {}  # by number of the workload
-        self._untold: dict[int, None] = {}
+        self._unreported: dict[int, None] = {}
+        self._new_holds: list[int] = []  # numbers, since something was last taken
         self._heads: dict[Work, int] = {}  # why the first of those that ask the same waits
         self._aging: deque[tuple[int, int]] = deque()  # since when, and number: who may come to deserve nodes
-        self._lasting: list[int] = []  # who has come to deserve nodes since somebody asked
+        self._lasting: list[int] = []  # whose demand came to deserve nodes since the last time
         self._faults: dict[str, _Fault] = {}  # by uid
         self._fresh: list[tuple[str, int]] = []  # uids of those, and in how many ms to say it
         self._again: list[tuple[int, str, int]] = []  # heap: when; uid of an object, or number of a workload
@@ -123,21 +127,22 @@ class EventRecorder:
         known = self._holds.get(number)
         if known is None:
             self._holds[number] = _Hold(code, evidence, work)
+            self._new_holds.append(number)
         else:
             known.code, known.evidence, known.work = code, evidence, work
-        self._untold[number] = None
+        self._unreported[number] = None
         if code != Reason.BEHIND_EQUAL:
             self._heads[work] = code
 
     def touch(self, number: int) -> None:
         """A workload that waits has one more pod to say it with."""
         if number in self._holds:
-            self._untold[number] = None
+            self._unreported[number] = None
 
     def forget(self, number: int) -> None:
         """A workload does not wait any more."""
         self._holds.pop(number, None)
-        self._untold.pop(number, None)
+        self._unreported.pop(number, None)
 
     def tell(self, target: EventTarget, text: EventText, *, minor: bool = False) -> None:
         """Say once what happened to an object; `minor`: it may be left out."""
@@ -162,7 +167,7 @@ class EventRecorder:
         if most <= 0:
             return
         self._say_again(now_ms, subjects)
-        for number in list(self._untold):
+        for number in list(islice(self._unreported, _MOST_HOLDS)):
             self._say_hold(number, now_ms, subjects)
         for uid in list(self._conditions)[:most]:
             target, text = self._conditions.pop(uid)
@@ -179,16 +184,19 @@ class EventRecorder:
     def _say_hold(self, number: int, now_ms: int, subjects: EventSubjects) -> None:
         """Say why a workload waits, to each of its objects that does not know."""
         hold = self._holds[number]
-        del self._untold[number]
+        del self._unreported[number]
         said = pending_text(hold.work, hold.code, hold.evidence, self.names, deserves=self._deserves(hold, now_ms))
         for target in subjects.targets(number):
             text, uid = target.text(said), target.ref.uid
-            if target.has_condition and hold.conditions.get(uid) != text:
-                hold.conditions[uid] = text
+            known = hold.said.get(uid)
+            shown = hash((text.condition_reason, text.message)) if target.has_condition else 0
+            if target.has_condition and (known is None or known.condition != shown):
                 self._conditions[uid] = (target, text)
-            if _is_news(hold.said.get(uid), hold.code, text.message, now_ms):
-                hold.said[uid] = _Said(hold.code, text.message, now_ms)
+            at_ms = known.at_ms if known is not None else now_ms
+            if _is_news(known, hold.code, hash(text.message), now_ms):
                 self._events[uid, text.reason] = (target, text)
+                at_ms = now_ms
+            hold.said[uid] = _Said(hold.code, hash(text.message), at_ms, shown)
         if not hold.repeats:
             hold.repeats = True
             heapq.heappush(self._again, (now_ms + REPEAT_MS, "", number))
@@ -204,7 +212,7 @@ class EventRecorder:
                 self._say_fault(uid, now_ms, subjects)
             elif number in self._holds:
                 self._holds[number].repeats = False
-                self._untold[number] = None
+                self._unreported[number] = None
 
     def _say_fault(self, uid: str, now_ms: int, subjects: EventSubjects) -> None:
         if not subjects.lasts(uid):
@@ -239,16 +247,16 @@ class EventRecorder:
 
     def _notice_time(self, now_ms: int) -> None:
         """Note since when workloads wait, and whose demand has lasted by now."""
-        for number in self._untold:
-            hold = self._holds[number]
-            if hold.since_ms < 0:
-                hold.since_ms = now_ms
+        for number in self._new_holds:
+            if number in self._holds:
+                self._holds[number].since_ms = now_ms
                 self._aging.append((now_ms, number))
+        self._new_holds = []
         while self._aging and now_ms - self._aging[0][0] >= self._patience_ms:
             since_ms, number = self._aging.popleft()
             known = self._holds.get(number)
             if known is not None and known.since_ms == since_ms and self._deserves(known, now_ms):
-                self._untold[number] = None
+                self._unreported[number] = None
                 self._lasting.append(number)
 
     def take_lasting(self) -> list[int]:
@@ -257,7 +265,7 @@ class EventRecorder:
         return [number for number in lasting if number in self._holds]
 
 
-def _is_news(said: _Said | None, code: int, message: str, now_ms: int) -> bool:
+def _is_news(said: _Said | None, code: int, message: int, now_ms: int) -> bool:
     """Whether an object should have an Event: it has none, none of this reason, or an old one."""
     if said is None or said.code != code:
         return True

@@ -46,7 +46,7 @@ _GROUP_MS = 5_000
 
 @dataclass(frozen=True)
 class ClusterView:
-    """What is known of the cluster; whoever follows it keeps these up to date."""
+    """What is known of the cluster; the reconciler keeps these up to date."""
 
     ownership: Ownership
     nodes: NodeRegistry
