@@ -5,8 +5,12 @@ from __future__ import annotations
 from kubebench.objects import job, pod
 from kubepaper import QUEUES, job_pods, ours, paper, queued, said
 from tidegate.journal.lots import names_of
+from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
 from tidegate.kube.takeover import HandoverState, Takeover
+from tidegate.kube.transport.writes import pod_ref
 from tidegate.model.facts import Outcome
+from tidegate.model.reasons import Reason
+from tidegate.model.work import Work
 
 _GATE = [{"name": "tidegate.io/admission"}]
 _HOUR_MS = 3_600_000
@@ -288,6 +292,32 @@ def test_events_are_few_however_many_wait():
     assert len(said(cluster)) == 0
     cluster.now_ms += 1000
     assert len(said(cluster)) == 20
+
+
+def test_very_many_that_wait_are_told_in_turn_and_take_little_memory():
+    recorder, work, now_ms = EventRecorder(120_000), Work(), 1_800_000_000_000
+    for number in range(5_000):
+        recorder.hold(number, work, Reason.LACKS_GPU, (8, 0, 1, 0))
+    objects, conditions, events = Objects(), set(), set()
+    for _ in range(2_400):
+        now_ms += 500
+        for write in recorder.take(64, now_ms, objects):
+            (events if write.request.method == "POST" else conditions).add(write.request.path + str(write.request.body))
+        assert len(recorder._events) <= 1_000 + 256
+        assert len(recorder._conditions) <= 2 * 256
+    assert len(conditions) >= 5_000
+    assert len(events) >= 5_000
+
+
+class Objects:
+    """One pod for each workload."""
+
+    def targets(self, number):
+        yield EventTarget(pod_ref("default", f"p{number}", f"uid-{number}"), has_condition=True)
+
+    def lasts(self, uid):
+        del uid
+        return True
 
 
 def test_a_shadow_says_nothing():

@@ -32,6 +32,9 @@ from tidegate.model.work import Work
 #: Events in a second: they are for people, and the server keeps each for an hour.
 _EVENTS_PER_S = 20
 
+#: Events about work that waits that may wait themselves; beyond that they are tried again after minutes.
+_MOST_EVENTS = 1_000
+
 #: Events that can be left out, and are left out where more than so many wait.
 _MOST_MINOR = 1_000
 
@@ -76,6 +79,9 @@ class _Said(NamedTuple):
     message: int
     at_ms: int
     condition: int
+
+
+_NOTHING_SAID = _Said(code=-1, message=0, at_ms=0, condition=0)
 
 
 @dataclass(slots=True)
@@ -167,7 +173,8 @@ class EventRecorder:
         if most <= 0:
             return
         self._say_again(now_ms, subjects)
-        for number in list(islice(self._unreported, _MOST_HOLDS)):
+        room = _MOST_HOLDS if len(self._conditions) < _MOST_HOLDS else 0
+        for number in list(islice(self._unreported, room)):
             self._say_hold(number, now_ms, subjects)
         for uid in list(self._conditions)[:most]:
             target, text = self._conditions.pop(uid)
@@ -186,20 +193,24 @@ class EventRecorder:
         hold = self._holds[number]
         del self._unreported[number]
         said = pending_text(hold.work, hold.code, hold.evidence, self.names, deserves=self._deserves(hold, now_ms))
+        left_out = False
         for target in subjects.targets(number):
             text, uid = target.text(said), target.ref.uid
-            known = hold.said.get(uid)
+            known = hold.said.get(uid, _NOTHING_SAID)
             shown = hash((text.condition_reason, text.message)) if target.has_condition else 0
-            if target.has_condition and (known is None or known.condition != shown):
+            if known.condition != shown:
                 self._conditions[uid] = (target, text)
-            at_ms = known.at_ms if known is not None else now_ms
+            known = known._replace(condition=shown)
             if _is_news(known, hold.code, hash(text.message), now_ms):
-                self._events[uid, text.reason] = (target, text)
-                at_ms = now_ms
-            hold.said[uid] = _Said(hold.code, hash(text.message), at_ms, shown)
+                if len(self._events) < _MOST_EVENTS:
+                    self._events[uid, text.reason] = (target, text)
+                    known = _Said(hold.code, hash(text.message), now_ms, shown)
+                else:
+                    left_out = True
+            hold.said[uid] = known
         if not hold.repeats:
             hold.repeats = True
-            heapq.heappush(self._again, (now_ms + REPEAT_MS, "", number))
+            heapq.heappush(self._again, (now_ms + (_CHANGED_MS if left_out else REPEAT_MS), "", number))
 
     def _say_again(self, now_ms: int, subjects: EventSubjects) -> None:
         """Say what is wrong for the first time, and again what still is."""
@@ -265,9 +276,9 @@ class EventRecorder:
         return [number for number in lasting if number in self._holds]
 
 
-def _is_news(said: _Said | None, code: int, message: int, now_ms: int) -> bool:
+def _is_news(said: _Said, code: int, message: int, now_ms: int) -> bool:
     """Whether an object should have an Event: it has none, none of this reason, or an old one."""
-    if said is None or said.code != code:
+    if said.code != code:
         return True
     age_ms = now_ms - said.at_ms
     return age_ms >= REPEAT_MS or (age_ms >= _CHANGED_MS and said.message != message)
