@@ -95,7 +95,8 @@ def test_shadow_writes_its_lease_and_may_write_nothing_else(plane, tmp_path, ins
     plane.admin.post(_JOBS, queued(job("waits", 1, 8, suspend=True)))
     since = len(plane.audited())
     with replica(plane, tmp_path, "shadow") as running:
-        running.wait(lambda: running.metric('kueue_admitted_workloads_total{cluster_queue="q"}'), "a decision")
+        running.wait(lambda: running.events("proposal"), "a proposal")
+        assert running.metric('kueue_admitted_workloads_total{cluster_queue="q"}') == 0  # nothing was done
         assert running.get("/readyz") == (200, "ok\n")
         assert running.stop() == 0
     said = spoken(plane, since)
