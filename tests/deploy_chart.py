@@ -11,9 +11,20 @@ from typing import Any
 import yaml
 
 import tidegate
-from tidegate.deploy.deployment_manifest import deployment
+from tidegate.deploy.deployment_manifest import LABELS, deployment
 from tidegate.deploy.install_spec import FIRST_POLICY, NAME, POLICY, GivenPolicy, InstallSpec
-from tidegate.deploy.objects import DOOR, alert_rules, as_yaml, board_map, board_text, door_text, monitor, objects
+from tidegate.deploy.objects import (
+    DOOR,
+    alert_rules,
+    as_yaml,
+    board_map,
+    board_text,
+    door_text,
+    monitor,
+    network_policy,
+    objects,
+)
+from tidegate.deploy.reserved_annotations import reservation
 from tidegate.live.modes import Mode
 
 Thing = dict[str, Any]
@@ -67,8 +78,19 @@ prometheusRule:
   enabled: false
   labels: {{}}
 
+# Only pods of namespaces with these labels reach the endpoints; kubelets always do.
+networkPolicy:
+  enabled: false
+  namespaceLabels:
+    metrics: enabled
+
 # A board, where Grafana's sidecar finds it.
 board: false
+
+# Kueue's managedJobsNamespaceSelector: matchLabels and matchExpressions of the namespaces that are managed; empty: all.
+managedJobsNamespaceSelector: {{}}
+# Namespaces that are not managed whatever their labels are; kube-system never is.
+excludeNamespaces: []
 
 extraArgs: []
 podAnnotations: {{}}
@@ -95,11 +117,33 @@ def chart() -> dict[str, str]:
         "templates/deployment.yaml": _deployment(),
         "templates/policy.yaml": _if("and .Values.policy.configMap .Values.policy.files", _policy(policy)),
         "templates/rest.yaml": _templated(as_yaml(things.values())),
+        "templates/network-policy.yaml": _if(".Values.networkPolicy.enabled", _network_policy()),
         "templates/monitor.yaml": _if(".Values.serviceMonitor.enabled", _monitor()),
         "templates/alerts.yaml": _if(".Values.prometheusRule.enabled", _alerts()),
         "templates/board.yaml": _if(".Values.board", _board()),
-        "templates/door.yaml": _if(".Values.door", "".join(f"---\n{door_text(file)}" for file in DOOR)),
+        "templates/door.yaml": _if(".Values.door", "".join(f"---\n{_door(file)}" for file in DOOR)),
+        "templates/reserved-annotations.yaml": _if('ne .Values.mode "shadow"', as_yaml(reservation(dict(LABELS)))),
     }
+
+
+def _door(file: str) -> str:
+    """A file of the door, for the namespaces that values name."""
+    barred = "- {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}\n"
+    values = '{{ toJson (concat (list "kube-system") .Values.excludeNamespaces) }}'
+    wanted = """\
+      {{- with .Values.managedJobsNamespaceSelector }}
+      {{- range (get . "matchExpressions" | default list) }}
+      - {{ toJson . }}
+      {{- end }}
+      {{- range $key, $value := (get . "matchLabels" | default dict) }}
+      - {key: {{ $key | quote }}, operator: In, values: [{{ $value | quote }}]}
+      {{- end }}
+      {{- end }}
+"""
+    made = barred.replace("[kube-system]", values) + wanted
+    text = door_text(file)
+    assert barred in text
+    return text.replace(barred, made)
 
 
 def _templated(text: str) -> str:
@@ -149,12 +193,25 @@ def _deployment() -> str:
     text = _replaced(
         text,
         r"( *)- tg-args\n",
-        lambda pad: f"{pad}{{{{- range .Values.extraArgs }}}}\n{pad}- {{{{ . | quote }}}}\n{pad}{{{{- end }}}}\n",
+        lambda pad: (
+            _namespace_args(pad)
+            + f"{pad}{{{{- range .Values.extraArgs }}}}\n{pad}- {{{{ . | quote }}}}\n{pad}{{{{- end }}}}\n"
+        ),
     )
     text = _replaced(
         text, r"( *)annotations: tg-annotations\n", lambda pad: _with(pad, "annotations", "podAnnotations")
     )
     return _replaced(text, r"( *)tg-pod: values\n", lambda pad: "".join(_with(pad, name, name) for name in _POD_VALUES))
+
+
+def _namespace_args(pad: str) -> str:
+    """The options that say which namespaces are managed."""
+    chosen = '{{ printf "--managed-jobs-namespace-selector=%s" (toJson .) | quote }}'
+    return (
+        f"{pad}{{{{- with .Values.managedJobsNamespaceSelector }}}}\n{pad}- {chosen}\n{pad}{{{{- end }}}}\n"
+        f"{pad}{{{{- range .Values.excludeNamespaces }}}}\n{pad}- --exclude-namespace={{{{ . }}}}\n"
+        f"{pad}{{{{- end }}}}\n"
+    )
 
 
 def _replaced(text: str, pattern: str, made: Callable[[str], str]) -> str:
@@ -187,6 +244,18 @@ def _labelled(made: Thing, value: str) -> str:
     made["metadata"]["labels"]["tg-labels"] = "values"
     line = f"{{{{- with .Values.{value}.labels }}}}{{{{- toYaml . | nindent 4 }}}}{{{{- end }}}}"
     return _replaced(_templated(as_yaml([made])), r"( *)tg-labels: values\n", lambda pad: f"{pad}{line}\n")
+
+
+def _network_policy() -> str:
+    made = network_policy(_WISH)
+    made["spec"]["ingress"][0]["from"][0]["namespaceSelector"]["matchLabels"] = "tg-labels"
+    return _replaced(
+        _templated(as_yaml([made])),
+        r"( *)matchLabels: tg-labels\n",
+        lambda pad: (
+            f"{pad}matchLabels: {{{{- toYaml .Values.networkPolicy.namespaceLabels | nindent {len(pad) + 2} }}}}\n"
+        ),
+    )
 
 
 def _board() -> str:
@@ -227,11 +296,14 @@ def _schema() -> str:
             {"repository": text, "tag": text, "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]}}
         ),
         "policy": _closed({"configMap": text, "files": {"type": ["object", "null"]}}),
+        "networkPolicy": _closed({"enabled": flag, "namespaceLabels": some}),
         "serviceMonitor": _closed({"enabled": flag, "labels": some}),
         "prometheusRule": _closed({"enabled": flag, "labels": some}),
         "door": flag,
         "board": flag,
         "extraArgs": several,
+        "managedJobsNamespaceSelector": _closed({"matchLabels": some, "matchExpressions": several}),
+        "excludeNamespaces": {"type": "array", "items": text},
         "imagePullSecrets": several,
         "podAnnotations": some,
         "nodeSelector": some,

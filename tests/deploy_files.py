@@ -10,8 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from deploy_chart import chart
+from tidegate.deploy.deployment_manifest import LABELS
 from tidegate.deploy.install_spec import InstallSpec
-from tidegate.deploy.objects import DOOR, alert_rules, as_yaml, board_map, board_text, door_text, monitor, objects
+from tidegate.deploy.objects import (
+    DOOR,
+    alert_rules,
+    as_yaml,
+    board_map,
+    board_text,
+    door_text,
+    monitor,
+    network_policy,
+    objects,
+)
+from tidegate.deploy.reserved_annotations import reservation
 from tidegate.live.modes import Mode
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
@@ -35,6 +47,7 @@ def deploy_files() -> dict[str, str]:
     made |= {f"door/{name}": door_text(name) for name in DOOR}
     made["door/kustomization.yaml"] = _DOOR_SAID + _kustomization("Kustomization", resources=list(DOOR))
     made["grafana/tidegate.json"] = board_text()
+    made |= _component("network-policy", network_policy(InstallSpec()))
     made |= _component("service-monitor", monitor(InstallSpec())) | _component("board", board_map(InstallSpec()))
     made |= _component("prometheus-rule", alert_rules(InstallSpec()))
     return made | _base() | {name: text for mode in Mode for name, text in _overlay(mode).items()}
@@ -63,8 +76,12 @@ def _overlay(mode: Mode) -> dict[str, str]:
     change = f"- op: replace\n  path: /spec/template/spec/containers/0/args/1\n  value: --mode={mode}\n"
     patches = [{"target": {"kind": "Deployment", "name": "tidegate"}, "patch": change}]
     said = f"# Tidegate in mode {mode}:\n#   kubectl apply -k deploy/overlays/{mode}\n"
-    whole = _kustomization("Kustomization", resources=["../../base", "roles.yaml"], patches=patches)
-    return {f"{folder}/kustomization.yaml": _HEAD + said + whole, f"{folder}/roles.yaml": _HEAD + as_yaml(roles)}
+    files = {"roles.yaml": as_yaml(roles)}
+    if mode.writes:
+        files["reserved-annotations.yaml"] = as_yaml(reservation(dict(LABELS)))
+    whole = _kustomization("Kustomization", resources=["../../base", *files], patches=patches)
+    made = {f"{folder}/{name}": _HEAD + text for name, text in files.items()}
+    return {f"{folder}/kustomization.yaml": _HEAD + said + whole, **made}
 
 
 def _component(name: str, thing: dict[str, Any]) -> dict[str, str]:

@@ -8,14 +8,14 @@ import pytest
 from typer.testing import CliRunner
 
 from kubeaccount import account, become
-from kubebench import Options, Plane, User
+from kubebench import Options, Plane, User, node, pod
 from kubelive import wall_ms
 from tidegate.cli.main import app
 from tidegate.live.timestamps import stamp_of
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/tidegate/leases"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_CHECKS = ["server", "clock", "kinds", "permissions", "owners", "lease", "policy", "door"]
+_CHECKS = ["server", "clock", "kinds", "permissions", "owners", "lease", "policy", "quota", "door", "annotations"]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_what_is_installed_is_well_but_for_nobody_leading(plane):
     code, found = look(plane, "--mode", "gate", user=account("tidegate"))
     assert code == 0
     # The account may not look at the door, and the policy that comes with it has no queues.
-    assert levels(found) == {"lease": "warn", "policy": "warn", "door": "warn"}
+    assert levels(found) == {"lease": "warn", "policy": "warn", "door": "warn", "annotations": "warn"}
     assert found["server"]["found"].startswith("v1.36")
     code, found = look(plane, "--mode", "gate", "--account", "tidegate")
     assert (code, levels(found)) == (0, {"lease": "warn", "policy": "warn"})
@@ -97,6 +97,28 @@ def test_a_policy_that_is_missing_or_broken_is_told(plane, tmp_path):
     assert look(plane, "--policy", "kueue")[1]["policy"]["level"] == "fail"  # the server has no such kinds
 
 
+def test_quotas_are_compared_with_what_pods_ask_for_and_nodes_have(plane, tmp_path):
+    policy = tmp_path / "tidegate.yaml"
+    policy.write_text("version: 1\npolicy: {queues: [{name: research, gpus: 8}]}\n")
+    _, found = look(plane, "--policy", str(policy))
+    assert found["quota"]["found"] == "queue research counts nvidia.com/gpu, which no node has"
+    plane.admin.post("/api/v1/nodes", node("n0", 8))
+    assert look(plane, "--policy", str(policy))[1]["quota"]["level"] == "ok"
+    odd = pod("odd", 0)
+    odd["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "research"
+    odd["spec"]["containers"][0]["resources"] = {"limits": {"example.com/fpga": "1"}}
+    lost = pod("lost", 1)
+    lost["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "reserch"
+    for made in (odd, lost):
+        plane.admin.post("/api/v1/namespaces/default/pods", made)
+    _, found = look(plane, "--policy", str(policy))
+    assert found["quota"]["level"] == "warn"
+    assert "pods of queue research ask for example.com/fpga, which is not counted" in found["quota"]["found"]
+    assert "pods name the queue default/reserch, which is no LocalQueue" in found["quota"]["found"]
+    plane.clear("/api/v1/namespaces/default/pods")
+    plane.admin.delete("/api/v1/nodes/n0")
+
+
 def test_before_it_is_installed_nothing_fails(plane):
     code, found = look(plane, "--namespace", "later", "--mode", "gate")
     assert (code, levels(found)) == (0, {"lease": "warn", "policy": "warn"})
@@ -111,6 +133,15 @@ def test_a_door_that_is_half_there_is_told(plane):
     assert "tidegate-suspend" in found["door"]["found"]
     install(plane, "--mode", "gate", "--door")
     assert look(plane, "--mode", "gate")[1]["door"]["level"] == "ok"
+
+
+def test_annotations_that_anybody_may_write_are_told(plane):
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/tidegate-reserved-annotations"
+    plane.admin.delete(path)
+    code, found = look(plane, "--mode", "gate")
+    assert (code, levels(found)["annotations"]) == (0, "warn")
+    install(plane, "--mode", "gate", "--door")
+    assert look(plane, "--mode", "gate")[1]["annotations"]["level"] == "ok"
 
 
 def test_a_running_kueue_is_an_owner_for_who_writes(plane):

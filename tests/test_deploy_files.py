@@ -17,6 +17,7 @@ from tidegate.deploy.grafana_dashboard import board
 from tidegate.deploy.install_spec import FIRST_POLICY, NAME, GivenPolicy, InstallSpec
 from tidegate.deploy.objects import door, objects
 from tidegate.kernelcache.store import FOLDER_VARIABLE
+from tidegate.kube.mirror.namespaces import read_rule
 from tidegate.live.endpoints import _ALIVE, _READY
 from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
@@ -72,6 +73,24 @@ def test_kustomize_makes_what_install_prints(kustomize, mode):
     assert kustomize(DEPLOY / "overlays" / mode) == wanted(mode=mode)
 
 
+def test_helm_makes_the_namespaces_that_install_makes(helm):
+    made = helm(
+        "mode=gate,door=true,excludeNamespaces[0]=x,managedJobsNamespaceSelector.matchExpressions[0].key=team,"
+        "managedJobsNamespaceSelector.matchExpressions[0].operator=In,"
+        "managedJobsNamespaceSelector.matchExpressions[0].values[0]=a"
+    )
+    rule = read_rule("team in (a)", ("x",))
+    for key, thing in wanted(mode=Mode.GATE, door=True, namespaces=rule).items():
+        if key[0] == "MutatingAdmissionPolicy":
+            assert made[key]["spec"]["matchConstraints"] == thing["spec"]["matchConstraints"]
+        elif key[0] == "Deployment":
+            args, theirs = (one["spec"]["template"]["spec"]["containers"][0]["args"] for one in (thing, made[key]))
+            chosen = [arg.partition("=")[2] for arg in theirs if arg.startswith("--managed-jobs-namespace-selector=")]
+            assert read_rule(chosen[0], ("x",)) == rule
+            assert "--exclude-namespace=x" in args
+            assert "--exclude-namespace=x" in theirs
+
+
 def test_kustomize_makes_the_door(kustomize):
     assert kustomize(DEPLOY / "door") == by_name(door())
 
@@ -83,11 +102,13 @@ def test_components_go_with_an_overlay(kustomize, tmp_path):
     """
     up = Path("../" * len(tmp_path.parts)) / DEPLOY.relative_to("/")
     parts = {"resources": [f"{up}/overlays/gate"], "namespace": "gpus"}
-    parts["components"] = [f"{up}/components/{name}" for name in ("service-monitor", "prometheus-rule", "board")]
+    parts["components"] = [
+        f"{up}/components/{name}" for name in ("service-monitor", "prometheus-rule", "board", "network-policy")
+    ]
     parts["images"] = [{"name": InstallSpec().image.partition(":")[0], "newName": "mirror/tidegate", "newTag": "9"}]
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(parts))
     wish = {"mode": Mode.GATE, "namespace": "gpus", "image": "mirror/tidegate:9"}
-    assert kustomize(tmp_path) == wanted(**wish, monitor=True, alerts=True, board=True)
+    assert kustomize(tmp_path) == wanted(**wish, monitor=True, alerts=True, board=True, network_policy=True)
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -97,9 +118,9 @@ def test_helm_makes_what_install_prints(helm, mode):
 
 def test_helm_makes_what_values_ask_for(helm):
     values = ("door=true", "board=true", "serviceMonitor.enabled=true", "replicas=3", "image.tag=v9", "mode=bind")
-    values += ("prometheusRule.enabled=true",)
+    values += ("networkPolicy.enabled=true", "prometheusRule.enabled=true")
     wish = {"mode": Mode.BIND, "replicas": 3, "image": "tidegate:v9", "namespace": "gpus"}
-    asked = without_namespace(wanted(**wish, door=True, board=True, monitor=True, alerts=True))
+    asked = without_namespace(wanted(**wish, door=True, board=True, monitor=True, alerts=True, network_policy=True))
     assert helm(*values, namespace="gpus") == asked
 
 
@@ -120,6 +141,12 @@ def test_helm_adds_what_clusters_ask_of_pods(helm):
     assert inner["spec"]["containers"][0]["args"][-1] == "--verbose"
     assert made["ServiceMonitor", NAME]["metadata"]["labels"]["release"] == "prometheus"
     assert made["PrometheusRule", NAME]["metadata"]["labels"]["release"] == "prometheus"
+
+
+def test_helm_lets_namespaces_with_other_labels_read_the_metrics(helm):
+    made = helm("networkPolicy.enabled=true", "networkPolicy.namespaceLabels.team=sre")
+    (rule,) = made["NetworkPolicy", NAME]["spec"]["ingress"]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"metrics": "enabled", "team": "sre"}}}]
 
 
 @pytest.mark.parametrize("value", ["mode=bold", "replicas=0", "typo=1"])

@@ -157,3 +157,50 @@ def test_a_claim_that_is_anothers_is_not_shared(cluster):
         live.until(lambda: bound(cluster))
         live.until(lambda: live.world.reconciler.refused, what="the other one refused")
     assert len(bound(cluster)) == 1
+
+
+def test_finalizers_of_others_survive(cluster):
+    own = whole("ResourceClaim", "own", exactly(count=1))
+    own["metadata"]["finalizers"] = ["example.com/audit"]
+    cluster.admin.post(_CLAIMS, own)
+    cluster.admin.post(_PODS, claiming("p", resourceClaimName="own"))
+    try:
+        with Live.on(cluster) as live:
+            live.until(lambda: bound(cluster) == ["p"])
+        kept = cluster.admin.get(f"{_CLAIMS}/own")["metadata"]["finalizers"]
+        assert sorted(kept) == ["example.com/audit", "resource.kubernetes.io/delete-protection"]
+    finally:
+        cluster.admin.patch(
+            f"{_CLAIMS}/own", {"metadata": {"finalizers": ["resource.kubernetes.io/delete-protection"]}}
+        )
+
+
+def test_an_allocation_that_somebody_else_made_meanwhile_is_not_overwritten(cluster):
+    """Another scheduler gives the claim to its pod after we looked: ours is not bound, theirs keeps its devices."""
+    cluster.admin.post(_CLAIMS, whole("ResourceClaim", "own", exactly(count=1)))
+    cluster.admin.post(_PODS, claiming("ours", resourceClaimName="own"))
+    theirs = claiming("theirs", resourceClaimName="own")
+    theirs["spec"]["schedulerName"] = "another"
+    made = cluster.admin.post(_PODS, theirs)
+    with Live.on(cluster) as live:
+        claims = live.world.reconciler._claims
+        allocate = claims.allocate
+
+        def after_them(*asked):
+            writes = allocate(*asked)
+            if not allocated(cluster):
+                _allocate_by_hand(cluster, made)
+            return writes
+
+        claims.allocate = after_them
+        live.until(lambda: live.world.reconciler.refused, what="the claim is another pod's")
+    assert bound(cluster) == []
+    claim = cluster.admin.get(f"{_CLAIMS}/own")
+    assert [user["name"] for user in claim["status"]["reservedFor"]] == ["theirs"]
+
+
+def _allocate_by_hand(cluster, made):
+    result = {"request": "gpus", "driver": _DRIVER, "pool": "n1", "device": "gpu-7"}
+    user = {"resource": "pods", "name": "theirs", "uid": made["metadata"]["uid"]}
+    status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [user]}
+    cluster.admin.patch(f"{_CLAIMS}/own/status", {"status": status})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from tidegate.cli.errors import EXIT_BAD_INPUT, EXIT_BUG, EXIT_OWNED
+from tidegate.cli.errors import EXIT_BAD_INPUT, EXIT_BUG, EXIT_OWNED, EXIT_UNREACHABLE
 from tidegate.cli.main import app
 from tidegate.live.metrics import Metrics
 from tidegate.manifests.words import STANDING
@@ -36,7 +36,7 @@ def test_every_command_it_names_is_there():
 
 def test_exit_codes_are_told():
     told = set(map(int, re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)))
-    assert told == {0, EXIT_BAD_INPUT, EXIT_OWNED, EXIT_BUG}
+    assert told == {0, EXIT_BAD_INPUT, EXIT_OWNED, EXIT_UNREACHABLE, EXIT_BUG}
 
 
 def test_what_is_written_is_called_by_its_name():

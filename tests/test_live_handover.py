@@ -14,6 +14,7 @@ from kubebench.objects import job, node
 from kubepaper import QUEUES, Paper, job_pods, ours, paper, queued
 from tidegate.kube.actuator.pending_writes import PendingWrite
 from tidegate.kube.mirror.handover_annotation import MOST_BYTES, HandoverNote, annotated, in_runs, read_note, write_note
+from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.takeover import Takeover
 from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.resources import JOBS
@@ -55,7 +56,9 @@ class Relay(Paper):
         """Another replica leads: it knows nothing but what it sees."""
         before = read_common(common_of(self.state).text)
         self.begin_anew()
-        Takeover(self.reconciler).resume(self._found, before)
+        labels_of = self.reconciler.node_registry.labels_of
+        check = HandoverCheck(self._found, self.policy.shares, labels_of, self.now_ms)
+        Takeover(self.reconciler).resume(check, before)
 
     def _found(self, uid: str) -> HandoverNote | None:
         text = self.objects.get(uid, {}).get("metadata", {}).get("annotations", {}).get(STANDING)

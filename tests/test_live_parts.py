@@ -69,6 +69,18 @@ def test_who_renews_leads_on():
     assert board.lease.spec.acquire_time == "t0"
 
 
+def test_nobody_may_claim_a_lease_that_another_still_holds_by_fractions_of_a_second():
+    times = LeaseTimes(15.4, 15.2, 2)
+    a, b = Candidate("a", times), Candidate("b", times)
+    claim = a.claim(0.0, "t0")
+    assert claim is not None
+    lease = LeaseObject(Meta(name="l", uid="u", resource_version="1"), claim.spec)
+    a.won(lease, 0.0, 0.0)
+    b.see(lease, 0.0)
+    assert a.leads(15.1)
+    assert b.claim(15.1, "t1") is None
+
+
 def test_a_lease_that_was_given_back_is_taken_at_once():
     board, a, b = Board(), Candidate("a", TIMES), Candidate("b", TIMES)
     assert board.turn(a, 0)

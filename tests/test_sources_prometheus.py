@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import threading
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ from tidegate.sources.findings import Code, UnusableSource
 from tidegate.sources.gather import gather
 from tidegate.sources.options import Format, Options
 from tidegate.sources.prometheus.chunks import Span
-from tidegate.sources.prometheus.client import open_door
+from tidegate.sources.prometheus.client import ask, open_door
 from tidegate.sources.prometheus.reading import read_prometheus
 
 NOON = 1_772_452_800  # 2026-03-02 12:00 UTC
@@ -437,3 +438,45 @@ def test_a_damaged_piece_is_asked_for_again(faulty, tmp_path):
     kept: Path = next(tmp_path.iterdir())
     kept.write_bytes(kept.read_bytes()[:20])
     assert _ask(faulty, tmp_path, [])[0].kept == 2
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("who", [{"token": "s3cret"}, {"user": "u", "password": "p"}], ids=["token", "password"])
+def test_credentials_do_not_follow_a_redirect_to_another_host(status, who):
+    got = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_POST(self):
+            got.append(self.headers.get("Authorization"))
+            self.send_error(404)
+
+        def do_GET(self):
+            self.do_POST()
+
+        def log_message(self, *_):
+            pass
+
+    with _listening(Other, "127.0.0.2") as other:
+
+        class Redirecting(Other):
+            def do_POST(self):
+                self.send_response(status)
+                self.send_header("Location", f"http://u:p@127.0.0.2:{other.server_port}/x?y=1")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+        with _listening(Redirecting, "127.0.0.1") as first:
+            door = open_door(f"http://127.0.0.1:{first.server_port}", Options(**who))
+            with pytest.raises(
+                UnusableSource, match=f"answers {status}: it sends on to http://127.0.0.2:.* not followed"
+            ):
+                ask(door, "/api/v1/query", {"query": "up"})
+    assert got == []
+
+
+@contextmanager
+def _listening(handler, host):
+    with ThreadingHTTPServer((host, 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()

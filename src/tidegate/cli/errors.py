@@ -1,7 +1,7 @@
 """How commands end: exit codes are stable, errors say what to do, and nobody sees a traceback for a bad file.
 
 0 done; 1 done, and the answer is no (a difference was found); 2 the input is wrong or missing; 3 somebody else owns
-what was asked for; 70 a bug of ours.
+what was asked for; 69 the API server cannot be reached; 70 a bug of ours.
 Must not know: any command.
 """
 
@@ -26,6 +26,7 @@ from tidegate.sources.tracefile import UnusableTrace
 EXIT_NO = 1
 EXIT_BAD_INPUT = 2
 EXIT_OWNED = 3
+EXIT_UNREACHABLE = 69
 EXIT_BUG = 70
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from tidegate.cli.clusters import ContextOption, KubeconfigOption, needs_client, open_access, wall_ms
 from tidegate.cli.errors import EXIT_NO, EXIT_OWNED, CannotRun, say, told_plainly
+from tidegate.cli.namespaces import ExcludeNamespaceOption, NamespaceSelectorOption, namespace_rule
 from tidegate.cli.options import JsonOption
 from tidegate.cli.outputs import open_console
 from tidegate.live.modes import Mode
@@ -53,7 +54,12 @@ def install(
     policy: PolicyWishOption = None,
     service_monitor: Annotated[bool, typer.Option("--service-monitor", help="For Prometheus' operator.")] = False,
     prometheus_rule: AlertsOption = False,
+    network_policy: Annotated[
+        bool, typer.Option("--network-policy", help="Only namespaces labelled metrics=enabled reach it.")
+    ] = False,
     board: Annotated[bool, typer.Option("--board", help="A board, where Grafana's sidecar finds it.")] = False,
+    managed_jobs_namespace_selector: NamespaceSelectorOption = "",
+    exclude_namespace: ExcludeNamespaceOption = None,
     door: Annotated[bool, typer.Option("--door", help="Work that names a queue arrives held.")] = False,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
@@ -87,8 +93,10 @@ def install(
                 policy=read_policy_wish(policy, namespace),
                 monitor=service_monitor,
                 alerts=prometheus_rule,
+                network_policy=network_policy,
                 board=board,
                 door=door,
+                namespaces=namespace_rule(managed_jobs_namespace_selector, exclude_namespace),
             )
             wish.check()
         except InstallOptionError as error:

@@ -10,6 +10,8 @@ import secrets
 import signal
 import socket
 import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +19,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli.clusters import ContextOption, KubeconfigOption, open_access, wall_ms
-from tidegate.cli.errors import EXIT_BUG, EXIT_OWNED, CannotRun, say, told_plainly
+from tidegate.cli.errors import EXIT_BUG, EXIT_OWNED, EXIT_UNREACHABLE, CannotRun, say, told_plainly
+from tidegate.cli.namespaces import ExcludeNamespaceOption, NamespaceSelectorOption, namespace_rule
 from tidegate.cli.options import KernelsOption
 from tidegate.cli.runs import Kernels, compiles, read_duration_ms
 from tidegate.live.logs import Log, LogForm, open_log
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
     from tidegate.kube.actuator.provisioning import NodeRequestOptions
     from tidegate.kube.transport.connection import Connection
     from tidegate.live.election import LeaseName
-    from tidegate.live.journal_rotation import JournalLimits
     from tidegate.live.lease import LeaseTimes
     from tidegate.live.policy_watcher import PolicyWatcher
     from tidegate.live.service import Service, ServiceOptions
@@ -73,6 +75,10 @@ IdentityOption = Annotated[
 ]
 
 
+SchedulerOption = Annotated[str, typer.Option(help="The schedulerName of pods that are ours to bind.")]
+LeaseDurationOption = Annotated[str, typer.Option(help="After which others may take over.")]
+RenewDeadlineOption = Annotated[str, typer.Option(help="After which a leader that cannot renew stops writing.")]
+RetryPeriodOption = Annotated[str, typer.Option(help="Between two tries to take or renew the Lease.")]
 ClaimsNamespaceOption = Annotated[
     str, typer.Option(help="Where instances claim the work that they manage; the same for all of a cluster.")
 ]
@@ -81,6 +87,19 @@ PolicyPeriodOption = Annotated[
 ]
 PatienceOption = Annotated[
     str, typer.Option(help="How long demand lasts that deserves nodes; as long as nodes take to come.")
+]
+LogOption = Annotated[LogForm, typer.Option(help="How lines look; readable on a terminal, else JSON.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log every step, also those without decisions.")]
+MetricsTokenOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="/metrics asks for the bearer token in it.", show_default=False)
+]
+TlsCertOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Listen with TLS, with this certificate.", show_default=False)
+]
+TlsKeyOption = Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key.", show_default=False)]
+MetricsCaOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="/metrics asks for a client certificate of this CA.", show_default=False),
 ]
 
 
@@ -96,60 +115,143 @@ def run_live(
     journal_retention: JournalRetentionOption = "30d",
     lease: LeaseOption = "tidegate",
     listen: ListenOption = ":8080",
+    metrics_token_file: MetricsTokenOption = None,
+    tls_cert_file: TlsCertOption = None,
+    tls_key_file: TlsKeyOption = None,
+    metrics_client_ca_file: MetricsCaOption = None,
     identity: IdentityOption = None,
-    scheduler_name: Annotated[str, typer.Option(help="The schedulerName of pods that are ours to bind.")] = "tidegate",
-    lease_duration: Annotated[str, typer.Option(help="After which others may take over.")] = "15s",
-    renew_deadline: Annotated[str, typer.Option(help="After which who cannot renew stops writing.")] = "10s",
-    retry_period: Annotated[str, typer.Option(help="Between two tries to take or renew the Lease.")] = "2s",
+    scheduler_name: SchedulerOption = "tidegate",
+    lease_duration: LeaseDurationOption = "15s",
+    renew_deadline: RenewDeadlineOption = "10s",
+    retry_period: RetryPeriodOption = "2s",
     claims_namespace: ClaimsNamespaceOption = "kube-system",
     policy_period: PolicyPeriodOption = "5s",
     patience: PatienceOption = "2m",
     ask_nodes_by: AskNodesOption = "pods",
-    log: Annotated[LogForm, typer.Option(help="How lines look; readable on a terminal, else JSON.")] = LogForm.AUTO,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log every step, also those without decisions.")] = False,
+    managed_jobs_namespace_selector: NamespaceSelectorOption = "",
+    exclude_namespace: ExcludeNamespaceOption = None,
+    log: LogOption = LogForm.AUTO,
+    verbose: VerboseOption = False,
     kernels: KernelsOption = Kernels.AUTO,
 ) -> None:
-    """Run Tidegate in a cluster, until SIGTERM. SIGHUP reads the policy again.
+    """Run Tidegate in a cluster, until SIGTERM.
 
     \b
+    SIGHUP reads the policy again, SIGUSR1 logs threads and state, SIGUSR2 turns debug lines on or off.
     shadow  decides and records, and writes nothing but its Lease
     gate    lets work start and makes it stop; the cluster's scheduler binds
     bind    binds pods whose schedulerName is tidegate
 
     \b
-    Exit codes: 0 stopped; 2 wrong input; 3 a running Kueue owns the work; 70 a bug.
+    Exit codes: 0 stopped; 2 wrong input; 3 a running Kueue owns the work; 69 no API server; 70 a bug.
 
     \b
     Examples:
       tidegate run --policy kueue --context prod --journal shadow.db
-      tidegate run --mode bind --policy tidegate.yaml --lease kube-system/tidegate
       tidegate run --mode gate --policy configmap:tidegate/policy
     """  # noqa: D301 - \b keeps the lines apart
+    protection = (metrics_token_file, tls_cert_file, tls_key_file, metrics_client_ca_file)
     with told_plainly():
         access = open_access(context, kubeconfig)
         where, times = namespace or access.namespace, _times(lease_duration, renew_deadline, retry_period)
-        named = identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
-        settings = _settings(mode, _lease_name(lease, where), named, times)
-        settings = replace(settings, journal=journal, listen=listen, scheduler=scheduler_name)
-        settings = replace(settings, journal_limits=_journal_limits(journal_max_size, journal_retention))
-        settings = replace(settings, claims=settings.claims._replace(namespace=claims_namespace))
-        settings = replace(
-            settings, patience_ms=read_duration_ms("--patience", patience), nodes_by=_nodes_by(access, ask_nodes_by)
+        settings = _settings(mode, _lease_name(lease, where), identity, times)
+        settings = replace(settings, scheduler=scheduler_name, claims=_claims(claims_namespace))
+        settings = _journaled(settings, journal, journal_max_size, journal_retention)
+        settings = replace(settings, namespaces=namespace_rule(managed_jobs_namespace_selector, exclude_namespace))
+        start = _Start(access, settings, open_log(log, verbose=verbose))
+        with start.listening(listen, protection):
+            follower, first = start.load_policy(policy, where, read_duration_ms("--policy-period", policy_period))
+            start.look_around(ask_nodes_by, patience)
+            start.warm_up(first, kernels)
+            start.serve(follower, first)
+
+
+class _Start:
+    """The steps of a start, with endpoints that say which one it is at."""
+
+    def __init__(self, access: Connection, settings: ServiceOptions, log: Log) -> None:
+        from tidegate.live.diagnostics import Diagnostics
+        from tidegate.live.startup import Startup
+
+        self._access, self._settings, self._log = access, settings, log
+        self._startup, self._diagnostics = Startup(log), Diagnostics(log)
+        self._diagnostics.summary = lambda: {"starting": self._startup.phase}
+        self._diagnostics.start()
+
+    @contextmanager
+    def listening(self, listen: str, protection: Sequence[Path | None]) -> Iterator[None]:
+        """Answer over HTTP, protected as the files say."""
+        from tidegate.live.endpoints import EndpointAccess, Endpoints, ListenAddressError
+
+        if not listen:
+            yield
+            return
+        try:
+            endpoints = Endpoints(listen, self._startup.probes, EndpointAccess(*protection))
+            endpoints.__enter__()
+        except ListenAddressError as error:
+            raise CannotRun(str(error)) from None
+        try:
+            yield
+        finally:
+            endpoints.__exit__()
+
+    def look_around(self, ask_nodes_by: str, patience: str) -> None:
+        """See how nodes are asked for and after how long; end where another scheduler owns the same work."""
+        self._startup.begin("looking at the cluster")
+        patience_ms = read_duration_ms("--patience", patience)
+        self._settings = replace(
+            self._settings, nodes_by=_nodes_by(self._access, ask_nodes_by), patience_ms=patience_ms
         )
-        said = open_log(log, verbose=verbose)
-        follower, first = _load_policy(access, policy, where, read_duration_ms("--policy-period", policy_period))
-        _refuse_rivals(access, settings, said)
-        _warm_up(first, kernels, said)
-    _serve(settings, access, follower, first, said)
+        _refuse_rivals(self._access, self._settings, self._log)
+
+    def load_policy(self, text: str, namespace: str, every_ms: int) -> tuple[PolicyWatcher, Policy]:
+        """Read the policy for the first time."""
+        self._startup.begin("reading the policy")
+        return _load_policy(self._access, text, namespace, every_ms)
+
+    def warm_up(self, policy: Policy, kernels: Kernels) -> None:
+        """Have the kernels ready before it leads."""
+        from tidegate.live.kernel_warmup import compile_first, warm_up
+
+        compiled = compiles(kernels, worth=True)
+        self._log.info("kernels", compiled=compiled)
+        if compiled:
+            self._startup.begin("compiling kernels")
+            ready = compile_first(self._startup.note_compiling)
+            self._log.info("kernels ready" if ready else "compiling kernels in this process", before=ready)
+        self._startup.begin("trying kernels" if compiled else "starting")
+        warm_up(policy, compiled=compiled)
+
+    def serve(self, follower: PolicyWatcher, first: Policy) -> None:
+        """Run until it is told to stop."""
+        from tidegate.live.service import Service
+
+        service = Service(self._settings, self._access, follower, first, self._log)
+        _obey_signals(service)
+        self._startup.end(service.probes)
+        self._diagnostics.summary = service.summary
+        try:
+            service.run()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is said in the form of the log
+            self._log.error("bug", error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+            raise typer.Exit(EXIT_BUG) from None
 
 
-def _settings(mode: Mode, lease: LeaseName, identity: str, times: LeaseTimes) -> ServiceOptions:
+def _settings(mode: Mode, lease: LeaseName, identity: str | None, times: LeaseTimes) -> ServiceOptions:
     from tidegate.live.service import ServiceOptions
 
-    return ServiceOptions(mode=mode, lease=lease, identity=identity, times=times)
+    named = identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
+    return ServiceOptions(mode=mode, lease=lease, identity=named, times=times)
 
 
-def _journal_limits(max_size: str, retention: str) -> JournalLimits:
+def _claims(namespace: str) -> LeaseName:
+    from tidegate.live.election import SCOPE_CLAIMS
+
+    return SCOPE_CLAIMS._replace(namespace=namespace)
+
+
+def _journaled(settings: ServiceOptions, journal: Path | None, max_size: str, retention: str) -> ServiceOptions:
     from tidegate.live.journal_rotation import LEAST_MAX_BYTES, JournalLimits
 
     try:
@@ -158,7 +260,8 @@ def _journal_limits(max_size: str, retention: str) -> JournalLimits:
         raise CannotRun(f"--journal-max-size: expected {error}, found {max_size!r}") from None
     if max_bytes < LEAST_MAX_BYTES:
         raise CannotRun(f"--journal-max-size: expected {LEAST_MAX_BYTES >> 20}Mi or more, found {max_size}")
-    return JournalLimits(max_bytes, read_duration_ms("--journal-retention", retention))
+    limits = JournalLimits(max_bytes, read_duration_ms("--journal-retention", retention))
+    return replace(settings, journal=journal, journal_limits=limits)
 
 
 def _times(lease_duration: str, renew_deadline: str, retry_period: str) -> LeaseTimes:
@@ -214,8 +317,11 @@ def _load_policy(access: Connection, text: str, namespace: str, every_ms: int) -
     try:
         follower = PolicyWatcher(access, policy_source(text, namespace), every_ms / 1000)
         return follower, follower.first()
-    except (PolicyError, PolicyUnreachableError) as error:
+    except PolicyError as error:
         raise CannotRun(str(error)) from None
+    except PolicyUnreachableError as error:
+        say(f"the policy cannot be read: {error}; the policy may be fine: check the API server, and what we may read")
+        raise typer.Exit(EXIT_UNREACHABLE) from None
 
 
 def _refuse_rivals(access: Connection, settings: ServiceOptions, log: Log) -> None:
@@ -239,34 +345,6 @@ def _refuse_rivals(access: Connection, settings: ServiceOptions, log: Log) -> No
         raise typer.Exit(EXIT_OWNED)
     if sighting.found:
         log.info("reading along with Kueue", found=sighting.found)
-
-
-def _warm_up(policy: Policy, kernels: Kernels, log: Log) -> None:
-    from tidegate.live.kernel_warmup import compile_first, warm_up
-
-    compiled = compiles(kernels, worth=True)
-    log.info("kernels", compiled=compiled)
-    if compiled:
-        log.info(
-            "kernels ready", before=compile_first(lambda done, total: log.info("compiling", done=done, total=total))
-        )
-    warm_up(policy, compiled=compiled)
-
-
-def _serve(settings: ServiceOptions, access: Connection, follower: PolicyWatcher, first: Policy, log: Log) -> None:
-    from tidegate.live.endpoints import ListenAddressError
-    from tidegate.live.service import Service
-
-    service = Service(settings, access, follower, first, log)
-    _obey_signals(service)
-    try:
-        service.run()
-    except ListenAddressError as error:
-        with told_plainly():
-            raise CannotRun(str(error)) from None
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is said in the form of the log
-        log.error("bug", error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())  # noqa: TRY400 - it has the trace
-        raise typer.Exit(EXIT_BUG) from None
 
 
 def _obey_signals(service: Service) -> None:

@@ -5,9 +5,11 @@ Must not know: what the program may do in the cluster.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tidegate.deploy.install_spec import NAME, InstallSpec
+from tidegate.kube.mirror.namespaces import NamespaceRule
 
 #: Where the image has its compiled kernels, read-only (TIDEGATE_KERNELS in the Containerfile), and where the program
 #: keeps what it has to compile itself: on a machine of another architecture than the one that built the image.
@@ -85,11 +87,12 @@ def _program(wish: InstallSpec) -> dict[str, Any]:
             f"--listen=:{PORT}",
             f"--journal={DATA}/journal.db",
             "--log=json",
+            *_namespaces(wish.namespaces),
         ],
         "env": [{"name": "XDG_CACHE_HOME", "value": CACHE}, {"name": "HOME", "value": "/tmp"}],  # noqa: S108 - a volume
         "ports": [{"name": "http", "containerPort": PORT}],
-        # Kernels that are not there yet are compiled before it listens: minutes, on a slow node.
-        "startupProbe": _probe("/healthz", periodSeconds=5, failureThreshold=180),
+        # It listens at once; while kernels are compiled, minutes on a slow node, it is alive and not ready.
+        "startupProbe": _probe("/healthz", periodSeconds=2, failureThreshold=60),
         "livenessProbe": _probe("/healthz", periodSeconds=10, failureThreshold=6),
         "readinessProbe": _probe("/readyz", periodSeconds=5),
         "resources": {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}},
@@ -100,6 +103,14 @@ def _program(wish: InstallSpec) -> dict[str, Any]:
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a volume of its own
         ],
     }
+
+
+def _namespaces(rule: NamespaceRule) -> list[str]:
+    """The options that say which namespaces are managed; none for all but kube-system."""
+    wanted = rule.as_selector()["matchExpressions"][1:]
+    selector = json.dumps({"matchExpressions": wanted}, separators=(",", ":")) if wanted else ""
+    named = [f"--managed-jobs-namespace-selector={selector}"] if selector else []
+    return [*named, *(f"--exclude-namespace={name}" for name in rule.excluded)]
 
 
 def _probe(path: str, **times: int) -> dict[str, Any]:

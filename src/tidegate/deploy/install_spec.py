@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import tidegate
+from tidegate.kube.mirror.namespaces import NamespaceRule
 from tidegate.live.election import LeaseName
 from tidegate.live.modes import Mode
 from tidegate.live.policy_sources import KUEUE, PolicyError, PolicyFile
@@ -70,7 +71,9 @@ class InstallSpec:
     monitor: bool = False  # a ServiceMonitor, where Prometheus' operator is
     alerts: bool = False  # a PrometheusRule with alerts, where Prometheus' operator is
     board: bool = False  # a ConfigMap with a board, where Grafana's sidecar looks for such
+    network_policy: bool = False  # only the endpoints can be reached, from namespaces that scrape metrics
     door: bool = False  # labelled work arrives held
+    namespaces: NamespaceRule = NamespaceRule()  # noqa: RUF009 - frozen
 
     @property
     def lease(self) -> LeaseName:

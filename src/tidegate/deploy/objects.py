@@ -17,8 +17,13 @@ from tidegate.deploy.deployment_manifest import LABELS, PORT, deployment
 from tidegate.deploy.grafana_dashboard import board
 from tidegate.deploy.install_spec import NAME, THERE, InstallSpec
 from tidegate.deploy.permissions import Grant, grants, rules
+from tidegate.deploy.reserved_annotations import reservation
+from tidegate.kube.mirror.namespaces import NamespaceRule
 
 _RBAC = "rbac.authorization.k8s.io"
+
+#: The label of namespaces whose pods may read the metrics: kubebuilder's convention.
+SCRAPING = {"metrics": "enabled"}
 
 #: Files of the door, in the order of its kustomization.
 DOOR = ("suspend.yaml", "suspend-run-policy.yaml", "gate-pods.yaml", "label-templates.yaml")
@@ -38,14 +43,17 @@ def objects(wish: InstallSpec) -> list[dict[str, Any]]:
         deployment(wish),
         _budget(wish),
         _service(wish),
+        *(reservation(dict(LABELS)) if wish.mode.writes else ()),
     ]
+    if wish.network_policy:
+        made.append(network_policy(wish))
     if wish.monitor:
         made.append(monitor(wish))
     if wish.alerts:
         made.append(alert_rules(wish))
     if wish.board:
         made.append(board_map(wish))
-    return [*made, *door()] if wish.door else made
+    return [*made, *door(wish.namespaces)] if wish.door else made
 
 
 def _object(api: str, kind: str, name: str, where: str, **fields: Any) -> dict[str, Any]:
@@ -103,6 +111,14 @@ def _service(wish: InstallSpec) -> dict[str, Any]:
     return _object("v1", "Service", NAME, wish.namespace, spec={"selector": dict(LABELS), "ports": [port]})
 
 
+def network_policy(wish: InstallSpec) -> dict[str, Any]:
+    """Who reaches the pods: namespaces with the label for scraping metrics, at one port; kubelets always do."""
+    scraping = {"namespaceSelector": {"matchLabels": dict(SCRAPING)}}
+    ingress = {"from": [scraping], "ports": [{"protocol": "TCP", "port": "http"}]}
+    spec = {"podSelector": {"matchLabels": dict(LABELS)}, "policyTypes": ["Ingress"], "ingress": [ingress]}
+    return _object("networking.k8s.io/v1", "NetworkPolicy", NAME, wish.namespace, spec=spec)
+
+
 def monitor(wish: InstallSpec) -> dict[str, Any]:
     """How Prometheus' operator finds the metrics."""
     spec = {"selector": {"matchLabels": dict(LABELS)}, "endpoints": [{"port": "http", "interval": "15s"}]}
@@ -131,9 +147,14 @@ def door_text(file: str) -> str:
     return files("tidegate.deploy").joinpath("door", file).read_text(encoding="utf-8")
 
 
-def door() -> list[dict[str, Any]]:
-    """The door: work that names a queue arrives held."""
-    return [thing for file in DOOR for thing in yaml.safe_load_all(door_text(file))]
+def door(namespaces: NamespaceRule = NamespaceRule()) -> list[dict[str, Any]]:  # noqa: B008 - frozen
+    """The door: work that names a queue arrives held, in namespaces that are managed."""
+    made = [thing for file in DOOR for thing in yaml.safe_load_all(door_text(file))]
+    for thing in made:
+        constraints = thing["spec"].get("matchConstraints")
+        if constraints is not None:
+            constraints["namespaceSelector"] = namespaces.as_selector()
+    return made
 
 
 # -- as text -----------------------------------------------------------------------------------------------------

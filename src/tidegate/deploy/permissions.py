@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from tidegate.deploy.reserved_annotations import RESERVED
 from tidegate.kube.mirror.dra import CLAIM_KINDS, CLAIMS
 from tidegate.kube.mirror.job_adapters import KINDS
+from tidegate.kube.mirror.namespaces import NAMESPACES
 from tidegate.kube.mirror.queue_objects import AROUND_KINDS, QUEUE_KINDS
 from tidegate.kube.transport.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PODS, Resource
 from tidegate.live.conflicting_schedulers import SIGNS
@@ -53,6 +55,7 @@ def grants(mode: Mode, lease: LeaseName, policy: str) -> list[Grant]:
 def _watching() -> list[Grant]:
     follow = [Grant(kind, ("list", "watch"), "follow nodes, work and what is around it") for kind in FOLLOWED]
     queues = [Grant(kind, ("list", "watch"), "read the policy from Kueue's objects") for kind in QUEUE_KINDS]
+    queues.append(Grant(NAMESPACES, ("list", "watch"), "know which namespaces are managed"))
     rivals = [Grant(sign.resource, ("list",), "notice a running Kueue", names=(sign.name,)) for sign in SIGNS]
     return [*follow, *queues, *rivals]
 
@@ -71,9 +74,9 @@ def _gating(lease: LeaseName) -> list[Grant]:
         *(Grant(kind, ("patch",), "free the nodes of a job that was stopped", "status") for kind in SUSPENDED),
         Grant(PODS, ("patch",), "lift the gate of a pod"),
         Grant(PODS, ("create",), "make pods leave, as their budgets allow", "eviction"),
-        Grant(PODS, ("delete",), "take pods away that must not stay"),
         Grant(EVENTS, ("create",), "say what happens to work, and why it waits"),
         Grant(PODS, ("patch",), "say in a pod's condition why it waits", "status"),
+        Grant(RESERVED, ("update",), "write annotations that nobody else may write"),
         Grant(CONFIG_MAPS, ("get", "patch", "create"), "hand over to who leads next", own=True, names=(kept,)),
         Grant(LEASES, ("get", "update", "create"), "claim the work that it manages", names=(SCOPE_CLAIMS.name,)),
     ]
@@ -84,7 +87,7 @@ def _binding() -> list[Grant]:
     return [
         Grant(PODS, ("create",), "bind pods", "binding"),
         Grant(PODS, ("get",), "see whether a pod was bound"),
-        Grant(CLAIMS, ("patch",), devices),
+        Grant(CLAIMS, ("get", "patch"), devices),
         Grant(CLAIMS, ("patch",), devices, "status"),
         Grant(CLAIMS, ("patch",), devices, "binding"),
     ]

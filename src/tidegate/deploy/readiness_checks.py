@@ -25,6 +25,10 @@ from tidegate.deploy.access_review import (
 from tidegate.deploy.findings import Finding, Level, fine
 from tidegate.deploy.objects import door
 from tidegate.deploy.permissions import FOLLOWED, Grant, grants
+from tidegate.deploy.quota_check import check_quota
+from tidegate.deploy.reserved_annotations import NAME as RESERVATION
+from tidegate.deploy.reserved_annotations import reservation
+from tidegate.deploy.server_side_apply import resource_of
 from tidegate.kube.mirror.queue_objects import QUEUE_KINDS
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.resources import JOBS, LEASES, NODES, PODS, Resource
@@ -91,7 +95,9 @@ async def check_readiness(client: Client, visit: ClusterVisit) -> AsyncIterator[
         ("owners", _check_owners),
         ("lease", _check_lease),
         ("policy", _check_policy),
+        ("quota", _check_quota),
         ("door", _check_door),
+        ("annotations", _check_annotations),
     ):
         try:
             yield await look(client, visit)
@@ -270,6 +276,14 @@ async def _check_policy(client: Client, visit: ClusterVisit) -> Finding:
     return fine("policy", told)
 
 
+async def _check_quota(client: Client, visit: ClusterVisit) -> Finding:
+    try:
+        policy = visit.policy.read(await visit.policy.find(client))
+    except (PolicyError, PolicyUnreachableError):
+        return fine("quota", "not checked: see policy")
+    return await check_quota(client, policy.shares)
+
+
 async def _check_door(client: Client, visit: ClusterVisit) -> Finding:
     wanted = [(thing["kind"], thing["metadata"]["name"]) for thing in door()]
     there = set()
@@ -287,6 +301,20 @@ async def _check_door(client: Client, visit: ClusterVisit) -> Finding:
         found = f"in part: {', '.join(dict.fromkeys(missing))} missing"
         return Finding("door", Level.FAIL, found, "all of it", "tidegate install --door")
     return _doorless(visit, "not installed")
+
+
+async def _check_annotations(client: Client, visit: ClusterVisit) -> Finding:
+    """Whether nobody but us may write what we hand over to the next leader."""
+    if not visit.mode.writes:
+        return fine("annotations", "not checked: shadow writes none")
+    for thing in reservation({}):
+        answer = await client.ask(Request("GET", resource_of(thing).path("", RESERVATION), timeout_s=_ANSWER_S))
+        if answer.status == _NOT_FOUND:
+            found, expected = f"no {thing['kind']} {RESERVATION}", "annotations of Tidegate that nobody else may write"
+            return Finding("annotations", Level.WARN, found, expected, "tidegate install, which brings it")
+        if not answer.ok:
+            raise AccessReviewError(answer.text())
+    return fine("annotations", "reserved: nobody else may write them")
 
 
 def _doorless(visit: ClusterVisit, found: str) -> Finding:

@@ -21,8 +21,9 @@ INSTALLER = "tidegate-install"
 
 _NOT_FOUND, _CONFLICT = 404, 409
 
+_ADMISSION = ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
 _WIDE = frozenset(
-    ("Namespace", "ClusterRole", "ClusterRoleBinding", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
+    ("Namespace", "ClusterRole", "ClusterRoleBinding", *_ADMISSION, *(f"{kind}Binding" for kind in _ADMISSION))
 )
 
 

@@ -106,7 +106,7 @@ def _amounts(state: ClusterState, topology: Topology) -> I64:
     """What one pod of each class takes of a leaf, where such pods stand without a spot."""
     amounts = np.zeros((state.pod_classes.top, len(topology.resources)), np.int64)
     for pod_class, vector in topology.spotless_pods.items():
-        amounts[pod_class] = vector
+        amounts[pod_class, : len(vector)] = vector  # resources that came after it are none that it takes
     return amounts
 
 

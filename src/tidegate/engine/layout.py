@@ -26,6 +26,7 @@ from tidegate.model.shares import (
     Shares,
     StopPolicy,
     charge_of,
+    in_any_namespace,
 )
 from tidegate.model.units import bounded
 from tidegate.model.work import PodSet, Work
@@ -252,7 +253,7 @@ def describe_work(state: ClusterState) -> None:
 
 def _describe(state: ClusterState, row: int, work: Work) -> None:
     tables = state.shares
-    entrance = tables.entrance_rows.get(work.queue, END)
+    entrance = tables.entrance_rows.get(work.queue, tables.entrance_rows.get(in_any_namespace(work.queue), END))
     branch = int(tables.entrances.branch[entrance]) if entrance != END else END
     tables.demands.entrance[row], tables.demands.branch[row] = entrance, branch
     tables.demands.refused[row] = refuse_work(state, work, entrance, branch)

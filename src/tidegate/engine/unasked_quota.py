@@ -15,6 +15,8 @@ from tidegate.state.cluster import ClusterState
 from tidegate.state.granted import done_in_sets, granted_pods
 from tidegate.state.tables import END
 
+_PODS = "pods"
+
 
 def charge_unasked(state: ClusterState, rows: list[int]) -> None:
     """Work that others started holds quota of its queue all the same, of the flavors that its nodes belong to."""
@@ -54,7 +56,7 @@ def _holding_of_pods(state: ClusterState, row: int, queue: Queue) -> Holding:
         counts.append(granted[at] - done[at])
         if counts[at]:
             labels = dict(state.node_specs[int(nodes[here[0] if len(here) else 0])].labels)
-            for resource, amount in charge_of(pod_set):
+            for resource, amount in (*charge_of(pod_set), (_PODS, 1)):
                 claimed = min(amount * counts[at], LARGEST_CLAIM)
                 claims += [(at, resource, flavor, claimed) for flavor in _flavor(state, queue, resource, labels)]
     return Holding(row, queue.name, state.now_ms, leaving=False, claims=tuple(claims), pods=tuple(counts))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tidegate.journal.lots import Names
 from tidegate.kube.actuator.actuator import Actuator
 from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
+from tidegate.kube.actuator.event_text import EventText, unreadable
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, saying
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
 from tidegate.kube.actuator.workload_events import ClusterView, WorkloadEvents
@@ -16,12 +17,14 @@ from tidegate.kube.mirror.dra import ClaimObject, DeviceClaims
 from tidegate.kube.mirror.fact_builder import FactBuilder
 from tidegate.kube.mirror.job_adapters import OWNERS
 from tidegate.kube.mirror.jobs import SeenJob
+from tidegate.kube.mirror.limits import excess
 from tidegate.kube.mirror.node_registry import NodeRegistry
+from tidegate.kube.mirror.object_guard import ObjectFailure, ObjectGuard
 from tidegate.kube.mirror.owner_index import OwnerIndex
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_groups import PodGroups
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
-from tidegate.kube.mirror.pods import GateOwner, PodPhase, SeenPod
+from tidegate.kube.mirror.pods import PodPhase, SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
@@ -29,9 +32,7 @@ from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind, Outcome
 from tidegate.model.hardware import Node
 from tidegate.model.reasons import Reason
-from tidegate.model.spec import resources
 from tidegate.model.work import Work
-from tidegate.state.interning import MOST_PODS
 
 _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
@@ -59,25 +60,24 @@ class Reconciler:
         self.ownership = ownership
         self.node_registry = NodeRegistry()
         self.refused: dict[str, tuple[str, ...]] = {}  # by uid: work that names us and that we cannot do, and why
+        self.guard = ObjectGuard(self._report)
         self.past: dict[str, Ref] = {}  # by uid: work that was not held at the door, and runs without us
         self.facts = FactBuilder()
         self._next_number = 0
-        self._pods: dict[str, SeenPod] = {}
+        self.pods: dict[str, SeenPod] = {}
         self.workloads: dict[int, WorkloadPods] = {}
         self._of_job: dict[str, WorkloadPods] = {}  # by uid of the job
         self._seats: dict[str, tuple[WorkloadPods, int]] = {}  # by uid of the pod
-        self._owners = OwnerIndex()
-        self._groups = PodGroups()
-        self._claims = DeviceClaims()
+        self._owners, self._groups, self._claims = OwnerIndex(), PodGroups(), DeviceClaims()
         self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as they were seen
         self._pod_specs = PodSpecCache()  # of pods with claims
         self._events = EventRecorder(patience_ms)
         view = ClusterView(
-            ownership=ownership, nodes=self.node_registry, pods=self._pods, workloads=self.workloads,
+            ownership=ownership, nodes=self.node_registry, pods=self.pods, workloads=self.workloads,
             seats=self._seats, groups=self._groups, refused=self.refused, bypassed=self.past,
         )  # fmt: skip
         self.story = WorkloadEvents(view, self._events)
-        self.actuator = Actuator(ownership, self.node_registry, self._pods, self._claims)
+        self.actuator = Actuator(ownership, self.node_registry, self.pods, self._claims)
         self.actuator.nodes_by = nodes_by
 
     def take_facts(self) -> FactBuilder:
@@ -105,6 +105,14 @@ class Reconciler:
     def _refuse(self, target: EventTarget, why: tuple[str, ...]) -> None:
         self.refused[target.ref.uid] = why
         self.story.refuse(target, why)
+
+    def say(self, ref: Ref, text: EventText) -> None:
+        """Say something with an object, as an Event."""
+        self._events.tell(EventTarget(ref, has_condition=False), text)
+
+    def _report(self, failure: ObjectFailure) -> None:
+        if failure.ref.name and not self.ownership.watches:
+            self.say(failure.ref, unreadable(failure.error))
 
     def _let_pass(self, ref: Ref) -> None:
         self.past[ref.uid] = ref
@@ -138,7 +146,7 @@ class Reconciler:
 
         A pod whose binding is under way is left alone, and so is one that nobody would make again.
         """
-        slot, pod = workload.slots[ordinal], self._pods.get(workload.slots[ordinal].pod)
+        slot, pod = workload.slots[ordinal], self.pods.get(workload.slots[ordinal].pod)
         binding = slot.told and slot.lifted_to == NOBODY
         made_again = workload.kind is WorkloadKind.JOB or (pod is not None and pod.owner is not None)
         if not (slot.bound or slot.spare or binding) and made_again:
@@ -167,9 +175,10 @@ class Reconciler:
     def _follow_job(self, workload: WorkloadPods, job: SeenJob) -> None:
         """A job of ours has changed."""
         stopped = job.suspended and not workload.suspended and workload.stage is WorkloadStage.PLACED
-        if stopped or (workload.stage is WorkloadStage.WAITING and self.ownership.is_past(job)):
+        waits = workload.stage is WorkloadStage.WAITING
+        if stopped or (waits and (self.ownership.is_past(job) or self._why_not(job))):
             self._finish(workload)  # somebody else suspended it, and it begins anew; or let it go, and it is past us
-            self._take_job(job)
+            self._take_job(job)  # or it asks for what cannot be done now
             return
         workload.job = job
         self._follow_change(workload, job)
@@ -190,34 +199,25 @@ class Reconciler:
         """Look again at nodes and pods, as devices by claim or what is asked of them changed."""
         self.node_registry.see_devices(self._claims.counts(), self.facts)
         for uid, pod in list(self._claiming.items()):
-            self.see_pod(uid, pod)
-
-    def _with_claims(self, pod: SeenPod) -> SeenPod:
-        """A pod with what its claims ask for; one whose claims are not there yet waits as behind a gate."""
-        asked = self._claims.asked(pod.namespace, pod.claims, pod.uid)
-        if asked.waits:
-            return pod._replace(gate=GateOwner.OTHERS)
-        shape = self._pod_specs.with_devices(pod.shape, resources(dict(asked.devices)))
-        if asked.refusals:
-            shape = shape.refused(asked.refusals)
-        return pod._replace(shape=shape)
+            with self.guard.over(pod.ref):
+                self.see_pod(uid, pod)
 
     def see_pod(self, uid: str, pod: SeenPod | None) -> None:
         """A pod is as it is now, or gone."""
         if pod is not None and pod.claims:
             self._claiming[uid] = pod
-            pod = self._with_claims(pod)
+            pod = self._claims.with_devices(pod, self._pod_specs)
         elif pod is None:
             self._claiming.pop(uid, None)
+        known = self.pods.get(uid)
+        if known is not None and known.group and (pod is None or pod.group != known.group):
+            self._groups.leave(known)
         if pod is None:
-            known = self._pods.pop(uid, None)
-            self.refused.pop(uid, None)
-            self.past.pop(uid, None)
-            if known is not None and known.group:
-                self._groups.leave(known)
+            for kept in (self.pods, self.refused, self.past):
+                kept.pop(uid, None)
         else:
-            is_new = uid not in self._pods
-            self._pods[uid] = pod
+            is_new = uid not in self.pods
+            self.pods[uid] = pod
             if uid not in self._seats and (is_new or not pod.life.is_over):
                 self._find_seat(pod)
         seat = self._seats.get(uid)
@@ -227,8 +227,8 @@ class Reconciler:
 
     def hear(self, pending: PendingWrite, outcome: Outcome) -> None:
         """An order was carried out, or not; what is not known, or had to be done anyway, is ordered again."""
-        workload = self.workloads.get(pending.workload)
-        if workload is None or (pending.write_kind in _OF_ONE and not _fills(workload, pending)):
+        workload, of_one = self.workloads.get(pending.workload), pending.write_kind in _OF_ONE
+        if workload is None or (of_one and not workload.is_filled(pending.slot, pending.write.key)):
             return  # it is over, or another pod fills the slot now, by an order of its own
         workload.stopping = workload.stopping and pending.write_kind is not WriteKind.STOP
         if pending.write_kind is WriteKind.START and outcome is Outcome.FAILED and self._is_wanted(workload, pending):
@@ -245,7 +245,7 @@ class Reconciler:
             if pending.write_kind is WriteKind.ALLOCATE:
                 self.actuator.count_allocated(workload, pending.slot)
             elif pending.write_kind is WriteKind.BIND:
-                self.story.bound(self._pods[pending.write.key].ref, workload.slots[pending.slot].node)
+                self.story.bound(self.pods[pending.write.key].ref, workload.slots[pending.slot].node)
             return
         if pending.write_kind in _OF_ONE and outcome is Outcome.FAILED:
             self._fail_one(workload, pending)
@@ -294,9 +294,7 @@ class Reconciler:
     # -- jobs --------------------------------------------------------------------------------------------------
 
     def _take_job(self, job: SeenJob) -> None:
-        uid, pods = job.ref.uid, sum(pod_set.count for pod_set in job.work.pod_sets) if job.work else 0
-        many = (f"spec: asks for {pods:,} pods, at most {MOST_PODS:,}",) if pods > MOST_PODS else ()
-        why = job.refusals + many + (job.unbound if self.ownership.binds_job(job) else ())
+        uid, why = job.ref.uid, self._why_not(job)
         if self.ownership.is_past(job):
             self._let_pass(job.ref)
         elif why:
@@ -307,6 +305,10 @@ class Reconciler:
             workload.job = job
             self._of_job[uid] = workload
             self.seat_again(self._owners.claim(uid))
+
+    def _why_not(self, job: SeenJob) -> tuple[str, ...]:
+        """Why a job cannot be done, each with the field and what to do."""
+        return job.refusals + excess(job.work) + (job.unbound if self.ownership.binds_job(job) else ())
 
     def _follow_change(self, workload: WorkloadPods, job: SeenJob) -> None:
         """A job that waits may change what it asks for; one that has its place keeps it as it is."""
@@ -350,7 +352,7 @@ class Reconciler:
             del self._of_job[workload.ref.uid]
         self.facts.about(kind, workload.number)
         for uid in self.unseat(workload):
-            pod = self._pods.get(uid)
+            pod = self.pods.get(uid)
             if pod is not None and workload.kind is WorkloadKind.GROUP and not pod.node:
                 self._find_seat(pod)  # it waits for its group to be whole again
             self._count(uid)
@@ -365,8 +367,8 @@ class Reconciler:
     def seat_again(self, uids: list[str]) -> None:
         """Look for slots of pods that had one."""
         for uid in uids:
-            if uid in self._pods:
-                self.see_pod(uid, self._claiming.get(uid, self._pods[uid]))
+            if uid in self.pods:
+                self.see_pod(uid, self._claiming.get(uid, self.pods[uid]))
 
     # -- pods --------------------------------------------------------------------------------------------------
 
@@ -395,7 +397,7 @@ class Reconciler:
     def _take_alone(self, pod: SeenPod) -> None:
         """A pod that is work of its own, or one of a group: that is work once it is whole."""
         binds = self.ownership.binds_pod(pod)
-        why = pod.shape.refusals + (pod.shape.unbound if binds else ())
+        why = pod.shape.refusals + excess(pod.shape.work) + (pod.shape.unbound if binds else ())
         if why:
             self._refuse(self.story.pod_target(pod), why)
         elif not pod.group and pod.life.is_over:
@@ -403,17 +405,24 @@ class Reconciler:
         elif not pod.group:
             self._seat(self._enrol(WorkloadKind.POD, pod.ref, pod.shape.work, pod.created_ms), pod, "")
         else:
-            whole = self._groups.join(pod)
-            if whole is None:
-                self.story.incomplete(pod)
-            elif not all(member.life.is_over for member, _ in whole.members):
-                workload = self._enrol(WorkloadKind.GROUP, whole.ref, whole.work, whole.created_ms)
-                for member, pod_set in whole.members:
-                    self._seat(workload, member, pod_set)
-                for member, _ in whole.members:
-                    if member.uid != pod.uid and member.uid in self._seats:
-                        self._follow_pod(member.uid, member, *self._seats[member.uid])
-                        self._count(member.uid)
+            self._take_member(pod)
+
+    def _take_member(self, pod: SeenPod) -> None:
+        """A pod of a group has come; the group is work once it is whole."""
+        whole = self._groups.join(pod)
+        if whole is None:
+            self.story.incomplete(pod)
+        elif whole.refusals:
+            for member, _ in whole.members:
+                self._refuse(self.story.pod_target(member), whole.refusals)
+        elif not all(member.life.is_over for member, _ in whole.members):
+            workload = self._enrol(WorkloadKind.GROUP, whole.ref, whole.work, whole.created_ms)
+            for member, pod_set in whole.members:
+                self._seat(workload, member, pod_set)
+            for member, _ in whole.members:
+                if member.uid != pod.uid and member.uid in self._seats:
+                    self._follow_pod(member.uid, member, *self._seats[member.uid])
+                    self._count(member.uid)
 
     def _seat(self, workload: WorkloadPods, pod: SeenPod, pod_set: str) -> None:
         ordinal = workload.seat(pod.uid, pod_set)
@@ -423,7 +432,7 @@ class Reconciler:
 
     def _count(self, uid: str) -> None:
         """Count a pod as somebody else's if it has a node and no seat."""
-        pod = self._pods.get(uid)
+        pod = self.pods.get(uid)
         stranger = pod is not None and pod.node and not pod.life.is_over and uid not in self._seats
         self.node_registry.count_in(uid, pod if stranger else None)
 
@@ -565,14 +574,23 @@ class Reconciler:
                 placed[number] = workload
             elif kind in _AWAY:
                 placed.pop(number, None)
-                self._send_away(workload, decision, gently=kind == DecisionKind.PREEMPT)
+                with self.guard.over(workload.ref):
+                    self._send_away(workload, decision)
             elif kind in _SAID:
                 self._events.hold(number, workload.work, code, tuple(evidence))
         for workload in placed.values():
             if workload.stage is WorkloadStage.LEAVING:
                 workload.comes_back = True
             else:
-                self.start(workload)
+                self._start_or_fail(workload)
+
+    def _start_or_fail(self, workload: WorkloadPods) -> None:
+        """Start a workload; where that cannot be done its decisions failed, and what they hold is given back."""
+        with self.guard.over(workload.ref):
+            self.start(workload)
+            return
+        self.actuator.failed += [slot.decision for slot in workload.slots if slot.decision != NOBODY]
+        workload.give_up_places()
 
     def start(self, workload: WorkloadPods) -> None:
         """Let a workload go to its places."""
@@ -580,12 +598,7 @@ class Reconciler:
         self._events.forget(workload.number)
         self.actuator.start(workload)
 
-    def _send_away(self, workload: WorkloadPods, decision: int, *, gently: bool) -> None:
+    def _send_away(self, workload: WorkloadPods, decision: int) -> None:
         workload.stage, workload.comes_back, workload.starts_after = WorkloadStage.LEAVING, False, False
-        self.actuator.stop(workload, decision, gently=gently)
+        self.actuator.stop(workload, decision)
         self._settle_leaving(workload)
-
-
-def _fills(workload: WorkloadPods, pending: PendingWrite) -> bool:
-    """Whether the pod that an order is about still fills its slot."""
-    return pending.slot < len(workload.slots) and workload.slots[pending.slot].pod == pending.write.key

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from tidegate.kube.mirror.handover_annotation import HandoverNote
+from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadPods, WorkloadStage
 from tidegate.kube.reconciler import Reconciler
 from tidegate.model.decisions import NOBODY
@@ -29,8 +30,8 @@ class Takeover:
     def __init__(self, reconciler: Reconciler) -> None:
         self._reconciler = reconciler
 
-    def resume(self, notes: Callable[[str], HandoverNote | None], before: HandoverState) -> None:
-        """Resume what a leader before us decided, as far as it left notes: by uid of the job or pod."""
+    def resume(self, check: HandoverCheck, before: HandoverState) -> None:
+        """Resume what a leader before us decided, as far as its annotations are believed."""
         reconciler = self._reconciler
         reconciler.story.looked = True
         for consumed in before.consumed:
@@ -38,21 +39,21 @@ class Takeover:
         for workload in list(reconciler.workloads.values()):
             if workload.suspended and reconciler.actuator.nodes_by.kind:
                 workload.asked = NodesRequested.PERHAPS
-            uids = (workload.ref.uid, *(slot.pod for slot in workload.slots))
-            note = next((note for note in map(notes, uids) if note is not None), None)
             waiting = before.waiting.get(workload.id, Standing())
-            if note is not None:
-                self._resume_one(workload, note, waiting)
-            elif waiting != Standing():
-                reconciler.facts.standing(workload.number, waiting)
+            with reconciler.guard.over(workload.ref):
+                note = check.note_of(workload, reconciler.pods)
+                if note is not None:
+                    self._resume_one(workload, note, waiting)
+                elif waiting != Standing():
+                    reconciler.facts.standing(workload.number, waiting)
 
     def _resume_one(self, workload: WorkloadPods, note: HandoverNote, waiting: Standing) -> None:
         standing, holds = note.standing, any(slot.bound for slot in workload.slots)
         if workload.suspended and not (standing.evicted and holds):  # it waits, whatever it held
-            standing = replace(waiting, evictions=standing.evictions, requeue_at_ms=standing.requeue_at_ms)
+            standing = replace(waiting, evictions=standing.evictions)
         elif workload.suspended:
             workload.stage = WorkloadStage.LEAVING
-        elif standing.evicted and workload.job is not None:  # it was stopped, and its owner resumed it
+        elif standing.evicted and workload.job is not None and not workload.is_gated:  # its owner resumed it
             workload.stage = WorkloadStage.LEAVING
             self._reconciler.actuator.stop_again(workload)
         elif standing.evicted:

@@ -16,13 +16,17 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from tidegate.journal.lots import names_of
-from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind
+from tidegate.kube.actuator.event_text import blocked
+from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, evicted_pod
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
-from tidegate.kube.mirror.dra import CLAIM_KINDS, ClaimObject
-from tidegate.kube.mirror.handover_annotation import HandoverReader, annotated
+from tidegate.kube.mirror.dra import CLAIM_KINDS, SLICES, ClaimObject
+from tidegate.kube.mirror.handover_annotation import MOST_BYTES, HandoverNote, annotated, read_note
+from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.mirror.job_adapters import JOB, KINDS, JobAdapter
 from tidegate.kube.mirror.jobs import JobObject, see_job
+from tidegate.kube.mirror.namespaces import NAMESPACES
 from tidegate.kube.mirror.nodes import NodeObject, NodeReader
+from tidegate.kube.mirror.object_guard import ObjectFailure, guarded
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import KeyedPod, PodObject, ProtobufPods, SeenPod, see_listed, see_pod
@@ -36,8 +40,8 @@ from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.reflector import ReflectorOptions
 from tidegate.kube.transport.resources import NODES, PODS, Resource
 from tidegate.kube.transport.update_queue import Update
-from tidegate.kube.transport.write_pool import WriteLimits
-from tidegate.kube.transport.writes import Write
+from tidegate.kube.transport.write_pool import BUDGET, WriteLimits
+from tidegate.kube.transport.writes import Ref, Write
 from tidegate.manifests.surroundings import NOTHING_AROUND
 from tidegate.manifests.words import STANDING
 from tidegate.model.decisions import NOBODY, DecisionBatch
@@ -50,6 +54,9 @@ _SAID_AT_ONCE = 64
 
 #: Writes that carry a note along.
 _NOTED = (WriteKind.START, WriteKind.STOP, WriteKind.BIND, WriteKind.LIFT)
+
+#: What failures to read the objects of queues are counted as.
+_POLICY = Resource("kueue.x-k8s.io", "v1beta2", "clusterqueues", "ClusterQueue", namespaced=False)
 
 #: How long a poll waits when there is nothing to wait for, so that whoever runs the loop can stop it.
 _BREATH_MS = 500
@@ -99,17 +106,23 @@ class KubeWorld:
         self._policy, self._policies, self._clock = policy, [policy], clock  # in force, and still to be told
         self._now_ms = 0
         self._book = QueueObjects()
-        policy_kinds = AROUND_KINDS + QUEUE_KINDS if self.options.queues else AROUND_KINDS
+        self._namespaces = options.ownership.namespaces
+        policy_kinds = AROUND_KINDS + (QUEUE_KINDS if options.queues else ())
+        if self._namespaces.needs_labels and NAMESPACES not in policy_kinds:
+            policy_kinds += (NAMESPACES,)
         # Kinds of news by number, in the order in which they are looked at.
         self._claims_at = len(policy_kinds)
         self._nodes_at = self._claims_at + len(CLAIM_KINDS)
         self._pods_at = self._nodes_at + 1 + len(KINDS)
         self._around = NOTHING_AROUND
+        self._early: dict[str, Update] = {}  # by uid: work in namespaces that are not known yet
+        self._namespace_names: dict[str, str] = {}  # by uid
+        self.managed_otherwise = False  # a namespace has come to be managed, or not to be: look at the cluster again
         self._jobs: dict[str, tuple[JobAdapter, JobObject]] = {}  # by uid: ours, to be read again when that changes
         self.policy_findings: tuple[str, ...] = ()  # why the latest objects are not the policy; empty: they are
-        topics = self._topics(policy_kinds)
+        self.topics = self._topics(policy_kinds)
         self.api = ApiThread(
-            access, topics, draw, limits=options.limits, pace=options.pace, may_write=options.may_write
+            access, self.topics, draw, limits=options.limits, pace=options.pace, may_write=options.may_write
         )
         self._notes: dict[int, str] = {}  # by number of the workload: what is to be left with its object
         self._found: dict[str, str] = {}  # by uid: notes of a leader before us; only until the first look
@@ -120,7 +133,7 @@ class KubeWorld:
         self._failures: deque[WriteFailure] = deque(maxlen=_MOST_FAILURES)
 
     def _topics(self, policy_kinds: tuple[Resource, ...]) -> list[WatchedKind]:
-        return [
+        topics = [
             *(WatchedKind(kind, QueueObject, partial(_kept, kind), optional=True) for kind in policy_kinds),
             *(WatchedKind(kind, ClaimObject, lambda thing: thing, optional=True) for kind in CLAIM_KINDS),
             WatchedKind(NODES, NodeObject, NodeReader().read),
@@ -130,6 +143,7 @@ class KubeWorld:
             ),
             WatchedKind(PODS, PodObject, self._shrink_pod, pages=ProtobufPods(self.pod_specs)),
         ]
+        return [topic._replace(shrink=guarded(topic.resource, topic.shrink)) for topic in topics]
 
     def __enter__(self) -> Self:
         self.api.start()
@@ -195,7 +209,7 @@ class KubeWorld:
         text = (meta.annotations or {}).get(STANDING)
         if self._looked:
             return
-        if text:
+        if text and len(text) <= MOST_BYTES:
             self._found[meta.uid] = text
         else:
             self._found.pop(meta.uid, None)
@@ -205,8 +219,14 @@ class KubeWorld:
     def _take_over(self) -> None:
         """At the first look: take up what was decided before us."""
         self._looked = True
-        (found, self._found), reader = (self._found, {}), HandoverReader()
-        Takeover(self.reconciler).resume(lambda uid: reader.read(found.pop(uid)) if uid in found else None, self.before)
+        found, self._found = self._found, {}
+
+        def note_of(uid: str) -> HandoverNote | None:
+            return read_note(found.pop(uid)) if uid in found else None
+
+        labels_of = self.reconciler.node_registry.labels_of
+        check = HandoverCheck(note_of, self._policy.shares, labels_of, self.now_ms())
+        Takeover(self.reconciler).resume(check, self.before)
 
     # -- what came ---------------------------------------------------------------------------------------------
 
@@ -227,11 +247,13 @@ class KubeWorld:
         news.sort(key=lambda one: one.kind)
         told = self._read_policy(news)
         claims = any(self._claims_at <= one.kind < self._nodes_at for one in news)
-        for one in news:
-            self._see(one)
+        for one in self._known_by_now() + news:
+            with self.reconciler.guard.over(self._ref(one)):
+                self._see(one)
         del news  # of a large cluster, that is much
         if claims:
-            self.reconciler.settle_claims()
+            with self.reconciler.guard.over(Ref(SLICES, "", "")):
+                self.reconciler.settle_claims()
         if not self._looked:
             self._take_over()
         self._send()
@@ -247,28 +269,63 @@ class KubeWorld:
     def _read_policy(self, news: list[Update]) -> ReadQueueObjects | None:
         """Take in what work depends on; what it says now, if that is something else."""
         for one in news:
-            if one.kind < self._claims_at:
+            if one.kind < self._claims_at and not isinstance(one.thing, ObjectFailure):
                 assert one.thing is None or isinstance(one.thing, dict)
                 self._book.see(one.uid, one.thing)
-        told = self._book.read()
+                if self.topics[one.kind].resource is NAMESPACES:
+                    self._see_namespace(one.uid, one.thing)
+        told = None
+        with self.reconciler.guard.over(Ref(_POLICY, "", "")):
+            told = self._book.read()
         if told is not None:
             self._heed(told)
         return told
+
+    def _see_namespace(self, uid: str, thing: dict[str, Any] | None) -> None:
+        """A namespace is as it is now, or gone."""
+        meta = thing["metadata"] if thing is not None else {}
+        name = self._namespace_names[uid] = meta.get("name") or self._namespace_names.get(uid, "")
+        changed = self._namespaces.see(name, None if thing is None else dict(meta.get("labels") or {}))
+        self.managed_otherwise = self.managed_otherwise or changed
+        if thing is None:
+            del self._namespace_names[uid]
+
+    def _known_by_now(self) -> list[Update]:
+        """Work whose namespace was not known when it came, and is known now."""
+        found = [one for one in self._early.values() if self._namespaces.knows(self._ref(one).namespace)]
+        for one in found:
+            del self._early[one.uid]
+        return found
 
     def _heed(self, told: ReadQueueObjects) -> None:
         """Read our jobs again by what is around them now; shares that cannot be read leave the old ones in place."""
         if told.around != self._around:
             self._around = told.around
             for uid, (handling, thing) in list(self._jobs.items()):
-                self.reconciler.see_job(uid, see_job(thing, handling, self._around))
+                with self.reconciler.guard.over(Ref(handling.resource, thing.metadata.namespace, thing.metadata.name)):
+                    self.reconciler.see_job(uid, see_job(thing, handling, self._around))
         if self.options.queues:
             self.policy_findings = told.findings if self._looked else ()
             if not self.policy_findings:
                 self._policy = msgspec.structs.replace(self._policy, shares=told.shares)
 
+    def _ref(self, news: Update) -> Ref:
+        """The object that an update is about."""
+        thing, resource = news.thing, self.topics[news.kind].resource
+        if isinstance(thing, SeenPod):
+            return thing.ref
+        if isinstance(thing, JobObject | ClaimObject):
+            return Ref(resource, thing.metadata.namespace, thing.metadata.name, news.uid)
+        return Ref(resource, "", thing.name if isinstance(thing, Node) else "", news.uid)
+
     def _see(self, news: Update) -> None:
         thing = news.thing
-        if self._claims_at <= news.kind < self._nodes_at:
+        self._early.pop(news.uid, None)
+        if isinstance(thing, JobObject | SeenPod) and not self._namespaces.knows(self._ref(news).namespace):
+            self._early[news.uid] = news
+        if isinstance(thing, ObjectFailure):
+            self.reconciler.guard.note(thing)
+        elif self._claims_at <= news.kind < self._nodes_at:
             assert thing is None or isinstance(thing, ClaimObject)
             self.reconciler.see_claim(CLAIM_KINDS[news.kind - self._claims_at], news.uid, thing)
         elif news.kind == self._nodes_at:
@@ -304,7 +361,10 @@ class KubeWorld:
             failure = _failure(carried.pending, outcome, carried.result.answer.text())
             self.latest_failure = f"{failure.write} of {failure.object}: {failure.message}"
             self._failures.append(failure)
-        self.reconciler.hear(carried.pending, outcome)
+        if BUDGET in carried.result.answer.causes:
+            self.reconciler.say(evicted_pod(carried.pending), blocked(carried.result.answer.message))
+        with self.reconciler.guard.over(Ref(PODS, "", "", carried.pending.write.key)):
+            self.reconciler.hear(carried.pending, outcome)
 
     def _send(self) -> None:
         writes = self.reconciler.take_writes()

@@ -1,25 +1,38 @@
-"""What can be asked over HTTP: is it alive, is it ready, and its metrics.
+"""The HTTP endpoints: /healthz, /readyz and /metrics.
 
-Must not know: what makes it so.
+A small server on an event loop of its own. Each connection has a deadline for all of it, whoever is slow, and there
+are only so many at a time, of which the oldest yields to a new one: half-open sockets cost neither threads nor
+descriptors, and do not shut probes out. It closes a connection after one response.
+/metrics may ask for a bearer token, or for a client certificate; probes never do.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hmac
+import ssl
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import AF_INET6
+from pathlib import Path
 from typing import NamedTuple, Self
+
+from tidegate.kube.transport.loop_thread import LoopThread
 
 TEXT = "text/plain; charset=utf-8"
 
 #: Where people and kubelets look.
 _ALIVE, _READY, _METRICS = ("/healthz", "/livez"), ("/readyz",), ("/metrics",)
 
+#: Connections at a time, those that wait to be accepted, how long one may take, and bytes of a request's head.
+_MOST_CONNECTIONS, _BACKLOG, _DEADLINE_S, _HEAD_BYTES = 32, 64, 5.0, 16_384
+
+#: Between two looks at whether the certificate was renewed.
+_RENEWED_EVERY_S = 60.0
+
 
 class ListenAddressError(ValueError):
-    """An address that cannot be listened on; the text says why and what to do."""
+    """An address that cannot be listened on, or a file that is needed for it; the text says why and what to do."""
 
 
 class Probes(NamedTuple):
@@ -30,37 +43,152 @@ class Probes(NamedTuple):
     metrics: Callable[[], tuple[bytes, str]]  # the text and its type
 
 
-class Endpoints:
-    """A small server, in threads of its own. Use it in a with statement."""
+class EndpointAccess(NamedTuple):
+    """How endpoints are protected; without anything, they are plain HTTP and open."""
 
-    def __init__(self, address: str, probes: Probes) -> None:
-        host, port = read_address(address)
-        try:
-            self._server = (
-                _Server6((host, port), _handler(probes)) if ":" in host else _Server((host, port), _handler(probes))
-            )
-        except OSError as error:
-            raise ListenAddressError(
-                f"--listen {address}: {error.strerror or error}; name another address or port"
-            ) from None
-        self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, name="tidegate-http", daemon=True)
+    token_file: Path | None = None  # a bearer token that /metrics asks for; read for each request, so it may change
+    certificate: Path | None = None  # for TLS, with its key
+    key: Path | None = None
+    client_authority: Path | None = None  # /metrics asks for a client certificate that this one has signed
+
+
+class _Response(NamedTuple):
+    status: HTTPStatus
+    body: bytes
+    kind: str = TEXT
+
+
+class Endpoints:
+    """The server, in a thread of its own. Use it in a with statement."""
+
+    def __init__(self, address: str, probes: Probes, access: EndpointAccess = EndpointAccess()) -> None:  # noqa: B008
+        self._address, self._probes, self._access = address, probes, access
+        self._host, self._asked_port = read_address(address)
+        self._context = _tls(access)
+        self._open: dict[asyncio.StreamWriter, None] = {}  # connections, the oldest first
+        self.port = 0
+        self._listens = threading.Event()  # or cannot
+        self._refusal: OSError | None = None  # why it cannot listen
+        self._thread = LoopThread("tidegate-http", self._serve, lambda _: self._listens.set())
 
     def __enter__(self) -> Self:
         self._thread.start()
+        self._listens.wait()
+        if self._refusal is not None:
+            self._thread.stop()
+            why = self._refusal.strerror or self._refusal
+            raise ListenAddressError(f"--listen {self._address}: {why}; name another address or port")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._thread.stop()
+
+    # -- in the thread -----------------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        try:
+            server = await asyncio.start_server(
+                self._handle, self._host, self._asked_port, limit=_HEAD_BYTES, backlog=_BACKLOG
+            )
+        except OSError as error:
+            self._refusal = error
+            self._listens.set()
+            return
+        self.port = server.sockets[0].getsockname()[1]
+        self._listens.set()
+        renewing = asyncio.create_task(self._renew_certificate())
+        try:
+            await self._thread.stopping.wait()
+        finally:
+            renewing.cancel()
+            server.close()
+
+    async def _renew_certificate(self) -> None:
+        """Load the certificate again every now and then: they are renewed on disk."""
+        while self._context is not None and self._access.certificate is not None:
+            await asyncio.sleep(_RENEWED_EVERY_S)
+            try:
+                self._context.load_cert_chain(self._access.certificate, self._access.key)
+            except OSError:
+                continue  # it is just being written; the one that is loaded stays
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open[writer] = None
+        if len(self._open) > _MOST_CONNECTIONS:  # the oldest yields: one that is not slow is over long before
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
+        try:
+            async with asyncio.timeout(_DEADLINE_S):
+                await self._converse(reader, writer)
+        except (TimeoutError, OSError, EOFError, asyncio.LimitOverrunError):
+            pass  # it took too long, is gone, or said too much
+        finally:
+            self._open.pop(writer, None)
+            writer.transport.abort()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._context is not None:
+            await writer.start_tls(self._context)
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        response = self._respond(head, certified=bool(writer.get_extra_info("peercert")))
+        status = response.status
+        lines = [
+            f"HTTP/1.1 {status.value} {status.phrase}",
+            f"Content-Type: {response.kind}",
+            f"Content-Length: {len(response.body)}",
+            "Connection: close",
+            *(["WWW-Authenticate: Bearer"] if status is HTTPStatus.UNAUTHORIZED else []),
+        ]
+        writer.write("\r\n".join([*lines, "", ""]).encode() + response.body)
+        writer.close()  # once it is written
+        await writer.wait_closed()
+
+    def _respond(self, head: list[str], *, certified: bool) -> _Response:
+        method, _, rest = head[0].partition(" ")
+        path = rest.partition(" ")[0].partition("?")[0]
+        if method != "GET":
+            return _Response(HTTPStatus.METHOD_NOT_ALLOWED, b"expected GET\n")
+        try:
+            return self._metrics(head, certified=certified) if path in _METRICS else self._probe(path)
+        except Exception as error:  # noqa: BLE001 - a bug in a metric must not hide the probes
+            return _Response(HTTPStatus.INTERNAL_SERVER_ERROR, f"{error!r}\n".encode())
+
+    def _probe(self, path: str) -> _Response:
+        if path not in _ALIVE and path not in _READY:
+            return _Response(HTTPStatus.NOT_FOUND, b"here are /healthz, /readyz and /metrics\n")
+        troubles = (self._probes.alive if path in _ALIVE else self._probes.ready)()
+        status = HTTPStatus.SERVICE_UNAVAILABLE if troubles else HTTPStatus.OK
+        return _Response(status, ("\n".join(troubles or ["ok"]) + "\n").encode())
+
+    def _metrics(self, head: list[str], *, certified: bool) -> _Response:
+        if self._access.client_authority is not None and not certified:
+            return _Response(HTTPStatus.FORBIDDEN, b"expected a client certificate\n")
+        if self._access.token_file is not None:
+            expected = f"Bearer {self._access.token_file.read_text().strip()}"
+            given = next((line for line in head if line.lower().startswith("authorization:")), "")
+            if not hmac.compare_digest(given.partition(":")[2].strip().encode(), expected.encode()):
+                return _Response(HTTPStatus.UNAUTHORIZED, b"expected a bearer token\n")
+        body, kind = self._probes.metrics()
+        return _Response(HTTPStatus.OK if body else HTTPStatus.SERVICE_UNAVAILABLE, body, kind)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-
-class _Server6(_Server):
-    address_family = AF_INET6
+def _tls(access: EndpointAccess) -> ssl.SSLContext | None:
+    """TLS as the files have it; None: there are none."""
+    if access.certificate is None:
+        if access.client_authority is not None:
+            raise ListenAddressError("--metrics-client-ca-file: needs --tls-cert-file and --tls-key-file")
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(access.certificate, access.key)
+        if access.client_authority is not None:
+            context.load_verify_locations(access.client_authority)
+            context.verify_mode = ssl.CERT_OPTIONAL  # kubelets have none, and ask for probes alone
+    except OSError as error:
+        named = ", ".join(str(path) for path in access[1:] if path is not None)
+        raise ListenAddressError(f"--tls-cert-file: cannot be used: {named}: {error}") from None
+    return context
 
 
 def read_address(text: str) -> tuple[str, int]:
@@ -69,29 +197,3 @@ def read_address(text: str) -> tuple[str, int]:
     if not colon or not port.isdecimal() or int(port) > 65_535:
         raise ListenAddressError(f"--listen: expected HOST:PORT or :PORT, found {text!r}")
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - a pod is asked from outside
-
-
-def _handler(probes: Probes) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            if path in _METRICS:
-                self._answer(HTTPStatus.OK, *probes.metrics())
-            elif path in _ALIVE or path in _READY:
-                troubles = (probes.alive if path in _ALIVE else probes.ready)()
-                status = HTTPStatus.SERVICE_UNAVAILABLE if troubles else HTTPStatus.OK
-                self._answer(status, ("\n".join(troubles or ["ok"]) + "\n").encode(), TEXT)
-            else:
-                self._answer(HTTPStatus.NOT_FOUND, b"here are /healthz, /readyz and /metrics\n", TEXT)
-
-        def _answer(self, status: HTTPStatus, body: bytes, kind: str) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
-            """Say nothing: probes come every few seconds."""
-
-    return Handler

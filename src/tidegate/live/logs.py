@@ -46,6 +46,12 @@ class Log:
         """Say what only matters to who looks for a fault."""
         self._logger.debug(event, extra={"fields": fields})
 
+    def toggle_debug(self) -> str:
+        """Log debug lines from now on, or no longer; the level that it is now."""
+        level = logging.INFO if self._logger.level == logging.DEBUG else logging.DEBUG
+        self._logger.setLevel(level)
+        return logging.getLevelName(level).lower()
+
 
 def open_log(form: LogForm, *, verbose: bool = False, stream: TextIO | None = None) -> Log:
     """A log that writes to standard error."""

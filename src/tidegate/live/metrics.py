@@ -170,6 +170,9 @@ class Metrics:
         self.watched = self._gauge(
             "tidegate_watch_total", "Number of lists, watches, events, cuts and skipped objects.", ("resource", "what")
         )
+        self.unreadable = self._counter(
+            "tidegate_object_failures", "Failures to handle an object, by resource.", ("resource",)
+        )
         self.left_out = self._gauge(
             "tidegate_kind_left_out", "1 if Tidegate may not read a resource and does without it.", ("resource",)
         )

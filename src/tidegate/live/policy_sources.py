@@ -5,6 +5,7 @@ Files are read again every now and then; objects of the cluster are watched.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -18,28 +19,24 @@ from tidegate.kube.mirror.queue_objects import QUEUE_KINDS, QueueObject
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.objects import Listing, Meta
 from tidegate.kube.transport.resources import CONFIG_MAPS, Resource
+from tidegate.live.enforced_policy import enforced, obstacles
 from tidegate.manifests.documents import Document
 from tidegate.manifests.findings import Findings
 from tidegate.manifests.load import load
-from tidegate.model.policy import OrderKind, Policy
+from tidegate.model.policy import Policy
 from tidegate.model.problem import Severity
 from tidegate.sources.manifestdir import UnusableFolder, load_folder
 from tidegate.sources.setupfile import UnusableFile, load_setup
 
 CONFIG_MAP, KUEUE = "configmap:", "kueue"
 
-_LEFT = "how long work still runs, which no object of a cluster tells"
-
-#: Orders that cannot be had on a cluster: what they go by.
-_REFUSED_ORDERS = {
-    OrderKind.SRTF: _LEFT,
-    OrderKind.SRSF: _LEFT,
-    OrderKind.LAS: "how long work has run, which is not handed over from one leader to the next",
-}
 _NOT_FOUND = 404
 
 #: Files that are taken for what they are called: ours, and not manifests.
 _OURS = "tidegate.yaml"
+
+#: Keys of a ConfigMap: names of files, and no paths.
+_KEY, _NO_FILES = re.compile(r"[A-Za-z0-9._-]{1,253}"), (".", "..")
 
 _KUEUE_GROUP = "kueue.x-k8s.io"
 
@@ -186,6 +183,9 @@ class ConfigMap:
 
     def read(self, found: PolicyContent) -> Policy:
         """Understand its keys as the files of a folder."""
+        odd = [key for key in found.files if not _KEY.fullmatch(key) or key in _NO_FILES]
+        if odd:
+            raise PolicyError(f"{self.name}: expected keys that are file names such as {_OURS}, found {odd[0]!r}")
         with tempfile.TemporaryDirectory() as folder:
             for key, content in found.files.items():
                 (Path(folder) / key).write_bytes(content)
@@ -296,8 +296,7 @@ def _read_path(path: Path, name: str) -> Policy:
     """The policy in a file or folder, called by where it comes from."""
     try:
         if path.is_file() and (path.name == _OURS or b"apiVersion" not in path.read_bytes()):
-            policy = load_setup(path).policy
-            _refuse_order(path, policy.order.kind)
+            policy = _enforced(path, load_setup(path).policy)
             return msgspec.structs.replace(policy, name=name)
         folder = load_folder(path)
     except (UnusableFile, UnusableFolder) as error:
@@ -306,9 +305,9 @@ def _read_path(path: Path, name: str) -> Policy:
     return Policy(name=name, shares=folder.loaded.shares)
 
 
-def _refuse_order(path: Path, order: OrderKind) -> None:
-    if order in _REFUSED_ORDERS:
-        raise PolicyError(
-            f"{path}: policy.order: expected fifo on a cluster, found {order}, which goes by {_REFUSED_ORDERS[order]}; "
-            f"write `order: fifo`, or try {order} in the twin (tidegate simulate)"
-        )
+def _enforced(path: Path, policy: Policy) -> Policy:
+    """A policy of ours as the cluster enforces it; refused where it cannot be."""
+    found = obstacles(policy)
+    if found:
+        raise PolicyError("\n".join(f"{path}: {one}" for one in found))
+    return enforced(policy)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
+from tidegate.kube.mirror.namespaces import ManagedNamespaces, NamespaceRule
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.reconciler import SCALE_UP_DELAY_MS
 from tidegate.kube.transport.connection import Connection
@@ -23,7 +24,7 @@ from tidegate.live.clock import SteadyClock
 from tidegate.live.collecting import Collector
 from tidegate.live.decision_log import FailureLog
 from tidegate.live.election import SCOPE_CLAIMS, Claiming, Election, LeaseName, steady_s
-from tidegate.live.endpoints import Endpoints, Probes
+from tidegate.live.endpoints import Probes
 from tidegate.live.handover import SharedHandover, read_common
 from tidegate.live.handover_store import find_common
 from tidegate.live.heap import give_back_large_blocks
@@ -56,12 +57,12 @@ class ServiceOptions:
     identity: str
     journal: Path | None = None
     journal_limits: JournalLimits = field(default_factory=JournalLimits)
-    listen: str = ""
     scheduler: str = "tidegate"
     times: LeaseTimes = field(default_factory=LeaseTimes)
     claims: LeaseName = SCOPE_CLAIMS  # the object with the claims of all instances
     patience_ms: int = SCALE_UP_DELAY_MS  # how long demand lasts that deserves nodes
     nodes_by: NodeRequestOptions = NO_NODE_REQUESTS
+    namespaces: NamespaceRule = NamespaceRule()  # noqa: RUF009 - frozen
 
 
 def wall_ms() -> int:
@@ -112,12 +113,10 @@ class Service:
         self.metrics.start(self.settings.mode)
         self._adopt(self._policy)
         self._policies.start()
-        probes = Probes(self._troubles, self._hindrances, self.metrics.text)
         try:
-            with Endpoints(self.settings.listen, probes) if self.settings.listen else _Nothing():
-                self.election.start()
-                while not self._stopping.is_set():
-                    self._stand_by_and_lead()
+            self.election.start()
+            while not self._stopping.is_set():
+                self._stand_by_and_lead()
         finally:
             self._policies.stop()
             self.election.stop(release=self._releases)
@@ -208,6 +207,9 @@ class Service:
         self.metrics.transitions.set(self.election.transitions)
         self._report_conflict()
         self._count_writes()
+        if self._world is not None and self._world.managed_otherwise and not self._anew:
+            self._anew = True
+            self._log.info("looking anew", why="a namespace has come to be managed, or not to be")
         if self._journal is not None and self._term is not None:
             self._look_after_journal(self._journal)
         for update in self._policies.take():
@@ -315,10 +317,22 @@ class Service:
             for what in ("lists", "watches", "events", "cuts", "skipped"):
                 self.metrics.watched.labels(plural, what).set(getattr(tally, what))
             self.metrics.left_out.labels(plural).set(bool(tally.left_out))
+        self._tell_unreadable(world)
         for plural, why in world.api.left_out():
             if self._left_out.get(plural) != why:
                 self._log.warning("left out", resource=plural, why=why)
         self._left_out = dict(world.api.left_out())
+
+    def _tell_unreadable(self, world: KubeWorld) -> None:
+        """Count the objects that could not be handled; the log has the latest with its trace, as that is a bug."""
+        guard = world.reconciler.guard
+        for plural, failures in guard.failures.items():
+            self.metrics.unreadable.labels(plural).inc(failures)
+        guard.failures.clear()
+        failure, guard.latest = guard.latest, None
+        if failure is not None:
+            where = f"{failure.ref.resource.plural} {failure.ref.namespace}/{failure.ref.name}"
+            self._log.error("object not handled", object=where, error=failure.error, trace=failure.trace)
 
     def _watch_age_s(self, plural: str, tally: ReflectorStats) -> float:
         """How long nothing came for a resource, not even a bookmark; 0 where it is not followed."""
@@ -329,7 +343,41 @@ class Service:
             self._heard[plural] = (heard, now_s)
         return now_s - self._heard[plural][1]
 
-    # -- probes, asked from other threads ----------------------------------------------------------------------
+    # -- asked from other threads ------------------------------------------------------------------------------
+
+    @property
+    def probes(self) -> Probes:
+        """What the endpoints ask."""
+        return Probes(self._troubles, self._hindrances, self.metrics.text)
+
+    def summary(self) -> dict[str, object]:
+        """A short summary of its state."""
+        election, world, term = self.election, self._world, self._term
+        told: dict[str, object] = {
+            "mode": self.settings.mode.value,
+            "identity": self.settings.identity,
+            "lease": str(self.settings.lease),
+            "leads": election.leads(),
+            "term": election.term,
+            "holder": election.holder,
+            "conflict": election.conflict,
+            "policy": self._policy.digest(),
+            "loop_turned_s": round(time.monotonic() - self._turned_s, 3),
+            "alive": self._troubles(),
+            "ready": self._hindrances(),
+        }
+        if world is not None:
+            told |= {
+                "listed": world.api.listed.is_set(),
+                "updates_waiting": len(world.api.updates),
+                "writes_waiting": world.api.pool.backlog,
+                "writes": {outcome.name.lower(): count for outcome, count in world.outcomes.items()},
+                "latest_failure": world.latest_failure,
+                "watches": world.api.trouble(),
+            }
+        if term is not None:
+            told |= {"steps": term.steps, "nodes": len(term.state.node_specs)}
+        return told
 
     def _troubles(self) -> list[str]:
         """Why it is not alive."""
@@ -369,14 +417,10 @@ def _ownership(settings: ServiceOptions, policy: Policy) -> Ownership:
     mode, watches = settings.mode, settings.mode is Mode.SHADOW
     scheduler = "" if mode is Mode.GATE else settings.scheduler
     unqueued = not (watches and policy.shares.queues)
-    return Ownership(scheduler=scheduler, gates=mode is not Mode.BIND, watches=watches, unqueued=unqueued)
-
-
-class _Nothing:
-    """Nobody asks."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    return Ownership(
+        scheduler=scheduler,
+        gates=mode is not Mode.BIND,
+        watches=watches,
+        unqueued=unqueued,
+        namespaces=ManagedNamespaces(settings.namespaces),
+    )

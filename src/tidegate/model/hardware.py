@@ -14,14 +14,14 @@ MOST_DEVICES = 62
 
 
 #: Resources of Kubernetes that are whole GPUs, or what a device plugin offers as such.
-_DEVICES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
+DEVICES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
 _INTEL = "gpu.intel.com/"
 _NOT_DEVICES = ("monitoring", "millicores", "memory.max", "tiles")
 
 
 def is_device(resource: str) -> bool:
     """Say whether a resource counts whole GPUs, of any vendor."""
-    return resource in _DEVICES or (resource.startswith(_INTEL) and not resource.endswith(_NOT_DEVICES))
+    return resource in DEVICES or (resource.startswith(_INTEL) and not resource.endswith(_NOT_DEVICES))
 
 
 class NodeShape(Spec, frozen=True):

@@ -138,12 +138,17 @@ class Queue(Spec, frozen=True):
 
 
 class Entrance(Spec, frozen=True):
-    """Where a team submits to a queue: Kueue's LocalQueue. Its id is `namespace/name`."""
+    """Where a team submits to a queue: Kueue's LocalQueue. Its id is `namespace/name`; `*/name` is in every one."""
 
     id: str
     queue: str
     weight_milli: int = WHOLE_WEIGHT
     stop: StopPolicy = StopPolicy.NONE
+
+
+def in_any_namespace(queue: str) -> str:
+    """The id of a LocalQueue that is there in every namespace; of `namespace/name` the one with that name."""
+    return f"*/{queue.rpartition('/')[2]}"
 
 
 class Namespace(Spec, frozen=True):

@@ -110,7 +110,7 @@ class Actuator:
             workload.starts_after = False
             self._let_job_go(workload)
 
-    def stop(self, workload: WorkloadPods, decision: int, *, gently: bool) -> None:
+    def stop(self, workload: WorkloadPods, decision: int) -> None:
         """Tell a workload to go."""
         if workload.job is not None and not workload.is_gated:
             workload.stopping = True
@@ -119,7 +119,7 @@ class Actuator:
         for ordinal, slot in enumerate(workload.slots):
             if slot.holds:
                 pod = self._pods[slot.pod].ref
-                self.writes.append(stopping_pod(workload, ordinal, pod, decision, gently=gently))
+                self.writes.append(stopping_pod(workload, ordinal, pod, decision))
 
     def stop_again(self, workload: WorkloadPods) -> None:
         """Stop a job that is to go and that its owner has resumed; each time later than the time before."""
@@ -142,7 +142,7 @@ class Actuator:
         """Delete a pod that was sent to another node than it is to go to now, and that runs nowhere yet."""
         slot = workload.slots[ordinal]
         if slot.pod and not slot.bound and slot.lifted_to not in (NOBODY, node):
-            self.writes.append(stopping_pod(workload, ordinal, self._pods[slot.pod].ref, NOBODY, gently=False))
+            self.writes.append(stopping_pod(workload, ordinal, self._pods[slot.pod].ref, NOBODY))
 
     # -- pods --------------------------------------------------------------------------------------------------
 

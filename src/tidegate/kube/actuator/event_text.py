@@ -224,6 +224,18 @@ def incomplete_text(group: str, there: int, total: int) -> EventText:
     return EventText(GROUP_INCOMPLETE, f"{text} It is queued when all of them are created.", warning=True)
 
 
+def unreadable(error: str) -> EventText:
+    """That an object cannot be handled."""
+    message = f"Tidegate cannot handle this object and leaves it as it was last understood: {error}"
+    return EventText("Unreadable", message[:_LONGEST], warning=True)
+
+
+def blocked(answer: str) -> EventText:
+    """That a pod cannot be evicted yet."""
+    message = f"Tidegate evicts this pod as soon as its PodDisruptionBudget allows it, and keeps trying: {answer}"
+    return EventText("EvictionBlocked", message[:_LONGEST], warning=True)
+
+
 PAST = EventText(
     BYPASSED,
     "It names a queue and was not held until it was admitted: it runs without quota, and is left alone. "

@@ -14,7 +14,7 @@ from tidegate.kube.mirror.job_adapters import Path, find
 from tidegate.kube.mirror.job_patch import BEFORE, HOST, JobStart, is_noted, start_steps, undo_steps
 from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.mirror.workload_pods import WorkloadPods
-from tidegate.kube.transport.writes import Ref, Write, bind, delete, edit, evict, looked_up, merge
+from tidegate.kube.transport.writes import Ref, Write, bind, edit, evict, looked_up, merge, pod_ref
 from tidegate.model.decisions import NOBODY
 
 
@@ -95,10 +95,15 @@ def stopping_job(workload: WorkloadPods, job: SeenJob, decision: int) -> Pending
     return PendingWrite(WriteKind.STOP, write, _known(decision), workload.number)
 
 
-def stopping_pod(workload: WorkloadPods, ordinal: int, pod: Ref, decision: int, *, gently: bool) -> PendingWrite:
-    """Take a pod away: gently, as its disruption budget allows, or because it must not stay."""
-    write = evict(pod) if gently else delete(pod)
-    return PendingWrite(WriteKind.STOP, write, _known(decision), workload.number, ordinal)
+def stopping_pod(workload: WorkloadPods, ordinal: int, pod: Ref, decision: int) -> PendingWrite:
+    """Evict a pod, as its disruption budget allows; where it does not, the eviction is tried again."""
+    return PendingWrite(WriteKind.STOP, evict(pod), _known(decision), workload.number, ordinal)
+
+
+def evicted_pod(pending: PendingWrite) -> Ref:
+    """The pod that an eviction is about."""
+    *_, namespace, _, name, _ = pending.write.request.path.split("/")
+    return pod_ref(namespace, name, pending.write.key)
 
 
 def saying(write: Write) -> PendingWrite:

@@ -78,7 +78,7 @@ def _templates(job: SeenJob) -> Iterator[tuple[str, dict[str, Any]]]:
     thing = restored(job.handling, msgspec.json.decode(job.thing))
     for name, path in job.handling.templates(thing):
         found = find(thing, path)
-        yield name, {"metadata": find(found, ("metadata",)) or {}, "spec": found["spec"]}
+        yield name, {"metadata": find(found, ("metadata",)) or {}, "spec": find(found, ("spec",)) or {}}
 
 
 def _name(job: SeenJob, pod_set: str = "") -> str:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from tidegate.kube.mirror.job_adapters import find
+from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
+from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.resources import Resource
-from tidegate.kube.transport.writes import Ref, Write, merge
-from tidegate.model.hardware import is_device
+from tidegate.kube.transport.writes import Ref, Write, edit, looked_up
+from tidegate.model.hardware import MOST_DEVICES, is_device
+from tidegate.model.spec import resources
 
 SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
@@ -26,6 +30,9 @@ CLAIM_KINDS = (SLICES, CLASSES, CLAIMS)
 
 #: What keeps a claim from being deleted while it holds devices.
 _FINALIZER = "resource.kubernetes.io/delete-protection"
+
+#: What an allocation writes.
+_ALLOCATION, _RESERVED = "/status/allocation", "/status/reservedFor"
 
 #: Drivers whose devices are whole GPUs, and the resource that they are counted as.
 _DRIVERS = {"gpu.nvidia.com": "nvidia.com/gpu", "gpu.amd.com": "amd.com/gpu"}
@@ -40,12 +47,82 @@ _SIMPLE = re.compile(
 _SIMPLE_REQUEST = {"deviceClassName", "allocationMode", "count"}
 
 
+class ClaimMeta(Meta, rename="camel", frozen=True):
+    """Who an object is, and what keeps it from being deleted."""
+
+    finalizers: tuple[str, ...] | None = None
+
+
 class ClaimObject(msgspec.Struct, frozen=True):
     """A slice, a class or a claim."""
 
-    metadata: Meta
+    metadata: ClaimMeta
     spec: dict[str, Any] = {}
     status: dict[str, Any] = {}
+
+
+class _Pool(msgspec.Struct, rename="camel", frozen=True):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class _SliceSpec(msgspec.Struct, rename="camel", frozen=True):
+    driver: str = ""
+    pool: _Pool = _Pool()
+    node_name: str = ""
+    devices: list[dict[str, Any]] | None = None
+
+
+class _Request(msgspec.Struct, frozen=True):
+    name: str = ""
+    exactly: dict[str, Any] | None = None
+
+
+class _Requests(msgspec.Struct, frozen=True):
+    requests: list[_Request] | None = None
+    constraints: list[Any] | None = None
+    config: list[Any] | None = None
+
+
+class _ClaimSpec(msgspec.Struct, frozen=True):
+    devices: _Requests = _Requests()
+
+
+class _Result(msgspec.Struct, frozen=True):
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+
+class _Results(msgspec.Struct, frozen=True):
+    results: list[_Result] | None = None
+
+
+class _Allocation(msgspec.Struct, frozen=True):
+    devices: _Results = _Results()
+
+
+class _Consumer(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _ClaimStatus(msgspec.Struct, rename="camel", frozen=True):
+    allocation: _Allocation | None = None
+    reserved_for: list[_Consumer] | None = None
+
+
+class _Claim(NamedTuple):
+    """A claim, as far as it can be read."""
+
+    thing: ClaimObject
+    spec: _ClaimSpec | None  # None: it is not a claim that any server would take
+    status: _ClaimStatus
+
+    def devices(self) -> set[Device]:
+        """The devices that it has."""
+        results = self.status.allocation.devices.results if self.status.allocation else None
+        return {Device(one.driver, one.pool, one.device) for one in results or ()}
 
 
 class Device(NamedTuple):
@@ -68,9 +145,9 @@ class DeviceClaims:
     """The slices, classes and claims of a cluster."""
 
     def __init__(self) -> None:
-        self._slices: dict[str, ClaimObject] = {}  # by uid
+        self._slices: dict[str, _SliceSpec] = {}  # by uid
         self._classes: dict[str, tuple[str, str]] = {}  # by uid: name, and driver or why it is not simple
-        self._claims: dict[tuple[str, str], ClaimObject] = {}  # by namespace and name
+        self._claims: dict[tuple[str, str], _Claim] = {}  # by namespace and name
         self._names: dict[str, tuple[str, str]] = {}  # of claims, by uid
         self._promised: dict[Device, str] = {}  # to the claim with this uid, which does not show it yet
         self._by_driver: dict[str, str] = dict(_DRIVERS)
@@ -80,18 +157,20 @@ class DeviceClaims:
     def see(self, resource: Resource, uid: str, thing: ClaimObject | None) -> None:
         """An object is as it is now, or gone."""
         if resource is SLICES:
-            self._put(self._slices, uid, thing)
+            self._put(self._slices, uid, None if thing is None else _read(thing.spec, _SliceSpec))
         elif resource is CLASSES:
             self._put(self._classes, uid, None if thing is None else self._read_class(thing))
         elif thing is not None:
             self._names[uid] = (thing.metadata.namespace, thing.metadata.name)
-            self._claims[self._names[uid]] = thing
-            self._keep_promises(uid, thing)
+            status = _read(thing.status, _ClaimStatus) or _ClaimStatus()
+            self._claims[self._names[uid]] = _Claim(thing, _read(thing.spec, _ClaimSpec), status)
+            if status.allocation is not None:
+                self._withdraw_promises({uid})
         else:
             name = self._names.pop(uid, ("", ""))
-            if name in self._claims and self._claims[name].metadata.uid == uid:
+            if name in self._claims and self._claims[name].thing.metadata.uid == uid:
                 del self._claims[name]
-            self._promised = {device: held for device, held in self._promised.items() if held != uid}
+            self._withdraw_promises({uid})
 
     @staticmethod
     def _put(kept: dict[str, Any], uid: str, thing: object) -> None:
@@ -100,19 +179,14 @@ class DeviceClaims:
         else:
             kept[uid] = thing
 
-    def _keep_promises(self, uid: str, claim: ClaimObject) -> None:
-        if claim.status.get("allocation"):
-            self._promised = {device: held for device, held in self._promised.items() if held != uid}
-
     def _read_class(self, thing: ClaimObject) -> tuple[str, str]:
         """The driver of a simple class; of another, nothing."""
         name, spec = thing.metadata.name, thing.spec
-        selectors = [one.get("cel", {}).get("expression", "") for one in spec.get("selectors") or ()]
-        found = _SIMPLE.fullmatch(selectors[0]) if len(selectors) == 1 else None
+        found = _SIMPLE.fullmatch(_only_selector(spec))
         if found is None or spec.get("config"):
             return name, ""
-        counted = spec.get("extendedResourceName", "")
-        if is_device(counted):
+        counted = spec.get("extendedResourceName")
+        if isinstance(counted, str) and is_device(counted):
             self._by_driver.setdefault(found["driver"], counted)
         return name, found["driver"]
 
@@ -120,19 +194,18 @@ class DeviceClaims:
 
     def devices(self) -> dict[str, list[Device]]:
         """The whole devices of each node, of pools that are published in full."""
-        pools: dict[tuple[str, str], list[ClaimObject]] = {}
+        pools: dict[tuple[str, str], list[_SliceSpec]] = {}
         for one in self._slices.values():
-            pools.setdefault((one.spec["driver"], one.spec["pool"]["name"]), []).append(one)
+            pools.setdefault((one.driver, one.pool.name), []).append(one)
         found: dict[str, list[Device]] = {}
         for (driver, pool), slices in sorted(pools.items()):
-            latest = max(one.spec["pool"]["generation"] for one in slices)
-            whole = [one for one in slices if one.spec["pool"]["generation"] == latest]
-            if driver not in self._by_driver or len(whole) != whole[0].spec["pool"]["resourceSliceCount"]:
+            latest = max(one.pool.generation for one in slices)
+            whole = [one for one in slices if one.pool.generation == latest]
+            if driver not in self._by_driver or len(whole) != whole[0].pool.resource_slice_count:
                 continue
             for one in whole:
-                node = one.spec.get("nodeName", "")
-                names = [device["name"] for device in one.spec.get("devices") or () if node and _is_whole(device)]
-                found.setdefault(node, []).extend(Device(driver, pool, name) for name in names)
+                names = [device["name"] for device in one.devices or () if one.node_name and _is_whole(device)]
+                found.setdefault(one.node_name, []).extend(Device(driver, pool, name) for name in names)
         return {node: sorted(devices) for node, devices in found.items() if node and devices}
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -154,38 +227,55 @@ class DeviceClaims:
             claim = self._claims.get((namespace, name))
             if claim is None:
                 return RequestedDevices({}, waits=True)
-            if any(one.get("uid") != pod for one in claim.status.get("reservedFor") or ()):
+            if any(one.uid != pod for one in claim.status.reserved_for or ()):
                 refusals.append(f"claim {name}: it is another pod's, and sharing is not supported; use a template")
-            for driver, count in self._requests(claim, refusals):
+            for _, driver, count in self._requests(claim, refusals):
                 total[self._by_driver[driver]] = total.get(self._by_driver[driver], 0) + count
         return RequestedDevices(total, tuple(refusals))
 
-    def _requests(self, claim: ClaimObject, refusals: list[str]) -> Iterator[tuple[str, int]]:
-        """The drivers and counts that a claim asks for; why not, where it is not simple."""
-        inner, about = claim.spec.get("devices") or {}, f"claim {claim.metadata.name}"
-        odd = [name for name in ("constraints", "config") if inner.get(name)]
+    def with_devices(self, pod: SeenPod, pod_specs: PodSpecCache) -> SeenPod:
+        """A pod with what its claims ask for; one whose claims are not there yet waits as behind a gate."""
+        asked = self.asked(pod.namespace, pod.claims, pod.uid)
+        if asked.waits:
+            return pod._replace(gate=GateOwner.OTHERS)
+        shape = pod_specs.with_devices(pod.shape, resources(dict(asked.devices)))
+        return pod._replace(shape=shape.refused(asked.refusals) if asked.refusals else shape)
+
+    def _requests(self, claim: _Claim, refusals: list[str]) -> Iterator[tuple[str, str, int]]:
+        """The name, driver and count of what a claim asks for; why not, where it is not simple."""
+        about = f"claim {claim.thing.metadata.name}"
+        if claim.spec is None:
+            refusals.append(f"{about}: spec cannot be read; expected devices.requests")
+            return
+        inner = claim.spec.devices
+        odd = [name for name in ("constraints", "config") if getattr(inner, name)]
         refusals += [f"{about}: {name} is not supported; leave it out" for name in odd]
         drivers = dict(self._classes.values())
-        for request in inner.get("requests") or ():
-            where, exact = f"{about}, request {request.get('name')}", request.get("exactly")
-            if not exact:
-                refusals.append(f"{where}: alternatives are not supported; ask for exactly one class")
-                continue
-            odd = sorted(name for name, value in exact.items() if value and name not in _SIMPLE_REQUEST)
-            driver = drivers.get(exact["deviceClassName"])
-            if odd:
-                refusals.append(f"{where}: {', '.join(odd)} are not supported; ask for a count of whole devices")
-            elif exact.get("allocationMode", "ExactCount") != "ExactCount":
-                refusals.append(f"{where}: allocationMode {exact['allocationMode']} is not supported; use ExactCount")
-            elif driver is None:
-                refusals.append(f"{where}: there is no DeviceClass {exact['deviceClassName']}; create it")
-            elif driver not in self._by_driver:
-                refusals.append(
-                    f"{where}: DeviceClass {exact['deviceClassName']} is not supported; expected one that selects "
-                    "nothing but the GPUs of a driver"
-                )
-            else:
-                yield driver, int(exact.get("count", 1))
+        for request in inner.requests or ():
+            why = self._why_not(request, drivers)
+            if why:
+                refusals.append(f"{about}, request {request.name}: {why}")
+            elif request.exactly is not None:
+                yield request.name, drivers[request.exactly["deviceClassName"]], request.exactly.get("count", 1)
+
+    def _why_not(self, request: _Request, drivers: Mapping[str, str]) -> str:
+        """Why a request is not simple, and what to do; empty if it is."""
+        exact = request.exactly
+        if not exact:
+            return "alternatives are not supported; ask for exactly one class"
+        odd = sorted(name for name, value in exact.items() if value and name not in _SIMPLE_REQUEST)
+        if odd:
+            return f"{', '.join(odd)} are not supported; ask for a count of whole devices"
+        mode, count, wanted = exact.get("allocationMode", "ExactCount"), exact.get("count", 1), _class_of(exact)
+        if mode != "ExactCount":
+            return f"allocationMode {mode} is not supported; use ExactCount"
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= MOST_DEVICES:
+            return f"count: expected 1 to {MOST_DEVICES}, as many as one node has; found {count!r}"
+        if drivers.get(wanted) in self._by_driver:
+            return ""
+        expected = "expected one that selects nothing but the GPUs of a driver"
+        known = wanted in drivers
+        return f"DeviceClass {wanted} is not supported; {expected}" if known else f"there is no DeviceClass {wanted}"
 
     # -- allocating --------------------------------------------------------------------------------------------
 
@@ -194,56 +284,111 @@ class DeviceClaims:
         free = self._free(node, {(pod.namespace, name) for name in names})
         writes: list[Write] = []
         for name in names:
-            claim = self._claims[pod.namespace, name]
+            claim, refusals = self._claims.get((pod.namespace, name)), list[str]()
+            if claim is None:
+                return None
             results = []
-            for request in claim.spec["devices"]["requests"]:
-                driver = dict(self._classes.values())[request["exactly"]["deviceClassName"]]
-                count = int(request["exactly"].get("count", 1))
+            for request, driver, count in self._requests(claim, refusals):
                 chosen = [device for device in free if device.driver == driver][:count]
                 if len(chosen) < count:
                     return None
                 free = [device for device in free if device not in chosen]
-                results += [{"request": request["name"], **device._asdict()} for device in chosen]
-            writes += self._write(claim, pod, node, results)
+                results += [{"request": request, **device._asdict()} for device in chosen]
+            if refusals:
+                return None
+            writes += self._write(claim.thing, pod, node, results)
         return [write._replace(key=pod.uid) for write in writes]  # one after the other, and before the pod is bound
 
     def _free(self, node: str, own: set[tuple[str, str]]) -> list[Device]:
         taken = set(self._promised)
         for name, claim in self._claims.items():
             if name not in own:
-                taken |= {Device(one["driver"], one["pool"], one["device"]) for one in _results(claim)}
+                taken |= claim.devices()
         return [device for device in self.devices().get(node, []) if device not in taken]
 
     def _write(self, claim: ClaimObject, pod: Ref, node: str, results: list[dict[str, str]]) -> Iterator[Write]:
+        """The writes that allocate a claim; each fails if somebody else has changed what it is about meanwhile."""
         meta = claim.metadata
         ref = Ref(CLAIMS, meta.namespace, meta.name, meta.uid)
         told = [{("device" if key == "name" else key): value for key, value in one.items()} for one in results]
         for one in told:
             self._promised[Device(one["driver"], one["pool"], one["device"])] = meta.uid
         if claim.status.get("allocation"):  # by who led before us, for a pod that was not bound
-            yield merge(ref, {"status": {"allocation": None, "reservedFor": None}}, part="status")
-        yield merge(ref, {"metadata": {"finalizers": [_FINALIZER]}})
+            steps = [_test(claim, "allocation"), _test(claim, "reservedFor"), {"op": "remove", "path": _ALLOCATION}]
+            steps += [{"op": "remove", "path": _RESERVED}] if claim.status.get("reservedFor") else []
+            yield edit(ref, steps, part="status")
+        if _FINALIZER not in (meta.finalizers or ()):
+            yield looked_up(edit(ref, _protecting(meta)), ref, _is_protected)
         field = {"key": "metadata.name", "operator": "In", "values": [node]}
-        allocation = {
-            "devices": {"results": told},
-            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
-        }
+        selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+        allocation = {"devices": {"results": told}, "nodeSelector": selector}
         reserved = [{"resource": "pods", "name": pod.name, "uid": pod.uid}]
-        yield merge(ref, {"status": {"allocation": allocation, "reservedFor": reserved}}, part="status")
+        steps = [{"op": "test", "path": path, "value": None} for path in (_ALLOCATION, _RESERVED)]
+        steps += [{"op": "add", "path": _ALLOCATION, "value": allocation}]
+        steps += [{"op": "add", "path": _RESERVED, "value": reserved}]
+        yield looked_up(edit(ref, steps, part="status"), ref, lambda thing: _has_devices(thing, told, pod.uid))
 
     def forget_promises(self, namespace: str, names: tuple[str, ...]) -> None:
         """Claims got no devices after all."""
-        uids = {self._claims[namespace, name].metadata.uid for name in names if (namespace, name) in self._claims}
+        there = (self._claims[namespace, name] for name in names if (namespace, name) in self._claims)
+        self._withdraw_promises({claim.thing.metadata.uid for claim in there})
+
+    def _withdraw_promises(self, uids: set[str]) -> None:
         self._promised = {device: held for device, held in self._promised.items() if held not in uids}
+
+
+_T = TypeVar("_T")
+
+
+def _read(value: object, kind: type[_T]) -> _T | None:
+    """A part of an object by its type; None if it is not of that type."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return None
+
+
+def _only_selector(spec: Mapping[str, Any]) -> str:
+    """The expression of the only selector of a class; empty if it has none, or several."""
+    found = spec.get("selectors")
+    if not isinstance(found, list) or len(found) != 1:
+        return ""
+    expression = find(found[0], ("cel", "expression"))
+    return expression if isinstance(expression, str) else ""
+
+
+def _class_of(exact: Mapping[str, Any]) -> str:
+    wanted = exact.get("deviceClassName")
+    return wanted if isinstance(wanted, str) else ""
 
 
 def _is_whole(device: Mapping[str, Any]) -> bool:
     """Whether a device is a whole GPU that one claim may have: not a part of one, not shared, not tainted."""
     odd = ("consumesCounters", "allowMultipleAllocations", "taints", "nodeSelector", "allNodes", "bindsToNode")
-    kind = (device.get("attributes") or {}).get("type", {}).get("string", "gpu")
-    return kind == "gpu" and not any(device.get(name) for name in odd)
+    kind = find(device, ("attributes", "type", "string")) or "gpu"
+    return isinstance(device.get("name"), str) and kind == "gpu" and not any(device.get(name) for name in odd)
 
 
-def _results(claim: ClaimObject) -> list[dict[str, str]]:
-    allocation = claim.status.get("allocation") or {}
-    return (allocation.get("devices") or {}).get("results") or []
+def _test(claim: ClaimObject, field: str) -> dict[str, Any]:
+    """The step that fails if a field of the status is not as it was seen."""
+    return {"op": "test", "path": f"/status/{field}", "value": claim.status.get(field)}
+
+
+def _protecting(meta: ClaimMeta) -> list[dict[str, Any]]:
+    """The steps that add our finalizer and leave those of others alone."""
+    if meta.finalizers:
+        return [{"op": "add", "path": "/metadata/finalizers/-", "value": _FINALIZER}]
+    none = {"op": "test", "path": "/metadata/finalizers", "value": None}
+    return [none, {"op": "add", "path": "/metadata/finalizers", "value": [_FINALIZER]}]
+
+
+def _is_protected(thing: Mapping[str, Any]) -> bool:
+    return _FINALIZER in (find(thing, ("metadata", "finalizers")) or ())
+
+
+def _has_devices(thing: Mapping[str, Any], told: list[dict[str, str]], pod: str) -> bool:
+    """Whether a claim shows the allocation that was written."""
+    results = find(thing, ("status", "allocation", "devices", "results")) or []
+    reserved = find(thing, ("status", "reservedFor")) or []
+    mine = [{key: one.get(key) for key in ("request", "driver", "pool", "device")} for one in results]
+    return mine == told and [one.get("uid") for one in reserved] == [pod]

@@ -1,14 +1,17 @@
-"""What no object of Kubernetes shows and whoever takes over must know, written with the work's own object.
+"""The annotation that hands a workload over to the next leader: what it holds and where its pods go.
 
-A note travels in the very write that carries a decision out: it is there if and only if that was done.
-Must not know: how a note comes about, or what follows from it.
+The annotation travels in the write that carries a decision out: it is there if and only if that write was done.
+Anybody who may write the object may write the annotation, so it is bounded, versioned, and read field by field;
+what of it is believed is decided in `handover_check`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta as Limit
 
 from tidegate.kube.mirror.job_patch import NO_ANNOTATIONS
 from tidegate.kube.transport.client import JSON, JSON_PATCH, MERGE_PATCH
@@ -16,16 +19,24 @@ from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.writes import Write
 from tidegate.manifests.words import STANDING
 from tidegate.model.spec import Spec
-from tidegate.model.standing import Grant, Standing
+from tidegate.model.standing import Grant, Spot, Standing
+from tidegate.state.interning import MOST_PODS
 
-#: The longest note that is written: objects have room for 256 KiB of annotations in all.
+#: The longest annotation that is written or read: objects have room for 256 KiB of annotations in all.
 MOST_BYTES = 16 << 10
+
+#: The meaning of the fields. Fields that are added leave it as it is; a note with a higher one is not read.
+VERSION = 1
 
 _POINTER = f"/metadata/annotations/{STANDING.replace('/', '~1')}"
 
+_Name = Annotated[str, Limit(max_length=253)]
+_Pods = Annotated[int, Limit(ge=0, le=MOST_PODS)]
+_TimeMs = Annotated[int, Limit(ge=0, le=1 << 50)]
+
 
 class HandoverNote(Spec, frozen=True):
-    """Where a workload stands, and the nodes that were decided for its pods, in order, each with how many."""
+    """What a workload holds, and the nodes that were decided for its pods, in order, each with how many."""
 
     standing: Standing = Standing()
     nodes: tuple[tuple[str, int], ...] = ()
@@ -35,35 +46,89 @@ class HandoverNote(Spec, frozen=True):
         return [name for name, count in self.nodes for _ in range(count)]
 
 
+class _SpotText(msgspec.Struct, frozen=True):
+    values: Annotated[tuple[_Name, ...], Limit(min_length=1, max_length=16)]
+    count: Annotated[int, Limit(ge=1, le=MOST_PODS)]
+
+
+class _GrantText(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a pod set was granted: its flavors, not its charge, which is what its pods ask for."""
+
+    pod_set: _Name
+    count: _Pods
+    flavors: tuple[tuple[_Name, _Name], ...] = ()
+    spots: tuple[_SpotText, ...] = ()
+    awaits_topology: bool = False
+
+
+class _StandingText(msgspec.Struct, frozen=True, omit_defaults=True):
+    queue: _Name = ""
+    grants: tuple[_GrantText, ...] = ()
+    granted_ms: _TimeMs = 0
+    evicted: _Name = ""
+    evictions: Annotated[int, Limit(ge=0, le=1_000_000)] = 0
+
+
+class _NoteText(msgspec.Struct, frozen=True):
+    """The annotation as it is written; unknown fields are a newer replica's, and are passed over."""
+
+    version: int = VERSION
+    standing: _StandingText = _StandingText()
+    nodes: tuple[tuple[_Name, Annotated[int, Limit(ge=1, le=MOST_PODS)]], ...] = ()
+
+
 def write_note(note: HandoverNote) -> str:
     """A note as text; where the nodes of a very large gang would not fit they are left out."""
-    text = msgspec.json.encode(note)
+    told = note.standing
+    grants = tuple(
+        _GrantText(
+            grant.pod_set,
+            grant.count,
+            grant.flavors,
+            tuple(_SpotText(spot.values, spot.count) for spot in grant.spots),
+            grant.awaits_topology,
+        )
+        for grant in told.grants
+    )
+    standing = _StandingText(told.queue, grants, told.granted_ms, told.evicted, told.evictions)
+    text = msgspec.json.encode(_NoteText(VERSION, standing, note.nodes))
     if len(text) > MOST_BYTES:
-        text = msgspec.json.encode(msgspec.structs.replace(note, nodes=()))
+        text = msgspec.json.encode(_NoteText(VERSION, standing))
     return text.decode()
 
 
 def read_note(text: str) -> HandoverNote | None:
-    """A note; None if it cannot be read: somebody else has written it."""
+    """A note; None if it cannot be read: somebody else wrote it, or a newer version that means something else."""
+    if len(text) > MOST_BYTES:
+        return None
     try:
-        return msgspec.json.decode(text, type=HandoverNote)
+        found = msgspec.json.decode(text, type=_NoteText)
     except (msgspec.MsgspecError, RecursionError):
         return None
+    if not 0 < found.version <= VERSION or sum(count for _, count in found.nodes) > MOST_PODS:
+        return None
+    return HandoverNote(standing=_standing(found.standing), nodes=found.nodes)
 
 
-class HandoverReader:
-    """Reads many notes: what their workloads were granted is mostly the same, and is kept once."""
-
-    def __init__(self) -> None:
-        self._grants: dict[tuple[Grant, ...], tuple[Grant, ...]] = {}
-
-    def read(self, text: str) -> HandoverNote | None:
-        """A note; None if it cannot be read."""
-        note = read_note(text)
-        if note is None or not note.standing.grants:
-            return note
-        grants = self._grants.setdefault(note.standing.grants, note.standing.grants)
-        return HandoverNote(msgspec.structs.replace(note.standing, grants=grants), note.nodes)
+def _standing(found: _StandingText) -> Standing:
+    grants = tuple(
+        Grant(
+            pod_set=grant.pod_set,
+            count=grant.count,
+            flavors=grant.flavors,
+            spots=tuple(Spot(values=spot.values, count=spot.count) for spot in grant.spots),
+            awaits_topology=grant.awaits_topology,
+        )
+        for grant in found.grants
+    )
+    return Standing(
+        queue=found.queue,
+        grants=grants,
+        granted_ms=found.granted_ms,
+        evicted=found.evicted,
+        admitted=bool(found.queue and grants),
+        evictions=found.evictions,
+    )
 
 
 def in_runs(names: Iterable[str]) -> tuple[tuple[str, int], ...]:

@@ -87,23 +87,34 @@ def find(thing: Any, path: Path) -> Any:
     return thing
 
 
+def mappings(thing: Any, path: Path) -> list[dict[str, Any]]:
+    """The mappings of a list at a place of an object."""
+    found = find(thing, path)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _whole(thing: Any, path: Path, default: int) -> int:
+    """A count at a place of an object; the default if it is none."""
+    found = find(thing, path)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else default
+
+
 def _spares_of_job(thing: Mapping[str, Any]) -> dict[str, int]:
     """A Job with fewer completions to go than pods at a time has pods to spare, as Kueue counts them."""
-    spec, status = thing["spec"], thing.get("status", {})
-    parallelism, succeeded = spec.get("parallelism", 1), status.get("succeeded", 0)
-    left = spec.get("completions", parallelism) - succeeded
+    parallelism, succeeded = _whole(thing, ("spec", "parallelism"), 1), _whole(thing, ("status", "succeeded"), 0)
+    left = _whole(thing, ("spec", "completions"), parallelism) - succeeded
     return {"main": parallelism - left} if succeeded and 0 <= left < parallelism else {}
 
 
 def _spares_of_job_set(thing: Mapping[str, Any]) -> dict[str, int]:
     """Jobs of a JobSet that have succeeded are not made again."""
-    pods = {}
-    for job in thing["spec"].get("replicatedJobs", ()):
-        inner = find(job, ("template", "spec")) or {}
-        parallelism = inner.get("parallelism", 1)
-        pods[job.get("name")] = min(parallelism, inner.get("completions", parallelism))
-    told = find(thing, ("status", "replicatedJobsStatus")) or ()
-    return {one["name"].lower(): one.get("succeeded", 0) * pods.get(one["name"], 0) for one in told}
+    pods: dict[str, int] = {}
+    for job in mappings(thing, ("spec", "replicatedJobs")):
+        parallelism = _whole(job, ("template", "spec", "parallelism"), 1)
+        pods[str(job.get("name"))] = min(parallelism, _whole(job, ("template", "spec", "completions"), parallelism))
+    told = mappings(thing, ("status", "replicatedJobsStatus"))
+    names = [(str(one.get("name")), _whole(one, ("succeeded",), 0)) for one in told]
+    return {name.lower(): succeeded * pods.get(name, 0) for name, succeeded in names}
 
 
 def _replicas(plural: str, kind: str, field: str, version: str = "v1") -> JobAdapter:

@@ -14,13 +14,16 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from tidegate.kube.mirror.job_adapters import JobAdapter, Path, find
+from tidegate.kube.mirror.job_adapters import JobAdapter, Path, find, mappings
 
 #: What keeps a pod until we let it go.
 GATE = "tidegate.io/admission"
 
 #: What stood in the fields that we changed; that it is there says that we started it.
 BEFORE = "tidegate.io/before"
+
+#: The longest that is read: node selectors and gates of all pod sets take a fraction of it.
+_MOST_BYTES = 64 << 10
 
 #: The label that a node selector names a node by.
 HOST = "kubernetes.io/hostname"
@@ -119,8 +122,9 @@ def _wanted(handling: JobAdapter, thing: Mapping[str, Any], start: JobStart) -> 
 def _directed(thing: Mapping[str, Any], spec: Path, place: PodSetHosts, *, gated: bool) -> tuple[Path, Any]:
     """A template's field that sends its pods to their nodes."""
     if len(place.hosts) == 1 and not gated:
-        return (*spec, "nodeSelector"), {**(find(thing, (*spec, "nodeSelector")) or {}), HOST: place.hosts[0]}
-    gates = [gate for gate in find(thing, (*spec, "schedulingGates")) or () if gate.get("name") != GATE]
+        selector = find(thing, (*spec, "nodeSelector"))
+        return (*spec, "nodeSelector"), {**(selector if isinstance(selector, dict) else {}), HOST: place.hosts[0]}
+    gates = [gate for gate in mappings(thing, (*spec, "schedulingGates")) if gate.get("name") != GATE]
     return (*spec, "schedulingGates"), [*gates, {"name": GATE}]
 
 
@@ -139,8 +143,7 @@ def _directed_alone(place: PodSetHosts, *, gated: bool) -> tuple[str, Any]:
 
 
 def _foreign_patches(thing: Mapping[str, Any]) -> list[Any]:
-    found = find(thing, ("spec", "runtimePatches")) or []
-    return [patch for patch in found if patch.get("manager") != _PATCHER]
+    return [patch for patch in mappings(thing, ("spec", "runtimePatches")) if patch.get("manager") != _PATCHER]
 
 
 # -- what stood there before -------------------------------------------------------------------------------------
@@ -149,9 +152,11 @@ def _foreign_patches(thing: Mapping[str, Any]) -> list[Any]:
 def _noted(thing: Mapping[str, Any]) -> dict[str, Any]:
     """What stood in the fields that we changed and what we wrote, by pointer."""
     noted = find(thing, ("metadata", "annotations", BEFORE))
+    if not isinstance(noted, str) or len(noted) > _MOST_BYTES:
+        return {}
     try:
-        note = json.loads(noted) if isinstance(noted, str) else None
-    except ValueError:
+        note = json.loads(noted)
+    except (ValueError, RecursionError):
         return {}
     return note if isinstance(note, dict) else {}
 
@@ -163,9 +168,9 @@ def _taken_back(name: str, found: Any, before: Any, wrote: Any) -> Any:
     if name == "nodeSelector" and isinstance(found, dict):
         return {key: value for key, value in found.items() if key != HOST} or None
     if name == "schedulingGates" and isinstance(found, list):
-        return [gate for gate in found if gate.get("name") != GATE] or None
+        return [gate for gate in found if find(gate, ("name",)) != GATE] or None
     if name == "runtimePatches" and isinstance(found, list):
-        return [patch for patch in found if patch.get("manager") != _PATCHER] or None
+        return [patch for patch in found if find(patch, ("manager",)) != _PATCHER] or None
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.kube.mirror.job_adapters import OWNERS, JobAdapter, find
+from tidegate.kube.mirror.job_adapters import OWNERS, JobAdapter, find, mappings
 from tidegate.kube.mirror.job_patch import is_noted, restored
 from tidegate.kube.mirror.pod_spec_cache import refusals, unbindable
 from tidegate.kube.mirror.pods import controller, created_ms
@@ -142,7 +142,7 @@ def _read(item: Item, handling: JobAdapter, around: Surroundings) -> Parts:
 
 
 def _is_over(handling: JobAdapter, thing: dict[str, Any]) -> bool:
-    conditions = find(thing, ("status", "conditions")) or ()
-    true = {one.get("type") for one in conditions if isinstance(one, dict) and one.get("status") == "True"}
+    conditions = mappings(thing, ("status", "conditions"))
+    true = {str(one.get("type")) for one in conditions if one.get("status") == "True"}
     said = any(find(thing, path) in words for path, words in handling.over_states.items())
     return said or bool(true & set(handling.over))

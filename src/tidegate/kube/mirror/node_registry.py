@@ -15,7 +15,7 @@ from tidegate.kube.mirror.job_patch import HOST
 from tidegate.kube.mirror.pods import SeenPod
 from tidegate.model.decisions import NOBODY
 from tidegate.model.hardware import MOST_DEVICES, Node
-from tidegate.model.spec import resources
+from tidegate.model.spec import Labels, resources
 from tidegate.model.standing import Foreign
 
 
@@ -43,7 +43,7 @@ class NodeRegistry:
         self._plain: dict[str, Node] = {}  # by uid: without devices that are had by claim
         self._numbers: dict[str, int] = {}  # by name
         self._names: list[str] = []  # by number
-        self._hosts: dict[int, str] = {}  # by number
+        self._labels: dict[int, Labels] = {}  # by number
         self._devices: dict[str, dict[str, int]] = {}  # by name: devices that are had by claim
         self._rooms: dict[str, _Room] = {}  # by name
         self._strangers: dict[str, SeenPod] = {}  # by uid: pods that are counted in the rooms
@@ -65,7 +65,7 @@ class NodeRegistry:
             self._names.append(node.name)
             self._nodes[uid] = (number, node)
             self._numbers[node.name] = number
-            self._hosts[number] = dict(node.labels).get(HOST, "")
+            self._labels[number] = node.labels
             self._note_open(number, node)
             facts.node(number, node, changed=False)
             self._stirred[node.name] = None
@@ -73,7 +73,7 @@ class NodeRegistry:
             self._nodes[uid] = (known[0], node)
             if _is_closer(node, known[1]):
                 self._closed.add(known[0])
-            self._hosts[known[0]] = dict(node.labels).get(HOST, "")
+            self._labels[known[0]] = node.labels
             self._note_open(known[0], node)
             facts.node(known[0], node, changed=True)
 
@@ -82,7 +82,7 @@ class NodeRegistry:
 
     def _remove(self, uid: str, number: int, node: Node, facts: FactBuilder) -> None:
         del self._nodes[uid], self._plain[uid]
-        del self._hosts[number]
+        del self._labels[number]
         self._shut.discard(number)
         self._closed.add(number)
         if self._numbers.get(node.name) == number:  # else: another of the same name has come before
@@ -112,7 +112,7 @@ class NodeRegistry:
 
     def is_open(self, number: int) -> bool:
         """Whether a node is there, ready, and not cordoned."""
-        return number in self._hosts and number not in self._shut
+        return number in self._labels and number not in self._shut
 
     def number_of(self, name: str) -> int:
         """The number of the node of that name; NOBODY if there is none."""
@@ -124,7 +124,11 @@ class NodeRegistry:
 
     def host_of(self, number: int) -> str:
         """The name that a node selector finds a node by; empty if it has none."""
-        return self._hosts.get(number, "")
+        return dict(self.labels_of(number)).get(HOST, "")
+
+    def labels_of(self, number: int) -> Labels:
+        """The labels of a node; none if it is gone."""
+        return self._labels.get(number, ())
 
     def __len__(self) -> int:
         return len(self._nodes)

@@ -6,9 +6,10 @@ Must not know: places.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tidegate.kube.mirror.jobs import SeenJob
+from tidegate.kube.mirror.namespaces import ManagedNamespaces
 from tidegate.kube.mirror.pods import GateOwner, SeenPod
 
 
@@ -23,19 +24,25 @@ class Ownership:
     gates: bool = False
     watches: bool = False
     unqueued: bool = True  # of what others schedule: also what names no queue
+    namespaces: ManagedNamespaces = field(default_factory=ManagedNamespaces)  # work in others is never ours
+
+    def manages(self, namespace: str) -> bool:
+        """Whether work in a namespace may be ours."""
+        return self.namespaces.manages(namespace)
 
     def binds_job(self, job: SeenJob) -> bool:
         """Whether the pods of a job are ours to bind."""
-        return bool(self.scheduler) and self.scheduler in job.schedulers
+        return bool(self.scheduler) and self.scheduler in job.schedulers and self.manages(job.ref.namespace)
 
     def binds_pod(self, pod: SeenPod) -> bool:
         """Whether a pod is ours to bind."""
-        return bool(self.scheduler) and pod.scheduler == self.scheduler
+        return bool(self.scheduler) and pod.scheduler == self.scheduler and self.manages(pod.namespace)
 
     def has_job(self, job: SeenJob) -> bool:
         """Whether a job is ours, as far as it is not past the door."""
         watched = self.watches and (self.unqueued or job.queued)
-        return job.owner is None and (watched or self.binds_job(job) or (self.gates and job.queued))
+        wanted = watched or self.binds_job(job) or (self.gates and job.queued)
+        return job.owner is None and wanted and self.manages(job.ref.namespace)
 
     def is_past(self, job: SeenJob) -> bool:
         """Whether a job that we should have let go runs without us."""
@@ -44,6 +51,8 @@ class Ownership:
 
     def has_pod(self, pod: SeenPod) -> bool:
         """Whether a pod that belongs to no job is ours."""
+        if not self.manages(pod.namespace):
+            return False
         if self.watches and (pod.queued or (self.unqueued and pod.owner is None)):
             return True
         if self.binds_pod(pod):
@@ -54,5 +63,5 @@ class Ownership:
 
     def is_pod_past(self, pod: SeenPod) -> bool:
         """Whether a pod that we should have let go runs without us."""
-        named = self.gates and pod.queued and not (self.watches or self.binds_pod(pod))
+        named = self.gates and pod.queued and not (self.watches or self.binds_pod(pod)) and self.manages(pod.namespace)
         return named and pod.gate is GateOwner.OPEN and not pod.started and not pod.life.is_over

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tidegate.kube.mirror.limits import excess
 from tidegate.kube.mirror.pod_spec_cache import PodShape
 from tidegate.kube.mirror.pods import SeenPod
 from tidegate.kube.transport.resources import PODS
@@ -16,7 +17,9 @@ from tidegate.kube.transport.writes import Ref
 from tidegate.manifests.jobs.single import join_group, read_pod
 from tidegate.manifests.jobs.work import read_parts
 from tidegate.manifests.surroundings import NOTHING_AROUND
-from tidegate.model.work import Work
+from tidegate.manifests.words import GROUP_TOTAL, QUEUE, ROLE
+from tidegate.model.work import PodSet, Work
+from tidegate.state.interning import MOST_PODS
 
 #: Kinds of groups that are remembered.
 _MOST_READ = 256
@@ -29,6 +32,7 @@ class PodGroup(NamedTuple):
     work: Work
     members: tuple[tuple[SeenPod, str], ...]  # with the pod set that each belongs to
     created_ms: int
+    refusals: tuple[str, ...] = ()  # why its pods are no group that can be admitted
 
 
 class PodGroups:
@@ -45,11 +49,13 @@ class PodGroups:
         members = self._members.setdefault(key, {})
         members[pod.uid] = pod
         self._waiting.add(pod.uid)
-        if not pod.group_total or len(members) < pod.group_total:
+        if len(members) < pod.group_total:
             return None
-        del self._members[key]
-        self._waiting.difference_update(members)
-        return self._joined(sorted(members.values(), key=lambda member: member.name))
+        whole = self._joined(sorted(members.values(), key=lambda member: member.name))
+        if not whole.refusals:  # else it is read again when one of its pods changes
+            del self._members[key]
+            self._waiting.difference_update(members)
+        return whole
 
     def leave(self, pod: SeenPod) -> None:
         """A member is gone before its group was whole."""
@@ -69,15 +75,40 @@ class PodGroups:
 
     def _joined(self, pods: list[SeenPod]) -> PodGroup:
         """The group as one workload; groups of the same shapes ask for the same."""
+        first = pods[0]
+        ref = Ref(PODS, first.namespace, first.group, f"{first.group}:{first.uid}")
+        created_ms = max(pod.created_ms for pod in pods)
+        why = _disagreements(pods)
+        if why:
+            return PodGroup(ref, first.shape.work, tuple((pod, "") for pod in pods), created_ms, why)
         key = tuple(pod.shape for pod in pods)
         if key not in self._read:
             if len(self._read) >= _MOST_READ:
                 del self._read[next(iter(self._read))]  # what was read first
             self._read[key] = _read(pods)
         work, sets = self._read[key]
-        first = pods[0]
-        ref = Ref(PODS, first.namespace, first.group, f"{first.group}:{first.uid}")
-        return PodGroup(ref, work, tuple(zip(pods, sets, strict=True)), max(pod.created_ms for pod in pods))
+        return PodGroup(ref, work, tuple(zip(pods, sets, strict=True)), created_ms, excess(work))
+
+
+def _disagreements(pods: list[SeenPod]) -> tuple[str, ...]:
+    """Why pods that name the same group are not one: each with the field and what to do."""
+    totals = sorted({pod.group_total for pod in pods})
+    if not totals[0]:
+        return (f"{GROUP_TOTAL}: expected the number of pods in the group; write it on each of its pods",)
+    if len(totals) > 1:
+        return (f"{GROUP_TOTAL}: pods of the group say {totals[0]:,} and {totals[-1]:,}; write one number on all",)
+    if totals[0] > MOST_PODS:
+        return (f"{GROUP_TOTAL}: {totals[0]:,} pods, at most {MOST_PODS:,}",)
+    if len({pod.shape.work.queue for pod in pods}) > 1:
+        return (f"{QUEUE}: pods of the group name different queues; write one queue on all of them",)
+    roles: dict[object, PodSet] = {}
+    for pod in pods:
+        asks = pod.shape.work.pod_sets[0]
+        if roles.setdefault(pod.shape.role, asks) != asks:
+            return (
+                f"{ROLE}: pods of role {pod.shape.role} ask for different things; leave it out, or make them alike",
+            )
+    return ()
 
 
 def _read(pods: list[SeenPod]) -> tuple[Work, tuple[str, ...]]:

@@ -145,7 +145,9 @@ def _claiming(shape: PodShape, devices: Resources) -> PodShape:
 
 
 def _without_claims(container: dict[str, Any]) -> dict[str, Any]:
-    asked = container.get("resources") or {}
+    asked = container.get("resources")
+    if not isinstance(asked, dict):
+        return container
     return {**container, "resources": {name: field for name, field in asked.items() if name != "claims"}}
 
 

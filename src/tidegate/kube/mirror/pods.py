@@ -217,7 +217,10 @@ _CLAIMS = msgspec.json.Decoder(list[_Claim])
 def _claims(seen: PodObject) -> tuple[str, ...]:
     """The names of a pod's claims: its own words, or what was made of a template for it."""
     made = {one.name: one.resource_claim_name or "" for one in seen.status.resource_claim_statuses or ()}
-    asked = _CLAIMS.decode(seen.spec.resource_claims)
+    try:
+        asked = _CLAIMS.decode(seen.spec.resource_claims)
+    except msgspec.ValidationError:
+        return ("",)  # as if it was not made yet
     return tuple(one.resource_claim_name or made.get(one.name, "") for one in asked)
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tidegate.kube.mirror.namespaces import NAMESPACES
 from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.resources import Resource
 from tidegate.manifests.documents import Document, sort_objects
@@ -36,7 +37,7 @@ QUEUE_KINDS = (
     _kueue("resourceflavors", "ResourceFlavor"),
     _kueue("topologies", "Topology"),
     _kueue("admissionchecks", "AdmissionCheck"),
-    Resource("", "v1", "namespaces", "Namespace", namespaced=False),
+    NAMESPACES,
 )
 
 #: What the meaning of work depends on.

@@ -151,6 +151,10 @@ class WorkloadPods:
                 return ordinal
         return -1
 
+    def is_filled(self, ordinal: int, pod: str) -> bool:
+        """Whether a pod still fills a slot."""
+        return ordinal < len(self.slots) and self.slots[ordinal].pod == pod
+
     def ordinals(self, pod_set: str) -> range:
         """The slots of a pod set; of the only one, if there is one only."""
         first = 0

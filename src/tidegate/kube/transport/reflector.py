@@ -22,6 +22,7 @@ import msgspec
 
 from tidegate.kube.transport.backoff import Backoff, Jitter
 from tidegate.kube.transport.client import Client, Request, Stream
+from tidegate.kube.transport.nesting import cut_nesting
 from tidegate.kube.transport.objects import Bare, Listing, ListMeta, Meta, T, Told, Watched
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.response import Response
@@ -283,6 +284,8 @@ class Reflector(Generic[T]):
             return self._page.decode(body)
         except msgspec.MsgspecError:
             pass
+        except RecursionError:
+            body = cut_nesting(body)
         try:
             rough = msgspec.json.decode(body, type=_Rough)
         except msgspec.MsgspecError as error:
@@ -378,12 +381,18 @@ class Reflector(Generic[T]):
                 self._version = self._bookmark.decode(line).object.metadata.resource_version
                 self.tally.bookmarks += 1
                 return None
-            self._tell(self._event.decode(line))
+            self._tell(self._decode_event(line))
         except msgspec.MsgspecError as error:
             # One object that cannot be read must not stop the others; the next list tells whether it still matters.
             self.tally.skipped += 1
             self.tally.trouble = f"an event of {self.resource.plural} cannot be read: {error}"
         return None
+
+    def _decode_event(self, line: bytes) -> Watched[T]:
+        try:
+            return self._event.decode(line)
+        except RecursionError:
+            return self._event.decode(cut_nesting(line))
 
     def _tell(self, event: Watched[T]) -> None:
         meta = event.object.metadata

@@ -27,7 +27,7 @@ _TOO_MANY = 429
 _FORBIDDEN = (401, 403)
 _CONFLICT, _INVALID = 409, 422
 #: Why an eviction is refused that would hurt a disruption budget; others need not slow down for it.
-_BUDGET = "DisruptionBudget"
+BUDGET = "DisruptionBudget"
 _DEADLINE = "DeadlineExceeded"
 
 #: Between two looks at whether writes are over.
@@ -177,7 +177,7 @@ class WritePool:
 
     def _adapt(self, answer: Response) -> None:
         """Fewer at a time when the server has too many, one more for each round that went well."""
-        if answer.status == _TOO_MANY and _BUDGET not in answer.causes:
+        if answer.status == _TOO_MANY and BUDGET not in answer.causes:
             self.slowed += 1
             self.allowed = max(self.allowed / 2, float(self.limits.least_in_flight))
         elif answer.status:

@@ -32,6 +32,8 @@ TRIES, PAUSE_S, TIMEOUT_S = 6, 0.5, 120.0
 #: The longest pause, whatever the server asks for.
 _LONGEST_PAUSE_S = 30.0
 
+_REDIRECTS = (301, 302, 303, 307, 308)
+
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -130,9 +132,16 @@ def _once(door: Door, path: str, fields: dict[str, str]) -> Any:
         raise Failed(f"cannot be reached ({reason})") from None
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: who we are goes to the server that was named, and to no other."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Leave it: the redirect is an error then, with its address."""
+
+
 def _opener(door: Door) -> urllib.request.OpenerDirector:
     """No proxy stands between a machine and itself."""
-    handlers: list[urllib.request.BaseHandler] = []
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
     if urllib.parse.urlsplit(door.address).hostname in _LOOPBACK:
         handlers.append(urllib.request.ProxyHandler({}))
     if door.context is not None:
@@ -169,6 +178,13 @@ def _refusal(door: Door, error: urllib.error.HTTPError) -> Exception:
     if error.code in (408, 425, 429) or error.code >= 500:
         wait = error.headers.get("Retry-After", "")
         return Failed(f"answers {error.code}{said}", float(wait) if wait.isdecimal() else 0)
+    if error.code in _REDIRECTS:
+        to = urllib.parse.urlsplit(urllib.parse.urljoin(door.address, error.headers.get("Location", "")))
+        there = printable(f"{to.scheme}://{to.netloc.rpartition('@')[2]}")
+        return UnusableSource(
+            f"{door.name}: answers {error.code}: it sends on to {there}; "
+            "redirects are not followed, as credentials would go along: name that address if you trust it"
+        )
     if error.code in (401, 403):
         return UnusableSource(
             f"{door.name}: answers {error.code}{said}; say --token, or --user and --password, or set PROMETHEUS_TOKEN"

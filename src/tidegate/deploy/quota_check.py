@@ -1,0 +1,103 @@
+"""Whether the quotas of a policy count what pods ask for and nodes have, by the names that pods use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from tidegate.deploy.access_review import AccessReviewError
+from tidegate.deploy.findings import Finding, Level, fine
+from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.resources import NODES, PODS, Resource
+from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.item import Item
+from tidegate.manifests.jobs.single import read_pod
+from tidegate.manifests.nodes import read_node
+from tidegate.manifests.words import QUEUE
+from tidegate.model.shares import Queue, Shares, in_any_namespace
+
+#: Objects of a page, and pages that are looked at: the kinds of pods of a large cluster show in the first of them.
+_PAGE, _MOST_PAGES = 500, 20
+
+#: What many queues leave uncounted on purpose.
+_USUAL = ("cpu", "memory", "pods", "ephemeral-storage")
+
+_PODS = "pods"
+
+
+async def check_quota(client: Client, shares: Shares) -> Finding:
+    """Compare quotas with the requests of pods that name a queue, and with what nodes have."""
+    if not shares.queues:
+        return fine("quota", "the policy has no queues: nothing is counted")
+    offered = {name for node in await _listed(client, NODES) for name in _on_node(node)}
+    requested = [_request(pod) for pod in await _listed(client, PODS)]
+    troubles = [*_uncounted(shares, requested), *_nowhere(shares.queues, offered)]
+    if troubles:
+        expected = "quotas by the names that pods and nodes use"
+        remedy = "add these to the queue (`other:` in a tidegate.yaml), or correct the names"
+        return Finding("quota", Level.WARN, "; ".join(dict.fromkeys(troubles)), expected, remedy)
+    known = sum(1 for queue, _ in requested if _queue_of(shares, queue) is not None)
+    return fine("quota", f"counts what nodes have, and what {known} pods of its queues ask for")
+
+
+async def _listed(client: Client, resource: Resource) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    token = ""
+    for _ in range(_MOST_PAGES):
+        query = {"limit": str(_PAGE), **({"continue": token} if token else {})}
+        answer = await client.ask(Request("GET", resource.path(), query, timeout_s=30))
+        if not answer.ok:
+            raise AccessReviewError(answer.text())
+        page = msgspec.json.decode(answer.body)
+        items += page["items"] or ()
+        token = page["metadata"].get("continue", "")
+        if not token:
+            break
+    return items
+
+
+def _item(thing: Mapping[str, Any], kind: str) -> Item:
+    return Item(thing, Findings(0), Origin(kind=kind, name=thing["metadata"]["name"]))
+
+
+def _on_node(thing: Mapping[str, Any]) -> Iterator[str]:
+    for name, amount in read_node(_item(thing, "Node")).allocatable or ():
+        if amount:
+            yield name
+
+
+def _request(thing: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
+    """The LocalQueue that a pod names, and the resources that it asks for."""
+    meta = thing["metadata"]
+    queue = (meta.get("labels") or {}).get(QUEUE, "")
+    asked = frozenset(name for name, amount in read_pod(_item(thing, "Pod")).charge if amount)
+    return f"{meta['namespace']}/{queue}" if queue else "", asked
+
+
+def _queue_of(shares: Shares, name: str) -> Queue | None:
+    by_name = {entrance.id: entrance.queue for entrance in shares.entrances}
+    found = by_name.get(name, by_name.get(in_any_namespace(name))) if name else None
+    return next((queue for queue in shares.queues if queue.name == found), None)
+
+
+def _uncounted(shares: Shares, requested: Iterable[tuple[str, frozenset[str]]]) -> Iterator[str]:
+    """Resources that pods of a queue ask for and that no flavor of it covers."""
+    for name, asked in sorted(set(requested), key=lambda one: (one[0], sorted(one[1]))):
+        queue = _queue_of(shares, name)
+        if queue is None:
+            if name:
+                yield f"pods name the queue {name}, which is no LocalQueue"
+            continue
+        covered = {resource for group in queue.groups for resource in group.resources}
+        left = asked - covered - (set(_USUAL) if shares.ignore_undeclared else set())
+        then = "is not counted" if shares.ignore_undeclared else "keeps them from being admitted"
+        yield from (f"pods of queue {queue.name} ask for {resource}, which {then}" for resource in sorted(left))
+
+
+def _nowhere(queues: Iterable[Queue], offered: set[str]) -> Iterator[str]:
+    """Resources that have a quota and that no node has."""
+    for queue in queues:
+        counted = {quota.resource for quota in queue.quotas if quota.nominal and quota.resource != _PODS}
+        yield from (f"queue {queue.name} counts {name}, which no node has" for name in sorted(counted - offered))

@@ -1,0 +1,166 @@
+"""What of a hand-over annotation is believed: as much as the cluster and the policy bear out.
+
+A tenant may write the annotation, so quota never depends on it. The queue is the one that the work names now, the
+charge is what its pods ask for, and a flavor counts only if the queue has it and the nodes of the pods belong to it;
+otherwise it is the first flavor that they belong to, as for work without an annotation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from tidegate.kube.mirror.handover_annotation import HandoverNote
+from tidegate.kube.mirror.pods import GateOwner, SeenPod
+from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods
+from tidegate.model.decisions import NOBODY
+from tidegate.model.shares import LARGEST_CLAIM, Flavor, Queue, Shares, charge_of, in_any_namespace
+from tidegate.model.spec import Labels, Resources
+from tidegate.model.standing import Grant, Standing
+from tidegate.model.work import PodSet, Work
+
+_PODS = "pods"
+
+#: The annotation of an object as it is written, by the object's uid; None if there is none that can be read.
+Notes = Callable[[str], HandoverNote | None]
+
+#: Labels of a node, by its number.
+LabelsOf = Callable[[int], Labels]
+
+
+class _Believed(NamedTuple):
+    """What depends on the work and on the grants in its annotation alone."""
+
+    queue: str
+    grants: tuple[Grant, ...]
+
+
+class HandoverCheck:
+    """Reads annotations critically, under the policy in force."""
+
+    def __init__(self, notes: Notes, shares: Shares, labels_of: LabelsOf, now_ms: int) -> None:
+        self._notes, self._labels_of, self._now_ms = notes, labels_of, now_ms
+        self._queues = {queue.name: queue for queue in shares.queues}
+        self._by_name = {**{name: name for name in self._queues}, **{one.id: one.queue for one in shares.entrances}}
+        self._flavors = {flavor.name: flavor for flavor in shares.flavors}
+        self._levels = {topology.name: len(topology.labels) for topology in shares.topologies}
+        self._labelled = any(flavor.node_labels for flavor in shares.flavors)
+        self._known: dict[tuple[Work, tuple[Grant, ...]], _Believed] = {}  # most workloads are like many others
+
+    def note_of(self, workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> HandoverNote | None:
+        """What was left with a workload, as far as it is believed; None if there is nothing."""
+        for uid in _carriers(workload, pods):
+            note = self._notes(uid)
+            if note is not None:
+                return self._believe(note, workload)
+        return None
+
+    def _believe(self, note: HandoverNote, workload: WorkloadPods) -> HandoverNote:
+        """The note, as far as it can be true of this workload."""
+        told = note.standing
+        placed, bound = sum(count for _, count in note.nodes), sum(slot.bound for slot in workload.slots)
+        nodes = note.nodes if bound <= placed <= len(workload.slots) else ()
+        plain = Standing(evicted=told.evicted, evictions=told.evictions)
+        if not told.grants:
+            return HandoverNote(standing=plain, nodes=nodes)
+        believed = self._believe_grants(workload, told)
+        if not believed.grants:
+            return HandoverNote(standing=plain, nodes=nodes)
+        standing = Standing(
+            queue=believed.queue,
+            grants=believed.grants,
+            granted_ms=min(told.granted_ms, self._now_ms),
+            evicted=told.evicted,
+            admitted=True,
+            evictions=told.evictions,
+        )
+        return HandoverNote(standing=standing, nodes=nodes)
+
+    def _believe_grants(self, workload: WorkloadPods, told: Standing) -> _Believed:
+        asked = {pods.name: pods.count for pods in workload.work.pod_sets}
+        if self._labelled or any(grant.count != asked.get(grant.pod_set) for grant in told.grants):
+            return self._read_grants(workload, told.grants)  # it depends on its pods, too
+        key = (workload.work, told.grants)
+        if key not in self._known:
+            self._known[key] = self._read_grants(workload, told.grants)
+        return self._known[key]
+
+    def _read_grants(self, workload: WorkloadPods, grants: tuple[Grant, ...]) -> _Believed:
+        named = workload.work.queue
+        queue = self._queues.get(self._by_name.get(named, self._by_name.get(in_any_namespace(named), "")))
+        if queue is None:
+            return _Believed("", ())
+        noted = {grant.pod_set: grant for grant in grants}
+        read = [self._grant(workload, queue, pods, noted.get(pods.name)) for pods in workload.work.pod_sets]
+        return _Believed(queue.name, tuple(read))
+
+    def _grant(self, workload: WorkloadPods, queue: Queue, pods: PodSet, noted: Grant | None) -> Grant:
+        """What a pod set holds: charged by what it asks for, whatever its annotation says."""
+        count = pods.count if noted is None else _count(workload, pods, noted.count)
+        asked = (*charge_of(pods), (_PODS, 1))
+        wanted = dict(noted.flavors) if noted is not None else {}
+        labels = [self._labels_of(node) for node in _nodes(workload, pods)] if self._labelled else []
+        flavors, charge = [], []
+        for resource, amount in asked:
+            flavor = self._flavor(queue, resource, wanted.get(resource, ""), labels)
+            if flavor:
+                flavors.append((resource, flavor))
+                charge.append((resource, min(amount * count, LARGEST_CLAIM)))
+        grant = Grant(pod_set=pods.name, count=count, flavors=tuple(sorted(flavors)), charge=_nonzero(charge))
+        return grant if noted is None else self._with_topology(grant, noted)
+
+    def _flavor(self, queue: Queue, resource: str, noted: str, nodes: Iterable[Labels]) -> str:
+        """The noted flavor if the queue has it and the nodes belong to it, else the first that they belong to."""
+        offered = next((group.flavors for group in queue.groups if resource in group.resources), ())
+        there = [self._flavors[name] for name in offered if name in self._flavors]
+        fitting = [flavor for flavor in there if _holds_all(flavor, nodes)] or there
+        names = [flavor.name for flavor in fitting]
+        return noted if noted in names else next(iter(names), "")
+
+    def _with_topology(self, grant: Grant, noted: Grant) -> Grant:
+        """The domains of a grant, if they are of the flavor's topology and have all its pods."""
+        topologies = (self._flavors[name].topology for _, name in grant.flavors)
+        levels = self._levels.get(next((name for name in topologies if name), ""), 0)
+        whole = sum(spot.count for spot in noted.spots) == grant.count
+        sound = whole and all(len(spot.values) == levels for spot in noted.spots)
+        awaits = noted.awaits_topology and bool(levels)
+        return replace(grant, spots=noted.spots if sound else (), awaits_topology=awaits)
+
+
+def _carriers(workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> Iterator[str]:
+    """The objects whose annotation counts: a job, and pods that show that they were bound or let go."""
+    if workload.kind is WorkloadKind.JOB:
+        yield workload.ref.uid
+    for slot in workload.slots:
+        pod = pods.get(slot.pod)
+        if pod is not None and (pod.node or (pod.started and pod.gate is GateOwner.OPEN)):
+            yield pod.uid
+
+
+def _count(workload: WorkloadPods, pods: PodSet, noted: int) -> int:
+    """The pods that were granted: fewer than are asked for now only if no more are bound."""
+    return noted if max(_bound(workload, pods.name), 1) <= noted < pods.count else pods.count
+
+
+def _bound(workload: WorkloadPods, pod_set: str) -> int:
+    return sum(workload.slots[ordinal].bound for ordinal in workload.ordinals(pod_set))
+
+
+def _nodes(workload: WorkloadPods, pods: PodSet) -> set[int]:
+    """The nodes that pods of a set are seen on."""
+    slots = (workload.slots[ordinal] for ordinal in workload.ordinals(pods.name))
+    return {slot.node for slot in slots if slot.bound and slot.node != NOBODY}
+
+
+def _holds_all(flavor: Flavor, nodes: Iterable[Labels]) -> bool:
+    return all(_has(dict(labels), flavor.node_labels) for labels in nodes)
+
+
+def _has(labels: Mapping[str, str], wanted: Labels) -> bool:
+    return all(labels.get(key) == value for key, value in wanted)
+
+
+def _nonzero(charge: list[tuple[str, int]]) -> Resources:
+    return tuple(sorted((name, amount) for name, amount in charge if amount))

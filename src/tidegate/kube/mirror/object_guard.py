@@ -1,0 +1,84 @@
+"""A guard around the handling of one object: a failure is counted and reported with it, and the loop goes on.
+
+Tenants write most objects, so no object may end the loop for everybody else. An object that cannot be handled stays
+as it was last understood. A failure that the guard catches is a bug all the same: the log has its trace.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from tidegate.kube.transport.objects import Thing
+from tidegate.kube.transport.resources import Resource
+from tidegate.kube.transport.writes import Ref
+
+#: The longest text of an error that is passed on: it may quote what a tenant wrote.
+_LONGEST = 400
+
+
+class ObjectFailure(NamedTuple):
+    """What went wrong with an object."""
+
+    ref: Ref
+    error: str
+    trace: str
+
+
+def failure_of(ref: Ref, error: BaseException) -> ObjectFailure:
+    """An exception as text: where it was raised, without what the object says."""
+    text = f"{type(error).__name__}: {error}"[:_LONGEST]
+    return ObjectFailure(ref, text, "".join(traceback.format_exception(error, limit=-8))[-4_000:])
+
+
+class ObjectGuard:
+    """Catches what the handling of single objects raises."""
+
+    def __init__(self, report: Callable[[ObjectFailure], None]) -> None:
+        self._report = report
+        self.failures: Counter[str] = Counter()  # by the plural of their kind
+        self.latest: ObjectFailure | None = None
+
+    def over(self, ref: Ref) -> GuardedObject:
+        """Guard what is done with this object in a with statement."""
+        return GuardedObject(self, ref)
+
+    def note(self, failure: ObjectFailure) -> None:
+        """Count a failure, and report it with its object."""
+        self.failures[failure.ref.resource.plural] += 1
+        self.latest = failure
+        self._report(failure)
+
+
+class GuardedObject(NamedTuple):
+    """An object that is being handled."""
+
+    guard: ObjectGuard
+    ref: Ref
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, MemoryError):
+            return False
+        self.guard.note(failure_of(self.ref, error))
+        return True
+
+
+def guarded(resource: Resource, shrink: Callable[[Any], object]) -> Callable[[Thing], object]:
+    """What is kept of an object; of one that cannot be understood, why."""
+
+    def understand(thing: Thing) -> object:
+        try:
+            return shrink(thing)
+        except Exception as error:  # noqa: BLE001 - it is data from outside, whatever is wrong with it
+            meta = thing.metadata
+            return failure_of(Ref(resource, meta.namespace, meta.name, meta.uid), error)
+
+    return understand
