@@ -13,7 +13,17 @@ import yaml
 import tidegate
 from tidegate.deploy.deployment_manifest import LABELS, deployment
 from tidegate.deploy.install_spec import FIRST_POLICY, NAME, POLICY, GivenPolicy, InstallSpec
-from tidegate.deploy.objects import DOOR, as_yaml, board_map, board_text, door_text, monitor, network_policy, objects
+from tidegate.deploy.objects import (
+    DOOR,
+    alert_rules,
+    as_yaml,
+    board_map,
+    board_text,
+    door_text,
+    monitor,
+    network_policy,
+    objects,
+)
 from tidegate.deploy.reserved_annotations import reservation
 from tidegate.live.modes import Mode
 
@@ -66,6 +76,11 @@ serviceMonitor:
   enabled: false
   labels: {{}}
 
+# Alerts for Prometheus' operator; docs/runbooks.md has what to do about each.
+prometheusRule:
+  enabled: false
+  labels: {{}}
+
 # Only pods of namespaces with these labels reach the endpoints; kubelets always do.
 networkPolicy:
   enabled: false
@@ -107,6 +122,7 @@ def chart() -> dict[str, str]:
         "templates/rest.yaml": _templated(as_yaml(things.values())),
         "templates/network-policy.yaml": _if(".Values.networkPolicy.enabled", _network_policy()),
         "templates/monitor.yaml": _if(".Values.serviceMonitor.enabled", _monitor()),
+        "templates/alerts.yaml": _if(".Values.prometheusRule.enabled", _alerts()),
         "templates/board.yaml": _if(".Values.board", _board()),
         "templates/door.yaml": _if(".Values.door", "".join(f"---\n{_door(file)}" for file in DOOR)),
         "templates/reserved-annotations.yaml": _if('ne .Values.mode "shadow"', as_yaml(reservation(dict(LABELS)))),
@@ -216,9 +232,21 @@ def _with(pad: str, field: str, value: str) -> str:
 
 
 def _monitor() -> str:
-    made = monitor(_WISH)
+    return _labelled(monitor(_WISH), "serviceMonitor")
+
+
+def _alerts() -> str:
+    """The alerts; what Prometheus fills in itself is kept from Helm."""
+    made = alert_rules(_WISH)
+    for rule in made["spec"]["groups"][0]["rules"]:
+        rule["annotations"] = {key: re.sub(r"{{(.*?)}}", r"TG<\1>", text) for key, text in rule["annotations"].items()}
+    return re.sub(r"TG<(.*?)>", r"{{ `{{\1}}` }}", _labelled(made, "prometheusRule"))
+
+
+def _labelled(made: Thing, value: str) -> str:
+    """An object with labels that a value adds."""
     made["metadata"]["labels"]["tg-labels"] = "values"
-    line = "{{- with .Values.serviceMonitor.labels }}{{- toYaml . | nindent 4 }}{{- end }}"
+    line = f"{{{{- with .Values.{value}.labels }}}}{{{{- toYaml . | nindent 4 }}}}{{{{- end }}}}"
     return _replaced(_templated(as_yaml([made])), r"( *)tg-labels: values\n", lambda pad: f"{pad}{line}\n")
 
 
@@ -274,6 +302,7 @@ def _schema() -> str:
         "policy": _closed({"configMap": text, "files": {"type": ["object", "null"]}}),
         "networkPolicy": _closed({"enabled": flag, "namespaceLabels": some}),
         "serviceMonitor": _closed({"enabled": flag, "labels": some}),
+        "prometheusRule": _closed({"enabled": flag, "labels": some}),
         "door": flag,
         "board": flag,
         "extraArgs": several,

@@ -12,7 +12,17 @@ from typing import Any
 from deploy_chart import chart
 from tidegate.deploy.deployment_manifest import LABELS
 from tidegate.deploy.install_spec import InstallSpec
-from tidegate.deploy.objects import DOOR, as_yaml, board_map, board_text, door_text, monitor, network_policy, objects
+from tidegate.deploy.objects import (
+    DOOR,
+    alert_rules,
+    as_yaml,
+    board_map,
+    board_text,
+    door_text,
+    monitor,
+    network_policy,
+    objects,
+)
 from tidegate.deploy.reserved_annotations import reservation
 from tidegate.live.modes import Mode
 
@@ -39,6 +49,7 @@ def deploy_files() -> dict[str, str]:
     made["grafana/tidegate.json"] = board_text()
     made |= _component("network-policy", network_policy(InstallSpec()))
     made |= _component("service-monitor", monitor(InstallSpec())) | _component("board", board_map(InstallSpec()))
+    made |= _component("prometheus-rule", alert_rules(InstallSpec()))
     return made | _base() | {name: text for mode in Mode for name, text in _overlay(mode).items()}
 
 

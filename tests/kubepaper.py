@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -129,7 +129,8 @@ class Paper:
             self._opened = True
             tidings.policy(self.policy)
         check(self.state)
-        self.result = step(self.state, tidings.batch(self.now_ms), self.now_ms)
+        self.events = tidings.batch(self.now_ms)
+        self.result = step(self.state, self.events, self.now_ms)
         check(self.state)
         self.reconciler.decide(self.result.decisions)
         self.orders = self.reconciler.take_writes()
@@ -215,3 +216,28 @@ def job_pods(cluster: Paper, name: str, count: int, first: int = 0, **spec: Any)
     owner = [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": f"job/{name}", "controller": True}]
     for number in range(first, first + count):
         cluster.put(ours(f"{name}-{number}", **spec), metadata__ownerReferences=owner)
+
+
+class Said(NamedTuple):
+    """Something that is written for people: an Event, or the condition of a pod."""
+
+    object: str
+    reason: str
+    text: str
+    is_event: bool
+    warning: bool
+
+
+def said(cluster: Paper, most: int = 100) -> list[Said]:
+    """What is written for people now."""
+    told = []
+    for order in cluster.reconciler.take_events(most, cluster.now_ms):
+        body = json.loads(order.write.request.body or b"")
+        if body.get("kind") == "Event":
+            warns = body["type"] == "Warning"
+            told.append(Said(body["regarding"]["name"], body["reason"], body["note"], is_event=True, warning=warns))
+        else:
+            (one,) = body["status"]["conditions"]
+            assert (one["type"], one["status"]) == ("PodScheduled", "False")
+            told.append(Said(order.write.key, one["reason"], one["message"], is_event=False, warning=False))
+    return told

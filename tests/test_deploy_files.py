@@ -102,11 +102,13 @@ def test_components_go_with_an_overlay(kustomize, tmp_path):
     """
     up = Path("../" * len(tmp_path.parts)) / DEPLOY.relative_to("/")
     parts = {"resources": [f"{up}/overlays/gate"], "namespace": "gpus"}
-    parts["components"] = [f"{up}/components/{name}" for name in ("service-monitor", "board", "network-policy")]
+    parts["components"] = [
+        f"{up}/components/{name}" for name in ("service-monitor", "prometheus-rule", "board", "network-policy")
+    ]
     parts["images"] = [{"name": InstallSpec().image.partition(":")[0], "newName": "mirror/tidegate", "newTag": "9"}]
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(parts))
     wish = {"mode": Mode.GATE, "namespace": "gpus", "image": "mirror/tidegate:9"}
-    assert kustomize(tmp_path) == wanted(**wish, monitor=True, board=True, network_policy=True)
+    assert kustomize(tmp_path) == wanted(**wish, monitor=True, alerts=True, board=True, network_policy=True)
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -116,9 +118,9 @@ def test_helm_makes_what_install_prints(helm, mode):
 
 def test_helm_makes_what_values_ask_for(helm):
     values = ("door=true", "board=true", "serviceMonitor.enabled=true", "replicas=3", "image.tag=v9", "mode=bind")
-    values += ("networkPolicy.enabled=true",)
+    values += ("networkPolicy.enabled=true", "prometheusRule.enabled=true")
     wish = {"mode": Mode.BIND, "replicas": 3, "image": "tidegate:v9", "namespace": "gpus"}
-    asked = without_namespace(wanted(**wish, door=True, board=True, monitor=True, network_policy=True))
+    asked = without_namespace(wanted(**wish, door=True, board=True, monitor=True, alerts=True, network_policy=True))
     assert helm(*values, namespace="gpus") == asked
 
 
@@ -131,12 +133,14 @@ def test_helm_reads_kueues_objects_as_policy(helm):
 def test_helm_adds_what_clusters_ask_of_pods(helm):
     values = ("nodeSelector.pool=infra", "priorityClassName=urgent", "extraArgs={--verbose}", "podAnnotations.a=b")
     values += ("serviceMonitor.enabled=true", "serviceMonitor.labels.release=prometheus")
+    values += ("prometheusRule.enabled=true", "prometheusRule.labels.release=prometheus")
     made = helm(*values)
     inner = made["Deployment", NAME]["spec"]["template"]
     assert inner["metadata"]["annotations"] == {"a": "b"}
     assert (inner["spec"]["nodeSelector"], inner["spec"]["priorityClassName"]) == ({"pool": "infra"}, "urgent")
     assert inner["spec"]["containers"][0]["args"][-1] == "--verbose"
     assert made["ServiceMonitor", NAME]["metadata"]["labels"]["release"] == "prometheus"
+    assert made["PrometheusRule", NAME]["metadata"]["labels"]["release"] == "prometheus"
 
 
 def test_helm_lets_namespaces_with_other_labels_read_the_metrics(helm):

@@ -26,26 +26,24 @@ from tidegate.live.timestamps import stamp_of
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _HERE = "/api/v1/namespaces/tidegate"
+_OPERATOR = ("--service-monitor", "--prometheus-rule")
 
-#: Prometheus' operator is not on this machine: its kind, with any fields.
-_MONITOR = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "servicemonitors.monitoring.coreos.com"},
-    "spec": {
-        "group": "monitoring.coreos.com",
-        "names": {"kind": "ServiceMonitor", "plural": "servicemonitors"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
+
+def monitoring(kind):
+    """A kind of Prometheus' operator, which is not on this machine, with any fields."""
+    plural = f"{kind.lower()}s"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.monitoring.coreos.com"},
+        "spec": {
+            "group": "monitoring.coreos.com",
+            "names": {"kind": kind, "plural": plural},
+            "scope": "Namespaced",
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +68,10 @@ def fresh(plane):
 
 @pytest.fixture(scope="module")
 def monitored(plane):
-    plane.admin.post(_CRDS, _MONITOR)
-    plane.wait_for(lambda: plane.admin.is_up("/apis/monitoring.coreos.com/v1"), what="ServiceMonitor served")
+    for kind in ("ServiceMonitor", "PrometheusRule"):
+        plane.admin.post(_CRDS, monitoring(kind))
+        path = f"/apis/monitoring.coreos.com/v1/{kind.lower()}s"
+        plane.wait_for(lambda path=path: plane.admin.is_up(path), what=f"{kind} served")
     return plane
 
 
@@ -108,10 +108,9 @@ def housed(monitored):
 
 @pytest.mark.parametrize("mode", Mode)
 def test_the_server_accepts_what_is_printed(housed, mode):
-    accept(
-        housed, yaml.safe_load_all(ran("install", "--mode", mode, "--dry-run", "--door", "--board", "--network-policy"))
-    )
-    accept(housed, json.loads(ran("install", "--mode", mode, "--dry-run", "--service-monitor", "--json"))["items"])
+    made = ran("install", "--mode", mode, "--dry-run", "--door", "--board", "--network-policy")
+    accept(housed, yaml.safe_load_all(made))
+    accept(housed, json.loads(ran("install", "--mode", mode, "--dry-run", *_OPERATOR, "--json"))["items"])
 
 
 @pytest.mark.parametrize("mode", Mode)

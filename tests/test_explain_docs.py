@@ -49,8 +49,9 @@ def test_every_change_that_explain_names_does_what_it_says(lab):
     assert explained["line"] == {"queue": "research", "ahead": 0, "waiting": 1, "head": None, "first_ahead": []}
     for change in explained["changes"]:
         assert set(change) == {
-            "kind", "text", "if", "at_once", "every_smaller_tried", "sent_away", "started", "kept_waiting",
+            "kind", "text", "by", "if", "at_once", "every_smaller_tried", "sent_away", "started", "kept_waiting",
         }  # fmt: skip
+        assert change["by"] is None  # work of a simulation has no namespace
         ifs = [argument for text in change["if"] for argument in ("--if", text)]
         asked = json.loads(said("explain", "tune", "--journal", "lab.db", "--at", "1h", "--json", *ifs))["if"]
         assert asked["starts"]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kubebench.objects import job, node, pod
-from kubepaper import QUEUES, job_pods, ours, paper, queued
+from kubepaper import QUEUES, job_pods, ours, paper, queued, said
 from tidegate.model.facts import Outcome
 
 
@@ -203,10 +203,12 @@ def test_what_cannot_be_bound_is_refused_by_name(spec, named):
     cluster.put(ours("p", 1, **spec))
     assert cluster.step() == []
     assert any(named in why for why in cluster.reconciler.refused["pod/p"])
-    (said,) = cluster.reconciler.take_events(10, cluster.now_ms)
-    (told,) = json.loads(said.write.request.body)["status"]["conditions"]
-    assert (told["type"], told["status"], told["reason"]) == ("PodScheduled", "False", "NotSupported")
-    assert named in told["message"]
+    told = said(cluster)
+    assert [(one.object, one.reason, one.is_event) for one in told] == [
+        ("pod/p", "NotSupported", False),
+        ("p", "NotSupported", True),
+    ]
+    assert all(named in one.text for one in told)
     cluster.remove("pod/p")
     assert not cluster.reconciler.refused
 
@@ -273,29 +275,6 @@ def test_gated_work_is_started_and_bound_by_the_clusters_scheduler():
     assert cluster.step() == [("bind", "pod/next")]
     cluster.obey()
     assert cluster.nodes_of("next") == ["n0"]
-
-
-def test_why_a_pod_waits_is_said_once_and_autoscalers_are_not_called():
-    cluster = paper(nodes=1)
-    for name in ("a", "b"):
-        cluster.put(ours(name, 8))
-    cluster.step()
-    cluster.obey()
-    (said,) = cluster.reconciler.take_events(10, cluster.now_ms)
-    (told,) = json.loads(said.write.request.body)["status"]["conditions"]
-    assert told["reason"] == "LacksGpu"
-    assert told["message"].endswith(".")
-    cluster.step()
-    assert cluster.reconciler.take_events(10, cluster.now_ms) == []
-
-
-def test_what_nothing_depends_on_waits_for_what_matters():
-    cluster = paper(nodes=1)
-    for number in range(20):
-        cluster.put(ours(f"p{number:02d}", 9))
-    cluster.step()
-    assert cluster.reconciler.take_events(-5, cluster.now_ms) == []
-    assert [len(cluster.reconciler.take_events(8, cluster.now_ms)) for _ in range(4)] == [8, 8, 4, 0]
 
 
 def test_a_job_with_a_million_pods_is_refused_and_stalls_nobody():
@@ -442,97 +421,21 @@ def test_work_past_the_door_is_told_of_and_left_alone():
     assert not cluster.reconciler.past
 
 
-def said(cluster, most=100):
-    """What is said: of which object, the reason, and the text."""
-    told = []
-    for order in cluster.reconciler.take_events(most, cluster.now_ms):
-        body = json.loads(order.write.request.body)
-        if body.get("kind") == "Event":
-            told.append((body["regarding"]["name"], body["reason"], body["note"]))
-        else:
-            (one,) = body["status"]["conditions"]
-            told.append((order.write.key, one["reason"], one["message"]))
-    return told
-
-
-def test_demand_that_lasts_is_told_to_autoscalers_and_noise_is_not():
-    cluster = paper(nodes=1)
-    cluster.put(ours("a", 8))
-    cluster.step()
-    cluster.obey()
-    for name in ("noise", "lasts"):
-        cluster.put(ours(name, 8))
-    cluster.step()
-    assert [word for _, word, _ in said(cluster)] == ["LacksGpu", "BehindEqual"]
-    cluster.now_ms += 60_000
-    cluster.remove("pod/noise")
-    cluster.step()
-    assert "Unschedulable" not in [word for _, word, _ in said(cluster)]
-    cluster.now_ms += 60_000
-    cluster.step()
-    assert [(name, word) for name, word, _ in said(cluster)] == [("pod/lasts", "Unschedulable")]
-    cluster.now_ms += 600_000
-    cluster.step()
-    assert said(cluster) == []
-
-
-def test_what_is_above_quota_does_not_deserve_nodes_however_long_it_waits():
-    cluster = paper(nodes=2, policy=QUEUES)
-    for name in ("a", "b"):
-        cluster.put(queued(ours(name, 8)))
-    cluster.step()
-    cluster.obey()
-    assert [word for _, word, _ in said(cluster)] == ["WaitsForQuota"]
-    cluster.now_ms += 10_000_000
-    cluster.step()
-    assert said(cluster) == []
-
-
-def test_a_job_that_waits_has_an_event_that_says_why():
-    cluster = paper(nodes=1, policy=QUEUES, gates=True, scheduler="")
-    cluster.put(gated("big", 2, 8))
-    cluster.step()
-    ((name, word, text),) = said(cluster)
-    assert (name, word) == ("big", "AboveQuota")
-    assert text.endswith(".")
-
-
-def test_events_are_few_however_many_wait():
-    cluster = paper(nodes=1, policy=QUEUES, gates=True, scheduler="")
-    for number in range(100):
-        cluster.put(gated(f"j{number:03d}", 2, 8))
-    cluster.step()
-    assert len(said(cluster)) == 20
-    assert len(said(cluster)) == 0
-    cluster.now_ms += 1000
-    assert len(said(cluster)) == 20
-
-
 def test_a_job_with_volumes_is_refused_by_who_binds_and_left_to_the_scheduler_by_who_gates():
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
     cluster = paper(nodes=1)
     cluster.put(job("j", 1, 1, scheduler="tidegate", volumes=volumes))
     job_pods(cluster, "j", 1, volumes=volumes)
     assert cluster.step() == []
-    told = {name: (word, text) for name, word, text in said(cluster)}
-    assert told.keys() == {"j", "pod/j-0"}
-    assert all(word == "NotSupported" and "persistentVolumeClaim" in text for word, text in told.values())
+    told = said(cluster)
+    assert {one.object for one in told} == {"j", "pod/j-0", "j-0"}
+    assert all(one.reason == "NotSupported" and "persistentVolumeClaim" in one.text for one in told)
     cluster = paper(nodes=1, gates=True, scheduler="")
     cluster.put(gated("j", 1, 1, volumes=volumes))
     cluster.step()
     cluster.obey()
     spec = cluster.objects["job/j"]["spec"]
     assert (spec["suspend"], spec["template"]["spec"].get("nodeSelector")) == (False, None)
-
-
-def test_work_past_the_door_has_an_event_once():
-    cluster = paper(gates=True, scheduler="")
-    cluster.put(queued(job("past", 1, 8)))
-    cluster.step()
-    assert [(name, word) for name, word, _ in said(cluster)] == [("past", "PastTheDoor")]
-    cluster.change("job/past", status__active=1)
-    cluster.step()
-    assert said(cluster) == []
 
 
 def test_a_pod_of_a_group_that_has_succeeded_gives_its_room_back_and_the_rest_goes_on():

@@ -421,11 +421,16 @@ def test_kinds_that_it_may_not_read_are_left_out_and_told_of(cluster, tmp_path, 
         assert replica.metric('tidegate_kind_left_out{resource="statefulsets"}') == 1
         assert replica.metric('tidegate_kind_left_out{resource="pods"}') == 0
         cluster.admin.post(_JOBS, job("shut", 1, 1, runs="1s", suspend=True, scheduler="tidegate"))
-        replica.wait(lambda: replica.events("a write came to nothing"), "word of what may not be written", 30)
-        why = replica.events("a write came to nothing")[0]["why"]
-        assert why.startswith("START: 403 Forbidden")
-        assert 'cannot patch resource "jobs"' in why
+        replica.wait(lambda: failed_writes(replica, "start"), "word of what may not be written", 30)
+        failed = failed_writes(replica, "start")[0]
+        assert failed["object"] == "Job/default/shut"
+        assert failed["message"].startswith("403 Forbidden")
+        assert 'cannot patch resource "jobs"' in failed["message"]
         assert replica.stop() == 0
+
+
+def failed_writes(replica, kind):
+    return [line for line in replica.events("write failed") if line["write"] == kind]
 
 
 def test_a_shadow_follows_the_work_that_its_policy_is_about_also_after_a_reload(cluster, tmp_path, queues):
@@ -437,7 +442,7 @@ def test_a_shadow_follows_the_work_that_its_policy_is_about_also_after_a_reload(
     file = source / "queues.yaml"
     file.write_text(queues.read_text().partition("---")[0])  # a flavor, and no queue
     with Replica(cluster, tmp_path, "a", "--policy", str(source)) as replica:
-        replica.wait(lambda: replica.events("leading") and replica.events("step"), "a first look")
+        replica.wait(lambda: replica.events("leading"), "a leader")
         replica.wait(lambda: {"default/free", "default/named"} <= submitted(replica.journal), "all work")
         file.write_text(queues.read_text())
         replica.wait(lambda: len(replica.events("leading")) == 2, "a second look")

@@ -5,6 +5,7 @@ Must not know: what is asked of the cluster.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 import tempfile
@@ -16,13 +17,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from tidegate.cli.errors import CannotRun
+from tidegate.cli.errors import CannotRun, say
 from tidegate.cli.journals import opened
 from tidegate.cli.outputs import open_console
 from tidegate.journal.store import JournalFile
 
 if TYPE_CHECKING:
     from tidegate.kube.transport.connection import Connection
+    from tidegate.live.snapshot import Snapshot
 
 ContextOption = Annotated[
     str | None,
@@ -35,7 +37,12 @@ KubeconfigOption = Annotated[
 
 ClusterOption = Annotated[bool, typer.Option("--cluster", help="Look at the cluster of the current context.")]
 LookPolicyOption = Annotated[
-    str, typer.Option(metavar="SOURCE", help="With a cluster: its policy, as `tidegate run` takes it.")
+    str | None,
+    typer.Option(
+        metavar="SOURCE",
+        help="With a cluster: its policy, as `tidegate run` takes it; the installed Tidegate's if not named.",
+        show_default=False,
+    ),
 ]
 
 #: What the command line needs in order to talk to a cluster.
@@ -77,7 +84,7 @@ class Look(NamedTuple):
     current: bool
     context: str | None
     kubeconfig: Path | None
-    policy: str
+    policy: str | None  # None: that of the installation
 
     @property
     def is_wanted(self) -> bool:
@@ -85,24 +92,31 @@ class Look(NamedTuple):
         return self.current or self.context is not None or self.kubeconfig is not None
 
 
+class Opened(NamedTuple):
+    """A journal; with one that a look at a cluster made, what it saw."""
+
+    file: JournalFile
+    snapshot: Snapshot | None = None
+    access: Connection | None = None
+
+
 @contextmanager
-def opened_or_looked(journal: Path | None, command: str, look: Look) -> Iterator[JournalFile]:
+def opened_or_looked(journal: Path | None, command: str, look: Look) -> Iterator[Opened]:
     """A journal, or one that is made by a look at a cluster."""
     if not look.is_wanted:
         with opened(journal, command) as file:
-            yield file
+            yield Opened(file)
         return
     if journal is not None:
         raise CannotRun(f"a journal ({journal}) and a cluster are named; name one")
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "look.db"
-        _look(look, path)
+        path, access = Path(folder) / "look.db", open_access(look.context, look.kubeconfig)
+        snapshot = _look(look, access, path)
         with opened(path, command) as file:
-            yield file
+            yield Opened(file, snapshot, access)
 
 
-def _look(look: Look, path: Path) -> None:
-    access = open_access(look.context, look.kubeconfig)
+def _look(look: Look, access: Connection, path: Path) -> Snapshot:
     from tidegate.live.policy_sources import PolicyError, PolicyUnreachableError, policy_source
     from tidegate.live.policy_watcher import PolicyWatcher
     from tidegate.live.snapshot import SnapshotError
@@ -111,10 +125,29 @@ def _look(look: Look, path: Path) -> None:
     console = open_console(stderr=True)
     try:
         with console.status("looking at the cluster"):
-            source = policy_source(look.policy, access.namespace)
-            look_once(access, PolicyWatcher(access, source, 0).first(), path, wall_ms)
-    except (PolicyError, PolicyUnreachableError, SnapshotError) as error:
+            named, found = (look.policy, "--policy") if look.policy else _installed(access)
+            policy = PolicyWatcher(access, policy_source(named, access.namespace), 0).first()
+            snapshot = look_once(access, policy, path, wall_ms)
+    except (PolicyError, PolicyUnreachableError) as error:
+        hint = "" if look.policy else "; name another with --policy"
+        raise CannotRun(f"{error}{hint}") from None
+    except SnapshotError as error:
         raise CannotRun(str(error)) from None
+    say(f"policy {policy.name} ({found}), digest {policy.digest()}")
+    return snapshot
+
+
+def _installed(access: Connection) -> tuple[str, str]:
+    """The policy of the Tidegate that is installed, and how it was found."""
+    from tidegate.kube.transport.client import Client
+    from tidegate.live.installed_policy import InstalledPolicy, find_installed_policy
+
+    async def find() -> InstalledPolicy:
+        async with Client(access, connections=2) as client:
+            return await find_installed_policy(client)
+
+    found = asyncio.run(find())
+    return found.source, found.found
 
 
 def wall_ms() -> int:

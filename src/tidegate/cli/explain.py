@@ -5,10 +5,11 @@ Must not know: how answers are found or worded.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
@@ -37,7 +38,7 @@ from tidegate.cli.journals import (
 from tidegate.cli.options import JsonOption, KernelsOption
 from tidegate.cli.outputs import open_console
 from tidegate.cli.runs import Kernels
-from tidegate.journal.line import find_room, find_wants, stand_in_line
+from tidegate.journal.line import date_holders, find_room, find_wants, stand_in_line
 from tidegate.journal.refusal import why_not
 from tidegate.journal.remedies.changes import Change, Impossible
 from tidegate.journal.remedies.find import BUDGET, find_remedies
@@ -46,11 +47,16 @@ from tidegate.journal.remedies.written import FORMS, read_change
 from tidegate.journal.seek import find_ids, find_number, glance
 from tidegate.journal.spells import Doing, cut_spells
 from tidegate.journal.store import JournalError, JournalFile
-from tidegate.journal.story import Cast, Moment, Story, as_watched, tell_story
+from tidegate.journal.story import Cast, Moment, Story, as_watched, date_story, tell_story
 from tidegate.journal.words import explain, lack_text, proposal_text
 from tidegate.measure.loops import loop_text, loops_in
 from tidegate.model.decisions import DecisionKind
 from tidegate.state.cluster import ClusterState
+
+if TYPE_CHECKING:
+    from tidegate.kube.transport.connection import Connection
+    from tidegate.live.object_times import ObjectTimes
+    from tidegate.live.snapshot import Snapshot
 
 
 def complete_job(context: typer.Context, incomplete: str) -> list[str]:
@@ -69,7 +75,7 @@ def explain_job(
     cluster: ClusterOption = False,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
-    policy: LookPolicyOption = "kueue",
+    policy: LookPolicyOption = None,
     at: AtOption = None,
     what_if: Annotated[
         list[str] | None,
@@ -103,14 +109,16 @@ def explain_job(
       tidegate explain team-a/train-017 --context prod
     """  # noqa: D301 - \b keeps the lines apart
     look = Look(cluster, context, kubeconfig, policy)
-    with told_plainly(), opened_or_looked(journal, "explain", look) as file:
-        told = _read(file, job, at)
+    with told_plainly(), opened_or_looked(journal, "explain", look) as (file, snapshot, access):
+        told, times = _dated(_read(file, job, at), access, snapshot)
         follower = follow(file, told.until_ms) if what_if or node or _waits(told.story) else None
         if follower is None:
             explanation = Explanation(told.story.id, explain(told.story, told.cast))
         else:
             with kernels_for(follower, kernels):
                 told = told._replace(state=catch_up(file, follower))
+                if times is not None:
+                    date_holders(follower.state, times.bound_ms)
                 asked = tuple(_read_ifs(told, what_if or []))
                 explanation = _explain(told, asked, trials if changes and not asked else 0)
             if node:
@@ -120,6 +128,32 @@ def explain_job(
         typer.echo(json.dumps(as_json(explanation)))
     else:
         show(explanation, open_console())
+
+
+def _dated(told: _Told, access: Connection | None, snapshot: Snapshot | None) -> tuple[_Told, ObjectTimes | None]:
+    """What a look tells, with the times that objects have; a journal has its own."""
+    if access is None or snapshot is None:
+        return told, None
+    times = _times(access, snapshot, told.story.id)
+    bound_ms = times.bound_ms.get(told.story.id, 0)
+    return told._replace(story=date_story(told.story, times.waiting_ms, bound_ms)), times
+
+
+def _times(access: Connection, snapshot: Snapshot, job: str) -> ObjectTimes:
+    """Since when work waits and runs, by the id of each workload, as objects tell it."""
+    from tidegate.kube.transport.client import Client
+    from tidegate.live.object_times import read_times
+
+    async def read() -> ObjectTimes:
+        async with Client(access, connections=2) as client:
+            return await read_times(client, snapshot.objects.get(job))
+
+    times = asyncio.run(read())
+    bound: dict[str, int] = {}
+    for uid, at_ms in times.bound_ms.items():
+        if uid in snapshot.pods:
+            bound[snapshot.pods[uid]] = max(at_ms, bound.get(snapshot.pods[uid], 0))
+    return times._replace(bound_ms=bound)
 
 
 class _Told(NamedTuple):

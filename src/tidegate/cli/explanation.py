@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.journal.line import Holder, Line, Room, Want
-from tidegate.journal.remedies.changes import Change
+from tidegate.journal.remedies.changes import Change, is_own
 from tidegate.journal.remedies.find import Findings
 from tidegate.journal.remedies.outcome import Outcome
 from tidegate.journal.remedies.search import Remedy
@@ -38,6 +38,10 @@ _MOST_WANTS = 2
 
 #: Holders in JSON, of each lot.
 _MOST_HOLDERS = 50
+
+
+#: Who can make a change.
+_OWNER, _ADMIN = "namespace", "administrator"
 
 
 class Asked(NamedTuple):
@@ -108,13 +112,28 @@ def _show_findings(explanation: Explanation, findings: Findings, console: Consol
     console.print()
     if findings.remedies:
         console.print(Text("What would start it now, the smallest change of each kind", style="bold"))
-    for at, (remedy, outcome) in enumerate(zip(findings.remedies, explanation.outcomes, strict=True), 1):
+    for at, (remedy, outcome) in enumerate(_own_first(explanation, findings), 1):
         item = Table.grid(padding=(0, 1, 0, 0))
-        item.add_row(f"{at:>2}.", Text(remedy_text(remedy, outcome, state)))
+        by_admin = " (an administrator's change)" if _maker(explanation, remedy) == _ADMIN else ""
+        item.add_row(f"{at:>2}.", Text(f"{remedy_text(remedy, outcome, state)}{by_admin}"))
         item.add_row("", Text(_ifs(remedy, state), style="cyan"))
         console.print(item)
     for sentence in search_text(findings):
         console.print(Text(sentence, style="dim" if findings.remedies else ""))
+
+
+def _own_first(explanation: Explanation, findings: Findings) -> list[tuple[Remedy, Outcome]]:
+    """Changes with what they do; those that the owners of the work can make themselves come first."""
+    found = list(zip(findings.remedies, explanation.outcomes, strict=True))
+    return sorted(found, key=lambda pair: _maker(explanation, pair[0]) == _ADMIN)
+
+
+def _maker(explanation: Explanation, remedy: Remedy) -> str:
+    """Who can make changes: the namespace of the work, or an administrator; empty where work has no namespace."""
+    if explanation.state is None or "/" not in explanation.job:
+        return ""
+    own = all(is_own(change, explanation.state, explanation.number) for change in remedy.changes)
+    return _OWNER if own else _ADMIN
 
 
 def _ifs(remedy: Remedy, state: ClusterState) -> str:
@@ -198,6 +217,7 @@ def _remedies(explanation: Explanation) -> list[dict[str, Any]]:
         {
             "kind": attempt.kind,
             "text": remedy_text(attempt.remedy, outcome, state),
+            "by": _maker(explanation, attempt.remedy) or None,
             "if": [write_change(change, state) for change in attempt.remedy.changes],
             "at_once": attempt.remedy.at_once,
             "every_smaller_tried": attempt.remedy.every_smaller,

@@ -54,6 +54,10 @@ ForceOption = Annotated[
 NoQueuesWishOption = Annotated[
     bool, typer.Option("--allow-no-queues", help="Gate or bind without any quota, or empty a policy that has queues.")
 ]
+AlertsOption = Annotated[
+    bool,
+    typer.Option("--prometheus-rule", help="Alerts for Prometheus' operator; runbooks are in docs/runbooks.md."),
+]
 
 
 def install(
@@ -65,6 +69,7 @@ def install(
     replicas: Annotated[int, typer.Option(min=1, max=9, help="One leads, the others stand by.")] = 2,
     policy: PolicyWishOption = None,
     service_monitor: Annotated[bool, typer.Option("--service-monitor", help="For Prometheus' operator.")] = False,
+    prometheus_rule: AlertsOption = False,
     network_policy: NetworkPolicyOption = False,
     board: Annotated[bool, typer.Option("--board", help="A board, where Grafana's sidecar finds it.")] = False,
     managed_jobs_namespace_selector: NamespaceSelectorOption = "",
@@ -104,6 +109,7 @@ def install(
             replicas=replicas,
             monitor=service_monitor,
             network_policy=network_policy,
+            alerts=prometheus_rule,
             board=board,
             door=door,
             namespaces=namespace_rule(managed_jobs_namespace_selector, exclude_namespace),
@@ -172,7 +178,7 @@ async def _install(access: Connection, wish: InstallSpec, *, force: bool) -> lis
         if unserved:
             raise CannotRun(
                 f"the cluster does not have {', '.join(unserved)}; install these kinds first, or leave out the option "
-                "that needs them (--service-monitor, --door); nothing was applied"
+                "that needs them (--service-monitor, --prometheus-rule, --door); nothing was applied"
             )
         await _refuse_another_namespace(client, wish)
         if wish.mode.writes:

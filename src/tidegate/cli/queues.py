@@ -48,7 +48,7 @@ def show_queues(
     cluster: ClusterOption = False,
     context: ContextOption = None,
     kubeconfig: KubeconfigOption = None,
-    policy: LookPolicyOption = "kueue",
+    policy: LookPolicyOption = None,
     at: AtOption = None,
     resources: Annotated[bool, typer.Option("--resources", help="A line for each resource in each flavor.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Every queue, also where a cohort has very many.")] = False,
@@ -74,7 +74,7 @@ def show_queues(
         if watch and (at or as_json_):
             raise CannotRun("--watch shows what comes; it does not go with --at or --json")
         look = Look(cluster, context, kubeconfig, policy)
-        with opened_or_looked(file or journal, "show the queues of", look) as read:
+        with opened_or_looked(file or journal, "show the queues of", look) as (read, *_):
             with damage_told(read):
                 until_ms, span_ms = until_of(read, at), read.span_ms()
             follower = follow(read, until_ms)

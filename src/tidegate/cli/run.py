@@ -247,7 +247,7 @@ class _Start:
         try:
             service.run()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is said in the form of the log
-            self._log.error("bug", error=repr(error), trace=traceback.format_exc())
+            self._log.error("bug", error=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
             raise typer.Exit(EXIT_BUG) from None
 
 

@@ -135,6 +135,11 @@ def _sentences(found: ShadowComparison) -> list[str]:
             f"Started though Tidegate would have held it: {found.unlawful:,} workloads, "
             f"{found.unlawful_gpu_hours:,.2f} GPU-hours."
         )
+    if found.over_quota:
+        lines.append(
+            f"Held more than the quota of its queue: {found.over_quota:,} workloads, "
+            f"{found.over_quota_gpu_hours:,.2f} GPU-hours."
+        )
     return lines
 
 

@@ -77,6 +77,7 @@ class InstallSpec:
     replicas: int = 2
     policy: GivenPolicy = field(default_factory=GivenPolicy)
     monitor: bool = False  # a ServiceMonitor, where Prometheus' operator is
+    alerts: bool = False  # a PrometheusRule with alerts, where Prometheus' operator is
     board: bool = False  # a ConfigMap with a board, where Grafana's sidecar looks for such
     network_policy: bool = False  # only the endpoints can be reached, from namespaces that scrape metrics
     door: bool = False  # labelled work arrives held

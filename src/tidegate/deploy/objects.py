@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from tidegate.deploy.alert_rules import alert_groups
 from tidegate.deploy.deployment_manifest import LABELS, PORT, deployment
 from tidegate.deploy.grafana_dashboard import board
 from tidegate.deploy.install_spec import NAME, THERE, InstallSpec
@@ -50,6 +51,8 @@ def objects(wish: InstallSpec) -> list[dict[str, Any]]:
         made.append(network_policy(wish))
     if wish.monitor:
         made.append(monitor(wish))
+    if wish.alerts:
+        made.append(alert_rules(wish))
     if wish.board:
         made.append(board_map(wish))
     return [*made, *door(wish.namespaces)] if wish.door else made
@@ -122,6 +125,11 @@ def monitor(wish: InstallSpec) -> dict[str, Any]:
     """How Prometheus' operator finds the metrics."""
     spec = {"selector": {"matchLabels": dict(LABELS)}, "endpoints": [{"port": "http", "interval": "15s"}]}
     return _object("monitoring.coreos.com/v1", "ServiceMonitor", NAME, wish.namespace, spec=spec)
+
+
+def alert_rules(wish: InstallSpec) -> dict[str, Any]:
+    """The alerts, as Prometheus' operator finds them."""
+    return _object("monitoring.coreos.com/v1", "PrometheusRule", NAME, wish.namespace, spec={"groups": alert_groups()})
 
 
 def board_map(wish: InstallSpec) -> dict[str, Any]:

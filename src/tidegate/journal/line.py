@@ -5,6 +5,7 @@ Must not know: how to say it in words, or what would change it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -49,6 +50,16 @@ class Holder(NamedTuple):
     amount: int
     since_ms: int
     leaving: bool
+
+
+def date_holders(state: ClusterState, since_ms: Mapping[str, int]) -> None:
+    """Let workloads that hold something have held it since these times, by their ids."""
+    for row in state.live_workloads().tolist():
+        at_ms = since_ms.get(str(state.workload_ids[row]), 0)
+        if at_ms and state.workloads.phase[row] != Phase.PENDING:
+            state.workloads.since_ms[row] = min(at_ms, int(state.workloads.since_ms[row]))
+            if row < state.shares.tickets.top and state.shares.tickets.branch[row] != END:
+                state.shares.tickets.granted_ms[row] = min(at_ms, int(state.shares.tickets.granted_ms[row]))
 
 
 class Want(NamedTuple):

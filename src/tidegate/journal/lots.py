@@ -6,9 +6,15 @@ Must not know: states, what is free, who holds what.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
-from tidegate.model.shares import Shares
+from tidegate.model.shares import Shares, charge_of
+from tidegate.model.work import Work
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_RESOURCES: Mapping[str, frozenset[str]] = MappingProxyType({})
 
 #: Units of memory, the largest first.
 _BINARY = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
@@ -30,6 +36,8 @@ class Names(NamedTuple):
     lots: tuple[Lot, ...] = ()
     branches: tuple[str, ...] = ()  # queues and cohorts, by row
     options: tuple[str, ...] = ()  # flavors in the order that queues list them, by row
+    queues: Mapping[str, str] = _NOTHING  # ClusterQueue by LocalQueue
+    covered: Mapping[str, frozenset[str]] = _NO_RESOURCES  # resources that a ClusterQueue has quota for
 
 
 def names_of(shares: Shares) -> Names:
@@ -41,7 +49,21 @@ def names_of(shares: Shares) -> Names:
         lots=tuple(Lot(*pair) for pair in shares.flavor_resources()),
         branches=(*sorted(cohorts - {""}), *(queue.name for queue in queues)),
         options=tuple(flavor for queue in queues for group in queue.groups for flavor in group.flavors),
+        queues={entrance.id: entrance.queue for entrance in shares.entrances},
+        covered={queue.name: frozenset(name for group in queue.groups for name in group.resources) for queue in queues},
     )
+
+
+def queue_text(queue: str, names: Names) -> str:
+    """Say a queue: "LocalQueue team-a/train of ClusterQueue research", or as the work names it."""
+    return f"LocalQueue {queue} of ClusterQueue {names.queues[queue]}" if queue in names.queues else f"queue {queue}"
+
+
+def undeclared_resources(work: Work, names: Names) -> list[str]:
+    """Resources that work asks for and that its queue has no quota for."""
+    covered = names.covered.get(names.queues.get(work.queue, work.queue))
+    asked = dict.fromkeys(name for pod_set in work.pod_sets for name, amount in charge_of(pod_set) if amount)
+    return [] if covered is None else [name for name in asked if name not in covered]
 
 
 def lot_text(lot: Lot) -> str:

@@ -38,7 +38,7 @@ class Spell(NamedTuple):
 
 def cut_spells(story: Story) -> list[Spell]:
     """The spells of a life, in order; the last one ends where the journal does, or where the life did."""
-    spells = [Spell(Doing.WAITING, story.submitted_ms, story.until_ms, None)]
+    spells = [Spell(Doing.WAITING, story.waiting_ms or story.submitted_ms, story.until_ms, None)]
     for moment in story.moments:
         doing = _begins(moment, spells[-1].doing)
         if doing is None:

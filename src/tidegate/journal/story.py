@@ -60,6 +60,7 @@ class Story(NamedTuple):
     moments: tuple[Moment, ...]
     until_ms: int  # the end of the journal
     victims: tuple[Victim, ...] = ()
+    waiting_ms: int = 0  # since when it waits, where that is not its submission; 0: it is
 
 
 class Cast(NamedTuple):
@@ -122,6 +123,18 @@ def as_watched(story: Story) -> tuple[Story, Moment | None]:
         elif moment.decision is DecisionKind.HOLD or moment.fact in (EventKind.POD_BOUND, EventKind.WORKLOAD_FINISHED):
             proposed = None
     return story._replace(moments=kept, victims=()), proposed
+
+
+def date_story(story: Story, waiting_ms: int, bound_ms: int) -> Story:
+    """A story that was told in one look, with the times that objects tell; 0: they do not."""
+    since_ms = max(waiting_ms, story.submitted_ms)
+    moments = []
+    for moment in story.moments:
+        at_ms = since_ms if moment.decision is DecisionKind.HOLD else moment.at_ms
+        if moment.fact in (EventKind.POD_BOUND, EventKind.POD_STARTED) and bound_ms:
+            at_ms = bound_ms
+        moments.append(moment._replace(at_ms=at_ms))
+    return story._replace(moments=tuple(moments), waiting_ms=since_ms)
 
 
 def names_after(events: EventBatch, before: Names) -> Names:

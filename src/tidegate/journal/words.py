@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from tidegate.journal.lots import Names, amount_text, share_text
+from tidegate.journal.lots import Names, amount_text, share_text, undeclared_resources
 from tidegate.journal.refusal import Lack
 from tidegate.journal.spells import Doing, Spell, cut_spells, waits_by_reason
 from tidegate.journal.story import Cast, Moment, Story
@@ -18,7 +18,7 @@ from tidegate.model.facts import EventKind
 from tidegate.model.misfits import MISFIT_TEXTS, Misfit
 from tidegate.model.reasons import CATALOGUE, Reason
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, cpu_text, duration_text, gpus_text, memory_text
-from tidegate.model.work import PodSet, Share
+from tidegate.model.work import PodSet, Share, Work
 
 #: Times from here on are dates, and not counted from the start of a run.
 DATES_MS = 3_650 * DAY_MS
@@ -56,6 +56,22 @@ def reason_text(reason: Reason, evidence: tuple[int, ...] = (), names: Names = N
     values = dict(zip(spec.evidence, evidence, strict=False))
     numbers = {name: _SAID.get(name, str)(value) for name, value in values.items()} | _named(values, names)
     return spec.template.format(**numbers) if numbers or not spec.evidence else spec.title
+
+
+def reason_text_for(work: Work, reason: Reason, evidence: tuple[int, ...] = (), names: Names = Names()) -> str:  # noqa: B008 - a constant
+    """A reason with its numbers, and with the resources of the work that it is about."""
+    said, named = reason_text(reason, evidence, names), list[str]()
+    if reason is Reason.RESOURCE_UNDECLARED:
+        named = undeclared_resources(work, names)
+    elif reason is Reason.LACKS_RESOURCE and evidence:
+        named = _other_resources(work, evidence[0])
+    return f"{said}: {listed(named)}" if named else said
+
+
+def _other_resources(work: Work, amount: int) -> list[str]:
+    """Resources of which a pod asks for this amount, besides those that have reasons of their own."""
+    asked = [pair for pods in work.pod_sets for pair in pods.request if pair[0] not in ("cpu", "memory", "pods")]
+    return list(dict.fromkeys(name for name, each in asked if each == amount))
 
 
 def _named(values: dict[str, int], names: Names) -> dict[str, str]:
@@ -105,7 +121,7 @@ def explain(story: Story, cast: Cast) -> Answer:
     waited = _waits(spells)
     if waited:
         because.append(waited)
-    because += _interruptions(spells, cast)
+    because += _interruptions(story, spells, cast)
     because += _victims(story, cast)
     because += [*_admission(story), *_spots(story, cast)]
     placed = [spell for spell in spells if spell.cause is not None and spell.cause.pods]
@@ -124,10 +140,10 @@ def _headline(story: Story, spells: list[Spell]) -> str:  # noqa: PLR0911 - one 
     wait_ms = sum(spell.end_ms - spell.start_ms for spell in spells if spell.doing is Doing.WAITING)
     if last.doing is Doing.WAITING:
         since = time_text(last.start_ms) if len(spells) > 1 else time_text(story.submitted_ms)
-        why = f": {_why(last)}" if last.cause is not None else ""
+        why = f": {_why(last, story.work)}" if last.cause is not None else ""
         return f"{story.id} is waiting, {duration_text(max(wait_ms, 0))} so far (last change {since}){why}."
     if last.doing is Doing.REJECTED and last.cause is not None:
-        return f"{story.id} was rejected on {time_text(last.start_ms)}: {_why(last)}."
+        return f"{story.id} was rejected on {time_text(last.start_ms)}: {_why(last, story.work)}."
     if last.doing is Doing.CANCELLED:
         return f"{story.id} was cancelled on {time_text(last.start_ms)} before it started."
     so_far = _until_it_held(story, spells)
@@ -140,7 +156,7 @@ def _headline(story: Story, spells: list[Spell]) -> str:  # noqa: PLR0911 - one 
     if last.doing is Doing.HOLDING:
         so_far.append(f"has held its place since {time_text(last.start_ms)}")
         return f"{story.id} {listed(so_far)}."
-    return f"{story.id} was told to go on {time_text(last.start_ms)} and is leaving: {_why(last)}."
+    return f"{story.id} was told to go on {time_text(last.start_ms)} and is leaving: {_why(last, story.work)}."
 
 
 def _until_it_held(story: Story, spells: list[Spell]) -> list[str]:
@@ -166,19 +182,20 @@ def _times(count: int) -> str:
 def _admitted_headline(story: Story, last: Spell, so_far: list[str]) -> str:
     """It holds quota: without a place where there are nodes, or that is all there is."""
     if last.cause is not None and last.cause.decision is DecisionKind.HOLD:
-        return f"{story.id} holds its quota and waits for a place since {time_text(last.start_ms)}: {_why(last)}."
+        since, why = time_text(last.start_ms), _why(last, story.work)
+        return f"{story.id} holds its quota and waits for a place since {since}: {why}."
     so_far.append(f"has held its quota since {time_text(last.start_ms)}")
     return f"{story.id} {listed(so_far)}."
 
 
-def _why(spell: Spell) -> str:
+def _why(spell: Spell, work: Work) -> str:
     assert spell.cause is not None
     if spell.cause.decision is None:
         return "it was sent away and waits for a new place"
     if spell.cause.reason is Reason.REFUSED_AT_FIRST_TRY:
         first = reason_text(Reason(spell.cause.evidence[0]))
         return f"{reason_text(spell.cause.reason, spell.cause.evidence)} ({first})"
-    return reason_text(spell.cause.reason, spell.cause.evidence, spell.cause.names)
+    return reason_text_for(work, spell.cause.reason, spell.cause.evidence, spell.cause.names)
 
 
 def _asks(story: Story) -> str:
@@ -209,13 +226,13 @@ def _waits(spells: list[Spell]) -> str:
     return f"Where the wait went: {listed([f'{titles[reason]} {duration_text(ms)}' for reason, ms in waits.items()])}."
 
 
-def _interruptions(spells: list[Spell], cast: Cast) -> list[str]:
+def _interruptions(story: Story, spells: list[Spell], cast: Cast) -> list[str]:
     said = []
     for spell in spells:
         if spell.doing is Doing.LEAVING and spell.cause is not None:
             known = spell.cause.cause in cast.workloads and spell.cause.decision is DecisionKind.PREEMPT
             by = f" (for {_whose(spell.cause.cause, cast)})" if known else ""
-            said.append(f"On {time_text(spell.start_ms)} it was sent away{by}: {_why(spell)}.")
+            said.append(f"On {time_text(spell.start_ms)} it was sent away{by}: {_why(spell, story.work)}.")
     return said if len(said) <= 3 else [*said[:2], f"That happened {len(said) - 2} more times."]
 
 

@@ -1,19 +1,14 @@
-"""What is known of the cluster, turned into facts; what was decided, turned into orders.
-
-It follows nodes, jobs and pods, and keeps a roster for each workload that is ours. Pods that are not ours take up room.
-Must not know: the network, clocks, threads.
-"""
+"""Compares what was decided with what is seen of nodes, jobs and pods: what differs becomes facts and writes."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 from tidegate.journal.lots import Names
 from tidegate.kube.actuator.actuator import Actuator
 from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
-from tidegate.kube.actuator.event_text import PAST, EventText, grown, unreadable, unsupported
+from tidegate.kube.actuator.event_text import EventText, unreadable
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, saying
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
+from tidegate.kube.actuator.workload_events import ClusterView, WorkloadEvents
 from tidegate.kube.mirror.dra import ClaimObject, DeviceClaims
 from tidegate.kube.mirror.fact_builder import FactBuilder
 from tidegate.kube.mirror.job_adapters import OWNERS
@@ -73,6 +68,11 @@ class Reconciler:
         self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as they were seen
         self._pod_specs = PodSpecCache()  # of pods with claims
         self._events = EventRecorder(patience_ms)
+        view = ClusterView(
+            ownership=ownership, nodes=self.node_registry, pods=self.pods, workloads=self.workloads,
+            seats=self._seats, groups=self._groups, refused=self.refused, bypassed=self.past,
+        )  # fmt: skip
+        self.story = WorkloadEvents(view, self._events)
         self.actuator = Actuator(ownership, self.node_registry, self.pods, self._claims)
         self.actuator.nodes_by = nodes_by
 
@@ -91,42 +91,28 @@ class Reconciler:
 
     def take_events(self, most: int, now_ms: int) -> list[PendingWrite]:
         """What is to be said of work that waits: so much at a time, as nothing depends on it."""
-        writes = [saying(write) for write in self._events.take(most, now_ms, self._listeners)]
+        writes = [saying(write) for write in self.story.take(most, now_ms)]
         for number in self._events.take_lasting():
             workload = self.workloads.get(number)
             if workload is not None:
                 self.actuator.ask_for_nodes(workload)
         return writes
 
-    def _listeners(self, number: int) -> Iterator[EventTarget]:
-        """Whom to say it with: pods that we bind have a condition for it, others and jobs get an event."""
-        workload = self.workloads.get(number)
-        if workload is None or self.ownership.watches:
-            return
-        for slot in workload.slots:
-            pod = self.pods[slot.pod] if slot.pod else None
-            if pod is not None and not pod.node:
-                yield EventTarget(pod.ref, self.ownership.binds_pod(pod))
-        if workload.kind is WorkloadKind.JOB:
-            yield EventTarget(workload.ref, has_condition=False)
-
-    def _refuse(self, listener: EventTarget, why: tuple[str, ...]) -> None:
-        if self.refused.get(listener.ref.uid) != why and not self.ownership.watches:
-            self._events.say(listener, unsupported(why))
-        self.refused[listener.ref.uid] = why
+    def _refuse(self, target: EventTarget, why: tuple[str, ...]) -> None:
+        self.refused[target.ref.uid] = why
+        self.story.refuse(target, why)
 
     def say(self, ref: Ref, text: EventText) -> None:
         """Say something with an object, as an Event."""
-        self._events.say(EventTarget(ref, has_condition=False), text)
+        self._events.tell(EventTarget(ref, has_condition=False), text)
 
     def _report(self, failure: ObjectFailure) -> None:
         if failure.ref.name and not self.ownership.watches:
             self.say(failure.ref, unreadable(failure.error))
 
     def _let_pass(self, ref: Ref) -> None:
-        if ref.uid not in self.past:
-            self.say(ref, PAST)
         self.past[ref.uid] = ref
+        self.story.bypass(ref)
 
     def has_job(self, uid: str) -> bool:
         """Whether a job is ours, or would be if it could be read."""
@@ -254,6 +240,8 @@ class Reconciler:
         if outcome is Outcome.DONE:
             if pending.write_kind is WriteKind.ALLOCATE:
                 self.actuator.count_allocated(workload, pending.slot)
+            elif pending.write_kind is WriteKind.BIND:
+                self.story.bound(self.pods[pending.write.key].ref, workload.slots[pending.slot].node)
             return
         if pending.write_kind in _OF_ONE and outcome is Outcome.FAILED:
             self._fail_one(workload, pending)
@@ -272,6 +260,7 @@ class Reconciler:
             return
         for decision in pending.decisions:
             self.facts.outcome(decision, Outcome.FAILED)
+        self.story.start_failed(workload)
         workload.give_up_places()
         if workload.job.work is not None and workload.job.work != workload.work:
             self._resize(workload, workload.job.work)
@@ -284,6 +273,7 @@ class Reconciler:
             self.actuator.fail_to_allocate(workload, pending.slot)
         if slot.bound:
             return
+        self.story.start_failed(workload)
         if slot.decision == NOBODY:  # whoever decided it is gone: there is no decision to be told of
             self.facts.about(EventKind.POD_GONE, workload.number, pending.slot)
         slot.give_up()
@@ -338,7 +328,7 @@ class Reconciler:
         workload.trimmed = job.generation
         if job.handling.size:
             self.actuator.trim(workload, job)
-        self.say(job.ref, grown(have, want, trimmed=bool(job.handling.size)))
+        self.story.grown(job.ref, have, want, trimmed=bool(job.handling.size))
 
     # -- rosters -----------------------------------------------------------------------------------------------
 
@@ -347,6 +337,7 @@ class Reconciler:
         self._next_number += 1
         self.workloads[workload.number] = workload
         self.facts.submitted(workload.number, workload.id, work, created_ms)
+        self.story.queued(workload)
         return workload
 
     def _finish(self, workload: WorkloadPods, kind: EventKind = EventKind.WORKLOAD_FINISHED) -> None:
@@ -391,7 +382,7 @@ class Reconciler:
             if workload is None:
                 self._owners.await_job(eldest, pod.uid)
                 if eldest in self.refused and self.ownership.binds_pod(pod):
-                    self._events.say(EventTarget(pod.ref, has_condition=True), unsupported(self.refused[eldest]))
+                    self.story.refuse(self.story.pod_target(pod), self.refused[eldest])
             else:
                 self._seat(workload, pod, workload.set_of(pod.role, pod.shape.work.pod_sets[0]))
         elif is_ours:
@@ -404,29 +395,36 @@ class Reconciler:
         binds = self.ownership.binds_pod(pod)
         why = pod.shape.refusals + excess(pod.shape.work) + (pod.shape.unbound if binds else ())
         if why:
-            self._refuse(EventTarget(pod.ref, binds), why)
+            self._refuse(self.story.pod_target(pod), why)
         elif not pod.group and pod.life.is_over:
             return
         elif not pod.group:
             self._seat(self._enrol(WorkloadKind.POD, pod.ref, pod.shape.work, pod.created_ms), pod, "")
         else:
-            whole = self._groups.join(pod)
-            if whole is not None and whole.refusals:
-                for member, _ in whole.members:
-                    self._refuse(EventTarget(member.ref, self.ownership.binds_pod(member)), whole.refusals)
-            elif whole is not None and not all(member.life.is_over for member, _ in whole.members):
-                workload = self._enrol(WorkloadKind.GROUP, whole.ref, whole.work, whole.created_ms)
-                for member, pod_set in whole.members:
-                    self._seat(workload, member, pod_set)
-                for member, _ in whole.members:
-                    if member.uid != pod.uid and member.uid in self._seats:
-                        self._follow_pod(member.uid, member, *self._seats[member.uid])
-                        self._count(member.uid)
+            self._take_member(pod)
+
+    def _take_member(self, pod: SeenPod) -> None:
+        """A pod of a group has come; the group is work once it is whole."""
+        whole = self._groups.join(pod)
+        if whole is None:
+            self.story.incomplete(pod)
+        elif whole.refusals:
+            for member, _ in whole.members:
+                self._refuse(self.story.pod_target(member), whole.refusals)
+        elif not all(member.life.is_over for member, _ in whole.members):
+            workload = self._enrol(WorkloadKind.GROUP, whole.ref, whole.work, whole.created_ms)
+            for member, pod_set in whole.members:
+                self._seat(workload, member, pod_set)
+            for member, _ in whole.members:
+                if member.uid != pod.uid and member.uid in self._seats:
+                    self._follow_pod(member.uid, member, *self._seats[member.uid])
+                    self._count(member.uid)
 
     def _seat(self, workload: WorkloadPods, pod: SeenPod, pod_set: str) -> None:
         ordinal = workload.seat(pod.uid, pod_set)
         if ordinal >= 0:
             self._seats[pod.uid] = (workload, ordinal)
+            self._events.touch(workload.number)
 
     def _count(self, uid: str) -> None:
         """Count a pod as somebody else's if it has a node and no seat."""
@@ -546,11 +544,13 @@ class Reconciler:
         if workload.job is not None:
             self._follow_change(workload, workload.job)
         self.actuator.undo(workload)
+        self.story.requeued(workload)
 
     # -- what is decided ---------------------------------------------------------------------------------------
 
     def decide(self, decisions: DecisionBatch) -> None:
         """Turn decisions into orders."""
+        self.story.decided(decisions)
         rows = zip(
             decisions.id.tolist(), decisions.kind.tolist(), decisions.workload.tolist(), decisions.pod.tolist(),
             decisions.node.tolist(), decisions.code.tolist(), decisions.evidence.tolist(), strict=True,

@@ -33,6 +33,7 @@ class Takeover:
     def resume(self, check: HandoverCheck, before: HandoverState) -> None:
         """Resume what a leader before us decided, as far as its annotations are believed."""
         reconciler = self._reconciler
+        reconciler.story.looked = True
         for consumed in before.consumed:
             reconciler.facts.consumed(consumed)
         for workload in list(reconciler.workloads.values()):
@@ -59,6 +60,7 @@ class Takeover:
             standing = Standing(evictions=standing.evictions)
         else:
             self._take_sizes(workload, note)
+            self._reconciler.story.resumed(workload, standing)
             if not all(slot.bound for slot in workload.slots):
                 self._take_places(workload, note.node_names())
         self._reconciler.facts.standing(workload.number, standing)

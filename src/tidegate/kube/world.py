@@ -6,11 +6,12 @@ Must not know: how anything is decided.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
@@ -59,6 +60,19 @@ _POLICY = Resource("kueue.x-k8s.io", "v1beta2", "clusterqueues", "ClusterQueue",
 
 #: How long a poll waits when there is nothing to wait for, so that whoever runs the loop can stop it.
 _BREATH_MS = 500
+
+
+#: Writes that failed and were not reported yet, at most.
+_MOST_FAILURES = 1_000
+
+
+class WriteFailure(NamedTuple):
+    """A write that was not done, as far as is known."""
+
+    write: str  # what it was for
+    object: str
+    outcome: str  # failed, or unknown
+    message: str  # the server's own
 
 
 @dataclass(frozen=True)
@@ -116,6 +130,7 @@ class KubeWorld:
         self.before = HandoverState()
         self.outcomes = dict.fromkeys(Outcome, 0)
         self.latest_failure = ""
+        self._failures: deque[WriteFailure] = deque(maxlen=_MOST_FAILURES)
 
     def _topics(self, policy_kinds: tuple[Resource, ...]) -> list[WatchedKind]:
         topics = [
@@ -169,6 +184,12 @@ class KubeWorld:
     def say(self, write: Write) -> None:
         """Write something that nothing depends on."""
         self.api.send([PendingWrite(WriteKind.SAY, write, (), NOBODY)])
+
+    def take_failures(self) -> list[WriteFailure]:
+        """Writes that failed since the last time, or whose outcome is not known; of very many, the latest."""
+        failures = list(self._failures)
+        self._failures.clear()
+        return failures
 
     def note(self, number: int, text: str) -> None:
         """Leave this with the work's own object, in the next write that is about it."""
@@ -337,7 +358,9 @@ class KubeWorld:
         assert isinstance(carried.pending, PendingWrite)
         self.outcomes[outcome] += 1
         if outcome is not Outcome.DONE:
-            self.latest_failure = f"{carried.pending.write_kind.name}: {carried.result.answer.text()}"
+            failure = _failure(carried.pending, outcome, carried.result.answer.text())
+            self.latest_failure = f"{failure.write} of {failure.object}: {failure.message}"
+            self._failures.append(failure)
         if BUDGET in carried.result.answer.causes:
             self.reconciler.say(evicted_pod(carried.pending), blocked(carried.result.answer.message))
         with self.reconciler.guard.over(Ref(PODS, "", "", carried.pending.write.key)):
@@ -367,6 +390,12 @@ class KubeWorld:
         for number in started:
             self._notes.pop(number, None)
         return sent
+
+
+def _failure(pending: PendingWrite, outcome: Outcome, message: str) -> WriteFailure:
+    ref = pending.write.ref
+    what = ref.text if ref is not None else pending.write.key
+    return WriteFailure(pending.write_kind.name.lower(), what, outcome.name.lower(), message)
 
 
 def _kept(resource: Resource, thing: QueueObject) -> dict[str, Any]:

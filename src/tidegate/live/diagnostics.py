@@ -52,7 +52,7 @@ class Diagnostics:
         try:
             summary = dict(self.summary())
         except Exception as error:  # noqa: BLE001 - it is read while others change it
-            summary = {"error": repr(error)}
+            summary = {"error": f"{type(error).__name__}: {error}"}
         self._log.info("state", **summary)
 
 

@@ -112,7 +112,7 @@ class RotatingJournal:
             now_s = self._clock_s()
             healthy = not self.trouble and now_s - self._began_s > _LONGEST_PAUSE_S
             self._pause_s = _FIRST_PAUSE_S if healthy else min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-            self._failed_s, self.trouble = now_s, str(error) or repr(error)
+            self._failed_s, self.trouble = now_s, str(error) or type(error).__name__
             self.skipped += self._journal is not None
             self.end()
 

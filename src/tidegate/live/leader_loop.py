@@ -14,6 +14,7 @@ from typing import NamedTuple
 from tidegate.engine.run import Record, run
 from tidegate.engine.shadow import Shadow
 from tidegate.kube.world import KubeWorld
+from tidegate.live.decision_log import log_decisions
 from tidegate.live.election import LeaseName
 from tidegate.live.handover import SharedHandover, common_of, notes_after
 from tidegate.live.handover_store import keep_common
@@ -88,9 +89,13 @@ class LeaderLoop:
         self.steps += 1
         self._metrics.note_step(self.state, events, result, took_s)
         self._metrics.lag_s.observe(self._patient.waited_s)
+        log_decisions(
+            self._log, self._world.reconciler.story.describe(result.decisions), proposed=not self._mode.writes
+        )
         kinds = Counter(DecisionKind(kind).name for kind in result.decisions.kind.tolist())
-        say = self._log.info if set(kinds) - {DecisionKind.HOLD.name} else self._log.debug
-        say("step", facts=len(events.kind), decisions=dict(kinds), ms=round(took_s * 1000, 2), cycles=result.cycles)
+        self._log.debug(
+            "step", facts=len(events.kind), decisions=dict(kinds), ms=round(took_s * 1000, 2), cycles=result.cycles
+        )
 
     def _hand_over(self, decisions: DecisionBatch) -> None:
         """Leave word for whoever takes over, before anything is carried out."""
@@ -109,6 +114,7 @@ class LeaderLoop:
         if now_s - self._gauged_s >= self._rhythm.gauges_s:
             self._gauged_s = now_s
             self._metrics.follow(self.state)
+            self._metrics.note_objects(self._world.reconciler.story.counts())
             if self._mode.writes:
                 self._keep_common()
         if now_s - self._checked_s >= self._rhythm.check_s:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TextIO
@@ -87,5 +88,11 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
-    text = str(value)
+    """A value for people: lists and mappings without Python's brackets."""
+    if isinstance(value, Mapping):
+        text = ",".join(f"{key}:{_shown(one)}" for key, one in value.items())
+    elif isinstance(value, list | tuple):
+        text = ",".join(map(_shown, value))
+    else:
+        text = str(value)
     return json.dumps(text, ensure_ascii=False) if " " in text else text

@@ -13,6 +13,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 import tidegate
+from tidegate.kube.actuator.workload_events import ObjectCounts
+from tidegate.live.modes import Mode
+from tidegate.live.start_latency import StartLatency
 from tidegate.measure.share_tree import BranchUse, share_tree_of
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind, StepResult
@@ -21,10 +24,11 @@ from tidegate.model.reasons import Reason
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.state.cluster import ClusterState
 from tidegate.state.numbers import UNKNOWN
-from tidegate.state.tables import Phase
+from tidegate.state.tables import END, Phase
 
-#: Seconds: those of Kueue's waits, and those of steps.
+#: Buckets in seconds: of Kueue's waits, of the times until work is bound and runs, and of steps.
 _WAITS_S = tuple(2.5 * 2**n for n in range(14))
+_SLI_S = (1.0, *_WAITS_S, 43_200.0, 86_400.0)
 _STEPS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 #: Kueue's words for why work is sent away.
@@ -51,65 +55,133 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._kueue()
         self._own()
+        self._objects()
+        self._connections()
         self._set: set[tuple[Gauge, tuple[str, ...]]] = set()
+        self._unqueued: set[tuple[Gauge, tuple[str, ...]]] = set()
+        self._queues: dict[str, str] = {}  # ClusterQueue by LocalQueue
+        self._proposes = False  # decisions are not carried out
+        self._latency = StartLatency(
+            lambda queue, seconds: self.bound_s.labels(self._cluster_queue(queue)).observe(seconds),
+            lambda queue, seconds: self.running_s.labels(self._cluster_queue(queue)).observe(seconds),
+        )
 
     def text(self) -> tuple[bytes, str]:
         """All of it, as Prometheus reads it."""
         return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def _kueue(self) -> None:
-        self.pending = self._gauge("kueue_pending_workloads", "Workloads that wait.", (*_QUEUE, "status"))
-        self.active = self._gauge("kueue_admitted_active_workloads", "Workloads that hold quota.", _QUEUE)
-        self.nominal = self._gauge("kueue_cluster_queue_nominal_quota", "Quota of its own.", _LOT)
-        self.borrowing = self._gauge("kueue_cluster_queue_borrowing_limit", "Most it may borrow.", _LOT)
-        self.lending = self._gauge("kueue_cluster_queue_lending_limit", "Most it lends.", _LOT)
-        self.usage = self._gauge("kueue_cluster_queue_resource_usage", "Quota in use.", _LOT)
+        self.pending = self._gauge(
+            "kueue_pending_workloads", "Number of pending workloads, by queue and status.", (*_QUEUE, "status")
+        )
+        self.active = self._gauge(
+            "kueue_admitted_active_workloads", "Number of workloads that hold quota, by queue.", _QUEUE
+        )
+        self.nominal = self._gauge("kueue_cluster_queue_nominal_quota", "Nominal quota of a queue.", _LOT)
+        self.borrowing = self._gauge("kueue_cluster_queue_borrowing_limit", "Borrowing limit of a queue.", _LOT)
+        self.lending = self._gauge("kueue_cluster_queue_lending_limit", "Lending limit of a queue.", _LOT)
+        self.usage = self._gauge(
+            "kueue_cluster_queue_resource_usage", "Quota in use, by queue, flavor and resource.", _LOT
+        )
         self.share = self._gauge(
-            "kueue_cluster_queue_weighted_share", "Share for its weight.", ("cluster_queue", "cohort")
+            "kueue_cluster_queue_weighted_share",
+            "Dominant resource share of a queue, divided by its weight.",
+            ("cluster_queue", "cohort"),
         )
         self.status = self._gauge(
-            "kueue_cluster_queue_status", "1: open (active) or closed (pending).", (*_QUEUE, "status")
+            "kueue_cluster_queue_status", "1 for the status of a queue: active or pending.", (*_QUEUE, "status")
         )
-        self.admitted = self._counter("kueue_admitted_workloads", "Workloads admitted.", _QUEUE)
-        self.evicted = self._counter("kueue_evicted_workloads", "Workloads sent away.", (*_QUEUE, "reason"))
+        self.admitted = self._counter("kueue_admitted_workloads", "Number of workloads admitted.", _QUEUE)
+        self.evicted = self._counter(
+            "kueue_evicted_workloads",
+            "Number of evictions of workloads that held quota, by reason.",
+            (*_QUEUE, "reason"),
+        )
         whose = ("preempting_cluster_queue", "reason")
-        self.preempted = self._counter("kueue_preempted_workloads", "Workloads sent away for others.", whose)
-        self.attempts = self._counter("kueue_admission_attempts", "Steps that admitted, or tried to.", ("result",))
+        self.preempted = self._counter(
+            "kueue_preempted_workloads", "Number of workloads preempted, by the queue of the work that preempts.", whose
+        )
+        self.attempts = self._counter(
+            "kueue_admission_attempts", "Number of steps that decided something, by result.", ("result",)
+        )
         self.attempt_s = self._histogram(
-            "kueue_admission_attempt_duration_seconds", "How long those took.", ("result",)
+            "kueue_admission_attempt_duration_seconds", "Duration of these steps in seconds.", ("result",)
         )
         self.wait_s = self._histogram(
-            "kueue_admission_wait_time_seconds", "From submission to admission.", _QUEUE, _WAITS_S
+            "kueue_admission_wait_time_seconds", "Time from submission to admission in seconds.", _QUEUE, _WAITS_S
         )
 
     def _own(self) -> None:
-        build = self._gauge("tidegate_build_info", "1, with the version.", ("version", "mode"))
+        build = self._gauge("tidegate_build_info", "1, with version and mode as labels.", ("version", "mode"))
         self.build = build
-        self.leader = self._gauge("tidegate_leader", "1: this replica leads.")
-        self.transitions = self._gauge("tidegate_lease_transitions", "Times that the Lease changed hands.")
-        self.step_s = self._histogram("tidegate_step_seconds", "Facts applied and decisions made.", ())
-        self.cycle_s = self._histogram("tidegate_cycle_seconds", "One cycle of deciding, on average of a step.", ())
-        self.lag_s = self._histogram("tidegate_lag_seconds", "How long news waited before they were decided on.", ())
-        self.facts = self._counter("tidegate_facts", "Facts told.", ("kind",))
-        self.decisions = self._counter("tidegate_decisions", "Decisions.", ("kind", "reason"))
-        self.unconfirmed = self._gauge("tidegate_assumed_workloads", "Workloads decided and not yet seen to run.")
-        self.unconfirmed_s = self._gauge("tidegate_assumed_oldest_seconds", "Age of the oldest of them.")
-        self.gpus = self._gauge("tidegate_gpus", "GPUs of all nodes, and those that nobody holds.", ("state",))
-        self.nodes = self._gauge("tidegate_nodes", "Nodes that are followed.")
-        self.writes = self._counter("tidegate_writes", "Writes by outcome.", ("outcome",))
-        self.in_flight = self._gauge("tidegate_writes_waiting", "Writes that are not over.")
+        self.leader = self._gauge("tidegate_leader", "1 if this replica leads.")
+        self.transitions = self._gauge("tidegate_lease_transitions", "Number of times that the Lease changed hands.")
+        self.step_s = self._histogram(
+            "tidegate_step_seconds", "Duration of a step: facts are applied, decisions made.", ()
+        )
+        self.cycle_s = self._histogram("tidegate_cycle_seconds", "Mean duration of a scheduling cycle in a step.", ())
+        self.lag_s = self._histogram(
+            "tidegate_lag_seconds", "Time from the arrival of an update to the step that takes it in.", ()
+        )
+        self.bound_s = self._histogram(
+            "tidegate_time_to_bound_seconds", "Time from submission until all pods have a node.", _QUEUE, _SLI_S
+        )
+        self.running_s = self._histogram(
+            "tidegate_time_to_running_seconds", "Time from submission until all pods run.", _QUEUE, _SLI_S
+        )
+        self.facts = self._counter("tidegate_facts", "Number of facts about the cluster, by kind.", ("kind",))
+        self.decisions = self._counter(
+            "tidegate_decisions",
+            "Number of decisions, by kind and reason; in shadow mode proposals.",
+            ("kind", "reason"),
+        )
+        self.requeued = self._counter(
+            "tidegate_requeued_workloads", "Number of workloads that are queued again because a write failed.", _QUEUE
+        )
+        self.unconfirmed = self._gauge(
+            "tidegate_assumed_workloads", "Number of workloads that were started and do not run yet."
+        )
+        self.unconfirmed_s = self._gauge(
+            "tidegate_assumed_oldest_seconds", "Time since the oldest of these was started."
+        )
+        self.gpus = self._gauge("tidegate_gpus", "Number of GPUs of all nodes: total, and free.", ("state",))
+        self.nodes = self._gauge("tidegate_nodes", "Number of nodes.")
+
+    def _objects(self) -> None:
+        self.unmanaged = self._gauge(
+            "tidegate_unmanaged_pods", "Number of pods on nodes that Tidegate does not manage."
+        )
+        self.refused = self._gauge(
+            "tidegate_refused_objects", "Number of objects that ask for what Tidegate does not support."
+        )
+        self.bypassed = self._gauge(
+            "tidegate_bypassed_objects", "Number of objects that name a queue and run without being admitted."
+        )
+        self.gates_left = self._gauge(
+            "tidegate_gates_left_over", "Number of pods with Tidegate's scheduling gate that nobody will lift."
+        )
+        self.watch_age_s = self._gauge(
+            "tidegate_watch_age_seconds", "Time since the API server last sent something for a resource.", ("resource",)
+        )
+
+    def _connections(self) -> None:
+        self.writes = self._counter("tidegate_writes", "Number of writes, by outcome.", ("outcome",))
+        self.in_flight = self._gauge("tidegate_writes_waiting", "Number of writes that are queued or in flight.")
         self.watched = self._gauge(
-            "tidegate_watch_total", "Lists, watches, events, cuts, skipped.", ("resource", "what")
+            "tidegate_watch_total", "Number of lists, watches, events, cuts and skipped objects.", ("resource", "what")
+        )
+        self.unreadable = self._counter(
+            "tidegate_object_failures", "Failures to handle an object, by resource.", ("resource",)
         )
         self.unreadable = self._counter(
             "tidegate_object_failures", "Failures to handle an object, by resource.", ("resource",)
         )
         self.left_out = self._gauge(
-            "tidegate_kind_left_out", "1: we may not read this kind, and do without it.", ("resource",)
+            "tidegate_kind_left_out", "1 if Tidegate may not read a resource and does without it.", ("resource",)
         )
-        self.policies = self._counter("tidegate_policy_loads", "Policies by what came of them.", ("result",))
+        self.policies = self._counter("tidegate_policy_loads", "Number of policies read, by result.", ("result",))
         self.policy_bad = self._gauge(
-            "tidegate_policy_refused", "1: the latest policy was refused, an older one stands."
+            "tidegate_policy_refused", "1 if the latest policy was refused and an older one is in force."
         )
         self.policy_unreachable = self._gauge(
             "tidegate_policy_unreachable", "1: the policy cannot be read now; the one in force stays."
@@ -122,7 +194,9 @@ class Metrics:
             "tidegate_journal_degraded", "1: the journal cannot be written; scheduling goes on."
         )
         self.journal_skipped = self._gauge("tidegate_journal_skipped_steps", "Steps that the journal does not have.")
-        self.checks = self._counter("tidegate_state_checks", "Checks of the whole state.", ("result",))
+        self.checks = self._counter(
+            "tidegate_state_checks", "Number of checks of the whole state, by result.", ("result",)
+        )
 
     def _gauge(self, name: str, told: str, labels: Iterable[str] = ()) -> Gauge:
         return Gauge(name, told, tuple(labels), registry=self.registry)
@@ -137,6 +211,7 @@ class Metrics:
 
     def start(self, mode: str) -> None:
         """Say who we are."""
+        self._proposes = mode == Mode.SHADOW
         self.build.labels(tidegate.__version__, mode).set(1)
 
     # -- each step ---------------------------------------------------------------------------------------------
@@ -151,8 +226,11 @@ class Metrics:
         pairs, counts = np.unique(np.stack((decisions.kind, decisions.code)), axis=1, return_counts=True)
         for kind, code, count in zip(pairs[0].tolist(), pairs[1].tolist(), counts.tolist(), strict=True):
             self.decisions.labels(DecisionKind(kind).name, Reason(code).name).inc(count)
-        self._note_admissions(state, result, took_s)
-        self._note_departures(state, result)
+        self._queues = {entrance.id: entrance.queue for entrance in state.policy.shares.entrances}
+        self._latency.note(state, events)
+        if not self._proposes:
+            self._note_admissions(state, result, took_s)
+            self._note_departures(state, result)
 
     def _note_admissions(self, state: ClusterState, result: StepResult, took_s: float) -> None:
         kind = DecisionKind.ADMIT if state.shares else DecisionKind.PLACE
@@ -162,23 +240,50 @@ class Metrics:
             self.attempts.labels(word).inc()
             self.attempt_s.labels(word).observe(took_s)
         for row in _rows(state, admitted).tolist():
-            queue = _queue_of(state, row)
+            queue = self._queue_of(state, row)
             self.admitted.labels(queue).inc()
             self.wait_s.labels(queue).observe(max(state.now_ms - int(state.workloads.submitted_ms[row]), 0) / 1000)
 
     def _note_departures(self, state: ClusterState, result: StepResult) -> None:
+        """Count evictions; work whose start could not be written was never there, and is queued again."""
         decisions = result.decisions
         away = (decisions.kind == DecisionKind.PREEMPT) | (decisions.kind == DecisionKind.EVICT)
         for at in np.flatnonzero(away).tolist():
             reason, row = Reason(int(decisions.code[at])), state.workload_numbers.row(int(decisions.workload[at]))
-            queue = _queue_of(state, row) if row != UNKNOWN else ""
+            queue = self._queue_of(state, row) if row != UNKNOWN else ""
             preempted = decisions.kind[at] == DecisionKind.PREEMPT
+            if reason is Reason.BIND_FAILED:
+                self.requeued.labels(queue).inc()
+                continue
             word = "Preempted" if preempted else _EVICTED.get(reason, reason.name)
             self.evicted.labels(queue, word).inc()
             if preempted:
                 cause = state.workload_numbers.row(int(decisions.cause[at]))
-                by = _queue_of(state, cause) if cause != UNKNOWN else ""
+                by = self._queue_of(state, cause) if cause != UNKNOWN else ""
                 self.preempted.labels(by, _PREEMPTED.get(reason, reason.name)).inc()
+
+    def _queue_of(self, state: ClusterState, row: int) -> str:
+        """The ClusterQueue of a workload, or the queue that it names."""
+        return self._cluster_queue(state.works[int(state.workloads.work_class[row])].queue)
+
+    def _cluster_queue(self, queue: str) -> str:
+        return self._queues.get(queue, queue)
+
+    def note_objects(self, counts: ObjectCounts) -> None:
+        """Objects that are not as they should be."""
+        self.refused.set(counts.refused)
+        self.bypassed.set(counts.bypassed)
+        self.gates_left.set(counts.gates_left)
+        self.unmanaged.set(counts.unmanaged)
+
+    def end_term(self) -> None:
+        """This replica does not lead any more: what only a leader knows is not said."""
+        self.leader.set(0)
+        for gauge in (self.unconfirmed, self.unconfirmed_s, self.refused, self.bypassed, self.gates_left):
+            gauge.set(0)
+        for gauge, labels in self._set:
+            gauge.remove(*labels)
+        self._set, self._unqueued = set(), set()
 
     # -- every now and then ------------------------------------------------------------------------------------
 
@@ -198,6 +303,7 @@ class Metrics:
             for branch in share_tree_of(state).branches:
                 if branch.is_queue:
                     now |= self._follow_queue(branch, _inadmissible(state, branch.name))
+            now |= self._follow_waiting(state, rows[state.shares.demands.branch[table.work_class[rows]] == END])
         else:
             now |= self._follow_waiting(state, rows)
         for gauge, labels in self._set - now:
@@ -224,8 +330,8 @@ class Metrics:
         return {(gauge, labels) for gauge, labels, _ in told}
 
     def _follow_waiting(self, state: ClusterState, rows: I64) -> set[tuple[Gauge, tuple[str, ...]]]:
-        """Without quota: who waits, by the queue that the work names."""
-        counts = dict.fromkeys(self._set, 0.0)
+        """Work that no quota is counted for, by the queue that it names; without one, "default"."""
+        counts = dict.fromkeys(self._unqueued, 0.0)
         table = state.workloads
         for w, held, waits in zip(
             table.work_class[rows].tolist(),
@@ -238,6 +344,7 @@ class Metrics:
             counts[key] = counts.get(key, 0.0) + 1
         for (gauge, labels), count in counts.items():
             gauge.labels(*labels).set(count)
+        self._unqueued = {key for key, count in counts.items() if count}
         return set(counts)
 
 
@@ -245,12 +352,6 @@ def _rows(state: ClusterState, numbers: I64) -> I64:
     rows = state.workload_numbers.rows(numbers)
     known: I64 = rows[rows != UNKNOWN]
     return known
-
-
-def _queue_of(state: ClusterState, row: int) -> str:
-    """The queue of a workload, behind whatever entrance it came by."""
-    name = state.works[int(state.workloads.work_class[row])].queue
-    return next((entrance.queue for entrance in state.policy.shares.entrances if entrance.id == name), name)
 
 
 def _inadmissible(state: ClusterState, queue: str) -> int:

@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
+from tidegate.engine.apply import apply
 from tidegate.engine.run import run
 from tidegate.journal.record import Journal
 from tidegate.journal.store import Step
 from tidegate.measure.lives import NOT_YET, collect_lives
+from tidegate.measure.over_quota import find_over_quota
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.hardware import Node
@@ -28,6 +31,18 @@ from tidegate.sim.jobs import jobs_of
 from tidegate.sim.loops import UntilOver
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
+
+#: Facts after which other work may hold quota.
+_CHARGED = (
+    EventKind.POLICY_CHANGED,
+    EventKind.WORKLOAD_CHANGED,
+    EventKind.WORKLOAD_OBSERVED,
+    EventKind.WORKLOAD_FINISHED,
+    EventKind.POD_BOUND,
+    EventKind.POD_DONE,
+    EventKind.POD_GONE,
+    EventKind.POD_FAILED,
+)
 
 #: Shorter than any run: work of which nothing is known but that it ran.
 _LEAST_RUNTIME_MS = 1
@@ -50,6 +65,8 @@ class SeenWorkload:
     decided_ms: int = NOT_YET  # the same, where that was done
     held: Reason = Reason.NONE  # why it would have waited, the latest before it had its place
     sent_away: Reason = Reason.NONE  # why it would have been sent away
+    is_over_quota: bool = False  # it held more than its queue had
+    over_quota_ms: int = 0  # for how long
 
     @property
     def pods(self) -> int:
@@ -104,6 +121,8 @@ def observe(steps: Iterable[Step], *, shadow: bool = False) -> ObservedHistory:
 class _Reader:
     def __init__(self, *, done: bool) -> None:
         self._done = done  # what was decided
+        self._state = ClusterState()  # of a shadow: as the world shows it
+        self._over_quota: list[int] = []  # numbers, since the step before
         self.start_ms, self.end_ms = -1, 0
         self.nodes: dict[int, Node] = {}
         self.work: dict[int, SeenWorkload] = {}
@@ -111,6 +130,8 @@ class _Reader:
 
     def read(self, step: Step) -> None:
         self.start_ms = step.now_ms if self.start_ms < 0 else self.start_ms
+        for number in self._over_quota:
+            self.work[number].over_quota_ms += step.now_ms - self.end_ms
         self.end_ms = step.now_ms
         events = step.events
         columns = zip(
@@ -120,6 +141,16 @@ class _Reader:
         for kind, at_ms, subject, pod, arg in columns:
             self._hear(events, EventKind(kind), (at_ms, subject, pod, arg))
         self._propose(step)
+        if not self._done:
+            self._charge(step)
+
+    def _charge(self, step: Step) -> None:
+        """Charge what runs, whoever started it, and note who holds more than there is."""
+        apply(self._state, step.events, step.now_ms)
+        if np.isin(step.events.kind, _CHARGED).any():
+            self._over_quota = [number for number in find_over_quota(self._state) if number in self.work]
+            for number in self._over_quota:
+                self.work[number].is_over_quota = True
 
     def _hear(self, events: EventBatch, kind: EventKind, row: tuple[int, int, int, int]) -> None:
         at_ms, subject, pod, arg = row

@@ -28,7 +28,7 @@ from tidegate.model.problem import Severity
 from tidegate.sources.manifestdir import UnusableFolder, load_folder
 from tidegate.sources.setupfile import UnusableFile, load_setup
 
-_CONFIG_MAP, KUEUE = "configmap:", "kueue"
+CONFIG_MAP, KUEUE = "configmap:", "kueue"
 
 _NOT_FOUND = 404
 
@@ -102,8 +102,8 @@ def policy_source(text: str, namespace: str) -> PolicySource:
     """The source that an option names; objects without a namespace are in this one."""
     if text == KUEUE:
         return KueueObjects()
-    if text.startswith(_CONFIG_MAP):
-        where, _, name = text.removeprefix(_CONFIG_MAP).rpartition("/")
+    if text.startswith(CONFIG_MAP):
+        where, _, name = text.removeprefix(CONFIG_MAP).rpartition("/")
         if not name or "/" in where:
             raise PolicyError(f"--policy: expected configmap:NAMESPACE/NAME, found {text!r}")
         return ConfigMap(where or namespace, name)
@@ -200,7 +200,7 @@ class PolicyFile:
     def check(self) -> Policy:
         """Understand the files, without a cluster; PolicyError where that cannot be done."""
         self._must_be_there()
-        return _read_path(self._path)
+        return _read_path(self._path, self.name)
 
     def _must_be_there(self) -> None:
         if not self._path.exists():
@@ -216,7 +216,7 @@ class ConfigMap:
     """A ConfigMap whose keys are files: a tidegate.yaml, or manifests."""
 
     def __init__(self, namespace: str, name: str) -> None:
-        self.name, self.namespace, self.object = f"{_CONFIG_MAP}{namespace}/{name}", namespace, name
+        self.name, self.namespace, self.object = f"{CONFIG_MAP}{namespace}/{name}", namespace, name
 
     async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
         """The one object; a role may allow it by its name, as the selector has it."""
@@ -253,9 +253,7 @@ class ConfigMap:
                 (Path(folder) / key).write_bytes(content)
             ours = Path(folder) / _OURS
             try:
-                if ours.exists():
-                    return _read_path(ours)
-                return msgspec.structs.replace(_read_path(Path(folder)), name=self.object)
+                return _read_path(ours if ours.exists() else Path(folder), self.name)
             except PolicyError as error:
                 raise PolicyError(str(error).replace(folder, self.name)) from None
 
@@ -356,15 +354,17 @@ def _joined(files: Mapping[str, bytes]) -> bytes:
     return b"\0".join(name.encode() + b"\0" + content for name, content in files.items())
 
 
-def _read_path(path: Path) -> Policy:
+def _read_path(path: Path, name: str) -> Policy:
+    """The policy in a file or folder, called by where it comes from."""
     try:
         if path.is_file() and (path.name == _OURS or b"apiVersion" not in path.read_bytes()):
-            return _enforced(path, load_setup(path).policy)
+            policy = _enforced(path, load_setup(path).policy)
+            return msgspec.structs.replace(policy, name=name)
         folder = load_folder(path)
     except (UnusableFile, UnusableFolder) as error:
         raise PolicyError(str(error)) from None
     assert folder.loaded is not None
-    return Policy(name=path.name, shares=folder.loaded.shares)
+    return Policy(name=name, shares=folder.loaded.shares)
 
 
 def _enforced(path: Path, policy: Policy) -> Policy:

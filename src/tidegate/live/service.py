@@ -17,10 +17,12 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.reconciler import SCALE_UP_DELAY_MS
 from tidegate.kube.transport.connection import Connection
 from tidegate.kube.transport.loop_thread import LoopThread
+from tidegate.kube.transport.reflector import ReflectorStats
 from tidegate.kube.transport.writes import EventMessage, event_write
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.live.clock import SteadyClock
 from tidegate.live.collecting import Collector
+from tidegate.live.decision_log import FailureLog
 from tidegate.live.election import SCOPE_CLAIMS, Claiming, Election, LeaseName, steady_s
 from tidegate.live.endpoints import Probes
 from tidegate.live.handover import SharedHandover, read_common
@@ -41,9 +43,6 @@ from tidegate.model.policy import Policy
 
 #: A loop that has not turned for so long is not alive.
 _STUCK_S = 60.0
-
-#: Between two lines about writes that came to nothing.
-_FAILURES_S = 10.0
 
 #: How long writes may take when it is to end, and how long a standby waits before it looks around.
 _DRAIN_S, _STANDBY_S = 10.0, 0.5
@@ -93,7 +92,8 @@ class Service:
         self._world: KubeWorld | None = None
         self._term: LeaderLoop | None = None
         self._told: dict[str, int] = {}
-        self._failure, self._failed_s = "", 0.0  # the latest write that came to nothing, as it was said, and when
+        self._failures = FailureLog(log)
+        self._heard: dict[str, tuple[int, float]] = {}  # by resource: what came so far, and when the latest of it did
         self._left_out: dict[str, str] = {}  # kinds that we may not read, as it was said of them
         self._anew = False  # what is ours has changed: the cluster is to be looked at anew
         self._releases = True  # nothing of ours is in flight: the next leader may begin at once
@@ -185,7 +185,7 @@ class Service:
             self._releases = self._drain(world, _DRAIN_S if clean and mandate.holds() else 0.0)
             if journal is not None:
                 journal.end()
-            self.metrics.leader.set(0)
+            self.metrics.end_term()
         if not self._is_over():
             self._log.warning("lost the lease", holder=self.election.holder, trouble=self.election.trouble)
 
@@ -311,8 +311,9 @@ class Service:
             self.metrics.writes.labels(word).inc(max(count - self._told.get(word, 0), 0))
             self._told[word] = count
         self.metrics.in_flight.set(world.api.pool.backlog)
-        self._tell_failure(world)
+        self._failures.note(world.take_failures())
         for plural, tally in world.api.told():
+            self.metrics.watch_age_s.labels(plural).set(self._watch_age_s(plural, tally))
             for what in ("lists", "watches", "events", "cuts", "skipped"):
                 self.metrics.watched.labels(plural, what).set(getattr(tally, what))
             self.metrics.left_out.labels(plural).set(bool(tally.left_out))
@@ -333,12 +334,14 @@ class Service:
             where = f"{failure.ref.resource.plural} {failure.ref.namespace}/{failure.ref.name}"
             self._log.error("object not handled", object=where, error=failure.error, trace=failure.trace)
 
-    def _tell_failure(self, world: KubeWorld) -> None:
-        """Say why writes come to nothing: the latest, and not too often, as a storm has thousands."""
-        now_s = time.monotonic()
-        if world.latest_failure not in ("", self._failure) and now_s - self._failed_s >= _FAILURES_S:
-            self._failure, self._failed_s = world.latest_failure, now_s
-            self._log.warning("a write came to nothing", why=world.latest_failure)
+    def _watch_age_s(self, plural: str, tally: ReflectorStats) -> float:
+        """How long nothing came for a resource, not even a bookmark; 0 where it is not followed."""
+        if tally.absent or tally.left_out:
+            return 0.0
+        heard, now_s = tally.events + tally.bookmarks, time.monotonic()
+        if self._heard.get(plural, (-1, 0.0))[0] != heard:
+            self._heard[plural] = (heard, now_s)
+        return now_s - self._heard[plural][1]
 
     # -- asked from other threads ------------------------------------------------------------------------------
 

@@ -62,6 +62,8 @@ class ShadowComparison(NamedTuple):
     halves_gpu_hours: float  # held by gangs that were not whole
     unlawful: int  # workloads that ran though they would have been held
     unlawful_gpu_hours: float
+    over_quota: int  # workloads that held more than their queue has, whenever they started
+    over_quota_gpu_hours: float
     differences: tuple[ShadowDifference, ...]  # the largest first
 
 
@@ -91,6 +93,8 @@ def reckon(observed: ObservedHistory, twin: ReplayedHistory) -> ShadowComparison
         halves_gpu_hours=_hours(sum(seen.halves_milli_ms(end_ms) for seen in observed.work)),
         unlawful=len(held),
         unlawful_gpu_hours=_hours(sum(_ran_ms(seen, end_ms) * seen.gpu_milli for seen in held)),
+        over_quota=sum(seen.is_over_quota for seen in observed.work),
+        over_quota_gpu_hours=_hours(sum(seen.over_quota_ms * seen.gpu_milli for seen in observed.work)),
         differences=tuple(sorted((row for row in rows if _is_worth_telling(row)), key=_by_size)),
     )
 
@@ -110,6 +114,8 @@ def _difference(seen: SeenWorkload, twin: ReplayedHistory, end_ms: int) -> Shado
         would = "started"
     elif _is_unlawful(seen):
         would, reason = "held", seen.held
+    elif seen.is_over_quota:
+        would, reason = "held", Reason.WAITS_FOR_QUOTA
     elif seen.sent_away is not Reason.NONE:
         would, reason = "sent away", seen.sent_away
     return ShadowDifference(

@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 from enum import StrEnum
 
+from msgspec.structs import replace
+
 from tidegate.model.shares import Shares
 from tidegate.model.spec import Spec, encode
 from tidegate.model.work import PodSet
@@ -91,5 +93,5 @@ class Policy(Spec, frozen=True):
     waits: bool = True  # False: what does not fit at its first try is rejected for good
 
     def digest(self) -> str:
-        """The policy's fingerprint."""
-        return hashlib.blake2b(encode(self), digest_size=8).hexdigest()
+        """The fingerprint of what the policy says: where it comes from, and so its name, makes no difference."""
+        return hashlib.blake2b(encode(replace(self, name="")), digest_size=8).hexdigest()

@@ -91,6 +91,23 @@ Change = (
 )  # a closed set: words and the command line know each of them
 
 
+def is_own(change: Change, state: ClusterState, number: int) -> bool:
+    """Whether the owners of a workload can make a change: to it, or to other work of its namespace.
+
+    Quota, borrowing, nodes, closed queues and the work of others are an administrator's matter.
+    """
+    if isinstance(change, MoreQuota | MoreBorrowing | MoreNodes | Open):
+        return False
+    return change.workload == number or _namespace(state, change.workload) == _namespace(state, number)
+
+
+def _namespace(state: ClusterState, number: int) -> str:
+    """The namespace of a workload; empty: its id has none."""
+    row = state.workload_numbers.row(number)
+    namespace, slash, _ = str(state.workload_ids[row]).partition("/") if row >= 0 else ("", "", "")
+    return namespace if slash else ""
+
+
 class Impossible(ValueError):  # noqa: N818 - it says what is the case
     """A change that this state does not have the parts for; the text says which."""
 

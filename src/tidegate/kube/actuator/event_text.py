@@ -1,47 +1,86 @@
-"""Why work waits or is refused, for people to read with the object, and for node autoscalers.
+"""Texts of Events and pod conditions, made from reason codes: why work waits, starts, stops or is refused.
 
-Unschedulable is the word that makes autoscalers buy nodes: it is said of demand that more nodes would help and that has
-lasted as long as nodes take to come. Anything shorter is noise, and is told why it waits in the reason's own word.
-Must not know: when it is written.
+Event reasons are those of Kueue (Pending, QuotaReserved, Admitted, Preempted, Evicted, Requeued) for work that is
+admitted, and those of kube-scheduler (FailedScheduling, Scheduled) for pods that we bind. An Event is a Warning where
+somebody must act.
+Unschedulable is the word that makes autoscalers buy nodes: a condition has it for demand that more nodes would help
+and that has lasted as long as nodes take to come. Anything shorter has the reason's own word.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from tidegate.journal.lots import Names
-from tidegate.journal.words import reason_text
+from tidegate.journal.lots import Names, queue_text, share_text
+from tidegate.journal.words import listed, reason_text, reason_text_for
+from tidegate.kube.actuator.workload_decisions import WorkloadDecision
 from tidegate.kube.transport.writes import EventMessage, Ref, Write, event_write, merge_by_key
+from tidegate.manifests.words import GROUP_TOTAL
 from tidegate.model.codes import Remedy
+from tidegate.model.decisions import DecisionKind
 from tidegate.model.reasons import CATALOGUE, Reason, ReasonKind, codes_of
+from tidegate.model.units import HOUR_MS, WHOLE_MILLI, duration_text
+from tidegate.model.work import Share, Work
 
 _NO_NAMES = Names()
 
 #: The longest message that Kubernetes keeps in full where people look.
 _LONGEST = 1024
 
-#: What autoscalers listen to.
-UNSCHEDULABLE = "Unschedulable"
+#: Nodes that a message names, at most.
+_MOST_NODES = 6
+
+#: What autoscalers listen to, and what the API server says of a pod with scheduling gates.
+UNSCHEDULABLE, GATED = "Unschedulable", "SchedulingGated"
+
+QUEUED, PENDING, FAILED_SCHEDULING = "Queued", "Pending", "FailedScheduling"
+QUOTA_RESERVED, ADMITTED, PARTIAL, RESUMED = "QuotaReserved", "Admitted", "PartiallyAdmitted", "Resumed"
+SCHEDULED, RESCHEDULED, TRIMMED, GROWN = "Scheduled", "Rescheduled", "Trimmed", "Grown"
+PREEMPTED, EVICTED, REQUEUED, REFUSED = "Preempted", "Evicted", "Requeued", "Refused"
+NOT_SUPPORTED, BYPASSED, GROUP_INCOMPLETE = "NotSupported", "AdmissionBypassed", "PodGroupIncomplete"
 
 #: Reasons that lift themselves when others finish, and that more nodes would lift sooner.
 _NODES_HELP = frozenset((*codes_of(ReasonKind.NODE_LACKS), int(Reason.GANG_PARTIAL)))
 
+#: Reasons that work starts again after, and whose cause somebody should look at.
+_FAULTS = (Reason.NODE_LOST, Reason.DEVICE_LOST, Reason.GANG_BROKEN, Reason.BIND_FAILED, Reason.GRANT_LOST)
+
+#: Reasons for which work is refused for good, as it is now.
+_REJECTS = (Reason.MALFORMED, Reason.SHARE_UNSUPPORTED, Reason.REFUSED_AT_FIRST_TRY)
+
 
 class EventText(NamedTuple):
-    """Something to be said of work that does not run."""
+    """What is said of an object: as an Event, and as the condition of a pod."""
 
     reason: str
     message: str
     warning: bool = False
+    condition: str = ""  # the condition's reason, where that is another
+
+    @property
+    def condition_reason(self) -> str:
+        """The reason in a pod's condition."""
+        return self.condition or self.reason
 
 
-def held(code: int, evidence: tuple[int, ...], names: Names = _NO_NAMES, *, deserves: bool = False) -> EventText:
+def pending_text(
+    work: Work, code: int, evidence: tuple[int, ...], names: Names, *, deserves: bool = False
+) -> EventText:
     """Why it waits, and what would lift that; `deserves`: nodes should come for it."""
     reason = Reason(code)
     spec = CATALOGUE[reason]
-    message = f"{reason_text(reason, evidence, names)}. {spec.lift}"[:_LONGEST]
-    return EventText(UNSCHEDULABLE if deserves or spec.remedy is Remedy.SCALE else word_of(code), message)
+    word = word_of(code)
+    waits = "" if reason in _REJECTS else _in_queue(work, names)
+    text = f"{waits}{_sentence(reason_text_for(work, reason, evidence, names))} {spec.lift} ({word})"
+    condition = UNSCHEDULABLE if deserves or spec.remedy is Remedy.SCALE else word
+    return EventText(REFUSED if reason in _REJECTS else PENDING, text[:_LONGEST], needs_action(reason), condition)
+
+
+def needs_action(reason: Reason) -> bool:
+    """Whether somebody must act: it does not lift by itself, or something failed."""
+    return CATALOGUE[reason].remedy in (Remedy.CHANGE, Remedy.SCALE) or reason in _FAULTS
 
 
 def deserves_nodes(code: int) -> bool:
@@ -54,9 +93,135 @@ def word_of(code: int) -> str:
     return Reason(code).name.title().replace("_", "")
 
 
+# -- what happens to it ------------------------------------------------------------------------------------------
+
+
+def queued_text(work: Work, names: Names) -> EventText:
+    """It was taken into its queue."""
+    return EventText(QUEUED, f"Queued in {queue_text(work.queue, names)}, priority {work.priority}.")
+
+
+def started_text(work: Work, decision: WorkloadDecision, names: Names, nodes: Mapping[str, int]) -> EventText:
+    """It starts: with which quota, and where."""
+    granted = grants_text(decision, names)
+    quota = f" with {granted}" if granted else ""
+    borrowed = ", borrowed in part" if decision.reason is Reason.ADMITTED_BORROWING else ""
+    place = f", on {_nodes_text(nodes)}" if nodes else ""
+    if decision.kind is DecisionKind.ADMIT:
+        return EventText(
+            QUOTA_RESERVED, f"Quota reserved by {queue_text(work.queue, names)}{quota}{borrowed}."[:_LONGEST]
+        )
+    whose = f" by {queue_text(work.queue, names)}" if work.queue in names.queues or decision.grants else ""
+    word, verb = (RESUMED, "Resumed after an eviction: admitted again") if decision.again else (ADMITTED, "Admitted")
+    return EventText(word, f"{verb}{whose}{quota}{borrowed}{place}."[:_LONGEST])
+
+
+def partial_text(work: Work, decision: WorkloadDecision) -> EventText:
+    """It starts with fewer pods than it asks for, as it allows."""
+    pods = {pod_set: count for pod_set, _, _, count in decision.grants}
+    sets = [
+        f"{pods[at]} of {asked.count} pods of set {asked.name}"
+        for at, asked in enumerate(work.pod_sets)
+        if pods.get(at, asked.count) < asked.count
+    ]
+    return EventText(
+        PARTIAL, f"Starts with {listed(sets)}: there is no quota for more, and it allows fewer."[:_LONGEST]
+    )
+
+
+def grants_text(decision: WorkloadDecision, names: Names) -> str:
+    """The quota that a decision grants: "8 nvidia.com/gpu of flavor spot"; empty: none that is counted."""
+    totals: dict[int, int] = {}
+    for _, lot, amount, _ in decision.grants:
+        totals[lot] = totals.get(lot, 0) + amount
+    parts = [share_text(names.lots[lot], amount) for lot, amount in totals.items() if 0 <= lot < len(names.lots)]
+    return listed(parts, 6) if parts else ""
+
+
+class Stopped(NamedTuple):
+    """Work that is stopped: what it held, for how long, and for which work it leaves."""
+
+    work: Work
+    granted: str
+    nodes: Mapping[str, int]
+    ran_ms: int  # -1: nobody knows
+    cause: str = ""
+
+
+def stopped_text(stopped: Stopped, reason: Reason, names: Names, *, preempted: bool) -> EventText:
+    """It is stopped: why, for whom, what that costs, and how it comes back."""
+    whose = f" for {stopped.cause}" if stopped.cause else ""
+    why = reason_text(reason, (), names).removeprefix("preempted: ")
+    word = PREEMPTED if preempted else EVICTED
+    parts = [
+        f"{word}{whose}: {why}.",
+        _lost(stopped),
+        f"It gives back {stopped.granted} of {queue_text(stopped.work.queue, names)}." if stopped.granted else "",
+        CATALOGUE[reason].lift,
+    ]
+    return EventText(word, " ".join(filter(None, parts))[:_LONGEST], needs_action(reason))
+
+
+def _lost(stopped: Stopped) -> str:
+    """What it loses: the time since it was admitted, as far as it saved nothing."""
+    where = f" on {_nodes_text(stopped.nodes)}" if stopped.nodes else ""
+    if stopped.ran_ms < 0:
+        return f"It ran{where}; work since its last checkpoint is lost." if where else ""
+    gpus = gpu_milli(stopped.work) / WHOLE_MILLI
+    much = f" ({gpus * stopped.ran_ms / HOUR_MS:.2f} GPU-hours)" if gpus else ""
+    return (
+        f"It held its place for {duration_text(stopped.ran_ms)}{where}; work since its last checkpoint is lost{much}."
+    )
+
+
+def gpu_milli(work: Work) -> int:
+    """GPUs that work asks for, in thousandths."""
+    each = (
+        pods.count * pods.gpu.count * (pods.gpu.milli if pods.gpu.share is Share.FRACTION else WHOLE_MILLI)
+        for pods in work.pod_sets
+    )
+    return sum(each)
+
+
+def moved_text(nodes: Mapping[str, int]) -> EventText:
+    """Pods of work that runs get other nodes."""
+    return EventText(RESCHEDULED, f"Pods that lost their node go to {_nodes_text(nodes)}."[:_LONGEST])
+
+
+def requeued_text(work: Work, names: Names) -> EventText:
+    """It left its nodes and waits again."""
+    return EventText(REQUEUED, f"Its pods have left their nodes; it waits in {queue_text(work.queue, names)} again.")
+
+
+def start_failed_text(work: Work, names: Names) -> EventText:
+    """Its start could not be written."""
+    why = f"{reason_text(Reason.BIND_FAILED)}. {CATALOGUE[Reason.BIND_FAILED].lift}"
+    return EventText(
+        REQUEUED, f"It could not be started and waits in {queue_text(work.queue, names)}: {why}", warning=True
+    )
+
+
+def scheduled_text(pod: Ref, node: str) -> EventText:
+    """A pod has its node."""
+    return EventText(SCHEDULED, f"Successfully assigned {pod.namespace}/{pod.name} to {node}")
+
+
+# -- what is wrong with it ---------------------------------------------------------------------------------------
+
+
 def unsupported(refusals: tuple[str, ...]) -> EventText:
     """What cannot be done for it, by name."""
-    return EventText("NotSupported", "; ".join(refusals)[:_LONGEST], warning=True)
+    return EventText(NOT_SUPPORTED, "; ".join(refusals)[:_LONGEST], warning=True)
+
+
+def incomplete_text(group: str, there: int, total: int) -> EventText:
+    """A pod waits for others of its group to be created."""
+    if not total:
+        why = f"Pod group {group} does not say how many pods it has. Set the annotation {GROUP_TOTAL}."
+        return EventText(GROUP_INCOMPLETE, why, warning=True)
+    missing = total - there
+    text = f"Pod group {group} has {there} of its {total} pods: {missing} {'is' if missing == 1 else 'are'} missing."
+    return EventText(GROUP_INCOMPLETE, f"{text} It is queued when all of them are created.", warning=True)
 
 
 def unreadable(error: str) -> EventText:
@@ -72,7 +237,7 @@ def blocked(answer: str) -> EventText:
 
 
 PAST = EventText(
-    "PastTheDoor",
+    BYPASSED,
     "It names a queue and was not held until it was admitted: it runs without quota, and is left alone. "
     "Suspend it to have it queued.",
     warning=True,
@@ -83,13 +248,36 @@ def grown(have: int, want: int, *, trimmed: bool) -> EventText:
     """What happens to a running job that asks for more pods than it was admitted with."""
     asked = f"It was admitted with {have} pods and asks for {want} while it runs."
     if trimmed:
-        return EventText("Trimmed", f"{asked} It is set back to {have}: suspend it to change its size.", warning=True)
-    return EventText("Grown", f"{asked} The new pods wait: suspend it to admit all of them.", warning=True)
+        return EventText(TRIMMED, f"{asked} It is set back to {have}: suspend it to change its size.", warning=True)
+    return EventText(GROWN, f"{asked} The new pods wait: suspend it to admit all of them.", warning=True)
+
+
+# -- words -------------------------------------------------------------------------------------------------------
+
+
+def _in_queue(work: Work, names: Names) -> str:
+    return f"Waits in {queue_text(work.queue, names)}: " if work.queue in names.queues else "Waits: "
+
+
+def _sentence(text: str) -> str:
+    return f"{text.rstrip('.')}."
+
+
+def _nodes_text(nodes: Mapping[str, int]) -> str:
+    return listed([f"{name} ({pods} pod{'s' if pods != 1 else ''})" for name, pods in nodes.items()], _MOST_NODES)
+
+
+# -- as writes ---------------------------------------------------------------------------------------------------
 
 
 def condition(pod: Ref, saying: EventText) -> Write:
     """Say it in the condition that every scheduler sets."""
-    told = {"type": "PodScheduled", "status": "False", "reason": saying.reason, "message": saying.message}
+    told = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": saying.condition_reason,
+        "message": saying.message,
+    }
     return merge_by_key(pod, {"status": {"conditions": [told]}}, part="status")
 
 
@@ -97,4 +285,14 @@ def event(thing: Ref, saying: EventText, now_ms: int) -> Write:
     """Say it as an event about an object."""
     at = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
     name = f"{thing.name[:200]}.{saying.reason.lower()}.{now_ms:x}"
-    return event_write(thing, EventMessage(saying.reason, saying.message, "Admitting", saying.warning), name, at)
+    action = _ACTIONS.get(saying.reason, "Admitting")
+    return event_write(thing, EventMessage(saying.reason, saying.message, action, saying.warning), name, at)
+
+
+_ACTIONS = {
+    FAILED_SCHEDULING: "Scheduling",
+    SCHEDULED: "Binding",
+    PREEMPTED: "Preempting",
+    EVICTED: "Evicting",
+    REQUEUED: "Requeuing",
+}

@@ -149,6 +149,11 @@ class NodeRegistry:
             if one is not None:
                 self._stirred[one.node] = None
 
+    @property
+    def unmanaged(self) -> int:
+        """How many pods that are not ours have a node."""
+        return len(self._strangers)
+
     def _add(self, pod: SeenPod, sign: int) -> None:
         self._rooms.setdefault(pod.node, _Room()).add(pod, sign)
 

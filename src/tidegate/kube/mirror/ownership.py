@@ -53,7 +53,7 @@ class Ownership:
         """Whether a pod that belongs to no job is ours."""
         if not self.manages(pod.namespace):
             return False
-        if self.watches and pod.owner is None and (self.unqueued or pod.queued):
+        if self.watches and (pod.queued or (self.unqueued and pod.owner is None)):
             return True
         if self.binds_pod(pod):
             return pod.gate is not GateOwner.OTHERS

@@ -40,6 +40,7 @@ class PodGroups:
 
     def __init__(self) -> None:
         self._members: dict[tuple[str, str], dict[str, SeenPod]] = {}
+        self._waiting: set[str] = set()  # uids of all of them
         self._read: dict[tuple[PodShape, ...], tuple[Work, tuple[str, ...]]] = {}  # by the shapes of the members
 
     def join(self, pod: SeenPod) -> PodGroup | None:
@@ -47,19 +48,30 @@ class PodGroups:
         key = (pod.namespace, pod.group)
         members = self._members.setdefault(key, {})
         members[pod.uid] = pod
+        self._waiting.add(pod.uid)
         if len(members) < pod.group_total:
             return None
         whole = self._joined(sorted(members.values(), key=lambda member: member.name))
         if not whole.refusals:  # else it is read again when one of its pods changes
             del self._members[key]
+            self._waiting.difference_update(members)
         return whole
 
     def leave(self, pod: SeenPod) -> None:
         """A member is gone before its group was whole."""
         members = self._members.get((pod.namespace, pod.group), {})
         members.pop(pod.uid, None)
+        self._waiting.discard(pod.uid)
         if not members:
             self._members.pop((pod.namespace, pod.group), None)
+
+    def has(self, uid: str) -> bool:
+        """Whether a pod waits for its group to be whole."""
+        return uid in self._waiting
+
+    def members(self, pod: SeenPod) -> list[SeenPod]:
+        """The pods that wait with this one for their group to be whole."""
+        return list(self._members.get((pod.namespace, pod.group), {}).values())
 
     def _joined(self, pods: list[SeenPod]) -> PodGroup:
         """The group as one workload; groups of the same shapes ask for the same."""

@@ -96,6 +96,9 @@ class WorkloadPods:
     starts_after: bool = False  # it starts when that is done
     granted: Mapping[int, int] = field(default_factory=lambda: _NONE)  # pods by pod set, where not all were
     slots: list[PodSlot] = field(default_factory=list)
+    admitted_ms: int = 0  # when it was admitted; 0: it is not, or nobody knows
+    start_failed: bool = False  # it never ran: its latest start could not be written
+    quota_text: str = ""  # the quota that it holds, for people to read
     _latest: dict[int, int] | None = None  # by the first slot of a set: the one filled last; None: none of many
 
     def __post_init__(self) -> None:

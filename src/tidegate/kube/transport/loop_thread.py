@@ -58,7 +58,7 @@ class LoopThread:
         """Why it is not well; empty: it runs, was stopped, or was never started."""
         if self._stops or self._thread.ident is None or (self._thread.is_alive() and self.failure is None):
             return ""
-        return f"the thread {self.name} has ended" + (f": {self.failure!r}" if self.failure else "")
+        return f"the thread {self.name} has ended" + (f": {_said(self.failure)}" if self.failure else "")
 
     def check(self) -> None:
         """Raise ThreadEndedError if it has ended though nobody stopped it."""
@@ -81,3 +81,7 @@ class LoopThread:
         self.loop, self.stopping = asyncio.get_running_loop(), asyncio.Event()
         self._ready.set()
         await self._main()
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -322,7 +322,7 @@ class Reflector(Generic[T]):
         except Exception as error:  # noqa: BLE001 - it is data from outside, whatever is wrong with it
             self.tally.skipped += 1
             meta = thing.metadata
-            self.tally.trouble = f"{self.resource.kind} {meta.namespace}/{meta.name} cannot be understood: {error!r}"
+            self.tally.trouble = f"{self.resource.kind} {meta.namespace}/{meta.name} cannot be understood: {error}"
         else:
             self.updates.put(self.kind, thing.metadata.uid, kept)
 

@@ -25,6 +25,11 @@ class Ref(NamedTuple):
     name: str
     uid: str = ""
 
+    @property
+    def text(self) -> str:
+        """The object as logs name it: "Job/team-a/train"."""
+        return "/".join(part for part in (self.resource.kind, self.namespace, self.name) if part)
+
     def path(self, part: str = "") -> str:
         """Where it is."""
         return self.resource.path(self.namespace, self.name, part)
@@ -38,6 +43,7 @@ class Write(NamedTuple):
     done_if: frozenset[int] = frozenset()  # refusals that mean: it is so already
     look: Request | None = None  # what to read when it is not clear whether it was done
     is_done: Callable[[bytes], bool] | None = None  # what was read shows that it was
+    ref: Ref | None = None  # the object that it is about
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -67,7 +73,7 @@ def bind(pod: Ref, node: str) -> Write:
         return found.spec.node_name == node and pod.uid in ("", found.metadata.uid)
 
     request = Request("POST", pod.path("binding"), {"fieldManager": FIELD_MANAGER}, _encoded(body))
-    return Write(_key(pod), request, look=Request("GET", pod.path()), is_done=is_there)
+    return Write(_key(pod), request, look=Request("GET", pod.path()), is_done=is_there, ref=pod)
 
 
 def evict(pod: Ref, grace_s: int | None = None) -> Write:
@@ -79,13 +85,13 @@ def evict(pod: Ref, grace_s: int | None = None) -> Write:
         "deleteOptions": _delete_options(pod, "", grace_s),
     }
     request = Request("POST", pod.path("eviction"), {}, _encoded(body))
-    return Write(_key(pod), request, done_if=frozenset((404, 409)))
+    return Write(_key(pod), request, done_if=frozenset((404, 409)), ref=pod)
 
 
 def delete(thing: Ref, version: str = "", grace_s: int | None = None) -> Write:
     """Delete an object; without a version it is gone if it is not there, or another one now."""
     request = Request("DELETE", thing.path(), {}, _encoded(_delete_options(thing, version, grace_s)))
-    return Write(_key(thing), request, done_if=frozenset((404,) if version else (404, 409)))
+    return Write(_key(thing), request, done_if=frozenset((404,) if version else (404, 409)), ref=thing)
 
 
 def _delete_options(thing: Ref, version: str, grace_s: int | None) -> dict[str, Any]:
@@ -103,9 +109,8 @@ def create(resource: Resource, thing: Mapping[str, Any]) -> Write:
     meta = thing["metadata"]
     ref = Ref(resource, meta.get("namespace", ""), meta["name"])
     path = resource.path(ref.namespace)
-    return Write(
-        _key(ref), Request("POST", path, {"fieldManager": FIELD_MANAGER}, _encoded(thing)), done_if=frozenset((409,))
-    )
+    request = Request("POST", path, {"fieldManager": FIELD_MANAGER}, _encoded(thing))
+    return Write(_key(ref), request, done_if=frozenset((409,)), ref=ref)
 
 
 def merge(thing: Ref, change: Mapping[str, Any], *, part: str = "", version: str = "") -> Write:
@@ -147,7 +152,7 @@ def apply(thing: Ref, fields: Mapping[str, Any], *, part: str = "", force: bool 
 
 def _patch(thing: Ref, body: object, content_type: str, part: str, query: Mapping[str, str] | None = None) -> Write:
     asked = {"fieldManager": FIELD_MANAGER, **(query or {})}
-    return Write(_key(thing), Request("PATCH", thing.path(part), asked, _encoded(body), content_type))
+    return Write(_key(thing), Request("PATCH", thing.path(part), asked, _encoded(body), content_type), ref=thing)
 
 
 class EventMessage(NamedTuple):

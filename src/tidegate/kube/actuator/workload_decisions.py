@@ -1,0 +1,85 @@
+"""Decisions by workload: the rows of one admission or placement together, as people speak of them.
+
+It reads the rows of a step's decisions and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
+from tidegate.model.reasons import Reason
+
+#: Rows that belong to one decision about a workload: it is admitted, gets its domains, and its pods their nodes.
+_STARTS = (DecisionKind.ADMIT, DecisionKind.ASSIGN, DecisionKind.PLACE)
+
+
+_ADMITTED = (Reason.ADMITTED_BORROWING, Reason.ADMITTED_PARTLY)  # which say more than that it is admitted
+
+
+@dataclass(slots=True)
+class WorkloadDecision:
+    """One decision about a workload."""
+
+    number: int
+    kind: DecisionKind  # of a start: PLACE if its pods have nodes, else ADMIT
+    reason: Reason
+    evidence: tuple[int, ...]
+    cause: int = NOBODY  # number of the workload that it was preempted for
+    nodes: dict[int, int] = field(default_factory=dict)  # number of the node: pods
+    grants: list[tuple[int, int, int, int]] = field(default_factory=list)  # pod set, flavor-resource, amount, pods
+    partly: bool = False  # it starts with fewer pods than it asks for
+    again: bool = False  # it starts after an eviction
+
+    @property
+    def starts(self) -> bool:
+        """Whether it lets the workload start."""
+        return self.kind in _STARTS
+
+    @property
+    def failed(self) -> bool:
+        """Whether it takes a start back that could not be written."""
+        return self.kind is DecisionKind.EVICT and self.reason is Reason.BIND_FAILED
+
+    @property
+    def word(self) -> str:
+        """What is done, in a word."""
+        return "requeue" if self.failed else self.kind.name.lower()
+
+    @property
+    def stops(self) -> bool:
+        """Whether it makes the workload leave."""
+        return self.kind in (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
+
+
+def decisions_by_workload(decisions: DecisionBatch) -> list[WorkloadDecision]:
+    """What was decided about each workload but to hold it, in order; one that leaves and starts again has two."""
+    latest: dict[int, WorkloadDecision] = {}
+    found: list[WorkloadDecision] = []
+    for kind, number, pod, node, code, evidence, cause in _rows(decisions):
+        known = latest.get(number)
+        if known is None or not (kind in _STARTS and known.starts):
+            known = WorkloadDecision(number, kind, Reason(code), tuple(evidence), cause)
+            found.append(known)
+        latest[number] = known
+        if kind is DecisionKind.ADMIT:
+            known.grants.append((pod, evidence[0], evidence[1], evidence[2]))
+            known.reason = Reason(code) if known.reason not in _ADMITTED else known.reason
+            known.partly |= code == Reason.ADMITTED_PARTLY
+        elif kind is DecisionKind.PLACE:
+            known.nodes[node] = known.nodes.get(node, 0) + 1
+            known.kind, known.again = kind, known.again or code == Reason.PLACED_AGAIN
+    return found
+
+
+def _rows(decisions: DecisionBatch) -> Iterator[tuple[DecisionKind, int, int, int, int, list[int], int]]:
+    columns = (
+        decisions.kind, decisions.workload, decisions.pod, decisions.node,
+        decisions.code, decisions.evidence, decisions.cause,
+    )  # fmt: skip
+    rows = np.flatnonzero(decisions.kind != DecisionKind.HOLD)
+    for kind, *row in zip(*(column[rows].tolist() for column in columns), strict=True):
+        yield DecisionKind(kind), *row

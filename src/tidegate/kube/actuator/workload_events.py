@@ -1,0 +1,295 @@
+"""What happens to each workload, said with its objects: queued, admitted, scheduled, preempted, evicted, requeued.
+
+It chooses the objects and the facts; texts are made in `event_text`, and `event_recorder` says when they are written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidegate.journal.lots import Lot, share_text
+from tidegate.journal.words import listed
+from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
+from tidegate.kube.actuator.event_text import (
+    PAST,
+    EventText,
+    Stopped,
+    grants_text,
+    grown,
+    incomplete_text,
+    moved_text,
+    partial_text,
+    queued_text,
+    requeued_text,
+    scheduled_text,
+    start_failed_text,
+    started_text,
+    stopped_text,
+    unsupported,
+)
+from tidegate.kube.actuator.workload_decisions import WorkloadDecision, decisions_by_workload
+from tidegate.kube.mirror.node_registry import NodeRegistry
+from tidegate.kube.mirror.ownership import Ownership
+from tidegate.kube.mirror.pod_groups import PodGroups
+from tidegate.kube.mirror.pods import GateOwner, SeenPod
+from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage
+from tidegate.kube.transport.writes import Ref, Write
+from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
+from tidegate.model.standing import Standing
+
+#: How long the pods of a group may take to be created before a group that is not whole is reported.
+_GROUP_MS = 5_000
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """What is known of the cluster; the reconciler keeps these up to date."""
+
+    ownership: Ownership
+    nodes: NodeRegistry
+    pods: Mapping[str, SeenPod]
+    workloads: Mapping[int, WorkloadPods]
+    seats: Mapping[str, object]  # by uid: pods that belong to a workload
+    groups: PodGroups
+    refused: Mapping[str, tuple[str, ...]]  # by uid
+    bypassed: Mapping[str, Ref]  # by uid
+
+
+class ObjectCounts(NamedTuple):
+    """Objects that are not as they should be, and pods that others manage."""
+
+    refused: int  # they ask for what we cannot do
+    bypassed: int  # they run without being admitted
+    gates_left: int  # pods with our scheduling gate that belong to no workload of ours
+    unmanaged: int  # pods on nodes that others manage
+
+
+class DecisionLine(NamedTuple):
+    """One decision about a workload, with the names of everything."""
+
+    object: str
+    decision: str
+    reason: str
+    queue: str
+    cluster_queue: str
+    quota: str  # that it gets, or gives back
+    nodes: dict[str, int]  # pods by node
+    preempted_for: str
+    victims: tuple[str, ...]  # that were preempted for it
+
+
+class WorkloadEvents:
+    """Tells with objects what happens to them."""
+
+    def __init__(self, view: ClusterView, recorder: EventRecorder) -> None:
+        self._view, self._recorder = view, recorder
+        self._victims: dict[int, list[str]] = {}  # by number: work that was preempted for it, until it starts
+        self._new: list[int] = []  # numbers of workloads that were just submitted
+        self.looked = False  # the first look is over: work that comes from now on is new
+
+    @property
+    def _silent(self) -> bool:
+        return self._view.ownership.watches
+
+    def take(self, most: int, now_ms: int) -> list[Write]:
+        """What is to be written now, at most so much."""
+        for number in self._new:
+            if number in self._view.workloads:
+                workload = self._view.workloads[number]
+                self._tell(workload, queued_text(workload.work, self._recorder.names), minor=True)
+        self._new = []
+        return list(self._recorder.take(most, now_ms, self))
+
+    def describe(self, decisions: DecisionBatch) -> list[DecisionLine]:
+        """What was decided about each workload, with the names of everything; holds are left out."""
+        names, lines = self._recorder.names, list[DecisionLine]()
+        for decision in decisions_by_workload(decisions):
+            workload = self._view.workloads.get(decision.number)
+            if workload is None:
+                continue
+            cause = self._view.workloads.get(decision.cause) if decision.kind is DecisionKind.PREEMPT else None
+            if cause is not None:
+                self._victims.setdefault(cause.number, []).append(object_text(workload))
+            lines.append(
+                DecisionLine(
+                    object=object_text(workload),
+                    decision=decision.word,
+                    reason=decision.reason.name,
+                    queue=workload.work.queue,
+                    cluster_queue=names.queues.get(workload.work.queue, ""),
+                    quota=grants_text(decision, names) or workload.quota_text,
+                    nodes=self._named(decision.nodes or nodes_of(workload)),
+                    preempted_for=object_text(cause) if cause is not None else "",
+                    victims=tuple(self._victims.pop(decision.number, ())) if decision.starts else (),
+                )
+            )
+        return lines
+
+    def counts(self) -> ObjectCounts:
+        """How many objects are not as they should be."""
+        view = self._view
+        gated = (uid for uid, pod in view.pods.items() if pod.gate is GateOwner.OURS and not pod.life.is_over)
+        left = sum(uid not in view.seats and not view.groups.has(uid) for uid in gated)
+        return ObjectCounts(len(view.refused), len(view.bypassed), left, view.nodes.unmanaged)
+
+    def workloads(self) -> Iterable[WorkloadPods]:
+        """Every workload that is followed."""
+        return self._view.workloads.values()
+
+    # -- objects -----------------------------------------------------------------------------------------------
+
+    def targets(self, number: int) -> Iterator[EventTarget]:
+        """The objects of a workload that waits: its job, and its pods without a node."""
+        workload = self._view.workloads.get(number)
+        if workload is None or self._silent:
+            return
+        if workload.kind is WorkloadKind.JOB:
+            yield EventTarget(workload.ref, has_condition=False)
+        for slot in workload.slots:
+            pod = self._view.pods.get(slot.pod) if slot.pod else None
+            if pod is not None and not pod.node:
+                yield self.pod_target(pod)
+
+    def lasts(self, uid: str) -> bool:
+        """Whether what is wrong with an object still is."""
+        view = self._view
+        pod = view.pods.get(uid)
+        of_refused_job = pod is not None and pod.owner is not None and not pod.node
+        return uid in view.refused or uid in view.bypassed or view.groups.has(uid) or of_refused_job
+
+    def pod_target(self, pod: SeenPod) -> EventTarget:
+        """A pod: with its condition, if we schedule it or hold it by a gate."""
+        binds = self._view.ownership.binds_pod(pod)
+        gated = not binds and pod.gate is GateOwner.OURS
+        return EventTarget(pod.ref, binds or gated, gated)
+
+    def _owners(self, workload: WorkloadPods) -> Iterator[EventTarget]:
+        """The objects that a workload is: its job, or its pods."""
+        if workload.kind is WorkloadKind.JOB:
+            yield EventTarget(workload.ref, has_condition=False)
+            return
+        for slot in workload.slots:
+            if slot.pod in self._view.pods:
+                yield EventTarget(self._view.pods[slot.pod].ref, has_condition=False)
+
+    def _tell(self, workload: WorkloadPods, text: EventText, *, minor: bool = False) -> None:
+        for target in self._owners(workload):
+            self._recorder.tell(target, text, minor=minor)
+
+    # -- what happens ------------------------------------------------------------------------------------------
+
+    def queued(self, workload: WorkloadPods) -> None:
+        """Work was submitted; its pods are known a moment later."""
+        if self.looked and not self._silent:
+            self._new.append(workload.number)
+
+    def decided(self, decisions: DecisionBatch) -> None:
+        """Decisions are about to be carried out."""
+        if self._silent:
+            return
+        for decision in decisions_by_workload(decisions):
+            workload = self._view.workloads.get(decision.number)
+            if workload is None:
+                continue
+            if decision.starts:
+                self._started(workload, decision)
+            elif decision.failed:
+                self.start_failed(workload)
+            elif decision.stops:
+                self._stopped(workload, decision)
+
+    def _started(self, workload: WorkloadPods, decision: WorkloadDecision) -> None:
+        names, nodes = self._recorder.names, self._named(decision.nodes)
+        if workload.stage is WorkloadStage.PLACED and not decision.grants:
+            self._tell(workload, moved_text(nodes))
+            return
+        workload.admitted_ms, workload.quota_text = self._recorder.now_ms, grants_text(decision, names)
+        decision.again = decision.again and not workload.start_failed
+        self._tell(workload, started_text(workload.work, decision, names, nodes))
+        if decision.partly:
+            self._tell(workload, partial_text(workload.work, decision))
+
+    def _stopped(self, workload: WorkloadPods, decision: WorkloadDecision) -> None:
+        ran_ms = self._recorder.now_ms - workload.admitted_ms if workload.admitted_ms else -1
+        preempted, workload.start_failed = decision.kind is DecisionKind.PREEMPT, False
+        cause = self._view.workloads.get(decision.cause) if preempted else None
+        stopped = Stopped(
+            workload.work,
+            workload.quota_text,
+            self._named(nodes_of(workload)),
+            ran_ms,
+            _whose(cause) if cause is not None else "",
+        )
+        self._tell(workload, stopped_text(stopped, decision.reason, self._recorder.names, preempted=preempted))
+
+    def _named(self, nodes: Mapping[int, int]) -> dict[str, int]:
+        return {self._view.nodes.name_of(node): pods for node, pods in nodes.items()}
+
+    def requeued(self, workload: WorkloadPods) -> None:
+        """Work that was evicted waits again."""
+        if not (self._silent or workload.start_failed):
+            self._tell(workload, requeued_text(workload.work, self._recorder.names))
+
+    def bound(self, pod: Ref, node: int) -> None:
+        """A pod has its node, by our hand."""
+        text = scheduled_text(pod, self._view.nodes.name_of(node))
+        self._recorder.tell(EventTarget(pod, has_condition=False), text, minor=True)
+
+    def start_failed(self, workload: WorkloadPods) -> None:
+        """The start of work could not be written, or not for all its pods."""
+        workload.start_failed, workload.admitted_ms, workload.quota_text = True, 0, ""
+        if not self._silent:
+            self._tell(workload, start_failed_text(workload.work, self._recorder.names))
+
+    def grown(self, ref: Ref, have: int, want: int, *, trimmed: bool) -> None:
+        """A running job asks for more pods than it was admitted with."""
+        if not self._silent:
+            self._recorder.tell(EventTarget(ref, has_condition=False), grown(have, want, trimmed=trimmed))
+
+    def resumed(self, workload: WorkloadPods, standing: Standing) -> None:
+        """Work was admitted by the leader before us."""
+        lots = [
+            share_text(Lot(flavor, resource), dict(grant.charge).get(resource, 0))
+            for grant in standing.grants
+            for resource, flavor in grant.flavors
+        ]
+        workload.admitted_ms, workload.quota_text = standing.granted_ms, listed(lots, 6) if lots else ""
+
+    # -- what is wrong -----------------------------------------------------------------------------------------
+
+    def refuse(self, target: EventTarget, why: tuple[str, ...]) -> None:
+        """An object asks for what we cannot do."""
+        if not self._silent:
+            self._recorder.warn(target, unsupported(why))
+
+    def bypass(self, ref: Ref) -> None:
+        """Work runs that was not held until it was admitted."""
+        if not self._silent:
+            self._recorder.warn(EventTarget(ref, has_condition=False), PAST)
+
+    def incomplete(self, pod: SeenPod) -> None:
+        """Pods of a group wait for the others."""
+        if not self._silent:
+            members = self._view.groups.members(pod)
+            text = incomplete_text(pod.group, len(members), pod.group_total)
+            for member in members:
+                self._recorder.warn(self.pod_target(member), text, _GROUP_MS)
+
+
+def nodes_of(workload: WorkloadPods) -> dict[int, int]:
+    """Pods by the number of the node that they have, or were decided for."""
+    return dict(Counter(slot.node for slot in workload.slots if slot.node != NOBODY))
+
+
+def object_text(workload: WorkloadPods) -> str:
+    """The object of a workload, as logs name it: "Job/team-a/train"."""
+    return f"PodGroup/{workload.id}" if workload.kind is WorkloadKind.GROUP else workload.ref.text
+
+
+def _whose(workload: WorkloadPods) -> str:
+    """Work as people speak of it: "Job team-a/train of queue team-a/gold, priority 100"."""
+    what = {WorkloadKind.POD: "Pod", WorkloadKind.GROUP: "pod group"}.get(workload.kind, workload.ref.resource.kind)
+    return f"{what} {workload.id} of queue {workload.work.queue}, priority {workload.work.priority}"

@@ -1,0 +1,113 @@
+"""Since when work waits or runs, as its objects tell it: creation, conditions, Events.
+
+A look at a cluster sees everything at one moment; these are the times before it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.resources import EVENTS, PODS
+from tidegate.kube.transport.writes import Ref
+from tidegate.manifests.clock import read_time_ms
+from tidegate.model.units import UnitError
+
+#: Events after which work waits again.
+_WAITS_AGAIN = ("Requeued", "Preempted", "Evicted", "Suspended", "Stopped")
+
+_PAGE = 1_000
+
+
+class ObjectTimes(NamedTuple):
+    """Times that objects tell, in milliseconds since 1970."""
+
+    bound_ms: dict[str, int]  # by uid of a pod: when it got its node
+    waiting_ms: int = 0  # since when the work that is asked about waits; 0: no object tells
+
+
+class _Condition(msgspec.Struct, rename="camel"):
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    conditions: list[_Condition] | None = None
+    start_time: str | None = None
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    creation_timestamp: str | None = None
+
+
+class _Thing(msgspec.Struct):
+    metadata: _Meta
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+class _ListMeta(msgspec.Struct, rename={"token": "continue"}):
+    token: str = ""
+
+
+class _Things(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[_Thing] | None = None
+
+
+async def read_times(client: Client, thing: Ref | None) -> ObjectTimes:
+    """The times of all pods, and of one object; what may not be read is not known."""
+    bound: dict[str, int] = {}
+    token = ""
+    while True:
+        query = {"limit": str(_PAGE), **({"continue": token} if token else {})}
+        answer = await client.ask(Request("GET", PODS.path(), query, timeout_s=60))
+        if not answer.ok:
+            break
+        page = msgspec.json.decode(answer.body, type=_Things)
+        bound |= {one.metadata.uid: at_ms for one in page.items or () if (at_ms := _bound_ms(one.status))}
+        token = page.metadata.token
+        if not token:
+            break
+    return ObjectTimes(bound, await _waiting_ms(client, thing) if thing is not None else 0)
+
+
+def _bound_ms(status: _Status) -> int:
+    return next((at_ms for at_ms in _since(status, "PodScheduled") if at_ms), 0) or _time_ms(status.start_time)
+
+
+def _since(status: _Status, kind: str) -> list[int]:
+    there = [one for one in status.conditions or () if one.type == kind and one.status == "True"]
+    return [_time_ms(one.last_transition_time) for one in there]
+
+
+async def _waiting_ms(client: Client, thing: Ref) -> int:
+    """Since when an object waits: its creation, or the latest time that it was suspended or evicted."""
+    answer = await client.ask(Request("GET", thing.path(), timeout_s=10))
+    if not answer.ok:
+        return 0
+    seen = msgspec.json.decode(answer.body, type=_Thing)
+    stopped = [*_since(seen.status, "Suspended"), *await _evicted_ms(client, thing)]
+    return max([_time_ms(seen.metadata.creation_timestamp), *stopped])
+
+
+async def _evicted_ms(client: Client, thing: Ref) -> list[int]:
+    """When the Events of an object say that it was stopped."""
+    query = {"fieldSelector": f"regarding.uid={thing.uid}"}
+    answer = await client.ask(Request("GET", EVENTS.path(thing.namespace), query, timeout_s=10))
+    items: list[dict[str, Any]] = msgspec.json.decode(answer.body)["items"] or [] if answer.ok else []
+    return [
+        _time_ms(item.get("eventTime") or item.get("deprecatedLastTimestamp"))
+        for item in items
+        if item.get("reason") in _WAITS_AGAIN
+    ]
+
+
+def _time_ms(text: str | None) -> int:
+    try:
+        return read_time_ms(text or "")
+    except UnitError:
+        return 0
