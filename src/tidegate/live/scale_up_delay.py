@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tidegate.kube.world import KubeWorld
+from tidegate.live.heap import trim
 from tidegate.model.decisions import DecisionBatch
 from tidegate.model.facts import EventBatch
 
@@ -42,6 +43,8 @@ class DelayedWorld:
             events = self._world.poll(until_ms)
             due = until_ms is not None and self._world.api.listed.is_set() and self._world.now_ms() >= until_ms
             if len(events.kind) or due or self._ends():
+                if not self.polled_s:
+                    trim()  # what reading the cluster took, before the first step takes more
                 self.polled_s, self.waited_s = time.monotonic(), self._world.api.updates.waited_s
                 return events
 
