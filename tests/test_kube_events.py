@@ -238,14 +238,12 @@ def test_a_group_that_is_whole_in_time_is_not_reported():
     assert [one for one in said(cluster) if one.reason == "PodGroupIncomplete"] == []
 
 
-def test_a_group_that_does_not_say_how_many_it_is_waits_for_an_annotation():
+def test_a_group_that_does_not_say_how_many_it_is_is_refused_by_the_annotation():
     cluster = paper()
     odd = ours("a", 8, group=("g", 4))
     del odd["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"]
     cluster.put(odd)
-    said(cluster)
-    cluster.now_ms += 6_000
-    assert "Set the annotation kueue.x-k8s.io/pod-group-total-count." in said(cluster)[0].text
+    assert "kueue.x-k8s.io/pod-group-total-count: expected the number of pods" in said(cluster)[0].text
 
 
 def test_what_lasts_is_said_again_before_the_server_forgets_it_and_stops_when_it_is_over():

@@ -152,7 +152,7 @@ class Endpoints:
         try:
             return self._metrics(head, certified=certified) if path in _METRICS else self._probe(path)
         except Exception as error:  # noqa: BLE001 - a bug in a metric must not hide the probes
-            return _Response(HTTPStatus.INTERNAL_SERVER_ERROR, f"{error!r}\n".encode())
+            return _Response(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}\n".encode())
 
     def _probe(self, path: str) -> _Response:
         if path not in _ALIVE and path not in _READY:

@@ -173,9 +173,6 @@ class Metrics:
         self.unreadable = self._counter(
             "tidegate_object_failures", "Failures to handle an object, by resource.", ("resource",)
         )
-        self.unreadable = self._counter(
-            "tidegate_object_failures", "Failures to handle an object, by resource.", ("resource",)
-        )
         self.left_out = self._gauge(
             "tidegate_kind_left_out", "1 if Tidegate may not read a resource and does without it.", ("resource",)
         )

@@ -245,9 +245,9 @@ class ConfigMap:
 
     def read(self, found: PolicyContent) -> Policy:
         """Understand its keys as the files of a folder."""
-        odd = [key for key in found.files if not _KEY.fullmatch(key) or key in _NO_FILES]
-        if odd:
-            raise PolicyError(f"{self.name}: expected keys that are file names such as {_OURS}, found {odd[0]!r}")
+        name = next((key for key in found.files if not _KEY.fullmatch(key) or key in _NO_FILES), None)
+        if name is not None:
+            raise PolicyError(f"{self.name}: expected keys that are file names such as {_OURS}, found {name!r}")
         with tempfile.TemporaryDirectory() as folder:
             for key, content in found.files.items():
                 (Path(folder) / key).write_bytes(content)

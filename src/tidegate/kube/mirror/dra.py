@@ -270,7 +270,8 @@ class DeviceClaims:
         if mode != "ExactCount":
             return f"allocationMode {mode} is not supported; use ExactCount"
         if isinstance(count, bool) or not isinstance(count, int) or not 0 < count <= MOST_DEVICES:
-            return f"count: expected 1 to {MOST_DEVICES}, as many as one node has; found {count!r}"
+            found = msgspec.json.encode(count).decode()
+            return f"count: expected 1 to {MOST_DEVICES}, as many as one node has; found {found}"
         if drivers.get(wanted) in self._by_driver:
             return ""
         expected = "expected one that selects nothing but the GPUs of a driver"

@@ -143,5 +143,5 @@ def _requirement(term: str, text: str) -> NodeRequirement:
 def _unreadable(text: str) -> SelectorError:
     return SelectorError(
         "--managed-jobs-namespace-selector: expected labels such as team=a,tier in (x,y), or Kueue's selector as JSON, "
-        f"found {text[:80]!r}"
+        f"found '{text[:80]}'"
     )
