@@ -41,6 +41,7 @@ def plane(kube_programs, tmp_path_factory):
     policy.write_text(one_queue(8))
     nobody = User("nobody", ())
     with Plane(Options(build=False, controllers="", scheduler=False, kwok=False, users=(nobody,))) as plane:
+        plane.admin.post("/api/v1/nodes", node("n0"))
         install(plane, "--mode", "gate", "--door", "--policy", str(policy))
         become(plane, "tidegate")
         yield plane
@@ -117,6 +118,7 @@ def test_a_policy_that_is_missing_or_broken_is_told(plane, tmp_path):
 
 
 def test_quotas_are_compared_with_what_pods_ask_for_and_nodes_have(plane, tmp_path):
+    plane.admin.delete("/api/v1/nodes/n0")
     policy = tmp_path / "tidegate.yaml"
     policy.write_text("version: 1\npolicy: {queues: [{name: research, gpus: 8}]}\n")
     _, found = look(plane, "--policy", str(policy))

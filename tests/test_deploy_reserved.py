@@ -22,7 +22,7 @@ STANDING = "tidegate.io/standing"
 def plane(kube_programs):
     tenant = User("tenant", _RULES)
     with Plane(Options(build=False, controllers="", scheduler=False, kwok=False, users=(tenant,))) as plane:
-        ran("install", "--kubeconfig", str(plane.kubeconfig("admin")), "--yes", "--mode", "bind")
+        ran("install", "--kubeconfig", str(plane.kubeconfig("admin")), "--yes", "--mode", "bind", "--allow-no-queues")
         plane.admin.post("/api/v1/nodes", node("n0"))
         plane.account = become(plane, "tidegate")
         _await_policy(plane)

@@ -281,9 +281,9 @@ def test_where_another_instance_manages_the_same_work_only_shadow_is_installed(p
         assert "nothing was applied" in said
         install(plane, "--mode", "shadow")
         claim(plane, "default/tidegate", "bind", "other")
-        install(plane, "--mode", "bind")  # pods of another scheduler
+        install(plane, "--mode", "bind", "--allow-no-queues")  # pods of another scheduler
         claim(plane, "default/tidegate", "gate", renewed_ms=wall_ms() - 3_600_000)
-        install(plane, "--mode", "gate")  # that one is gone
+        install(plane, "--mode", "gate", "--allow-no-queues")  # that one is gone
     finally:
         plane.admin.delete(
             f"/apis/coordination.k8s.io/v1/namespaces/{SCOPE_CLAIMS.namespace}/leases/{SCOPE_CLAIMS.name}"

@@ -135,7 +135,7 @@ def test_a_means_that_the_cluster_has_not_is_refused_at_the_start(cluster, tmp_p
     cluster.admin.delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/capacitybuffers.autoscaling.x-k8s.io")
     cluster.wait_for(lambda: "capacitybuffers" not in str(cluster.admin.get("/apis/autoscaling.x-k8s.io/v1beta1")))
     command = [sys.executable, "-m", "tidegate", "run", "--kubeconfig", str(cluster.kubeconfig("tidegate"))]
-    options = ["--mode", "gate", "--policy", str(policy), "--ask-nodes-by", "capacity-buffer"]
+    options = ["--mode", "gate", "--policy", str(policy), "--ask-nodes-by", "capacity-buffer", "--allow-no-queues"]
     ended = subprocess.run([*command, *options], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 2
     assert "the cluster has no capacitybuffers.autoscaling.x-k8s.io/v1beta1" in ended.stderr

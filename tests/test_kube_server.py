@@ -23,7 +23,6 @@ from tidegate.kube.transport.writes import (
     apply,
     bind,
     create,
-    delete,
     edit,
     event_write,
     evict,
@@ -92,7 +91,7 @@ def test_another_pod_of_the_same_name_is_not_bound(plane):
     (result,) = carry_out(plane, bind(old, "n1"))
     assert result.outcome is Outcome.FAILED
     assert "nodeName" not in plane.admin.get(f"{_PODS}/{old.name}")["spec"]
-    assert carry_out(plane, delete(old))[0].outcome is Outcome.DONE  # the one that was meant is gone
+    assert carry_out(plane, evict(old))[0].outcome is Outcome.DONE  # the one that was meant is gone
     assert plane.admin.get(f"{_PODS}/{old.name}")
 
 

@@ -405,7 +405,9 @@ def test_quota_is_held_whatever_another_version_wrote(note):
 
 def test_what_a_later_version_adds_to_a_note_changes_nothing_else():
     known = HandoverNote(
-        standing=Standing(queue="q", grants=(Grant(pod_set="main", count=1, spots=(Spot(values=("a",), count=1),)),)),
+        standing=Standing(
+            queue="q", grants=(Grant(pod_set="main", count=1, spots=(Spot(values=("a",), count=1),)),), admitted=True
+        ),
         nodes=(("n0", 1),),
     )
     assert read_note(json.dumps(_with_more(json.loads(write_note(known))))) == known
