@@ -172,14 +172,15 @@ def test_a_burst_of_jobs_is_started_without_an_eviction(cluster):
         assert live.world.outcomes[Outcome.FAILED] == 0
 
 
-def test_a_victim_that_its_owner_resumes_is_stopped_again(cluster):
+def test_a_victim_that_its_owner_resumes_does_not_keep_its_preemptor_waiting(cluster):
+    """Resumed before it has left it is stopped again; resumed later it bypasses admission, and that is reported."""
     sweep(cluster, "gate", pods=1, gpus=8, name="low")
     with live_in(cluster, "gate", QUEUES) as live:
         live.until(lambda: len(nodes_of(cluster, "low")) == 1, what="the victim running")
         urgent = queued(job("urgent", 1, 8, suspend=True, runs="", priorityClassName="system-cluster-critical"))
-        urgent["metadata"]["namespace"] = "default"
         cluster.admin.post(_JOBS, urgent)
         live.until(lambda: cluster.admin.get(f"{_JOBS}/low")["spec"]["suspend"], what="the victim stopped")
         cluster.admin.patch(f"{_JOBS}/low", {"spec": {"suspend": False}})
         live.until(lambda: len(nodes_of(cluster, "urgent")) == 1, what="the urgent job running", most_s=60)
-        assert cluster.admin.get(f"{_JOBS}/low")["spec"]["suspend"] is True
+        bypassed = [ref.name for ref in live.world.reconciler.past.values()]
+        assert cluster.admin.get(f"{_JOBS}/low")["spec"]["suspend"] is True or bypassed == ["low"]
