@@ -249,6 +249,21 @@ def test_a_job_that_grows_while_it_runs_is_set_back_and_charged_for_what_it_has(
     assert charges(cluster) == before
 
 
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.UNKNOWN])
+def test_a_size_that_could_not_be_set_back_is_set_back_later(outcome):
+    cluster = paper(nodes=2, policy=QUEUES, scheduler="", gates=True)
+    gated_sweep(cluster, 1)
+    cluster.change("pod/sweep-0", spec__nodeName="n0", status__phase="Running")
+    cluster.step()
+    cluster.change("job/sweep", spec__parallelism=8, spec__completions=8)
+    cluster.step()
+    cluster.reconciler.hear(cluster.orders[0], outcome)
+    assert cluster.step() == [("trim", "job/sweep")]
+    assert cluster.orders[0].again == 1
+    cluster.obey()
+    assert cluster.objects["job/sweep"]["spec"]["parallelism"] == 1
+
+
 def test_a_job_that_shrinks_while_it_runs_gives_back_its_quota():
     cluster = paper(nodes=2, policy=QUEUES)
     cluster.put(queued(job("sweep", 2, 4, suspend=True, scheduler="tidegate")))

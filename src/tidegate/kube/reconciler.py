@@ -33,9 +33,11 @@ from tidegate.model.work import Work
 _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 
-
-#: Orders that stand for one pod of a workload.
+#: Writes that stand for one pod of a workload.
 _OF_ONE = (WriteKind.BIND, WriteKind.LIFT, WriteKind.ALLOCATE)
+
+#: Writes that are made again though they surely failed: nothing else would bring them about.
+_NEEDED = (WriteKind.STOP, WriteKind.TRIM)
 
 #: How often a job is started again before another place is decided for it.
 _MOST_STARTS = 5
@@ -247,9 +249,7 @@ class Reconciler:
             self._fail_one(workload, pending)
         if pending.write_kind is WriteKind.UNDO:
             self.actuator.end_undoing(workload)
-        elif (outcome is Outcome.UNKNOWN and self._is_wanted(workload, pending)) or (
-            pending.write_kind is WriteKind.STOP and workload.stage is WorkloadStage.LEAVING
-        ):
+        elif (outcome is Outcome.UNKNOWN or pending.write_kind in _NEEDED) and self._is_wanted(workload, pending):
             self.actuator.writes.append(pending._replace(again=pending.again + 1))
 
     def _fail_to_start(self, workload: WorkloadPods, pending: PendingWrite) -> None:
@@ -285,6 +285,8 @@ class Reconciler:
             return workload.stage is WorkloadStage.LEAVING
         if pending.write_kind is WriteKind.START:
             return workload.stage is WorkloadStage.PLACED and workload.suspended
+        if pending.write_kind is WriteKind.TRIM:  # at another generation the size is looked at again
+            return workload.stage is WorkloadStage.PLACED and workload.trimmed == pending.generation
         return workload.stage is WorkloadStage.PLACED and not workload.slots[pending.slot].bound
 
     # -- jobs --------------------------------------------------------------------------------------------------
@@ -330,7 +332,7 @@ class Reconciler:
             self.actuator.trim(workload, job)
         self.story.grown(job.ref, have, want, trimmed=bool(job.handling.size))
 
-    # -- rosters -----------------------------------------------------------------------------------------------
+    # -- workloads ---------------------------------------------------------------------------------------------
 
     def _enrol(self, kind: WorkloadKind, ref: Ref, work: Work, created_ms: int) -> WorkloadPods:
         workload = WorkloadPods(self._next_number, kind, ref, work)
@@ -538,9 +540,7 @@ class Reconciler:
     def _wait_again(self, workload: WorkloadPods) -> None:
         workload.give_up_places()
         if workload.granted:
-            filled = self.unseat(workload)
-            workload.resize(workload.work)
-            self.seat_again(filled)
+            self._resize(workload, workload.work)
         if workload.job is not None:
             self._follow_change(workload, workload.job)
         self.actuator.undo(workload)
