@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
 import pytest
 
 from builders import Cluster, fleet, job, placed, pods
@@ -75,3 +76,14 @@ def test_compiled_kernels_try_again_as_plain_ones_do(placement):
                 cluster.step()
                 places.append(cluster.places)
         assert places[0] == places[1]
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_node_that_claims_any_number_of_pods_takes_a_gang_that_asks_for_nothing(placement):
+    [node] = fleet("1x cpux0")
+    huge = tuple((name, 1 << 60) for name in ("cpu", "memory", "pods"))
+    node = msgspec.structs.replace(node, shape=msgspec.structs.replace(node.shape, capacity=huge))
+    with kernels_as(compiled=False):
+        cluster = Cluster([node], placement=placement)
+        cluster.submit(job("gang", pods("2x0", cpu=0, memory=0)))
+        assert [said.kind for said in cluster.step()].count(DecisionKind.PLACE) == 1

@@ -40,7 +40,7 @@ from tidegate.engine.settling import settle_holders
 from tidegate.engine.unusable_nodes import leave_unusable
 from tidegate.model.columns import I64
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Outcome
-from tidegate.model.hardware import MOST_DEVICES, Node
+from tidegate.model.hardware import MOST_DEVICES, MOST_POD_SLOTS, Node
 from tidegate.model.policy import Policy
 from tidegate.model.reasons import Reason
 from tidegate.model.units import WHOLE_MILLI, bounded
@@ -358,6 +358,7 @@ def _write_node(state: ClusterState, row: int, node: Node) -> None:
         ("pods", nodes.slots_free, nodes.slots),
     ):
         amount = bounded(capacity.get(name, 0) - reserved.get(name, 0))
+        amount = min(amount, MOST_POD_SLOTS) if name == "pods" else amount
         free[row] += amount - total[row]
         total[row] = amount
     for e, name in enumerate(state.extras):

@@ -12,6 +12,9 @@ from tidegate.model.spec import Labels, Resources, Spec
 #: Devices a node may have: one bit each in a device mask.
 MOST_DEVICES = 62
 
+#: Pods a node may hold: a kubelet runs hundreds. Products of it and of an amount stay within 64 bits.
+MOST_POD_SLOTS = 1 << 20
+
 
 #: Resources of Kubernetes that are whole GPUs, or what a device plugin offers as such.
 DEVICES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu")
