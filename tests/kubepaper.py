@@ -85,7 +85,7 @@ class Paper:
     def put(self, thing: dict[str, Any], **changes: Any) -> str:
         """Write an object, or change it: `spec__nodeName="n1"`."""
         kind = thing["kind"].lower()
-        name = f"{kind}/{thing['metadata']['name']}"
+        name = thing["metadata"].get("uid", f"{kind}/{thing['metadata']['name']}")
         meta = {"namespace": "default", "uid": name, "creationTimestamp": "2026-11-16T08:00:00Z"}
         thing["metadata"] = {**meta, **thing["metadata"]}
         for path, value in changes.items():

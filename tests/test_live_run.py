@@ -423,7 +423,7 @@ def test_kinds_that_it_may_not_read_are_left_out_and_told_of(cluster, tmp_path, 
         cluster.admin.post(_JOBS, job("shut", 1, 1, runs="1s", suspend=True, scheduler="tidegate"))
         replica.wait(lambda: failed_writes(replica, "start"), "word of what may not be written", 30)
         failed = failed_writes(replica, "start")[0]
-        assert failed["object"] == "Job/default/shut"
+        assert failed["object"] == "default/job.batch/shut"
         assert failed["message"].startswith("403 Forbidden")
         assert 'cannot patch resource "jobs"' in failed["message"]
         assert replica.stop() == 0
@@ -443,10 +443,10 @@ def test_a_shadow_follows_the_work_that_its_policy_is_about_also_after_a_reload(
     file.write_text(queues.read_text().partition("---")[0])  # a flavor, and no queue
     with Replica(cluster, tmp_path, "a", "--policy", str(source)) as replica:
         replica.wait(lambda: replica.events("leading"), "a leader")
-        replica.wait(lambda: {"default/free", "default/named"} <= submitted(replica.journal), "all work")
+        replica.wait(lambda: {"default/pod/free", "default/pod/named"} <= submitted(replica.journal), "all work")
         file.write_text(queues.read_text())
         replica.wait(lambda: len(replica.events("leading")) == 2, "a second look")
-        replica.wait(lambda: submitted(replica.journal) == {"default/named"}, "work with a queue")
+        replica.wait(lambda: submitted(replica.journal) == {"default/pod/named"}, "work with a queue")
         assert replica.events("looking anew")
         assert replica.leads()
         assert not replica.events("lost the lease")

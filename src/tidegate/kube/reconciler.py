@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidegate.journal.lots import Names
 from tidegate.kube.actuator.actuator import Actuator
 from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
-from tidegate.kube.actuator.event_text import EventText, unreadable
+from tidegate.kube.actuator.event_text import EventText
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, saying
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
 from tidegate.kube.actuator.workload_events import ClusterView, WorkloadEvents
@@ -109,8 +109,7 @@ class Reconciler:
         self._events.tell(EventTarget(ref, has_condition=False), text)
 
     def _report(self, failure: ObjectFailure) -> None:
-        if failure.ref.name and not self.ownership.watches:
-            self.say(failure.ref, unreadable(failure.error))
+        self.story.unreadable(failure.ref, failure.error)
 
     def _let_pass(self, ref: Ref) -> None:
         self.past[ref.uid] = ref

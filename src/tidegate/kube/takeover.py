@@ -21,7 +21,8 @@ class HandoverState(NamedTuple):
     """What a leader before us knew that belongs to no single object."""
 
     consumed: tuple[Consumed, ...] = ()
-    waiting: Mapping[str, Standing] = {}  # by id, workloads that others were evicted for, or that were passed over
+    waiting: Mapping[str, Standing] = {}  # by uid, workloads that others were evicted for, or that were passed over
+    by_name: Mapping[str, Standing] = {}  # the same, by namespace/name, where an earlier version wrote it
 
 
 class Takeover:
@@ -36,16 +37,24 @@ class Takeover:
         reconciler.story.looked = True
         for consumed in before.consumed:
             reconciler.facts.consumed(consumed)
+        waiting_of = self._waiting(before)
         for workload in list(reconciler.workloads.values()):
             if workload.suspended and reconciler.actuator.nodes_by.kind:
                 workload.asked = NodesRequested.PERHAPS
-            waiting = before.waiting.get(workload.id, Standing())
+            waiting = waiting_of.get(workload.ref.uid, Standing())
             with reconciler.guard.over(workload.ref):
                 note = check.note_of(workload, reconciler.pods)
                 if note is not None:
                     self._resume_one(workload, note, waiting)
                 elif waiting != Standing():
                     reconciler.facts.standing(workload.number, waiting)
+
+    def _waiting(self, before: HandoverState) -> Mapping[str, Standing]:
+        """Where workloads stood that wait, by uid; a name that two of them have says nothing."""
+        refs = [workload.ref for workload in self._reconciler.workloads.values()] if before.by_name else []
+        times = Counter(ref.short_text for ref in refs)
+        named = {ref.uid: before.by_name.get(ref.short_text) for ref in refs if times[ref.short_text] == 1}
+        return {**{uid: standing for uid, standing in named.items() if standing is not None}, **before.waiting}
 
     def _resume_one(self, workload: WorkloadPods, note: HandoverNote, waiting: Standing) -> None:
         standing, holds = note.standing, any(slot.bound for slot in workload.slots)

@@ -337,8 +337,8 @@ async def _listed(client: Client, kind: PolicyKind) -> list[Any]:
     if answer.status == _NOT_FOUND and kind.optional:
         return []
     if not answer.ok:
-        raise PolicyUnreachableError(f"{kind.resource.plural}: {answer.text()}")
-    page = _decoded(answer.body, Listing[kind.type], kind.resource.plural)  # type: ignore[name-defined]
+        raise PolicyUnreachableError(f"{kind.resource.full_plural}: {answer.text()}")
+    page = _decoded(answer.body, Listing[kind.type], kind.resource.full_plural)  # type: ignore[name-defined]
     return [kind.keep(thing) for thing in page.items or ()]
 
 

@@ -135,8 +135,8 @@ class WorkloadPods:
 
     @property
     def id(self) -> str:
-        """What people call it."""
-        return f"{self.ref.namespace}/{self.ref.name}"
+        """What people call it: no two kinds of work share it, "team-a/job.batch/train"."""
+        return self.ref.text
 
     def seat(self, pod: str, pod_set: str) -> int:
         """Let a pod fill a free slot of its set; -1 if there is none. It looks on from the latest that was filled."""
