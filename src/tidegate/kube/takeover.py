@@ -68,11 +68,17 @@ class Takeover:
         elif standing.evicted:
             standing = Standing(evictions=standing.evictions)
         else:
+            self._take_flavors(workload, standing)
             self._take_sizes(workload, note)
             self._reconciler.story.resumed(workload, standing)
             if not all(slot.bound for slot in workload.slots):
                 self._take_places(workload, note.node_names())
         self._reconciler.facts.standing(workload.number, standing)
+
+    def _take_flavors(self, workload: WorkloadPods, standing: Standing) -> None:
+        for grant in standing.grants:
+            for _, flavor in grant.flavors:
+                workload.admit(grant.pod_set, flavor)
 
     def _take_sizes(self, workload: WorkloadPods, note: HandoverNote) -> None:
         """It may have started with fewer pods than it asks for now."""

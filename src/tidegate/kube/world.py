@@ -262,7 +262,7 @@ class KubeWorld:
             self._policies = [self._policy]
         for policy in self._policies:
             facts.policy(policy)
-            self.reconciler.name_quota(names_of(policy.shares))
+            self.reconciler.name_quota(names_of(policy.shares), policy.shares.flavors)
         self._policies = []
         return facts.batch(self.now_ms())
 
