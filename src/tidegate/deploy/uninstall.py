@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import msgspec
 
 from tidegate.deploy.access_review import AccessReviewError
 from tidegate.deploy.deployment_manifest import LABELS
-from tidegate.deploy.install_spec import NAME, POLICY, THERE, GivenPolicy, InstallSpec
+from tidegate.deploy.install_spec import NAME, POLICY, THERE, InstallSpec
 from tidegate.deploy.objects import door, gate_release, objects
 from tidegate.deploy.server_side_apply import INSTALLER, ApplyOutcome, apply_all, resource_of
 from tidegate.deploy.work_cleanup import (
@@ -66,7 +66,9 @@ _HOUSED = tuple(
 )
 
 #: Managers of fields that do not make a namespace somebody's.
-_INSTALLERS = frozenset((INSTALLER, "kubectl-client-side-apply", "kubectl", "helm", "kube-controller-manager"))
+_INSTALLERS = frozenset(
+    (INSTALLER, "kubectl-client-side-apply", "kubectl-create", "kubectl", "helm", "kube-controller-manager")
+)
 
 
 class RemovalOutcome(StrEnum):
@@ -138,7 +140,7 @@ async def find_other_home(client: Client, namespace: str) -> str:
 
 async def _end_program(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
     """Delete the Deployment, and wait until nobody leads."""
-    deployment = next(_ref(thing) for thing in objects(_everything(wish)) if thing["kind"] == "Deployment")
+    deployment = next(_ref(thing) for thing in _installed(wish) if thing["kind"] == "Deployment")
     async for removal in _remove(client, deployment, wish):
         yield removal
     if wish.dry_run:
@@ -221,14 +223,14 @@ async def _release(client: Client, held: HeldWork, wish: UninstallSpec) -> Remov
 # -- our own objects ---------------------------------------------------------------------------------------------
 
 
-def _everything(wish: UninstallSpec) -> InstallSpec:
-    policy = GivenPolicy(wish.policy, {})
-    return InstallSpec(namespace=wish.lease.namespace, policy=policy, monitor=True, board=True)
+def _installed(wish: UninstallSpec) -> list[dict[str, Any]]:
+    """Everything that any install makes, but for the door."""
+    return objects(replace(InstallSpec.everything(wish.lease.namespace, wish.policy), door=False))
 
 
 def _own_objects(wish: UninstallSpec) -> list[Ref]:
     """What installing and leading made, but for the namespace and what is gone by now; roles go last."""
-    made = [_ref(thing) for thing in objects(_everything(wish)) if thing["kind"] not in ("Namespace", "Deployment")]
+    made = [_ref(thing) for thing in _installed(wish) if thing["kind"] not in ("Namespace", "Deployment")]
     return [*reversed(made), kept_by(wish.lease), Ref(LEASES, *wish.lease)]
 
 
