@@ -131,7 +131,7 @@ def chart() -> dict[str, str]:
 
 def _door(file: str) -> str:
     """A file of the door, for the namespaces that values name."""
-    barred = "- {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}\n"
+    barred = "values:\n        - kube-system\n"
     values = '{{ toJson (concat (list "kube-system") .Values.excludeNamespaces) }}'
     wanted = """\
       {{- with .Values.managedJobsNamespaceSelector }}
@@ -143,7 +143,7 @@ def _door(file: str) -> str:
       {{- end }}
       {{- end }}
 """
-    made = barred.replace("[kube-system]", values) + wanted
+    made = f"values: {values}\n" + wanted
     text = door_text(file)
     assert barred in text
     return text.replace(barred, made)
