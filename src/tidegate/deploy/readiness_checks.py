@@ -24,7 +24,6 @@ from tidegate.deploy.access_review import (
     forbidden,
 )
 from tidegate.deploy.findings import Finding, Level, fine
-from tidegate.deploy.install_spec import NAME
 from tidegate.deploy.installation_checks import check_instances, check_leftovers, check_managers
 from tidegate.deploy.objects import door, gate_release
 from tidegate.deploy.permissions import FOLLOWED, Grant, grants
@@ -36,7 +35,7 @@ from tidegate.kube.mirror.queue_objects import QUEUE_KINDS
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.resources import JOBS, LEASES, NODES, PODS, Resource
 from tidegate.kube.transport.response import Response
-from tidegate.live.conflicting_schedulers import look_for_instances, look_for_kueue
+from tidegate.live.conflicting_schedulers import look_for_kueue
 from tidegate.live.election import LeaseName
 from tidegate.live.lease import LeaseObject
 from tidegate.live.modes import Mode
@@ -47,7 +46,6 @@ from tidegate.live.policy_sources import (
     PolicySource,
     PolicyUnreachableError,
 )
-from tidegate.live.scope_claim import scope_of
 from tidegate.manifests.clock import read_time_ms
 from tidegate.model.units import UnitError
 
@@ -235,14 +233,10 @@ async def _check_owners(client: Client, visit: ClusterVisit) -> Finding:
         if not visit.mode.writes:
             return fine("owners", f"{found}; shadow reads along")
         return Finding("owners", Level.FAIL, found, "one owner for one object", "stop it, or use --mode shadow")
-    others = await look_for_instances(client, visit.lease, scope_of(visit.mode, NAME), visit.now_ms)
-    if others and visit.mode.writes:
-        found = f"another instance manages the same work: Lease {others[0].lease} ({others[0].scope})"
-        return Finding("owners", Level.FAIL, found, "one instance for one work", "stop it, or use --mode shadow")
     if sighting.hidden or sighting.unanswered:
         hidden = f"may not list {', '.join(sighting.hidden)}" if sighting.hidden else sighting.unanswered
         return Finding("owners", Level.WARN, hidden, "to see whether a Kueue runs", "ask somebody who may look")
-    return fine("owners", "nobody else manages the same work")
+    return fine("owners", "no Kueue runs here")
 
 
 async def _check_lease(client: Client, visit: ClusterVisit) -> Finding:
