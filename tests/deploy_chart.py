@@ -239,8 +239,18 @@ def _alerts() -> str:
     """The alerts; what Prometheus fills in itself is kept from Helm."""
     made = alert_rules(_WISH)
     for rule in made["spec"]["groups"][0]["rules"]:
-        rule["annotations"] = {key: re.sub(r"{{(.*?)}}", r"TG<\1>", text) for key, text in rule["annotations"].items()}
-    return re.sub(r"TG<(.*?)>", r"{{ `{{\1}}` }}", _labelled(made, "prometheusRule"))
+        texts = rule["annotations"].items()
+        rule["annotations"] = {key: re.sub(r"{{(.*?)}}", _unbroken, text) for key, text in texts}
+    return re.sub(
+        r"TG<(.*?)>",
+        lambda found: f"{{{{ `{{{{{found[1].replace('~', ' ')}}}}}` }}}}",
+        _labelled(made, "prometheusRule"),
+    )
+
+
+def _unbroken(found: re.Match[str]) -> str:
+    """What stands for a template of Prometheus, in one word: YAML breaks no line in it."""
+    return f"TG<{found[1].replace(' ', '~')}>"
 
 
 def _labelled(made: Thing, value: str) -> str:

@@ -282,7 +282,7 @@ def test_gates_and_annotations_that_nobody_minds_are_told(plane):
     lead(plane, wall_ms() - 7_200_000)
     found = look(plane, "--mode", "gate")[1]["leftovers"]
     assert found["level"] == "warn"
-    assert "gates of ours: 1; objects with annotations of ours: 1" in found["found"]
+    assert "pods and templates with a gate: 1; objects with annotations: 1" in found["found"]
     assert "tidegate uninstall" in found["remedy"]
     lead(plane, wall_ms())
     assert look(plane, "--mode", "gate")[1]["leftovers"]["level"] == "ok"

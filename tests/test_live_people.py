@@ -209,5 +209,5 @@ def test_without_an_installation_the_policy_is_kueues_and_says_so(cluster):
     asked = call("queues", "--kubeconfig", str(cluster.kubeconfig("admin")))
     assert asked.returncode == 2
     said = " ".join(asked.stderr.split())
-    assert "kueue: the cluster does not know Kueue's objects" in said
+    assert "kueue: the cluster does not serve Kueue's kinds" in said
     assert "name another with --policy" in said

@@ -235,7 +235,7 @@ def test_a_running_kueue_is_noticed(cluster, tmp_path, policy):
             assert "use --mode shadow" in told
     with Replica(cluster, tmp_path, "shadow", "--policy", str(policy)) as replica:
         replica.wait(replica.leads, "a leader")
-        assert replica.events("reading along with Kueue")
+        assert replica.events("running next to Kueue")
         assert replica.stop() == 0
 
 
@@ -447,7 +447,7 @@ def test_a_shadow_follows_the_work_that_its_policy_is_about_also_after_a_reload(
         file.write_text(queues.read_text())
         replica.wait(lambda: len(replica.events("leading")) == 2, "a second look")
         replica.wait(lambda: submitted(replica.journal) == {"default/pod/named"}, "work with a queue")
-        assert replica.events("looking anew")
+        assert replica.events("listing the cluster again")
         assert replica.leads()
         assert not replica.events("lost the lease")
         assert replica.stop() == 0

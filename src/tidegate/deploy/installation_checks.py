@@ -98,9 +98,9 @@ async def check_managers(client: Client, namespace: str, mode: Mode) -> Finding:
         for manager in _managers(msgspec.json.decode(answer.body)):
             found[manager] += 1
     if not found:
-        return fine("managers", f"{INSTALLER} owns what is installed, or nothing is")
+        return fine("managers", f"{INSTALLER} owns the installed objects, or nothing is installed")
     told = ", ".join(f"{manager} (of {count} objects)" for manager, count in sorted(found.items()))
-    remedy = "tidegate install --force-conflicts takes them over, if nobody else needs them"
+    remedy = "tidegate install --force-conflicts takes them over, if no other tool needs them"
     return Finding("managers", Level.WARN, f"fields are owned by {told}", f"{INSTALLER} alone", remedy)
 
 
@@ -114,15 +114,15 @@ async def check_leftovers(client: Client, lease: LeaseName, now_ms: int) -> Find
     """What is written into work while nobody leads: gates hold it back for good."""
     answer = await client.ask(Request("GET", LEASES.path(*lease), timeout_s=_ANSWER_S))
     if answer.ok and is_held(msgspec.convert(msgspec.json.decode(answer.body).get("spec") or {}, LeaseSpec), now_ms):
-        return fine("leftovers", "a replica leads, and minds what it writes")
+        return fine("leftovers", "a replica leads and maintains what it writes")
     gates = notes = 0
     async for written in find_written(client):
         gates, notes = gates + written.gate, notes + (not written.gate)
     if not gates and not notes:
-        return fine("leftovers", "no gates and no annotations of ours")
-    found = f"nobody leads; gates of ours: {gates}; objects with annotations of ours: {notes}"
+        return fine("leftovers", "no gates and no annotations of Tidegate")
+    found = f"no replica leads; pods and templates with a gate: {gates}; objects with annotations: {notes}"
     remedy = "let a replica lead, or tidegate uninstall, which takes them back"
-    return Finding("leftovers", Level.WARN, found, "somebody who minds them, or none", remedy)
+    return Finding("leftovers", Level.WARN, found, "a leader that maintains them, or none", remedy)
 
 
 async def _items(client: Client, kind: Resource, query: dict[str, str]) -> list[dict[str, Any]]:

@@ -46,7 +46,7 @@ _LEAVE_S, _LOOK_S = 60.0, 1.0
 #: How long a server takes to heed an admission policy.
 _HEED_S = 2.0
 
-_RELEASED = "the admission policy tidegate-release-gates lifts it from pods that it makes again"
+_RELEASED = "the admission policy tidegate-release-gates removes it from pods that the job creates again"
 
 #: What a namespace may hold that is nobody's; and kinds that show that it is somebody's.
 _NOBODYS = frozenset(("kube-root-ca.crt", "default"))
@@ -148,7 +148,7 @@ async def _end_program(client: Client, wish: UninstallSpec) -> AsyncIterator[Rem
     leader = await _await_end(client, wish)
     if leader:
         yield Removal(
-            "Lease", str(wish.lease), RemovalOutcome.FAILED, f"{leader} still leads: stop it, and do it again"
+            "Lease", str(wish.lease), RemovalOutcome.FAILED, f"{leader} still leads: stop it, and uninstall again"
         )
 
 
@@ -212,7 +212,7 @@ async def _release_gates(client: Client) -> bool:
 
 async def _release(client: Client, held: HeldWork, wish: UninstallSpec) -> Removal:
     if held.adapter is None:
-        why = f"it names the scheduler {wish.scheduler}, which nobody is now; make it again without"
+        why = f"it names the scheduler {wish.scheduler}, which is removed; create it again without schedulerName"
         return _told(held.ref, RemovalOutcome.HELD, why)
     if not wish.starts_suspended:
         return _told(held.ref, RemovalOutcome.HELD, "it is suspended; its owner, or --start-suspended, starts it")
@@ -282,7 +282,7 @@ def _not_ours(meta: Mapping[str, Any]) -> str:
     if (meta.get("labels") or {}).items() >= LABELS.items():
         others = {one.get("manager", "") for one in meta.get("managedFields") or ()} - _INSTALLERS
         return f"{', '.join(sorted(others))} made it or changed it" if others else ""
-    return "installing did not make it"
+    return "install did not create it"
 
 
 async def _tenants(client: Client, namespace: str, wish: UninstallSpec) -> str:

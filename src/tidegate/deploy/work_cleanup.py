@@ -31,8 +31,8 @@ _PAGE, _NOT_FOUND, _INVALID = 500, 404, 422
 _ANSWER_S = 60.0
 
 #: Why something of ours stays in a job that runs, and what that means.
-_GATE_STAYS = "a gate in its template cannot be removed while it runs; do it again when it is over"
-_SELECTOR_STAYS = "it runs: pods that it makes again have the same node selector and tolerations"
+_GATE_STAYS = "a gate in its template cannot be removed while it runs; uninstall again when it is over"
+_SELECTOR_STAYS = "it runs: its new pods have the same node selector and tolerations"
 
 Steps = list[dict[str, Any]]
 

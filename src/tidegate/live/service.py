@@ -164,7 +164,7 @@ class Service:
             if isinstance(kept, SharedHandover):
                 world.before = read_common(kept.text)
                 return kept
-            self._log.warning("cannot read what was before us", trouble=kept.text())
+            self._log.warning("cannot read the state of the previous leader", trouble=kept.text())
             self._stopping.wait(_STANDBY_S)
         return None
 
@@ -193,7 +193,7 @@ class Service:
         """Let writes end, so that the Lease can be handed over; False: it has to expire, as some are in flight."""
         drained = world.drain(most_s)
         if not drained:
-            self._log.warning("undrained", writes=world.api.pool.backlog)
+            self._log.warning("stopped with writes in flight", writes=world.api.pool.backlog)
         return drained
 
     # -- what is looked after, in between ----------------------------------------------------------------------
@@ -209,7 +209,7 @@ class Service:
         self._count_writes()
         if self._world is not None and self._world.managed_otherwise and not self._anew:
             self._anew = True
-            self._log.info("looking anew", why="a namespace has come to be managed, or not to be")
+            self._log.info("listing the cluster again", why="the labels of a namespace changed whether it is managed")
         if self._journal is not None and self._term is not None:
             self._look_after_journal(self._journal)
         for update in self._policies.take():
@@ -285,7 +285,7 @@ class Service:
             self._world.change_policy(policy)
             if _ownership(self.settings, policy) != self._world.options.ownership:
                 self._anew = True
-                self._log.info("looking anew", why="the policy changed which work is followed")
+                self._log.info("listing the cluster again", why="the policy changed which work is followed")
         self._remark(EventMessage("PolicyTaken", f"policy {policy.digest()} is in force", "Reload"))
 
     def _adopt(self, policy: Policy) -> None:

@@ -227,7 +227,7 @@ def incomplete_text(group: str, there: int, total: int) -> EventText:
 
 def unreadable(error: str) -> EventText:
     """That an object cannot be handled."""
-    message = f"Tidegate cannot handle this object and leaves it as it was last understood: {error}"
+    message = f"Tidegate cannot handle this object and keeps its last valid state: {error}"
     return EventText("Unreadable", message[:_LONGEST], warning=True)
 
 
