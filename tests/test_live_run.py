@@ -154,7 +154,7 @@ def test_the_twin_has_the_same_order_and_the_same_waits(cluster, tmp_path, queue
     file.close()
     twin = run_twin(observed, as_told=True)
     live = {seen.id: seen.proposed_ms - seen.told_ms for seen in observed.work}
-    again = {seen.id: twin.placed_ms[seen.id] - seen.told_ms for seen in observed.work}
+    again = {seen.id: twin.placed_ms[seen.number] - seen.told_ms for seen in observed.work}
     assert (
         sorted(live, key=live.get) == sorted(again, key=again.get) == list(dict.fromkeys(admissions(replica.journal)))
     )
@@ -415,10 +415,10 @@ def test_kinds_that_it_may_not_read_are_left_out_and_told_of(cluster, tmp_path, 
         replica.wait(lambda: all_done(cluster, 1), "a pod that is done", 40)
         assert replica.get("/readyz") == (200, "ok\n")
         why = {line["resource"]: line["why"] for line in replica.events("left out")}
-        assert why["statefulsets"].startswith("StatefulSet is left out: 403 Forbidden")
-        assert why["statefulsets"].endswith("grant get, list and watch on statefulsets.apps")
+        assert why["statefulsets.apps"].startswith("StatefulSet is left out: 403 Forbidden")
+        assert why["statefulsets.apps"].endswith("grant get, list and watch on statefulsets.apps")
         assert "pods" not in why
-        assert replica.metric('tidegate_kind_left_out{resource="statefulsets"}') == 1
+        assert replica.metric('tidegate_kind_left_out{resource="statefulsets.apps"}') == 1
         assert replica.metric('tidegate_kind_left_out{resource="pods"}') == 0
         cluster.admin.post(_JOBS, job("shut", 1, 1, runs="1s", suspend=True, scheduler="tidegate"))
         replica.wait(lambda: failed_writes(replica, "start"), "word of what may not be written", 30)
