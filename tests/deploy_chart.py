@@ -131,7 +131,7 @@ def chart() -> dict[str, str]:
 
 def _door(file: str) -> str:
     """A file of the door, for the namespaces that values name."""
-    barred = "- {key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}\n"
+    barred = "values:\n        - kube-system\n"
     values = '{{ toJson (concat (list "kube-system") .Values.excludeNamespaces) }}'
     wanted = """\
       {{- with .Values.managedJobsNamespaceSelector }}
@@ -143,7 +143,7 @@ def _door(file: str) -> str:
       {{- end }}
       {{- end }}
 """
-    made = barred.replace("[kube-system]", values) + wanted
+    made = f"values: {values}\n" + wanted
     text = door_text(file)
     assert barred in text
     return text.replace(barred, made)
@@ -239,8 +239,18 @@ def _alerts() -> str:
     """The alerts; what Prometheus fills in itself is kept from Helm."""
     made = alert_rules(_WISH)
     for rule in made["spec"]["groups"][0]["rules"]:
-        rule["annotations"] = {key: re.sub(r"{{(.*?)}}", r"TG<\1>", text) for key, text in rule["annotations"].items()}
-    return re.sub(r"TG<(.*?)>", r"{{ `{{\1}}` }}", _labelled(made, "prometheusRule"))
+        texts = rule["annotations"].items()
+        rule["annotations"] = {key: re.sub(r"{{(.*?)}}", _unbroken, text) for key, text in texts}
+    return re.sub(
+        r"TG<(.*?)>",
+        lambda found: f"{{{{ `{{{{{found[1].replace('~', ' ')}}}}}` }}}}",
+        _labelled(made, "prometheusRule"),
+    )
+
+
+def _unbroken(found: re.Match[str]) -> str:
+    """What stands for a template of Prometheus, in one word: YAML breaks no line in it."""
+    return f"TG<{found[1].replace(' ', '~')}>"
 
 
 def _labelled(made: Thing, value: str) -> str:

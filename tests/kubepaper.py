@@ -9,6 +9,7 @@ import msgspec
 
 from kubebench.objects import node, pod
 from tidegate.engine.step import step
+from tidegate.journal.lots import names_of
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind
 from tidegate.kube.mirror.job_adapters import KINDS
 from tidegate.kube.mirror.jobs import JobObject, see_job
@@ -19,6 +20,7 @@ from tidegate.kube.mirror.pods import PodObject, see_pod
 from tidegate.kube.reconciler import Reconciler
 from tidegate.manifests.surroundings import NOTHING_AROUND as AROUND
 from tidegate.model.facts import Outcome
+from tidegate.model.hardware import Taint, TaintEffect
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.model.shares import (
     Entrance,
@@ -31,6 +33,7 @@ from tidegate.model.shares import (
     Quota,
     Shares,
 )
+from tidegate.model.work import Toleration
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
 
@@ -60,6 +63,35 @@ QUEUES = msgspec.structs.replace(
 )
 
 
+#: The label and the taint of nodes of a flavor, and what its pods get for it.
+POOL, SPOT_TAINT = {"pool": "spot"}, {"key": "spot", "value": "true", "effect": "NoSchedule"}
+SPOT_TOLERATION = {"key": "spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
+
+
+def on_spot(policy: Policy, gpus: int = 8) -> Policy:
+    """The same with a flavor of tainted nodes."""
+    flavor = Flavor(
+        name="any",
+        node_labels=tuple(POOL.items()),
+        node_taints=(Taint(key="spot", value="true"),),
+        tolerations=(Toleration(key="spot", value="true", effect=TaintEffect.NO_SCHEDULE),),
+    )
+    queue = policy.shares.queues[0]
+    quotas = tuple(
+        msgspec.structs.replace(quota, nominal=gpus) if quota.resource == "nvidia.com/gpu" else quota
+        for quota in queue.quotas
+    )
+    queues = (msgspec.structs.replace(queue, quotas=quotas),)
+    return msgspec.structs.replace(
+        policy, shares=msgspec.structs.replace(policy.shares, flavors=(flavor,), queues=queues)
+    )
+
+
+def spot_node(name: str, gpus: int = 8) -> dict[str, Any]:
+    """A node of that flavor."""
+    return {**node(name, gpus, labels=POOL), "spec": {"taints": [SPOT_TAINT]}}
+
+
 def queued(thing: dict[str, Any]) -> dict[str, Any]:
     """An object that names the queue of its team."""
     thing["metadata"].setdefault("labels", {})["kueue.x-k8s.io/queue-name"] = "team"
@@ -79,13 +111,14 @@ class Paper:
     def begin_anew(self, **ownership: Any) -> None:
         """Start the scheduler, or start it again: it knows nothing but what it sees."""
         self.reconciler, self.state, self._opened = Reconciler(Ownership(**ownership)), ClusterState(), False
+        self.reconciler.name_quota(names_of(self.policy.shares), self.policy.shares.flavors)
         for name in sorted(self.objects, key=lambda name: (name.startswith("pod/"), not name.startswith("node/"))):
             self._see(name)
 
     def put(self, thing: dict[str, Any], **changes: Any) -> str:
         """Write an object, or change it: `spec__nodeName="n1"`."""
         kind = thing["kind"].lower()
-        name = f"{kind}/{thing['metadata']['name']}"
+        name = thing["metadata"].get("uid", f"{kind}/{thing['metadata']['name']}")
         meta = {"namespace": "default", "uid": name, "creationTimestamp": "2026-11-16T08:00:00Z"}
         thing["metadata"] = {**meta, **thing["metadata"]}
         for path, value in changes.items():

@@ -183,8 +183,8 @@ current-context: x
 @pytest.mark.parametrize(
     ("order", "why"),
     [
-        ("srtf", "how long work still runs, which no object of a cluster tells"),
-        ("srsf", "how long work still runs, which no object of a cluster tells"),
+        ("srtf", "how long work still runs, which no object of a cluster shows"),
+        ("srsf", "how long work still runs, which no object of a cluster shows"),
         ("las", "how long work has run, which is not handed over from one leader to the next"),
     ],
 )

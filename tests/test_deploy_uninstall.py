@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
+import yaml
 
 from commands import ran
+from deploy_files import DEPLOY
 from kubeaccount import account, become
 from kubebench import Options, Plane, job, node, pod
 from kubedoor import await_door
 from kubequeues import one_queue
 from kubereplica import Replica
-from tidegate.deploy.install_spec import InstallSpec
-from tidegate.deploy.objects import door, objects
+from test_deploy_server import monitoring
+from tidegate.deploy.install_spec import GivenPolicy, InstallSpec
+from tidegate.deploy.objects import objects
 from tidegate.deploy.server_side_apply import resource_of
+from tidegate.live.modes import Mode
 
 _JOBS, _PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
 _NODES, _NAMESPACES = "/api/v1/nodes", "/api/v1/namespaces"
@@ -60,10 +67,13 @@ def queued(thing):
     return thing
 
 
+def path_of(thing):
+    return resource_of(thing).path(thing["metadata"].get("namespace", ""), thing["metadata"]["name"])
+
+
 def left(plane):
     """Objects of an installation that are still there."""
-    everything = [*objects(InstallSpec(board=True)), *door()]
-    paths = [resource_of(one).path(one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in everything]
+    paths = [path_of(one) for one in objects(InstallSpec.everything("tidegate", "tidegate-policy"))]
     paths += [f"{_NAMESPACES}/tidegate/configmaps/{name}" for name in ("tidegate-policy", "tidegate-before")]
     paths = [path for path in paths if path != f"{_NAMESPACES}/tidegate"]
     claims = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/tidegate-claims"
@@ -187,3 +197,69 @@ def test_another_installation_is_not_taken_apart(installed):
     said = uninstall(installed, "--namespace", "elsewhere", code=2)
     assert "it is installed in the namespace tidegate" in said
     assert len(left(installed)) > 10
+
+
+# -- all that any form of installing makes ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_no_option_brings_what_uninstalling_does_not_know(mode):
+    known = {path_of(one) for one in objects(InstallSpec.everything("tidegate", "tidegate-policy"))}
+    options = [one.name for one in fields(InstallSpec) if one.type == "bool"]
+    assert {"door", "network_policy", "alerts", "monitor", "board"} <= set(options)
+    for chosen in options:
+        made = objects(InstallSpec(mode=mode, policy=GivenPolicy.to_begin_with(), **{chosen: True}))
+        assert {path_of(one) for one in made} <= known
+
+
+def printed(renderers, tmp_path, form):
+    """Everything that a form of installing makes, with every option."""
+    if form == "install":
+        options = ("--service-monitor", "--prometheus-rule", "--network-policy", "--board", "--door")
+        return ran("install", "--mode", "gate", "--policy", "kueue", *options, "--dry-run")
+    if form == "kustomize":
+        up = Path("../" * len(tmp_path.parts)) / DEPLOY.relative_to("/")
+        components = ["service-monitor", "prometheus-rule", "board", "network-policy"]
+        parts = {"resources": [f"{up}/overlays/gate"], "components": [f"{up}/components/{one}" for one in components]}
+        (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(parts))
+        commands = [[renderers["kustomize"], "build", folder] for folder in (tmp_path, DEPLOY / "door")]
+    else:
+        flags = ("door", "board", "serviceMonitor.enabled", "networkPolicy.enabled", "prometheusRule.enabled")
+        values = [f"{flag}=true" for flag in flags]
+        commands = [[renderers["chart"], DEPLOY / "chart", "tidegate", "mode=gate", "policy.files.a=b", *values]]
+    done = [subprocess.run(one, capture_output=True, text=True, check=True, timeout=60).stdout for one in commands]
+    return "\n---\n".join(done)
+
+
+@pytest.fixture
+def bare(plane):
+    """Without an installation, where Prometheus' operator is."""
+    for kind in ("ServiceMonitor", "PrometheusRule"):
+        path = f"/apis/monitoring.coreos.com/v1/{kind.lower()}s"
+        if not plane.admin.is_up(path):
+            plane.admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", monitoring(kind))
+            plane.wait_for(lambda path=path: plane.admin.is_up(path), what=f"{kind} served")
+    there = f"{_NAMESPACES}/tidegate"
+    if plane.admin.is_up(there) and not is_ending(plane):  # of a test before
+        uninstall(plane)
+        if plane.admin.is_up(there):
+            plane.admin.delete(there)
+    plane.wait_for(lambda: not plane.admin.is_up(there), 60, "a namespace that is gone")
+    return plane
+
+
+@pytest.mark.parametrize("form", ["install", "kustomize", "chart"])
+def test_nothing_of_any_form_of_installing_is_left(bare, renderers, tmp_path, form):
+    things = [thing for thing in yaml.safe_load_all(printed(renderers, tmp_path, form)) if thing]
+    if form == "chart":  # Helm makes the namespace itself
+        bare.admin.post(_NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tidegate"}})
+    for thing in things:
+        bare.admin.post(f"{path_of(thing).rpartition('/')[0]}?fieldManager=kubectl-create", thing)
+    assert {"NetworkPolicy", "PrometheusRule", "ValidatingAdmissionPolicy"} <= {thing["kind"] for thing in things}
+    done = uninstall(bare)
+    assert "failed" not in done.values()
+    assert {thing["kind"] for thing in things} <= {kind for kind, _ in done}
+    gone = [thing for thing in things if thing["kind"] != "Namespace"]
+    assert [path_of(thing) for thing in gone if bare.admin.is_up(path_of(thing))] == []
+    assert left(bare) == []
+    assert done["Namespace", "tidegate"] == ("stays" if form == "chart" else "removed")

@@ -206,9 +206,9 @@ def test_a_token_is_not_sent_to_where_a_server_redirects():
     ("told", "code", "expected"),
     [
         ("oops", 3, "ended with 3"),
-        ("oops", 0, "said no ExecCredential"),
-        (said(), 0, "said neither a token nor a certificate"),
-        (said(token="a\nb"), 0, "said a token with characters that no header can carry"),
+        ("oops", 0, "returned no ExecCredential"),
+        (said(), 0, "returned neither a token nor a certificate"),
+        (said(token="a\nb"), 0, "returned a token with characters that no header can carry"),
     ],
 )
 def test_a_plugin_that_fails_is_named_with_how_to_get_it(tmp_path, told, code, expected):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+import re
 
+import pytest
+import yaml
+
+from deploy_files import DEPLOY
 from kubebench import ApiError, Options, Plane, pod
 from kubedoor import install_door, submit
 from kubejobs import PATHS, crd_files, install_runtimes, make, queued
 from tidegate.deploy.objects import door
+from tidegate.deploy.reserved_annotations import reservation
+from tidegate.kube.mirror.job_adapters import KINDS, OWNERS
 
 _GATE = [{"name": "tidegate.io/admission"}]
 _QUEUE = "kueue.x-k8s.io/queue-name"
@@ -72,11 +79,26 @@ def gates(made):
     return made["spec"].get("schedulingGates")
 
 
-def owned(name, kind, **more):
-    made = queued(pod(name, **more))
-    owner = {"apiVersion": "v1", "kind": kind, "name": "x", "uid": "u", "controller": True}
+_APIS = {
+    "Job": "batch/v1",
+    "CronJob": "batch/v1",
+    "DaemonSet": "apps/v1",
+    "ReplicaSet": "apps/v1",
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
+    "PyTorchJob": "kubeflow.org/v1",
+    "RayCluster": "ray.io/v1alpha1",
+    "RayJob": "ray.io/v1",
+}
+
+
+def own(made, kind, api=""):
+    owner = {"apiVersion": api or _APIS[kind], "kind": kind, "name": "x", "uid": "u", "controller": True}
     made["metadata"]["ownerReferences"] = [owner]
     return made
+
+
+def owned(name, kind, **more):
+    return own(queued(pod(name, **more)), kind)
 
 
 def test_pods_of_a_queue_arrive_behind_a_gate(plane):
@@ -98,11 +120,70 @@ def test_a_pod_that_has_its_node_passes(plane):
 
 def test_a_job_that_another_made_passes_and_one_of_a_cron_job_does_not(plane):
     for kind, wanted in (("JobSet", False), ("RayJob", False), ("CronJob", True)):
-        thing = queued(make("Job", f"of-{kind.lower()}"))
-        thing["metadata"]["ownerReferences"] = [
-            {"apiVersion": "v1", "kind": kind, "name": "x", "uid": "u", "controller": True}
-        ]
+        thing = own(queued(make("Job", f"of-{kind.lower()}")), kind)
         assert suspended(submit(plane, PATHS["Job"], thing)) is wanted
+
+
+def test_an_owner_whose_kind_is_of_another_group_speaks_for_nothing(plane):
+    volcano = "batch.volcano.sh/v1alpha1"
+    assert gates(submit(plane, _PODS, own(queued(pod("of-volcano")), "Job", volcano))) == _GATE
+    thing = own(queued(make("JobSet", "of-volcano")), "Job", volcano)
+    assert suspended(submit(plane, PATHS["JobSet"], thing)) is True
+
+
+# -- what it is made of ----------------------------------------------------------------------------------------
+
+
+def shipped():
+    """The policies as their files say them, by name."""
+    texts = [path.read_text() for path in (DEPLOY / "door").glob("*.yaml") if path.name != "kustomization.yaml"]
+    things = [thing for text in texts for thing in yaml.safe_load_all(text)]
+    return {one["metadata"]["name"]: one["spec"] for one in things if one["kind"] == "MutatingAdmissionPolicy"}
+
+
+def matched(spec):
+    """Groups and plurals that a policy is about."""
+    rules = spec["matchConstraints"]["resourceRules"]
+    return {(group, plural) for rule in rules for group in rule["apiGroups"] for plural in rule["resources"]}
+
+
+def test_every_kind_that_is_followed_is_held_by_its_own_field_or_by_gates_on_its_pods():
+    policies = shipped()
+    mutations = {name: json.dumps(spec["mutations"]) for name, spec in policies.items()}
+    for kind in KINDS:
+        key, pointer = (kind.resource.group, kind.resource.plural), "/".join(("", *map(str, kind.suspend)))
+        suspending = [
+            name for name in policies if key in matched(policies[name]) and f'\\"{pointer}\\"' in mutations[name]
+        ]
+        labelling = [name for name in policies if key in matched(policies[name]) and "labels" in mutations[name]]
+        assert (len(suspending), len(labelling)) == ((1, 0) if kind.suspend else (0, 1)), kind.key
+    held = {key for name in policies if name.startswith("tidegate-suspend") for key in matched(policies[name])}
+    assert held == {(kind.resource.group, kind.resource.plural) for kind in KINDS if kind.suspend}  # and no other
+
+
+def test_the_policies_know_the_owners_that_the_mirror_knows():
+    policies = shipped()
+
+    def owners(name):
+        (found,) = [
+            one["expression"] for one in policies[name]["matchConditions"] if one["name"] == "nobody-speaks-for-it"
+        ]
+        return set(re.findall(r'"([a-z0-9.-]+/[A-Z][A-Za-z]+)"', found))
+
+    followed = {f"{kind.resource.group}/{kind.resource.kind}" for kind in KINDS}
+    suspended_ = {f"{kind.resource.group}/{kind.resource.kind}" for kind in KINDS if kind.suspend}
+    assert owners("tidegate-suspend") == owners("tidegate-suspend-run-policy") == followed
+    assert {tuple(one.split("/")) for one in followed} == OWNERS
+    assert owners("tidegate-gate-pods") == suspended_ | {"apps/DaemonSet"}
+
+
+def test_annotations_are_reserved_on_every_kind_that_is_followed():
+    (policy, _) = reservation({})
+    assert matched(policy["spec"]) == {
+        *((kind.resource.group, kind.resource.plural) for kind in KINDS),
+        *((kind.resource.group, f"{kind.resource.plural}/status") for kind in KINDS),
+        *(("", part) for part in ("pods", "pods/status", "pods/binding")),
+    }
 
 
 def test_what_was_let_go_is_not_held_again(plane):

@@ -148,7 +148,7 @@ def test_the_life_of_a_job_that_is_preempted():
     told = {(one.object, one.reason): one for one in said(cluster) if one.is_event}
     preempted = told["low", "Preempted"]
     assert preempted.text.startswith(
-        "Preempted for Pod default/high of queue default/team, priority 10: work of its own queue"
+        "Preempted for default/pod/high of queue default/team, priority 10: work of its own queue"
     )
     assert "It held its place for 30m" in preempted.text
     assert "(4.0" in preempted.text

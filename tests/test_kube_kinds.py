@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import suppress
 
@@ -10,9 +11,9 @@ import pytest
 from kubebench import Options, Plane, node, pod
 from kubedoor import install_door, submit
 from kubejobs import PATHS, crd_files, install_runtimes, make, queued
-from kubelive import Live
+from kubelive import BEST_FIT, Live
 from kubeowners import RECIPES, Owners
-from kubepaper import QUEUES
+from kubepaper import POOL, QUEUES, SPOT_TOLERATION, on_spot, spot_node
 from tidegate.kube.mirror.job_patch import BEFORE, GATE, HOST
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.transport.reflector import ReflectorOptions
@@ -80,14 +81,14 @@ GATE_MODE = {"scheduler": "", "gates": True}
 class Went:
     """What came of jobs of all kinds, submitted at once."""
 
-    def __init__(self, plane, **ownership):
-        self.done, self.nodes, self.astray = dict.fromkeys(_KINDS), {}, []
+    def __init__(self, plane, policy=BEST_FIT, make_node=node, **ownership):
+        self.done, self.nodes, self.specs = dict.fromkeys(_KINDS), {}, {}
         for number in range(4):
-            plane.admin.post(_NODES, node(f"n{number}"))
+            plane.admin.post(_NODES, make_node(f"n{number}"))
         with Owners(plane, *RECIPES) as owners:
             time.sleep(_PAUSE_S)  # nobody has let them go: whatever their owners make of them waits
             self.early = {name for one in plane.admin.get(_PODS)["items"] if (name := _placed(one))}
-        with Owners(plane, *RECIPES) as owners, Live.on(plane, options=options(**ownership)) as live:
+        with Owners(plane, *RECIPES) as owners, Live.on(plane, options=options(**ownership), policy=policy) as live:
             with suppress(TimeoutError):
                 live.until(lambda: self._look(plane), most_s=60)
             for kind in _STAYS:
@@ -103,6 +104,7 @@ class Went:
             at, sent = one["spec"].get("nodeName"), one["spec"].get("nodeSelector", {}).get(HOST)
             if at:
                 self.nodes[one["metadata"]["name"]] = (at, sent)
+                self.specs[one["metadata"]["name"]] = one["spec"]
         for kind in _KINDS:
             name = kind.lower()
             over = is_over(plane, kind, name) if kind in _ENDS else is_running(plane, name, _STAYS[kind])
@@ -120,7 +122,7 @@ def gated(plane):
     """All kinds, labelled; nobody suspended them but the door, and the cluster's own scheduler binds their pods."""
     for kind in _KINDS:
         submit(plane, PATHS[kind], queued(make(kind, kind.lower())))
-    return Went(plane, **GATE_MODE)
+    return Went(plane, on_spot(QUEUES, 1_000), spot_node, **GATE_MODE)
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +147,18 @@ def test_gated_pods_go_where_they_were_sent(gated):
     assert len(gated.nodes) >= sum(_ENDS.values())
     assert [name for name, (at, sent) in gated.nodes.items() if at != sent] == []
     assert gated.world.outcomes[Outcome.FAILED] == gated.left == 0
+
+
+def test_gated_pods_get_the_labels_and_tolerations_of_their_flavor(gated):
+    """Nodes of the flavor are tainted: without them no pod would run."""
+    kinds = {kind for kind in _KINDS if any(name.startswith(kind.lower()) for name in gated.specs)}
+    assert kinds == set(_KINDS)
+    without = {
+        name: (spec.get("nodeSelector"), spec["tolerations"])
+        for name, spec in gated.specs.items()
+        if not POOL.items() <= spec.get("nodeSelector", {}).items() or spec["tolerations"].count(SPOT_TOLERATION) != 1
+    }
+    assert without == {}
 
 
 @pytest.mark.parametrize("kind", _KINDS)
@@ -188,6 +202,35 @@ def test_a_preempted_job_comes_back_with_its_nodes_free_to_change(cluster):
     assert live.world.outcomes[Outcome.FAILED] == 0, live.world.latest_failure
 
 
+def _fields(thing):
+    """What an object asks for, without what tells its current state."""
+    return {**thing["spec"], "suspend": None, "runPolicy": {**thing["spec"].get("runPolicy", {}), "suspend": None}}
+
+
+@pytest.mark.parametrize("kind", ["Job", "JobSet", "PyTorchJob", "MPIJob", "TrainJob", "RayJob", "RayCluster"])
+def test_what_flavors_brought_is_taken_back_from_a_job_that_is_suspended_again(plane, kind):
+    """With tolerations of its own, which stay."""
+    for number in range(2):
+        plane.admin.post(_NODES, spot_node(f"n{number}"))
+    theirs = {"key": "own", "operator": "Exists"}
+    own = {} if kind == "TrainJob" else {"tolerations": [theirs], "nodeSelector": {"pool": "spot"}}
+    submit(plane, PATHS[kind], queued(make(kind, "low", gpus=4, **own)))
+
+    def see():
+        return plane.admin.get(f"{PATHS[kind]}/low")
+
+    before = see()
+    with Live.on(plane, options=options(**GATE_MODE), policy=on_spot(QUEUES)) as live:
+        live.until(lambda: _fields(see()) != _fields(before), what="a start")
+        assert '"operator": "Equal"' in json.dumps(see()["spec"])
+        submit(plane, _PODS, high("urgent"))
+        live.until(lambda: BEFORE not in see()["metadata"].get("annotations", {}), most_s=40, what="a clean job")
+        live.until(lambda: is_running(plane, "urgent", 1), what="the urgent pod running")
+        assert _fields(see()) == _fields(before)
+        assert live.world.outcomes[Outcome.FAILED] == 0, live.world.latest_failure
+    empty(plane)
+
+
 def test_a_job_that_may_start_with_fewer_pods_says_so_and_asks_for_all_again(cluster):
     partial = queued(make("Job", "partial", gpus=4, runs="3s"))
     partial["spec"] |= {"parallelism": 4, "completions": 4}
@@ -215,10 +258,11 @@ def test_pods_of_a_set_on_several_nodes_go_each_to_its_own(cluster):
 
 def test_pods_and_groups_wait_behind_a_gate_until_there_is_room(cluster):
     for number in range(2):
-        submit(cluster, _PODS, queued(pod(f"g-{number}", 4, runs="1s", group=("g", 2))))
-    submit(cluster, _PODS, queued(pod("single", 8, runs="1s")))
+        submit(cluster, _PODS, queued(pod(f"g-{number}", 4, runs="3s", group=("g", 2))))
     with gating(cluster) as live:
         live.until(lambda: is_running(cluster, "g-", 2), what="the group running")
+        submit(cluster, _PODS, queued(pod("single", 8, runs="1s")))
+        live.until(lambda: len(live.state.live_workloads()) == 2, what="a pod that waits")
         assert "nodeName" not in pods_of(cluster, "single")[0]["spec"]
         live.until(lambda: all(one["status"]["phase"] == "Succeeded" for one in pods_of(cluster, "")), most_s=40)
 

@@ -82,7 +82,7 @@ def test_a_forged_annotation_on_a_pod_that_waits_is_no_decision():
     take_over(cluster)
     assert cluster.reconciler.take_writes() == []
     assert cluster.step() == []
-    assert gpus_held(cluster) == {"default/legit": 8}
+    assert gpus_held(cluster) == {"default/pod/legit": 8}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_running_pod_is_charged_what_it_asks_for_whatever_its_annotation_says(
     cluster.put(noted(queued(ours("evil", 6)), forged), spec__nodeName="n0", status__phase="Running")
     take_over(cluster)
     cluster.step()
-    assert gpus_held(cluster) == {"default/evil": 6}
+    assert gpus_held(cluster) == {"default/pod/evil": 6}
     cluster.put(queued(ours("more", 3)))
     assert cluster.step() == []
 
@@ -175,7 +175,7 @@ def test_a_job_whose_annotation_says_fewer_pods_is_charged_for_all_that_it_asks_
         cluster.put(ours(f"evil-{number}", 2), metadata__ownerReferences=owner, spec__nodeName="n0")
     take_over(cluster)
     cluster.step()
-    assert gpus_held(cluster) == {"default/evil": 8}
+    assert gpus_held(cluster) == {"default/job.batch/evil": 8}
 
 
 def test_a_flavor_counts_only_if_the_nodes_belong_to_it():

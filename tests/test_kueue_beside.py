@@ -68,7 +68,7 @@ def test_a_shadow_reads_along_with_kueue_and_reports(beside, tmp_path):
     names = [f"j{number}" for number in range(3)]
     with Replica(beside, tmp_path, "s", "--policy", "kueue") as replica:
         replica.wait(replica.leads, "a leader", 60)
-        assert replica.events("reading along with Kueue")
+        assert replica.events("running next to Kueue")
         for name in names:
             beside.admin.post(_JOBS, queued(job(name, 1, 8, runs="3s", suspend=True)))
             time.sleep(1.1)  # objects have whole seconds, and among those of one second Kueue's order is anybody's

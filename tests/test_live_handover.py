@@ -55,7 +55,7 @@ class Relay(Paper):
 
     def take_over(self) -> None:
         """Another replica leads: it knows nothing but what it sees."""
-        before = read_common(common_of(self.state).text)
+        before = read_common(common_of(self.state, self.reconciler.workloads).text)
         self.begin_anew()
         labels_of = self.reconciler.node_registry.labels_of
         check = HandoverCheck(self._found, self.policy.shares, labels_of, self.now_ms)

@@ -179,15 +179,15 @@ def test_a_failure_is_logged_once_a_minute_and_many_are_counted(monkeypatch):
     out, now_s = io.StringIO(), [100.0]
     monkeypatch.setattr("tidegate.live.decision_log.time.monotonic", lambda: now_s[0])
     failures = FailureLog(open_log(LogForm.JSON, stream=out))
-    one = WriteFailure("bind", "Pod/default/p", "failed", "403 Forbidden: no")
+    one = WriteFailure("bind", "default/pod/p", "failed", "403 Forbidden: no")
     failures.note([one, one])
     failures.note([one])
     (line,) = map(json.loads, out.getvalue().splitlines())
-    assert (line["event"], line["object"], line["message"]) == ("write failed", "Pod/default/p", "403 Forbidden: no")
+    assert (line["event"], line["object"], line["message"]) == ("write failed", "default/pod/p", "403 Forbidden: no")
     now_s[0] += 61
     failures.note([one])
     assert len(out.getvalue().splitlines()) == 2
-    failures.note([one._replace(object=f"Pod/default/p{number}") for number in range(100)])
+    failures.note([one._replace(object=f"default/pod/p{number}") for number in range(100)])
     now_s[0] += 11
     failures.note([])
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
@@ -198,9 +198,9 @@ def test_a_failure_is_logged_once_a_minute_and_many_are_counted(monkeypatch):
 def test_readable_lines_have_no_python_in_them():
     out = io.StringIO()
     open_log(LogForm.TEXT, stream=out).info(
-        "decision", nodes={"n0": 2}, victims=["Job/a/b", "Job/a/c"], object="Job/a/d"
+        "decision", nodes={"n0": 2}, victims=["a/job.batch/b", "a/job.batch/c"], object="a/job.batch/d"
     )
-    assert out.getvalue().rstrip().endswith("nodes=n0:2  victims=Job/a/b,Job/a/c  object=Job/a/d")
+    assert out.getvalue().rstrip().endswith("nodes=n0:2  victims=a/job.batch/b,a/job.batch/c  object=a/job.batch/d")
 
 
 @pytest.mark.parametrize("package", ["kube", "live", "deploy", "cli"])

@@ -83,19 +83,19 @@ def test_gate_tells_the_story_of_a_job_that_is_preempted(kube_programs, tmp_path
         assert {"Admitted", "Preempted", "Requeued", "Resumed"} <= told.keys()
         kind, note = told["Preempted"]
         assert note.startswith(
-            "Preempted for Job default/high of queue default/team, priority 100: work of its own queue"
+            "Preempted for default/job.batch/high of queue default/team, priority 100: work of its own queue"
         )
         assert "GPU-hours" in note
         assert "8 nvidia.com/gpu of flavor any" in note
         assert kind == "Normal"
         assert {"Queued", "Pending", "Admitted"} <= set(reasons(plane, "high"))
     lines = {(line["object"], line["decision"]): line for line in replica.events("decision")}
-    stopped, started = lines["Job/default/low", "preempt"], lines["Job/default/high", "place"]
-    assert stopped["preempted_for"] == "Job/default/high"
+    stopped, started = lines["default/job.batch/low", "preempt"], lines["default/job.batch/high", "place"]
+    assert stopped["preempted_for"] == "default/job.batch/high"
     assert stopped["reason"] == "PREEMPTED_IN_QUEUE"
     assert stopped["nodes"] == started["nodes"] == {"n0": 1}
     assert (started["queue"], started["cluster_queue"]) == ("default/team", "q")
-    assert started["victims"] == ["Job/default/low"]
+    assert started["victims"] == ["default/job.batch/low"]
     assert "8 nvidia.com/gpu of flavor any" in started["quota"]
     assert started["reason"] == "ADMITTED"
 
@@ -209,5 +209,5 @@ def test_without_an_installation_the_policy_is_kueues_and_says_so(cluster):
     asked = call("queues", "--kubeconfig", str(cluster.kubeconfig("admin")))
     assert asked.returncode == 2
     said = " ".join(asked.stderr.split())
-    assert "kueue: the cluster does not know Kueue's objects" in said
+    assert "kueue: the cluster does not serve Kueue's kinds" in said
     assert "name another with --policy" in said

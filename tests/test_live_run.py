@@ -154,7 +154,7 @@ def test_the_twin_has_the_same_order_and_the_same_waits(cluster, tmp_path, queue
     file.close()
     twin = run_twin(observed, as_told=True)
     live = {seen.id: seen.proposed_ms - seen.told_ms for seen in observed.work}
-    again = {seen.id: twin.placed_ms[seen.id] - seen.told_ms for seen in observed.work}
+    again = {seen.id: twin.placed_ms[seen.number] - seen.told_ms for seen in observed.work}
     assert (
         sorted(live, key=live.get) == sorted(again, key=again.get) == list(dict.fromkeys(admissions(replica.journal)))
     )
@@ -235,7 +235,7 @@ def test_a_running_kueue_is_noticed(cluster, tmp_path, policy):
             assert "use --mode shadow" in told
     with Replica(cluster, tmp_path, "shadow", "--policy", str(policy)) as replica:
         replica.wait(replica.leads, "a leader")
-        assert replica.events("reading along with Kueue")
+        assert replica.events("running next to Kueue")
         assert replica.stop() == 0
 
 
@@ -415,15 +415,15 @@ def test_kinds_that_it_may_not_read_are_left_out_and_told_of(cluster, tmp_path, 
         replica.wait(lambda: all_done(cluster, 1), "a pod that is done", 40)
         assert replica.get("/readyz") == (200, "ok\n")
         why = {line["resource"]: line["why"] for line in replica.events("left out")}
-        assert why["statefulsets"].startswith("StatefulSet is left out: 403 Forbidden")
-        assert why["statefulsets"].endswith("grant get, list and watch on statefulsets.apps")
+        assert why["statefulsets.apps"].startswith("StatefulSet is left out: 403 Forbidden")
+        assert why["statefulsets.apps"].endswith("grant get, list and watch on statefulsets.apps")
         assert "pods" not in why
-        assert replica.metric('tidegate_kind_left_out{resource="statefulsets"}') == 1
+        assert replica.metric('tidegate_kind_left_out{resource="statefulsets.apps"}') == 1
         assert replica.metric('tidegate_kind_left_out{resource="pods"}') == 0
         cluster.admin.post(_JOBS, job("shut", 1, 1, runs="1s", suspend=True, scheduler="tidegate"))
         replica.wait(lambda: failed_writes(replica, "start"), "word of what may not be written", 30)
         failed = failed_writes(replica, "start")[0]
-        assert failed["object"] == "Job/default/shut"
+        assert failed["object"] == "default/job.batch/shut"
         assert failed["message"].startswith("403 Forbidden")
         assert 'cannot patch resource "jobs"' in failed["message"]
         assert replica.stop() == 0
@@ -443,11 +443,11 @@ def test_a_shadow_follows_the_work_that_its_policy_is_about_also_after_a_reload(
     file.write_text(queues.read_text().partition("---")[0])  # a flavor, and no queue
     with Replica(cluster, tmp_path, "a", "--policy", str(source)) as replica:
         replica.wait(lambda: replica.events("leading"), "a leader")
-        replica.wait(lambda: {"default/free", "default/named"} <= submitted(replica.journal), "all work")
+        replica.wait(lambda: {"default/pod/free", "default/pod/named"} <= submitted(replica.journal), "all work")
         file.write_text(queues.read_text())
         replica.wait(lambda: len(replica.events("leading")) == 2, "a second look")
-        replica.wait(lambda: submitted(replica.journal) == {"default/named"}, "work with a queue")
-        assert replica.events("looking anew")
+        replica.wait(lambda: submitted(replica.journal) == {"default/pod/named"}, "work with a queue")
+        assert replica.events("listing the cluster again")
         assert replica.leads()
         assert not replica.events("lost the lease")
         assert replica.stop() == 0

@@ -278,8 +278,21 @@ def test_jobs_of_one_name_and_names_that_are_made_up():
         ]
         * 2,
     )
-    assert sorted(found.sets()) == ["default/g", "default/g-2", "default/job-j", "default/jobset-j"]
+    assert sorted(found.sets()) == [
+        "default/g",
+        "default/g-2",
+        "default/job.batch/j",
+        "default/jobset.jobset.x-k8s.io/j",
+    ]
     assert found.said() == []
+
+
+def test_an_owner_speaks_for_jobs_of_its_group_alone():
+    volcano = "ownerReferences: [{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, name: j, controller: true, uid: u}]"
+    meta = f"{{name: other, labels: {{kueue.x-k8s.io/queue-name: main}}, {volcano}}}"
+    owned = job("Job", f"{{template: {TEMPLATE}}}", "batch/v1", meta)
+    found = read(QUEUES, KINDS["Job"][0], owned)
+    assert sorted(found.sets()) == ["default/j", "default/other"]
 
 
 def test_what_asks_for_no_pods_is_no_work():

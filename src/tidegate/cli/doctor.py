@@ -54,11 +54,11 @@ def doctor(
     lease: Annotated[str, typer.Option(help="The Lease that replicas share.")] = "tidegate",
     as_json: JsonOption = False,
 ) -> None:
-    """Check a cluster: version, kinds, permissions, clocks, other owners, the Lease, the policy, the door.
+    """Check a cluster: version, kinds, permissions, clocks, a running Kueue, the Lease, the policy, the admission gate.
 
     Also: other instances, who owns the fields of what is installed, and gates or annotations left behind.
 
-    Nothing is written. Each line says what was found; where that is not well, what was expected and what to do.
+    Nothing is written. Each line says what was found; where something is wrong, what was expected and what to do.
 
     \b
     Exit codes: 0 it will work (warnings included); 1 it will not; 2 wrong input.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -49,6 +49,7 @@ from tidegate.journal.spells import Doing, cut_spells
 from tidegate.journal.store import JournalError, JournalFile
 from tidegate.journal.story import Cast, Moment, Story, as_watched, date_story, tell_story
 from tidegate.journal.words import explain, lack_text, proposal_text
+from tidegate.journal.workload_ids import ids_meant
 from tidegate.measure.loops import loop_text, loops_in
 from tidegate.model.decisions import DecisionKind
 from tidegate.state.cluster import ClusterState
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
     from tidegate.kube.transport.connection import Connection
     from tidegate.live.object_times import ObjectTimes
     from tidegate.live.snapshot import Snapshot
+
+#: Workloads that a short form may mean that are named.
+_MOST_MEANT = 6
 
 
 def complete_job(context: typer.Context, incomplete: str) -> list[str]:
@@ -69,7 +73,12 @@ def complete_job(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def explain_job(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Id of the workload.", autocompletion=complete_job)],
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB", help="Id of the workload, or its name where that means one.", autocompletion=complete_job
+        ),
+    ],
     *,
     journal: JournalOption = None,
     cluster: ClusterOption = False,
@@ -106,19 +115,18 @@ def explain_job(
       tidegate explain train-017
       tidegate explain train-017 --at 1d2h --node h100-03
       tidegate explain train-017 --at 1d2h --if quota:research+8 --if priority:+10
-      tidegate explain team-a/train-017 --context prod
+      tidegate explain team-a/job.batch/train-017 --context prod
     """  # noqa: D301 - \b keeps the lines apart
     look = Look(cluster, context, kubeconfig, policy)
     with told_plainly(), opened_or_looked(journal, "explain", look) as (file, snapshot, access):
-        told, times = _dated(_read(file, job, at), access, snapshot)
+        told, bound_ms = _dated(_read(file, job, at), access, snapshot)
         follower = follow(file, told.until_ms) if what_if or node or _waits(told.story) else None
         if follower is None:
             explanation = Explanation(told.story.id, explain(told.story, told.cast))
         else:
             with kernels_for(follower, kernels):
                 told = told._replace(state=catch_up(file, follower))
-                if times is not None:
-                    date_holders(follower.state, times.bound_ms)
+                date_holders(follower.state, bound_ms)
                 asked = tuple(_read_ifs(told, what_if or []))
                 explanation = _explain(told, asked, trials if changes and not asked else 0)
             if node:
@@ -130,17 +138,16 @@ def explain_job(
         show(explanation, open_console())
 
 
-def _dated(told: _Told, access: Connection | None, snapshot: Snapshot | None) -> tuple[_Told, ObjectTimes | None]:
-    """What a look tells, with the times that objects have; a journal has its own."""
+def _dated(told: _Told, access: Connection | None, snapshot: Snapshot | None) -> tuple[_Told, Mapping[int, int]]:
+    """What a look tells, dated by objects, and since when each workload runs; a journal has its own times."""
     if access is None or snapshot is None:
-        return told, None
-    times = _times(access, snapshot, told.story.id)
-    bound_ms = times.bound_ms.get(told.story.id, 0)
-    return told._replace(story=date_story(told.story, times.waiting_ms, bound_ms)), times
+        return told, {}
+    times, bound = _times(access, snapshot, told.story.number)
+    return told._replace(story=date_story(told.story, times.waiting_ms, bound.get(told.story.number, 0))), bound
 
 
-def _times(access: Connection, snapshot: Snapshot, job: str) -> ObjectTimes:
-    """Since when work waits and runs, by the id of each workload, as objects tell it."""
+def _times(access: Connection, snapshot: Snapshot, job: int) -> tuple[ObjectTimes, dict[int, int]]:
+    """Since when a workload waits, and since when each runs, by their numbers, as objects tell it."""
     from tidegate.kube.transport.client import Client
     from tidegate.live.object_times import read_times
 
@@ -149,11 +156,11 @@ def _times(access: Connection, snapshot: Snapshot, job: str) -> ObjectTimes:
             return await read_times(client, snapshot.objects.get(job))
 
     times = asyncio.run(read())
-    bound: dict[str, int] = {}
+    bound: dict[int, int] = {}
     for uid, at_ms in times.bound_ms.items():
         if uid in snapshot.pods:
             bound[snapshot.pods[uid]] = max(at_ms, bound.get(snapshot.pods[uid], 0))
-    return times._replace(bound_ms=bound)
+    return times, bound
 
 
 class _Told(NamedTuple):
@@ -168,10 +175,10 @@ class _Told(NamedTuple):
 
 def _read(file: JournalFile, job: str, at: str | None) -> _Told:
     with damage_told(file):
-        number = find_number(file, job)
-        if number is None:
-            number = _by_last_name(file, job)
         until_ms = until_of(file, at)
+        number = find_number(file, job, until_ms)
+        if number is None:
+            number = _by_short_form(file, job, until_ms)
         glanced = glance(file, number, until_ms)
         story = tell_story(glanced.steps, number)
     if story is None:
@@ -180,13 +187,15 @@ def _read(file: JournalFile, job: str, at: str | None) -> _Told:
     return _Told(story._replace(until_ms=glanced.until_ms), glanced.cast, until_ms, proposed=proposed)
 
 
-def _by_last_name(file: JournalFile, job: str) -> int:
-    """The workload that is called so in its namespace, if there is one only."""
+def _by_short_form(file: JournalFile, job: str, until_ms: int | None) -> int:
+    """The workload that this is short for, if it means one only."""
     ids = find_ids(file)
-    found = [number for number, name in ids.items() if name.rpartition("/")[2] == job]
-    if len(found) != 1:
-        known(job, ids.values(), "job")
-    return found[0]
+    meant = ids_meant(job, ids.values())
+    if len(meant) > 1:
+        raise CannotRun(f"{job} may be {', '.join(meant[:_MOST_MEANT])}; name one of them")
+    number = find_number(file, meant[0] if meant else known(job, ids.values(), "job"), until_ms)
+    assert number is not None
+    return number
 
 
 def _with_proposal(explanation: Explanation, told: _Told) -> Explanation:

@@ -49,7 +49,7 @@ NetworkPolicyOption = Annotated[
     bool, typer.Option("--network-policy", help="Only namespaces labelled metrics=enabled reach it.")
 ]
 ForceOption = Annotated[
-    bool, typer.Option("--force-conflicts", help="Take over fields that kubectl, helm or somebody else owns.")
+    bool, typer.Option("--force-conflicts", help="Take over fields that kubectl, helm or another manager owns.")
 ]
 NoQueuesWishOption = Annotated[
     bool, typer.Option("--allow-no-queues", help="Gate or bind without any quota, or empty a policy that has queues.")
@@ -270,4 +270,4 @@ def _tell(done: list[AppliedObject], *, as_json: bool) -> None:
 #: What printed objects begin with: applied so, they have the same owner as those that `tidegate install` applies.
 _HOW_TO_APPLY = "# kubectl apply --server-side --field-manager=tidegate-install -f -\n"
 
-_STYLES = {"created": "green", "changed": "yellow", "failed": "red", "not tried": "red"}
+_STYLES = {"created": "green", "changed": "yellow", "failed": "red", "skipped": "red"}

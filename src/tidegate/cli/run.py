@@ -91,7 +91,7 @@ PolicyPeriodOption = Annotated[
     str, typer.Option(help="Between two looks at files of the policy; objects of the cluster are watched.")
 ]
 PatienceOption = Annotated[
-    str, typer.Option(help="How long demand lasts that deserves nodes; as long as nodes take to come.")
+    str, typer.Option(help="How long work waits before nodes are requested for it; as long as nodes take to start.")
 ]
 LogOption = Annotated[LogForm, typer.Option(help="How lines look; readable on a terminal, else JSON.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log every step, also those without decisions.")]
@@ -361,7 +361,7 @@ def _refuse_rivals(access: Connection, settings: ServiceOptions, log: Log) -> No
 
     sighting = asyncio.run(look())
     if sighting.hidden or sighting.unanswered:
-        log.warning("cannot tell whether Kueue runs", hidden=sighting.hidden, trouble=sighting.unanswered)
+        log.warning("cannot check whether Kueue runs", hidden=sighting.hidden, trouble=sighting.unanswered)
     if sighting.found and settings.mode.writes:
         found = ", ".join(sighting.found)
         say(
@@ -370,7 +370,7 @@ def _refuse_rivals(access: Connection, settings: ServiceOptions, log: Log) -> No
         )
         raise typer.Exit(EXIT_OWNED)
     if sighting.found:
-        log.info("reading along with Kueue", found=sighting.found)
+        log.info("running next to Kueue", found=sighting.found)
 
 
 def _obey_signals(service: Service) -> None:

@@ -29,7 +29,7 @@ _STYLES = {"removed": "green", "cleaned": "green", "started": "green", "held": "
 
 def uninstall(
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed, and change nothing.")] = False,
     namespace: Annotated[str, typer.Option(help="Where it is installed.")] = "tidegate",
     start_suspended: Annotated[
         bool, typer.Option("--start-suspended", help="Start suspended jobs that name a queue, without any quota.")
@@ -78,7 +78,7 @@ def _wish(namespace: str) -> UninstallSpec:
 
 
 def _ask(namespace: str, access: Connection) -> None:
-    question = f"Remove Tidegate in {namespace}, with its policy, from {access.server}? --dry-run says what goes"
+    question = f"Remove Tidegate in {namespace}, with its policy, from {access.server}? --dry-run lists what is removed"
     if not typer.confirm(question, err=True):
         raise CannotRun("nothing was removed; --yes does not ask")
 
@@ -97,7 +97,7 @@ async def _uninstall(access: Connection, wish: UninstallSpec) -> list[Removal]:
                 raise CannotRun(f"it is installed in the namespace {other}: --namespace {other}; nothing was removed")
             done += [removal async for removal in remove_all(client, wish)]
         except AccessReviewError as error:
-            raise CannotRun(f"{access.server}: {error}; do it again as somebody who may") from None
+            raise CannotRun(f"{access.server}: {error}; run it as a user who may") from None
     return done
 
 

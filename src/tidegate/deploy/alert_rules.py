@@ -64,7 +64,7 @@ ALERTS = (
         "max(tidegate_gates_left_over) > 0",
         "15m",
         "warning",
-        "Pods with Tidegate's scheduling gate that belong to no workload, so that nobody lifts it: {{ $value }}.",
+        "Pods with Tidegate's scheduling gate that belong to no workload, so that it is never removed: {{ $value }}.",
     ),
     Alert(
         "TidegateWatchBehind",

@@ -33,19 +33,19 @@ def _quantile(metric: str, share: float, by: str = "") -> str:
 
 ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
     (
-        "Is it well?",
+        "Health",
         (
             Panel("Leaders", (("sum(tidegate_leader)", ""),), told="Expected: exactly 1.", kind="stat", width=4),
             Panel("Changes of leader", (("max(tidegate_lease_transitions)", ""),), kind="stat", width=4),
             Panel(
                 "Policy refused",
                 (("max(tidegate_policy_refused)", ""),),
-                told="1: the latest policy is wrong, and an older one is in force; the log says why.",
+                told="1: the latest policy is wrong, and an older one is in force; the log has the reason.",
                 kind="stat",
                 width=4,
             ),
             Panel(
-                "Oldest undone decision",
+                "Oldest unconfirmed start",
                 (("max(tidegate_assumed_oldest_seconds)", ""),),
                 "s",
                 "Decided and not yet seen to run. Alert on this.",
@@ -73,7 +73,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "s",
             ),
             Panel(
-                "Admitted and sent away, a minute",
+                "Admissions and evictions, a minute",
                 (
                     ("60 * sum by (cluster_queue) (rate(kueue_admitted_workloads_total[5m]))", "{{cluster_queue}} in"),
                     (
@@ -83,7 +83,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
             ),
             Panel(
-                "Why nothing happens: decisions by reason, a minute",
+                "Decisions by kind and reason, a minute",
                 (("60 * sum by (kind, reason) (rate(tidegate_decisions_total[5m]))", "{{kind}} {{reason}}"),),
                 width=24,
             ),
@@ -99,12 +99,12 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 "Above 100 %: borrowed.",
             ),
             Panel(
-                "Share for its weight",
+                "Weighted share",
                 (("max by (cluster_queue) (kueue_cluster_queue_weighted_share)", "{{cluster_queue}}"),),
             ),
             Panel("GPUs", (("max by (state) (tidegate_gpus)", "{{state}}"),)),
             Panel(
-                "Sent away for others, a minute",
+                "Preemptions, a minute",
                 (
                     (
                         "60 * sum by (preempting_cluster_queue, reason) (rate(kueue_preempted_workloads_total[5m]))",
@@ -115,7 +115,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         ),
     ),
     (
-        "Does it keep up?",
+        "Performance",
         (
             Panel(
                 "Step and cycle, p99",
@@ -125,7 +125,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 ),
                 "s",
             ),
-            Panel("How long news wait, p99", ((_quantile("tidegate_lag_seconds", 0.99), "lag"),), "s"),
+            Panel("Delay of updates, p99", ((_quantile("tidegate_lag_seconds", 0.99), "lag"),), "s"),
             Panel(
                 "Writes, a second",
                 (

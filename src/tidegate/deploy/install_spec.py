@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import tidegate
@@ -85,6 +85,12 @@ class InstallSpec:
     allow_no_queues: bool = False  # it may gate and bind without any quota
     journal_max_size: str = "4Gi"
     journal_retention: str = "30d"
+
+    @classmethod
+    def everything(cls, namespace: str, config_map: str) -> InstallSpec:
+        """With everything that any options bring: what uninstalling has to look for."""
+        chosen = {one.name: True for one in fields(cls) if one.type == "bool"}
+        return cls(mode=Mode.BIND, namespace=namespace, policy=GivenPolicy(config_map, {}), **chosen)  # type: ignore[arg-type]
 
     @property
     def lease(self) -> LeaseName:

@@ -14,16 +14,17 @@ import msgspec
 from tidegate.deploy.access_review import AccessReviewError
 from tidegate.deploy.deployment_manifest import LABELS
 from tidegate.deploy.findings import Finding, Level, fine
-from tidegate.deploy.install_spec import InstallSpec
+from tidegate.deploy.install_spec import NAME, InstallSpec
 from tidegate.deploy.objects import objects
 from tidegate.deploy.server_side_apply import INSTALLER, resource_of
 from tidegate.deploy.work_cleanup import find_written
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.resources import LEASES, Resource
-from tidegate.live.election import SCOPE_CLAIMS, LeaseName
-from tidegate.live.lease import LeaseObject, LeaseSpec
+from tidegate.live.conflicting_schedulers import look_for_instances
+from tidegate.live.election import LeaseName
+from tidegate.live.lease import LeaseSpec
 from tidegate.live.modes import Mode
-from tidegate.live.scope_claim import ScopeClaim, claims_of
+from tidegate.live.scope_claim import Scope, scope_of
 from tidegate.manifests.clock import read_time_ms
 from tidegate.model.units import UnitError
 
@@ -38,17 +39,29 @@ _OWNERS = frozenset((INSTALLER, "tidegate", "kube-controller-manager", "kube-api
 
 
 async def check_instances(client: Client, lease: LeaseName, mode: Mode, now_ms: int) -> Finding:
-    """One instance for one cluster: a second one would decide on the same work."""
-    leaders = {**dict(await _claimants(client, lease, now_ms)), **dict(await _leaders(client, lease, now_ms))}
-    others = [f"{where} ({holder})" for where, holder in sorted(leaders.items())]
+    """One instance for one work: a second one would decide on the same pods.
+
+    An instance that writes claims its scope; one that claims none, as it reads only or is of an earlier version, shows
+    in its Lease and its Deployment.
+    """
+    claims = await look_for_instances(client, lease, Scope(), now_ms)
+    same = [claim for claim in claims if claim.scope.overlaps(scope_of(mode, NAME))]
+    others = [f"Lease {claim.lease} ({claim.scope}; {claim.holder} leads)" for claim in same]
+    if others and mode.writes:
+        found = f"another instance manages the same work: {', '.join(others)}"
+        return Finding("instances", Level.FAIL, found, "one instance for one work", "stop it, or use --mode shadow")
+    known = {claim.lease for claim in claims}
+    leaders = [(where, holder) for where, holder in await _leaders(client, lease, now_ms) if where not in known]
+    others += [f"Lease {where} ({holder} leads)" for where, holder in sorted(leaders)]
     query = {"labelSelector": ",".join(f"{key}={value}" for key, value in LABELS.items())}
     homes = {one["metadata"]["namespace"] for one in await _items(client, _DEPLOYMENTS, query)}
-    others += [f"a Deployment in {home}" for home in sorted(homes - {lease.namespace})]
+    homes -= {lease.namespace, *(where.partition("/")[0] for where in known)}
+    others += [f"a Deployment in {home}" for home in sorted(homes)]
     if not others:
-        return fine("instances", "no other instance")
+        return fine("instances", "no other instance manages the same work")
     level = Level.FAIL if mode.writes else Level.WARN
     remedy = "tidegate uninstall --namespace the other, or give each its own cluster"
-    return Finding("instances", level, f"others: {', '.join(others)}", "one instance", remedy)
+    return Finding("instances", level, f"other instances: {', '.join(others)}", "one instance for one work", remedy)
 
 
 async def _leaders(client: Client, lease: LeaseName, now_ms: int) -> list[tuple[str, str]]:
@@ -59,20 +72,6 @@ async def _leaders(client: Client, lease: LeaseName, now_ms: int) -> list[tuple[
         if where != lease.namespace and is_held(spec, now_ms):
             found.append((f"{where}/{lease.name}", spec.holder_identity or ""))
     return found
-
-
-async def _claimants(client: Client, lease: LeaseName, now_ms: int) -> list[tuple[str, str]]:
-    """Instances with a claim to work that was renewed lately, under whatever name their Lease has."""
-    answer = await client.ask(Request("GET", LEASES.path(*SCOPE_CLAIMS), timeout_s=_ANSWER_S))
-    if not answer.ok:
-        return []
-    _, others = claims_of(msgspec.json.decode(answer.body, type=LeaseObject), str(lease))
-    told = [
-        (one, LeaseSpec(one.holder, one.lease_duration_seconds, renew_time=one.renew_time))
-        for one in others
-        if isinstance(one, ScopeClaim)
-    ]
-    return [(one.lease, one.holder) for one, spec in told if is_held(spec, now_ms)]
 
 
 def is_held(spec: LeaseSpec, now_ms: int) -> bool:
@@ -99,9 +98,9 @@ async def check_managers(client: Client, namespace: str, mode: Mode) -> Finding:
         for manager in _managers(msgspec.json.decode(answer.body)):
             found[manager] += 1
     if not found:
-        return fine("managers", f"{INSTALLER} owns what is installed, or nothing is")
+        return fine("managers", f"{INSTALLER} owns the installed objects, or nothing is installed")
     told = ", ".join(f"{manager} (of {count} objects)" for manager, count in sorted(found.items()))
-    remedy = "tidegate install --force-conflicts takes them over, if nobody else needs them"
+    remedy = "tidegate install --force-conflicts takes them over, if no other tool needs them"
     return Finding("managers", Level.WARN, f"fields are owned by {told}", f"{INSTALLER} alone", remedy)
 
 
@@ -115,15 +114,15 @@ async def check_leftovers(client: Client, lease: LeaseName, now_ms: int) -> Find
     """What is written into work while nobody leads: gates hold it back for good."""
     answer = await client.ask(Request("GET", LEASES.path(*lease), timeout_s=_ANSWER_S))
     if answer.ok and is_held(msgspec.convert(msgspec.json.decode(answer.body).get("spec") or {}, LeaseSpec), now_ms):
-        return fine("leftovers", "a replica leads, and minds what it writes")
+        return fine("leftovers", "a replica leads and maintains what it writes")
     gates = notes = 0
     async for written in find_written(client):
         gates, notes = gates + written.gate, notes + (not written.gate)
     if not gates and not notes:
-        return fine("leftovers", "no gates and no annotations of ours")
-    found = f"nobody leads; gates of ours: {gates}; objects with annotations of ours: {notes}"
+        return fine("leftovers", "no gates and no annotations of Tidegate")
+    found = f"no replica leads; pods and templates with a gate: {gates}; objects with annotations: {notes}"
     remedy = "let a replica lead, or tidegate uninstall, which takes them back"
-    return Finding("leftovers", Level.WARN, found, "somebody who minds them, or none", remedy)
+    return Finding("leftovers", Level.WARN, found, "a leader that maintains them, or none", remedy)
 
 
 async def _items(client: Client, kind: Resource, query: dict[str, str]) -> list[dict[str, Any]]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
 from typing import Any
 
 import yaml
 
+from tidegate.deploy.admission_gate import gate_files, release_policy
 from tidegate.deploy.alert_rules import alert_groups
 from tidegate.deploy.deployment_manifest import LABELS, PORT, deployment
 from tidegate.deploy.grafana_dashboard import board
@@ -26,9 +26,7 @@ _RBAC = "rbac.authorization.k8s.io"
 SCRAPING = {"metrics": "enabled"}
 
 #: Files of the door, in the order of its kustomization.
-DOOR = ("suspend.yaml", "suspend-run-policy.yaml", "gate-pods.yaml", "label-templates.yaml")
-
-_RELEASE = "release-gates.yaml"
+DOOR = tuple(gate_files(NamespaceRule()))
 
 
 def objects(wish: InstallSpec) -> list[dict[str, Any]]:
@@ -146,22 +144,18 @@ def board_text() -> str:
 
 def door_text(file: str) -> str:
     """A file of the door."""
-    return files("tidegate.deploy").joinpath("door", file).read_text(encoding="utf-8")
+    said, made = gate_files(NamespaceRule())[file]
+    return f"# {said}\n" + as_yaml(made).removeprefix("---\n")
 
 
 def door(namespaces: NamespaceRule = NamespaceRule()) -> list[dict[str, Any]]:  # noqa: B008 - frozen
     """The door: work that names a queue arrives held, in namespaces that are managed."""
-    made = [thing for file in DOOR for thing in yaml.safe_load_all(door_text(file))]
-    for thing in made:
-        constraints = thing["spec"].get("matchConstraints")
-        if constraints is not None:
-            constraints["namespaceSelector"] = namespaces.as_selector()
-    return made
+    return [thing for _, made in gate_files(namespaces).values() for thing in made]
 
 
 def gate_release() -> list[dict[str, Any]]:
     """What takes our gate off pods that arrive, after we are gone: never together with the door."""
-    return list(yaml.safe_load_all(door_text(_RELEASE)))
+    return release_policy()
 
 
 # -- as text -----------------------------------------------------------------------------------------------------

@@ -53,10 +53,10 @@ def grants(mode: Mode, lease: LeaseName, policy: str) -> list[Grant]:
 
 
 def _watching() -> list[Grant]:
-    follow = [Grant(kind, ("list", "watch"), "follow nodes, work and what is around it") for kind in FOLLOWED]
+    follow = [Grant(kind, ("list", "watch"), "watch nodes, work and what work depends on") for kind in FOLLOWED]
     queues = [Grant(kind, ("list", "watch"), "read the policy from Kueue's objects") for kind in QUEUE_KINDS]
-    queues.append(Grant(NAMESPACES, ("list", "watch"), "know which namespaces are managed"))
-    rivals = [Grant(sign.resource, ("list",), "notice a running Kueue", names=(sign.name,)) for sign in SIGNS]
+    queues.append(Grant(NAMESPACES, ("list", "watch"), "read which namespaces are managed"))
+    rivals = [Grant(sign.resource, ("list",), "detect a running Kueue", names=(sign.name,)) for sign in SIGNS]
     return [*follow, *queues, *rivals]
 
 
@@ -70,14 +70,14 @@ def _leading(lease: LeaseName, policy: str) -> list[Grant]:
 def _gating(lease: LeaseName) -> list[Grant]:
     kept = kept_by(lease).name
     return [
-        *(Grant(kind, ("get", "patch"), "let jobs start, make them stop") for kind in SUSPENDED),
+        *(Grant(kind, ("get", "patch"), "start and stop jobs") for kind in SUSPENDED),
         *(Grant(kind, ("patch",), "free the nodes of a job that was stopped", "status") for kind in SUSPENDED),
         Grant(PODS, ("patch",), "lift the gate of a pod"),
-        Grant(PODS, ("create",), "make pods leave, as their budgets allow", "eviction"),
-        Grant(EVENTS, ("create",), "say what happens to work, and why it waits"),
-        Grant(PODS, ("patch",), "say in a pod's condition why it waits", "status"),
-        Grant(RESERVED, ("update",), "write annotations that nobody else may write"),
-        Grant(CONFIG_MAPS, ("get", "patch", "create"), "hand over to who leads next", own=True, names=(kept,)),
+        Grant(PODS, ("create",), "evict pods, as their budgets allow", "eviction"),
+        Grant(EVENTS, ("create",), "write Events about work"),
+        Grant(PODS, ("patch",), "write in a pod's condition why it waits", "status"),
+        Grant(RESERVED, ("update",), "write the reserved annotations"),
+        Grant(CONFIG_MAPS, ("get", "patch", "create"), "hand over to the next leader", own=True, names=(kept,)),
         Grant(LEASES, ("get", "update", "create"), "claim the work that it manages", names=(SCOPE_CLAIMS.name,)),
     ]
 
@@ -87,7 +87,7 @@ def _binding() -> list[Grant]:
     return [
         Grant(PODS, ("create",), "bind pods", "binding"),
         Grant(PODS, ("get",), "see whether a pod was bound"),
-        Grant(PODS, ("patch",), "say in a pod's condition why it waits", "status"),
+        Grant(PODS, ("patch",), "write in a pod's condition why it waits", "status"),
         Grant(CLAIMS, ("get", "patch"), devices),
         Grant(CLAIMS, ("patch",), devices, "status"),
         Grant(CLAIMS, ("patch",), devices, "binding"),

@@ -24,7 +24,6 @@ from tidegate.deploy.access_review import (
     forbidden,
 )
 from tidegate.deploy.findings import Finding, Level, fine
-from tidegate.deploy.install_spec import NAME
 from tidegate.deploy.installation_checks import check_instances, check_leftovers, check_managers
 from tidegate.deploy.objects import door, gate_release
 from tidegate.deploy.permissions import FOLLOWED, Grant, grants
@@ -36,7 +35,7 @@ from tidegate.kube.mirror.queue_objects import QUEUE_KINDS
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.resources import JOBS, LEASES, NODES, PODS, Resource
 from tidegate.kube.transport.response import Response
-from tidegate.live.conflicting_schedulers import look_for_instances, look_for_kueue
+from tidegate.live.conflicting_schedulers import look_for_kueue
 from tidegate.live.election import LeaseName
 from tidegate.live.lease import LeaseObject
 from tidegate.live.modes import Mode
@@ -47,7 +46,6 @@ from tidegate.live.policy_sources import (
     PolicySource,
     PolicyUnreachableError,
 )
-from tidegate.live.scope_claim import scope_of
 from tidegate.manifests.clock import read_time_ms
 from tidegate.model.units import UnitError
 
@@ -68,7 +66,7 @@ _NEVER = (
     Grant(NODES, ("patch", "delete"), "nothing"),
 )
 
-_RELEASED = "the admission policy tidegate-release-gates, of an uninstallation, lifts the gates of pods as they come"
+_RELEASED = "the admission policy tidegate-release-gates, left by an uninstall, removes the gates of new pods"
 
 #: How many things are named before the rest is counted.
 _MOST_NAMED = 6
@@ -111,7 +109,7 @@ async def check_readiness(client: Client, visit: ClusterVisit) -> AsyncIterator[
         try:
             yield await look(client, visit)
         except AccessReviewError as error:
-            yield Finding(check, Level.WARN, str(error), "an answer", "ask somebody who may look")
+            yield Finding(check, Level.WARN, str(error), "an answer", "run it as a user who may read this")
 
 
 def _check_version(version: dict[str, Any]) -> Finding:
@@ -124,7 +122,13 @@ def _check_version(version: dict[str, Any]) -> Finding:
 def _check_clock(answer: Response, now_ms: int) -> Finding:
     """The server tells whole seconds."""
     if not answer.date:
-        return Finding("clock", Level.WARN, "the server tells no time", "a Date header", "is there a proxy between?")
+        return Finding(
+            "clock",
+            Level.WARN,
+            "the server sends no time",
+            "a Date header",
+            "check the proxies between here and the server",
+        )
     apart_ms = now_ms - round(parsedate_to_datetime(answer.date).timestamp() * 1000)
     found = f"ours is {abs(apart_ms) / 1000:.0f} s {'ahead of' if apart_ms > 0 else 'behind'} the server's"
     if abs(apart_ms) > _APART_MS:
@@ -142,7 +146,13 @@ async def _check_kinds(client: Client, visit: ClusterVisit) -> Finding:
     others = [kind for kind in _followed() if not _has(served, kind) and _is_installed(served, kind)]
     absent = [kind for kind in _followed() if not _is_installed(served, kind)]
     if missing:
-        return Finding("kinds", Level.FAIL, f"not served: {_named(missing)}", "Kubernetes' own kinds", "ask its owner")
+        return Finding(
+            "kinds",
+            Level.FAIL,
+            f"not served: {_named(missing)}",
+            "Kubernetes' own kinds",
+            "ask the administrator of the cluster",
+        )
     if others:
         found = "; ".join(f"{kind.kind} {'/'.join(served[_key(kind)].versions)}" for kind in others[:_MOST_NAMED])
         expected = ", ".join(dict.fromkeys(kind.api_version for kind in others))
@@ -190,11 +200,11 @@ async def _check_permissions(client: Client, visit: ClusterVisit) -> Finding:
     install = f"tidegate install --mode {visit.mode}"
     if refused:
         expected = f"all {len(asked)} things that {visit.mode} does"
-        remedy = f"{install}, which binds a role that may"
+        remedy = f"{install}, which binds a role with these permissions"
         return Finding("permissions", Level.FAIL, f"{who} may not: {_told(refused)}", expected, remedy)
     surplus = await _find_surplus(client, visit, asked)
     if surplus:
-        remedy = f"{install}, or look who else gave it a role"
+        remedy = f"{install}, or check which other roles it is bound to"
         found = f"{who} may also {_told(surplus)}"
         return Finding("permissions", Level.WARN, found, f"no more than {visit.mode} does", remedy)
     return fine("permissions", f"{who} may do all {len(asked)} things that {visit.mode} does")
@@ -233,16 +243,14 @@ async def _check_owners(client: Client, visit: ClusterVisit) -> Finding:
     if sighting.found:
         found = f"a Kueue runs here: {', '.join(sighting.found)}"
         if not visit.mode.writes:
-            return fine("owners", f"{found}; shadow reads along")
+            return fine("owners", f"{found}; shadow only reads")
         return Finding("owners", Level.FAIL, found, "one owner for one object", "stop it, or use --mode shadow")
-    others = await look_for_instances(client, visit.lease, scope_of(visit.mode, NAME), visit.now_ms)
-    if others and visit.mode.writes:
-        found = f"another instance manages the same work: Lease {others[0].lease} ({others[0].scope})"
-        return Finding("owners", Level.FAIL, found, "one instance for one work", "stop it, or use --mode shadow")
     if sighting.hidden or sighting.unanswered:
         hidden = f"may not list {', '.join(sighting.hidden)}" if sighting.hidden else sighting.unanswered
-        return Finding("owners", Level.WARN, hidden, "to see whether a Kueue runs", "ask somebody who may look")
-    return fine("owners", "nobody else manages the same work")
+        return Finding(
+            "owners", Level.WARN, hidden, "to see whether a Kueue runs", "run it as a user who may read this"
+        )
+    return fine("owners", "no Kueue runs here")
 
 
 async def _check_lease(client: Client, visit: ClusterVisit) -> Finding:
@@ -253,7 +261,7 @@ async def _check_lease(client: Client, visit: ClusterVisit) -> Finding:
         raise AccessReviewError(answer.text())
     spec = msgspec.json.decode(answer.body, type=LeaseObject).spec
     if not spec.holder_identity:
-        return Finding("lease", Level.WARN, "nobody leads", "a replica that leads", "look at its log, or start one")
+        return Finding("lease", Level.WARN, "no replica leads", "a replica that leads", "read its log, or start one")
     age_s = (visit.now_ms - _time_ms(spec.renew_time)) / 1000
     found = f"{spec.holder_identity} leads, renewed {max(age_s, 0):.0f} s ago"
     if age_s > 4 * (spec.lease_duration_seconds or 15):
@@ -279,13 +287,15 @@ async def _check_policy(client: Client, visit: ClusterVisit) -> Finding:
         remedy = "name one that is there" if visit.named else "tidegate install, which brings one"
         return Finding("policy", Level.FAIL if visit.named else Level.WARN, str(error), "a policy", remedy)
     except PolicyError as error:
-        return Finding("policy", Level.FAIL, str(error), "a policy that can be used", "mend it: tidegate check")
+        return Finding("policy", Level.FAIL, str(error), "a policy that can be used", "correct it: tidegate check")
     except PolicyUnreachableError as error:
         return Finding("policy", Level.FAIL, str(error), "a policy that can be read", "see permissions")
     queues = len(policy.shares.queues)
     told = f"{visit.policy.name}: {queues} queue{'' if queues == 1 else 's'}, digest {policy.digest()}"
     if visit.mode.writes and not queues:
-        return Finding("policy", Level.FAIL, told, f"queues: {visit.mode} refuses to lead without", "add queues to it")
+        return Finding(
+            "policy", Level.FAIL, told, f"queues: {visit.mode} does not lead without them", "add queues to it"
+        )
     return fine("policy", told)
 
 
@@ -327,11 +337,11 @@ async def _check_annotations(client: Client, visit: ClusterVisit) -> Finding:
     for thing in reservation({}):
         answer = await client.ask(Request("GET", resource_of(thing).path("", RESERVATION), timeout_s=_ANSWER_S))
         if answer.status == _NOT_FOUND:
-            found, expected = f"no {thing['kind']} {RESERVATION}", "annotations of Tidegate that nobody else may write"
+            found, expected = f"no {thing['kind']} {RESERVATION}", "annotations that only Tidegate may write"
             return Finding("annotations", Level.WARN, found, expected, "tidegate install, which brings it")
         if not answer.ok:
             raise AccessReviewError(answer.text())
-    return fine("annotations", "reserved: nobody else may write them")
+    return fine("annotations", "reserved: only Tidegate may write them")
 
 
 def _doorless(visit: ClusterVisit, found: str) -> Finding:

@@ -24,7 +24,7 @@ _NOT_FOUND, _CONFLICT = 404, 409
 _ADMISSION = ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
 #: What to do about fields that somebody else owns.
 _TAKE_OVER = (
-    "if that was you (kubectl apply without --server-side --field-manager=tidegate-install, or helm), "
+    "if you wrote them (kubectl apply without --server-side --field-manager=tidegate-install, or helm), "
     "--force-conflicts takes these fields over; else ask their owner"
 )
 
@@ -41,7 +41,7 @@ class ApplyOutcome(StrEnum):
     UNCHANGED = "unchanged"
     KEPT = "kept"  # it was there, and nobody asked for another
     FAILED = "failed"
-    LEFT = "not tried"  # after one that failed
+    LEFT = "skipped"  # after one that failed
 
 
 class AppliedObject(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import msgspec
 
 from tidegate.deploy.access_review import AccessReviewError
 from tidegate.deploy.deployment_manifest import LABELS
-from tidegate.deploy.install_spec import NAME, POLICY, THERE, GivenPolicy, InstallSpec
+from tidegate.deploy.install_spec import NAME, POLICY, THERE, InstallSpec
 from tidegate.deploy.objects import door, gate_release, objects
 from tidegate.deploy.server_side_apply import INSTALLER, ApplyOutcome, apply_all, resource_of
 from tidegate.deploy.work_cleanup import (
@@ -46,7 +46,7 @@ _LEAVE_S, _LOOK_S = 60.0, 1.0
 #: How long a server takes to heed an admission policy.
 _HEED_S = 2.0
 
-_RELEASED = "the admission policy tidegate-release-gates lifts it from pods that it makes again"
+_RELEASED = "the admission policy tidegate-release-gates removes it from pods that the job creates again"
 
 #: What a namespace may hold that is nobody's; and kinds that show that it is somebody's.
 _NOBODYS = frozenset(("kube-root-ca.crt", "default"))
@@ -66,7 +66,9 @@ _HOUSED = tuple(
 )
 
 #: Managers of fields that do not make a namespace somebody's.
-_INSTALLERS = frozenset((INSTALLER, "kubectl-client-side-apply", "kubectl", "helm", "kube-controller-manager"))
+_INSTALLERS = frozenset(
+    (INSTALLER, "kubectl-client-side-apply", "kubectl-create", "kubectl", "helm", "kube-controller-manager")
+)
 
 
 class RemovalOutcome(StrEnum):
@@ -138,7 +140,7 @@ async def find_other_home(client: Client, namespace: str) -> str:
 
 async def _end_program(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
     """Delete the Deployment, and wait until nobody leads."""
-    deployment = next(_ref(thing) for thing in objects(_everything(wish)) if thing["kind"] == "Deployment")
+    deployment = next(_ref(thing) for thing in _installed(wish) if thing["kind"] == "Deployment")
     async for removal in _remove(client, deployment, wish):
         yield removal
     if wish.dry_run:
@@ -146,7 +148,7 @@ async def _end_program(client: Client, wish: UninstallSpec) -> AsyncIterator[Rem
     leader = await _await_end(client, wish)
     if leader:
         yield Removal(
-            "Lease", str(wish.lease), RemovalOutcome.FAILED, f"{leader} still leads: stop it, and do it again"
+            "Lease", str(wish.lease), RemovalOutcome.FAILED, f"{leader} still leads: stop it, and uninstall again"
         )
 
 
@@ -210,7 +212,7 @@ async def _release_gates(client: Client) -> bool:
 
 async def _release(client: Client, held: HeldWork, wish: UninstallSpec) -> Removal:
     if held.adapter is None:
-        why = f"it names the scheduler {wish.scheduler}, which nobody is now; make it again without"
+        why = f"it names the scheduler {wish.scheduler}, which is removed; create it again without schedulerName"
         return _told(held.ref, RemovalOutcome.HELD, why)
     if not wish.starts_suspended:
         return _told(held.ref, RemovalOutcome.HELD, "it is suspended; its owner, or --start-suspended, starts it")
@@ -221,14 +223,14 @@ async def _release(client: Client, held: HeldWork, wish: UninstallSpec) -> Remov
 # -- our own objects ---------------------------------------------------------------------------------------------
 
 
-def _everything(wish: UninstallSpec) -> InstallSpec:
-    policy = GivenPolicy(wish.policy, {})
-    return InstallSpec(namespace=wish.lease.namespace, policy=policy, monitor=True, board=True)
+def _installed(wish: UninstallSpec) -> list[dict[str, Any]]:
+    """Everything that any install makes, but for the door."""
+    return objects(replace(InstallSpec.everything(wish.lease.namespace, wish.policy), door=False))
 
 
 def _own_objects(wish: UninstallSpec) -> list[Ref]:
     """What installing and leading made, but for the namespace and what is gone by now; roles go last."""
-    made = [_ref(thing) for thing in objects(_everything(wish)) if thing["kind"] not in ("Namespace", "Deployment")]
+    made = [_ref(thing) for thing in _installed(wish) if thing["kind"] not in ("Namespace", "Deployment")]
     return [*reversed(made), kept_by(wish.lease), Ref(LEASES, *wish.lease)]
 
 
@@ -280,7 +282,7 @@ def _not_ours(meta: Mapping[str, Any]) -> str:
     if (meta.get("labels") or {}).items() >= LABELS.items():
         others = {one.get("manager", "") for one in meta.get("managedFields") or ()} - _INSTALLERS
         return f"{', '.join(sorted(others))} made it or changed it" if others else ""
-    return "installing did not make it"
+    return "install did not create it"
 
 
 async def _tenants(client: Client, namespace: str, wish: UninstallSpec) -> str:

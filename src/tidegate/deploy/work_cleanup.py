@@ -31,8 +31,8 @@ _PAGE, _NOT_FOUND, _INVALID = 500, 404, 422
 _ANSWER_S = 60.0
 
 #: Why something of ours stays in a job that runs, and what that means.
-_GATE_STAYS = "a gate in its template cannot be removed while it runs; do it again when it is over"
-_SELECTOR_STAYS = "it runs: pods that it makes again go to the same node"
+_GATE_STAYS = "a gate in its template cannot be removed while it runs; uninstall again when it is over"
+_SELECTOR_STAYS = "it runs: its new pods have the same node selector and tolerations"
 
 Steps = list[dict[str, Any]]
 
@@ -148,7 +148,7 @@ def _written_in_job(adapter: JobAdapter, thing: Mapping[str, Any]) -> WrittenWor
         return WrittenWork(_ref(adapter.resource, thing), gate=False, steps=notes, notes=notes) if notes else None
     undo = [step for step in undo_steps(adapter, thing) if not step["path"].startswith("/metadata/")]
     if not waits:  # the number of pods of a job that runs is its own matter now
-        undo = [step for step in undo if step["path"].endswith(("/nodeSelector", "/schedulingGates"))]
+        undo = [step for step in undo if step["path"].endswith(("/nodeSelector", "/schedulingGates", "/tolerations"))]
     notes = _annotation_steps(thing)
     if not undo and not notes:
         return None

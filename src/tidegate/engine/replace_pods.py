@@ -45,7 +45,7 @@ def _in_order(state: ClusterState) -> list[int]:
 
 
 def _replace_of(state: ClusterState, ready: Ready, row: int, out: Output) -> None:
-    hot, table, plan = state.hot(), state.workloads, _plan(state, row)
+    hot, table, plan = state.hot(), state.workloads, granted_plan(state, row)
     for pod_set, ordinal in state.missing[row]:
         k = int(plan[pod_set, S_POD_CLASS])
         if active(place_pod)(hot, ready.rule, row, k, ordinal, out):
@@ -62,7 +62,7 @@ def _replace_of(state: ClusterState, ready: Ready, row: int, out: Output) -> Non
     table.held_code[row] = 0
 
 
-def _plan(state: ClusterState, row: int) -> I64:
+def granted_plan(state: ClusterState, row: int) -> I64:
     """The class of the pods of each set of a workload, on the flavors that it was granted."""
     works, w = state.work_classes, int(state.workloads.work_class[row])
     first, sets = int(works.first_set[w]), int(works.sets[w])

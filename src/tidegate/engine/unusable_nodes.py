@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.engine.leaving import remove_pods
-from tidegate.model.columns import I64
+from tidegate.engine.replace_pods import granted_plan
+from tidegate.model.columns import I32, I64
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.reasons import Reason
 from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.granted import set_of_pod
+from tidegate.state.tables import S_POD_CLASS, Phase
 
 #: Facts after which a node may take no new pods, or a pod may be missing from its node.
 _CHANGES = (EventKind.NODE_CHANGED, EventKind.POD_ABSENT, EventKind.WORKLOAD_OBSERVED)
@@ -25,14 +27,24 @@ def leave_unusable(state: ClusterState, events: EventBatch) -> None:
     if not np.isin(_CHANGES, events.kind).any():
         return
     pods, expected = state.pods, _expected(state)
-    refused = expected[_are_refused(state, expected)]
+    refused = expected[_are_refused(state, expected, pods.pod_class[expected])]
     for row in np.unique(pods.workload[refused]).tolist():
-        remove_pods(state, row, refused[pods.workload[refused] == row], Reason.NODE_LOST)
+        mine = refused[pods.workload[refused] == row]
+        if state.shares.holds_quota(row):  # its flavors may bring tolerations that its pods do not have yet
+            mine = mine[_are_refused(state, mine, _granted_classes(state, row, mine))]
+        if len(mine):
+            remove_pods(state, row, mine, Reason.NODE_LOST)
 
 
-def _are_refused(state: ClusterState, pods: I64) -> npt.NDArray[np.bool_]:
-    """Whether the nodes of pods take no new pods, or no pods of their class, whatever is free there."""
-    nodes, classes = state.pods.node[pods], state.pods.pod_class[pods]
+def _granted_classes(state: ClusterState, row: int, pods: I64) -> I64:
+    """The classes of pods of a workload on the flavors that it was granted."""
+    sets = [set_of_pod(state, row, ordinal) for ordinal in state.pods.ordinal[pods].tolist()]
+    return granted_plan(state, row)[sets, S_POD_CLASS]
+
+
+def _are_refused(state: ClusterState, pods: I64, classes: I64 | I32) -> npt.NDArray[np.bool_]:
+    """Whether the nodes of pods take no new pods, or none of these classes, whatever is free there."""
+    nodes = state.pods.node[pods]
     mismatch = state.pod_classes.match[classes, state.nodes.node_class[nodes]]
     refused: npt.NDArray[np.bool_] = (state.nodes.up[nodes] == 0) | (mismatch != 0)
     return refused

@@ -52,10 +52,10 @@ class Holder(NamedTuple):
     leaving: bool
 
 
-def date_holders(state: ClusterState, since_ms: Mapping[str, int]) -> None:
-    """Let workloads that hold something have held it since these times, by their ids."""
+def date_holders(state: ClusterState, since_ms: Mapping[int, int]) -> None:
+    """Let workloads that hold something have held it since these times, by their numbers."""
     for row in state.live_workloads().tolist():
-        at_ms = since_ms.get(str(state.workload_ids[row]), 0)
+        at_ms = since_ms.get(int(state.workloads.number[row]), 0)
         if at_ms and state.workloads.phase[row] != Phase.PENDING:
             state.workloads.since_ms[row] = min(at_ms, int(state.workloads.since_ms[row]))
             if row < state.shares.tickets.top and state.shares.tickets.branch[row] != END:

@@ -26,13 +26,20 @@ class Glanced(NamedTuple):
     until_ms: int
 
 
-def find_number(file: JournalFile, job: str) -> int | None:
-    """The number of the workload with an id; None: the journal does not know it."""
+def find_number(file: JournalFile, job: str, until_ms: int | None = None) -> int | None:
+    """The number of the workload with an id; None: the journal does not know it.
+
+    An object that was deleted and created again under its name is another workload: the latest until a time is meant,
+    or the first, if that is later.
+    """
+    number = None
     for row in file.mentioning(job.encode()):
+        if number is not None and until_ms is not None and row.now_ms > until_ms:
+            break
         found = arrivals_of(peel(row.events))
         if found is not None and job in found.ids:
-            return found.numbers[found.ids.index(job)]
-    return None
+            number = dict(zip(found.ids, found.numbers, strict=True))[job]
+    return number
 
 
 def find_ids(file: JournalFile) -> dict[int, str]:

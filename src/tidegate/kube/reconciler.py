@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tidegate.journal.lots import Names
 from tidegate.kube.actuator.actuator import Actuator
 from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
-from tidegate.kube.actuator.event_text import EventText, unreadable
+from tidegate.kube.actuator.event_text import EventText
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, saying
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
 from tidegate.kube.actuator.workload_events import ClusterView, WorkloadEvents
@@ -15,7 +17,7 @@ from tidegate.kube.mirror.job_adapters import OWNERS
 from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.mirror.limits import excess
 from tidegate.kube.mirror.node_registry import NodeRegistry
-from tidegate.kube.mirror.object_guard import ObjectFailure, ObjectGuard
+from tidegate.kube.mirror.object_guard import ObjectGuard
 from tidegate.kube.mirror.owner_index import OwnerIndex
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_groups import PodGroups
@@ -27,7 +29,7 @@ from tidegate.kube.transport.writes import Ref
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind, Outcome
 from tidegate.model.hardware import Node
-from tidegate.model.reasons import Reason
+from tidegate.model.shares import Flavor
 from tidegate.model.work import Work
 
 _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
@@ -58,7 +60,7 @@ class Reconciler:
         self.ownership = ownership
         self.node_registry = NodeRegistry()
         self.refused: dict[str, tuple[str, ...]] = {}  # by uid: work that names us and that we cannot do, and why
-        self.guard = ObjectGuard(self._report)
+        self.guard = ObjectGuard(lambda failure: self.story.unreadable(failure.ref, failure.error))
         self.past: dict[str, Ref] = {}  # by uid: work that was not held at the door, and runs without us
         self.facts = FactBuilder()
         self._next_number = 0
@@ -108,10 +110,6 @@ class Reconciler:
         """Say something with an object, as an Event."""
         self._events.tell(EventTarget(ref, has_condition=False), text)
 
-    def _report(self, failure: ObjectFailure) -> None:
-        if failure.ref.name and not self.ownership.watches:
-            self.say(failure.ref, unreadable(failure.error))
-
     def _let_pass(self, ref: Ref) -> None:
         self.past[ref.uid] = ref
         self.story.bypass(ref)
@@ -120,9 +118,10 @@ class Reconciler:
         """Whether a job is ours, or would be if it could be read."""
         return uid in self._of_job or uid in self.refused
 
-    def name_quota(self, names: Names) -> None:
-        """What reasons mean by their numbers of quota, from now on."""
+    def name_quota(self, names: Names, flavors: Iterable[Flavor] = ()) -> None:
+        """What decisions mean by their numbers of quota, from now on, and the flavors there are."""
         self._events.names = names
+        self.actuator.name_quota(names, flavors)
 
     # -- what is seen ------------------------------------------------------------------------------------------
 
@@ -560,8 +559,8 @@ class Reconciler:
             workload = self.workloads.get(number)
             if workload is None:
                 continue
-            if kind == DecisionKind.ADMIT and code == Reason.ADMITTED_PARTLY:
-                workload.grant(ordinal, evidence[2])
+            if kind == DecisionKind.ADMIT:
+                self.actuator.admit(workload, ordinal, code, evidence)
             elif kind == DecisionKind.PLACE and ordinal < len(workload.slots):
                 if number not in placed:
                     self.facts.take_back(EventKind.POD_GONE, number)  # it was sent away and placed in one step
@@ -596,5 +595,6 @@ class Reconciler:
 
     def _send_away(self, workload: WorkloadPods, decision: int) -> None:
         workload.stage, workload.comes_back, workload.starts_after = WorkloadStage.LEAVING, False, False
+        workload.lose_quota()
         self.actuator.stop(workload, decision)
         self._settle_leaving(workload)

@@ -21,7 +21,8 @@ class HandoverState(NamedTuple):
     """What a leader before us knew that belongs to no single object."""
 
     consumed: tuple[Consumed, ...] = ()
-    waiting: Mapping[str, Standing] = {}  # by id, workloads that others were evicted for, or that were passed over
+    waiting: Mapping[str, Standing] = {}  # by uid, workloads that others were evicted for, or that were passed over
+    by_name: Mapping[str, Standing] = {}  # the same, by namespace/name, where an earlier version wrote it
 
 
 class Takeover:
@@ -36,16 +37,24 @@ class Takeover:
         reconciler.story.looked = True
         for consumed in before.consumed:
             reconciler.facts.consumed(consumed)
+        waiting_of = self._waiting(before)
         for workload in list(reconciler.workloads.values()):
             if workload.suspended and reconciler.actuator.nodes_by.kind:
                 workload.asked = NodesRequested.PERHAPS
-            waiting = before.waiting.get(workload.id, Standing())
+            waiting = waiting_of.get(workload.ref.uid, Standing())
             with reconciler.guard.over(workload.ref):
                 note = check.note_of(workload, reconciler.pods)
                 if note is not None:
                     self._resume_one(workload, note, waiting)
                 elif waiting != Standing():
                     reconciler.facts.standing(workload.number, waiting)
+
+    def _waiting(self, before: HandoverState) -> Mapping[str, Standing]:
+        """Where workloads stood that wait, by uid; a name that two of them have says nothing."""
+        refs = [workload.ref for workload in self._reconciler.workloads.values()] if before.by_name else []
+        times = Counter(ref.short_text for ref in refs)
+        named = {ref.uid: before.by_name.get(ref.short_text) for ref in refs if times[ref.short_text] == 1}
+        return {**{uid: standing for uid, standing in named.items() if standing is not None}, **before.waiting}
 
     def _resume_one(self, workload: WorkloadPods, note: HandoverNote, waiting: Standing) -> None:
         standing, holds = note.standing, any(slot.bound for slot in workload.slots)
@@ -59,11 +68,17 @@ class Takeover:
         elif standing.evicted:
             standing = Standing(evictions=standing.evictions)
         else:
+            self._take_flavors(workload, standing)
             self._take_sizes(workload, note)
             self._reconciler.story.resumed(workload, standing)
             if not all(slot.bound for slot in workload.slots):
                 self._take_places(workload, note.node_names())
         self._reconciler.facts.standing(workload.number, standing)
+
+    def _take_flavors(self, workload: WorkloadPods, standing: Standing) -> None:
+        for grant in standing.grants:
+            for _, flavor in grant.flavors:
+                workload.admit(grant.pod_set, flavor)
 
     def _take_sizes(self, workload: WorkloadPods, note: HandoverNote) -> None:
         """It may have started with fewer pods than it asks for now."""

@@ -117,7 +117,7 @@ class KubeWorld:
         self._around = NOTHING_AROUND
         self._early: dict[str, Update] = {}  # by uid: work in namespaces that are not known yet
         self._namespace_names: dict[str, str] = {}  # by uid
-        self.managed_otherwise = False  # a namespace has come to be managed, or not to be: look at the cluster again
+        self.managed_otherwise = False  # a namespace is managed now, or no longer: list the cluster again
         self._jobs: dict[str, tuple[JobAdapter, JobObject]] = {}  # by uid: ours, to be read again when that changes
         self.policy_findings: tuple[str, ...] = ()  # why the latest objects are not the policy; empty: they are
         self.topics = self._topics(policy_kinds)
@@ -262,7 +262,7 @@ class KubeWorld:
             self._policies = [self._policy]
         for policy in self._policies:
             facts.policy(policy)
-            self.reconciler.name_quota(names_of(policy.shares))
+            self.reconciler.name_quota(names_of(policy.shares), policy.shares.flavors)
         self._policies = []
         return facts.batch(self.now_ms())
 

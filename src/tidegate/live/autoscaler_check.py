@@ -20,7 +20,7 @@ async def find_lack(client: Client, by: NodeRequestOptions) -> str:
         return ""
     answer = await client.ask(Request("GET", f"/apis/{kind.group}/{kind.version}", timeout_s=10))
     if not answer.ok and answer.status != _NOT_FOUND:
-        return f"cannot tell whether the cluster has {kind.plural}.{kind.group}: {answer.text()}"
+        return f"cannot check whether the cluster has {kind.plural}.{kind.group}: {answer.text()}"
     served = msgspec.json.decode(answer.body).get("resources", ()) if answer.ok else ()
     if any(one.get("name") == kind.plural for one in served):
         return ""

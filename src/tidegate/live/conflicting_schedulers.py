@@ -63,7 +63,7 @@ async def look_for_kueue(client: Client, now_ms: int) -> ConflictingScheduler:
         query = {"fieldSelector": f"metadata.name={name}"}
         answer = await client.ask(Request("GET", resource.path(), query, timeout_s=10))
         if answer.status == _FORBIDDEN:
-            sighting.hidden.append(resource.plural)
+            sighting.hidden.append(resource.full_plural)
         elif not answer.ok:
             sighting.unanswered = answer.text()
         else:

@@ -18,7 +18,7 @@ from tidegate.model.units import WHOLE_MILLI
 #: GPUs as a tidegate.yaml counts them, in thousandths, and the resource that pods ask for them by.
 _GPU, _WHOLE_GPU = "gpu", "nvidia.com/gpu"
 
-_LEFT = "how long work still runs, which no object of a cluster tells"
+_LEFT = "how long work still runs, which no object of a cluster shows"
 
 #: Orders that cannot be had on a cluster: what they go by.
 _REFUSED_ORDERS = {

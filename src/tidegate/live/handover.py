@@ -7,7 +7,7 @@ Must not know: how it is written, or what a successor makes of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +16,7 @@ import numpy as np
 from tidegate.engine.holding import holding_of
 from tidegate.engine.leaving import pods_of
 from tidegate.kube.mirror.handover_annotation import HandoverNote, in_runs, write_note
+from tidegate.kube.mirror.workload_pods import WorkloadPods
 from tidegate.kube.takeover import HandoverState
 from tidegate.model.decisions import DecisionBatch, DecisionKind
 from tidegate.model.reasons import Reason
@@ -35,7 +36,8 @@ class _Kept(msgspec.Struct, frozen=True):
     """What is written of all workloads together."""
 
     consumed: tuple[Consumed, ...] = ()
-    waiting: dict[str, Standing] = {}
+    waiting: dict[str, Standing] = {}  # by namespace/name, for versions that read no other
+    workloads: dict[str, Standing] = {}  # the same by uid
 
 
 def notes_after(state: ClusterState, decisions: DecisionBatch) -> Iterator[tuple[int, str]]:
@@ -109,12 +111,15 @@ class SharedHandover(NamedTuple):
     text: str
 
 
-def common_of(state: ClusterState) -> SharedHandover:
+def common_of(state: ClusterState, workloads: Mapping[int, WorkloadPods]) -> SharedHandover:
     """What entrances used of late, for whom others were evicted, and who keeps room because it was passed over."""
     if not state.shares:
         return SharedHandover("")
     consumed = tuple(_consumed(state)) if state.policy.shares.usage is not None else ()
-    kept = _Kept(consumed, {str(state.workload_ids[row]): standing for row, standing in _waiting(state)})
+    numbers = ((int(state.workloads.number[row]), standing) for row, standing in _waiting(state))
+    found = [(workloads[number].ref, standing) for number, standing in numbers if number in workloads]
+    by_name = {ref.short_text: standing for ref, standing in found}
+    kept = _Kept(consumed, by_name, {ref.uid: standing for ref, standing in found})
     return SharedHandover(msgspec.json.encode(kept, order="sorted").decode() if kept != _Kept() else "")
 
 
@@ -146,4 +151,4 @@ def read_common(text: str) -> HandoverState:
         kept = decode_known(text, _Kept)
     except (msgspec.MsgspecError, RecursionError):
         return HandoverState()
-    return HandoverState(kept.consumed, kept.waiting)
+    return HandoverState(kept.consumed, kept.workloads, {} if kept.workloads else kept.waiting)

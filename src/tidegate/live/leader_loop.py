@@ -104,7 +104,7 @@ class LeaderLoop:
         self._keep_common()
 
     def _keep_common(self) -> None:
-        common = common_of(self.state)
+        common = common_of(self.state, self._world.reconciler.workloads)
         if common != self._common:
             self._common = common
             self._world.say(keep_common(self._lease, common))

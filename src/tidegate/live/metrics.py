@@ -158,7 +158,7 @@ class Metrics:
             "tidegate_bypassed_objects", "Number of objects that name a queue and run without being admitted."
         )
         self.gates_left = self._gauge(
-            "tidegate_gates_left_over", "Number of pods with Tidegate's scheduling gate that nobody will lift."
+            "tidegate_gates_left_over", "Number of pods with Tidegate's scheduling gate that belong to no workload."
         )
         self.watch_age_s = self._gauge(
             "tidegate_watch_age_seconds", "Time since the API server last sent something for a resource.", ("resource",)

@@ -52,6 +52,7 @@ _LEAST_RUNTIME_MS = 1
 class SeenWorkload:
     """What was seen of one workload, and what Tidegate would have done with it first."""
 
+    number: int
     id: str
     work: Work
     submitted_ms: int
@@ -163,7 +164,7 @@ class _Reader:
         elif kind is EventKind.WORKLOAD_SUBMITTED:
             all_told = events.submissions
             work = events.works[int(all_told.work[arg])]
-            self.work[subject] = SeenWorkload(all_told.ids[arg], work, int(all_told.submitted_ms[arg]), at_ms)
+            self.work[subject] = SeenWorkload(subject, all_told.ids[arg], work, int(all_told.submitted_ms[arg]), at_ms)
         elif subject in self.work:
             _follow(self.work[subject], kind, at_ms, pod)
 
@@ -201,10 +202,10 @@ def _milli(gpu: GpuRequest) -> int:
 
 
 class ReplayedHistory(NamedTuple):
-    """How the same work fares in the twin, by its id: when it had its place, and when it was over."""
+    """How the same work fares in the twin, by its number: when it had its place, and when it was over."""
 
-    placed_ms: dict[str, int]
-    over_ms: dict[str, int]
+    placed_ms: dict[int, int]
+    over_ms: dict[int, int]
 
 
 def run_twin(observed: ObservedHistory, policy: Policy | None = None, *, as_told: bool = False) -> ReplayedHistory:
@@ -225,17 +226,27 @@ def run_twin(observed: ObservedHistory, policy: Policy | None = None, *, as_told
     run(ClusterState(), world, journal, UntilOver(world))
     lives = collect_lives(journal.steps)
     placed, over = lives.first_placed_ms, lives.finished_ms
+    numbers = {_twin_id(seen): seen.number for seen in pending}
     return ReplayedHistory(
-        {name: int(at_ms) + first_ms for name, at_ms in zip(lives.ids, placed, strict=True) if at_ms != NOT_YET},
-        {name: int(at_ms) + first_ms for name, at_ms in zip(lives.ids, over, strict=True) if at_ms != NOT_YET},
+        {
+            numbers[name]: int(at_ms) + first_ms
+            for name, at_ms in zip(lives.ids, placed, strict=True)
+            if at_ms != NOT_YET
+        },
+        {numbers[name]: int(at_ms) + first_ms for name, at_ms in zip(lives.ids, over, strict=True) if at_ms != NOT_YET},
     )
+
+
+def _twin_id(seen: SeenWorkload) -> str:
+    """An id of its own: objects may be deleted and created again under their names."""
+    return f"{seen.id}#{seen.number}"
 
 
 def _planned(seen: SeenWorkload, end_ms: int, first_ms: int, *, as_told: bool) -> PlannedWorkload:
     over_ms = seen.over_ms if seen.over_ms != NOT_YET else end_ms
     came_ms = (seen.told_ms if as_told else seen.submitted_ms) - first_ms
     runtime_ms, load_ms = max(over_ms - seen.started_ms, _LEAST_RUNTIME_MS), max(seen.started_ms - seen.begun_ms, 0)
-    workload = Workload(id=seen.id, work=seen.work, submitted_ms=came_ms)
+    workload = Workload(id=_twin_id(seen), work=seen.work, submitted_ms=came_ms)
     return PlannedWorkload(workload=workload, run=RunProfile(runtime_ms=runtime_ms, load_ms=load_ms))
 
 

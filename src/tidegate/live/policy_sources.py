@@ -33,7 +33,7 @@ CONFIG_MAP, KUEUE = "configmap:", "kueue"
 _NOT_FOUND = 404
 
 #: Why a policy is refused by a mode that writes, and what to do.
-NO_QUEUES = "expected queues, found none: nothing would limit who uses how much; add queues, or say --allow-no-queues"
+NO_QUEUES = "expected queues, found none: nothing would limit who uses how much; add queues, or set --allow-no-queues"
 
 #: Files that are taken for what they are called: ours, and not manifests.
 _OURS = "tidegate.yaml"
@@ -308,7 +308,7 @@ class KueueObjects:
         answer = await client.ask(Request("GET", f"/apis/{_KUEUE_GROUP}", timeout_s=10))
         if answer.status == _NOT_FOUND:
             raise PolicyError(
-                "kueue: the cluster does not know Kueue's objects; install its CRDs, or name another policy"
+                "kueue: the cluster does not serve Kueue's kinds; install its CRDs, or name another policy"
             )
         if not answer.ok:
             raise PolicyUnreachableError(f"kueue: {answer.text()}")
@@ -337,8 +337,8 @@ async def _listed(client: Client, kind: PolicyKind) -> list[Any]:
     if answer.status == _NOT_FOUND and kind.optional:
         return []
     if not answer.ok:
-        raise PolicyUnreachableError(f"{kind.resource.plural}: {answer.text()}")
-    page = _decoded(answer.body, Listing[kind.type], kind.resource.plural)  # type: ignore[name-defined]
+        raise PolicyUnreachableError(f"{kind.resource.full_plural}: {answer.text()}")
+    page = _decoded(answer.body, Listing[kind.type], kind.resource.full_plural)  # type: ignore[name-defined]
     return [kind.keep(thing) for thing in page.items or ()]
 
 

@@ -164,7 +164,7 @@ class Service:
             if isinstance(kept, SharedHandover):
                 world.before = read_common(kept.text)
                 return kept
-            self._log.warning("cannot read what was before us", trouble=kept.text())
+            self._log.warning("cannot read the state of the previous leader", trouble=kept.text())
             self._stopping.wait(_STANDBY_S)
         return None
 
@@ -193,7 +193,7 @@ class Service:
         """Let writes end, so that the Lease can be handed over; False: it has to expire, as some are in flight."""
         drained = world.drain(most_s)
         if not drained:
-            self._log.warning("undrained", writes=world.api.pool.backlog)
+            self._log.warning("stopped with writes in flight", writes=world.api.pool.backlog)
         return drained
 
     # -- what is looked after, in between ----------------------------------------------------------------------
@@ -209,7 +209,7 @@ class Service:
         self._count_writes()
         if self._world is not None and self._world.managed_otherwise and not self._anew:
             self._anew = True
-            self._log.info("looking anew", why="a namespace has come to be managed, or not to be")
+            self._log.info("listing the cluster again", why="the labels of a namespace changed whether it is managed")
         if self._journal is not None and self._term is not None:
             self._look_after_journal(self._journal)
         for update in self._policies.take():
@@ -285,7 +285,7 @@ class Service:
             self._world.change_policy(policy)
             if _ownership(self.settings, policy) != self._world.options.ownership:
                 self._anew = True
-                self._log.info("looking anew", why="the policy changed which work is followed")
+                self._log.info("listing the cluster again", why="the policy changed which work is followed")
         self._remark(EventMessage("PolicyTaken", f"policy {policy.digest()} is in force", "Reload"))
 
     def _adopt(self, policy: Policy) -> None:
@@ -312,36 +312,35 @@ class Service:
             self._told[word] = count
         self.metrics.in_flight.set(world.api.pool.backlog)
         self._failures.note(world.take_failures())
-        for plural, tally in world.api.told():
-            self.metrics.watch_age_s.labels(plural).set(self._watch_age_s(plural, tally))
+        for kind, tally in world.api.told():
+            self.metrics.watch_age_s.labels(kind).set(self._watch_age_s(kind, tally))
             for what in ("lists", "watches", "events", "cuts", "skipped"):
-                self.metrics.watched.labels(plural, what).set(getattr(tally, what))
-            self.metrics.left_out.labels(plural).set(bool(tally.left_out))
+                self.metrics.watched.labels(kind, what).set(getattr(tally, what))
+            self.metrics.left_out.labels(kind).set(bool(tally.left_out))
         self._tell_unreadable(world)
-        for plural, why in world.api.left_out():
-            if self._left_out.get(plural) != why:
-                self._log.warning("left out", resource=plural, why=why)
+        for kind, why in world.api.left_out():
+            if self._left_out.get(kind) != why:
+                self._log.warning("left out", resource=kind, why=why)
         self._left_out = dict(world.api.left_out())
 
     def _tell_unreadable(self, world: KubeWorld) -> None:
         """Count the objects that could not be handled; the log has the latest with its trace, as that is a bug."""
         guard = world.reconciler.guard
-        for plural, failures in guard.failures.items():
-            self.metrics.unreadable.labels(plural).inc(failures)
+        for kind, failures in guard.failures.items():
+            self.metrics.unreadable.labels(kind).inc(failures)
         guard.failures.clear()
         failure, guard.latest = guard.latest, None
         if failure is not None:
-            where = f"{failure.ref.resource.plural} {failure.ref.namespace}/{failure.ref.name}"
-            self._log.error("object not handled", object=where, error=failure.error, trace=failure.trace)
+            self._log.error("object not handled", object=failure.ref.text, error=failure.error, trace=failure.trace)
 
-    def _watch_age_s(self, plural: str, tally: ReflectorStats) -> float:
+    def _watch_age_s(self, kind: str, tally: ReflectorStats) -> float:
         """How long nothing came for a resource, not even a bookmark; 0 where it is not followed."""
         if tally.absent or tally.left_out:
             return 0.0
         heard, now_s = tally.events + tally.bookmarks, time.monotonic()
-        if self._heard.get(plural, (-1, 0.0))[0] != heard:
-            self._heard[plural] = (heard, now_s)
-        return now_s - self._heard[plural][1]
+        if self._heard.get(kind, (-1, 0.0))[0] != heard:
+            self._heard[kind] = (heard, now_s)
+        return now_s - self._heard[kind][1]
 
     # -- asked from other threads ------------------------------------------------------------------------------
 

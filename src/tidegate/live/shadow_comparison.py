@@ -69,9 +69,9 @@ class ShadowComparison(NamedTuple):
 
 def reckon(observed: ObservedHistory, twin: ReplayedHistory) -> ShadowComparison:
     """Compare what happened with what would have been."""
-    began = [seen for seen in observed.work if seen.placed_ms != NOT_YET and seen.id in twin.placed_ms]
+    began = [seen for seen in observed.work if seen.placed_ms != NOT_YET and seen.number in twin.placed_ms]
     waited = [max(seen.placed_ms - seen.submitted_ms, 0) for seen in began]
-    again = [max(twin.placed_ms[seen.id] - seen.submitted_ms, 0) for seen in began]
+    again = [max(twin.placed_ms[seen.number] - seen.submitted_ms, 0) for seen in began]
     change = [was - would for was, would in zip(waited, again, strict=True)]
     held = [seen for seen in observed.work if _is_unlawful(seen)]
     rows = [_difference(seen, twin, observed.end_ms) for seen in observed.work]
@@ -123,7 +123,7 @@ def _difference(seen: SeenWorkload, twin: ReplayedHistory, end_ms: int) -> Shado
         queue=seen.work.queue,
         gpus=seen.gpu_milli / WHOLE_MILLI,
         waited_ms=max(whole_ms - seen.submitted_ms, 0),
-        twin_ms=max(twin.placed_ms.get(seen.id, whole_ms) - seen.submitted_ms, 0),
+        twin_ms=max(twin.placed_ms.get(seen.number, whole_ms) - seen.submitted_ms, 0),
         would=would,
         reason=reason,
         unused_ms=_unused_ms(seen, end_ms),

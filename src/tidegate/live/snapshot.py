@@ -36,8 +36,8 @@ class SnapshotError(Exception):
 class Snapshot(NamedTuple):
     """Objects behind the workloads of a look."""
 
-    objects: dict[str, Ref]  # by id of the workload
-    pods: dict[str, str]  # id of the workload by uid of its pod
+    objects: dict[int, Ref]  # by number of the workload
+    pods: dict[str, int]  # number of the workload by uid of its pod
 
 
 def look(access: Connection, policy: Policy, path: Path, clock: Callable[[], int], most_s: float = MOST_S) -> Snapshot:
@@ -58,8 +58,8 @@ def look(access: Connection, policy: Policy, path: Path, clock: Callable[[], int
     finally:
         file.close()
     return Snapshot(
-        {one.id: one.ref for one in workloads},
-        {slot.pod: one.id for one in workloads for slot in one.slots if slot.pod},
+        {one.number: one.ref for one in workloads},
+        {slot.pod: one.number for one in workloads for slot in one.slots if slot.pod},
     )
 
 

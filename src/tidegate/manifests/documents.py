@@ -14,6 +14,7 @@ from tidegate.manifests.findings import Findings, Origin
 from tidegate.manifests.forms import review
 from tidegate.manifests.item import Item, meant
 from tidegate.manifests.kinds import KNOWN, KUEUE, LEFT_ALONE, LEFT_GROUPS, REFUSED, Key
+from tidegate.manifests.meta import api_group
 from tidegate.manifests.rules import check_rules
 from tidegate.manifests.words import IGNORE
 from tidegate.manifests.yunikorn import is_queues_file
@@ -139,8 +140,7 @@ def _is_object(item: Item) -> bool:
 
 
 def _key(item: Item) -> Key:
-    group, slash, _ = item.text("apiVersion").rpartition("/")
-    return (group if slash else ""), item.text("kind")
+    return api_group(item), item.text("kind")
 
 
 def _named(item: Item, key: Key) -> Item:

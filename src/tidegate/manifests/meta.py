@@ -30,6 +30,7 @@ TEMPLATE_META = form(
 class Owner(NamedTuple):
     """Whom an object belongs to."""
 
+    group: str  # empty: the core group
     kind: str
     name: str
 
@@ -63,6 +64,12 @@ def object_form(spec: Form | None = None, status: Form | None = None, *, top: st
     return widened(whole, form(spec=spec), form(idle="status") if status is None else form(status=status))
 
 
+def api_group(item: Item) -> str:
+    """The API group of an object or of a reference to one; empty: the core group."""
+    group, slash, _ = item.text("apiVersion").rpartition("/")
+    return group if slash else ""
+
+
 def read_meta(item: Item, namespace: str = "") -> Meta:
     """Read who an object is; without a namespace of its own it is in the given one."""
     inner = item.mapping("metadata")
@@ -76,6 +83,6 @@ def read_meta(item: Item, namespace: str = "") -> Meta:
         labels=inner.pairs("labels"),
         annotations=inner.pairs("annotations"),
         created_ms=inner.time_ms("creationTimestamp"),
-        owners=tuple(Owner(owner.text("kind"), owner.text("name")) for owner in owners),
+        owners=tuple(Owner(api_group(owner), owner.text("kind"), owner.text("name")) for owner in owners),
         generated=not name,
     )

@@ -110,6 +110,18 @@ def _toleration(item: Item) -> Toleration:
     )
 
 
+def toleration_object(toleration: Toleration) -> dict[str, str]:
+    """A toleration as pods have it."""
+    exists = toleration.operator is Operator.EXISTS
+    fields = {
+        "key": toleration.key,
+        "operator": "Exists" if exists else "Equal",
+        "value": toleration.value,
+        "effect": next((name for name, effect in _EFFECTS.items() if effect is toleration.effect), ""),
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
 def read_taints(items: Iterable[Item]) -> tuple[Taint, ...]:
     """Read the marks that keep pods away."""
     return tuple(

@@ -16,9 +16,9 @@ from tidegate.manifests.documents import DEFAULT_NAMESPACE, Objects
 from tidegate.manifests.item import Item
 from tidegate.manifests.jobs.single import POD, Pod, group_of, held_by, join_group, read_pod
 from tidegate.manifests.jobs.work import KUEUE, Imported, QueueName, read_job, read_parts, run_profile
-from tidegate.manifests.kinds import KNOWN
+from tidegate.manifests.kinds import KNOWN, Key
 from tidegate.manifests.kinds import KUEUE as KUEUE_GROUP
-from tidegate.manifests.meta import Meta, read_meta
+from tidegate.manifests.meta import Meta, api_group, read_meta
 from tidegate.manifests.standings import read_standing
 from tidegate.manifests.surroundings import Surroundings
 from tidegate.manifests.workloads import read_workload
@@ -27,8 +27,8 @@ from tidegate.model.twin import PlannedWorkload
 
 _QUEUE_WORDS = (words.QUEUE, *words.KAI_QUEUES, words.VOLCANO_QUEUE, words.YUNIKORN_QUEUES[0])
 
-#: Kind, namespace and name.
-_Name = tuple[str, str, str]
+#: Group, kind, namespace and name.
+_Name = tuple[str, str, str, str]
 
 
 class Works(NamedTuple):
@@ -41,12 +41,12 @@ class Works(NamedTuple):
 def read_works(objects: Objects, around: Surroundings) -> Works:
     """Read all work."""
     spoken_for = _owners_of_workloads(objects)
-    there = {_name(key[1], item) for key, item in objects.jobs()}
+    there = {_name(key, item) for key, item in objects.jobs()}
     found = [_read_workload(item, around) for item in objects.of(KUEUE_GROUP, "Workload")]
     for key, item in objects.jobs():
         kind = KNOWN[key].job
         assert kind is not None
-        if _name(key[1], item) in spoken_for:
+        if _name(key, item) in spoken_for:
             item.note("", "is not read: its Workload is in the folder and speaks for it")
         elif _is_owned(read_meta(item.quiet(), around.namespace), there):
             item.note("", "is not read: its owner is in the folder and speaks for it")
@@ -56,18 +56,18 @@ def read_works(objects: Objects, around: Surroundings) -> Works:
     return Works(_unique(found + pods), foreign)
 
 
-def _name(kind: str, item: Item) -> _Name:
+def _name(key: Key, item: Item) -> _Name:
     meta = item.mapping("metadata").value
-    return kind, str(meta.get("namespace") or DEFAULT_NAMESPACE), str(meta.get("name") or "")
+    return *key, str(meta.get("namespace") or DEFAULT_NAMESPACE), str(meta.get("name") or "")
 
 
 def _owners_of_workloads(objects: Objects) -> set[_Name]:
     metas = [read_meta(item.quiet(), DEFAULT_NAMESPACE) for item in objects.of(KUEUE_GROUP, "Workload")]
-    return {(owner.kind, meta.namespace, owner.name) for meta in metas for owner in meta.owners}
+    return {(owner.group, owner.kind, meta.namespace, owner.name) for meta in metas for owner in meta.owners}
 
 
 def _is_owned(meta: Meta, there: set[_Name]) -> bool:
-    return any((owner.kind, meta.namespace, owner.name) in there for owner in meta.owners)
+    return any((owner.group, owner.kind, meta.namespace, owner.name) in there for owner in meta.owners)
 
 
 def _read_workload(item: Item, around: Surroundings) -> Imported:
@@ -85,7 +85,7 @@ def _read_pods(
     others: list[Pod] = []
     for item in items:
         pod = read_pod(item.quiet(), around)._replace(item=item)
-        if pod.over or _is_owned(pod.meta, owners) or _name("Pod", item) in spoken_for:
+        if pod.over or _is_owned(pod.meta, owners) or _name(("", "Pod"), item) in spoken_for:
             continue
         if group_of(pod):
             groups.setdefault((pod.meta.namespace, group_of(pod)), []).append(pod)
@@ -100,7 +100,7 @@ def _read_pods(
 
 
 def _unique(found: list[Imported]) -> list[Imported]:
-    """Give workloads of the same id different ones: by kind, then by number."""
+    """Give workloads of the same id different ones: by kind, as on a cluster, then by number."""
     ids = [one.planned.workload.id for one in found]
     times = Counter(ids)
     taken: set[str] = set()
@@ -109,7 +109,8 @@ def _unique(found: list[Imported]) -> list[Imported]:
         renamed = name
         if times[name] > 1 and not one.generated:
             namespace, _, rest = name.partition("/")
-            renamed = f"{namespace}/{one.item.origin.kind.lower()}-{rest}"
+            group = api_group(one.item)
+            renamed = f"{namespace}/{one.item.origin.kind.lower()}{'.' if group else ''}{group}/{rest}"
         number, base = 1, renamed
         while renamed in taken:
             number += 1

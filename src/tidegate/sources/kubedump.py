@@ -134,17 +134,17 @@ def _said(found: Findings, name: str) -> Iterator[Finding]:
 def _jobs(objects: Objects, around: Surroundings) -> tuple[list[dict[str, Any]], int]:
     """A row for each piece of work, and how many objects another one speaks for."""
     rows: list[dict[str, Any]] = []
-    spoken: set[tuple[str, str, str]] = set()
+    spoken: set[tuple[str, str, str, str]] = set()
     owned = 0
     for item in objects.of(KUEUE, "Workload"):
         meta = read_meta(item.quiet(), DEFAULT_NAMESPACE)
-        spoken |= {(owner.kind, meta.namespace, owner.name) for owner in meta.owners}
+        spoken |= {(owner.group, owner.kind, meta.namespace, owner.name) for owner in meta.owners}
         kind = next((_kind_of_owner(owner.kind) for owner in meta.owners), "batch")
         rows.append(_row(read_workload(item, around), _workload_life(item), kind))
-    there = {(key[1], *_named(item)) for key, item in objects.jobs()} | spoken
+    there = {(*key, *_named(item)) for key, item in objects.jobs()} | spoken
     for key, item in [*objects.jobs(), *((("", "Pod"), pod) for pod in objects.of("", "Pod"))]:
         meta = read_meta(item.quiet(), DEFAULT_NAMESPACE)
-        if (key[1], meta.namespace, meta.name) in spoken or _is_owned(meta, there):
+        if (*key, meta.namespace, meta.name) in spoken or _is_owned(meta, there):
             owned += 1
             continue
         shape = KNOWN[key].job if key != ("", "Pod") else POD
@@ -165,13 +165,13 @@ def _named(item: Item) -> tuple[str, str]:
     return meta.namespace, meta.name
 
 
-def _is_owned(meta: Meta, there: set[tuple[str, str, str]]) -> bool:
+def _is_owned(meta: Meta, there: set[tuple[str, str, str, str]]) -> bool:
     """Whether an owner is there; a Deployment owns a pod through a ReplicaSet named after it."""
     for owner in meta.owners:
         deployment = owner.name.rpartition("-")[0]
-        if (owner.kind, meta.namespace, owner.name) in there:
+        if (owner.group, owner.kind, meta.namespace, owner.name) in there:
             return True
-        if owner.kind == "ReplicaSet" and ("Deployment", meta.namespace, deployment) in there:
+        if owner.kind == "ReplicaSet" and ("apps", "Deployment", meta.namespace, deployment) in there:
             return True
     return False
 

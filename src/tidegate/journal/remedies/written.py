@@ -28,6 +28,7 @@ from tidegate.journal.remedies.changes import (
     work_of,
 )
 from tidegate.journal.remedies.search import Kind
+from tidegate.journal.workload_ids import ids_meant
 from tidegate.model.entitlement import gpu_milli_of
 from tidegate.model.units import WHOLE_MILLI, UnitError, parse_quantity
 from tidegate.state.cluster import ClusterState
@@ -230,7 +231,10 @@ def _read_priority(text: str, state: ClusterState, number: int) -> Change:
 
 def _read_stop(text: str, state: ClusterState, number: int) -> Change:
     rows = {str(state.workload_ids[row]): row for row in state.live_workloads().tolist()}
-    found = int(state.workloads.number[rows[_known("job that is not over", text, rows)]])
+    meant = ids_meant(text, rows)
+    if len(meant) > 1:
+        raise Impossible(f"{text} may be {', '.join(meant)}; name one of them")
+    found = int(state.workloads.number[rows[_known("job that is not over", meant[0] if meant else text, rows)]])
     if found == number:
         raise Impossible(f"{text} is the job that is asked about; name another one")
     return Stop(found)

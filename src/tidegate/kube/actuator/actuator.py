@@ -6,8 +6,9 @@ Must not know: facts, the network.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from tidegate.journal.lots import Lot, Names
 from tidegate.kube.actuator.pending_writes import (
     PendingWrite,
     allocating,
@@ -22,13 +23,16 @@ from tidegate.kube.actuator.pending_writes import (
 )
 from tidegate.kube.actuator.provisioning import NodeRequestOptions, asking, asking_no_more
 from tidegate.kube.mirror.dra import DeviceClaims
-from tidegate.kube.mirror.job_patch import JobStart, PodSetHosts
+from tidegate.kube.mirror.job_patch import HOST, JobStart, PodSetHosts
 from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.mirror.node_registry import NodeRegistry
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadPods, WorkloadStage
+from tidegate.manifests.selection import toleration_object
 from tidegate.model.decisions import NOBODY
+from tidegate.model.reasons import Reason
+from tidegate.model.shares import Flavor
 from tidegate.model.work import Recovery
 
 
@@ -40,6 +44,8 @@ class Actuator:
     ) -> None:
         self._ownership, self._node_registry, self._pods, self._claims = ownership, node_registry, pods, claims
         self.nodes_by = NodeRequestOptions()
+        self._lots: tuple[Lot, ...] = ()  # what decisions mean by their numbers
+        self._flavors: Mapping[str, Flavor] = {}  # by name
         self.writes: list[PendingWrite] = []
         self.failed: list[int] = []  # decisions that cannot be carried out
 
@@ -52,6 +58,18 @@ class Actuator:
         """Decisions that cannot be carried out, since the last time."""
         failed, self.failed = self.failed, []
         return failed
+
+    def name_quota(self, names: Names, flavors: Iterable[Flavor]) -> None:
+        """What decisions mean by their numbers of quota, from now on, and the flavors there are."""
+        self._lots, self._flavors = names.lots, {flavor.name: flavor for flavor in flavors}
+
+    def admit(self, workload: WorkloadPods, pod_set: int, code: int, evidence: list[int]) -> None:
+        """A pod set is admitted: with a flavor for one of its resources, and perhaps with fewer pods."""
+        lot, _, pods, _ = evidence
+        if 0 <= lot < len(self._lots):
+            workload.admit(workload.work.pod_sets[pod_set].name, self._lots[lot].flavor)
+        if code == Reason.ADMITTED_PARTLY:
+            workload.grant(pod_set, pods)
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -90,11 +108,21 @@ class Actuator:
 
     def _place(self, workload: WorkloadPods, pod_set: str, pods: int, *, binds: bool) -> PodSetHosts:
         """Where the pods of a set go; those that we bind need not be sent, nor those whose data is somewhere."""
-        if binds or (workload.job is not None and workload.job.unbound):
+        if binds:
             return PodSetHosts(pods, ())
+        place = PodSetHosts(pods, (), *self._flavors_of(workload, pod_set))
+        if workload.job is not None and workload.job.unbound:
+            return place
         nodes = sorted({workload.slots[ordinal].node for ordinal in workload.ordinals(pod_set)})
         hosts = [self._node_registry.host_of(node) for node in nodes if node != NOBODY]
-        return PodSetHosts(pods, tuple(hosts) if all(hosts) else ())
+        return place._replace(hosts=tuple(hosts)) if all(hosts) else place
+
+    def _flavors_of(self, workload: WorkloadPods, pod_set: str) -> tuple[dict[str, str], tuple[dict[str, str], ...]]:
+        """The node labels and tolerations that a pod set gets from the flavors that it was admitted with."""
+        there = [self._flavors[name] for name in workload.flavors.get(pod_set, ()) if name in self._flavors]
+        labels = {key: value for flavor in there for key, value in flavor.node_labels}
+        tolerations = dict.fromkeys(one for flavor in there for one in flavor.tolerations)
+        return labels, tuple(map(toleration_object, tolerations))
 
     def undo(self, workload: WorkloadPods) -> None:
         """Take back what we wrote into a job that waits, suspended."""
@@ -155,8 +183,10 @@ class Actuator:
         slot.told = binds or pod.gate is GateOwner.OURS
         if pod.gate is GateOwner.OURS:
             slot.lifted_to = NOBODY if binds else slot.node
-            host = "" if binds or pod.shape.unbound else self._node_registry.host_of(slot.node)
-            self.writes.append(lifting(workload, ordinal, pod.ref, host))
+            labels, tolerations = self._flavors_of(workload, workload.set_at(ordinal))
+            host = "" if pod.shape.unbound else self._node_registry.host_of(slot.node)
+            selector = {} if binds else {**labels, **({HOST: host} if host else {})}
+            self.writes.append(lifting(workload, ordinal, pod, selector, tolerations))
         if binds and pod.claims:
             self._allocate(workload, ordinal, pod)
         elif binds:

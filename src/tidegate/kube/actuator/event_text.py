@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import NamedTuple
 
 from tidegate.journal.lots import Names, queue_text, share_text
@@ -226,7 +227,7 @@ def incomplete_text(group: str, there: int, total: int) -> EventText:
 
 def unreadable(error: str) -> EventText:
     """That an object cannot be handled."""
-    message = f"Tidegate cannot handle this object and leaves it as it was last understood: {error}"
+    message = f"Tidegate cannot handle this object and keeps its last valid state: {error}"
     return EventText("Unreadable", message[:_LONGEST], warning=True)
 
 
@@ -284,7 +285,8 @@ def condition(pod: Ref, saying: EventText) -> Write:
 def event(thing: Ref, saying: EventText, now_ms: int) -> Write:
     """Say it as an event about an object."""
     at = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
-    name = f"{thing.name[:200]}.{saying.reason.lower()}.{now_ms:x}"
+    told_apart = blake2b(f"{thing.text} {thing.uid}".encode(), digest_size=4).hexdigest()  # other kinds have the name
+    name = f"{thing.name[:200]}.{told_apart}.{saying.reason.lower()}.{now_ms:x}"
     action = _ACTIONS.get(saying.reason, "Admitting")
     return event_write(thing, EventMessage(saying.reason, saying.message, action, saying.warning), name, at)
 

@@ -5,14 +5,16 @@ Must not know: how it is carried out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tidegate.kube.mirror.job_adapters import Path, find
-from tidegate.kube.mirror.job_patch import BEFORE, HOST, JobStart, is_noted, start_steps, undo_steps
+from tidegate.kube.mirror.job_patch import BEFORE, JobStart, is_noted, start_steps, undo_steps, with_tolerations
 from tidegate.kube.mirror.jobs import SeenJob
+from tidegate.kube.mirror.pods import SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadPods
 from tidegate.kube.transport.writes import Ref, Write, bind, edit, evict, looked_up, merge, pod_ref
 from tidegate.model.decisions import NOBODY
@@ -53,12 +55,18 @@ def allocating(workload: WorkloadPods, ordinal: int, writes: list[Write]) -> lis
     return [PendingWrite(WriteKind.ALLOCATE, write, (), workload.number, ordinal) for write in writes]
 
 
-def lifting(workload: WorkloadPods, ordinal: int, pod: Ref, host: str) -> PendingWrite:
-    """Let the pod of a slot go, to its node if that has a name that it can be sent to."""
+def lifting(
+    workload: WorkloadPods, ordinal: int, pod: SeenPod, selector: Mapping[str, str], more: Sequence[dict[str, str]]
+) -> PendingWrite:
+    """Let the pod of a slot go, to nodes with these labels and with these tolerations beside its own."""
     spec: dict[str, object] = {"schedulingGates": None}
-    if host:
-        spec["nodeSelector"] = {HOST: host}
-    write = merge(pod, {"metadata": {"annotations": {BEFORE: "{}"}}, "spec": spec})
+    if selector:
+        spec["nodeSelector"] = selector
+    there = pod.shape.item.value["spec"].get("tolerations") or []
+    tolerations = with_tolerations(there, more)
+    if tolerations != there:  # the list is replaced as a whole; where somebody has added to it, the server refuses that
+        spec["tolerations"] = tolerations
+    write = merge(pod.ref, {"metadata": {"annotations": {BEFORE: "{}"}}, "spec": spec})
     return PendingWrite(WriteKind.LIFT, write, _decisions(workload, ordinal), workload.number, ordinal)
 
 

@@ -28,12 +28,13 @@ from tidegate.kube.actuator.event_text import (
     start_failed_text,
     started_text,
     stopped_text,
+    unreadable,
     unsupported,
 )
 from tidegate.kube.actuator.workload_decisions import WorkloadDecision, decisions_by_workload
 from tidegate.kube.mirror.node_registry import NodeRegistry
 from tidegate.kube.mirror.ownership import Ownership
-from tidegate.kube.mirror.pod_groups import PodGroups
+from tidegate.kube.mirror.pod_groups import GROUP_KIND, PodGroups, group_ref
 from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage
 from tidegate.kube.transport.writes import Ref, Write
@@ -112,17 +113,17 @@ class WorkloadEvents:
                 continue
             cause = self._view.workloads.get(decision.cause) if decision.kind is DecisionKind.PREEMPT else None
             if cause is not None:
-                self._victims.setdefault(cause.number, []).append(object_text(workload))
+                self._victims.setdefault(cause.number, []).append(workload.id)
             lines.append(
                 DecisionLine(
-                    object=object_text(workload),
+                    object=workload.id,
                     decision=decision.word,
                     reason=decision.reason.name,
                     queue=workload.work.queue,
                     cluster_queue=names.queues.get(workload.work.queue, ""),
                     quota=grants_text(decision, names) or workload.quota_text,
                     nodes=self._named(decision.nodes or nodes_of(workload)),
-                    preempted_for=object_text(cause) if cause is not None else "",
+                    preempted_for=cause.id if cause is not None else "",
                     victims=tuple(self._victims.pop(decision.number, ())) if decision.starts else (),
                 )
             )
@@ -270,11 +271,19 @@ class WorkloadEvents:
         if not self._silent:
             self._recorder.warn(EventTarget(ref, has_condition=False), PAST)
 
+    def unreadable(self, ref: Ref, error: str) -> None:
+        """An object cannot be handled; a group is no object, its pods are."""
+        workloads = self._view.workloads.values() if ref.resource.kind == GROUP_KIND else ()
+        group = next((workload for workload in workloads if workload.ref == ref), None)
+        targets = self._owners(group) if group is not None else [EventTarget(ref, has_condition=False)]
+        for target in targets if ref.name and not self._silent else ():
+            self._recorder.tell(target, unreadable(error))
+
     def incomplete(self, pod: SeenPod) -> None:
         """Pods of a group wait for the others."""
         if not self._silent:
             members = self._view.groups.members(pod)
-            text = incomplete_text(pod.group, len(members), pod.group_total)
+            text = incomplete_text(group_ref(pod).name, len(members), pod.group_total)
             for member in members:
                 self._recorder.warn(self.pod_target(member), text, _GROUP_MS)
 
@@ -284,12 +293,6 @@ def nodes_of(workload: WorkloadPods) -> dict[int, int]:
     return dict(Counter(slot.node for slot in workload.slots if slot.node != NOBODY))
 
 
-def object_text(workload: WorkloadPods) -> str:
-    """The object of a workload, as logs name it: "Job/team-a/train"."""
-    return f"PodGroup/{workload.id}" if workload.kind is WorkloadKind.GROUP else workload.ref.text
-
-
 def _whose(workload: WorkloadPods) -> str:
-    """Work as people speak of it: "Job team-a/train of queue team-a/gold, priority 100"."""
-    what = {WorkloadKind.POD: "Pod", WorkloadKind.GROUP: "pod group"}.get(workload.kind, workload.ref.resource.kind)
-    return f"{what} {workload.id} of queue {workload.work.queue}, priority {workload.work.priority}"
+    """Work as people speak of it: "team-a/job.batch/train of queue team-a/gold, priority 100"."""
+    return f"{workload.id} of queue {workload.work.queue}, priority {workload.work.priority}"

@@ -93,7 +93,9 @@ class HandoverCheck:
         if queue is None:
             return _Believed("", ())
         noted = {grant.pod_set: grant for grant in grants}
-        read = [self._grant(workload, queue, pods, noted.get(pods.name)) for pods in workload.work.pod_sets]
+        # Pods of a group that were let go in part ask for different things now: one set is read as several.
+        only = grants[0] if len(grants) == 1 else None
+        read = [self._grant(workload, queue, pods, noted.get(pods.name, only)) for pods in workload.work.pod_sets]
         return _Believed(queue.name, tuple(read))
 
     def _grant(self, workload: WorkloadPods, queue: Queue, pods: PodSet, noted: Grant | None) -> Grant:

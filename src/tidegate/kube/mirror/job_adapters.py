@@ -157,6 +157,10 @@ STATEFUL_SET = JobAdapter(
     Resource("apps", "v1", "statefulsets", "StatefulSet"), suspend=(), main=_TEMPLATE, recovery=Recovery.PODS
 )
 
+#: Kinds that hand their queue on to their pods, which queue for themselves.
+DEPLOYMENT = Resource("apps", "v1", "deployments", "Deployment")
+LEADER_WORKER_SET = Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet")
+
 KINDS: tuple[JobAdapter, ...] = (
     JOB,
     STATEFUL_SET,

@@ -1,5 +1,7 @@
 """What is written into a job to start it as it was decided, and how it is taken back when it is suspended again.
 
+Pods get the node labels of the flavors that they were admitted with as their node selector, and the tolerations.
+
 Pods of a gang that goes to one node are sent there by the template's node selector. Pods on several nodes, and pods
 that do not depend on each other, are made behind a gate, and each is sent to its own node as it comes. A job that
 starts with fewer pods says so in its spec. What stood there before is kept in an annotation, written and removed
@@ -10,7 +12,7 @@ wrote it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -45,6 +47,13 @@ class PodSetHosts(NamedTuple):
 
     pods: int
     hosts: tuple[str, ...]  # each once; empty: wherever there is room
+    labels: Mapping[str, str] = {}  # that nodes of its flavors have
+    tolerations: tuple[dict[str, str], ...] = ()  # of its flavors
+
+    @property
+    def is_anywhere(self) -> bool:
+        """Whether nothing is written for it."""
+        return not (self.hosts or self.labels or self.tolerations)
 
 
 class JobStart(NamedTuple):
@@ -108,38 +117,47 @@ def restored(handling: JobAdapter, thing: Mapping[str, Any]) -> Mapping[str, Any
 def _wanted(handling: JobAdapter, thing: Mapping[str, Any], start: JobStart) -> Iterator[tuple[Path, Any]]:
     """The fields to be written, and what is to stand in them."""
     templates = dict(handling.templates(thing))
-    if handling.patches and any(place.hosts for place in start.places.values()):
+    if handling.patches and not all(place.is_anywhere for place in start.places.values()):
         yield ("spec", "runtimePatches"), [*_foreign_patches(thing), _patch(start)]
     for name, place in start.places.items():
-        if place.hosts and name in templates:
-            yield _directed(thing, (*templates[name], "spec"), place, gated=start.gated)
+        if name in templates:
+            yield from _directed(thing, (*templates[name], "spec"), place, gated=start.gated)
         if start.counts and handling.size:
             yield handling.size, place.pods
             if find(thing, ("metadata", "annotations", EQUAL)) == "true":
                 yield _COMPLETIONS, place.pods
 
 
-def _directed(thing: Mapping[str, Any], spec: Path, place: PodSetHosts, *, gated: bool) -> tuple[Path, Any]:
-    """A template's field that sends its pods to their nodes."""
-    if len(place.hosts) == 1 and not gated:
+def _directed(thing: Mapping[str, Any], spec: Path, place: PodSetHosts, *, gated: bool) -> Iterator[tuple[Path, Any]]:
+    """The fields of a template that send its pods to their nodes."""
+    to_one = len(place.hosts) == 1 and not gated
+    wanted = {**place.labels, **({HOST: place.hosts[0]} if to_one else {})}
+    if wanted:
         selector = find(thing, (*spec, "nodeSelector"))
-        return (*spec, "nodeSelector"), {**(selector if isinstance(selector, dict) else {}), HOST: place.hosts[0]}
-    gates = [gate for gate in mappings(thing, (*spec, "schedulingGates")) if gate.get("name") != GATE]
-    return (*spec, "schedulingGates"), [*gates, {"name": GATE}]
+        yield (*spec, "nodeSelector"), {**(selector if isinstance(selector, dict) else {}), **wanted}
+    if place.hosts and not to_one:
+        gates = [gate for gate in mappings(thing, (*spec, "schedulingGates")) if gate.get("name") != GATE]
+        yield (*spec, "schedulingGates"), [*gates, {"name": GATE}]
+    if place.tolerations:
+        yield (*spec, "tolerations"), with_tolerations(mappings(thing, (*spec, "tolerations")), place.tolerations)
+
+
+def with_tolerations(there: list[dict[str, Any]], more: Iterable[dict[str, str]]) -> list[dict[str, Any]]:
+    """Tolerations of pods and more of them, each once."""
+    return [*there, *(one for one in more if one not in there)]
 
 
 def _patch(start: JobStart) -> dict[str, Any]:
     jobs = [
-        {"name": name, "template": {"spec": {"template": {"spec": dict([_directed_alone(place, gated=start.gated)])}}}}
+        {"name": name, "template": {"spec": {"template": {"spec": _directed_alone(place, gated=start.gated)}}}}
         for name, place in start.places.items()
-        if place.hosts
+        if not place.is_anywhere
     ]
     return {"manager": _PATCHER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
 
 
-def _directed_alone(place: PodSetHosts, *, gated: bool) -> tuple[str, Any]:
-    path, value = _directed({}, (), place, gated=gated)
-    return str(path[-1]), value
+def _directed_alone(place: PodSetHosts, *, gated: bool) -> dict[str, Any]:
+    return {str(path[-1]): value for path, value in _directed({}, (), place, gated=gated)}
 
 
 def _foreign_patches(thing: Mapping[str, Any]) -> list[Any]:
@@ -166,7 +184,13 @@ def _taken_back(name: str, found: Any, before: Any, wrote: Any) -> Any:
     if found == wrote:
         return before
     if name == "nodeSelector" and isinstance(found, dict):
-        return {key: value for key, value in found.items() if key != HOST} or None
+        had, put = (part if isinstance(part, dict) else {} for part in (before, wrote))
+        ours = {key for key, value in put.items() if had.get(key) != value == found.get(key)} | {HOST}
+        kept = {key: value for key, value in found.items() if key not in ours}
+        return {**kept, **{key: had[key] for key in ours & had.keys()}} or None
+    if name == "tolerations" and isinstance(found, list):
+        theirs, given = (part if isinstance(part, list) else [] for part in (before, wrote))
+        return [one for one in found if one in theirs or one not in given] or None
     if name == "schedulingGates" and isinstance(found, list):
         return [gate for gate in found if find(gate, ("name",)) != GATE] or None
     if name == "runtimePatches" and isinstance(found, list):
@@ -179,6 +203,7 @@ def _ours(handling: JobAdapter, thing: Mapping[str, Any]) -> Iterator[Path]:
     for _, path in handling.templates(thing):
         yield (*path, "spec", "nodeSelector")
         yield (*path, "spec", "schedulingGates")
+        yield (*path, "spec", "tolerations")
     if handling.patches:
         yield ("spec", "runtimePatches")
     if handling.size:

@@ -39,7 +39,7 @@ class ObjectGuard:
 
     def __init__(self, report: Callable[[ObjectFailure], None]) -> None:
         self._report = report
-        self.failures: Counter[str] = Counter()  # by the plural of their kind
+        self.failures: Counter[str] = Counter()  # by their kind, as kubectl names it
         self.latest: ObjectFailure | None = None
 
     def over(self, ref: Ref) -> GuardedObject:
@@ -48,7 +48,7 @@ class ObjectGuard:
 
     def note(self, failure: ObjectFailure) -> None:
         """Count a failure, and report it with its object."""
-        self.failures[failure.ref.resource.plural] += 1
+        self.failures[failure.ref.resource.full_plural] += 1
         self.latest = failure
         self._report(failure)
 

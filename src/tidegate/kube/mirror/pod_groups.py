@@ -12,7 +12,7 @@ import msgspec
 from tidegate.kube.mirror.limits import excess
 from tidegate.kube.mirror.pod_spec_cache import PodShape
 from tidegate.kube.mirror.pods import SeenPod
-from tidegate.kube.transport.resources import PODS
+from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
 from tidegate.manifests.jobs.single import join_group, read_pod
 from tidegate.manifests.jobs.work import read_parts
@@ -20,6 +20,9 @@ from tidegate.manifests.surroundings import NOTHING_AROUND
 from tidegate.manifests.words import GROUP_TOTAL, QUEUE, ROLE
 from tidegate.model.work import PodSet, Work
 from tidegate.state.interning import MOST_PODS
+
+#: What a group is called: the server has no such objects.
+GROUP_KIND = "PodGroup"
 
 #: Kinds of groups that are remembered.
 _MOST_READ = 256
@@ -76,7 +79,7 @@ class PodGroups:
     def _joined(self, pods: list[SeenPod]) -> PodGroup:
         """The group as one workload; groups of the same shapes ask for the same."""
         first = pods[0]
-        ref = Ref(PODS, first.namespace, first.group, f"{first.group}:{first.uid}")
+        ref = group_ref(first)
         created_ms = max(pod.created_ms for pod in pods)
         why = _disagreements(pods)
         if why:
@@ -88,6 +91,12 @@ class PodGroups:
             self._read[key] = _read(pods)
         work, sets = self._read[key]
         return PodGroup(ref, work, tuple(zip(pods, sets, strict=True)), created_ms, excess(work))
+
+
+def group_ref(pod: SeenPod) -> Ref:
+    """The group of a pod: no object of the server, but named and told apart like one."""
+    origin, _, name = pod.group.rpartition("/")
+    return Ref(Resource(origin, "", "podgroups", GROUP_KIND), pod.namespace, name, f"{pod.group}:{pod.uid}")
 
 
 def _disagreements(pods: list[SeenPod]) -> tuple[str, ...]:

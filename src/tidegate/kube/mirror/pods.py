@@ -46,6 +46,7 @@ class GateOwner(IntEnum):
 
 
 #: Words of a LeaderWorkerSet that make a group of its pods: whose, which, and of how many.
+_SETS = "leaderworkerset.x-k8s.io"
 _SET, _SET_GROUP, _SET_SIZE = (f"leaderworkerset.sigs.k8s.io/{word}" for word in ("name", "group-index", "size"))
 
 _LIVES = {"Running": PodPhase.RUNNING, "Succeeded": PodPhase.SUCCEEDED, "Failed": PodPhase.FAILED}
@@ -225,11 +226,14 @@ def _claims(seen: PodObject) -> tuple[str, ...]:
 
 
 def _group(labels: dict[str, str], annotations: dict[str, str]) -> tuple[str, str]:
-    """The group that a pod belongs to and how many pods that has, as Kueue or a LeaderWorkerSet says it."""
+    """The group that a pod belongs to and how many pods that has, as Kueue or a LeaderWorkerSet says it.
+
+    A LeaderWorkerSet's groups begin with its API group: no label does, so that no other group has the name.
+    """
     if labels.get(GROUP):
         return labels[GROUP], annotations.get(GROUP_TOTAL, "")
     if labels.get(_SET) and _SET_GROUP in labels:
-        return f"{labels[_SET]}-{labels[_SET_GROUP]}", annotations.get(_SET_SIZE, "")
+        return f"{_SETS}/{labels[_SET]}-{labels[_SET_GROUP]}", annotations.get(_SET_SIZE, "")
     return "", ""
 
 

@@ -18,7 +18,9 @@ from tidegate.kube.transport.writes import Ref
 from tidegate.model.decisions import NOBODY
 from tidegate.model.work import PodSet, Work
 
-_NONE: Mapping[int, int] = MappingProxyType({})  # one for all: there are a hundred thousand rosters
+# One for all: there are a hundred thousand rosters.
+_NONE: Mapping[int, int] = MappingProxyType({})
+_NO_FLAVORS: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 class WorkloadKind(IntEnum):
@@ -95,6 +97,7 @@ class WorkloadPods:
     asked: NodesRequested = NodesRequested.NO
     starts_after: bool = False  # it starts when that is done
     granted: Mapping[int, int] = field(default_factory=lambda: _NONE)  # pods by pod set, where not all were
+    flavors: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_FLAVORS)  # admitted with, by pod set
     slots: list[PodSlot] = field(default_factory=list)
     admitted_ms: int = 0  # when it was admitted; 0: it is not, or nobody knows
     start_failed: bool = False  # it never ran: its latest start could not be written
@@ -113,6 +116,16 @@ class WorkloadPods:
         """Have fewer slots in a set than the work asks for, all empty."""
         self.granted = {**self.granted, pod_set: pods}
         self._lay_out()
+
+    def admit(self, pod_set: str, flavor: str) -> None:
+        """A pod set was admitted with a flavor; it may have one more for other resources."""
+        known = self.flavors.get(pod_set, ())
+        if flavor not in known:
+            self.flavors = {**self.flavors, pod_set: (*known, flavor)}
+
+    def lose_quota(self) -> None:
+        """It is not admitted any more."""
+        self.flavors = _NO_FLAVORS
 
     def _lay_out(self) -> None:
         self._latest = None
@@ -135,8 +148,8 @@ class WorkloadPods:
 
     @property
     def id(self) -> str:
-        """What people call it."""
-        return f"{self.ref.namespace}/{self.ref.name}"
+        """What people call it: no two kinds of work share it, "team-a/job.batch/train"."""
+        return self.ref.text
 
     def seat(self, pod: str, pod_set: str) -> int:
         """Let a pod fill a free slot of its set; -1 if there is none. It looks on from the latest that was filled."""
@@ -166,6 +179,10 @@ class WorkloadPods:
             first += pods
         return range(0)
 
+    def set_at(self, ordinal: int) -> str:
+        """The pod set that a slot belongs to."""
+        return next((name for name, _ in self.sizes() if ordinal in self.ordinals(name)), "")
+
     def set_of(self, role: str, asks: PodSet) -> str:
         """The pod set of a pod that its labels call so; of one that they say nothing of, the set that asks the same."""
         named = self.job.handling.pod_set(role) if self.job is not None else role
@@ -183,6 +200,7 @@ class WorkloadPods:
 
     def give_up_places(self) -> None:
         """Nothing is decided any more: it waits again."""
+        self.lose_quota()
         self.stage, self.comes_back = WorkloadStage.WAITING, False
         for slot in self.slots:
             slot.give_up()

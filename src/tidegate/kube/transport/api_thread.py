@@ -112,16 +112,16 @@ class ApiThread:
             return False
 
     def told(self) -> list[tuple[str, ReflectorStats]]:
-        """How following went so far, by the kind of object."""
-        return [(topic.resource.plural, tally) for topic, tally in zip(self._topics, self.tallies, strict=True)]
+        """How following went so far, by the kind of object, as kubectl names it."""
+        return [(topic.resource.full_plural, tally) for topic, tally in zip(self._topics, self.tallies, strict=True)]
 
     def left_out(self) -> list[tuple[str, str]]:
         """Kinds that we may not read and do without: why, and what would lift it."""
-        return [(plural, tally.left_out) for plural, tally in self.told() if tally.left_out]
+        return [(kind, tally.left_out) for kind, tally in self.told() if tally.left_out]
 
     def trouble(self) -> list[str]:
         """Why there are no news, where there should be."""
-        return [f"{plural}: {tally.trouble}" for plural, tally in self.told() if tally.trouble]
+        return [f"{kind}: {tally.trouble}" for kind, tally in self.told() if tally.trouble]
 
     # -- in the thread -----------------------------------------------------------------------------------------
 

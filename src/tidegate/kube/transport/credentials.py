@@ -142,7 +142,7 @@ def _run_plugin(plugin: ExecPlugin) -> tuple[Identity, int]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise ConnectionConfigError(_failed(plugin, f"said nothing for {_PLUGIN_S} s")) from None
+        raise ConnectionConfigError(_failed(plugin, f"gave no answer for {_PLUGIN_S} s")) from None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "cannot be started"
         raise ConnectionConfigError(_failed(plugin, why)) from None
@@ -157,11 +157,11 @@ def _read_credential(plugin: ExecPlugin, said: bytes) -> tuple[Identity, int]:
         told = msgspec.json.decode(said, type=_Credential).status
         until_ms = read_time_ms(told.expiration_timestamp) if told and told.expiration_timestamp else 0
     except (msgspec.MsgspecError, UnitError) as error:
-        raise ConnectionConfigError(_failed(plugin, f"said no ExecCredential: {error}")) from None
+        raise ConnectionConfigError(_failed(plugin, f"returned no ExecCredential: {error}")) from None
     if told is None or not (told.token or told.client_certificate_data):
-        raise ConnectionConfigError(_failed(plugin, "said neither a token nor a certificate"))
+        raise ConnectionConfigError(_failed(plugin, "returned neither a token nor a certificate"))
     if told.token and not is_token(told.token):
-        raise ConnectionConfigError(_failed(plugin, "said a token with characters that no header can carry"))
+        raise ConnectionConfigError(_failed(plugin, "returned a token with characters that no header can carry"))
     return Identity(told.token, told.client_certificate_data, told.client_key_data), until_ms
 
 

@@ -164,7 +164,7 @@ def _access(cluster: _Found, user: _Found, namespace: str, clock: Clock) -> Conn
     if told.insecure_skip_tls_verify:
         hint = "give certificate-authority-data instead"
         raise ConnectionConfigError(
-            f"{where}: insecure-skip-tls-verify is refused: who answers must prove who it is; {hint}"
+            f"{where}: insecure-skip-tls-verify is refused: the server must prove its identity; {hint}"
         )
     authority = _pem(cluster, told.certificate_authority, told.certificate_authority_data, "certificate-authority")
     return Connection(

@@ -177,8 +177,8 @@ class Reflector(Generic[T]):
 
     def _lift(self) -> str:
         """What is left out, and what would lift it."""
-        kind, at = self.resource, f".{self.resource.group}" if self.resource.group else ""
-        return f"{kind.kind} is left out: {self.tally.trouble}; grant get, list and watch on {kind.plural}{at}"
+        kind = self.resource
+        return f"{kind.kind} is left out: {self.tally.trouble}; grant get, list and watch on {kind.full_plural}"
 
     async def _await_kind(self) -> None:
         """The server does not have this kind: there are none of it, until it is installed."""
@@ -292,7 +292,7 @@ class Reflector(Generic[T]):
         try:
             rough = msgspec.json.decode(body, type=_Rough)
         except msgspec.MsgspecError as error:
-            return Response(500, "Unreadable", f"a list of {self.resource.plural}: {error}")
+            return Response(500, "Unreadable", f"a list of {self.resource.full_plural}: {error}")
         items = []
         for raw in rough.items or ():
             try:
@@ -389,7 +389,7 @@ class Reflector(Generic[T]):
         except msgspec.MsgspecError as error:
             # One object that cannot be read must not stop the others; the next list tells whether it still matters.
             self.tally.skipped += 1
-            self.tally.trouble = f"an event of {self.resource.plural} cannot be read: {error}"
+            self.tally.trouble = f"an event of {self.resource.full_plural} cannot be read: {error}"
         return None
 
     def _decode_event(self, line: bytes) -> Watched[T]:

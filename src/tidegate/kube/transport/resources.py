@@ -23,6 +23,17 @@ class Resource(NamedTuple):
         """As objects write it."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    @property
+    def full_plural(self) -> str:
+        """The plural with its group, as kubectl and RBAC know it: jobs.batch, pods. No two kinds share it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def full_kind(self) -> str:
+        """One of them with its group, as kubectl prints it: job.batch, pod. No two kinds share it."""
+        kind = self.kind.lower()
+        return f"{kind}.{self.group}" if self.group else kind
+
     def path(self, namespace: str = "", name: str = "", part: str = "") -> str:
         """Where all of them are, those of a namespace, one of them, or a subresource of one."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"

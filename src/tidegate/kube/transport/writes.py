@@ -27,8 +27,13 @@ class Ref(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The object as logs name it: "Job/team-a/train"."""
-        return "/".join(part for part in (self.resource.kind, self.namespace, self.name) if part)
+        """The object as logs and Events name it, its namespace and kubectl's name: "team-a/job.batch/train"."""
+        return "/".join(part for part in (self.namespace, self.resource.full_kind, self.name) if part)
+
+    @property
+    def short_text(self) -> str:
+        """Its namespace and name, which objects of other kinds may have, too."""
+        return "/".join(part for part in (self.namespace, self.name) if part)
 
     def path(self, part: str = "") -> str:
         """Where it is."""
@@ -198,7 +203,7 @@ def _identified(meta: dict[str, Any], uid: str, version: str = "") -> dict[str, 
 
 
 def _key(thing: Ref) -> str:
-    return thing.uid or f"{thing.resource.plural}/{thing.namespace}/{thing.name}"
+    return thing.uid or thing.text
 
 
 def _encoded(body: object) -> bytes:
