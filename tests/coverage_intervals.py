@@ -15,6 +15,7 @@ import numpy as np
 
 from builders import fleet
 from coverage_groups import batches, busy_together, slow_queue
+from coverage_tails import campaigns, slow_tails
 from coverage_tally import Tally
 from demand_jobs import tables_of
 from queue_twins import HOUR, planned, play
@@ -412,6 +413,8 @@ KINDS: dict[str, tuple[Callable[[int], Tally], int, float]] = {
     "batches": (batches, 100, 0.82),
     "busy together": (busy_together, 100, 0.80),
     "slow queue": (slow_queue, 150, 0.78),
+    "slow tails": (slow_tails, 150, 0.85),
+    "campaigns": (campaigns, 100, 0.80),
     "floor": (floors, 100, 0.80),
     "waits": (waits_of_jobs, 150, 0.80),
     "forecast": (forecasts, 60, 0.80),
