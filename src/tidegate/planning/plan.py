@@ -302,6 +302,8 @@ def _confirm(jobs: PlanJobs, bands: Bands, recipe: Recipe) -> Confirmed:
         steps_of([bands.level(jobs.span_ms[0])], jobs.span_ms[1], jobs.calendar), recipe.valve()
     )
     came = np.flatnonzero(counted.counted)  # others were there before the time began
+    if not came.size:
+        return Confirmed(0, 0, 0)
     last = min(len(came), _CONFIRMED_JOBS)
     waited = np.cumsum(np.minimum(counted.wait_ms, WEEK_MS))
     sums = waited[last - 1 :] - np.concatenate([[0], waited[: len(waited) - last]])
