@@ -240,7 +240,9 @@ def _fleet(parts: _Parts, setting: Setting) -> Fleet | None:
         return Fleet(total=None, free_p95=None, largest_gang=largest)
     total = _counted(counters, counters.total, setting)
     free = _counted(counters, np.maximum(counters.total - counters.running, 0.0), setting)
-    return Fleet(total=total, free_p95=free.p95 if free else None, largest_gang=largest)
+    if free is None:
+        return Fleet(total=total, free_p95=None, largest_gang=largest)
+    return Fleet(total=total, free_p95=free.p95, largest_gang=largest, free=free.mean)
 
 
 def _outlooks(parts: _Parts) -> tuple[Outlook, ...]:
