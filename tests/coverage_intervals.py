@@ -413,7 +413,7 @@ KINDS: dict[str, tuple[Callable[[int], Tally], int, float]] = {
     "batches": (batches, 100, 0.82),
     "busy together": (busy_together, 100, 0.80),
     "slow queue": (slow_queue, 150, 0.78),
-    "slow tails": (slow_tails, 150, 0.85),
+    "slow tails": (slow_tails, 400, 0.85),
     "campaigns": (campaigns, 100, 0.80),
     "floor": (floors, 100, 0.80),
     "waits": (waits_of_jobs, 150, 0.80),
