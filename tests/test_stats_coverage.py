@@ -18,7 +18,6 @@ import coverage_intervals as coverage
         ("arrivals", 30, 0.8),
         ("durations", 100, 0.84),
         ("units", 200, 0.85),
-        ("floor", 20, 0.75),
         ("waits", 30, 0.8),
     ],
 )
@@ -26,6 +25,13 @@ def test_intervals_hold_the_truth(kind, windows, least):
     for case, (held, carried) in coverage.KINDS[kind][0](windows).shares().items():
         assert held >= least, f"{kind}, {case}: {held:.2f}"
         assert carried > (0.8 if kind == "waits" else 0.9), f"{kind}, {case}: {carried:.2f} carry an interval"
+
+
+def test_floors_hold_the_truth_for_jobs_of_three_days():
+    """Where the few blocks that reach the floor counted like all others, 74 to 83 % held the truth."""
+    for case, (held, carried) in coverage.floors(40, (72,)).shares().items():
+        assert held >= 0.85, f"{case}: {held:.2f}"
+        assert carried > 0.8, f"{case}: {carried:.2f} of the windows carry an interval"
 
 
 @pytest.mark.parametrize("memory_days", [1.0, 3.0])

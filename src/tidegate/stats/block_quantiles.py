@@ -15,6 +15,7 @@ import numpy as np
 from tidegate.model.columns import F64, I64
 from tidegate.stats.blocks import Blocks
 from tidegate.stats.interval import (
+    LEAST_IN_TAIL,
     LEAST_PARTS,
     Interval,
     NoInterval,
@@ -28,9 +29,6 @@ from tidegate.stats.quantile import quantile
 #: Independent looks beyond a quantile, at least: with fewer, it rests on the shape of what was hardly seen.
 _LEAST_LOOKS = 0.05
 
-#: Blocks that the spread rests on, at least: Student's quantile of fewer is of any width.
-_LEAST_EFFECTIVE = 3.0
-
 
 def quantile_interval(
     sections: Sequence[F64 | I64], blocks: Blocks, share: float, told: float | None = None
@@ -43,7 +41,7 @@ def quantile_interval(
     if parts.size < LEAST_PARTS or blocks.looks * min(share, 1 - share) < _LEAST_LOOKS:
         return NoInterval.FEW
     above, below = (_count(side, sections, own) for side in (np.greater, np.less))
-    effective = max(effective_number(above if share >= 0.5 else below), _LEAST_EFFECTIVE)
+    effective = max(effective_number(above if share >= 0.5 else below), LEAST_IN_TAIL)
     by_parts = spread_of(own + moved, np.maximum(parts, 0.0), blocks.seen, effective).around(own + moved)
     sizes = np.array([part.size for part in sections], np.float64)
     reach = max(_reach(some, sizes, blocks.seen, effective) for some in (above, below))

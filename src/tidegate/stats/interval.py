@@ -29,6 +29,9 @@ LEAST_BEYOND = 3.0
 #: Fewer parts than this make up nearly all of a difference: their spread is not known.
 LEAST_EFFECTIVE = 2.0
 
+#: Parts that reach a tail make up the spread of it, this many at least: Student's quantile of fewer is of any width.
+LEAST_IN_TAIL = 3.0
+
 #: An interval whose ends differ by more than this many times says nothing; nor is it known by a logarithm.
 WIDEST = 20.0
 
