@@ -45,7 +45,7 @@ def _given_up(rng: np.random.Generator, at: np.ndarray, jobs: int):
     start = np.repeat(rng.exponential(7_200, batch), jobs)
     waits = zip(at.tolist(), patience.tolist(), start.tolist(), strict=True)
     rows = [("a", "batch", 1000, on, int(min(one, other)), 600, one < other) for on, one, other in waits]
-    return _told(read_jobs(tables_of(rows), 0), "a").tolerated
+    return told_tolerance(read_jobs(tables_of(rows), 0), "a").tolerated
 
 
 def _declared(rng: np.random.Generator, at: np.ndarray, jobs: int):
@@ -54,7 +54,7 @@ def _declared(rng: np.random.Generator, at: np.ndarray, jobs: int):
     tables = tables_of([("a", "batch", 1000, on, 0, 60, False) for on in at.tolist()])
     assert tables.jobs is not None
     tables = tables._replace(jobs=tables.jobs.with_columns(tolerated_wait_ms=pl.Series(said)))
-    return _told(read_jobs(tables, 0), "a").tolerated
+    return told_tolerance(read_jobs(tables, 0), "a").tolerated
 
 
 def _ties(rng: np.random.Generator, at: np.ndarray, jobs: int):
@@ -73,7 +73,7 @@ def _starts(rng: np.random.Generator, at: np.ndarray, jobs: int):
     return found.stages[0].p50
 
 
-def _told(jobs: Jobs, queue: str) -> Tolerance:
+def told_tolerance(jobs: Jobs, queue: str) -> Tolerance:
     row = jobs.names["queue"].index(queue)
     mine = gather_waits([one for one in sort_waits(jobs) if one.belongs("queue", row)])
     return measure_tolerance(mine, int(mine.counts.began.sum()))
@@ -82,9 +82,9 @@ def _told(jobs: Jobs, queue: str) -> Tolerance:
 def slow_queue(windows: int, memory_days: float = 1.0) -> Tally:
     """Waits of a small queue that stay alike for a day, beside a large queue whose waits differ from day to day."""
     tally = Tally()
-    whole = np.concatenate([_slow(np.random.default_rng(10**6 + k), memory_days)[1] for k in range(200)])
+    whole = np.concatenate([slow_waits(np.random.default_rng(10**6 + k), memory_days)[1] for k in range(200)])
     for seed in range(windows):
-        at, wait = _slow(np.random.default_rng(seed), memory_days)
+        at, wait = slow_waits(np.random.default_rng(seed), memory_days)
         rng = np.random.default_rng([7, seed])
         others = np.sort(rng.integers(0, DAYS * DAY_S, 4_000))
         noise = rng.exponential(7_200, others.size) * rng.lognormal(0, 0.8, DAYS)[others // DAY_S]
@@ -92,13 +92,13 @@ def slow_queue(windows: int, memory_days: float = 1.0) -> Tally:
         rows += [
             ("b", "batch", 1000, on, int(long), 60, False) for on, long in zip(others.tolist(), noise, strict=True)
         ]
-        found = _told(read_jobs(tables_of(rows), 0), "a")
+        found = told_tolerance(read_jobs(tables_of(rows), 0), "a")
         for name, part in (("waited_p50", 0.5), ("waited_p90", 0.9)):
             tally.add(name, getattr(found, name), 1000 * quantile(whole, part))
     return tally
 
 
-def _slow(rng: np.random.Generator, memory_days: float) -> tuple[np.ndarray, np.ndarray]:
+def slow_waits(rng: np.random.Generator, memory_days: float) -> tuple[np.ndarray, np.ndarray]:
     hours, left = DAYS * 24, np.exp(-1 / (24 * memory_days))
     moved = rng.normal(size=hours) * np.sqrt(1 - left * left)
     level = np.empty(hours)

@@ -15,6 +15,7 @@ import numpy as np
 
 from builders import fleet
 from coverage_groups import batches, busy_together, slow_queue
+from coverage_tails import campaigns, slow_tails
 from coverage_tally import Tally
 from demand_jobs import tables_of
 from queue_twins import HOUR, planned, play
@@ -184,15 +185,15 @@ def units(windows: int) -> Tally:
     return tally
 
 
-def floors(windows: int) -> Tally:
-    """The floor over four weeks, by how long jobs run."""
+def floors(windows: int, hours_of_jobs: tuple[float, ...] = (2, 12, 72)) -> Tally:
+    """The floor over four weeks, by how long jobs run; what ran when they begin is listed."""
     tally = Tally()
-    for hours in (2, 12):
+    for hours in hours_of_jobs:
         tolerance = Tolerance(HOUR)
         whole = _plan_jobs(np.random.default_rng(10**6), 900, hours)
         truth = smallest(Judge(whole), tolerance, Span(*whole.span_ms))
         for seed in range(windows):
-            found = find_floor(Judge(_plan_jobs(np.random.default_rng(seed), 28, hours)), tolerance, 0)
+            found = find_floor(Judge(_watched_jobs(np.random.default_rng(seed), hours)), tolerance, 0)
             held = (
                 None
                 if found.low_gpus is None or found.high_gpus is None
@@ -200,6 +201,14 @@ def floors(windows: int) -> Tally:
             )
             tally.cases.setdefault(f"jobs of {hours} h", []).append(held)
     return tally
+
+
+def _watched_jobs(rng: np.random.Generator, hours: float) -> PlanJobs:
+    """Jobs of the last four weeks, and those before them that had not ended."""
+    before = -(-10 * hours // 24)
+    jobs, since_ms = _plan_jobs(rng, int(28 + before), hours), int(before * DAY_MS)
+    there = np.flatnonzero((jobs.at_ms >= since_ms) | (jobs.at_ms + jobs.run_ms > since_ms))
+    return jobs.take(there)._replace(since_ms=since_ms)
 
 
 def _plan_jobs(rng: np.random.Generator, days: int, hours: float) -> PlanJobs:
@@ -412,7 +421,9 @@ KINDS: dict[str, tuple[Callable[[int], Tally], int, float]] = {
     "batches": (batches, 100, 0.82),
     "busy together": (busy_together, 100, 0.80),
     "slow queue": (slow_queue, 150, 0.78),
-    "floor": (floors, 100, 0.80),
+    "slow tails": (slow_tails, 400, 0.85),
+    "campaigns": (campaigns, 100, 0.80),
+    "floor": (floors, 100, 0.83),
     "waits": (waits_of_jobs, 150, 0.80),
     "forecast": (forecasts, 60, 0.80),
     "compare": (comparisons, 200, 0.86),

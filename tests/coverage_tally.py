@@ -13,9 +13,9 @@ class Tally:
     def __init__(self) -> None:
         self.cases: dict[str, list[bool | None]] = {}
 
-    def add(self, case: str, number: Number, truth: float) -> None:
-        """Count an interval; None where the window carries none."""
-        held = number.low <= truth <= number.high if number.how.has_interval() else None
+    def add(self, case: str, number: Number, truth: float, *, none: bool | None = None) -> None:
+        """Count an interval; `none` where the window carries none, which is right where hardly any can carry one."""
+        held = number.low <= truth <= number.high if number.how.has_interval() else none
         self.cases.setdefault(case, []).append(held)
 
     def shares(self) -> dict[str, tuple[float, float]]:

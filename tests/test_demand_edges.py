@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+import pytest
 
 from demand_jobs import tables_of
 from tidegate.cli.inputs_table import input_rows
@@ -15,13 +16,13 @@ from tidegate.demand.fit import fit
 from tidegate.demand.jobs import read_jobs
 from tidegate.demand.numbers import How, Unit
 from tidegate.demand.residency import measure_residency
-from tidegate.demand.tables import USE
+from tidegate.demand.tables import CAPACITY, USE
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import _late_share
 from tidegate.demand.waste import Leak, find_waste
 from tidegate.demand.words import number_text
 from tidegate.model.problem import Report
-from tidegate.model.units import DAY_MS
+from tidegate.model.units import DAY_MS, HOUR_MS
 from tidegate.planning.jobs import plan_jobs_of
 from tidegate.planning.preflight import Asked, check_flight
 from tidegate.sources.gather import gather
@@ -190,3 +191,30 @@ def test_a_burst_that_has_not_ended_is_no_noise():
     assert (bursts.noise.value, bursts.noise_height) == (0, 0)
     assert not bursts.largest[-1].noise
     assert Leak.NOISE not in {one.leak for one in find_waste(model)}
+
+
+def unused_of(first_day: int, *, runs: bool = True) -> list[float]:
+    """GPU-hours told as unused: 50 GPUs are held for 45 days and 100 for 15, of 100 that are counted from a day on."""
+    rows = [("a", "batch", 1000 * (50 if hour < 45 * 24 else 100), hour * 3600, 0, 3600, False) for hour in range(1440)]
+    hours = np.arange(first_day * 24, 60 * 24)
+    counted = {
+        "at_ms": hours * HOUR_MS, "every_ms": HOUR_MS, "queue": "", "gpu_model": "",
+        "total_milli": 100_000, "running_milli": np.where(hours < 45 * 24, 50_000, 100_000),
+        "pending_milli": 0, "running_jobs": 1, "pending_jobs": 0,
+    }  # fmt: skip
+    frame = pl.DataFrame(counted).select(CAPACITY.names()).cast(CAPACITY)
+    frame = frame if runs else frame.with_columns(running_milli=pl.lit(None, pl.Int64))
+    model = fit(tables_of(rows)._replace(capacity=frame.lazy()))
+    return [one.gpu_hours for one in find_waste(model) if one.leak is Leak.UNUSED]
+
+
+def test_what_is_unused_is_of_the_time_in_which_gpus_were_counted():
+    """Half a year of jobs beside two weeks of counters: what was held then was taken from what is there now."""
+    assert unused_of(45) == []  # it was 13,472 GPU-hours, and every GPU was held
+    assert unused_of(30) == [pytest.approx(15 * 24 * 50, rel=0.02)]
+    assert unused_of(0) == [pytest.approx(45 * 24 * 50, rel=0.02)]
+
+
+def test_what_is_unused_is_not_known_where_jobs_were_seen_at_another_time():
+    assert unused_of(45, runs=False) == []
+    assert unused_of(0, runs=False) == [pytest.approx(45 * 24 * 50, rel=0.02)]

@@ -32,6 +32,7 @@ from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import Policy
 from tidegate.model.standing import Standing
 from tidegate.model.work import PodSet, Work
+from tidegate.sim.openings import Opening
 
 _LWS, _JOB_SET = "leaderworkerset.sigs.k8s.io", "jobset.jobset.x-k8s.io"
 
@@ -171,7 +172,7 @@ def test_a_shadow_compares_each_of_one_name_with_itself():
         for n in range(2)
     ]
     nodes = (Node(name="n", shape=NodeShape(name="s", capacity=(("cpu", 8_000), ("pods", 10)))),)
-    observed = ObservedHistory(0, 5_000, nodes, Policy(), tuple(seen))
+    observed = ObservedHistory(0, 5_000, nodes, Policy(), tuple(seen), (Opening(0, 0, opens=True),))
     twin = run_twin(observed)
     assert set(twin.placed_ms) == {0, 1}
     assert reckon(observed, twin).twin.workloads == 2

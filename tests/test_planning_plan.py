@@ -227,3 +227,15 @@ def test_prices_that_make_no_sense_are_told(own, window, burst):
     prices = Prices(own_micros=own * MICROS, window_micros=window * MICROS, burst_micros=burst * MICROS)
     assert "expected" in prices.trouble()
     assert not ASSUMED_PRICES.trouble()
+
+
+def test_jobs_that_ran_before_the_time_began_are_not_those_that_the_engine_decides_again():
+    """With fewer than 600 jobs, of which one ran already (Slurm lists those), there was no plan but an exception."""
+    jobs = tidal_jobs(weeks=2).take(np.arange(300))
+    since_ms = int(jobs.at_ms[20]) + 1
+    there = (jobs.at_ms >= since_ms) | (jobs.at_ms + jobs.run_ms > since_ms)
+    watched = jobs.take(np.flatnonzero(there))._replace(since_ms=since_ms)
+    before = int((watched.at_ms < since_ms).sum())
+    assert before
+    confirmed = make_plan(request(watched)).classes[0].twin
+    assert (confirmed.jobs, confirmed.differing_starts) == (watched.total - before, 0)

@@ -56,14 +56,17 @@ busy       ▇▇▇▇▇▇▇▇▇▇▇▇▇▅▄▄▄▄▄▄▄▄▄
 waiting    ▃▃▃▃▃▃▃▃▃▃▃▃▃▆██████████████████████████▇▇▇▇▇▇▇  7.9 GPUs, peak 10
 
            work  GPU-hours  wait p50  wait p90  JCT p50   busy  evicted
-all          12        1.1      ≥27m      ≥30m      30m   45 %        0
+all          12        1.1      ≥27m      ≥30m     ≥29m   45 %        0
 """
 
 
 def test_a_report() -> None:
     lines = printed(small(), 80)
     assert lines[:14] == GOLDEN.splitlines()
-    assert small().summary.total.open_ms == 24 * 60 * SECOND  # the last came at 11 min: its wait goes on
+    total = small().summary.total
+    assert total.open_ms == total.completion_open_ms == 24 * 60 * SECOND  # the last came at 11 min: its wait goes on
+    assert total.completion is not None
+    assert (total.completion.count, total.finished) == (12, 2)  # of two JCT p50 would be 30 min, less than half waited
     assert lines[-2:] == [
         "• 8 workloads had no place at the end; job-04 waited longest, 31m in all.",
         "• On average 1.1 allocated GPUs stood idle while as many were waited for.",

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from test_measure_twin import SECOND, fleet, measure, planned, policy
 from tidegate.cli.comparison import Comparison, compare, render_comparison
-from tidegate.cli.measures import Known, Measure
+from tidegate.cli.measures import Known, Measure, Outcome, mood
 from tidegate.cli.queue_comparison import PolicyRuns
 from tidegate.measure.lives import NOT_YET, Fate, Lives
 from tidegate.measure.ratios import ratio_interval
@@ -158,7 +158,32 @@ def test_waits_that_had_not_ended_count_until_the_same_time(lives: Lives, monkey
     assert named(other, "max wait").outcomes[1].ratio_is is Known.AT_MOST
     lines = shown(one, 120, monkeypatch)
     assert " ≥x" in lines[3]
-    assert "≥: at least, as work waits still at the end" in " ".join(lines)
+    assert "≥: at least, as work is not over at the end" in " ".join(lines)
+
+
+def test_whoever_leaves_work_undone_is_not_done_sooner(lives: Lives) -> None:
+    """With the last 8 of 30 never started the makespan was x0.74, in green."""
+    makespan = named(compare([run_of("all", lives), run_of("some", never_started(lives, 8, lives.end_ms))]), "makespan")
+    outcome = makespan.outcomes[1]
+    assert outcome.ratio is not None
+    assert outcome.ratio < 0.9
+    assert (outcome.value_is, outcome.ratio_is) == (Known.AT_LEAST, Known.AT_LEAST)
+    assert mood(makespan, outcome) == "dim"
+    other = named(compare([run_of("some", never_started(lives, 8, lives.end_ms)), run_of("all", lives)]), "makespan")
+    assert (other.outcomes[1].ratio_is, mood(other, other.outcomes[1])) == (Known.AT_MOST, "dim")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "known", "colour"),
+    [
+        (0.6, Known.EXACTLY, "green"), (1.5, Known.EXACTLY, "red"), (0.6, Known.AT_LEAST, "dim"),
+        (1.5, Known.AT_LEAST, "red"), (0.6, Known.AT_MOST, "green"), (1.5, Known.AT_MOST, "dim"),
+        (0.6, Known.SO_FAR, "dim"), (1.5, Known.SO_FAR, "dim"),
+    ],
+)  # fmt: skip
+def test_a_bound_has_a_colour_where_it_tells_better_from_worse(ratio, known, colour) -> None:
+    outcome = Outcome(value=1.0, ratio=ratio, interval=None, ratio_is=known)
+    assert mood(Measure("p95 wait", "ms", True, (outcome,)), outcome) == colour
 
 
 def test_why_there_is_no_interval() -> None:

@@ -18,14 +18,35 @@ import coverage_intervals as coverage
         ("arrivals", 30, 0.8),
         ("durations", 100, 0.84),
         ("units", 200, 0.85),
-        ("floor", 20, 0.75),
         ("waits", 30, 0.8),
     ],
 )
 def test_intervals_hold_the_truth(kind, windows, least):
     for case, (held, carried) in coverage.KINDS[kind][0](windows).shares().items():
         assert held >= least, f"{kind}, {case}: {held:.2f}"
-        assert carried > 0.9, f"{kind}, {case}: {carried:.2f} of the windows carry an interval"
+        assert carried > (0.8 if kind == "waits" else 0.9), f"{kind}, {case}: {carried:.2f} carry an interval"
+
+
+def test_floors_hold_the_truth_for_jobs_of_three_days():
+    """Where the few blocks that reach the floor counted like all others, 74 to 83 % held the truth."""
+    for case, (held, carried) in coverage.floors(40, (72,)).shares().items():
+        assert held >= 0.85, f"{case}: {held:.2f}"
+        assert carried > 0.8, f"{case}: {carried:.2f} of the windows carry an interval"
+
+
+@pytest.mark.parametrize("memory_days", [1.0, 3.0])
+def test_tails_of_waits_hold_the_truth_however_long_waits_stay_alike(memory_days):
+    """By quantiles of blocks alone, 82 and 79 % of the intervals of p95 held the truth, and 69 and 73 % of p99."""
+    for case, (held, carried) in coverage.slow_tails(80, (memory_days,)).shares().items():
+        assert held >= 0.85, f"{case}: {held:.2f}"
+        assert carried > 0.7, f"{case}: {carried:.2f} of the windows carry an interval"
+
+
+def test_tails_of_waits_and_queues_in_campaigns_hold_the_truth():
+    """By quantiles of blocks alone, it was 54 % of the intervals of the p95 of a depth, and 72 % of those of waits."""
+    for case, (held, carried) in coverage.campaigns(40, ((0.1, 150), (1.0, 80))).shares().items():
+        assert held >= 0.8, f"{case}: {held:.2f}"
+        assert carried > 0.7, f"{case}: {carried:.2f} of the windows carry an interval"
 
 
 @pytest.mark.parametrize("mean_days", [0.1, 0.5, 1.0, 3.0])
@@ -61,7 +82,7 @@ def test_a_queue_has_blocks_as_long_as_its_own_waits_stay_alike():
     """By the memory of all waits together, 66 % of the intervals of p90 held the truth for a memory of 3 days."""
     for case, (held, carried) in coverage.slow_queue(40, 3.0).shares().items():
         assert held >= 0.78, f"{case}: {held:.2f}"
-        assert carried > 0.8, f"{case}: {carried:.2f} of the windows carry an interval"
+        assert carried > 0.65, f"{case}: {carried:.2f} of the windows carry an interval"
 
 
 def test_a_policy_against_itself_is_seldom_called_different():

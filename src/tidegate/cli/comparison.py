@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.measures import Known, Measure, interval_cell, outcome_cell, outcomes_of, outcomes_of_cut
+from tidegate.cli.measures import Known, Measure, Outcome, interval_cell, outcome_cell, outcomes_of, outcomes_of_cut
 from tidegate.cli.queue_comparison import LEGEND, PolicyRuns, QueueRows, compare_queues, queue_table
 from tidegate.measure.matched import cut_completions, cut_waits, finished_by, match
 from tidegate.measure.summary import Summary
@@ -59,7 +59,6 @@ _WAITS = (
 
 #: Name, unit, whether lower is better, and where it stands in a summary.
 _MEASURES: tuple[tuple[str, str, bool, _Value], ...] = (
-    ("makespan", "ms", True, lambda summary: summary.makespan_ms),
     ("allocation", "share", False, lambda summary: summary.allocation_share),
     ("busy share", "share", False, lambda summary: summary.total.busy_share),
     ("fragmentation", "share", True, lambda summary: summary.fragmented_share),
@@ -96,6 +95,7 @@ def compare(policies: Sequence[PolicyRuns], findings: Sequence[tuple[str, ...]] 
         measures=(
             *(Measure(name, "ms", True, outcomes_of_cut(waited, field)) for name, field in _WAITS),
             Measure("mean JCT", "ms", True, outcomes_of_cut(taken, "mean_ms")),
+            Measure("makespan", "ms", True, _makespans(policies)),
             *(
                 Measure(name, unit, lower, outcomes_of([tuple(map(value, runs.summaries)) for runs in policies]))
                 for name, unit, lower, value in (*_MEASURES, *(_QUOTA_MEASURES if with_quota else ()))
@@ -106,6 +106,12 @@ def compare(policies: Sequence[PolicyRuns], findings: Sequence[tuple[str, ...]] 
         finished=finished,
         finished_more=more if any(more) else (),
     )
+
+
+def _makespans(policies: Sequence[PolicyRuns]) -> tuple[Outcome, ...]:
+    """From the first submission to the last end; at least, where some work was not over at the end of a run."""
+    values = [tuple(summary.makespan_ms for summary in runs.summaries) for runs in policies]
+    return outcomes_of(values, at_least=[any(one.total.censored for one in runs.summaries) for runs in policies])
 
 
 # -- showing ---------------------------------------------------------------------------------------------------
@@ -169,7 +175,7 @@ def _open(comparison: Comparison) -> str:
     if all(one.value_is is Known.EXACTLY for one in outcomes):
         return ""
     return (
-        " ≥: at least, as work waits still at the end; its waits count until the same time under every policy, "
+        " ≥: at least, as work is not over at the end; waits count until the same time under every policy, "
         "and their ratio is at least (≥), at most (≤) or so far (~)."
     )
 

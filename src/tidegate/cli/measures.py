@@ -130,11 +130,18 @@ def interval_cell(interval: RatioInterval | None) -> Text:
 
 
 def mood(measure: Measure, outcome: Outcome) -> str:
-    """Green for better, red for worse; dim where it is the same, or may be by chance."""
+    """Green for better, red for worse; dim where it is the same, may be by chance, or is a bound on the other side."""
     ratio, interval = outcome.ratio or 1.0, outcome.interval
     if abs(ratio - 1) < 0.005 or (interval is not None and not interval.excludes_one()):
         return "dim"
+    if not _tells(ratio, outcome.ratio_is):
+        return "dim"
     return "green" if (ratio < 1) == measure.lower_is_better else "red"
+
+
+def _tells(ratio: float, known: Known) -> bool:
+    """Whether a ratio that is known so far says on which side of 1 it lies: one of at least 0.6 may be 2."""
+    return known is Known.EXACTLY or known is (Known.AT_LEAST if ratio > 1 else Known.AT_MOST)
 
 
 def value_text(unit: str, value: float | None) -> str:

@@ -113,11 +113,12 @@ def write_queue_csv(summary: Summary, file: TextIO) -> None:
     groups = {group.name: group for group in summary.queues}
     shares = {share.name: share for share in summary.shares}
     counts = ("workloads", "finished", "running", "waiting", "rejected", "cancelled")
+    bounds = ("open_ms", "completion_open_ms")  # from where on quantiles are at least what they say
     hours = ("allocated_gpu_h", "waited_gpu_h", "served_share", "evictions", "preemptions", "lost_gpu_h")
     owned = tuple(name for name in QueueShare.__struct_fields__ if name != "name")
     writer = csv.writer(file, lineterminator="\n")
     spreads = [f"{kind}_{name}" for kind in ("wait", "completion") for name in _SPREAD]
-    writer.writerow(("queue", *counts, *spreads, *hours, *owned))
+    writer.writerow(("queue", *counts, *spreads, *bounds, *hours, *owned))
     for name in sorted({*groups, *shares}):
         group, share = groups.get(name), shares.get(name)
         writer.writerow(
@@ -125,6 +126,7 @@ def write_queue_csv(summary: Summary, file: TextIO) -> None:
                 name,
                 *(_cell(group, field) for field in counts),
                 *_spread_cells(group),
+                *(_cell(group, field) for field in bounds),
                 *(_cell(group, field) for field in hours),
                 *(_cell(share, field) for field in owned),
             ]

@@ -164,7 +164,9 @@ def _group_row(group: Group, indent: str, *, wide: bool) -> list[Text | str]:
         amount_text(group.allocated_gpu_h),
         _wait_text(group, wait.p50_ms if wait else None),
         _wait_text(group, wait.p90_ms if wait else None),
-        time_text(completion.p50_ms if completion else None),
+        _bound_text(completion.p50_ms, is_bound=group.is_completion_bound(completion.p50_ms))
+        if completion
+        else UNKNOWN,
         *([percent_text(group.served_share)] if wide else []),
         _busy_text(group.busy_share, wide=wide),
         f"{group.evictions:,}" if group.evictions else Text("0", "dim"),
@@ -172,8 +174,13 @@ def _group_row(group: Group, indent: str, *, wide: bool) -> list[Text | str]:
 
 
 def _wait_text(group: Group, wait_ms: float | None) -> str:
-    """A quantile of waits; with a sign where it is longer still, because some had not ended."""
-    return ("≥" if wait_ms is not None and group.is_bound(wait_ms) else "") + time_text(wait_ms)
+    """A quantile of waits."""
+    return UNKNOWN if wait_ms is None else _bound_text(wait_ms, is_bound=group.is_bound(wait_ms))
+
+
+def _bound_text(at_ms: float, *, is_bound: bool) -> str:
+    """A quantile of times; with a sign where it is longer still, because some had not ended."""
+    return ("≥" if is_bound else "") + time_text(at_ms)
 
 
 def _busy_text(share: float | None, *, wide: bool) -> Text:

@@ -23,11 +23,15 @@ from tidegate.journal.store import JournalFile
 from tidegate.journal.words import DATES_MS, time_text
 from tidegate.live.observed_history import observe, run_twin
 from tidegate.live.shadow_comparison import ShadowComparison, ShadowDifference, ShadowWaits, reckon
+from tidegate.measure.words import count_text, percent_text
 from tidegate.model.reasons import CATALOGUE, Reason
 from tidegate.model.units import duration_text
 
 #: Workloads that are shown one by one.
 _MOST_ROWS = 10
+
+#: GPUs that were there for a larger share of the time were there all along.
+_ALL_ALONG = 0.995
 
 #: So many steps are worth the compiler's start.
 _WORTH_COMPILING = 50_000
@@ -93,7 +97,9 @@ def _plain(found: ShadowComparison, rows: int) -> dict[str, Any]:
 def _show(found: ShadowComparison, rows: int, console: Console) -> None:
     span = f"{time_text(found.start_ms)}, {duration_text(found.end_ms - found.start_ms)}"
     console.print(Text.assemble(("Shadow", "bold cyan"), (f"  {span}", "dim")))
-    console.print(f"{found.workloads:,} workloads on {found.nodes:,} nodes with {found.gpus:,} GPUs", highlight=False)
+    there = "" if found.gpus_there_share > _ALL_ALONG else f", there {percent_text(found.gpus_there_share)} of the time"
+    work, nodes = count_text(found.workloads, "workload"), count_text(found.nodes, "node")
+    console.print(f"{work} on {nodes} with {count_text(found.gpus, 'GPU')}{there}", highlight=False)
     console.print()
     console.print(_waits_table(found))
     console.print()
@@ -126,6 +132,7 @@ def _sentences(found: ShadowComparison) -> list[str]:
     verb, ms = ("less", found.saved_ms) if found.saved_ms >= 0 else ("more", -found.saved_ms)
     moved = f"In the twin {found.earlier:,} of {found.started:,} start earlier and {found.later:,} later"
     lines = [
+        *_not_compared(found),
         f"{moved}: {duration_text(ms)} {verb} waiting in all, {abs(found.saved_gpu_hours):,.2f} GPU-hours.",
         f"Room that stood idle for work that Tidegate would have placed: {found.unused_gpu_hours:,.2f} GPU-hours.",
         f"Held by gangs that were not whole: {found.halves_gpu_hours:,.2f} GPU-hours.",
@@ -143,6 +150,19 @@ def _sentences(found: ShadowComparison) -> list[str]:
     return lines
 
 
+def _not_compared(found: ShadowComparison) -> list[str]:
+    """What the waits above leave out."""
+    lines = []
+    if found.waiting:
+        mean, most = duration_text(found.waiting_mean_ms), duration_text(found.waiting_most_ms)
+        lines.append(f"Not started at the end: {found.waiting:,}, after {mean} on average so far and {most} at most.")
+    if found.left:
+        lines.append(f"Over before they started: {found.left:,}.")
+    if found.ran_before:
+        lines.append(f"Running before the shadow came, nobody saw after which wait: {found.ran_before:,}.")
+    return [*lines, "The waits above are those of all others.", ""] if lines else []
+
+
 def _rows_table(rows: tuple[ShadowDifference, ...]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("workload", overflow="ellipsis", no_wrap=True, max_width=24)
@@ -150,7 +170,7 @@ def _rows_table(rows: tuple[ShadowDifference, ...]) -> Table:
         table.add_column(name, justify="right")
     table.add_column("Tidegate would have", overflow="fold")
     for row in rows:
-        waits = (duration_text(row.waited_ms), duration_text(row.twin_ms))
+        waits = ("–" if ms is None else duration_text(ms) for ms in (row.waited_ms, row.twin_ms))  # noqa: RUF001
         table.add_row(row.id, f"{row.gpus:g}", *waits, _would(row))
     return table
 

@@ -26,6 +26,7 @@ from tidegate.demand.tolerance import Broken, Tolerance
 from tidegate.model.codec import decode
 from tidegate.model.problem import Problem, Report
 from tidegate.model.spec import Spec
+from tidegate.model.units import HOUR_MS
 
 FORMAT = "tidegate.demand"
 VERSION = 3
@@ -62,6 +63,11 @@ class Ground(Spec, frozen=True):
     unseen: tuple[tuple[int, int], ...] = ()  # from, to: nothing was recorded, so that levels leave this time out
     from_empty: bool = False  # jobs that ran when the table begins are not in it: levels rise from 0
     runtimes: bool = True  # of jobs; else they are from submission to end, waits included: upper bounds
+
+    @property
+    def seen_hours(self) -> float:
+        """How long it was seen, in hours."""
+        return (self.end_ms - self.start_ms - sum(to_ms - from_ms for from_ms, to_ms in self.unseen)) / HOUR_MS
 
 
 class Group(Spec, frozen=True):
@@ -119,6 +125,7 @@ class Fleet(Spec, frozen=True):
     total: Levels | None
     free_p95: Number | None  # GPUs free at once for no more than a twentieth of the time
     largest_gang: float  # GPUs of the largest job
+    free: Number | None = None  # GPUs free on average, while what ran was counted beside what there was
 
 
 class DemandModel(Spec, frozen=True):

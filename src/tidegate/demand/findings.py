@@ -106,10 +106,8 @@ def _spike(model: DemandModel) -> Iterator[Finding]:
             continue  # the only queue: it was told
         p95, peak = group.wanted.p95.value, group.wanted.peak.value
         if p95 > 0 and peak >= _SPIKE * p95 and peak - p95 >= _SPIKE_PART * top:
-            hours = next(
-                (one.end_ms - one.start_ms for one in model.grounds if one.table == group.wanted.mean.table), 0
-            )
-            stake = (peak - p95) * hours / HOUR_MS
+            hours = next((one.seen_hours for one in model.grounds if one.table == group.wanted.mean.table), 0.0)
+            stake = (peak - p95) * hours
             about = f"Queue {group.name}" if group.scope is Scope.QUEUE else ""
             yield _finding(FindingCode.SPIKE, about, stake, peak=peak, p95=p95, ratio=peak / p95)
 

@@ -150,7 +150,7 @@ def _group_of_counters(one: Counters, setting: Setting) -> Group:
         gpu_hours=_counted_hours(asked),
         wanted=wanted,
         seen=_counted(one, one.running, setting),
-        waiting=_counted(one, one.pending, setting),
+        waiting=_counted(one, one.pending, setting, of_queue=True),
         broken=None,
         arrivals=None,
         bursts=find_bursts(_as_curve(asked), wanted.p95.value, setting.cold_start_ms, Unit.GPUS, "capacity"),
@@ -159,9 +159,11 @@ def _group_of_counters(one: Counters, setting: Setting) -> Group:
     )
 
 
-def _counted(one: Counters, values: F64, setting: Setting) -> Levels | None:
+def _counted(one: Counters, values: F64, setting: Setting, *, of_queue: bool = False) -> Levels | None:
     """The levels of a counter; None: it was never seen."""
-    return measure_levels(one.track(values), Unit.GPUS, "capacity", setting.calendar) if is_told(values) else None
+    if not is_told(values):
+        return None
+    return measure_levels(one.track(values), Unit.GPUS, "capacity", setting.calendar, of_queue=of_queue)
 
 
 def _counted_hours(asked: Track) -> Number:
@@ -182,7 +184,7 @@ def _complete(total: Group, counters: Counters, setting: Setting) -> Group:
     fields = {name: getattr(total, name) for name in total.__struct_fields__}
     for name, level in (("seen", counters.running), ("waiting", counters.pending)):
         if fields[name] is None:
-            fields[name] = _counted(counters, level, setting)
+            fields[name] = _counted(counters, level, setting, of_queue=name == "waiting")
     return Group(**fields)
 
 
@@ -191,7 +193,7 @@ def _queued(queues: list[Counters], setting: Setting) -> Levels | None:
     if not queues:
         return None
     track = queues[0].track(queues[0].pending_jobs)
-    return measure_levels(track, Unit.JOBS, "capacity", setting.calendar)
+    return measure_levels(track, Unit.JOBS, "capacity", setting.calendar, of_queue=True)
 
 
 def _bare(seen: Residency, queued: Levels | None) -> Group:
@@ -238,7 +240,9 @@ def _fleet(parts: _Parts, setting: Setting) -> Fleet | None:
         return Fleet(total=None, free_p95=None, largest_gang=largest)
     total = _counted(counters, counters.total, setting)
     free = _counted(counters, np.maximum(counters.total - counters.running, 0.0), setting)
-    return Fleet(total=total, free_p95=free.p95 if free else None, largest_gang=largest)
+    if free is None:
+        return Fleet(total=total, free_p95=None, largest_gang=largest)
+    return Fleet(total=total, free_p95=free.p95, largest_gang=largest, free=free.mean)
 
 
 def _outlooks(parts: _Parts) -> tuple[Outlook, ...]:

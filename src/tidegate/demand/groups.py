@@ -229,7 +229,7 @@ def _measure(jobs: Jobs, member: tuple[_Scoped, int], made: tuple[_Curves, Track
         gpu_hours=_hours(jobs, of, row),
         wanted=levels,
         seen=_levels(curves.seen[of.scope][row] if curves.seen else None, count, setting),
-        waiting=_levels(waiting, count, setting),
+        waiting=_levels(waiting, count, setting, of_queue=True),
         broken=_broken(jobs, of, row, waiting, patience),
         arrivals=of.arrivals[row],
         bursts=find_bursts(curves.wanted[of.scope][row], levels.p95.value, setting.cold_start_ms, Unit.GPUS, "jobs"),
@@ -238,10 +238,10 @@ def _measure(jobs: Jobs, member: tuple[_Scoped, int], made: tuple[_Curves, Track
     )
 
 
-def _levels(curve: Curve | None, count: int, setting: Setting) -> Levels | None:
+def _levels(curve: Curve | None, count: int, setting: Setting, *, of_queue: bool = False) -> Levels | None:
     if curve is None:
         return None
-    return measure_levels(track_curve(curve, count, setting.unseen), Unit.GPUS, "jobs", None)
+    return measure_levels(track_curve(curve, count, setting.unseen), Unit.GPUS, "jobs", None, of_queue=of_queue)
 
 
 def _broken(jobs: Jobs, of: _Scoped, row: int, queue: Curve | None, patience: Tolerance) -> Broken | None:

@@ -6,6 +6,7 @@ Must not know: which table a level came from.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +20,10 @@ from tidegate.demand.unseen import Unseen, hide_unseen
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS, MINUTE_MS
+from tidegate.stats.block_quantiles import quantile_interval
 from tidegate.stats.blocks import Blocks, choose_blocks, count_units, sum_by, units_of
 from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval
 from tidegate.stats.quantile import grouped_quantiles, quantile
-from tidegate.stats.quantile import quantiles as stats_quantiles
 
 #: Quantiles that are told.
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
@@ -110,14 +111,19 @@ def track_series(values: F64, step_ms: int, start_ms: int, samples: int) -> Trac
     return Track(window, Held(np.full(ordered.size, float(step_ms)), ordered), values, step_ms, samples)
 
 
-def measure_levels(track: Track, unit: Unit, table: str, calendar: Calendar | None) -> Levels:
-    """All numbers of a level; without a calendar its hours of the week are not kept."""
+def measure_levels(
+    track: Track, unit: Unit, table: str, calendar: Calendar | None, *, of_queue: bool = False
+) -> Levels:
+    """All numbers of a level; without a calendar its hours of the week are not kept.
+
+    A queue is empty but for some episodes, a few of which make its high quantiles: their intervals are wider.
+    """
     exactly = quantiles(track.held, np.asarray(SHARES))
     middle = mean(track.held)
     series = coarser(track)
     blocks = choose_blocks(series.by_unit()) if track.samples >= LEAST_PARTS else NoInterval.FEW
     counted = 0 if isinstance(blocks, NoInterval) else blocks.number
-    of_mean, *of_quantiles = _intervals(series, blocks, [middle, *exactly.tolist()])
+    of_mean, *of_quantiles = _intervals(series, blocks, [middle, *exactly.tolist()], of_queue=of_queue)
     numbers = {
         f"p{round(100 * at):02d}": estimate(value, _outwards(found, track.held), unit, (counted, table), How.BLOCKS)
         for at, value, found in zip(SHARES, exactly.tolist(), of_quantiles, strict=True)
@@ -137,20 +143,22 @@ def measure_levels(track: Track, unit: Unit, table: str, calendar: Calendar | No
     )
 
 
-def _intervals(series: Coarse, blocks: Blocks | NoInterval, values: list[float]) -> list[Interval | NoInterval]:
+def _intervals(
+    series: Coarse, blocks: Blocks | NoInterval, values: list[float], *, of_queue: bool
+) -> list[Interval | NoInterval]:
     """Intervals of the mean and of the quantiles, from those of each block."""
     if isinstance(blocks, NoInterval):
         return [blocks] * len(values)
-    block = blocks.of_units()[series.unit]
-    count = np.bincount(block, minlength=blocks.number)
-    sums = sum_by(block, series.values, blocks.number)
-    parts = [np.where(count > 0, sums / np.maximum(count, 1), np.nan)]
-    parts += [grouped_quantiles(series.values, block, blocks.number, at) for at in SHARES]
-    own = [float(series.values.mean()), *stats_quantiles(series.values, np.asarray(SHARES)).tolist()]
-    return [
-        blocks.interval(value, np.maximum(part + (value - mine), 0.0))
-        for value, part, mine in zip(values, parts, own, strict=True)
-    ]
+    sections = series.sections(blocks)
+    found: list[Interval | NoInterval] = []
+    for value, share in zip(values, (None, *SHARES), strict=True):
+        if of_queue and share is not None:
+            found.append(quantile_interval(sections, blocks, share, value))
+            continue
+        take = partial(quantile, share=share) if share is not None else np.mean
+        parts = np.array([take(part) if part.size else np.nan for part in sections]) + value - take(series.values)
+        found.append(blocks.interval(value, np.maximum(parts, 0.0)))
+    return found
 
 
 def _outwards(found: Interval | NoInterval, held: Held) -> Interval | NoInterval:
@@ -225,6 +233,10 @@ class Coarse(NamedTuple):
     def unit(self) -> I64:
         """The unit of time in which each step lies."""
         return units_of(self.at_ms, self.length_ms)
+
+    def sections(self, blocks: Blocks) -> list[F64]:
+        """The values of each block."""
+        return np.split(self.values, np.searchsorted(blocks.of_units()[self.unit], np.arange(1, blocks.number)))
 
     def by_unit(self) -> F64:
         """The mean of each unit; NaN where nothing was seen of it."""

@@ -27,6 +27,7 @@ from tidegate.demand.survival import Survival, Watched, estimate_survival, survi
 from tidegate.model.columns import F64, I64
 from tidegate.model.spec import Spec
 from tidegate.model.units import MINUTE_MS
+from tidegate.stats.block_quantiles import quantile_interval
 from tidegate.stats.blocks import Blocks, choose_blocks, count_units, linear_spread, sum_by, units_of
 from tidegate.stats.interval import LEAST_BEYOND, LEAST_PARTS, NORMAL, Interval, NoInterval, Spread, share_interval
 from tidegate.stats.quantile import quantile
@@ -362,10 +363,7 @@ def _quantile(waits: Waits, watched: Watched, part: float) -> Number | None:
     value, blocks = own if known is None else known.value, waits.blocks
     if isinstance(blocks, NoInterval):
         return estimate(value, blocks, Unit.MS, (watched.total, "jobs"), How.BLOCKS)
-    units = np.split(np.arange(blocks.units), np.flatnonzero(np.diff(blocks.of_units())) + 1)
-    together = [np.concatenate([waits.looks.started[at] for at in block]) for block in units]
-    parts = [quantile(block, part) + value - own if block.size else np.nan for block in together]
-    found = blocks.interval(value, np.maximum(np.array(parts), 0.0))
+    found = quantile_interval(blocks.join(waits.looks.started), blocks, part, value)
     return estimate(value, found, Unit.MS, (watched.total, "jobs"), How.BLOCKS)
 
 

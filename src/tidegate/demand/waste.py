@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from tidegate.demand.document import DemandModel, Group
+from tidegate.demand.document import DemandModel, Ground, Group
 from tidegate.demand.levels import Levels
 from tidegate.demand.numbers import trim
 from tidegate.model.spec import Spec
-from tidegate.model.units import HOUR_MS
+
+#: Two tables are of one time if their ends lie no further apart than this part of it.
+_SAME_TIME = 0.05
 
 
 class Leak(StrEnum):
@@ -39,8 +41,14 @@ def find_waste(model: DemandModel) -> tuple[Waste, ...]:
     return tuple(sorted(found, key=lambda one: (-one.gpu_hours, one.leak)))
 
 
+def _ground(model: DemandModel, table: str) -> Ground | None:
+    return next((one for one in model.grounds if one.table == table), None)
+
+
 def _hours(model: DemandModel, table: str) -> float:
-    return next(((one.end_ms - one.start_ms) / HOUR_MS for one in model.grounds if one.table == table), 0.0)
+    """How long a table was seen: in time in which nothing was recorded nobody knows what was wasted."""
+    ground = _ground(model, table)
+    return ground.seen_hours if ground else 0.0
 
 
 def _peak(model: DemandModel) -> list[Waste]:
@@ -85,11 +93,25 @@ def _idle(model: DemandModel) -> list[Waste]:
 
 
 def _unused(model: DemandModel) -> list[Waste]:
-    total, fleet = model.total(), model.fleet
-    if total is None or total.seen is None or fleet is None or fleet.total is None:
+    """What was there and not held: of one time, for in another both may have been others."""
+    fleet = model.fleet
+    if fleet is None or fleet.total is None:
         return []
-    there, used = fleet.total.mean.value, total.seen.mean.value
-    return [_waste(Leak.UNUSED, there, used, _hours(model, "capacity"))] if there > used else []
+    there = fleet.total.mean.value
+    used = _held_meanwhile(model) if fleet.free is None else there - fleet.free.value
+    return [] if used is None or used >= there else [_waste(Leak.UNUSED, there, used, _hours(model, "capacity"))]
+
+
+def _held_meanwhile(model: DemandModel) -> float | None:
+    """GPUs held on average while those that were there were counted; None: what was held is known of another time."""
+    total = model.total()
+    if total is None or total.seen is None:
+        return None
+    counted, held = _ground(model, "capacity"), _ground(model, total.seen.mean.table)
+    if counted is None or held is None:
+        return None
+    apart_ms = max(abs(counted.start_ms - held.start_ms), abs(counted.end_ms - held.end_ms))
+    return total.seen.mean.value if apart_ms <= _SAME_TIME * (counted.end_ms - counted.start_ms) else None
 
 
 def _waste(leak: Leak, provided: float, needed: float, hours: float) -> Waste:

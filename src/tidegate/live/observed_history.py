@@ -25,11 +25,11 @@ from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
 from tidegate.model.reasons import Reason
 from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
-from tidegate.model.units import WHOLE_MILLI
+from tidegate.model.units import MINUTE_MS, WHOLE_MILLI
 from tidegate.model.work import GpuRequest, Share, Work, Workload
 from tidegate.sim.jobs import jobs_of
 from tidegate.sim.loops import UntilOver
-from tidegate.sim.world import SimWorld
+from tidegate.sim.openings import Opening, OpeningWorld
 from tidegate.state.cluster import ClusterState
 
 #: Facts after which other work may hold quota.
@@ -43,6 +43,12 @@ _CHARGED = (
     EventKind.POD_GONE,
     EventKind.POD_FAILED,
 )
+
+#: Work that is seen for the first time so long after it was made was there before anybody watched.
+_FRESH_MS = MINUTE_MS
+
+#: What ran before comes so much before what waits.
+_HEAD_MS = 1
 
 #: Shorter than any run: work of which nothing is known but that it ran.
 _LEAST_RUNTIME_MS = 1
@@ -90,6 +96,21 @@ class SeenWorkload:
         given = self.placed_ms if self.decided_ms == NOT_YET else self.decided_ms
         return given if given != NOT_YET else self.started_ms
 
+    @property
+    def is_old(self) -> bool:
+        """Whether it was there before anybody watched."""
+        return self.told_ms - self.submitted_ms > _FRESH_MS
+
+    @property
+    def ran_before(self) -> bool:
+        """Whether it had its place before anybody watched: nobody saw how long it waited for that."""
+        return self.is_old and self.placed_ms != NOT_YET and self.placed_ms <= self.told_ms
+
+    @property
+    def comes_ms(self) -> int:
+        """When it comes, for those who watch: what ran before keeps its place from others, so it comes before them."""
+        return self.told_ms - _HEAD_MS * self.ran_before if self.is_old else self.submitted_ms
+
     def halves_milli_ms(self, until_ms: int) -> int:
         """GPU milli x ms that its pods held while others of the gang had no node yet."""
         if not self.bound_ms or self.pods < 2:
@@ -107,6 +128,22 @@ class ObservedHistory(NamedTuple):
     nodes: tuple[Node, ...]  # all that were ever there, as they were last
     policy: Policy  # the last
     work: tuple[SeenWorkload, ...]
+    openings: tuple[Opening, ...]  # when a node came, was cordoned or not ready, was so no more, or went
+
+    @property
+    def gpu_ms(self) -> int:
+        """For how long each GPU was open for work, together."""
+        since_ms: dict[int, int] = {}
+        total_ms = 0
+        for at_ms, row, opens in (
+            *self.openings,
+            *(Opening(self.end_ms, row, False) for row in range(len(self.nodes))),
+        ):
+            if opens:
+                since_ms.setdefault(row, at_ms)
+            else:
+                total_ms += self.nodes[row].shape.gpu_count * (at_ms - since_ms.pop(row, at_ms))
+        return total_ms
 
 
 def observe(steps: Iterable[Step], *, shadow: bool = False) -> ObservedHistory:
@@ -114,9 +151,8 @@ def observe(steps: Iterable[Step], *, shadow: bool = False) -> ObservedHistory:
     reader = _Reader(done=not shadow)
     for step in steps:
         reader.read(step)
-    return ObservedHistory(
-        reader.start_ms, reader.end_ms, tuple(reader.nodes.values()), reader.policy, tuple(reader.work.values())
-    )
+    nodes, work = tuple(reader.nodes.values()), tuple(reader.work.values())
+    return ObservedHistory(reader.start_ms, reader.end_ms, nodes, reader.policy, work, tuple(reader.openings))
 
 
 class _Reader:
@@ -126,6 +162,8 @@ class _Reader:
         self._over_quota: list[int] = []  # numbers, since the step before
         self.start_ms, self.end_ms = -1, 0
         self.nodes: dict[int, Node] = {}
+        self._rows: dict[int, int] = {}  # of the nodes, in the order they came
+        self.openings: list[Opening] = []
         self.work: dict[int, SeenWorkload] = {}
         self.policy = Policy()
 
@@ -161,12 +199,18 @@ class _Reader:
                 self.policy = told
             elif isinstance(told, Node):
                 self.nodes[subject] = told
+                self._turn(at_ms, subject, opens=told.ready and not told.unschedulable)
+        elif kind is EventKind.NODE_REMOVED:
+            self._turn(at_ms, subject, opens=False)
         elif kind is EventKind.WORKLOAD_SUBMITTED:
             all_told = events.submissions
             work = events.works[int(all_told.work[arg])]
             self.work[subject] = SeenWorkload(subject, all_told.ids[arg], work, int(all_told.submitted_ms[arg]), at_ms)
         elif subject in self.work:
             _follow(self.work[subject], kind, at_ms, pod)
+
+    def _turn(self, at_ms: int, number: int, *, opens: bool) -> None:
+        self.openings.append(Opening(at_ms, self._rows.setdefault(number, len(self._rows)), opens))
 
     def _propose(self, step: Step) -> None:
         decisions = step.result.decisions
@@ -211,22 +255,28 @@ class ReplayedHistory(NamedTuple):
 def run_twin(observed: ObservedHistory, policy: Policy | None = None, *, as_told: bool = False) -> ReplayedHistory:
     """The same submissions on the same nodes under a policy, for as long as each was seen to run.
 
-    `as_told`: work comes when it was first seen, not when it was made.
+    Nodes open and close when they did. What was there before anybody watched comes when it was first seen, and what ran
+    then comes first. `as_told`: so does all work, when it was first seen.
     """
     began = [seen for seen in observed.work if seen.started_ms != NOT_YET and not seen.cancelled]
     if not began:
         return ReplayedHistory({}, {})
     chosen = msgspec.structs.replace(policy or observed.policy, cycle_ms=1)
     options = TwinOptions(observe_every_ms=0)
-    pending = sorted(began, key=lambda seen: (seen.told_ms if as_told else seen.submitted_ms, seen.id))
-    first_ms = min(seen.told_ms if as_told else seen.submitted_ms for seen in pending)
-    planned = [_planned(seen, observed.end_ms, first_ms, as_told=as_told) for seen in pending]
-    world = SimWorld([_whole(node) for node in observed.nodes], jobs_of(planned), chosen, options)
+    coming = sorted(((seen.told_ms if as_told else seen.comes_ms), seen.id, seen) for seen in began)
+    first_ms = coming[0][0]
+    planned = [_planned(seen, observed.end_ms, comes_ms - first_ms) for comes_ms, _, seen in coming]
+    first_openings_ms = first_ms + _HEAD_MS  # of nodes that were there when the first work was seen
+    openings = [
+        one._replace(at_ms=one.at_ms - first_ms if one.at_ms > first_openings_ms else 0) for one in observed.openings
+    ]
+    nodes = [msgspec.structs.replace(node, ready=True) for node in observed.nodes]
+    world = OpeningWorld(nodes, jobs_of(planned), chosen, options, openings)
     journal = Journal()
     run(ClusterState(), world, journal, UntilOver(world))
     lives = collect_lives(journal.steps)
     placed, over = lives.first_placed_ms, lives.finished_ms
-    numbers = {_twin_id(seen): seen.number for seen in pending}
+    numbers = {_twin_id(seen): seen.number for seen in began}
     return ReplayedHistory(
         {
             numbers[name]: int(at_ms) + first_ms
@@ -242,13 +292,8 @@ def _twin_id(seen: SeenWorkload) -> str:
     return f"{seen.id}#{seen.number}"
 
 
-def _planned(seen: SeenWorkload, end_ms: int, first_ms: int, *, as_told: bool) -> PlannedWorkload:
+def _planned(seen: SeenWorkload, end_ms: int, came_ms: int) -> PlannedWorkload:
     over_ms = seen.over_ms if seen.over_ms != NOT_YET else end_ms
-    came_ms = (seen.told_ms if as_told else seen.submitted_ms) - first_ms
     runtime_ms, load_ms = max(over_ms - seen.started_ms, _LEAST_RUNTIME_MS), max(seen.started_ms - seen.begun_ms, 0)
     workload = Workload(id=_twin_id(seen), work=seen.work, submitted_ms=came_ms)
     return PlannedWorkload(workload=workload, run=RunProfile(runtime_ms=runtime_ms, load_ms=load_ms))
-
-
-def _whole(node: Node) -> Node:
-    return msgspec.structs.replace(node, ready=True, unschedulable=False)

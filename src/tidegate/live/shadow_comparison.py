@@ -36,8 +36,8 @@ class ShadowDifference(NamedTuple):
     id: str
     queue: str
     gpus: float
-    waited_ms: int  # until all its pods had a node, or the end
-    twin_ms: int  # the same in the twin
+    waited_ms: int | None  # until all its pods had a node, or the end; None: it ran before anybody watched
+    twin_ms: int | None  # the same in the twin
     would: str  # started, held or sent away, on the cluster as it was; empty: as it was
     reason: Reason
     unused_ms: int  # how long it waited though it would have been placed
@@ -50,8 +50,14 @@ class ShadowComparison(NamedTuple):
     end_ms: int
     nodes: int
     gpus: int
+    gpus_there_share: float  # of the time, open for work
     workloads: int
-    started: int
+    started: int  # that are compared: both rows of waits are of these
+    waiting: int  # that had not started at the end; how long they run is not known, so the twin does not have them
+    waiting_mean_ms: int  # so far
+    waiting_most_ms: int
+    left: int  # that were over before they started
+    ran_before: int  # that ran before anybody watched: nobody saw how long they waited
     happened: ShadowWaits
     twin: ShadowWaits
     earlier: int  # workloads that the twin starts earlier, and later, by a second or more
@@ -69,20 +75,30 @@ class ShadowComparison(NamedTuple):
 
 def reckon(observed: ObservedHistory, twin: ReplayedHistory) -> ShadowComparison:
     """Compare what happened with what would have been."""
-    began = [seen for seen in observed.work if seen.placed_ms != NOT_YET and seen.number in twin.placed_ms]
+    whole = [seen for seen in observed.work if seen.placed_ms != NOT_YET and not seen.ran_before]
+    began = [seen for seen in whole if seen.number in twin.placed_ms]
     waited = [max(seen.placed_ms - seen.submitted_ms, 0) for seen in began]
     again = [max(twin.placed_ms[seen.number] - seen.submitted_ms, 0) for seen in began]
     change = [was - would for was, would in zip(waited, again, strict=True)]
     held = [seen for seen in observed.work if _is_unlawful(seen)]
     rows = [_difference(seen, twin, observed.end_ms) for seen in observed.work]
     end_ms = observed.end_ms
+    late = [seen for seen in observed.work if seen.begun_ms == NOT_YET]
+    still = _waits([max(end_ms - seen.submitted_ms, 0) for seen in late if seen.over_ms == NOT_YET])
+    gpus = sum(node.shape.gpu_count for node in observed.nodes)
     return ShadowComparison(
         start_ms=observed.start_ms,
         end_ms=end_ms,
         nodes=len(observed.nodes),
-        gpus=sum(node.shape.gpu_count for node in observed.nodes),
+        gpus=gpus,
+        gpus_there_share=round(observed.gpu_ms / max(gpus * (end_ms - observed.start_ms), 1), 4) if gpus else 1.0,
         workloads=len(observed.work),
         started=len(began),
+        waiting=still.workloads,
+        waiting_mean_ms=still.mean_ms,
+        waiting_most_ms=still.most_ms,
+        left=len(late) - still.workloads,
+        ran_before=sum(seen.ran_before for seen in observed.work),
         happened=_waits(waited),
         twin=_waits(again),
         earlier=sum(saved >= 1_000 for saved in change),
@@ -100,11 +116,15 @@ def reckon(observed: ObservedHistory, twin: ReplayedHistory) -> ShadowComparison
 
 
 def _is_worth_telling(row: ShadowDifference) -> bool:
-    return bool(row.would) or abs(row.waited_ms - row.twin_ms) >= 1_000
+    return bool(row.would) or _apart_ms(row) >= 1_000
 
 
 def _by_size(row: ShadowDifference) -> tuple[float, str]:
-    return -abs(row.waited_ms - row.twin_ms) * max(row.gpus, 1) - row.unused_ms * max(row.gpus, 1), row.id
+    return -(_apart_ms(row) + row.unused_ms) * max(row.gpus, 1), row.id
+
+
+def _apart_ms(row: ShadowDifference) -> int:
+    return 0 if row.waited_ms is None or row.twin_ms is None else abs(row.waited_ms - row.twin_ms)
 
 
 def _difference(seen: SeenWorkload, twin: ReplayedHistory, end_ms: int) -> ShadowDifference:
@@ -122,8 +142,8 @@ def _difference(seen: SeenWorkload, twin: ReplayedHistory, end_ms: int) -> Shado
         id=seen.id,
         queue=seen.work.queue,
         gpus=seen.gpu_milli / WHOLE_MILLI,
-        waited_ms=max(whole_ms - seen.submitted_ms, 0),
-        twin_ms=max(twin.placed_ms.get(seen.number, whole_ms) - seen.submitted_ms, 0),
+        waited_ms=None if seen.ran_before else max(whole_ms - seen.submitted_ms, 0),
+        twin_ms=None if seen.ran_before else max(twin.placed_ms.get(seen.number, whole_ms) - seen.submitted_ms, 0),
         would=would,
         reason=reason,
         unused_ms=_unused_ms(seen, end_ms),

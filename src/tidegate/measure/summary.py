@@ -21,6 +21,9 @@ from tidegate.model.spec import Spec
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 from tidegate.stats.quantile import quantiles
 
+#: Fates of work that was not over.
+_OPEN = (Fate.RUNNING, Fate.WAITING)
+
 Mask = npt.NDArray[np.bool_]
 
 _GPU_HOUR_MILLI_MS = WHOLE_MILLI * HOUR_MS
@@ -49,7 +52,9 @@ class Group(Spec, frozen=True):
     rejected: int
     cancelled: int
     wait: Spread | None  # of all that were not rejected; of those that wait still, so far
-    completion: Spread | None  # from submission to the end, of those that finished
+    completion: (
+        Spread | None
+    )  # from submission to the end, of those neither rejected nor cancelled; so far, if not over
     censored: int  # neither finished nor rejected nor cancelled: how long they take is not known yet
     allocated_gpu_h: float
     observed_gpu_h: float  # of which it is known whether they were busy
@@ -62,10 +67,15 @@ class Group(Spec, frozen=True):
     preemptions: int  # evictions for the sake of somebody else
     lost_gpu_h: float  # held for nothing, because stays were cut short
     open_ms: float | None = None  # the shortest wait that had not ended: quantiles from there on are lower bounds
+    completion_open_ms: float | None = None  # the same of completion times
 
     def is_bound(self, wait_ms: float) -> bool:
         """Whether a quantile of the waits is at least so long, because some had not ended."""
         return self.open_ms is not None and wait_ms >= self.open_ms
+
+    def is_completion_bound(self, taken_ms: float) -> bool:
+        """The same of completion times, because some work had not finished."""
+        return self.completion_open_ms is not None and taken_ms >= self.completion_open_ms
 
 
 class Summary(Spec, frozen=True, omit_defaults=False):
@@ -148,6 +158,7 @@ def _group(lives: Lives, name: str, mine: Mask) -> Group:
     fates = np.bincount(lives.fate[mine], minlength=len(Fate)).tolist()
     held, lost = (float(column[mine].sum()) for column in (lives.held_milli_ms, lives.lost_milli_ms))
     busy, observed = (float(column[mine].sum()) for column in (lives.busy_gpu_ms, lives.observed_gpu_ms))
+    taken_ms, is_open = completion_ms(lives), mine & np.isin(lives.fate, _OPEN)
     waited = float((lives.gpu_milli[mine].astype(np.float64) * lives.waited_ms[mine]).sum())
     return Group(
         name=name,
@@ -158,7 +169,7 @@ def _group(lives: Lives, name: str, mine: Mask) -> Group:
         rejected=fates[Fate.REJECTED],
         cancelled=fates[Fate.CANCELLED],
         wait=spread_of(lives.waited_ms[mine & (lives.fate != Fate.REJECTED)]),
-        completion=spread_of(completion_ms(lives)[mine & (lives.fate == Fate.FINISHED)]),
+        completion=spread_of(taken_ms[is_open | mine & (lives.fate == Fate.FINISHED)]),
         censored=fates[Fate.RUNNING] + fates[Fate.WAITING],
         allocated_gpu_h=held / _GPU_HOUR_MILLI_MS,
         observed_gpu_h=observed / HOUR_MS,
@@ -171,6 +182,7 @@ def _group(lives: Lives, name: str, mine: Mask) -> Group:
         preemptions=int(lives.preemptions[mine].sum()),
         lost_gpu_h=lost / _GPU_HOUR_MILLI_MS,
         open_ms=_shortest_ms(lives.waited_ms[mine & (lives.fate == Fate.WAITING)]),
+        completion_open_ms=_shortest_ms(taken_ms[is_open]),
     )
 
 
@@ -179,8 +191,8 @@ def _shortest_ms(waits_ms: I64) -> float | None:
 
 
 def completion_ms(lives: Lives) -> I64:
-    """From submission to the end; only of use where a workload finished."""
-    taken: I64 = lives.finished_ms - lives.submitted_ms
+    """From submission to the end; of work that was not over, so far. Of no use where it was rejected or cancelled."""
+    taken: I64 = np.where(lives.fate == Fate.FINISHED, lives.finished_ms, lives.end_ms) - lives.submitted_ms
     return taken
 
 

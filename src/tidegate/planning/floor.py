@@ -24,7 +24,7 @@ from tidegate.planning.judge import Judge, Outcome, Span
 from tidegate.planning.orders import Order
 from tidegate.planning.tolerance import Tolerance
 from tidegate.stats.blocks import Blocks, choose_blocks, unit_widths
-from tidegate.stats.interval import NoInterval
+from tidegate.stats.interval import LEAST_IN_TAIL, LEAST_PARTS, Interval, NoInterval, narrow, spread_of
 
 #: How far around what was found is looked, as a share of it, and how many capacities at most.
 _NEIGHBOURHOOD, _MOST_LOOKED = 0.04, 16
@@ -50,7 +50,7 @@ def find_floor(judge: Judge, tolerance: Tolerance, seed: int) -> Floor:
     from_ms, to_ms = judge.jobs.span_ms
     found = smallest(judge, tolerance, Span(*judge.jobs.span_ms))
     blocks, floors = _block_floors(judge, tolerance, found, seed)
-    sure = blocks if isinstance(blocks, NoInterval) else blocks.interval(float(found), floors)
+    sure = blocks if isinstance(blocks, NoInterval) else _interval(found, floors, blocks)
     lowest, safe = _look_around(judge, tolerance, found)
     outcome = judge.replay(constant(safe * WHOLE_MILLI, from_ms))
     fits = (safe - 1) * WHOLE_MILLI >= judge.jobs.widest_milli
@@ -151,6 +151,19 @@ def _block_floors(judge: Judge, tolerance: Tolerance, near: int, seed: int) -> t
         floors.append(float(gpus) if gpus else np.nan)
         judge.replays += other.replays if other is not judge else 0
     return blocks, np.array(floors)
+
+
+def _interval(found: int, floors: F64, blocks: Blocks) -> Interval | NoInterval:
+    """The interval from floors of blocks.
+
+    Where blocks cannot be as long as the memory asks for, the floor rests on the few that reach it.
+    """
+    known = floors[np.isfinite(floors)]
+    if known.size < LEAST_PARTS:
+        return NoInterval.FEW
+    few = blocks.number <= LEAST_PARTS
+    effective = max(float((known >= found).sum()), LEAST_IN_TAIL) if few else float(known.size)
+    return narrow(spread_of(float(found), known, blocks.seen, effective).around(float(found)))
 
 
 def span_text(low: int | None, high: int | None) -> str:

@@ -298,14 +298,17 @@ def _way(judge: Judge, name: str, held: _Held, recipe: Recipe) -> WayPart:
 
 def _confirm(jobs: PlanJobs, bands: Bands, recipe: Recipe) -> Confirmed:
     """Let the engine decide the jobs of the time in which most were late without burst: there the queue matters."""
-    last = min(jobs.total, _CONFIRMED_JOBS)
     counted = Judge(jobs, recipe.order).replay(
         steps_of([bands.level(jobs.span_ms[0])], jobs.span_ms[1], jobs.calendar), recipe.valve()
     )
+    came = np.flatnonzero(counted.counted)  # others were there before the time began
+    if not came.size:
+        return Confirmed(0, 0, 0)
+    last = min(len(came), _CONFIRMED_JOBS)
     waited = np.cumsum(np.minimum(counted.wait_ms, WEEK_MS))
     sums = waited[last - 1 :] - np.concatenate([[0], waited[: len(waited) - last]])
     first = int(np.argmax(sums))
-    part = jobs.take(np.arange(first, first + last))
+    part = jobs.take(came[first : first + last])
     steps = steps_of([bands.level(part.span_ms[0])], part.span_ms[1], jobs.calendar)
     return confirm(part, recipe.order, steps, recipe.valve())
 

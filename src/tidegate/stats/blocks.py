@@ -9,6 +9,8 @@ thirty at most; what neighbouring blocks then still have in common is divided ou
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -29,9 +31,19 @@ class Blocks(NamedTuple):
     memory: float  # in units
     seen: float  # the share of the variance that means of such blocks show
 
+    @property
+    def looks(self) -> float:
+        """How many independent looks the window gives."""
+        return self.units / (1 + 2 * self.memory)
+
     def of_units(self) -> I64:
         """The block of each unit."""
         return np.arange(self.units, dtype=np.int64) * self.number // self.units
+
+    def join(self, by_unit: Sequence[I64]) -> list[I64]:
+        """The values of each block, from those of each unit."""
+        edges = np.searchsorted(self.of_units(), np.arange(self.number + 1)).tolist()
+        return [np.concatenate(by_unit[first:end]) for first, end in pairwise(edges)]
 
     def interval(self, value: float, parts: F64, weights: F64 | None = None) -> Interval | NoInterval:
         """The interval of a value from its values in each block."""

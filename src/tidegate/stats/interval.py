@@ -29,6 +29,9 @@ LEAST_BEYOND = 3.0
 #: Fewer parts than this make up nearly all of a difference: their spread is not known.
 LEAST_EFFECTIVE = 2.0
 
+#: Parts that reach a tail make up the spread of it, this many at least: Student's quantile of fewer is of any width.
+LEAST_IN_TAIL = 3.0
+
 #: An interval whose ends differ by more than this many times says nothing; nor is it known by a logarithm.
 WIDEST = 20.0
 
@@ -70,6 +73,11 @@ class Spread(NamedTuple):
     times: float  # Student's quantile: how many errors the interval reaches to each side
     shift: float  # how far the jackknife would move the value
 
+    def around(self, value: float) -> Interval:
+        """The interval of the value: by the logarithm, and further to the side to which the jackknife would move it."""
+        half = self.times * self.error
+        return around(value, half - min(self.shift, 0.0), half + max(self.shift, 0.0))
+
 
 def part_interval(value: float, parts: F64, seen: float = 1.0, weights: F64 | None = None) -> Interval | NoInterval:
     """The interval of a value of 0 or more from the values of its parts, which may be missing (NaN).
@@ -80,10 +88,7 @@ def part_interval(value: float, parts: F64, seen: float = 1.0, weights: F64 | No
     further to that side as the jackknife would move it.
     """
     spread = part_spread(value, parts, seen, weights)
-    if isinstance(spread, NoInterval):
-        return spread
-    half, shift = spread.times * spread.error, spread.shift
-    return narrow(around(value, half - min(shift, 0.0), half + max(shift, 0.0)))
+    return spread if isinstance(spread, NoInterval) else narrow(spread.around(value))
 
 
 def part_spread(value: float, parts: F64, seen: float = 1.0, weights: F64 | None = None) -> Spread | NoInterval:
@@ -91,13 +96,19 @@ def part_spread(value: float, parts: F64, seen: float = 1.0, weights: F64 | None
     known = parts[np.isfinite(parts)]
     if known.size < LEAST_PARTS:
         return NoInterval.FEW
-    heavy = np.ones(known.size) if weights is None else weights[np.isfinite(parts)]
-    squares = heavy * heavy
-    effective = float(squares.sum()) ** 2 / max(float((squares * squares).sum()), 1e-300)
-    if effective < LEAST_EFFECTIVE:
-        return NoInterval.UNEVEN
-    error = math.sqrt(float(((known - value) ** 2).sum()) / known.size**2 * effective / (effective - 1) / seen)
-    return Spread(error, student(effective - 1), (value - float(known.mean())) / (known.size - 1) / seen)
+    effective = float(known.size) if weights is None else effective_number(weights[np.isfinite(parts)] ** 2)
+    return NoInterval.UNEVEN if effective < LEAST_EFFECTIVE else spread_of(value, known, seen, effective)
+
+
+def effective_number(weights: F64) -> float:
+    """How many of the same weight would be as even (Kish)."""
+    return float(weights.sum()) ** 2 / max(float((weights * weights).sum()), 1e-300)
+
+
+def spread_of(value: float, parts: F64, seen: float, effective: float) -> Spread:
+    """How far parts lie from the value of the whole, where their spread rests on so many of them."""
+    error = math.sqrt(float(((parts - value) ** 2).sum()) / parts.size**2 * effective / (effective - 1) / seen)
+    return Spread(error, student(effective - 1), (value - float(parts.mean())) / (parts.size - 1) / seen)
 
 
 def share_interval(part: float, count: int, looks: int, spread: Spread | NoInterval) -> Interval | NoInterval:
