@@ -94,6 +94,7 @@ class WorldOptions:
     patience_ms: int = SCALE_UP_DELAY_MS  # how long demand lasts before node autoscalers are told of it
     nodes_by: NodeRequestOptions = NO_NODE_REQUESTS
     queues: bool = False  # who may use how much is what the cluster's Kueue objects say
+    when_listed: Callable[[], object] = lambda: None  # called before the first look: nothing large is read any more
     may_write: Callable[[], bool] = lambda: True  # asked before each write; once it is not so, it stays so
 
 
@@ -247,6 +248,8 @@ class KubeWorld:
         return self._told() if self.api.listed.is_set() else EMPTY_EVENTS
 
     def _told(self) -> EventBatch:
+        if not self._looked:
+            self.options.when_listed()
         news, notes = self.api.updates.take()
         for note in notes:
             if isinstance(note, WriteReport):
