@@ -259,9 +259,9 @@ class KubeWorld:
         news.sort(key=lambda one: one.kind)
         told = self._read_policy(news)
         claims = any(self._claims_at <= one.kind < self._nodes_at for one in news)
-        for one in self._known_by_now() + news:
-            self._see_guarded(one)
-        del news  # of a large cluster, that is much
+        news = [*reversed(news), *reversed(self._known_by_now())]
+        while news:  # of a large cluster they are many: each is let go as soon as it has been seen
+            self._see_guarded(news.pop())
         if claims:
             with self.reconciler.guard.over(Ref(SLICES, "", "")):
                 self.reconciler.settle_claims()

@@ -41,12 +41,12 @@ class StartLatency:
     def note(self, state: ClusterState, events: EventBatch) -> None:
         """Facts were applied to the state; work that was bound in the batch that submitted it had started before."""
         fresh = events.subject[events.kind == EventKind.WORKLOAD_SUBMITTED]
-        told = np.isin(events.kind, _TOLD)
-        for number in np.setdiff1d(fresh, events.subject[told]).tolist():
+        at = np.flatnonzero(np.isin(events.kind, _TOLD))
+        for number in fresh[~np.isin(fresh, events.subject[at])].tolist():
             for pods in self._pods.values():
                 pods[number] = None
-        told &= ~np.isin(events.subject, fresh)
-        rows = zip(events.kind[told].tolist(), events.subject[told].tolist(), events.pod[told].tolist(), strict=True)
+        at = at[~np.isin(events.subject[at], fresh)]
+        rows = zip(events.kind[at].tolist(), events.subject[at].tolist(), events.pod[at].tolist(), strict=True)
         for kind, number, pod in rows:
             if kind in self._observe:
                 self._count(state, EventKind(kind), number, pod)
