@@ -10,15 +10,18 @@ import pytest
 
 from kubebench import pod
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
-from tidegate.kube.mirror.pods import KeyedPod, PodObject, ProtobufPods, see_listed, see_pod
+from tidegate.kube.mirror.pods import PodObject, ProtobufPods, UnmanagedPod, see_listed, see_pod
+from tidegate.kube.transport import protobuf
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.kubeconfig import config_access
-from tidegate.kube.transport.protobuf import ACCEPT, MAGIC, read_pods, read_token
+from tidegate.kube.transport.protobuf import ACCEPT, MAGIC, ListedPod, Words, read_kind, read_pods, read_token
 from tidegate.kube.transport.reflector import Reflector, ReflectorOptions
 from tidegate.kube.transport.resources import PODS
 from tidegate.kube.transport.update_queue import UpdateQueue
 
 _PODS = "/api/v1/namespaces/default/pods"
+
+_NO_WORDS = Words(frozenset(), frozenset())
 
 _KINDS = {
     "plain": {},
@@ -72,7 +75,7 @@ def listed(plane, pages=None, page=5):
 
     async def run():
         shapes, updates = PodSpecCache(), UpdateQueue()
-        shrink = lambda one: see_listed(one, shapes) if isinstance(one, KeyedPod) else see_pod(one, shapes)  # noqa: E731
+        shrink = lambda one: see_listed(one, shapes) if isinstance(one, ListedPod) else see_pod(one, shapes)  # noqa: E731
         async with Client(config_access([plane.kubeconfig("tidegate")], clock=lambda: 0)) as client:
             asked = Counting(client)
             follower = Reflector(
@@ -83,7 +86,7 @@ def listed(plane, pages=None, page=5):
             async with asyncio.timeout(20):
                 await follower.listed.wait()
             task.cancel()
-        return {news.thing.name: news.thing for news in updates.take()[0]}, asked.asked
+        return {getattr(news.thing, "name", news.uid): news.thing for news in updates.take()[0]}, asked.asked
 
     return asyncio.run(run())
 
@@ -168,6 +171,38 @@ def test_pods_that_differ_in_the_node_they_are_meant_for_share_a_shape(cluster):
         assert "matchFields" in seen["d-0"].shape.refusals[0]  # ours to bind it would not be
 
 
+def test_the_node_of_a_daemon_set_is_left_out_however_long_its_name_is():
+    kept = set()
+    for length in range(1, 254):
+        field = protobuf._MADE["Field"](key="metadata.name", values=["n" * length])
+        # With the operator, which the messages do not name; 99 bytes and more take a longer form.
+        raw = field.SerializeToString().replace(b"\x1a", b"\x12\x02In\x1a", 1)
+        term = b"\x12" + protobuf_length(raw) + raw
+        for _ in range(3):
+            term = b"\n" + protobuf_length(term) + term
+        kept.add(protobuf._for_any_node(term))
+    assert kept == {protobuf._BY_DAEMON_SET}
+    other = protobuf._for_any_node(term.replace(b"\x02In", b"\x02Ix"))
+    assert other not in kept
+
+
+def protobuf_length(message):
+    size = len(message)
+    return bytes((size,)) if size < 128 else bytes((size & 0x7F | 0x80, size >> 7))
+
+
+def test_pods_that_are_never_ours_are_a_node_and_a_shape(cluster):
+    cluster.admin.post(_PODS, meant_for("placed", "gone"))
+    cluster.admin.post(_PODS, pod("unplaced", 1, scheduler="nobody"))
+    plain, _ = listed(cluster)
+    packed, _ = listed(cluster, lambda shapes: ProtobufPods(shapes, lambda traits: traits.scheduler == "nobody"))
+    unplaced = packed["unplaced"]
+    assert comparable(unplaced) == comparable(plain["unplaced"])
+    (placed,) = [one for one in packed.values() if one is not unplaced]
+    assert isinstance(placed, UnmanagedPod)
+    assert (placed.node, placed.shape.request) == ("gone", plain["placed"].shape.request)
+
+
 def read(cache, thing):
     whole = {**thing, "metadata": {**thing["metadata"], "uid": "u"}}
     return see_pod(msgspec.json.decode(msgspec.json.encode(whole), type=PodObject), cache)
@@ -199,10 +234,10 @@ def test_a_page_that_is_cut_is_not_read(filled):
     request = Request("GET", _PODS, {"limit": "3"}, accept=ACCEPT)
     (answer,) = ask(filled, request)
     assert answer.body.startswith(MAGIC)
-    page = read_pods(answer.body)
+    page = read_pods(answer.body, _NO_WORDS, read_kind)
     assert len(page.items) == 3
     assert read_token(answer.body) == page.metadata.continue_ != ""
     for size in (len(MAGIC), len(MAGIC) + 3, 40, len(answer.body) // 2):
-        assert read_pods(answer.body[:size]) is None
+        assert read_pods(answer.body[:size], _NO_WORDS, read_kind) is None
         read_token(answer.body[:size])  # whatever it finds, it does not fail
-    assert read_pods(MAGIC + b"\x12\xff\xff") is None
+    assert read_pods(MAGIC + b"\x12\xff\xff", _NO_WORDS, read_kind) is None

@@ -288,3 +288,42 @@ for _ in range(3):
 assert trim() or not known
 """
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_blocks_are_used_again_while_a_list_is_read():
+    """A block that is given back costs a fault for each of its pages when the next one is taken."""
+    script = """
+import resource
+from tidegate.live.heap import give_back_large_blocks, keep_large_blocks
+def faults(do):
+    do()
+    def taken():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(8):
+            b"x" * (8 << 20)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    taken()
+    return taken()
+kept, given = faults(keep_large_blocks), faults(give_back_large_blocks)
+assert not keep_large_blocks() or kept * 10 < given, (kept, given)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_library_that_is_given_back_is_read_again_where_it_is_needed():
+    script = """
+import numpy
+from tidegate.live.heap import give_back_library
+def in_files():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssFile:"))
+assert numpy.linalg.det(numpy.eye(50)) == 1
+before = in_files()
+given = give_back_library("_multiarray_umath")
+assert given > 1 << 20, given
+assert in_files() < before - 1024, (before, in_files())
+assert numpy.linalg.det(numpy.eye(50)) == 1
+assert sorted(numpy.random.default_rng(1).permutation(9).tolist()) == list(range(9))
+assert give_back_library("no such library") == 0
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

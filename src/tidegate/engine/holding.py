@@ -5,6 +5,7 @@ Must not know: cycles, flavors' order.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -77,22 +78,32 @@ def hold_again(state: ClusterState, held: list[Holding]) -> None:
 
 def write_holdings(state: ClusterState, held: list[Holding]) -> None:
     """Let workloads that hold nothing hold exactly this; the sums up the tree are the caller's matter."""
+    write_alike(state, ((holding.row, holding.granted_ms, holding) for holding in held))
+
+
+def write_alike(state: ClusterState, held: Iterable[tuple[int, int, Holding]]) -> None:
+    """The same of many that hold the same: the row of each, since when, and what it holds but for these two."""
     book_of(state)  # makes room for their tickets
     alike: dict[_Alike, list[int]] = {}  # rows of those that hold the same
-    queues: dict[int, list[Holding]] = {}
-    for holding in held:
+    queues: dict[int, tuple[list[int], list[int]]] = {}  # rows of its holders, and since when
+    rest: list[Holding] = []
+    for row, granted_ms, holding in held:
+        if holding.spots or holding.leaving or any(holding.awaits):
+            rest.append(holding)
         branch = state.shares.branch_rows.get(f"queue/{holding.queue}", END)
-        if branch != END:
-            w = int(state.workloads.work_class[holding.row])
-            queues.setdefault(branch, []).append(holding)
-            alike.setdefault(_Alike(branch, w, holding.claims, holding.pods), []).append(holding.row)
-    for branch, holders in queues.items():
-        _enlist(state, branch, holders)
+        if branch == END:
+            continue
+        rows, since = queues.setdefault(branch, ([], []))
+        rows.append(row)
+        since.append(granted_ms)
+        w = int(state.workloads.work_class[row])
+        alike.setdefault(_Alike(branch, w, holding.claims, holding.pods), []).append(row)
+    for branch, (rows, since) in queues.items():
+        _enlist(state, branch, np.array(rows, np.int64), since)
     for kind, rows in alike.items():
         _write_claims(state, kind, np.array(rows, np.int64))
-    for holding in held:
-        if holding.spots or holding.leaving or any(holding.awaits):
-            _write_rest(state, holding)
+    for holding in rest:
+        _write_rest(state, holding)
 
 
 class _Alike(NamedTuple):
@@ -104,11 +115,10 @@ class _Alike(NamedTuple):
     pods: tuple[int, ...]
 
 
-def _enlist(state: ClusterState, branch: int, holders: list[Holding]) -> None:
+def _enlist(state: ClusterState, branch: int, rows: I64, since: list[int]) -> None:
     """Put workloads among the holders of a queue's quota, each before the one before it."""
     tables, tickets = state.shares, state.shares.tickets
-    rows = np.array([holding.row for holding in holders], np.int64)
-    tickets.branch[rows], tickets.granted_ms[rows] = branch, [holding.granted_ms for holding in holders]
+    tickets.branch[rows], tickets.granted_ms[rows] = branch, since
     tickets.entrance[rows] = tables.demands.entrance[state.workloads.work_class[rows]]
     tickets.leaving[rows], tickets.decision[rows] = 0, END
     before = int(tables.branches.first_holder[branch])

@@ -162,14 +162,19 @@ def _pod_class(state: ClusterState, row: int, ordinal: int) -> int:
 
 def observe_foreign(state: ClusterState, events: EventBatch, run: slice) -> None:
     """Let nodes have the room that pods of others leave."""
+    seen = []
     for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
         row, foreign = state.node_numbers.row(number), events.payloads[arg]
         assert isinstance(foreign, Foreign)
         if row != UNKNOWN:
-            give_back_foreign(state, row)
-            take_foreign(state, row, _countable(foreign))
-            note_overuse(state, np.array([row], np.int64))
-            uproot(state)
+            _give_back(state, row)
+            _take(state, row, _countable(foreign))
+            seen.append(row)
+    rows = np.array(seen, np.int64)
+    _follow_devices(state, rows)
+    note_overuse(state, rows)
+    if seen:
+        uproot(state)
     state.counters[Counter.ROOM_EPOCH] += 1
 
 
@@ -186,10 +191,25 @@ def forget_foreign(state: ClusterState, row: int) -> None:
 
 def take_foreign(state: ClusterState, row: int, foreign: Foreign) -> None:
     """Others hold this on a node: of its devices those that are idle."""
+    _take(state, row, foreign)
+    if row in state.foreign:
+        _follow_devices(state, np.array([row], np.int64))
+
+
+def give_back_foreign(state: ClusterState, row: int) -> Foreign:
+    """Others hold nothing on a node any more; return what they held."""
+    if row not in state.foreign:
+        return Foreign(node="")
+    foreign = _give_back(state, row)
+    _follow_devices(state, np.array([row], np.int64))
+    return foreign
+
+
+def _take(state: ClusterState, row: int, foreign: Foreign) -> None:
     gpus = sum(amount for name, amount in foreign.request if is_device(name))
     devices, short = 0, gpus
     left = state.nodes.left[row]
-    for d in reversed(range(int(state.nodes.devices[row]))):  # ours are given from the other end
+    for d in reversed(range(int(state.nodes.devices[row]) if gpus else 0)):  # ours are given from the other end
         if short and left[d] == WHOLE_MILLI:
             devices |= 1 << d
             short -= 1
@@ -198,8 +218,7 @@ def take_foreign(state: ClusterState, row: int, foreign: Foreign) -> None:
         _move(state, row, state.foreign[row], -1)
 
 
-def give_back_foreign(state: ClusterState, row: int) -> Foreign:
-    """Others hold nothing on a node any more; return what they held."""
+def _give_back(state: ClusterState, row: int) -> Foreign:
     taken = state.foreign.pop(row, None)
     if taken is None:
         return Foreign(node="")
@@ -217,9 +236,14 @@ def _move(state: ClusterState, row: int, taken: Taken, sign: int) -> None:
         nodes.extra_free[row, e] += sign * foreign.get(name, 0)
     for d in range(int(taken.devices).bit_length()):
         nodes.left[row, d] += sign * WHOLE_MILLI * (taken.devices >> d & 1)
+
+
+def _follow_devices(state: ClusterState, rows: I64) -> None:
+    """What is free of these nodes has changed."""
     hot = state.hot()
-    active(sum_devices)(hot, np.array([row], np.int64))
-    active(log_change)(hot, row)
+    active(sum_devices)(hot, rows)
+    for row in rows.tolist():
+        active(log_change)(hot, row)
 
 
 # -- nodes that are shown with more in use than they have ------------------------------------------------------

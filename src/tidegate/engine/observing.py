@@ -5,12 +5,12 @@ Must not know: how anything was granted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 import numpy as np
 
-from tidegate.engine.holding import Holding, book_of, counts_of, leave_queue, let_go, stir, write_holdings
+from tidegate.engine.holding import Holding, book_of, counts_of, leave_queue, let_go, stir, write_alike, write_holdings
 from tidegate.engine.kernels.chain import link, unlink
 from tidegate.engine.kernels.registry import active
 from tidegate.engine.layout import sum_up
@@ -51,7 +51,7 @@ def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> Non
     sum_up(state.shares)
 
 
-_Told = list[tuple[int, Standing]]
+_Told = Collection[tuple[int, Standing]]
 
 #: What a standing tells in numbers.
 _NUMBERS = ("granted_ms", "requeue_at_ms", "order_ms", "evictions", "passed_over_ms")
@@ -76,7 +76,7 @@ def _sort_out(state: ClusterState, rows: I64, standings: list[Standing]) -> tupl
             plain[row] = standing
         else:
             rest.append((row, standing))
-    return list(plain.items()), rest
+    return plain.items(), rest
 
 
 def _grants_something(state: ClusterState, standing: Standing) -> bool:
@@ -104,17 +104,20 @@ def _mirror_all(state: ClusterState, told: _Told) -> None:
     tickets.blocked[rows], tickets.not_before_ms[rows], tickets.gated[rows] = Reason.NONE, 0, 0
     tickets.reclaimed[rows] = 0
     table.evictions[rows] = np.maximum(table.evictions[rows], [standing.evictions for _, standing in told])
-    known: dict[tuple[int, tuple[Grant, ...]], Holding] = {}  # of a work class: what such grants come to
-    held = []
-    for (row, standing), w in zip(told, table.work_class[rows].tolist(), strict=True):
-        key = (w, standing.grants)
-        if key not in known:
-            known[key] = _holding(state, row, standing)
-        held.append(known[key]._replace(row=row, queue=standing.queue, granted_ms=standing.granted_ms))
-    write_holdings(state, held)
+    write_alike(state, _holdings(state, told))
     tickets.again[rows], tickets.pinned[rows] = Again.NO, 0
     table.phase[rows], table.held_code[rows] = Phase.RUNNING, 0
     stir(state, rows)
+
+
+def _holdings(state: ClusterState, told: _Told) -> Iterator[tuple[int, int, Holding]]:
+    """What workloads hold: it is worked out once for those of a class that were told the same."""
+    known: dict[tuple[int, str, tuple[Grant, ...]], Holding] = {}
+    for row, standing in told:
+        key = (int(state.workloads.work_class[row]), standing.queue, standing.grants)
+        if key not in known:
+            known[key] = _holding(state, row, standing)
+        yield row, standing.granted_ms, known[key]
 
 
 def _mirror(state: ClusterState, row: int, standing: Standing) -> None:

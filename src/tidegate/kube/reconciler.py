@@ -22,7 +22,7 @@ from tidegate.kube.mirror.owner_index import OwnerIndex
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_groups import PodGroups
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
-from tidegate.kube.mirror.pods import PodPhase, SeenPod
+from tidegate.kube.mirror.pods import PodPhase, SeenPod, UnmanagedPod
 from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
@@ -199,28 +199,31 @@ class Reconciler:
             with self.guard.over(pod.ref):
                 self.see_pod(uid, pod)
 
-    def see_pod(self, uid: str, pod: SeenPod | None) -> None:
+    def see_pod(self, uid: str, pod: SeenPod | UnmanagedPod | None) -> None:
         """A pod is as it is now, or gone."""
+        seat, known = self._seats.get(uid), self.pods.get(uid)
+        if isinstance(pod, UnmanagedPod):
+            if known is None:
+                self.node_registry.count_in(uid, pod)
+                return
+            pod = known._replace(node=pod.node, shape=pod.shape, life=PodPhase.RUNNING)
         if pod is not None and pod.claims:
             self._claiming[uid] = pod
             pod = self._claims.with_devices(pod, self._pod_specs)
-        elif pod is None:
-            self._claiming.pop(uid, None)
-        known = self.pods.get(uid)
-        if known is not None and known.group and (pod is None or pod.group != known.group):
+        ours = pod if pod and (seat or pod.claims or not self.ownership.ignores(pod.traits)) else None
+        if known is not None and known.group and (ours is None or ours.group != known.group):
             self._groups.leave(known)
-        if pod is None:
-            for kept in (self.pods, self.refused, self.past):
+        if ours is None:
+            for kept in (self.pods, self.refused, self.past, self._claiming):
                 kept.pop(uid, None)
         else:
-            is_new = uid not in self.pods
-            self.pods[uid] = pod
-            if uid not in self._seats and (is_new or not pod.life.is_over):
-                self._find_seat(pod)
-        seat = self._seats.get(uid)
+            self.pods[uid] = ours
+            if seat is None and (known is None or not ours.life.is_over):
+                self._find_seat(ours)
+                seat = self._seats.get(uid)
         if seat is not None:
             self._follow_pod(uid, pod, *seat)
-        self._count(uid)
+        self._count(uid, pod)
 
     def hear(self, pending: PendingWrite, outcome: Outcome) -> None:
         """An order was carried out, or not; what is not known, or had to be done anyway, is ordered again."""
@@ -352,7 +355,7 @@ class Reconciler:
             pod = self.pods.get(uid)
             if pod is not None and workload.kind is WorkloadKind.GROUP and not pod.node:
                 self._find_seat(pod)  # it waits for its group to be whole again
-            self._count(uid)
+            self._count(uid, pod)
 
     def unseat(self, workload: WorkloadPods) -> list[str]:
         """Take the pods of a workload out of their slots; their uids."""
@@ -363,9 +366,8 @@ class Reconciler:
 
     def seat_again(self, uids: list[str]) -> None:
         """Look for slots of pods that had one."""
-        for uid in uids:
-            if uid in self.pods:
-                self.see_pod(uid, self._claiming.get(uid, self.pods[uid]))
+        for uid in filter(self.pods.__contains__, uids):
+            self.see_pod(uid, self._claiming.get(uid, self.pods[uid]))
 
     # -- pods --------------------------------------------------------------------------------------------------
 
@@ -385,7 +387,7 @@ class Reconciler:
                 if eldest in self.refused and self.ownership.binds_pod(pod):
                     self.story.refuse(self.story.pod_target(pod), self.refused[eldest])
             else:
-                self._seat(workload, pod, workload.set_of(pod.role, pod.shape.work.pod_sets[0]))
+                self._seat(workload, pod, workload.set_of(pod.traits.role, pod.shape.work.pod_sets[0]))
         elif is_ours:
             self._take_alone(pod)
         elif self.ownership.is_pod_past(pod):
@@ -394,7 +396,7 @@ class Reconciler:
     def _take_alone(self, pod: SeenPod) -> None:
         """A pod that is work of its own, or one of a group: that is work once it is whole."""
         binds = self.ownership.binds_pod(pod)
-        why = pod.shape.refusals + excess(pod.shape.work) + (pod.shape.unbound if binds else ())
+        why = pod.shape.refusals + pod.shape.excess + (pod.shape.unbound if binds else ())
         if why:
             self._refuse(self.story.pod_target(pod), why)
         elif not pod.group and pod.life.is_over:
@@ -419,7 +421,7 @@ class Reconciler:
             for member, _ in whole.members:
                 if member.uid != pod.uid and member.uid in self._seats:
                     self._follow_pod(member.uid, member, *self._seats[member.uid])
-                    self._count(member.uid)
+                    self._count(member.uid, member)
 
     def _seat(self, workload: WorkloadPods, pod: SeenPod, pod_set: str) -> None:
         ordinal = workload.seat(pod.uid, pod_set)
@@ -427,11 +429,9 @@ class Reconciler:
             self._seats[pod.uid] = (workload, ordinal)
             self._events.touch(workload.number)
 
-    def _count(self, uid: str) -> None:
+    def _count(self, uid: str, pod: SeenPod | None) -> None:
         """Count a pod as somebody else's if it has a node and no seat."""
-        pod = self.pods.get(uid)
-        stranger = pod is not None and pod.node and not pod.life.is_over and uid not in self._seats
-        self.node_registry.count_in(uid, pod if stranger else None)
+        self.node_registry.count_in(uid, pod.unmanaged() if pod is not None and uid not in self._seats else None)
 
     def _follow_pod(self, uid: str, pod: SeenPod | None, workload: WorkloadPods, ordinal: int) -> None:
         slot = workload.slots[ordinal]

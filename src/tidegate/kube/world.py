@@ -26,17 +26,25 @@ from tidegate.kube.mirror.job_adapters import JOB, KINDS, JobAdapter
 from tidegate.kube.mirror.jobs import JobObject, see_job
 from tidegate.kube.mirror.namespaces import NAMESPACES
 from tidegate.kube.mirror.nodes import NodeObject, NodeReader
-from tidegate.kube.mirror.object_guard import ObjectFailure, guarded
+from tidegate.kube.mirror.object_guard import ObjectFailure, failure_of, guarded
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
-from tidegate.kube.mirror.pods import KeyedPod, PodObject, ProtobufPods, SeenPod, see_listed, see_pod
+from tidegate.kube.mirror.pods import (
+    PodObject,
+    ProtobufPods,
+    SeenPod,
+    UnmanagedPod,
+    note_in,
+    see_listed,
+    see_pod,
+)
 from tidegate.kube.mirror.queue_objects import AROUND_KINDS, QUEUE_KINDS, QueueObject, QueueObjects, ReadQueueObjects
 from tidegate.kube.reconciler import SCALE_UP_DELAY_MS, Reconciler
 from tidegate.kube.takeover import HandoverState, Takeover
 from tidegate.kube.transport.api_thread import ApiThread, WatchedKind, WriteReport
 from tidegate.kube.transport.backoff import Jitter
 from tidegate.kube.transport.connection import Connection
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.protobuf import ListedPod
 from tidegate.kube.transport.reflector import ReflectorOptions
 from tidegate.kube.transport.resources import NODES, PODS, Resource
 from tidegate.kube.transport.update_queue import Update
@@ -86,6 +94,7 @@ class WorldOptions:
     patience_ms: int = SCALE_UP_DELAY_MS  # how long demand lasts before node autoscalers are told of it
     nodes_by: NodeRequestOptions = NO_NODE_REQUESTS
     queues: bool = False  # who may use how much is what the cluster's Kueue objects say
+    when_listed: Callable[[], object] = lambda: None  # called before the first look: nothing large is read any more
     may_write: Callable[[], bool] = lambda: True  # asked before each write; once it is not so, it stays so
 
 
@@ -141,7 +150,9 @@ class KubeWorld:
                 WatchedKind(handling.resource, JobObject, self._shrink_job, optional=handling is not JOB)
                 for handling in KINDS
             ),
-            WatchedKind(PODS, PodObject, self._shrink_pod, pages=ProtobufPods(self.pod_specs)),
+            WatchedKind(
+                PODS, PodObject, self._shrink_pod, pages=ProtobufPods(self.pod_specs, self.options.ownership.ignores)
+            ),
         ]
         return [topic._replace(shrink=guarded(topic.resource, topic.shrink)) for topic in topics]
 
@@ -204,15 +215,14 @@ class KubeWorld:
 
     # -- what was before us ------------------------------------------------------------------------------------
 
-    def _keep_note(self, meta: Meta) -> None:
+    def _keep_note(self, uid: str, text: str | None) -> None:
         """Keep what a leader before us left with an object; later notes are our own."""
-        text = (meta.annotations or {}).get(STANDING)
         if self._looked:
             return
         if text and len(text) <= MOST_BYTES:
-            self._found[meta.uid] = text
+            self._found[uid] = text
         else:
-            self._found.pop(meta.uid, None)
+            self._found.pop(uid, None)
         if len(self._found) > 2 * len(self.api.updates) + 1_000:  # a replica may stand by for months
             self._found = {uid: found for uid, found in self._found.items() if uid in self.api.updates}
 
@@ -238,6 +248,8 @@ class KubeWorld:
         return self._told() if self.api.listed.is_set() else EMPTY_EVENTS
 
     def _told(self) -> EventBatch:
+        if not self._looked:
+            self.options.when_listed()
         news, notes = self.api.updates.take()
         for note in notes:
             if isinstance(note, WriteReport):
@@ -247,10 +259,9 @@ class KubeWorld:
         news.sort(key=lambda one: one.kind)
         told = self._read_policy(news)
         claims = any(self._claims_at <= one.kind < self._nodes_at for one in news)
-        for one in self._known_by_now() + news:
-            with self.reconciler.guard.over(self._ref(one)):
-                self._see(one)
-        del news  # of a large cluster, that is much
+        news = [*reversed(news), *reversed(self._known_by_now())]
+        while news:  # of a large cluster they are many: each is let go as soon as it has been seen
+            self._see_guarded(news.pop())
         if claims:
             with self.reconciler.guard.over(Ref(SLICES, "", "")):
                 self.reconciler.settle_claims()
@@ -318,9 +329,21 @@ class KubeWorld:
             return Ref(resource, thing.metadata.namespace, thing.metadata.name, news.uid)
         return Ref(resource, "", thing.name if isinstance(thing, Node) else "", news.uid)
 
+    def _see_guarded(self, news: Update) -> None:
+        """Take one object in; of a large cluster there are many, so who it is matters only if that fails."""
+        try:
+            self._see(news)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it is data from outside, whatever is wrong with it
+            self.reconciler.guard.note(failure_of(self._ref(news), error))
+
     def _see(self, news: Update) -> None:
         thing = news.thing
         self._early.pop(news.uid, None)
+        if isinstance(thing, UnmanagedPod):
+            self.reconciler.see_pod(news.uid, thing)
+            return
         if isinstance(thing, JobObject | SeenPod) and not self._namespaces.knows(self._ref(news).namespace):
             self._early[news.uid] = news
         if isinstance(thing, ObjectFailure):
@@ -339,12 +362,17 @@ class KubeWorld:
             self.reconciler.see_pod(news.uid, thing)
 
     def _shrink_job(self, job: JobObject) -> JobObject:
-        self._keep_note(job.metadata)
+        self._keep_note(job.metadata.uid, (job.metadata.annotations or {}).get(STANDING))
         return job.kept()
 
-    def _shrink_pod(self, pod: PodObject | KeyedPod) -> SeenPod:
-        self._keep_note(pod.metadata)
-        return see_listed(pod, self.pod_specs) if isinstance(pod, KeyedPod) else see_pod(pod, self.pod_specs)
+    def _shrink_pod(self, pod: PodObject | ListedPod) -> SeenPod | UnmanagedPod:
+        if isinstance(pod, PodObject):
+            self._keep_note(pod.metadata.uid, (pod.metadata.annotations or {}).get(STANDING))
+            return see_pod(pod, self.pod_specs)
+        seen = see_listed(pod, self.pod_specs)
+        if isinstance(seen, SeenPod):
+            self._keep_note(seen.uid, note_in(pod))
+        return seen
 
     def _see_job(self, uid: str, handling: JobAdapter, thing: JobObject | None) -> None:
         self.reconciler.see_job(uid, None if thing is None else see_job(thing, handling, self._around))

@@ -27,7 +27,7 @@ from tidegate.live.election import SCOPE_CLAIMS, Claiming, Election, LeaseName, 
 from tidegate.live.endpoints import Probes
 from tidegate.live.handover import SharedHandover, read_common
 from tidegate.live.handover_store import find_common
-from tidegate.live.heap import give_back_large_blocks
+from tidegate.live.heap import give_back_large_blocks, keep_large_blocks
 from tidegate.live.journal_rotation import JournalLimits, RotatingJournal
 from tidegate.live.leader_loop import LeaderContext, LeaderLoop
 from tidegate.live.lease import LeaseTimes
@@ -109,7 +109,6 @@ class Service:
 
     def run(self) -> None:
         """Run until told to stop."""
-        give_back_large_blocks()
         self.metrics.start(self.settings.mode)
         self._adopt(self._policy)
         self._policies.start()
@@ -134,8 +133,10 @@ class Service:
             may_write=may_write,
             patience_ms=self.settings.patience_ms,
             nodes_by=self.settings.nodes_by,
+            when_listed=give_back_large_blocks,
         )
         self._anew = False
+        keep_large_blocks()
         self._collector.rest()
         with KubeWorld(self._access, self._policy, clock, random.random, options) as world:
             self._world = world

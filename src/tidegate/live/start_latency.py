@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind
 from tidegate.state.cluster import ClusterState
 from tidegate.state.granted import pods_to_be
@@ -16,34 +18,46 @@ from tidegate.state.numbers import UNKNOWN
 #: Called when all pods are bound, or run: the queue that the work names, and the seconds since its submission.
 Observe = Callable[[str, float], None]
 
+#: Facts that a workload starts, or that it never will.
+_TOLD = np.array(
+    [
+        EventKind.POD_BOUND,
+        EventKind.POD_STARTED,
+        EventKind.WORKLOAD_FINISHED,
+        EventKind.WORKLOAD_CANCELLED,
+    ],
+    np.uint8,
+)
+
 
 class StartLatency:
     """Follows workloads until they run."""
 
     def __init__(self, bound: Observe, running: Observe) -> None:
         self._observe = {EventKind.POD_BOUND: bound, EventKind.POD_STARTED: running}
-        self._pods: dict[EventKind, dict[int, set[int]]] = {kind: {} for kind in self._observe}
+        self._pods: dict[EventKind, dict[int, set[int] | None]] = {kind: {} for kind in self._observe}
+        # By number of the workload; None: no pod yet, as a hundred thousand may wait.
 
     def note(self, state: ClusterState, events: EventBatch) -> None:
-        """Facts were applied to the state."""
-        fresh: set[int] = set()
-        rows = zip(events.kind.tolist(), events.subject.tolist(), events.pod.tolist(), strict=True)
+        """Facts were applied to the state; work that was bound in the batch that submitted it had started before."""
+        fresh = events.subject[events.kind == EventKind.WORKLOAD_SUBMITTED]
+        at = np.flatnonzero(np.isin(events.kind, _TOLD))
+        for number in fresh[~np.isin(fresh, events.subject[at])].tolist():
+            for pods in self._pods.values():
+                pods[number] = None
+        at = at[~np.isin(events.subject[at], fresh)]
+        rows = zip(events.kind[at].tolist(), events.subject[at].tolist(), events.pod[at].tolist(), strict=True)
         for kind, number, pod in rows:
-            if kind == EventKind.WORKLOAD_SUBMITTED:
-                fresh.add(number)
-                for pods in self._pods.values():
-                    pods[number] = set()
-            elif kind in (EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED):
-                self._forget(number)
-            elif kind in self._observe and number in fresh:
-                self._forget(number)  # it had started before it was seen
-            elif kind in self._observe:
+            if kind in self._observe:
                 self._count(state, EventKind(kind), number, pod)
+            else:
+                self._forget(number)
 
     def _count(self, state: ClusterState, kind: EventKind, number: int, pod: int) -> None:
-        pods, row = self._pods[kind].get(number), state.workload_numbers.row(number)
-        if pods is None or row == UNKNOWN:
+        row = state.workload_numbers.row(number)
+        if number not in self._pods[kind] or row == UNKNOWN:
             return
+        pods = self._pods[kind][number] = self._pods[kind][number] or set()
         pods.add(pod)
         if pod == ALL_PODS or len(pods) >= pods_to_be(state, row):
             del self._pods[kind][number]

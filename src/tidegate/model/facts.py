@@ -169,13 +169,13 @@ class Facts:
         """Add WORKLOAD_OBSERVED."""
         self.add(EventKind.WORKLOAD_OBSERVED, at_ms, number, arg=self._payload(standing))
 
-    def standings(self, told: Sequence[tuple[int, Standing]], at_ms: int = 0) -> None:
-        """Add WORKLOAD_OBSERVED for many."""
+    def tell_all(self, kind: EventKind, told: Sequence[tuple[int, Payload]], at_ms: int = 0) -> None:
+        """Add facts of one kind with a payload each, by the number of what they are about."""
         first = len(self._payloads)
-        self._payloads += [standing for _, standing in told]
+        self._payloads += [payload for _, payload in told]
         numbers = np.array([number for number, _ in told], np.int64)
         at = np.arange(first, first + len(told), dtype=np.int64)
-        self.add_many(EventKind.WORKLOAD_OBSERVED, at_ms, numbers, arg=at)
+        self.add_many(kind, at_ms, numbers, arg=at)
 
     def consumed(self, consumed: Consumed) -> None:
         """Add SHARE_OBSERVED."""

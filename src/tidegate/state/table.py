@@ -69,7 +69,7 @@ class Table:
     def reserve(self, rows: int) -> None:
         """Make room for this many rows."""
         if rows > self.capacity:
-            self._resize(max(rows, 2 * self.capacity, 16))
+            self._resize(max(rows, self.capacity + self.capacity // 2, 16))
 
     def widen(self, axis: str, width: int) -> None:
         """Widen an axis of the grids."""

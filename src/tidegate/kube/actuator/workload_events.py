@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from tidegate.journal.lots import Lot, share_text
@@ -39,7 +40,7 @@ from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage
 from tidegate.kube.transport.writes import Ref, Write
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
-from tidegate.model.standing import Standing
+from tidegate.model.standing import Grant, Standing
 
 #: How long the pods of a group may take to be created before a group that is not whole is reported.
 _GROUP_MS = 5_000
@@ -252,12 +253,7 @@ class WorkloadEvents:
 
     def resumed(self, workload: WorkloadPods, standing: Standing) -> None:
         """Work was admitted by the leader before us."""
-        lots = [
-            share_text(Lot(flavor, resource), dict(grant.charge).get(resource, 0))
-            for grant in standing.grants
-            for resource, flavor in grant.flavors
-        ]
-        workload.admitted_ms, workload.quota_text = standing.granted_ms, listed(lots, 6) if lots else ""
+        workload.admitted_ms, workload.quota_text = standing.granted_ms, _quota_text(standing.grants)
 
     # -- what is wrong -----------------------------------------------------------------------------------------
 
@@ -283,7 +279,7 @@ class WorkloadEvents:
         """Pods of a group wait for the others."""
         if not self._silent:
             members = self._view.groups.members(pod)
-            text = incomplete_text(group_ref(pod).name, len(members), pod.group_total)
+            text = incomplete_text(group_ref(pod).name, len(members), pod.traits.group_total)
             for member in members:
                 self._recorder.warn(self.pod_target(member), text, _GROUP_MS)
 
@@ -291,6 +287,16 @@ class WorkloadEvents:
 def nodes_of(workload: WorkloadPods) -> dict[int, int]:
     """Pods by the number of the node that they have, or were decided for."""
     return dict(Counter(slot.node for slot in workload.slots if slot.node != NOBODY))
+
+
+@lru_cache(256)  # most workloads hold the same as many others
+def _quota_text(grants: tuple[Grant, ...]) -> str:
+    lots = [
+        share_text(Lot(flavor, resource), dict(grant.charge).get(resource, 0))
+        for grant in grants
+        for resource, flavor in grant.flavors
+    ]
+    return listed(lots, 6) if lots else ""
 
 
 def _whose(workload: WorkloadPods) -> str:

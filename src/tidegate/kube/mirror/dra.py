@@ -237,7 +237,7 @@ class DeviceClaims:
         """A pod with what its claims ask for; one whose claims are not there yet waits as behind a gate."""
         asked = self.asked(pod.namespace, pod.claims, pod.uid)
         if asked.waits:
-            return pod._replace(gate=GateOwner.OTHERS)
+            return pod._replace(traits=pod.traits._replace(gate=GateOwner.OTHERS))
         shape = pod_specs.with_devices(pod.shape, resources(dict(asked.devices)))
         return pod._replace(shape=shape.refused(asked.refusals) if asked.refusals else shape)
 

@@ -106,8 +106,7 @@ class FactBuilder:
             self._add_rows(facts, kind, now_ms)
         self._add_rows(facts, EventKind.WORKLOAD_FINISHED, now_ms)
         self._add_rows(facts, EventKind.WORKLOAD_CANCELLED, now_ms)
-        for number, foreign in self._foreign:
-            facts.foreign(number, foreign, now_ms)
+        facts.tell_all(EventKind.FOREIGN_OBSERVED, self._foreign, now_ms)
         self._add_submissions(facts, now_ms)
         for number, work in self._changed:
             facts.changed(number, work, now_ms)
@@ -129,7 +128,7 @@ class FactBuilder:
             facts.add_many(kind, now_ms, columns[:, 0], pod=columns[:, 1].astype(np.int32), arg=columns[:, 2])
 
     def _add_standings(self, facts: Facts, now_ms: int) -> None:
-        facts.standings(self._standings, now_ms)
+        facts.tell_all(EventKind.WORKLOAD_OBSERVED, self._standings, now_ms)
         for used in self._consumed:
             facts.consumed(used)
 

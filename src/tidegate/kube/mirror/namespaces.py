@@ -85,6 +85,8 @@ class ManagedNamespaces:
 
     def manages(self, name: str) -> bool:
         """Whether a namespace is managed; one that is not known yet is not."""
+        if not self.rule.requirements:  # it is asked of each pod
+            return not self.rule.never(name)
         return self.knows(name) and self.rule.picks(name, self.labels.get(name, {}))
 
     def see(self, name: str, labels: dict[str, str] | None) -> bool:

@@ -6,33 +6,26 @@ Must not know: workloads.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
 from tidegate.kube.mirror.fact_builder import FactBuilder
 from tidegate.kube.mirror.job_patch import HOST
-from tidegate.kube.mirror.pods import SeenPod
+from tidegate.kube.mirror.pod_spec_cache import PodShape
+from tidegate.kube.mirror.pods import UnmanagedPod
 from tidegate.model.decisions import NOBODY
 from tidegate.model.hardware import MOST_DEVICES, Node
-from tidegate.model.spec import Labels, resources
+from tidegate.model.spec import Labels, Resources, resources
 from tidegate.model.standing import Foreign
 
 
-@dataclass(slots=True)
-class _Room:
-    """What pods that are not ours hold of a node."""
+class _Held(NamedTuple):
+    """What pods hold of a node together."""
 
-    request: Counter[str] = field(default_factory=Counter)
-    charge: Counter[str] = field(default_factory=Counter)
-    pods: int = 0
-
-    def add(self, pod: SeenPod, sign: int) -> None:
-        for name, amount in pod.shape.request:
-            self.request[name] += sign * amount
-        for name, amount in pod.shape.charge:
-            self.charge[name] += sign * amount
-        self.pods += sign
+    request: Resources
+    charge: Resources
+    pods: int
 
 
 class NodeRegistry:
@@ -45,8 +38,8 @@ class NodeRegistry:
         self._names: list[str] = []  # by number
         self._labels: dict[int, Labels] = {}  # by number
         self._devices: dict[str, dict[str, int]] = {}  # by name: devices that are had by claim
-        self._rooms: dict[str, _Room] = {}  # by name
-        self._strangers: dict[str, SeenPod] = {}  # by uid: pods that are counted in the rooms
+        self._unmanaged: dict[str, UnmanagedPod] = {}  # by uid
+        self._shapes: dict[str, dict[PodShape, int]] = {}  # by name of the node: how many of each shape it has
         self._stirred: dict[str, None] = {}  # names of nodes whose room changed
         self._shut: set[int] = set()  # numbers of nodes that are cordoned or not ready
         self._closed: set[int] = set()  # numbers of nodes that take fewer pods than before
@@ -135,39 +128,54 @@ class NodeRegistry:
 
     # -- pods that are not ours --------------------------------------------------------------------------------
 
-    def count_in(self, uid: str, pod: SeenPod | None) -> None:
+    def count_in(self, uid: str, pod: UnmanagedPod | None) -> None:
         """Count a pod as somebody else's, or, without one, do not count it any more."""
-        counted = self._strangers.pop(uid, None)
-        if counted is not None:
-            self._add(counted, -1)
-        if pod is not None:
-            self._strangers[uid] = pod
-            self._add(pod, 1)
-        if counted is not None and pod is not None and counted.node == pod.node and counted.shape is pod.shape:
+        counted = self._unmanaged.get(uid)
+        if counted == pod:
             return
-        for one in (counted, pod):
-            if one is not None:
-                self._stirred[one.node] = None
+        if counted is not None:
+            self._add(self._unmanaged.pop(uid), -1)
+        if pod is not None:
+            self._unmanaged[uid] = pod
+            self._add(pod, 1)
 
     @property
     def unmanaged(self) -> int:
         """How many pods that are not ours have a node."""
-        return len(self._strangers)
+        return len(self._unmanaged)
 
-    def _add(self, pod: SeenPod, sign: int) -> None:
-        self._rooms.setdefault(pod.node, _Room()).add(pod, sign)
+    def _add(self, pod: UnmanagedPod, sign: int) -> None:
+        shapes = self._shapes.setdefault(pod.node, {})
+        shapes[pod.shape] = shapes.get(pod.shape, 0) + sign
+        if not shapes[pod.shape]:
+            del shapes[pod.shape]
+        self._stirred[pod.node] = None
 
     def tell_rooms(self, facts: FactBuilder) -> None:
-        """Tell of the nodes whose room changed."""
+        """Tell of the nodes whose room changed; nodes with the same pods have the same room."""
+        known: dict[tuple[tuple[PodShape, int], ...], _Held] = {}
         for name in self._stirred:
-            number, room = self.number_of(name), self._rooms.get(name)
-            if number == NOBODY or room is None:
+            number, shapes = self.number_of(name), self._shapes.get(name)
+            if number == NOBODY or shapes is None:
                 continue
-            held = Foreign(node=name, request=resources(room.request), charge=resources(room.charge), pods=room.pods)
-            facts.foreign(number, held)
-            if not room.pods:
-                del self._rooms[name]
+            key = tuple(shapes.items())
+            held = known.get(key)
+            if held is None:
+                held = known[key] = _sum(shapes)
+            facts.foreign(number, Foreign(node=name, request=held.request, charge=held.charge, pods=held.pods))
+            if not shapes:
+                del self._shapes[name]
         self._stirred = {}
+
+
+def _sum(shapes: dict[PodShape, int]) -> _Held:
+    request, charge = Counter[str](), Counter[str]()
+    for shape, pods in shapes.items():
+        for name, amount in shape.request:
+            request[name] += pods * amount
+        for name, amount in shape.charge:
+            charge[name] += pods * amount
+    return _Held(resources(request), resources(charge), sum(shapes.values()))
 
 
 def _is_closer(node: Node, before: Node) -> bool:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tidegate.kube.mirror.job_adapters import OWNERS
 from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.mirror.namespaces import ManagedNamespaces
-from tidegate.kube.mirror.pods import GateOwner, SeenPod
+from tidegate.kube.mirror.pods import GateOwner, PodTraits, SeenPod
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,14 @@ class Ownership:
         return (
             self.gates and pod.queued and (pod.gate is GateOwner.OURS or (pod.started and pod.gate is GateOwner.OPEN))
         )
+
+    def ignores(self, traits: PodTraits) -> bool:
+        """Whether pods with these traits are not ours and never come to be, in whatever namespace they are."""
+        owner, watched = traits.owner, self.watches and self.unqueued
+        if owner is not None and owner.group_kind in OWNERS:
+            return False
+        ours = traits.queued or traits.gate is GateOwner.OURS or (watched and owner is None)
+        return not (ours or (bool(self.scheduler) and traits.scheduler == self.scheduler))
 
     def is_pod_past(self, pod: SeenPod) -> bool:
         """Whether a pod that we should have let go runs without us."""

@@ -52,7 +52,7 @@ class PodGroups:
         members = self._members.setdefault(key, {})
         members[pod.uid] = pod
         self._waiting.add(pod.uid)
-        if len(members) < pod.group_total:
+        if len(members) < pod.traits.group_total:
             return None
         whole = self._joined(sorted(members.values(), key=lambda member: member.name))
         if not whole.refusals:  # else it is read again when one of its pods changes
@@ -101,7 +101,7 @@ def group_ref(pod: SeenPod) -> Ref:
 
 def _disagreements(pods: list[SeenPod]) -> tuple[str, ...]:
     """Why pods that name the same group are not one: each with the field and what to do."""
-    totals = sorted({pod.group_total for pod in pods})
+    totals = sorted({pod.traits.group_total for pod in pods})
     if not totals[0]:
         return (f"{GROUP_TOTAL}: expected the number of pods in the group; write it on each of its pods",)
     if len(totals) > 1:

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
+from tidegate.kube.mirror.limits import excess
 from tidegate.kube.transport.objects import Meta
 from tidegate.manifests.findings import Findings, Origin
 from tidegate.manifests.forms import review
@@ -27,10 +28,9 @@ from tidegate.model.problem import Severity
 from tidegate.model.spec import Resources
 from tidegate.model.work import Work
 
-#: Words that tell pods apart and say nothing about what they ask for.
+#: Words that tell pods apart and say nothing about what they ask for; all others may.
 _OF_ONE = frozenset((GROUP, RUNTIME, STANDING, SUBMIT))
-
-_MEANT = frozenset(WORDS) - _OF_ONE
+SHAPING = frozenset(WORDS) - _OF_ONE
 
 #: Shapes that are kept though no pod has them now.
 _RECENT = 4096
@@ -78,6 +78,7 @@ class PodShape:
     request: Resources  # what it takes of its node
     charge: Resources
     refusals: tuple[str, ...]  # why nobody can do it
+    excess: tuple[str, ...]  # in what it is too large
     unbound: tuple[str, ...]  # why we cannot bind it, though the cluster's own scheduler could
     item: Item  # what it was read from
     role: object  # what pods of one role in a group have in common
@@ -151,19 +152,14 @@ def _without_claims(container: dict[str, Any]) -> dict[str, Any]:
     return {**container, "resources": {name: field for name, field in asked.items() if name != "claims"}}
 
 
-def key_of(meta: Meta, others: Hashable) -> Hashable:
-    """What tells pods of other shapes apart: what their names mean, and whatever else decides it."""
-    labels, annotations = _words(meta)
-    return meta.namespace, tuple(labels.items()), tuple(annotations.items()), others
-
-
 def _words(meta: Meta) -> tuple[dict[str, str], dict[str, str]]:
     """Labels and annotations that mean something to us."""
-    return _meaning(meta.labels), _meaning(meta.annotations)
+    return meaning(meta.labels), meaning(meta.annotations)
 
 
-def _meaning(pairs: dict[str, str] | None) -> dict[str, str]:
-    meant = [key for key in pairs or () if key in _MEANT]
+def meaning(pairs: dict[str, str] | None) -> dict[str, str]:
+    """Of labels or annotations those that decide a shape, in order."""
+    meant = [key for key in pairs or () if key in SHAPING]
     meant.sort()
     return {key: pairs[key] for key in meant} if pairs else {}
 
@@ -212,7 +208,7 @@ def _shaped(value: dict[str, Any], origin: Origin, priority: int) -> PodShape:
     work = msgspec.structs.replace(read_job(item, POD, NOTHING_AROUND)[0].planned.workload.work, priority=priority)
     pod = read_pod(item.quiet(), NOTHING_AROUND)
     role = value["metadata"]["annotations"].get(ROLE) or work.pod_sets[0]
-    return PodShape(work, pod.request, pod.charge, refusals(findings), unbindable(findings), item, role)
+    return PodShape(work, pod.request, pod.charge, refusals(findings), excess(work), unbindable(findings), item, role)
 
 
 def refusals(findings: Findings) -> tuple[str, ...]:

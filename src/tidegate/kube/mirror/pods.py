@@ -6,7 +6,7 @@ Must not know: workloads, places.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -14,12 +14,22 @@ import msgspec
 
 from tidegate.kube.mirror.job_adapters import ROLE_LABELS
 from tidegate.kube.mirror.job_patch import BEFORE, GATE
-from tidegate.kube.mirror.pod_spec_cache import PodShape, PodSpec, PodSpecCache, key_of
+from tidegate.kube.mirror.pod_spec_cache import SHAPING, PodShape, PodSpec, PodSpecCache, meaning
 from tidegate.kube.transport.objects import ListMeta, Meta, Owner
-from tidegate.kube.transport.protobuf import ACCEPT, MAGIC, ListedPod, read_pods, read_token
+from tidegate.kube.transport.protobuf import (
+    ACCEPT,
+    MAGIC,
+    ListedPod,
+    PodKind,
+    Words,
+    read_kind,
+    read_pairs,
+    read_pods,
+    read_token,
+)
 from tidegate.kube.transport.writes import Ref, pod_ref
 from tidegate.manifests.clock import read_time_ms
-from tidegate.manifests.words import GROUP, GROUP_TOTAL, QUEUE
+from tidegate.manifests.words import GROUP, GROUP_TOTAL, QUEUE, STANDING
 from tidegate.model.units import UnitError
 
 
@@ -49,6 +59,10 @@ class GateOwner(IntEnum):
 _SETS = "leaderworkerset.x-k8s.io"
 _SET, _SET_GROUP, _SET_SIZE = (f"leaderworkerset.sigs.k8s.io/{word}" for word in ("name", "group-index", "size"))
 
+#: Words of a pod that are wanted of a list.
+_SHARED = SHAPING | {GROUP, GROUP_TOTAL, QUEUE, BEFORE, _SET, _SET_GROUP, _SET_SIZE, *ROLE_LABELS}
+_WORDS = Words(frozenset(word.encode() for word in _SHARED), frozenset((STANDING.encode(),)))
+
 _LIVES = {"Running": PodPhase.RUNNING, "Succeeded": PodPhase.SUCCEEDED, "Failed": PodPhase.FAILED}
 
 
@@ -75,15 +89,10 @@ class PodObject(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-class SeenPod(NamedTuple):
-    """A pod, as small as it gets: there are a hundred thousand."""
+class PodTraits(NamedTuple):
+    """What a pod has in common with others of its kind."""
 
-    uid: str
     namespace: str
-    name: str
-    node: str  # empty: it has none yet
-    life: PodPhase
-    leaving: bool  # it was told to go
     gate: GateOwner
     started: bool  # we let it go
     queued: bool  # it names a queue
@@ -92,14 +101,71 @@ class SeenPod(NamedTuple):
     role: str  # which pod set of its job it belongs to, as its labels call it
     group: str
     group_total: int
+
+
+class SeenPod(NamedTuple):
+    """A pod, as small as it gets: there are a hundred thousand."""
+
+    uid: str
+    name: str
+    node: str  # empty: it has none yet
+    life: PodPhase
+    leaving: bool  # it was told to go
     created_ms: int
+    traits: PodTraits
     shape: PodShape
     claims: tuple[str, ...] = ()  # names of its claims for devices; of one that is not made yet, nothing
 
     @property
+    def namespace(self) -> str:
+        """Where it is."""
+        return self.traits.namespace
+
+    @property
+    def gate(self) -> GateOwner:
+        """What keeps it from being scheduled."""
+        return self.traits.gate
+
+    @property
+    def started(self) -> bool:
+        """Whether we let it go."""
+        return self.traits.started
+
+    @property
+    def queued(self) -> bool:
+        """Whether it names a queue."""
+        return self.traits.queued
+
+    @property
+    def scheduler(self) -> str:
+        """Who schedules it."""
+        return self.traits.scheduler
+
+    @property
+    def owner(self) -> Owner | None:
+        """Who controls it."""
+        return self.traits.owner
+
+    @property
+    def group(self) -> str:
+        """The group that it says it belongs to."""
+        return self.traits.group
+
+    @property
     def ref(self) -> Ref:
         """The object."""
-        return pod_ref(self.namespace, self.name, self.uid)
+        return pod_ref(self.traits.namespace, self.name, self.uid)
+
+    def unmanaged(self) -> UnmanagedPod | None:
+        """What it is to us if it is somebody else's; None: it holds nothing of a node."""
+        return UnmanagedPod(self.node, self.shape) if self.node and not self.life.is_over else None
+
+
+class UnmanagedPod(NamedTuple):
+    """A pod that is not ours, on a node: there may be more of these than of all others."""
+
+    node: str
+    shape: PodShape
 
 
 def created_ms(meta: Meta) -> int:
@@ -115,47 +181,66 @@ def controller(meta: Meta) -> Owner | None:
     return next((owner for owner in meta.owner_references or () if owner.controller), None)
 
 
-class _Fare(NamedTuple):
-    """Where a pod is, and how it fares."""
-
-    node: str
-    scheduler: str
-    gates: list[str]
-    phase: str
-    created_ms: int
-
-
 def see_pod(seen: PodObject, pod_specs: PodSpecCache) -> SeenPod:
     """What a Pod is to us."""
     meta, spec = seen.metadata, seen.spec
     gates = [gate.get("name", "") for gate in spec.scheduling_gates or ()]
-    fare = _Fare(spec.node_name, spec.scheduler_name, gates, seen.status.phase, created_ms(meta))
-    claims = _claims(seen) if spec.resource_claims != _NONE else ()
-    return _see(meta, fare, pod_specs.of(meta, spec), claims)
-
-
-def _see(meta: Meta, fare: _Fare, shape: PodShape, claims: tuple[str, ...]) -> SeenPod:
-    labels, annotations = meta.labels or {}, meta.annotations or {}
-    group, total = _group(labels, annotations)
     return SeenPod(
         uid=meta.uid,
-        namespace=sys.intern(meta.namespace),
         name=meta.name,
-        node=sys.intern(fare.node),
-        life=_LIVES.get(fare.phase, PodPhase.PENDING),
+        node=sys.intern(spec.node_name),
+        life=_LIVES.get(seen.status.phase, PodPhase.PENDING),
         leaving=meta.deletion_timestamp is not None,
-        gate=_gate(fare.gates),
+        created_ms=created_ms(meta),
+        traits=_traits(meta, spec.scheduler_name, gates),
+        shape=pod_specs.of(meta, spec),
+        claims=_claims(seen) if spec.resource_claims != _NONE else (),
+    )
+
+
+def _traits(meta: Meta, scheduler: str, gates: list[str]) -> PodTraits:
+    labels, annotations = meta.labels or {}, meta.annotations or {}
+    group, total = _group(labels, annotations)
+    return PodTraits(
+        namespace=sys.intern(meta.namespace),
+        gate=_gate(gates),
         started=BEFORE in annotations,
         queued=bool(labels.get(QUEUE)),
-        scheduler=sys.intern(fare.scheduler),
+        scheduler=sys.intern(scheduler),
         owner=controller(meta),
         role=next((sys.intern(labels[label].lower()) for label in ROLE_LABELS if label in labels), ""),
         group=group,
         group_total=int(total) if total.isdecimal() and len(total) < 7 else 0,
-        created_ms=fare.created_ms,
-        shape=shape,
-        claims=claims,
     )
+
+
+#: Whether pods with these traits can never be ours.
+Ignores = Callable[[PodTraits], bool]
+
+
+def ignores_none(traits: PodTraits) -> bool:
+    """Look at all pods as if they could be ours."""
+    del traits
+    return False
+
+
+class _Kind:
+    """Pods of a page that have all but themselves in common."""
+
+    def __init__(self, kind: PodKind, ignores: Ignores) -> None:
+        read = read_kind(kind)
+        meta = Meta(
+            namespace=kind.namespace,
+            labels=read.labels,
+            annotations=read.annotations,
+            owner_references=read.owners,
+        )
+        self.traits = _traits(meta, read.scheduler, read.gates)
+        self.ignored = ignores(self.traits)
+        self.claims = read.claims
+        shaping = (tuple(meaning(pairs).items()) for pairs in (read.labels, read.annotations))
+        self.key: Hashable = (kind.namespace, *shaping, read.shape)  # by which its shape is known
+        self.shape: PodShape | None = None
 
 
 class ProtobufPods:
@@ -163,52 +248,51 @@ class ProtobufPods:
 
     accept, magic = ACCEPT, MAGIC
 
-    def __init__(self, pod_specs: PodSpecCache) -> None:
-        self._pod_specs = pod_specs
+    def __init__(self, pod_specs: PodSpecCache, ignores: Ignores = ignores_none) -> None:
+        self._pod_specs, self._ignores = pod_specs, ignores
 
     def token(self, body: bytes) -> str:
         """The token of the page after this one; empty: there is none."""
         return read_token(body)
 
-    def read(self, body: bytes) -> tuple[ListMeta, list[KeyedPod]] | None:
+    def read(self, body: bytes) -> tuple[ListMeta, list[ListedPod]] | None:
         """A page; None if it cannot be read, or only as JSON."""
-        page = read_pods(body)
-        if page is None or any(pod.own.resource_claims for pod in page.items):
+        page = read_pods(body, _WORDS, lambda kind: _Kind(kind, self._ignores))
+        if page is None or any(kind.claims for kind in page.kinds):
             return None
-        return page.metadata, [KeyedPod(pod, key_of(pod.metadata, pod.shape)) for pod in page.items]
+        for kind in page.kinds:
+            kind.shape = self._pod_specs.learnt(kind.key)
+        return page.metadata, page.items
 
-    def lacking(self, pods: list[KeyedPod]) -> list[KeyedPod]:
+    def lacking(self, pods: list[ListedPod]) -> list[ListedPod]:
         """One pod of each shape that is not known yet."""
-        return list({pod.key: pod for pod in pods if self._pod_specs.learnt(pod.key) is None}.values())
+        return list({pod.kind.key: pod for pod in pods if pod.kind.shape is None}.values())
 
-    def learn(self, listed: KeyedPod, whole: PodObject) -> bool:
+    def learn(self, listed: ListedPod, whole: PodObject) -> bool:
         """Learn a shape from a pod as JSON; False if it has become another since it was listed."""
         mine, now = listed.metadata, whole.metadata
         if (mine.uid, mine.resource_version) != (now.uid, now.resource_version):
             return False
-        self._pod_specs.learn(listed.key, self._pod_specs.of(now, whole.spec))
+        listed.kind.shape = self._pod_specs.of(now, whole.spec)
+        self._pod_specs.learn(listed.kind.key, listed.kind.shape)
         return True
 
 
-class KeyedPod(NamedTuple):
-    """A listed pod, and what it has in common with those of its shape."""
-
-    pod: ListedPod
-    key: Hashable
-
-    @property
-    def metadata(self) -> Meta:
-        """Who it is."""
-        return self.pod.metadata
-
-
-def see_listed(seen: KeyedPod, pod_specs: PodSpecCache) -> SeenPod:
+def see_listed(seen: ListedPod, pod_specs: PodSpecCache) -> SeenPod | UnmanagedPod:
     """What a pod of a list is to us; its shape is known."""
-    pod, shape = seen.pod, pod_specs.learnt(seen.key)
-    assert shape is not None
-    gates = [gate.name for gate in pod.own.scheduling_gates]
-    fare = _Fare(pod.own.node_name, pod.own.scheduler_name, gates, pod.phase, pod.created_ms)
-    return _see(pod.metadata, fare, shape, ())
+    kind, life, node = seen.kind, _LIVES.get(seen.phase, PodPhase.PENDING), sys.intern(seen.node)
+    shape = kind.shape
+    if shape is None:  # learnt from another kind of the same shape
+        shape = kind.shape = pod_specs.learnt(kind.key)
+    if kind.ignored and node and not life.is_over:
+        return UnmanagedPod(node, shape)
+    meta = seen.metadata
+    return SeenPod(meta.uid, meta.name, node, life, seen.leaving, seen.created_ms, kind.traits, shape)
+
+
+def note_in(seen: ListedPod) -> str:
+    """What a leader before us left with a pod of a list; empty: nothing."""
+    return read_pairs(seen.marks).get(STANDING, "") if seen.marks else ""
 
 
 _NONE = msgspec.Raw(b"null")

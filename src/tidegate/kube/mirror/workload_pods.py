@@ -129,7 +129,8 @@ class WorkloadPods:
 
     def _lay_out(self) -> None:
         self._latest = None
-        self.slots = [PodSlot() for _ in range(sum(pods for _, pods in self.sizes()))]
+        count = sum(pods for _, pods in self.sizes())
+        self.slots = [PodSlot()] if count == 1 else [PodSlot() for _ in range(count)]  # which has room for no other
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """The pod sets, and how many slots each has."""

@@ -1,14 +1,16 @@
 """Pods of a list as Kubernetes writes them for itself: less work for the server, and for us, than JSON.
 
-Only the fields that are needed are named; of what decides a pod's shape the bytes are enough, as pods of one shape have
-the same. What bytes mean is learnt from one such pod, read as JSON. Field numbers are those of `k8s.io/api`, which
-never change.
+Only the fields that are needed are named, and what pods of a kind have in common stays bytes: it is read once for all
+of them. What the bytes that decide a shape mean is learnt from one such pod, read as JSON. Field numbers are those of
+`k8s.io/api`, which never change.
 Must not know: what pods mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import re
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
@@ -49,33 +51,29 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Field.Type.ValueType | str], ...]] = 
         ("namespace", 3, _TEXT),
         ("uid", 5, _TEXT),
         ("resource_version", 6, _TEXT),
-        ("generation", 7, _INT),
         ("created", 8, "Time"),
         ("deleted", 9, "Time"),
-        ("labels*", 11, "Pair"),
-        ("annotations*", 12, "Pair"),
-        ("owners*", 13, "Owner"),
+        ("labels*", 11, _BYTES),
+        ("annotations*", 12, _BYTES),
+        ("owners*", 13, _BYTES),
     ),
     "Container": (("ports*", 6, _BYTES), ("resources", 8, _BYTES), ("restart_policy", 24, _TEXT)),
     "Volume": (("source", 2, _BYTES),),
     "Gate": (("name", 1, _TEXT),),
-    # A pod's spec, by what differs from pod to pod, and by what decides its shape.
-    "Own": (
+    "Spec": (
         ("volumes*", 1, "Volume"),
-        ("node_name", 10, _TEXT),
-        ("scheduler_name", 19, _TEXT),
-        ("scheduling_gates*", 38, "Gate"),
-        ("resource_claims*", 39, _BYTES),
-    ),
-    "Shape": (
         ("containers*", 2, "Container"),
         ("node_selector*", 7, _BYTES),
+        ("node_name", 10, _TEXT),
         ("affinity", 18, _BYTES),
+        ("scheduler_name", 19, _TEXT),
         ("init_containers*", 20, "Container"),
         ("tolerations*", 22, _BYTES),
         ("priority", 25, _INT),
         ("overhead*", 32, _BYTES),
         ("topology_spread_constraints*", 33, _BYTES),
+        ("scheduling_gates*", 38, "Gate"),
+        ("resource_claims*", 39, _BYTES),
         ("resources", 40, _BYTES),
         ("scheduling_group", 43, _BYTES),
     ),
@@ -87,20 +85,51 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Field.Type.ValueType | str], ...]] = 
     "ByNode": (("required", 1, "Terms"), ("preferred*", 2, "Preference")),
     "Affinity": (("by_node", 1, "ByNode"),),
     "Status": (("phase", 1, _TEXT),),
-    "Pod": (("metadata", 1, "Meta"), ("spec", 2, _BYTES), ("status", 3, "Status")),
+    "Pod": (("metadata", 1, "Meta"), ("spec", 2, "Spec"), ("status", 3, "Status")),
     "ListMeta": (("resource_version", 2, _TEXT), ("token", 3, _TEXT)),
     "PodList": (("metadata", 1, "ListMeta"), ("items*", 2, "Pod")),
 }
 
 
+class PodKind(NamedTuple):
+    """What pods of a kind have in common, as bytes: to be read once for all of them."""
+
+    namespace: str
+    labels: tuple[bytes, ...]  # that are wanted
+    annotations: tuple[bytes, ...]
+    owners: tuple[bytes, ...]
+    spec: bytes
+
+
 class ListedPod(NamedTuple):
     """A pod of a list."""
 
-    metadata: Meta
-    own: Any  # node_name, scheduler_name, scheduling_gates, resource_claims
-    shape: Hashable  # what decides what it asks for, but for its labels and annotations
+    metadata: Meta  # who it is, and no more
+    node: str
     phase: str
+    leaving: bool
     created_ms: int
+    marks: tuple[bytes, ...]  # annotations that are wanted and that each pod has for itself
+    kind: Any  # what was made of its kind
+
+
+class ReadKind(NamedTuple):
+    """What the bytes of a kind say."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    owners: tuple[Owner, ...]
+    scheduler: str
+    gates: list[str]
+    claims: bool  # it claims devices
+    shape: tuple[bytes, frozenset[int]]  # what decides what it asks for, but for its labels and annotations
+
+
+class Words(NamedTuple):
+    """Labels and annotations that are wanted: those that pods of a kind share, and those that each has for itself."""
+
+    shared: AbstractSet[bytes]
+    own: AbstractSet[bytes]
 
 
 class PodPage(NamedTuple):
@@ -108,15 +137,19 @@ class PodPage(NamedTuple):
 
     metadata: ListMeta
     items: list[ListedPod]
+    kinds: list[Any]  # what was made of each kind
 
 
-def read_pods(body: bytes) -> PodPage | None:
-    """A page of pods; None: it is not what it should be."""
+def read_pods(body: bytes, words: Words, make: Callable[[PodKind], Any]) -> PodPage | None:
+    """A page of pods, with what is made of each kind of them; None: it is not what it should be."""
     try:
         page = _PAGE.FromString(bytes(_raw(body)))
-    except (DecodeError, IndexError):
+        page.DiscardUnknownFields()
+        made: dict[PodKind, Any] = {}
+        items = [_listed(pod, words, made, make) for pod in page.items]
+    except (DecodeError, IndexError, UnicodeDecodeError):
         return None
-    return PodPage(ListMeta(page.metadata.resource_version, page.metadata.token), [_listed(pod) for pod in page.items])
+    return PodPage(ListMeta(page.metadata.resource_version, page.metadata.token), items, list(made.values()))
 
 
 def read_token(body: bytes) -> str:
@@ -129,37 +162,68 @@ def read_token(body: bytes) -> str:
         return ""
 
 
-def _listed(pod: Any) -> ListedPod:
-    meta, own = pod.metadata, _OWN.FromString(pod.spec)
-    labels = {pair.key: pair.value for pair in meta.labels}
-    annotations = {pair.key: pair.value for pair in meta.annotations}
-    told = Meta(
-        name=meta.name,
-        uid=meta.uid,
-        namespace=meta.namespace,
-        resource_version=meta.resource_version,
-        generation=meta.generation,
-        deletion_timestamp="" if meta.HasField("deleted") else None,
-        labels=labels,
-        annotations=annotations,
-        owner_references=tuple(
-            Owner(one.kind, one.name, one.uid, one.controller, one.api_version) for one in meta.owners
-        ),
+def _listed(pod: Any, words: Words, made: dict[PodKind, Any], make: Callable[[PodKind], Any]) -> ListedPod:
+    """A pod as it was listed; of a pair the key comes first, and is shorter than 128 bytes if it means something."""
+    meta, spec = pod.metadata, pod.spec
+    node, annotations = spec.node_name, list(meta.annotations)
+    if node:
+        spec.ClearField("node_name")
+    if _NODE_FIELD in spec.affinity:
+        spec.affinity = _for_any_node(spec.affinity)
+    common = PodKind(
+        meta.namespace,
+        tuple([pair for pair in meta.labels if pair[2 : 2 + pair[1]] in words.shared]),
+        tuple([pair for pair in annotations if pair[2 : 2 + pair[1]] in words.shared]),
+        tuple(meta.owners),
+        spec.SerializeToString(),
     )
-    return ListedPod(told, own, _shape(pod.spec, own), pod.status.phase, meta.created.seconds * 1000)
+    kind = made.get(common)
+    if kind is None:
+        kind = made[common] = make(common)
+    return ListedPod(
+        Meta(meta.name, meta.uid, common.namespace, meta.resource_version),
+        node,
+        pod.status.phase,
+        meta.HasField("deleted"),
+        meta.created.seconds * 1000,
+        tuple([pair for pair in annotations if pair[2 : 2 + pair[1]] in words.own]),
+        kind,
+    )
 
 
-def _shape(spec: bytes, own: Any) -> Hashable:
-    """The fields that decide a shape and no others; of volumes only what kinds there are."""
-    shape = _SHAPE.FromString(spec)
-    shape.DiscardUnknownFields()
-    if _NODE_FIELD in shape.affinity:
-        shape.affinity = _for_any_node(shape.affinity)
-    return shape.SerializeToString(), frozenset(_first_number(volume.source) for volume in own.volumes)
+def read_kind(kind: PodKind) -> ReadKind:
+    """Read what pods of a kind have in common."""
+    spec = _SPEC.FromString(kind.spec)
+    scheduler, gates, claims = spec.scheduler_name, [gate.name for gate in spec.scheduling_gates], spec.resource_claims
+    volumes = frozenset(_first_number(volume.source) for volume in spec.volumes)
+    for field in _NO_SHAPE:
+        spec.ClearField(field)
+    return ReadKind(
+        read_pairs(kind.labels),
+        read_pairs(kind.annotations),
+        tuple(_owner(raw) for raw in kind.owners),
+        scheduler,
+        gates,
+        bool(claims),
+        (spec.SerializeToString(), volumes),
+    )
+
+
+def read_pairs(raw: tuple[bytes, ...]) -> dict[str, str]:
+    """Labels or annotations."""
+    pairs = (_PAIR.FromString(one) for one in raw)
+    return {pair.key: pair.value for pair in pairs}
+
+
+def _owner(raw: bytes) -> Owner:
+    one = _OWNER.FromString(raw)
+    return Owner(one.kind, one.name, one.uid, one.controller, one.api_version)
 
 
 def _for_any_node(affinity: bytes) -> bytes:
     """An affinity without the name of the node that a pod is meant for: pods of a DaemonSet differ in nothing else."""
+    if _AS_BY_DAEMON_SET.fullmatch(affinity):
+        return _BY_DAEMON_SET
     read = _AFFINITY.FromString(affinity)
     by_node = read.by_node
     for term in (*by_node.required.terms, *(one.term for one in by_node.preferred)):
@@ -172,6 +236,14 @@ def _for_any_node(affinity: bytes) -> bytes:
 
 #: The field by which a node is chosen.
 _NODE_FIELD = b"metadata.name"
+
+#: An affinity as the controller of DaemonSets writes it: one required term with one field of one value, and no other
+#: message after that, as their tags are below a space. It stands for all of them, wherever each is meant to be.
+_AS_BY_DAEMON_SET = re.compile(rb"\n.\n.\n.\x12.\n\x0dmetadata\.name\x12\x02In\x1a.[^\x00-\x1f]+", re.DOTALL)
+_BY_DAEMON_SET = b"\n\x19\n\x17\n\x15\x12\x13\n\x0dmetadata.name\x12\x02In"
+
+#: Fields of a spec that decide nothing of a shape, or of which only the kinds do.
+_NO_SHAPE = ("volumes", "scheduler_name", "scheduling_gates", "resource_claims")
 
 #: Tags of messages in the first and second field.
 _FIRST, _SECOND = 0x0A, 0x12
@@ -222,6 +294,6 @@ def _messages() -> dict[str, Any]:
 
 
 _MADE = _messages()
-_PAGE, _LIST_META, _OWN, _SHAPE, _AFFINITY = (
-    _MADE[name] for name in ("PodList", "ListMeta", "Own", "Shape", "Affinity")
+_PAGE, _LIST_META, _SPEC, _PAIR, _OWNER, _AFFINITY = (
+    _MADE[name] for name in ("PodList", "ListMeta", "Spec", "Pair", "Owner", "Affinity")
 )

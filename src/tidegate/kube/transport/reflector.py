@@ -209,8 +209,7 @@ class Reflector(Generic[T]):
                     await self._heed(page)  # a page that has expired (410) means: from the beginning
                     return False
                 for thing in page.items or ():
-                    found.add(thing.metadata.uid)
-                    self._tell_listed(thing)
+                    self._tell_listed(thing, found)
                 token = page.metadata.continue_
                 if not token:
                     break
@@ -307,15 +306,16 @@ class Reflector(Generic[T]):
         with suppress(msgspec.MsgspecError):
             self._unreadable.add(msgspec.json.decode(raw, type=Bare).metadata.uid)
 
-    def _tell_listed(self, thing: T) -> None:
+    def _tell_listed(self, thing: T, found: set[str]) -> None:
         """Tell of a listed object, unless nothing about it is new; known from now on, whatever comes of the list."""
         meta = thing.metadata
-        version = _kept_version(meta.resource_version)
-        if self._known.get(meta.uid) != version:
-            self._known[meta.uid] = version
-            self._put(thing)
+        uid, version = meta.uid, _kept_version(meta.resource_version)
+        found.add(uid)
+        if self._known.get(uid) != version:
+            self._known[uid] = version
+            self._put(uid, thing)
 
-    def _put(self, thing: T) -> None:
+    def _put(self, uid: str, thing: T) -> None:
         """Keep what matters of an object; one that cannot be understood must not stop the others."""
         try:
             kept = self.shrink(thing)
@@ -324,7 +324,7 @@ class Reflector(Generic[T]):
             meta = thing.metadata
             self.tally.trouble = f"{self.resource.kind} {meta.namespace}/{meta.name} cannot be understood: {error}"
         else:
-            self.updates.put(self.kind, thing.metadata.uid, kept)
+            self.updates.put(self.kind, uid, kept)
 
     # -- watches -----------------------------------------------------------------------------------------------
 
@@ -407,7 +407,7 @@ class Reflector(Generic[T]):
             self.updates.put(self.kind, meta.uid, None)
         else:
             self._known[meta.uid] = _kept_version(meta.resource_version)
-            self._put(event.object)
+            self._put(meta.uid, event.object)
 
 
 def token_ahead(body: bytes) -> str:

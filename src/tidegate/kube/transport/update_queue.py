@@ -42,7 +42,8 @@ class UpdateQueue:
                 self._news.pop(uid, None)  # it came and went before anybody looked
             else:
                 self._news[uid] = Update(kind, uid, thing)
-            self._fill()
+            if not self._filled.is_set():
+                self._fill()
 
     def note(self, note: object) -> None:
         """Tell something that is about no object, such as what came of a write; every note counts."""
