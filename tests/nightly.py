@@ -36,6 +36,7 @@ MODULES = (
     "test_preemption_loops",
     "test_preemption_properties",
     "test_preemption_places",
+    "test_missed_wakes",
     "test_quota_oracle",
     "test_stretch",
     "test_hostile_facts",
