@@ -6,35 +6,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import Cluster, job, preempted
+from builders import Cluster, job, placed, pods, preempted
 from full_scan import missed_wakes
 from preemption_watch import Watch
 from test_preemption_places import seeds
 from test_preemption_properties import Contended, relaxed
 from test_queues import queue, queue_cluster
 from tidegate.model.facts import EventKind
-from tidegate.model.policy import AdmissionKind
+from tidegate.model.hardware import Node
+from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.reasons import Reason
-from tidegate.model.shares import PreemptionRule, PreemptWhom
+from tidegate.model.shares import PreemptionRule, PreemptWhom, Shares
 from tidegate.model.spec import labels
 from tidegate.model.work import TopologyRequest, Workload
 from tidegate.state.domains import HOST
 from tidegate.state.tables import Phase
-from victim_cases import RACKS, hosts, replace, with_work
+from victim_cases import RACKS, hosts, replace, shares_of, with_work
+from victim_cases import queue as victim_queue
 
 WITHIN = PreemptionRule(within_queue=PreemptWhom.LOWER_PRIORITY)
 RECLAIM = PreemptionRule(reclaim_in_cohort=PreemptWhom.ANY)
 
 #: Seeds with which some version of the engine did not try who could start.
-FOUND = (129, 241)
+FOUND = (129, 241, 369)
 
 
 class Changing(Contended):
     """A contended world whose nodes, devices, work and quotas change too; sometimes places go by topology."""
 
-    def __init__(self, seed: int, admission: AdmissionKind = AdmissionKind.TIDEGATE, order: str = "fifo") -> None:
-        super().__init__(seed, admission, order)
-        self.by_topology = order == "fifo" and self.rng.random() < 0.25
+    def __init__(self, seed: int, admission: AdmissionKind = AdmissionKind.TIDEGATE) -> None:
+        super().__init__(seed, admission)
+        own = admission is AdmissionKind.TIDEGATE and bool(self.cluster.policy.shares.queues)
+        self.by_topology = self.rng.random() < 0.25 and own
         if self.by_topology:
             self._label_nodes()
             shares = self.cluster.policy.shares
@@ -103,6 +106,13 @@ class Changing(Contended):
             assert missed_wakes(self.cluster) == []
 
 
+class Unqueued(Changing):
+    """The same without queues: a workload starts wherever it fits, in order."""
+
+    def _shares(self, nodes: list[Node]) -> Shares:
+        return Shares()
+
+
 @relaxed
 @given(st.data())
 def test_in_our_own_mode_everybody_is_tried_who_may_start_or_preempt(data):
@@ -113,6 +123,12 @@ def test_in_our_own_mode_everybody_is_tried_who_may_start_or_preempt(data):
 @given(st.data())
 def test_by_kueues_rules_everybody_is_tried_who_may_start(data):
     Changing(data.draw(seeds), AdmissionKind.KUEUE).live(8)
+
+
+@relaxed
+@given(st.data())
+def test_without_queues_everybody_is_tried_who_may_start(data):
+    Unqueued(data.draw(seeds)).live(8)
 
 
 @pytest.mark.parametrize("seed", FOUND)
@@ -138,6 +154,18 @@ def test_when_a_queue_begins_to_borrow_its_work_is_reclaimed_at_once():
     assert not any(one.id == "first" for one in cluster.step())
     cluster.submit(job("second", "1x1", queue="b", at=3_000))
     assert preempted("first", Reason.RECLAIMED_IN_COHORT) in cluster.step()
+
+
+def test_by_topology_a_broken_device_is_no_room():
+    """One of two hosts has a broken device: who needs a whole host gets the other."""
+    nodes = hosts("2x h100x4 in r0")
+    shares = shares_of(victim_queue("a", 8, PreemptionRule()), topology=True)
+    cluster = Cluster(nodes)
+    cluster.set_policy(Policy(admission=AdmissionKind.TIDEGATE, shares=shares))
+    cluster.tell(EventKind.DEVICE_FAILED, nodes[0].name, arg=1)
+    cluster.submit(job("gang", pods("2x2", topology=TopologyRequest(required=HOST)), queue="a"))
+    assert placed("gang") in cluster.step()
+    assert {node for node, _ in cluster.places["gang"]} == {nodes[1].name}
 
 
 def two_owners() -> Cluster:

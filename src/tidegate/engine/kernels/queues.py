@@ -12,6 +12,7 @@ from tidegate.engine.kernels.desk import (
     ADMITTED,
     AWAITING,
     BLOCKED,
+    CLAIMED,
     DEFERRED,
     ENTRIES,
     EVICTED,
@@ -137,7 +138,7 @@ NOBODY = -1
 def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, out: Output) -> int:
     """Run one cycle; MORE_ROOM: nothing was changed, and it needs room for more targets."""
     marks, branches, entries = d.wish.marks, book.tree.branches, d.heads.entries
-    marks[TARGETS], marks[OVERFLOW], marks[VICTIMS], marks[UNDONE] = 0, 0, 0, 0
+    marks[TARGETS], marks[OVERFLOW], marks[VICTIMS], marks[UNDONE], marks[CLAIMED] = 0, 0, 0, 0, 0
     count = nominate_heads(hot, book, d, grove, turn)
     if marks[OVERFLOW] == 1 or (turn.places == 1 and marks[TARGETS] + len(d.pool.flags) > len(d.pool.targets)):
         return MORE_ROOM

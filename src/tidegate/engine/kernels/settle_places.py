@@ -15,6 +15,7 @@ from tidegate.engine.kernels.cycle_quota import (
 from tidegate.engine.kernels.desk import (
     ADMITTED,
     AWAITING,
+    CLAIMED,
     ENTRIES,
     EPOCH_BOUND,
     FIT,
@@ -181,7 +182,7 @@ def settle_with_places(
     fits = entry[X_MODE] == FIT
     if fits and lack != ENOUGH and (lack == NO_QUOTA or entry[X_AWAITED] == 0):  # else it has places of its own
         entry[X_STATUS], entry[X_CODE] = SKIPPED, OUTPACED if lack == NO_QUOTA else TOPOLOGY_OUTPACED
-        if lack == NO_QUOTA and hot.counters[RESERVED] > 0:
+        if lack == NO_QUOTA and hot.counters[RESERVED] > 0 and d.wish.marks[CLAIMED] == 0:
             entry[X_STATUS], entry[X_CODE] = REFUSED, RESERVED_FOR_OTHERS
         return
     if fits and lack == ENOUGH and starts_at_once(hot, rule, book, d, grove, turn, e, out):
@@ -421,3 +422,5 @@ def refuse_quota(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
     claims = entry[X_MODE] != WAIT and book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY
     if claims or hot.workloads[j, J_RESERVES] == PASSED_OVER:
         reserve(book, d, grove, e)
+        if hot.workloads[j, J_RESERVES] == 0:
+            d.wish.marks[CLAIMED] = 1
