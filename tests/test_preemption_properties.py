@@ -212,7 +212,8 @@ class Crowd:
         """A job that runs for some ticks."""
         cluster = self.watch.cluster
         self.lengths[name] = self.rng.randint(1, runs)
-        made = job(name, text, queue="a", at=cluster.now_ms, priority=more.pop("priority", 0))
+        asks = {"queue": more.pop("queue", "a"), "priority": more.pop("priority", 0)}
+        made = job(name, text, at=cluster.now_ms, **asks)
         cluster.submit(replace(made, work=replace(made.work, **more)))
 
 
@@ -223,16 +224,22 @@ def test_under_ageing_every_wait_has_a_bound(data):
     rng = Random(data.draw(seeds))
     nodes, gpus, gangs = rng.randint(2, 4), rng.choice([2, 4]), rng.randint(1, 2)
     cluster = Cluster(fleet(f"{nodes}x h100x{gpus}"), placement=rng.choice(["bestfit", "firstfit", "tide", "spread"]))
-    if rng.random() < 0.5:
-        shared = Shares(flavors=(Flavor(name="any"),), queues=(queue("a", nodes * gpus),), ignore_undeclared=True)
+    owner = rng.choice(["", "a", "owner"])  # no queues; one for all; or its quota is free, and others have the nodes
+    wide = nodes if owner != "owner" else 1
+    queues = (queue("a", nodes * gpus),)
+    if owner == "owner":
+        rule = PreemptionRule(reclaim_in_cohort=rng.choice([NEVER, ANY]))
+        queues = (queue("a", (nodes - 1) * gpus, cohort="all"), queue("owner", gpus, cohort="all", preemption=rule))
+    if owner:
+        shared = Shares(flavors=(Flavor(name="any"),), queues=queues, ignore_undeclared=True)
         cluster.set_policy(replace(cluster.policy, shares=shared))
     crowd = Crowd(Watch(cluster), rng, gpus, runs=rng.randint(3, 5))
     crowd.advance()
     tolerated = rng.randint(1, 5)
     names = [f"gang{number}" for number in range(gangs)]
     for name in names:
-        wide, more = f"{rng.randint(2, nodes)}x{gpus}", {"tolerated_wait_ms": tolerated * TICK_MS}
-        crowd.submit(name, wide, 3, priority=rng.choice([0, 5]), **more)
+        text, more = f"{rng.randint(min(2, wide), wide)}x{gpus}", {"tolerated_wait_ms": tolerated * TICK_MS}
+        crowd.submit(name, text, 3, priority=rng.choice([0, 5]), queue=owner or "a", **more)
     bound = tolerated + gangs * (crowd.runs + 3) + 2
     for _ in range(bound):
         crowd.advance()

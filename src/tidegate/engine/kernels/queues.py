@@ -161,7 +161,7 @@ def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
         if entries[e, X_STATUS] == ADMITTED and entries[e, X_AGAIN] > 0:
             grant_again(hot, book, d.heads, grove, e, out)
         requeue(hot, book, d, turn, e)
-    stir_outpaced(branches, entries, count)
+    stir_outpaced(branches, entries, count, marks[CLAIMED])
     return DONE
 
 
@@ -177,12 +177,11 @@ def put_behind_reserved(hot: Hot, entries: I64, count: int) -> None:
 
 
 @inlined
-def stir_outpaced(branches: I64, entries: I64, count: int) -> None:
+def stir_outpaced(branches: I64, entries: I64, count: int, claimed: int) -> None:
     """Let those be tried again who lost to others of this cycle, in whatever tree: nodes are shared by all trees."""
-    admitted = 0
     for e in range(count):
-        admitted += int(entries[e, X_STATUS] == ADMITTED)
-    for e in range(count if admitted > 0 else 0):
+        claimed += int(entries[e, X_STATUS] == ADMITTED)
+    for e in range(count if claimed > 0 else 0):
         if entries[e, X_STATUS] == SKIPPED:
             branches[branches[entries[e, X_QUEUE], B_ROOT], B_STIRRED] = 1
 

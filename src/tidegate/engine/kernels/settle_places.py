@@ -106,6 +106,7 @@ from tidegate.state.shares import (
     B_FIRST_GROUP,
     B_GROUPS,
     B_RECLAIM,
+    B_STRICT,
     B_WITHIN,
     D_ASKS,
     G_OPTIONS,
@@ -422,5 +423,5 @@ def refuse_quota(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
     claims = entry[X_MODE] != WAIT and book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY
     if claims or hot.workloads[j, J_RESERVES] == PASSED_OVER:
         reserve(book, d, grove, e)
-        if hot.workloads[j, J_RESERVES] == 0:
-            d.wish.marks[CLAIMED] = 1
+        if turn.places == 1 and hot.workloads[j, J_RESERVES] == 0 and book.tree.branches[entry[X_QUEUE], B_STRICT] == 0:
+            d.wish.marks[CLAIMED] = 1  # it is held from now on, and claims nothing in the next cycle
