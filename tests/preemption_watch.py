@@ -62,7 +62,7 @@ class Watch:
     def _check(self, leaving: set[str], said: list[Said], *, outside: bool) -> None:
         away = [victim for victims in self.victims.values() for victim in victims]
         again = {one.id for one in said if one.kind in (DecisionKind.ADMIT, DecisionKind.PLACE)}
-        leaving = leaving | ({one.id for one in said if one.kind is DecisionKind.EVICT} - again)
+        leaving = (leaving | {one.id for one in said if one.kind is DecisionKind.EVICT}) - again  # its node may be gone
         assert len(away) == len(set(away)), f"preempted twice in one step: {sorted(away)}"
         assert not set(away) & leaving, f"preempted though leaving: {sorted(set(away) & leaving)}"
         if not self.own:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tidegate.engine.groves import NOBODY_AGAIN, Bed, grove_for, reset, rows_again
 from tidegate.engine.holding import book_of
-from tidegate.engine.kernels.desk import AGAIN, NOW_MS, OUTSIDE, SPARED, Desk, Turn, make_desk
+from tidegate.engine.kernels.desk import AGAIN, EPOCH_BOUND, NOW_MS, OUTSIDE, SPARED, Desk, Turn, make_desk
 from tidegate.engine.kernels.grove import G_SPOTS, Grove
 from tidegate.engine.kernels.place import Output, empty_output
 from tidegate.engine.kernels.queues import DONE, cycle_queues
@@ -22,6 +22,7 @@ from tidegate.engine.layout import describe_work
 from tidegate.engine.output import drain
 from tidegate.engine.place import ready_rule
 from tidegate.engine.planting import topology_of
+from tidegate.engine.protection import retry_preemptors
 from tidegate.engine.reservations import victim_search_for
 from tidegate.engine.usage import charge_entry, settle_use
 from tidegate.model.columns import I64
@@ -48,8 +49,10 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
     topology = topology_of(state)
     _notice_room(state)
     stir_due(state)
-    if not tables.branches.stirred[: tables.branches.top].any() and not state.counters[Counter.UNTOLD]:
-        return NO_DECISIONS, NO_TALLY
+    if not tables.branches.stirred[: tables.branches.top].any():
+        retry_preemptors(state)  # the rest goes first, so that it is done once
+        if not tables.branches.stirred[: tables.branches.top].any() and not state.counters[Counter.UNTOLD]:
+            return NO_DECISIONS, NO_TALLY
     tables.cycle += 1
     settle_use(state)
     turn = turn_of(state)
@@ -73,6 +76,8 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
     state.reserved.top = int(state.counters[Counter.RESERVED])
     if room.desk.wish.marks[SPARED]:
         state.counters[Counter.SPARED] = state.now_ms + 1
+    if turn.places and room.desk.wish.marks[EPOCH_BOUND]:
+        state.counters[Counter.EPOCH_BOUND] = state.counters[Counter.OUTSIDE]
     batches = [drain(state, room.output)[0]]
     _charge_entries(state, batches[0])
     batches += _tell(state, room)
@@ -144,6 +149,12 @@ def turn_of(state: ClusterState) -> Turn:
     )
 
 
+def has_new_room(state: ClusterState) -> bool:
+    """Whether room was made since the latest cycle, where admission takes a place: everybody is to be tried again."""
+    changed = state.shares.room_epoch != state.counters[Counter.ROOM_EPOCH]
+    return bool(changed and state.node_specs and state.policy.admission is AdmissionKind.TIDEGATE)
+
+
 def _notice_room(state: ClusterState) -> None:
     """Where admission takes a place, room on nodes is a reason to look again at everything."""
     tables, epoch = state.shares, int(state.counters[Counter.ROOM_EPOCH])
@@ -186,6 +197,7 @@ def _date(state: ClusterState, desk: Desk) -> None:
     """Write on a desk when it is, and who has just been preempted."""
     own = state.policy.admission is AdmissionKind.TIDEGATE
     desk.wish.marks[NOW_MS], desk.wish.marks[SPARED] = state.now_ms, 0
+    desk.wish.marks[EPOCH_BOUND] = 0
     desk.wish.marks[OUTSIDE] = state.counters[Counter.OUTSIDE] if own else AGAIN
 
 

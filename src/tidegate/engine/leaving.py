@@ -18,7 +18,7 @@ from tidegate.engine.progress import note_stop
 from tidegate.engine.reservations import drop_reservations
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
-from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.cluster import Claims, ClusterState, Counter
 from tidegate.state.tables import END, Phase
 
 
@@ -98,6 +98,7 @@ def send_away(state: ClusterState, row: int, code: Reason) -> None:
     table.since_ms[row] = state.now_ms
     table.evictions[row] += 1
     table.held_code[row] = code
+    state.counters[Counter.CLAIMS] |= Claims.SHIFTED
     if state.shares.holds_quota(row):
         state.shares.tickets.leaving[row] = 1  # nobody else needs to evict it
     if table.first_pod[row] < 0:

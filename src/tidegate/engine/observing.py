@@ -27,7 +27,7 @@ from tidegate.model.shares import LARGEST_CLAIM
 from tidegate.model.standing import CheckState, Consumed, Grant, Standing
 from tidegate.model.units import LARGEST_NUMBER, bounded
 from tidegate.model.work import Work
-from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.cluster import Claims, ClusterState, Counter
 from tidegate.state.granted import done_in_sets
 from tidegate.state.numbers import UNKNOWN
 from tidegate.state.shares import Again
@@ -207,6 +207,7 @@ def _hold(state: ClusterState, row: int, standing: Standing) -> None:
     table.phase[row] = Phase.LEAVING if standing.evicted else Phase.RUNNING
     table.held_code[row] = 0
     if standing.evicted:
+        state.counters[Counter.CLAIMS] |= Claims.SHIFTED
         table.trouble[row] = 0  # it was told to go already
 
 

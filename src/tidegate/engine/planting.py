@@ -17,11 +17,13 @@ from tidegate.engine.kernels.topology_use import add_spots, remove_spots
 from tidegate.engine.topology import Wanted, question_of
 from tidegate.model.columns import I64
 from tidegate.model.hardware import is_device
+from tidegate.model.policy import AdmissionKind
 from tidegate.model.shares import footprint_of
+from tidegate.model.units import WHOLE_MILLI
 from tidegate.state.cluster import ClusterState
 from tidegate.state.domains import HOST, NOWHERE, PODS, Topology, plant
 from tidegate.state.shares import Again
-from tidegate.state.tables import END
+from tidegate.state.tables import BROKEN_MILLI, END
 
 #: Rows without a holder that are put up with, beside as many as are in use.
 _HOLES = 64
@@ -112,13 +114,17 @@ def _notice_lost(state: ClusterState, rows: I64) -> None:
 
 
 def _notice_spotless(state: ClusterState, topology: Topology) -> None:
-    """Take what pods of ours that were placed without a spot take of the leaves: they are as good as others' pods."""
+    """Take what pods of ours that were placed without a spot take of the leaves: they are as good as others' pods.
+
+    Where admission takes a place, so are devices that are broken.
+    """
     pods, tickets = state.pods, state.shares.tickets
     placed = np.flatnonzero(pods.node[: pods.top] >= 0)
     placed = placed[tickets.spots[pods.workload[placed]] == 0] if len(placed) else placed
-    if not len(placed) and not topology.leaves.spotless.any():
+    broken = _broken_devices(state)
+    if not len(placed) and not broken.any() and not topology.leaves.spotless.any():
         return
-    taken = np.zeros((state.nodes.top, len(topology.resources)), np.int64)
+    taken = np.outer(broken, _vector_of_device(topology))
     topology.spotless_pods = {}
     for pod_class in np.unique(pods.pod_class[placed]).tolist():
         nodes = pods.node[placed[pods.pod_class[placed] == pod_class]]
@@ -130,6 +136,18 @@ def _notice_spotless(state: ClusterState, topology: Topology) -> None:
         leaves.empty[leaf] -= more
         leaves.free[leaf] -= more
         leaves.spotless[leaf] += more
+
+
+def _broken_devices(state: ClusterState) -> I64:
+    """How many devices of each node are broken, where it matters which device a pod has."""
+    broken: I64 = (state.nodes.left[: state.nodes.top] < -BROKEN_MILLI // 2).sum(axis=1)
+    return broken if state.policy.admission is AdmissionKind.TIDEGATE else np.zeros_like(broken)
+
+
+def _vector_of_device(topology: Topology) -> I64:
+    """One device in the units of quota."""
+    devices = {name: 1 for name in topology.resources if is_device(name)}
+    return topology.vector(devices | ({"gpu": WHOLE_MILLI} if "gpu" in topology.resources else {}))
 
 
 def _vector_of(state: ClusterState, topology: Topology, pod_class: int) -> I64:

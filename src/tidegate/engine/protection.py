@@ -10,8 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from tidegate.model.columns import I64
-from tidegate.state.cluster import ClusterState, Counter
+from tidegate.model.policy import AdmissionKind
+from tidegate.model.shares import PreemptWhom
+from tidegate.state.cluster import Claims, ClusterState, Counter
 from tidegate.state.tables import ALWAYS, END, Phase
+
+_NEVER = list(PreemptWhom).index(PreemptWhom.NEVER)
 
 
 def safe_holders(state: ClusterState, rows: I64) -> I64:
@@ -64,6 +68,34 @@ def retry_spared(state: ClusterState) -> None:
         roots = np.flatnonzero(branches.parent[: branches.top] == END)
         branches.epoch[roots] += 1
         branches.stirred[roots] = 1
+
+
+def is_retry_due(state: ClusterState) -> bool:
+    """Whether those who may preempt are to be tried again though no room was made."""
+    if not state.node_specs or state.policy.admission is not AdmissionKind.TIDEGATE:
+        return False
+    claims, table = int(state.counters[Counter.CLAIMS]), state.workloads
+    if claims & Claims.SHIFTED or 0 < state.counters[Counter.EPOCH_BOUND] < state.counters[Counter.OUTSIDE]:
+        return True
+    return bool(claims) and bool((table.phase[: table.top] == Phase.LEAVING).any())
+
+
+def retry_preemptors(state: ClusterState) -> None:
+    """Try those who may preempt again: others may be evicted, or be enough, than when they were last tried.
+
+    Work began to leave, and counts as gone; places were reserved; a queue borrows now; or an outside fact came.
+    """
+    if not is_retry_due(state):
+        return
+    tables, counters = state.shares, state.counters
+    counters[Counter.CLAIMS] = 0
+    if counters[Counter.EPOCH_BOUND] < counters[Counter.OUTSIDE]:
+        counters[Counter.EPOCH_BOUND] = 0
+    waits = np.flatnonzero(state.work_classes.waiting[: tables.demands.top] > 0)
+    branches, queues = tables.branches, tables.demands.branch[waits]
+    may = (queues != END) & ((branches.within[queues] != _NEVER) | (branches.reclaim[queues] != _NEVER))
+    tables.demands.held[waits[may]] = -1
+    branches.stirred[branches.root[queues[may]]] = 1
 
 
 def _protected(state: ClusterState) -> I64:

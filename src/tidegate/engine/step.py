@@ -5,13 +5,13 @@ Must not know: clocks, files, worlds.
 
 from __future__ import annotations
 
-from tidegate.engine.admit import is_quota_alone, next_try_ms
+from tidegate.engine.admit import has_new_room, is_quota_alone, next_try_ms
 from tidegate.engine.apply import apply
 from tidegate.engine.decide import decide
 from tidegate.engine.kernels.registry import settle_form
 from tidegate.engine.kernels.succession import AT_ONCE, MOST_CYCLES, MOST_QUOTA_CYCLES
 from tidegate.engine.order import next_demotion_ms
-from tidegate.engine.protection import next_end_ms
+from tidegate.engine.protection import is_retry_due, next_end_ms
 from tidegate.model.decisions import StepResult, join_decisions, join_tallies
 from tidegate.model.facts import EventBatch
 from tidegate.model.policy import OrderKind
@@ -53,7 +53,9 @@ def _is_settled(state: ClusterState) -> bool:
 def _goes_on(state: ClusterState) -> bool:
     """Whether a cycle that had nothing new to say left somebody to be looked at in the next one."""
     branches = state.shares.branches
-    return bool(branches.stirred[: branches.top].any())
+    return bool(
+        branches.stirred[: branches.top].any() or (state.shares and (has_new_room(state) or is_retry_due(state)))
+    )
 
 
 def propose(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Any, NamedTuple
 
 import msgspec
@@ -77,7 +77,16 @@ class Counter(IntEnum):
     KEPT_NODES = 22  # classes of nodes, and other resources
     SEEN_BEFORE = 23  # pods submitted so far of classes that were given back and are not remembered
     PASSED_DUE = 24  # when somebody will have been passed over for longer than the limit; 0: nobody waits for that
-    COUNT = 25
+    CLAIMS = 25  # Claims: what changed for those who may preempt since they were last tried
+    EPOCH_BOUND = 26  # the outside epoch in which some could not be preempted, or were tried no more; 0: in none
+    COUNT = 27
+
+
+class Claims(IntFlag):
+    """What may let somebody preempt who could not before, though no room was made."""
+
+    SHIFTED = 1  # work began to leave, places were reserved, or a queue borrows now, or has another fair share
+    ROOM_TAKEN = 2  # work was admitted: who would have had room once those are gone who leave may have to evict others
 
 
 #: Names of the counters, in order.

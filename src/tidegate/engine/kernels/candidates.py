@@ -8,6 +8,7 @@ from __future__ import annotations
 from tidegate.engine.kernels.desk import (
     AGAIN,
     CANDIDATES,
+    EPOCH_BOUND,
     F_REMOVED,
     FOREIGNERS,
     H_STACK,
@@ -131,10 +132,12 @@ def is_safe(held: Held, marks: I64, j: int, victim: int) -> bool:
     protected = held.work_classes[held.workloads[victim, J_WORK_CLASS], W_PROTECTED]
     if protected > 0 and marks[NOW_MS] - held.tickets[victim, T_GRANTED] < protected:
         return True
-    if held.workloads[victim, J_PREEMPTED_IN] == marks[OUTSIDE]:
-        return True
     paid = held.workloads[j, J_PREEMPTED_IN] == marks[OUTSIDE]
-    return bool(paid and held.workloads[victim, J_STARTED_IN] == marks[OUTSIDE])
+    again = held.workloads[victim, J_PREEMPTED_IN] == marks[OUTSIDE]
+    if again or (paid and held.workloads[victim, J_STARTED_IN] == marks[OUTSIDE]):
+        marks[EPOCH_BOUND] = 1  # until the next outside fact
+        return True
+    return False
 
 
 @inlined

@@ -233,7 +233,7 @@ def reserve_if_passed(hot: Hot, rule: Rule, options: CycleOptions, j: int) -> bo
         return False
     if not stands and is_another_new(hot, j, options.now_ms, options.limit_ms):
         return False
-    if reserve_for_passed_over(hot, rule, options.victims, j, sets, options.now_ms) or stands:
+    if reserve_for_passed_over(hot, rule, options.victims, j, sets, options.now_ms, options.limit_ms) or stands:
         enforce(hot, j)
         return True
     drop_reservation(hot, j)

@@ -54,12 +54,14 @@ F_REMOVED, F_DOOMED, F_VICTIM = range(3)
 #: Columns of the marks on branches: a stack; nothing more to give; first candidate or the entry that is put up.
 H_STACK, H_SEEN, H_FIRST = range(3)
 
-#: Counters of the desk: SPARED is 1 where somebody was no candidate for having been placed in this very step; the last
-#: two are the time, and the outside epoch that nobody is preempted in twice.
+#: Counters of the desk: SPARED is 1 where somebody was no candidate for having been placed in this very step;
+#: EPOCH_BOUND where the outside epoch kept somebody from being a candidate, or from being tried, CLAIMED
+#: where a head keeps quota for this cycle only; the last two are the time, and the outside epoch that nobody is
+#: preempted in twice.
 (
-    REQUESTED, CANDIDATES, TARGETS, VICTIMS, UNDONE, ENTRIES, OVERFLOW, FOREIGNERS, RECLAIMERS, SPARED, NOW_MS,
-    OUTSIDE,
-) = range(12)  # fmt: skip
+    REQUESTED, CANDIDATES, TARGETS, VICTIMS, UNDONE, ENTRIES, OVERFLOW, FOREIGNERS, RECLAIMERS, SPARED,
+    EPOCH_BOUND, CLAIMED, NOW_MS, OUTSIDE,
+) = range(14)  # fmt: skip
 
 #: For an outside epoch: whoever was preempted may be preempted again at once, as Kueue has it.
 AGAIN = -2

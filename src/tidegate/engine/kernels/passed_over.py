@@ -6,9 +6,11 @@ its owner tells how long. They are chosen again from time to time. Nobody is evi
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.registry import kernel
+from tidegate.engine.kernels.fit import ROOM_EPOCH
+from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.reservations import (
     FLEET,
+    PASSED_OVER,
     RESERVED,
     release_all,
     reserve_places,
@@ -47,12 +49,10 @@ from tidegate.state.tables import (
     W_KIND,
     W_TOLERATED,
     Phase,
-    Reserves,
 )
 
 PENDING = int(Phase.PENDING)
 PASSED_DUE = int(Counter.PASSED_DUE)
-PASSED_OVER = int(Reserves.PASSED_OVER)
 INFERENCE = list(WorkKind).index(WorkKind.INFERENCE)
 
 #: A device with less left is broken.
@@ -84,9 +84,14 @@ def note_passed_over(hot: Hot, j: int, now_ms: int, limit_ms: int) -> None:
     """Note that workload j is passed over from now on, and when that will have lasted for longer than the limit."""
     hot.workloads[j, J_PASSED] = now_ms
     if limit_ms > 0:
-        due_ms = max(now_ms + 1, passed_over_at(hot, j, limit_ms))
-        if hot.counters[PASSED_DUE] == 0 or due_ms < hot.counters[PASSED_DUE]:
-            hot.counters[PASSED_DUE] = due_ms
+        wake_at(hot, max(now_ms + 1, passed_over_at(hot, j, limit_ms)))
+
+
+@inlined
+def wake_at(hot: Hot, due_ms: int) -> None:
+    """Look at that time, at the latest, at those who were passed over."""
+    if hot.counters[PASSED_DUE] == 0 or due_ms < hot.counters[PASSED_DUE]:
+        hot.counters[PASSED_DUE] = due_ms
 
 
 @kernel
@@ -108,22 +113,41 @@ def is_passed_over(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
 
 @kernel
 def wake_passed_over(hot: Hot, branches: I64, demands: I64, now_ms: int, limit_ms: int) -> None:
-    """Let those be tried again who were passed over until their limit came; they may get a reservation."""
-    due_ms, next_ms = hot.counters[PASSED_DUE], 0
+    """Let those be tried again who were passed over until their limit came, or may choose other places now."""
+    due_ms, before = hot.counters[PASSED_DUE], -1
+    hot.counters[PASSED_DUE] = 0
     for j in range(len(hot.workloads)):
-        if hot.workloads[j, J_PHASE] != PENDING or hot.workloads[j, J_PASSED] < 0 or hot.workloads[j, J_RESERVES] > 0:
-            continue
-        at_ms = max(hot.workloads[j, J_PASSED] + 1, passed_over_at(hot, j, limit_ms))
-        if due_ms <= at_ms <= now_ms:
-            w = hot.workloads[j, J_WORK_CLASS]
-            hot.work_classes[w, W_HELD_EPOCH] = -1
-            queue = demands[w, D_BRANCH] if w < len(demands) else -1
-            if queue >= 0:
-                branches[branches[queue, B_ROOT], B_EPOCH] += 1
-                branches[branches[queue, B_ROOT], B_STIRRED] = 1
-        elif at_ms > now_ms and (next_ms == 0 or at_ms < next_ms):
-            next_ms = at_ms
-    hot.counters[PASSED_DUE] = next_ms
+        if (
+            hot.workloads[j, J_PHASE] == PENDING
+            and hot.workloads[j, J_PASSED] >= 0
+            and hot.workloads[j, J_RESERVES] == 0
+        ):
+            at_ms = max(hot.workloads[j, J_PASSED] + 1, passed_over_at(hot, j, limit_ms))
+            wake_when_due(hot, branches, demands, j, due_ms, at_ms, now_ms)
+    for i in range(hot.counters[RESERVED]):
+        j, found_ms = hot.reserved[i, reserved_places.WORKLOAD], hot.reserved[i, reserved_places.FOUND_MS]
+        if j != before and hot.workloads[j, J_RESERVES] == PASSED_OVER:
+            wake_when_due(hot, branches, demands, j, due_ms, found_ms + limit_ms, now_ms)
+            wake_when_due(hot, branches, demands, j, due_ms, stays_until(hot, j, found_ms, limit_ms), now_ms)
+        before = j
+
+
+@kernel
+def wake_when_due(hot: Hot, branches: I64, demands: I64, j: int, due_ms: int, at_ms: int, now_ms: int) -> None:
+    """Let workload j, and those who wait with it, be tried again if a time has come since the last look, or then."""
+    if at_ms > now_ms:
+        wake_at(hot, at_ms)
+        return
+    if at_ms < due_ms:
+        return
+    w = hot.workloads[j, J_WORK_CLASS]
+    hot.work_classes[w, W_HELD_EPOCH] = -1
+    queue = demands[w, D_BRANCH] if w < len(demands) else -1
+    if queue >= 0:
+        branches[branches[queue, B_ROOT], B_EPOCH] += 1
+        branches[branches[queue, B_ROOT], B_STIRRED] = 1
+    elif hot.workloads[j, J_RESERVES] > 0:
+        hot.counters[ROOM_EPOCH] += 1  # another may choose its places, whoever that is
 
 
 @kernel
@@ -164,8 +188,9 @@ def could_be_placed_before(hot: Hot, j: int) -> bool:
 
 
 @kernel
-def note_found(hot: Hot, j: int, now_ms: int) -> None:
+def note_found(hot: Hot, j: int, now_ms: int, limit_ms: int) -> None:
     """Note that there would be places for workload j on the nodes as they are, and when that was found."""
+    wake_at(hot, now_ms + limit_ms)
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] == j:
             hot.reserved[i, reserved_places.FLEET] = hot.counters[FLEET]
@@ -182,9 +207,14 @@ def stay_chosen(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
     """
     for i in range(hot.counters[RESERVED]):
         if hot.reserved[i, reserved_places.WORKLOAD] == j:
-            found_ms = hot.reserved[i, reserved_places.FOUND_MS]
-            return bool(now_ms < found_ms + max(limit_ms, found_ms - hot.workloads[j, J_PASSED]))
+            return bool(now_ms < stays_until(hot, j, hot.reserved[i, reserved_places.FOUND_MS], limit_ms))
     return False
+
+
+@inlined
+def stays_until(hot: Hot, j: int, found_ms: int, limit_ms: int) -> int:
+    """Until when the places of workload j, found at some time, stay as they are."""
+    return int(found_ms + max(limit_ms, found_ms - hot.workloads[j, J_PASSED]))
 
 
 @kernel
@@ -210,7 +240,9 @@ def is_another_new(hot: Hot, j: int, now_ms: int, limit_ms: int) -> bool:
 
 
 @kernel
-def reserve_for_passed_over(hot: Hot, rule: Rule, s: VictimSearch, j: int, plan: I64, now_ms: int) -> bool:
+def reserve_for_passed_over(
+    hot: Hot, rule: Rule, s: VictimSearch, j: int, plan: I64, now_ms: int, limit_ms: int
+) -> bool:
     """Reserve the places for workload j that are free soonest; False: it fits nowhere even if everybody ended.
 
     What is reserved for those ahead of it stays theirs.
@@ -224,7 +256,7 @@ def reserve_for_passed_over(hot: Hot, rule: Rule, s: VictimSearch, j: int, plan:
     if not found:
         return False
     reserve_places(hot, j, s.best_plan[: s.numbers[BEST_PLANNED]], PASSED_OVER)
-    note_found(hot, j, now_ms)
+    note_found(hot, j, now_ms, limit_ms)
     return True
 
 

@@ -12,6 +12,7 @@ from tidegate.engine.kernels.desk import (
     ADMITTED,
     AWAITING,
     BLOCKED,
+    CLAIMED,
     DEFERRED,
     ENTRIES,
     EVICTED,
@@ -66,19 +67,21 @@ from tidegate.engine.kernels.nominate import (
     request_assigned,
     sort_entries,
 )
-from tidegate.engine.kernels.passed_over import PASSED_OVER, note_passed_over
+from tidegate.engine.kernels.passed_over import note_passed_over
 from tidegate.engine.kernels.place import Output
 from tidegate.engine.kernels.quota import remove_usage
 from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.engine.kernels.removal import C_RESERVED, put_back, take_out
 from tidegate.engine.kernels.reservations import (
+    PASSED_OVER,
     RESERVED,
     begin_reservations,
     drop_reservation,
     end_reservations,
+    take_again,
 )
 from tidegate.engine.kernels.rule import Rule
-from tidegate.engine.kernels.settle import evict, grant_again, send_off
+from tidegate.engine.kernels.settle import CLAIMS, ROOM_TAKEN, SHIFTED, evict, grant_again, send_off
 from tidegate.engine.kernels.settle_places import (
     ENOUGH,
     NO_QUOTA,
@@ -135,7 +138,7 @@ NOBODY = -1
 def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, turn: Turn, out: Output) -> int:
     """Run one cycle; MORE_ROOM: nothing was changed, and it needs room for more targets."""
     marks, branches, entries = d.wish.marks, book.tree.branches, d.heads.entries
-    marks[TARGETS], marks[OVERFLOW], marks[VICTIMS], marks[UNDONE] = 0, 0, 0, 0
+    marks[TARGETS], marks[OVERFLOW], marks[VICTIMS], marks[UNDONE], marks[CLAIMED] = 0, 0, 0, 0, 0
     count = nominate_heads(hot, book, d, grove, turn)
     if marks[OVERFLOW] == 1 or (turn.places == 1 and marks[TARGETS] + len(d.pool.flags) > len(d.pool.targets)):
         return MORE_ROOM
@@ -158,7 +161,7 @@ def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
         if entries[e, X_STATUS] == ADMITTED and entries[e, X_AGAIN] > 0:
             grant_again(hot, book, d.heads, grove, e, out)
         requeue(hot, book, d, turn, e)
-    stir_outpaced(branches, entries, count)
+    stir_outpaced(branches, entries, count, marks[CLAIMED])
     return DONE
 
 
@@ -174,12 +177,11 @@ def put_behind_reserved(hot: Hot, entries: I64, count: int) -> None:
 
 
 @inlined
-def stir_outpaced(branches: I64, entries: I64, count: int) -> None:
+def stir_outpaced(branches: I64, entries: I64, count: int, claimed: int) -> None:
     """Let those be tried again who lost to others of this cycle, in whatever tree: nodes are shared by all trees."""
-    admitted = 0
     for e in range(count):
-        admitted += int(entries[e, X_STATUS] == ADMITTED)
-    for e in range(count if admitted > 0 else 0):
+        claimed += int(entries[e, X_STATUS] == ADMITTED)
+    for e in range(count if claimed > 0 else 0):
         if entries[e, X_STATUS] == SKIPPED:
             branches[branches[entries[e, X_QUEUE], B_ROOT], B_STIRRED] = 1
 
@@ -297,6 +299,7 @@ def settle_entry(
         entry[X_STATUS], entry[X_CODE] = BLOCKED, GATED
     elif turn.places == 1 and entry[X_AGAIN] == 0 and mode != DEFERRED:
         settle_with_places(hot, rule, book, d, grove, turn, e, lack, out)
+        take_again(hot)
     elif mode == DEFERRED:
         entry[X_STATUS], entry[X_CODE] = AWAITING, AWAITS_VICTIMS
         take_for_now(book, d, grove, e)
@@ -394,6 +397,9 @@ def requeue(hot: Hot, book: Book, d: Desk, turn: Turn, e: int) -> None:
     root = branches[q, B_ROOT]
     if status == ADMITTED or (status in (PREEMPTING, AWAITING) and entry[X_PENDING] > 0):
         branches[root, B_STIRRED] = 1
+        if turn.places == 1:
+            shifts = status != ADMITTED or entry[X_BORROW] > 0 or turn.fair != 0
+            hot.counters[CLAIMS] |= SHIFTED if shifts else ROOM_TAKEN
     if status == ADMITTED:
         return
     if entry[X_AGAIN] > 0:
@@ -402,7 +408,7 @@ def requeue(hot: Hot, book: Book, d: Desk, turn: Turn, e: int) -> None:
     if status == REFUSED and book.held.workloads[j, J_PASSED] < 0:
         note_passed_over(hot, j, turn.now_ms, turn.limit_ms if turn.places == 1 else 0)
     epoch = hot.counters[OUTSIDE_EPOCH] if turn.places == 1 else branches[root, B_EPOCH]
-    goes_on = status in (REFUSED, SKIPPED) and entry[X_TRYING] == 1 and tries_on(book, entry, epoch, 1)
+    goes_on = status in (REFUSED, SKIPPED) and entry[X_TRYING] == 1 and tries_on(book, d.wish.marks, entry, epoch, 1)
     for slot in range(book.asked.tried.shape[1]):
         book.asked.tried[j, slot] = d.heads.tries[e, Y_TRIED, slot] if goes_on else 0
     ticket = book.held.tickets[j]

@@ -42,7 +42,7 @@ from tidegate.state.tables import (
 )
 
 RESERVED, FLEET = int(Counter.RESERVED), int(Counter.FLEET)
-PREEMPTED_FOR = int(Reserves.PREEMPTED_FOR)
+PREEMPTED_FOR, PASSED_OVER = int(Reserves.PREEMPTED_FOR), int(Reserves.PASSED_OVER)
 FOR_AWAITED = 2
 
 
@@ -172,6 +172,39 @@ def enforce_ahead(hot: Hot, j: int, awaited: int) -> None:
 
 
 @kernel
+def let_pass(hot: Hot, j: int) -> None:
+    """Let workload j, for which others were evicted, have the nodes where room was made for it.
+
+    Who was passed over may have chosen places there before, or be tried before it: it gives way until `take_again`.
+    Else victims would have left in vain.
+    """
+    for i in range(hot.counters[RESERVED]):
+        row = hot.reserved[i]
+        may_wait = hot.workloads[row[reserved_places.WORKLOAD], J_RESERVES] == PASSED_OVER
+        if may_wait and row[reserved_places.IN_FORCE] > 0 and reserves_on(hot, j, row[reserved_places.NODE]):
+            release_place(hot, i)
+            row[reserved_places.IN_FORCE] *= -1
+
+
+@kernel
+def take_again(hot: Hot) -> None:
+    """Withhold again what gave way to a workload for which others were evicted."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.IN_FORCE] < 0:
+            hot.reserved[i, reserved_places.IN_FORCE] *= -1
+            withhold_place(hot, i)
+
+
+@kernel
+def reserves_on(hot: Hot, j: int, n: int) -> bool:
+    """Whether a place on node n is reserved for workload j."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] == j and hot.reserved[i, reserved_places.NODE] == n:
+            return True
+    return False
+
+
+@kernel
 def withhold_all(hot: Hot, but: int) -> None:
     """Withhold every reservation in force, but for one workload's; the first made takes first."""
     for i in range(hot.counters[RESERVED]):
@@ -273,6 +306,7 @@ def remove_places(hot: Hot, j: int) -> None:
 @kernel
 def reserve_places(hot: Hot, j: int, plan: I64, reason: int) -> None:
     """Reserve these places, rows of pod class, node and devices, for workload j, instead of those it has."""
+    hot.counters[ROOM_EPOCH] += int(gives_up(hot, j, plan))
     remove_places(hot, j)
     hot.workloads[j, J_RESERVES] = reason
     at = hot.counters[RESERVED]
@@ -283,6 +317,21 @@ def reserve_places(hot: Hot, j: int, plan: I64, reason: int) -> None:
         row[reserved_places.NODE], row[reserved_places.DEVICES] = plan[i, 1], plan[i, 2]
         row[reserved_places.FLEET] = hot.counters[FLEET]
     hot.counters[RESERVED] = at + len(plan)
+
+
+@kernel
+def gives_up(hot: Hot, j: int, plan: I64) -> bool:
+    """Whether a place that is reserved for workload j is not in this plan: others may have it."""
+    for i in range(hot.counters[RESERVED]):
+        row, stays = hot.reserved[i], False
+        if row[reserved_places.WORKLOAD] != j or row[reserved_places.NODE] < 0:
+            continue
+        for at in range(len(plan)):
+            is_there = plan[at, 1] == row[reserved_places.NODE] and plan[at, 2] == row[reserved_places.DEVICES]
+            stays = stays or (is_there and plan[at, 0] == row[reserved_places.POD_CLASS])
+        if not stays:
+            return True
+    return False
 
 
 @kernel

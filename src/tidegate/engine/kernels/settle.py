@@ -32,7 +32,7 @@ from tidegate.engine.kernels.spots import hold_found
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.reasons import Reason
-from tidegate.state.cluster import Counter, Hot
+from tidegate.state.cluster import Claims, Counter, Hot
 from tidegate.state.shares import (
     A_POD_SET,
     B_EPOCH,
@@ -92,7 +92,8 @@ ADMITTED_BORROWING = int(Reason.ADMITTED_BORROWING)
 ADMITTED_PARTLY = int(Reason.ADMITTED_PARTLY)
 REPLACED = int(Reason.REPLACED)
 LEAVING = int(Phase.LEAVING)
-OUTSIDE, REPEATS = int(Counter.OUTSIDE), int(Counter.REPEATS)
+SHIFTED, ROOM_TAKEN = int(Claims.SHIFTED), int(Claims.ROOM_TAKEN)
+OUTSIDE, REPEATS, CLAIMS = int(Counter.OUTSIDE), int(Counter.REPEATS), int(Counter.CLAIMS)
 NOBODY = -1
 
 
@@ -164,6 +165,7 @@ def evict(hot: Hot, tickets: I64, entry: I64, now_ms: int, out: Output) -> None:
     row = hot.workloads[j]
     row[J_PHASE], row[J_SINCE], row[J_HELD_CODE] = LEAVING, now_ms, code
     row[J_EVICTIONS] += 1
+    hot.counters[CLAIMS] |= SHIFTED
 
 
 @kernel
@@ -271,4 +273,5 @@ def release_replaced(hot: Hot, held: Held, entry: I64, now_ms: int, out: Output)
     workload[J_ENDING] = 1
     if held.tickets[replaced, T_LEAVING] == 0:
         held.tickets[replaced, T_LEAVING] = 1
+        hot.counters[CLAIMS] |= SHIFTED
         workload[J_PHASE], workload[J_SINCE], workload[J_HELD_CODE] = LEAVING, now_ms, REPLACED

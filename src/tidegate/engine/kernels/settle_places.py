@@ -15,7 +15,9 @@ from tidegate.engine.kernels.cycle_quota import (
 from tidegate.engine.kernels.desk import (
     ADMITTED,
     AWAITING,
+    CLAIMED,
     ENTRIES,
+    EPOCH_BOUND,
     FIT,
     I_LOT,
     I_NOMINATED,
@@ -59,7 +61,6 @@ from tidegate.engine.kernels.granted import plan_pods
 from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.nominate import nominate_bound, request_assigned
 from tidegate.engine.kernels.passed_over import (
-    PASSED_OVER,
     are_open,
     are_reserved,
     could_be_placed_before,
@@ -75,10 +76,12 @@ from tidegate.engine.kernels.quota import available, minus
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.removal import C_RESERVED
 from tidegate.engine.kernels.reservations import (
+    PASSED_OVER,
     RESERVED,
     drop_reservation,
     enforce,
     enforce_ahead,
+    let_pass,
     place_reserved,
     release_all,
     release_of,
@@ -103,6 +106,7 @@ from tidegate.state.shares import (
     B_FIRST_GROUP,
     B_GROUPS,
     B_RECLAIM,
+    B_STRICT,
     B_WITHIN,
     D_ASKS,
     G_OPTIONS,
@@ -166,6 +170,8 @@ def settle_with_places(
     entry = d.heads.entries[e]
     j, before = entry[X_WORKLOAD], hot.workloads[entry[X_WORKLOAD], J_RESERVES]
     enforce_ahead(hot, j, entry[X_AWAITED])
+    if before == PREEMPTED_FOR:
+        let_pass(hot, j)
     if before == PASSED_OVER and are_open(hot, j) and is_elsewhere(book, d.heads, e):
         if entry[X_MODE] == FIT and lack == ENOUGH and starts_at_once(hot, rule, book, d, grove, turn, e, out):
             return
@@ -177,7 +183,7 @@ def settle_with_places(
     fits = entry[X_MODE] == FIT
     if fits and lack != ENOUGH and (lack == NO_QUOTA or entry[X_AWAITED] == 0):  # else it has places of its own
         entry[X_STATUS], entry[X_CODE] = SKIPPED, OUTPACED if lack == NO_QUOTA else TOPOLOGY_OUTPACED
-        if lack == NO_QUOTA and hot.counters[RESERVED] > 0:
+        if lack == NO_QUOTA and hot.counters[RESERVED] > 0 and d.wish.marks[CLAIMED] == 0:
             entry[X_STATUS], entry[X_CODE] = REFUSED, RESERVED_FOR_OTHERS
         return
     if fits and lack == ENOUGH and starts_at_once(hot, rule, book, d, grove, turn, e, out):
@@ -186,7 +192,7 @@ def settle_with_places(
     came = NO_ROOM
     if may_preempt(book.tree, entry[X_QUEUE]) and (
         hot.workloads[j, J_RESERVES] == PREEMPTED_FOR
-        or tries_on(book, entry, hot.counters[OUTSIDE_EPOCH], PLANNING_TRIES)
+        or tries_on(book, d.wish.marks, entry, hot.counters[OUTSIDE_EPOCH], PLANNING_TRIES)
     ):
         came = plan_evictions(hot, rule, book, d, grove, turn, e, out)
     if came == EVICTIONS:
@@ -274,7 +280,7 @@ def lack_beside_promised(book: Book, d: Desk, grove: Grove | None, e: int) -> in
 
 
 @kernel
-def tries_on(book: Book, entry: I64, epoch: int, times: int) -> bool:
+def tries_on(book: Book, marks: I64, entry: I64, epoch: int, times: int) -> bool:
     """Whether an entry goes on trying in an epoch: what it finds and loses in turn, it could try for ever."""
     ticket, queue, flavors = book.held.tickets[entry[X_WORKLOAD]], book.tree.branches[entry[X_QUEUE]], 0
     if ticket[T_TRIES_EPOCH] != epoch:
@@ -282,7 +288,10 @@ def tries_on(book: Book, entry: I64, epoch: int, times: int) -> bool:
     ticket[T_TRIES] += times
     for group in range(queue[B_FIRST_GROUP], queue[B_FIRST_GROUP] + queue[B_GROUPS]):
         flavors += book.asked.groups[group, G_OPTIONS]
-    return bool(ticket[T_TRIES] <= MOST_TRIES + flavors * book.held.work_classes[entry[X_CLASS], W_SETS])
+    if ticket[T_TRIES] <= MOST_TRIES + flavors * book.held.work_classes[entry[X_CLASS], W_SETS]:
+        return True
+    marks[EPOCH_BOUND] = 1
+    return False
 
 
 @kernel
@@ -348,7 +357,7 @@ def reserve_if_passed_over(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Gro
     if not could_be_placed(hot, rule, book, d, grove, turn, e):
         return bool(stands)
     reserve_places(hot, j, d.victims.best_plan[: d.victims.numbers[BEST_PLANNED]], PASSED_OVER)
-    note_found(hot, j, turn.now_ms)
+    note_found(hot, j, turn.now_ms, turn.limit_ms)
     return True
 
 
@@ -408,9 +417,11 @@ def refuse_quota(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
         if (known or could_be_placed(hot, rule, book, d, grove, turn, e)) and is_within_reach(book, d, e):
             reserve_nothing_yet(hot, j, PASSED_OVER)
             if not known:
-                note_found(hot, j, turn.now_ms)
+                note_found(hot, j, turn.now_ms, turn.limit_ms)
         else:
             drop_reservation(hot, j)
     claims = entry[X_MODE] != WAIT and book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY
     if claims or hot.workloads[j, J_RESERVES] == PASSED_OVER:
         reserve(book, d, grove, e)
+        if turn.places == 1 and hot.workloads[j, J_RESERVES] == 0 and book.tree.branches[entry[X_QUEUE], B_STRICT] == 0:
+            d.wish.marks[CLAIMED] = 1  # it is held from now on, and claims nothing in the next cycle

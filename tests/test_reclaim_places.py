@@ -1,0 +1,137 @@
+"""An owner that asks for its quota back in whole nodes, while free GPUs are scattered over the nodes of a borrower.
+
+It starts as soon as victims are gone wherever evicting work that borrows frees quota and places. Where its quota is
+free, and the nodes are held by work within its own quota, nobody is evicted: ageing bounds the wait
+(`test_preemption_properties.test_under_ageing_every_wait_has_a_bound`).
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builders import Cluster, fleet, job
+from preemption_watch import Watch
+from test_preemption_places import seeds
+from test_preemption_properties import relaxed
+from test_queues import queue
+from tidegate.engine.leaving import pods_of
+from tidegate.model.facts import EventKind
+from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
+from tidegate.model.shares import Flavor, PreemptionRule, PreemptWhom, Shares
+from tidegate.state.tables import Phase
+
+NODE = 8  # GPUs of a node
+RECLAIM = PreemptionRule(reclaim_in_cohort=PreemptWhom.ANY)
+
+
+class Borrowed:
+    """A few nodes that a borrower fills with small jobs, and an owner that asks for whole nodes."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = rng = Random(seed)
+        self.nodes = rng.randint(3, 6)
+        self.owns = NODE * rng.randint(1, self.nodes // 2)
+        self.lends = NODE * self.nodes - self.owns
+        self.cluster = Cluster(fleet(f"{self.nodes}x h100x{NODE}"))
+        queues = (
+            queue("owner", self.owns, cohort="all", preemption=RECLAIM),
+            queue("borrower", self.lends, cohort="all"),
+        )
+        shares = Shares(flavors=(Flavor(name="any"),), queues=queues, ignore_undeclared=True)
+        rule = PlacementRule(kind=rng.choice(list(PlacementKind)))
+        self.cluster.set_policy(Policy(placement=rule, admission=AdmissionKind.TIDEGATE, shares=shares))
+        self.watch = Watch(self.cluster)
+        self.asked: dict[str, int] = {}  # GPUs of each
+
+    def step(self) -> None:
+        """One step; what was placed starts."""
+        self.watch.step()
+        self.watch.start_all()
+
+    def submit(self, queue_name: str, text: str) -> str:
+        """Work of a queue."""
+        name, (count, gpus) = f"{queue_name}{len(self.asked):03d}", map(int, text.split("x"))
+        self.asked[name] = count * gpus
+        self.cluster.submit(job(name, text, queue=queue_name, at=self.cluster.now_ms))
+        return name
+
+    def fill(self, beyond: int) -> None:
+        """The borrower takes what there is, and so many GPUs of it are free again, wherever that may be."""
+        for _ in range(4 * self.nodes):
+            self.submit("borrower", f"1x{self.rng.choice([1, 1, 2, 2, 4])}")
+        self.step()
+        waits = [name for name in self.asked if self.watch.phase(name) is Phase.PENDING]
+        for name in waits:
+            self.cluster.tell(EventKind.WORKLOAD_CANCELLED, name)
+        free = NODE * self.nodes - sum(self.by_node().values())
+        for name in self.rng.sample(sorted(self.running()), len(self.running())):
+            if free < beyond:
+                free += self.asked[name]
+                self.cluster.tell(EventKind.WORKLOAD_FINISHED, name)
+        self.step()
+
+    def running(self) -> dict[str, int]:
+        """The node of each job of the borrower that runs."""
+        state, found = self.cluster.state, {}
+        for name in self.asked:
+            if name.startswith("borrower") and self.watch.phase(name) in (Phase.ASSUMED, Phase.RUNNING):
+                row = state.workload_numbers.row(self.cluster.numbers[name])
+                found[name] = int(state.pods.node[pods_of(state, row)[0]])
+        return found
+
+    def by_node(self) -> dict[int, int]:
+        """GPUs that the borrower's jobs have on each node."""
+        used = dict.fromkeys(self.cluster.state.node_specs, 0)
+        for name, node in self.running().items():
+            used[node] += self.asked[name]
+        return used
+
+    def can_reclaim(self, nodes: int) -> bool:
+        """Whether so many nodes can be cleared where the borrower must be over its quota before each eviction."""
+        used, jobs = self.by_node(), self.running()
+        over = sum(used.values()) - self.lends
+        for chosen in combinations(used, nodes):
+            sizes = [self.asked[name] for name, node in jobs.items() if node in chosen]
+            if not sizes or sum(sizes) - max(sizes) < over:
+                return True
+        return False
+
+
+@relaxed
+@given(st.data())
+def test_an_owner_gets_whole_nodes_back_wherever_evicting_who_borrows_clears_them(data):
+    world = Borrowed(data.draw(seeds))
+    world.fill(beyond=world.rng.randint(0, NODE + 2))
+    count = world.rng.randint(1, world.owns // NODE)
+    can = world.can_reclaim(count)
+    gang = world.submit("owner", f"{count}x{NODE}")
+    world.step()
+    assert bool(world.watch.victims) or not can or world.watch.runs(gang), "nobody is evicted for it"
+    assert not world.watch.victims or can, "evicted though that is not enough"
+    world.watch.all_gone()
+    world.step()
+    assert world.watch.runs(gang) == can
+
+
+@relaxed
+@given(st.data())
+def test_an_owner_is_tried_again_whenever_the_borrower_takes_more(data):
+    """What it could not reclaim it can as soon as the borrower is over its quota by enough."""
+    world = Borrowed(data.draw(seeds))
+    world.fill(beyond=world.rng.randint(2, NODE))
+    gang = world.submit("owner", f"1x{NODE}")
+    world.step()
+    for _ in range(NODE):
+        if world.watch.leaving() or world.watch.runs(gang):
+            break
+        assert not world.can_reclaim(1), "it could start"
+        world.submit("borrower", "1x1")
+        world.step()
+        world.watch.step(1)  # what was placed in the step before may go
+    world.watch.all_gone()
+    world.step()
+    assert world.watch.runs(gang) or not world.can_reclaim(1)
