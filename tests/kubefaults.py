@@ -84,6 +84,10 @@ class Point(NamedTuple):
         return random.Random(f"{self.seed}/{self.number}")
 
 
+class StuckError(Exception):
+    """Something does not happen that must."""
+
+
 class Violation(NamedTuple):
     """Something that must not be, with the seed and the point that repeat it."""
 
@@ -168,17 +172,29 @@ class Ordeal:
             fault.strike(self, point.lasts_s)
             self.watcher.excuse(fault.heals_s)
             self.tenant.submit(1)
-            self._wait(self._is_settled, "the end of all work", SETTLE_S + fault.heals_s)
+            self._settle(SETTLE_S + fault.heals_s)
             self._check_quota()
         except LeftOutError as error:
             self.left_out[point.fault] = str(error)
-        except TimeoutError as error:
+        except (StuckError, TimeoutError) as error:
             self.complain(str(error))
         self._clean_up()
 
-    def _is_settled(self) -> bool:
-        self.revive()
-        return self.tenant.is_over()
+    def _settle(self, most_s: float) -> None:
+        """Wait until everything ends. A slow machine has more time, but only while something still happens."""
+        seen, changed_s = "", time.monotonic()
+
+        def is_settled() -> bool:
+            nonlocal seen, changed_s
+            self.revive()
+            now = self.tenant.versions()
+            if now != seen:
+                seen, changed_s = now, time.monotonic()
+            if time.monotonic() - changed_s > most_s:
+                raise StuckError(f"work does not end, and nothing happened for {most_s:.0f} s: {self._said()}")
+            return self.tenant.is_over()
+
+        self._wait(is_settled, "the end of all work", most_s)
 
     def _check_quota(self) -> None:
         """All of the quota can be used, and not one GPU more; the leader's own figure says the same."""
@@ -285,7 +301,7 @@ class Ordeal:
         def wait() -> bool:
             try:
                 self._wait(is_known, "it known", _KNOWN_S)
-            except TimeoutError:
+            except StuckError:
                 return False
             return True
 
@@ -300,7 +316,7 @@ class Ordeal:
         began_s = time.monotonic()
         while not self._holds(holds):
             if time.monotonic() - began_s > patience(most_s):
-                raise TimeoutError(f"{what} did not come about in {time.monotonic() - began_s:.0f} s: {self._said()}")
+                raise StuckError(f"{what} did not come about in {time.monotonic() - began_s:.0f} s: {self._said()}")
             time.sleep(0.1)
 
     def _holds(self, holds: Callable[[], object]) -> object:

@@ -87,6 +87,11 @@ class Tenant:
         self.deleted.add(name)
         surely(lambda: self._plane.admin.delete(f"{JOBS}/{name}", {**NOW, "propagationPolicy": how}))
 
+    def versions(self) -> str:
+        """What changes when anything happens to the work."""
+        things = [one for path in (JOBS, PODS) for one in self._plane.admin.get(path)["items"]]
+        return " ".join(sorted(str(one["metadata"]["resourceVersion"]) for one in things))
+
     def is_over(self) -> bool:
         """Whether all work is done; pods that were evicted are made again."""
         try:

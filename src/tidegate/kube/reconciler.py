@@ -321,15 +321,15 @@ class Reconciler:
         self.seat_again(filled)
 
     def _follow_size(self, workload: WorkloadPods, job: SeenJob) -> None:
-        """A running job that asks for more pods than it was admitted with is set back, or its new pods wait."""
-        if workload.stage is not WorkloadStage.PLACED or job.suspended or job.work is None:
+        """A running job that asks for more pods than it holds quota for is set back, or its new pods wait."""
+        if workload.stage is not WorkloadStage.PLACED or job.suspended:
             return
-        have, want = sum(count for _, count in workload.sizes()), sum(pods.count for pods in job.work.pod_sets)
+        have, want = len(workload.slots) - workload.spares(), sum(job.wanted().values())
         if want <= have or workload.trimmed == job.generation:
             return
         workload.trimmed = job.generation
         if job.handling.size:
-            self.actuator.trim(workload, job)
+            self.actuator.trim(workload, job, have)
         self.story.grown(job.ref, have, want, trimmed=bool(job.handling.size))
 
     # -- workloads ---------------------------------------------------------------------------------------------
@@ -504,14 +504,14 @@ class Reconciler:
             self._report_absent(workload, ordinal)
 
     def _give_back(self, workload: WorkloadPods) -> None:
-        """Let pods that are done and will not be made again give back what they held; the rest goes on."""
+        """Let pods that a job does not make again give back what they held, but for the last: it may grow again."""
         job = workload.job
-        if workload.stage is not WorkloadStage.PLACED or job is None:
+        if workload.stage is not WorkloadStage.PLACED or job is None or job.suspended:
             return
-        asked = {pods.name: pods.count for pods in job.work.pod_sets} if job.work and not job.suspended else {}
+        wanted = job.wanted()
         for pod_set, have in workload.sizes():
-            unwanted = have - asked.get(pod_set, have)  # it was made smaller while it runs
-            for ordinal in workload.to_spare(pod_set, max(job.spares.get(pod_set, 0), unwanted)):
+            left = max(wanted.get(pod_set, have), 1 if len(workload.slots) == have else 0)
+            for ordinal in workload.to_spare(pod_set, have - left):
                 self._spare(workload, ordinal)
 
     def _spare(self, workload: WorkloadPods, ordinal: int) -> None:

@@ -181,6 +181,10 @@ class WorkloadPods:
         free = [ordinal for ordinal in ordinals if not self.slots[ordinal].pod and not self.slots[ordinal].spare]
         return free[: max(left, 0)]
 
+    def spares(self) -> int:
+        """How many slots nobody fills any more."""
+        return sum(slot.spare for slot in self.slots)
+
     def give_up_places(self) -> None:
         """Nothing is decided any more: it waits again."""
         self.stage, self.comes_back = WorkloadStage.WAITING, False
