@@ -38,6 +38,9 @@ SETTLE_S = 60.0
 #: How long quota must be exact without a break.
 _EXACT_S = 0.5
 
+#: GPUs of each pod that together use all of the quota.
+_PROBE_GPUS = 2
+
 #: How long a leader may take to know what was just done; longer than that, it need not.
 _KNOWN_S = 5.0
 
@@ -172,7 +175,7 @@ class Ordeal:
             fault.strike(self, point.lasts_s)
             self.watcher.excuse(fault.heals_s)
             self.tenant.submit(1)
-            self._settle(SETTLE_S + fault.heals_s)
+            self._settle(self.tenant.is_over, "the end of all work", SETTLE_S + fault.heals_s)
             self._check_quota()
         except LeftOutError as error:
             self.left_out[point.fault] = str(error)
@@ -180,38 +183,37 @@ class Ordeal:
             self.complain(str(error))
         self._clean_up()
 
-    def _settle(self, most_s: float) -> None:
-        """Wait until everything ends. A slow machine has more time, but only while something still happens."""
+    def _settle(self, holds: Callable[[], object], what: str, most_s: float) -> None:
+        """Wait until something holds. A slow machine has more time, but only while anything happens at all."""
         seen, changed_s = "", time.monotonic()
 
-        def is_settled() -> bool:
+        def is_settled() -> object:
             nonlocal seen, changed_s
             self.revive()
             now = self.tenant.versions()
             if now != seen:
                 seen, changed_s = now, time.monotonic()
             if time.monotonic() - changed_s > most_s:
-                raise StuckError(f"work does not end, and nothing happened for {most_s:.0f} s: {self._said()}")
-            return self.tenant.is_over()
+                raise StuckError(f"{what}: nothing has happened for {most_s:.0f} s: {self._said()}")
+            return holds()
 
-        self._wait(is_settled, "the end of all work", most_s)
+        self._wait(is_settled, what, most_s)
 
     def _check_quota(self) -> None:
         """All of the quota can be used, and not one GPU more; the leader's own figure says the same."""
         self.tenant.clear()
         probe = Tenant(self.plane, f"p{self._point.number:03}-probe", self.rng)
-        for gpus in (4, 4, 3, 1, 1):
-            probe.submit_group(1, gpus, runs="")
-        self._wait(lambda: self._charged() == self.watcher.held() == QUOTA, "all of the quota in use", SETTLE_S)
+        for _ in range(QUOTA // _PROBE_GPUS + 1):
+            probe.submit_group(1, _PROBE_GPUS, runs="")
+        self._settle(lambda: self._charged() == self.watcher.held() == QUOTA, "all of the quota in use", SETTLE_S)
         until_s = time.monotonic() + _EXACT_S
         while time.monotonic() < until_s:
-            held, charged = self.watcher.held(), self._charged()
-            if held != QUOTA or charged not in (None, QUOTA):
-                self.complain(f"of a quota of {QUOTA} GPUs {held} are held and {charged} charged while nothing happens")
-                break
+            if (held := self.watcher.held()) != QUOTA:
+                self.complain(f"of a quota of {QUOTA} GPUs {held} are held while nothing happens")
+            self._settle(lambda: self._charged() == QUOTA, "an exact charge", SETTLE_S)  # by a new leader, perhaps
             time.sleep(0.1)
         probe.clear()
-        self._wait(lambda: self._charged() == 0 and not self.watcher.held(), "all of the quota free", SETTLE_S)
+        self._settle(lambda: self._charged() == 0 and not self.watcher.held(), "all of the quota free", SETTLE_S)
 
     def _charged(self) -> float | None:
         """The GPUs that the leader has charged; None if nobody leads."""
