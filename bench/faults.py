@@ -34,7 +34,10 @@ def main() -> int:
     if options.list:
         print("\n".join(f"{name:20} {(fault.strike.__doc__ or '').strip()}" for name, fault in FAULTS.items()))
         return 0
-    points, began_s = draw_points(options.seed, max(options.points, *options.only, 0), options.faults), time.monotonic()
+    points, began_s = (
+        draw_points(options.seed, max([options.points, *(number + 1 for number in options.only)]), options.faults),
+        time.monotonic(),
+    )
     points = [points[number] for number in options.only] or points
     with Ordeal() as ordeal:
         _endure(ordeal, points)

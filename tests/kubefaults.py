@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 from commands import ran
 from kubebench import Options, Plane, node
 from kubebench.api import ApiError
-from kubefaulttable import FAULTS, LeftOutError, mount, unmount
+from kubefaulttable import FAULTS, LABELS, LeftOutError, mount, unmount
 from kubeinvariants import AUDIT, QUOTA, Watcher, bound_twice, evicted_in_silence, patience
 from kubeproxy import Proxy
 from kubequeues import one_queue
@@ -150,7 +150,7 @@ class Ordeal:
     def _furnish(self) -> None:
         """Nodes, a priority, an installation, and what replicas read."""
         for number in range(2):
-            self.plane.admin.post(NODES, node(f"n{number}", labels={"zone": f"n{number}"}))
+            self.plane.admin.post(NODES, node(f"n{number}", labels=LABELS))
         kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
         high = {**kind, "metadata": {"name": "high"}, "value": 100}
         self.plane.admin.post("/apis/scheduling.k8s.io/v1/priorityclasses", high)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 #: How long requests that nobody answers, and watches that say nothing, keep a connection that is dead (kubeclock.py).
 _ANSWER_S = 40.0
 
+#: Labels of nodes that selectors of edited templates ask for.
+LABELS = {"pool": "gpu"}
+
 #: The longest pause between two lists.
 _PAUSE_S = 10.0
 
@@ -214,6 +217,7 @@ def taint(ordeal: Ordeal, lasts_s: float) -> None:
 def delete_node(ordeal: Ordeal, lasts_s: float) -> None:
     """A node is gone with its pods, and comes back."""
     name, is_known = _some_node(ordeal), ordeal.knowledge("NODE_REMOVED")
+    ordeal.watcher.lose(name)
     surely(lambda: ordeal.plane.admin.delete(f"{NODES}/{name}"))
     time.sleep(ordeal.rng.uniform(0, 0.5))
     for one in _pods_on(ordeal, name):
@@ -225,7 +229,7 @@ def delete_node(ordeal: Ordeal, lasts_s: float) -> None:
     for one in _pods_on(ordeal, name):  # bound before it was known that the node is gone
         _collect(ordeal, one)
     ordeal.watcher.open(name)
-    surely(lambda: ordeal.plane.admin.post(NODES, node(name, labels={"zone": name})))
+    surely(lambda: ordeal.plane.admin.post(NODES, node(name, labels=LABELS)))
 
 
 def _some_node(ordeal: Ordeal) -> str:
@@ -311,7 +315,7 @@ def _template(ordeal: Ordeal, name: str) -> None:
         {"metadata": {"labels": {"edited": "yes"}}},
         {"spec": {"tolerations": [{"key": "example.com/other", "operator": "Exists"}]}},
         {"spec": {"containers": [{"name": "main", "resources": resources}]}},
-        {"spec": {"nodeSelector": {"zone": _some_node(ordeal)}}},
+        {"spec": {"nodeSelector": {"pool": "gpu"}}},
     ]
     patch = {"spec": {"template": ordeal.rng.choice(changes)}}
     ordeal.plane.admin.patch(f"{JOBS}/{name}", patch, _STRATEGIC)

@@ -63,6 +63,7 @@ class Watcher:
         self._excused_s = 0.0  # before: nobody could do anything about it
         self._heals_s = 0.0  # how long Tidegate itself may take to see that all is well
         self._closed: dict[str, set[str]] = {}  # node that takes no pods: uids of those that it had before
+        self._lost = ""  # the node that is not there: what was bound to it runs nowhere
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -91,6 +92,11 @@ class Watcher:
         """A node takes pods again."""
         with self._lock:
             self._closed.pop(node, None)
+        self._lost = ""
+
+    def lose(self, node: str) -> None:
+        """A node is gone, with what runs there."""
+        self._lost = node
 
     def _pods(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._plane.admin.get(PODS)["items"]
@@ -118,7 +124,8 @@ class Watcher:
         """The GPUs that the queue holds: what its owner deleted takes up room, and no quota."""
         deleted = self.tenant.deleted if self.tenant is not None else set()
         counted = (one for one in (self._pods() if pods is None else pods) if _holds(one) and not _is_foreign(one))
-        return sum(_gpus(one) for one in counted if job_of(one) not in deleted)
+        there = (one for one in counted if one["spec"]["nodeName"] != self._lost)
+        return sum(_gpus(one) for one in there if job_of(one) not in deleted)
 
     def _check_closed(self, pods: list[dict[str, Any]], closed: dict[str, set[str]]) -> None:
         for one in pods:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import ssl
 import threading
@@ -124,6 +125,7 @@ class Proxy:
         self._mute.update(self._transports)
 
     async def _serve(self) -> None:
+        logging.getLogger("aiohttp.server").disabled = True  # requests on connections that we aborted
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._plane._authority.issue_cert("127.0.0.1").configure_cert(served)

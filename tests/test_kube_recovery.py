@@ -326,6 +326,32 @@ def test_the_last_pod_of_a_job_with_more_pods_at_a_time_than_completions_is_plac
     assert ("bind", "pod/sweep-2") in cluster.step()
 
 
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_group_that_loses_a_pod_after_another_has_succeeded_runs_again_once_the_pod_is_made_again(anew):
+    cluster = paper(policy=QUEUES)
+    for name in "abc":
+        cluster.put(queued(ours(name, 2, group=("g", 3))))
+    cluster.step()
+    cluster.obey()
+    for name in "abc":
+        cluster.change(f"pod/{name}", status__phase="Running")
+    cluster.change("pod/a", status__phase="Succeeded")
+    cluster.step()
+    cluster.remove("pod/b")  # its owner, or a drain
+    assert cluster.step() == [("stop", "pod/c")]
+    cluster.obey()
+    for name in ("b2", "c2"):
+        cluster.put(queued(ours(name, 2, group=("g", 3))))
+    if anew:
+        cluster.begin_anew()
+    assert sorted(cluster.step()) == [("bind", "pod/b2"), ("bind", "pod/c2")]
+    cluster.obey()
+    for name in ("b2", "c2"):
+        cluster.change(f"pod/{name}", status__phase="Succeeded")
+    cluster.put(queued(ours("next", 8)))
+    assert cluster.step() == [("bind", "pod/next")]
+
+
 def test_a_pod_of_a_kind_of_another_group_is_work_of_its_own():
     cluster = paper()
     made = ours("task-0", 8)

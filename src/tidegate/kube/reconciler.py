@@ -95,8 +95,7 @@ class Reconciler:
         """What is to be said of work that waits: so much at a time, as nothing depends on it."""
         writes = [saying(write) for write in self.story.take(most, now_ms)]
         for number in self._events.take_lasting():
-            workload = self.workloads.get(number)
-            if workload is not None:
+            if (workload := self.workloads.get(number)) is not None:
                 self.actuator.ask_for_nodes(workload)
         return writes
 
@@ -349,9 +348,10 @@ class Reconciler:
         if workload.kind is WorkloadKind.JOB:
             del self._of_job[workload.ref.uid]
         self.facts.about(kind, workload.number)
-        for uid in self.unseat(workload):
+        broken = workload.kind is WorkloadKind.GROUP and not workload.is_done
+        for uid in dict.fromkeys((*self.unseat(workload), *workload.ended)):
             pod = self.pods.get(uid)
-            if pod is not None and workload.kind is WorkloadKind.GROUP and not pod.node:
+            if pod is not None and broken and (not pod.node or pod.life is PodPhase.SUCCEEDED):
                 self._find_seat(pod)  # it waits for its group to be whole again
             self._count(uid)
 
@@ -469,20 +469,20 @@ class Reconciler:
         """A pod has done its work, or failed at it; a job's controller knows what follows."""
         slot = workload.slots[ordinal]
         slot.done = pod.life is PodPhase.SUCCEEDED
+        workload.end(uid, done=slot.done)
         if workload.kind is WorkloadKind.POD:
             self._finish(workload)
         elif workload.kind is WorkloadKind.JOB or workload.stage is WorkloadStage.LEAVING:
             self._lose(uid, workload, ordinal)
-        elif not slot.done:
-            self.facts.about(EventKind.POD_FAILED, workload.number, ordinal)
-            del self._seats[uid]
-            slot.empty()
-        elif all(one.done for one in workload.slots):
+        elif workload.is_done:
             self._finish(workload)
         else:
             del self._seats[uid]
             slot.empty()
-            self._spare(workload, ordinal)
+            if slot.done:
+                self._spare(workload, ordinal)
+            else:
+                self.facts.about(EventKind.POD_FAILED, workload.number, ordinal)
 
     def _lose(self, uid: str, workload: WorkloadPods, ordinal: int) -> None:
         """A pod of a workload is gone, or as good as gone."""

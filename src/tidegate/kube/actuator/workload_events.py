@@ -276,7 +276,8 @@ class WorkloadEvents:
             members = self._view.groups.members(pod)
             text = incomplete_text(pod.group, len(members), pod.group_total)
             for member in members:
-                self._recorder.warn(self.pod_target(member), text, _GROUP_MS)
+                if not member.life.is_over:
+                    self._recorder.warn(self.pod_target(member), text, _GROUP_MS)
 
 
 def nodes_of(workload: WorkloadPods) -> dict[int, int]:

@@ -99,6 +99,7 @@ class WorkloadPods:
     admitted_ms: int = 0  # when it was admitted; 0: it is not, or nobody knows
     start_failed: bool = False  # it never ran: its latest start could not be written
     quota_text: str = ""  # the quota that it holds, for people to read
+    ended: tuple[str, ...] = ()  # uids of pods of a group that have done their work: they still belong to it
     _latest: dict[int, int] | None = None  # by the first slot of a set: the one filled last; None: none of many
 
     def __post_init__(self) -> None:
@@ -134,6 +135,11 @@ class WorkloadPods:
         return self.job is not None and not self.job.handling.suspend
 
     @property
+    def is_done(self) -> bool:
+        """Whether all its pods have done their work."""
+        return all(slot.done for slot in self.slots)
+
+    @property
     def id(self) -> str:
         """What people call it."""
         return f"{self.ref.namespace}/{self.ref.name}"
@@ -150,6 +156,11 @@ class WorkloadPods:
                     self._latest = {**(self._latest or {}), ordinals.start: ordinal}
                 return ordinal
         return -1
+
+    def end(self, pod: str, *, done: bool) -> None:
+        """Note that a pod is over: one of a group that has done its work still counts where the group breaks."""
+        if done and self.kind is WorkloadKind.GROUP:
+            self.ended += (pod,)
 
     def is_filled(self, ordinal: int, pod: str) -> bool:
         """Whether a pod still fills a slot."""
