@@ -329,9 +329,8 @@ class Ordeal:
 
     def _said(self) -> str:
         pods = Counter(one["status"].get("phase") for one in surely(lambda: self.plane.admin.get(PODS))["items"])
-        jobs = [one["metadata"]["name"] for one in surely(lambda: self.plane.admin.get(JOBS))["items"]]
-        lines = [replica.events()[-1:] for replica in self.replicas]
-        return f"pods {dict(pods)}, jobs {jobs}, charged {self._charged()}; {lines}"
+        jobs = surely(self.tenant.unfinished)
+        return f"pods {dict(pods)}, charged {self._charged()}, unfinished jobs {jobs}"
 
     # -- the end -----------------------------------------------------------------------------------------------
 

@@ -334,7 +334,7 @@ def _delete(ordeal: Ordeal, name: str) -> None:
     if ordeal.rng.random() < 0.5 or not ordeal.tenant.pods:
         ordeal.tenant.delete_job(name, ordeal.rng.choice(("Background", "Foreground", "Orphan")))
     else:
-        ordeal.plane.admin.delete(f"{PODS}/{ordeal.rng.choice(ordeal.tenant.pods)}", {})
+        ordeal.tenant.delete_pod(ordeal.rng.choice(ordeal.tenant.pods))
 
 
 def _patch(ordeal: Ordeal, name: str, change: dict[str, Any]) -> None:

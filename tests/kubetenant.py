@@ -35,7 +35,7 @@ class Tenant:
         self._plane, self._name, self._rng = plane, name, rng
         self._serial = 0
         self._members: dict[str, dict[str, Any]] = {}  # pods that no controller makes again
-        self.jobs: list[str] = []
+        self.jobs: list[str] = []  # that were submitted
         self.deleted: set[str] = set()  # jobs
 
     @property
@@ -87,6 +87,12 @@ class Tenant:
         self.deleted.add(name)
         surely(lambda: self._plane.admin.delete(f"{JOBS}/{name}", {**NOW, "propagationPolicy": how}))
 
+    def delete_pod(self, name: str) -> None:
+        """Delete a pod; it is made again unless its work is done."""
+        was = self._plane.admin.delete(f"{PODS}/{name}")
+        if was.get("status", {}).get("phase") == "Succeeded":
+            del self._members[name]
+
     def versions(self) -> str:
         """What changes when anything happens to the work."""
         things = [one for path in (JOBS, PODS) for one in self._plane.admin.get(path)["items"]]
@@ -100,8 +106,7 @@ class Tenant:
             self._remove_orphans(pods)
         except (ApiError, OSError):
             return False
-        over = all(any(one["type"] == "Complete" for one in thing["status"].get("conditions", ())) for thing in jobs)
-        return over and all(thing["status"].get("phase") == "Succeeded" for thing in pods)
+        return all(map(_is_complete, jobs)) and all(thing["status"].get("phase") == "Succeeded" for thing in pods)
 
     def _make_again(self, pods: list[dict[str, Any]]) -> None:
         there = {one["metadata"]["name"] for one in pods}
@@ -110,6 +115,15 @@ class Tenant:
             again = {**made, "metadata": {**made["metadata"], "name": f"{name}a"}}  # a pod of its own
             self._members[f"{name}a"] = again
             self._post(PODS, again)
+
+    def unfinished(self) -> dict[str, Any]:
+        """Jobs that are not complete: whether they are suspended, and what came of their pods."""
+        jobs = self._plane.admin.get(JOBS)["items"]
+        return {
+            one["metadata"]["name"]: (one["spec"].get("suspend"), one["spec"]["parallelism"], one["status"])
+            for one in jobs
+            if not _is_complete(one)
+        }
 
     def _remove_orphans(self, pods: list[dict[str, Any]]) -> None:
         for one in pods:
@@ -127,6 +141,10 @@ class Tenant:
 def job_of(one: dict[str, Any]) -> str:
     """The Job that made a pod; empty if none did."""
     return str(one["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name", ""))
+
+
+def _is_complete(one: dict[str, Any]) -> bool:
+    return any(each["type"] == "Complete" for each in one["status"].get("conditions", ()))
 
 
 def surely(ask: Callable[[], Any]) -> Any:

@@ -326,6 +326,29 @@ def test_the_last_pod_of_a_job_with_more_pods_at_a_time_than_completions_is_plac
     assert ("bind", "pod/sweep-2") in cluster.step()
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_job_that_its_owner_suspends_before_it_is_seen_to_be_started_is_started_again(late):
+    """Updates of one object are taken together: that it ran in between is never seen."""
+    cluster = paper(policy=QUEUES)
+    cluster.put(queued(job("j", 1, 4, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    (start,) = cluster.orders
+    thing = cluster.objects["job/j"]
+    thing["metadata"] |= {"generation": thing["metadata"]["generation"] + 2, "resourceVersion": "9"}
+    if late:
+        cluster.reconciler.hear(start, Outcome.DONE)
+        cluster._see("job/j")
+    else:
+        cluster._see("job/j")
+        assert cluster.step() == []  # whether it was started is not known yet
+        cluster.reconciler.hear(start, Outcome.DONE)
+    assert cluster.step() == [("start", "job/j")]
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["suspend"] is False
+    cluster.put(queued(ours("next", 4)))
+    assert cluster.step() == [("bind", "pod/next")]
+
+
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_group_that_loses_a_pod_after_another_has_succeeded_runs_again_once_the_pod_is_made_again(anew):
     cluster = paper(policy=QUEUES)

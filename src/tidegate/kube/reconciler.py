@@ -171,9 +171,8 @@ class Reconciler:
 
     def _follow_job(self, workload: WorkloadPods, job: SeenJob) -> None:
         """A job of ours has changed."""
-        stopped = job.suspended and not workload.suspended and workload.stage is WorkloadStage.PLACED
         waits = workload.stage is WorkloadStage.WAITING
-        if stopped or (waits and (self.ownership.is_past(job) or self._why_not(job))):
+        if workload.is_stopped(job) or (waits and (self.ownership.is_past(job) or self._why_not(job))):
             self._finish(workload)  # somebody else suspended it, and it begins anew; or let it go, and it is past us
             self._take_job(job)  # or it asks for what cannot be done now
             return
@@ -243,6 +242,9 @@ class Reconciler:
                 self.actuator.count_allocated(workload, pending.slot)
             elif pending.write_kind is WriteKind.BIND:
                 self.story.bound(self.pods[pending.write.key].ref, workload.slots[pending.slot].node)
+            elif pending.write_kind is WriteKind.START and workload.job is not None:
+                workload.note_start(pending.generation)
+                self._follow_job(workload, workload.job)
             return
         if pending.write_kind in _OF_ONE and outcome is Outcome.FAILED:
             self._fail_one(workload, pending)
@@ -394,8 +396,7 @@ class Reconciler:
 
     def _take_alone(self, pod: SeenPod) -> None:
         """A pod that is work of its own, or one of a group: that is work once it is whole."""
-        binds = self.ownership.binds_pod(pod)
-        why = pod.shape.refusals + excess(pod.shape.work) + (pod.shape.unbound if binds else ())
+        why = pod.shape.refusals + excess(pod.shape.work) + (pod.shape.unbound if self.ownership.binds_pod(pod) else ())
         if why:
             self._refuse(self.story.pod_target(pod), why)
         elif not pod.group and pod.life.is_over:
@@ -508,9 +509,8 @@ class Reconciler:
         job = workload.job
         if workload.stage is not WorkloadStage.PLACED or job is None or job.suspended:
             return
-        wanted = job.wanted()
         for pod_set, have in workload.sizes():
-            left = max(wanted.get(pod_set, have), 1 if len(workload.slots) == have else 0)
+            left = max(job.wanted().get(pod_set, have), 1 if len(workload.slots) == have else 0)
             for ordinal in workload.to_spare(pod_set, have - left):
                 self._spare(workload, ordinal)
 
@@ -595,6 +595,6 @@ class Reconciler:
         self.actuator.start(workload)
 
     def _send_away(self, workload: WorkloadPods, decision: int) -> None:
-        workload.stage, workload.comes_back, workload.starts_after = WorkloadStage.LEAVING, False, False
+        workload.leave()
         self.actuator.stop(workload, decision)
         self._settle_leaving(workload)

@@ -90,6 +90,7 @@ class WorkloadPods:
     comes_back: bool = False  # placed anew while it leaves: it starts when everybody has left
     stopping: bool = False  # the write that stops it is under way
     stops: int = 0  # how often it was stopped again because its owner had resumed it
+    started_at: int = 0  # generation of the job that the write which started it was made from; 0: none was done
     trimmed: int = 0  # generation of the job at which its size was set back, or its growth was reported
     undoing: str = ""  # version of the job in which we take back what we wrote; empty: we do not
     asked: NodesRequested = NodesRequested.NO
@@ -162,6 +163,24 @@ class WorkloadPods:
         if done and self.kind is WorkloadKind.GROUP:
             self.ended += (pod,)
 
+    def leave(self) -> None:
+        """It is evicted."""
+        self.stage, self.comes_back, self.starts_after, self.started_at = WorkloadStage.LEAVING, False, False, 0
+
+    def note_start(self, generation: int) -> None:
+        """Note that the write that starts its job, made from this generation, was done."""
+        if self.stage is WorkloadStage.PLACED:
+            self.started_at = generation
+
+    def is_stopped(self, job: SeenJob) -> bool:
+        """Whether somebody else has suspended the job since it was started, be it before it was seen to be started.
+
+        Its start is one generation, and whatever suspends it after that is another.
+        """
+        if self.stage is not WorkloadStage.PLACED or not job.suspended:
+            return False
+        return not self.suspended or 0 < self.started_at < job.generation - 1
+
     def is_filled(self, ordinal: int, pod: str) -> bool:
         """Whether a pod still fills a slot."""
         return ordinal < len(self.slots) and self.slots[ordinal].pod == pod
@@ -198,7 +217,7 @@ class WorkloadPods:
 
     def give_up_places(self) -> None:
         """Nothing is decided any more: it waits again."""
-        self.stage, self.comes_back = WorkloadStage.WAITING, False
+        self.stage, self.comes_back, self.started_at = WorkloadStage.WAITING, False, 0
         for slot in self.slots:
             slot.give_up()
 
