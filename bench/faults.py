@@ -40,12 +40,12 @@ def main() -> int:
     )
     points = [points[number] for number in options.only] or points
     with Ordeal() as ordeal:
-        _endure(ordeal, points)
+        done = _endure(ordeal, points, options.minutes)
         ordeal.finish()
     found = {
         "seed": options.seed,
-        "points": len(points),
-        "faults": dict(sorted(Counter(point.fault for point in points).items())),
+        "points": done,
+        "faults": dict(sorted(Counter(point.fault for point in points[:done]).items())),
         "left_out": ordeal.left_out,
         "violations": len(ordeal.violations),
         "told": [violation._asdict() for violation in ordeal.violations],
@@ -62,6 +62,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=_names, default=[], metavar="A,B", help="these faults alone")
     parser.add_argument("--only", type=_numbers, default=[], metavar="N,N", help="these points of the seed alone")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no point after so long")
     parser.add_argument("--list", action="store_true", help="name the faults")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser.parse_args()
@@ -78,19 +79,24 @@ def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
 
 
-def _endure(ordeal: Ordeal, points: list[Point]) -> None:
+def _endure(ordeal: Ordeal, points: list[Point], minutes: float) -> int:
+    """Run the points, as long as there is time; how many that were."""
+    until_s = time.monotonic() + minutes * 60
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:12}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=len(points))
-        for point in points:
+        for done, point in enumerate(points):
+            if time.monotonic() > until_s:
+                return done
             bar.update(task, description=point.fault)
             known, began_s = len(ordeal.violations), time.monotonic()
             ordeal.endure(point)
-            console.log(f"point {point.number}, {point.fault}: {time.monotonic() - began_s:.1f} s", log_locals=False)
+            console.print(f"point {point.number}, {point.fault}: {time.monotonic() - began_s:.1f} s", style="dim")
             for violation in ordeal.violations[known:]:
                 console.print(f"point {point.number}, {point.fault}: {violation.what}", soft_wrap=True, markup=False)
             bar.advance(task)
+    return len(points)
 
 
 def _table(found: dict[str, object], options: argparse.Namespace) -> str:
