@@ -17,15 +17,14 @@ from kubebench import Options, Plane, job, node, pod
 from kubedoor import await_door
 from kubequeues import one_queue
 from kubereplica import Replica
+from kubetraces import left, path_of, traces
 from test_deploy_server import monitoring
 from tidegate.deploy.install_spec import GivenPolicy, InstallSpec
 from tidegate.deploy.objects import objects
-from tidegate.deploy.server_side_apply import resource_of
 from tidegate.live.modes import Mode
 
 _JOBS, _PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
 _NODES, _NAMESPACES = "/api/v1/nodes", "/api/v1/namespaces"
-_LEASES = "/apis/coordination.k8s.io/v1/namespaces/tidegate/leases"
 _NOW = {"gracePeriodSeconds": 0, "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
 
 
@@ -65,27 +64,6 @@ def uninstall(plane, *arguments, code=0):
 def queued(thing):
     thing["metadata"].setdefault("labels", {})["kueue.x-k8s.io/queue-name"] = "team"
     return thing
-
-
-def path_of(thing):
-    return resource_of(thing).path(thing["metadata"].get("namespace", ""), thing["metadata"]["name"])
-
-
-def left(plane):
-    """Objects of an installation that are still there."""
-    paths = [path_of(one) for one in objects(InstallSpec.everything("tidegate", "tidegate-policy"))]
-    paths += [f"{_NAMESPACES}/tidegate/configmaps/{name}" for name in ("tidegate-policy", "tidegate-before")]
-    paths = [path for path in paths if path != f"{_NAMESPACES}/tidegate"]
-    claims = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/tidegate-claims"
-    return [path for path in (*paths, f"{_LEASES}/tidegate", claims) if plane.admin.is_up(path)]
-
-
-def traces(thing):
-    """What is ours in an object."""
-    text = json.dumps({key: value for key, value in thing["metadata"].items() if key == "annotations"})
-    return [word for word in ("tidegate.io/standing", "tidegate.io/before") if word in text] + [
-        gate["name"] for gate in thing["spec"].get("schedulingGates", ()) if gate["name"].startswith("tidegate.io/")
-    ]
 
 
 def test_nothing_is_left_and_what_runs_goes_on(installed, tmp_path):

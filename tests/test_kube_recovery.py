@@ -278,6 +278,103 @@ def test_a_job_that_shrinks_while_it_runs_gives_back_its_quota():
     assert ("bind", "pod/next") in cluster.step()
 
 
+def running_sweep(pods, **spec):
+    """A Job of two or three pods of four GPUs whose pods run."""
+    cluster = paper(nodes=2, policy=QUEUES)
+    made = queued(job("sweep", pods, 8 // pods, suspend=True, scheduler="tidegate"))
+    made["spec"] |= spec
+    cluster.put(made)
+    cluster.step()
+    cluster.obey()
+    job_pods(cluster, "sweep", pods, gpus=8 // pods)
+    cluster.step()
+    cluster.obey()
+    return cluster
+
+
+def test_a_job_that_shrinks_and_grows_again_is_set_back_to_what_it_still_holds():
+    cluster = running_sweep(2)
+    cluster.change("job/sweep", spec__parallelism=1)
+    cluster.remove("pod/sweep-1")
+    cluster.put(queued(ours("next", 4)))
+    cluster.step()
+    cluster.obey()
+    cluster.change("job/sweep", spec__parallelism=2)
+    job_pods(cluster, "sweep", 1, first=2, gpus=4)
+    assert cluster.step() == [("trim", "job/sweep")]
+    cluster.obey()
+    assert cluster.objects["job/sweep"]["spec"]["parallelism"] == 1
+
+
+def test_a_job_that_shrinks_to_nothing_goes_on_with_one_pod():
+    cluster = running_sweep(2)
+    cluster.change("job/sweep", spec__parallelism=0)
+    for name in ("pod/sweep-0", "pod/sweep-1"):
+        cluster.remove(name)
+    cluster.step()
+    cluster.change("job/sweep", spec__parallelism=1)
+    job_pods(cluster, "sweep", 1, first=2, gpus=4)
+    assert ("bind", "pod/sweep-2") in cluster.step()
+
+
+def test_the_last_pod_of_a_job_with_more_pods_at_a_time_than_completions_is_placed_again():
+    cluster = running_sweep(2, parallelism=4)
+    cluster.change("pod/sweep-0", status__phase="Succeeded")
+    cluster.change("job/sweep", status__succeeded=1)
+    cluster.remove("pod/sweep-1")
+    job_pods(cluster, "sweep", 1, first=2, gpus=4)
+    assert ("bind", "pod/sweep-2") in cluster.step()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_job_that_its_owner_suspends_before_it_is_seen_to_be_started_is_started_again(late):
+    """Updates of one object are taken together: that it ran in between is never seen."""
+    cluster = paper(policy=QUEUES)
+    cluster.put(queued(job("j", 1, 4, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    (start,) = cluster.orders
+    thing = cluster.objects["job/j"]
+    thing["metadata"] |= {"generation": thing["metadata"]["generation"] + 2, "resourceVersion": "9"}
+    if late:
+        cluster.reconciler.hear(start, Outcome.DONE)
+        cluster._see("job/j")
+    else:
+        cluster._see("job/j")
+        assert cluster.step() == []  # whether it was started is not known yet
+        cluster.reconciler.hear(start, Outcome.DONE)
+    assert cluster.step() == [("start", "job/j")]
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["suspend"] is False
+    cluster.put(queued(ours("next", 4)))
+    assert cluster.step() == [("bind", "pod/next")]
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_group_that_loses_a_pod_after_another_has_succeeded_runs_again_once_the_pod_is_made_again(anew):
+    cluster = paper(policy=QUEUES)
+    for name in "abc":
+        cluster.put(queued(ours(name, 2, group=("g", 3))))
+    cluster.step()
+    cluster.obey()
+    for name in "abc":
+        cluster.change(f"pod/{name}", status__phase="Running")
+    cluster.change("pod/a", status__phase="Succeeded")
+    cluster.step()
+    cluster.remove("pod/b")  # its owner, or a drain
+    assert cluster.step() == [("stop", "pod/c")]
+    cluster.obey()
+    for name in ("b2", "c2"):
+        cluster.put(queued(ours(name, 2, group=("g", 3))))
+    if anew:
+        cluster.begin_anew()
+    assert sorted(cluster.step()) == [("bind", "pod/b2"), ("bind", "pod/c2")]
+    cluster.obey()
+    for name in ("b2", "c2"):
+        cluster.change(f"pod/{name}", status__phase="Succeeded")
+    cluster.put(queued(ours("next", 8)))
+    assert cluster.step() == [("bind", "pod/next")]
+
+
 def test_a_pod_of_a_kind_of_another_group_is_work_of_its_own():
     cluster = paper()
     made = ours("task-0", 8)

@@ -97,8 +97,7 @@ class Reconciler:
         """What is to be said of work that waits: so much at a time, as nothing depends on it."""
         writes = [saying(write) for write in self.story.take(most, now_ms)]
         for number in self._events.take_lasting():
-            workload = self.workloads.get(number)
-            if workload is not None:
+            if (workload := self.workloads.get(number)) is not None:
                 self.actuator.ask_for_nodes(workload)
         return writes
 
@@ -171,9 +170,8 @@ class Reconciler:
 
     def _follow_job(self, workload: WorkloadPods, job: SeenJob) -> None:
         """A job of ours has changed."""
-        stopped = job.suspended and not workload.suspended and workload.stage is WorkloadStage.PLACED
         waits = workload.stage is WorkloadStage.WAITING
-        if stopped or (waits and (self.ownership.is_past(job) or self._why_not(job))):
+        if workload.is_stopped(job) or (waits and (self.ownership.is_past(job) or self._why_not(job))):
             self._finish(workload)  # somebody else suspended it, and it begins anew; or let it go, and it is past us
             self._take_job(job)  # or it asks for what cannot be done now
             return
@@ -246,6 +244,9 @@ class Reconciler:
                 self.actuator.count_allocated(workload, pending.slot)
             elif pending.write_kind is WriteKind.BIND:
                 self.story.bound(self.pods[pending.write.key].ref, workload.slots[pending.slot].node)
+            elif pending.write_kind is WriteKind.START and workload.job is not None:
+                workload.note_start(pending.generation)
+                self._follow_job(workload, workload.job)
             return
         if pending.write_kind in _OF_ONE and outcome is Outcome.FAILED:
             self._fail_one(workload, pending)
@@ -323,15 +324,15 @@ class Reconciler:
         self.seat_again(filled)
 
     def _follow_size(self, workload: WorkloadPods, job: SeenJob) -> None:
-        """A running job that asks for more pods than it was admitted with is set back, or its new pods wait."""
-        if workload.stage is not WorkloadStage.PLACED or job.suspended or job.work is None:
+        """A running job that asks for more pods than it holds quota for is set back, or its new pods wait."""
+        if workload.stage is not WorkloadStage.PLACED or job.suspended:
             return
-        have, want = sum(count for _, count in workload.sizes()), sum(pods.count for pods in job.work.pod_sets)
+        have, want = len(workload.slots) - workload.spares(), sum(job.wanted().values())
         if want <= have or workload.trimmed == job.generation:
             return
         workload.trimmed = job.generation
         if job.handling.size:
-            self.actuator.trim(workload, job)
+            self.actuator.trim(workload, job, have)
         self.story.grown(job.ref, have, want, trimmed=bool(job.handling.size))
 
     # -- workloads ---------------------------------------------------------------------------------------------
@@ -351,9 +352,10 @@ class Reconciler:
         if workload.kind is WorkloadKind.JOB:
             del self._of_job[workload.ref.uid]
         self.facts.about(kind, workload.number)
-        for uid in self.unseat(workload):
+        broken = workload.kind is WorkloadKind.GROUP and not workload.is_done
+        for uid in dict.fromkeys((*self.unseat(workload), *workload.ended)):
             pod = self.pods.get(uid)
-            if pod is not None and workload.kind is WorkloadKind.GROUP and not pod.node:
+            if pod is not None and broken and (not pod.node or pod.life is PodPhase.SUCCEEDED):
                 self._find_seat(pod)  # it waits for its group to be whole again
             self._count(uid, pod)
 
@@ -468,20 +470,20 @@ class Reconciler:
         """A pod has done its work, or failed at it; a job's controller knows what follows."""
         slot = workload.slots[ordinal]
         slot.done = pod.life is PodPhase.SUCCEEDED
+        workload.end(uid, done=slot.done)
         if workload.kind is WorkloadKind.POD:
             self._finish(workload)
         elif workload.kind is WorkloadKind.JOB or workload.stage is WorkloadStage.LEAVING:
             self._lose(uid, workload, ordinal)
-        elif not slot.done:
-            self.facts.about(EventKind.POD_FAILED, workload.number, ordinal)
-            del self._seats[uid]
-            slot.empty()
-        elif all(one.done for one in workload.slots):
+        elif workload.is_done:
             self._finish(workload)
         else:
             del self._seats[uid]
             slot.empty()
-            self._spare(workload, ordinal)
+            if slot.done:
+                self._spare(workload, ordinal)
+            else:
+                self.facts.about(EventKind.POD_FAILED, workload.number, ordinal)
 
     def _lose(self, uid: str, workload: WorkloadPods, ordinal: int) -> None:
         """A pod of a workload is gone, or as good as gone."""
@@ -503,14 +505,13 @@ class Reconciler:
             self._report_absent(workload, ordinal)
 
     def _give_back(self, workload: WorkloadPods) -> None:
-        """Let pods that are done and will not be made again give back what they held; the rest goes on."""
+        """Let pods that a job does not make again give back what they held, but for the last: it may grow again."""
         job = workload.job
-        if workload.stage is not WorkloadStage.PLACED or job is None:
+        if workload.stage is not WorkloadStage.PLACED or job is None or job.suspended:
             return
-        asked = {pods.name: pods.count for pods in job.work.pod_sets} if job.work and not job.suspended else {}
         for pod_set, have in workload.sizes():
-            unwanted = have - asked.get(pod_set, have)  # it was made smaller while it runs
-            for ordinal in workload.to_spare(pod_set, max(job.spares.get(pod_set, 0), unwanted)):
+            left = max(job.wanted().get(pod_set, have), 1 if len(workload.slots) == have else 0)
+            for ordinal in workload.to_spare(pod_set, have - left):
                 self._spare(workload, ordinal)
 
     def _spare(self, workload: WorkloadPods, ordinal: int) -> None:
@@ -594,7 +595,6 @@ class Reconciler:
         self.actuator.start(workload)
 
     def _send_away(self, workload: WorkloadPods, decision: int) -> None:
-        workload.stage, workload.comes_back, workload.starts_after = WorkloadStage.LEAVING, False, False
-        workload.lose_quota()
+        workload.leave()
         self.actuator.stop(workload, decision)
         self._settle_leaving(workload)

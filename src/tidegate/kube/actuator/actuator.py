@@ -162,9 +162,9 @@ class Actuator:
         self._let_job_go(workload)
         self.writes[before:] = [write._replace(again=failed.again + 1) for write in self.writes[before:]]
 
-    def trim(self, workload: WorkloadPods, job: SeenJob) -> None:
-        """Set a running job back to the size that it was admitted with."""
-        self.writes.append(trimming(workload, job, len(workload.slots)))
+    def trim(self, workload: WorkloadPods, job: SeenJob, size: int) -> None:
+        """Set a running job back to the size that it holds quota for."""
+        self.writes.append(trimming(workload, job, size))
 
     def make_way(self, workload: WorkloadPods, ordinal: int, node: int) -> None:
         """Delete a pod that was sent to another node than it is to go to now, and that runs nowhere yet."""

@@ -80,7 +80,7 @@ def starting(workload: WorkloadPods, job: SeenJob, start: JobStart) -> PendingWr
 
 
 def trimming(workload: WorkloadPods, job: SeenJob, size: int) -> PendingWrite:
-    """Set a running job back to the number of pods that it was admitted with."""
+    """Set a running job back to the number of pods that it holds quota for."""
     pointer = "/" + "/".join(map(str, job.handling.size))
     write = edit(job.ref, [_unchanged(job), {"op": "replace", "path": pointer, "value": size}])
     return PendingWrite(WriteKind.TRIM, write, (), workload.number, generation=job.generation)

@@ -281,7 +281,8 @@ class WorkloadEvents:
             members = self._view.groups.members(pod)
             text = incomplete_text(group_ref(pod).name, len(members), pod.traits.group_total)
             for member in members:
-                self._recorder.warn(self.pod_target(member), text, _GROUP_MS)
+                if not member.life.is_over:
+                    self._recorder.warn(self.pod_target(member), text, _GROUP_MS)
 
 
 def nodes_of(workload: WorkloadPods) -> dict[int, int]:

@@ -100,10 +100,11 @@ def _whole(thing: Any, path: Path, default: int) -> int:
 
 
 def _spares_of_job(thing: Mapping[str, Any]) -> dict[str, int]:
-    """A Job with fewer completions to go than pods at a time has pods to spare, as Kueue counts them."""
+    """A Job with fewer completions to go than it has pods at a time has pods to spare."""
     parallelism, succeeded = _whole(thing, ("spec", "parallelism"), 1), _whole(thing, ("status", "succeeded"), 0)
-    left = _whole(thing, ("spec", "completions"), parallelism) - succeeded
-    return {"main": parallelism - left} if succeeded and 0 <= left < parallelism else {}
+    completions = _whole(thing, ("spec", "completions"), parallelism)
+    pods, left = min(parallelism, completions), completions - succeeded
+    return {"main": pods - left} if succeeded and 0 <= left < pods else {}
 
 
 def _spares_of_job_set(thing: Mapping[str, Any]) -> dict[str, int]:

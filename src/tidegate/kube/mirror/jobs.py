@@ -61,6 +61,11 @@ class SeenJob(NamedTuple):
     refusals: tuple[str, ...]  # why nobody can do it
     unbound: tuple[str, ...]  # why we cannot bind its pods, though the cluster's own scheduler could
 
+    def wanted(self) -> dict[str, int]:
+        """How many pods it still makes, by pod set."""
+        sets = self.work.pod_sets if self.work is not None else ()
+        return {pods.name: pods.count - self.spares.get(pods.name, 0) for pods in sets}
+
 
 def see_job(seen: JobObject, handling: JobAdapter, around: Surroundings) -> SeenJob:
     """What a job is to us."""

@@ -92,6 +92,7 @@ class WorkloadPods:
     comes_back: bool = False  # placed anew while it leaves: it starts when everybody has left
     stopping: bool = False  # the write that stops it is under way
     stops: int = 0  # how often it was stopped again because its owner had resumed it
+    started_at: int = 0  # generation of the job that the write which started it was made from; 0: none was done
     trimmed: int = 0  # generation of the job at which its size was set back, or its growth was reported
     undoing: str = ""  # version of the job in which we take back what we wrote; empty: we do not
     asked: NodesRequested = NodesRequested.NO
@@ -102,6 +103,7 @@ class WorkloadPods:
     admitted_ms: int = 0  # when it was admitted; 0: it is not, or nobody knows
     start_failed: bool = False  # it never ran: its latest start could not be written
     quota_text: str = ""  # the quota that it holds, for people to read
+    ended: tuple[str, ...] = ()  # uids of pods of a group that have done their work: they still belong to it
     _latest: dict[int, int] | None = None  # by the first slot of a set: the one filled last; None: none of many
 
     def __post_init__(self) -> None:
@@ -148,6 +150,11 @@ class WorkloadPods:
         return self.job is not None and not self.job.handling.suspend
 
     @property
+    def is_done(self) -> bool:
+        """Whether all its pods have done their work."""
+        return all(slot.done for slot in self.slots)
+
+    @property
     def id(self) -> str:
         """What people call it: no two kinds of work share it, "team-a/job.batch/train"."""
         return self.ref.text
@@ -164,6 +171,30 @@ class WorkloadPods:
                     self._latest = {**(self._latest or {}), ordinals.start: ordinal}
                 return ordinal
         return -1
+
+    def end(self, pod: str, *, done: bool) -> None:
+        """Note that a pod is over: one of a group that has done its work still counts where the group breaks."""
+        if done and self.kind is WorkloadKind.GROUP:
+            self.ended += (pod,)
+
+    def leave(self) -> None:
+        """It is evicted."""
+        self.lose_quota()
+        self.stage, self.comes_back, self.starts_after, self.started_at = WorkloadStage.LEAVING, False, False, 0
+
+    def note_start(self, generation: int) -> None:
+        """Note that the write that starts its job, made from this generation, was done."""
+        if self.stage is WorkloadStage.PLACED:
+            self.started_at = generation
+
+    def is_stopped(self, job: SeenJob) -> bool:
+        """Whether somebody else has suspended the job since it was started, be it before it was seen to be started.
+
+        Its start is one generation, and whatever suspends it after that is another.
+        """
+        if self.stage is not WorkloadStage.PLACED or not job.suspended:
+            return False
+        return not self.suspended or 0 < self.started_at < job.generation - 1
 
     def is_filled(self, ordinal: int, pod: str) -> bool:
         """Whether a pod still fills a slot."""
@@ -199,10 +230,14 @@ class WorkloadPods:
         free = [ordinal for ordinal in ordinals if not self.slots[ordinal].pod and not self.slots[ordinal].spare]
         return free[: max(left, 0)]
 
+    def spares(self) -> int:
+        """How many slots nobody fills any more."""
+        return sum(slot.spare for slot in self.slots)
+
     def give_up_places(self) -> None:
         """Nothing is decided any more: it waits again."""
         self.lose_quota()
-        self.stage, self.comes_back = WorkloadStage.WAITING, False
+        self.stage, self.comes_back, self.started_at = WorkloadStage.WAITING, False, 0
         for slot in self.slots:
             slot.give_up()
 
