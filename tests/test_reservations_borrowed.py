@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import msgspec
+import pytest
+from msgspec.structs import replace
 
 from builders import fleet, job
 from preemption_watch import Watch
-from queue_twins import HOUR, planned, queue, simulate
-from test_preemption_twin import CYCLE_MS, waited_ms
+from queue_twins import HOUR, planned, play, queue, share_policy, simulate
+from test_preemption_twin import CYCLE_MS, MINUTE, waited_ms
 from test_queues import queue as owner
 from test_queues import queue_cluster
 from tidegate.model.facts import EventKind
 from tidegate.model.policy import OrderRule
 from tidegate.model.shares import PreemptionRule, PreemptWhom
-from victim_cases import hosts
+from tidegate.model.work import WorkKind
+from victim_cases import hosts, with_work
 
 RECLAIMS = PreemptionRule(reclaim_in_cohort=PreemptWhom.ANY)
 
@@ -26,7 +28,7 @@ def behind_borrowers() -> Watch:
         owner("c", 8, cohort="all"),
     )
     cluster = queue_cluster(hosts("2x h100x4"), *queues)
-    cluster.set_policy(msgspec.structs.replace(cluster.policy, order=OrderRule(reserve_after_ms=60_000)))
+    cluster.set_policy(replace(cluster.policy, order=OrderRule(reserve_after_ms=60_000)))
     watch = Watch(cluster)
     cluster.submit(*(job(f"old{i}", "1x1", queue="a", at=i) for i in range(8)))
     watch.step()
@@ -74,3 +76,15 @@ def test_what_is_kept_by_borrowing_goes_to_nobody_who_waits_for_longer():
     small = [planned(f"small{i:03d}", "1x1", at=i / 8, queue="s") for i in range(160)]
     run = simulate([older, *wide, due, *small], queues, fleet("1x h100x8"), cycle_ms=CYCLE_MS)
     assert waited_ms(run, "due") < 3 * HOUR
+
+
+@pytest.mark.parametrize(("kind", "limit_ms", "most_hours"), [("inference", HOUR, 3), ("training", MINUTE, 6)])
+def test_older_work_of_its_queue_that_does_not_end_lets_nobody_starve(kind, limit_ms, most_hours):
+    """`wide` can only run with quota of `b`. Inference is not expected to end; other work is, but not for ever."""
+    queues = [queue(name, 4, cohort="all") for name in "ab"]
+    older, wide = planned("older", "1x2", hours=200), planned("wide", "1x4", at=1)
+    older = replace(older, workload=with_work(older.workload, kind=WorkKind(kind)))
+    small = [planned(f"small{i:03d}", "1x1", at=i / 6) for i in range(240)]
+    policy = replace(share_policy(*queues, cycle_ms=CYCLE_MS), order=OrderRule(reserve_after_ms=limit_ms))
+    run = play([older, wide, *small], policy, fleet("1x h100x8"))
+    assert waited_ms(run, "wide") < most_hours * HOUR

@@ -22,11 +22,13 @@ from tidegate.engine.kernels.desk import (
     X_WORKLOAD,
     Desk,
     Pool,
+    Turn,
 )
 from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.nominate import (
     request_assigned,
 )
+from tidegate.engine.kernels.passed_over import INFERENCE
 from tidegate.engine.kernels.quota import add_usage, available, minus, plus, remove_usage
 from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.removal import C_AMOUNT, C_LOT, put_back, take_out
@@ -45,6 +47,10 @@ from tidegate.state.shares import (
     Book,
     Tree,
 )
+from tidegate.state.tables import J_PASSED, J_WORK_CLASS, W_KIND
+
+#: So many times the limit after which work was passed over, and quota is kept from other queues whatever its own uses.
+MOST_LIMITS = 168
 
 
 @inlined
@@ -97,14 +103,18 @@ def reserve(book: Book, d: Desk, grove: Grove | None, e: int) -> None:
 
 
 @kernel
-def is_owed(hot: Hot, book: Book, d: Desk, e: int) -> bool:
+def is_owed(hot: Hot, book: Book, d: Desk, turn: Turn, e: int) -> bool:
     """Whether quota may be kept from other queues for entry e: up to what its queue owns, or for one that is larger.
 
-    What those of its queue use that are ahead of it counts, and what is kept for its queue in this cycle already.
+    What those of its queue use that are ahead of it counts, and what is kept for its queue in this cycle already. But
+    not for ever: inference does not end, and other work may not either.
     """
     tree, held, q, j = book.tree, book.held, d.heads.entries[e, X_QUEUE], d.heads.entries[e, X_WORKLOAD]
+    passed_ms = hot.workloads[j, J_PASSED]
+    if tree.branches[q, B_PARENT] < 0 or (passed_ms >= 0 and turn.now_ms - passed_ms >= MOST_LIMITS * turn.limit_ms):
+        return True
     request_assigned(book, d.heads, d.wish, e)
-    for i in range(d.wish.marks[REQUESTED] if tree.branches[q, B_PARENT] >= 0 else 0):
+    for i in range(d.wish.marks[REQUESTED]):
         lot, amount = d.wish.lots[i, R_LOT], d.wish.lots[i, R_AMOUNT]
         left = max(0, minus(tree.quota[q, Q_NOMINAL, lot], amount))
         for k in range(d.wish.marks[UNDONE]):
@@ -113,12 +123,18 @@ def is_owed(hot: Hot, book: Book, d: Desk, e: int) -> bool:
         other = tree.branches[q, B_FIRST_HOLDER]
         while other >= 0 and left >= 0:
             for a in range(held.claims.shape[2]):
-                if held.claims[other, C_LOT, a] == lot + 1 and is_ahead(hot, other, j):
+                if held.claims[other, C_LOT, a] == lot + 1 and may_end_before(hot, other, j):
                     left -= held.claims[other, C_AMOUNT, a]
             other = held.tickets[other, T_NEXT]
         if left < 0:
             return False
     return True
+
+
+@inlined
+def may_end_before(hot: Hot, other: int, j: int) -> bool:
+    """Whether another workload is ahead of workload j and is to end."""
+    return is_ahead(hot, other, j) and hot.work_classes[hot.workloads[other, J_WORK_CLASS], W_KIND] != INFERENCE
 
 
 @kernel

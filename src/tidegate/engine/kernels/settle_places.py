@@ -341,7 +341,7 @@ def reserve_if_passed_over(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Gro
     """Reserve places for an entry that has quota and was passed over for too long; one of a queue at a time."""
     entry = d.heads.entries[e]
     j, plan = entry[X_WORKLOAD], d.heads.plan[: plan_pods(book, d.heads, e)]
-    if not is_owed(hot, book, d, e):
+    if not is_owed(hot, book, d, turn, e):
         drop_reservation(hot, j)
         return False
     stands = hot.workloads[j, J_RESERVES] == PASSED_OVER and are_reserved(hot, j, plan) and are_open(hot, j)
@@ -409,7 +409,7 @@ def refuse_quota(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
         and not reserves_already(hot, d, turn, e)
     ):
         known = could_be_placed_before(hot, j)
-        owed = is_owed(hot, book, d, e) and is_within_reach(book, d, e)
+        owed = is_owed(hot, book, d, turn, e) and is_within_reach(book, d, e)
         if owed and (known or could_be_placed(hot, rule, book, d, grove, turn, e)):
             reserve_nothing_yet(hot, j, PASSED_OVER)
             if not known:
