@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidegate.engine.kernels.chain import is_ahead
 from tidegate.engine.kernels.desk import (
     F_DOOMED,
     F_REMOVED,
@@ -18,27 +19,38 @@ from tidegate.engine.kernels.desk import (
     X_QUEUE,
     X_REPLACES,
     X_TARGETS,
+    X_WORKLOAD,
     Desk,
     Pool,
+    Turn,
 )
 from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.nominate import (
     request_assigned,
 )
+from tidegate.engine.kernels.passed_over import INFERENCE
 from tidegate.engine.kernels.quota import add_usage, available, minus, plus, remove_usage
 from tidegate.engine.kernels.registry import inlined, kernel
-from tidegate.engine.kernels.removal import put_back, take_out
+from tidegate.engine.kernels.removal import C_AMOUNT, C_LOT, put_back, take_out
 from tidegate.engine.kernels.spots import take_found
 from tidegate.model.columns import I64
+from tidegate.state.cluster import Hot
 from tidegate.state.shares import (
+    B_FIRST_HOLDER,
     B_IS_QUEUE,
+    B_PARENT,
     B_ROOT,
     Q_BORROW_LIMIT,
     Q_NOMINAL,
     Q_USAGE,
+    T_NEXT,
     Book,
     Tree,
 )
+from tidegate.state.tables import J_PASSED, J_WORK_CLASS, W_KIND
+
+#: So many times the limit after which work was passed over, and quota is kept from other queues whatever its own uses.
+MOST_LIMITS = 168
 
 
 @inlined
@@ -88,6 +100,41 @@ def reserve(book: Book, d: Desk, grove: Grove | None, e: int) -> None:
         elif limit >= 0:
             amount = max(0, min(amount, minus(plus(quota[Q_NOMINAL, lot], limit), quota[Q_USAGE, lot])))
         use_for_now(book.tree, d, q, lot, amount, 0)
+
+
+@kernel
+def is_owed(hot: Hot, book: Book, d: Desk, turn: Turn, e: int) -> bool:
+    """Whether quota may be kept from other queues for entry e: up to what its queue owns, or for one that is larger.
+
+    What those of its queue use that are ahead of it counts, and what is kept for its queue in this cycle already. But
+    not for ever: inference does not end, and other work may not either.
+    """
+    tree, held, q, j = book.tree, book.held, d.heads.entries[e, X_QUEUE], d.heads.entries[e, X_WORKLOAD]
+    passed_ms = hot.workloads[j, J_PASSED]
+    if tree.branches[q, B_PARENT] < 0 or (passed_ms >= 0 and turn.now_ms - passed_ms >= MOST_LIMITS * turn.limit_ms):
+        return True
+    request_assigned(book, d.heads, d.wish, e)
+    for i in range(d.wish.marks[REQUESTED]):
+        lot, amount = d.wish.lots[i, R_LOT], d.wish.lots[i, R_AMOUNT]
+        left = max(0, minus(tree.quota[q, Q_NOMINAL, lot], amount))
+        for k in range(d.wish.marks[UNDONE]):
+            if d.undo[k, 0] == q and d.undo[k, 1] == lot:
+                left -= d.undo[k, 2]
+        other = tree.branches[q, B_FIRST_HOLDER]
+        while other >= 0 and left >= 0:
+            for a in range(held.claims.shape[2]):
+                if held.claims[other, C_LOT, a] == lot + 1 and may_end_before(hot, other, j):
+                    left -= held.claims[other, C_AMOUNT, a]
+            other = held.tickets[other, T_NEXT]
+        if left < 0:
+            return False
+    return True
+
+
+@inlined
+def may_end_before(hot: Hot, other: int, j: int) -> bool:
+    """Whether another workload is ahead of workload j and is to end."""
+    return is_ahead(hot, other, j) and hot.work_classes[hot.workloads[other, J_WORK_CLASS], W_KIND] != INFERENCE
 
 
 @kernel

@@ -17,13 +17,14 @@ from tidegate.model.columns import F64, I64
 from tidegate.state.shares import ShareTables
 
 #: Columns of an entry: one head of one queue. LOT, MISSING and ASKED hold the numbers of a refusal for want of room.
-#: BEHIND: how high one borrows that is ahead of it in its queue, and for which something is reserved.
+#: BEHIND: how high one borrows that is ahead of it in its queue, and for which something is reserved. OVERDUE: 1 if
+#: something is reserved for it because it was passed over for too long.
 (
     X_QUEUE, X_WORKLOAD, X_MODE, X_BORROW, X_FIRST_TARGET, X_TARGETS, X_CODE, X_LOT, X_MISSING, X_ASKED, X_STATUS,
     X_TRYING, X_RESTRICTED, X_PENDING, X_PRIORITY, X_SUBMITTED, X_TIE, X_CLASS, X_ORDER, X_REPLACES, X_AGAIN,
-    X_AWAITED, X_FIRST_SPOT, X_SPOTS, X_FIRST_NET, X_NETS, X_TAKEN, X_BEHIND,
-) = range(28)  # fmt: skip
-ENTRY_COLUMNS = X_BEHIND + 1
+    X_AWAITED, X_FIRST_SPOT, X_SPOTS, X_FIRST_NET, X_NETS, X_TAKEN, X_BEHIND, X_OVERDUE,
+) = range(29)  # fmt: skip
+ENTRY_COLUMNS = X_OVERDUE + 1
 
 #: How well an assignment fits; larger is better, as Kueue numbers them.
 NO_FIT, PREEMPT, DEFERRED, FIT = 0, 1, 2, 3

@@ -16,14 +16,10 @@ from tidegate.engine.kernels.desk import (
     REQUESTED,
     TARGETS,
     X_AGAIN,
-    X_AWAITED,
-    X_BEHIND,
-    X_BORROW,
     X_CLASS,
     X_CODE,
     X_FIRST_TARGET,
     X_MODE,
-    X_ORDER,
     X_PRIORITY,
     X_QUEUE,
     X_REPLACES,
@@ -301,48 +297,6 @@ def request_assigned(book: Book, heads: Heads, wish: Wish, e: int) -> None:
         if choice[I_LOT, a] != 0:
             need = 1 if choice[I_MODE, a] == PREEMPT else 0
             request(wish, choice[I_LOT, a] - 1, amount_of(book, heads, e, first + a), need)
-
-
-@inlined
-def comes_before(entries: I64, a: int, b: int) -> bool:
-    """Whether entry a is settled before b, the classic way: holders of quota, then who borrows less, priority, time."""
-    one, other = entries[a], entries[b]
-    if (one[X_AGAIN] > 0) != (other[X_AGAIN] > 0):
-        return bool(one[X_AGAIN] > 0)
-    if one[X_AWAITED] != other[X_AWAITED]:
-        return bool(one[X_AWAITED] == 1)
-    level, other_level = max(one[X_BORROW], one[X_BEHIND]), max(other[X_BORROW], other[X_BEHIND])
-    if level != other_level:
-        return bool(level < other_level)
-    if one[X_PRIORITY] != other[X_PRIORITY]:
-        return bool(one[X_PRIORITY] > other[X_PRIORITY])
-    if one[X_SUBMITTED] != other[X_SUBMITTED]:
-        return bool(one[X_SUBMITTED] < other[X_SUBMITTED])
-    return bool(one[X_TIE] < other[X_TIE])
-
-
-@kernel
-def sort_entries(entries: I64, count: int) -> None:
-    """Put the entries in order, written into their last column, by a heap with the last one on top."""
-    order = entries[:, X_ORDER]
-    for i in range(count):
-        order[i] = i
-        child = i
-        while child > 0 and comes_before(entries, order[(child - 1) // 2], order[child]):
-            order[child], order[(child - 1) // 2] = order[(child - 1) // 2], order[child]
-            child = (child - 1) // 2
-    for size in range(count - 1, 0, -1):
-        order[0], order[size] = order[size], order[0]
-        at = 0
-        while True:
-            last = at
-            for child in range(2 * at + 1, min(2 * at + 3, size)):
-                if comes_before(entries, order[last], order[child]):
-                    last = child
-            if last == at:
-                break
-            order[at], order[last] = order[last], order[at]
-            at = last
 
 
 @kernel

@@ -40,6 +40,7 @@ from tidegate.engine.kernels.desk import (
     X_FIRST_TARGET,
     X_MODE,
     X_ORDER,
+    X_OVERDUE,
     X_PENDING,
     X_QUEUE,
     X_REPLACES,
@@ -54,9 +55,8 @@ from tidegate.engine.kernels.desk import (
     Pool,
     Turn,
 )
-from tidegate.engine.kernels.eviction_plan import (
-    PREEMPTED_FOR,
-)
+from tidegate.engine.kernels.entry_order import is_put_up_before, sort_entries
+from tidegate.engine.kernels.eviction_plan import PREEMPTED_FOR
 from tidegate.engine.kernels.grove import Grove
 from tidegate.engine.kernels.held_spots import fill_spots, free_spots
 from tidegate.engine.kernels.nominate import (
@@ -65,7 +65,6 @@ from tidegate.engine.kernels.nominate import (
     nominate_again,
     open_entry,
     request_assigned,
-    sort_entries,
 )
 from tidegate.engine.kernels.passed_over import note_passed_over
 from tidegate.engine.kernels.place import Output
@@ -95,7 +94,7 @@ from tidegate.engine.kernels.settle_places import (
 )
 from tidegate.engine.kernels.spots import found_fits, give_back_found, open_spots
 from tidegate.engine.kernels.targets import has_quota
-from tidegate.engine.kernels.tournament import is_put_up_before, pick_fairly
+from tidegate.engine.kernels.tournament import pick_fairly
 from tidegate.model.columns import I64
 from tidegate.model.reasons import Reason
 from tidegate.state import reserved_places
@@ -167,10 +166,14 @@ def cycle_queues(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
 
 @kernel
 def put_behind_reserved(hot: Hot, entries: I64, count: int) -> None:
-    """Let nobody go before one that is ahead in its queue, and that something is reserved for, as it borrows less."""
+    """Let nobody go before one that is ahead in its queue, and that something is reserved for, as it borrows less.
+
+    What is reserved goes to nobody who borrows as high and has as much priority, also if it waits for longer.
+    """
     for r in range(count if hot.counters[RESERVED] > 0 else 0):
         if hot.workloads[entries[r, X_WORKLOAD], J_RESERVES] != PASSED_OVER:
             continue
+        entries[r, X_OVERDUE] = 1
         for e in range(count):
             if entries[e, X_QUEUE] == entries[r, X_QUEUE] and is_put_up_before(entries, r, e):
                 entries[e, X_BEHIND] = max(entries[e, X_BEHIND], entries[r, X_BORROW])

@@ -6,7 +6,8 @@ when the workload starts, when it is gone, or when other places are reserved for
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.chain import is_ahead
+from tidegate.engine.kernels.desk import X_AWAITED, X_WORKLOAD
+from tidegate.engine.kernels.entry_order import is_in_order_before
 from tidegate.engine.kernels.fit import (
     FRACTION,
     ROOM_EPOCH,
@@ -155,8 +156,8 @@ def enforce(hot: Hot, j: int) -> None:
 
 
 @kernel
-def enforce_ahead(hot: Hot, j: int, awaited: int) -> None:
-    """Withhold what is reserved for those ahead of workload j, where it goes first because others were evicted for it.
+def enforce_ahead(hot: Hot, entries: I64, count: int, e: int) -> None:
+    """Withhold what is reserved for those who would be tried before entry e, which goes first as others left for it.
 
     From all others it is withheld in order: by whoever is tried before them.
     """
@@ -165,10 +166,14 @@ def enforce_ahead(hot: Hot, j: int, awaited: int) -> None:
         if row[reserved_places.IN_FORCE] == FOR_AWAITED:
             row[reserved_places.IN_FORCE] = 0
             release_place(hot, i)
-        other = row[reserved_places.WORKLOAD]
-        if awaited == 1 and row[reserved_places.IN_FORCE] == 0 and other != j and is_ahead(hot, other, j):
-            row[reserved_places.IN_FORCE] = FOR_AWAITED
-            withhold_place(hot, i)
+    for other in range(count if entries[e, X_AWAITED] == 1 else 0):
+        if entries[other, X_AWAITED] == 0 and is_in_order_before(entries, other, e):
+            j = entries[other, X_WORKLOAD]
+            for i in range(hot.counters[RESERVED]):
+                row = hot.reserved[i]
+                if row[reserved_places.WORKLOAD] == j and row[reserved_places.IN_FORCE] == 0:
+                    row[reserved_places.IN_FORCE] = FOR_AWAITED
+                    withhold_place(hot, i)
 
 
 @kernel

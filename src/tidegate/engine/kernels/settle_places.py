@@ -6,6 +6,7 @@ from tidegate.engine.kernels.candidates import NEVER
 from tidegate.engine.kernels.cycle import lack_of, write_lack
 from tidegate.engine.kernels.cycle_quota import (
     doom,
+    is_owed,
     is_within_reach,
     move_replaced,
     reserve,
@@ -169,7 +170,7 @@ def settle_with_places(
     """Admit an entry with its places, or evict whoever is in its way and reserve the places, or say why not."""
     entry = d.heads.entries[e]
     j, before = entry[X_WORKLOAD], hot.workloads[entry[X_WORKLOAD], J_RESERVES]
-    enforce_ahead(hot, j, entry[X_AWAITED])
+    enforce_ahead(hot, d.heads.entries, d.wish.marks[ENTRIES], e)
     if before == PREEMPTED_FOR:
         let_pass(hot, j)
     if before == PASSED_OVER and are_open(hot, j) and is_elsewhere(book, d.heads, e):
@@ -349,6 +350,9 @@ def reserve_if_passed_over(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Gro
     """Reserve places for an entry that has quota and was passed over for too long; one of a queue at a time."""
     entry = d.heads.entries[e]
     j, plan = entry[X_WORKLOAD], d.heads.plan[: plan_pods(book, d.heads, e)]
+    if not is_owed(hot, book, d, turn, e):
+        drop_reservation(hot, j)
+        return False
     stands = hot.workloads[j, J_RESERVES] == PASSED_OVER and are_reserved(hot, j, plan) and are_open(hot, j)
     if stands and stay_chosen(hot, j, turn.now_ms, turn.limit_ms):
         return True
@@ -414,7 +418,8 @@ def refuse_quota(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
         and not reserves_already(hot, d, turn, e)
     ):
         known = could_be_placed_before(hot, j)
-        if (known or could_be_placed(hot, rule, book, d, grove, turn, e)) and is_within_reach(book, d, e):
+        owed = is_owed(hot, book, d, turn, e) and is_within_reach(book, d, e)
+        if owed and (known or could_be_placed(hot, rule, book, d, grove, turn, e)):
             reserve_nothing_yet(hot, j, PASSED_OVER)
             if not known:
                 note_found(hot, j, turn.now_ms, turn.limit_ms)

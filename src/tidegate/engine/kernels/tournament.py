@@ -22,6 +22,7 @@ from tidegate.engine.kernels.desk import (
     Heads,
     Wish,
 )
+from tidegate.engine.kernels.entry_order import is_put_up_before
 from tidegate.engine.kernels.fair_victims import charge
 from tidegate.engine.kernels.nominate import request_assigned
 from tidegate.engine.kernels.quota import borrows_with, compare_shares, share_ratio
@@ -74,19 +75,6 @@ def pick_fairly(book: Book, d: Desk, count: int) -> int:
             if branches[b, B_ROOT] == root and branches[b, B_HEIGHT] == height and branches[b, B_IS_QUEUE] == 0:
                 puts_up[b] = winner_of(book.tree, d.heads, puts_up, b)
     return int(puts_up[root])
-
-
-@inlined
-def is_put_up_before(entries: I64, a: int, b: int) -> bool:
-    """Whether a queue puts up its entry a before its entry b."""
-    one, other = entries[a], entries[b]
-    if one[X_AWAITED] != other[X_AWAITED]:
-        return bool(one[X_AWAITED] == 1)
-    if one[X_PRIORITY] != other[X_PRIORITY]:
-        return bool(one[X_PRIORITY] > other[X_PRIORITY])
-    if one[X_SUBMITTED] != other[X_SUBMITTED]:
-        return bool(one[X_SUBMITTED] < other[X_SUBMITTED])
-    return bool(one[X_TIE] < other[X_TIE])
 
 
 @kernel
