@@ -119,6 +119,26 @@ def test_places_of_pods_that_are_not_there_yet_are_kept():
     assert sorted(cluster.nodes_of("j-0", "j-1")) == sorted(places)
 
 
+@pytest.mark.parametrize("bound", [0, 1, 2])
+def test_a_job_that_was_made_smaller_keeps_its_places(bound):
+    """A pod that is made again after the hand-over goes to a place of its job, and nobody is sent away."""
+    cluster = relay()
+    cluster.put(queued(job("j", 3, 2, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    cluster.change("job/j", spec__parallelism=2)
+    job_pods(cluster, "j", bound, gpus=2)
+    cluster.step()
+    cluster.obey()
+    cluster.take_over()
+    assert cluster.step() == []
+    job_pods(cluster, "j", 2 - bound, first=bound, gpus=2)
+    assert [kind for kind, _ in cluster.step()] == ["bind"] * (2 - bound)
+    cluster.obey()
+    assert cluster.usage()["queue/q"][1] == 4
+    assert all(cluster.nodes_of("j-0", "j-1"))
+
+
 def test_half_a_gang_that_was_being_bound_is_bound_whole():
     cluster = relay(3)
     for name in "ab":
