@@ -14,7 +14,7 @@ from gameday.ground import Setting
 from gameday.load import Pace
 from gameday.policies import GPU, Limit, excess, limits_of, policy_text, read_limits
 from gameday.records import Deed, Records
-from gameday.rules import EVENT_S, GANG_S, Rules
+from gameday.rules import EVENT_S, GANG_S, GROWN_S, Rules
 from gameday.watching import Change
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -139,6 +139,8 @@ def test_a_pod_that_leaves_and_the_one_that_follows_it_have_one_quota():
     story.pod("p4", "job-1", node="n2")
     assert story.found == ["quota exceeded"]
     story.later(1)
+    assert story.found == ["quota exceeded"]
+    story.later(GROWN_S + 1)
     assert story.found == ["quota exceeded", "work has grown"]
 
 

@@ -81,6 +81,7 @@ class Day:
                 report(self._state(until_s - now_s))
         settle_s = time.monotonic() + self._plan.pace.longest_s + _SETTLE_S
         while (now_s := time.monotonic()) < settle_s and self._is_open():
+            self.operators.revive()
             self._turn(now_s, at_the_end=True)
             report(self._state(settle_s - now_s))
         self._finish()
@@ -131,8 +132,9 @@ class Day:
         self._check_memory()
         for replica in self.ground.replicas:
             self._check_log(replica.name, replica.log.read_text(errors="replace"))
-        for text in self.operators.exits:
-            self.rules.complain(now_s, "exit code", "", text)
+        for name, code in self.operators.ended:
+            if code not in (0, 2):
+                self.rules.complain(now_s, "exit code", name, str(code))
         for name in ("refused_objects", "bypassed_objects", "gates_left_over"):
             leader = self.ground.leader()
             left = leader.metric(f"tidegate_{name}") if leader is not None else 0
@@ -141,8 +143,9 @@ class Day:
 
     def _is_refused(self, name: str) -> bool:
         """Whether work of a queue that is gone is told so."""
-        work, (since_s, limits) = self.records.works.get(name), self.records.limits[-1]
-        if work is None or work.queue in limits:
+        work = self.records.works.get(name)
+        since_s = -1.0 if work is None else self.records.gone_since(work.queue)
+        if work is None or since_s < 0:
             return False
         told = [one for uid in (work.uid, *work.pods) for one in self.records.told.get(uid, ()) if one.at_s >= since_s]
         return any("no such queue" in one.note for one in told)
@@ -184,7 +187,7 @@ class Day:
             down_s = sum(
                 end - begin for begin, end in self.operators.outages if begin < one.at_s + lease_s and end > one.at_s
             )
-            if took_s < 0 or took_s > lease_s + _SLACK_S + down_s:
+            if one.followed and not 0 <= took_s <= lease_s + _SLACK_S + down_s:
                 self.rules.complain(one.at_s, "hand-over", one.identity, f"{how}, nobody led for {took_s} s")
 
     def memory_lives(self) -> list[dict[str, Any]]:
@@ -215,7 +218,9 @@ class Day:
                 self.rules.complain(time.monotonic(), "memory", life["replica"], json.dumps(life))
 
     def _check_log(self, name: str, text: str) -> None:
-        for line in text.splitlines():
+        for line in filter(None, text.splitlines()):
+            if line.startswith("configmap:") and any(code == 2 for _, code in self.operators.ended):
+                continue  # the last words of a replica that was started under a policy that cannot be used
             if not line.startswith("{"):
                 self.rules.complain(time.monotonic(), "log", f"{name}: {line[:80]}", line[:400])
                 continue
@@ -248,6 +253,7 @@ class Day:
             "waits_s": {kind: _quantiles(some) for kind, some in sorted(rules.waits.items())}
             | {"all": _quantiles(waits)},
             "hand-overs": self.hand_over_times(),
+            "replicas that ended by themselves": [f"{name}: exit code {code}" for name, code in self.operators.ended],
             "latest binding to a closed node_s": round(rules.most_late_s, 2),
             "memory": self.memory_lives(),
             "watches cut": self._watches.cuts,

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -62,6 +63,7 @@ class HandOver(NamedTuple):
     at_s: float
     identity: str
     killed: bool
+    followed: bool  # another replica was ready to lead
 
 
 class Operators:
@@ -80,7 +82,8 @@ class Operators:
         self.failed: list[str] = []
         self.hand_overs: list[HandOver] = []
         self.outages: list[tuple[float, float]] = []
-        self.exits: list[str] = []  # replicas that ended otherwise than they were told to
+        self.ended: list[tuple[str, int]] = []  # replicas that ended by themselves, and their exit codes
+        self._down: set[str] = set()  # replicas that are started again by what took them down
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -107,8 +110,9 @@ class Operators:
                 name = first.pop() if first else self._rng.choices(names, weights)[0]
                 self._attempt(name, getattr(self, f"_{name.replace(' ', '_')}"))
                 next_s = time.monotonic() + self._rng.expovariate(1 / self._every_s)
-        for later in sorted(self._later):
-            self._attempt("undo", later.undo)
+            self.revive()
+        while self._later:
+            self._attempt("undo", heapq.heappop(self._later).undo)
 
     def _attempt(self, name: str, act: Callable[[], None]) -> None:
         try:
@@ -306,22 +310,41 @@ class Operators:
             raise NothingToDoError
         return found[0]
 
+    def _count_hand_over(self, replica: Replica, *, killed: bool) -> None:
+        followed = any(_is_ready(one) for one in self._ground.replicas if one is not replica)
+        self.hand_overs.append(HandOver(time.monotonic(), replica.name, killed, followed))
+
+    def revive(self) -> None:
+        """Start replicas that ended by themselves, a while later, as a kubelet does."""
+        for replica in self._ground.replicas:
+            code = replica.process.poll()
+            if code is not None and replica.name not in self._down:
+                self.ended.append((replica.name, code))
+                self._start_again(replica, _BACK_OFF_S)
+        while self._stopping.is_set() and self._later and self._later[0].at_s <= time.monotonic():
+            self._attempt("undo", heapq.heappop(self._later).undo)
+
     def _kill_leader(self) -> None:
         replica = self._replica(leads=True)
         self._note("kill leader")
-        self.hand_overs.append(HandOver(time.monotonic(), replica.name, killed=True))
+        self._count_hand_over(replica, killed=True)
+        self._down.add(replica.name)
         replica.kill()
         self._start_again(replica, self._rng.uniform(0.5, 5))
 
     def _kill_standby(self) -> None:
         replica = self._replica(leads=False)
         self._note("kill standby")
+        self._down.add(replica.name)
         replica.kill()
         self._start_again(replica, self._rng.uniform(0.5, 5))
 
     def _start_again(self, replica: Replica, after_s: float) -> None:
+        self._down.add(replica.name)
+
         def start() -> None:
             replica.__enter__()
+            self._down.discard(replica.name)
 
         self._undo(after_s, start)
 
@@ -333,12 +356,14 @@ class Operators:
                 raise NothingToDoError
         for replica in self._ground.replicas:
             if replica.leads():
-                self.hand_overs.append(HandOver(time.monotonic(), replica.name, killed=False))
+                self._count_hand_over(replica, killed=False)
+            self._down.add(replica.name)
             code = replica.stop()
             if code:
-                self.exits.append(f"{replica.name} ended with {code} after SIGTERM")
+                self.ended.append((replica.name, code))
             replica.__enter__()
-            replica.wait(lambda replica=replica: replica.get("/readyz")[0] == 200, "a replica that is ready", 60)  # type: ignore[misc]
+            self._down.discard(replica.name)
+            replica.wait(partial(_is_ready, replica), "a replica that is ready", 60)
 
     def _restart_server(self) -> None:
         self._note("restart server")
@@ -364,6 +389,13 @@ class Operators:
 
 
 _JOBS = ("job", "indexed", "gang", "jobset")
+
+#: How long a kubelet waits before it starts a container again that has ended.
+_BACK_OFF_S = 10.0
+
+
+def _is_ready(replica: Replica) -> bool:
+    return replica.process.poll() is None and replica.get("/readyz")[0] == 200
 
 
 def _lives(thing: Thing) -> bool:

@@ -203,6 +203,13 @@ class Records:
         before = [limits for at_s, limits in self.limits if at_s <= since_s][-1:]
         return before + [limits for at_s, limits in self.limits if at_s > since_s]
 
+    def gone_since(self, queue: str) -> float:
+        """Since when the policy has no such queue; -1: it has one."""
+        gone_s = self.began_s
+        for at_s, limits in self.limits:
+            gone_s = -1 if queue in limits else at_s if gone_s < 0 else gone_s
+        return gone_s
+
     def deeds_about(self, targets: frozenset[str], since_s: float, until_s: float) -> Iterator[Deed]:
         """What was done about any of these, in a time."""
         for deed in reversed(self.deeds):

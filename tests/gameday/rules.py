@@ -18,6 +18,8 @@ from gameday.watching import Change
 IN_FLIGHT_S = 5.0
 #: How long a gang may be in parts, and a pod may be sent to a node that takes none.
 GANG_S, STUCK_S = 30.0, 40.0
+#: How long more pods may run than were admitted, until a job's controller has made it smaller.
+GROWN_S = 10.0
 #: How long an Event may come after what it explains: they are limited to 20 a second.
 EVENT_S = 60.0
 
@@ -70,6 +72,7 @@ class Rules:
         self._expected: list[_Expected] = []
         self._dead: list[_Death] = []
         self._halves: dict[str, float] = {}
+        self._grown: dict[str, float] = {}
         self._told: set[tuple[str, str]] = set()
 
     def see(self, change: Change) -> None:
@@ -170,7 +173,7 @@ class Rules:
 
     def _see_let_go(self, work: WorkRecord, pod: PodRecord, at_s: float) -> None:
         """Its gate was lifted: by us, as nobody else does."""
-        self._expect(at_s, _uids(work, pod), STARTED, pod.name, "its gate was lifted")
+        self._expect(min(at_s, work.admitted_s or at_s), _uids(work, pod), STARTED, pod.name, "its gate was lifted")
         if not work.uid or work.kind.name == "deployment":
             work.admitted_s = at_s
             self._count_wait(work, at_s)
@@ -247,9 +250,12 @@ class Rules:
 
     def _check_growth(self, work: WorkRecord, now_s: float) -> None:
         if work.kind.name == "deployment" or not work.admitted or work.bypassed:
+            self._grown.pop(work.name, None)
             return
         staying = sum(pod.holds and not pod.leaving_s for pod in work.pods.values())
-        if staying > work.admitted:
+        if staying <= work.admitted:
+            self._grown.pop(work.name, None)
+        elif now_s - self._grown.setdefault(work.name, now_s) > GROWN_S:
             self.complain(now_s, "work has grown", work.name, f"{staying} pods run, admitted were {work.admitted}")
 
     def _check_stuck(self, pod: PodRecord, now_s: float) -> None:
