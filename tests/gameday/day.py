@@ -148,7 +148,7 @@ class Day:
         if work is None or since_s < 0:
             return False
         told = [one for uid in (work.uid, *work.pods) for one in self.records.told.get(uid, ()) if one.at_s >= since_s]
-        return any("no such queue" in one.note for one in told)
+        return any("(NoQueue)" in one.note for one in told)
 
     def _why(self, name: str) -> str:
         """What the cluster says of work that has no end."""

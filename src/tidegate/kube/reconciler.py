@@ -8,6 +8,7 @@ from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
 from tidegate.kube.actuator.event_text import EventText, unreadable
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, saying
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
+from tidegate.kube.actuator.workload_decisions import partial_grants
 from tidegate.kube.actuator.workload_events import ClusterView, WorkloadEvents
 from tidegate.kube.mirror.dra import ClaimObject, DeviceClaims
 from tidegate.kube.mirror.fact_builder import FactBuilder
@@ -21,13 +22,12 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_groups import PodGroups
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import PodPhase, SeenPod
-from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage
+from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage, grant_parts
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind, Outcome
 from tidegate.model.hardware import Node
-from tidegate.model.reasons import Reason
 from tidegate.model.work import Work
 
 _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
@@ -321,10 +321,11 @@ class Reconciler:
         self.seat_again(filled)
 
     def _follow_size(self, workload: WorkloadPods, job: SeenJob) -> None:
-        """A running job that asks for more pods than it was admitted with is set back, or its new pods wait."""
+        """A running job that needs more pods than it was admitted with is set back, or its new pods wait."""
         if workload.stage is not WorkloadStage.PLACED or job.suspended or job.work is None:
             return
-        have, want = sum(count for _, count in workload.sizes()), sum(pods.count for pods in job.work.pod_sets)
+        have, done = sum(count for _, count in workload.sizes()), job.spares
+        want = sum(pods.count - done.get(pods.name, 0) for pods in job.work.pod_sets)
         if want <= have or workload.trimmed == job.generation:
             return
         workload.trimmed = job.generation
@@ -506,12 +507,12 @@ class Reconciler:
     def _give_back(self, workload: WorkloadPods) -> None:
         """Let pods that are done and will not be made again give back what they held; the rest goes on."""
         job = workload.job
-        if workload.stage is not WorkloadStage.PLACED or job is None:
+        if workload.stage is not WorkloadStage.PLACED or job is None or job.suspended:
             return
-        asked = {pods.name: pods.count for pods in job.work.pod_sets} if job.work and not job.suspended else {}
-        for pod_set, have in workload.sizes():
-            unwanted = have - asked.get(pod_set, have)  # it was made smaller while it runs
-            for ordinal in workload.to_spare(pod_set, max(job.spares.get(pod_set, 0), unwanted)):
+        asked = {pods.name: pods.count for pods in job.work.pod_sets} if job.work else {}
+        for pod_set, have in workload.sizes():  # it may have been made smaller, or have started when some were done
+            unwanted = have - asked.get(pod_set, have) + job.spares.get(pod_set, 0)
+            for ordinal in workload.to_spare(pod_set, unwanted):
                 self._spare(workload, ordinal)
 
     def _spare(self, workload: WorkloadPods, ordinal: int) -> None:
@@ -555,14 +556,13 @@ class Reconciler:
             decisions.id.tolist(), decisions.kind.tolist(), decisions.workload.tolist(), decisions.pod.tolist(),
             decisions.node.tolist(), decisions.code.tolist(), decisions.evidence.tolist(), strict=True,
         )  # fmt: skip
+        grant_parts(self.workloads, partial_grants(decisions))
         placed: dict[int, WorkloadPods] = {}
         for decision, kind, number, ordinal, node, code, evidence in rows:
             workload = self.workloads.get(number)
             if workload is None:
                 continue
-            if kind == DecisionKind.ADMIT and code == Reason.ADMITTED_PARTLY:
-                workload.grant(ordinal, evidence[2])
-            elif kind == DecisionKind.PLACE and ordinal < len(workload.slots):
+            if kind == DecisionKind.PLACE and ordinal < len(workload.slots):
                 if number not in placed:
                     self.facts.take_back(EventKind.POD_GONE, number)  # it was sent away and placed in one step
                 self.actuator.make_way(workload, ordinal, node)
