@@ -74,9 +74,11 @@ class Day:
         """Live through it: work and actions first, then the end of all work."""
         seed, every_s = self._plan.setting.seed + 1, self._plan.action_every_s
         until_s = time.monotonic() + 60 * self._plan.minutes
+        last_s = until_s - self._plan.pace.longest_s / 2  # work that comes later would only run after the day
         with Operators(self.ground, self.load, seed, every_s, self.records) as self.operators:
             while (now_s := time.monotonic()) < until_s:
-                self.load.arrive(now_s)
+                if now_s < last_s:
+                    self.load.arrive(now_s)
                 self._turn(now_s)
                 report(self._state(until_s - now_s))
         settle_s = time.monotonic() + self._plan.pace.longest_s + _SETTLE_S
