@@ -149,7 +149,7 @@ class Paper:
         if order.write_kind is WriteKind.STOP and key.startswith("pod/"):
             self.remove(key)
             return True
-        changed = _patched(self.objects[key], body)
+        changed = patched(self.objects[key], body)
         if changed is not None:
             self.put(changed)
         return changed is not None
@@ -167,7 +167,7 @@ class Paper:
         return [self.objects[f"pod/{name}"]["spec"].get("nodeName") for name in names]
 
 
-def _patched(thing: dict[str, Any], body: Any) -> dict[str, Any] | None:
+def patched(thing: dict[str, Any], body: Any) -> dict[str, Any] | None:
     """An object after a JSON patch or a merge patch; None if a test of the patch does not hold."""
     thing = json.loads(json.dumps(thing))
     if isinstance(body, dict):

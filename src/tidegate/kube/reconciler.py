@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.journal.lots import Names
 from tidegate.kube.actuator.actuator import Actuator
-from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
+from tidegate.kube.actuator.event_recorder import SCALE_UP_DELAY_MS, EventRecorder, EventTarget
 from tidegate.kube.actuator.event_text import EventText, unreadable
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, saying
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
@@ -22,7 +22,7 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_groups import PodGroups
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import PodPhase, SeenPod
-from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage, grant_parts
+from tidegate.kube.mirror.workload_pods import NEVER, WorkloadKind, WorkloadPods, WorkloadStage, grant_parts
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
@@ -41,9 +41,6 @@ _NEEDED = (WriteKind.STOP, WriteKind.TRIM)
 
 #: How often a job is started again before another place is decided for it.
 _MOST_STARTS = 5
-
-#: How long demand lasts that deserves nodes, where nobody says how long they take to come.
-SCALE_UP_DELAY_MS = 120_000
 
 
 class Reconciler:
@@ -172,7 +169,7 @@ class Reconciler:
 
     def _follow_job(self, workload: WorkloadPods, job: SeenJob) -> None:
         """A job of ours has changed."""
-        stopped = job.suspended and not workload.suspended and workload.stage is WorkloadStage.PLACED
+        stopped = workload.is_stopped_by(job)
         waits = workload.stage is WorkloadStage.WAITING
         if stopped or (waits and (self.ownership.is_past(job) or self._why_not(job))):
             self._finish(workload)  # somebody else suspended it, and it begins anew; or let it go, and it is past us
@@ -242,6 +239,9 @@ class Reconciler:
         if outcome is Outcome.DONE:
             if pending.write_kind is WriteKind.ALLOCATE:
                 self.actuator.count_allocated(workload, pending.slot)
+            elif pending.write_kind is WriteKind.START and workload.job is not None:
+                workload.let_go = pending.generation
+                self._follow_job(workload, workload.job)
             elif pending.write_kind is WriteKind.BIND:
                 self.story.bound(self.pods[pending.write.key].ref, workload.slots[pending.slot].node)
             return
@@ -590,7 +590,7 @@ class Reconciler:
 
     def start(self, workload: WorkloadPods) -> None:
         """Let a workload go to its places."""
-        workload.stage = WorkloadStage.PLACED
+        workload.stage, workload.let_go = WorkloadStage.PLACED, NEVER
         self._events.forget(workload.number)
         self.actuator.start(workload)
 

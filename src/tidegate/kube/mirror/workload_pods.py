@@ -18,6 +18,9 @@ from tidegate.kube.transport.writes import Ref
 from tidegate.model.decisions import NOBODY
 from tidegate.model.work import PodSet, Work
 
+#: No generation: it was not started.
+NEVER = -1
+
 _NONE: Mapping[int, int] = MappingProxyType({})  # one for all: there are a hundred thousand rosters
 
 
@@ -93,6 +96,7 @@ class WorkloadPods:
     trimmed: int = 0  # generation of the job at which its size was set back, or its growth was reported
     undoing: str = ""  # version of the job in which we take back what we wrote; empty: we do not
     asked: NodesRequested = NodesRequested.NO
+    let_go: int = NEVER  # generation of the job at which it was started, once that is known to be done
     starts_after: bool = False  # it starts when that is done
     granted: Mapping[int, int] = field(default_factory=lambda: _NONE)  # pods by pod set, where not all were
     slots: list[PodSlot] = field(default_factory=list)
@@ -127,6 +131,11 @@ class WorkloadPods:
     def suspended(self) -> bool:
         """Whether it is a job that is suspended."""
         return self.job is not None and self.job.suspended
+
+    def is_stopped_by(self, job: SeenJob) -> bool:
+        """Whether somebody else suspended the job since it was started, even if nobody saw it run meanwhile."""
+        ran = not self.suspended or NEVER < self.let_go < job.generation
+        return job.suspended and ran and self.stage is WorkloadStage.PLACED
 
     @property
     def is_gated(self) -> bool:
