@@ -89,6 +89,7 @@ class WorkRecord:
     first_s: float = 0.0  # when it was let go for the first time
     moved: bool = False  # its queue was changed after it was let go
     bypassed: bool = False  # its owner let it go
+    released: bool = False  # its owner suspended or deleted it: its quota is given back while its pods leave
     failed: bool = False
     gone: bool = False
     pods: dict[str, PodRecord] = field(default_factory=dict)
@@ -194,7 +195,7 @@ class Records:
         """GPUs by queue; of work whose queue was changed while it ran, by no queue in particular."""
         found: Counter[str] = Counter()
         for work in self.works.values():
-            if not work.bypassed and (held := work.held()):
+            if not (work.bypassed or work.released or work.gone) and (held := work.held()):
                 found["" if work.moved else work.queue] += held
         return dict(found)
 

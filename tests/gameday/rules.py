@@ -6,6 +6,7 @@ lost and every change of a work has an explanation: its owner, an operator, or a
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from gameday.watching import Change
 
 #: How long a write that was under way may arrive after its node was closed, or the policy changed.
 IN_FLIGHT_S = 5.0
+#: How long a policy may take to be in force: it is watched, read in a thread of its own, and taken at the next step.
+POLICY_S = 15.0
 #: How long a gang may be in parts, and a pod may be sent to a node that takes none.
 GANG_S, STUCK_S = 30.0, 40.0
 #: How long more pods may run than were admitted, until a job's controller has made it smaller.
@@ -28,6 +31,9 @@ BACK = "node is back"
 
 STARTED = frozenset(("Admitted", "Resumed", "Rescheduled", "QuotaReserved"))
 STOPPED = frozenset(("Preempted", "Evicted"))
+
+#: Nodes in the text of an Event.
+_NODE = re.compile(r"\bn\d+\b")
 
 
 class Violation(NamedTuple):
@@ -135,13 +141,13 @@ class Rules:
                 self.complain(at_s, "change without an actor", work.name, "it was resumed by nobody that we know")
             work.bypassed = True
             return
-        work.bypassed, work.moved = False, False
+        work.bypassed = work.moved = work.released = False
         work.admitted, work.admitted_s = work.size, at_s
         self._count_wait(work, at_s)
         self._expect(at_s, (work.uid,), STARTED, work.name, "it was resumed")
 
     def _see_stopped(self, work: WorkRecord, at_s: float, *, ours: bool) -> None:
-        work.bypassed = False
+        work.bypassed, work.released = False, not ours
         if ours:
             nodes = {f"node/{pod.node}" for pod in work.pods.values() if pod.node}
             causes = _about(work) | {f"queue/{work.queue}", *nodes}
@@ -199,7 +205,7 @@ class Rules:
     def _check_quota(self, work: WorkRecord, pod: PodRecord, at_s: float) -> None:
         """The use after a pod was bound is within a policy that was in force since its work was let go."""
         used = self.records.used()
-        since_s = min(work.admitted_s or at_s, at_s) - IN_FLIGHT_S
+        since_s = min(work.admitted_s or at_s, at_s) - POLICY_S
         found = [excess(limits, used) for limits in self.records.limits_since(since_s)]
         if all(found):
             self.complain(at_s, "quota exceeded", work.name, f"{found[-1]}, as {pod.name} is bound")
@@ -230,7 +236,8 @@ class Rules:
             reasons = ", ".join(sorted(expected.reasons))
             self.complain(at_s, "change without an Event", expected.object, f"{expected.what}: no Event {reasons}")
         elif told.reason == "Evicted" and expected.causes:
-            deeds = self.records.deeds_about(expected.causes, at_s - 180, at_s + 1)
+            causes = expected.causes | {f"node/{name}" for name in _NODE.findall(told.note)}
+            deeds = self.records.deeds_about(causes, at_s - 180, at_s + 1)
             if all(deed.action == BACK for deed in deeds):
                 self.complain(at_s, "evicted without a cause", expected.object, told.note)
 
