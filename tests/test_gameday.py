@@ -204,6 +204,7 @@ def test_an_eviction_for_no_cause_is_found():
     story.admitted("job-1")
     story.job("job-1", suspend=True)
     story.event("job-1", "Evicted", "Evicted: its gang is broken.")
+    story.event("job-1", "Requeued")
     story.later()
     assert story.found == ["evicted without a cause"]
 

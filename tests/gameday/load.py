@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from gameday.ground import URGENT
 from gameday.policies import QUEUES
 from kubebench import Api, ApiError
-from kubebench.objects import RUNTIME, job, pod, pod_spec
+from kubebench.objects import job, pod, pod_spec
 from kubejobs import PATHS
 
 Thing = dict[str, Any]
@@ -279,7 +279,7 @@ class Load:
             one["metadata"]["name"]
             for path in paths
             for one in self._api.get(path)["items"]
-            if not _has(one, "Complete", "Completed", "Failed")
+            if not has_condition(one, "Complete", "Completed", "Failed")
         }
 
     def _is_over(self, work: Work, pods: list[Thing], alive: set[str], now_s: float, *, at_the_end: bool) -> bool:
@@ -339,9 +339,10 @@ def _seconds(work: Work) -> str:
     return f"{work.runs_s:.1f}s"
 
 
-def _has(thing: Thing, *words: str) -> bool:
+def has_condition(thing: Thing, *words: str) -> bool:
+    """Whether a condition of one of these types is true."""
     found = thing.get("status", {}).get("conditions") or ()
     return any(one["type"] in words and one["status"] == "True" for one in found)
 
 
-__all__ = ["KINDS", "PODS", "PRIORITY", "QUEUE", "RUNTIME", "WORK", "Kind", "Load", "Pace", "Work"]
+__all__ = ["KINDS", "PODS", "PRIORITY", "QUEUE", "WORK", "Kind", "Load", "Pace", "Work", "has_condition"]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from gameday.ground import NODES, POLICY, URGENT, Ground
-from gameday.load import KINDS, PODS, PRIORITY, QUEUE, WORK, Load
+from gameday.load import KINDS, PODS, PRIORITY, QUEUE, WORK, Load, has_condition
 from gameday.policies import LATE, limits_of, policy_text
 from gameday.records import Records
 from gameday.rules import BACK
@@ -400,11 +400,9 @@ def _is_ready(replica: Replica) -> bool:
 
 def _lives(thing: Thing) -> bool:
     """Whether a job, Deployment or pod is not over."""
-    status = thing.get("status", {})
-    if status.get("phase") in ("Succeeded", "Failed"):
+    if thing.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return False
-    done = ("Complete", "Completed", "Failed")
-    return not any(one["type"] in done and one["status"] == "True" for one in status.get("conditions") or ())
+    return not has_condition(thing, "Complete", "Completed", "Failed")
 
 
 def rss_mib(replica: Replica) -> int:

@@ -90,7 +90,7 @@ class WorkRecord:
     moved: bool = False  # its queue was changed after it was let go
     bypassed: bool = False  # its owner let it go
     released: bool = False  # its owner suspended or deleted it: its quota is given back while its pods leave
-    failed: bool = False
+    over: bool = False
     gone: bool = False
     pods: dict[str, PodRecord] = field(default_factory=dict)
 

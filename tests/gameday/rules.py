@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from gameday.load import has_condition
 from gameday.policies import excess
 from gameday.records import Deed, PodRecord, Records, WorkRecord, written_by_tidegate
 from gameday.watching import Change
@@ -31,6 +32,7 @@ BACK = "node is back"
 
 STARTED = frozenset(("Admitted", "Resumed", "Rescheduled", "QuotaReserved"))
 STOPPED = frozenset(("Preempted", "Evicted"))
+WAITING = frozenset(("Requeued", "Resumed"))
 
 #: Nodes in the text of an Event.
 _NODE = re.compile(r"\bn\d+\b")
@@ -112,10 +114,7 @@ class Rules:
         if work is None or change.gone or "suspend" not in change.thing["spec"]:
             return
         work.suspended = bool(change.thing["spec"]["suspend"])
-        work.failed = any(
-            one["type"] == "Failed" and one["status"] == "True"
-            for one in change.thing.get("status", {}).get("conditions") or ()
-        )
+        work.over = has_condition(change.thing, "Complete", "Completed", "Failed")
         self._follow_queue(work, change)
         ours = written_by_tidegate(change.thing, "spec", "suspend")
         if suspended and not work.suspended:
@@ -127,7 +126,7 @@ class Rules:
                 self._expect(change.at_s, (work.uid,), frozenset(("Trimmed",)), name, "its size was set back")
             else:
                 work.admitted = min(work.admitted, work.size)
-        if work.failed and not any(self.records.deeds_about(_about(work), 0, change.at_s)):
+        if has_condition(change.thing, "Failed") and not any(self.records.deeds_about(_about(work), 0, change.at_s)):
             self.complain(change.at_s, "work is lost", name, "it failed, and nobody did anything to it")
 
     def _follow_queue(self, work: WorkRecord, change: Change) -> None:
@@ -152,6 +151,7 @@ class Rules:
             nodes = {f"node/{pod.node}" for pod in work.pods.values() if pod.node}
             causes = _about(work) | {f"queue/{work.queue}", *nodes}
             self._expect(at_s, (work.uid,), STOPPED, work.name, "it was suspended", causes)
+            self._expect(at_s, (work.uid,), WAITING, work.name, "its pods left")
         elif not any(self.records.deeds_about(_about(work), at_s - 30, at_s + 1)):
             self.complain(at_s, "change without an actor", work.name, "it was suspended by nobody that we know")
 
@@ -231,7 +231,9 @@ class Rules:
 
     def _check_told(self, expected: _Expected) -> None:
         told = self.records.told_about(expected.uids, expected.reasons, expected.since_s)
-        at_s = expected.due_s - EVENT_S
+        at_s, work = expected.due_s - EVENT_S, self.records.works.get(expected.object)
+        if told is None and expected.reasons == WAITING and work is not None and (work.gone or work.over):
+            return  # it came to its end as it was stopped
         if told is None:
             reasons = ", ".join(sorted(expected.reasons))
             self.complain(at_s, "change without an Event", expected.object, f"{expected.what}: no Event {reasons}")
