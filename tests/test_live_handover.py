@@ -119,6 +119,27 @@ def test_places_of_pods_that_are_not_there_yet_are_kept():
     assert sorted(cluster.nodes_of("j-0", "j-1")) == sorted(places)
 
 
+_TAINT = {"key": "maintenance", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    "change", [{"spec__unschedulable": True}, {"status__conditions": []}, {"spec__taints": [_TAINT]}]
+)
+def test_no_pod_goes_to_a_node_that_was_closed_while_nobody_led(change):
+    cluster = relay(3)
+    cluster.put(queued(job("j", 2, 4, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    place = cluster.reconciler.node_registry.name_of(cluster.reconciler.workloads[0].slots[0].node)
+    cluster.obey()
+    job_pods(cluster, "j", 2, gpus=4)
+    cluster.change(f"node/{place}", **change)
+    cluster.take_over()
+    cluster.step()
+    cluster.obey()
+    assert cluster.usage()["queue/q"][1] == 8
+    assert all(node not in (None, place) for node in cluster.nodes_of("j-0", "j-1"))
+
+
 @pytest.mark.parametrize("bound", [0, 1, 2])
 def test_a_job_that_was_made_smaller_keeps_its_places(bound):
     """A pod that is made again after the hand-over goes to a place of its job, and nobody is sent away."""

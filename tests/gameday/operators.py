@@ -188,8 +188,10 @@ class Operators:
         self._back(name, self._rng.uniform(10, 40), lambda: self._change_node(name, {"spec": {"taints": None}}))
 
     def _not_ready(self) -> None:
+        """A kubelet reports nothing any more, and the node's controller, which the bench does not run, taints it."""
         name = self._node("not ready")
-        self._change_node(name, {"metadata": {"annotations": {STAYS_DOWN: "yes"}}})
+        taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+        self._change_node(name, {"metadata": {"annotations": {STAYS_DOWN: "yes"}}, "spec": {"taints": [taint]}})
         down = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
         self._api.request(
             "PATCH",
@@ -197,7 +199,7 @@ class Operators:
             {"status": {"conditions": [down]}},
             "application/strategic-merge-patch+json",
         )
-        up = {"metadata": {"annotations": {STAYS_DOWN: None}}}
+        up = {"metadata": {"annotations": {STAYS_DOWN: None}}, "spec": {"taints": None}}
         self._back(name, self._rng.uniform(5, 40), lambda: self._change_node(name, up))
 
     # -- work --------------------------------------------------------------------------------------------------

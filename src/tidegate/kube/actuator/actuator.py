@@ -67,7 +67,10 @@ class Actuator:
             self.writes += map(saying, asking(workload.job, dict(workload.sizes()), self.nodes_by))
 
     def start(self, workload: WorkloadPods) -> None:
-        """Let a workload go to its places, once what we wrote into it before is taken back."""
+        """Let a workload go to its places, once what we wrote into it before is taken back.
+
+        A place that a leader before us decided may be on a node that takes no new pods by now: another one is decided.
+        """
         if workload.asked and workload.job is not None:
             workload.asked = NodesRequested.NO
             self.writes += map(saying, asking_no_more(workload.job, dict(workload.sizes()), self.nodes_by))
@@ -76,8 +79,9 @@ class Actuator:
         else:
             self._let_job_go(workload)
         for ordinal, slot in enumerate(workload.slots):
-            if slot.pod:
-                self.bind(workload, ordinal, self._pods[slot.pod])
+            pod = self._pods.get(slot.pod)
+            if pod is not None and self._node_registry.takes(slot.node, pod.shape.work.pod_sets[0].tolerations):
+                self.bind(workload, ordinal, pod)
 
     def _let_job_go(self, workload: WorkloadPods) -> None:
         job = workload.job

@@ -6,6 +6,7 @@ Must not know: workloads.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,9 +15,10 @@ from tidegate.kube.mirror.fact_builder import FactBuilder
 from tidegate.kube.mirror.job_patch import HOST
 from tidegate.kube.mirror.pods import SeenPod
 from tidegate.model.decisions import NOBODY
-from tidegate.model.hardware import MOST_DEVICES, Node
+from tidegate.model.hardware import MOST_DEVICES, Node, Taint, TaintEffect
 from tidegate.model.spec import Labels, resources
 from tidegate.model.standing import Foreign
+from tidegate.model.work import Toleration
 
 
 @dataclass(slots=True)
@@ -48,6 +50,7 @@ class NodeRegistry:
         self._rooms: dict[str, _Room] = {}  # by name
         self._strangers: dict[str, SeenPod] = {}  # by uid: pods that are counted in the rooms
         self._stirred: dict[str, None] = {}  # names of nodes whose room changed
+        self._taints: dict[int, tuple[Taint, ...]] = {}  # by number: those that keep pods away
         self._shut: set[int] = set()  # numbers of nodes that are cordoned or not ready
         self._closed: set[int] = set()  # numbers of nodes that take fewer pods than before
 
@@ -79,10 +82,11 @@ class NodeRegistry:
 
     def _note_open(self, number: int, node: Node) -> None:
         (self._shut.discard if node.ready and not node.unschedulable else self._shut.add)(number)
+        self._taints[number] = tuple(one for one in node.taints if one.effect is not TaintEffect.PREFER_NO_SCHEDULE)
 
     def _remove(self, uid: str, number: int, node: Node, facts: FactBuilder) -> None:
         del self._nodes[uid], self._plain[uid]
-        del self._labels[number]
+        del self._labels[number], self._taints[number]
         self._shut.discard(number)
         self._closed.add(number)
         if self._numbers.get(node.name) == number:  # else: another of the same name has come before
@@ -113,6 +117,11 @@ class NodeRegistry:
     def is_open(self, number: int) -> bool:
         """Whether a node is there, ready, and not cordoned."""
         return number in self._labels and number not in self._shut
+
+    def takes(self, number: int, tolerations: Iterable[Toleration]) -> bool:
+        """Whether a node takes new pods with these tolerations."""
+        repels = self._taints.get(number, ())
+        return self.is_open(number) and all(any(one.tolerates(taint) for one in tolerations) for taint in repels)
 
     def number_of(self, name: str) -> int:
         """The number of the node of that name; NOBODY if there is none."""
