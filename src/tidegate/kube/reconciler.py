@@ -559,8 +559,7 @@ class Reconciler:
         grant_parts(self.workloads, partial_grants(decisions))
         placed: dict[int, WorkloadPods] = {}
         for decision, kind, number, ordinal, node, code, evidence in rows:
-            workload = self.workloads.get(number)
-            if workload is None:
+            if (workload := self.workloads.get(number)) is None:
                 continue
             if kind == DecisionKind.PLACE and ordinal < len(workload.slots):
                 if number not in placed:
@@ -592,7 +591,8 @@ class Reconciler:
         """Let a workload go to its places."""
         workload.stage, workload.let_go = WorkloadStage.PLACED, NEVER
         self._events.forget(workload.number)
-        self.actuator.start(workload)
+        for ordinal in self.actuator.start(workload):
+            self._report_absent(workload, ordinal)
 
     def _send_away(self, workload: WorkloadPods, decision: int) -> None:
         workload.stage, workload.comes_back, workload.starts_after = WorkloadStage.LEAVING, False, False

@@ -66,10 +66,10 @@ class Actuator:
             workload.asked = NodesRequested.YES
             self.writes += map(saying, asking(workload.job, dict(workload.sizes()), self.nodes_by))
 
-    def start(self, workload: WorkloadPods) -> None:
+    def start(self, workload: WorkloadPods) -> list[int]:
         """Let a workload go to its places, once what we wrote into it before is taken back.
 
-        A place that a leader before us decided may be on a node that takes no new pods by now: another one is decided.
+        Return its pods whose node takes no new pods any more: it may have been decided long ago, or by another leader.
         """
         if workload.asked and workload.job is not None:
             workload.asked = NodesRequested.NO
@@ -78,10 +78,16 @@ class Actuator:
             workload.starts_after = True
         else:
             self._let_job_go(workload)
+        closed = []
         for ordinal, slot in enumerate(workload.slots):
             pod = self._pods.get(slot.pod)
-            if pod is not None and self._node_registry.takes(slot.node, pod.shape.work.pod_sets[0].tolerations):
+            if pod is None or slot.node == NOBODY:
+                continue
+            if self._node_registry.takes(slot.node, pod.shape.work.pod_sets[0].tolerations):
                 self.bind(workload, ordinal, pod)
+            else:
+                closed.append(ordinal)
+        return closed
 
     def _let_job_go(self, workload: WorkloadPods) -> None:
         job = workload.job
