@@ -22,6 +22,7 @@ from tidegate.kube.transport.resources import JOBS
 from tidegate.kube.transport.writes import Ref, edit, merge
 from tidegate.live.handover import common_of, notes_after, read_common
 from tidegate.manifests.words import STANDING
+from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import Outcome
 from tidegate.model.policy import Policy
 from tidegate.model.shares import UsageSharing
@@ -117,6 +118,62 @@ def test_places_of_pods_that_are_not_there_yet_are_kept():
     assert sorted(cluster.step()) == [("bind", "pod/j-0"), ("bind", "pod/j-1")]
     cluster.obey()
     assert sorted(cluster.nodes_of("j-0", "j-1")) == sorted(places)
+
+
+@pytest.mark.parametrize("bound", [0, 1, 2])
+def test_a_job_whose_first_pods_are_done_goes_on_after_the_hand_over(bound):
+    """Pods that are over are still there; those that follow them run elsewhere, or are still to be bound."""
+    cluster = relay(2)
+    cluster.put(queued(job("j", 2, 4, suspend=True, scheduler="tidegate")), spec__completions=4)
+    cluster.step()
+    cluster.obey()
+    job_pods(cluster, "j", 2, gpus=4)
+    cluster.step()
+    cluster.obey()
+    first = cluster.nodes_of("j-0", "j-1")
+    for at in range(2):
+        cluster.change(f"pod/j-{at}", status__phase="Succeeded")
+    cluster.change("job/j", status__succeeded=2)
+    cluster.change(f"node/{first[0]}", spec__unschedulable=True)  # so that the others run elsewhere
+    cluster.step()
+    cluster.obey()
+    job_pods(cluster, "j", bound, first=2, gpus=4)
+    cluster.step()
+    cluster.obey()
+    job_pods(cluster, "j", 2 - bound, first=2 + bound, gpus=4)
+    for at in range(2, 2 + bound):
+        cluster.change(f"pod/j-{at}", status__phase="Running")
+    cluster.take_over()
+    cluster.step()
+    assert DecisionKind.EVICT not in cluster.result.decisions.kind.tolist()
+    cluster.obey()
+    assert all(node not in (None, first[0]) for node in cluster.nodes_of("j-2", "j-3"))
+    assert cluster.usage()["queue/q"][1] == 8
+
+
+@pytest.mark.parametrize("bound", [0, 1, 2])
+@pytest.mark.parametrize("left", [True, False])
+def test_a_job_that_is_done_in_part_goes_on_after_the_hand_over(bound, left):
+    """Its first two pods are done and not made again; they may still be there."""
+    cluster = relay(2)
+    cluster.put(queued(job("j", 4, 2, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    job_pods(cluster, "j", 2 + bound, gpus=2)
+    cluster.step()
+    cluster.obey()
+    for at in range(2):
+        cluster.change(f"pod/j-{at}", status__phase="Succeeded")
+        if not left:
+            cluster.remove(f"pod/j-{at}")
+    cluster.change("job/j", status__succeeded=2)
+    job_pods(cluster, "j", 2 - bound, first=2 + bound, gpus=2)
+    cluster.take_over()
+    cluster.step()
+    assert DecisionKind.EVICT not in cluster.result.decisions.kind.tolist()
+    cluster.obey()
+    assert all(cluster.nodes_of("j-2", "j-3"))
+    assert cluster.usage()["queue/q"][1] == 4
 
 
 _TAINT = {"key": "maintenance", "effect": "NoSchedule"}

@@ -178,7 +178,7 @@ class Reconciler:
         workload.job = job
         self._follow_change(workload, job)
         self._follow_size(workload, job)
-        self._give_back(workload)
+        self.give_back(workload)
         if workload.undoing and workload.undoing != job.version:
             self.actuator.end_undoing(workload)
         if workload.stage is WorkloadStage.LEAVING:
@@ -490,7 +490,7 @@ class Reconciler:
         slot, was_bound = workload.slots[ordinal], workload.slots[ordinal].bound
         del self._seats[uid]
         slot.empty()
-        self._give_back(workload)
+        self.give_back(workload)
         if workload.stage is WorkloadStage.LEAVING:
             self._settle_leaving(workload)
         elif workload.kind is WorkloadKind.POD:
@@ -504,7 +504,7 @@ class Reconciler:
         elif was_bound and workload.stage is WorkloadStage.PLACED:
             self._report_absent(workload, ordinal)
 
-    def _give_back(self, workload: WorkloadPods) -> None:
+    def give_back(self, workload: WorkloadPods) -> None:
         """Let pods that are done and will not be made again give back what they held; the rest goes on."""
         job = workload.job
         if workload.stage is not WorkloadStage.PLACED or job is None or job.suspended:
@@ -517,8 +517,7 @@ class Reconciler:
 
     def _spare(self, workload: WorkloadPods, ordinal: int) -> None:
         workload.slots[ordinal].spare = True
-        self.facts.take_back(EventKind.POD_BOUND, workload.number, ordinal)
-        self.facts.about(EventKind.POD_DONE, workload.number, ordinal)
+        self.facts.done(workload.number, ordinal)
 
     def _settle_leaving(self, workload: WorkloadPods) -> None:
         """Once nobody of a workload that was told to go holds anything it waits again, unless pods of it are gone.

@@ -61,8 +61,9 @@ class Takeover:
         else:
             self._take_sizes(workload, note)
             self._reconciler.story.resumed(workload, standing)
-            if not all(slot.bound for slot in workload.slots):
+            if not all(slot.bound or slot.spare for slot in workload.slots):
                 self._take_places(workload, note.node_names())
+            self._reconciler.give_back(workload)
         self._reconciler.facts.standing(workload.number, standing)
 
     def _take_sizes(self, workload: WorkloadPods, note: HandoverNote) -> None:
@@ -94,7 +95,9 @@ class Takeover:
             left = Counter(map(number_of, names if one_set else (names[ordinal] for ordinal in ordinals)))
             left.subtract(workload.slots[ordinal].node for ordinal in ordinals if workload.slots[ordinal].bound)
             nodes = (node for node, count in left.items() for _ in range(count))
-            for ordinal in (ordinal for ordinal in ordinals if not workload.slots[ordinal].bound):
+            for ordinal in ordinals:
+                if workload.slots[ordinal].bound or workload.slots[ordinal].spare:  # spare: its pod is done
+                    continue
                 workload.slots[ordinal].node = node = next(nodes, NOBODY)
                 if node != NOBODY:
                     facts.about(EventKind.POD_BOUND, workload.number, ordinal, node)
