@@ -338,6 +338,8 @@ _OPS = st.lists(
         st.tuples(st.just("submit"), st.integers(1, 3), st.integers(1, 4)),
         st.tuples(st.just("pod"), st.integers(1, 8), st.integers(0, 2)),
         st.tuples(st.just("finish"), st.integers(0, 5)),
+        st.tuples(st.just("succeed"), st.integers(0, 5)),
+        st.tuples(st.just("shrink"), st.integers(0, 5)),
         st.tuples(st.just("leave")),
     ),
     min_size=3,
@@ -378,13 +380,11 @@ def _do(cluster: Relay, number: int, op: tuple[Any, ...]) -> None:
         cluster.put(queued(job(f"j{number:02}", op[1], op[2], suspend=True, scheduler="tidegate")))
     elif op[0] == "pod":
         cluster.put(queued(ours(f"p{number:02}", op[1], priority=op[2])))
-    elif op[0] == "finish":
+    elif op[0] in ("finish", "succeed", "shrink"):
         jobs = sorted(name for name in cluster.objects if name.startswith("job/"))
         running = [name for name in jobs if not cluster.objects[name]["spec"]["suspend"]]
         if running:
-            name = running[op[1] % len(running)]
-            _remove_pods(cluster, name)
-            cluster.remove(name)
+            _IN_JOB[op[0]](cluster, running[op[1] % len(running)])
     else:  # what controllers do, in their own time
         jobs = [
             name for name in cluster.objects if name.startswith("job/") and cluster.objects[name]["spec"]["suspend"]
@@ -392,6 +392,35 @@ def _do(cluster: Relay, number: int, op: tuple[Any, ...]) -> None:
         for name in jobs:
             _remove_pods(cluster, name)
     cluster.step()
+
+
+def _finish(cluster: Relay, name: str) -> None:
+    _remove_pods(cluster, name)
+    cluster.remove(name)
+
+
+def _active(cluster: Relay, name: str) -> list[str]:
+    pods = sorted(one for one in cluster.objects if one.startswith(f"pod/{name[4:]}-"))
+    return [one for one in pods if cluster.objects[one].get("status", {}).get("phase") != "Succeeded"]
+
+
+def _succeed(cluster: Relay, name: str) -> None:
+    """One pod of a job is done, and not made again."""
+    first, *others = _active(cluster, name) or [""]
+    if others:
+        cluster.change(first, status__phase="Succeeded")
+        cluster.change(name, status__succeeded=cluster.objects[name].get("status", {}).get("succeeded", 0) + 1)
+
+
+def _shrink(cluster: Relay, name: str) -> None:
+    """A job is made smaller by its owner: its controller takes a pod away."""
+    *others, last = _active(cluster, name) or [""]
+    if others:
+        cluster.change(name, spec__parallelism=len(others))
+        cluster.remove(last)
+
+
+_IN_JOB = {"finish": _finish, "succeed": _succeed, "shrink": _shrink}
 
 
 def _remove_pods(cluster: Relay, name: str) -> None:
@@ -402,10 +431,10 @@ def _remove_pods(cluster: Relay, name: str) -> None:
 def _make_pods(cluster: Relay) -> None:
     """What controllers do: pods of jobs that were let go, which are bound at once."""
     for name in sorted(name for name in cluster.objects if name.startswith("job/")):
-        spec = cluster.objects[name]["spec"]
+        spec, done = cluster.objects[name]["spec"], cluster.objects[name].get("status", {}).get("succeeded", 0)
         if not spec["suspend"] and f"pod/{name[4:]}-0" not in cluster.objects:
             gpus = int(spec["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
-            job_pods(cluster, name[4:], spec["parallelism"], gpus=gpus)
+            job_pods(cluster, name[4:], min(spec["parallelism"], spec["completions"] - done), gpus=gpus)
     cluster.step()
     cluster.obey()
 
