@@ -15,7 +15,7 @@ from gameday.ground import LEASES, NODES, POLICY, Ground, Setting
 from gameday.load import PODS, Load, Pace
 from gameday.operators import HandOver, Operators, rss_mib
 from gameday.records import Records
-from gameday.rules import Rules
+from gameday.rules import EVENT_S, Rules
 from gameday.watching import Change, Watches
 from kubejobs import PATHS
 from kubeowners import Owners
@@ -59,7 +59,7 @@ class Day:
             plane, job_sets = self.ground.plane, self.ground.has_job_sets
             self.load = Load(plane.api("admin"), plan.setting.mode, plan.pace, plan.setting.seed, job_sets=job_sets)
             self.records = Records(time.monotonic())
-            self.rules = Rules(self.records, self.ground.deleters)
+            self.rules = Rules(self.records, self.ground.deleters, 15.0 if plan.setting.quick else EVENT_S)
             self.load.tell_deleted = lambda name: self.records.note("its owner deletes it", f"work/{name}")
             if job_sets:
                 stack.enter_context(Owners(plane, "JobSet"))

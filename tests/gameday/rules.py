@@ -70,8 +70,10 @@ class _Death(NamedTuple):
 class Rules:
     """Checks changes, in their order."""
 
-    def __init__(self, records: Records, deleters: Callable[[], Mapping[str, str]] = dict) -> None:
-        self.records, self._deleters = records, deleters
+    def __init__(
+        self, records: Records, deleters: Callable[[], Mapping[str, str]] = dict, event_s: float = EVENT_S
+    ) -> None:
+        self.records, self._deleters, self._event_s = records, deleters, event_s
         self.violations: list[Violation] = []
         self.deaths: Counter[str] = Counter()
         self.losses: list[tuple[float, str, str]] = []  # when, which pod, why
@@ -175,7 +177,7 @@ class Rules:
         if pod.node and not was[0] and not pod.over:
             self._see_bound(work, pod, change.at_s)
         if pod.over and not was[2] and pod.node and pod.phase != "Succeeded":
-            self._dead.append(_Death(change.at_s, change.at_s + EVENT_S, pod))
+            self._dead.append(_Death(change.at_s, change.at_s + self._event_s, pod))
 
     def _see_let_go(self, work: WorkRecord, pod: PodRecord, at_s: float) -> None:
         """Its gate was lifted: by us, as nobody else does."""
@@ -231,7 +233,7 @@ class Rules:
 
     def _check_told(self, expected: _Expected) -> None:
         told = self.records.told_about(expected.uids, expected.reasons, expected.since_s)
-        at_s, work = expected.due_s - EVENT_S, self.records.works.get(expected.object)
+        at_s, work = expected.due_s - self._event_s, self.records.works.get(expected.object)
         if told is None and expected.reasons == WAITING and work is not None and (work.gone or work.over):
             return  # it came to its end as it was stopped
         if told is None:
@@ -281,7 +283,7 @@ class Rules:
         work = self.records.works[pod.work]
         about = frozenset((f"pod/{pod.uid}", f"node/{pod.node}", f"work/{pod.work}"))
         begun_s = pod.leaving_s or at_s
-        told = self.records.told_about(_uids(work, pod), STOPPED, begun_s - EVENT_S)
+        told = self.records.told_about(_uids(work, pod), STOPPED, begun_s - self._event_s)
         deeds = self.records.deeds_about(about, begun_s - 180, at_s + 2)
         deed = next((one for one in deeds if one.action != BACK), None)
         if told is not None:
@@ -307,7 +309,9 @@ class Rules:
         what: str,
         causes: frozenset[str] = frozenset(),
     ) -> None:
-        self._expected.append(_Expected(at_s - EVENT_S / 2, at_s + EVENT_S, uids, reasons, about, what, causes))
+        self._expected.append(
+            _Expected(at_s - self._event_s / 2, at_s + self._event_s, uids, reasons, about, what, causes)
+        )
 
     @property
     def pending(self) -> bool:
