@@ -109,7 +109,8 @@ def make(kind: str, name: str, *, gpus: int = 1, runs: str = "1s", suspend: bool
         inner = {"size": 2, "workerTemplate": {"spec": {**one["spec"], "restartPolicy": "Always"}}}
         api = "leaderworkerset.x-k8s.io/v1"
         return _whole(api, kind, name, {"replicas": 1, "leaderWorkerTemplate": inner})
-    return _OF_OTHERS[kind](name, one, _template(0, runs, spec), suspend=suspend)
+    made: Thing = _OF_OTHERS[kind](name, one, _template(0, runs, spec), suspend=suspend)
+    return made
 
 
 def _job_set(name: str, one: Thing, small: Thing, *, suspend: bool) -> Thing:

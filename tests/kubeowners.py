@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from copy import deepcopy
+from http.client import HTTPException
 from typing import Any, NamedTuple, Self
 
 from kubebench import Api, ApiError, Plane
@@ -58,7 +59,7 @@ class Owners:
             for kind in self._kinds:
                 try:
                     self._look_after(kind)
-                except ApiError as error:  # a server that is not ready, or a child that changed meanwhile
+                except (ApiError, OSError, HTTPException) as error:  # no server, or a child that changed meanwhile
                     self.errors.append(f"{kind}: {error}")
 
     def _look_after(self, kind: str) -> None:

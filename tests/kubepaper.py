@@ -134,7 +134,7 @@ class Paper:
 
     def change(self, name: str, **changes: Any) -> None:
         """Change an object."""
-        self.put(self.objects[name], **changes)
+        self.put(json.loads(json.dumps(self.objects[name])), **changes)
 
     def remove(self, name: str) -> None:
         """Delete an object."""
@@ -182,7 +182,7 @@ class Paper:
         if order.write_kind is WriteKind.STOP and key.startswith("pod/"):
             self.remove(key)
             return True
-        changed = _patched(self.objects[key], body)
+        changed = patched(self.objects[key], body)
         if changed is not None:
             self.put(changed)
         return changed is not None
@@ -200,7 +200,7 @@ class Paper:
         return [self.objects[f"pod/{name}"]["spec"].get("nodeName") for name in names]
 
 
-def _patched(thing: dict[str, Any], body: Any) -> dict[str, Any] | None:
+def patched(thing: dict[str, Any], body: Any) -> dict[str, Any] | None:
     """An object after a JSON patch or a merge patch; None if a test of the patch does not hold."""
     thing = json.loads(json.dumps(thing))
     if isinstance(body, dict):

@@ -11,11 +11,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from kubebench import Plane
-from kubebench.process import LEASH, free_port
+from kubebench.process import KEEPER, LEASH, free_port
 
 #: Short times, so that tests need not wait for Leases.
 QUICK = ("--lease-duration", "4s", "--renew-deadline", "2s", "--retry-period", "300ms", "--policy-period", "300ms")
@@ -38,7 +39,8 @@ class Replica:
     def __enter__(self) -> Self:
         leashed = [sys.executable, "-S", "-E", str(LEASH), str(os.getpid()), *self.command]
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(leashed, stderr=log, stdout=log, env={**os.environ, "NO_COLOR": "1"})
+            started = {"stderr": log, "stdout": log, "env": {**os.environ, "NO_COLOR": "1"}}
+            self.process = KEEPER.submit(partial(subprocess.Popen, leashed, **started)).result()
         return self
 
     def __exit__(self, *_: object) -> None:

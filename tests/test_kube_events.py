@@ -340,6 +340,30 @@ def test_a_job_that_starts_with_fewer_pods_is_told_so():
     )
 
 
+def test_a_job_that_comes_back_for_what_is_left_to_do_does_not_start_with_fewer_pods():
+    cluster = gate()
+    cluster.put(gated("low", 2, 4))
+    settle(cluster)
+    owner = [{"apiVersion": "batch/v1", "kind": "Job", "name": "low", "uid": "job/low", "controller": True}]
+    for at, phase in enumerate(("Running", "Succeeded")):
+        cluster.put(pod(f"low-{at}", 4), metadata__ownerReferences=owner, spec__nodeName="n0", status__phase=phase)
+    cluster.change("job/low", status__succeeded=1)
+    settle(cluster)
+    cluster.put(queued(pod("high", 8, priority=10, schedulingGates=_GATE)))
+    settle(cluster)
+    leave(cluster, "low")
+    settle(cluster)
+    said(cluster)
+    cluster.remove("pod/high")
+    settle(cluster)
+    assert [one.reason for one in said(cluster) if one.object == "low" and one.is_event] == ["Resumed"]
+    cluster.change("job/low", status__ready=0)
+    settle(cluster)
+    cluster.put(pod("low-2", 4, schedulingGates=_GATE), metadata__ownerReferences=owner)
+    settle(cluster)
+    assert "schedulingGates" not in cluster.objects["pod/low-2"]["spec"]
+
+
 def test_a_gang_that_could_not_be_bound_was_not_evicted():
     cluster = paper(nodes=1, policy=QUEUES)
     cluster.reconciler.name_quota(names(cluster))

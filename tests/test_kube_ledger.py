@@ -478,6 +478,20 @@ def test_a_job_gives_back_what_its_controller_will_not_use_again():
     assert len(cluster.result.decisions.id) == 0
 
 
+def test_a_job_that_starts_with_fewer_pods_gets_nodes_for_them():
+    cluster = paper(nodes=2, gpus=4, policy=QUEUES)
+    elastic = queued(job("j", 12, 1, suspend=True, scheduler="tidegate"))
+    elastic["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "4"}
+    cluster.put(elastic)
+    assert cluster.step() == [("start", "job/j")]
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["parallelism"] == 8
+    job_pods(cluster, "j", 8)
+    cluster.step()
+    cluster.obey()
+    assert sorted(cluster.nodes_of(*(f"j-{at}" for at in range(8)))) == ["n0"] * 4 + ["n1"] * 4
+
+
 def test_a_job_with_more_to_do_keeps_its_room():
     cluster = paper(nodes=1, policy=QUEUES)
     cluster.put(queued(job("j", 2, 4, scheduler="tidegate")), spec__completions=4)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kubebench.objects import job, pod
-from kubepaper import QUEUES, job_pods, ours, paper, queued
+from kubepaper import QUEUES, job_pods, ours, paper, patched, queued
 from tidegate.kube.actuator.pending_writes import WriteKind
 from tidegate.kube.mirror.job_patch import GATE, HOST
 from tidegate.model.decisions import DecisionKind
@@ -222,6 +222,25 @@ def test_a_start_that_collides_is_made_again_and_counts_as_no_eviction():
     cluster.obey()
     assert cluster.objects["job/j"]["spec"]["suspend"] is False
     assert not cluster.state.workloads.evictions[: cluster.state.workloads.top].any()
+
+
+@pytest.mark.parametrize("heard_first", [True, False])
+def test_a_job_that_its_owner_suspends_right_after_its_start_is_decided_again(heard_first):
+    """Updates of one object are taken together: that it ran meanwhile is not seen."""
+    cluster = paper(nodes=1, policy=QUEUES, scheduler="", gates=True)
+    cluster.put(queued(job("j", 1, 4, suspend=True)))
+    cluster.step()
+    (start,) = cluster.orders
+    cluster.objects["job/j"] = started = patched(cluster.objects["job/j"], json.loads(start.write.request.body))
+    started["metadata"]["generation"] += 1
+    if heard_first:
+        cluster.reconciler.hear(start, Outcome.DONE)
+    cluster.change("job/j", spec__suspend=True)
+    if not heard_first:
+        cluster.reconciler.hear(start, Outcome.DONE)
+    assert ("start", "job/j") in cluster.step()
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["suspend"] is False
 
 
 def test_the_status_that_a_controller_writes_meanwhile_does_not_fail_a_start():

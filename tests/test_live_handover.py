@@ -22,6 +22,7 @@ from tidegate.kube.transport.resources import JOBS
 from tidegate.kube.transport.writes import Ref, edit, merge
 from tidegate.live.handover import common_of, notes_after, read_common
 from tidegate.manifests.words import STANDING
+from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import Outcome
 from tidegate.model.policy import Policy
 from tidegate.model.shares import UsageSharing
@@ -117,6 +118,103 @@ def test_places_of_pods_that_are_not_there_yet_are_kept():
     assert sorted(cluster.step()) == [("bind", "pod/j-0"), ("bind", "pod/j-1")]
     cluster.obey()
     assert sorted(cluster.nodes_of("j-0", "j-1")) == sorted(places)
+
+
+@pytest.mark.parametrize("bound", [0, 1, 2])
+def test_a_job_whose_first_pods_are_done_goes_on_after_the_hand_over(bound):
+    """Pods that are over are still there; those that follow them run elsewhere, or are still to be bound."""
+    cluster = relay(2)
+    cluster.put(queued(job("j", 2, 4, suspend=True, scheduler="tidegate")), spec__completions=4)
+    cluster.step()
+    cluster.obey()
+    job_pods(cluster, "j", 2, gpus=4)
+    cluster.step()
+    cluster.obey()
+    first = cluster.nodes_of("j-0", "j-1")
+    for at in range(2):
+        cluster.change(f"pod/j-{at}", status__phase="Succeeded")
+    cluster.change("job/j", status__succeeded=2)
+    cluster.change(f"node/{first[0]}", spec__unschedulable=True)  # so that the others run elsewhere
+    cluster.step()
+    cluster.obey()
+    job_pods(cluster, "j", bound, first=2, gpus=4)
+    cluster.step()
+    cluster.obey()
+    job_pods(cluster, "j", 2 - bound, first=2 + bound, gpus=4)
+    for at in range(2, 2 + bound):
+        cluster.change(f"pod/j-{at}", status__phase="Running")
+    cluster.take_over()
+    cluster.step()
+    assert DecisionKind.EVICT not in cluster.result.decisions.kind.tolist()
+    cluster.obey()
+    assert all(node not in (None, first[0]) for node in cluster.nodes_of("j-2", "j-3"))
+    assert cluster.usage()["queue/q"][1] == 8
+
+
+@pytest.mark.parametrize("bound", [0, 1, 2])
+@pytest.mark.parametrize("left", [True, False])
+def test_a_job_that_is_done_in_part_goes_on_after_the_hand_over(bound, left):
+    """Its first two pods are done and not made again; they may still be there."""
+    cluster = relay(2)
+    cluster.put(queued(job("j", 4, 2, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    job_pods(cluster, "j", 2 + bound, gpus=2)
+    cluster.step()
+    cluster.obey()
+    for at in range(2):
+        cluster.change(f"pod/j-{at}", status__phase="Succeeded")
+        if not left:
+            cluster.remove(f"pod/j-{at}")
+    cluster.change("job/j", status__succeeded=2)
+    job_pods(cluster, "j", 2 - bound, first=2 + bound, gpus=2)
+    cluster.take_over()
+    cluster.step()
+    assert DecisionKind.EVICT not in cluster.result.decisions.kind.tolist()
+    cluster.obey()
+    assert all(cluster.nodes_of("j-2", "j-3"))
+    assert cluster.usage()["queue/q"][1] == 4
+
+
+_TAINT = {"key": "maintenance", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    "change", [{"spec__unschedulable": True}, {"status__conditions": []}, {"spec__taints": [_TAINT]}]
+)
+def test_no_pod_goes_to_a_node_that_was_closed_while_nobody_led(change):
+    cluster = relay(3)
+    cluster.put(queued(job("j", 2, 4, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    place = cluster.reconciler.node_registry.name_of(cluster.reconciler.workloads[0].slots[0].node)
+    cluster.obey()
+    job_pods(cluster, "j", 2, gpus=4)
+    cluster.change(f"node/{place}", **change)
+    cluster.take_over()
+    cluster.step()
+    cluster.obey()
+    assert cluster.usage()["queue/q"][1] == 8
+    assert all(node not in (None, place) for node in cluster.nodes_of("j-0", "j-1"))
+
+
+@pytest.mark.parametrize("bound", [0, 1, 2])
+def test_a_job_that_was_made_smaller_keeps_its_places(bound):
+    """A pod that is made again after the hand-over goes to a place of its job, and nobody is sent away."""
+    cluster = relay()
+    cluster.put(queued(job("j", 3, 2, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    cluster.change("job/j", spec__parallelism=2)
+    job_pods(cluster, "j", bound, gpus=2)
+    cluster.step()
+    cluster.obey()
+    cluster.take_over()
+    assert cluster.step() == []
+    job_pods(cluster, "j", 2 - bound, first=bound, gpus=2)
+    assert [kind for kind, _ in cluster.step()] == ["bind"] * (2 - bound)
+    cluster.obey()
+    assert cluster.usage()["queue/q"][1] == 4
+    assert all(cluster.nodes_of("j-0", "j-1"))
 
 
 def test_half_a_gang_that_was_being_bound_is_bound_whole():
@@ -235,11 +333,24 @@ def test_a_gang_whose_binds_all_fail_while_it_is_given_back_comes_back():
     assert sorted(cluster.step()) == [("bind", "pod/a"), ("bind", "pod/b")]
 
 
+def test_a_job_that_was_made_smaller_loses_less_work():
+    cluster = relay()
+    for number in range(2):
+        _do(cluster, number, ("submit", 2, 2))
+        cluster.obey()
+        _make_pods(cluster)
+    _do(cluster, 2, ("shrink", 0))
+    cluster.put(queued(ours("high", 4, priority=10)))
+    assert [key for _, key in cluster.step()] == ["job/j00"]  # it runs for longer, on half as many GPUs
+
+
 _OPS = st.lists(
     st.one_of(
         st.tuples(st.just("submit"), st.integers(1, 3), st.integers(1, 4)),
         st.tuples(st.just("pod"), st.integers(1, 8), st.integers(0, 2)),
         st.tuples(st.just("finish"), st.integers(0, 5)),
+        st.tuples(st.just("succeed"), st.integers(0, 5)),
+        st.tuples(st.just("shrink"), st.integers(0, 5)),
         st.tuples(st.just("leave")),
     ),
     min_size=3,
@@ -280,13 +391,11 @@ def _do(cluster: Relay, number: int, op: tuple[Any, ...]) -> None:
         cluster.put(queued(job(f"j{number:02}", op[1], op[2], suspend=True, scheduler="tidegate")))
     elif op[0] == "pod":
         cluster.put(queued(ours(f"p{number:02}", op[1], priority=op[2])))
-    elif op[0] == "finish":
+    elif op[0] in ("finish", "succeed", "shrink"):
         jobs = sorted(name for name in cluster.objects if name.startswith("job/"))
         running = [name for name in jobs if not cluster.objects[name]["spec"]["suspend"]]
         if running:
-            name = running[op[1] % len(running)]
-            _remove_pods(cluster, name)
-            cluster.remove(name)
+            _IN_JOB[op[0]](cluster, running[op[1] % len(running)])
     else:  # what controllers do, in their own time
         jobs = [
             name for name in cluster.objects if name.startswith("job/") and cluster.objects[name]["spec"]["suspend"]
@@ -294,6 +403,35 @@ def _do(cluster: Relay, number: int, op: tuple[Any, ...]) -> None:
         for name in jobs:
             _remove_pods(cluster, name)
     cluster.step()
+
+
+def _finish(cluster: Relay, name: str) -> None:
+    _remove_pods(cluster, name)
+    cluster.remove(name)
+
+
+def _active(cluster: Relay, name: str) -> list[str]:
+    pods = sorted(one for one in cluster.objects if one.startswith(f"pod/{name[4:]}-"))
+    return [one for one in pods if cluster.objects[one].get("status", {}).get("phase") != "Succeeded"]
+
+
+def _succeed(cluster: Relay, name: str) -> None:
+    """One pod of a job is done, and not made again."""
+    first, *others = _active(cluster, name) or [""]
+    if others:
+        cluster.change(first, status__phase="Succeeded")
+        cluster.change(name, status__succeeded=cluster.objects[name].get("status", {}).get("succeeded", 0) + 1)
+
+
+def _shrink(cluster: Relay, name: str) -> None:
+    """A job is made smaller by its owner: its controller takes a pod away."""
+    *others, last = _active(cluster, name) or [""]
+    if others:
+        cluster.change(name, spec__parallelism=len(others))
+        cluster.remove(last)
+
+
+_IN_JOB = {"finish": _finish, "succeed": _succeed, "shrink": _shrink}
 
 
 def _remove_pods(cluster: Relay, name: str) -> None:
@@ -304,10 +442,10 @@ def _remove_pods(cluster: Relay, name: str) -> None:
 def _make_pods(cluster: Relay) -> None:
     """What controllers do: pods of jobs that were let go, which are bound at once."""
     for name in sorted(name for name in cluster.objects if name.startswith("job/")):
-        spec = cluster.objects[name]["spec"]
+        spec, done = cluster.objects[name]["spec"], cluster.objects[name].get("status", {}).get("succeeded", 0)
         if not spec["suspend"] and f"pod/{name[4:]}-0" not in cluster.objects:
             gpus = int(spec["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"])
-            job_pods(cluster, name[4:], spec["parallelism"], gpus=gpus)
+            job_pods(cluster, name[4:], min(spec["parallelism"], spec["completions"] - done), gpus=gpus)
     cluster.step()
     cluster.obey()
 

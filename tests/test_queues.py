@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from builders import Cluster, Said, fleet, held, job, placed, pods, preempted
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
@@ -158,3 +160,19 @@ def test_quota_that_is_taken_away_evicts_nobody_but_admits_nobody_either():
     assert cluster.step() == [held("j3", Reason.WAITS_FOR_QUOTA)]
     cluster.tell(EventKind.WORKLOAD_FINISHED, "j1").tell(EventKind.WORKLOAD_FINISHED, "j2")
     assert cluster.step() == [placed("j3"), admitted("j3")]
+
+
+def test_work_of_a_queue_that_goes_and_comes_is_told_again_why_it_waits():
+    both = [queue("a", 8), queue("late", 8)]
+    cluster = queue_cluster(fleet("4x h100x8"), *both)
+    cluster.submit(job("runs", "1x8", queue="late"), *(job(f"w{at}", "1x8", queue="late", at=at) for at in (1, 2)))
+    said = cluster.step()
+    assert held("w1", Reason.WAITS_FOR_QUOTA) in said
+    assert held("w2", Reason.BEHIND_EQUAL) in said
+    shares = cluster.state.policy.shares
+    cluster.set_policy(replace(cluster.state.policy, shares=replace(shares, queues=(both[0],))))
+    assert set(cluster.step()) == {held("w1", Reason.NO_QUEUE), held("w2", Reason.NO_QUEUE)}
+    assert cluster.step() == []
+    smaller = replace(shares, queues=(both[0], queue("late", 4)))
+    cluster.set_policy(replace(cluster.state.policy, shares=smaller))
+    assert set(cluster.step()) == {held("w1", Reason.ABOVE_QUOTA), held("w2", Reason.BEHIND_EQUAL)}

@@ -19,7 +19,7 @@ from pathlib import Path
 LEASH = Path(__file__).parent / "leash.py"
 
 #: The thread that starts programs: the kernel ends them with it, and it lives as long as we do.
-_KEEPER = ThreadPoolExecutor(1, "kubebench")
+KEEPER = ThreadPoolExecutor(1, "kubebench")
 
 
 class Process:
@@ -41,7 +41,7 @@ class Process:
 
     def start(self) -> None:
         """Start it, on a leash."""
-        _KEEPER.submit(self._start).result()
+        KEEPER.submit(self._start).result()
 
     def _start(self) -> None:
         leashed = [sys.executable, "-S", "-E", str(LEASH), str(os.getpid()), *self.command]

@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from itertools import product
 
+import numpy as np
+
 from tidegate.engine.holding import Holding, hold_again, holdings
 from tidegate.engine.matching import flavor_mismatch, on_flavors, refuse_work
+from tidegate.model.columns import I64
 from tidegate.model.shares import (
     LARGEST_CLAIM,
     MULTI_CLUSTER,
@@ -30,11 +33,11 @@ from tidegate.model.shares import (
 )
 from tidegate.model.units import bounded
 from tidegate.model.work import PodSet, Work
-from tidegate.state.cluster import ClusterState
+from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.granted import asked_pods, done_in_sets
 from tidegate.state.interning import PodClassKey
 from tidegate.state.shares import NO_LIMIT, ShareTables, carry_tickets
-from tidegate.state.tables import END
+from tidegate.state.tables import END, Phase
 
 _WHOM = list(PreemptWhom)
 _PODS = "pods"
@@ -44,13 +47,33 @@ def lay_out(state: ClusterState) -> None:
     """Build the tables of the policy's shares, and carry over what is held."""
     held: list[Holding] = holdings(state) if state.shares else []
     consumed, tickets, shares = consumption(state.shares), state.shares.tickets, state.policy.shares
+    refused = _refusals(state)
     tables = state.shares = ShareTables()
     if shares.queues:
         _make_tree(state, consumed)
         hold_again(state, held)
     carry_tickets(tickets, tables)
     _keep_counts(state, held)
+    _forget_reasons(state, np.flatnonzero(_refusals(state) != refused))
     sum_up(tables)
+
+
+def _refusals(state: ClusterState) -> I64:
+    """Why the queue of each work class cannot even look at it."""
+    found = np.zeros(state.work_classes.top, np.int64)
+    known = state.shares.demands.refused[: state.shares.demands.top]
+    found[: len(known)] = known
+    return found
+
+
+def _forget_reasons(state: ClusterState, classes: I64) -> None:
+    """Whoever waits in a queue that came, went, opened or closed is told again why."""
+    works, table = state.work_classes, state.workloads
+    waiting = table.phase[: table.top] == Phase.PENDING
+    rows = np.flatnonzero(waiting & np.isin(table.work_class[: table.top], classes))
+    table.held_code[rows] = 0
+    works.untold[classes] = works.waiting[classes]
+    state.counters[Counter.UNTOLD] += len(rows)
 
 
 def _make_tree(state: ClusterState, consumed: dict[str, tuple[int, dict[str, int]]]) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from tidegate.journal.lots import Names
 from tidegate.kube.actuator.actuator import Actuator
-from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
+from tidegate.kube.actuator.event_recorder import SCALE_UP_DELAY_MS, EventRecorder, EventTarget
 from tidegate.kube.actuator.event_text import EventText
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, saying
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
+from tidegate.kube.actuator.workload_decisions import partial_grants
 from tidegate.kube.actuator.workload_events import ClusterView, WorkloadEvents
 from tidegate.kube.mirror.dra import ClaimObject, DeviceClaims
 from tidegate.kube.mirror.fact_builder import FactBuilder
@@ -23,7 +24,7 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_groups import PodGroups
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import PodPhase, SeenPod, UnmanagedPod
-from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage
+from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage, grant_parts
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
@@ -43,9 +44,6 @@ _NEEDED = (WriteKind.STOP, WriteKind.TRIM)
 
 #: How often a job is started again before another place is decided for it.
 _MOST_STARTS = 5
-
-#: How long demand lasts that deserves nodes, where nobody says how long they take to come.
-SCALE_UP_DELAY_MS = 120_000
 
 
 class Reconciler:
@@ -178,7 +176,7 @@ class Reconciler:
         workload.job = job
         self._follow_change(workload, job)
         self._follow_size(workload, job)
-        self._give_back(workload)
+        self.give_back(workload)
         if workload.undoing and workload.undoing != job.version:
             self.actuator.end_undoing(workload)
         if workload.stage is WorkloadStage.LEAVING:
@@ -490,7 +488,7 @@ class Reconciler:
         slot, was_bound = workload.slots[ordinal], workload.slots[ordinal].bound
         del self._seats[uid]
         slot.empty()
-        self._give_back(workload)
+        self.give_back(workload)
         if workload.stage is WorkloadStage.LEAVING:
             self._settle_leaving(workload)
         elif workload.kind is WorkloadKind.POD:
@@ -504,7 +502,7 @@ class Reconciler:
         elif was_bound and workload.stage is WorkloadStage.PLACED:
             self._report_absent(workload, ordinal)
 
-    def _give_back(self, workload: WorkloadPods) -> None:
+    def give_back(self, workload: WorkloadPods) -> None:
         """Let pods that a job does not make again give back what they held, but for the last: it may grow again."""
         job = workload.job
         if workload.stage is not WorkloadStage.PLACED or job is None or job.suspended:
@@ -516,8 +514,7 @@ class Reconciler:
 
     def _spare(self, workload: WorkloadPods, ordinal: int) -> None:
         workload.slots[ordinal].spare = True
-        self.facts.take_back(EventKind.POD_BOUND, workload.number, ordinal)
-        self.facts.about(EventKind.POD_DONE, workload.number, ordinal)
+        self.facts.done(workload.number, ordinal)
 
     def _settle_leaving(self, workload: WorkloadPods) -> None:
         """Once nobody of a workload that was told to go holds anything it waits again, unless pods of it are gone.
@@ -555,13 +552,13 @@ class Reconciler:
             decisions.id.tolist(), decisions.kind.tolist(), decisions.workload.tolist(), decisions.pod.tolist(),
             decisions.node.tolist(), decisions.code.tolist(), decisions.evidence.tolist(), strict=True,
         )  # fmt: skip
+        grant_parts(self.workloads, partial_grants(decisions))
         placed: dict[int, WorkloadPods] = {}
         for decision, kind, number, ordinal, node, code, evidence in rows:
-            workload = self.workloads.get(number)
-            if workload is None:
+            if (workload := self.workloads.get(number)) is None:
                 continue
             if kind == DecisionKind.ADMIT:
-                self.actuator.admit(workload, ordinal, code, evidence)
+                self.actuator.admit(workload, ordinal, evidence[0])
             elif kind == DecisionKind.PLACE and ordinal < len(workload.slots):
                 if number not in placed:
                     self.facts.take_back(EventKind.POD_GONE, number)  # it was sent away and placed in one step
@@ -592,7 +589,8 @@ class Reconciler:
         """Let a workload go to its places."""
         workload.stage = WorkloadStage.PLACED
         self._events.forget(workload.number)
-        self.actuator.start(workload)
+        for ordinal in self.actuator.start(workload):
+            self._report_absent(workload, ordinal)
 
     def _send_away(self, workload: WorkloadPods, decision: int) -> None:
         workload.leave()

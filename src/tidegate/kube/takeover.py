@@ -71,8 +71,9 @@ class Takeover:
             self._take_flavors(workload, standing)
             self._take_sizes(workload, note)
             self._reconciler.story.resumed(workload, standing)
-            if not all(slot.bound for slot in workload.slots):
+            if not all(slot.bound or slot.spare for slot in workload.slots):
                 self._take_places(workload, note.node_names())
+            self._reconciler.give_back(workload)
         self._reconciler.facts.standing(workload.number, standing)
 
     def _take_flavors(self, workload: WorkloadPods, standing: Standing) -> None:
@@ -96,16 +97,22 @@ class Takeover:
             self._reconciler.seat_again(filled)
 
     def _take_places(self, workload: WorkloadPods, names: list[str]) -> None:
-        """Pods that are not bound yet have the nodes that were decided; pods of a set are interchangeable."""
-        if len(names) != len(workload.slots):
+        """Pods that are not bound yet have the nodes that were decided; pods of a set are interchangeable.
+
+        Of a job that was made smaller as many places as it has pods are taken.
+        """
+        one_set = len(workload.work.pod_sets) == 1
+        if len(names) != len(workload.slots) and not (one_set and len(names) > len(workload.slots)):
             return
         number_of, facts = self._reconciler.node_registry.number_of, self._reconciler.facts
         for name, _ in workload.sizes():
             ordinals = workload.ordinals(name)
-            left = Counter(number_of(names[ordinal]) for ordinal in ordinals)
+            left = Counter(map(number_of, names if one_set else (names[ordinal] for ordinal in ordinals)))
             left.subtract(workload.slots[ordinal].node for ordinal in ordinals if workload.slots[ordinal].bound)
             nodes = (node for node, count in left.items() for _ in range(count))
-            for ordinal in (ordinal for ordinal in ordinals if not workload.slots[ordinal].bound):
+            for ordinal in ordinals:
+                if workload.slots[ordinal].bound or workload.slots[ordinal].spare:  # spare: its pod is done
+                    continue
                 workload.slots[ordinal].node = node = next(nodes, NOBODY)
                 if node != NOBODY:
                     facts.about(EventKind.POD_BOUND, workload.number, ordinal, node)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from tidegate.journal.lots import names_of
+from tidegate.kube.actuator.event_recorder import SCALE_UP_DELAY_MS
 from tidegate.kube.actuator.event_text import blocked
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, evicted_pod
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
@@ -39,7 +40,7 @@ from tidegate.kube.mirror.pods import (
     see_pod,
 )
 from tidegate.kube.mirror.queue_objects import AROUND_KINDS, QUEUE_KINDS, QueueObject, QueueObjects, ReadQueueObjects
-from tidegate.kube.reconciler import SCALE_UP_DELAY_MS, Reconciler
+from tidegate.kube.reconciler import Reconciler
 from tidegate.kube.takeover import HandoverState, Takeover
 from tidegate.kube.transport.api_thread import ApiThread, WatchedKind, WriteReport
 from tidegate.kube.transport.backoff import Jitter

@@ -11,10 +11,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tidegate.kube.actuator.event_recorder import SCALE_UP_DELAY_MS
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
 from tidegate.kube.mirror.namespaces import ManagedNamespaces, NamespaceRule
 from tidegate.kube.mirror.ownership import Ownership
-from tidegate.kube.reconciler import SCALE_UP_DELAY_MS
 from tidegate.kube.transport.connection import Connection
 from tidegate.kube.transport.loop_thread import LoopThread
 from tidegate.kube.transport.reflector import ReflectorStats

@@ -31,7 +31,6 @@ from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadPods, WorkloadStage
 from tidegate.manifests.selection import toleration_object
 from tidegate.model.decisions import NOBODY
-from tidegate.model.reasons import Reason
 from tidegate.model.shares import Flavor
 from tidegate.model.work import Recovery
 
@@ -63,13 +62,10 @@ class Actuator:
         """What decisions mean by their numbers of quota, from now on, and the flavors there are."""
         self._lots, self._flavors = names.lots, {flavor.name: flavor for flavor in flavors}
 
-    def admit(self, workload: WorkloadPods, pod_set: int, code: int, evidence: list[int]) -> None:
-        """A pod set is admitted: with a flavor for one of its resources, and perhaps with fewer pods."""
-        lot, _, pods, _ = evidence
+    def admit(self, workload: WorkloadPods, pod_set: int, lot: int) -> None:
+        """A pod set is admitted with a flavor for one of its resources."""
         if 0 <= lot < len(self._lots):
             workload.admit(workload.work.pod_sets[pod_set].name, self._lots[lot].flavor)
-        if code == Reason.ADMITTED_PARTLY:
-            workload.grant(pod_set, pods)
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -84,8 +80,11 @@ class Actuator:
             workload.asked = NodesRequested.YES
             self.writes += map(saying, asking(workload.job, dict(workload.sizes()), self.nodes_by))
 
-    def start(self, workload: WorkloadPods) -> None:
-        """Let a workload go to its places, once what we wrote into it before is taken back."""
+    def start(self, workload: WorkloadPods) -> list[int]:
+        """Let a workload go to its places, once what we wrote into it before is taken back.
+
+        Return its pods whose node takes no new pods any more: it may have been decided long ago, or by another leader.
+        """
         if workload.asked and workload.job is not None:
             workload.asked = NodesRequested.NO
             self.writes += map(saying, asking_no_more(workload.job, dict(workload.sizes()), self.nodes_by))
@@ -93,9 +92,23 @@ class Actuator:
             workload.starts_after = True
         else:
             self._let_job_go(workload)
+        closed = []
         for ordinal, slot in enumerate(workload.slots):
-            if slot.pod:
-                self.bind(workload, ordinal, self._pods[slot.pod])
+            pod = self._pods.get(slot.pod)
+            if pod is None or pod.node or slot.node == NOBODY:
+                continue
+            if self._is_taken(workload, ordinal, pod):
+                self.bind(workload, ordinal, pod)
+            else:
+                closed.append(ordinal)
+        return closed
+
+    def _is_taken(self, workload: WorkloadPods, ordinal: int, pod: SeenPod) -> bool:
+        """Whether the node of a slot takes the pod, with the tolerations that its flavors add."""
+        flavors = self._flavors_with(workload, workload.set_at(ordinal))
+        added = (one for flavor in flavors for one in flavor.tolerations)
+        tolerations = (*pod.shape.work.pod_sets[0].tolerations, *added)
+        return self._node_registry.takes(workload.slots[ordinal].node, tolerations)
 
     def _let_job_go(self, workload: WorkloadPods) -> None:
         job = workload.job
@@ -119,10 +132,13 @@ class Actuator:
 
     def _flavors_of(self, workload: WorkloadPods, pod_set: str) -> tuple[dict[str, str], tuple[dict[str, str], ...]]:
         """The node labels and tolerations that a pod set gets from the flavors that it was admitted with."""
-        there = [self._flavors[name] for name in workload.flavors.get(pod_set, ()) if name in self._flavors]
+        there = self._flavors_with(workload, pod_set)
         labels = {key: value for flavor in there for key, value in flavor.node_labels}
         tolerations = dict.fromkeys(one for flavor in there for one in flavor.tolerations)
         return labels, tuple(map(toleration_object, tolerations))
+
+    def _flavors_with(self, workload: WorkloadPods, pod_set: str) -> list[Flavor]:
+        return [self._flavors[name] for name in workload.flavors.get(pod_set, ()) if name in self._flavors]
 
     def undo(self, workload: WorkloadPods) -> None:
         """Take back what we wrote into a job that waits, suspended."""

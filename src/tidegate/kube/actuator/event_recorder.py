@@ -44,6 +44,9 @@ _MOST_HOLDS = 256
 #: What lasts is said again after this time, before the server forgets it.
 REPEAT_MS = 45 * 60_000
 
+#: How long demand lasts that deserves nodes, where nobody says how long they take to come.
+SCALE_UP_DELAY_MS = 120_000
+
 #: The same reason with other numbers is said again after this time.
 _CHANGED_MS = 5 * 60_000
 

@@ -75,6 +75,14 @@ def decisions_by_workload(decisions: DecisionBatch) -> list[WorkloadDecision]:
     return found
 
 
+def partial_grants(decisions: DecisionBatch) -> Iterator[tuple[int, int, int]]:
+    """Pod sets that are admitted with fewer pods than they ask for: number of the workload, pod set, pods."""
+    kind, code = decisions.kind, decisions.code
+    rows = np.flatnonzero((kind == DecisionKind.ADMIT) & (code == Reason.ADMITTED_PARTLY))
+    columns = (decisions.workload, decisions.pod, decisions.evidence[:, 2])
+    yield from zip(*(column[rows].tolist() for column in columns), strict=True)
+
+
 def _rows(decisions: DecisionBatch) -> Iterator[tuple[DecisionKind, int, int, int, int, list[int], int]]:
     columns = (
         decisions.kind, decisions.workload, decisions.pod, decisions.node,

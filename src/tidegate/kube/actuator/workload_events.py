@@ -211,7 +211,7 @@ class WorkloadEvents:
         workload.admitted_ms, workload.quota_text = self._recorder.now_ms, grants_text(decision, names)
         decision.again = decision.again and not workload.start_failed
         self._tell(workload, started_text(workload.work, decision, names, nodes))
-        if decision.partly:
+        if decision.partly and any(pods.min_count for pods in workload.work.pod_sets):  # else the others are done
             self._tell(workload, partial_text(workload.work, decision))
 
     def _stopped(self, workload: WorkloadPods, decision: WorkloadDecision) -> None:

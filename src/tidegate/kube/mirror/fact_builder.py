@@ -83,6 +83,12 @@ class FactBuilder:
             rows = self._rows[kind] = array("q")
         rows.extend((number, pod, arg))
 
+    def done(self, number: int, pod: int) -> None:
+        """A pod is done and not made again; where it was, or is to be, means nothing any more."""
+        for kind in (EventKind.POD_BOUND, EventKind.POD_ABSENT):
+            self.take_back(kind, number, pod)
+        self.about(EventKind.POD_DONE, number, pod)
+
     def take_back(self, kind: EventKind, number: int, pod: int = ALL_PODS) -> None:
         """A fact about a workload, or one pod of it, need not be told: it has been overtaken."""
         if kind in self._rows:

@@ -20,6 +20,7 @@ from tidegate.model.shares import LARGEST_CLAIM, Flavor, Queue, Shares, charge_o
 from tidegate.model.spec import Labels, Resources
 from tidegate.model.standing import Grant, Standing
 from tidegate.model.work import PodSet, Work
+from tidegate.state.interning import MOST_PODS
 
 _PODS = "pods"
 
@@ -61,7 +62,8 @@ class HandoverCheck:
         """The note, as far as it can be true of this workload."""
         told = note.standing
         placed, bound = sum(count for _, count in note.nodes), sum(slot.bound for slot in workload.slots)
-        nodes = note.nodes if bound <= placed <= len(workload.slots) else ()
+        most = len(workload.slots) if len(workload.work.pod_sets) > 1 else MOST_PODS  # it may have been made smaller
+        nodes = note.nodes if bound <= placed <= most else ()
         plain = Standing(evicted=told.evicted, evictions=told.evictions)
         if not told.grants:
             return HandoverNote(standing=plain, nodes=nodes)

@@ -6,6 +6,7 @@ Must not know: workloads.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -15,9 +16,10 @@ from tidegate.kube.mirror.job_patch import HOST
 from tidegate.kube.mirror.pod_spec_cache import PodShape
 from tidegate.kube.mirror.pods import UnmanagedPod
 from tidegate.model.decisions import NOBODY
-from tidegate.model.hardware import MOST_DEVICES, Node
+from tidegate.model.hardware import MOST_DEVICES, Node, Taint, TaintEffect
 from tidegate.model.spec import Labels, Resources, resources
 from tidegate.model.standing import Foreign
+from tidegate.model.work import Toleration
 
 
 class _Held(NamedTuple):
@@ -41,6 +43,7 @@ class NodeRegistry:
         self._unmanaged: dict[str, UnmanagedPod] = {}  # by uid
         self._shapes: dict[str, dict[PodShape, int]] = {}  # by name of the node: how many of each shape it has
         self._stirred: dict[str, None] = {}  # names of nodes whose room changed
+        self._taints: dict[int, tuple[Taint, ...]] = {}  # by number: those that keep pods away
         self._shut: set[int] = set()  # numbers of nodes that are cordoned or not ready
         self._closed: set[int] = set()  # numbers of nodes that take fewer pods than before
 
@@ -72,10 +75,11 @@ class NodeRegistry:
 
     def _note_open(self, number: int, node: Node) -> None:
         (self._shut.discard if node.ready and not node.unschedulable else self._shut.add)(number)
+        self._taints[number] = tuple(one for one in node.taints if one.effect is not TaintEffect.PREFER_NO_SCHEDULE)
 
     def _remove(self, uid: str, number: int, node: Node, facts: FactBuilder) -> None:
         del self._nodes[uid], self._plain[uid]
-        del self._labels[number]
+        del self._labels[number], self._taints[number]
         self._shut.discard(number)
         self._closed.add(number)
         if self._numbers.get(node.name) == number:  # else: another of the same name has come before
@@ -106,6 +110,11 @@ class NodeRegistry:
     def is_open(self, number: int) -> bool:
         """Whether a node is there, ready, and not cordoned."""
         return number in self._labels and number not in self._shut
+
+    def takes(self, number: int, tolerations: Iterable[Toleration]) -> bool:
+        """Whether a node takes new pods with these tolerations."""
+        repels = self._taints.get(number, ())
+        return self.is_open(number) and all(any(one.tolerates(taint) for one in tolerations) for taint in repels)
 
     def number_of(self, name: str) -> int:
         """The number of the node of that name; NOBODY if there is none."""

@@ -7,7 +7,7 @@ Must not know: facts, writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
@@ -244,3 +244,10 @@ class WorkloadPods:
     def holders(self) -> Iterator[PodSlot]:
         """Slots whose pods have, or may get, room on a node."""
         return (slot for slot in self.slots if slot.holds)
+
+
+def grant_parts(workloads: Mapping[int, WorkloadPods], grants: Iterable[tuple[int, int, int]]) -> None:
+    """Have fewer slots where fewer pods are admitted (number of the workload, pod set, pods): before they get nodes."""
+    for number, pod_set, pods in grants:
+        if number in workloads:
+            workloads[number].grant(pod_set, pods)

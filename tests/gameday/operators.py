@@ -1,0 +1,416 @@
+"""What operators and owners do at random moments: actions, each with how often it comes and how it is undone.
+
+Each action is noted with what it is about before it is done, so that what follows from it is known to.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from gameday.ground import NODES, POLICY, URGENT, Ground
+from gameday.load import KINDS, PODS, PRIORITY, QUEUE, WORK, Load, has_condition
+from gameday.policies import LATE, limits_of, policy_text
+from gameday.records import Records
+from gameday.rules import BACK
+from kubebench import ApiError
+from kubereplica import Replica
+
+Thing = dict[str, Any]
+_NOW = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+
+#: Nodes that may be out at a time, as a part of all.
+_MOST_OUT = 5
+
+#: Annotation of a node that keeps kwok from making it ready.
+STAYS_DOWN = "tidegate.io/stays-down"
+
+_EVERY = (
+    ("cordon", 6), ("drain", 8), ("delete node", 5), ("taint", 4), ("evicting taint", 3), ("not ready", 4),
+    ("scale", 5), ("grow", 4), ("shrink", 3), ("suspend", 5), ("resume", 4), ("move to a queue", 4),
+    ("raise priority", 4), ("delete work", 5), ("delete pod", 6), ("kill leader", 1.2), ("kill standby", 0.6),
+    ("upgrade", 1.2), ("quota down", 3), ("quota up", 2), ("add a queue", 2), ("invalid policy", 2),
+    ("empty policy", 2), ("restart server", 0.8), ("log level", 1), ("dump", 1), ("reload", 1),
+)  # fmt: skip
+
+ACTIONS = tuple(name for name, _ in _EVERY)
+
+
+class Later(NamedTuple):
+    """Something to be undone."""
+
+    at_s: float
+    number: int
+    undo: Callable[[], None]
+
+
+class NothingToDoError(Exception):
+    """An action finds nothing that it could be about."""
+
+
+class HandOver(NamedTuple):
+    """A leader that was killed or stopped."""
+
+    at_s: float
+    identity: str
+    killed: bool
+    followed: bool  # another replica was ready to lead
+
+
+class Operators:
+    """Acts in a thread. Use it in a with statement."""
+
+    def __init__(self, ground: Ground, load: Load, seed: int, every_s: float, records: Records) -> None:
+        self._ground, self._load, self._note, self._every_s = ground, load, records.note, every_s
+        self._api, self._rng = ground.plane.api("admin"), random.Random(seed)
+        self._later: list[Later] = []
+        self._out: set[str] = set()
+        self._number = 0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.done: Counter[str] = Counter()
+        self.nothing: Counter[str] = Counter()
+        self.failed: list[str] = []
+        self.hand_overs: list[HandOver] = []
+        self.outages: list[tuple[float, float]] = []
+        self.ended: list[tuple[str, int]] = []  # replicas that ended by themselves, and their exit codes
+        self._down: set[str] = set()  # replicas that are started again by what took them down
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Act no more, and undo what is still to be undone."""
+        self._stopping.set()
+        self._thread.join(120)
+
+    def _run(self) -> None:
+        names, weights = zip(*_EVERY, strict=True)
+        first = list(names)
+        self._rng.shuffle(first)  # each once, then by weight
+        next_s = time.monotonic() + self._rng.expovariate(1 / self._every_s)
+        while not self._stopping.wait(0.2):
+            now_s = time.monotonic()
+            while self._later and self._later[0].at_s <= now_s:
+                self._attempt("undo", heapq.heappop(self._later).undo)
+            if now_s >= next_s:
+                name = first.pop() if first else self._rng.choices(names, weights)[0]
+                self._attempt(name, getattr(self, f"_{name.replace(' ', '_')}"))
+                next_s = time.monotonic() + self._rng.expovariate(1 / self._every_s)
+            self.revive()
+        while self._later:
+            self._attempt("undo", heapq.heappop(self._later).undo)
+
+    def _attempt(self, name: str, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except NothingToDoError:
+            self.nothing[name] += 1
+        except (ApiError, OSError, HTTPException, TimeoutError) as error:
+            self.failed.append(f"{name}: {error}")
+            if name == "undo" and not isinstance(error, ApiError):
+                self._undo(1.0, act)
+        else:
+            self.done[name] += name != "undo"
+
+    def _undo(self, after_s: float, undo: Callable[[], None]) -> None:
+        self._number += 1
+        heapq.heappush(self._later, Later(time.monotonic() + after_s, self._number, undo))
+
+    # -- nodes -------------------------------------------------------------------------------------------------
+
+    def _node(self, action: str) -> str:
+        if len(self._out) * _MOST_OUT >= self._ground.setting.nodes:
+            raise NothingToDoError
+        name = self._rng.choice(
+            [f"n{at:02d}" for at in range(self._ground.setting.nodes) if f"n{at:02d}" not in self._out]
+        )
+        self._out.add(name)
+        self._note(action, f"node/{name}")
+        return name
+
+    def _back(self, name: str, after_s: float, change: Callable[[], object]) -> None:
+        def undo() -> None:
+            change()
+            self._out.discard(name)
+            self._note(BACK, f"node/{name}")
+
+        self._undo(after_s, undo)
+
+    def _change_node(self, name: str, change: Thing) -> None:
+        self._api.patch(f"{NODES}/{name}", change)
+
+    def _cordon(self) -> None:
+        name = self._node("cordon")
+        self._change_node(name, {"spec": {"unschedulable": True}})
+        self._back(name, self._rng.uniform(5, 40), lambda: self._change_node(name, {"spec": {"unschedulable": None}}))
+
+    def _drain(self) -> None:
+        """As `kubectl drain` does: cordon, then evict all pods by the Eviction API."""
+        name = self._node("drain")
+        self._change_node(name, {"spec": {"unschedulable": True}})
+        self._back(name, self._rng.uniform(15, 60), lambda: self._change_node(name, {"spec": {"unschedulable": None}}))
+        for pod in self._api.get(PODS, fieldSelector=f"spec.nodeName={name}")["items"]:
+            if pod["status"].get("phase") in ("Pending", "Running"):
+                meta = pod["metadata"]
+                about = {"name": meta["name"], "namespace": "default"}
+                eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about}
+                self._note("drain", f"pod/{meta['uid']}", f"work/{meta['labels'].get(WORK)}")
+                self._api.post(f"{PODS}/{meta['name']}/eviction", eviction)
+
+    def _delete_node(self) -> None:
+        name = self._node("delete node")
+        self._api.delete(f"{NODES}/{name}", _NOW)
+        self._back(name, self._rng.choice((3, 10, 70)), lambda: self._ground.add_node(name))
+
+    def _taint(self) -> None:
+        self._taint_with("taint", "NoSchedule")
+
+    def _evicting_taint(self) -> None:
+        self._taint_with("evicting taint", "NoExecute")
+
+    def _taint_with(self, action: str, effect: str) -> None:
+        name = self._node(action)
+        self._change_node(name, {"spec": {"taints": [{"key": "game", "value": "day", "effect": effect}]}})
+        self._back(name, self._rng.uniform(10, 40), lambda: self._change_node(name, {"spec": {"taints": None}}))
+
+    def _not_ready(self) -> None:
+        """A kubelet reports nothing any more, and the node's controller, which the bench does not run, taints it."""
+        name = self._node("not ready")
+        taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+        self._change_node(name, {"metadata": {"annotations": {STAYS_DOWN: "yes"}}, "spec": {"taints": [taint]}})
+        down = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+        self._api.request(
+            "PATCH",
+            f"{NODES}/{name}/status",
+            {"status": {"conditions": [down]}},
+            "application/strategic-merge-patch+json",
+        )
+        up = {"metadata": {"annotations": {STAYS_DOWN: None}}, "spec": {"taints": None}}
+        self._back(name, self._rng.uniform(5, 40), lambda: self._change_node(name, up))
+
+    # -- work --------------------------------------------------------------------------------------------------
+
+    def _one(self, kinds: tuple[str, ...], holds: Callable[[Thing], bool]) -> tuple[str, Thing]:
+        """The path of some object of these kinds of work for which something holds, and the object."""
+        found = []
+        for path in sorted({KINDS[kind].path for kind in kinds}):
+            for thing in self._api.get(path)["items"]:
+                meta = thing["metadata"]
+                kind = meta.get("labels", {}).get(WORK, "").rpartition("-")[0]
+                if kind in kinds and "deletionTimestamp" not in meta and holds(thing):
+                    found.append((f"{path}/{meta['name']}", thing))
+        if not found:
+            raise NothingToDoError
+        return self._rng.choice(found)
+
+    def _change_work(self, action: str, kinds: tuple[str, ...], holds: Callable[[Thing], bool], change: Thing) -> None:
+        path, thing = self._one(kinds, holds)
+        self._note(action, f"work/{thing['metadata']['labels'][WORK]}")
+        self._api.patch(path, change)
+
+    def _scale(self) -> None:
+        count = self._rng.randint(0, 5)
+        self._change_work("scale", ("deployment",), lambda thing: True, {"spec": {"replicas": count}})
+
+    def _grow(self) -> None:
+        self._resize("grow", self._rng.randint(1, 3))
+
+    def _shrink(self) -> None:
+        self._resize("shrink", -1)
+
+    def _resize(self, action: str, by: int) -> None:
+        path, thing = self._one(("job",), lambda thing: _lives(thing) and thing["spec"]["parallelism"] + by > 0)
+        self._note(action, f"work/{thing['metadata']['labels'][WORK]}")
+        self._api.patch(path, {"spec": {"parallelism": thing["spec"]["parallelism"] + by}})
+
+    def _suspend(self) -> None:
+        change = {"spec": {"suspend": True}}
+        self._change_work("suspend", _JOBS, lambda thing: _lives(thing) and not thing["spec"]["suspend"], change)
+
+    def _resume(self) -> None:
+        change = {"spec": {"suspend": False}}
+        self._change_work("resume", _JOBS, lambda thing: _lives(thing) and thing["spec"]["suspend"], change)
+
+    def _move_to_a_queue(self) -> None:
+        change = {"metadata": {"labels": {QUEUE: self._rng.choice(self._load.queues)}}}
+        self._change_work("move to a queue", _JOBS, _lives, change)
+
+    def _raise_priority(self) -> None:
+        self._change_work("raise priority", _JOBS, _lives, {"metadata": {"labels": {PRIORITY: URGENT}}})
+
+    def _delete_work(self) -> None:
+        path, thing = self._one((*_JOBS, "deployment", "pod"), _lives)
+        name = thing["metadata"]["labels"][WORK]
+        self._note("delete work", f"work/{name}")
+        self._load.deleted.add(name)
+        self._api.delete(path, _NOW)
+
+    def _delete_pod(self) -> None:
+        pods = [one for one in self._api.get(PODS)["items"] if one["status"].get("phase") == "Running"]
+        pods = [one for one in pods if WORK in one["metadata"].get("labels", {})]
+        if not pods:
+            raise NothingToDoError
+        meta = self._rng.choice(pods)["metadata"]
+        self._note("delete pod", f"pod/{meta['uid']}", f"work/{meta['labels'][WORK]}")
+        self._api.delete(f"{PODS}/{meta['name']}", _NOW)
+
+    # -- policy ------------------------------------------------------------------------------------------------
+
+    def _set_policy(self, action: str, text: str, back_s: float, *targets: str) -> None:
+        self._note(action, "policy", *targets)
+        data = dict.fromkeys(self._api.get(POLICY)["data"], text)
+        self._api.patch(POLICY, {"data": data})
+        if back_s:
+            whole = policy_text(limits_of(self._ground.setting.quota))
+            self._undo(back_s, lambda: self._set_policy("policy is back", whole, 0.0, *targets))
+
+    def _quota_down(self) -> None:
+        less = self._ground.setting.quota * self._rng.choice((5, 7)) // 10
+        self._set_policy("quota down", policy_text(limits_of(less)), self._rng.uniform(15, 40))
+
+    def _quota_up(self) -> None:
+        more = self._ground.setting.quota * 11 // 10
+        self._set_policy("quota up", policy_text(limits_of(more)), self._rng.uniform(15, 40))
+
+    def _add_a_queue(self) -> None:
+        """Work of another queue comes before there is one, and stays when it goes."""
+        text = policy_text(limits_of(self._ground.setting.quota * 9 // 10, late=16))
+        self._set_policy("add a queue", text, self._rng.uniform(30, 60), f"queue/{LATE}")
+        if LATE not in self._load.queues:
+            self._load.queues.append(LATE)
+            self._undo(20, lambda: self._load.queues.remove(LATE))
+
+    def _invalid_policy(self) -> None:
+        text = "nominalQuota: much-".join(
+            policy_text(limits_of(self._ground.setting.quota)).rsplit("nominalQuota: ", 1)
+        )
+        self._set_policy("invalid policy", text, self._rng.uniform(5, 20))
+
+    def _empty_policy(self) -> None:
+        self._set_policy("empty policy", "", self._rng.uniform(5, 20))
+
+    # -- Tidegate and the API server ---------------------------------------------------------------------------
+
+    def _replica(self, *, leads: bool) -> Replica:
+        leader = self._ground.leader()
+        found = [one for one in self._ground.replicas if (one is leader) == leads and one.process.poll() is None]
+        if leader is None or not found:
+            raise NothingToDoError
+        return found[0]
+
+    def _count_hand_over(self, replica: Replica, *, killed: bool) -> None:
+        followed = any(_is_ready(one) for one in self._ground.replicas if one is not replica)
+        self.hand_overs.append(HandOver(time.monotonic(), replica.name, killed, followed))
+
+    def revive(self) -> None:
+        """Start replicas that ended by themselves, a while later, as a kubelet does."""
+        for replica in self._ground.replicas:
+            code = replica.process.poll()
+            if code is not None and replica.name not in self._down:
+                self.ended.append((replica.name, code))
+                self._start_again(replica, _BACK_OFF_S)
+        while self._stopping.is_set() and self._later and self._later[0].at_s <= time.monotonic():
+            self._attempt("undo", heapq.heappop(self._later).undo)
+
+    def _kill_leader(self) -> None:
+        replica = self._replica(leads=True)
+        self._note("kill leader")
+        self._count_hand_over(replica, killed=True)
+        self._down.add(replica.name)
+        replica.kill()
+        self._start_again(replica, self._rng.uniform(0.5, 5))
+
+    def _kill_standby(self) -> None:
+        replica = self._replica(leads=False)
+        self._note("kill standby")
+        self._down.add(replica.name)
+        replica.kill()
+        self._start_again(replica, self._rng.uniform(0.5, 5))
+
+    def _start_again(self, replica: Replica, after_s: float) -> None:
+        self._down.add(replica.name)
+
+        def start() -> None:
+            replica.__enter__()
+            self._down.discard(replica.name)
+
+        self._undo(after_s, start)
+
+    def _upgrade(self) -> None:
+        """Replace both replicas, one after the other, as a Deployment does."""
+        self._note("upgrade")
+        for replica in self._ground.replicas:
+            if replica.process.poll() is not None:
+                raise NothingToDoError
+        for replica in self._ground.replicas:
+            if replica.leads():
+                self._count_hand_over(replica, killed=False)
+            self._down.add(replica.name)
+            code = replica.stop()
+            if code:
+                self.ended.append((replica.name, code))
+            replica.__enter__()
+            self._down.discard(replica.name)
+            replica.wait(partial(_is_ready, replica), "a replica that is ready", 60)
+
+    def _restart_server(self) -> None:
+        self._note("restart server")
+        began_s = time.monotonic()
+        self._ground.restart_server(self._rng.uniform(0, 3), kill=self._rng.random() < 0.5)
+        self.outages.append((began_s, time.monotonic()))
+
+    def _log_level(self) -> None:
+        self._signal("log level", signal.SIGUSR2)
+        self._undo(10, lambda: self._signal("log level", signal.SIGUSR2))
+
+    def _dump(self) -> None:
+        self._signal("dump", signal.SIGUSR1)
+
+    def _reload(self) -> None:
+        self._signal("reload", signal.SIGHUP)
+
+    def _signal(self, action: str, number: int) -> None:
+        self._note(action)
+        for replica in self._ground.replicas:
+            if replica.process.poll() is None and replica.get("/healthz")[0] == 200:  # it handles signals by then
+                replica.process.send_signal(number)
+
+
+_JOBS = ("job", "indexed", "gang", "jobset")
+
+#: How long a kubelet waits before it starts a container again that has ended.
+_BACK_OFF_S = 10.0
+
+
+def _is_ready(replica: Replica) -> bool:
+    return replica.process.poll() is None and replica.get("/readyz")[0] == 200
+
+
+def _lives(thing: Thing) -> bool:
+    """Whether a job, Deployment or pod is not over."""
+    if thing.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+        return False
+    return not has_condition(thing, "Complete", "Completed", "Failed")
+
+
+def rss_mib(replica: Replica) -> int:
+    """The memory of a replica; 0 if it does not run."""
+    try:
+        text = Path(f"/proc/{replica.process.pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) // 1024 for line in text.splitlines() if line.startswith("VmRSS:")), 0)

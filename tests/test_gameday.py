@@ -1,0 +1,222 @@
+"""A minute of the game day on a real control plane, and its rules: each finds what it is for, and nothing else.
+
+`bench/gameday.py --minutes 60` is the long form.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gameday.day import Day, Plan
+from gameday.ground import Setting
+from gameday.load import Pace
+from gameday.policies import GPU, Limit, excess, limits_of, policy_text, read_limits
+from gameday.records import Deed, Records
+from gameday.rules import EVENT_S, GANG_S, GROWN_S, Rules
+from gameday.watching import Change
+
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+
+
+class Story:
+    """Changes as a test tells them, a second apart."""
+
+    def __init__(self, gpus=40):
+        self.now_s, self.version = 1000.0, 0
+        self.rules = Rules(Records(self.now_s), lambda: self.deleters)
+        self.records, self.deleters = self.rules.records, {}
+        self.policy(limits_of(gpus))
+        for name in ("n1", "n2"):
+            self.node(name)
+        self.now_s += 10
+
+    def tell(self, kind, thing, *, gone=False):
+        self.version, self.now_s = self.version + 1, self.now_s + 1
+        self.rules.see(Change(self.version, self.now_s, kind, gone, thing))
+
+    def policy(self, limits):
+        self.tell("configmaps", {"metadata": {"name": "p"}, "data": {"policy.yaml": policy_text(limits)}})
+
+    def node(self, name, **spec):
+        self.tell("nodes", {"metadata": {"name": name}, "spec": spec, "status": READY})
+
+    def job(self, name, *, pods=2, queue="a", suspend=False, by="tidegate"):
+        labels = {"gameday/work": name, "kueue.x-k8s.io/queue-name": queue}
+        fields = [{"manager": by, "fieldsV1": {"f:spec": {"f:suspend": {}}}}]
+        meta = {"name": name, "uid": f"uid-{name}", "labels": labels, "managedFields": fields}
+        spec = {"suspend": suspend, "parallelism": pods, "completions": pods}
+        self.tell("jobs", {"metadata": meta, "spec": spec, "status": {}})
+
+    def pod(self, name, work, gpus=4, *, node="", phase="Running", gone=False, leaves=False):
+        labels = {"gameday/work": work, "kueue.x-k8s.io/queue-name": "a"}
+        meta = {"name": name, "uid": f"uid-{name}", "labels": labels}
+        meta |= {"deletionTimestamp": "now"} if leaves else {}
+        container = {"resources": {"limits": {GPU: str(gpus)}}}
+        spec = {"containers": [container], **({"nodeName": node} if node else {})}
+        self.tell("pods", {"metadata": meta, "spec": spec, "status": {"phase": phase}}, gone=gone)
+
+    def event(self, about, reason, note="Text."):
+        thing = {"reportingController": "tidegate.io/tidegate", "reason": reason, "note": note}
+        self.tell("events", {**thing, "metadata": {}, "regarding": {"uid": f"uid-{about}"}})
+
+    def admitted(self, name, **more):
+        self.job(name, suspend=True, **more)
+        self.job(name, **more)
+        self.event(name, "Admitted")
+
+    def later(self, seconds=EVENT_S + 1):
+        self.now_s += seconds
+        self.rules.check_time(self.now_s)
+
+    @property
+    def found(self):
+        return [violation.rule for violation in self.rules.violations]
+
+
+@pytest.mark.parametrize(
+    ("used", "exceeds"),
+    [
+        ({"a": 4, "b": 6}, False),
+        ({"a": 8, "b": 4}, False),
+        ({"a": 8, "b": 6}, True),
+        ({"a": 9, "b": 0}, True),  # b lends half of what it has
+        ({"a": 4, "b": 8}, False),
+        ({"a": 0, "b": 11}, True),  # it may borrow two
+        ({"a": 4, "gone": 9}, False),
+        ({"a": 4, "b": 6, "": 1}, True),  # of whatever queue: the cohort has no more
+        ({"a": 4, "b": 5, "": 1}, False),
+    ],
+)
+def test_what_a_cohort_allows(used, exceeds):
+    limits = {"a": Limit(4), "b": Limit(6) if "" in used else Limit(8, borrow=2, lend=4)}
+    assert bool(excess(limits, used)) == exceeds
+
+
+def test_limits_are_read_as_they_are_written():
+    assert read_limits(policy_text(limits_of(100, late=7))) == limits_of(100, late=7)
+    assert read_limits("") is None
+    assert read_limits("{") is None
+
+
+def test_work_that_runs_as_admitted_and_ends_is_no_violation():
+    story = Story()
+    story.admitted("job-1")
+    for pod in ("p1", "p2"):
+        story.pod(pod, "job-1", node="n1")
+    for pod in ("p1", "p2"):
+        story.pod(pod, "job-1", node="n1", phase="Succeeded")
+        story.pod(pod, "job-1", node="n1", phase="Succeeded", gone=True)
+    story.later()
+    assert story.found == []
+    assert story.rules.waits["job"]
+
+
+def test_quota_that_is_exceeded_when_work_starts_is_found_and_quota_that_is_lowered_later_is_none():
+    for lowered in (False, True):
+        story = Story(gpus=20)
+        if not lowered:
+            story.policy(limits_of(10))
+            story.now_s += 60
+        story.admitted("job-1", pods=3)
+        if lowered:
+            story.policy(limits_of(10))
+            story.now_s += 60
+        for pod in ("p1", "p2", "p3"):
+            story.pod(pod, "job-1", node="n1")
+        assert story.found == ([] if lowered else ["quota exceeded"])
+
+
+def test_a_pod_that_leaves_and_the_one_that_follows_it_have_one_quota():
+    story = Story(gpus=12)  # four of them are a's, and b and c lend five
+    story.admitted("job-1", pods=2)
+    for pod in ("p1", "p2"):
+        story.pod(pod, "job-1", node="n1")
+    story.pod("p2", "job-1", node="n1", leaves=True)
+    story.pod("p3", "job-1", node="n2")
+    assert story.found == []
+    story.pod("p4", "job-1", node="n2")
+    assert story.found == ["quota exceeded"]
+    story.later(1)
+    assert story.found == ["quota exceeded"]
+    story.later(GROWN_S + 1)
+    assert story.found == ["quota exceeded", "work has grown"]
+
+
+def test_a_pod_that_is_bound_long_after_its_node_was_closed_is_found():
+    story = Story()
+    story.admitted("job-1")
+    story.node("n1", unschedulable=True)
+    story.pod("p1", "job-1", node="n1")
+    assert story.found == []  # the write was under way
+    story.now_s += 10
+    story.pod("p2", "job-1", node="n1")
+    assert story.found == ["pod on an unusable node"]
+
+
+def test_a_gang_in_parts_is_found_and_independent_pods_are_no_gang():
+    for name, found in (("gang-1", ["gang in parts"]), ("job-1", [])):
+        story = Story()
+        story.admitted(name)
+        story.pod("p1", name, node="n1")
+        story.later(1)
+        story.later(GANG_S + 1)
+        assert story.found == found
+
+
+@pytest.mark.parametrize(
+    ("explained", "found"),
+    [
+        ("", ["pod lost without explanation"]),
+        ("event", []),
+        ("deed", []),
+        ("deed, by tidegate", ["pod lost without explanation"]),
+    ],
+)
+def test_a_pod_that_is_lost_is_explained(explained, found):
+    story = Story()
+    story.admitted("job-1")
+    story.pod("p1", "job-1", node="n1")
+    if explained == "event":
+        story.event("job-1", "Preempted", "Preempted for Job x: why.")
+    if "deed" in explained:
+        story.records.deeds.append(Deed(story.now_s, "drain", frozenset(("node/n1",))))
+    if "tidegate" in explained:
+        story.deleters["p1"] = "tidegate"
+    story.pod("p1", "job-1", node="n1", gone=True)
+    story.later()
+    assert story.found == found
+
+
+def test_a_change_without_an_event_or_an_actor_is_found():
+    story = Story()
+    story.job("job-1", suspend=True)
+    story.job("job-1")
+    story.later()
+    assert story.found == ["change without an Event"]
+    story.job("job-1", suspend=True, by="kubectl")
+    assert story.found == ["change without an Event", "change without an actor"]
+
+
+def test_an_eviction_for_no_cause_is_found():
+    story = Story()
+    story.admitted("job-1")
+    story.job("job-1", suspend=True)
+    story.event("job-1", "Evicted", "Evicted: its gang is broken.")
+    story.event("job-1", "Requeued")
+    story.later()
+    assert story.found == ["evicted without a cause"]
+
+
+@pytest.mark.usefixtures("kube_programs")
+@pytest.mark.parametrize("mode", ["bind", "gate"])
+def test_a_minute_of_the_day_leaves_nothing_unexplained(mode):
+    setting = Setting(mode, nodes=10, seed=3, kernels="plain", quick=True)
+    pace = Pace(0.8 * setting.quota, shortest_s=3, longest_s=12, burst_every_s=20, burst=4)
+    with Day(Plan(setting, 0.4, pace, action_every_s=1.5)) as day:
+        day.live()
+        found = day.summary()
+    assert found["violations"] == [], json.dumps(found, indent=1)
+    assert sum(found["actions"].values()) >= 4
+    assert found["events"]["Admitted"] >= 10
