@@ -9,7 +9,7 @@ from tidegate.engine.kernels.fit import take_place
 from tidegate.engine.kernels.place import Output, give_back, place_workload, write_place
 from tidegate.engine.kernels.registry import entry, kernel
 from tidegate.engine.kernels.rule import Rule
-from tidegate.engine.kernels.victim_quota import RANK_BITS, work_lost
+from tidegate.engine.kernels.victim_quota import RANK_BITS, gpu_milli_held, work_lost
 from tidegate.engine.kernels.victim_scratch import (
     BEST_PLANNED,
     BEST_TAKEN,
@@ -28,7 +28,7 @@ from tidegate.engine.kernels.victim_scratch import (
 from tidegate.engine.kernels.victim_search import list_pods, open_search, search_victims
 from tidegate.model.columns import I64
 from tidegate.state.cluster import Hot
-from tidegate.state.tables import J_SINCE, J_WORK_CLASS, W_FIRST_SET, W_GPU_MILLI, W_SETS
+from tidegate.state.tables import J_SINCE, J_WORK_CLASS, W_FIRST_SET, W_SETS
 
 #: Who may be taken off: those who are not to run, or also those who are to run elsewhere then.
 UNWANTED, WANTED = 0, 1
@@ -75,9 +75,10 @@ def open_clearing(hot: Hot, s: VictimSearch, rows: I64, levels: I64, now_ms: int
     open_search(s)
     for i in range(len(rows)):
         known, work = s.workloads[rows[i]], hot.work_classes[hot.workloads[rows[i], J_WORK_CLASS]]
-        lost = work_lost(work, now_ms - hot.workloads[rows[i], J_SINCE])
+        known[SIZE] = gpu_milli_held(hot, rows[i])
+        lost = work_lost(work, known[SIZE], now_ms - hot.workloads[rows[i], J_SINCE])
         known[LOSS] = (lost << RANK_BITS) + min(len(rows) - 1 - i, (1 << RANK_BITS) - 1)
-        known[SIZE], known[LESS_SIZE] = work[W_GPU_MILLI], -work[W_GPU_MILLI]
+        known[LESS_SIZE] = -known[SIZE]
         known[LOSS_BY_GPU] = known[LOSS] // max(1, known[SIZE])
         known[LEVEL] = levels[i]
         s.members[i] = rows[i]

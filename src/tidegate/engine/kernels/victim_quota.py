@@ -62,13 +62,14 @@ from tidegate.model.columns import I64
 from tidegate.state.cluster import Hot
 from tidegate.state.shares import B_BORROW, B_PARENT, T_BRANCH, T_SPOTS, Book
 from tidegate.state.tables import (
+    C_GPUS,
+    C_MILLI,
     J_FIRST_POD,
     J_WORK_CLASS,
     P_NEXT,
     P_NODE,
     P_POD_CLASS,
     W_CHECKPOINT,
-    W_GPU_MILLI,
     W_RESTART,
 )
 
@@ -184,7 +185,18 @@ def shift_spotless(hot: Hot, grove: Grove, j: int, sign: int) -> None:
 
 
 @kernel
-def work_lost(work: I64, held_ms: int) -> int:
+def gpu_milli_held(hot: Hot, j: int) -> int:
+    """How many thousandths of GPUs the pods of workload j hold; those that are done hold none any more."""
+    milli, p = 0, hot.workloads[j, J_FIRST_POD]
+    while p >= 0:
+        pod = hot.pod_classes[hot.pods[p, P_POD_CLASS]]
+        milli += int(pod[C_GPUS] * pod[C_MILLI])
+        p = hot.pods[p, P_NEXT]
+    return milli
+
+
+@kernel
+def work_lost(work: I64, gpu_milli: int, held_ms: int) -> int:
     """GPU-seconds that evicting work loses that was admitted so long ago: since its last checkpoint, and its restart.
 
     Admission is what counts, and not when pods began to run: a leader that takes over knows it to the millisecond.
@@ -192,7 +204,7 @@ def work_lost(work: I64, held_ms: int) -> int:
     lost_ms = max(0, held_ms)
     if work[W_CHECKPOINT] > 0:
         lost_ms %= work[W_CHECKPOINT]
-    lost = float(max(work[W_GPU_MILLI], 1)) * (float(lost_ms) + float(work[W_RESTART])) / 1e6 + 1.0
+    lost = float(max(gpu_milli, 1)) * (float(lost_ms) + float(work[W_RESTART])) / 1e6 + 1.0
     return int(min(lost, MOST_LOSS))
 
 
@@ -229,10 +241,11 @@ def open_candidates(hot: Hot, d: Desk, s: VictimSearch) -> None:
         if claim < 0:
             continue
         known, work = s.workloads[j], hot.work_classes[hot.workloads[j, J_WORK_CLASS]]
-        lost = work_lost(work, d.wish.marks[NOW_MS] - row[K_GRANTED])
+        known[SIZE] = gpu_milli_held(hot, j)
+        lost = work_lost(work, known[SIZE], d.wish.marks[NOW_MS] - row[K_GRANTED])
         loss = (lost << RANK_BITS) + min(rank, (1 << RANK_BITS) - 1)
-        known[LOSS], known[SIZE] = loss, work[W_GPU_MILLI]
-        known[LOSS_BY_GPU], known[LESS_SIZE] = loss // max(1, known[SIZE]), -known[SIZE]
+        known[LOSS], known[LESS_SIZE] = loss, -known[SIZE]
+        known[LOSS_BY_GPU] = loss // max(1, known[SIZE])
         known[LEVEL] = (claim << PRIORITY_BITS) + row[K_PRIORITY] + LOWEST_PRIORITY
         known[CANDIDATE] = c
         s.members[s.numbers[MEMBERS]] = j
