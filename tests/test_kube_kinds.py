@@ -93,8 +93,8 @@ class Went:
                 live.until(lambda: self._look(plane), most_s=60)
             for kind in _STAYS:
                 plane.admin.delete(f"{PATHS[kind]}/{kind.lower()}")
-            with suppress(TimeoutError):
-                live.until(lambda: not len(live.state.live_workloads()), most_s=30)
+            with suppress(TimeoutError):  # the garbage collector looks for new kinds every 30 s
+                live.until(lambda: not len(live.state.live_workloads()), most_s=75)
             self.left = len(live.state.live_workloads())
         self.errors, self.world = owners.errors, live.world
         empty(plane)
