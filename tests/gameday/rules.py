@@ -250,7 +250,8 @@ class Rules:
             self._halves.pop(work.name, None)
             return
         size = work.size
-        pods = work.pods.values()
+        nodes = self.records.nodes  # a pod of a node that is gone runs nowhere, and stays until it is collected
+        pods = [pod for pod in work.pods.values() if pod.node not in nodes or nodes[pod.node].there]
         whole = sum(pod.holds or pod.phase == "Succeeded" for pod in pods)
         if not 0 < whole < size or not any(pod.holds for pod in pods):
             self._halves.pop(work.name, None)
