@@ -41,6 +41,10 @@ rules:
   - {group: batch, resources: [jobs]}
   - {group: "", resources: [pods/eviction]}
   - {group: events.k8s.io, resources: [events]}
+- level: Request
+  users: [tidegate]
+  verbs: [create, update]
+  resources: [{group: coordination.k8s.io, resources: [leases]}]
 - {level: Metadata}
 """
 
@@ -196,16 +200,21 @@ def bound_twice(log: list[dict[str, Any]]) -> list[str]:
 
 
 def evicted_in_silence(log: list[dict[str, Any]]) -> list[str]:
-    """Work that Tidegate stopped or evicted, and nothing with its object says so."""
+    """Work that Tidegate stopped or evicted, and nothing with its object says so.
+
+    A leader that loses its term right after an eviction may not write the Event any more, and the next cannot know.
+    """
     log = [one for one in log if one["user"]["username"] == "tidegate"]
     events: dict[str, list[float]] = {}
     for one in log:
         if _is(one, "create", "events") and one["requestObject"]["reason"] in _STOPPED:
             events.setdefault(one["requestObject"]["regarding"]["name"], []).append(_time_s(one))
+    terms = _terms(log)
     return [
         f"{stopped.object} was stopped at {datetime.fromtimestamp(stopped.at_s, UTC):%H:%M:%S.%f}, and no Event says so"
         for stopped in map(_stopped, log)
         if stopped is not None
+        and not any(0 <= began_s - stopped.at_s < EVENT_S for began_s in terms)
         and not any(
             abs(at_s - stopped.at_s) < EVENT_S
             for name, times in events.items()
@@ -213,6 +222,19 @@ def evicted_in_silence(log: list[dict[str, Any]]) -> list[str]:
             if name == stopped.object or stopped.object.startswith(f"{name}-")
         )
     ]
+
+
+def _terms(log: list[dict[str, Any]]) -> list[float]:
+    """When somebody else began to lead."""
+    holder, began = "", []
+    for one in log:
+        is_written = _is(one, "create", "leases") or _is(one, "update", "leases")
+        if is_written and one["objectRef"].get("name") == "tidegate":
+            now_holds = one["requestObject"]["spec"].get("holderIdentity", "")
+            if now_holds and now_holds != holder:
+                holder = now_holds
+                began.append(_time_s(one))
+    return began
 
 
 def _stopped(one: dict[str, Any]) -> _Stopped | None:

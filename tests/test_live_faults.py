@@ -129,3 +129,13 @@ def test_an_eviction_without_an_event_is_a_violation(stopped):
     assert len(evicted_in_silence([stopped, event("w-0", "Evicted", 50)])) == 1
     refused = stopped | {"responseStatus": {"code": 429}}
     assert evicted_in_silence([refused]) == []
+
+
+def test_an_eviction_at_the_end_of_a_term_may_have_no_event():
+    def renewed(holder, second):
+        return request("update", "leases", "tidegate", {"spec": {"holderIdentity": holder}}, second=second, code=200)
+
+    stopped = request("create", "pods", "p", part="eviction", second=5)
+    assert len(evicted_in_silence([renewed("a", 1), stopped, renewed("a", 7)])) == 1
+    assert evicted_in_silence([renewed("a", 1), stopped, renewed("b", 9)]) == []
+    assert len(evicted_in_silence([renewed("a", 1), renewed("b", 3), stopped, renewed("b", 9)])) == 1
