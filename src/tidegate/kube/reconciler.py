@@ -206,6 +206,7 @@ class Reconciler:
         if ours is None:
             for kept in (self.pods, self.refused, self.past, self._claiming):
                 kept.pop(uid, None)
+            self._assigned.forget(uid)
         else:
             self.pods[uid] = ours
             if seat is None and (known is None or not ours.life.is_over):
@@ -288,7 +289,7 @@ class Reconciler:
             self._count(uid, pod)
 
     def unseat(self, workload: WorkloadPods) -> list[str]:
-        """Take the pods of a workload out of their slots; their uids."""
+        """Take the pods of a workload out of their slots; their uids, and those of its pods that have none."""
         return self._assigned.clear(workload)
 
     def seat_again(self, uids: list[str]) -> None:
@@ -415,6 +416,7 @@ class Reconciler:
         self._assigned.free(uid)
         self.give_back(workload)
         if workload.stage is WorkloadStage.LEAVING:
+            self._refill(workload, ordinal)
             self.settle_leaving(workload)
         elif workload.kind is WorkloadKind.POD:
             waits = workload.stage is WorkloadStage.WAITING
@@ -424,8 +426,18 @@ class Reconciler:
                 self._finish(workload, EventKind.WORKLOAD_CANCELLED)
             else:
                 self.facts.about(EventKind.POD_GONE, workload.number, ordinal)
-        elif was_bound and workload.stage is WorkloadStage.PLACED:
-            self._report_absent(workload, ordinal)
+        else:
+            if was_bound and workload.stage is WorkloadStage.PLACED:
+                self._report_absent(workload, ordinal)
+            self._refill(workload, ordinal)
+
+    def _refill(self, workload: WorkloadPods, ordinal: int) -> None:
+        """Let a pod that found no slot take one that is empty now, unless nobody is to fill it any more."""
+        slot = workload.slots[ordinal]
+        for uid in self._assigned.waiting(workload, ordinal):
+            if slot.pod or slot.spare:
+                return
+            self.seat_again([uid])
 
     def give_back(self, workload: WorkloadPods) -> None:
         """Let pods that a job does not make again give back what they held, but for the last: it may grow again."""
@@ -461,7 +473,7 @@ class Reconciler:
 
     def _wait_again(self, workload: WorkloadPods) -> None:
         workload.give_up_places()
-        if workload.granted:
+        if workload.granted or self._assigned.has_waiting(workload):
             self.resize(workload, workload.work)
         if workload.job is not None:
             self._follow_change(workload, workload.job)
