@@ -169,7 +169,7 @@ class Reconciler:
             return
         workload.job = job
         self._follow_change(workload, job)
-        self._follow_size(workload, job)
+        self.follow_size(workload, job)
         self.give_back(workload)
         if workload.undoing and workload.undoing != job.version:
             self.actuator.end_undoing(workload)
@@ -252,7 +252,7 @@ class Reconciler:
         workload.resize(work)
         self.seat_again(filled)
 
-    def _follow_size(self, workload: WorkloadPods, job: SeenJob) -> None:
+    def follow_size(self, workload: WorkloadPods, job: SeenJob) -> None:
         """A running job that asks for more pods than it holds quota for is set back, or its new pods wait."""
         if workload.stage is not WorkloadStage.PLACED or job.suspended:
             return
@@ -440,14 +440,22 @@ class Reconciler:
             self.seat_again([uid])
 
     def give_back(self, workload: WorkloadPods) -> None:
-        """Let pods that a job does not make again give back what they held, but for the last: it may grow again."""
+        """Let pods that a job does not make again give back what they held, but for the last: it may grow again.
+
+        What a job that was made smaller held it gives back once its annotation says so: else the next leader would
+        believe that it holds all, should it have grown again.
+        """
         job = workload.job
         if workload.stage is not WorkloadStage.PLACED or job is None or job.suspended:
             return
+        wanted, spared = job.wanted(), list[int]()
         for pod_set, have in workload.sizes():
-            left = max(job.wanted().get(pod_set, have), 1 if len(workload.slots) == have else 0)
-            for ordinal in workload.to_spare(pod_set, have - left):
-                self._spare(workload, ordinal)
+            left = max(wanted.get(pod_set, have), 1 if len(workload.slots) == have else 0)
+            spared += workload.to_spare(pod_set, have - left)
+        if spared and self.actuator.note_size(workload, job, spared):
+            return
+        for ordinal in spared:
+            self._spare(workload, ordinal)
 
     def _spare(self, workload: WorkloadPods, ordinal: int) -> None:
         workload.slots[ordinal].spare = True

@@ -40,6 +40,9 @@ class WorkloadReconciler(Protocol):
     def resize(self, workload: WorkloadPods, work: Work) -> None:
         """A workload asks for something else now."""
 
+    def give_back(self, workload: WorkloadPods) -> None:
+        """Pods that a job does not make again give back what they held."""
+
     def settle_leaving(self, workload: WorkloadPods) -> None:
         """A pod of a workload that was evicted may hold nothing any more."""
 
@@ -67,22 +70,34 @@ class WriteOutcomes:
             if outcome is not Outcome.UNKNOWN or not pending.again:  # that it is not known is told once
                 self._reconciler.facts.outcome(decision, outcome)
         if outcome is Outcome.DONE:
-            if pending.write_kind is WriteKind.ALLOCATE:
-                self._reconciler.actuator.count_allocated(workload, pending.slot)
-            elif pending.write_kind is WriteKind.BIND:
-                self._reconciler.story.bound(
-                    self._reconciler.pods[pending.write.key].ref, workload.slots[pending.slot].node
-                )
-            elif pending.write_kind is WriteKind.START and workload.job is not None:
-                workload.note_start(pending.generation)
-                self._reconciler.follow_job(workload, workload.job)
+            self._follow_done(workload, pending)
             return
         if pending.write_kind in _OF_ONE and outcome is Outcome.FAILED:
             self._fail_one(workload, pending)
         if pending.write_kind is WriteKind.UNDO:
             self._reconciler.actuator.end_undoing(workload)
+        elif pending.write_kind is WriteKind.NOTE_SIZE:
+            self._note_size_again(workload, pending)
         elif (outcome is Outcome.UNKNOWN or pending.write_kind in _NEEDED) and self._is_wanted(workload, pending):
             self._reconciler.actuator.writes.append(pending._replace(again=pending.again + 1))
+
+    def _follow_done(self, workload: WorkloadPods, pending: PendingWrite) -> None:
+        """What follows once a write is done."""
+        if pending.write_kind is WriteKind.ALLOCATE:
+            self._reconciler.actuator.count_allocated(workload, pending.slot)
+        elif pending.write_kind is WriteKind.BIND:
+            pod = self._reconciler.pods[pending.write.key]
+            self._reconciler.story.bound(pod.ref, workload.slots[pending.slot].node)
+        elif pending.write_kind is WriteKind.START and workload.job is not None:
+            workload.note_start(pending.generation)
+            self._reconciler.follow_job(workload, workload.job)
+
+    def _note_size_again(self, workload: WorkloadPods, pending: PendingWrite) -> None:
+        """Note the size of a job once more, as it is now, if that is still needed."""
+        writes = self._reconciler.actuator.writes
+        before, workload.noted = len(writes), (0, 0)
+        self._reconciler.give_back(workload)
+        writes[before:] = [write._replace(again=pending.again + 1) for write in writes[before:]]
 
     def _fail_to_start(self, workload: WorkloadPods, pending: PendingWrite) -> None:
         """A job was not started: that is tried again, unless the job asks for something else than was decided."""
