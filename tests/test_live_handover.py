@@ -277,6 +277,7 @@ _OPS = st.lists(
     max_size=14,
 )
 _GROWN_AGAIN = [("submit", 2, 4), ("shrink", 0), ("pod", 4, 0), ("grow", 0)]
+_DONE_IN_PART = [("submit", 3, 1), ("shrink", 0), ("succeed", 0), ("succeed", 0), ("grow", 0), ("leave",)]
 _USAGE = msgspec.structs.replace(
     QUEUES,
     shares=msgspec.structs.replace(
@@ -288,6 +289,7 @@ _USAGE = msgspec.structs.replace(
 
 
 @settings(max_examples=100, deadline=None)
+@example(ops=_DONE_IN_PART, at={4}, early={4}, policy=QUEUES)
 @example(ops=_GROWN_AGAIN, at=set(), early={3}, policy=QUEUES)
 @given(
     ops=_OPS,

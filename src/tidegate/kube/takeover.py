@@ -109,7 +109,9 @@ class Takeover:
         Of a job that was made smaller as many places as it has pods are taken.
         """
         one_set = len(workload.work.pod_sets) == 1
-        if len(names) != len(workload.slots) and not (one_set and len(names) > len(workload.slots)):
+        if len(names) != len(workload.slots) and not (
+            one_set and len(names) >= len(workload.slots) - workload.spares()
+        ):
             return
         number_of, facts = self._reconciler.node_registry.number_of, self._reconciler.facts
         for name, _ in workload.sizes():
