@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kubebench import Options, Plane, node
-from kubebench.objects import job
-from kubelive import Live
+from kubebench.objects import job, pod
+from kubelive import Live, Steps
 from kubepaper import QUEUES, queued
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.world import WorldOptions
+from tidegate.live.handover import notes_after
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import Outcome
 
@@ -155,6 +156,43 @@ def test_a_running_job_that_grows_is_set_back_and_says_so(cluster):
             lambda: any(one["reason"] == "Trimmed" for one in cluster.admin.get(events)["items"]), what="an Event"
         )
         assert len(nodes_of(cluster)) == 2
+        assert not decided(live, DecisionKind.EVICT, DecisionKind.PREEMPT)
+
+
+class Annotating(Steps):
+    """A record of a leader that hands its work over."""
+
+    live: Live
+
+    def append(self, now_ms, events, result):
+        super().append(now_ms, events, result)
+        for number, text in notes_after(self.live.state, result.decisions):
+            self.live.world.note(number, text)
+
+
+def leader(plane):
+    """A leader that binds, under a quota of eight GPUs."""
+    record = Annotating()
+    record.live = Live(plane.kubeconfig("tidegate"), QUEUES, WorldOptions(ownership=Ownership()), record)
+    return record.live
+
+
+def test_a_job_that_shrank_and_grows_while_nobody_leads_is_set_back(cluster):
+    made = queued(job("sweep", 2, 4, suspend=True, runs="", scheduler="tidegate"))
+    made["spec"] |= _FORGIVING
+    del made["spec"]["completions"]
+    cluster.admin.post(_JOBS, made)
+    with leader(cluster) as live:
+        live.until(lambda: len(nodes_of(cluster)) == 2, what="the sweep running")
+        cluster.admin.patch(f"{_JOBS}/sweep", {"spec": {"parallelism": 1}})
+        cluster.admin.post(_PODS, queued(pod("next", 4, runs="", scheduler="tidegate")))
+        live.until(lambda: nodes_of(cluster, "next"), what="what it gave back taken")
+    cluster.admin.patch(f"{_JOBS}/sweep", {"spec": {"parallelism": 2}})
+    with leader(cluster) as live:
+        live.until(lambda: cluster.admin.get(f"{_JOBS}/sweep")["spec"]["parallelism"] == 1, what="its size set back")
+        live.until(lambda: len(pods_of(cluster)) == 1, what="one pod left")
+        live.until(lambda: len(nodes_of(cluster)) == 1, what="the pod that is left running")
+        assert len(nodes_of(cluster, "next")) == 1
         assert not decided(live, DecisionKind.EVICT, DecisionKind.PREEMPT)
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kubebench.objects import job, pod
 from kubepaper import POOL, QUEUES, SPOT_TOLERATION, Paper, on_spot, ours, queued, spot_node
-from test_live_handover import Relay
+from kuberelay import Relay
 from tidegate.journal.lots import names_of
 from tidegate.kube.mirror.handover_annotation import HandoverNote
 from tidegate.kube.mirror.handover_check import HandoverCheck

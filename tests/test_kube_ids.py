@@ -14,7 +14,7 @@ from kubebench.objects import job
 from kubejobs import PATHS, crd_files, make, queued
 from kubelive import Live
 from kubepaper import QUEUES, Paper, ours, paper, said
-from test_live_handover import relay
+from kuberelay import relay
 from tidegate.cli.explain import ids_meant
 from tidegate.journal.record import Journal
 from tidegate.journal.seek import find_number

@@ -325,6 +325,50 @@ def test_a_job_that_shrinks_and_grows_again_is_set_back_to_what_it_still_holds()
     assert cluster.objects["job/sweep"]["spec"]["parallelism"] == 1
 
 
+def grown_again():
+    """A Job of three pods shrinks to two and grows again; its third pod finds no slot, and waits."""
+    cluster = running_sweep(3)
+    cluster.change("job/sweep", spec__parallelism=2)
+    cluster.remove("pod/sweep-2")
+    cluster.step()
+    cluster.change("job/sweep", spec__parallelism=3)
+    job_pods(cluster, "sweep", 1, first=3, gpus=2)
+    assert cluster.step() == [("trim", "job/sweep")]
+    return cluster
+
+
+def test_a_pod_that_found_no_slot_takes_one_that_becomes_free():
+    """The Job is set back, and its controller deletes another pod than the one that waits."""
+    cluster = grown_again()
+    cluster.obey()
+    held = charges(cluster)
+    cluster.remove("pod/sweep-0")
+    assert ("bind", "pod/sweep-3") in cluster.step()
+    cluster.obey()
+    assert all(cluster.nodes_of("sweep-1", "sweep-3"))
+    assert charges(cluster) == held
+
+
+def test_a_pod_that_found_no_slot_and_is_gone_takes_none():
+    cluster = grown_again()
+    cluster.obey()
+    cluster.remove("pod/sweep-3")
+    cluster.remove("pod/sweep-0")
+    cluster.step()
+    job_pods(cluster, "sweep", 1, first=4, gpus=2)
+    assert ("bind", "pod/sweep-4") in cluster.step()
+
+
+def test_a_pod_that_replaces_one_that_takes_its_time_to_end_takes_its_slot():
+    """The controller makes the next pod when it deletes one, not when that is gone."""
+    cluster = running_sweep(2)
+    cluster.change("pod/sweep-0", metadata__deletionTimestamp="2026-11-16T09:00:00Z")
+    job_pods(cluster, "sweep", 1, first=2, gpus=4)
+    assert cluster.step() == []
+    cluster.remove("pod/sweep-0")
+    assert cluster.step() == [("bind", "pod/sweep-2")]
+
+
 def test_a_job_that_shrinks_to_nothing_goes_on_with_one_pod():
     cluster = running_sweep(2)
     cluster.change("job/sweep", spec__parallelism=0)

@@ -8,7 +8,7 @@ from tidegate.journal.lots import Names
 from tidegate.kube.actuator.actuator import Actuator
 from tidegate.kube.actuator.event_recorder import SCALE_UP_DELAY_MS, EventRecorder, EventTarget
 from tidegate.kube.actuator.event_text import EventText
-from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, saying
+from tidegate.kube.actuator.pending_writes import PendingWrite, saying
 from tidegate.kube.actuator.provisioning import NO_NODE_REQUESTS, NodeRequestOptions
 from tidegate.kube.actuator.workload_decisions import partial_grants
 from tidegate.kube.actuator.workload_events import ClusterView, WorkloadEvents
@@ -24,9 +24,11 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_groups import PodGroups
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import PodPhase, SeenPod, UnmanagedPod
+from tidegate.kube.mirror.slot_assignments import SlotAssignments
 from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage, grant_parts
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
+from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind, Outcome
 from tidegate.model.hardware import Node
@@ -35,15 +37,6 @@ from tidegate.model.work import Work
 
 _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
-
-#: Writes that stand for one pod of a workload.
-_OF_ONE = (WriteKind.BIND, WriteKind.LIFT, WriteKind.ALLOCATE)
-
-#: Writes that are made again though they surely failed: nothing else would bring them about.
-_NEEDED = (WriteKind.STOP, WriteKind.TRIM)
-
-#: How often a job is started again before another place is decided for it.
-_MOST_STARTS = 5
 
 
 class Reconciler:
@@ -65,18 +58,19 @@ class Reconciler:
         self.pods: dict[str, SeenPod] = {}
         self.workloads: dict[int, WorkloadPods] = {}
         self._of_job: dict[str, WorkloadPods] = {}  # by uid of the job
-        self._seats: dict[str, tuple[WorkloadPods, int]] = {}  # by uid of the pod
+        self._assigned = SlotAssignments()
         self._owners, self._groups, self._claims = OwnerIndex(), PodGroups(), DeviceClaims()
         self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as they were seen
         self._pod_specs = PodSpecCache()  # of pods with claims
         self._events = EventRecorder(patience_ms)
         view = ClusterView(
             ownership=ownership, nodes=self.node_registry, pods=self.pods, workloads=self.workloads,
-            seats=self._seats, groups=self._groups, refused=self.refused, bypassed=self.past,
+            seats=self._assigned.slots, groups=self._groups, refused=self.refused, bypassed=self.past,
         )  # fmt: skip
         self.story = WorkloadEvents(view, self._events)
         self.actuator = Actuator(ownership, self.node_registry, self.pods, self._claims)
         self.actuator.nodes_by = nodes_by
+        self._outcomes = WriteOutcomes(self)
 
     def take_facts(self) -> FactBuilder:
         """What there is to tell since the last time."""
@@ -164,9 +158,9 @@ class Reconciler:
             if self.ownership.has_job(job):
                 self._take_job(job)
         else:
-            self._follow_job(workload, job)
+            self.follow_job(workload, job)
 
-    def _follow_job(self, workload: WorkloadPods, job: SeenJob) -> None:
+    def follow_job(self, workload: WorkloadPods, job: SeenJob) -> None:
         """A job of ours has changed."""
         waits = workload.stage is WorkloadStage.WAITING
         if workload.is_stopped(job) or (waits and (self.ownership.is_past(job) or self._why_not(job))):
@@ -175,14 +169,14 @@ class Reconciler:
             return
         workload.job = job
         self._follow_change(workload, job)
-        self._follow_size(workload, job)
+        self.follow_size(workload, job)
         self.give_back(workload)
         if workload.undoing and workload.undoing != job.version:
             self.actuator.end_undoing(workload)
         if workload.stage is WorkloadStage.LEAVING:
             if job.handling.suspend and not job.suspended:
                 self.actuator.stop_again(workload)
-            self._settle_leaving(workload)
+            self.settle_leaving(workload)
 
     def see_claim(self, resource: Resource, uid: str, thing: ClaimObject | None) -> None:
         """A slice, class or claim of devices is as it is now, or gone; what follows is settled later."""
@@ -197,7 +191,7 @@ class Reconciler:
 
     def see_pod(self, uid: str, pod: SeenPod | UnmanagedPod | None) -> None:
         """A pod is as it is now, or gone."""
-        seat, known = self._seats.get(uid), self.pods.get(uid)
+        seat, known = self._assigned.slots.get(uid), self.pods.get(uid)
         if isinstance(pod, UnmanagedPod):
             if known is None:
                 self.node_registry.count_in(uid, pod)
@@ -212,83 +206,19 @@ class Reconciler:
         if ours is None:
             for kept in (self.pods, self.refused, self.past, self._claiming):
                 kept.pop(uid, None)
+            self._assigned.forget(uid)
         else:
             self.pods[uid] = ours
             if seat is None and (known is None or not ours.life.is_over):
                 self._find_seat(ours)
-                seat = self._seats.get(uid)
+                seat = self._assigned.slots.get(uid)
         if seat is not None:
             self._follow_pod(uid, pod, *seat)
         self._count(uid, pod)
 
     def hear(self, pending: PendingWrite, outcome: Outcome) -> None:
-        """An order was carried out, or not; what is not known, or had to be done anyway, is ordered again."""
-        workload, of_one = self.workloads.get(pending.workload), pending.write_kind in _OF_ONE
-        if workload is None or (of_one and not workload.is_filled(pending.slot, pending.write.key)):
-            return  # it is over, or another pod fills the slot now, by an order of its own
-        workload.stopping = workload.stopping and pending.write_kind is not WriteKind.STOP
-        if pending.write_kind is WriteKind.START and outcome is Outcome.FAILED and self._is_wanted(workload, pending):
-            self._fail_to_start(workload, pending)
-            return
-        self._settle_write(workload, pending, outcome)
-
-    def _settle_write(self, workload: WorkloadPods, pending: PendingWrite, outcome: Outcome) -> None:
-        """Report what came of a write; a write that is still wanted is made again."""
-        for decision in pending.decisions:
-            if outcome is not Outcome.UNKNOWN or not pending.again:  # that it is not known is told once
-                self.facts.outcome(decision, outcome)
-        if outcome is Outcome.DONE:
-            if pending.write_kind is WriteKind.ALLOCATE:
-                self.actuator.count_allocated(workload, pending.slot)
-            elif pending.write_kind is WriteKind.BIND:
-                self.story.bound(self.pods[pending.write.key].ref, workload.slots[pending.slot].node)
-            elif pending.write_kind is WriteKind.START and workload.job is not None:
-                workload.note_start(pending.generation)
-                self._follow_job(workload, workload.job)
-            return
-        if pending.write_kind in _OF_ONE and outcome is Outcome.FAILED:
-            self._fail_one(workload, pending)
-        if pending.write_kind is WriteKind.UNDO:
-            self.actuator.end_undoing(workload)
-        elif (outcome is Outcome.UNKNOWN or pending.write_kind in _NEEDED) and self._is_wanted(workload, pending):
-            self.actuator.writes.append(pending._replace(again=pending.again + 1))
-
-    def _fail_to_start(self, workload: WorkloadPods, pending: PendingWrite) -> None:
-        """A job was not started: that is tried again, unless the job asks for something else than was decided."""
-        assert workload.job is not None
-        if workload.job.work == workload.work and pending.again < _MOST_STARTS:
-            self.actuator.start_again(workload, pending)
-            return
-        for decision in pending.decisions:
-            self.facts.outcome(decision, Outcome.FAILED)
-        self.story.start_failed(workload)
-        workload.give_up_places()
-        if workload.job.work is not None and workload.job.work != workload.work:
-            self._resize(workload, workload.job.work)
-            self.facts.changed_again(workload.number, workload.job.work)
-
-    def _fail_one(self, workload: WorkloadPods, pending: PendingWrite) -> None:
-        """A pod surely is not where it was to be."""
-        slot = workload.slots[pending.slot]
-        if pending.write_kind is WriteKind.ALLOCATE:
-            self.actuator.fail_to_allocate(workload, pending.slot)
-        if slot.bound:
-            return
-        self.story.start_failed(workload)
-        if slot.decision == NOBODY:  # whoever decided it is gone: there is no decision to be told of
-            self.facts.about(EventKind.POD_GONE, workload.number, pending.slot)
-        slot.give_up()
-        if workload.stage is WorkloadStage.LEAVING:  # it holds nothing any more
-            self._settle_leaving(workload)
-
-    def _is_wanted(self, workload: WorkloadPods, pending: PendingWrite) -> bool:
-        if pending.write_kind is WriteKind.STOP:
-            return workload.stage is WorkloadStage.LEAVING
-        if pending.write_kind is WriteKind.START:
-            return workload.stage is WorkloadStage.PLACED and workload.suspended
-        if pending.write_kind is WriteKind.TRIM:  # at another generation the size is looked at again
-            return workload.stage is WorkloadStage.PLACED and workload.trimmed == pending.generation
-        return workload.stage is WorkloadStage.PLACED and not workload.slots[pending.slot].bound
+        """An order was carried out, or not."""
+        self._outcomes.settle(pending, outcome)
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -313,15 +243,16 @@ class Reconciler:
         """A job that waits may change what it asks for; one that has its place keeps it as it is."""
         if job.work is None or job.work == workload.work or workload.stage is not WorkloadStage.WAITING:
             return
-        self._resize(workload, job.work)
+        self.resize(workload, job.work)
         self.facts.changed(workload.number, job.work)
 
-    def _resize(self, workload: WorkloadPods, work: Work) -> None:
+    def resize(self, workload: WorkloadPods, work: Work) -> None:
+        """Give a workload the slots that it asks for now, and its pods slots among them."""
         filled = self.unseat(workload)
         workload.resize(work)
         self.seat_again(filled)
 
-    def _follow_size(self, workload: WorkloadPods, job: SeenJob) -> None:
+    def follow_size(self, workload: WorkloadPods, job: SeenJob) -> None:
         """A running job that asks for more pods than it holds quota for is set back, or its new pods wait."""
         if workload.stage is not WorkloadStage.PLACED or job.suspended:
             return
@@ -358,11 +289,8 @@ class Reconciler:
             self._count(uid, pod)
 
     def unseat(self, workload: WorkloadPods) -> list[str]:
-        """Take the pods of a workload out of their slots; their uids."""
-        filled = [slot.pod for slot in workload.slots if slot.pod]
-        for uid in filled:
-            del self._seats[uid]
-        return filled
+        """Take the pods of a workload out of their slots; their uids, and those of its pods that have none."""
+        return self._assigned.clear(workload)
 
     def seat_again(self, uids: list[str]) -> None:
         """Look for slots of pods that had one."""
@@ -419,19 +347,19 @@ class Reconciler:
             for member, pod_set in whole.members:
                 self._seat(workload, member, pod_set)
             for member, _ in whole.members:
-                if member.uid != pod.uid and member.uid in self._seats:
-                    self._follow_pod(member.uid, member, *self._seats[member.uid])
+                if member.uid != pod.uid and member.uid in self._assigned.slots:
+                    self._follow_pod(member.uid, member, *self._assigned.slots[member.uid])
                     self._count(member.uid, member)
 
     def _seat(self, workload: WorkloadPods, pod: SeenPod, pod_set: str) -> None:
-        ordinal = workload.seat(pod.uid, pod_set)
-        if ordinal >= 0:
-            self._seats[pod.uid] = (workload, ordinal)
+        if self._assigned.assign(workload, pod.uid, pod_set):
             self._events.touch(workload.number)
 
     def _count(self, uid: str, pod: SeenPod | None) -> None:
         """Count a pod as somebody else's if it has a node and no seat."""
-        self.node_registry.count_in(uid, pod.unmanaged() if pod is not None and uid not in self._seats else None)
+        self.node_registry.count_in(
+            uid, pod.unmanaged() if pod is not None and uid not in self._assigned.slots else None
+        )
 
     def _follow_pod(self, uid: str, pod: SeenPod | None, workload: WorkloadPods, ordinal: int) -> None:
         slot = workload.slots[ordinal]
@@ -476,8 +404,7 @@ class Reconciler:
         elif workload.is_done:
             self._finish(workload)
         else:
-            del self._seats[uid]
-            slot.empty()
+            self._assigned.free(uid)
             if slot.done:
                 self._spare(workload, ordinal)
             else:
@@ -485,12 +412,12 @@ class Reconciler:
 
     def _lose(self, uid: str, workload: WorkloadPods, ordinal: int) -> None:
         """A pod of a workload is gone, or as good as gone."""
-        slot, was_bound = workload.slots[ordinal], workload.slots[ordinal].bound
-        del self._seats[uid]
-        slot.empty()
+        was_bound = workload.slots[ordinal].bound
+        self._assigned.free(uid)
         self.give_back(workload)
         if workload.stage is WorkloadStage.LEAVING:
-            self._settle_leaving(workload)
+            self._refill(workload, ordinal)
+            self.settle_leaving(workload)
         elif workload.kind is WorkloadKind.POD:
             waits = workload.stage is WorkloadStage.WAITING
             self._finish(workload, EventKind.WORKLOAD_CANCELLED if waits else EventKind.WORKLOAD_FINISHED)
@@ -499,24 +426,42 @@ class Reconciler:
                 self._finish(workload, EventKind.WORKLOAD_CANCELLED)
             else:
                 self.facts.about(EventKind.POD_GONE, workload.number, ordinal)
-        elif was_bound and workload.stage is WorkloadStage.PLACED:
-            self._report_absent(workload, ordinal)
+        else:
+            if was_bound and workload.stage is WorkloadStage.PLACED:
+                self._report_absent(workload, ordinal)
+            self._refill(workload, ordinal)
+
+    def _refill(self, workload: WorkloadPods, ordinal: int) -> None:
+        """Let a pod that found no slot take one that is empty now, unless nobody is to fill it any more."""
+        slot = workload.slots[ordinal]
+        for uid in self._assigned.waiting(workload, ordinal):
+            if slot.pod or slot.spare:
+                return
+            self.seat_again([uid])
 
     def give_back(self, workload: WorkloadPods) -> None:
-        """Let pods that a job does not make again give back what they held, but for the last: it may grow again."""
+        """Let pods that a job does not make again give back what they held, but for the last: it may grow again.
+
+        What a job that was made smaller held it gives back once its annotation says so: else the next leader would
+        believe that it holds all, should it have grown again.
+        """
         job = workload.job
         if workload.stage is not WorkloadStage.PLACED or job is None or job.suspended:
             return
+        wanted, spared = job.wanted(), list[int]()
         for pod_set, have in workload.sizes():
-            left = max(job.wanted().get(pod_set, have), 1 if len(workload.slots) == have else 0)
-            for ordinal in workload.to_spare(pod_set, have - left):
-                self._spare(workload, ordinal)
+            left = max(wanted.get(pod_set, have), 1 if len(workload.slots) == have else 0)
+            spared += workload.to_spare(pod_set, have - left)
+        if spared and self.actuator.note_size(workload, job, spared):
+            return
+        for ordinal in spared:
+            self._spare(workload, ordinal)
 
     def _spare(self, workload: WorkloadPods, ordinal: int) -> None:
         workload.slots[ordinal].spare = True
         self.facts.done(workload.number, ordinal)
 
-    def _settle_leaving(self, workload: WorkloadPods) -> None:
+    def settle_leaving(self, workload: WorkloadPods) -> None:
         """Once nobody of a workload that was told to go holds anything it waits again, unless pods of it are gone.
 
         A job makes its pods again; nobody makes others again.
@@ -536,8 +481,8 @@ class Reconciler:
 
     def _wait_again(self, workload: WorkloadPods) -> None:
         workload.give_up_places()
-        if workload.granted:
-            self._resize(workload, workload.work)
+        if workload.granted or self._assigned.has_waiting(workload):
+            self.resize(workload, workload.work)
         if workload.job is not None:
             self._follow_change(workload, workload.job)
         self.actuator.undo(workload)
@@ -595,4 +540,4 @@ class Reconciler:
     def _send_away(self, workload: WorkloadPods, decision: int) -> None:
         workload.leave()
         self.actuator.stop(workload, decision)
-        self._settle_leaving(workload)
+        self.settle_leaving(workload)

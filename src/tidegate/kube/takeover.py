@@ -73,8 +73,15 @@ class Takeover:
             self._reconciler.story.resumed(workload, standing)
             if not all(slot.bound or slot.spare for slot in workload.slots):
                 self._take_places(workload, note.node_names())
-            self._reconciler.give_back(workload)
+            self._follow_size(workload)
         self._reconciler.facts.standing(workload.number, standing)
+
+    def _follow_size(self, workload: WorkloadPods) -> None:
+        """Its size may have changed while nobody led, or before who led could say so."""
+        self._reconciler.give_back(workload)
+        if workload.job is not None:
+            self._reconciler.actuator.note_size(workload, workload.job)
+            self._reconciler.follow_size(workload, workload.job)
 
     def _take_flavors(self, workload: WorkloadPods, standing: Standing) -> None:
         for grant in standing.grants:
@@ -102,7 +109,9 @@ class Takeover:
         Of a job that was made smaller as many places as it has pods are taken.
         """
         one_set = len(workload.work.pod_sets) == 1
-        if len(names) != len(workload.slots) and not (one_set and len(names) > len(workload.slots)):
+        if len(names) != len(workload.slots) and not (
+            one_set and len(names) >= len(workload.slots) - workload.spares()
+        ):
             return
         number_of, facts = self._reconciler.node_registry.number_of, self._reconciler.facts
         for name, _ in workload.sizes():

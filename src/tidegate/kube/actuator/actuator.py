@@ -6,7 +6,7 @@ Must not know: facts, the network.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from tidegate.journal.lots import Lot, Names
 from tidegate.kube.actuator.pending_writes import (
@@ -14,6 +14,7 @@ from tidegate.kube.actuator.pending_writes import (
     allocating,
     binding,
     lifting,
+    noting_size,
     saying,
     starting,
     stopping_job,
@@ -23,6 +24,7 @@ from tidegate.kube.actuator.pending_writes import (
 )
 from tidegate.kube.actuator.provisioning import NodeRequestOptions, asking, asking_no_more
 from tidegate.kube.mirror.dra import DeviceClaims
+from tidegate.kube.mirror.handover_annotation import read_note
 from tidegate.kube.mirror.job_patch import HOST, JobStart, PodSetHosts
 from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.mirror.node_registry import NodeRegistry
@@ -30,6 +32,7 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadPods, WorkloadStage
 from tidegate.manifests.selection import toleration_object
+from tidegate.manifests.words import STANDING
 from tidegate.model.decisions import NOBODY
 from tidegate.model.shares import Flavor
 from tidegate.model.work import Recovery
@@ -181,6 +184,25 @@ class Actuator:
     def trim(self, workload: WorkloadPods, job: SeenJob, size: int) -> None:
         """Set a running job back to the size that it holds quota for."""
         self.writes.append(trimming(workload, job, size))
+
+    def note_size(self, workload: WorkloadPods, job: SeenJob, spared: Collection[int] = ()) -> bool:
+        """Have a job's annotation say that it holds less than before, without these slots; False if it does.
+
+        Only a smaller spec needs that: of pods that are done the status tells the next leader. Who only watches writes
+        nothing, and hands nothing over.
+        """
+        text = "" if job.work is None or self._ownership.watches else job.annotation(STANDING)
+        note = read_note(text) if text else None
+        if note is None or job.work is None or note.pods() <= sum(pods.count for pods in job.work.pod_sets):
+            return False
+        kept = workload.kept(spared)
+        slots = [workload.slots[ordinal] for ordinals in kept.values() for ordinal in ordinals]
+        if note.pods() > len(slots) and workload.noted != (job.generation, len(slots)):
+            workload.noted = (job.generation, len(slots))
+            names = [self._node_registry.name_of(slot.node) if slot.node != NOBODY else "" for slot in slots]
+            fewer = note.with_fewer({name: len(ordinals) for name, ordinals in kept.items()}, names)
+            self.writes.append(noting_size(workload, job, fewer))
+        return note.pods() > len(slots)
 
     def make_way(self, workload: WorkloadPods, ordinal: int, node: int) -> None:
         """Delete a pod that was sent to another node than it is to go to now, and that runs nowhere yet."""

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tidegate.kube.mirror.handover_annotation import HandoverNote, write_note
 from tidegate.kube.mirror.job_adapters import Path, find
 from tidegate.kube.mirror.job_patch import BEFORE, JobStart, is_noted, start_steps, undo_steps, with_tolerations
 from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.mirror.pods import SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadPods
 from tidegate.kube.transport.writes import Ref, Write, bind, edit, evict, looked_up, merge, pod_ref
+from tidegate.manifests.words import STANDING
 from tidegate.model.decisions import NOBODY
 
 
@@ -30,6 +32,7 @@ class WriteKind(IntEnum):
     LIFT = 4  # let a pod go that we hold by a gate
     UNDO = 5  # take back what we wrote into a job that is suspended
     TRIM = 7  # set a running job back to the size that it was admitted with
+    NOTE_SIZE = 8  # leave with a running job that it holds fewer pods than it was admitted with
     ALLOCATE = 6  # give the claims of a pod devices, before it is bound
 
 
@@ -84,6 +87,15 @@ def trimming(workload: WorkloadPods, job: SeenJob, size: int) -> PendingWrite:
     pointer = "/" + "/".join(map(str, job.handling.size))
     write = edit(job.ref, [_unchanged(job), {"op": "replace", "path": pointer, "value": size}])
     return PendingWrite(WriteKind.TRIM, write, (), workload.number, generation=job.generation)
+
+
+def noting_size(workload: WorkloadPods, job: SeenJob, note: HandoverNote) -> PendingWrite:
+    """Hand a running job over as holding less, unless what it asks for or its annotation has changed meanwhile."""
+    path = f"/metadata/annotations/{STANDING.replace('/', '~1')}"
+    unchanged = {"op": "test", "path": path, "value": job.annotation(STANDING)}
+    change = {"op": "replace", "path": path, "value": write_note(note)}
+    write = edit(job.ref, [_unchanged(job), unchanged, change])
+    return PendingWrite(WriteKind.NOTE_SIZE, write, (), workload.number, generation=job.generation)
 
 
 def undoing(workload: WorkloadPods, job: SeenJob) -> list[PendingWrite]:

@@ -7,7 +7,7 @@ what of it is believed is decided in `handover_check`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import msgspec
@@ -44,6 +44,20 @@ class HandoverNote(Spec, frozen=True):
     def node_names(self) -> list[str]:
         """The node of each pod, in the order of their ordinals."""
         return [name for name, count in self.nodes for _ in range(count)]
+
+    def pods(self) -> int:
+        """How many pods it says that the workload holds quota or places for."""
+        return max(sum(grant.count for grant in self.standing.grants), sum(count for _, count in self.nodes))
+
+    def with_fewer(self, sizes: Mapping[str, int], nodes: list[str]) -> HandoverNote:
+        """The same for a workload that holds so many pods by pod set, at most, on these nodes."""
+        grants = tuple(
+            msgspec.structs.replace(grant, count=min(grant.count, sizes.get(grant.pod_set, grant.count)))
+            for grant in self.standing.grants
+        )
+        kept = nodes if all(nodes) else self.node_names()[: len(nodes)]
+        standing = msgspec.structs.replace(self.standing, grants=grants)
+        return HandoverNote(standing=standing, nodes=in_runs(kept) if self.nodes else ())
 
 
 class _SpotText(msgspec.Struct, frozen=True):

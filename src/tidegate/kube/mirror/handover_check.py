@@ -144,7 +144,9 @@ def _carriers(workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> Iterator[s
 
 
 def _count(workload: WorkloadPods, pods: PodSet, noted: int) -> int:
-    """The pods that were granted: fewer than are asked for now only if no more are bound."""
+    """The pods that were granted: fewer than are asked for now only if no more are bound, or still to be made."""
+    if len(workload.kept(())[pods.name]) <= noted:
+        return pods.count  # pods that are done have given back the rest
     return noted if max(_bound(workload, pods.name), 1) <= noted < pods.count else pods.count
 
 

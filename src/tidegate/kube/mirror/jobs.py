@@ -61,6 +61,11 @@ class SeenJob(NamedTuple):
     refusals: tuple[str, ...]  # why nobody can do it
     unbound: tuple[str, ...]  # why we cannot bind its pods, though the cluster's own scheduler could
 
+    def annotation(self, key: str) -> str:
+        """An annotation as it was seen last; empty if there is none."""
+        found = find(msgspec.json.decode(self.thing), ("metadata", "annotations", key))
+        return found if isinstance(found, str) else ""
+
     def wanted(self) -> dict[str, int]:
         """How many pods it still makes, by pod set."""
         sets = self.work.pod_sets if self.work is not None else ()

@@ -7,7 +7,7 @@ Must not know: facts, writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
@@ -94,6 +94,7 @@ class WorkloadPods:
     stops: int = 0  # how often it was stopped again because its owner had resumed it
     started_at: int = 0  # generation of the job that the write which started it was made from; 0: none was done
     trimmed: int = 0  # generation of the job at which its size was set back, or its growth was reported
+    noted: tuple[int, int] = (0, 0)  # generation of the job at which it was noted that it holds so many pods only
     undoing: str = ""  # version of the job in which we take back what we wrote; empty: we do not
     asked: NodesRequested = NodesRequested.NO
     starts_after: bool = False  # it starts when that is done
@@ -229,6 +230,13 @@ class WorkloadPods:
         left = pods - sum(self.slots[ordinal].spare for ordinal in ordinals)
         free = [ordinal for ordinal in ordinals if not self.slots[ordinal].pod and not self.slots[ordinal].spare]
         return free[: max(left, 0)]
+
+    def kept(self, spared: Collection[int]) -> dict[str, list[int]]:
+        """The slots by pod set, without those that are spare or are to be."""
+        return {
+            name: [at for at in self.ordinals(name) if not self.slots[at].spare and at not in spared]
+            for name, _ in self.sizes()
+        }
 
     def spares(self) -> int:
         """How many slots nobody fills any more."""
