@@ -136,7 +136,7 @@ def test_what_ran_before_the_shadow_came_waited_nobody_knows_how_long():
     assert (found.workloads, found.started, found.ran_before) == (3, 2, 1)
     assert (found.happened.most_ms, found.twin.most_ms) == (3 * HOUR_MS, pytest.approx(3 * HOUR_MS, abs=10))
     assert abs(found.saved_ms) < 10_000
-    assert "Running before the shadow came, nobody saw after which wait: 1." in text_of(found)
+    assert "Already running when the shadow started, so their waits are unknown: 1." in text_of(found)
     assert all(row.waited_ms is not None for row in found.differences)
 
 

@@ -159,7 +159,7 @@ def _not_compared(found: ShadowComparison) -> list[str]:
     if found.left:
         lines.append(f"Over before they started: {found.left:,}.")
     if found.ran_before:
-        lines.append(f"Running before the shadow came, nobody saw after which wait: {found.ran_before:,}.")
+        lines.append(f"Already running when the shadow started, so their waits are unknown: {found.ran_before:,}.")
     return [*lines, "The waits above are those of all others.", ""] if lines else []
 
 
