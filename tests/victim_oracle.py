@@ -221,6 +221,15 @@ class VictimOracle:
         legal = [v for v in self.tree.holders if v.queue in {*over, node.queue.name} and search.allowed(v)]
         return {v.id: Claim(2 if v.queue == node.queue.name else 0, v, None, 0) for v in legal}
 
+    def could_take(self, leaver: Holder) -> bool:
+        """Whether somebody who leaves could have been preempted, if he had not left by himself."""
+        if self.tree.fair or not self.search.allowed(leaver):
+            return self.search.allowed(leaver)
+        before, self.tree.holders = self.tree.holders, [*self.tree.holders, *self.leaving]
+        claims = self.search.claims()
+        self.tree.holders = before
+        return any(claim.victim.id == leaver.id for claim in claims)
+
     def lost(self, victims: Iterable[str]) -> int:
         """The work that these victims lose."""
         return sum(self.by_id[victim].lost for victim in victims)

@@ -62,7 +62,7 @@ def grove_for(state: ClusterState, topology: Topology, bed: Bed | None, again: I
     sets = max(tables.tickets.axes["set"], 1)
     most = 2 * (pods + pods_again + held) + sets * (tables.branches.top + 2 * len(again)) + 1
     tables.spots.reserve(tables.spots.top + most)
-    bed = _bed_for(topology, bed, most)
+    bed = _bed_for(topology, bed, most, sets)
     grove = Grove(
         forest=topology.forest(),
         search=bed.search,
@@ -118,9 +118,14 @@ def reset(state: ClusterState, grove: Grove) -> None:
     grove.marks[G_PLACES] = state.policy.admission is AdmissionKind.TIDEGATE
 
 
-def _bed_for(topology: Topology, bed: Bed | None, pods: int) -> Bed:
+def _bed_for(topology: Topology, bed: Bed | None, pods: int, sets: int) -> Bed:
     wanted = Extent(
-        topology.domains.top, topology.leaves.top, topology.trees.axes["level"], len(topology.resources), 2 * pods + 64
+        topology.domains.top,
+        topology.leaves.top,
+        topology.trees.axes["level"],
+        len(topology.resources),
+        2 * pods + 64,
+        sets,
     )
     if bed is not None and all(has >= needs for has, needs in zip(bed.extent, wanted, strict=True)):
         return bed

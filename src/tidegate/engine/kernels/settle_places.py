@@ -32,7 +32,6 @@ from tidegate.engine.kernels.desk import (
     SKIPPED,
     UNDONE,
     WAIT,
-    X_AWAITED,
     X_CLASS,
     X_CODE,
     X_FIRST_TARGET,
@@ -55,6 +54,7 @@ from tidegate.engine.kernels.eviction_plan import (
     NO_ROOM,
     PREEMPTED_FOR,
     asks_topology,
+    keep_reserved_spots,
     lift_quota,
     plan_evictions,
 )
@@ -93,7 +93,7 @@ from tidegate.engine.kernels.reservations import (
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.settle import grant, release_replaced, send_off
 from tidegate.engine.kernels.spot_places import place_entry
-from tidegate.engine.kernels.spots import found_fits, take_found
+from tidegate.engine.kernels.spots import forget_found, found_fits, take_found
 from tidegate.engine.kernels.table import DRAWS
 from tidegate.engine.kernels.targets import has_quota
 from tidegate.engine.kernels.victim_domains import plan_if_all_ended
@@ -152,10 +152,11 @@ def find_places(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None, 
     """Place all pods of an entry, on its spots where it has some, or say why there is no room for them."""
     heads, entry = d.heads, d.heads.entries[e]
     sets = plan_pods(book, heads, e)
-    unfit = place_entry(hot, rule, heads, grove, e, sets, out)
+    asks_topology(book, d, grove, e)
+    unfit = place_entry(hot, rule, book, heads, grove, e, sets, out)
     if unfit < 0:
         return True
-    if entry[X_SPOTS] > 0:  # others of ours are there who have no spots: it sees them in the next cycle
+    if entry[X_SPOTS] > 0:
         entry[X_STATUS], entry[X_CODE] = SKIPPED, TOPOLOGY_OUTPACED
         return False
     entry[X_STATUS], entry[X_CODE] = REFUSED, lack_of(hot, rule, heads.plan[unfit, S_POD_CLASS])
@@ -174,7 +175,7 @@ def settle_with_places(
     if before == PREEMPTED_FOR:
         let_pass(hot, j)
     if before == PASSED_OVER and are_open(hot, j) and is_elsewhere(book, d.heads, e):
-        if entry[X_MODE] == FIT and lack == ENOUGH and starts_at_once(hot, rule, book, d, grove, turn, e, out):
+        if entry[X_MODE] == FIT and lack != NO_QUOTA and starts_at_once(hot, rule, book, d, grove, turn, e, out):
             return
         lack = nominate_where_reserved(book, d, grove, turn, e)
         if entry[X_MODE] in (NO_FIT, WAIT):
@@ -182,12 +183,12 @@ def settle_with_places(
             drop_reservation(hot, j)
             return
     fits = entry[X_MODE] == FIT
-    if fits and lack != ENOUGH and (lack == NO_QUOTA or entry[X_AWAITED] == 0):  # else it has places of its own
-        entry[X_STATUS], entry[X_CODE] = SKIPPED, OUTPACED if lack == NO_QUOTA else TOPOLOGY_OUTPACED
-        if lack == NO_QUOTA and hot.counters[RESERVED] > 0 and d.wish.marks[CLAIMED] == 0:
+    if fits and lack == NO_QUOTA:
+        entry[X_STATUS], entry[X_CODE] = SKIPPED, OUTPACED
+        if hot.counters[RESERVED] > 0 and d.wish.marks[CLAIMED] == 0:
             entry[X_STATUS], entry[X_CODE] = REFUSED, RESERVED_FOR_OTHERS
         return
-    if fits and lack == ENOUGH and starts_at_once(hot, rule, book, d, grove, turn, e, out):
+    if fits and starts_at_once(hot, rule, book, d, grove, turn, e, out):
         return
     release_of(hot, j)
     came = NO_ROOM
@@ -207,13 +208,14 @@ def settle_with_places(
         return
     elif came == AWAITED:
         entry[X_STATUS], entry[X_CODE] = AWAITING, AWAITS_VICTIMS
-    elif fits and reserve_if_passed_over(hot, rule, book, d, grove, turn, e):
+    elif lack != NO_QUOTA and reserve_if_passed_over(hot, rule, book, d, grove, turn, e):
         entry[X_STATUS], entry[X_CODE] = AWAITING, PLACES_RESERVED
+        keep_reserved_spots(hot, book, d, grove, e, d.heads.plan[: plan_pods(book, d.heads, e)])
     else:
         entry[X_STATUS] = REFUSED
-        if not fits:
+        if lack == NO_QUOTA:
             refuse_quota(hot, rule, book, d, grove, turn, e)
-        elif fits_without_reservations(hot, rule, book, d, grove, e, out):
+        elif fits and fits_without_reservations(hot, rule, book, d, grove, e, out):
             entry[X_CODE] = RESERVED_FOR_OTHERS
         return
     entry[X_PENDING] += before == 0  # from now on another is the head of its queue
@@ -304,7 +306,7 @@ def fits_without_reservations(
         return False
     start, draws, sets = out.written[0], hot.counters[DRAWS], plan_pods(book, d.heads, e)
     release_all(hot)
-    fits = place_entry(hot, rule, d.heads, grove, e, sets, out) < 0
+    fits = place_entry(hot, rule, book, d.heads, grove, e, sets, out) < 0
     give_back(hot, d.heads.entries[e, X_WORKLOAD])
     withhold_all(hot, NOBODY)
     out.written[0], hot.counters[DRAWS] = start, draws
@@ -426,6 +428,8 @@ def refuse_quota(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
         else:
             drop_reservation(hot, j)
     claims = entry[X_MODE] != WAIT and book.tree.branches[entry[X_QUEUE], B_RECLAIM] != ANY
+    if turn.places == 1:
+        forget_found(entry)  # nodes are of all trees, and it is not nominated in every cycle: it keeps quota only
     if claims or hot.workloads[j, J_RESERVES] == PASSED_OVER:
         reserve(book, d, grove, e)
         if turn.places == 1 and hot.workloads[j, J_RESERVES] == 0 and book.tree.branches[entry[X_QUEUE], B_STRICT] == 0:

@@ -1,24 +1,30 @@
 """Places on the spots that were found: every pod of a set on a node of its leaf.
 
-Must not know: how spots were found, or how quota was.
+A leaf is counted by amounts, so the devices of its nodes may not take what it has room for: then other spots are found.
+Must not know: how a search for spots goes, or how quota was found.
 """
 
 from __future__ import annotations
 
 from tidegate.engine.kernels.desk import X_FIRST_SPOT, X_SPOTS, X_WORKLOAD, Heads
-from tidegate.engine.kernels.fit import refusal, take_place
+from tidegate.engine.kernels.fit import copies_on, refusal, take_place
 from tidegate.engine.kernels.granted import place_plan
 from tidegate.engine.kernels.grove import Grove, LeafNodes
 from tidegate.engine.kernels.place import NEXT_DECISION, Output, choose_devices, give_back, write_place
 from tidegate.engine.kernels.registry import entry, inlined, kernel
 from tidegate.engine.kernels.rule import Rule
+from tidegate.engine.kernels.spots import found_fits, keep_found, search_spots
 from tidegate.engine.kernels.table import best_node
+from tidegate.engine.kernels.topology_search import LIMITED
 from tidegate.model.columns import I64
 from tidegate.state.cluster import Hot
-from tidegate.state.shares import SPOT_COUNT, SPOT_LEAF, SPOT_SET
+from tidegate.state.shares import SPOT_COUNT, SPOT_LEAF, SPOT_SET, Book
 from tidegate.state.tables import S_COUNT, S_POD_CLASS
 
 NOWHERE = -1
+
+#: Searches for spots that devices take, each with less room where two sets of pods were in each other's way.
+MOST_SEARCHES = 8
 
 
 @entry
@@ -69,12 +75,70 @@ def node_in(hot: Hot, hosts: LeafNodes, k: int, leaf: int) -> int:
     return NOWHERE
 
 
-@inlined
-def place_entry(hot: Hot, rule: Rule, heads: Heads, grove: Grove | None, e: int, sets: int, out: Output) -> int:
-    """Place every pod of an entry's plan, or none. Return -1, or the pod set that did not fit."""
-    entry, j = heads.entries[e], heads.entries[e, X_WORKLOAD]
+@kernel
+def place_entry(
+    hot: Hot, rule: Rule, book: Book, heads: Heads, grove: Grove | None, e: int, sets: int, out: Output
+) -> int:
+    """Place every pod of an entry's plan, or none. Return -1, or the pod set that did not fit.
+
+    By topology it goes to the spots that were found for it; to others where those are taken or devices do not take it.
+    What was asked of the topology last must be what the entry asks.
+    """
     if grove is not None:
-        if entry[X_SPOTS] > 0:
-            first, end = entry[X_FIRST_SPOT], entry[X_FIRST_SPOT] + entry[X_SPOTS]
-            return place_at_spots(hot, rule, grove.hosts, grove.found, first, end, j, heads.plan, sets, out)
-    return place_plan(hot, rule, j, heads.plan, sets, out)
+        if heads.entries[e, X_SPOTS] > 0:
+            unfit = 0
+            if found_fits(grove, heads.entries[e]):
+                unfit = place_found(hot, rule, heads, grove, e, sets, out)
+            return unfit if unfit < 0 else place_limited(hot, rule, book, heads, grove, e, sets, unfit, out)
+    return place_plan(hot, rule, heads.entries[e, X_WORKLOAD], heads.plan, sets, out)
+
+
+@inlined
+def place_found(hot: Hot, rule: Rule, heads: Heads, grove: Grove, e: int, sets: int, out: Output) -> int:
+    """Place every pod of an entry's plan on the spots that were found for it."""
+    entry = heads.entries[e]
+    first, end = entry[X_FIRST_SPOT], entry[X_FIRST_SPOT] + entry[X_SPOTS]
+    return place_at_spots(hot, rule, grove.hosts, grove.found, first, end, entry[X_WORKLOAD], heads.plan, sets, out)
+
+
+@kernel
+def place_limited(
+    hot: Hot, rule: Rule, book: Book, heads: Heads, grove: Grove, e: int, sets: int, unfit: int, out: Output
+) -> int:
+    """Place every pod of an entry's plan on spots found with as much room in each leaf as its devices have."""
+    for s in range(sets):
+        for leaf in range(len(grove.hosts.start) - 1):
+            grove.search.most[s, leaf] = copies_in(hot, grove.hosts, heads.plan[s, S_POD_CLASS], leaf)
+    for _ in range(MOST_SEARCHES):
+        if search_spots(grove, LIMITED) != 0:
+            return unfit
+        keep_found(book, heads, grove, e)
+        unfit = place_found(hot, rule, heads, grove, e, sets, out)
+        if unfit < 0 or not limit_shared(heads, grove, e, unfit):
+            return unfit
+    return unfit
+
+
+@inlined
+def copies_in(hot: Hot, hosts: LeafNodes, k: int, leaf: int) -> int:
+    """How many pods of class k the nodes of a leaf take now."""
+    copies = 0
+    for i in range(hosts.start[leaf], hosts.start[leaf + 1]):
+        n = hosts.rows[i]
+        if refusal(hot, k, n) == 0:
+            copies += copies_on(hot, k, n, hot.nodes[n], hot.pod_classes[k])
+    return copies
+
+
+@kernel
+def limit_shared(heads: Heads, grove: Grove, e: int, unfit: int) -> bool:
+    """Leave a pod less of a set that did not fit in the leaves that it shares with sets before it; False: in none."""
+    first, found, most, shares = heads.entries[e, X_FIRST_SPOT], grove.found, grove.search.most, False
+    end = first + heads.entries[e, X_SPOTS]
+    for i in range(first, end):
+        if found[i, SPOT_SET] == unfit and found[i, SPOT_LEAF] >= 0:
+            for other in range(first, end):
+                if found[other, SPOT_SET] < unfit and found[other, SPOT_LEAF] == found[i, SPOT_LEAF]:
+                    most[unfit, found[i, SPOT_LEAF]] = found[i, SPOT_COUNT] - 1
+                    shares = True
+    return shares

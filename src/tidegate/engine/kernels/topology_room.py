@@ -12,10 +12,13 @@ from tidegate.engine.kernels.topology_search import (
     A_TAINTED,
     A_UNMATCHED,
     AS_IF_EMPTY,
+    LIMITED,
     Q_FILTER,
     Q_KIND,
     Q_LAYERS,
     Q_LEADER_KIND,
+    Q_LEADER_SET,
+    Q_SET,
     Q_SIZE,
     Q_SLICE_LEVEL,
     Q_SPREAD_LEVEL,
@@ -115,12 +118,14 @@ def count_leaves(forest: Forest, search: Search, q: I64, within: int, level: int
             numbers[A_OUTSIDE] += 1
             continue
         pods = fits_in(free, amounts, leaf, kind, -1)
-        room[d, R_PODS], room[d, R_PODS_LED] = pods, pods
         if pods == 0:
             out.lacking[lacks_in(free, amounts, leaf, kind)] += 1
-        if leader >= 0 and lacks_in(free, amounts, leaf, leader) < 0:
+        most = search.most[q[Q_SET], leaf] if options & LIMITED else pods
+        room[d, R_PODS], room[d, R_PODS_LED] = min(pods, most), min(pods, most)
+        leads = leader >= 0 and lacks_in(free, amounts, leaf, leader) < 0
+        if leads and (options & LIMITED == 0 or search.most[q[Q_LEADER_SET], leaf] > 0):
             room[d, R_LEADERS] = 1
-            room[d, R_PODS_LED] = fits_in(free, amounts, leaf, kind, leader)
+            room[d, R_PODS_LED] = min(fits_in(free, amounts, leaf, kind, leader), most)
 
 
 @kernel

@@ -29,8 +29,8 @@ NOT_ALONE, ALONE, ANYWHERE_TOO = range(3)
 FRESH, KEEP, GROW, REPLACE = range(4)
 
 #: Options of a search, bits. Kueue's gates: TASProfileMixed, TASRespectNodeAffinityPreferred, TASBalancedPlacement;
-#: and whether to look as if nothing of ours were there.
-MIXED, LIKES, BALANCED, AS_IF_EMPTY = 1, 2, 4, 8
+#: whether to look as if nothing of ours were there; and whether a leaf takes no more pods of a set than `Search.most`.
+MIXED, LIKES, BALANCED, AS_IF_EMPTY, LIMITED = 1, 2, 4, 8, 16
 
 #: Columns of what is held, and of what was found or is assumed while a search goes on: the first of a spot's.
 SPOT_COLUMNS = 4
@@ -81,6 +81,7 @@ class Search(NamedTuple):
     heads: I64  # (2 * domains + 2,): first step of each kind
     buckets: I64  # (a power of two,): first step of each hash
     said: I64  # (SAID,): what a part of the search says beside its value
+    most: I64  # (sets, leaves): the most pods of each set that a leaf takes, where the search is limited
 
 
 class Answer(NamedTuple):
@@ -100,6 +101,7 @@ class Extent(NamedTuple):
     levels: int
     resources: int
     spots: int  # pods of one workload, those it holds included: none has more spots than pods
+    sets: int = 0  # of one workload, where searches are limited
 
 
 def empty_search(extent: Extent) -> Search:
@@ -122,6 +124,7 @@ def empty_search(extent: Extent) -> Search:
         heads=np.zeros(2 * domains + 2, np.int64),
         buckets=np.zeros(1 << (steps - 1).bit_length(), np.int64),
         said=np.zeros(SAID, np.int64),
+        most=np.zeros((extent.sets, max(extent.leaves, 1)), np.int64),
     )
 
 

@@ -69,7 +69,7 @@ def fits_topology(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove, e: in
     if search_spots(grove, 0) != 0:
         return 0
     keep_found(book, d.heads, grove, e)
-    if place_entry(hot, rule, d.heads, grove, e, sets, out) >= 0:
+    if place_entry(hot, rule, book, d.heads, grove, e, sets, out) >= 0:
         return 0
     pods, p = 0, hot.workloads[j, J_FIRST_POD]
     while p >= 0:

@@ -328,9 +328,10 @@ def plan_pod(
         if is_first:
             s.numbers[FORCES_FIRST], s.tried[n] = 0, 1
         start = s.numbers[TAKEN]
-        if clear_node(hot, book, d, grove, s, k, n, s.orders[n]) == NEVER:  # those taken since it was weighed forbid it
+        if clear_node(hot, book, d, grove, s, k, n, s.orders[n]) == NEVER:
+            # Those taken since it was weighed forbid this order, and maybe not another one.
             put_back_since(hot, book, grove, s, start)
-            s.costs[n], n = NEVER, -1
+            s.costs[n], n = UNKNOWN, -1
         else:
             weigh_again(hot, s, start)
     s.plan[at, POD_CLASS], s.plan[at, NODE], s.plan[at, DEVICES] = k, n, choose_devices(hot, rule, k, n)
