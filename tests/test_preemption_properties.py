@@ -177,6 +177,25 @@ def test_nothing_is_placed_and_preempted_in_one_step_of_orders(data):
         contended.watch.step(contended.rng.randint(0, 5_000))
 
 
+#: Orders and seeds with which victims left in vain, or more were evicted for the same work.
+PLANNED_TWICE = [("srtf", 20), ("las", 35)]
+
+
+def sees_plans_through(contended: Contended, rounds: int) -> None:
+    """Let work come and end under an order that preempts: whoever got victims starts once these are gone."""
+    for _ in range(rounds):
+        contended.submit(1, 5)
+        contended.happen(0.15)
+        contended.progress()
+        contended.settle()
+
+
+@pytest.mark.parametrize(("order", "seed"), PLANNED_TWICE)
+def test_work_starts_where_its_victims_made_room(order, seed):
+    """Placed anew, work that came before it would be in its way there, and others would have to leave."""
+    sees_plans_through(Contended(seed, order=order), 6)
+
+
 # -- ageing ----------------------------------------------------------------------------------------------------
 
 TICK_MS = 60_000

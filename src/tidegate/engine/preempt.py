@@ -32,7 +32,17 @@ from tidegate.engine.order import notice_demotions, rank_workloads, settle_level
 from tidegate.engine.output import drain, single
 from tidegate.engine.place import ready_rule
 from tidegate.engine.protection import safe_holders
-from tidegate.engine.rearrange import Rearranged, Standing, could_fit_beside, emptied, placed_in, rearrange, refilled
+from tidegate.engine.rearrange import (
+    Rearranged,
+    Standing,
+    could_fit_beside,
+    emptied,
+    placed_in,
+    rearrange,
+    refilled,
+    refilled_as_reserved,
+    reserve_planned,
+)
 from tidegate.model.columns import I64
 from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, DecisionBatch, DecisionKind, Tally, join_decisions
 from tidegate.model.policy import OrderKind, WithoutEstimate
@@ -66,6 +76,8 @@ def decide_preemptive(state: ClusterState) -> tuple[DecisionBatch, Tally]:
     plan = _make_plan(state, ranked, _refused(state, ranked))
     sent_away = _send_away(state, plan)
     placed = _place_newcomers(state, plan)
+    waiting = plan.newcomers[state.workloads.phase[plan.newcomers] == Phase.PENDING]
+    reserve_planned(state, waiting, plan.places)
     held, tally = _hold_others(state, plan)
     if state.policy.order.kind is OrderKind.LAS:
         settle_levels(state, ranked, plan.wanted)
@@ -87,10 +99,12 @@ def _make_plan(state: ClusterState, ranked: I64, refused: I64) -> _Plan:
     anew = refilled(state, ranked[~is_safe & tried], ranked[is_safe])
     wanted = is_safe | np.isin(ranked, placed_in(anew))
     if could_fit_beside(state, ranked[~holds & wanted]):
-        beside = refilled(state, ranked[~holds & tried], ranked[holds])
-        placed = np.isin(ranked, placed_in(beside))
-        if placed[~holds & wanted].all():  # nobody has to go
-            return _Plan(ranked, ranked[holds | placed], {}, {}, ranked[placed], refused, beside)
+        has_reserved = bool(state.workloads.reserves[ranked].any())
+        for fill in (refilled_as_reserved, refilled) if has_reserved else (refilled,):
+            beside = fill(state, ranked[~holds & tried], ranked[holds])
+            placed = np.isin(ranked, placed_in(beside))
+            if placed[~holds & wanted].all():  # nobody has to go
+                return _Plan(ranked, ranked[holds | placed], {}, {}, ranked[placed], refused, beside)
     standing = Standing(ranked, holds, wanted, is_safe)
     found = rearrange(state, standing) or _moved(state, standing, anew)
     is_cleared = np.isin(ranked, list(found.cleared))

@@ -13,15 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.engine.kernels.clearing import UNWANTED, WANTED, clear_for, place_until_unfit
-from tidegate.engine.kernels.place import O_WORKLOAD, Output, empty_output
+from tidegate.engine.kernels.place import O_DEVICES, O_NODE, O_WORKLOAD, Output, empty_output
 from tidegate.engine.kernels.refill import refill, vacate
 from tidegate.engine.kernels.registry import active
+from tidegate.engine.kernels.reservations import place_all_reserved
 from tidegate.engine.kernels.victim_scratch import BEST_LOSS
 from tidegate.engine.place import ready_rule
 from tidegate.engine.reservations import victim_search_for
 from tidegate.model.columns import I64
-from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.tables import Phase, Reserves
 
 Bools = npt.NDArray[np.bool_]
 
@@ -54,10 +55,47 @@ def emptied(state: ClusterState, stayers: I64, pods: int) -> ClusterState:
 
 def refilled(state: ClusterState, order: I64, stayers: I64) -> Output:
     """Places for workloads, in order, in a cluster that is empty but for those who stay; who does not fit has none."""
-    pods = _pods(state, order)
+    return _refilled(state, order, stayers, order[:0])
+
+
+def refilled_as_reserved(state: ClusterState, order: I64, stayers: I64) -> Output:
+    """The same, where those for whom places are reserved have these before all others, if they are free."""
+    has = state.workloads.reserves[order] > 0
+    return _refilled(state, order[~has], stayers, order[has])
+
+
+def _refilled(state: ClusterState, order: I64, stayers: I64, reserving: I64) -> Output:
+    pods = _pods(state, order) + _pods(state, reserving)
     scratch, out = emptied(state, stayers, pods), empty_output(pods + 1)
+    active(place_all_reserved)(scratch.hot(), reserving, out)
     active(refill)(scratch.hot(), ready_rule(state).rule, order, out)
     return out
+
+
+def reserve_planned(state: ClusterState, rows: I64, places: Output) -> None:
+    """Reserve their planned places for these workloads, which wait for victims to leave, and for nobody else.
+
+    So the next plan has them where this one cleared room: where they are placed first they may fit elsewhere, and be in
+    the way of others there.
+    """
+    before, table = int(state.counters[Counter.RESERVED]), state.reserved
+    state.workloads.reserves[table.workload[:before]] = 0
+    pods = _pods(state, rows)
+    table.reserve(max(before, pods))
+    table.block[:before] = 0
+    state.counters[Counter.RESERVED] = table.top = pods
+    planned, at, sets = places.rows[: places.written[0]], 0, state.pod_sets
+    for row in rows.tolist():
+        mine = planned[planned[:, O_WORKLOAD] == row]
+        work = int(state.workloads.work_class[row])
+        first = int(state.work_classes.first_set[work])
+        own = slice(first, first + int(state.work_classes.sets[work]))
+        table.workload[at : at + len(mine)] = row
+        table.pod_class[at : at + len(mine)] = np.repeat(sets.pod_class[own], sets.count[own])
+        table.node[at : at + len(mine)] = mine[:, O_NODE]
+        table.devices[at : at + len(mine)] = mine[:, O_DEVICES]
+        at += len(mine)
+    state.workloads.reserves[rows] = Reserves.PREEMPTED_FOR
 
 
 def placed_in(places: Output) -> I64:

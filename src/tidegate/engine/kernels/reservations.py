@@ -356,3 +356,10 @@ def place_reserved(hot: Hot, j: int, out: Output) -> bool:
         write_place(hot, out, j, ordinal, n, devices)
         ordinal += 1
     return ordinal > 0
+
+
+@entry
+def place_all_reserved(hot: Hot, rows: I64, out: Output) -> None:
+    """Give each of these workloads exactly the places that are reserved for it, where all of them are free now."""
+    for i in range(len(rows)):
+        place_reserved(hot, rows[i], out)
