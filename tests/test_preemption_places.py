@@ -35,6 +35,7 @@ WITHIN = PreemptionRule(within_queue=PreemptWhom.LOWER_PRIORITY)
 seeds = st.integers(10_000, 1 << 32)
 #: Cases that some version of the engine got wrong.
 FOUND = [("cohort", 33), ("cohort", 91), ("cohort", 103), ("cohort", 71695), ("cohort", 204562), ("cohort", 58013722)]
+FOUND += [("cohort", 7000192), ("cohort", 71000047), ("cohort", 71000456)]
 FOUND += [("devices", 19), ("devices", 64)]
 MOST_LOST = 1.2  # times what the oracle loses
 MOST_TOO_HIGH = 0.02  # of the cases: which of two goes first may decide who else may go

@@ -27,6 +27,7 @@ from tidegate.engine.kernels.spots import keep_found, search_spots, tree_for
 from tidegate.engine.kernels.topology_search import Q_KIND, Q_LEVEL, Q_REQUIRED, Q_TREE
 from tidegate.engine.kernels.victim_quota import fits_quota, move_quota
 from tidegate.engine.kernels.victim_scratch import (
+    ANY_ORDER,
     BEST_LOSS,
     CANDIDATES,
     DEVICES,
@@ -149,7 +150,7 @@ def search_domains(
     tree, level = question[Q_TREE], question[Q_LEVEL] if question[Q_REQUIRED] == 1 else -1
     first = grove.forest.level_start[tree, max(level, 0)]
     end = grove.forest.level_start[tree, level + 1] if level >= 0 else first + 1
-    s.numbers[BEST_LOSS], s.numbers[RESTRICTED] = NEVER, 1
+    s.numbers[BEST_LOSS], s.numbers[RESTRICTED], s.numbers[ANY_ORDER] = NEVER, 1, 0
     for domain in range(first, end):
         allow_domain(grove, s, tree, domain, level)
         s.numbers[FORCES_FIRST] = 0
@@ -158,7 +159,7 @@ def search_domains(
             settle_domain(hot, rule, book, d, grove, s, plan, e, out)
         forget_plan(hot, s)
         put_back_since(hot, book, grove, s, 0)
-    s.numbers[RESTRICTED] = 0
+    s.numbers[RESTRICTED], s.numbers[ANY_ORDER] = 0, 1
     if s.numbers[BEST_LOSS] == NEVER and s.numbers[CANDIDATES] <= MOST_CANDIDATES:
         for order in range(ORDERS):
             take_all(hot, book, d, grove, s, order)

@@ -44,6 +44,7 @@ from tidegate.engine.kernels.registry import inlined, kernel
 from tidegate.engine.kernels.removal import put_back, take_out
 from tidegate.engine.kernels.targets import has_quota
 from tidegate.engine.kernels.victim_scratch import (
+    ANY_ORDER,
     BORROWING,
     CANDIDATE,
     ENTITLED,
@@ -52,8 +53,10 @@ from tidegate.engine.kernels.victim_scratch import (
     LEVEL,
     LOSS,
     LOSS_BY_GPU,
+    ORDER_FORBIDS,
     QUEUE,
     SIZE,
+    TAKEN,
     VictimSearch,
 )
 from tidegate.engine.kernels.victim_scratch import CANDIDATES as MEMBERS
@@ -85,19 +88,60 @@ NO_WAY, WITHIN_QUOTA, WHILE_BORROWS, BY_SHARE = -1, 0, 1, 2
 
 
 @inlined
-def may_evict(book: Book | None, d: Desk | None, numbers: I64, row: I64, j: int) -> bool:
+def may_evict(book: Book | None, d: Desk | None, s: VictimSearch, j: int) -> bool:
     """Whether workload j may be evicted now, by the rules of the queue that asks."""
     if book is not None and d is not None:
-        return is_allowed(book, d, numbers, row[CANDIDATE], j)
+        return is_allowed(book, d, s, j)
     return True
 
 
 @kernel
-def is_allowed(book: Book, d: Desk, numbers: I64, c: int, j: int) -> bool:
-    """Whether candidate c, workload j, may be evicted with those out of the tree that are taken so far."""
-    if numbers[FAIR] == 0:
-        return bool(is_valid(book.tree, book.held, d.pool, d.wish, numbers[QUEUE], c, numbers[BORROWING]))
-    return is_fair(book, numbers, d.pool.candidates[c, K_QUEUE], j)
+def is_allowed(book: Book, d: Desk, s: VictimSearch, j: int) -> bool:
+    """Whether workload j may be evicted with those out of the tree that are taken so far."""
+    numbers = s.numbers
+    if numbers[FAIR] != 0:
+        return is_fair(book, numbers, d.pool.candidates[s.workloads[j, CANDIDATE], K_QUEUE], j)
+    if is_valid_now(book, d, s, j):
+        return True
+    if numbers[TAKEN] > 0 and numbers[ANY_ORDER] == 0:
+        numbers[ORDER_FORBIDS] = 1
+    return numbers[TAKEN] > 0 and numbers[ANY_ORDER] == 1 and is_valid_before_larger(book, d, s, j)
+
+
+@inlined
+def is_valid_now(book: Book, d: Desk, s: VictimSearch, j: int) -> bool:
+    """Whether the queue of workload j, and every cohort up to the common one, is still over its quota."""
+    c, queue, way = s.workloads[j, CANDIDATE], s.numbers[QUEUE], s.numbers[BORROWING]
+    return bool(is_valid(book.tree, book.held, d.pool, d.wish, queue, c, way))
+
+
+@kernel
+def is_valid_before_larger(book: Book, d: Desk, s: VictimSearch, j: int) -> bool:
+    """Whether workload j may be evicted before those taken that are larger, and these after it.
+
+    A queue gives while it is over its quota: the largest of those that it gives can be the last one.
+    """
+    taken, size = s.taken[: s.numbers[TAKEN]], s.workloads[j, SIZE]
+    for i in range(len(taken)):
+        if s.workloads[taken[i], SIZE] > size:
+            put_back(book.tree, book.held, taken[i])
+    valid = is_valid_now(book, d, s, j)
+    take_out(book.tree, book.held, j)
+    while True:  # the smallest first
+        best = -1
+        for i in range(len(taken)):
+            other = s.workloads[taken[i], SIZE]
+            if other > size and (best < 0 or other < best):
+                best = other
+        if best < 0:
+            break
+        for i in range(len(taken)):
+            if s.workloads[taken[i], SIZE] == best:
+                valid = valid and is_valid_now(book, d, s, taken[i])
+                take_out(book.tree, book.held, taken[i])
+        size = best
+    put_back(book.tree, book.held, j)
+    return bool(valid)
 
 
 @kernel

@@ -23,12 +23,13 @@ POD_CLASS, NODE, DEVICES = range(3)
 #: Numbers of a search: candidates, levels, the highest level that may be taken, workloads taken out, pods planned; of
 #: the best so far the loss, the victims and the pods; whether the first node is one not tried before; for quota the
 #: queue, whether it may borrow, fair sharing, and whether it is entitled; whether only some nodes are allowed; the node
-#: that is weighed, from 1 (0: none), and whether the nodes are weighed for the first pod that needs one cleared.
+#: that is weighed, from 1 (0: none), and whether the nodes are weighed for the first pod that needs one cleared;
+#: whether victims may be evicted in another order than they are found in, and whether that order forbade one.
 (
     CANDIDATES, LEVELS, MOST_LEVEL, TAKEN, PLANNED, BEST_LOSS, BEST_TAKEN, BEST_PLANNED, FORCES_FIRST,
-    QUEUE, BORROWING, FAIR, ENTITLED, RESTRICTED, WEIGHED, WEIGHED_FIRST,
-) = range(16)  # fmt: skip
-SEARCH_NUMBERS = 16
+    QUEUE, BORROWING, FAIR, ENTITLED, RESTRICTED, WEIGHED, WEIGHED_FIRST, ANY_ORDER, ORDER_FORBIDS,
+) = range(18)  # fmt: skip
+SEARCH_NUMBERS = 18
 
 #: A loss that nothing comes to; one that is not known.
 NEVER, UNKNOWN = 1 << 60, -1

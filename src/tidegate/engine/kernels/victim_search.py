@@ -16,6 +16,7 @@ from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.table import best_node, refresh
 from tidegate.engine.kernels.victim_quota import has_quota_for, may_evict, move_quota
 from tidegate.engine.kernels.victim_scratch import (
+    ANY_ORDER,
     BEST_LOSS,
     BEST_PLANNED,
     BEST_TAKEN,
@@ -32,6 +33,7 @@ from tidegate.engine.kernels.victim_scratch import (
     MOST_TRIALS,
     NEVER,
     NODE,
+    ORDER_FORBIDS,
     ORDERS,
     PLANNED,
     POD_CLASS,
@@ -196,7 +198,7 @@ def next_victim(hot: Hot, book: Book | None, d: Desk | None, s: VictimSearch, n:
         row = s.workloads[j]
         if row[IS_TAKEN] == 1 or row[LEVEL] > s.numbers[MOST_LEVEL] or j == best:
             continue
-        if (best < 0 or row[column] < s.workloads[best, column]) and may_evict(book, d, s.numbers, row, j):
+        if (best < 0 or row[column] < s.workloads[best, column]) and may_evict(book, d, s, j):
             best = j
     return int(best)
 
@@ -481,7 +483,20 @@ def keep_if_best(s: VictimSearch, pods: int) -> None:
 def search_victims(
     hot: Hot, rule: Rule, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, sets: I64
 ) -> bool:
-    """Find the victims up to the highest level that may be taken; trial after trial with another first node."""
+    """Find the victims up to the highest level that may be taken; in the order they are found, or else in any order."""
+    s.numbers[ANY_ORDER], s.numbers[ORDER_FORBIDS] = 0, 0
+    found = try_nodes(hot, rule, book, d, grove, s, sets)
+    if not found and s.numbers[ORDER_FORBIDS] == 1 and s.numbers[CANDIDATES] <= MOST_CANDIDATES:
+        s.numbers[ANY_ORDER] = 1
+        found = try_nodes(hot, rule, book, d, grove, s, sets)
+    return found
+
+
+@kernel
+def try_nodes(
+    hot: Hot, rule: Rule, book: Book | None, d: Desk | None, grove: Grove | None, s: VictimSearch, sets: I64
+) -> bool:
+    """Find the victims trial after trial, each with another first node."""
     draws = hot.counters[DRAWS]
     s.numbers[BEST_LOSS], s.numbers[WEIGHED_FIRST] = NEVER, 0
     s.tried[:] = 0
@@ -535,6 +550,6 @@ def first_candidate(book: Book | None, d: Desk | None, s: VictimSearch, order: i
         if row[IS_TAKEN] == 1 or row[LEVEL] > s.numbers[MOST_LEVEL]:
             continue
         if best < 0 or row[LOSS + order] < s.workloads[best, LOSS + order]:
-            if may_evict(book, d, s.numbers, row, j):
+            if may_evict(book, d, s, j):
                 best = j
     return int(best)
