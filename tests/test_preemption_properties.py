@@ -177,6 +177,27 @@ def test_nothing_is_placed_and_preempted_in_one_step_of_orders(data):
         contended.watch.step(contended.rng.randint(0, 5_000))
 
 
+#: Seeds with which work evicted others, and started at once on room that was there before.
+NEEDLESS = (152, 197, 318, 320)
+
+
+@pytest.mark.parametrize("seed", NEEDLESS)
+def test_nobody_is_evicted_for_work_that_starts_elsewhere_at_once(seed):
+    """What work gathered that was passed over lets pass only those whose victims were there."""
+    contended = Contended(seed)
+    for _ in range(6):
+        contended.submit(1, 5)
+        contended.happen(0.15)
+        for _ in range(20):
+            contended.watch.step()
+            assert not set(contended.watch.victims) & contended.watch.placed
+            gone = contended.watch.all_gone()
+            contended.watch.start_all()
+            if not gone and not len(contended.cluster.result.decisions.id):
+                break
+        contended.cluster.now_ms += contended.rng.choice([0, 0, 2_000, 20_000])
+
+
 #: Orders and seeds with which victims left in vain, or more were evicted for the same work.
 PLANNED_TWICE = [("srtf", 20), ("las", 35)]
 

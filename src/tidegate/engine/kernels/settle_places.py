@@ -172,8 +172,6 @@ def settle_with_places(
     entry = d.heads.entries[e]
     j, before = entry[X_WORKLOAD], hot.workloads[entry[X_WORKLOAD], J_RESERVES]
     enforce_ahead(hot, d.heads.entries, d.wish.marks[ENTRIES], e)
-    if before == PREEMPTED_FOR:
-        let_pass(hot, j)
     if before == PASSED_OVER and are_open(hot, j) and is_elsewhere(book, d.heads, e):
         if entry[X_MODE] == FIT and lack != NO_QUOTA and starts_at_once(hot, rule, book, d, grove, turn, e, out):
             return
@@ -190,6 +188,8 @@ def settle_with_places(
         return
     if fits and starts_at_once(hot, rule, book, d, grove, turn, e, out):
         return
+    if before == PREEMPTED_FOR:
+        let_pass(hot, j)  # to the places that were cleared for it, and no others
     release_of(hot, j)
     came = NO_ROOM
     if may_preempt(book.tree, entry[X_QUEUE]) and (
