@@ -198,6 +198,19 @@ def test_nobody_is_evicted_for_work_that_starts_elsewhere_at_once(seed):
         contended.cluster.now_ms += contended.rng.choice([0, 0, 2_000, 20_000])
 
 
+def test_nobody_is_evicted_for_quota_that_a_head_keeps_for_one_cycle():
+    """The head of a queue that may preempt nobody keeps its quota while others are tried, and not in the next cycle."""
+    contended = Contended(285)
+    for round_ in range(6):
+        contended.submit(1, 5)
+        contended.happen(0.15)
+        contended.watch.step()
+        if round_ == 5:
+            assert len(contended.watch.victims["w016"]) == 2  # not four
+        contended.settle()
+        contended.cluster.now_ms += contended.rng.choice([0, 0, 2_000, 20_000])
+
+
 #: Orders and seeds with which victims left in vain, or more were evicted for the same work.
 PLANNED_TWICE = [("srtf", 20), ("las", 35)]
 

@@ -58,7 +58,7 @@ def use_for_now(tree: Tree, d: Desk, q: int, lot: int, amount: int, promised: in
     """Use a lot until the end of the cycle; so much more is promised of what those who leave will give back."""
     add_usage(tree, q, lot, amount)
     at = d.wish.marks[UNDONE]
-    d.undo[at, 0], d.undo[at, 1], d.undo[at, 2], d.undo[at, 3] = q, lot, amount, promised
+    d.undo[at, 0], d.undo[at, 1], d.undo[at, 2], d.undo[at, 3], d.undo[at, 4] = q, lot, amount, promised, 0
     d.wish.marks[UNDONE] = at + 1
 
 
@@ -70,6 +70,16 @@ def shift_promised(tree: Tree, d: Desk, sign: int) -> None:
             add_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 3])
         else:
             remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 3])
+
+
+@kernel
+def shift_claimed(tree: Tree, d: Desk, sign: int) -> None:
+    """Leave what is claimed for this cycle only out of the tree (sign 1), or put it back: nobody is evicted for it."""
+    for i in range(d.wish.marks[UNDONE]):
+        if d.undo[i, 4] == 1 and sign > 0:
+            remove_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
+        elif d.undo[i, 4] == 1:
+            add_usage(tree, d.undo[i, 0], d.undo[i, 1], d.undo[i, 2])
 
 
 @kernel

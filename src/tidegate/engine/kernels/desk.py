@@ -104,7 +104,8 @@ class Desk(NamedTuple):
     wish: Wish
     pool: Pool
     heads: Heads
-    undo: I64  # (rows, 4): branch, lot, amount that this cycle added and must take back, amount promised beyond it
+    undo: I64  # (rows, 5): branch, lot, amount that this cycle added and must take back, amount promised beyond it; and
+    # whether it is claimed for this cycle only, by a head that nobody may be preempted for
     victims: VictimSearch
 
 
@@ -151,7 +152,7 @@ def make_desk(shares: ShareTables, targets: int, again: int = 0, victims: Victim
             plan=zeros(sets, 2),
             climb=np.zeros((queues, 2, depth), np.float64),
         ),
-        undo=zeros(queues * asks + 1, 4),
+        undo=zeros(queues * asks + 1, 5),
         victims=victims or empty_victim_search(0, 0, 0, 0),
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tidegate.engine.kernels.candidates import STAYS
 from tidegate.engine.kernels.chain import is_ahead
-from tidegate.engine.kernels.cycle_quota import shift_promised
+from tidegate.engine.kernels.cycle_quota import shift_claimed, shift_promised
 from tidegate.engine.kernels.desk import (
     CANDIDATES,
     K_CLAIM,
@@ -95,9 +95,11 @@ def plan_evictions(
     release_all(hot)
     lift_leaving(hot, book, grove, s, j, 1)
     shift_promised(book.tree, d, 1)
+    shift_claimed(book.tree, d, 1)
     withhold_all_in_full(hot, j)
     came = look_for_room(hot, rule, book, d, grove, turn, e, plan, awaits, out)
     release_all(hot)
+    shift_claimed(book.tree, d, -1)
     shift_promised(book.tree, d, -1)
     lift_leaving(hot, book, grove, s, j, -1)
     if came == NO_ROOM and hot.workloads[j, J_RESERVES] == PREEMPTED_FOR:

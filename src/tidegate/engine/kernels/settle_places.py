@@ -431,6 +431,8 @@ def refuse_quota(hot: Hot, rule: Rule, book: Book, d: Desk, grove: Grove | None,
     if turn.places == 1:
         forget_found(entry)  # nodes are of all trees, and it is not nominated in every cycle: it keeps quota only
     if claims or hot.workloads[j, J_RESERVES] == PASSED_OVER:
+        first = d.wish.marks[UNDONE]
         reserve(book, d, grove, e)
         if turn.places == 1 and hot.workloads[j, J_RESERVES] == 0 and book.tree.branches[entry[X_QUEUE], B_STRICT] == 0:
             d.wish.marks[CLAIMED] = 1  # it is held from now on, and claims nothing in the next cycle
+            d.undo[first : d.wish.marks[UNDONE], 4] = 1
