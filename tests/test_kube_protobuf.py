@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kubebench import Options, Plane, pod
@@ -201,6 +201,8 @@ def put(plane, namespace, pods):
         meta["creationTimestamp"] = f"2026-01-01T00:00:{number % 60:02d}Z"
         whole.append((f"pods/{namespace}/{name}", {"apiVersion": "v1", "kind": "Pod", **made, "metadata": meta}))
     plane.store.put_all(whole)
+    path = f"/api/v1/namespaces/{namespace}/pods"  # the server's cache takes a transaction in one write after another
+    plane.wait_for(lambda: len(plane.admin.get(path)["items"]) == len(pods), 20, "every pod in the server's cache")
 
 
 # -- any pods ----------------------------------------------------------------------------------------------------
@@ -288,7 +290,7 @@ _ANY_PODS = st.fixed_dictionaries(
 _NAMESPACES = (f"drawn-{number}" for number in itertools.count())
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=st.lists(_ANY_PODS, min_size=1, max_size=30))
 def test_any_pods_are_the_same_in_both_forms(plane, drawn):
     namespace = next(_NAMESPACES)
