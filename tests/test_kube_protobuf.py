@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections import Counter
 from dataclasses import replace
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from kubebench import pod
+from kubebench import Options, Plane, pod
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
-from tidegate.kube.mirror.pods import PodObject, ProtobufPods, UnmanagedPod, see_listed, see_pod
-from tidegate.kube.transport import protobuf
+from tidegate.kube.mirror.pods import PodObject, ProtobufPods, UnmanagedPod, note_in, see_listed, see_pod
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.kubeconfig import config_access
 from tidegate.kube.transport.protobuf import ACCEPT, MAGIC, ListedPod, Words, read_kind, read_pods, read_token
 from tidegate.kube.transport.reflector import Reflector, ReflectorOptions
 from tidegate.kube.transport.resources import PODS
 from tidegate.kube.transport.update_queue import UpdateQueue
+from tidegate.manifests.words import GROUP, GROUP_TOTAL, QUEUE, STANDING
 
 _PODS = "/api/v1/namespaces/default/pods"
 
@@ -52,6 +56,13 @@ _KINDS = {
 }
 
 
+@pytest.fixture(scope="module")
+def plane(kube_programs):
+    """A control plane without controllers, which would delete pods on nodes that are not there."""
+    with Plane(Options(build=False, scheduler=False, kwok=False, controllers="")) as plane:
+        yield plane
+
+
 @pytest.fixture
 def filled(cluster):
     for name, more in _KINDS.items():
@@ -70,7 +81,7 @@ def ask(plane, *requests):
     return asyncio.run(run())
 
 
-def listed(plane, pages=None, page=5):
+def listed(plane, pages=None, page=5, namespace="default"):
     """All pods of a list as they come into the inbox, and the follower."""
 
     async def run():
@@ -81,7 +92,7 @@ def listed(plane, pages=None, page=5):
             follower = Reflector(
                 asked, PODS, PodObject, updates, lambda: 0.0, shrink=shrink, pace=ReflectorOptions(page=page)
             )
-            follower = replace(follower, pages=pages(shapes) if pages else None, namespace="default")
+            follower = replace(follower, pages=pages(shapes) if pages else None, namespace=namespace)
             task = asyncio.create_task(follower.follow())
             async with asyncio.timeout(20):
                 await follower.listed.wait()
@@ -107,7 +118,8 @@ class Counting:
 
 def comparable(seen):
     shape = seen.shape
-    return seen._replace(shape=None), shape.work, shape.request, shape.charge, shape.refusals, shape.unbound
+    rest = msgspec.structs.replace(seen, shape=None)
+    return rest, shape.work, shape.request, shape.charge, shape.refusals, shape.unbound
 
 
 def test_pods_are_the_same_in_both_forms(filled):
@@ -171,24 +183,123 @@ def test_pods_that_differ_in_the_node_they_are_meant_for_share_a_shape(cluster):
         assert "matchFields" in seen["d-0"].shape.refusals[0]  # ours to bind it would not be
 
 
-def test_the_node_of_a_daemon_set_is_left_out_however_long_its_name_is():
-    kept = set()
-    for length in range(1, 254):
-        field = protobuf._MADE["Field"](key="metadata.name", values=["n" * length])
-        # With the operator, which the messages do not name; 99 bytes and more take a longer form.
-        raw = field.SerializeToString().replace(b"\x1a", b"\x12\x02In\x1a", 1)
-        term = b"\x12" + protobuf_length(raw) + raw
-        for _ in range(3):
-            term = b"\n" + protobuf_length(term) + term
-        kept.add(protobuf._for_any_node(term))
-    assert kept == {protobuf._BY_DAEMON_SET}
-    other = protobuf._for_any_node(term.replace(b"\x02In", b"\x02Ix"))
-    assert other not in kept
+def test_the_node_of_a_daemon_set_is_left_out_however_long_its_name_is(plane):
+    # With 99 bytes and more, each message around the name needs a byte more for its length.
+    lengths = range(1, 254)
+    put(plane, "lengths", {f"d-{length:03d}": {"spec": meant_for("", "n" * length)["spec"]} for length in lengths})
+    packed, asked = listed(plane, ProtobufPods, page=100, namespace="lengths")
+    assert sorted(len(one.node) for one in packed.values()) == [*lengths]
+    assert len({one.shape for one in packed.values()}) == 1
+    assert sum("fieldSelector" in one.query for one in asked) == 1
 
 
-def protobuf_length(message):
-    size = len(message)
-    return bytes((size,)) if size < 128 else bytes((size & 0x7F | 0x80, size >> 7))
+def put(plane, namespace, pods):
+    """Write pods as no server lets them be created: in any phase, on nodes that are not there."""
+    whole = []
+    for number, (name, made) in enumerate(pods.items()):
+        meta = {"name": name, "namespace": namespace, "uid": f"{namespace}-{number}", **made.get("metadata", {})}
+        meta["creationTimestamp"] = f"2026-01-01T00:00:{number % 60:02d}Z"
+        whole.append((f"pods/{namespace}/{name}", {"apiVersion": "v1", "kind": "Pod", **made, "metadata": meta}))
+    plane.store.put_all(whole)
+    path = f"/api/v1/namespaces/{namespace}/pods"  # the server's cache takes a transaction in one write after another
+    plane.wait_for(lambda: len(plane.admin.get(path)["items"]) == len(pods), 20, "every pod in the server's cache")
+
+
+# -- any pods ----------------------------------------------------------------------------------------------------
+
+
+def some(keys, values):
+    """Some of these keys, each with one of these values."""
+    return st.dictionaries(st.sampled_from(keys), st.sampled_from(values), max_size=len(keys))
+
+
+_NODE_NAMES = ("gone", "a-node", "n" * 99, "n" * 140)
+
+
+def affinities():
+    """Affinities that differ in one thing or another, and some only in the node that they name."""
+    for operator, names, chosen in itertools.product(("In", "NotIn"), (*_NODE_NAMES, ""), ("", "v", "w")):
+        by_name = {"matchFields": [{"key": "metadata.name", "operator": operator, "values": [names]}]}
+        by_label = {"matchExpressions": [{"key": "k", "operator": operator, "values": [chosen]}]}
+        term = {**(by_name if names else {}), **(by_label if chosen else {})}
+        yield {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term, term]}}}
+        for weight in (1, 2):
+            preferred = [{"weight": weight, "preference": term}]
+            yield {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    for kind, zone in itertools.product(("podAffinity", "podAntiAffinity"), "ab"):
+        term = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": zone}
+        yield {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def test_affinities_are_told_apart_by_all_but_the_node_they_name(plane):
+    put(
+        plane,
+        "affine",
+        {f"a-{n:03d}": {"spec": {**pod("", 1)["spec"], "affinity": a}} for n, a in enumerate(affinities())},
+    )
+    same_in_both_forms(plane, "affine")
+
+
+def same_in_both_forms(plane, namespace):
+    """List pods in both forms and compare them; the annotations that each of them has for itself."""
+    notes = Counter()
+
+    class Noting(ProtobufPods):
+        def read(self, body):
+            page = super().read(body)
+            notes.update(note_in(one) for one in page[1])
+            return page
+
+    plain, _ = listed(plane, page=9, namespace=namespace)
+    packed, asked = listed(plane, Noting, page=9, namespace=namespace)
+    assert {name: comparable(one) for name, one in packed.items()} == {n: comparable(one) for n, one in plain.items()}
+    pairs = {(one.shape, packed[name].shape) for name, one in plain.items()}
+    assert len(pairs) == len({one for one, _ in pairs}) == len({one for _, one in pairs})
+    assert all(one.accept or "fieldSelector" in one.query for one in asked)  # no page was listed as JSON
+    return notes
+
+
+_OWNERS = [
+    [{"apiVersion": api, "kind": kind, "name": "o", "uid": "o", "controller": True}]
+    for api, kind in (("apps/v1", "DaemonSet"), ("batch/v1", "Job"))
+]
+_METADATA = {
+    "labels": some([QUEUE, GROUP, "app", "batch.kubernetes.io/job-completion-index"], ["1", "2"]),
+    "annotations": some([STANDING, GROUP_TOTAL, "app"], ["1", "2"]),
+    "ownerReferences": st.sampled_from(_OWNERS),
+    "deletionTimestamp": st.just("2026-01-02T00:00:00Z"),
+}
+_CONTAINERS = [[{"name": "c", "image": "i", "resources": {"requests": {"cpu": amount}}}] for amount in "12"]
+_SPEC = {
+    "affinity": st.sampled_from([*affinities()]),
+    "nodeName": st.sampled_from(_NODE_NAMES),
+    "nodeSelector": some(["zone"], ["a", "gone"]),
+    "tolerations": st.lists(st.sampled_from([{"operator": "Exists"}, {"key": "k", "value": "gone"}]), max_size=2),
+    "schedulerName": st.sampled_from(["nobody", "tidegate"]),
+    "schedulingGates": st.just([{"name": "tidegate.io/admission"}]),
+    "volumes": st.lists(st.sampled_from([{"name": name, "emptyDir": {}} for name in "vw"]), max_size=2),
+    "priority": st.sampled_from([0, 5]),
+}
+_ANY_PODS = st.fixed_dictionaries(
+    {
+        "metadata": st.fixed_dictionaries({}, optional=_METADATA),
+        "spec": st.fixed_dictionaries({"containers": st.sampled_from(_CONTAINERS)}, optional=_SPEC),
+        "status": st.fixed_dictionaries({"phase": st.sampled_from(["Pending", "Running", "Succeeded", "Failed"])}),
+    }
+)
+_NAMESPACES = (f"drawn-{number}" for number in itertools.count())
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(drawn=st.lists(_ANY_PODS, min_size=1, max_size=30))
+def test_any_pods_are_the_same_in_both_forms(plane, drawn):
+    namespace = next(_NAMESPACES)
+    put(plane, namespace, {f"p{number:02d}": one for number, one in enumerate(drawn)})
+    notes = same_in_both_forms(plane, namespace)
+    assert notes == Counter(one["metadata"].get("annotations", {}).get(STANDING, "") for one in drawn)
+
+
+# -- what is kept of pods ----------------------------------------------------------------------------------------
 
 
 def test_pods_that_are_never_ours_are_a_node_and_a_shape(cluster):

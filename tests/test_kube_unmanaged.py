@@ -39,7 +39,7 @@ def test_what_is_ignored_is_never_ours():
             ):
                 traits = PodTraits("default", gate, started, named, whose, owner, "", "", 0)
                 if ownership.ignores(traits):
-                    one = seen._replace(traits=traits)
+                    one = msgspec.structs.replace(seen, traits=traits)
                     assert not ownership.has_pod(one)
                     assert not ownership.is_pod_past(one)
                     assert not ownership.binds_pod(one)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from tidegate.journal.lots import Names
 from tidegate.kube.actuator.actuator import Actuator
 from tidegate.kube.actuator.event_recorder import SCALE_UP_DELAY_MS, EventRecorder, EventTarget
@@ -196,7 +198,7 @@ class Reconciler:
             if known is None:
                 self.node_registry.count_in(uid, pod)
                 return
-            pod = known._replace(node=pod.node, shape=pod.shape, life=PodPhase.RUNNING)
+            pod = msgspec.structs.replace(known, node=pod.node, shape=pod.shape, life=PodPhase.RUNNING)
         if pod is not None and pod.claims:
             self._claiming[uid] = pod
             pod = self._claims.with_devices(pod, self._pod_specs)

@@ -237,9 +237,9 @@ class DeviceClaims:
         """A pod with what its claims ask for; one whose claims are not there yet waits as behind a gate."""
         asked = self.asked(pod.namespace, pod.claims, pod.uid)
         if asked.waits:
-            return pod._replace(traits=pod.traits._replace(gate=GateOwner.OTHERS))
+            return msgspec.structs.replace(pod, traits=pod.traits._replace(gate=GateOwner.OTHERS))
         shape = pod_specs.with_devices(pod.shape, resources(dict(asked.devices)))
-        return pod._replace(shape=shape.refused(asked.refusals) if asked.refusals else shape)
+        return msgspec.structs.replace(pod, shape=shape.refused(asked.refusals) if asked.refusals else shape)
 
     def _requests(self, claim: _Claim, refusals: list[str]) -> Iterator[tuple[str, str, int]]:
         """The name, driver and count of what a claim asks for; why not, where it is not simple."""

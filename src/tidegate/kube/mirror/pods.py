@@ -103,7 +103,7 @@ class PodTraits(NamedTuple):
     group_total: int
 
 
-class SeenPod(NamedTuple):
+class SeenPod(msgspec.Struct, frozen=True, gc=False):
     """A pod, as small as it gets: there are a hundred thousand."""
 
     uid: str
@@ -161,7 +161,7 @@ class SeenPod(NamedTuple):
         return UnmanagedPod(self.node, self.shape) if self.node and not self.life.is_over else None
 
 
-class UnmanagedPod(NamedTuple):
+class UnmanagedPod(msgspec.Struct, frozen=True, gc=False):
     """A pod that is not ours, on a node: there may be more of these than of all others."""
 
     node: str
@@ -280,10 +280,11 @@ class ProtobufPods:
 
 def see_listed(seen: ListedPod, pod_specs: PodSpecCache) -> SeenPod | UnmanagedPod:
     """What a pod of a list is to us; its shape is known."""
-    kind, life, node = seen.kind, _LIVES.get(seen.phase, PodPhase.PENDING), sys.intern(seen.node)
+    kind, node = seen.kind, sys.intern(seen.node)
     shape = kind.shape
     if shape is None:  # learnt from another kind of the same shape
         shape = kind.shape = pod_specs.learnt(kind.key)
+    life = _LIVES.get(seen.phase, PodPhase.PENDING)
     if kind.ignored and node and not life.is_over:
         return UnmanagedPod(node, shape)
     meta = seen.metadata

@@ -8,11 +8,11 @@ Must not know: what pods mean.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
+import msgspec
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -52,7 +52,7 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Field.Type.ValueType | str], ...]] = 
         ("uid", 5, _TEXT),
         ("resource_version", 6, _TEXT),
         ("created", 8, "Time"),
-        ("deleted", 9, "Time"),
+        ("deleted", 9, _BYTES),
         ("labels*", 11, _BYTES),
         ("annotations*", 12, _BYTES),
         ("owners*", 13, _BYTES),
@@ -65,7 +65,7 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Field.Type.ValueType | str], ...]] = 
         ("containers*", 2, "Container"),
         ("node_selector*", 7, _BYTES),
         ("node_name", 10, _TEXT),
-        ("affinity", 18, _BYTES),
+        ("affinity", 18, "Affinity"),
         ("scheduler_name", 19, _TEXT),
         ("init_containers*", 20, "Container"),
         ("tolerations*", 22, _BYTES),
@@ -77,13 +77,13 @@ _MESSAGES: dict[str, tuple[tuple[str, int, Field.Type.ValueType | str], ...]] = 
         ("resources", 40, _BYTES),
         ("scheduling_group", 43, _BYTES),
     ),
-    # Of an affinity, how nodes are chosen by a field; the rest is kept as it is.
-    "Field": (("key", 1, _TEXT), ("values*", 3, _TEXT)),
-    "Term": (("fields*", 2, "Field"),),
+    # Of an affinity all but the values of node fields: pods of a DaemonSet differ in the name of their node alone.
+    "NodeField": (("key", 1, _TEXT), ("operator", 2, _TEXT)),
+    "Term": (("expressions*", 1, _BYTES), ("fields*", 2, "NodeField")),
     "Terms": (("terms*", 1, "Term"),),
-    "Preference": (("term", 2, "Term"),),
-    "ByNode": (("required", 1, "Terms"), ("preferred*", 2, "Preference")),
-    "Affinity": (("by_node", 1, "ByNode"),),
+    "Preference": (("weight", 1, _INT), ("term", 2, "Term")),
+    "NodeAffinity": (("required", 1, "Terms"), ("preferred*", 2, "Preference")),
+    "Affinity": (("node", 1, "NodeAffinity"), ("pod", 2, _BYTES), ("pod_anti", 3, _BYTES)),
     "Status": (("phase", 1, _TEXT),),
     "Pod": (("metadata", 1, "Meta"), ("spec", 2, "Spec"), ("status", 3, "Status")),
     "ListMeta": (("resource_version", 2, _TEXT), ("token", 3, _TEXT)),
@@ -101,7 +101,7 @@ class PodKind(NamedTuple):
     spec: bytes
 
 
-class ListedPod(NamedTuple):
+class ListedPod(msgspec.Struct):
     """A pod of a list."""
 
     metadata: Meta  # who it is, and no more
@@ -145,11 +145,11 @@ def read_pods(body: bytes, words: Words, make: Callable[[PodKind], Any]) -> PodP
     try:
         page = _PAGE.FromString(bytes(_raw(body)))
         page.DiscardUnknownFields()
-        made: dict[PodKind, Any] = {}
-        items = [_listed(pod, words, made, make) for pod in page.items]
+        kinds = _Kinds(words, make)
+        items = [_listed(pod, words, kinds) for pod in page.items]
     except (DecodeError, IndexError, UnicodeDecodeError):
         return None
-    return PodPage(ListMeta(page.metadata.resource_version, page.metadata.token), items, list(made.values()))
+    return PodPage(ListMeta(page.metadata.resource_version, page.metadata.token), items, list(kinds.made.values()))
 
 
 def read_token(body: bytes) -> str:
@@ -162,33 +162,49 @@ def read_token(body: bytes) -> str:
         return ""
 
 
-def _listed(pod: Any, words: Words, made: dict[PodKind, Any], make: Callable[[PodKind], Any]) -> ListedPod:
-    """A pod as it was listed; of a pair the key comes first, and is shorter than 128 bytes if it means something."""
-    meta, spec = pod.metadata, pod.spec
-    node, annotations = spec.node_name, list(meta.annotations)
-    if node:
-        spec.ClearField("node_name")
-    if _NODE_FIELD in spec.affinity:
-        spec.affinity = _for_any_node(spec.affinity)
-    common = PodKind(
-        meta.namespace,
-        tuple([pair for pair in meta.labels if pair[2 : 2 + pair[1]] in words.shared]),
-        tuple([pair for pair in annotations if pair[2 : 2 + pair[1]] in words.shared]),
-        tuple(meta.owners),
-        spec.SerializeToString(),
-    )
-    kind = made.get(common)
-    if kind is None:
-        kind = made[common] = make(common)
-    return ListedPod(
-        Meta(meta.name, meta.uid, common.namespace, meta.resource_version),
-        node,
-        pod.status.phase,
-        meta.HasField("deleted"),
-        meta.created.seconds * 1000,
-        tuple([pair for pair in annotations if pair[2 : 2 + pair[1]] in words.own]),
-        kind,
-    )
+class _Kinds:
+    """The kinds of the pods of a page.
+
+    Pods with the same bytes are of one kind, and to compare bytes is quicker than to take the wanted labels out of
+    them. So that is done only for bytes that are new: pods of a kind may differ in labels that are not wanted.
+    """
+
+    def __init__(self, words: Words, make: Callable[[PodKind], Any]) -> None:
+        self._words, self._make = words, make
+        self._known: dict[tuple[tuple[bytes, ...], bytes, bytes], Any] = {}
+        self.made: dict[PodKind, Any] = {}
+
+    def of(self, annotations: tuple[bytes, ...], meta: Any, spec: Any) -> Any:
+        """What is made of the kind with these annotations and what is left of the metadata and the spec."""
+        key = (annotations, meta.SerializeToString(), spec.SerializeToString())
+        if key not in self._known:
+            labels = _pairs(meta.labels, self._words.shared)
+            kind = PodKind(meta.namespace, labels, annotations, tuple(meta.owners), key[2])
+            if kind not in self.made:
+                self.made[kind] = self._make(kind)
+            self._known[key] = self.made[kind]
+        return self._known[key]
+
+
+def _pairs(pairs: Iterable[bytes], words: AbstractSet[bytes]) -> tuple[bytes, ...]:
+    """Those of these words; the key comes first, and is shorter than 128 bytes if it means something."""
+    return tuple([pair for pair in pairs if pair[2 : 2 + pair[1]] in words])
+
+
+def _listed(pod: Any, words: Words, kinds: _Kinds) -> ListedPod:
+    """A pod as it is listed; what it has for itself is cleared, and what is left is its kind."""
+    meta, spec, own, shared = pod.metadata, pod.spec, _NO_PAIRS, _NO_PAIRS
+    who = Meta(meta.name, meta.uid, meta.namespace, meta.resource_version)
+    node, leaving, created_ms = spec.node_name, meta.HasField("deleted"), meta.created.seconds * 1000
+    if meta.annotations:
+        annotations = list(meta.annotations)
+        own, shared = _pairs(annotations, words.own), _pairs(annotations, words.shared)
+    clear = meta.ClearField
+    for field in _OF_ONE:
+        clear(field)
+    spec.ClearField("node_name")
+    kind = kinds.of(shared, meta, spec)
+    return ListedPod(who, node, pod.status.phase, leaving, created_ms, own, kind)
 
 
 def read_kind(kind: PodKind) -> ReadKind:
@@ -220,27 +236,12 @@ def _owner(raw: bytes) -> Owner:
     return Owner(one.kind, one.name, one.uid, one.controller, one.api_version)
 
 
-def _for_any_node(affinity: bytes) -> bytes:
-    """An affinity without the name of the node that a pod is meant for: pods of a DaemonSet differ in nothing else."""
-    if _AS_BY_DAEMON_SET.fullmatch(affinity):
-        return _BY_DAEMON_SET
-    read = _AFFINITY.FromString(affinity)
-    by_node = read.by_node
-    for term in (*by_node.required.terms, *(one.term for one in by_node.preferred)):
-        for field in term.fields:
-            del field.values[:]
-    return bytes(read.SerializeToString())
-
-
 # -- bytes -------------------------------------------------------------------------------------------------------
 
-#: The field by which a node is chosen.
-_NODE_FIELD = b"metadata.name"
+#: Fields of a pod's metadata that differ from pod to pod.
+_OF_ONE = ("name", "uid", "resource_version", "created", "deleted", "annotations")
 
-#: An affinity as the controller of DaemonSets writes it: one required term with one field of one value, and no other
-#: message after that, as their tags are below a space. It stands for all of them, wherever each is meant to be.
-_AS_BY_DAEMON_SET = re.compile(rb"\n.\n.\n.\x12.\n\x0dmetadata\.name\x12\x02In\x1a.[^\x00-\x1f]+", re.DOTALL)
-_BY_DAEMON_SET = b"\n\x19\n\x17\n\x15\x12\x13\n\x0dmetadata.name\x12\x02In"
+_NO_PAIRS: tuple[bytes, ...] = ()
 
 #: Fields of a spec that decide nothing of a shape, or of which only the kinds do.
 _NO_SHAPE = ("volumes", "scheduler_name", "scheduling_gates", "resource_claims")
@@ -294,6 +295,4 @@ def _messages() -> dict[str, Any]:
 
 
 _MADE = _messages()
-_PAGE, _LIST_META, _SPEC, _PAIR, _OWNER, _AFFINITY = (
-    _MADE[name] for name in ("PodList", "ListMeta", "Spec", "Pair", "Owner", "Affinity")
-)
+_PAGE, _LIST_META, _SPEC, _PAIR, _OWNER = (_MADE[name] for name in ("PodList", "ListMeta", "Spec", "Pair", "Owner"))

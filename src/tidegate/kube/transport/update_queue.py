@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import NamedTuple
+
+import msgspec
 
 
-class Update(NamedTuple):
-    """What is known of an object now."""
+class Update(msgspec.Struct, frozen=True, gc=False):
+    """What is known of an object now; nothing refers back to it, so the garbage collector need not look at it."""
 
     kind: int  # of the follower that told it
     uid: str
