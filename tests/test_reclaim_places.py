@@ -225,3 +225,25 @@ def test_who_moves_is_told_so():
     moved = [name for name, _ in watch.ever]
     assert len(moved) == NODE // 2
     assert said == [*(preempted(name, Reason.PREEMPTED_TO_MOVE) for name in moved), held("gang", Reason.AWAITS_VICTIMS)]
+
+
+def test_work_does_not_move_where_others_would_take_its_room():
+    """Of two full nodes each has four jobs of a team that owns eight GPUs, and four of one that owns nothing.
+
+    A node's four borrowers may go. But they wait again beside the four owners, and would borrow what is left for these.
+    """
+    cluster = queue_cluster(
+        fleet(f"2x h100x{NODE}"),
+        queue("owner", NODE, cohort="all", preemption=RECLAIM),
+        queue("mine", NODE, cohort="all"),
+        queue("lent", 0, cohort="all"),
+    )
+    cluster.set_policy(replace(cluster.policy, placement=PlacementRule(kind=PlacementKind.SPREAD)))
+    watch = Watch(cluster)
+    for name in ("mine", "lent"):
+        cluster.submit(*(job(f"{name}{at}", "1x1", queue=name, at=cluster.now_ms) for at in range(NODE)))
+        watch.step()
+    watch.start_all()
+    cluster.submit(with_work(job("gang", f"1x{NODE}", queue="owner", at=cluster.now_ms), priority=100))
+    watch.step()
+    assert not watch.ever

@@ -27,6 +27,7 @@ from tidegate.engine.kernels.registry import kernel
 from tidegate.engine.kernels.removal import C_AMOUNT, C_LOT, put_back, take_out
 from tidegate.engine.kernels.rule import Rule
 from tidegate.engine.kernels.table import best_node
+from tidegate.engine.kernels.targets import has_quota
 from tidegate.engine.kernels.victim_quota import WITHIN_QUOTA, open_candidates, open_quota
 from tidegate.engine.kernels.victim_scratch import (
     BEST_PLANNED,
@@ -70,51 +71,76 @@ def open_moves(hot: Hot, book: Book, d: Desk, s: VictimSearch, q: int, j: int) -
 
 @kernel
 def find_moves(hot: Hot, rule: Rule, book: Book, d: Desk, s: VictimSearch, q: int) -> bool:
-    """Whether each victim of the best plan fits elsewhere, or may go for good; notes of each which of the two it is."""
-    tree, held, victims, draws, placed = book.tree, book.held, s.best[: s.numbers[BEST_TAKEN]], hot.counters[DRAWS], 0
+    """Let each victim of the best plan go for good, or move: as many as may go for good, unless they fit elsewhere.
+
+    Who moves and who goes for good are of one queue: else those who go would take, as they wait again, the room of
+    those who move.
+    """
+    held, victims, draws = book.held, s.best[: s.numbers[BEST_TAKEN]], hot.counters[DRAWS]
+    plan, candidates = s.best_plan[: s.numbers[BEST_PLANNED]], d.pool.candidates
     for v in victims:
         shift_pods(hot, v, 1)
-        take_out(tree, held, v)
-    shift_planned(hot, s.best_plan[: s.numbers[BEST_PLANNED]], -1)
-    charge(tree, d.wish, q, 1)
-    for v in victims:
-        before = placed
-        placed = place_again(hot, rule, s.moved, v, before) if has_quota_again(tree, held, v) else before
-        d.pool.candidates[s.workloads[v, CANDIDATE], K_VARIANT] = TO_MOVE if placed > before else NOBODY
-        if placed > before:
-            put_back(tree, held, v)
+        if may_lose(book, d, q, v):
+            candidates[s.workloads[v, CANDIDATE], K_VARIANT] = WITHIN if held.tickets[v, T_BRANCH] == q else RECLAIM
+            take_out(book.tree, held, v)
+        else:
+            candidates[s.workloads[v, CANDIDATE], K_VARIANT] = TO_MOVE
+    shift_planned(hot, plan, -1)
+    found = has_quota(book.tree, d.wish, q, 0)
+    charge(book.tree, d.wish, q, 1)
+    placed = place_victims(hot, rule, book, d, s, victims)
+    charge(book.tree, d.wish, q, -1)
     shift_planned(hot, s.moved[:placed], 1)
-    shift_planned(hot, s.best_plan[: s.numbers[BEST_PLANNED]], 1)
-    charge(tree, d.wish, q, -1)
+    shift_planned(hot, plan, 1)
     for v in victims:
         shift_pods(hot, v, -1)
-        if d.pool.candidates[s.workloads[v, CANDIDATE], K_VARIANT] != TO_MOVE:
-            put_back(tree, held, v)
+        if candidates[s.workloads[v, CANDIDATE], K_VARIANT] != TO_MOVE:
+            put_back(book.tree, held, v)
     hot.counters[DRAWS] = draws
-    return may_lose(book, d, s, q, victims)
+    return bool(found and placed > 0 and are_of_one_queue(held, d, s, victims))
 
 
 @kernel
-def may_lose(book: Book, d: Desk, s: VictimSearch, q: int, victims: I64) -> bool:
-    """Whether the rules let all those go for good who fit nowhere else, one after the other."""
-    tree, held, legal = book.tree, book.held, True
+def place_victims(hot: Hot, rule: Rule, book: Book, d: Desk, s: VictimSearch, victims: I64) -> int:
+    """Place those who move beside the plan, and who else fits there; how many pods were placed, 0: not all who must."""
+    tree, held, placed = book.tree, book.held, 0
+    for goes in range(2):
+        for v in victims:
+            row = d.pool.candidates[s.workloads[v, CANDIDATE]]
+            if (row[K_VARIANT] != TO_MOVE) != (goes == 1) or (goes == 1 and not has_quota_again(tree, held, v)):
+                continue
+            before, placed = placed, place_again(hot, rule, s.moved, v, placed)
+            if placed == before and goes == 0:
+                shift_planned(hot, s.moved[:placed], 1)
+                return 0
+            if placed > before and goes == 1:
+                row[K_VARIANT] = TO_MOVE
+                put_back(tree, held, v)
+    return placed
+
+
+@kernel
+def are_of_one_queue(held: Held, d: Desk, s: VictimSearch, victims: I64) -> bool:
+    """Whether all victims are of one queue, or all of them move."""
+    goes, others = False, False
     for v in victims:
-        row = d.pool.candidates[s.workloads[v, CANDIDATE]]
-        if row[K_VARIANT] == TO_MOVE:
-            continue
-        b, row[K_VARIANT] = held.tickets[v, T_BRANCH], RECLAIM
-        if b == q:
-            row[K_VARIANT] = WITHIN
-        else:
-            top = below_common(tree, b, q)
-            while legal and b != tree.branches[top, B_PARENT]:
-                legal = is_over_quota(tree, d.wish, b)
-                b = tree.branches[b, B_PARENT]
-        take_out(tree, held, v)
-    for v in victims:
-        if d.pool.candidates[s.workloads[v, CANDIDATE], K_VARIANT] != TO_MOVE:
-            put_back(tree, held, v)
-    return bool(legal)
+        goes = goes or d.pool.candidates[s.workloads[v, CANDIDATE], K_VARIANT] != TO_MOVE
+        others = others or held.tickets[v, T_BRANCH] != held.tickets[victims[0], T_BRANCH]
+    return not (goes and others)
+
+
+@kernel
+def may_lose(book: Book, d: Desk, q: int, v: int) -> bool:
+    """Whether the rules let workload v go for good now: its queue, and cohorts below the common one, borrow."""
+    tree, b = book.tree, book.held.tickets[v, T_BRANCH]
+    if b == q:
+        return True
+    end = tree.branches[below_common(tree, b, q), B_PARENT]
+    while b != end:
+        if not is_over_quota(tree, d.wish, b):
+            return False
+        b = tree.branches[b, B_PARENT]
+    return True
 
 
 @kernel
