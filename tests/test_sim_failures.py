@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from builders import fleet
+from queue_twins import planned as queue_planned
 from test_sim import HOUR, by_id, planned
 from tidegate.engine.run import run
 from tidegate.journal.record import Journal
@@ -228,3 +229,13 @@ def test_whoever_finishes_has_worked_long_enough_on_living_nodes(work, cycle_ms,
 def _stop_work(left, since, number, at_ms, checkpoint_ms):
     worked = max(at_ms - since.pop(number), 0) if number in since else 0
     left[number] -= worked // checkpoint_ms * checkpoint_ms if checkpoint_ms else 0
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_the_use_of_what_is_left_is_that_of_its_own_gpus(node):
+    """A pod has eight GPUs, the other one: whichever is lost with its node, the other holds its own until it goes."""
+    work = queue_planned("j", "1x8", "1x1")
+    options = {"grace_ms": HOUR, "observe_every_ms": HOUR}
+    lives = collect_lives(play([work], "2x h100x8", fails=[(HOUR // 2, node)], **options).steps)
+    assert by_id(lives, "evictions") == {"j": 1}
+    assert lives.observed_gpu_ms.tolist() == (lives.held_milli_ms / 1000).tolist()

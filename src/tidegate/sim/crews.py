@@ -25,6 +25,7 @@ class Crews:
         self._pods, self._milli = jobs.pods(), jobs.gpu_milli()  # that they ask for
         self.pods, self.milli = self._pods.copy(), self._milli.copy()  # that they were granted
         self._asked, self._granted = np.ones((2, len(self._pods)), np.int64)  # pods of the set that was cut most
+        self._short: dict[int, dict[int, int]] = {}  # pods that were left out, by workload and set
         self._partly = False  # whether anybody ever was granted fewer
 
     def note(self, decisions: DecisionBatch) -> None:
@@ -35,6 +36,8 @@ class Crews:
             numbers = decisions.workload[admitted]
             self.pods[numbers], self.milli[numbers] = self._pods[numbers], self._milli[numbers]
             self._asked[numbers] = self._granted[numbers] = 1
+            for number in numbers.tolist():
+                self._short.pop(number, None)
         if partly.any():
             self._shrink(decisions, np.flatnonzero(partly))
 
@@ -65,10 +68,18 @@ class Crews:
         if short <= 0:
             return
         self._partly = True
+        self._short.setdefault(number, {})[ordinal] = short
         self.pods[number] -= short
         self.milli[number] -= short * gpu_milli(pod_set)
         if pod_set.count * self._granted[number] > granted * self._asked[number]:
             self._asked[number], self._granted[number] = pod_set.count, max(granted, 1)
+
+    def milli_of(self, number: int, pods: I64) -> int:
+        """GPU milli that these pods of a workload hold, by their ordinals among those that were granted."""
+        pod_sets, short = self._jobs.works[self._jobs.work[number]].pod_sets, self._short.get(number, {})
+        counts = [pod_set.count - short.get(ordinal, 0) for ordinal, pod_set in enumerate(pod_sets)]
+        milli = np.repeat([gpu_milli(pod_set) for pod_set in pod_sets], counts)
+        return int(milli[pods].sum())
 
     def time_ms(self, numbers: I64, work_ms: I64) -> I64:
         """How long these workloads take for so much work, which is told for all of their pods."""

@@ -109,7 +109,7 @@ class SimWorld:
         self._kept_ms = lives[:, Q_KEPT]  # of its time, what it need not work again; until that is told
         self._holders = 0
         self._known_classes: I64 = np.full(len(jobs.works), -1, np.int64)
-        self._pods_held = self._pods.copy()
+        self._pods_held, self._milli_held = self._pods.copy(), self._crews.milli.copy()
         self._leaving: set[int] = set()  # told to go, not yet gone
         self._refused: set[int] = set()  # whose admission the API refused; the engine does not know yet
         self._retries = 0  # workloads whose back-off from before the run is not over
@@ -425,9 +425,7 @@ class SimWorld:
             self._busy_from_ms[numbers],
             self._busy_until_ms[numbers],
         )
-        crews = self._crews
-        held_milli = crews.milli[numbers] * self._pods_held[numbers] // crews.pods[numbers]
-        values = observed_use(self.jobs, held_milli, windows)
+        values = observed_use(self.jobs, self._milli_held[numbers], windows)
         length = at_ms - self._observed_ms[numbers]
         facts.add_many(EventKind.USE_OBSERVED, at_ms, numbers, arg=length, values=values)
         self._observed_ms[numbers] = at_ms
@@ -441,6 +439,7 @@ class SimWorld:
         if self.options.observe_every_ms:
             self._tell_use(facts, alone[self._observed_ms[alone] >= 0], when[self._observed_ms[alone] >= 0])
         self._pods_held[number] -= len(lost)
+        self._milli_held[number] -= self._crews.milli_of(number, lost)
         if self._pods_held[number] <= 0:
             self._close_use(facts, alone, when)
         for pod in lost.tolist():
@@ -459,7 +458,7 @@ class SimWorld:
         work_until = work_from + self._crews.time_ms(numbers, self._left_ms[numbers])
         self._work_from_ms[numbers] = self._busy_from_ms[numbers] = work_from
         self._busy_until_ms[numbers] = work_until
-        self._pods_held[numbers] = self._crews.pods[numbers]
+        self._pods_held[numbers], self._milli_held[numbers] = self._crews.pods[numbers], self._crews.milli[numbers]
         self._holders += int((self._observed_ms[numbers] < 0).sum())
         self._observed_ms[numbers] = held_ms
         if self._leaving:

@@ -70,15 +70,17 @@ from tidegate.state.tables import (
 
 NEVER, LOWER, LOWER_OR_NEWER, ANY = range(len(PreemptWhom))
 
-#: The claim on a candidate, the first to be taken first; who is leaving already comes before all of them.
-HIERARCHY, PRIORITY, SAME_QUEUE, STAYS = range(4)
+#: The claim on a candidate, the first to be taken first; who is leaving already comes before all of them. Work that
+#: only moves keeps its quota, so there is no claim on that.
+HIERARCHY, PRIORITY, SAME_QUEUE, MOVES, STAYS = range(5)
 
 #: How a candidate may be preempted.
-WITHIN, RECLAIM, WITHOUT_BORROWING, WHILE_BORROWING = range(4)
+WITHIN, RECLAIM, WITHOUT_BORROWING, WHILE_BORROWING, TO_MOVE = range(5)
 
 IN_QUEUE = int(Reason.PREEMPTED_IN_QUEUE)
 RECLAIMED = int(Reason.RECLAIMED_IN_COHORT)
 RECLAIMED_BORROWING = int(Reason.RECLAIMED_WHILE_BORROWING)
+MOVED = int(Reason.PREEMPTED_TO_MOVE)
 NOBODY = -1
 
 
@@ -93,6 +95,8 @@ def reason_of(variant: int) -> int:
     """The Reason of preempting a candidate this way."""
     if variant == WITHIN:
         return IN_QUEUE
+    if variant == TO_MOVE:
+        return MOVED
     return RECLAIMED_BORROWING if variant == WHILE_BORROWING else RECLAIMED
 
 
@@ -155,6 +159,8 @@ def variant_of(tree: Tree, held: Held, q: int, j: int, victim: int) -> int:
 def collect_from(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: int, b: int, lca: int, claim: int) -> None:
     """Collect the candidates of one queue and put them on the heap."""
     policy = tree.branches[q, B_WITHIN] if b == q else tree.branches[q, B_RECLAIM]
+    if claim == MOVES:
+        policy = min(policy, LOWER)
     victim = tree.branches[b, B_FIRST_HOLDER] if policy != NEVER else NOBODY
     while victim >= 0:
         may = pool.flags[victim, F_REMOVED] == 0 and holds_needed(held, wish, victim)
@@ -162,6 +168,8 @@ def collect_from(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: int,
             variant = WITHIN if b == q else RECLAIM
             if claim == PRIORITY:
                 variant = variant_of(tree, held, q, j, victim)
+            elif claim == MOVES:
+                variant = TO_MOVE
             c = wish.marks[CANDIDATES]
             wish.marks[CANDIDATES] = c + 1
             pool.candidates[c, K_LCA], pool.candidates[c, K_VARIANT] = lca, variant
@@ -276,19 +284,22 @@ def is_over_quota(tree: Tree, wish: Wish, b: int) -> bool:
 def collect_below(
     tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: int, top: int, skipped: int, claim: int
 ) -> None:
-    """Collect from all queues under a cohort that are over their quota, but for the branch that was looked at."""
+    """Collect from all queues under a cohort that are over their quota, but for the branch that was looked at.
+
+    Work that is only to move is collected from all queues.
+    """
     pool.branches[0, H_STACK], size = top, 1
     while size > 0:
         size -= 1
         cohort = pool.branches[size, H_STACK]
         child = tree.branches[cohort, B_FIRST_COHORT]
         while child >= 0:
-            if child != skipped and is_over_quota(tree, wish, child):
+            if child != skipped and (claim == MOVES or is_over_quota(tree, wish, child)):
                 pool.branches[size, H_STACK] = child
                 size += 1
             child = tree.branches[child, B_NEXT]
         child = tree.branches[cohort, B_FIRST_QUEUE]
         while child >= 0:
-            if child != q and is_over_quota(tree, wish, child):
-                collect_from(tree, held, pool, wish, q, j, child, top, claim)
+            if child != q and (claim == MOVES or is_over_quota(tree, wish, child)):
+                collect_from(tree, held, pool, wish, q, j, child, top if claim != MOVES else child, claim)
             child = tree.branches[child, B_NEXT]

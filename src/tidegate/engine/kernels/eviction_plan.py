@@ -25,6 +25,7 @@ from tidegate.engine.kernels.fair_victims import stays_fair
 from tidegate.engine.kernels.fit import move_pod
 from tidegate.engine.kernels.granted import plan_pods
 from tidegate.engine.kernels.grove import G_ASKED, Grove
+from tidegate.engine.kernels.moves import find_moves, open_moves
 from tidegate.engine.kernels.nominate import request_assigned
 from tidegate.engine.kernels.passed_over import are_reserved
 from tidegate.engine.kernels.place import Output
@@ -149,12 +150,17 @@ def look_for_room(
     for again in range(2):
         way = ways_to_search(book, d, turn.fair, q, j, again)
         if way == NO_WAY:
-            return NO_ROOM
+            break
         open_search(s)
         open_quota(book, d, s, turn.fair, q, way)
         open_candidates(hot, d, s)
         found = find_victims(hot, rule, book, d, grove, s, plan, e if by_topology else NOBODY, out)
         close_quota(book, d, s)
+        if found and note_victims(hot, rule, book, d, grove, s, turn.fair, e, out):
+            reserve_places(hot, j, s.best_plan[: s.numbers[BEST_PLANNED]], PREEMPTED_FOR)
+            return EVICTIONS
+    if turn.fair == 0 and grove is None and open_moves(hot, book, d, s, q, j):
+        found = find_victims(hot, rule, book, d, grove, s, plan, NOBODY, out) and find_moves(hot, rule, book, d, s, q)
         if found and note_victims(hot, rule, book, d, grove, s, turn.fair, e, out):
             reserve_places(hot, j, s.best_plan[: s.numbers[BEST_PLANNED]], PREEMPTED_FOR)
             return EVICTIONS

@@ -67,6 +67,7 @@ class VictimSearch(NamedTuple):
     plan: I64  # (pods, 3)
     old_plan: I64  # (pods, 3): the plan, while another is tried
     best_plan: I64  # (pods, 3)
+    moved: I64  # (pods, 3): where the pods of victims are placed again
     numbers: I64  # (SEARCH_NUMBERS,)
     leaving: I64  # (workloads + 1,): how many workloads are leaving, then who; not a part of one search
 
@@ -94,6 +95,7 @@ def empty_victim_search(workloads: int, nodes: int, pods: int, planned: int) -> 
         plan=zeros(planned, 3),
         old_plan=zeros(planned, 3),
         best_plan=zeros(planned, 3),
+        moved=zeros(pods, 3),
         numbers=zeros(SEARCH_NUMBERS),
         leaving=zeros(workloads + 1),
     )

@@ -1,0 +1,177 @@
+"""Work that moves for an owner: its quota is free, and places are held by work that owns what it uses.
+
+Nobody may be evicted there by the rules of quota alone, so an owner would wait until enough work ends. But work that
+gets its quota back, and a place elsewhere, only moves. So work of lower priority is planned as victims, whether its
+queue borrows or not, and each victim must either fit again beside the places that are planned, in quota and on nodes,
+or be one that the rules let go for good.
+Must not know: topology, fair sharing.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.candidates import (
+    MOVES,
+    RECLAIM,
+    TO_MOVE,
+    WITHIN,
+    collect_below,
+    collect_from,
+    is_over_quota,
+)
+from tidegate.engine.kernels.desk import CANDIDATES, K_VARIANT, R_AMOUNT, R_LOT, REQUESTED, Desk
+from tidegate.engine.kernels.fair_victims import below_common, charge
+from tidegate.engine.kernels.fit import move_pod
+from tidegate.engine.kernels.place import choose_devices
+from tidegate.engine.kernels.quota import available, borrows_with
+from tidegate.engine.kernels.registry import kernel
+from tidegate.engine.kernels.removal import C_AMOUNT, C_LOT, put_back, take_out
+from tidegate.engine.kernels.rule import Rule
+from tidegate.engine.kernels.table import best_node
+from tidegate.engine.kernels.targets import has_quota
+from tidegate.engine.kernels.victim_quota import WITHIN_QUOTA, open_candidates, open_quota
+from tidegate.engine.kernels.victim_scratch import (
+    BEST_PLANNED,
+    BEST_TAKEN,
+    CANDIDATE,
+    DEVICES,
+    NODE,
+    POD_CLASS,
+    VictimSearch,
+)
+from tidegate.engine.kernels.victim_search import open_search, shift_pods
+from tidegate.model.columns import I64
+from tidegate.state.cluster import Counter, Hot
+from tidegate.state.shares import B_PARENT, B_RECLAIM, B_ROOT, T_BRANCH, Book, Held, Tree
+from tidegate.state.tables import J_FIRST_POD, P_NEXT, P_POD_CLASS
+
+NEVER, NOBODY = 0, -1
+DRAWS = int(Counter.RANDOM)
+
+
+@kernel
+def open_moves(hot: Hot, book: Book, d: Desk, s: VictimSearch, q: int, j: int) -> bool:
+    """Begin a search among all whom workload j outranks; False: it is no owner that reclaims, or there is nobody."""
+    tree, wish = book.tree, d.wish
+    root = tree.branches[q, B_ROOT]
+    if root == q or tree.branches[q, B_RECLAIM] == NEVER:
+        return False
+    for i in range(wish.marks[REQUESTED]):
+        if wish.lots[i, R_AMOUNT] > 0 and borrows_with(tree, q, wish.lots[i, R_LOT], wish.lots[i, R_AMOUNT]):
+            return False
+    wish.marks[CANDIDATES] = 0
+    collect_below(tree, book.held, d.pool, wish, q, j, root, NOBODY, MOVES)
+    if wish.marks[CANDIDATES] == 0:
+        return False
+    collect_from(tree, book.held, d.pool, wish, q, j, q, NOBODY, MOVES)
+    open_search(s)
+    open_quota(book, d, s, 0, q, WITHIN_QUOTA)
+    open_candidates(hot, d, s)
+    return True
+
+
+@kernel
+def find_moves(hot: Hot, rule: Rule, book: Book, d: Desk, s: VictimSearch, q: int) -> bool:
+    """Let each victim of the best plan go for good, or move: as many as may go for good, unless they fit elsewhere.
+
+    Who moves and who goes for good are of one queue: else those who go would take, as they wait again, the room of
+    those who move.
+    """
+    held, victims, draws = book.held, s.best[: s.numbers[BEST_TAKEN]], hot.counters[DRAWS]
+    plan, candidates = s.best_plan[: s.numbers[BEST_PLANNED]], d.pool.candidates
+    for v in victims:
+        shift_pods(hot, v, 1)
+        if may_lose(book, d, q, v):
+            candidates[s.workloads[v, CANDIDATE], K_VARIANT] = WITHIN if held.tickets[v, T_BRANCH] == q else RECLAIM
+            take_out(book.tree, held, v)
+        else:
+            candidates[s.workloads[v, CANDIDATE], K_VARIANT] = TO_MOVE
+    shift_planned(hot, plan, -1)
+    found = has_quota(book.tree, d.wish, q, 0)
+    charge(book.tree, d.wish, q, 1)
+    placed = place_victims(hot, rule, book, d, s, victims)
+    charge(book.tree, d.wish, q, -1)
+    shift_planned(hot, s.moved[:placed], 1)
+    shift_planned(hot, plan, 1)
+    for v in victims:
+        shift_pods(hot, v, -1)
+        if candidates[s.workloads[v, CANDIDATE], K_VARIANT] != TO_MOVE:
+            put_back(book.tree, held, v)
+    hot.counters[DRAWS] = draws
+    return bool(found and placed > 0 and are_of_one_queue(held, d, s, victims))
+
+
+@kernel
+def place_victims(hot: Hot, rule: Rule, book: Book, d: Desk, s: VictimSearch, victims: I64) -> int:
+    """Place those who move beside the plan, and who else fits there; how many pods were placed, 0: not all who must."""
+    tree, held, placed = book.tree, book.held, 0
+    for goes in range(2):
+        for v in victims:
+            row = d.pool.candidates[s.workloads[v, CANDIDATE]]
+            if (row[K_VARIANT] != TO_MOVE) != (goes == 1) or (goes == 1 and not has_quota_again(tree, held, v)):
+                continue
+            before, placed = placed, place_again(hot, rule, s.moved, v, placed)
+            if placed == before and goes == 0:
+                shift_planned(hot, s.moved[:placed], 1)
+                return 0
+            if placed > before and goes == 1:
+                row[K_VARIANT] = TO_MOVE
+                put_back(tree, held, v)
+    return placed
+
+
+@kernel
+def are_of_one_queue(held: Held, d: Desk, s: VictimSearch, victims: I64) -> bool:
+    """Whether all victims are of one queue, or all of them move."""
+    goes, others = False, False
+    for v in victims:
+        goes = goes or d.pool.candidates[s.workloads[v, CANDIDATE], K_VARIANT] != TO_MOVE
+        others = others or held.tickets[v, T_BRANCH] != held.tickets[victims[0], T_BRANCH]
+    return not (goes and others)
+
+
+@kernel
+def may_lose(book: Book, d: Desk, q: int, v: int) -> bool:
+    """Whether the rules let workload v go for good now: its queue, and cohorts below the common one, borrow."""
+    tree, b = book.tree, book.held.tickets[v, T_BRANCH]
+    if b == q:
+        return True
+    end = tree.branches[below_common(tree, b, q), B_PARENT]
+    while b != end:
+        if not is_over_quota(tree, d.wish, b):
+            return False
+        b = tree.branches[b, B_PARENT]
+    return True
+
+
+@kernel
+def has_quota_again(tree: Tree, held: Held, v: int) -> bool:
+    """Whether what workload v held of quota, and was taken out, is available to it."""
+    for a in range(held.claims.shape[2]):
+        lot, amount = held.claims[v, C_LOT, a], held.claims[v, C_AMOUNT, a]
+        if lot != 0 and amount > max(0, available(tree, held.tickets[v, T_BRANCH], lot - 1)):
+            return False
+    return True
+
+
+@kernel
+def place_again(hot: Hot, rule: Rule, moved: I64, v: int, start: int) -> int:
+    """Place the pods of workload v where they fit now, from row `start` on; return where rows end: `start` if not."""
+    at, p = start, hot.workloads[v, J_FIRST_POD]
+    while p >= 0:
+        k = hot.pods[p, P_POD_CLASS]
+        n = best_node(hot, rule, k)
+        if n < 0:
+            shift_planned(hot, moved[start:at], 1)
+            return start
+        row = moved[at]
+        row[POD_CLASS], row[NODE], row[DEVICES] = k, n, choose_devices(hot, rule, k, n)
+        move_pod(hot, k, n, row[DEVICES], -1)
+        at, p = at + 1, hot.pods[p, P_NEXT]
+    return int(at)
+
+
+@kernel
+def shift_planned(hot: Hot, plan: I64, sign: int) -> None:
+    """Put planned pods on their nodes (sign -1), or take them off (1)."""
+    for at in range(len(plan)):
+        move_pod(hot, plan[at, POD_CLASS], plan[at, NODE], plan[at, DEVICES], sign)
