@@ -151,6 +151,13 @@ class WorkloadPods:
         return self.job is not None and not self.job.handling.suspend
 
     @property
+    def may_be_edited(self) -> bool:
+        """Whether it is made of pods that nobody makes again, none of which was sent to a node."""
+        if self.kind is WorkloadKind.JOB or self.stage is WorkloadStage.LEAVING:
+            return False
+        return not any(slot.told or slot.bound for slot in self.slots)
+
+    @property
     def is_done(self) -> bool:
         """Whether all its pods have done their work."""
         return all(slot.done for slot in self.slots)
