@@ -61,7 +61,7 @@ class Reconciler:
         self._assigned = SlotAssignments()
         self._owners, self._groups, self._claims = OwnerIndex(), PodGroups(), DeviceClaims()
         self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as they were seen
-        self._pod_specs = PodSpecCache()  # of pods with claims
+        self._pod_specs = PodSpecCache()  # of pods with claims, and of what pods take beyond their workload
         self._events = EventRecorder(patience_ms)
         view = ClusterView(
             ownership=ownership, nodes=self.node_registry, pods=self.pods, workloads=self.workloads,
@@ -359,10 +359,13 @@ class Reconciler:
             self._events.touch(workload.number)
 
     def _count(self, uid: str, pod: SeenPod | None) -> None:
-        """Count a pod as somebody else's if it has a node and no seat."""
-        self.node_registry.count_in(
-            uid, pod.unmanaged() if pod is not None and uid not in self._assigned.slots else None
-        )
+        """Count a pod with a node as somebody else's if it has no slot; else only what it takes beyond that."""
+        counted, seat = pod.unmanaged() if pod is not None else None, self._assigned.slots.get(uid)
+        if counted is not None and seat is not None and pod is not None:
+            workload, ordinal = seat
+            beyond = self._pod_specs.beyond(pod.shape, workload.request_at(ordinal))
+            counted = None if beyond is None else counted._replace(shape=beyond)
+        self.node_registry.count_in(uid, counted)
 
     def _follow_pod(self, uid: str, pod: SeenPod | None, workload: WorkloadPods, ordinal: int) -> None:
         slot = workload.slots[ordinal]

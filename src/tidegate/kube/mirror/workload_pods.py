@@ -16,6 +16,7 @@ from types import MappingProxyType
 from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.transport.writes import Ref
 from tidegate.model.decisions import NOBODY
+from tidegate.model.spec import Resources
 from tidegate.model.work import PodSet, Work
 
 # One for all: there are a hundred thousand rosters.
@@ -222,6 +223,12 @@ class WorkloadPods:
     def set_at(self, ordinal: int) -> str:
         """The pod set that a slot belongs to."""
         return next((name for name, _ in self.sizes() if ordinal in self.ordinals(name)), "")
+
+    def request_at(self, ordinal: int) -> Resources:
+        """What is held of a node for the pod of a slot, GPUs apart."""
+        sets = self.work.pod_sets
+        name = sets[0].name if len(sets) == 1 else self.set_at(ordinal)
+        return next((pods.request for pods in sets if pods.name == name), ())
 
     def set_of(self, role: str, asks: PodSet) -> str:
         """The pod set of a pod that its labels call so; of one that they say nothing of, the set that asks the same."""
