@@ -67,6 +67,20 @@ def test_a_pod_that_was_sent_to_its_node_is_not_queued_again():
     assert cluster.step() == []
 
 
+def test_a_pod_whose_gate_somebody_takes_off_is_past_the_door():
+    cluster = paper(policy=QUEUES, gates=True)
+    gated = {"schedulingGates": [{"name": GATE}]}
+    for name in "ab":
+        cluster.put(queued(pod(name, 8, **gated)))
+    assert len(cluster.step()) == 1
+    cluster.obey()
+    cluster.change("pod/b", spec__schedulingGates=None)
+    cluster.change("pod/b", spec__nodeName="n0")
+    assert cluster.step() == []
+    assert list(cluster.reconciler.past) == ["pod/b"]
+    assert [workload.id for workload in cluster.reconciler.workloads.values()] == ["default/pod/a"]
+
+
 @pytest.fixture(scope="module")
 def plane(kube_programs):
     with Plane(Options(build=False)) as plane:

@@ -157,6 +157,10 @@ class Reconciler:
         elif workload is None:
             if self.ownership.has_job(job):
                 self._take_job(job)
+            elif why := self.ownership.why_unstarted(job):
+                self._refuse(EventTarget(job.ref, has_condition=False), why)
+            else:
+                self.refused.pop(uid, None)
         else:
             self.follow_job(workload, job)
 
@@ -209,7 +213,8 @@ class Reconciler:
             self._assigned.forget(uid)
         else:
             self.pods[uid] = ours
-            if seat is not None and known is not None and _is_edited(known, ours) and seat[0].may_be_edited:
+            edited = known is not None and (_is_edited(known, ours) or self.ownership.is_pod_past(ours))
+            if edited and seat is not None and seat[0].may_be_edited:
                 self._finish(seat[0], EventKind.WORKLOAD_CANCELLED)
                 seat = self._assigned.slots.get(uid)
             if seat is None and (known is None or not ours.life.is_over):
@@ -323,6 +328,8 @@ class Reconciler:
             self._take_alone(pod)
         elif self.ownership.is_pod_past(pod):
             self._let_pass(pod.ref)
+        elif why := self.ownership.why_ungated(pod):
+            self._refuse(self.story.pod_target(pod), why)
 
     def _take_alone(self, pod: SeenPod) -> None:
         """A pod that is work of its own, or one of a group: that is work once it is whole."""
