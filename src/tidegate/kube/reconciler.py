@@ -181,6 +181,7 @@ class Reconciler:
             if job.handling.suspend and not job.suspended:
                 self.actuator.stop_again(workload)
             self.settle_leaving(workload)
+        self._end_at_none(workload)
 
     def see_claim(self, resource: Resource, uid: str, thing: ClaimObject | None) -> None:
         """A slice, class or claim of devices is as it is now, or gone; what follows is settled later."""
@@ -270,7 +271,7 @@ class Reconciler:
         workload.trimmed = job.generation
         if job.handling.size:
             self.actuator.trim(workload, job, have)
-        self.story.grown(job.ref, have, want, trimmed=bool(job.handling.size))
+        self.story.grown(job, have, want)
 
     # -- workloads ---------------------------------------------------------------------------------------------
 
@@ -443,6 +444,7 @@ class Reconciler:
             if was_bound and workload.stage is WorkloadStage.PLACED:
                 self._report_absent(workload, ordinal)
             self._refill(workload, ordinal)
+            self._end_at_none(workload)
 
     def _refill(self, workload: WorkloadPods, ordinal: int) -> None:
         """Let a pod that found no slot take one that is empty now, unless nobody is to fill it any more."""
@@ -451,6 +453,15 @@ class Reconciler:
             if slot.pod or slot.spare:
                 return
             self.seat_again([uid])
+
+    def _end_at_none(self, workload: WorkloadPods) -> None:
+        """End work that cannot be suspended once it is scaled to none: scaled up, it is queued with its new size."""
+        job = workload.job
+        if workload.number not in self.workloads or workload.stage is WorkloadStage.LEAVING or job is None:
+            return
+        has_pods = any(slot.pod for slot in workload.slots) or self._assigned.has_waiting(workload)
+        if workload.is_gated and not has_pods and not any(job.wanted().values()):
+            self._finish(workload)
 
     def give_back(self, workload: WorkloadPods) -> None:
         """Let pods that a job does not make again give back what they held, but for the last: it may grow again.
