@@ -7,13 +7,30 @@ import time
 import pytest
 
 from kubebench import ApiError, Options, Plane, job, node, pod
+from kubepaper import QUEUES, ours, paper
 from kubequeues import one_queue
 from kubereplica import Replica
 from tidegate.kube.mirror.job_patch import GATE
+from tidegate.model.facts import EventKind, Outcome
 
 _JOBS, _PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
 _POLICIES = "/apis/admissionregistration.k8s.io/v1"
 _MOST_ANNOTATION_BYTES = 262_144
+
+
+def test_a_write_that_fails_late_says_nothing_of_the_place_that_was_decided_since():
+    """The gate of a pod cannot be lifted, so its binding fails, too: that is one failure, and not the loss of a pod."""
+    cluster = paper(policy=QUEUES)
+    cluster.put(queued(ours("a", 8, schedulingGates=[{"name": GATE}])))
+    assert [kind for kind, _ in cluster.step()] == ["lift", "bind"]
+    lift, bind = cluster.orders
+    cluster.reconciler.hear(lift, Outcome.FAILED)
+    assert [kind for kind, _ in cluster.step()] == ["lift", "bind"]
+    again, _ = cluster.orders
+    for late in (bind, again):
+        cluster.reconciler.hear(late, Outcome.FAILED)
+        assert cluster.step() == []
+        assert cluster.events.kind.tolist() == [EventKind.OUTCOME]
 
 
 @pytest.fixture(scope="module")

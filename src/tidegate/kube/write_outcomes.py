@@ -116,7 +116,7 @@ class WriteOutcomes:
     def _fail_one(self, workload: WorkloadPods, pending: PendingWrite) -> None:
         """A pod surely is not where it was to be, unless that is known and another place was decided for it since."""
         slot = workload.slots[pending.slot]
-        if not slot.told or slot.decision not in (pending.decisions or (slot.decision,)):
+        if workload.stage is WorkloadStage.PLACED and not slot.waits_for(pending.decisions):
             return
         if pending.write_kind is WriteKind.ALLOCATE:
             self._reconciler.actuator.fail_to_allocate(workload, pending.slot)

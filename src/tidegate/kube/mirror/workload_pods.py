@@ -74,6 +74,10 @@ class PodSlot:
         self.pod, self.bound, self.started, self.told, self.claims = "", False, False, False, 0
         self.lifted_to = NOBODY
 
+    def waits_for(self, decisions: tuple[int, ...]) -> bool:
+        """Whether what was ordered for it is still under way, for one of these decisions if there are any."""
+        return self.told and (not decisions or self.decision in decisions)
+
     @property
     def holds(self) -> bool:
         """Whether its pod has, or may get, room on a node."""
