@@ -12,9 +12,8 @@ from kubebench import ApiError, Options, Plane, User, node, pod
 from kubebench.objects import job
 
 _PODS, _JOBS = "/api/v1/namespaces/default/pods", "/apis/batch/v1/namespaces/default/jobs"
-_RULES = (
-    {"apiGroups": ["", "batch"], "resources": ["pods", "pods/status", "pods/binding", "jobs"], "verbs": ["*"]},
-)  # fmt: skip
+_WRITTEN = ["pods", "pods/status", "pods/binding", "bindings", "jobs"]
+_RULES = ({"apiGroups": ["", "batch"], "resources": _WRITTEN, "verbs": ["*"]},)
 STANDING = "tidegate.io/standing"
 
 
@@ -66,8 +65,9 @@ def test_tenants_write_none_and_everything_else(plane):
             tenant.patch(path, {"metadata": {"annotations": {STANDING: "{}"}}})
     target = {"apiVersion": "v1", "kind": "Node", "name": "n0"}
     binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": target}
-    with pytest.raises(ApiError, match="are Tidegate's own"):
-        tenant.post(f"{_PODS}/p/binding", noted(binding))
+    for path in (f"{_PODS}/p/binding", "/api/v1/namespaces/default/bindings"):
+        with pytest.raises(ApiError, match="are Tidegate's own"):
+            tenant.post(path, noted(binding))
 
 
 def test_its_account_writes_them_and_tenants_go_on_with_the_rest(plane):

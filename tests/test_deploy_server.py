@@ -25,7 +25,7 @@ from tidegate.live.scope_claim import CLAIM_PREFIX
 from tidegate.live.timestamps import stamp_of
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_HERE = "/api/v1/namespaces/tidegate"
+_HERE, _APPS = "/api/v1/namespaces/tidegate", "/apis/apps/v1/namespaces/tidegate"
 _OPERATOR = ("--service-monitor", "--prometheus-rule")
 
 
@@ -233,6 +233,20 @@ def test_what_somebody_else_owns_is_not_taken(plane):
     assert "somebody" in said
     assert plane.admin.get(f"{where}/tidegate")["spec"]["maxUnavailable"] == 2
     plane.admin.delete(f"{where}/tidegate")
+
+
+def test_nothing_is_changed_where_somebody_else_owns_a_field(fresh, tmp_path):
+    """A program that stays needs the role that it has."""
+    policy = tmp_path / "queues.yaml"
+    policy.write_text(one_queue(8))
+    install(fresh, "--mode", "gate", "--policy", str(policy))
+    role, program = "/apis/rbac.authorization.k8s.io/v1/clusterroles/tidegate", f"{_APPS}/deployments/tidegate"
+    before = fresh.admin.get(role)["rules"]
+    fresh.admin.patch(program, {"spec": {"replicas": 3}})  # as kubectl scale does
+    assert "conflict with" in install(fresh, "--mode", "shadow", code=1)
+    assert fresh.admin.get(role)["rules"] == before
+    install(fresh, "--mode", "shadow", "--force-conflicts")
+    assert fresh.admin.get(role)["rules"] != before
 
 
 def test_a_kind_that_is_missing_is_told_before_anything_is_made(kube_programs):

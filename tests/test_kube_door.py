@@ -182,7 +182,7 @@ def test_annotations_are_reserved_on_every_kind_that_is_followed():
     assert matched(policy["spec"]) == {
         *((kind.resource.group, kind.resource.plural) for kind in KINDS),
         *((kind.resource.group, f"{kind.resource.plural}/status") for kind in KINDS),
-        *(("", part) for part in ("pods", "pods/status", "pods/binding")),
+        *(("", part) for part in ("pods", "pods/status", "pods/binding", "bindings")),
     }
 
 

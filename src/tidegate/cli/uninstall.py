@@ -47,7 +47,7 @@ def uninstall(
     Of jobs that run, templates cannot be changed: do it again when these are over.
 
     \b
-    Exit codes: 0 nothing is left; 1 something is, and it says what; 2 wrong input.
+    Exit codes: 0 all was done, held and stays list what is left; 1 something failed; 2 wrong input.
 
     \b
     Examples:

@@ -71,7 +71,7 @@ def _rules() -> list[dict[str, Any]]:
     core = {"apiGroups": [""], "apiVersions": ["v1"]}
     rules = [
         {**core, "resources": ["pods", "pods/status"], "operations": ["CREATE", "UPDATE"]},
-        {**core, "resources": ["pods/binding"], "operations": ["CREATE"]},
+        {**core, "resources": ["pods/binding", "bindings"], "operations": ["CREATE"]},
     ]
     groups: dict[str, list[str]] = {}
     for kind in KINDS:

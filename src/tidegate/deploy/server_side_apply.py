@@ -74,8 +74,12 @@ async def apply_all(
 ) -> list[AppliedObject]:
     """Bring objects about, one after the other, until one fails; a ConfigMap called `keep` stays as it is.
 
-    `force`: fields that somebody else owns become ours.
+    Where somebody else owns fields of one of them none is changed: a role of another mode does not fit the program that
+    stays. `force`: these fields become ours.
     """
+    conflicts = [] if force else [one for thing in things if (one := await _conflict(client, thing, keep)) is not None]
+    if conflicts:
+        return conflicts
     done: list[AppliedObject] = []
     for thing in things:
         failed = bool(done) and done[-1].fate in (ApplyOutcome.FAILED, ApplyOutcome.LEFT)
@@ -90,6 +94,21 @@ async def remove_all(client: Client, things: Iterable[Mapping[str, Any]]) -> Non
         await client.ask(Request("DELETE", resource_of(thing).path(meta.get("namespace", ""), meta["name"])))
 
 
+async def _conflict(client: Client, thing: dict[str, Any], keep: str) -> AppliedObject | None:
+    """The object as one that cannot be applied, if somebody else owns fields of it; nothing is written."""
+    meta = thing["metadata"]
+    if (thing["kind"], meta["name"]) == ("ConfigMap", keep):
+        return None
+    path = resource_of(thing).path(meta.get("namespace", ""), meta["name"])
+    asked = {"fieldManager": INSTALLER, "dryRun": "All"}
+    answer = await client.ask(Request("PATCH", path, asked, msgspec.json.encode(thing), APPLY_PATCH))
+    return _owned(thing, answer) if answer.status == _CONFLICT else None
+
+
+def _owned(thing: dict[str, Any], answer: Response) -> AppliedObject:
+    return _told(thing, ApplyOutcome.FAILED, f"{answer.message}; {_TAKE_OVER}")
+
+
 async def _apply(client: Client, thing: dict[str, Any], *, keep: str, force: bool) -> AppliedObject:
     resource, meta = resource_of(thing), thing["metadata"]
     path = resource.path(meta.get("namespace", ""), meta["name"])
@@ -101,7 +120,7 @@ async def _apply(client: Client, thing: dict[str, Any], *, keep: str, force: boo
     asked = {"fieldManager": INSTALLER, **({"force": "true"} if force else {})}
     after = await client.ask(Request("PATCH", path, asked, msgspec.json.encode(thing), APPLY_PATCH))
     if after.status == _CONFLICT:
-        return _told(thing, ApplyOutcome.FAILED, f"{after.message}; {_TAKE_OVER}")
+        return _owned(thing, after)
     if not after.ok:
         return _told(thing, ApplyOutcome.FAILED, after.text())
     return _told(thing, _fate(before, after))

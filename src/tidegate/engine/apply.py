@@ -37,6 +37,7 @@ from tidegate.engine.progress import first_remaining_s, note_progress
 from tidegate.engine.quotas import change_amounts
 from tidegate.engine.reservations import drop_all_reservations, drop_reservations, forget_node
 from tidegate.engine.settling import settle_holders
+from tidegate.engine.start_backoff import forget_failed_starts, note_failed_start
 from tidegate.engine.unusable_nodes import leave_unusable
 from tidegate.model.columns import I64
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Outcome
@@ -198,6 +199,7 @@ def _wait_as(state: ClusterState, row: int, w: int) -> None:
     table, rows = state.workloads, np.array([row], np.int64)
     _leave_line(state, row)
     drop_reservations(state, rows)
+    forget_failed_starts(state, row)
     table.work_class[row] = w
     table.held_code[row] = table.trouble[row] = 0
     if state.work_classes.malformed[w]:
@@ -316,6 +318,7 @@ def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
         assumed = (state.pods.decision == decision) & (state.pods.phase == Phase.ASSUMED)
         for pod in np.flatnonzero(assumed[: state.pods.top]).tolist():
             row = int(state.pods.workload[pod])
+            note_failed_start(state, row)
             remove_pods(state, row, np.array([pod], np.int64), Reason.BIND_FAILED)
             if state.workloads.trouble[row] == Reason.BIND_FAILED and state.workloads.first_pod[row] == END:
                 wait_again(state, row)  # nothing of it was carried out: there is nothing to evict

@@ -17,6 +17,7 @@ from tidegate.engine.layout import sum_up
 from tidegate.engine.leaving import pods_of, remove_pods, wait_again
 from tidegate.engine.planting import HeldSpot
 from tidegate.engine.reservations import reserve_again
+from tidegate.engine.start_backoff import note_failed_start
 from tidegate.engine.usage import charge_entry
 from tidegate.model.columns import I64
 from tidegate.model.decisions import NOBODY
@@ -272,6 +273,7 @@ def withdraw_admission(state: ClusterState, decision: int) -> None:
     pods = pods_of(state, row)
     if (state.pods.decision[pods] == NOBODY).any():
         return  # the world shows it at its place
+    note_failed_start(state, row)
     charge_entry(state, np.array([row], np.int64), back=True)
     _keep_replaced(state, int(tickets.replaces[row]))
     table.held_code[row] = 0

@@ -66,7 +66,7 @@ def _settle_tickets(state: ClusterState, branches: Branches, demands: Demands, t
     tickets.granted_ms[:] = np.unique(np.where(tickets.branch != END, tickets.granted_ms, 0), return_inverse=True)[1]
     tickets.not_before_ms[:] = np.maximum(tickets.not_before_ms - state.now_ms, 0)
     tickets.unhoused[:] = tickets.unhoused == state.counters[Counter.ROOM_EPOCH]
-    tickets.decision[:] = tickets.first_spot[:] = 0
+    tickets.decision[:] = tickets.first_spot[:] = tickets.failed_ms[:] = 0
 
 
 def _pods(state: ClusterState) -> I64:

@@ -63,7 +63,7 @@ class Reconciler:
         self._assigned = SlotAssignments()
         self._owners, self._groups, self._claims = OwnerIndex(), PodGroups(), DeviceClaims()
         self._claiming: dict[str, SeenPod] = {}  # by uid: pods with claims, as they were seen
-        self._pod_specs = PodSpecCache()  # of pods with claims
+        self._pod_specs = PodSpecCache()  # of pods with claims, and of what pods take beyond their workload
         self._events = EventRecorder(patience_ms)
         view = ClusterView(
             ownership=ownership, nodes=self.node_registry, pods=self.pods, workloads=self.workloads,
@@ -159,6 +159,10 @@ class Reconciler:
         elif workload is None:
             if self.ownership.has_job(job):
                 self._take_job(job)
+            elif why := self.ownership.why_unstarted(job):
+                self._refuse(EventTarget(job.ref, has_condition=False), why)
+            else:
+                self.refused.pop(uid, None)
         else:
             self.follow_job(workload, job)
 
@@ -179,6 +183,7 @@ class Reconciler:
             if job.handling.suspend and not job.suspended:
                 self.actuator.stop_again(workload)
             self.settle_leaving(workload)
+        self._end_at_none(workload)
 
     def see_claim(self, resource: Resource, uid: str, thing: ClaimObject | None) -> None:
         """A slice, class or claim of devices is as it is now, or gone; what follows is settled later."""
@@ -211,6 +216,10 @@ class Reconciler:
             self._assigned.forget(uid)
         else:
             self.pods[uid] = ours
+            edited = known is not None and (_is_edited(known, ours) or self.ownership.is_pod_past(ours))
+            if edited and seat is not None and seat[0].may_be_edited:
+                self._finish(seat[0], EventKind.WORKLOAD_CANCELLED)
+                seat = self._assigned.slots.get(uid)
             if seat is None and (known is None or not ours.life.is_over):
                 self._find_seat(ours)
                 seat = self._assigned.slots.get(uid)
@@ -264,7 +273,7 @@ class Reconciler:
         workload.trimmed = job.generation
         if job.handling.size:
             self.actuator.trim(workload, job, have)
-        self.story.grown(job.ref, have, want, trimmed=bool(job.handling.size))
+        self.story.grown(job, have, want)
 
     # -- workloads ---------------------------------------------------------------------------------------------
 
@@ -322,6 +331,8 @@ class Reconciler:
             self._take_alone(pod)
         elif self.ownership.is_pod_past(pod):
             self._let_pass(pod.ref)
+        elif why := self.ownership.why_ungated(pod):
+            self._refuse(self.story.pod_target(pod), why)
 
     def _take_alone(self, pod: SeenPod) -> None:
         """A pod that is work of its own, or one of a group: that is work once it is whole."""
@@ -358,10 +369,13 @@ class Reconciler:
             self._events.touch(workload.number)
 
     def _count(self, uid: str, pod: SeenPod | None) -> None:
-        """Count a pod as somebody else's if it has a node and no seat."""
-        self.node_registry.count_in(
-            uid, pod.unmanaged() if pod is not None and uid not in self._assigned.slots else None
-        )
+        """Count a pod with a node as somebody else's if it has no slot; else only what it takes beyond that."""
+        counted, seat = pod.unmanaged() if pod is not None else None, self._assigned.slots.get(uid)
+        if counted is not None and seat is not None and pod is not None:
+            workload, ordinal = seat
+            beyond = self._pod_specs.beyond(pod.shape, workload.request_at(ordinal))
+            counted = None if beyond is None else counted._replace(shape=beyond)
+        self.node_registry.count_in(uid, counted)
 
     def _follow_pod(self, uid: str, pod: SeenPod | None, workload: WorkloadPods, ordinal: int) -> None:
         slot = workload.slots[ordinal]
@@ -432,6 +446,7 @@ class Reconciler:
             if was_bound and workload.stage is WorkloadStage.PLACED:
                 self._report_absent(workload, ordinal)
             self._refill(workload, ordinal)
+            self._end_at_none(workload)
 
     def _refill(self, workload: WorkloadPods, ordinal: int) -> None:
         """Let a pod that found no slot take one that is empty now, unless nobody is to fill it any more."""
@@ -440,6 +455,15 @@ class Reconciler:
             if slot.pod or slot.spare:
                 return
             self.seat_again([uid])
+
+    def _end_at_none(self, workload: WorkloadPods) -> None:
+        """End work that cannot be suspended once it is scaled to none: scaled up, it is queued with its new size."""
+        job = workload.job
+        if workload.number not in self.workloads or workload.stage is WorkloadStage.LEAVING or job is None:
+            return
+        has_pods = any(slot.pod for slot in workload.slots) or self._assigned.has_waiting(workload)
+        if workload.is_gated and not has_pods and not any(job.wanted().values()):
+            self._finish(workload)
 
     def give_back(self, workload: WorkloadPods) -> None:
         """Let pods that a job does not make again give back what they held, but for the last: it may grow again.
@@ -543,3 +567,12 @@ class Reconciler:
         workload.leave()
         self.actuator.stop(workload, decision)
         self.settle_leaving(workload)
+
+
+def _is_edited(before: SeenPod, now: SeenPod) -> bool:
+    """Whether somebody has changed what a pod asks for, its queue or its group. What we write does not count."""
+    if before.shape is now.shape and before.traits == now.traits:
+        return False
+    was, names = before.traits, now.traits
+    asks = (was.group, was.group_total, was.queued) != (names.group, names.group_total, names.queued)
+    return (asks or before.shape.work != now.shape.work) and not (now.node or now.leaving or now.started)

@@ -114,8 +114,10 @@ class WriteOutcomes:
             self._reconciler.facts.changed_again(workload.number, workload.job.work)
 
     def _fail_one(self, workload: WorkloadPods, pending: PendingWrite) -> None:
-        """A pod surely is not where it was to be."""
+        """A pod surely is not where it was to be, unless that is known and another place was decided for it since."""
         slot = workload.slots[pending.slot]
+        if workload.stage is WorkloadStage.PLACED and not slot.waits_for(pending.decisions):
+            return
         if pending.write_kind is WriteKind.ALLOCATE:
             self._reconciler.actuator.fail_to_allocate(workload, pending.slot)
         if slot.bound:

@@ -117,7 +117,7 @@ SHARE_REASONS = (
         Remedy.WAIT,
         Wake.WORK | Wake.ORDER,
         "backs off",
-        "it was evicted and is queued again after a while",
+        "it was evicted, or its start failed, and it is queued again after a while",
         "It is tried again when its back-off is over.",
     ),
     describe(

@@ -200,7 +200,7 @@ class Tickets(Table):
     columns = (
         "branch", "granted_ms", "next", "prev", "leaving", "held", "not_before_ms", "blocked", "gated", "tried_cycle",
         "tried_generation", "entrance", "unhoused", "decision", "replaces", "replaced_by", "first_spot", "spots",
-        "again", "pinned", "tries", "tries_epoch",
+        "again", "pinned", "tries", "tries_epoch", "failed_starts", "failed_ms",
     )  # fmt: skip
     fills: ClassVar = {
         "branch": END, "next": END, "prev": END, "held": -1, "tried_cycle": -9, "unhoused": -1, "decision": -1,
@@ -234,6 +234,8 @@ class Tickets(Table):
     pinned: I64  # 1: it cannot move
     tries: I64  # times that other flavors were tried at once since the epoch of the tree changed
     tries_epoch: I64  # to which one
+    failed_starts: I64  # times in a row that its start could not be carried out
+    failed_ms: I64  # when it could not the last time
     claims: I64  # (rows, 3, asks): the three that follow
     lot: I64  # (rows, asks): lot plus one that each ask was granted; 0: none
     amount: I64  # (rows, asks)
@@ -248,7 +250,7 @@ class Tickets(Table):
 (
     T_BRANCH, T_GRANTED, T_NEXT, T_PREV, T_LEAVING, T_HELD, T_NOT_BEFORE, T_BLOCKED, T_GATED, T_TRIED_CYCLE,
     T_TRIED_GENERATION, T_ENTRANCE, T_UNHOUSED, T_DECISION, T_REPLACES, T_REPLACED_BY, T_FIRST_SPOT, T_SPOTS,
-    T_AGAIN, T_PINNED, T_TRIES, T_TRIES_EPOCH,
+    T_AGAIN, T_PINNED, T_TRIES, T_TRIES_EPOCH, T_FAILED_STARTS, T_FAILED_MS,
 ) = range(len(Tickets.columns))  # fmt: skip
 
 
@@ -482,11 +484,18 @@ class ShareTables:
         )  # fmt: skip
 
 
+#: Columns of tickets that no policy changes.
+_CARRIED = (
+    "not_before_ms", "blocked", "gated", "decision", "replaces", "replaced_by", "again", "pinned", "failed_starts",
+    "failed_ms",
+)  # fmt: skip
+
+
 def carry_tickets(old: Tickets, shares: ShareTables) -> None:
     """Carry over what tickets say about waiting, and who takes over from whom: no policy changes that."""
     new = shares.tickets
     shares.follow(new, old.top)
-    for name in ("not_before_ms", "blocked", "gated", "decision", "replaces", "replaced_by", "again", "pinned"):
+    for name in _CARRIED:
         getattr(new, name)[: old.top] = getattr(old, name)[: old.top]
     width = min(old.axes["set"], new.axes["set"])
     new.reclaimed[: old.top, :width] = old.reclaimed[: old.top, :width]

@@ -25,10 +25,11 @@ from tidegate.engine.kernels.registry import entry, kernel
 from tidegate.model.columns import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.reasons import ROOM_CODES, Reason
-from tidegate.state.shares import B_ROOT, B_STIRRED, D_BRANCH, D_REFUSED, T_BLOCKED, Held
+from tidegate.state.shares import B_ROOT, B_STIRRED, D_BRANCH, D_REFUSED, T_BLOCKED, T_NOT_BEFORE, Held
 from tidegate.state.tables import J_HELD_CODE, J_PREV, W_HEAD, W_TAIL, W_UNTOLD, W_WAITING
 
 HOLD = int(DecisionKind.HOLD)
+BACKS_OFF = int(Reason.BACKS_OFF)
 BEHIND_HEAD = int(Reason.BEHIND_HEAD)
 BEHIND_EQUAL = int(Reason.BEHIND_EQUAL)
 DONE, MORE_ROOM = 0, 1
@@ -88,6 +89,8 @@ def tell_class(held: Held, demand: I64, w: int, out: Output) -> bool:
         if out.written[0] >= len(out.rows):
             return False
         code = BEHIND_HEAD if j == work_class[W_HEAD] else BEHIND_EQUAL
+        if held.tickets[j, T_NOT_BEFORE] > 0:
+            code = BACKS_OFF
         if demand[D_REFUSED] > 0:
             code = demand[D_REFUSED]
         if held.tickets[j, T_BLOCKED] > 0:

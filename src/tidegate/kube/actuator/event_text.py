@@ -245,12 +245,13 @@ PAST = EventText(
 )
 
 
-def grown(have: int, want: int, *, trimmed: bool) -> EventText:
+def grown(have: int, want: int, *, trimmed: bool, suspends: bool) -> EventText:
     """What happens to a running job that asks for more pods than it was admitted with."""
     asked = f"It was admitted with {have} pods and asks for {want} while it runs."
     if trimmed:
         return EventText(TRIMMED, f"{asked} It is set back to {have}: suspend it to change its size.", warning=True)
-    return EventText(GROWN, f"{asked} The new pods wait: suspend it to admit all of them.", warning=True)
+    how = "suspend it" if suspends else "scale it to none and up again"
+    return EventText(GROWN, f"{asked} The new pods wait: {how} to admit all of them.", warning=True)
 
 
 # -- words -------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from tidegate.kube.actuator.event_text import (
     unsupported,
 )
 from tidegate.kube.actuator.workload_decisions import WorkloadDecision, decisions_by_workload
+from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.mirror.node_registry import NodeRegistry
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_groups import GROUP_KIND, PodGroups, group_ref
@@ -246,10 +247,11 @@ class WorkloadEvents:
         if not self._silent:
             self._tell(workload, start_failed_text(workload.work, self._recorder.names))
 
-    def grown(self, ref: Ref, have: int, want: int, *, trimmed: bool) -> None:
+    def grown(self, job: SeenJob, have: int, want: int) -> None:
         """A running job asks for more pods than it was admitted with."""
         if not self._silent:
-            self._recorder.tell(EventTarget(ref, has_condition=False), grown(have, want, trimmed=trimmed))
+            text = grown(have, want, trimmed=bool(job.handling.size), suspends=bool(job.handling.suspend))
+            self._recorder.tell(EventTarget(job.ref, has_condition=False), text)
 
     def resumed(self, workload: WorkloadPods, standing: Standing) -> None:
         """Work was admitted by the leader before us."""

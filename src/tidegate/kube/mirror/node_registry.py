@@ -138,7 +138,7 @@ class NodeRegistry:
     # -- pods that are not ours --------------------------------------------------------------------------------
 
     def count_in(self, uid: str, pod: UnmanagedPod | None) -> None:
-        """Count a pod as somebody else's, or, without one, do not count it any more."""
+        """Count a pod as somebody else's, or what it takes beyond its workload; without one, count it no more."""
         counted = self._unmanaged.get(uid)
         if counted == pod:
             return
@@ -151,7 +151,7 @@ class NodeRegistry:
     @property
     def unmanaged(self) -> int:
         """How many pods that are not ours have a node."""
-        return len(self._unmanaged)
+        return sum(pod.shape.pods for pod in self._unmanaged.values())
 
     def _add(self, pod: UnmanagedPod, sign: int) -> None:
         shapes = self._shapes.setdefault(pod.node, {})
@@ -184,7 +184,7 @@ def _sum(shapes: dict[PodShape, int]) -> _Held:
             request[name] += pods * amount
         for name, amount in shape.charge:
             charge[name] += pods * amount
-    return _Held(resources(request), resources(charge), sum(shapes.values()))
+    return _Held(resources(request), resources(charge), sum(pods * shape.pods for shape, pods in shapes.items()))
 
 
 def _is_closer(node: Node, before: Node) -> bool:

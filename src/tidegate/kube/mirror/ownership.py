@@ -13,6 +13,9 @@ from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.mirror.namespaces import ManagedNamespaces
 from tidegate.kube.mirror.pods import GateOwner, PodTraits, SeenPod
 
+#: What pods name that name no scheduler of their own.
+_USUAL = frozenset(("", "default-scheduler"))
+
 
 @dataclass(frozen=True)
 class Ownership:
@@ -44,6 +47,23 @@ class Ownership:
         watched = self.watches and (self.unqueued or job.queued)
         wanted = watched or self.binds_job(job) or (self.gates and job.queued)
         return job.owner is None and wanted and self.manages(job.ref.namespace)
+
+    def why_unstarted(self, job: SeenJob) -> tuple[str, ...]:
+        """Why nobody starts a job that is held for its queue: its pods name no scheduler that we are."""
+        if job.owner is not None or not (job.suspended and job.queued and self.manages(job.ref.namespace)):
+            return ()
+        return self._unbound() if not (self.has_job(job) or job.schedulers - _USUAL) else ()
+
+    def why_ungated(self, pod: SeenPod) -> tuple[str, ...]:
+        """Why nobody takes our gate off a pod: it names no scheduler that we are."""
+        held = pod.queued and pod.gate is GateOwner.OURS and self.manages(pod.namespace)
+        return self._unbound() if held and pod.scheduler in _USUAL and not self.has_pod(pod) else ()
+
+    def _unbound(self) -> tuple[str, ...]:
+        if self.watches or self.gates or not self.scheduler:
+            return ()
+        held = f"schedulerName: work that names a queue is held, and only {self.scheduler} starts it here"
+        return (f"{held}; write schedulerName: {self.scheduler} and submit it again, or leave the queue out",)
 
     def is_past(self, job: SeenJob) -> bool:
         """Whether a job that we should have let go runs without us."""

@@ -25,7 +25,7 @@ from tidegate.manifests.jobs.work import read_job
 from tidegate.manifests.surroundings import NOTHING_AROUND
 from tidegate.manifests.words import GROUP, ROLE, RUNTIME, STANDING, SUBMIT, WORDS
 from tidegate.model.problem import Severity
-from tidegate.model.spec import Resources
+from tidegate.model.spec import Resources, resources
 from tidegate.model.work import Work
 
 #: Words that tell pods apart and say nothing about what they ask for; all others may.
@@ -82,6 +82,7 @@ class PodShape:
     unbound: tuple[str, ...]  # why we cannot bind it, though the cluster's own scheduler could
     item: Item  # what it was read from
     role: object  # what pods of one role in a group have in common
+    pods: int = 1  # how many pods of its node it counts as
 
     def refused(self, why: tuple[str, ...]) -> PodShape:
         """The same, which nobody can do for other reasons."""
@@ -96,6 +97,7 @@ class PodSpecCache:
         # By what pods of a shape have in common in another form than JSON.
         self._learnt = WeakValueDictionary[Hashable, PodShape]()
         self._with_devices = WeakKeyDictionary[PodShape, dict[Resources, PodShape]]()
+        self._beyond = WeakKeyDictionary[PodShape, dict[Resources, PodShape | None]]()
         self._recent = deque[PodShape](maxlen=_RECENT)  # between pods that come and go, and until a page is read
 
     def __len__(self) -> int:
@@ -132,6 +134,16 @@ class PodSpecCache:
         if devices not in known:
             known[devices] = _claiming(shape, devices)
         return known[devices]
+
+    def beyond(self, shape: PodShape, held: Resources) -> PodShape | None:
+        """What such a pod takes of its node beyond what is held for it; None: nothing."""
+        known = self._beyond.setdefault(shape, {})
+        if held not in known:
+            had = dict(held)
+            more = {name: amount - had.get(name, 0) for name, amount in shape.work.pod_sets[0].request}
+            excess = resources({name: amount for name, amount in more.items() if amount > 0})
+            known[held] = replace(shape, request=excess, charge=excess, pods=0) if excess else None
+        return known[held]
 
 
 def _claiming(shape: PodShape, devices: Resources) -> PodShape:

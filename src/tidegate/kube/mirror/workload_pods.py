@@ -16,6 +16,7 @@ from types import MappingProxyType
 from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.transport.writes import Ref
 from tidegate.model.decisions import NOBODY
+from tidegate.model.spec import Resources
 from tidegate.model.work import PodSet, Work
 
 # One for all: there are a hundred thousand rosters.
@@ -72,6 +73,10 @@ class PodSlot:
             self.decision = NOBODY  # it was carried out: what becomes of the next pod is no answer to it
         self.pod, self.bound, self.started, self.told, self.claims = "", False, False, False, 0
         self.lifted_to = NOBODY
+
+    def waits_for(self, decisions: tuple[int, ...]) -> bool:
+        """Whether what was ordered for it is still under way, for one of these decisions if there are any."""
+        return self.told and (not decisions or self.decision in decisions)
 
     @property
     def holds(self) -> bool:
@@ -151,6 +156,13 @@ class WorkloadPods:
         return self.job is not None and not self.job.handling.suspend
 
     @property
+    def may_be_edited(self) -> bool:
+        """Whether it is made of pods that nobody makes again, none of which was sent to a node."""
+        if self.kind is WorkloadKind.JOB or self.stage is WorkloadStage.LEAVING:
+            return False
+        return not any(slot.told or slot.bound for slot in self.slots)
+
+    @property
     def is_done(self) -> bool:
         """Whether all its pods have done their work."""
         return all(slot.done for slot in self.slots)
@@ -215,6 +227,12 @@ class WorkloadPods:
     def set_at(self, ordinal: int) -> str:
         """The pod set that a slot belongs to."""
         return next((name for name, _ in self.sizes() if ordinal in self.ordinals(name)), "")
+
+    def request_at(self, ordinal: int) -> Resources:
+        """What is held of a node for the pod of a slot, GPUs apart."""
+        sets = self.work.pod_sets
+        name = sets[0].name if len(sets) == 1 else self.set_at(ordinal)
+        return next((pods.request for pods in sets if pods.name == name), ())
 
     def set_of(self, role: str, asks: PodSet) -> str:
         """The pod set of a pod that its labels call so; of one that they say nothing of, the set that asks the same."""
