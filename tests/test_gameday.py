@@ -49,12 +49,13 @@ class Story:
         spec = {"suspend": suspend, "parallelism": pods, "completions": pods}
         self.tell("jobs", {"metadata": meta, "spec": spec, "status": {}})
 
-    def pod(self, name, work, gpus=4, *, node="", phase="Running", gone=False, leaves=False):
+    def pod(self, name, work, gpus=4, *, node="", phase="Running", gone=False, leaves=False, gated=False):
         labels = {"gameday/work": work, "kueue.x-k8s.io/queue-name": "a"}
         meta = {"name": name, "uid": f"uid-{name}", "labels": labels}
         meta |= {"deletionTimestamp": "now"} if leaves else {}
         container = {"resources": {"limits": {GPU: str(gpus)}}}
         spec = {"containers": [container], **({"nodeName": node} if node else {})}
+        spec |= {"schedulingGates": [{"name": "tidegate.io/admission"}]} if gated else {}
         self.tell("pods", {"metadata": meta, "spec": spec, "status": {"phase": phase}}, gone=gone)
 
     def event(self, about, reason, note="Text."):
@@ -126,6 +127,39 @@ def test_quota_that_is_exceeded_when_work_starts_is_found_and_quota_that_is_lowe
         for pod in ("p1", "p2", "p3"):
             story.pod(pod, "job-1", node="n1")
         assert story.found == ([] if lowered else ["quota exceeded"])
+
+
+def test_a_queue_that_keeps_more_than_a_smaller_policy_gives_it_is_no_fault_of_another_queue():
+    """Found in a run: c kept 51 GPUs of 33 and 16 borrowed, and work of b was blamed."""
+    story = Story()
+    story.policy({"a": Limit(40), "b": Limit(20), "c": Limit(30, borrow=16)})
+    story.admitted("job-1", pods=10, queue="c")
+    for number in range(10):
+        story.pod(f"c{number}", "job-1", node="n1")
+    story.policy({"a": Limit(40), "b": Limit(20), "c": Limit(20, borrow=16)})
+    story.now_s += 60
+    story.admitted("job-2", pods=4, queue="b")
+    for number in range(4):
+        story.pod(f"b{number}", "job-2", node="n2")
+    assert story.found == []
+    story.admitted("job-3", pods=1, queue="c")
+    story.pod("c-more", "job-3", node="n2")
+    assert story.found == ["quota exceeded"]
+
+
+def test_each_pod_of_a_deployment_has_an_event_of_its_own():
+    """A pod may come long after the others: when they were admitted says nothing of it."""
+    for told, found in ((True, []), (False, ["change without an Event"])):
+        story = Story()
+        for name in ("p1", "p2"):
+            story.pod(name, "deployment-1", phase="Pending", gated=True)
+            story.pod(name, "deployment-1", phase="Pending")
+            story.later(1)
+            if told or name == "p1":
+                story.event(name, "Admitted")
+            story.now_s += 100
+        story.later()
+        assert story.found == found
 
 
 def test_a_pod_that_leaves_and_the_one_that_follows_it_have_one_quota():
