@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kubebench.objects import job
-from kubepaper import QUEUES, job_pods, ours, paper, queued
+from kubepaper import QUEUES, job_pods, ours, paper, queued, said
 from kuberelay import Relay, active, make_pods, make_up, relay
 from tidegate.kube.actuator.pending_writes import PendingWrite
 from tidegate.kube.mirror.handover_annotation import MOST_BYTES, HandoverNote, annotated, in_runs, read_note, write_note
@@ -170,6 +170,28 @@ def test_a_victim_that_is_leaving_holds_its_quota_until_it_is_gone():
     assert cluster.usage() == held
     cluster.remove("pod/high")
     assert cluster.step() == [("start", "job/low")]
+
+
+@pytest.mark.parametrize("sees_it_leave", [False, True])
+def test_work_that_leaves_while_nobody_leads_is_said_to_wait_again(sees_it_leave):
+    """The leader that evicted it ended before its pods were gone: the next one says that it waits."""
+    cluster = relay(2)
+    cluster.put(queued(job("low", 1, 8, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    make_pods(cluster)
+    cluster.put(queued(ours("high", 8, priority=10)))
+    assert cluster.step() == [("stop", "job/low")]
+    assert cluster.carry_out(cluster.orders[0])
+    if sees_it_leave:
+        cluster.take_over()
+        cluster.step()
+    cluster.remove("pod/low-0")
+    if not sees_it_leave:
+        cluster.take_over()
+    cluster.step()
+    assert [one.object for one in said(cluster) if one.reason == "Requeued"] == ["low"]
+    assert [one.object for one in said(cluster) if one.reason == "Requeued"] == []
 
 
 @pytest.mark.parametrize("takes_over", [False, True])

@@ -59,6 +59,8 @@ class Takeover:
     def _resume_one(self, workload: WorkloadPods, note: HandoverNote, waiting: Standing) -> None:
         standing, holds = note.standing, any(slot.bound for slot in workload.slots)
         if workload.suspended and not (standing.evicted and holds):  # it waits, whatever it held
+            if standing.evicted:
+                self._reconciler.story.waits_again(workload)
             standing = replace(waiting, evictions=standing.evictions)
         elif workload.suspended:
             workload.stage = WorkloadStage.LEAVING
