@@ -120,3 +120,81 @@ def test_a_job_that_grows_again_before_it_gave_back_quota_keeps_it():
     cluster.obey()
     assert cluster.nodes_of("j-2") != [None]
     assert cluster.objects["job/j"]["spec"]["parallelism"] == 2
+
+
+def test_an_elastic_job_that_is_done_in_part_and_grew_goes_on_after_the_hand_over():
+    """It holds two pods by its annotation and has two that run; pods that are done hold nothing twice."""
+    cluster = relay()
+    cluster.put(queued(job("j", 4, 2, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    make_pods(cluster)
+    cluster.change("pod/j-0", status__phase="Succeeded")
+    cluster.change("job/j", status__succeeded=1)
+    cluster.step()
+    _resize(cluster, 3)
+    cluster.remove("pod/j-3")
+    assert cluster.step() == [("note_size", "job/j")]
+    cluster.obey()
+    _resize(cluster, 5)
+    job_pods(cluster, "j", 2, first=4, gpus=2)
+    cluster.take_over()
+    assert cluster.step() == [("trim", "job/j")]
+    assert cluster.usage()["queue/q"][1] == 4
+    assert cluster.nodes_of("j-4", "j-5") == [None, None]
+    cluster.obey()
+    assert cluster.objects["job/j"]["spec"]["parallelism"] == 2
+    assert cluster.usage()["queue/q"][1] == 4
+
+
+def _resize(cluster: Relay, pods: int) -> None:
+    """An owner changes how many pods an elastic Job is of."""
+    cluster.objects["job/j"]["spec"] |= {"completions": pods}
+    cluster.change("job/j", spec__parallelism=pods)
+
+
+def test_a_job_that_is_done_in_part_and_grew_holds_no_more_than_before_the_hand_over():
+    """Its annotation says two pods; one of them was done since, and what it held is taken."""
+    cluster = relay()
+    cluster.put(queued(job("j", 4, 2, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    make_pods(cluster)
+    _resize(cluster, 2)
+    for name in ("pod/j-2", "pod/j-3"):
+        cluster.remove(name)
+    cluster.step()
+    cluster.obey()
+    cluster.change("pod/j-0", status__phase="Succeeded")
+    cluster.change("job/j", status__succeeded=1)
+    cluster.put(queued(ours("next", 6)))
+    cluster.step()
+    cluster.obey()
+    assert cluster.nodes_of("next") != [None]
+    _resize(cluster, 4)
+    job_pods(cluster, "j", 2, first=4, gpus=2)
+    cluster.take_over()
+    assert cluster.step() == [("trim", "job/j")]
+    assert cluster.usage()["queue/q"][1] == 8
+    assert cluster.nodes_of("j-4", "j-5") == [None, None]
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_shrink_that_no_leader_saw_frees_quota_once_the_annotation_says_so(written):
+    """A leader that dies before it has written that the Job holds less has given its quota to nobody."""
+    cluster = _shrunk_running()
+    cluster.put(queued(ours("next", 4)))
+    cluster.take_over()
+    assert cluster.step() == [("note_size", "job/j")]
+    assert cluster.usage()["queue/q"][1] == 8
+    if written:
+        cluster.obey()
+        assert cluster.nodes_of("next") != [None]
+    cluster.change("job/j", spec__parallelism=2)
+    job_pods(cluster, "j", 1, first=2, gpus=4)
+    cluster.take_over()
+    told = cluster.step()
+    assert told == ([("trim", "job/j")] if written else [("bind", "pod/j-2")])
+    cluster.obey()
+    assert cluster.usage()["queue/q"][1] == 8
+    assert cluster.nodes_of("next", "j-2").count(None) == 1

@@ -300,6 +300,7 @@ _OPS = st.lists(
 )
 _GROWN_AGAIN = [("submit", 2, 4), ("shrink", 0), ("pod", 4, 0), ("grow", 0)]
 _DONE_IN_PART = [("submit", 3, 1), ("shrink", 0), ("succeed", 0), ("succeed", 0), ("grow", 0), ("leave",)]
+_EVICTED_IN_PART = [("submit", 2, 4), ("succeed", 0), ("pod", 5, 2), ("submit", 3, 1)]
 _USAGE = msgspec.structs.replace(
     QUEUES,
     shares=msgspec.structs.replace(
@@ -313,6 +314,7 @@ _USAGE = msgspec.structs.replace(
 @settings(max_examples=100, deadline=None)
 @example(ops=_DONE_IN_PART, at={4}, early={4}, policy=QUEUES)
 @example(ops=_GROWN_AGAIN, at=set(), early={3}, policy=QUEUES)
+@example(ops=_EVICTED_IN_PART, at={2}, early=set(), policy=QUEUES)
 @given(
     ops=_OPS,
     at=st.sets(st.integers(0, 13)),
@@ -322,13 +324,14 @@ _USAGE = msgspec.structs.replace(
 def test_a_run_with_hand_overs_is_the_run_without(ops, at, early, policy):
     """Whoever leads, the same work is started at the same places, and every queue uses the same.
 
-    Who leads may die before a Job that grew is set back: then the next leader sets it back.
+    Who leads may die before a Job that grew is set back, or before the annotation of one that shrank says so: then the
+    next leader does it.
     """
     plain, relayed = relay(2, policy), relay(2, policy)
     for number, op in enumerate(ops):
         for cluster in (plain, relayed):
             _do(cluster, number, op)
-        if number in early and op[0] == "grow":
+        if number in early and op[0] in ("grow", "shrink"):
             relayed.take_over()
             relayed.now_ms -= 1000
             relayed.step()

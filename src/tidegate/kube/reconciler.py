@@ -36,6 +36,10 @@ from tidegate.model.shares import Flavor
 from tidegate.model.work import Work
 
 _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
+_OF_PODS = (
+    EventKind.POD_BOUND, EventKind.POD_ABSENT, EventKind.POD_DONE, EventKind.POD_STARTED, EventKind.POD_GONE,
+    EventKind.POD_FAILED,
+)  # fmt: skip
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 
 
@@ -251,6 +255,24 @@ class Reconciler:
         filled = self.unseat(workload)
         workload.resize(work)
         self.seat_again(filled)
+
+    def enlarge(self, workload: WorkloadPods, work: Work) -> None:
+        """Let a workload hold more pods than it asks for, before anything else is reported of it."""
+        for kind in _OF_PODS:
+            self.facts.take_back(kind, workload.number)
+        self.resize(workload, work)
+        self.facts.changed(workload.number, work)
+
+    def spare_all_but(self, workload: WorkloadPods, pod_set: str, pods: int) -> None:
+        """Let only so many slots of a set be filled: those of bound pods first. Other pods wait for a slot."""
+        slots = workload.slots
+        kept = sorted(workload.kept(())[pod_set], key=lambda at: (not slots[at].bound, not slots[at].pod))
+        waiting = [slots[ordinal].pod for ordinal in kept[pods:] if slots[ordinal].pod]
+        for uid in waiting:
+            self._assigned.free(uid)
+        for ordinal in kept[pods:]:
+            self._spare(workload, ordinal)
+        self.seat_again(waiting)
 
     def follow_size(self, workload: WorkloadPods, job: SeenJob) -> None:
         """A running job that asks for more pods than it holds quota for is set back, or its new pods wait."""
