@@ -6,16 +6,22 @@
 from __future__ import annotations
 
 import json
+import math
+from types import SimpleNamespace
 
 import pytest
 
 from gameday.day import Day, Plan
 from gameday.ground import Setting
 from gameday.load import Pace
+from gameday.operators import Operators, as_before, as_later
 from gameday.policies import GPU, Limit, excess, limits_of, policy_text, read_limits
 from gameday.records import Deed, Records
-from gameday.rules import EVENT_S, GANG_S, GROWN_S, Rules
+from gameday.rules import BACK, EVENT_S, GANG_S, GROWN_S, Rules
 from gameday.watching import Change
+from kubebench import ApiError
+from tidegate.kube.mirror.handover_annotation import HandoverNote, read_note, write_note
+from tidegate.model.standing import Grant, Standing
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
@@ -241,6 +247,72 @@ def test_an_eviction_for_no_cause_is_found():
     story.event("job-1", "Requeued")
     story.later()
     assert story.found == ["evicted without a cause"]
+
+
+class Refusing:
+    """An API server that refuses what it is asked for with these statuses, one after the other, and then does it."""
+
+    def __init__(self, *statuses):
+        self.statuses, self.asked = list(statuses), []
+
+    def _ask(self, path, *_, **__):
+        self.asked.append(path)
+        if self.statuses and (status := self.statuses.pop(0)):
+            raise ApiError(status, "refused")
+        meta = {"name": "p1", "uid": "uid-p1", "labels": {"gameday/work": "job-1"}}
+        return {"items": [{"metadata": meta, "status": {"phase": "Running"}}]}
+
+    get = post = patch = delete = _ask
+
+
+def operators(api):
+    ground = SimpleNamespace(plane=SimpleNamespace(api=lambda _: api), setting=Setting(nodes=5), replicas=())
+    return Operators(ground, None, 1, 1.0, Records(0.0))
+
+
+@pytest.mark.parametrize(("status", "deeds"), [(503, []), (0, ["cordon"])])
+def test_an_action_that_is_refused_is_none_and_its_node_is_free_again(status, deeds):
+    acting = operators(Refusing(status, 503))
+    assert acting._attempt("cordon", acting._cordon) == (not status)
+    assert acting.done["cordon"] == (not status)
+    assert [deed.action for deed in acting._records.deeds] == deeds
+    acting._undo_due(math.inf)  # refused once more
+    assert len(acting._out) == 1
+    acting._undo_due(math.inf)
+    assert not acting._out
+    assert [deed.action for deed in acting._records.deeds] == [*deeds, BACK]
+
+
+def test_an_action_that_breaks_does_not_stop_the_day():
+    acting = operators(Refusing())
+    assert not acting._attempt("upgrade", lambda: {}["no such"])
+    assert acting.failed == ["upgrade: KeyError: 'no such'"]
+    assert not acting.done["upgrade"]
+
+
+@pytest.mark.parametrize(("status", "again"), [(0, False), (404, False), (429, True)])
+def test_a_drain_evicts_again_what_a_budget_keeps_and_passes_over_what_has_gone(status, again):
+    api = Refusing(0, 0, status)
+    acting = operators(api)
+    assert acting._attempt("drain", acting._drain)
+    assert [deed.targets for deed in acting._records.deeds if "pod/uid-p1" in deed.targets] == (
+        [] if status else [{"pod/uid-p1", "work/job-1"}]
+    )
+    acting._later = [one for one in acting._later if one.number > 1]  # without the end of the drain
+    acting._undo_due(math.inf)
+    assert api.asked[3:] == (["/api/v1/namespaces/default/pods/p1/eviction"] if again else [])
+    assert bool(acting._records.deeds[1:]) == (again or not status)
+
+
+def test_annotations_of_other_versions_are_read_as_our_own():
+    grants = (Grant(pod_set="main", count=2, flavors=((GPU, "any"),)),)
+    standing = Standing(queue="q", grants=grants, granted_ms=5, admitted=True)
+    note = HandoverNote(standing=standing, nodes=(("n0", 2),))
+    text = write_note(note)
+    for change in (as_before, as_later):
+        changed = json.dumps(change(json.loads(text)))
+        assert changed != text
+        assert read_note(changed) == note
 
 
 @pytest.mark.usefixtures("kube_programs")
