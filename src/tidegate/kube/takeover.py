@@ -85,7 +85,8 @@ class Takeover:
         """Its size may have changed while nobody led, or before who led could say so."""
         self._reconciler.give_back(workload)
         if workload.job is not None:
-            self._reconciler.actuator.note_size(workload, workload.job)
+            if workload.noted == (0, 0):
+                self._reconciler.actuator.note_size(workload, workload.job)
             self._reconciler.follow_size(workload, workload.job)
 
     def _take_flavors(self, workload: WorkloadPods, standing: Standing) -> None:

@@ -7,7 +7,9 @@ otherwise it is the first flavor that they belong to, as for work without an ann
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -58,6 +60,10 @@ class HandoverCheck:
         self._flavors = {flavor.name: flavor for flavor in shares.flavors}
         self._levels = {topology.name: len(topology.labels) for topology in shares.topologies}
         self._labelled = any(flavor.node_labels for flavor in shares.flavors)
+        self._nominal = Counter[str]()  # all quota that there is, by resource
+        owned = (*(queue.quotas for queue in shares.queues), *(cohort.quotas for cohort in shares.cohorts))
+        for quota in chain.from_iterable(owned):
+            self._nominal[quota.resource] += quota.nominal
         self._known: dict[tuple[Work, tuple[Grant, ...]], _Believed] = {}  # most workloads are like many others
 
     def note_of(self, workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> BelievedNote | None:
@@ -75,7 +81,7 @@ class HandoverCheck:
         most = len(workload.slots) if len(workload.work.pod_sets) > 1 else MOST_PODS  # it may have been made smaller
         nodes = note.nodes if bound <= placed <= most else ()
         plain = Standing(evicted=told.evicted, evictions=told.evictions)
-        believed = self._believe_grants(workload, told) if told.grants else _Believed("", ())
+        believed = self._believe_grants(workload, note) if told.grants else _Believed("", ())
         if not believed.grants:
             sizes = _without_quota(workload, nodes) if not told.grants else _AS_ASKED
             return BelievedNote(HandoverNote(standing=plain, nodes=nodes), sizes)
@@ -89,16 +95,17 @@ class HandoverCheck:
         )
         return BelievedNote(HandoverNote(standing=standing, nodes=nodes), believed.sizes)
 
-    def _believe_grants(self, workload: WorkloadPods, told: Standing) -> _Believed:
-        asked = {pods.name: pods.count for pods in workload.work.pod_sets}
-        if self._labelled or any(grant.count != asked.get(grant.pod_set) for grant in told.grants):
-            return self._read_grants(workload, told.grants)  # it depends on its pods, too
-        key = (workload.work, told.grants)
+    def _believe_grants(self, workload: WorkloadPods, note: HandoverNote) -> _Believed:
+        grants, asked = note.standing.grants, {pods.name: pods.count for pods in workload.work.pod_sets}
+        if self._labelled or any(grant.count != asked.get(grant.pod_set) for grant in grants):
+            return self._read_grants(workload, note)  # it depends on its pods, too
+        key = (workload.work, grants)
         if key not in self._known:
-            self._known[key] = self._read_grants(workload, told.grants)
+            self._known[key] = self._read_grants(workload, note)
         return self._known[key]
 
-    def _read_grants(self, workload: WorkloadPods, grants: tuple[Grant, ...]) -> _Believed:
+    def _read_grants(self, workload: WorkloadPods, note: HandoverNote) -> _Believed:
+        grants, placed = note.standing.grants, sum(count for _, count in note.nodes)
         named = workload.work.queue
         queue = self._queues.get(self._by_name.get(named, self._by_name.get(in_any_namespace(named), "")))
         if queue is None:
@@ -107,9 +114,20 @@ class HandoverCheck:
         # Pods of a group that were let go in part ask for different things now: one set is read as several.
         only = grants[0] if len(grants) == 1 else None
         sets = [(pods, noted.get(pods.name, only)) for pods in workload.work.pod_sets]
-        sizes = {pods.name: _size(workload, pods, grant) for pods, grant in sets if grant is not None}
+        sizes = {
+            pods.name: _size(workload, pods, grant, min(placed, self._most_granted(pods)))
+            for pods, grant in sets
+            if grant is not None
+        }
         read = [self._grant(workload, queue, pods, grant, sizes.get(pods.name, 0)) for pods, grant in sets]
         return _Believed(queue.name, tuple(read), _other_sizes(workload, sizes))
+
+    def _most_granted(self, pods: PodSet) -> int:
+        """How many pods of a set all the quota would do for."""
+        charges = [
+            (self._nominal[name], amount) for name, amount in charge_of(pods) if name in self._nominal and amount
+        ]
+        return min((nominal // amount for nominal, amount in charges), default=0)
 
     def _grant(self, workload: WorkloadPods, queue: Queue, pods: PodSet, noted: Grant | None, size: int) -> Grant:
         """What a pod set holds: charged by what it asks for, whatever its annotation says.
@@ -157,16 +175,17 @@ def _carriers(workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> Iterator[s
             yield pod.uid
 
 
-def _size(workload: WorkloadPods, pods: PodSet, noted: Grant) -> int:
+def _size(workload: WorkloadPods, pods: PodSet, noted: Grant, most: int) -> int:
     """The pods that a set holds; fewer than it asks for only if no more are bound, or still to be made.
 
-    A job that became smaller holds what its annotation says until that is changed. Of one that is done in part and
+    A job that became smaller holds what its annotation says until that is changed, but no more than places are noted
+    and quota would do for: the annotation may be forged. Of one that is done in part and
     asks for more, pods may have been done before its annotation was written, or after: it holds the lesser.
     """
     job, bound, count = workload.job, _bound(workload, pods.name), noted.count
     if count > pods.count:
         shrank = job is not None and not workload.is_gated and not job.suspended and noted.pod_set == pods.name
-        return min(count, MOST_PODS) if shrank else pods.count
+        return max(min(count, most, MOST_PODS), pods.count) if shrank else pods.count
     if len(workload.kept(())[pods.name]) <= count:
         return pods.count  # pods that are done have given back the rest
     done = job.spares.get(pods.name, 0) if job is not None else 0
@@ -179,7 +198,7 @@ def _without_quota(workload: WorkloadPods, nodes: tuple[tuple[str, int], ...]) -
         return _AS_ASKED
     (pods,) = workload.work.pod_sets
     placed = min(sum(count for _, count in nodes), pods.count)  # nothing is held beyond what it asks for
-    return _other_sizes(workload, {pods.name: _size(workload, pods, Grant(pod_set=pods.name, count=placed))})
+    return _other_sizes(workload, {pods.name: _size(workload, pods, Grant(pod_set=pods.name, count=placed), 0)})
 
 
 def _other_sizes(workload: WorkloadPods, sizes: Mapping[str, int]) -> Mapping[str, int]:
