@@ -198,3 +198,33 @@ def test_a_shrink_that_no_leader_saw_frees_quota_once_the_annotation_says_so(wri
     cluster.obey()
     assert cluster.usage()["queue/q"][1] == 8
     assert cluster.nodes_of("next", "j-2").count(None) == 1
+
+
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_a_job_that_shrank_is_started_with_all_its_pods_after_an_eviction(takes_over):
+    """The pod that it gave up when it shrank is none of those that it asks for now."""
+    cluster = relay()
+    cluster.put(queued(job("j", 3, 2, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    make_pods(cluster)
+    cluster.change("job/j", spec__parallelism=2)
+    cluster.remove("pod/j-2")
+    cluster.step()
+    cluster.obey()
+    cluster.put(queued(ours("high", 8, priority=10)))
+    assert cluster.step() == [("stop", "job/j")]
+    cluster.obey()
+    if takes_over:
+        cluster.take_over()
+        assert cluster.step() == []
+    for name in ("pod/j-0", "pod/j-1"):
+        cluster.remove(name)
+    assert cluster.step() == [("bind", "pod/high")]
+    cluster.obey()
+    cluster.remove("pod/high")
+    assert cluster.step() == [("start", "job/j")]
+    cluster.obey()
+    make_pods(cluster)
+    assert cluster.usage()["queue/q"][1] == 4
+    assert cluster.objects["job/j"]["spec"]["parallelism"] == 2

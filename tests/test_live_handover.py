@@ -300,6 +300,7 @@ _OPS = st.lists(
 )
 _GROWN_AGAIN = [("submit", 2, 4), ("shrink", 0), ("pod", 4, 0), ("grow", 0)]
 _DONE_IN_PART = [("submit", 3, 1), ("shrink", 0), ("succeed", 0), ("succeed", 0), ("grow", 0), ("leave",)]
+_SHRUNK_AND_EVICTED = [("submit", 3, 2), ("submit", 2, 1), ("shrink", 0), ("pod", 4, 2), ("leave",), ("finish", 0)]
 _EVICTED_IN_PART = [("submit", 2, 4), ("succeed", 0), ("pod", 5, 2), ("submit", 3, 1)]
 _USAGE = msgspec.structs.replace(
     QUEUES,
@@ -314,6 +315,7 @@ _USAGE = msgspec.structs.replace(
 @settings(max_examples=100, deadline=None)
 @example(ops=_DONE_IN_PART, at={4}, early={4}, policy=QUEUES)
 @example(ops=_GROWN_AGAIN, at=set(), early={3}, policy=QUEUES)
+@example(ops=_SHRUNK_AND_EVICTED, at={3}, early={2}, policy=QUEUES)
 @example(ops=_EVICTED_IN_PART, at={2}, early=set(), policy=QUEUES)
 @given(
     ops=_OPS,
