@@ -17,7 +17,7 @@ from gameday.load import Pace
 from gameday.operators import Operators, as_before, as_later
 from gameday.policies import GPU, Limit, excess, limits_of, policy_text, read_limits
 from gameday.records import Deed, Records
-from gameday.rules import BACK, EVENT_S, GANG_S, GROWN_S, Rules
+from gameday.rules import BACK, BUDGET_S, EVENT_S, GANG_S, GROWN_S, Rules
 from gameday.watching import Change
 from kubebench import ApiError
 from tidegate.kube.mirror.handover_annotation import HandoverNote, read_note, write_note
@@ -203,6 +203,18 @@ def test_a_gang_in_parts_is_found_and_independent_pods_are_no_gang():
         story.later(1)
         story.later(GANG_S + 1)
         assert story.found == found
+
+
+def test_a_gang_whose_pods_a_budget_keeps_may_be_in_parts_for_longer():
+    story = Story()
+    story.admitted("gang-1")
+    story.pod("p1", "gang-1", node="n1")
+    story.records.deeds.append(Deed(story.now_s, "add a budget", frozenset(("budget/gang-1",))))
+    story.later(1)
+    story.later(GANG_S + 1)
+    assert story.found == []
+    story.later(BUDGET_S + 1)
+    assert story.found == ["gang in parts"]
 
 
 @pytest.mark.parametrize(

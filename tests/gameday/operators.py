@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from gameday.ground import NODES, POLICY, URGENT, Ground
 from gameday.load import KINDS, PODS, PRIORITY, QUEUE, WORK, Load, has_condition
 from gameday.policies import GPU, LATE, limits_of, policy_text
 from gameday.records import Deed, Records
-from gameday.rules import BACK
+from gameday.rules import BACK, BUDGET_S
 from kubebench import ApiError
 from kubereplica import Replica
 from tidegate.manifests.words import STANDING
@@ -174,12 +174,12 @@ class Operators:
 
     # -- nodes -------------------------------------------------------------------------------------------------
 
-    def _node(self, action: str) -> str:
-        if len(self._out) * _MOST_OUT >= self._ground.setting.nodes:
+    def _node(self, action: str, among: Iterable[str] = ()) -> str:
+        names = sorted(among) or [f"n{at:02d}" for at in range(self._ground.setting.nodes)]
+        names = [name for name in names if name not in self._out]
+        if len(self._out) * _MOST_OUT >= self._ground.setting.nodes or not names:
             raise NothingToDoError
-        name = self._rng.choice(
-            [f"n{at:02d}" for at in range(self._ground.setting.nodes) if f"n{at:02d}" not in self._out]
-        )
+        name = self._rng.choice(names)
         self._out.add(name)
         self._note(action, f"node/{name}")
         return name
@@ -206,7 +206,9 @@ class Operators:
 
     def _drain(self) -> None:
         """As `kubectl drain` does: cordon, then evict all pods by the Eviction API, until their budgets allow it."""
-        name = self._node("drain")
+        self._drain_node(self._node("drain"))
+
+    def _drain_node(self, name: str) -> None:
         open_s = self._rng.uniform(15, 60)
         self._back(name, open_s, lambda: self._change_node(name, {"spec": {"unschedulable": None}}))
         self._change_node(name, {"spec": {"unschedulable": True}})
@@ -327,15 +329,22 @@ class Operators:
         self._api.delete(f"{PODS}/{meta['name']}", _NOW)
 
     def _add_a_budget(self) -> None:
-        """For a while no pod of some work may be evicted, or one at a time."""
-        _, thing = self._one(("deployment", "job", "indexed", "group", "pod"), _lives)
-        name = thing["metadata"]["labels"][WORK]
+        """For a while no pod of some work may be evicted, or one at a time; a node that it runs on is drained."""
+        pods = [one for one in self._api.get(PODS)["items"] if one["status"].get("phase") == "Running"]
+        by_work: dict[str, set[str]] = {}
+        for pod in pods:
+            by_work.setdefault(pod["metadata"].get("labels", {}).get(WORK, ""), set()).add(pod["spec"]["nodeName"])
+        names = sorted(name for name in by_work if name.rpartition("-")[0] in _KEPT)
+        if not names:
+            raise NothingToDoError
+        name = self._rng.choice(names)
         spec = {"maxUnavailable": self._rng.choice((0, 0, 1)), "selector": {"matchLabels": {WORK: name}}}
         meta = {"name": f"keep-{name}"}
-        self._undo(self._rng.uniform(15, 60), lambda: self._remove_budget(meta["name"]))
+        self._undo(self._rng.uniform(15, BUDGET_S), lambda: self._remove_budget(meta["name"]))
         self._note("add a budget", f"budget/{name}")
         budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": spec}
         self._api.post(_BUDGETS, budget)
+        self._drain_node(self._node("drain", by_work[name]))
 
     def _remove_budget(self, name: str) -> None:
         try:
@@ -495,6 +504,8 @@ class Operators:
 
 
 _JOBS = ("job", "indexed", "gang", "jobset")
+#: Work that may have a disruption budget.
+_KEPT = ("deployment", "job", "indexed", "group", "pod")
 
 #: How long a kubelet waits before it starts a container again that has ended.
 _BACK_OFF_S = 10.0

@@ -22,6 +22,8 @@ IN_FLIGHT_S = 5.0
 POLICY_S = 15.0
 #: How long a gang may be in parts, and a pod may be sent to a node that takes none.
 GANG_S, STUCK_S = 30.0, 40.0
+#: How long a disruption budget lasts: so long pods may not be evicted.
+BUDGET_S = 60.0
 #: How long more pods may run than were admitted, until a job's controller has made it smaller.
 GROWN_S = 10.0
 #: How long an Event may come after what it explains: they are limited to 20 a second.
@@ -260,7 +262,8 @@ class Rules:
             self._halves.pop(work.name, None)
             return
         since_s = self._halves.setdefault(work.name, now_s)
-        if now_s - since_s > GANG_S:
+        kept = any(self.records.deeds_about(frozenset((f"budget/{work.name}",)), since_s - BUDGET_S, now_s))
+        if now_s - since_s > GANG_S + kept * BUDGET_S:  # its other pods may be evicted once their budget is gone
             self.complain(since_s, "gang in parts", work.name, f"{whole} of {size} pods have nodes, for {GANG_S:.0f} s")
 
     def _check_growth(self, work: WorkRecord, now_s: float) -> None:
