@@ -228,3 +228,21 @@ def test_a_job_that_shrank_is_started_with_all_its_pods_after_an_eviction(takes_
     make_pods(cluster)
     assert cluster.usage()["queue/q"][1] == 4
     assert cluster.objects["job/j"]["spec"]["parallelism"] == 2
+
+
+def test_pods_of_a_job_that_its_owner_suspended_hold_no_quota_again_while_they_leave():
+    """What they held is given to others at once; that they change before they are gone makes nothing of it."""
+    cluster = relay()
+    cluster.take_over()  # the first look is over
+    cluster.put(queued(job("j", 3, 2, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    make_pods(cluster)
+    cluster.change("job/j", spec__suspend=True)
+    cluster.put(queued(ours("next", 6, priority=10)))
+    assert cluster.step() == [("bind", "pod/next")]
+    cluster.obey()
+    for name in ("pod/j-0", "pod/j-1", "pod/j-2"):
+        cluster.change(name, status__phase="Running")
+    assert cluster.step() == []
+    assert cluster.usage()["queue/q"][1] == 6

@@ -324,7 +324,8 @@ class Reconciler:
     def _find_seat(self, pod: SeenPod) -> None:
         """Let a pod fill a slot of its workload, which is made for it if it is one of its own.
 
-        One that was over before we came still shows which place its workload holds.
+        One that was over before we came still shows which place its workload holds. One that its owner's suspension is
+        about to take away holds no quota any more, only room on its node.
         """
         if not pod.node and (pod.life.is_over or pod.leaving):
             return
@@ -336,7 +337,9 @@ class Reconciler:
                 self._owners.await_job(eldest, pod.uid)
                 if eldest in self.refused and self.ownership.binds_pod(pod):
                     self.story.refuse(self.story.pod_target(pod), self.refused[eldest])
-            else:
+            elif not (
+                pod.node and self.story.looked and workload.suspended and workload.stage is WorkloadStage.WAITING
+            ):
                 self._seat(workload, pod, workload.set_of(pod.traits.role, pod.shape.work.pod_sets[0]))
         elif is_ours:
             self._take_alone(pod)
