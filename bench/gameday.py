@@ -2,9 +2,11 @@
 
 Two replicas of Tidegate run as installed, under the service account of the installation, and manage 30 nodes of 8 GPUs
 and three queues of a cohort. Work comes and goes at about 90 % of the quota, with bursts above. At random moments nodes
-are cordoned, drained, deleted, tainted or not ready; work is scaled, grown, suspended, resumed, moved or deleted; the
-policy changes, also to one that is invalid or empty; leaders are killed, both replicas upgraded, the API server
-restarted. Watches that know nothing of Tidegate check quotas, nodes, gangs, lost pods and Events.
+are cordoned, drained, deleted, tainted or not ready; work is scaled, grown, suspended, resumed, moved, deleted or kept
+by a disruption budget; the policy changes, also to one that is invalid or empty; leaders are killed, both replicas
+upgraded one by one, or at once from a version with other annotations, the API server restarted. An action that the API
+server refuses is reported, explains nothing and does not stop the day. Watches that know nothing of Tidegate check
+quotas, nodes, gangs, lost pods and Events.
 
     python bench/gameday.py --minutes 60 --seed 1 --mode bind --json --log gameday.json
 

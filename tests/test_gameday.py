@@ -6,16 +6,22 @@
 from __future__ import annotations
 
 import json
+import math
+from types import SimpleNamespace
 
 import pytest
 
 from gameday.day import Day, Plan
 from gameday.ground import Setting
 from gameday.load import Pace
+from gameday.operators import Operators, as_before, as_later
 from gameday.policies import GPU, Limit, excess, limits_of, policy_text, read_limits
 from gameday.records import Deed, Records
-from gameday.rules import EVENT_S, GANG_S, GROWN_S, Rules
+from gameday.rules import BACK, BUDGET_S, EVENT_S, GANG_S, GROWN_S, Rules
 from gameday.watching import Change
+from kubebench import ApiError
+from tidegate.kube.mirror.handover_annotation import HandoverNote, read_note, write_note
+from tidegate.model.standing import Grant, Standing
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
@@ -49,12 +55,13 @@ class Story:
         spec = {"suspend": suspend, "parallelism": pods, "completions": pods}
         self.tell("jobs", {"metadata": meta, "spec": spec, "status": {}})
 
-    def pod(self, name, work, gpus=4, *, node="", phase="Running", gone=False, leaves=False):
+    def pod(self, name, work, gpus=4, *, node="", phase="Running", gone=False, leaves=False, gated=False):
         labels = {"gameday/work": work, "kueue.x-k8s.io/queue-name": "a"}
         meta = {"name": name, "uid": f"uid-{name}", "labels": labels}
         meta |= {"deletionTimestamp": "now"} if leaves else {}
         container = {"resources": {"limits": {GPU: str(gpus)}}}
         spec = {"containers": [container], **({"nodeName": node} if node else {})}
+        spec |= {"schedulingGates": [{"name": "tidegate.io/admission"}]} if gated else {}
         self.tell("pods", {"metadata": meta, "spec": spec, "status": {"phase": phase}}, gone=gone)
 
     def event(self, about, reason, note="Text."):
@@ -128,6 +135,39 @@ def test_quota_that_is_exceeded_when_work_starts_is_found_and_quota_that_is_lowe
         assert story.found == ([] if lowered else ["quota exceeded"])
 
 
+def test_a_queue_that_keeps_more_than_a_smaller_policy_gives_it_is_no_fault_of_another_queue():
+    """Found in a run: c kept 51 GPUs of 33 and 16 borrowed, and work of b was blamed."""
+    story = Story()
+    story.policy({"a": Limit(40), "b": Limit(20), "c": Limit(30, borrow=16)})
+    story.admitted("job-1", pods=10, queue="c")
+    for number in range(10):
+        story.pod(f"c{number}", "job-1", node="n1")
+    story.policy({"a": Limit(40), "b": Limit(20), "c": Limit(20, borrow=16)})
+    story.now_s += 60
+    story.admitted("job-2", pods=4, queue="b")
+    for number in range(4):
+        story.pod(f"b{number}", "job-2", node="n2")
+    assert story.found == []
+    story.admitted("job-3", pods=1, queue="c")
+    story.pod("c-more", "job-3", node="n2")
+    assert story.found == ["quota exceeded"]
+
+
+def test_each_pod_of_a_deployment_has_an_event_of_its_own():
+    """A pod may come long after the others: when they were admitted says nothing of it."""
+    for told, found in ((True, []), (False, ["change without an Event"])):
+        story = Story()
+        for name in ("p1", "p2"):
+            story.pod(name, "deployment-1", phase="Pending", gated=True)
+            story.pod(name, "deployment-1", phase="Pending")
+            story.later(1)
+            if told or name == "p1":
+                story.event(name, "Admitted")
+            story.now_s += 100
+        story.later()
+        assert story.found == found
+
+
 def test_a_pod_that_leaves_and_the_one_that_follows_it_have_one_quota():
     story = Story(gpus=12)  # four of them are a's, and b and c lend five
     story.admitted("job-1", pods=2)
@@ -163,6 +203,18 @@ def test_a_gang_in_parts_is_found_and_independent_pods_are_no_gang():
         story.later(1)
         story.later(GANG_S + 1)
         assert story.found == found
+
+
+def test_a_gang_whose_pods_a_budget_keeps_may_be_in_parts_for_longer():
+    story = Story()
+    story.admitted("gang-1")
+    story.pod("p1", "gang-1", node="n1")
+    story.records.deeds.append(Deed(story.now_s, "add a budget", frozenset(("budget/gang-1",))))
+    story.later(1)
+    story.later(GANG_S + 1)
+    assert story.found == []
+    story.later(BUDGET_S + 1)
+    assert story.found == ["gang in parts"]
 
 
 @pytest.mark.parametrize(
@@ -207,6 +259,72 @@ def test_an_eviction_for_no_cause_is_found():
     story.event("job-1", "Requeued")
     story.later()
     assert story.found == ["evicted without a cause"]
+
+
+class Refusing:
+    """An API server that refuses what it is asked for with these statuses, one after the other, and then does it."""
+
+    def __init__(self, *statuses):
+        self.statuses, self.asked = list(statuses), []
+
+    def _ask(self, path, *_, **__):
+        self.asked.append(path)
+        if self.statuses and (status := self.statuses.pop(0)):
+            raise ApiError(status, "refused")
+        meta = {"name": "p1", "uid": "uid-p1", "labels": {"gameday/work": "job-1"}}
+        return {"items": [{"metadata": meta, "status": {"phase": "Running"}}]}
+
+    get = post = patch = delete = _ask
+
+
+def operators(api):
+    ground = SimpleNamespace(plane=SimpleNamespace(api=lambda _: api), setting=Setting(nodes=5), replicas=())
+    return Operators(ground, None, 1, 1.0, Records(0.0))
+
+
+@pytest.mark.parametrize(("status", "deeds"), [(503, []), (0, ["cordon"])])
+def test_an_action_that_is_refused_is_none_and_its_node_is_free_again(status, deeds):
+    acting = operators(Refusing(status, 503))
+    assert acting._attempt("cordon", acting._cordon) == (not status)
+    assert acting.done["cordon"] == (not status)
+    assert [deed.action for deed in acting._records.deeds] == deeds
+    acting._undo_due(math.inf)  # refused once more
+    assert len(acting._out) == 1
+    acting._undo_due(math.inf)
+    assert not acting._out
+    assert [deed.action for deed in acting._records.deeds] == [*deeds, BACK]
+
+
+def test_an_action_that_breaks_does_not_stop_the_day():
+    acting = operators(Refusing())
+    assert not acting._attempt("upgrade", lambda: {}["no such"])
+    assert acting.failed == ["upgrade: KeyError: 'no such'"]
+    assert not acting.done["upgrade"]
+
+
+@pytest.mark.parametrize(("status", "again"), [(0, False), (404, False), (429, True)])
+def test_a_drain_evicts_again_what_a_budget_keeps_and_passes_over_what_has_gone(status, again):
+    api = Refusing(0, 0, status)
+    acting = operators(api)
+    assert acting._attempt("drain", acting._drain)
+    assert [deed.targets for deed in acting._records.deeds if "pod/uid-p1" in deed.targets] == (
+        [] if status else [{"pod/uid-p1", "work/job-1"}]
+    )
+    acting._later = [one for one in acting._later if one.number > 1]  # without the end of the drain
+    acting._undo_due(math.inf)
+    assert api.asked[3:] == (["/api/v1/namespaces/default/pods/p1/eviction"] if again else [])
+    assert bool(acting._records.deeds[1:]) == (again or not status)
+
+
+def test_annotations_of_other_versions_are_read_as_our_own():
+    grants = (Grant(pod_set="main", count=2, flavors=((GPU, "any"),)),)
+    standing = Standing(queue="q", grants=grants, granted_ms=5, admitted=True)
+    note = HandoverNote(standing=standing, nodes=(("n0", 2),))
+    text = write_note(note)
+    for change in (as_before, as_later):
+        changed = json.dumps(change(json.loads(text)))
+        assert changed != text
+        assert read_note(changed) == note
 
 
 @pytest.mark.usefixtures("kube_programs")

@@ -119,11 +119,38 @@ def test_who_takes_over_half_a_gang_on_tainted_nodes_binds_the_other_half():
         cluster.put(spot_node(f"n{number}"), status__conditions=_READY)
     for name in "ab":
         cluster.put(queued(ours(name, 4, group=("g", 2))))
-    assert len(cluster.step()) == 2
-    assert cluster.carry_out(cluster.orders[0])
-    other = cluster.orders[1].write.key
+    assert [kind for kind, _ in cluster.step()] == ["lift", "bind"] * 2
+    assert all(cluster.carry_out(order) for order in cluster.orders[:2])
+    other = cluster.orders[2].write.key
     cluster.take_over()
-    assert cluster.step() == [("bind", other)]
+    assert cluster.step() == [("lift", other), ("bind", other)]
+
+
+def test_pods_that_we_bind_get_the_tolerations_though_no_gate_holds_them():
+    """Nodes with a NoExecute taint would lose them again right after they were bound."""
+    cluster = Paper(on_spot(QUEUES))
+    cluster.put(spot_node("n0"), status__conditions=_READY)
+    cluster.put(queued(ours("p", 4, tolerations=[_OWN])))
+    assert cluster.step() == [("lift", "pod/p"), ("bind", "pod/p")]
+    cluster.obey()
+    assert cluster.objects["pod/p"]["spec"]["tolerations"] == [_OWN, SPOT_TOLERATION]
+    assert cluster.nodes_of("p") == ["n0"]
+    cluster.put(queued(ours("q", 4, tolerations=[SPOT_TOLERATION])))
+    assert cluster.step() == [("bind", "pod/q")]
+
+
+def test_jobs_whose_pods_we_bind_get_the_tolerations_and_give_them_back():
+    cluster = Paper(on_spot(QUEUES))
+    cluster.put(spot_node("n0"), status__conditions=_READY)
+    cluster.put(queued(job("low", 1, 8, suspend=True, scheduler="tidegate", tolerations=[_OWN])))
+    before = template(cluster, "job/low")
+    cluster.step()
+    cluster.obey()
+    assert template(cluster, "job/low") == {**before, "tolerations": [_OWN, SPOT_TOLERATION]}
+    cluster.put(queued(ours("high", 8, priority=10)))
+    assert ("stop", "job/low") in cluster.step()
+    cluster.obey()
+    assert template(cluster, "job/low") == before
 
 
 def two_flavors(policy):

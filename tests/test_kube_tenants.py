@@ -178,6 +178,23 @@ def test_a_job_whose_annotation_says_fewer_pods_is_charged_for_all_that_it_asks_
     assert gpus_held(cluster) == {"default/job.batch/evil": 8}
 
 
+def test_a_job_whose_annotation_says_very_many_pods_holds_no_more_than_there_is_quota():
+    """A job that shrank holds what its annotation says until the leader has lowered it: that is done at once."""
+    cluster = paper(policy=QUEUES)
+    forged = {"standing": standing(grant(count=100_000)), "nodes": [["n0", 100_000]]}
+    evil = noted(queued(job("evil", 1, 2, scheduler="tidegate")), forged)
+    evil["spec"]["suspend"] = False
+    cluster.put(evil)
+    owner = [{"kind": "Job", "name": "evil", "uid": "job/evil", "controller": True}]
+    cluster.put(ours("evil-0", 2), metadata__ownerReferences=owner, spec__nodeName="n0")
+    take_over(cluster)
+    told = cluster.step()
+    assert gpus_held(cluster) == {"default/job.batch/evil": 8}
+    assert told == [("note_size", "job/evil")]
+    cluster.obey()
+    assert gpus_held(cluster) == {"default/job.batch/evil": 2}
+
+
 def test_a_flavor_counts_only_if_the_nodes_belong_to_it():
     from msgspec.structs import replace
 

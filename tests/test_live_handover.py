@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kubebench.objects import job
-from kubepaper import QUEUES, job_pods, ours, paper, queued
+from kubepaper import QUEUES, job_pods, ours, paper, queued, said
 from kuberelay import Relay, active, make_pods, make_up, relay
 from tidegate.kube.actuator.pending_writes import PendingWrite
 from tidegate.kube.mirror.handover_annotation import MOST_BYTES, HandoverNote, annotated, in_runs, read_note, write_note
@@ -172,6 +172,28 @@ def test_a_victim_that_is_leaving_holds_its_quota_until_it_is_gone():
     assert cluster.step() == [("start", "job/low")]
 
 
+@pytest.mark.parametrize("sees_it_leave", [False, True])
+def test_work_that_leaves_while_nobody_leads_is_said_to_wait_again(sees_it_leave):
+    """The leader that evicted it ended before its pods were gone: the next one says that it waits."""
+    cluster = relay(2)
+    cluster.put(queued(job("low", 1, 8, suspend=True, scheduler="tidegate")))
+    cluster.step()
+    cluster.obey()
+    make_pods(cluster)
+    cluster.put(queued(ours("high", 8, priority=10)))
+    assert cluster.step() == [("stop", "job/low")]
+    assert cluster.carry_out(cluster.orders[0])
+    if sees_it_leave:
+        cluster.take_over()
+        cluster.step()
+    cluster.remove("pod/low-0")
+    if not sees_it_leave:
+        cluster.take_over()
+    cluster.step()
+    assert [one.object for one in said(cluster) if one.reason == "Requeued"] == ["low"]
+    assert [one.object for one in said(cluster) if one.reason == "Requeued"] == []
+
+
 @pytest.mark.parametrize("takes_over", [False, True])
 def test_room_that_was_made_for_a_pod_is_kept_for_it_by_whoever_takes_over(takes_over):
     cluster = relay(2)
@@ -278,6 +300,8 @@ _OPS = st.lists(
 )
 _GROWN_AGAIN = [("submit", 2, 4), ("shrink", 0), ("pod", 4, 0), ("grow", 0)]
 _DONE_IN_PART = [("submit", 3, 1), ("shrink", 0), ("succeed", 0), ("succeed", 0), ("grow", 0), ("leave",)]
+_SHRUNK_AND_EVICTED = [("submit", 3, 2), ("submit", 2, 1), ("shrink", 0), ("pod", 4, 2), ("leave",), ("finish", 0)]
+_EVICTED_IN_PART = [("submit", 2, 4), ("succeed", 0), ("pod", 5, 2), ("submit", 3, 1)]
 _USAGE = msgspec.structs.replace(
     QUEUES,
     shares=msgspec.structs.replace(
@@ -291,6 +315,8 @@ _USAGE = msgspec.structs.replace(
 @settings(max_examples=100, deadline=None)
 @example(ops=_DONE_IN_PART, at={4}, early={4}, policy=QUEUES)
 @example(ops=_GROWN_AGAIN, at=set(), early={3}, policy=QUEUES)
+@example(ops=_SHRUNK_AND_EVICTED, at={3}, early={2}, policy=QUEUES)
+@example(ops=_EVICTED_IN_PART, at={2}, early=set(), policy=QUEUES)
 @given(
     ops=_OPS,
     at=st.sets(st.integers(0, 13)),
@@ -300,13 +326,14 @@ _USAGE = msgspec.structs.replace(
 def test_a_run_with_hand_overs_is_the_run_without(ops, at, early, policy):
     """Whoever leads, the same work is started at the same places, and every queue uses the same.
 
-    Who leads may die before a Job that grew is set back: then the next leader sets it back.
+    Who leads may die before a Job that grew is set back, or before the annotation of one that shrank says so: then the
+    next leader does it.
     """
     plain, relayed = relay(2, policy), relay(2, policy)
     for number, op in enumerate(ops):
         for cluster in (plain, relayed):
             _do(cluster, number, op)
-        if number in early and op[0] == "grow":
+        if number in early and op[0] in ("grow", "shrink"):
             relayed.take_over()
             relayed.now_ms -= 1000
             relayed.step()

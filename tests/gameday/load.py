@@ -90,7 +90,7 @@ class Load:
 
     def __init__(self, api: Api, mode: str, pace: Pace, seed: int, *, job_sets: bool) -> None:
         self._api, self._mode, self._pace = api, mode, pace
-        self.tell_deleted: Callable[[str], None] = lambda name: None  # work that is deleted while it runs
+        self.tell_deleted: Callable[[str], object] = lambda name: None  # work that is deleted while it runs
         self._rng = random.Random(seed)
         self._kinds = [kind for kind in KINDS.values() if job_sets or kind.name != "jobset"]
         self.works: dict[str, Work] = {}

@@ -6,24 +6,27 @@ Each action is noted with what it is about before it is done, so that what follo
 from __future__ import annotations
 
 import heapq
+import json
+import math
 import random
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from gameday.ground import NODES, POLICY, URGENT, Ground
 from gameday.load import KINDS, PODS, PRIORITY, QUEUE, WORK, Load, has_condition
-from gameday.policies import LATE, limits_of, policy_text
-from gameday.records import Records
-from gameday.rules import BACK
+from gameday.policies import GPU, LATE, limits_of, policy_text
+from gameday.records import Deed, Records
+from gameday.rules import BACK, BUDGET_S
 from kubebench import ApiError
 from kubereplica import Replica
+from tidegate.manifests.words import STANDING
 
 Thing = dict[str, Any]
 _NOW = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
@@ -40,9 +43,17 @@ _EVERY = (
     ("raise priority", 4), ("delete work", 5), ("delete pod", 6), ("kill leader", 1.2), ("kill standby", 0.6),
     ("upgrade", 1.2), ("quota down", 3), ("quota up", 2), ("add a queue", 2), ("invalid policy", 2),
     ("empty policy", 2), ("restart server", 0.8), ("log level", 1), ("dump", 1), ("reload", 1),
+    ("replace another version", 0.8), ("add a budget", 2),
 )  # fmt: skip
 
 ACTIONS = tuple(name for name, _ in _EVERY)
+
+
+#: How often something is undone that could not be undone, a second apart: the API server may just be away.
+_MOST_TRIES = 90
+#: How long a drain waits before it evicts a pod again whose disruption budget allowed it not.
+_AGAIN_S = 3.0
+_BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 
 class Later(NamedTuple):
@@ -51,6 +62,7 @@ class Later(NamedTuple):
     at_s: float
     number: int
     undo: Callable[[], None]
+    tries: int = 0
 
 
 class NothingToDoError(Exception):
@@ -70,7 +82,8 @@ class Operators:
     """Acts in a thread. Use it in a with statement."""
 
     def __init__(self, ground: Ground, load: Load, seed: int, every_s: float, records: Records) -> None:
-        self._ground, self._load, self._note, self._every_s = ground, load, records.note, every_s
+        self._ground, self._load, self._records, self._every_s = ground, load, records, every_s
+        self._noted: Deed | None = None  # what was noted last, as long as it may have been done
         self._api, self._rng = ground.plane.api("admin"), random.Random(seed)
         self._later: list[Later] = []
         self._out: set[str] = set()
@@ -104,27 +117,56 @@ class Operators:
         next_s = time.monotonic() + self._rng.expovariate(1 / self._every_s)
         while not self._stopping.wait(0.2):
             now_s = time.monotonic()
-            while self._later and self._later[0].at_s <= now_s:
-                self._attempt("undo", heapq.heappop(self._later).undo)
+            self._undo_due(now_s)
             if now_s >= next_s:
                 name = first.pop() if first else self._rng.choices(names, weights)[0]
                 self._attempt(name, getattr(self, f"_{name.replace(' ', '_')}"))
                 next_s = time.monotonic() + self._rng.expovariate(1 / self._every_s)
             self.revive()
         while self._later:
-            self._attempt("undo", heapq.heappop(self._later).undo)
+            self._undo_due(math.inf)
+            time.sleep(0.2)
 
-    def _attempt(self, name: str, act: Callable[[], None]) -> None:
+    def _undo_due(self, now_s: float) -> None:
+        """Undo what is due; what cannot be undone now is tried again, as the day goes on from what it finds."""
+        due = []
+        while self._later and self._later[0].at_s <= now_s:
+            due.append(heapq.heappop(self._later))
+        for later in due:
+            if not self._attempt("undo", later.undo) and later.tries < _MOST_TRIES:
+                self._number += 1
+                again = later._replace(at_s=time.monotonic() + 1, number=self._number, tries=later.tries + 1)
+                heapq.heappush(self._later, again)
+
+    def _attempt(self, name: str, act: Callable[[], None]) -> bool:
+        """Do something; what fails is no action, and the day goes on.
+
+        What the API server refused was not done, so it explains nothing. Whether a request was carried out that was cut
+        off nobody knows.
+        """
+        self._noted = None
         try:
             act()
         except NothingToDoError:
             self.nothing[name] += 1
-        except (ApiError, OSError, HTTPException, TimeoutError) as error:
+        except ApiError as error:
             self.failed.append(f"{name}: {error}")
-            if name == "undo" and not isinstance(error, ApiError):
-                self._undo(1.0, act)
+            self._withdraw()
+            return False
+        except Exception as error:  # noqa: BLE001 - whatever it is, the day goes on without it
+            self.failed.append(f"{name}: {type(error).__name__}: {error}")
+            return False
         else:
             self.done[name] += name != "undo"
+        return True
+
+    def _note(self, action: str, *targets: str) -> None:
+        self._noted = self._records.note(action, *targets)
+
+    def _withdraw(self) -> None:
+        if self._noted is not None:
+            self._records.withdraw(self._noted)
+            self._noted = None
 
     def _undo(self, after_s: float, undo: Callable[[], None]) -> None:
         self._number += 1
@@ -132,19 +174,23 @@ class Operators:
 
     # -- nodes -------------------------------------------------------------------------------------------------
 
-    def _node(self, action: str) -> str:
-        if len(self._out) * _MOST_OUT >= self._ground.setting.nodes:
+    def _node(self, action: str, among: Iterable[str] = ()) -> str:
+        names = sorted(among) or [f"n{at:02d}" for at in range(self._ground.setting.nodes)]
+        names = [name for name in names if name not in self._out]
+        if len(self._out) * _MOST_OUT >= self._ground.setting.nodes or not names:
             raise NothingToDoError
-        name = self._rng.choice(
-            [f"n{at:02d}" for at in range(self._ground.setting.nodes) if f"n{at:02d}" not in self._out]
-        )
+        name = self._rng.choice(names)
         self._out.add(name)
         self._note(action, f"node/{name}")
         return name
 
     def _back(self, name: str, after_s: float, change: Callable[[], object]) -> None:
         def undo() -> None:
-            change()
+            try:
+                change()
+            except ApiError as error:
+                if error.status not in (404, 409):  # it is as it was: what was to be undone was never done
+                    raise
             self._out.discard(name)
             self._note(BACK, f"node/{name}")
 
@@ -155,26 +201,40 @@ class Operators:
 
     def _cordon(self) -> None:
         name = self._node("cordon")
-        self._change_node(name, {"spec": {"unschedulable": True}})
         self._back(name, self._rng.uniform(5, 40), lambda: self._change_node(name, {"spec": {"unschedulable": None}}))
+        self._change_node(name, {"spec": {"unschedulable": True}})
 
     def _drain(self) -> None:
-        """As `kubectl drain` does: cordon, then evict all pods by the Eviction API."""
-        name = self._node("drain")
+        """As `kubectl drain` does: cordon, then evict all pods by the Eviction API, until their budgets allow it."""
+        self._drain_node(self._node("drain"))
+
+    def _drain_node(self, name: str) -> None:
+        open_s = self._rng.uniform(15, 60)
+        self._back(name, open_s, lambda: self._change_node(name, {"spec": {"unschedulable": None}}))
         self._change_node(name, {"spec": {"unschedulable": True}})
-        self._back(name, self._rng.uniform(15, 60), lambda: self._change_node(name, {"spec": {"unschedulable": None}}))
         for pod in self._api.get(PODS, fieldSelector=f"spec.nodeName={name}")["items"]:
             if pod["status"].get("phase") in ("Pending", "Running"):
-                meta = pod["metadata"]
-                about = {"name": meta["name"], "namespace": "default"}
-                eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about}
-                self._note("drain", f"pod/{meta['uid']}", f"work/{meta['labels'].get(WORK)}")
-                self._api.post(f"{PODS}/{meta['name']}/eviction", eviction)
+                self._evict(pod, name)
+
+    def _evict(self, pod: Thing, node: str) -> None:
+        meta = pod["metadata"]
+        about = {"name": meta["name"], "namespace": "default"}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about}
+        self._note("drain", f"pod/{meta['uid']}", f"work/{meta['labels'].get(WORK)}")
+        try:
+            self._api.post(f"{PODS}/{meta['name']}/eviction", eviction)
+        except ApiError as error:
+            self._withdraw()
+            if error.status == 429 and node in self._out:
+                self.nothing["evict a pod that its budget keeps"] += 1
+                self._undo(_AGAIN_S, lambda: self._evict(pod, node))
+            elif error.status not in (404, 429):  # 404: it has gone by itself
+                raise
 
     def _delete_node(self) -> None:
         name = self._node("delete node")
-        self._api.delete(f"{NODES}/{name}", _NOW)
         self._back(name, self._rng.choice((3, 10, 70)), lambda: self._ground.add_node(name))
+        self._api.delete(f"{NODES}/{name}", _NOW)
 
     def _taint(self) -> None:
         self._taint_with("taint", "NoSchedule")
@@ -184,12 +244,14 @@ class Operators:
 
     def _taint_with(self, action: str, effect: str) -> None:
         name = self._node(action)
-        self._change_node(name, {"spec": {"taints": [{"key": "game", "value": "day", "effect": effect}]}})
         self._back(name, self._rng.uniform(10, 40), lambda: self._change_node(name, {"spec": {"taints": None}}))
+        self._change_node(name, {"spec": {"taints": [{"key": "game", "value": "day", "effect": effect}]}})
 
     def _not_ready(self) -> None:
         """A kubelet reports nothing any more, and the node's controller, which the bench does not run, taints it."""
         name = self._node("not ready")
+        up = {"metadata": {"annotations": {STAYS_DOWN: None}}, "spec": {"taints": None}}
+        self._back(name, self._rng.uniform(5, 40), lambda: self._change_node(name, up))
         taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
         self._change_node(name, {"metadata": {"annotations": {STAYS_DOWN: "yes"}}, "spec": {"taints": [taint]}})
         down = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
@@ -199,8 +261,6 @@ class Operators:
             {"status": {"conditions": [down]}},
             "application/strategic-merge-patch+json",
         )
-        up = {"metadata": {"annotations": {STAYS_DOWN: None}}, "spec": {"taints": None}}
-        self._back(name, self._rng.uniform(5, 40), lambda: self._change_node(name, up))
 
     # -- work --------------------------------------------------------------------------------------------------
 
@@ -268,6 +328,31 @@ class Operators:
         self._note("delete pod", f"pod/{meta['uid']}", f"work/{meta['labels'][WORK]}")
         self._api.delete(f"{PODS}/{meta['name']}", _NOW)
 
+    def _add_a_budget(self) -> None:
+        """For a while no pod of some work may be evicted, or one at a time; a node that it runs on is drained."""
+        pods = [one for one in self._api.get(PODS)["items"] if one["status"].get("phase") == "Running"]
+        by_work: dict[str, set[str]] = {}
+        for pod in pods:
+            by_work.setdefault(pod["metadata"].get("labels", {}).get(WORK, ""), set()).add(pod["spec"]["nodeName"])
+        names = sorted(name for name in by_work if name.rpartition("-")[0] in _KEPT)
+        if not names:
+            raise NothingToDoError
+        name = self._rng.choice(names)
+        spec = {"maxUnavailable": self._rng.choice((0, 0, 1)), "selector": {"matchLabels": {WORK: name}}}
+        meta = {"name": f"keep-{name}"}
+        self._undo(self._rng.uniform(15, BUDGET_S), lambda: self._remove_budget(meta["name"]))
+        self._note("add a budget", f"budget/{name}")
+        budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": meta, "spec": spec}
+        self._api.post(_BUDGETS, budget)
+        self._drain_node(self._node("drain", by_work[name]))
+
+    def _remove_budget(self, name: str) -> None:
+        try:
+            self._api.delete(f"{_BUDGETS}/{name}", _NOW)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
     # -- policy ------------------------------------------------------------------------------------------------
 
     def _set_policy(self, action: str, text: str, back_s: float, *targets: str) -> None:
@@ -323,8 +408,8 @@ class Operators:
             if code is not None and replica.name not in self._down:
                 self.ended.append((replica.name, code))
                 self._start_again(replica, _BACK_OFF_S)
-        while self._stopping.is_set() and self._later and self._later[0].at_s <= time.monotonic():
-            self._attempt("undo", heapq.heappop(self._later).undo)
+        if self._stopping.is_set():
+            self._undo_due(time.monotonic())
 
     def _kill_leader(self) -> None:
         replica = self._replica(leads=True)
@@ -344,11 +429,7 @@ class Operators:
     def _start_again(self, replica: Replica, after_s: float) -> None:
         self._down.add(replica.name)
 
-        def start() -> None:
-            replica.__enter__()
-            self._down.discard(replica.name)
-
-        self._undo(after_s, start)
+        self._undo(after_s, partial(self._start, replica))
 
     def _upgrade(self) -> None:
         """Replace both replicas, one after the other, as a Deployment does."""
@@ -360,12 +441,44 @@ class Operators:
             if replica.leads():
                 self._count_hand_over(replica, killed=False)
             self._down.add(replica.name)
-            code = replica.stop()
-            if code:
-                self.ended.append((replica.name, code))
-            replica.__enter__()
-            self._down.discard(replica.name)
+            try:
+                if code := replica.stop():
+                    self.ended.append((replica.name, code))
+            finally:
+                self._start(replica)
             replica.wait(partial(_is_ready, replica), "a replica that is ready", 60)
+
+    def _replace_another_version(self) -> None:
+        """Replace both replicas at once, which were of another version: their annotations have other fields."""
+        if any(one.process.poll() is not None or not _is_ready(one) for one in self._ground.replicas):
+            raise NothingToDoError
+        self._note("replace another version")
+        try:
+            for replica in sorted(self._ground.replicas, key=Replica.leads):  # or the other one would lead meanwhile
+                self._down.add(replica.name)
+                if code := replica.stop():
+                    self.ended.append((replica.name, code))
+            self._rewrite_annotations(self._rng.choice((as_before, as_later)))
+        finally:
+            for replica in self._ground.replicas:
+                self._start(replica)
+
+    def _rewrite_annotations(self, change: Callable[[Thing], Thing]) -> None:
+        for path in sorted({kind.path for kind in KINDS.values()}):
+            if path == KINDS["jobset"].path and not self._ground.has_job_sets:
+                continue
+            for thing in self._api.get(path)["items"]:
+                meta = thing["metadata"]
+                text = (meta.get("annotations") or {}).get(STANDING)
+                if text:
+                    said = {"metadata": {"annotations": {STANDING: json.dumps(change(json.loads(text)))}}}
+                    with suppress(ApiError):  # it has gone meanwhile
+                        self._api.patch(f"{path}/{meta['name']}", said)
+
+    def _start(self, replica: Replica) -> None:
+        if replica.process.poll() is not None:
+            replica.__enter__()
+        self._down.discard(replica.name)
 
     def _restart_server(self) -> None:
         self._note("restart server")
@@ -391,6 +504,8 @@ class Operators:
 
 
 _JOBS = ("job", "indexed", "gang", "jobset")
+#: Work that may have a disruption budget.
+_KEPT = ("deployment", "job", "indexed", "group", "pod")
 
 #: How long a kubelet waits before it starts a container again that has ended.
 _BACK_OFF_S = 10.0
@@ -405,6 +520,19 @@ def _lives(thing: Thing) -> bool:
     if thing.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return False
     return not has_condition(thing, "Complete", "Completed", "Failed")
+
+
+def as_before(note: Thing) -> Thing:
+    """An annotation as versions before fields were numbered wrote it: with charges, which are not believed."""
+    grants = [{**grant, "charge": [[GPU, 1]]} for grant in note.get("standing", {}).get("grants", ())]
+    return {"standing": {**note.get("standing", {}), "grants": grants}, "nodes": note.get("nodes", [])}
+
+
+def as_later(note: Any) -> Any:
+    """An annotation as a later version may write it: with a field more wherever there are fields."""
+    if isinstance(note, dict):
+        return {**{name: as_later(inner) for name, inner in note.items()}, "since_later": {"deep": [1, None]}}
+    return [as_later(inner) for inner in note] if isinstance(note, list) else note
 
 
 def rss_mib(replica: Replica) -> int:

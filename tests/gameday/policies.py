@@ -86,18 +86,27 @@ def _limit(thing: Mapping[str, object]) -> tuple[str, Limit]:
     return name, Limit(int(gpus["nominalQuota"]), gpus.get("borrowingLimit", -1), gpus.get("lendingLimit", -1))
 
 
-def excess(limits: Limits, used: Mapping[str, int]) -> str:
-    """Which limit the use of queues exceeds; empty: none.
+def excess(limits: Limits, used: Mapping[str, int], before: Mapping[str, int] | None = None) -> str:
+    """Which limit the use of queues exceeds, and by more than the use before; empty: none.
 
-    Work of no queue in particular counts for the cohort; that of a queue which is gone holds no quota.
+    Work of no queue in particular counts for the cohort; that of a queue which is gone holds no quota. What was
+    admitted under larger limits keeps its quota: one queue may be over its limit while another starts work.
     """
+    was = {} if before is None else _overdrafts(limits, before)
+    over = {name: gpus for name, gpus in _overdrafts(limits, used).items() if gpus > was.get(name, 0)}
+    for name in over.keys() & limits.keys():
+        return f"{name} uses {used[name]} of {limits[name].nominal} and may borrow {limits[name].borrow}"
+    return f"the cohort borrows {over['']} more than is lent: {dict(used)}" if over else ""
+
+
+def _overdrafts(limits: Limits, used: Mapping[str, int]) -> dict[str, int]:
+    """GPUs over the borrowing limit of each queue, and, under no name, over what the cohort lends."""
     used = {name: gpus for name, gpus in used.items() if name in limits or not name}
-    for name, limit in limits.items():
-        if 0 <= limit.borrow < used.get(name, 0) - limit.nominal:
-            return f"{name} uses {used[name]} of {limit.nominal} and may borrow {limit.borrow}"
-    borrowed = sum(max(0, gpus - (limits[name].nominal if name in limits else 0)) for name, gpus in used.items())
-    lent = 0
+    over = {
+        name: used.get(name, 0) - limit.nominal - limit.borrow for name, limit in limits.items() if limit.borrow >= 0
+    }
+    over[""] = sum(max(0, gpus - (limits[name].nominal if name in limits else 0)) for name, gpus in used.items())
     for name, limit in limits.items():
         free = max(0, limit.nominal - used.get(name, 0))
-        lent += free if limit.lend < 0 else min(free, limit.lend)
-    return f"{borrowed} are borrowed, and {lent} are lent: {dict(used)}" if borrowed > lent else ""
+        over[""] -= free if limit.lend < 0 else min(free, limit.lend)
+    return {name: gpus for name, gpus in over.items() if gpus > 0}

@@ -115,9 +115,15 @@ class Records:
         self.deeds: list[Deed] = []
         self.limits: list[tuple[float, Limits]] = []  # since when
 
-    def note(self, action: str, *targets: str) -> None:
+    def note(self, action: str, *targets: str) -> Deed:
         """Note what is about to be done."""
-        self.deeds.append(Deed(time.monotonic(), action, frozenset(targets)))
+        deed = Deed(time.monotonic(), action, frozenset(targets))
+        self.deeds.append(deed)
+        return deed
+
+    def withdraw(self, deed: Deed) -> None:
+        """What was noted was not done."""
+        self.deeds.remove(deed)
 
     # -- changes -----------------------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ IN_FLIGHT_S = 5.0
 POLICY_S = 15.0
 #: How long a gang may be in parts, and a pod may be sent to a node that takes none.
 GANG_S, STUCK_S = 30.0, 40.0
+#: How long a disruption budget lasts: so long pods may not be evicted.
+BUDGET_S = 60.0
 #: How long more pods may run than were admitted, until a job's controller has made it smaller.
 GROWN_S = 10.0
 #: How long an Event may come after what it explains: they are limited to 20 a second.
@@ -168,6 +170,7 @@ class Rules:
         uid = change.thing["metadata"]["uid"]
         before = self.records.pods.get(uid)
         was = (before.node, before.freed_s, before.over) if before is not None else ("", 0.0, False)
+        used = self.records.used() if change.thing["spec"].get("nodeName") and not was[0] else {}
         pod = self.records.see_pod(change)
         if pod is None:
             return
@@ -176,12 +179,15 @@ class Rules:
             self._see_let_go(work, pod, pod.freed_s)
         if pod.node and not was[0] and not pod.over:
             self._see_bound(work, pod, change.at_s)
+            self._check_quota(work, pod, change.at_s, used)
         if pod.over and not was[2] and pod.node and pod.phase != "Succeeded":
             self._dead.append(_Death(change.at_s, change.at_s + self._event_s, pod))
 
     def _see_let_go(self, work: WorkRecord, pod: PodRecord, at_s: float) -> None:
-        """Its gate was lifted: by us, as nobody else does."""
-        self._expect(min(at_s, work.admitted_s or at_s), _uids(work, pod), STARTED, pod.name, "its gate was lifted")
+        """Its gate was lifted: by us, as nobody else does. Pods of a Deployment are admitted one by one."""
+        alone = work.kind.name in ("deployment", "pod")
+        since_s = at_s if alone else min(at_s, work.admitted_s or at_s)
+        self._expect(since_s, _uids(work, pod), STARTED, pod.name, "its gate was lifted")
         if not work.uid or work.kind.name == "deployment":
             work.admitted_s = at_s
             self._count_wait(work, at_s)
@@ -202,13 +208,12 @@ class Rules:
                 self._expect(at_s, _uids(work, pod), STARTED, pod.name, "it was bound")
                 work.admitted_s = at_s
             self._count_wait(work, at_s)
-        self._check_quota(work, pod, at_s)
 
-    def _check_quota(self, work: WorkRecord, pod: PodRecord, at_s: float) -> None:
-        """The use after a pod was bound is within a policy that was in force since its work was let go."""
+    def _check_quota(self, work: WorkRecord, pod: PodRecord, at_s: float, before: Mapping[str, int]) -> None:
+        """A pod that is bound takes nothing beyond a policy that was in force since its work was let go."""
         used = self.records.used()
         since_s = min(work.admitted_s or at_s, at_s) - POLICY_S
-        found = [excess(limits, used) for limits in self.records.limits_since(since_s)]
+        found = [excess(limits, used, before) for limits in self.records.limits_since(since_s)]
         if all(found):
             self.complain(at_s, "quota exceeded", work.name, f"{found[-1]}, as {pod.name} is bound")
 
@@ -257,7 +262,8 @@ class Rules:
             self._halves.pop(work.name, None)
             return
         since_s = self._halves.setdefault(work.name, now_s)
-        if now_s - since_s > GANG_S:
+        kept = any(self.records.deeds_about(frozenset((f"budget/{work.name}",)), since_s - BUDGET_S, now_s))
+        if now_s - since_s > GANG_S + kept * BUDGET_S:  # its other pods may be evicted once their budget is gone
             self.complain(since_s, "gang in parts", work.name, f"{whole} of {size} pods have nodes, for {GANG_S:.0f} s")
 
     def _check_growth(self, work: WorkRecord, now_s: float) -> None:

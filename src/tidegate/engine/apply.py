@@ -195,8 +195,13 @@ def _changed(state: ClusterState, events: EventBatch, run: slice) -> None:
 
 
 def _wait_as(state: ClusterState, row: int, w: int) -> None:
-    """A workload that waits, or was to be rejected, asks for something else now."""
-    table, rows = state.workloads, np.array([row], np.int64)
+    """A workload that waits, or was to be rejected, asks for something else now.
+
+    Where it asks for other pods, those that it gave back before are none of them: it may have been made smaller.
+    """
+    table, rows, tickets = state.workloads, np.array([row], np.int64), state.shares.tickets
+    if row < tickets.top and not _same_pods(state, int(table.work_class[row]), w):
+        tickets.reclaimed[row] = 0
     _leave_line(state, row)
     drop_reservations(state, rows)
     forget_failed_starts(state, row)

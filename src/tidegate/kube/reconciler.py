@@ -38,6 +38,10 @@ from tidegate.model.shares import Flavor
 from tidegate.model.work import Work
 
 _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
+_OF_PODS = (
+    EventKind.POD_BOUND, EventKind.POD_ABSENT, EventKind.POD_DONE, EventKind.POD_STARTED, EventKind.POD_GONE,
+    EventKind.POD_FAILED,
+)  # fmt: skip
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 
 
@@ -263,6 +267,24 @@ class Reconciler:
         workload.resize(work)
         self.seat_again(filled)
 
+    def enlarge(self, workload: WorkloadPods, work: Work) -> None:
+        """Let a workload hold more pods than it asks for, before anything else is reported of it."""
+        for kind in _OF_PODS:
+            self.facts.take_back(kind, workload.number)
+        self.resize(workload, work)
+        self.facts.changed(workload.number, work)
+
+    def spare_all_but(self, workload: WorkloadPods, pod_set: str, pods: int) -> None:
+        """Let only so many slots of a set be filled: those of bound pods first. Other pods wait for a slot."""
+        slots = workload.slots
+        kept = sorted(workload.kept(())[pod_set], key=lambda at: (not slots[at].bound, not slots[at].pod))
+        waiting = [slots[ordinal].pod for ordinal in kept[pods:] if slots[ordinal].pod]
+        for uid in waiting:
+            self._assigned.free(uid)
+        for ordinal in kept[pods:]:
+            self._spare(workload, ordinal)
+        self.seat_again(waiting)
+
     def follow_size(self, workload: WorkloadPods, job: SeenJob) -> None:
         """A running job that asks for more pods than it holds quota for is set back, or its new pods wait."""
         if workload.stage is not WorkloadStage.PLACED or job.suspended:
@@ -313,7 +335,8 @@ class Reconciler:
     def _find_seat(self, pod: SeenPod) -> None:
         """Let a pod fill a slot of its workload, which is made for it if it is one of its own.
 
-        One that was over before we came still shows which place its workload holds.
+        One that was over before we came still shows which place its workload holds. One that its owner's suspension is
+        about to take away holds no quota any more, only room on its node.
         """
         if not pod.node and (pod.life.is_over or pod.leaving):
             return
@@ -325,7 +348,9 @@ class Reconciler:
                 self._owners.await_job(eldest, pod.uid)
                 if eldest in self.refused and self.ownership.binds_pod(pod):
                     self.story.refuse(self.story.pod_target(pod), self.refused[eldest])
-            else:
+            elif not (
+                pod.node and self.story.looked and workload.suspended and workload.stage is WorkloadStage.WAITING
+            ):
                 self._seat(workload, pod, workload.set_of(pod.traits.role, pod.shape.work.pod_sets[0]))
         elif is_ours:
             self._take_alone(pod)
@@ -374,7 +399,7 @@ class Reconciler:
         if counted is not None and seat is not None and pod is not None:
             workload, ordinal = seat
             beyond = self._pod_specs.beyond(pod.shape, workload.request_at(ordinal))
-            counted = None if beyond is None else counted._replace(shape=beyond)
+            counted = None if beyond is None else UnmanagedPod(counted.node, beyond)
         self.node_registry.count_in(uid, counted)
 
     def _follow_pod(self, uid: str, pod: SeenPod | None, workload: WorkloadPods, ordinal: int) -> None:

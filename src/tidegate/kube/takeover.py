@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tidegate.kube.mirror.handover_annotation import HandoverNote
-from tidegate.kube.mirror.handover_check import HandoverCheck
+from tidegate.kube.mirror.handover_check import BelievedNote, HandoverCheck
 from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadPods, WorkloadStage
 from tidegate.kube.reconciler import Reconciler
 from tidegate.model.decisions import NOBODY
@@ -43,9 +43,9 @@ class Takeover:
                 workload.asked = NodesRequested.PERHAPS
             waiting = waiting_of.get(workload.ref.uid, Standing())
             with reconciler.guard.over(workload.ref):
-                note = check.note_of(workload, reconciler.pods)
-                if note is not None:
-                    self._resume_one(workload, note, waiting)
+                believed = check.note_of(workload, reconciler.pods)
+                if believed is not None:
+                    self._resume_one(workload, believed, waiting)
                 elif waiting != Standing():
                     reconciler.facts.standing(workload.number, waiting)
 
@@ -56,20 +56,25 @@ class Takeover:
         named = {ref.uid: before.by_name.get(ref.short_text) for ref in refs if times[ref.short_text] == 1}
         return {**{uid: standing for uid, standing in named.items() if standing is not None}, **before.waiting}
 
-    def _resume_one(self, workload: WorkloadPods, note: HandoverNote, waiting: Standing) -> None:
+    def _resume_one(self, workload: WorkloadPods, believed: BelievedNote, waiting: Standing) -> None:
+        note, sizes = believed
         standing, holds = note.standing, any(slot.bound for slot in workload.slots)
         if workload.suspended and not (standing.evicted and holds):  # it waits, whatever it held
+            if standing.evicted:
+                self._reconciler.story.waits_again(workload)
             standing = replace(waiting, evictions=standing.evictions)
         elif workload.suspended:
+            self._take_sizes(workload, sizes)
             workload.stage = WorkloadStage.LEAVING
         elif standing.evicted and workload.job is not None and not workload.is_gated:  # its owner resumed it
+            self._take_sizes(workload, sizes)
             workload.stage = WorkloadStage.LEAVING
             self._reconciler.actuator.stop_again(workload)
         elif standing.evicted:
             standing = Standing(evictions=standing.evictions)
         else:
             self._take_flavors(workload, standing)
-            self._take_sizes(workload, note)
+            self._take_sizes(workload, sizes)
             self._reconciler.story.resumed(workload, standing)
             if not all(slot.bound or slot.spare for slot in workload.slots):
                 self._take_places(workload, note.node_names())
@@ -80,7 +85,8 @@ class Takeover:
         """Its size may have changed while nobody led, or before who led could say so."""
         self._reconciler.give_back(workload)
         if workload.job is not None:
-            self._reconciler.actuator.note_size(workload, workload.job)
+            if workload.noted == (0, 0):
+                self._reconciler.actuator.note_size(workload, workload.job)
             self._reconciler.follow_size(workload, workload.job)
 
     def _take_flavors(self, workload: WorkloadPods, standing: Standing) -> None:
@@ -88,35 +94,30 @@ class Takeover:
             for _, flavor in grant.flavors:
                 workload.admit(grant.pod_set, flavor)
 
-    def _take_sizes(self, workload: WorkloadPods, note: HandoverNote) -> None:
-        """It may have started with fewer pods than it asks for now."""
-        sets = workload.work.pod_sets
-        granted = {grant.pod_set: grant.count for grant in note.standing.grants}
-        if not granted and len(sets) == 1 and note.nodes:
-            granted = {sets[0].name: len(note.node_names())}
-        fewer = [
-            (at, granted[pods.name]) for at, pods in enumerate(sets) if granted.get(pods.name, pods.count) < pods.count
-        ]
-        if fewer:
-            filled = self._reconciler.unseat(workload)
-            for ordinal, count in fewer:
-                workload.grant(ordinal, count)
-            self._reconciler.seat_again(filled)
+    def _take_sizes(self, workload: WorkloadPods, sizes: Mapping[str, int]) -> None:
+        """It may have started with fewer pods than it asks for, or hold more until its annotation says otherwise."""
+        asked = workload.work.pod_sets
+        more = tuple(replace(pods, count=max(pods.count, sizes.get(pods.name, 0))) for pods in asked)
+        if more != asked:
+            self._reconciler.enlarge(workload, replace(workload.work, pod_sets=more))
+        for pods in asked:
+            if sizes.get(pods.name, pods.count) < pods.count:
+                self._reconciler.spare_all_but(workload, pods.name, sizes[pods.name])
 
     def _take_places(self, workload: WorkloadPods, names: list[str]) -> None:
         """Pods that are not bound yet have the nodes that were decided; pods of a set are interchangeable.
 
         Of a job that was made smaller as many places as it has pods are taken.
         """
-        one_set = len(workload.work.pod_sets) == 1
-        if len(names) != len(workload.slots) and not (
-            one_set and len(names) >= len(workload.slots) - workload.spares()
-        ):
+        of_set = workload.kept(())
+        if len(names) == len(workload.slots):
+            of_set = {name: list(workload.ordinals(name)) for name in of_set}
+        over, one_set = len(names) - sum(map(len, of_set.values())), len(of_set) == 1
+        if over < 0 or (over and not one_set):
             return
-        number_of, facts = self._reconciler.node_registry.number_of, self._reconciler.facts
-        for name, _ in workload.sizes():
-            ordinals = workload.ordinals(name)
-            left = Counter(map(number_of, names if one_set else (names[ordinal] for ordinal in ordinals)))
+        number_of, facts, rest = self._reconciler.node_registry.number_of, self._reconciler.facts, iter(names)
+        for ordinals in of_set.values():
+            left = Counter(map(number_of, names if one_set else islice(rest, len(ordinals))))
             left.subtract(workload.slots[ordinal].node for ordinal in ordinals if workload.slots[ordinal].bound)
             nodes = (node for node, count in left.items() for _ in range(count))
             for ordinal in ordinals:

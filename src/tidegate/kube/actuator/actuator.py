@@ -14,6 +14,7 @@ from tidegate.kube.actuator.pending_writes import (
     allocating,
     binding,
     lifting,
+    needs_tolerations,
     noting_size,
     saying,
     starting,
@@ -124,10 +125,9 @@ class Actuator:
 
     def _place(self, workload: WorkloadPods, pod_set: str, pods: int, *, binds: bool) -> PodSetHosts:
         """Where the pods of a set go; those that we bind need not be sent, nor those whose data is somewhere."""
-        if binds:
-            return PodSetHosts(pods, ())
-        place = PodSetHosts(pods, (), *self._flavors_of(workload, pod_set))
-        if workload.job is not None and workload.job.unbound:
+        labels, tolerations = self._flavors_of(workload, pod_set)
+        place = PodSetHosts(pods, (), {} if binds else labels, tolerations)
+        if binds or (workload.job is not None and workload.job.unbound):
             return place
         nodes = sorted({workload.slots[ordinal].node for ordinal in workload.ordinals(pod_set)})
         hosts = [self._node_registry.host_of(node) for node in nodes if node != NOBODY]
@@ -219,9 +219,9 @@ class Actuator:
             return
         binds = self._ownership.binds_pod(pod)
         slot.told = binds or pod.gate is GateOwner.OURS
-        if pod.gate is GateOwner.OURS:
+        labels, tolerations = self._flavors_of(workload, workload.set_at(ordinal))
+        if pod.gate is GateOwner.OURS or (binds and needs_tolerations(pod, tolerations)):
             slot.lifted_to = NOBODY if binds else slot.node
-            labels, tolerations = self._flavors_of(workload, workload.set_at(ordinal))
             host = "" if pod.shape.unbound else self._node_registry.host_of(slot.node)
             selector = {} if binds else {**labels, **({HOST: host} if host else {})}
             self.writes.append(lifting(workload, ordinal, pod, selector, tolerations))

@@ -61,16 +61,23 @@ def allocating(workload: WorkloadPods, ordinal: int, writes: list[Write]) -> lis
 def lifting(
     workload: WorkloadPods, ordinal: int, pod: SeenPod, selector: Mapping[str, str], more: Sequence[dict[str, str]]
 ) -> PendingWrite:
-    """Let the pod of a slot go, to nodes with these labels and with these tolerations beside its own."""
+    """Let the pod of a slot go, to nodes with these labels and with these tolerations in addition to its own."""
     spec: dict[str, object] = {"schedulingGates": None}
     if selector:
         spec["nodeSelector"] = selector
-    there = pod.shape.item.value["spec"].get("tolerations") or []
-    tolerations = with_tolerations(there, more)
-    if tolerations != there:  # the list is replaced as a whole; where somebody has added to it, the server refuses that
-        spec["tolerations"] = tolerations
+    if needs_tolerations(pod, more):  # the list is replaced as a whole; if somebody has added to it, that is refused
+        spec["tolerations"] = with_tolerations(_tolerations(pod), more)
     write = merge(pod.ref, {"metadata": {"annotations": {BEFORE: "{}"}}, "spec": spec})
     return PendingWrite(WriteKind.LIFT, write, _decisions(workload, ordinal), workload.number, ordinal)
+
+
+def needs_tolerations(pod: SeenPod, wanted: Sequence[dict[str, str]]) -> bool:
+    """Whether a pod has not all of these tolerations. The server lets them be added to a pod, gated or not."""
+    return bool(wanted) and any(one not in _tolerations(pod) for one in wanted)
+
+
+def _tolerations(pod: SeenPod) -> list[dict[str, Any]]:
+    return pod.shape.item.value["spec"].get("tolerations") or []
 
 
 def starting(workload: WorkloadPods, job: SeenJob, start: JobStart) -> PendingWrite:

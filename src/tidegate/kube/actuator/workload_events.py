@@ -91,6 +91,7 @@ class WorkloadEvents:
         self._view, self._recorder = view, recorder
         self._victims: dict[int, list[str]] = {}  # by number: work that was preempted for it, until it starts
         self._new: list[int] = []  # numbers of workloads that were just submitted
+        self._evicted: list[int] = []  # numbers of workloads that the leader before us evicted
         self.looked = False  # the first look is over: work that comes from now on is new
 
     @property
@@ -103,7 +104,11 @@ class WorkloadEvents:
             if number in self._view.workloads:
                 workload = self._view.workloads[number]
                 self._tell(workload, queued_text(workload.work, self._recorder.names), minor=True)
-        self._new = []
+        for number in self._evicted:
+            waiting = self._view.workloads.get(number)
+            if waiting is not None and waiting.stage is WorkloadStage.WAITING:
+                self._tell(waiting, requeued_text(waiting.work, self._recorder.names), minor=True)
+        self._new, self._evicted = [], []
         return list(self._recorder.take(most, now_ms, self))
 
     def describe(self, decisions: DecisionBatch) -> list[DecisionLine]:
@@ -235,6 +240,11 @@ class WorkloadEvents:
         """Work that was evicted waits again."""
         if not (self._silent or workload.start_failed):
             self._tell(workload, requeued_text(workload.work, self._recorder.names))
+
+    def waits_again(self, workload: WorkloadPods) -> None:
+        """Work that the leader before us evicted waits: that leader may have ended before it could say so."""
+        if not self._silent:
+            self._evicted.append(workload.number)
 
     def bound(self, pod: Ref, node: int) -> None:
         """A pod has its node, by our hand."""

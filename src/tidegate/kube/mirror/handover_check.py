@@ -7,7 +7,10 @@ otherwise it is the first flavor that they belong to, as for work without an ann
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -23,6 +26,7 @@ from tidegate.model.work import PodSet, Work
 from tidegate.state.interning import MOST_PODS
 
 _PODS = "pods"
+_AS_ASKED: Mapping[str, int] = MappingProxyType({})
 
 #: The annotation of an object as it is written, by the object's uid; None if there is none that can be read.
 Notes = Callable[[str], HandoverNote | None]
@@ -31,11 +35,19 @@ Notes = Callable[[str], HandoverNote | None]
 LabelsOf = Callable[[int], Labels]
 
 
+class BelievedNote(NamedTuple):
+    """What of an annotation is believed."""
+
+    note: HandoverNote
+    sizes: Mapping[str, int] = _AS_ASKED  # pods that each set holds, where they are not as many as it asks for
+
+
 class _Believed(NamedTuple):
     """What depends on the work and on the grants in its annotation alone."""
 
     queue: str
     grants: tuple[Grant, ...]
+    sizes: Mapping[str, int] = _AS_ASKED
 
 
 class HandoverCheck:
@@ -48,9 +60,13 @@ class HandoverCheck:
         self._flavors = {flavor.name: flavor for flavor in shares.flavors}
         self._levels = {topology.name: len(topology.labels) for topology in shares.topologies}
         self._labelled = any(flavor.node_labels for flavor in shares.flavors)
+        self._nominal = Counter[str]()  # all quota that there is, by resource
+        owned = (*(queue.quotas for queue in shares.queues), *(cohort.quotas for cohort in shares.cohorts))
+        for quota in chain.from_iterable(owned):
+            self._nominal[quota.resource] += quota.nominal
         self._known: dict[tuple[Work, tuple[Grant, ...]], _Believed] = {}  # most workloads are like many others
 
-    def note_of(self, workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> HandoverNote | None:
+    def note_of(self, workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> BelievedNote | None:
         """What was left with a workload, as far as it is believed; None if there is nothing."""
         for uid in _carriers(workload, pods):
             note = self._notes(uid)
@@ -58,18 +74,17 @@ class HandoverCheck:
                 return self._believe(note, workload)
         return None
 
-    def _believe(self, note: HandoverNote, workload: WorkloadPods) -> HandoverNote:
+    def _believe(self, note: HandoverNote, workload: WorkloadPods) -> BelievedNote:
         """The note, as far as it can be true of this workload."""
         told = note.standing
         placed, bound = sum(count for _, count in note.nodes), sum(slot.bound for slot in workload.slots)
         most = len(workload.slots) if len(workload.work.pod_sets) > 1 else MOST_PODS  # it may have been made smaller
         nodes = note.nodes if bound <= placed <= most else ()
         plain = Standing(evicted=told.evicted, evictions=told.evictions)
-        if not told.grants:
-            return HandoverNote(standing=plain, nodes=nodes)
-        believed = self._believe_grants(workload, told)
+        believed = self._believe_grants(workload, note) if told.grants else _Believed("", ())
         if not believed.grants:
-            return HandoverNote(standing=plain, nodes=nodes)
+            sizes = _without_quota(workload, nodes) if not told.grants else _AS_ASKED
+            return BelievedNote(HandoverNote(standing=plain, nodes=nodes), sizes)
         standing = Standing(
             queue=believed.queue,
             grants=believed.grants,
@@ -78,18 +93,19 @@ class HandoverCheck:
             admitted=True,
             evictions=told.evictions,
         )
-        return HandoverNote(standing=standing, nodes=nodes)
+        return BelievedNote(HandoverNote(standing=standing, nodes=nodes), believed.sizes)
 
-    def _believe_grants(self, workload: WorkloadPods, told: Standing) -> _Believed:
-        asked = {pods.name: pods.count for pods in workload.work.pod_sets}
-        if self._labelled or any(grant.count != asked.get(grant.pod_set) for grant in told.grants):
-            return self._read_grants(workload, told.grants)  # it depends on its pods, too
-        key = (workload.work, told.grants)
+    def _believe_grants(self, workload: WorkloadPods, note: HandoverNote) -> _Believed:
+        grants, asked = note.standing.grants, {pods.name: pods.count for pods in workload.work.pod_sets}
+        if self._labelled or any(grant.count != asked.get(grant.pod_set) for grant in grants):
+            return self._read_grants(workload, note)  # it depends on its pods, too
+        key = (workload.work, grants)
         if key not in self._known:
-            self._known[key] = self._read_grants(workload, told.grants)
+            self._known[key] = self._read_grants(workload, note)
         return self._known[key]
 
-    def _read_grants(self, workload: WorkloadPods, grants: tuple[Grant, ...]) -> _Believed:
+    def _read_grants(self, workload: WorkloadPods, note: HandoverNote) -> _Believed:
+        grants, placed = note.standing.grants, sum(count for _, count in note.nodes)
         named = workload.work.queue
         queue = self._queues.get(self._by_name.get(named, self._by_name.get(in_any_namespace(named), "")))
         if queue is None:
@@ -97,12 +113,28 @@ class HandoverCheck:
         noted = {grant.pod_set: grant for grant in grants}
         # Pods of a group that were let go in part ask for different things now: one set is read as several.
         only = grants[0] if len(grants) == 1 else None
-        read = [self._grant(workload, queue, pods, noted.get(pods.name, only)) for pods in workload.work.pod_sets]
-        return _Believed(queue.name, tuple(read))
+        sets = [(pods, noted.get(pods.name, only)) for pods in workload.work.pod_sets]
+        sizes = {
+            pods.name: _size(workload, pods, grant, min(placed, self._most_granted(pods)))
+            for pods, grant in sets
+            if grant is not None
+        }
+        read = [self._grant(workload, queue, pods, grant, sizes.get(pods.name, 0)) for pods, grant in sets]
+        return _Believed(queue.name, tuple(read), _other_sizes(workload, sizes))
 
-    def _grant(self, workload: WorkloadPods, queue: Queue, pods: PodSet, noted: Grant | None) -> Grant:
-        """What a pod set holds: charged by what it asks for, whatever its annotation says."""
-        count = pods.count if noted is None else _count(workload, pods, noted.count)
+    def _most_granted(self, pods: PodSet) -> int:
+        """How many pods of a set all the quota would do for."""
+        charges = [
+            (self._nominal[name], amount) for name, amount in charge_of(pods) if name in self._nominal and amount
+        ]
+        return min((nominal // amount for nominal, amount in charges), default=0)
+
+    def _grant(self, workload: WorkloadPods, queue: Queue, pods: PodSet, noted: Grant | None, size: int) -> Grant:
+        """What a pod set holds: charged by what it asks for, whatever its annotation says.
+
+        Pods that it is not to have are done to the engine, which gives back what they hold.
+        """
+        count = max(pods.count, size)
         asked = (*charge_of(pods), (_PODS, 1))
         wanted = dict(noted.flavors) if noted is not None else {}
         labels = [self._labels_of(node) for node in _nodes(workload, pods)] if self._labelled else []
@@ -143,11 +175,35 @@ def _carriers(workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> Iterator[s
             yield pod.uid
 
 
-def _count(workload: WorkloadPods, pods: PodSet, noted: int) -> int:
-    """The pods that were granted: fewer than are asked for now only if no more are bound, or still to be made."""
-    if len(workload.kept(())[pods.name]) <= noted:
+def _size(workload: WorkloadPods, pods: PodSet, noted: Grant, most: int) -> int:
+    """The pods that a set holds; fewer than it asks for only if no more are bound, or still to be made.
+
+    A job that became smaller holds what its annotation says until that is changed, but no more than places are noted
+    and quota would do for: the annotation may be forged. Of one that is done in part and
+    asks for more, pods may have been done before its annotation was written, or after: it holds the lesser.
+    """
+    job, bound, count = workload.job, _bound(workload, pods.name), noted.count
+    if count > pods.count:
+        shrank = job is not None and not workload.is_gated and not job.suspended and noted.pod_set == pods.name
+        return max(min(count, most, MOST_PODS), pods.count) if shrank else pods.count
+    if len(workload.kept(())[pods.name]) <= count:
         return pods.count  # pods that are done have given back the rest
-    return noted if max(_bound(workload, pods.name), 1) <= noted < pods.count else pods.count
+    done = job.spares.get(pods.name, 0) if job is not None else 0
+    return max(bound, count - done, 1) if max(bound, 1) <= count < pods.count else pods.count
+
+
+def _without_quota(workload: WorkloadPods, nodes: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
+    """The same where an annotation says only where the pods of the only set go."""
+    if len(workload.work.pod_sets) != 1 or not nodes:
+        return _AS_ASKED
+    (pods,) = workload.work.pod_sets
+    placed = min(sum(count for _, count in nodes), pods.count)  # nothing is held beyond what it asks for
+    return _other_sizes(workload, {pods.name: _size(workload, pods, Grant(pod_set=pods.name, count=placed), 0)})
+
+
+def _other_sizes(workload: WorkloadPods, sizes: Mapping[str, int]) -> Mapping[str, int]:
+    asked = {pods.name: pods.count for pods in workload.work.pod_sets}
+    return {name: count for name, count in sizes.items() if count != asked[name]} or _AS_ASKED
 
 
 def _bound(workload: WorkloadPods, pod_set: str) -> int:

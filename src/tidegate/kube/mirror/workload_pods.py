@@ -251,8 +251,9 @@ class WorkloadPods:
 
     def kept(self, spared: Collection[int]) -> dict[str, list[int]]:
         """The slots by pod set, without those that are spare or are to be."""
+        gone = frozenset(spared)
         return {
-            name: [at for at in self.ordinals(name) if not self.slots[at].spare and at not in spared]
+            name: [at for at in self.ordinals(name) if not self.slots[at].spare and at not in gone]
             for name, _ in self.sizes()
         }
 
