@@ -220,7 +220,7 @@ class Reconciler:
             self._assigned.forget(uid)
         else:
             self.pods[uid] = ours
-            edited = known is not None and (_is_edited(known, ours) or self.ownership.is_pod_past(ours))
+            edited = known is not None and (ours.is_edited_since(known) or self.ownership.is_pod_past(ours))
             if edited and seat is not None and seat[0].may_be_edited:
                 self._finish(seat[0], EventKind.WORKLOAD_CANCELLED)
                 seat = self._assigned.slots.get(uid)
@@ -592,12 +592,3 @@ class Reconciler:
         workload.leave()
         self.actuator.stop(workload, decision)
         self.settle_leaving(workload)
-
-
-def _is_edited(before: SeenPod, now: SeenPod) -> bool:
-    """Whether somebody has changed what a pod asks for, its queue or its group. What we write does not count."""
-    if before.shape is now.shape and before.traits == now.traits:
-        return False
-    was, names = before.traits, now.traits
-    asks = (was.group, was.group_total, was.queued) != (names.group, names.group_total, names.queued)
-    return (asks or before.shape.work != now.shape.work) and not (now.node or now.leaving or now.started)

@@ -160,6 +160,14 @@ class SeenPod(msgspec.Struct, frozen=True, gc=False):
         """What it is to us if it is somebody else's; None: it holds nothing of a node."""
         return UnmanagedPod(self.node, self.shape) if self.node and not self.life.is_over else None
 
+    def is_edited_since(self, before: SeenPod) -> bool:
+        """Whether its requests, queue or group changed while it waits. Our own writes do not count."""
+        if before.shape is self.shape and before.traits == self.traits:
+            return False
+        was, names = before.traits, self.traits
+        asks = (was.group, was.group_total, was.queued) != (names.group, names.group_total, names.queued)
+        return (asks or before.shape.work != self.shape.work) and not (self.node or self.leaving or self.started)
+
 
 class UnmanagedPod(msgspec.Struct, frozen=True, gc=False):
     """A pod that is not ours, on a node: there may be more of these than of all others."""
