@@ -433,10 +433,9 @@ class Operators:
 
     def _upgrade(self) -> None:
         """Replace both replicas, one after the other, as a Deployment does."""
+        if any(one.process.poll() is not None or not _is_ready(one) for one in self._ground.replicas):
+            raise NothingToDoError  # one that begins does not answer SIGTERM yet
         self._note("upgrade")
-        for replica in self._ground.replicas:
-            if replica.process.poll() is not None:
-                raise NothingToDoError
         for replica in self._ground.replicas:
             if replica.leads():
                 self._count_hand_over(replica, killed=False)
