@@ -79,6 +79,7 @@ class Ground:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self.folder = self._kept or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            self.folder.mkdir(parents=True, exist_ok=True)
             gate = self.setting.mode == "gate"
             options = Options(
                 build=False, scheduler=gate, controllers=_CONTROLLERS, audit=True, audit_policy=_DELETIONS
