@@ -22,8 +22,8 @@ from numba.core import event
 from numba.core.codegen import JITCodeLibrary
 
 from tidegate.deploy.precompile import compile_all
-from tidegate.engine.kernels.linking import KernelLibrary
-from tidegate.kernelcache.store import Store
+from tidegate.jit.cache_files import Store
+from tidegate.jit.linking import KernelLibrary
 
 
 class Timed(event.Listener):

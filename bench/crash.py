@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from tidegate.engine.run import run
-from tidegate.journal.record import Journal, Resumed
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalError, JournalFile
+from tidegate.journal.writer import Journal, Resumed
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.model.units import DAY_MS
-from tidegate.sim.jobs import Jobs, jobs_of
-from tidegate.sim.sample import sample_nodes, sample_options, sample_work
+from tidegate.sim.demo_trace import sample_nodes, sample_options, sample_work
+from tidegate.sim.submissions import Jobs, jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 

@@ -23,10 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from situations import GIB, Drawn, Traits, draw
-from tidegate.engine.kernels.registry import use_compiled
 from tidegate.engine.step import step
-from tidegate.journal.remedies.candidates import node_patterns
-from tidegate.journal.remedies.changes import (
+from tidegate.jit.registry import use_compiled
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.state.cluster import ClusterState
+from tidegate.state.tables import Phase
+from tidegate.whatif.budget import Remedy
+from tidegate.whatif.changes import (
     Change,
     MoreBorrowing,
     MoreNodes,
@@ -36,12 +39,9 @@ from tidegate.journal.remedies.changes import (
     facts_of,
     work_of,
 )
-from tidegate.journal.remedies.find import Findings, find_remedies
-from tidegate.journal.remedies.search import Remedy
-from tidegate.journal.remedies.trials import has_started, needs_place, play
-from tidegate.model.reasons import Reason
-from tidegate.state.cluster import ClusterState
-from tidegate.state.tables import Phase
+from tidegate.whatif.fork_trials import has_started, needs_place, play
+from tidegate.whatif.options import node_patterns
+from tidegate.whatif.search import Findings, find_remedies
 
 #: What every request of a resource is a multiple of.
 _STEPS = {"gpu": 500, "cpu": 500, "memory": GIB}

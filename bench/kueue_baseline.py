@@ -19,11 +19,11 @@ import numpy as np
 
 from tidegate.engine.apply import apply
 from tidegate.engine.decide import decide
-from tidegate.engine.kernels.registry import use_compiled
+from tidegate.jit.registry import use_compiled
 from tidegate.model.decisions import DecisionBatch, DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind, Facts, Submissions
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     FairSharing,
     Flavor,
     FlavorGroup,

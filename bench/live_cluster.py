@@ -19,8 +19,8 @@ from kubebench import Plane, node, pod
 from tidegate.kube.mirror.handover_annotation import HandoverNote, write_note
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.kubeconfig import config_access
-from tidegate.manifests.words import QUEUE, STANDING
-from tidegate.model.standing import Grant, Standing
+from tidegate.manifests.label_names import QUEUE, STANDING
+from tidegate.model.observed_status import Grant, Standing
 
 PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 GROUPS_API = "scheduling.k8s.io/v1alpha2"

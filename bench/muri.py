@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.registry import kernels_as
 from tidegate.engine.run import run
+from tidegate.jit.registry import kernels_as
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.spec import resources
+from tidegate.model.struct import resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work
 from tidegate.sim.rounds import RoundJob, RoundWorld
 from tidegate.state.cluster import ClusterState

@@ -22,16 +22,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.registry import kernels_as
-from tidegate.engine.place import set_typical
+from tidegate.engine.placement_rule import set_typical
 from tidegate.engine.step import step
-from tidegate.journal.packing import pack_result
+from tidegate.jit.registry import kernels_as
+from tidegate.journal.encoding import pack_result
 from tidegate.measure.fragmentation import fragmented_milli
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventBatch, Facts, Submissions
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy, TypicalPod
-from tidegate.model.spec import resources
+from tidegate.model.struct import resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work
 from tidegate.state.cluster import ClusterState
 

@@ -17,13 +17,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tidegate.cli.outputs import open_console
-from tidegate.cli.runs import Kernels, simulate_setup
-from tidegate.cli.setups import Changes, Source, TraceFormat, finish_setup, read_policy, read_source
+from tidegate.cli.scenario_input import Changes, Source, TraceFormat, finish_setup, read_policy, read_source
+from tidegate.cli.simulate_runner import Kernels, simulate_setup
+from tidegate.config.convert import Setup
+from tidegate.measure.collector import Measured
 from tidegate.measure.findings import find
-from tidegate.measure.witness import Measured
-from tidegate.model.build import Setup
-from tidegate.sim.jobs import Jobs, jobs_of
+from tidegate.report.output_files import open_console
+from tidegate.sim.submissions import Jobs, jobs_of
 
 POLICIES = Path(__file__).parent.parent / "examples" / "philly"
 

@@ -22,19 +22,19 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.model.units import HOUR_MS, WEEK_MS, duration_text
-from tidegate.planning.bands import Recipe
 from tidegate.planning.capacity import ALWAYS
+from tidegate.planning.capacity_plan import Recipe
+from tidegate.planning.capacity_replay import Judge, Span
 from tidegate.planning.floor import smallest
 from tidegate.planning.holdout import Booth, Entry, Trial, try_plan
-from tidegate.planning.jobs import PlanJobs, known_at, plan_jobs_of
-from tidegate.planning.judge import Judge, Span
+from tidegate.planning.holdout_report import findings, ratio
 from tidegate.planning.kernels.replay import NEVER
 from tidegate.planning.orders import Order
+from tidegate.planning.replay_jobs import PlanJobs, known_at, plan_jobs_of
 from tidegate.planning.tolerance import Tolerance
-from tidegate.planning.trial import findings, ratio
 from tidegate.planning.windows import day_night_weekend
-from tidegate.sources.gather import gather
 from tidegate.sources.options import Format, Options
+from tidegate.sources.read_sources import gather
 
 ITP = ("01", "02", "04", "05", "07", "09")
 MOST_RATIO, LEAST_SAVED, PEAKED = 1.35, 0.40, 2.0

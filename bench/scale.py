@@ -20,18 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.engine.kernels.registry import kernels_as
 from tidegate.engine.run import run
-from tidegate.journal.record import Journal
+from tidegate.jit.registry import kernels_as
 from tidegate.journal.store import JournalFile
+from tidegate.journal.writer import Journal
 from tidegate.model.decisions import DecisionKind, StepResult
 from tidegate.model.facts import EventBatch
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
-from tidegate.model.spec import resources
-from tidegate.model.twin import TwinOptions
+from tidegate.model.simulation import TwinOptions
+from tidegate.model.struct import resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, WorkKind
-from tidegate.sim.jobs import Jobs
+from tidegate.sim.submissions import Jobs
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 

@@ -15,7 +15,7 @@ from tidegate.engine.step import step
 from tidegate.model.facts import EventKind, Facts
 from tidegate.model.hardware import Node, NodeShape, Taint
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
     FairSharing,
     Flavor,
@@ -29,7 +29,7 @@ from tidegate.model.shares import (
     Shares,
     StopPolicy,
 )
-from tidegate.model.spec import labels, resources
+from tidegate.model.struct import labels, resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Toleration, Work, Workload
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import Phase

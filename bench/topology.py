@@ -24,19 +24,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.registry import active, kernels_as
-from tidegate.engine.kernels.topology import find_gang
-from tidegate.engine.kernels.topology_search import MIXED, SPOT_COLUMNS, Extent, empty_answer, empty_search
-from tidegate.engine.kernels.topology_use import add_spots, remove_spots
-from tidegate.engine.topology import SpotSearch, Wanted, question_of, spot_rows
-from tidegate.model.columns import I64
+from tidegate.engine.topology.query import SpotSearch, Wanted, question_of, spot_rows
+from tidegate.engine.topology.search import find_gang
+from tidegate.engine.topology.search_buffers import MIXED, SPOT_COLUMNS, Extent, empty_answer, empty_search
+from tidegate.engine.topology.usage import add_spots, remove_spots
+from tidegate.jit.registry import active, kernels_as
+from tidegate.model.arrays import I64
 from tidegate.model.hardware import Node, NodeShape, TopologyLevels
-from tidegate.model.misfits import Misfit
-from tidegate.model.shares import Flavor
-from tidegate.model.spec import Resources, labels, resources
-from tidegate.model.standing import Spot
+from tidegate.model.observed_status import Spot
+from tidegate.model.queues import Flavor
+from tidegate.model.struct import Resources, labels, resources
+from tidegate.model.topology_failures import Misfit
 from tidegate.model.work import PodSet, SliceRule, TopologyRequest
-from tidegate.state.domains import HOST, Topology, plant
+from tidegate.state.topology import HOST, Topology, plant
 
 FLAVOR = "gpu"
 SWITCHES = ("DSW", "PSW", "ASW")

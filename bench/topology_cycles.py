@@ -20,18 +20,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.registry import kernels_as
 from tidegate.engine.step import step
+from tidegate.jit.registry import kernels_as
 from tidegate.model.decisions import DecisionKind, StepResult
 from tidegate.model.facts import EventKind, Facts
 from tidegate.model.hardware import Node, NodeShape, TopologyLevels
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import Flavor, FlavorGroup, PreemptionRule, PreemptWhom, Queue, Quota, Shares
-from tidegate.model.spec import labels, resources
+from tidegate.model.queues import Flavor, FlavorGroup, PreemptionRule, PreemptWhom, Queue, Quota, Shares
+from tidegate.model.struct import labels, resources
 from tidegate.model.work import GpuRequest, PodSet, Share, SliceRule, SpreadRule, TopologyRequest, Work, Workload
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
-from tidegate.state.domains import HOST
+from tidegate.state.topology import HOST
 
 SWITCHES = ("DSW", "PSW", "ASW")
 QUEUES = ("red", "green", "blue")

@@ -19,8 +19,8 @@ from tidegate.model.decisions import DecisionKind, StepResult
 from tidegate.model.facts import ALL_PODS, EventKind, Facts, Outcome
 from tidegate.model.hardware import Node, NodeShape, Taint
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.reasons import Reason
-from tidegate.model.spec import labels, resources
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import labels, resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, Workload
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState

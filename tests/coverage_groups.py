@@ -11,10 +11,10 @@ import polars as pl
 
 from coverage_tally import Tally
 from demand_jobs import tables_of
+from tidegate.demand.cold_start import measure_starts
 from tidegate.demand.durations import measure_durations
-from tidegate.demand.jobs import Jobs, read_jobs
+from tidegate.demand.job_table import Jobs, read_jobs
 from tidegate.demand.residency import measure_residency
-from tidegate.demand.starts import measure_starts
 from tidegate.demand.tables import USE
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import Tolerance, gather_waits, measure_tolerance, sort_waits

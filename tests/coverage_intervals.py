@@ -20,26 +20,26 @@ from coverage_tally import Tally
 from demand_jobs import tables_of
 from queue_twins import HOUR, planned, play
 from tidegate.demand.arrivals import measure_arrivals
-from tidegate.demand.curves import Window
-from tidegate.demand.document import Scope
+from tidegate.demand.concurrency import curves_of
+from tidegate.demand.concurrency_stats import measure_levels, track_curve, track_series
 from tidegate.demand.durations import _moments, measure_durations
-from tidegate.demand.events import curves_of
-from tidegate.demand.jobs import read_jobs, wanted_spans, window_of
-from tidegate.demand.levels import measure_levels, track_curve, track_series
+from tidegate.demand.estimate import How, Unit, estimate, rank_quantile, share, unit_interval
+from tidegate.demand.forecast_report import look_ahead
+from tidegate.demand.job_table import read_jobs, wanted_spans, window_of
 from tidegate.demand.mix import measure_mix
-from tidegate.demand.numbers import How, Unit, estimate, rank_quantile, share, unit_interval
-from tidegate.demand.outlook import look_ahead
+from tidegate.demand.model import Scope
+from tidegate.demand.step_curve import Window
 from tidegate.demand.survival import Watched, estimate_survival, survival_quantile
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import _late_share, gather_waits, measure_tolerance, sort_waits
-from tidegate.engine.kernels.registry import kernels_as
+from tidegate.jit.registry import kernels_as
 from tidegate.measure.ratios import RatioInterval, completions, parting_of, ratio_interval, ratio_intervals, waits
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
-from tidegate.model.twin import TwinOptions
+from tidegate.model.simulation import TwinOptions
 from tidegate.planning.capacity import constant
+from tidegate.planning.capacity_replay import Judge, Span
 from tidegate.planning.floor import find_floor, smallest
-from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import Judge, Span
+from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.planning.tolerance import Tolerance
 from tidegate.stats.quantile import quantile
 

@@ -12,8 +12,7 @@ import yaml
 
 import tidegate
 from tidegate.deploy.deployment_manifest import LABELS, deployment
-from tidegate.deploy.install_spec import FIRST_POLICY, NAME, POLICY, GivenPolicy, InstallSpec
-from tidegate.deploy.objects import (
+from tidegate.deploy.install_objects import (
     DOOR,
     alert_rules,
     as_yaml,
@@ -24,6 +23,7 @@ from tidegate.deploy.objects import (
     network_policy,
     objects,
 )
+from tidegate.deploy.install_spec import FIRST_POLICY, NAME, POLICY, GivenPolicy, InstallSpec
 from tidegate.deploy.reserved_annotations import reservation
 from tidegate.live.modes import Mode
 

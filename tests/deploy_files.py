@@ -11,8 +11,7 @@ from typing import Any
 
 from deploy_chart import chart
 from tidegate.deploy.deployment_manifest import LABELS
-from tidegate.deploy.install_spec import InstallSpec
-from tidegate.deploy.objects import (
+from tidegate.deploy.install_objects import (
     DOOR,
     alert_rules,
     as_yaml,
@@ -23,6 +22,7 @@ from tidegate.deploy.objects import (
     network_policy,
     objects,
 )
+from tidegate.deploy.install_spec import InstallSpec
 from tidegate.deploy.reserved_annotations import reservation
 from tidegate.live.modes import Mode
 

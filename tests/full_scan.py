@@ -9,7 +9,7 @@ from tidegate.engine.step import step
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import Facts
 from tidegate.model.policy import AdmissionKind
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.tables import END
 

@@ -9,8 +9,8 @@ from kubebench.objects import job, node, pod
 from kubejobs import _runtime, make
 from tidegate.kube.mirror.handover_annotation import HandoverNote, write_note
 from tidegate.kube.mirror.job_patch import BEFORE
-from tidegate.manifests.words import STANDING
-from tidegate.model.standing import Grant, Standing
+from tidegate.manifests.label_names import STANDING
+from tidegate.model.observed_status import Grant, Standing
 
 Thing = dict[str, Any]
 

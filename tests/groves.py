@@ -12,13 +12,13 @@ import re
 from hypothesis import strategies as st
 
 from shared import SHARED
-from tidegate.engine.topology import SpotSearch, Wanted
+from tidegate.engine.topology.query import SpotSearch, Wanted
 from tidegate.model.hardware import Node, NodeShape, Taint, TopologyLevels
-from tidegate.model.shares import Flavor, TopologyRule
-from tidegate.model.spec import labels, resources
-from tidegate.model.standing import Spot
+from tidegate.model.observed_status import Spot
+from tidegate.model.queues import Flavor, TopologyRule
+from tidegate.model.struct import labels, resources
 from tidegate.model.work import PodSet, SliceRule, TopologyRequest
-from tidegate.state.domains import HOST, plant
+from tidegate.state.topology import HOST, plant
 
 FLAVOR = "f"
 LEVELS = ("block", "rack", HOST)

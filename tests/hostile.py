@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from builders import Cluster, fleet, job, pods
 from queue_strategies import QUEUES, policies
 from strategies import orders, placements, replace
-from tidegate.engine.holding import holding_of
+from tidegate.engine.quota_reservations import holding_of
 from tidegate.model.facts import EventKind, Outcome
 from tidegate.model.hardware import TopologyLevels
+from tidegate.model.observed_status import Check, CheckState, Foreign, Grant, Spot, Standing
 from tidegate.model.policy import AdmissionKind, OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import Entrance, Flavor, Shares, StopPolicy
-from tidegate.model.spec import labels, resources
-from tidegate.model.standing import Check, CheckState, Foreign, Grant, Spot, Standing
+from tidegate.model.queues import Entrance, Flavor, Shares, StopPolicy
+from tidegate.model.struct import labels, resources
 from tidegate.model.work import TopologyRequest, Workload
 from tidegate.state.cluster import ClusterState, Counter
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from kubebench import ApiError, Plane
 from kubebench.objects import pod
-from tidegate.deploy.objects import door
+from tidegate.deploy.install_objects import door
 
 _PATHS = {
     "MutatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies",

@@ -9,7 +9,7 @@ import msgspec
 
 from kubebench.objects import node, pod
 from tidegate.engine.step import step
-from tidegate.journal.lots import names_of
+from tidegate.journal.quota_names import names_of
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind
 from tidegate.kube.mirror.job_adapters import KINDS
 from tidegate.kube.mirror.jobs import JobObject, see_job
@@ -18,11 +18,11 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import PodObject, see_pod
 from tidegate.kube.reconciler import Reconciler
-from tidegate.manifests.surroundings import NOTHING_AROUND as AROUND
+from tidegate.manifests.cluster_defaults import NOTHING_AROUND as AROUND
 from tidegate.model.facts import Outcome
 from tidegate.model.hardware import Taint, TaintEffect
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Entrance,
     Flavor,
     FlavorGroup,

@@ -13,7 +13,7 @@ from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.takeover import Takeover
 from tidegate.kube.transport.objects import Meta
 from tidegate.live.handover import common_of, notes_after, read_common
-from tidegate.manifests.words import STANDING
+from tidegate.manifests.label_names import STANDING
 from tidegate.model.policy import Policy
 
 

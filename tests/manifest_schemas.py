@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from shared import shared
-from tidegate.manifests.forms import ANYTHING, Form
+from tidegate.manifests.field_support import ANYTHING, Form
 from tidegate.manifests.kinds import KNOWN, Key
 
 Schema = dict[str, Any]

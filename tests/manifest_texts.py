@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tidegate.manifests.documents import Document, embedded
+from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import Finding, Findings, Origin
-from tidegate.manifests.item import Item
-from tidegate.manifests.load import Loaded, load
+from tidegate.manifests.import_all import Loaded, load
+from tidegate.manifests.object_index import Document, embedded
 from tidegate.model.problem import Severity
-from tidegate.sources.yamlfile import read_documents
+from tidegate.sources.yaml_file import read_documents
 
 
 class Read(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidegate.manifests.forms import ANYTHING, Field, Form, Use
+from tidegate.manifests.field_support import ANYTHING, Field, Form, Use
 from tidegate.manifests.kinds import KNOWN, LEFT_ALONE, LEFT_GROUPS, REFUSED
-from tidegate.manifests.pods import POD_SPEC
-from tidegate.manifests.words import WORDS
+from tidegate.manifests.label_names import WORDS
+from tidegate.manifests.pod_template import POD_SPEC
 from tidegate.manifests.yunikorn import FORMS
 
 PAGE = Path(__file__).parent.parent / "docs" / "manifests.md"

@@ -10,7 +10,7 @@ from tidegate.journal.store import Step
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
     FairSharing,
     FairStrategy,

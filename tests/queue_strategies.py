@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from strategies import protections
 from tidegate.model.hardware import Taint
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
     FairSharing,
     FairStrategy,

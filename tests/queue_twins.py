@@ -14,13 +14,13 @@ import numpy as np
 from builders import job, pods
 from test_queues import queue
 from tidegate.engine.run import run
-from tidegate.journal.record import Journal
-from tidegate.measure.witness import Measured, Witness
+from tidegate.journal.writer import Journal
+from tidegate.measure.collector import Measured, Witness
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import Cohort, Flavor, FlavorGroup, PreemptionRule, PreemptWhom, Queue, Quota, Shares
-from tidegate.model.twin import PlannedWorkload, RunProfile, Snapshot, TwinOptions
-from tidegate.sim.jobs import jobs_of
+from tidegate.model.queues import Cohort, Flavor, FlavorGroup, PreemptionRule, PreemptWhom, Queue, Quota, Shares
+from tidegate.model.simulation import PlannedWorkload, RunProfile, Snapshot, TwinOptions
 from tidegate.sim.loops import UntilOver
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cmp_to_key
 from typing import NamedTuple
 
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import FairStrategy, PreemptWhom, Queue, Shares
+from tidegate.model.queues import FairStrategy, PreemptWhom, Queue, Shares
+from tidegate.model.reasons.catalogue import Reason
 
 Lot = tuple[str, str]  # flavor, resource
 Amounts = dict[Lot, int]

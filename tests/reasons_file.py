@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.model.reasons import CATALOGUE, ReasonKind, ReasonSpec, Remedy, Wake
+from tidegate.model.reasons.catalogue import CATALOGUE, ReasonKind, ReasonSpec, Remedy, Wake
 
 REASONS = Path(__file__).parent.parent / "docs" / "reasons.md"
 
@@ -20,7 +20,7 @@ other labels, too few GPUs or too little memory never move it. Where nodes refus
 that is told is of the first of these kinds that there is: nodes that lack something now, nodes that are closed, nodes
 that are too small, nodes that do not go with the pod. Of one kind it is the reason of most nodes.
 
-<!-- Made from the catalogue in src/tidegate/model/reasons.py by tests/reasons_file.py: change that, then run this. -->
+<!-- Made from src/tidegate/model/reasons/catalogue.py by tests/reasons_file.py: change that, then run this. -->
 """
 
 _REMEDIES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tidegate.model.schema import json_schema
+from tidegate.config.json_schema import json_schema
 
 SCHEMA = Path(__file__).parent.parent / "schemas" / "tidegate.schema.json"
 

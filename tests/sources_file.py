@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.sources.cells import UNITS
-from tidegate.sources.fields import FIELDS, NEEDS
+from tidegate.sources.field_catalog import FIELDS, NEEDS
 from tidegate.sources.findings import CODES
-from tidegate.sources.prometheus.metrics import DCGM, ENGINES, GONE, KARPENTER, KUBE, KUEUE, Signal
-from tidegate.sources.traces.catalogue import TRACES
+from tidegate.sources.parse_cells import UNITS
+from tidegate.sources.prometheus.metric_names import DCGM, ENGINES, GONE, KARPENTER, KUBE, KUEUE, Signal
+from tidegate.sources.traces.catalog import TRACES
 
 PAGE = Path(__file__).parent.parent / "docs" / "sources.md"
 MARK = "<!-- From here on made by tests/sources_file.py from src/tidegate/sources: change that, then run this. -->\n"

@@ -20,10 +20,10 @@ from schema_file import SCHEMA, schema_text
 from test_codec import ONE_ERROR
 from tidefiles import FULL
 from tidegate.cli.check import check, check_files, summarize
-from tidegate.model.codec import sound
-from tidegate.model.document import Document
-from tidegate.model.review import read_document
-from tidegate.model.schema import json_schema
+from tidegate.config.codec import sound
+from tidegate.config.json_schema import json_schema
+from tidegate.config.schema import Document
+from tidegate.config.validate import read_document
 
 DOCS = Path(__file__).parent.parent / "docs" / "tidegate-yaml.md"
 

@@ -11,14 +11,14 @@ import pytest
 from queue_twins import planned
 from test_stretch import busy_queues
 from tidegate.engine.step import step
-from tidegate.journal.record import Journal
-from tidegate.journal.seek import Follower
+from tidegate.journal.reader import Follower
 from tidegate.journal.store import JournalFile
+from tidegate.journal.writer import Journal
 from tidegate.model.facts import Facts
 from tidegate.state import cluster
 from tidegate.state.cluster import ClusterState
-from tidegate.state.shares import ShareTables
-from tidegate.state.table import CheckpointError, Table
+from tidegate.state.column_table import CheckpointError, Table
+from tidegate.state.quota_tables import ShareTables
 
 
 def filled() -> ClusterState:

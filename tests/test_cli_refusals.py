@@ -110,7 +110,7 @@ def test_a_picture_is_refused_before_the_run(monkeypatch):
 
 
 def test_without_numba_compiled_kernels_are_refused_and_no_journal_is_begun(folder, monkeypatch):
-    monkeypatch.setattr("tidegate.cli.runs._has_numba", lambda: False)
+    monkeypatch.setattr("tidegate.cli.simulate_runner._has_numba", lambda: False)
     before = files(folder)
     said = ran("simulate", "small.yaml", "--kernels", "compiled", "--journal", "a.db", code=2)
     assert said == "compiled kernels need numba, which is not installed: pip install 'tidegate[fast]'\n"
@@ -129,7 +129,7 @@ def _fill_disk(*arguments, **_):
 @pytest.mark.parametrize(
     ("option", "name", "writer"),
     [
-        ("--csv", "work.csv", "tidegate.cli.report.write_csv"),
+        ("--csv", "work.csv", "tidegate.report.text.run.write_csv"),
         ("--plot", "week.svg", "matplotlib.figure.Figure.savefig"),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_home_that_cannot_be_written_to_costs_only_explain(tmp_path):
 
 
 def test_without_what_a_cluster_needs_nothing_is_installed(monkeypatch):
-    monkeypatch.setattr("tidegate.cli.clusters._NEEDS", ("no_such.package",))
+    monkeypatch.setattr("tidegate.cli.kube_options._NEEDS", ("no_such.package",))
     said = ran("install", "--dry-run", code=2)
     assert said == "a cluster needs no_such.package, which is not installed: pip install 'tidegate[kube]'\n"
 

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 
 import tidefiles
 from tidefiles import job, pool, texts
-from tidegate.model.amounts import Amount, Cpu, Duration, GpuAmount, Memory, Portion, Span
-from tidegate.model.codec import decode
-from tidegate.model.document import Document
+from tidegate.config.codec import decode
+from tidegate.config.quantities import Amount, Cpu, Duration, GpuAmount, Memory, Portion, Span
+from tidegate.config.schema import Document
+from tidegate.config.schema_work import PodsEntry
+from tidegate.config.validate import read_document
 from tidegate.model.problem import MOST_TOLD, Problem, Report, found_text, path_text
-from tidegate.model.review import read_document
-from tidegate.model.spec import encode
+from tidegate.model.struct import encode
 from tidegate.model.units import UnitError, parse_cpu_milli, parse_duration_ms, parse_memory_mib
 from tidegate.model.work import PodSet
-from tidegate.model.work_entries import PodsEntry
 
 NAME = "a name of up to 63 letters, digits, dots, dashes and underscores"
 ID = "an id of up to 253 letters, digits, dots, dashes, slashes and underscores"

@@ -9,19 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.demand.censoring import Seen, draw_runtimes
-from tidegate.demand.diff import diff
-from tidegate.demand.document import Scope, encode
+from tidegate.demand.estimate import How
 from tidegate.demand.fit import fit
-from tidegate.demand.jobs import read_jobs, window_of
-from tidegate.demand.numbers import How
+from tidegate.demand.job_table import read_jobs, window_of
+from tidegate.demand.model import Scope, encode
+from tidegate.demand.model_diff import diff
 from tidegate.demand.residency import measure_residency
-from tidegate.demand.sample import sample
+from tidegate.demand.sentences import number_text
+from tidegate.demand.synth.sample import sample
 from tidegate.demand.tables import JOBS, USE, Tables
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import Basis
-from tidegate.demand.words import number_text
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tidegate.sources.gather import gather
+from tidegate.sources.read_sources import gather
 
 BASE = 1_700_006_400_000  # some midnight
 USUAL = {

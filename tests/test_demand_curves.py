@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from demand_jobs import job_rows, tables_of
-from tidegate.demand import events
+from tidegate.demand import concurrency
 from tidegate.demand.bursts import ceilings, find_bursts
-from tidegate.demand.cells import Cells
-from tidegate.demand.curves import Window, average_by, episodes_above, hold, level_at, mean, peak, quantiles
-from tidegate.demand.document import Scope, encode
-from tidegate.demand.events import Moments, Spans, Tally, curves_of, put_in_order, whole
+from tidegate.demand.concurrency import Moments, Spans, Tally, curves_of, put_in_order, whole
+from tidegate.demand.estimate import Unit
 from tidegate.demand.fit import fit
-from tidegate.demand.jobs import read_jobs, window_of
-from tidegate.demand.numbers import Unit
+from tidegate.demand.group_keys import Cells
+from tidegate.demand.job_table import read_jobs, window_of
+from tidegate.demand.model import Scope, encode
+from tidegate.demand.step_curve import Window, average_by, episodes_above, hold, level_at, mean, peak, quantiles
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30), st.integers(0, 2)), min_size=1, max_size=20)
 WINDOW = Window(5, 70)
@@ -203,7 +203,7 @@ def test_very_many_jobs_give_nearly_the_same(monkeypatch):
         assert other.tolerance.waited_p90.value == pytest.approx(one.tolerance.waited_p90.value, rel=0.005)
         assert other.arrivals.count == one.arrivals.count
     assert rough.durations[0].p90.value == pytest.approx(exact.durations[0].p90.value, rel=0.005)
-    assert events.MOST_EXACT == 100
+    assert concurrency.MOST_EXACT == 100
 
 
 def test_no_jobs_at_all():

@@ -7,25 +7,25 @@ import polars as pl
 import pytest
 
 from demand_jobs import tables_of
-from tidegate.cli.inputs_table import input_rows
-from tidegate.demand.answers import Grade, Lack, answer
 from tidegate.demand.arrivals import measure_arrivals
-from tidegate.demand.curves import Window
-from tidegate.demand.document import encode, read
+from tidegate.demand.estimate import How, Unit
 from tidegate.demand.fit import fit
-from tidegate.demand.jobs import read_jobs
-from tidegate.demand.numbers import How, Unit
+from tidegate.demand.four_questions import Grade, Lack, answer
+from tidegate.demand.job_table import read_jobs
+from tidegate.demand.model import encode, read
 from tidegate.demand.residency import measure_residency
+from tidegate.demand.sentences import number_text
+from tidegate.demand.step_curve import Window
 from tidegate.demand.tables import CAPACITY, USE
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import _late_share
 from tidegate.demand.waste import Leak, find_waste
-from tidegate.demand.words import number_text
 from tidegate.model.problem import Report
 from tidegate.model.units import DAY_MS, HOUR_MS
-from tidegate.planning.jobs import plan_jobs_of
 from tidegate.planning.preflight import Asked, check_flight
-from tidegate.sources.gather import gather
+from tidegate.planning.replay_jobs import plan_jobs_of
+from tidegate.report.text.seven_inputs import input_rows
+from tidegate.sources.read_sources import gather
 
 
 def test_jobs_that_all_take_no_time_are_measured():

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from forecast import HIGH, LOW, measure, read_helios, read_servegen
 from shared import shared
+from tidegate.demand.estimate import Unit
 from tidegate.demand.forecast import QUANTILES, Series, fill, know, learn, pinball, roll, score
-from tidegate.demand.numbers import Unit
-from tidegate.demand.outlook import band, look_ahead
+from tidegate.demand.forecast_report import band, look_ahead
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 
 STEP = 30 * MINUTE_MS

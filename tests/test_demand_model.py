@@ -10,18 +10,18 @@ import pytest
 import demand_traces as traces
 from demand_jobs import tables_of
 from shared import shared
-from tidegate.demand.answers import Grade, Lack, Question, Verdict, answer, judge
-from tidegate.demand.diff import diff
-from tidegate.demand.document import VERSION, Scope, encode, read
+from tidegate.demand.chart_data import duration_curve, mix_rows, outlook_points, spark, week_curve
 from tidegate.demand.durations import Meaning
 from tidegate.demand.findings import FindingCode, find
 from tidegate.demand.fit import fit
-from tidegate.demand.sample import sample
+from tidegate.demand.four_questions import Grade, Lack, Question, Verdict, answer, judge
+from tidegate.demand.model import VERSION, Scope, encode, read
+from tidegate.demand.model_diff import diff
+from tidegate.demand.sentences import answer_text, finding_text, verdict_text, waste_text
+from tidegate.demand.synth.sample import sample
 from tidegate.demand.tables import STARTS, USE, Tables
 from tidegate.demand.tolerance import Basis
-from tidegate.demand.view import duration_curve, mix_rows, outlook_points, spark, week_curve
 from tidegate.demand.waste import Leak, find_waste
-from tidegate.demand.words import answer_text, finding_text, verdict_text, waste_text
 from tidegate.model.problem import Report
 from tidegate.model.units import DAY_MS, HOUR_MS
 

@@ -6,8 +6,8 @@ import pytest
 
 import demand_traces as traces
 from shared import shared
-from tidegate.demand.document import Scope
 from tidegate.demand.fit import fit
+from tidegate.demand.model import Scope
 
 
 def test_itp_concurrency():

@@ -6,14 +6,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tidegate.demand.estimate import How
 from tidegate.demand.findings import find
 from tidegate.demand.fit import fit
-from tidegate.demand.numbers import How
 from tidegate.demand.sampling import ONE_LOOK, Grid, Samples, held_at
+from tidegate.demand.sentences import finding_text
 from tidegate.demand.tables import CAPACITY, USE, Tables
-from tidegate.demand.words import finding_text
 from tidegate.model.units import HOUR_MS, MINUTE_MS
-from tidegate.sources.gather import gather
+from tidegate.sources.read_sources import gather
 
 ROWS = 2_000
 

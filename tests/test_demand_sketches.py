@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.demand.distributions import Family, fit_family, normal_quantile
-from tidegate.demand.numbers import How, Unit
-from tidegate.demand.ordering import Grouping, _thin_out
+from tidegate.demand.estimate import How, Unit
+from tidegate.demand.grouped_quantiles import Grouping, _thin_out
 from tidegate.demand.sketches import ACCURACY, draw, merge, quantiles, share_below, sketch_of, sketch_ordered
 from tidegate.demand.survival import estimate_survival, survival_quantile
 from tidegate.demand.tolerance import Waits

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tidegate.demand.numbers import How, Number, Unit, rank_quantile
+from tidegate.demand.estimate import How, Number, Unit, rank_quantile
 from tidegate.demand.sketches import mean_of, weight_of
 from tidegate.demand.survival import (
     Watched,

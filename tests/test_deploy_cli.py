@@ -14,7 +14,7 @@ from kubequeues import one_queue
 from tidegate.cli.doctor import _print
 from tidegate.cli.main import app
 from tidegate.deploy.access_review import deeds
-from tidegate.deploy.findings import Finding, Level
+from tidegate.deploy.check_result import Finding, Level
 from tidegate.deploy.permissions import FOLLOWED, SUSPENDED, grants, rules
 from tidegate.live.election import LeaseName
 from tidegate.live.modes import Mode

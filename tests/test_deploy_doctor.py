@@ -13,8 +13,8 @@ from kubelive import wall_ms
 from kubequeues import one_queue
 from test_deploy_server import claim
 from tidegate.cli.main import app
+from tidegate.live.api_time import stamp_of
 from tidegate.live.election import SCOPE_CLAIMS
-from tidegate.live.timestamps import stamp_of
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/tidegate/leases"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -14,9 +14,9 @@ from deploy_files import DEPLOY, MADE, deploy_files
 from prometheus_server import program
 from tidegate.deploy.deployment_manifest import BUILT, PORT, USER, deployment
 from tidegate.deploy.grafana_dashboard import board
+from tidegate.deploy.install_objects import door, objects
 from tidegate.deploy.install_spec import FIRST_POLICY, NAME, GivenPolicy, InstallSpec
-from tidegate.deploy.objects import door, objects
-from tidegate.kernelcache.store import FOLDER_VARIABLE
+from tidegate.jit.cache_files import FOLDER_VARIABLE
 from tidegate.kube.mirror.namespaces import read_rule
 from tidegate.live.endpoints import _ALIVE, _READY
 from tidegate.live.metrics import Metrics

@@ -16,13 +16,13 @@ from kubebench import ApiError, Options, Plane, User
 from kubelive import wall_ms
 from kubequeues import one_queue
 from tidegate.deploy.deployment_manifest import deployment
+from tidegate.deploy.install_objects import objects
 from tidegate.deploy.install_spec import InstallSpec
-from tidegate.deploy.objects import objects
 from tidegate.deploy.server_side_apply import INSTALLER, resource_of
+from tidegate.live.api_time import stamp_of
 from tidegate.live.election import SCOPE_CLAIMS
 from tidegate.live.modes import Mode
 from tidegate.live.scope_claim import CLAIM_PREFIX
-from tidegate.live.timestamps import stamp_of
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _HERE, _APPS = "/api/v1/namespaces/tidegate", "/apis/apps/v1/namespaces/tidegate"

@@ -19,8 +19,8 @@ from kubequeues import one_queue
 from kubereplica import Replica
 from kubetraces import left, path_of, traces
 from test_deploy_server import monitoring
+from tidegate.deploy.install_objects import objects
 from tidegate.deploy.install_spec import GivenPolicy, InstallSpec
-from tidegate.deploy.objects import objects
 from tidegate.live.modes import Mode
 
 _JOBS, _PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"

@@ -10,8 +10,8 @@ from tidegate.engine.step import propose
 from tidegate.model.facts import EMPTY_EVENTS, EventKind, Outcome
 from tidegate.model.hardware import Taint
 from tidegate.model.policy import PlacementKind
-from tidegate.model.reasons import Reason
-from tidegate.model.spec import labels
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import labels
 from tidegate.model.work import GpuRequest, NodeRequirement, NodeTerm, Operator, PodSet, Share, Toleration
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from builders import Cluster, evicted, fleet, held, job, placed, pods
 from strategies import replace
 from tidegate.model.facts import EventKind, Outcome
+from tidegate.model.observed_status import Foreign
 from tidegate.model.policy import PlacementKind
-from tidegate.model.reasons import Reason
-from tidegate.model.standing import Foreign
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import P_DECISION
 
@@ -202,7 +202,7 @@ def test_pods_shown_many_at_a_time_are_where_they_are_one_by_one(gangs):
 
     together = restarted()
     decided = together.step()
-    with patch("tidegate.engine.mirroring._are_new", return_value=False):
+    with patch("tidegate.engine.observe_pods._are_new", return_value=False):
         alone = restarted()
         assert alone.step() == decided
     assert alone.state.digest() == together.state.digest()

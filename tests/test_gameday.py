@@ -21,7 +21,7 @@ from gameday.rules import BACK, BUDGET_S, EVENT_S, GANG_S, GROWN_S, Rules
 from gameday.watching import Change
 from kubebench import ApiError
 from tidegate.kube.mirror.handover_annotation import HandoverNote, read_note, write_note
-from tidegate.model.standing import Grant, Standing
+from tidegate.model.observed_status import Grant, Standing
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 

@@ -14,13 +14,13 @@ from builders import Cluster
 from grove_strategies import grove_asks, grove_policies, host, hosts
 from queue_strategies import EITHER
 from tidegate.engine.decide import decide
-from tidegate.engine.kernels.registry import kernels_as
-from tidegate.engine.planting import spots_of
 from tidegate.engine.step import step
-from tidegate.journal.packing import pack_events, pack_result, unpack_events
+from tidegate.engine.topology.build import spots_of
+from tidegate.jit.registry import kernels_as
+from tidegate.journal.encoding import pack_events, pack_result, unpack_events
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
-from tidegate.model.standing import Grant, Spot, Standing
+from tidegate.model.observed_status import Grant, Spot, Standing
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import Phase
 
@@ -80,7 +80,7 @@ def tell_something(data, cluster: Cluster, name: str, *, changes: bool) -> None:
 
 def unhealthy(data, state: ClusterState, row: int) -> Standing:
     """What the world shows of a workload of which a node has failed."""
-    from tidegate.engine.holding import holding_of
+    from tidegate.engine.quota_reservations import holding_of
 
     holding, work = holding_of(state, row), state.works[int(state.workloads.work_class[row])]
     grants = []

@@ -13,20 +13,20 @@ from builders import Cluster, evicted, fleet, held, job, placed, pods, preempted
 from queue_strategies import EITHER
 from shared import shared
 from test_queues import GPU, admitted, queue, queue_cluster
-from tidegate.engine.kernels.registry import kernels_as
-from tidegate.engine.leaving import pods_of
-from tidegate.engine.planting import spots_of
-from tidegate.model.build import pod_set
+from tidegate.config.convert import pod_set
+from tidegate.config.validate import read_document
+from tidegate.engine.release import pods_of
+from tidegate.engine.topology.build import spots_of
+from tidegate.jit.registry import kernels_as
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 from tidegate.model.hardware import TopologyLevels
-from tidegate.model.reasons import Reason
-from tidegate.model.review import read_document
-from tidegate.model.shares import CheckRule, Flavor, PreemptionRule, PreemptWhom, TopologyRule
-from tidegate.model.standing import Check, CheckState, Foreign, Grant, Spot, Standing
+from tidegate.model.observed_status import Check, CheckState, Foreign, Grant, Spot, Standing
+from tidegate.model.queues import CheckRule, Flavor, PreemptionRule, PreemptWhom, TopologyRule
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import SliceRule, SpreadRule, TopologyRequest
-from tidegate.state.domains import HOST
 from tidegate.state.tables import Phase
+from tidegate.state.topology import HOST
 
 LEVELS = (TopologyLevels(name="t", labels=("rack", HOST)),)
 RACK, ANYWHERE = TopologyRequest(required="rack"), TopologyRequest(unconstrained=True)
@@ -350,7 +350,7 @@ def test_pods_without_a_spot_take_none_of_resources_that_came_after_them():
 
     import numpy as np
 
-    from tidegate.engine.groves import _amounts
+    from tidegate.engine.topology.view import _amounts
 
     topology = SimpleNamespace(resources=["cpu", "pods", "example.com/new"], spotless_pods={1: np.array([5, 1])})
     state = SimpleNamespace(pod_classes=SimpleNamespace(top=2))

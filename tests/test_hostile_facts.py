@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from hostile import Hostile
 from tidegate.engine.step import step
-from tidegate.journal.packing import pack_events, pack_result, unpack_events
+from tidegate.journal.encoding import pack_events, pack_result, unpack_events
 from tidegate.model.facts import EventKind, Facts
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.granted import granted_pods, pods_to_be
+from tidegate.state.granted_pods import granted_pods, pods_to_be
 from tidegate.state.tables import END, Phase
 
 relaxed = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -10,8 +10,8 @@ from install_file import PAGE, page
 from tidegate.cli.errors import EXIT_OWNED
 from tidegate.cli.main import app
 from tidegate.deploy.deployment_manifest import USER
+from tidegate.deploy.install_objects import objects
 from tidegate.deploy.install_spec import InstallSpec
-from tidegate.deploy.objects import objects
 
 TEXT = PAGE.read_text()
 #: Options of other programs that it shows.

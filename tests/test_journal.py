@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 import crash
 from builders import Cluster, fleet, job
-from tidegate.journal.packing import Works, pack_column, unpack_column
-from tidegate.journal.record import Journal, Resumed
+from tidegate.journal.decision_text import explain, reason_text
+from tidegate.journal.encoding import Works, pack_column, unpack_column
+from tidegate.journal.history import read_cast, tell_story
+from tidegate.journal.phases import Doing, cut_spells
 from tidegate.journal.replay import replay
-from tidegate.journal.spells import Doing, cut_spells
 from tidegate.journal.store import JournalError, JournalFile, Step
-from tidegate.journal.story import read_cast, tell_story
-from tidegate.journal.words import explain, reason_text
+from tidegate.journal.writer import Journal, Resumed
 from tidegate.model.facts import EventKind, Facts
-from tidegate.model.reasons import CATALOGUE, Reason
+from tidegate.model.reasons.catalogue import CATALOGUE, Reason
 from tidegate.model.work import PodSet, Work, Workload
 
 

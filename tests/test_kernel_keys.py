@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 
 import tidegate
-from tidegate.engine.kernels import registry, succession
-from tidegate.engine.kernels.cycle import lack_of
-from tidegate.engine.kernels.fingerprint import Fingerprints, describe
-from tidegate.engine.kernels.queues import cycle_queues
-from tidegate.kernelcache.build import is_ready, note_ready
-from tidegate.kernelcache.store import FOLDER_VARIABLE, Store, bundled_folders
-from tidegate.state.shares import B_STIRRED
+from tidegate.engine.kernels import fixpoint
+from tidegate.engine.kernels.fifo_cycle import lack_of
+from tidegate.engine.kernels.quota_cycle import cycle_queues
+from tidegate.jit import registry
+from tidegate.jit.cache_build import is_ready, note_ready
+from tidegate.jit.cache_files import FOLDER_VARIABLE, Store, bundled_folders
+from tidegate.jit.digest import Fingerprints, describe
+from tidegate.state.quota_tables import B_STIRRED
 
 SOURCE = Path(tidegate.__path__[0])
 
@@ -29,13 +30,13 @@ SOURCE = Path(tidegate.__path__[0])
 ASK = """
 import numpy as np
 from tidegate.engine.kernels import succession
-from tidegate.engine.kernels.registry import active, kernels_as
-from tidegate.state.shares import B_STIRRED, Branches
+from tidegate.jit.registry import active, kernels_as
+from tidegate.state.quota_tables import B_STIRRED, Branches
 rows = np.zeros((2, len(Branches.columns)), np.int64)
 rows[0, B_STIRRED] = 1
 with kernels_as(compiled=True):
-    kernel = active(succession.is_stirred)
-    print(B_STIRRED, succession.is_stirred(rows), kernel(rows), sum(kernel.stats.cache_hits.values()))
+    kernel = active(fixpoint.is_stirred)
+    print(B_STIRRED, fixpoint.is_stirred(rows), kernel(rows), sum(kernel.stats.cache_hits.values()))
 """
 
 
@@ -45,7 +46,7 @@ def digest(name: str) -> str:
 
 def test_a_constant_that_changes_changes_every_kernel_that_comes_to_use_it(monkeypatch):
     before = {name: digest(name) for name in ("is_stirred", "run_cycles", "lack_of")}
-    monkeypatch.setattr(succession, "B_STIRRED", B_STIRRED + 1)
+    monkeypatch.setattr(fixpoint, "B_STIRRED", B_STIRRED + 1)
     after = {name: digest(name) for name in before}
     assert after["is_stirred"] != before["is_stirred"]
     assert after["run_cycles"] != before["run_cycles"]  # it calls the other
@@ -54,14 +55,14 @@ def test_a_constant_that_changes_changes_every_kernel_that_comes_to_use_it(monke
 
 
 def test_columns_counters_and_reason_codes_go_into_the_name(monkeypatch):
-    from tidegate.engine.kernels import cycle, queues
+    from tidegate.engine.kernels import fifo_cycle, quota_cycle
 
     before = digest("lack_of"), digest("cycle_queues")
-    monkeypatch.setattr(cycle, "GANG_PARTIAL", cycle.GANG_PARTIAL + 1)
-    monkeypatch.setattr(queues, "T_GATED", queues.T_GATED + 1)
+    monkeypatch.setattr(fifo_cycle, "GANG_PARTIAL", fifo_cycle.GANG_PARTIAL + 1)
+    monkeypatch.setattr(quota_cycle, "T_GATED", quota_cycle.T_GATED + 1)
     assert digest("lack_of") != before[0]
     assert digest("cycle_queues") != before[1]
-    assert cycle_queues.__module__ == queues.__name__
+    assert cycle_queues.__module__ == quota_cycle.__name__
 
 
 def test_values_are_told_apart():
@@ -77,7 +78,7 @@ def test_values_are_told_apart():
 def test_a_field_that_moves_changes_the_name():
     from numba import types
 
-    from tidegate.engine.kernels.pointers import ByPointer
+    from tidegate.jit.numba_tuples import ByPointer
 
     one = namedtuple("Pair", "a b")  # noqa: PYI024 - made here
     other = namedtuple("Pair", "b a")  # noqa: PYI024

@@ -12,7 +12,7 @@ from deploy_files import DEPLOY
 from kubebench import ApiError, Options, Plane, pod
 from kubedoor import install_door, submit
 from kubejobs import PATHS, crd_files, install_runtimes, make, queued
-from tidegate.deploy.objects import door
+from tidegate.deploy.install_objects import door
 from tidegate.deploy.reserved_annotations import reservation
 from tidegate.kube.mirror.job_adapters import KINDS, OWNERS
 

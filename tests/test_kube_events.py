@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kubebench.objects import job, pod
 from kubepaper import QUEUES, job_pods, ours, paper, queued, said
-from tidegate.journal.lots import names_of
+from tidegate.journal.quota_names import names_of
 from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
 from tidegate.kube.takeover import HandoverState, Takeover
 from tidegate.kube.transport.writes import pod_ref
 from tidegate.model.facts import Outcome
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import Work
 
 _GATE = [{"name": "tidegate.io/admission"}]

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 from kubebench.objects import job, pod
 from kubepaper import POOL, QUEUES, SPOT_TOLERATION, Paper, on_spot, ours, queued, spot_node
 from kuberelay import Relay
-from tidegate.journal.lots import names_of
+from tidegate.journal.quota_names import names_of
 from tidegate.kube.mirror.handover_annotation import HandoverNote
 from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.mirror.job_adapters import JOB
 from tidegate.kube.mirror.job_patch import BEFORE, GATE, HOST, JobStart, PodSetHosts, restored, start_steps, undo_steps
 from tidegate.kube.takeover import HandoverState, Takeover
-from tidegate.model.shares import Flavor, FlavorGroup, Quota
-from tidegate.model.standing import Grant, Standing
+from tidegate.model.observed_status import Grant, Standing
+from tidegate.model.queues import Flavor, FlavorGroup, Quota
 
 _PATH = ("spec", "template", "spec")
 _READY = [{"type": "Ready", "status": "True"}]

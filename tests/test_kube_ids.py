@@ -16,9 +16,9 @@ from kubelive import Live
 from kubepaper import QUEUES, Paper, ours, paper, said
 from kuberelay import relay
 from tidegate.cli.explain import ids_meant
-from tidegate.journal.record import Journal
-from tidegate.journal.seek import find_number
+from tidegate.journal.reader import find_number
 from tidegate.journal.store import JournalFile
+from tidegate.journal.writer import Journal
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.takeover import Takeover
 from tidegate.kube.transport.reflector import ReflectorOptions
@@ -29,10 +29,10 @@ from tidegate.live.handover import common_of, read_common
 from tidegate.live.observed_history import ObservedHistory, SeenWorkload, run_twin
 from tidegate.live.shadow_comparison import reckon
 from tidegate.model.hardware import Node, NodeShape
+from tidegate.model.observed_status import Standing
 from tidegate.model.policy import Policy
-from tidegate.model.standing import Standing
 from tidegate.model.work import PodSet, Work
-from tidegate.sim.openings import Opening
+from tidegate.sim.node_openings import Opening
 
 _LWS, _JOB_SET = "leaderworkerset.sigs.k8s.io", "jobset.jobset.x-k8s.io"
 

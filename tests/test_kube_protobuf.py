@@ -21,7 +21,7 @@ from tidegate.kube.transport.protobuf import ACCEPT, MAGIC, ListedPod, Words, re
 from tidegate.kube.transport.reflector import Reflector, ReflectorOptions
 from tidegate.kube.transport.resources import PODS
 from tidegate.kube.transport.update_queue import UpdateQueue
-from tidegate.manifests.words import GROUP, GROUP_TOTAL, QUEUE, STANDING
+from tidegate.manifests.label_names import GROUP, GROUP_TOTAL, QUEUE, STANDING
 
 _PODS = "/api/v1/namespaces/default/pods"
 

@@ -16,7 +16,7 @@ from kubebench.objects import job
 from kubefake import Fake, answer, stream
 from kubejobs import make
 from kubepaper import QUEUES, Paper, ours, paper, queued
-from tidegate.engine.holding import holding_of
+from tidegate.engine.quota_reservations import holding_of
 from tidegate.kube.mirror.handover_annotation import MOST_BYTES, VERSION, HandoverNote, read_note
 from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.mirror.job_patch import BEFORE
@@ -24,7 +24,7 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.takeover import HandoverState, Takeover
 from tidegate.kube.transport.nesting import cut_nesting
 from tidegate.kube.world import KubeWorld, WorldOptions
-from tidegate.manifests.words import GROUP, GROUP_FAST, QUEUE, ROLE, STANDING
+from tidegate.manifests.label_names import GROUP, GROUP_FAST, QUEUE, ROLE, STANDING
 from tidegate.model.policy import Policy
 
 GPU = "nvidia.com/gpu"
@@ -199,7 +199,7 @@ def test_a_flavor_counts_only_if_the_nodes_belong_to_it():
     from msgspec.structs import replace
 
     from kubebench.objects import node
-    from tidegate.model.shares import Flavor, FlavorGroup, Quota
+    from tidegate.model.queues import Flavor, FlavorGroup, Quota
 
     (queue,) = QUEUES.shares.queues
     flavors = (Flavor(name="spot", node_labels=(("pool", "spot"),)), Flavor(name="dear", node_labels=(("pool", "d"),)))

@@ -10,7 +10,7 @@ import typer
 from tidegate.cli.errors import EXIT_BAD_INPUT, EXIT_BUG, EXIT_OWNED, EXIT_UNREACHABLE
 from tidegate.cli.main import app
 from tidegate.live.metrics import Metrics
-from tidegate.manifests.words import STANDING
+from tidegate.manifests.label_names import STANDING
 
 DOCS = Path(__file__).parent.parent / "docs"
 TEXT = (DOCS / "live.md").read_text()

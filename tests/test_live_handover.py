@@ -20,12 +20,12 @@ from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.resources import JOBS
 from tidegate.kube.transport.writes import Ref, edit, merge
 from tidegate.live.handover import read_common
-from tidegate.manifests.words import STANDING
+from tidegate.manifests.label_names import STANDING
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import Outcome
+from tidegate.model.observed_status import Grant, Spot, Standing
 from tidegate.model.policy import Policy
-from tidegate.model.shares import UsageSharing
-from tidegate.model.standing import Grant, Spot, Standing
+from tidegate.model.queues import UsageSharing
 
 
 def test_quota_is_held_after_the_hand_over():

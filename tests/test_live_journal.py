@@ -15,9 +15,9 @@ from commands import ran
 from kubebench import pod
 from kubequeues import one_queue
 from kubereplica import Replica
-from tidegate.journal.record import Journal
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalFile
+from tidegate.journal.writer import Journal
 from tidegate.live.journal_rotation import JournalLimits, RotatingJournal, kept_files
 from tidegate.model.facts import EventKind
 

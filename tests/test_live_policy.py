@@ -10,7 +10,7 @@ import pytest
 from kubebench.objects import job, node
 from kubepaper import Paper, ours
 from tidegate.live.policy_sources import ConfigMap, PolicyContent, PolicyError, PolicyFile
-from tidegate.manifests.words import QUEUE
+from tidegate.manifests.label_names import QUEUE
 from tidegate.model.policy import Policy
 
 GPU = "nvidia.com/gpu"

@@ -19,8 +19,8 @@ from kubeproxy import Proxy
 from kubequeues import one_queue
 from kubereplica import Replica
 from shared import shared
+from tidegate.journal.reader import find_ids
 from tidegate.journal.replay import replay
-from tidegate.journal.seek import find_ids
 from tidegate.journal.store import JournalError, JournalFile
 from tidegate.live.observed_history import observe, run_twin
 from tidegate.model.decisions import DecisionKind

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifest_texts import QUEUES, documents, read
-from tidegate.manifests.documents import Document
 from tidegate.manifests.findings import Findings
-from tidegate.manifests.load import load
-from tidegate.sources.yamldata import UnreadableFile
-from tidegate.sources.yamlfile import read_documents
+from tidegate.manifests.import_all import load
+from tidegate.manifests.object_index import Document
+from tidegate.sources.yaml_data import UnreadableFile
+from tidegate.sources.yaml_file import read_documents
 
 Q = "ClusterQueue team: spec"
 R = f"{Q}.resourceGroups[0].flavors[0]"

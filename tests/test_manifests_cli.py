@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from manifest_texts import QUEUES
 from tidegate.cli.check import check_files
-from tidegate.cli.folders import holds_manifests, to_submit, unused, with_folder
 from tidegate.cli.main import app
-from tidegate.cli.setups import Changes, Source, read_setup
-from tidegate.model.build import Setup
+from tidegate.cli.manifest_folder import holds_manifests, to_submit, unused, with_folder
+from tidegate.cli.scenario_input import Changes, Source, read_setup
+from tidegate.config.convert import Setup
 from tidegate.model.policy import Policy
-from tidegate.model.twin import TwinOptions
-from tidegate.sources.manifestdir import load_folder
+from tidegate.model.simulation import TwinOptions
+from tidegate.sources.manifest_dir import load_folder
 
 NODE = """
 ---

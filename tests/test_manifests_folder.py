@@ -9,7 +9,7 @@ import pytest
 
 from manifest_texts import QUEUES
 from tidegate.model.problem import Severity
-from tidegate.sources.manifestdir import UnusableFolder, load_folder, review_folder
+from tidegate.sources.manifest_dir import UnusableFolder, load_folder, review_folder
 
 JOB = """
 apiVersion: batch/v1

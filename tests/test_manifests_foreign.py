@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from manifest_texts import QUEUES, read
-from tidegate.model.shares import UNLIMITED, FairSharing, PreemptWhom, StopPolicy
+from tidegate.model.queues import UNLIMITED, FairSharing, PreemptWhom, StopPolicy
 from tidegate.model.work import Share
 
 NODES = """

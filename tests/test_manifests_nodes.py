@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from manifest_texts import item, read, said
-from tidegate.manifests.nodes import read_namespace, read_node, read_overhead, read_priority_class
+from tidegate.manifests.core_objects import read_namespace, read_node, read_overhead, read_priority_class
 from tidegate.model.hardware import Taint, TaintEffect
-from tidegate.model.standing import Foreign
+from tidegate.model.observed_status import Foreign
 
 NODE = """
 apiVersion: v1

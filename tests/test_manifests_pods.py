@@ -7,14 +7,14 @@ from fractions import Fraction
 import pytest
 
 from manifest_texts import item, said
-from tidegate.manifests.forms import review
+from tidegate.manifests.cluster_defaults import Surroundings, Transformation
+from tidegate.manifests.core_objects import read_limit_range
+from tidegate.manifests.field_support import review
 from tidegate.manifests.gpus import read_devices
-from tidegate.manifests.nodes import read_limit_range
-from tidegate.manifests.pods import TEMPLATE, read_template
-from tidegate.manifests.requests import contradictions, qos_of, read_requests
-from tidegate.manifests.selection import read_node_affinity, read_selector, read_tolerations
-from tidegate.manifests.surroundings import Surroundings, Transformation
-from tidegate.manifests.topology import read_topology_annotations, read_topology_request
+from tidegate.manifests.pod_requests import contradictions, qos_of, read_requests
+from tidegate.manifests.pod_template import TEMPLATE, read_template
+from tidegate.manifests.selectors import read_node_affinity, read_selector, read_tolerations
+from tidegate.manifests.topology_requests import read_topology_annotations, read_topology_request
 from tidegate.model.hardware import Taint, TaintEffect
 from tidegate.model.work import GpuRequest, NodeRequirement, Operator, Share, SliceRule, TopologyRequest
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.manifests.clock import read_time_ms
 from tidegate.manifests.quantity import added, charged, counted, largest, offered, read_quantity, requested, rounded_up
-from tidegate.model.shares import UNLIMITED
+from tidegate.manifests.timestamps import read_time_ms
+from tidegate.model.queues import UNLIMITED
 from tidegate.model.units import UnitError
 
 SUFFIXES = {

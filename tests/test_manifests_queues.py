@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 
 from manifest_texts import QUEUES, item, read, said
-from tidegate.manifests.kueue import (
+from tidegate.manifests.kueue_objects import (
     read_admission_check,
     read_configuration,
     read_resource_flavor,
     read_topology,
     read_workload_priority,
 )
-from tidegate.manifests.queues import read_cluster_queue, read_cohort, read_consumed, read_local_queue
+from tidegate.manifests.kueue_queues import read_cluster_queue, read_cohort, read_consumed, read_local_queue
 from tidegate.model.hardware import Taint
-from tidegate.model.shares import (
+from tidegate.model.observed_status import Consumed
+from tidegate.model.queues import (
     UNLIMITED,
     CheckRule,
     Cohort,
@@ -35,7 +36,6 @@ from tidegate.model.shares import (
     TopologyRule,
     UsageSharing,
 )
-from tidegate.model.standing import Consumed
 from tidegate.model.work import NodeRequirement, Operator, Toleration
 
 

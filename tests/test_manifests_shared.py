@@ -14,17 +14,17 @@ from manifest_schemas import UNPUBLISHED, differences, schemas
 from manifest_texts import read
 from manifests_file import PAGE, page
 from shared import shared
-from tidegate.manifests.documents import take
+from tidegate.manifests.core_objects import read_limit_range, read_node
+from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.item import Item
-from tidegate.manifests.jobs.single import read_pod
+from tidegate.manifests.jobs.pod import read_pod
 from tidegate.manifests.kinds import KNOWN
-from tidegate.manifests.kueue import read_admission_check, read_resource_flavor, read_topology
-from tidegate.manifests.nodes import read_limit_range, read_node
-from tidegate.manifests.queues import read_cluster_queue, read_cohort, read_local_queue
-from tidegate.manifests.standings import read_grant, read_standing
-from tidegate.manifests.topology import read_topology_request
-from tidegate.manifests.workloads import read_pod_set, read_workload
+from tidegate.manifests.kueue_objects import read_admission_check, read_resource_flavor, read_topology
+from tidegate.manifests.kueue_queues import read_cluster_queue, read_cohort, read_local_queue
+from tidegate.manifests.kueue_workload import read_pod_set, read_workload
+from tidegate.manifests.object_index import take
+from tidegate.manifests.topology_requests import read_topology_request
+from tidegate.manifests.workload_status import read_grant, read_standing
 
 MIRROR = Path(__file__).parent.parent.parent / ".mirror/kubernetes-sigs+kueue/repo"
 

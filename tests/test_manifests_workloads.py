@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from manifest_texts import QUEUES, item, read, said
-from tidegate.manifests.standings import read_standing
-from tidegate.manifests.surroundings import PriorityClass, Surroundings
-from tidegate.manifests.topology import read_topology_assignment
-from tidegate.manifests.workloads import read_workload
-from tidegate.model.standing import Check, CheckState, Grant, Spot, Standing
+from tidegate.manifests.cluster_defaults import PriorityClass, Surroundings
+from tidegate.manifests.kueue_workload import read_workload
+from tidegate.manifests.topology_requests import read_topology_assignment
+from tidegate.manifests.workload_status import read_standing
+from tidegate.model.observed_status import Check, CheckState, Grant, Spot, Standing
 from tidegate.model.work import TopologyRequest
 
 WORKLOAD = """

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from tidegate.engine.step import step
-from tidegate.journal.record import Journal
 from tidegate.journal.store import Step
+from tidegate.journal.writer import Journal
+from tidegate.measure.allocations import stays_of
 from tidegate.measure.capacity import capacity_of
-from tidegate.measure.lives import Fate, collect_lives
-from tidegate.measure.stays import stays_of
+from tidegate.measure.job_records import Fate, collect_lives
 from tidegate.measure.timeline import Timeline, lay_flat
 from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, StepResult
 from tidegate.model.facts import EventKind, Facts, Outcome
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
-from tidegate.model.spec import resources
+from tidegate.model.struct import resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, Workload
 from tidegate.state.cluster import ClusterState
 

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from builders import fleet
 from queue_twins import HOUR, Run, partial_policy, partial_work, planned, play, queue, share_policy, simulate
-from tidegate.cli.queue_report import quota_as_json, write_queue_csv
-from tidegate.cli.report import as_json
 from tidegate.engine.run import run as run_world
+from tidegate.measure.collector import Witness
 from tidegate.measure.findings import find
-from tidegate.measure.witness import Witness
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.shares import Cohort, Flavor, PreemptionRule, PreemptWhom, Queue, Quota, Shares
-from tidegate.model.twin import TwinOptions
-from tidegate.sim.jobs import jobs_of
+from tidegate.model.queues import Cohort, Flavor, PreemptionRule, PreemptWhom, Queue, Quota, Shares
+from tidegate.model.simulation import TwinOptions
+from tidegate.report.text.queues import quota_as_json, write_queue_csv
+from tidegate.report.text.run import as_json
 from tidegate.sim.loops import UntilOver
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import Phase
@@ -255,7 +255,7 @@ def test_waits_are_told_by_queue():
 
 
 def test_work_that_came_by_an_entrance_counts_for_its_queue():
-    from tidegate.model.shares import Entrance
+    from tidegate.model.queues import Entrance
 
     policy = share_policy(queue("a", 8), entrances=(Entrance(id="team", queue="a"),), admission="kueue")
     run = play([planned("j", "1x8", queue="team")], policy, (), TwinOptions())

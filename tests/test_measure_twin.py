@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from queue_twins import queue, share_policy
 from tidegate.engine.run import run
-from tidegate.journal.record import Journal
+from tidegate.journal.writer import Journal
+from tidegate.measure.collector import Measured, Witness, measure_journal
 from tidegate.measure.fragmentation import fragmented_milli, gpu_pods_seen, lost_by_node
-from tidegate.measure.lives import Fate, collect_lives
+from tidegate.measure.job_records import Fate, collect_lives
 from tidegate.measure.summary import jain_index, summarise
-from tidegate.measure.witness import Measured, Witness, measure_journal
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.spec import resources
-from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.model.struct import resources
 from tidegate.model.units import HOUR_MS
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, WorkKind, Workload
-from tidegate.sim.jobs import jobs_of
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 

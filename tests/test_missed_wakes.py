@@ -15,12 +15,12 @@ from test_queues import queue, queue_cluster
 from tidegate.model.facts import EventKind
 from tidegate.model.hardware import Node
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import PreemptionRule, PreemptWhom, Shares
-from tidegate.model.spec import labels
+from tidegate.model.queues import PreemptionRule, PreemptWhom, Shares
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import labels
 from tidegate.model.work import TopologyRequest, Workload
-from tidegate.state.domains import HOST
 from tidegate.state.tables import Phase
+from tidegate.state.topology import HOST
 from victim_cases import RACKS, hosts, replace, shares_of, with_work
 from victim_cases import queue as victim_queue
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from builders import Cluster, fleet, job
 from test_queues import queue
-from tidegate.engine.leaving import pods_of
+from tidegate.engine.release import pods_of
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import Flavor, Shares
+from tidegate.model.queues import Flavor, Shares
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import Recovery
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState

@@ -11,10 +11,10 @@ import pytest
 from builders import Cluster, fleet, job
 from preempting_world import Settled, holders, settle
 from tidegate.engine import preempt
-from tidegate.engine.kernels.registry import kernels_as
+from tidegate.jit.registry import kernels_as
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import Workload
 
 HOUR_MS = 3_600_000

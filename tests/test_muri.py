@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import muri
 from muri_oracle import ends_of
 from shared import shared
-from tidegate.engine.kernels.registry import kernels_as
+from tidegate.jit.registry import kernels_as
 from tidegate.sim.rounds import RoundJob
 
 

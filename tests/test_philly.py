@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 import philly
 from commands import ran
 from shared import shared
-from tidegate.cli.runs import Kernels
+from tidegate.cli.simulate_runner import Kernels
+from tidegate.sources.config_file import load_setup
 from tidegate.sources.philly import Job, read_jobs, read_philly, split_quota
-from tidegate.sources.setupfile import load_setup
-from tidegate.sources.tracefile import UnusableTrace
+from tidegate.sources.trace_file import UnusableTrace
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "philly"
 POLICIES = ("apart", "borrow", "reclaim")

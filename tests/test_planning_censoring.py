@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 
 from commands import ran
 from test_demand_censoring import BASE, cut, job, tables, work
-from tidegate.demand.document import encode
+from tidegate.demand.cutoff import tables_at
 from tidegate.demand.fit import fit
-from tidegate.demand.known import tables_at
+from tidegate.demand.model import encode
 from tidegate.demand.tables import STARTS
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tidegate.planning.bands import Launch, Recipe, plan_bands
+from tidegate.planning.capacity_plan import Launch, Recipe, plan_bands
+from tidegate.planning.capacity_replay import Judge
 from tidegate.planning.concurrency import average, curve_of
-from tidegate.planning.document import encode_plan
 from tidegate.planning.floor import find_floor
 from tidegate.planning.holdout import held_out, try_plan
-from tidegate.planning.jobs import DRAWN, known_at, plan_jobs_of
-from tidegate.planning.judge import Judge
 from tidegate.planning.plan import Holdout, Request, make_plan
+from tidegate.planning.plan_inputs import Given, terms_at
+from tidegate.planning.plan_schema import encode_plan
 from tidegate.planning.preflight import Asked, check_flight
-from tidegate.planning.terms import Given, terms_at
+from tidegate.planning.replay_jobs import DRAWN, known_at, plan_jobs_of
 from tidegate.planning.tolerance import Tolerance
 from tidegate.stats.interval import NoInterval
 

@@ -15,7 +15,7 @@ import pytest
 from commands import files, ran
 from shared import shared
 from test_planning_plan import tidal_jobs
-from tidegate.planning.document import decode_plan
+from tidegate.planning.plan_schema import decode_plan
 
 PRICES = "currency: EUR\ngpu_hour: {own: 2, window: 3, burst: 5}\n"
 ASSUMED = ("--assume", "tolerance=1h,cold-start=10m", "--assume", "residency")

@@ -10,20 +10,20 @@ from typer.testing import CliRunner
 
 from test_planning_judge import arrivals
 from tidegate.cli.main import app
+from tidegate.config.prices import MICROS, Prices
 from tidegate.demand.time_zone import Calendar
-from tidegate.model.prices import MICROS, Prices
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
-from tidegate.planning.bands import Basis, Recipe, _needed_ceiling, hold_all_week, plan_bands
 from tidegate.planning.capacity import SHUT
-from tidegate.planning.document import decode_plan
+from tidegate.planning.capacity_plan import Basis, Recipe, _needed_ceiling, hold_all_week, plan_bands
+from tidegate.planning.capacity_replay import Judge, Span
 from tidegate.planning.floor import floor_gpus, floor_of
 from tidegate.planning.holdout import Booth, try_plan
-from tidegate.planning.judge import Judge, Span
+from tidegate.planning.holdout_report import part_of
 from tidegate.planning.orders import Order
 from tidegate.planning.plan import Request, make_plan
-from tidegate.planning.sentences import fewer_text
+from tidegate.planning.plan_schema import decode_plan
+from tidegate.planning.plan_warnings import fewer_text
 from tidegate.planning.tolerance import Tolerance, Waits
-from tidegate.planning.trial import part_of
 
 EPOCH_S = 1_750_032_000  # a Monday, 00:00 UTC
 

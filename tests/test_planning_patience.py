@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from test_planning_judge import arrivals
 from tidegate.cli.main import app
 from tidegate.model.units import HOUR_MS, MINUTE_MS
-from tidegate.planning.bands import Recipe
+from tidegate.planning.capacity_plan import Recipe
 from tidegate.planning.tolerance import Tolerance, Waits, limits_of
 
 START = dt.datetime(2026, 3, 2, tzinfo=dt.UTC)

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 import plan_holdout
 from shared import shared
 from test_planning_judge import GPU, arrivals
+from tidegate.config.prices import ASSUMED_PRICES, MICROS, Prices
 from tidegate.demand.tables import JOBS, Origin, Tables
-from tidegate.model.prices import ASSUMED_PRICES, MICROS, Prices
 from tidegate.model.units import DAY_MS, HOUR_MS, WEEK_MS
 from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedPlan, sign
-from tidegate.planning.bands import Recipe, plan_bands
 from tidegate.planning.capacity import HOURS
-from tidegate.planning.document import decode_plan, encode_plan
+from tidegate.planning.capacity_plan import Recipe, plan_bands
 from tidegate.planning.holdout import try_plan
-from tidegate.planning.jobs import NO_GPUS, NO_RUNTIME, SERVES, known_at, plan_jobs_of
 from tidegate.planning.plan import Holdout, Request, make_plan
+from tidegate.planning.plan_schema import decode_plan, encode_plan
+from tidegate.planning.replay_jobs import NO_GPUS, NO_RUNTIME, SERVES, known_at, plan_jobs_of
 from tidegate.planning.tolerance import Tolerance
 from tidegate.sources.options import Format
 

@@ -17,15 +17,15 @@ from commands import ran
 from tidegate.demand.calendar import hour_edges, hour_of_week
 from tidegate.demand.time_zone import Calendar, ZoneOrigin
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tidegate.planning.bands import Recipe, plan_bands
 from tidegate.planning.capacity import steps_of
+from tidegate.planning.capacity_plan import Recipe, plan_bands
+from tidegate.planning.capacity_replay import Judge, Span
 from tidegate.planning.costs import cost_of
-from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import Judge, Span
+from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.planning.tolerance import Tolerance
-from tidegate.sources.gather import gather
 from tidegate.sources.options import Options
-from tidegate.sources.zones import calendar_of
+from tidegate.sources.read_sources import gather
+from tidegate.sources.time_zones import calendar_of
 
 WEEKS = 8
 MONDAY = datetime(2026, 9, 7)  # noqa: DTZ001  by the users' clocks

@@ -12,12 +12,12 @@ from builders import Cluster, fleet
 from preempting_world import BOTH, FINAL, Settled, answer, fair_cluster, holders, pod_group, settle
 from queue_strategies import EITHER, asks, contended_asks, contended_shares, shares
 from strategies import fleets, placements, workloads
+from tidegate.measure.collector import Measured, measure_journal
 from tidegate.measure.findings import find
 from tidegate.measure.loops import Loop, loop_text
-from tidegate.measure.witness import Measured, measure_journal
 from tidegate.model.facts import EventKind
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import Flavor, FlavorGroup, PreemptionRule, PreemptWhom, Queue, Quota, Shares
+from tidegate.model.queues import Flavor, FlavorGroup, PreemptionRule, PreemptWhom, Queue, Quota, Shares
 from tidegate.model.work import PodSet, Work, Workload
 
 WITHIN = [PreemptWhom.NEVER, PreemptWhom.LOWER_PRIORITY, PreemptWhom.LOWER_OR_NEWER]

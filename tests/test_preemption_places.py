@@ -19,9 +19,9 @@ from test_queue_standing import stands
 from test_queues import queue as owner
 from test_queues import queue_cluster
 from tidegate.model.facts import EventKind
-from tidegate.model.shares import PreemptionRule, PreemptWhom
-from tidegate.model.spec import labels
-from tidegate.state.domains import HOST
+from tidegate.model.queues import PreemptionRule, PreemptWhom
+from tidegate.model.struct import labels
+from tidegate.state.topology import HOST
 from victim_cases import Case, Stage, draw_case, hosts, queue, replace
 from victim_oracle import Answer, VictimOracle
 

@@ -21,7 +21,7 @@ from test_queues import queue
 from tidegate.model.facts import EventKind
 from tidegate.model.hardware import Node
 from tidegate.model.policy import AdmissionKind, OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import FairSharing, Flavor, PreemptionRule, PreemptWhom, Queue, Shares
+from tidegate.model.queues import FairSharing, Flavor, PreemptionRule, PreemptWhom, Queue, Shares
 from tidegate.model.work import Toleration, Workload
 from tidegate.state.tables import Phase
 from victim_cases import replace

@@ -14,10 +14,10 @@ from test_queues import queue_cluster
 from tidegate.model.facts import EventKind
 from tidegate.model.hardware import TopologyLevels
 from tidegate.model.policy import AdmissionKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import Flavor, PreemptionRule, PreemptWhom
-from tidegate.model.twin import PlannedWorkload, TwinOptions
+from tidegate.model.queues import Flavor, PreemptionRule, PreemptWhom
+from tidegate.model.simulation import PlannedWorkload, TwinOptions
 from tidegate.model.work import TopologyRequest
-from tidegate.state.domains import HOST
+from tidegate.state.topology import HOST
 from victim_cases import hosts, replace, with_work
 
 MINUTE = HOUR // 60

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from builders import Cluster, job, placed
 from strategies import fleets, orders, placements, replace, workloads
-from tidegate.engine.kernels.registry import kernels_as
 from tidegate.engine.step import propose, step
-from tidegate.journal.packing import pack_events, pack_result, unpack_events, unpack_result
+from tidegate.jit.registry import kernels_as
+from tidegate.journal.encoding import pack_events, pack_result, unpack_events, unpack_result
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.hardware import Node

@@ -21,13 +21,13 @@ from queue_files import FULL_QUEUES, policy, queues
 from queue_twins import play
 from tidefiles import texts
 from tidegate.cli.check import check_files
-from tidegate.model.build import build
+from tidegate.config.convert import build
+from tidegate.config.json_schema import json_schema
+from tidegate.config.validate import read_document
 from tidegate.model.hardware import Taint, TopologyLevels
 from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.problem import Severity
-from tidegate.model.review import read_document
-from tidegate.model.schema import json_schema
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
     Entrance,
     FairSharing,
@@ -45,7 +45,7 @@ from tidegate.model.shares import (
     StopPolicy,
     UsageSharing,
 )
-from tidegate.model.spec import encode
+from tidegate.model.struct import encode
 from tidegate.model.units import DAY_MS, MINUTE_MS
 from tidegate.model.work import Operator, Toleration
 

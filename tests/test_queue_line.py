@@ -9,8 +9,8 @@ from builders import Cluster, fleet, held, job, placed, preempted, rejected
 from test_queues import GPU, admitted, queue, queue_cluster
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import PreemptionRule, PreemptWhom
+from tidegate.model.queues import PreemptionRule, PreemptWhom
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import Workload
 
 LOWER = PreemptionRule(within_queue=PreemptWhom.LOWER_PRIORITY)

@@ -15,16 +15,16 @@ from builders import Cluster
 from queue_strategies import EITHER, asks, policies
 from strategies import fleets, replace
 from test_properties import submit_equals
-from tidegate.engine.kernels.registry import kernels_as
 from tidegate.engine.step import propose, step
-from tidegate.journal.packing import pack_events, pack_result, unpack_events
+from tidegate.jit.registry import kernels_as
+from tidegate.journal.encoding import pack_events, pack_result, unpack_events
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import PreemptWhom
+from tidegate.model.queues import PreemptWhom
 from tidegate.model.work import Work
 from tidegate.state.cluster import ClusterState
-from tidegate.state.shares import NO_LIMIT
+from tidegate.state.quota_tables import NO_LIMIT
 from tidegate.state.tables import END, Phase
 
 relaxed = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

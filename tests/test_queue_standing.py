@@ -12,9 +12,9 @@ from builders import Cluster, Said, fleet, held, job, placed
 from test_queues import admitted, queue, queue_cluster
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind, Outcome
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import UNLIMITED, UsageSharing
-from tidegate.model.standing import Grant, Standing
+from tidegate.model.observed_status import Grant, Standing
+from tidegate.model.queues import UNLIMITED, UsageSharing
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import PodSet
 
 
@@ -236,7 +236,7 @@ def test_what_many_hold_after_a_restart_is_what_each_would_hold(told):
 
     together = restarted()
     decided = together.step()
-    with patch("tidegate.engine.observing._is_plain", return_value=False):
+    with patch("tidegate.engine.observe_admission._is_plain", return_value=False):
         alone = restarted()
         assert alone.step() == decided
     usage = [cluster.state.shares.branches.usage.tolist() for cluster in (alone, together)]

@@ -8,8 +8,7 @@ from builders import Cluster, Said, fleet, held, job, placed, pods, preempted
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
     FairSharing,
     Flavor,
@@ -21,7 +20,8 @@ from tidegate.model.shares import (
     Shares,
     StopPolicy,
 )
-from tidegate.model.spec import labels
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import labels
 from tidegate.model.work import Toleration
 
 GPU = 1000  # quota counts thousandths

@@ -14,11 +14,11 @@ import pytest
 
 from commands import ran
 from situations import draw
-from tidegate.journal.record import Journal
+from tidegate.journal.history import read_cast, tell_story
+from tidegate.journal.reader import Follower, find_ids, find_number, glance
 from tidegate.journal.replay import replay
-from tidegate.journal.seek import Follower, find_ids, find_number, glance
 from tidegate.journal.store import JournalFile
-from tidegate.journal.story import read_cast, tell_story
+from tidegate.journal.writer import Journal
 from tidegate.measure.share_tree import share_tree_of
 
 pytestmark = pytest.mark.usefixtures("folder")

@@ -10,14 +10,14 @@ from builders import Cluster
 from queue_strategies import contended_asks, contended_shares, policies
 from quota_oracle import Holder, Lot, Oracle, Victims
 from test_queue_properties import play
-from tidegate.engine.admit import turn_of
-from tidegate.engine.holding import book_of
-from tidegate.engine.kernels.desk import AGAIN, NOW_MS, OUTSIDE, REQUESTED, TARGETS, make_desk, request
+from tidegate.engine.kernels.classic_victims import find_targets
+from tidegate.engine.kernels.cycle_scratch import AGAIN, NOW_MS, OUTSIDE, REQUESTED, TARGETS, make_desk, request
 from tidegate.engine.kernels.quota import available, potential, share_ratio
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.victims import find_targets
+from tidegate.engine.quota_cycle import turn_of
+from tidegate.engine.quota_reservations import book_of
+from tidegate.jit.registry import active
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import END, Phase
 

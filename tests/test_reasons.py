@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from builders import Cluster, job
 from reasons_file import REASONS, counts, reasons_text
-from tidegate.engine.kernels.cycle import KINDS, LACKS, REFUSALS, lack_of
-from tidegate.engine.place import ready_rule
-from tidegate.journal.words import reason_text
-from tidegate.model.reasons import (
+from tidegate.engine.kernels.fifo_cycle import KINDS, LACKS, REFUSALS, lack_of
+from tidegate.engine.placement_rule import ready_rule
+from tidegate.journal.decision_text import reason_text
+from tidegate.model.reasons.catalogue import (
     CATALOGUE,
     CODES_END,
     NODE_REFUSALS,
@@ -25,7 +25,7 @@ from tidegate.model.reasons import (
     codes_of,
 )
 from tidegate.state.cluster import Counter
-from tidegate.state.scores import TALLY_CODES
+from tidegate.state.score_table import TALLY_CODES
 
 ROOT = Path(__file__).parent.parent
 

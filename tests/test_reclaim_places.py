@@ -18,11 +18,11 @@ from preemption_watch import Watch
 from test_preemption_places import seeds
 from test_preemption_properties import relaxed
 from test_queues import queue, queue_cluster
-from tidegate.engine.leaving import pods_of
+from tidegate.engine.release import pods_of
 from tidegate.model.facts import EventKind
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import Flavor, PreemptionRule, PreemptWhom, Shares
+from tidegate.model.queues import Flavor, PreemptionRule, PreemptWhom, Shares
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.tables import Phase
 from victim_cases import replace, with_work
 

@@ -8,9 +8,15 @@ import explain
 from builders import fleet, job, pods
 from situations import draw
 from test_queues import GPU, queue, queue_cluster
-from tidegate.journal.line import find_room, stand_in_line
-from tidegate.journal.lots import Lot
-from tidegate.journal.remedies.changes import (
+from tidegate.journal.queue_position import find_room, stand_in_line
+from tidegate.journal.quota_names import Lot
+from tidegate.model.hardware import Taint
+from tidegate.model.queues import Flavor, PreemptionRule, PreemptWhom, Quota, StopPolicy
+from tidegate.state.check import check
+from tidegate.whatif.budget import Kind
+from tidegate.whatif.change_syntax import FORMS, read_change, write_change
+from tidegate.whatif.change_text import changes_text, line_text, outcome_text, search_text
+from tidegate.whatif.changes import (
     AllowFlavor,
     AllowModel,
     Impossible,
@@ -22,15 +28,9 @@ from tidegate.journal.remedies.changes import (
     SetPriority,
     Stop,
 )
-from tidegate.journal.remedies.find import find_remedies
-from tidegate.journal.remedies.outcome import find_outcome
-from tidegate.journal.remedies.search import Kind
-from tidegate.journal.remedies.trials import Trials
-from tidegate.journal.remedies.words import changes_text, line_text, outcome_text, search_text
-from tidegate.journal.remedies.written import FORMS, read_change, write_change
-from tidegate.model.hardware import Taint
-from tidegate.model.shares import Flavor, PreemptionRule, PreemptWhom, Quota, StopPolicy
-from tidegate.state.check import check
+from tidegate.whatif.effect import find_outcome
+from tidegate.whatif.fork_trials import Trials
+from tidegate.whatif.search import find_remedies
 
 ANY = Lot("any", "gpu")
 

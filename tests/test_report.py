@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from test_measure_twin import SECOND, fleet, measure, planned, policy
-from tidegate.cli.curves import day_line, sparkline
-from tidegate.cli.report import as_json, most_idle, render, write_csv
-from tidegate.measure.witness import Measured
-from tidegate.model.twin import TwinOptions
+from tidegate.measure.collector import Measured
+from tidegate.model.simulation import TwinOptions
 from tidegate.model.units import DAY_MS, HOUR_MS
+from tidegate.report.run_sparkline import day_line, sparkline
+from tidegate.report.text.run import as_json, most_idle, render, write_csv
 
 
 @pytest.fixture(autouse=True)

@@ -10,13 +10,13 @@ import pytest
 from rich.console import Console
 
 from test_measure_twin import SECOND, fleet, measure, planned, policy
-from tidegate.cli.comparison import Comparison, compare, render_comparison
-from tidegate.cli.measures import Known, Measure, Outcome, mood
-from tidegate.cli.queue_comparison import PolicyRuns
-from tidegate.measure.lives import NOT_YET, Fate, Lives
+from tidegate.measure.job_records import NOT_YET, Fate, Lives
 from tidegate.measure.ratios import ratio_interval
 from tidegate.measure.summary import summarise
-from tidegate.model.twin import TwinOptions
+from tidegate.model.simulation import TwinOptions
+from tidegate.report.compare import Comparison, compare, render_comparison
+from tidegate.report.compare_measure import Known, Measure, Outcome, mood
+from tidegate.report.compare_queues import PolicyRuns
 from tidegate.stats.interval import NoInterval
 
 CAPACITY = 10**12

@@ -10,10 +10,10 @@ import pytest
 
 from test_measure_twin import SECOND, fleet, measure, planned, policy
 from test_report import small
-from tidegate.cli.pictures import PlotError
-from tidegate.cli.plots import plot
-from tidegate.measure.witness import Measured
-from tidegate.model.twin import TwinOptions
+from tidegate.measure.collector import Measured
+from tidegate.model.simulation import TwinOptions
+from tidegate.report.plot.run import plot
+from tidegate.report.plot.style import PlotError
 
 
 @pytest.fixture(scope="module")

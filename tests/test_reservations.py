@@ -16,11 +16,11 @@ from tidegate.engine.step import step
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 from tidegate.model.policy import OrderRule, Policy
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import FairSharing, Flavor, PreemptionRule, PreemptWhom
-from tidegate.model.spec import labels
+from tidegate.model.queues import FairSharing, Flavor, PreemptionRule, PreemptWhom
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import labels
 from tidegate.model.work import TopologyRequest, Workload
-from tidegate.state.domains import HOST
+from tidegate.state.topology import HOST
 from victim_cases import hosts, queue, shares_of, with_work
 
 HOUR = 3_600_000

@@ -13,7 +13,7 @@ from test_queues import queue as owner
 from test_queues import queue_cluster
 from tidegate.model.facts import EventKind
 from tidegate.model.policy import OrderRule
-from tidegate.model.shares import PreemptionRule, PreemptWhom
+from tidegate.model.queues import PreemptionRule, PreemptWhom
 from tidegate.model.work import WorkKind
 from victim_cases import hosts, with_work
 

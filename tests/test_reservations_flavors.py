@@ -5,11 +5,11 @@ from __future__ import annotations
 from builders import Cluster, job, placed
 from queue_twins import HOUR
 from test_queues import admitted, queue, queue_cluster
-from tidegate.engine.holding import holding_of
+from tidegate.engine.quota_reservations import holding_of
 from tidegate.model.facts import EventKind
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import Flavor
-from tidegate.model.spec import labels
+from tidegate.model.queues import Flavor
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import labels
 from victim_cases import hosts
 
 FLAVORS = tuple(Flavor(name=model, node_labels=labels({"pool": model})) for model in ("h100", "a100"))

@@ -8,12 +8,12 @@ from builders import Cluster, evicted, fleet, held, job, placed, pods, rejected
 from strategies import replace
 from test_engine_mirroring import bound
 from test_queues import queue, queue_cluster
-from tidegate.engine.holding import holding_of
+from tidegate.engine.quota_reservations import holding_of
 from tidegate.model.facts import EventKind
+from tidegate.model.observed_status import Consumed, Foreign, Grant, Standing
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import Entrance, FlavorGroup, Queue, Quota, Shares, StopPolicy
-from tidegate.model.standing import Consumed, Foreign, Grant, Standing
+from tidegate.model.queues import Entrance, FlavorGroup, Queue, Quota, Shares, StopPolicy
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
 
 

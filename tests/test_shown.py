@@ -14,15 +14,15 @@ from builders import Cluster, fleet, job, pods
 from strategies import fleets, orders, placements, workloads
 from test_engine_mirroring import bound, foreign
 from test_queues import queue, queue_cluster
-from tidegate.engine.kernels.fit import refusal
+from tidegate.engine.kernels.node_fit import refusal
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind, Outcome
 from tidegate.model.hardware import Node, Taint, TaintEffect, TopologyLevels
+from tidegate.model.observed_status import Standing
 from tidegate.model.policy import AdmissionKind
-from tidegate.model.reasons import NODE_REFUSALS, Reason, codes_of
-from tidegate.model.shares import Flavor, PreemptionRule, PreemptWhom
-from tidegate.model.spec import labels, resources
-from tidegate.model.standing import Standing
+from tidegate.model.queues import Flavor, PreemptionRule, PreemptWhom
+from tidegate.model.reasons.catalogue import NODE_REFUSALS, Reason, codes_of
+from tidegate.model.struct import labels, resources
 from tidegate.model.work import PodSet, TopologyRequest, Workload
 from tidegate.state.tables import Phase
 

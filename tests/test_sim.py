@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from builders import fleet, job
 from tidegate.engine.run import run
-from tidegate.journal.record import Journal
-from tidegate.measure.lives import collect_lives
+from tidegate.journal.writer import Journal
+from tidegate.measure.job_records import collect_lives
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
-from tidegate.sim.agenda import Agenda
-from tidegate.sim.jobs import jobs_of
+from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.sim.event_queue import Agenda
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
@@ -155,7 +155,7 @@ def test_work_of_unknown_length_is_not_taken_for_short(order):
 _SCRIPT = """
 import sys; sys.path[:0] = ["tests", "bench"]
 import crash
-from tidegate.journal.record import Journal
+from tidegate.journal.writer import Journal
 print(crash.drive(Journal(), crash.day_of_work()))
 """
 

@@ -14,14 +14,14 @@ from builders import fleet
 from queue_twins import planned as queue_planned
 from test_sim import HOUR, by_id, planned
 from tidegate.engine.run import run
-from tidegate.journal.record import Journal
-from tidegate.measure.lives import collect_lives
+from tidegate.journal.writer import Journal
+from tidegate.measure.job_records import collect_lives
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 from tidegate.model.hardware import Node
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
-from tidegate.model.twin import PlannedWorkload, TwinOptions
-from tidegate.sim.jobs import jobs_of
+from tidegate.model.simulation import PlannedWorkload, TwinOptions
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import _NODE_FAILS, SimWorld
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState

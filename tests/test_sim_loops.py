@@ -16,14 +16,14 @@ from queue_twins import HOUR, Run, partial_policy, partial_work, planned, play
 from test_stretch import assert_same
 from tidegate.engine.run import run
 from tidegate.engine.state_key import state_key
-from tidegate.journal.record import Journal
 from tidegate.journal.replay import replay
+from tidegate.journal.writer import Journal
+from tidegate.measure.collector import Witness
 from tidegate.measure.loops import Loop, loop_text
-from tidegate.measure.witness import Witness
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
     FairSharing,
     Flavor,
@@ -34,9 +34,9 @@ from tidegate.model.shares import (
     Quota,
     Shares,
 )
-from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
-from tidegate.sim.jobs import jobs_of
-from tidegate.sim.script import FEW_REPEATS
+from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.sim.fast_path import FEW_REPEATS
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 from tidegate.state.cluster import Counter as StateCounter

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from builders import fleet
 from queue_strategies import policies
 from queue_twins import HOUR, Run, planned, play, queue, simulate
-from tidegate.engine.kernels.registry import kernels_as
-from tidegate.journal.packing import pack_result
+from tidegate.jit.registry import kernels_as
+from tidegate.journal.encoding import pack_result
 from tidegate.journal.replay import replay
 from tidegate.measure.findings import find
-from tidegate.measure.lives import Fate
+from tidegate.measure.job_records import Fate
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
-from tidegate.model.shares import PreemptionRule, PreemptWhom
-from tidegate.model.standing import Grant, Standing
-from tidegate.model.twin import Snapshot, TwinOptions
+from tidegate.model.observed_status import Grant, Standing
+from tidegate.model.queues import PreemptionRule, PreemptWhom
+from tidegate.model.simulation import Snapshot, TwinOptions
 
 MINUTE = HOUR // 60
 RECLAIM = PreemptionRule(reclaim_in_cohort=PreemptWhom.ANY)

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from tidegate.sources.findings import Code, UnusableSource
-from tidegate.sources.gather import gather
 from tidegate.sources.options import Format, Table
+from tidegate.sources.read_sources import gather
 
 
 def _time(minute):

@@ -16,11 +16,11 @@ import pytest
 from prometheus_server import Family, serving
 from shared import shared
 from tidegate.sources.findings import Code, UnusableSource
-from tidegate.sources.gather import gather
 from tidegate.sources.options import Format, Options
-from tidegate.sources.prometheus.chunks import Span
-from tidegate.sources.prometheus.client import ask, open_door
-from tidegate.sources.prometheus.reading import read_prometheus
+from tidegate.sources.prometheus.http_client import ask, open_door
+from tidegate.sources.prometheus.range_query import Span
+from tidegate.sources.prometheus.source import read_prometheus
+from tidegate.sources.read_sources import gather
 
 NOON = 1_772_452_800  # 2026-03-02 12:00 UTC
 

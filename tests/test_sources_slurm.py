@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tidegate.sources.findings import Code, UnusableSource
-from tidegate.sources.gather import gather
 from tidegate.sources.options import Format, Options
+from tidegate.sources.read_sources import gather
 from tidegate.sources.slurm import count_tasks
 
 # Lines as long as sacct makes them.

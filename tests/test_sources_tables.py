@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tidegate.demand.time_zone import Calendar
 from tidegate.sources.findings import Code, UnusableSource
-from tidegate.sources.gather import gather
 from tidegate.sources.options import Options, Table
+from tidegate.sources.read_sources import gather
 
 GOOD = """\
 job_id,submit_time,start_time,end_time,num_gpus,team

@@ -9,8 +9,8 @@ from shared import shared
 from tidegate.demand.tables import CAPACITY, JOBS, REQUESTS, STARTS, USE
 from tidegate.demand.time_zone import Calendar
 from tidegate.sources.findings import Code, UnusableSource
-from tidegate.sources.gather import gather
 from tidegate.sources.options import Format, Options
+from tidegate.sources.read_sources import gather
 
 ROWS = {
     "itp": ("jobs", 50_637, Format.ITP),

@@ -10,8 +10,8 @@ from test_queues import admitted, queue, queue_cluster
 from tidegate.engine.start_backoff import FIRST_MS, FORGET_MS, MOST_MS, delay_ms
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind, Outcome
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import PreemptionRule, PreemptWhom
+from tidegate.model.queues import PreemptionRule, PreemptWhom
+from tidegate.model.reasons.catalogue import Reason
 
 _AGAIN = 100  # how long a refusal takes
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test_planning_judge import arrivals
-from tidegate.demand.numbers import Unit, rank_quantile
+from tidegate.demand.estimate import Unit, rank_quantile
 from tidegate.live.shadow_comparison import _waits as shadow_waits
 from tidegate.measure.summary import spread_of
+from tidegate.planning.capacity_replay import Outcome
 from tidegate.planning.concurrency import Curve, quantile_milli
-from tidegate.planning.judge import Outcome
 from tidegate.stats.quantile import grouped_quantiles, quantile, quantiles, weighted_quantiles
 
 SHARES = st.sampled_from([0.05, 0.5, 0.9, 0.95, 0.99, 1.0])

@@ -14,15 +14,15 @@ from msgspec.structs import replace
 from queue_strategies import asks, contended_asks, contended_shares, policies
 from queue_twins import HOUR, planned, queue, share_policy
 from tidegate.engine.run import run
-from tidegate.journal.packing import Works, pack_events, pack_result
-from tidegate.journal.record import Journal
+from tidegate.journal.encoding import Works, pack_events, pack_result
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalFile
-from tidegate.measure.witness import Witness
+from tidegate.journal.writer import Journal
+from tidegate.measure.collector import Witness
 from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, StepResult
 from tidegate.model.facts import EMPTY_EVENTS
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
     FairSharing,
     Flavor,
@@ -33,12 +33,12 @@ from tidegate.model.shares import (
     Quota,
     Shares,
 )
-from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
 from tidegate.model.work import PodSet, Work, Workload
-from tidegate.sim import script
-from tidegate.sim.jobs import jobs_of
+from tidegate.sim import fast_path
+from tidegate.sim.batched_run import run_twin
 from tidegate.sim.loops import UntilOver
-from tidegate.sim.stretch import run_twin
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
@@ -191,12 +191,12 @@ def test_an_idle_tail_is_no_work_both_ways():
 
 
 def test_a_log_that_is_full_ends_the_stretch_and_not_the_run(monkeypatch):
-    monkeypatch.setattr("tidegate.sim.stretch._MOST_STEPS", 8)
+    monkeypatch.setattr("tidegate.sim.batched_run._MOST_STEPS", 8)
     assert assert_same(crowd(100), busy_queues(60_000)).stretches > 10
 
 
 def test_rows_that_run_out_end_the_stretch_and_not_the_run(monkeypatch):
-    monkeypatch.setattr("tidegate.sim.stretch._ROWS_AHEAD", 2)
+    monkeypatch.setattr("tidegate.sim.batched_run._ROWS_AHEAD", 2)
     assert_same(crowd(200), busy_queues(HOUR))
 
 
@@ -241,5 +241,5 @@ def test_what_is_observed_or_fails_goes_step_by_step():
 
 def test_entries_of_one_time_come_in_the_order_they_were_put_in():
     numbers = np.array([5, 3, 9, 1, 1, 7], np.int64)
-    script.sort_numbers(numbers, 5)
+    fast_path.sort_numbers(numbers, 5)
     assert numbers.tolist() == [1, 1, 3, 5, 9, 7]

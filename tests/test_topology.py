@@ -7,15 +7,15 @@ import pytest
 from groves import FLAVOR, LEVELS, ONE, TABLE, ask, cases, grove, node, placed, spots, told
 from kueue.topology_cases import numbers, run
 from shared import shared
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.topology_use import spots_fit
-from tidegate.engine.topology import cut_spots, spot_rows
-from tidegate.model.misfits import Misfit
-from tidegate.model.shares import TopologyRule
-from tidegate.model.spec import labels, resources
-from tidegate.model.standing import Foreign
+from tidegate.engine.topology.query import cut_spots, spot_rows
+from tidegate.engine.topology.usage import spots_fit
+from tidegate.jit.registry import active
+from tidegate.model.observed_status import Foreign
+from tidegate.model.queues import TopologyRule
+from tidegate.model.struct import labels, resources
+from tidegate.model.topology_failures import Misfit
 from tidegate.model.work import NodeRequirement, NodeTerm, PreferredTerm, Toleration
-from tidegate.state.domains import HOST
+from tidegate.state.topology import HOST
 
 TWO_RACKS = ("b1/r1/x1=1", "b1/r1/x2=2", "b1/r2/x3=4", "b1/r2/x4=1", "b2/r1/x5=3")
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from groves import FLAVOR, LEVELS, ONE, TABLE, ask, cases, grove, grown, hosts
 from kueue.topology_cases import run
 from shared import shared
-from tidegate.engine.kernels.registry import kernels_as
-from tidegate.model.misfits import Misfit
-from tidegate.model.shares import TopologyRule
-from tidegate.model.spec import resources
+from tidegate.jit.registry import kernels_as
+from tidegate.model.queues import TopologyRule
+from tidegate.model.struct import resources
+from tidegate.model.topology_failures import Misfit
 from tidegate.model.work import SpreadRule, TopologyRequest
 
 relaxed = settings(deadline=None)

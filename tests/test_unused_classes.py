@@ -18,19 +18,19 @@ from builders import Cluster, fleet, job, placed, pods
 from strategies import fleets, orders
 from test_queues import queue, queue_cluster
 from test_stretch import assert_same, busy_queues, crowd
-from tidegate.engine.kernels.registry import kernels_as
 from tidegate.engine.step import step
-from tidegate.journal.packing import pack_events, pack_result, unpack_events
+from tidegate.jit.registry import kernels_as
+from tidegate.journal.encoding import pack_events, pack_result, unpack_events
 from tidegate.model.facts import EventKind
 from tidegate.model.hardware import Taint, TopologyLevels
 from tidegate.model.policy import AdmissionKind, PlacementKind
-from tidegate.model.shares import Flavor
-from tidegate.model.spec import labels, resources
+from tidegate.model.queues import Flavor
+from tidegate.model.struct import labels, resources
 from tidegate.model.work import NodeRequirement, NodeTerm, Operator, Toleration, TopologyRequest, Workload
 from tidegate.state import unused_classes
+from tidegate.state.classes import NodeClassKey, mismatch
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.domains import HOST
-from tidegate.state.interning import NodeClassKey, mismatch
+from tidegate.state.topology import HOST
 
 LIMITS = {"LEAST_WORK": 24, "LEAST_PODS": 16, "LEAST_NODES": 6, "MOST_REMEMBERED": 8}
 

@@ -16,7 +16,7 @@ from tidegate.engine.run import run
 from tidegate.engine.step import step
 from tidegate.model.decisions import NO_DECISIONS, DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind, Outcome
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
 from worlds import POLICY, Asked, Steps, kube_stage, sim_stage

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidefiles
-from tidegate.sources import yamlfile
-from tidegate.sources.setupfile import UnusableFile, load_setup, review_file
-from tidegate.sources.yamldata import MOST_DEPTH, MOST_VALUES, Place, UnreadableFile
-from tidegate.sources.yamlfile import MOST_BYTES, read_bytes, read_file
+from tidegate.sources import yaml_file
+from tidegate.sources.config_file import UnusableFile, load_setup, review_file
+from tidegate.sources.yaml_data import MOST_DEPTH, MOST_VALUES, Place, UnreadableFile
+from tidegate.sources.yaml_file import MOST_BYTES, read_bytes, read_file
 
 
 def refusal(content):
@@ -178,7 +178,7 @@ TOKENS = st.sampled_from(
 @settings(max_examples=200, deadline=None)
 def test_any_tokens_are_read_or_refused_by_both_parsers(loader, tokens):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yamlfile, "_LOADER", loader)
+        patch.setattr(yaml_file, "_LOADER", loader)
         assert outcome("".join(tokens).encode())
 
 

@@ -15,12 +15,12 @@ import msgspec
 import yaml
 
 from builders import POOL, Cluster, fleet, job
-from tidegate.model.build import build_policy
+from tidegate.config.convert import build_policy
+from tidegate.config.validate import read_document
 from tidegate.model.facts import ALL_PODS, EventKind, Outcome
 from tidegate.model.hardware import Node, NodeShape, Taint
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy, WithoutEstimate
-from tidegate.model.review import read_document
-from tidegate.model.spec import labels, resources
+from tidegate.model.struct import labels, resources
 from tidegate.model.units import parse_duration_ms
 from tidegate.model.work import GpuRequest, NodeRequirement, NodeTerm, Operator, PodSet, Share, Toleration, Workload
 

@@ -6,9 +6,9 @@ import copy
 
 from hypothesis import strategies as st
 
-from tidegate.model.codec import sound
-from tidegate.model.document import Document
-from tidegate.model.review import read_document
+from tidegate.config.codec import sound
+from tidegate.config.schema import Document
+from tidegate.config.validate import read_document
 
 #: Every key of the format once.
 FULL = """\

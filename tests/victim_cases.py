@@ -13,12 +13,12 @@ import msgspec
 
 from builders import Cluster, fleet, job, pods
 from quota_oracle import Holder
-from tidegate.engine.leaving import pods_of
+from tidegate.engine.release import pods_of
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 from tidegate.model.hardware import Node, TopologyLevels
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     Cohort,
     FairSharing,
     FairStrategy,
@@ -31,10 +31,10 @@ from tidegate.model.shares import (
     Shares,
     charge_of,
 )
-from tidegate.model.spec import labels
+from tidegate.model.struct import labels
 from tidegate.model.work import PodSet, Toleration, TopologyRequest, Work, Workload
-from tidegate.state.domains import HOST
 from tidegate.state.tables import Phase
+from tidegate.state.topology import HOST
 from victim_oracle import BoundPod, Running, Situation, VictimOracle, gpu_milli, work_lost
 
 GPU = 1000

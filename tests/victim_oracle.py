@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from quota_oracle import Claim, Holder, Lot, Oracle
 from tidegate.model.hardware import Node, TaintEffect
-from tidegate.model.shares import FairStrategy, PreemptWhom, Shares
+from tidegate.model.queues import FairStrategy, PreemptWhom, Shares
 from tidegate.model.work import PodSet, Share, Work
 
 WHOLE = 1000

@@ -18,8 +18,8 @@ from tidegate.kube.transport.kubeconfig import config_access
 from tidegate.kube.transport.write_pool import WriteLimits
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
-from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
-from tidegate.sim.jobs import jobs_of
+from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 
 POLICY = Policy(placement=PlacementRule(kind=PlacementKind.BEST_FIT), cycle_ms=100)

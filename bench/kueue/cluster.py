@@ -8,41 +8,41 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.engine.admit import most_pods
 from tidegate.engine.apply import apply
-from tidegate.engine.groves import NOBODY_AGAIN, grove_for
-from tidegate.engine.holding import book_of, holdings
-from tidegate.engine.kernels.desk import REQUESTED, Desk, Wish, make_desk, request
-from tidegate.engine.kernels.grove import Grove
+from tidegate.engine.kernels.cycle_scratch import REQUESTED, Desk, Wish, make_desk, request
 from tidegate.engine.kernels.nominate import may_be_tried
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.planting import topology_of
-from tidegate.manifests.documents import Objects as Documents
-from tidegate.manifests.documents import take
+from tidegate.engine.quota_cycle import most_pods
+from tidegate.engine.quota_reservations import book_of, holdings
+from tidegate.engine.topology.build import topology_of
+from tidegate.engine.topology.cycle_view import Grove
+from tidegate.engine.topology.view import NOBODY_AGAIN, grove_for
+from tidegate.jit.registry import active
+from tidegate.manifests.cluster_defaults import Surroundings
+from tidegate.manifests.core_objects import read_node
+from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.item import Item
-from tidegate.manifests.jobs.single import held_by, read_pod
-from tidegate.manifests.kueue import (
+from tidegate.manifests.import_queues import with_controllers
+from tidegate.manifests.import_settings import read_surroundings
+from tidegate.manifests.jobs.pod import held_by, read_pod
+from tidegate.manifests.kueue_objects import (
     read_admission_check,
     read_configuration,
     read_resource_flavor,
     read_topology,
     topology_rule,
 )
-from tidegate.manifests.nodes import read_node
-from tidegate.manifests.queues import read_cluster_queue, read_cohort, read_local_queue
-from tidegate.manifests.settings import read_surroundings
-from tidegate.manifests.shares import with_controllers
-from tidegate.manifests.standings import read_standing
-from tidegate.manifests.surroundings import Surroundings
-from tidegate.manifests.workloads import read_workload
+from tidegate.manifests.kueue_queues import read_cluster_queue, read_cohort, read_local_queue
+from tidegate.manifests.kueue_workload import read_workload
+from tidegate.manifests.object_index import Objects as Documents
+from tidegate.manifests.object_index import take
+from tidegate.manifests.workload_status import read_standing
 from tidegate.model.decisions import DecisionBatch, DecisionKind
 from tidegate.model.facts import EventKind, Facts, Outcome
+from tidegate.model.observed_status import Consumed, Standing
 from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.problem import Severity
-from tidegate.model.shares import Entrance, FairSharing, FairStrategy, Namespace, Queue, Shares, UsageSharing
-from tidegate.model.spec import labels
-from tidegate.model.standing import Consumed, Standing
+from tidegate.model.queues import Entrance, FairSharing, FairStrategy, Namespace, Queue, Shares, UsageSharing
+from tidegate.model.struct import labels
 from tidegate.model.work import Workload
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import Phase

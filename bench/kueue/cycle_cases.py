@@ -6,10 +6,10 @@ from typing import Any
 
 from kueue.cluster import Objects, Told, World
 from tidegate.engine.decide import decide
-from tidegate.manifests.clock import read_time_ms
+from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.item import Item
-from tidegate.manifests.standings import read_grant
+from tidegate.manifests.timestamps import read_time_ms
+from tidegate.manifests.workload_status import read_grant
 
 
 def run(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:

@@ -11,18 +11,18 @@ import json
 from typing import Any
 
 from kueue.cluster import Objects, Told, World, lots_of
-from tidegate.engine.admit import turn_of
-from tidegate.engine.holding import book_of
-from tidegate.engine.kernels.amounts import amount_of, whole_amount
-from tidegate.engine.kernels.desk import I_LOT, I_MODE, X_BORROW, X_MODE, Y_TRIED, Desk
-from tidegate.engine.kernels.flavors import assign, group_of
+from tidegate.engine.kernels.cycle_scratch import I_LOT, I_MODE, X_BORROW, X_MODE, Y_TRIED, Desk
+from tidegate.engine.kernels.domain_fit import weigh_topology
+from tidegate.engine.kernels.entry_request import amount_of, whole_amount
+from tidegate.engine.kernels.flavor_assignment import assign, group_of
 from tidegate.engine.kernels.nominate import open_entry, scale
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.spot_weights import weigh_topology
+from tidegate.engine.quota_cycle import turn_of
+from tidegate.engine.quota_reservations import book_of
+from tidegate.jit.registry import active
+from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.item import Item
 from tidegate.manifests.quantity import charged
-from tidegate.state.shares import Book
+from tidegate.state.quota_tables import Book
 
 NOW_MS = 1_800_000_000_000
 RESERVED = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": "2026-11-15T00:00:00Z"}

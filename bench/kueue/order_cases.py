@@ -11,10 +11,12 @@ from typing import Any
 
 from kueue.cluster import Objects, Told, World
 from kueue.cycle_cases import admission_of, text
-from tidegate.engine.admit import turn_of
 from tidegate.engine.decide import decide
-from tidegate.engine.holding import book_of
-from tidegate.engine.kernels.candidates import (
+from tidegate.engine.fair_usage import settle_use
+from tidegate.engine.kernels.cycle_scratch import CANDIDATES, H_FIRST, H_SEEN, K_NEXT, K_WORKLOAD, Desk
+from tidegate.engine.kernels.fair_victims import NOBODY, PRUNED, next_queue, sort_candidates
+from tidegate.engine.kernels.nominate import head_of
+from tidegate.engine.kernels.preemption_candidates import (
     ANY,
     HIERARCHY,
     LOWER,
@@ -26,19 +28,17 @@ from tidegate.engine.kernels.candidates import (
     pop_candidate,
     push_candidate,
 )
-from tidegate.engine.kernels.desk import CANDIDATES, H_FIRST, H_SEEN, K_NEXT, K_WORKLOAD, Desk
-from tidegate.engine.kernels.fair_victims import NOBODY, PRUNED, next_queue, sort_candidates
-from tidegate.engine.kernels.nominate import head_of
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.usage import settle_use
-from tidegate.manifests.clock import read_time_ms
-from tidegate.manifests.documents import take
+from tidegate.engine.quota_cycle import turn_of
+from tidegate.engine.quota_reservations import book_of
+from tidegate.jit.registry import active
+from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.item import Item
-from tidegate.manifests.kueue import read_configuration
-from tidegate.manifests.queues import read_consumed
-from tidegate.model.shares import UsageSharing
-from tidegate.model.standing import Consumed
+from tidegate.manifests.kueue_objects import read_configuration
+from tidegate.manifests.kueue_queues import read_consumed
+from tidegate.manifests.object_index import take
+from tidegate.manifests.timestamps import read_time_ms
+from tidegate.model.observed_status import Consumed
+from tidegate.model.queues import UsageSharing
 
 POLICIES = {"Never": NEVER, "LowerPriority": LOWER, "LowerOrNewerEqualPriority": LOWER_OR_NEWER, "Any": ANY}
 

@@ -11,7 +11,6 @@ import math
 from typing import Any
 
 from kueue.cluster import Objects, World, lots_of
-from tidegate.engine.holding import book_of
 from tidegate.engine.kernels.fair_victims import charge
 from tidegate.engine.kernels.quota import (
     add_usage,
@@ -22,10 +21,11 @@ from tidegate.engine.kernels.quota import (
     share_for_weight,
     share_ratio,
 )
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.removal import put_back, take_out
-from tidegate.manifests.clock import read_time_ms
-from tidegate.state.shares import Tree
+from tidegate.engine.kernels.quota_removal import put_back, take_out
+from tidegate.engine.quota_reservations import book_of
+from tidegate.jit.registry import active
+from tidegate.manifests.timestamps import read_time_ms
+from tidegate.state.quota_tables import Tree
 
 #: What Kueue reports as the share of a branch that borrows on no weight.
 MOST = (1 << 63) - 1

@@ -9,21 +9,21 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tidegate.engine.topology import Found, Shortfall, SpotSearch, Wanted
+from tidegate.engine.topology.query import Found, Shortfall, SpotSearch, Wanted
+from tidegate.manifests.core_objects import read_node
+from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.item import Item
-from tidegate.manifests.nodes import read_node
+from tidegate.manifests.pod_requests import read_requests
 from tidegate.manifests.quantity import charged
-from tidegate.manifests.requests import read_requests
-from tidegate.manifests.selection import read_node_affinity, read_tolerations
-from tidegate.manifests.topology import read_topology_assignment, read_topology_request
+from tidegate.manifests.selectors import read_node_affinity, read_tolerations
+from tidegate.manifests.topology_requests import read_topology_assignment, read_topology_request
 from tidegate.model.hardware import TopologyLevels
-from tidegate.model.misfits import Misfit
-from tidegate.model.shares import Flavor, TopologyRule
-from tidegate.model.spec import Resources, labels, resources
-from tidegate.model.standing import Foreign, Spot
+from tidegate.model.observed_status import Foreign, Spot
+from tidegate.model.queues import Flavor, TopologyRule
+from tidegate.model.struct import Resources, labels, resources
+from tidegate.model.topology_failures import Misfit
 from tidegate.model.work import PodSet
-from tidegate.state.domains import plant
+from tidegate.state.topology import plant
 
 FLAVOR, SIBLING = "default", "sibling"
 

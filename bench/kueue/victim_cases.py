@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from kueue.cluster import Objects, Told, World
-from tidegate.engine.admit import turn_of
-from tidegate.engine.holding import book_of
-from tidegate.engine.kernels.desk import REQUESTED, TARGETS, request
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.victims import find_targets
-from tidegate.manifests.clock import read_time_ms
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import charge_of
+from tidegate.engine.kernels.classic_victims import find_targets
+from tidegate.engine.kernels.cycle_scratch import REQUESTED, TARGETS, request
+from tidegate.engine.quota_cycle import turn_of
+from tidegate.engine.quota_reservations import book_of
+from tidegate.jit.registry import active
+from tidegate.manifests.timestamps import read_time_ms
+from tidegate.model.queues import charge_of
+from tidegate.model.reasons.catalogue import Reason
 
 #: The mode of an assignment that takes preemption, as Kueue numbers it.
 PREEMPT = 1

@@ -26,7 +26,7 @@ from gameday.records import Deed, Records
 from gameday.rules import BACK, BUDGET_S
 from kubebench import ApiError
 from kubereplica import Replica
-from tidegate.manifests.words import STANDING
+from tidegate.manifests.label_names import STANDING
 
 Thing = dict[str, Any]
 _NOW = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}

@@ -14,15 +14,15 @@ import typer
 from rich.console import Console
 
 from tidegate.cli.errors import EXIT_BAD_INPUT
-from tidegate.cli.folders import check_folder, counted, holds_manifests, say
-from tidegate.cli.outputs import open_console
-from tidegate.model.build import build_policy
-from tidegate.model.document import Document
+from tidegate.cli.manifest_folder import check_folder, counted, holds_manifests, say
+from tidegate.config.convert import build_policy
+from tidegate.config.schema import Document
+from tidegate.config.schema_work import WorkEntry
 from tidegate.model.problem import Severity, path_text
-from tidegate.model.shares import Cohort, Queue, Shares
+from tidegate.model.queues import Cohort, Queue, Shares
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI, duration_text
-from tidegate.model.work_entries import WorkEntry
-from tidegate.sources.setupfile import FileProblem, Reviewed, review_file
+from tidegate.report.output_files import open_console
+from tidegate.sources.config_file import FileProblem, Reviewed, review_file
 
 
 class Summary(NamedTuple):

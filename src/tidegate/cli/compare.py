@@ -12,20 +12,20 @@ from typing import Annotated
 import msgspec
 import typer
 
-from tidegate.cli.comparison import compare, render_comparison
 from tidegate.cli.errors import CannotRun, told_plainly
-from tidegate.cli.folders import say_notes
-from tidegate.cli.options import FileArgument, FormatOption, JsonOption, KernelsOption, SeedOption, TraceOption
-from tidegate.cli.outputs import check_writable, open_console
-from tidegate.cli.pictures import check_picture
-from tidegate.cli.queue_comparison import PolicyRuns
-from tidegate.cli.queue_plots import plot_queues
-from tidegate.cli.runs import Kernels, check_kernels, simulate_setup
-from tidegate.cli.setups import Changes, Source, finish_setup, notes_on, read_policy, read_source
+from tidegate.cli.manifest_folder import say_notes
+from tidegate.cli.scenario_input import Changes, Source, finish_setup, notes_on, read_policy, read_source
+from tidegate.cli.shared_options import FileArgument, FormatOption, JsonOption, KernelsOption, SeedOption, TraceOption
+from tidegate.cli.simulate_runner import Kernels, check_kernels, simulate_setup
+from tidegate.config.convert import Setup
+from tidegate.measure.collector import Measured
 from tidegate.measure.findings import find
-from tidegate.measure.witness import Measured
-from tidegate.model.build import Setup
 from tidegate.model.policy import OrderKind, PlacementKind, Policy
+from tidegate.report.compare import compare, render_comparison
+from tidegate.report.compare_queues import PolicyRuns
+from tidegate.report.output_files import check_writable, open_console
+from tidegate.report.plot.queues import plot_queues
+from tidegate.report.plot.style import check_picture
 
 
 def compare_policies(

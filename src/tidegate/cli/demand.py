@@ -11,10 +11,10 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.errors import told_plainly
-from tidegate.cli.options import HtmlOption, JsonOption
-from tidegate.cli.outputs import check_writable
-from tidegate.cli.runs import read_duration_ms
+from tidegate.cli.shared_options import HtmlOption, JsonOption
+from tidegate.cli.simulate_runner import read_duration_ms
 from tidegate.cli.source_options import SourceFormatOption, TimezoneOption
+from tidegate.report.output_files import check_writable
 from tidegate.sources.options import Options, Table
 
 demand_app = typer.Typer(
@@ -58,7 +58,7 @@ def diff_demand(
       tidegate demand diff may.csv june.csv --all --json
     """  # noqa: D301 - \b keeps the lines apart
     with told_plainly():
-        from tidegate.cli.demand_run import run_diff
+        from tidegate.cli.demand_commands import run_diff
 
         code = run_diff(before, after, Options(timezone=timezone), everything=everything, as_json=as_json)
     raise typer.Exit(code)
@@ -87,7 +87,7 @@ def sample_demand(
     with told_plainly():
         check_writable("--out", out)
         length_ms = read_duration_ms("--length", length) if length else None
-        from tidegate.cli.demand_run import Wish, run_sample
+        from tidegate.cli.demand_commands import Wish, run_sample
 
         run_sample(model, out, Wish(table, length_ms, scale, seed, timezone))
 
@@ -109,6 +109,6 @@ def forecast_demand(
       tidegate demand forecast jobs.csv --html forecast.html
     """  # noqa: D301 - \b keeps the lines apart
     with told_plainly():
-        from tidegate.cli.demand_run import run_forecast
+        from tidegate.cli.demand_commands import run_forecast
 
         run_forecast(model, Options(source_format, timezone=timezone), html, as_json=as_json)

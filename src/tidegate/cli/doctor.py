@@ -14,15 +14,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.clusters import ContextOption, KubeconfigOption, open_access, wall_ms
 from tidegate.cli.errors import EXIT_NO, CannotRun, told_plainly
-from tidegate.cli.options import JsonOption
-from tidegate.cli.outputs import open_console
+from tidegate.cli.kube_options import ContextOption, KubeconfigOption, open_access, wall_ms
+from tidegate.cli.shared_options import JsonOption
 from tidegate.live.modes import Mode
+from tidegate.report.output_files import open_console
 
 if TYPE_CHECKING:
     from tidegate.deploy.access_review import Account
-    from tidegate.deploy.findings import Finding
+    from tidegate.deploy.check_result import Finding
     from tidegate.deploy.readiness_checks import ClusterVisit
     from tidegate.kube.transport.connection import Connection
 

@@ -14,14 +14,14 @@ from contextlib import contextmanager
 import typer
 from rich.text import Text
 
-from tidegate.cli.outputs import Unwritable, open_console
-from tidegate.cli.pictures import PlotError
 from tidegate.journal.store import JournalError
+from tidegate.report.output_files import Unwritable, open_console
+from tidegate.report.plot.style import PlotError
+from tidegate.sources.config_file import UnusableFile
 from tidegate.sources.findings import UnusableSource
-from tidegate.sources.manifestdir import UnusableFolder
-from tidegate.sources.pricefile import UnusablePrices
-from tidegate.sources.setupfile import UnusableFile
-from tidegate.sources.tracefile import UnusableTrace
+from tidegate.sources.manifest_dir import UnusableFolder
+from tidegate.sources.price_file import UnusablePrices
+from tidegate.sources.trace_file import UnusableTrace
 
 EXIT_NO = 1
 EXIT_BAD_INPUT = 2

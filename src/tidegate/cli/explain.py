@@ -14,17 +14,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
-from tidegate.cli.clusters import (
-    ClusterOption,
-    ContextOption,
-    KubeconfigOption,
-    Look,
-    LookPolicyOption,
-    opened_or_looked,
-)
 from tidegate.cli.errors import CannotRun, told_plainly
-from tidegate.cli.explanation import Asked, Explanation, as_json, show
-from tidegate.cli.journals import (
+from tidegate.cli.journal_options import (
     AtOption,
     JournalOption,
     catch_up,
@@ -35,29 +26,38 @@ from tidegate.cli.journals import (
     opened,
     until_of,
 )
-from tidegate.cli.options import JsonOption, KernelsOption
-from tidegate.cli.outputs import open_console
-from tidegate.cli.runs import Kernels
-from tidegate.journal.line import date_holders, find_room, find_wants, stand_in_line
-from tidegate.journal.refusal import why_not
-from tidegate.journal.remedies.changes import Change, Impossible
-from tidegate.journal.remedies.find import BUDGET, find_remedies
-from tidegate.journal.remedies.outcome import find_outcome
-from tidegate.journal.remedies.written import FORMS, read_change
-from tidegate.journal.seek import find_ids, find_number, glance
-from tidegate.journal.spells import Doing, cut_spells
+from tidegate.cli.kube_options import (
+    ClusterOption,
+    ContextOption,
+    KubeconfigOption,
+    Look,
+    LookPolicyOption,
+    opened_or_looked,
+)
+from tidegate.cli.shared_options import JsonOption, KernelsOption
+from tidegate.cli.simulate_runner import Kernels
+from tidegate.journal.decision_text import explain, lack_text, proposal_text
+from tidegate.journal.history import Cast, Moment, Story, as_watched, date_story, tell_story
+from tidegate.journal.phases import Doing, cut_spells
+from tidegate.journal.queue_position import date_holders, find_room, find_wants, stand_in_line
+from tidegate.journal.reader import find_ids, find_number, glance
 from tidegate.journal.store import JournalError, JournalFile
-from tidegate.journal.story import Cast, Moment, Story, as_watched, date_story, tell_story
-from tidegate.journal.words import explain, lack_text, proposal_text
+from tidegate.journal.why_not import why_not
 from tidegate.journal.workload_ids import ids_meant
 from tidegate.measure.loops import loop_text, loops_in
 from tidegate.model.decisions import DecisionKind
+from tidegate.report.explain import Asked, Explanation, as_json, show
+from tidegate.report.output_files import open_console
 from tidegate.state.cluster import ClusterState
+from tidegate.whatif.change_syntax import FORMS, read_change
+from tidegate.whatif.changes import Change, Impossible
+from tidegate.whatif.effect import find_outcome
+from tidegate.whatif.search import BUDGET, find_remedies
 
 if TYPE_CHECKING:
     from tidegate.kube.transport.connection import Connection
+    from tidegate.live.cluster_snapshot import Snapshot
     from tidegate.live.object_times import ObjectTimes
-    from tidegate.live.snapshot import Snapshot
 
 #: Workloads that a short form may mean that are named.
 _MOST_MEANT = 6

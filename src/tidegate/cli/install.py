@@ -14,12 +14,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.clusters import ContextOption, KubeconfigOption, needs_client, open_access, wall_ms
 from tidegate.cli.errors import EXIT_NO, EXIT_OWNED, CannotRun, say, told_plainly
-from tidegate.cli.namespaces import ExcludeNamespaceOption, NamespaceSelectorOption, namespace_rule
-from tidegate.cli.options import JsonOption
-from tidegate.cli.outputs import open_console
+from tidegate.cli.kube_options import ContextOption, KubeconfigOption, needs_client, open_access, wall_ms
+from tidegate.cli.namespace_options import ExcludeNamespaceOption, NamespaceSelectorOption, namespace_rule
+from tidegate.cli.shared_options import JsonOption
 from tidegate.live.modes import Mode
+from tidegate.report.output_files import open_console
 
 if TYPE_CHECKING:
     from tidegate.deploy.install_spec import InstallSpec
@@ -140,7 +140,7 @@ def _read_wish(policy: str | None, **named: Any) -> InstallSpec:
 
 
 def _print(wish: InstallSpec, *, as_json: bool) -> None:
-    from tidegate.deploy.objects import as_yaml, objects
+    from tidegate.deploy.install_objects import as_yaml, objects
 
     things = objects(wish)
     if as_json:
@@ -153,7 +153,7 @@ def _print(wish: InstallSpec, *, as_json: bool) -> None:
 
 
 def _ask(wish: InstallSpec, access: Connection) -> None:
-    from tidegate.deploy.objects import objects
+    from tidegate.deploy.install_objects import objects
 
     if not typer.confirm(
         f"Apply {len(objects(wish))} objects, mode {wish.mode}, to {access.server}? --dry-run prints them", err=True
@@ -163,8 +163,8 @@ def _ask(wish: InstallSpec, access: Connection) -> None:
 
 async def _install(access: Connection, wish: InstallSpec, *, force: bool) -> list[AppliedObject]:
     from tidegate.deploy.access_review import AccessReviewError
+    from tidegate.deploy.install_objects import gate_release, objects
     from tidegate.deploy.install_spec import GivenPolicy
-    from tidegate.deploy.objects import gate_release, objects
     from tidegate.deploy.server_side_apply import apply_all, find_unserved, remove_all
     from tidegate.kube.transport.client import Client
 

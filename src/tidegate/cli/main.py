@@ -22,7 +22,7 @@ from tidegate.cli.queues import show_queues
 from tidegate.cli.run import run_live
 from tidegate.cli.shadow_report import shadow_report
 from tidegate.cli.simulate import simulate
-from tidegate.cli.sources_command import show_sources
+from tidegate.cli.sources import show_sources
 from tidegate.cli.uninstall import uninstall
 
 app = typer.Typer(

@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli.assumptions_option import AssumeOption, read_signed
 from tidegate.cli.errors import EXIT_NO, told_plainly
-from tidegate.cli.options import HtmlOption, JsonOption, PlotOption
-from tidegate.cli.pictures import check_outputs
-from tidegate.cli.signing import AssumeOption, read_signed
+from tidegate.cli.shared_options import HtmlOption, JsonOption, PlotOption
 from tidegate.cli.source_options import SourcesArgument
-from tidegate.cli.sourcing import reads_sources
+from tidegate.cli.source_settings import reads_sources
 from tidegate.planning.orders import Order
+from tidegate.report.plot.style import check_outputs
 from tidegate.sources.options import Options
 
 
@@ -56,7 +56,7 @@ def plan(
     with told_plainly():
         check_outputs(out, plot, html)
         signed = read_signed(assume)
-        from tidegate.cli.plan_run import Call, Outputs, run_plan, show_plan
+        from tidegate.cli.plan_commands import Call, Outputs, run_plan, show_plan
 
         call = Call(sources, options, signed, prices, holdout, order, burst, seed)
         made = run_plan(call, Outputs(out, plot, html))

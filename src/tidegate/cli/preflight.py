@@ -11,12 +11,12 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.errors import told_plainly
-from tidegate.cli.options import HtmlOption, JsonOption, PlotOption
-from tidegate.cli.pictures import check_outputs
-from tidegate.cli.runs import read_duration_ms
+from tidegate.cli.shared_options import HtmlOption, JsonOption, PlotOption
+from tidegate.cli.simulate_runner import read_duration_ms
 from tidegate.cli.source_options import SourcesArgument
-from tidegate.cli.sourcing import reads_sources
+from tidegate.cli.source_settings import reads_sources
 from tidegate.planning.orders import Order
+from tidegate.report.plot.style import check_outputs
 from tidegate.sources.options import Options
 
 
@@ -52,7 +52,7 @@ def preflight(
         check_outputs(out, plot, html)
         tolerance_ms = read_duration_ms("--tolerance", tolerance) if tolerance else None
         cold_start_ms = read_duration_ms("--cold-start", cold_start) if cold_start else None
-        from tidegate.cli.preflight_run import Call, Outputs, run_preflight, show_preflight
+        from tidegate.cli.preflight_commands import Call, Outputs, run_preflight, show_preflight
 
         call = Call(sources, options, order, tolerance_ms, cold_start_ms, prices, seed)
         flown = run_preflight(call, Outputs(out, plot, html))

@@ -16,7 +16,9 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from tidegate.cli.clusters import (
+from tidegate.cli.errors import CannotRun, told_plainly
+from tidegate.cli.journal_options import AtOption, JournalOption, catch_up, damage_told, follow, kernels_for, until_of
+from tidegate.cli.kube_options import (
     ClusterOption,
     ContextOption,
     KubeconfigOption,
@@ -24,15 +26,13 @@ from tidegate.cli.clusters import (
     LookPolicyOption,
     opened_or_looked,
 )
-from tidegate.cli.errors import CannotRun, told_plainly
-from tidegate.cli.journals import AtOption, JournalOption, catch_up, damage_told, follow, kernels_for, until_of
-from tidegate.cli.options import JsonOption, KernelsOption
-from tidegate.cli.outputs import open_console
-from tidegate.cli.queue_tree import Shown, as_json, page
-from tidegate.cli.runs import Kernels
-from tidegate.journal.seek import Follower
+from tidegate.cli.shared_options import JsonOption, KernelsOption
+from tidegate.cli.simulate_runner import Kernels
+from tidegate.journal.reader import Follower
 from tidegate.journal.store import JournalFile
 from tidegate.measure.share_tree import share_tree_of
+from tidegate.report.output_files import open_console
+from tidegate.report.text.queue_tree import Shown, as_json, page
 
 #: Seconds between two looks at a journal that is written.
 _EVERY_S = 0.5

@@ -15,17 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli.errors import CannotRun, told_plainly
-from tidegate.cli.journals import damage_told, opened
-from tidegate.cli.options import JsonOption, KernelsOption
-from tidegate.cli.outputs import open_console
-from tidegate.cli.runs import Kernels, kernels_for
+from tidegate.cli.journal_options import damage_told, opened
+from tidegate.cli.shared_options import JsonOption, KernelsOption
+from tidegate.cli.simulate_runner import Kernels, kernels_for
+from tidegate.journal.decision_text import DATES_MS, time_text
 from tidegate.journal.store import JournalFile
-from tidegate.journal.words import DATES_MS, time_text
 from tidegate.live.observed_history import observe, run_twin
 from tidegate.live.shadow_comparison import ShadowComparison, ShadowDifference, ShadowWaits, reckon
-from tidegate.measure.words import count_text, percent_text
-from tidegate.model.reasons import CATALOGUE, Reason
+from tidegate.measure.format import count_text, percent_text
+from tidegate.model.reasons.catalogue import CATALOGUE, Reason
 from tidegate.model.units import duration_text
+from tidegate.report.output_files import open_console
 
 #: Workloads that are shown one by one.
 _MOST_ROWS = 10

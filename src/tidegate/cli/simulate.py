@@ -16,18 +16,18 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tidegate.cli import report
 from tidegate.cli.errors import CannotRun, told_plainly
-from tidegate.cli.folders import say_notes
-from tidegate.cli.options import FileArgument, FormatOption, JsonOption, KernelsOption, SeedOption, TraceOption
-from tidegate.cli.outputs import check_writable, open_console, written_whole
-from tidegate.cli.pictures import check_picture
-from tidegate.cli.plots import plot as draw
-from tidegate.cli.queue_report import write_queue_csv
-from tidegate.cli.runs import Kernels, check_kernels, open_journal, read_duration_ms, simulate_setup
-from tidegate.cli.setups import Changes, Source, notes_on, read_policy, read_setup
-from tidegate.measure.witness import Measured
+from tidegate.cli.manifest_folder import say_notes
+from tidegate.cli.scenario_input import Changes, Source, notes_on, read_policy, read_setup
+from tidegate.cli.shared_options import FileArgument, FormatOption, JsonOption, KernelsOption, SeedOption, TraceOption
+from tidegate.cli.simulate_runner import Kernels, check_kernels, open_journal, read_duration_ms, simulate_setup
+from tidegate.measure.collector import Measured
 from tidegate.model.policy import OrderKind, PlacementKind
+from tidegate.report.output_files import check_writable, open_console, written_whole
+from tidegate.report.plot.run import plot as draw
+from tidegate.report.plot.style import check_picture
+from tidegate.report.text import run
+from tidegate.report.text.queues import write_queue_csv
 
 
 def simulate(
@@ -77,15 +77,15 @@ def simulate(
                 f"{source.title()}, policy {setup.policy.name}",
             )
         if csv is not None:
-            _write_csv("--csv", csv, partial(report.write_csv, measured.lives))
+            _write_csv("--csv", csv, partial(run.write_csv, measured.lives))
         if queue_csv is not None:
             _write_csv("--queue-csv", queue_csv, partial(write_queue_csv, measured.summary))
     if as_json:
-        plain = report.as_json(measured.summary, measured.lives, measured.samples, measured.quota)
+        plain = run.as_json(measured.summary, measured.lives, measured.samples, measured.quota)
         typer.echo(json.dumps(plain, allow_nan=False))
         return
     console = open_console()
-    report.render(measured.summary, measured.lives, measured.samples, console, measured.quota)
+    run.render(measured.summary, measured.lives, measured.samples, console, measured.quota)
     _suggest(measured, source, policy, journal, console)
 
 

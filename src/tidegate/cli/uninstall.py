@@ -14,11 +14,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.clusters import ContextOption, KubeconfigOption, open_access
 from tidegate.cli.errors import EXIT_NO, CannotRun, say, told_plainly
-from tidegate.cli.options import JsonOption
-from tidegate.cli.outputs import open_console
-from tidegate.cli.runs import read_duration_ms
+from tidegate.cli.kube_options import ContextOption, KubeconfigOption, open_access
+from tidegate.cli.shared_options import JsonOption
+from tidegate.cli.simulate_runner import read_duration_ms
+from tidegate.report.output_files import open_console
 
 if TYPE_CHECKING:
     from tidegate.deploy.uninstall import Removal, UninstallSpec

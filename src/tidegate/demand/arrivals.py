@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.curves import Window
-from tidegate.demand.events import MOST_EXACT
-from tidegate.demand.jobs import Jobs
-from tidegate.demand.numbers import How, Number, Unit, estimate, exact, relative_deviation_effects
-from tidegate.demand.ordering import Grouping, Some, in_order_by_group
-from tidegate.demand.unseen import Unseen, on_seen_clock, seen_window
-from tidegate.model.columns import F64, I64
-from tidegate.model.spec import Spec
+from tidegate.demand.concurrency import MOST_EXACT
+from tidegate.demand.estimate import How, Number, Unit, estimate, exact, relative_deviation_effects
+from tidegate.demand.grouped_quantiles import Grouping, Some, in_order_by_group
+from tidegate.demand.job_table import Jobs
+from tidegate.demand.step_curve import Window
+from tidegate.demand.unrecorded import Unseen, on_seen_clock, seen_window
+from tidegate.model.arrays import F64, I64
+from tidegate.model.struct import Spec
 from tidegate.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tidegate.stats.blocks import count_units, linear_interval, sum_by, unit_widths, units_of
 from tidegate.stats.interval import NoInterval

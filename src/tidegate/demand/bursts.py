@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.demand.curves import Curve, Episodes, Window, episodes_above
-from tidegate.demand.events import Mask
-from tidegate.demand.numbers import Number, Unit, exact, trim
-from tidegate.model.columns import F64
-from tidegate.model.spec import Spec
+from tidegate.demand.concurrency import Mask
+from tidegate.demand.estimate import Number, Unit, exact, trim
+from tidegate.demand.step_curve import Curve, Episodes, Window, episodes_above
+from tidegate.model.arrays import F64
+from tidegate.model.struct import Spec
 
 #: Ceilings are told for these rates: multiples of the mean.
 RATES = (1.0, 1.25, 1.5, 2.0, 3.0, 5.0)

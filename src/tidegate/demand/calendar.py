@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from tidegate.demand.curves import Window
+from tidegate.demand.step_curve import Window
 from tidegate.demand.time_zone import Calendar
-from tidegate.model.columns import I64
+from tidegate.model.arrays import I64
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, WEEK_MS
 
 WEEK_HOURS = 168

@@ -12,10 +12,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from tidegate.demand.numbers import trim
+from tidegate.demand.estimate import trim
 from tidegate.demand.sketches import Sketch, quantiles, share_below, weight_of
-from tidegate.model.columns import F64
-from tidegate.model.spec import Spec
+from tidegate.model.arrays import F64
+from tidegate.model.struct import Spec
 
 #: A distance up to which a fitted distribution stands for the values.
 CLOSE = 0.05

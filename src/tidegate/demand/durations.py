@@ -11,11 +11,9 @@ from enum import StrEnum
 import numpy as np
 from msgspec.structs import replace
 
-from tidegate.demand.alike import likeness
 from tidegate.demand.censoring import State
 from tidegate.demand.distributions import Fitted, fit_family
-from tidegate.demand.jobs import Jobs, Rows
-from tidegate.demand.numbers import (
+from tidegate.demand.estimate import (
     How,
     Number,
     Unit,
@@ -26,7 +24,9 @@ from tidegate.demand.numbers import (
     trim,
     variation,
 )
-from tidegate.demand.ordering import Grouping, Some, in_order_by_group
+from tidegate.demand.grouped_quantiles import Grouping, Some, in_order_by_group
+from tidegate.demand.independence import likeness
+from tidegate.demand.job_table import Jobs, Rows
 from tidegate.demand.sizes import LARGEST, SIZE_NAMES, size_of
 from tidegate.demand.sketches import Sketch, sketch_ordered
 from tidegate.demand.survival import (
@@ -36,8 +36,8 @@ from tidegate.demand.survival import (
     survival_shape,
     survival_sketch,
 )
-from tidegate.model.columns import I64
-from tidegate.model.spec import Spec
+from tidegate.model.arrays import I64
+from tidegate.model.struct import Spec
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.stats.blocks import count_units, linear_interval, sum_by, units_of
 from tidegate.stats.interval import LEAST_PARTS, NoInterval

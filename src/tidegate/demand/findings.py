@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import StrEnum
 
-from tidegate.demand.document import DemandModel, Scope
 from tidegate.demand.durations import Meaning
-from tidegate.demand.numbers import trim
-from tidegate.model.spec import Spec
+from tidegate.demand.estimate import trim
+from tidegate.demand.model import DemandModel, Scope
+from tidegate.model.struct import Spec
 from tidegate.model.units import HOUR_MS
 
 #: When more than this part of the jobs has the highest of all priorities, priorities say nothing.

@@ -14,9 +14,15 @@ import polars as pl
 from msgspec.structs import replace
 
 from tidegate.demand.bursts import ceilings, find_bursts
-from tidegate.demand.calls import RunAll, one_by_one
-from tidegate.demand.curves import Curve, Window
-from tidegate.demand.document import (
+from tidegate.demand.cold_start import measure_starts
+from tidegate.demand.concurrency_stats import Levels, Track, measure_levels
+from tidegate.demand.counters import Counters, is_told, read_counters
+from tidegate.demand.durations import Spread, measure_durations
+from tidegate.demand.estimate import Number, Unit, at_least, exact, trim
+from tidegate.demand.forecast_report import Outlook, look_ahead
+from tidegate.demand.job_table import Jobs, read_jobs, unseen_of, window_of
+from tidegate.demand.measure_groups import Measured, Setting, measure_groups, survey
+from tidegate.demand.model import (
     FORMAT,
     VERSION,
     DemandModel,
@@ -27,20 +33,14 @@ from tidegate.demand.document import (
     Scope,
     Source,
 )
-from tidegate.demand.durations import Spread, measure_durations
-from tidegate.demand.fleet import Counters, is_told, read_counters
-from tidegate.demand.groups import Measured, Setting, measure_groups, survey
-from tidegate.demand.jobs import Jobs, read_jobs, unseen_of, window_of
-from tidegate.demand.levels import Levels, Track, measure_levels
-from tidegate.demand.numbers import Number, Unit, at_least, exact, trim
-from tidegate.demand.outlook import Outlook, look_ahead
+from tidegate.demand.parallel import RunAll, one_by_one
 from tidegate.demand.residency import Residency, measure_residency
 from tidegate.demand.services import Service, measure_services
-from tidegate.demand.starts import measure_starts
-from tidegate.demand.streams import Stream, level_by_day, write_streams
+from tidegate.demand.step_curve import Curve, Window
+from tidegate.demand.synth.streams import Stream, level_by_day, write_streams
 from tidegate.demand.tables import Tables
-from tidegate.demand.unseen import Unseen, unseen_between
-from tidegate.model.columns import F64
+from tidegate.demand.unrecorded import Unseen, unseen_between
+from tidegate.model.arrays import F64
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 
 #: Priorities that are told apart: the highest.

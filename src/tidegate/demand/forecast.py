@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.events import Mask
-from tidegate.demand.numbers import multiply
-from tidegate.model.columns import F64, I64
+from tidegate.demand.concurrency import Mask
+from tidegate.demand.estimate import multiply
+from tidegate.model.arrays import F64, I64
 from tidegate.model.units import DAY_MS, HOUR_MS
 from tidegate.stats.quantile import quantiles
 

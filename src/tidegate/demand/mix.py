@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.demand.document import MixShare
-from tidegate.demand.levels import Track, coarser, profile_week
-from tidegate.demand.numbers import How, Unit, estimate, exact, trimmed
+from tidegate.demand.concurrency_stats import Track, coarser, profile_week
+from tidegate.demand.estimate import How, Unit, estimate, exact, trimmed
+from tidegate.demand.model import MixShare
 from tidegate.demand.time_zone import Calendar
 from tidegate.model.units import HOUR_MS
 from tidegate.stats.blocks import linear_interval

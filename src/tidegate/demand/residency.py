@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from tidegate.demand.levels import Levels, Track, measure_levels, track_series
-from tidegate.demand.numbers import How, Number, Unit, estimate, exact, trim, unit_interval
+from tidegate.demand.concurrency_stats import Levels, Track, measure_levels, track_series
+from tidegate.demand.estimate import How, Number, Unit, estimate, exact, trim, unit_interval
 from tidegate.demand.sampling import ONE_LOOK, Samples, grid_of, held_at
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.time_zone import Calendar
-from tidegate.model.spec import Spec
+from tidegate.model.struct import Spec
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 from tidegate.stats.blocks import count_units, linear_interval, units_of
 from tidegate.stats.interval import widest

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 
 #: A sample that comes later than this, in usual times between two, does not follow the one before: what lies between
 #: them was not seen.

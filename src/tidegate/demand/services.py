@@ -13,16 +13,16 @@ import polars as pl
 from tidegate.demand.arrivals import Arrivals, disperse, measure_arrivals, measure_rate
 from tidegate.demand.bursts import Bursts, Ceiling, ceilings, find_bursts
 from tidegate.demand.calendar import step_for
-from tidegate.demand.curves import Curve, Window
+from tidegate.demand.concurrency_stats import Levels, Track, measure_levels, track_series
 from tidegate.demand.distributions import Fitted, fit_family
-from tidegate.demand.levels import Levels, Track, measure_levels, track_series
-from tidegate.demand.numbers import Unit
-from tidegate.demand.outlook import Outlook, look_ahead
+from tidegate.demand.estimate import Unit
+from tidegate.demand.forecast_report import Outlook, look_ahead
 from tidegate.demand.sketches import Sketch, sketch_of
+from tidegate.demand.step_curve import Curve, Window
 from tidegate.demand.time_zone import Calendar
-from tidegate.demand.unseen import Unseen, hide_unseen, on_seen_clock, seen_window, unseen_between
-from tidegate.model.columns import F64, I64
-from tidegate.model.spec import Spec
+from tidegate.demand.unrecorded import Unseen, hide_unseen, on_seen_clock, seen_window, unseen_between
+from tidegate.model.arrays import F64, I64
+from tidegate.model.struct import Spec
 from tidegate.model.units import SECOND_MS
 
 #: Rates are followed in steps of this many arrivals or more, on average.

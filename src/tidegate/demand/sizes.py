@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.model.columns import I64
+from tidegate.model.arrays import I64
 
 #: Sizes by the most GPUs in them, and their names.
 SIZES = ((999, "<1"), (1_000, "1"), (2_000, "2"), (4_000, "3-4"), (8_000, "5-8"), (16_000, "9-16"), (64_000, "17-64"))

@@ -11,9 +11,9 @@ import math
 
 import numpy as np
 
-from tidegate.demand.numbers import trim
-from tidegate.model.columns import F64, I64
-from tidegate.model.spec import Spec
+from tidegate.demand.estimate import trim
+from tidegate.model.arrays import F64, I64
+from tidegate.model.struct import Spec
 
 #: Any quantile is within this part of the true one, unless told otherwise.
 ACCURACY = 0.02

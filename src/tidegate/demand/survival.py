@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.numbers import How, Number, Unit, estimate, trim, variation
+from tidegate.demand.estimate import How, Number, Unit, estimate, trim, variation
 from tidegate.demand.sketches import ACCURACY, Sketch, sketch_of
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 from tidegate.stats.interval import NORMAL, Interval, NoInterval, around, wilson
 
 #: The rate beyond the last end is that of the last so many ends.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import ClassVar
 
-from tidegate.model.spec import Spec
+from tidegate.model.struct import Spec
 
 
 class ZoneOrigin(StrEnum):

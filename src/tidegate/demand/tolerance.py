@@ -14,18 +14,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.alike import likeness
-from tidegate.demand.cells import dense
 from tidegate.demand.censoring import Observation, State
-from tidegate.demand.curves import Curve, level_at
-from tidegate.demand.events import MOST_EXACT, Mask
-from tidegate.demand.jobs import Jobs, Rows
-from tidegate.demand.numbers import How, Number, Unit, at_least, estimate, exact, rank_quantile, share, trim
-from tidegate.demand.ordering import Grouping, Some, in_order_by_group
+from tidegate.demand.concurrency import MOST_EXACT, Mask
+from tidegate.demand.estimate import How, Number, Unit, at_least, estimate, exact, rank_quantile, share, trim
+from tidegate.demand.group_keys import dense
+from tidegate.demand.grouped_quantiles import Grouping, Some, in_order_by_group
+from tidegate.demand.independence import likeness
+from tidegate.demand.job_table import Jobs, Rows
 from tidegate.demand.sketches import Sketch, sketch_ordered
+from tidegate.demand.step_curve import Curve, level_at
 from tidegate.demand.survival import Survival, Watched, estimate_survival, survival_quantile, survival_sketch
-from tidegate.model.columns import F64, I64
-from tidegate.model.spec import Spec
+from tidegate.model.arrays import F64, I64
+from tidegate.model.struct import Spec
 from tidegate.model.units import MINUTE_MS
 from tidegate.stats.block_quantiles import quantile_interval
 from tidegate.stats.blocks import Blocks, choose_blocks, count_units, linear_spread, sum_by, units_of

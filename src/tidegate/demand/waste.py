@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from tidegate.demand.document import DemandModel, Ground, Group
-from tidegate.demand.levels import Levels
-from tidegate.demand.numbers import trim
-from tidegate.model.spec import Spec
+from tidegate.demand.concurrency_stats import Levels
+from tidegate.demand.estimate import trim
+from tidegate.demand.model import DemandModel, Ground, Group
+from tidegate.model.struct import Spec
 
 #: Two tables are of one time if their ends lie no further apart than this part of it.
 _SAME_TIME = 0.05

@@ -13,7 +13,7 @@ from tidegate.kube.mirror.job_adapters import DEPLOYMENT, KINDS, LEADER_WORKER_S
 from tidegate.kube.mirror.job_patch import GATE
 from tidegate.kube.mirror.namespaces import NamespaceRule
 from tidegate.kube.transport.resources import PODS, Resource
-from tidegate.manifests.words import QUEUE
+from tidegate.manifests.label_names import QUEUE
 
 Thing = dict[str, Any]
 

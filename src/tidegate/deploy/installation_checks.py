@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from tidegate.deploy.access_review import AccessReviewError
+from tidegate.deploy.check_result import Finding, Level, fine
 from tidegate.deploy.deployment_manifest import LABELS
-from tidegate.deploy.findings import Finding, Level, fine
+from tidegate.deploy.install_objects import objects
 from tidegate.deploy.install_spec import NAME, InstallSpec
-from tidegate.deploy.objects import objects
 from tidegate.deploy.server_side_apply import INSTALLER, resource_of
 from tidegate.deploy.work_cleanup import find_written
 from tidegate.kube.transport.client import Client, Request
@@ -25,7 +25,7 @@ from tidegate.live.election import LeaseName
 from tidegate.live.lease import LeaseSpec
 from tidegate.live.modes import Mode
 from tidegate.live.scope_claim import Scope, scope_of
-from tidegate.manifests.clock import read_time_ms
+from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.units import UnitError
 
 _DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")

@@ -13,24 +13,24 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from tidegate.engine.kernels.chain import note_told, unlink
-from tidegate.engine.kernels.fit import free_pod, log_change, move_pod, refusal
-from tidegate.engine.kernels.place import empty_output, place_pod
+from tidegate.engine.kernels.gang_placement import empty_output, place_pod
+from tidegate.engine.kernels.node_fit import free_pod, log_change, move_pod, refusal
+from tidegate.engine.kernels.observe_bound import more_devices
+from tidegate.engine.kernels.pending_queue import note_told, unlink
 from tidegate.engine.kernels.quota import available, remove_usage, share_for_weight, share_ratio
-from tidegate.engine.kernels.registry import compiled
-from tidegate.engine.kernels.reservations import drop_reservation, end_reservations
-from tidegate.engine.kernels.shown import more_devices
-from tidegate.engine.place import ready_rule
+from tidegate.engine.kernels.reserved_places import drop_reservation, end_reservations
+from tidegate.engine.placement_rule import ready_rule
 from tidegate.engine.step import step
-from tidegate.journal.line import tree_of
-from tidegate.journal.record import Journal
+from tidegate.jit.registry import compiled
+from tidegate.journal.queue_position import tree_of
+from tidegate.journal.writer import Journal
 from tidegate.live.kernel_warmup import warm_up
+from tidegate.measure.collector import Witness
 from tidegate.measure.fragmentation import fragmented_milli
-from tidegate.measure.witness import Witness
 from tidegate.model.facts import EventKind, Facts
 from tidegate.model.hardware import Node, NodeShape, TopologyLevels
 from tidegate.model.policy import AdmissionKind, OrderKind, OrderRule, Policy
-from tidegate.model.shares import (
+from tidegate.model.queues import (
     FairSharing,
     Flavor,
     FlavorGroup,
@@ -40,15 +40,15 @@ from tidegate.model.shares import (
     Quota,
     Shares,
 )
-from tidegate.model.spec import labels, resources
-from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.model.struct import labels, resources
 from tidegate.model.units import HOUR_MS, MINUTE_MS
 from tidegate.model.work import GpuRequest, PodSet, Share, TopologyRequest, Work, Workload
-from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import Judge
+from tidegate.planning.capacity_replay import Judge
 from tidegate.planning.kernels.replay import Steps
-from tidegate.sim.jobs import jobs_of
-from tidegate.sim.stretch import run_twin
+from tidegate.planning.replay_jobs import PlanJobs
+from tidegate.sim.batched_run import run_twin
+from tidegate.sim.submissions import jobs_of
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tidegate.deploy.kernel_trials import trials
-from tidegate.engine.kernels.registry import compiler, kernels_as
-from tidegate.kernelcache.build import end_in_time, note_failure, note_progress, note_ready, sole_builder
-from tidegate.kernelcache.store import Store, open_store, user_folder
+from tidegate.jit.cache_build import end_in_time, note_failure, note_progress, note_ready, sole_builder
+from tidegate.jit.cache_files import Store, open_store, user_folder
+from tidegate.jit.registry import compiler, kernels_as
 
 #: The lowest priority there is: whoever waits for kernels works meanwhile.
 _NICE = 19

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 
 from tidegate.deploy.access_review import AccessReviewError
-from tidegate.deploy.findings import Finding, Level, fine
+from tidegate.deploy.check_result import Finding, Level, fine
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.resources import NODES, PODS, Resource
+from tidegate.manifests.core_objects import read_node
+from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.item import Item
-from tidegate.manifests.jobs.single import read_pod
-from tidegate.manifests.nodes import read_node
-from tidegate.manifests.words import QUEUE
-from tidegate.model.shares import Queue, Shares, in_any_namespace
+from tidegate.manifests.jobs.pod import read_pod
+from tidegate.manifests.label_names import QUEUE
+from tidegate.model.queues import Queue, Shares, in_any_namespace
 
 #: Objects of a page, and pages that are looked at: the kinds of pods of a large cluster show in the first of them.
 _PAGE, _MOST_PAGES = 500, 20

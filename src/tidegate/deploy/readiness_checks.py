@@ -23,9 +23,9 @@ from tidegate.deploy.access_review import (
     find_served,
     forbidden,
 )
-from tidegate.deploy.findings import Finding, Level, fine
+from tidegate.deploy.check_result import Finding, Level, fine
+from tidegate.deploy.install_objects import door, gate_release
 from tidegate.deploy.installation_checks import check_instances, check_leftovers, check_managers
-from tidegate.deploy.objects import door, gate_release
 from tidegate.deploy.permissions import FOLLOWED, Grant, grants
 from tidegate.deploy.quota_check import check_quota
 from tidegate.deploy.reserved_annotations import NAME as RESERVATION
@@ -46,7 +46,7 @@ from tidegate.live.policy_sources import (
     PolicySource,
     PolicyUnreachableError,
 )
-from tidegate.manifests.clock import read_time_ms
+from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.units import UnitError
 
 #: The oldest minor version of Kubernetes that has what gates need, and that the door needs.

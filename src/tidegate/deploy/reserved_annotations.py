@@ -10,7 +10,7 @@ from typing import Any
 
 from tidegate.kube.mirror.job_adapters import KINDS
 from tidegate.kube.transport.resources import Resource
-from tidegate.manifests.words import IGNORE, KIND, RUNTIME, SUBMIT
+from tidegate.manifests.label_names import IGNORE, KIND, RUNTIME, SUBMIT
 
 #: What a role names to let somebody write reserved annotations; no server has such objects.
 RESERVED = Resource("tidegate.io", "v1", "reservedannotations", "ReservedAnnotation")

@@ -17,8 +17,8 @@ import msgspec
 
 from tidegate.deploy.access_review import AccessReviewError
 from tidegate.deploy.deployment_manifest import LABELS
+from tidegate.deploy.install_objects import door, gate_release, objects
 from tidegate.deploy.install_spec import NAME, POLICY, THERE, InstallSpec
-from tidegate.deploy.objects import door, gate_release, objects
 from tidegate.deploy.server_side_apply import INSTALLER, ApplyOutcome, apply_all, resource_of
 from tidegate.deploy.work_cleanup import (
     HeldWork,

@@ -18,7 +18,7 @@ from tidegate.kube.transport.client import JSON_PATCH, MERGE_PATCH, Client, Requ
 from tidegate.kube.transport.resources import PODS, Resource
 from tidegate.kube.transport.response import Response
 from tidegate.kube.transport.writes import Ref, edit, merge
-from tidegate.manifests.words import IGNORE, KIND, QUEUE, RUNTIME, SUBMIT
+from tidegate.manifests.label_names import IGNORE, KIND, QUEUE, RUNTIME, SUBMIT
 
 #: Annotations that people write themselves.
 _THEIRS = frozenset((RUNTIME, SUBMIT, KIND, IGNORE))

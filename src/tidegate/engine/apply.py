@@ -11,14 +11,12 @@ from collections.abc import Callable
 import numpy as np
 
 from tidegate.engine.draining import drain_stopped
-from tidegate.engine.holding import holding_of, leave_queue, let_go, stir, write_holdings
-from tidegate.engine.kernels.chain import link, unlink
-from tidegate.engine.kernels.fit import confirm, leave_all, log_change, sum_devices
-from tidegate.engine.kernels.mirror import TAIL
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.layout import describe_work, lay_out, sum_up
-from tidegate.engine.leaving import forget, pods_of, queue_again, remove_pods, wait_again
-from tidegate.engine.mirroring import (
+from tidegate.engine.kernels.apply_work import TAIL
+from tidegate.engine.kernels.node_fit import confirm, leave_all, log_change, sum_devices
+from tidegate.engine.kernels.pending_queue import link, unlink
+from tidegate.engine.observe_admission import observe_consumed, observe_standing, withdraw_admission
+from tidegate.engine.observe_end import settle_holders
+from tidegate.engine.observe_pods import (
     drop_devices,
     forget_foreign,
     give_back_foreign,
@@ -30,25 +28,27 @@ from tidegate.engine.mirroring import (
     settle_overuse,
     take_foreign,
 )
-from tidegate.engine.observing import observe_consumed, observe_standing, withdraw_admission
-from tidegate.engine.place import set_typical
-from tidegate.engine.planting import uproot
+from tidegate.engine.place_reservations import drop_all_reservations, drop_reservations, forget_node
+from tidegate.engine.placement_rule import set_typical
 from tidegate.engine.progress import first_remaining_s, note_progress
-from tidegate.engine.quotas import change_amounts
-from tidegate.engine.reservations import drop_all_reservations, drop_reservations, forget_node
-from tidegate.engine.settling import settle_holders
+from tidegate.engine.quota_amounts import change_amounts
+from tidegate.engine.quota_layout import describe_work, lay_out, sum_up
+from tidegate.engine.quota_reservations import holding_of, leave_queue, let_go, stir, write_holdings
+from tidegate.engine.release import forget, pods_of, queue_again, remove_pods, wait_again
 from tidegate.engine.start_backoff import forget_failed_starts, note_failed_start
+from tidegate.engine.topology.build import uproot
 from tidegate.engine.unusable_nodes import leave_unusable
-from tidegate.model.columns import I64
+from tidegate.jit.registry import active
+from tidegate.model.arrays import I64
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Outcome
 from tidegate.model.hardware import MOST_DEVICES, MOST_POD_SLOTS, Node
 from tidegate.model.policy import Policy
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.units import WHOLE_MILLI, bounded
 from tidegate.model.work import Work
+from tidegate.state.classes import CORE_RESOURCES
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.interning import CORE_RESOURCES
-from tidegate.state.numbers import UNKNOWN
+from tidegate.state.id_map import UNKNOWN
 from tidegate.state.tables import BROKEN_MILLI, END, Phase
 from tidegate.state.unused_classes import give_back_unused
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.engine.admit import decide_queues
-from tidegate.engine.housing import house
-from tidegate.engine.kernels.cycle import DONE, CycleOptions, try_heads, write_holds
-from tidegate.engine.kernels.place import empty_output
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.leaving import forget, send_away
-from tidegate.engine.output import drain, single
-from tidegate.engine.place import look_again, ready_rule
+from tidegate.engine.decision_rows import drain, single
+from tidegate.engine.kernels.fifo_cycle import DONE, CycleOptions, try_heads, write_holds
+from tidegate.engine.kernels.gang_placement import empty_output
+from tidegate.engine.place_admitted import house
+from tidegate.engine.place_reservations import close_reservations, drop_outdated, notice_passed_over, victim_search_for
+from tidegate.engine.placement_rule import look_again, ready_rule
 from tidegate.engine.preempt import decide_preemptive
-from tidegate.engine.protection import notice_ends, retry_spared
+from tidegate.engine.preemption_guard import notice_ends, retry_spared
+from tidegate.engine.quota_cycle import decide_queues
+from tidegate.engine.release import forget, send_away
 from tidegate.engine.replace_pods import replace_missing
-from tidegate.engine.reservations import close_reservations, drop_outdated, notice_passed_over, victim_search_for
+from tidegate.jit.registry import active
 from tidegate.model.decisions import (
     NO_DECISIONS,
     NO_TALLY,
@@ -29,7 +29,7 @@ from tidegate.model.decisions import (
     join_tallies,
 )
 from tidegate.model.policy import OrderKind
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.tables import Phase
 

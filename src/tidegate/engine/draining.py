@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.model.reasons import Reason
-from tidegate.model.shares import StopPolicy
+from tidegate.model.queues import StopPolicy
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import END, Phase
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tidegate.model.work import Recovery
 from tidegate.state.cluster import ClusterState
-from tidegate.state.granted import set_of_pod
+from tidegate.state.granted_pods import set_of_pod
 
 
 def recovers_by_pod(state: ClusterState, row: int) -> bool:

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.chain import note_told, unlink
-from tidegate.engine.kernels.cycle import hardest_set, refusal_of, write_evidence
-from tidegate.engine.kernels.place import (
+from tidegate.engine.decision_rows import drain, single
+from tidegate.engine.kernels.fifo_cycle import hardest_set, refusal_of, write_evidence
+from tidegate.engine.kernels.gang_placement import (
     O_DEVICES,
     O_EVIDENCE,
     O_NODE,
@@ -25,13 +25,11 @@ from tidegate.engine.kernels.place import (
     place_workload,
     write,
 )
-from tidegate.engine.kernels.refill import place_at
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.leaving import pods_of, send_away
-from tidegate.engine.order import notice_demotions, rank_workloads, settle_levels, without_estimate
-from tidegate.engine.output import drain, single
-from tidegate.engine.place import ready_rule
-from tidegate.engine.protection import safe_holders
+from tidegate.engine.kernels.pending_queue import note_told, unlink
+from tidegate.engine.kernels.replan import place_at
+from tidegate.engine.placement_rule import ready_rule
+from tidegate.engine.preemption_guard import safe_holders
+from tidegate.engine.preemptive_order import notice_demotions, rank_workloads, settle_levels, without_estimate
 from tidegate.engine.rearrange import (
     Rearranged,
     Standing,
@@ -43,10 +41,12 @@ from tidegate.engine.rearrange import (
     refilled_as_reserved,
     reserve_planned,
 )
-from tidegate.model.columns import I64
+from tidegate.engine.release import pods_of, send_away
+from tidegate.jit.registry import active
+from tidegate.model.arrays import I64
 from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, DecisionBatch, DecisionKind, Tally, join_decisions
 from tidegate.model.policy import OrderKind, WithoutEstimate
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.tables import Phase
 

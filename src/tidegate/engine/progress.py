@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import Phase
 

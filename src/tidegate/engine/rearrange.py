@@ -12,15 +12,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.engine.kernels.clearing import UNWANTED, WANTED, clear_for, place_until_unfit
-from tidegate.engine.kernels.place import O_DEVICES, O_NODE, O_WORKLOAD, Output, empty_output
-from tidegate.engine.kernels.refill import refill, vacate
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.reservations import place_all_reserved
+from tidegate.engine.kernels.gang_placement import O_DEVICES, O_NODE, O_WORKLOAD, Output, empty_output
+from tidegate.engine.kernels.make_room import UNWANTED, WANTED, clear_for, place_until_unfit
+from tidegate.engine.kernels.replan import refill, vacate
+from tidegate.engine.kernels.reserved_places import place_all_reserved
 from tidegate.engine.kernels.victim_scratch import BEST_LOSS
-from tidegate.engine.place import ready_rule
-from tidegate.engine.reservations import victim_search_for
-from tidegate.model.columns import I64
+from tidegate.engine.place_reservations import victim_search_for
+from tidegate.engine.placement_rule import ready_rule
+from tidegate.jit.registry import active
+from tidegate.model.arrays import I64
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.tables import Phase, Reserves
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.engine.holding import book_of
-from tidegate.engine.kernels.cycle import lack_of, write_lack
-from tidegate.engine.kernels.granted import plan_granted
-from tidegate.engine.kernels.place import O_EVIDENCE, Output, empty_output, place_pod, write
-from tidegate.engine.kernels.registry import active
+from tidegate.engine.decision_rows import drain
+from tidegate.engine.kernels.fifo_cycle import lack_of, write_lack
+from tidegate.engine.kernels.gang_placement import O_EVIDENCE, Output, empty_output, place_pod, write
+from tidegate.engine.kernels.placement_plan import plan_granted
 from tidegate.engine.missing_pods import note_found
-from tidegate.engine.output import drain
-from tidegate.engine.place import Ready, ready_rule
-from tidegate.model.columns import I64
+from tidegate.engine.placement_rule import Ready, ready_rule
+from tidegate.engine.quota_reservations import book_of
+from tidegate.jit.registry import active
+from tidegate.model.arrays import I64
 from tidegate.model.decisions import NO_DECISIONS, DecisionBatch, DecisionKind
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import S_COUNT, S_POD_CLASS, Phase

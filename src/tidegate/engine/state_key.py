@@ -11,12 +11,12 @@ import hashlib
 
 import numpy as np
 
-from tidegate.engine.protection import protected_for_ms
-from tidegate.model.columns import I64
+from tidegate.engine.preemption_guard import protected_for_ms
+from tidegate.model.arrays import I64
 from tidegate.model.policy import AdmissionKind
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.shares import Branches, Demands, Tickets
-from tidegate.state.table import Table
+from tidegate.state.column_table import Table
+from tidegate.state.quota_tables import Branches, Demands, Tickets
 from tidegate.state.tables import END, Workloads
 
 #: Counters that decisions depend on; the others count what happened, or number epochs.

@@ -5,13 +5,13 @@ Must not know: clocks, files, worlds.
 
 from __future__ import annotations
 
-from tidegate.engine.admit import has_new_room, is_quota_alone, next_try_ms
 from tidegate.engine.apply import apply
 from tidegate.engine.decide import decide
-from tidegate.engine.kernels.registry import settle_form
-from tidegate.engine.kernels.succession import AT_ONCE, MOST_CYCLES, MOST_QUOTA_CYCLES
-from tidegate.engine.order import next_demotion_ms
-from tidegate.engine.protection import is_retry_due, next_end_ms
+from tidegate.engine.kernels.fixpoint import AT_ONCE, MOST_CYCLES, MOST_QUOTA_CYCLES
+from tidegate.engine.preemption_guard import is_retry_due, next_end_ms
+from tidegate.engine.preemptive_order import next_demotion_ms
+from tidegate.engine.quota_cycle import has_new_room, is_quota_alone, next_try_ms
+from tidegate.jit.registry import settle_form
 from tidegate.model.decisions import StepResult, join_decisions, join_tallies
 from tidegate.model.facts import EventBatch
 from tidegate.model.policy import OrderKind

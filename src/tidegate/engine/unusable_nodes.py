@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.engine.leaving import remove_pods
+from tidegate.engine.release import remove_pods
 from tidegate.engine.replace_pods import granted_plan
-from tidegate.model.columns import I32, I64
+from tidegate.model.arrays import I32, I64
 from tidegate.model.facts import EventBatch, EventKind
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
-from tidegate.state.granted import set_of_pod
+from tidegate.state.granted_pods import set_of_pod
 from tidegate.state.tables import S_POD_CLASS, Phase
 
 #: Facts after which a node may take no new pods, or a pod may be missing from its node.

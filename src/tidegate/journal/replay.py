@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.shadow import Shadow
+from tidegate.engine.propose import Shadow
 from tidegate.engine.step import step
-from tidegate.journal.packing import pack_result
+from tidegate.journal.encoding import pack_result
 from tidegate.journal.store import Step
 from tidegate.model.decisions import DecisionBatch
 from tidegate.state.cluster import ClusterState

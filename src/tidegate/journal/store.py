@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tidegate.journal.packing import (
+from tidegate.journal.encoding import (
     PACKING_VERSION,
     Works,
     pack_events,

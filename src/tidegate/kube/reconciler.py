@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tidegate.journal.lots import Names
+from tidegate.journal.quota_names import Names
 from tidegate.kube.actuator.actuator import Actuator
 from tidegate.kube.actuator.event_recorder import SCALE_UP_DELAY_MS, EventRecorder, EventTarget
 from tidegate.kube.actuator.event_text import EventText
@@ -34,7 +34,7 @@ from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind, Outcome
 from tidegate.model.hardware import Node
-from tidegate.model.shares import Flavor
+from tidegate.model.queues import Flavor
 from tidegate.model.work import Work
 
 _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)

@@ -14,7 +14,7 @@ from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadPods, Wor
 from tidegate.kube.reconciler import Reconciler
 from tidegate.model.decisions import NOBODY
 from tidegate.model.facts import EventKind
-from tidegate.model.standing import Consumed, Standing
+from tidegate.model.observed_status import Consumed, Standing
 
 
 class HandoverState(NamedTuple):

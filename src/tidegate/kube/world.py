@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from tidegate.journal.lots import names_of
+from tidegate.journal.quota_names import names_of
 from tidegate.kube.actuator.event_recorder import SCALE_UP_DELAY_MS
 from tidegate.kube.actuator.event_text import blocked
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind, evicted_pod
@@ -51,8 +51,8 @@ from tidegate.kube.transport.resources import NODES, PODS, Resource
 from tidegate.kube.transport.update_queue import Update
 from tidegate.kube.transport.write_pool import BUDGET, WriteLimits
 from tidegate.kube.transport.writes import Ref, Write
-from tidegate.manifests.surroundings import NOTHING_AROUND
-from tidegate.manifests.words import STANDING
+from tidegate.manifests.cluster_defaults import NOTHING_AROUND
+from tidegate.manifests.label_names import STANDING
 from tidegate.model.decisions import NOBODY, DecisionBatch
 from tidegate.model.facts import EMPTY_EVENTS, EventBatch, Outcome
 from tidegate.model.hardware import Node

@@ -11,7 +11,7 @@ from tidegate.kube.transport.resources import LEASES, Resource
 from tidegate.live.election import SCOPE_CLAIMS, LeaseName
 from tidegate.live.lease import LeaseObject
 from tidegate.live.scope_claim import Scope, ScopeClaim, read_claims
-from tidegate.manifests.clock import read_time_ms
+from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.units import HOUR_MS, UnitError
 
 _DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")

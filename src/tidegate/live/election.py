@@ -20,10 +20,10 @@ from tidegate.kube.transport.loop_thread import LoopThread
 from tidegate.kube.transport.resources import LEASES
 from tidegate.kube.transport.response import Response
 from tidegate.kube.transport.writes import FIELD_MANAGER, EventMessage, Ref, event_write
+from tidegate.live.api_time import stamp_of
 from tidegate.live.lease import Candidate, LeaseObject, LeaseSpec, LeaseTimes
 from tidegate.live.scope_claim import Claimant, Scope
-from tidegate.live.timestamps import stamp_of
-from tidegate.manifests.clock import read_time_ms
+from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.units import UnitError
 
 _NOT_FOUND, _CONFLICT, _INVALID = 404, 409, 422

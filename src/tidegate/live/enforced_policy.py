@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from tidegate.model.build_shares import groups_of
+from tidegate.config.convert_queues import groups_of
 from tidegate.model.hardware import DEVICES
 from tidegate.model.policy import OrderKind, Policy
-from tidegate.model.shares import Entrance, Quota, Shares, in_any_namespace
+from tidegate.model.queues import Entrance, Quota, Shares, in_any_namespace
 from tidegate.model.units import WHOLE_MILLI
 
 #: GPUs as a tidegate.yaml counts them, in thousandths, and the resource that pods ask for them by.

@@ -13,17 +13,17 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from tidegate.engine.holding import holding_of
-from tidegate.engine.leaving import pods_of
+from tidegate.engine.quota_reservations import holding_of
+from tidegate.engine.release import pods_of
 from tidegate.kube.mirror.handover_annotation import HandoverNote, in_runs, write_note
 from tidegate.kube.mirror.workload_pods import WorkloadPods
 from tidegate.kube.takeover import HandoverState
 from tidegate.model.decisions import DecisionBatch, DecisionKind
-from tidegate.model.reasons import Reason
-from tidegate.model.spec import Resources, decode_known, resources
-from tidegate.model.standing import Consumed, Grant, Spot, Standing
+from tidegate.model.observed_status import Consumed, Grant, Spot, Standing
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import Resources, decode_known, resources
 from tidegate.state.cluster import ClusterState
-from tidegate.state.numbers import UNKNOWN
+from tidegate.state.id_map import UNKNOWN
 from tidegate.state.tables import END, Phase, Reserves
 
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tidegate.journal.record import Journal
 from tidegate.journal.store import JournalError, JournalFile, files_of, remove
+from tidegate.journal.writer import Journal
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
 from tidegate.model.units import DAY_MS

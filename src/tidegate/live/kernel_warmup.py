@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidegate.engine.kernels.registry import use_compiled, use_plain
 from tidegate.engine.step import step
-from tidegate.kernelcache.build import Build
-from tidegate.kernelcache.store import open_store
-from tidegate.live.heap import give_back_library
+from tidegate.jit.cache_build import Build
+from tidegate.jit.cache_files import open_store
+from tidegate.jit.registry import use_compiled, use_plain
+from tidegate.live.heap_trim import give_back_library
 from tidegate.model.facts import EventKind, Facts
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import Policy
-from tidegate.model.spec import resources
+from tidegate.model.struct import resources
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, Workload
 from tidegate.state.cluster import ClusterState
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tidegate.engine.propose import Shadow
 from tidegate.engine.run import Record, run
-from tidegate.engine.shadow import Shadow
 from tidegate.kube.world import KubeWorld
 from tidegate.live.decision_log import log_decisions
 from tidegate.live.election import LeaseName

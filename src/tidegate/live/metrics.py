@@ -17,13 +17,13 @@ from tidegate.kube.actuator.workload_events import ObjectCounts
 from tidegate.live.modes import Mode
 from tidegate.live.start_latency import StartLatency
 from tidegate.measure.share_tree import BranchUse, share_tree_of
-from tidegate.model.columns import I64
+from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind, StepResult
 from tidegate.model.facts import EventBatch, EventKind
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.state.cluster import ClusterState
-from tidegate.state.numbers import UNKNOWN
+from tidegate.state.id_map import UNKNOWN
 from tidegate.state.tables import END, Phase
 
 #: Buckets in seconds: of Kueue's waits, of the times until work is bound and runs, and of steps.

@@ -12,7 +12,7 @@ import msgspec
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.resources import EVENTS, PODS
 from tidegate.kube.transport.writes import Ref
-from tidegate.manifests.clock import read_time_ms
+from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.units import UnitError
 
 #: Events after which work waits again.

@@ -15,21 +15,21 @@ import numpy as np
 
 from tidegate.engine.apply import apply
 from tidegate.engine.run import run
-from tidegate.journal.record import Journal
 from tidegate.journal.store import Step
-from tidegate.measure.lives import NOT_YET, collect_lives
+from tidegate.journal.writer import Journal
+from tidegate.measure.job_records import NOT_YET, collect_lives
 from tidegate.measure.over_quota import find_over_quota
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventBatch, EventKind
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
-from tidegate.model.reasons import Reason
-from tidegate.model.twin import PlannedWorkload, RunProfile, TwinOptions
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
 from tidegate.model.units import MINUTE_MS, WHOLE_MILLI
 from tidegate.model.work import GpuRequest, Share, Work, Workload
-from tidegate.sim.jobs import jobs_of
 from tidegate.sim.loops import UntilOver
-from tidegate.sim.openings import Opening, OpeningWorld
+from tidegate.sim.node_openings import Opening, OpeningWorld
+from tidegate.sim.submissions import jobs_of
 from tidegate.state.cluster import ClusterState
 
 #: Facts after which other work may hold quota.

@@ -20,13 +20,13 @@ from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.objects import Listing, Meta
 from tidegate.kube.transport.resources import CONFIG_MAPS, Resource
 from tidegate.live.enforced_policy import enforced, obstacles
-from tidegate.manifests.documents import Document
 from tidegate.manifests.findings import Findings
-from tidegate.manifests.load import load
+from tidegate.manifests.import_all import load
+from tidegate.manifests.object_index import Document
 from tidegate.model.policy import Policy
 from tidegate.model.problem import Severity
-from tidegate.sources.manifestdir import UnusableFolder, load_folder
-from tidegate.sources.setupfile import UnusableFile, load_setup
+from tidegate.sources.config_file import UnusableFile, load_setup
+from tidegate.sources.manifest_dir import UnusableFolder, load_folder
 
 CONFIG_MAP, KUEUE = "configmap:", "kueue"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tidegate.kube.world import KubeWorld
-from tidegate.live.heap import trim
+from tidegate.live.heap_trim import trim
 from tidegate.model.decisions import DecisionBatch
 from tidegate.model.facts import EventBatch
 

@@ -20,24 +20,24 @@ from tidegate.kube.transport.loop_thread import LoopThread
 from tidegate.kube.transport.reflector import ReflectorStats
 from tidegate.kube.transport.writes import EventMessage, event_write
 from tidegate.kube.world import KubeWorld, WorldOptions
+from tidegate.live.api_time import stamp_of
 from tidegate.live.clock import SteadyClock
-from tidegate.live.collecting import Collector
 from tidegate.live.decision_log import FailureLog
 from tidegate.live.election import SCOPE_CLAIMS, Claiming, Election, LeaseName, steady_s
 from tidegate.live.endpoints import Probes
+from tidegate.live.garbage_collection import Collector
 from tidegate.live.handover import SharedHandover, read_common
 from tidegate.live.handover_store import find_common
-from tidegate.live.heap import give_back_large_blocks, keep_large_blocks
+from tidegate.live.heap_trim import give_back_large_blocks, keep_large_blocks
 from tidegate.live.journal_rotation import JournalLimits, RotatingJournal
 from tidegate.live.leader_loop import LeaderContext, LeaderLoop
+from tidegate.live.leadership_term import LeadershipTerm
 from tidegate.live.lease import LeaseTimes
 from tidegate.live.logs import Log
-from tidegate.live.mandate import LeadershipTerm
 from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
 from tidegate.live.policy_watcher import PolicyResult, PolicyUpdate, PolicyWatcher
 from tidegate.live.scope_claim import scope_of
-from tidegate.live.timestamps import stamp_of
 from tidegate.model.facts import Outcome
 from tidegate.model.policy import Policy
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.live.observed_history import ObservedHistory, ReplayedHistory, SeenWorkload
-from tidegate.measure.lives import NOT_YET
-from tidegate.model.reasons import Reason
+from tidegate.measure.job_records import NOT_YET
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 from tidegate.stats.quantile import quantile
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind
 from tidegate.state.cluster import ClusterState
-from tidegate.state.granted import pods_to_be
-from tidegate.state.numbers import UNKNOWN
+from tidegate.state.granted_pods import pods_to_be
+from tidegate.state.id_map import UNKNOWN
 
 #: Called when all pods are bound, or run: the queue that the work names, and the seconds since its submission.
 Observe = Callable[[str, float], None]

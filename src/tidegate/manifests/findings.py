@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidegate.model.problem import Path, Problem, Severity
-from tidegate.model.spec import Spec
+from tidegate.model.struct import Spec
 
 #: Findings told one by one; the rest is counted.
 MOST_TOLD = 500

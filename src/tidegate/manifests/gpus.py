@@ -8,12 +8,12 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import NamedTuple
 
-from tidegate.manifests import words
-from tidegate.manifests.item import Item, meant
+from tidegate.manifests import label_names
+from tidegate.manifests.field_reader import Item, meant
 from tidegate.manifests.quantity import Amounts, counted, read_quantity
 from tidegate.model.hardware import is_device
 from tidegate.model.problem import found_text
-from tidegate.model.spec import Resources, resources
+from tidegate.model.struct import Resources, resources
 from tidegate.model.units import WHOLE_MILLI, UnitError
 from tidegate.model.work import GpuRequest, Share
 
@@ -46,7 +46,7 @@ def read_devices(amounts: Amounts, spec: Item, meta: Item) -> Devices:
     asked = {name: amount for name, amount in amounts.items() if amount and (is_device(name) or name.startswith(MIG))}
     rest = {name: amount for name, amount in amounts.items() if name not in asked}
     fraction = _fraction(meta)
-    kinds = [*asked, *([words.GPU_FRACTION] if fraction else [])]
+    kinds = [*asked, *([label_names.GPU_FRACTION] if fraction else [])]
     if len(kinds) > 1:
         listed = " and ".join(kinds)
         spec.tell("containers", found=f"GPUs of two kinds in one pod are not supported: {listed}", hint="ask for one")
@@ -76,17 +76,17 @@ def _profile(resource: str, spec: Item) -> str:
 def _fraction(meta: Item) -> GpuRequest | None:
     """A part of a device, by share or by memory, as KAI's annotations have it."""
     annotations, inner = meta.pairs("annotations"), meta.mapping("annotations")
-    memory, share = annotations.get(words.GPU_MEMORY), annotations.get(words.GPU_FRACTION)
+    memory, share = annotations.get(label_names.GPU_MEMORY), annotations.get(label_names.GPU_FRACTION)
     if share is not None:
         milli = _milli(share)
         if milli is None:
             expected = 'a number above 0 and below 1 such as "0.25"'
-            inner.tell(words.GPU_FRACTION, expected=expected, found=found_text(share))
+            inner.tell(label_names.GPU_FRACTION, expected=expected, found=found_text(share))
             return None
         return GpuRequest(share=Share.FRACTION, count=1, milli=milli)
     if memory is not None:
         if not (memory.isdecimal() and int(memory[:9]) > 0):
-            inner.tell(words.GPU_MEMORY, expected='MiB of GPU memory such as "4000"', found=found_text(memory))
+            inner.tell(label_names.GPU_MEMORY, expected='MiB of GPU memory such as "4000"', found=found_text(memory))
             return None
         return GpuRequest(share=Share.FRACTION, count=1, milli=1, memory_mib=int(memory[:9]))
     return None

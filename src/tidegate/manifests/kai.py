@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tidegate.manifests.branches import Branch
-from tidegate.manifests.forms import form
-from tidegate.manifests.item import Item
-from tidegate.manifests.kueue import read_duration_ms
-from tidegate.manifests.meta import object_form, read_meta
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import form
+from tidegate.manifests.kueue_objects import read_duration_ms
+from tidegate.manifests.object_meta import object_form, read_meta
+from tidegate.manifests.other_queues import Branch
 from tidegate.manifests.quantity import read_quantity, rounded_up
-from tidegate.model.shares import UNLIMITED, WHOLE_WEIGHT
+from tidegate.model.queues import UNLIMITED, WHOLE_WEIGHT
 
 _AMOUNTS = form("quota limit overQuotaWeight")
 QUEUE = object_form(

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidegate.manifests import kai, kueue, nodes, queues, volcano, workloads
-from tidegate.manifests.forms import Form
-from tidegate.manifests.jobs import apps, batch, kubeflow, ray, single, trainer
-from tidegate.manifests.jobs.parts import JobKind
+from tidegate.manifests import core_objects, kai, kueue_objects, kueue_queues, kueue_workload, volcano
+from tidegate.manifests.field_support import Form
+from tidegate.manifests.jobs import apps, batch, kubeflow, pod, ray, trainer
+from tidegate.manifests.jobs.pod_parts import JobKind
 
 KUEUE = "kueue.x-k8s.io"
 KUEUE_CONFIG = "config.kueue.x-k8s.io"
@@ -44,21 +44,21 @@ def _job(kind: JobKind, *versions: str) -> Known:
 
 
 KNOWN: dict[Key, Known] = {
-    (KUEUE, "ClusterQueue"): _kueue(queues.CLUSTER_QUEUE),
-    (KUEUE, "Cohort"): _kueue(queues.COHORT),
-    (KUEUE, "LocalQueue"): _kueue(queues.LOCAL_QUEUE, namespaced=True),
-    (KUEUE, "ResourceFlavor"): _kueue(kueue.FLAVOR),
-    (KUEUE, "Topology"): _kueue(kueue.TOPOLOGY),
-    (KUEUE, "AdmissionCheck"): _kueue(kueue.CHECK),
-    (KUEUE, "WorkloadPriorityClass"): _kueue(kueue.PRIORITY),
-    (KUEUE, "Workload"): _kueue(workloads.WORKLOAD, namespaced=True),
-    (KUEUE_CONFIG, "Configuration"): _kueue(kueue.CONFIGURATION),
-    ("", "Node"): _cluster(nodes.NODE, "v1"),
-    ("", "Namespace"): _cluster(nodes.NAMESPACE, "v1"),
-    ("", "LimitRange"): Known(("v1",), nodes.LIMIT_RANGE),
-    ("", "Pod"): _job(single.POD, "v1"),
-    ("scheduling.k8s.io", "PriorityClass"): _cluster(nodes.PRIORITY, "v1"),
-    ("node.k8s.io", "RuntimeClass"): _cluster(nodes.RUNTIME_CLASS, "v1"),
+    (KUEUE, "ClusterQueue"): _kueue(kueue_queues.CLUSTER_QUEUE),
+    (KUEUE, "Cohort"): _kueue(kueue_queues.COHORT),
+    (KUEUE, "LocalQueue"): _kueue(kueue_queues.LOCAL_QUEUE, namespaced=True),
+    (KUEUE, "ResourceFlavor"): _kueue(kueue_objects.FLAVOR),
+    (KUEUE, "Topology"): _kueue(kueue_objects.TOPOLOGY),
+    (KUEUE, "AdmissionCheck"): _kueue(kueue_objects.CHECK),
+    (KUEUE, "WorkloadPriorityClass"): _kueue(kueue_objects.PRIORITY),
+    (KUEUE, "Workload"): _kueue(kueue_workload.WORKLOAD, namespaced=True),
+    (KUEUE_CONFIG, "Configuration"): _kueue(kueue_objects.CONFIGURATION),
+    ("", "Node"): _cluster(core_objects.NODE, "v1"),
+    ("", "Namespace"): _cluster(core_objects.NAMESPACE, "v1"),
+    ("", "LimitRange"): Known(("v1",), core_objects.LIMIT_RANGE),
+    ("", "Pod"): _job(pod.POD, "v1"),
+    ("scheduling.k8s.io", "PriorityClass"): _cluster(core_objects.PRIORITY, "v1"),
+    ("node.k8s.io", "RuntimeClass"): _cluster(core_objects.RUNTIME_CLASS, "v1"),
     ("batch", "Job"): _job(batch.JOB, "v1"),
     ("apps", "Deployment"): _job(apps.DEPLOYMENT, "v1"),
     ("apps", "ReplicaSet"): _job(apps.REPLICA_SET, "v1"),
@@ -103,7 +103,7 @@ LEFT_ALONE: dict[Key, str] = {
     ("", "ResourceQuota"): "what a namespace may ask for in all is not counted",
     ("apps", "DaemonSet"): "what its pods take of each node is not counted; lower the nodes' allocatable",
     ("", "PodTemplate"): "no work is made of it",
-    ("", "ConfigMap"): "only queues.yaml and controller_manager_config.yaml are read in one",
+    ("", "ConfigMap"): "only kueue_queues.yaml and controller_manager_config.yaml are read in one",
     (KUEUE, "ProvisioningRequestConfig"): "checks are answered by who answers them",
     (KUEUE, "MultiKueueConfig"): "there is one cluster",
     (KUEUE, "MultiKueueCluster"): "there is one cluster",

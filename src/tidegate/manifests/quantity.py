@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from functools import lru_cache
 
-from tidegate.model.shares import UNLIMITED
-from tidegate.model.spec import Resources, resources
+from tidegate.model.queues import UNLIMITED
+from tidegate.model.struct import Resources, resources
 from tidegate.model.units import LONGEST_TEXT, UnitError
 
 EXPECTED = 'a quantity such as 8, "500m" or "64Gi"'

@@ -5,12 +5,12 @@ Must not know: Kueue, or the tree that queues make.
 
 from __future__ import annotations
 
-from tidegate.manifests.branches import Branch
-from tidegate.manifests.forms import ANYTHING, No, form
-from tidegate.manifests.item import Item
-from tidegate.manifests.meta import object_form, read_meta
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import ANYTHING, No, form
+from tidegate.manifests.object_meta import object_form, read_meta
+from tidegate.manifests.other_queues import Branch
 from tidegate.manifests.quantity import counted
-from tidegate.model.shares import WHOLE_WEIGHT, StopPolicy
+from tidegate.model.queues import WHOLE_WEIGHT, StopPolicy
 
 QUEUE = object_form(
     form(

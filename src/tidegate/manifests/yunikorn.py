@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.manifests.branches import Branch
-from tidegate.manifests.forms import ANYTHING, Form, form, review
-from tidegate.manifests.item import Item
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import ANYTHING, Form, form, review
+from tidegate.manifests.other_queues import Branch
 from tidegate.manifests.quantity import counted
 
 #: How deep queues may nest.

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.measure.timeline import Flat
-from tidegate.model.entitlement import gpu_milli_of
 from tidegate.model.facts import EventKind
 from tidegate.model.hardware import MOST_DEVICES, Node
-from tidegate.model.shares import Cohort, Queue, Shares
+from tidegate.model.queues import Cohort, Queue, Shares
+from tidegate.model.quota_limits import gpu_milli_of
 from tidegate.model.units import WHOLE_MILLI
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tidegate.measure.lives import Fate, Lives
+from tidegate.measure.format import amount_text, count_text, percent_text, time_text
+from tidegate.measure.job_records import Fate, Lives
 from tidegate.measure.loops import loop_text
 from tidegate.measure.queue_findings import Finding, find_in_queues
 from tidegate.measure.quota import QuotaUse
 from tidegate.measure.summary import Group, Summary
-from tidegate.measure.words import amount_text, count_text, percent_text, time_text
 from tidegate.model.units import HOUR_MS
 
 #: What is less than this part of all GPU time is not worth a sentence.

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.kernels.registry import active
-from tidegate.engine.kernels.rule import FGD, Rule, Typical
-from tidegate.engine.kernels.score import fragmentation
-from tidegate.engine.place import typical_pods
-from tidegate.engine.pricing import tide_rule
-from tidegate.model.columns import F64, I64
+from tidegate.engine.kernels.node_score import fragmentation
+from tidegate.engine.kernels.placement_rule import FGD, Rule, Typical
+from tidegate.engine.placement_rule import typical_pods
+from tidegate.engine.tide_pricing import tide_rule
+from tidegate.jit.registry import active
+from tidegate.model.arrays import F64, I64
 from tidegate.state.cluster import ClusterState
 
 

@@ -16,16 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.journal.store import Step
-from tidegate.measure.lives import Lives, read_run
+from tidegate.measure.event_joins import Marks, first_after
+from tidegate.measure.format import amount_text, count_text, time_text
+from tidegate.measure.job_records import Lives, read_run
 from tidegate.measure.preemptions import Preemptions, preemptions_of
-from tidegate.measure.seek import Marks, first_after
 from tidegate.measure.timeline import Flat, FlatFacts, lay_flat
-from tidegate.measure.words import amount_text, count_text, time_text
-from tidegate.model.columns import I64
+from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind, Outcome
-from tidegate.model.reasons import Reason
-from tidegate.model.spec import Spec
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.struct import Spec
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 
 _GPU_HOUR_MILLI_MS = WHOLE_MILLI * HOUR_MS

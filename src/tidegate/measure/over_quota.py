@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.engine.holding import book_of, let_go
 from tidegate.engine.kernels.quota import available
-from tidegate.engine.kernels.registry import active
+from tidegate.engine.quota_reservations import book_of, let_go
+from tidegate.jit.registry import active
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import END
 

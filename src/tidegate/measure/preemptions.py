@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.measure.held import Held
-from tidegate.measure.lives import Lives
-from tidegate.measure.seek import NEVER, Marks, Rows, first_after
+from tidegate.measure.allocation_cost import Held
+from tidegate.measure.event_joins import NEVER, Marks, Rows, first_after
+from tidegate.measure.job_records import Lives
 from tidegate.measure.timeline import Flat
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 from tidegate.model.decisions import DecisionKind
 
 

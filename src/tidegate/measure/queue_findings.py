@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.measure.lives import Fate, Lives
+from tidegate.measure.format import amount_text, count_text, percent_text
+from tidegate.measure.job_records import Fate, Lives
 from tidegate.measure.queues import QueueShare
 from tidegate.measure.quota import QuotaUse
-from tidegate.measure.words import amount_text, count_text, percent_text
-from tidegate.model.columns import F64
-from tidegate.model.entitlement import gpu_milli_of
+from tidegate.model.arrays import F64
+from tidegate.model.quota_limits import gpu_milli_of
 from tidegate.model.units import DAY_MS, HOUR_MS, WHOLE_MILLI, gpus_text
 
 #: So many days in a row above its quota make a habit.

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.measure.lives import Lives
+from tidegate.measure.job_records import Lives
 from tidegate.measure.preemptions import Preemptions
 from tidegate.measure.quota import QuotaUse
-from tidegate.model.columns import F64, I64
-from tidegate.model.spec import Spec
+from tidegate.model.arrays import F64, I64
+from tidegate.model.struct import Spec
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 
 _GPU_HOUR_MILLI_MS = WHOLE_MILLI * HOUR_MS

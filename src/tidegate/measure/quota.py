@@ -13,13 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.measure.held import Held
-from tidegate.measure.lives import Lives
-from tidegate.measure.samples import Samples
-from tidegate.measure.seek import Rows
+from tidegate.measure.allocation_cost import Held
+from tidegate.measure.event_joins import Rows
+from tidegate.measure.job_records import Lives
+from tidegate.measure.time_series import Samples
 from tidegate.measure.timeline import Flat
-from tidegate.model.columns import F64, I64
-from tidegate.model.entitlement import (
+from tidegate.model.arrays import F64, I64
+from tidegate.model.queues import UNLIMITED, Cohort, Queue, Shares
+from tidegate.model.quota_limits import (
     Excess,
     Looseness,
     Lot,
@@ -29,7 +30,6 @@ from tidegate.model.entitlement import (
     most_of,
     supply_of,
 )
-from tidegate.model.shares import UNLIMITED, Cohort, Queue, Shares
 
 #: Moments that are looked at together: few steps in Python, and little memory for many queues.
 _AT_ONCE = 1 << 14

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.measure.lives import Fate, Lives
+from tidegate.measure.job_records import Fate, Lives
 from tidegate.measure.summary import completion_ms
-from tidegate.model.columns import F64, I64
-from tidegate.model.spec import Spec
+from tidegate.model.arrays import F64, I64
+from tidegate.model.struct import Spec
 from tidegate.stats.blocks import Blocks, count_units, linear_interval, sum_by
 from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, around, narrow, student, widest
 from tidegate.stats.shocks import cut_stretches, shock_interval

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.engine.holding import book_of
 from tidegate.engine.kernels.quota import available, share_for_weight, share_ratio
-from tidegate.engine.kernels.registry import active
-from tidegate.journal.lots import Lot, names_of
+from tidegate.engine.quota_reservations import book_of
+from tidegate.jit.registry import active
+from tidegate.journal.quota_names import Lot, names_of
 from tidegate.measure.quota import lent_of
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 from tidegate.state.cluster import ClusterState
-from tidegate.state.shares import NO_LIMIT
+from tidegate.state.quota_tables import NO_LIMIT
 from tidegate.state.tables import END, Phase
 
 

@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.measure.asked import KINDS
-from tidegate.measure.lives import Fate, Lives
+from tidegate.measure.job_records import Fate, Lives
 from tidegate.measure.loops import Loop
 from tidegate.measure.queues import QueueShare
-from tidegate.model.columns import F64, I64
-from tidegate.model.spec import Spec
+from tidegate.measure.requests import KINDS
+from tidegate.model.arrays import F64, I64
+from tidegate.model.struct import Spec
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 from tidegate.stats.quantile import quantiles
 

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.journal.store import Step
-from tidegate.model.columns import F64, I16, I32, I64, U8
+from tidegate.model.arrays import F64, I16, I32, I64, U8
 from tidegate.model.decisions import NO_DECISIONS, DecisionBatch, DecisionKind, StepResult
 from tidegate.model.facts import EMPTY_EVENTS, EventBatch, EventKind
 from tidegate.model.hardware import Node
+from tidegate.model.observed_status import Standing
 from tidegate.model.policy import Policy
-from tidegate.model.standing import Standing
-from tidegate.model.stretch import Stretch
+from tidegate.model.step_batch import Stretch
 from tidegate.model.work import Work
 
 #: Rows that may wait before they are joined and thinned out: few joins, and little memory for what is dropped.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import I16, I32, I64, U8
+from tidegate.model.arrays import I16, I32, I64, U8
 
 #: No workload, pod, node or cause.
 NOBODY = -1

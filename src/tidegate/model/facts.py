@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import F64, I32, I64, U8
+from tidegate.model.arrays import F64, I32, I64, U8
 from tidegate.model.hardware import Node
+from tidegate.model.observed_status import Consumed, Foreign, Standing
 from tidegate.model.policy import Policy
-from tidegate.model.standing import Consumed, Foreign, Standing
 from tidegate.model.work import Work, Workload
 
 #: The fact is about every pod of the workload.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from tidegate.model.spec import Labels, Resources, Spec
+from tidegate.model.struct import Labels, Resources, Spec
 
 #: Devices a node may have: one bit each in a device mask.
 MOST_DEVICES = 62

@@ -10,8 +10,8 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from tidegate.model.shares import Shares
-from tidegate.model.spec import Spec, encode
+from tidegate.model.queues import Shares
+from tidegate.model.struct import Spec, encode
 from tidegate.model.work import PodSet
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 
-from tidegate.model.spec import Spec
+from tidegate.model.struct import Spec
 
 #: Keys and list positions from the root to a value.
 Path = tuple[str | int, ...]

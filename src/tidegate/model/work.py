@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from tidegate.model.hardware import Taint, TaintEffect
-from tidegate.model.spec import Labels, Resources, Spec
+from tidegate.model.struct import Labels, Resources, Spec
 
 
 class Share(StrEnum):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
-from tidegate.planning.document import SignaturePart
+from tidegate.planning.plan_schema import SignaturePart
 
 
 class Assumption(StrEnum):

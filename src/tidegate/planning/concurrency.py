@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 from tidegate.model.units import MINUTE_MS, WHOLE_MILLI
-from tidegate.planning.jobs import PlanJobs
+from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.stats.quantile import weighted_quantiles
 
 #: The step in which demand is averaged: shorter than any tolerance for batch, and 672 of them make a week.

@@ -5,8 +5,8 @@ Must not know: how levels are found.
 
 from __future__ import annotations
 
-from tidegate.model.prices import MICROS, Prices
-from tidegate.planning.judge import Outcome
+from tidegate.config.prices import MICROS, Prices
+from tidegate.planning.capacity_replay import Outcome
 
 
 def cost_of(outcome: Outcome, own_gpu_h: float, prices: Prices) -> float:

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import F64
+from tidegate.model.arrays import F64
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.planning.capacity import constant
+from tidegate.planning.capacity_replay import Judge, Outcome, Span
 from tidegate.planning.concurrency import curve_of, mean_between, peak_milli
-from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import Judge, Outcome, Span
 from tidegate.planning.orders import Order
+from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.planning.tolerance import Tolerance
 from tidegate.stats.blocks import Blocks, choose_blocks, unit_widths
 from tidegate.stats.interval import LEAST_IN_TAIL, LEAST_PARTS, Interval, NoInterval, narrow, spread_of

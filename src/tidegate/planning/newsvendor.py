@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.config.prices import MICROS, Prices
 from tidegate.demand.calendar import hour_of_week
 from tidegate.demand.time_zone import Calendar
-from tidegate.model.columns import F64, I64
-from tidegate.model.prices import MICROS, Prices
+from tidegate.model.arrays import F64, I64
 from tidegate.model.units import WEEK_MS
 from tidegate.planning.capacity import HOURS, Windows
 

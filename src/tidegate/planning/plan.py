@@ -10,15 +10,21 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from tidegate.config.prices import MICROS
 from tidegate.demand.tables import Origin
-from tidegate.demand.unseen import unseen_between
-from tidegate.model.prices import MICROS
+from tidegate.demand.unrecorded import unseen_between
 from tidegate.model.units import WEEK_MS, WHOLE_MILLI
-from tidegate.planning.bands import Bands, Recipe, plan_bands
 from tidegate.planning.capacity import HOURS, SHUT, Windows, constant, steps_of
+from tidegate.planning.capacity_plan import Bands, Recipe, plan_bands
+from tidegate.planning.capacity_replay import Judge, Span
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli
 from tidegate.planning.costs import cost_of
-from tidegate.planning.document import (
+from tidegate.planning.engine_check import Confirmed, confirm
+from tidegate.planning.floor import Floor, find_floor, floor_gpus
+from tidegate.planning.holdout_report import trial_part
+from tidegate.planning.kernels.replay import NEVER, Steps, Valve
+from tidegate.planning.newsvendor import used_hours
+from tidegate.planning.plan_schema import (
     FORMAT,
     AnswerPart,
     BurstPart,
@@ -37,15 +43,9 @@ from tidegate.planning.document import (
     WayPart,
     WindowPart,
 )
-from tidegate.planning.floor import Floor, find_floor, floor_gpus
-from tidegate.planning.jobs import PlanJobs
-from tidegate.planning.judge import Judge, Span
-from tidegate.planning.kernels.replay import NEVER, Steps, Valve
-from tidegate.planning.newsvendor import used_hours
-from tidegate.planning.sentences import patience_parts, plan_says, size_parts
+from tidegate.planning.plan_warnings import patience_parts, plan_says, size_parts
+from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.planning.tolerance import held_as_declared, late_weight
-from tidegate.planning.trial import trial_part
-from tidegate.planning.twin import Confirmed, confirm
 
 #: Jobs that the engine decides again, to confirm what was counted.
 _CONFIRMED_JOBS = 600

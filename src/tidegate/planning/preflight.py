@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidegate.demand.answers import Answer, Verdict, answer, judge
-from tidegate.demand.document import DemandModel
 from tidegate.demand.findings import Finding, find
 from tidegate.demand.fit import fit
+from tidegate.demand.four_questions import Answer, Verdict, answer, judge
+from tidegate.demand.model import DemandModel
 from tidegate.demand.tables import Tables
 from tidegate.demand.waste import Waste, find_waste
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 from tidegate.planning.assumptions import Assumption
 from tidegate.planning.concurrency import curve_of, peak_milli, used_gpu_h
 from tidegate.planning.floor import Floor, floor_of
-from tidegate.planning.jobs import PlanJobs, plan_jobs_of
 from tidegate.planning.orders import Order
-from tidegate.planning.side_by_side import side_by_side
-from tidegate.planning.terms import Given, settle_terms
+from tidegate.planning.plan_inputs import Given, settle_terms
+from tidegate.planning.replay_jobs import PlanJobs, plan_jobs_of
+from tidegate.planning.threads import side_by_side
 from tidegate.planning.tolerance import Tolerance, held_as_declared
 
 #: Jobs that are replayed at most: the latest. More of them take minutes and move the floor little.

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.events import Mask
-from tidegate.model.columns import F64, I64
+from tidegate.demand.concurrency import Mask
+from tidegate.model.arrays import F64, I64
 from tidegate.model.units import HOUR_MS, MINUTE_MS
-from tidegate.planning.jobs import PlanJobs
+from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.stats.quantile import quantile
 
 #: The share of jobs that must not wait longer than is tolerated, in thousandths.

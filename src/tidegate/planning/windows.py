@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tidegate.config.prices import Prices
 from tidegate.demand.time_zone import Calendar
-from tidegate.model.prices import Prices
 from tidegate.planning.capacity import ALWAYS, HOURS, Windows
 from tidegate.planning.newsvendor import Demand, Split, cost_of, split
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.engine.state_key import state_key
-from tidegate.model.columns import I64
-from tidegate.sim.script import FEW_REPEATS
+from tidegate.model.arrays import I64
+from tidegate.sim.fast_path import FEW_REPEATS
 from tidegate.sim.world import SimWorld
 from tidegate.state.cluster import ClusterState, Counter
 

@@ -14,19 +14,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.engine.kernels.mirror import U_WORK_CLASS
-from tidegate.model.columns import I64
+from tidegate.engine.kernels.apply_work import U_WORK_CLASS
+from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionBatch, DecisionKind
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Facts, Outcome, Submissions
 from tidegate.model.hardware import Node
+from tidegate.model.observed_status import Standing
 from tidegate.model.policy import Policy
-from tidegate.model.standing import Standing
-from tidegate.model.twin import Snapshot, TwinOptions
-from tidegate.sim.agenda import Agenda, Entries
-from tidegate.sim.crews import Crews
-from tidegate.sim.jobs import Jobs
-from tidegate.sim.places import Places, each_once, started_and_stopped
-from tidegate.sim.script import (
+from tidegate.model.simulation import Snapshot, TwinOptions
+from tidegate.sim.event_queue import Agenda, Entries
+from tidegate.sim.fast_path import (
     FOREVER,
     M_ENTRIES,
     M_HOLDERS,
@@ -49,7 +46,10 @@ from tidegate.sim.script import (
     lives_of,
     make_script,
 )
-from tidegate.sim.use import Windows, observed_use
+from tidegate.sim.partial_admission import Crews
+from tidegate.sim.placements import Places, each_once, started_and_stopped
+from tidegate.sim.submissions import Jobs
+from tidegate.sim.utilization import Windows, observed_use
 
 #: Kinds of agenda entries that are the world's own; below are kinds of facts.
 _NODE_FAILS, _NODE_BACK, _REFUSAL, _RETRY, _POLICY_COMES, _LOST_ANSWER = 100, 101, 102, 103, 104, 105

@@ -15,30 +15,30 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from tidegate.demand.tables import CAPACITY
-from tidegate.manifests.clock import read_time_ms
-from tidegate.manifests.documents import DEFAULT_NAMESPACE, Document, Objects, sort_objects
+from tidegate.manifests.cluster_defaults import Surroundings
+from tidegate.manifests.core_objects import read_node
+from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import Findings
-from tidegate.manifests.item import Item
-from tidegate.manifests.jobs.single import POD
-from tidegate.manifests.jobs.work import read_job
+from tidegate.manifests.import_settings import read_settings, read_surroundings
+from tidegate.manifests.jobs.pod import POD
+from tidegate.manifests.jobs.to_workload import read_job
 from tidegate.manifests.kinds import KNOWN, KUEUE
-from tidegate.manifests.meta import Meta, read_meta
-from tidegate.manifests.nodes import read_node
-from tidegate.manifests.settings import read_settings, read_surroundings
-from tidegate.manifests.surroundings import Surroundings
-from tidegate.manifests.workloads import read_workload
+from tidegate.manifests.kueue_workload import read_workload
+from tidegate.manifests.object_index import DEFAULT_NAMESPACE, Document, Objects, sort_objects
+from tidegate.manifests.object_meta import Meta, read_meta
+from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.problem import Severity
 from tidegate.model.units import UnitError
 from tidegate.model.work import GpuRequest, Share, WorkKind, Workload
-from tidegate.sources.columns import Wish
-from tidegate.sources.files import Wanted, read_table_file
+from tidegate.sources.config_file import printable
+from tidegate.sources.detect_columns import Wish
 from tidegate.sources.findings import Code, Finding, Place, UnusableSource
 from tidegate.sources.options import Format, Table
-from tidegate.sources.parts import Part, part_of
-from tidegate.sources.setupfile import printable
-from tidegate.sources.tablefile import table_in_memory
-from tidegate.sources.yamldata import UnreadableFile
-from tidegate.sources.yamlfile import read_all
+from tidegate.sources.source_result import Part, part_of
+from tidegate.sources.table_file import table_in_memory
+from tidegate.sources.table_reader import Wanted, read_table_file
+from tidegate.sources.yaml_data import UnreadableFile
+from tidegate.sources.yaml_file import read_all
 
 #: Compute slices of a whole GPU, of which a MIG profile names its part.
 _SLICES = 7

@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidegate.model.twin import PlannedWorkload, RunProfile
+from tidegate.model.simulation import PlannedWorkload, RunProfile
 from tidegate.model.units import SECOND_MS
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, WorkKind, Workload
-from tidegate.sources.tracefile import Cell, read_table
+from tidegate.sources.trace_file import Cell, read_table
 
 #: GPUs of the largest machines.
 _PER_NODE = 8

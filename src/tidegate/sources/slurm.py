@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from tidegate.sources.columns import Wish
-from tidegate.sources.files import Wanted, read_table_file
+from tidegate.sources.config_file import printable
+from tidegate.sources.detect_columns import Wish
 from tidegate.sources.findings import Code, Finding, UnusableSource
 from tidegate.sources.options import Format, Options, Table
-from tidegate.sources.parts import Part
-from tidegate.sources.setupfile import printable
-from tidegate.sources.tablefile import TableFile, table_in_memory, told
+from tidegate.sources.source_result import Part
+from tidegate.sources.table_file import TableFile, table_in_memory, told
+from tidegate.sources.table_reader import Wanted, read_table_file
 
 EXPORT = (
     "sacct -a -X -P --format=JobID,Submit,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES,NNodes,Account,Partition,JobName"

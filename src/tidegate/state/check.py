@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tidegate.model.columns import I64
+from tidegate.model.arrays import I64
 from tidegate.model.policy import AdmissionKind
-from tidegate.state.check_shares import share_violations
+from tidegate.state.check_quota import share_violations
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.granted import pods_to_be
+from tidegate.state.granted_pods import pods_to_be
 from tidegate.state.tables import BROKEN_MILLI, END, Phase
 
 _HOLDERS = (Phase.ASSUMED, Phase.RUNNING, Phase.LEAVING)

@@ -14,18 +14,17 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.model.columns import I32, I64
+from tidegate.model.arrays import I32, I64
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
-from tidegate.model.spec import encode
+from tidegate.model.struct import encode
 from tidegate.model.work import Share, Work, WorkKind
-from tidegate.state.interning import CORE_RESOURCES, NodeClassKey, PodClassKey, malformed, mismatch
-from tidegate.state.numbers import UNKNOWN, Numbers
-from tidegate.state.prices import Prices, no_prices
+from tidegate.state.classes import CORE_RESOURCES, NodeClassKey, PodClassKey, malformed, mismatch
+from tidegate.state.column_table import CheckpointError, named
+from tidegate.state.id_map import UNKNOWN, Numbers
+from tidegate.state.quota_tables import ShareTables
 from tidegate.state.reserved_places import ReservedPlaces
-from tidegate.state.scores import STALE, Extent, Scores, empty_scores
-from tidegate.state.shares import ShareTables
-from tidegate.state.table import CheckpointError, named
+from tidegate.state.score_table import STALE, Extent, Scores, empty_scores
 from tidegate.state.tables import (
     ALWAYS,
     END,
@@ -38,6 +37,7 @@ from tidegate.state.tables import (
     WorkClasses,
     Workloads,
 )
+from tidegate.state.tide_prices import Prices, no_prices
 
 #: Version of the checkpoint's layout.
 CHECKPOINT_VERSION = 8

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tidegate.model.columns import I64
-from tidegate.state.table import Table
+from tidegate.model.arrays import I64
+from tidegate.state.column_table import Table
 
 
 class ReservedPlaces(Table):

@@ -10,10 +10,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import ClassVar
 
-from tidegate.model.columns import F64, I64
-from tidegate.model.spec import Spec
-from tidegate.model.standing import Foreign
-from tidegate.state.table import Table
+from tidegate.model.arrays import F64, I64
+from tidegate.model.observed_status import Foreign
+from tidegate.model.struct import Spec
+from tidegate.state.column_table import Table
 
 #: End of a chain of rows.
 END = -1

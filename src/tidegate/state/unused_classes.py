@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tidegate.model.columns import I64
+from tidegate.model.arrays import I64
+from tidegate.state.classes import CORE_RESOURCES, NodeClassKey, PodClassKey
 from tidegate.state.cluster import ClusterState, Counter
-from tidegate.state.interning import CORE_RESOURCES, NodeClassKey, PodClassKey
-from tidegate.state.shares import ShareTables
-from tidegate.state.table import Table
+from tidegate.state.column_table import Table
+from tidegate.state.quota_tables import ShareTables
 from tidegate.state.tables import END
 
 #: Fewer classes of work, of pods and of nodes, with what they ask for by name, are not worth looking through.

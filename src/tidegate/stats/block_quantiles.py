@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 from tidegate.stats.blocks import Blocks
 from tidegate.stats.interval import (
     LEAST_IN_TAIL,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 from tidegate.model.units import DAY_MS
 from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval, Spread, part_interval, part_spread
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import F64
+from tidegate.model.arrays import F64
 
 #: The share of intervals that hold the truth; one level for every command and document.
 CONFIDENCE = 0.9

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 
 #: Shares such as 0.95 are not exact in binary: ranks that are whole but for this stay whole.
 _ROUNDING = 1e-9

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from tidegate.model.columns import F64, I64
+from tidegate.model.arrays import F64, I64
 from tidegate.stats.blocks import sum_by
 from tidegate.stats.interval import LEAST_EFFECTIVE, Interval, NoInterval, around, narrow, student
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.chain import is_ahead
-from tidegate.engine.kernels.desk import (
+from tidegate.engine.kernels.cycle_scratch import (
     F_DOOMED,
     F_REMOVED,
     F_VICTIM,
@@ -24,18 +23,19 @@ from tidegate.engine.kernels.desk import (
     Pool,
     Turn,
 )
-from tidegate.engine.kernels.grove import Grove
+from tidegate.engine.kernels.domain_assignment import take_found
 from tidegate.engine.kernels.nominate import (
     request_assigned,
 )
-from tidegate.engine.kernels.passed_over import INFERENCE
+from tidegate.engine.kernels.pending_queue import is_ahead
 from tidegate.engine.kernels.quota import add_usage, available, minus, plus, remove_usage
-from tidegate.engine.kernels.registry import inlined, kernel
-from tidegate.engine.kernels.removal import C_AMOUNT, C_LOT, put_back, take_out
-from tidegate.engine.kernels.spots import take_found
-from tidegate.model.columns import I64
+from tidegate.engine.kernels.quota_removal import C_AMOUNT, C_LOT, put_back, take_out
+from tidegate.engine.kernels.starvation import INFERENCE
+from tidegate.engine.topology.cycle_view import Grove
+from tidegate.jit.registry import inlined, kernel
+from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
-from tidegate.state.shares import (
+from tidegate.state.quota_tables import (
     B_FIRST_HOLDER,
     B_IS_QUEUE,
     B_PARENT,

@@ -5,7 +5,7 @@ Must not know: what an entry would take.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.desk import (
+from tidegate.engine.kernels.cycle_scratch import (
     X_AGAIN,
     X_AWAITED,
     X_BEHIND,
@@ -16,8 +16,8 @@ from tidegate.engine.kernels.desk import (
     X_SUBMITTED,
     X_TIE,
 )
-from tidegate.engine.kernels.registry import inlined, kernel
-from tidegate.model.columns import I64
+from tidegate.jit.registry import inlined, kernel
+from tidegate.model.arrays import I64
 
 
 @inlined

@@ -5,10 +5,8 @@ Work that is leaving already is as good as gone, and what it leaves is reserved 
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.candidates import STAYS
-from tidegate.engine.kernels.chain import is_ahead
 from tidegate.engine.kernels.cycle_quota import shift_claimed, shift_promised
-from tidegate.engine.kernels.desk import (
+from tidegate.engine.kernels.cycle_scratch import (
     CANDIDATES,
     K_CLAIM,
     R_NEED,
@@ -21,18 +19,20 @@ from tidegate.engine.kernels.desk import (
     Desk,
     Turn,
 )
+from tidegate.engine.kernels.domain_assignment import ask_topology
 from tidegate.engine.kernels.fair_victims import stays_fair
-from tidegate.engine.kernels.fit import move_pod
-from tidegate.engine.kernels.granted import plan_pods
-from tidegate.engine.kernels.grove import G_ASKED, Grove
+from tidegate.engine.kernels.gang_placement import Output
 from tidegate.engine.kernels.moves import find_moves, open_moves
+from tidegate.engine.kernels.node_fit import move_pod
 from tidegate.engine.kernels.nominate import request_assigned
-from tidegate.engine.kernels.passed_over import are_reserved
-from tidegate.engine.kernels.place import Output
-from tidegate.engine.kernels.refill import is_free
-from tidegate.engine.kernels.registry import inlined, kernel
-from tidegate.engine.kernels.removal import put_back, take_out
-from tidegate.engine.kernels.reservations import (
+from tidegate.engine.kernels.observe_bound import more_devices
+from tidegate.engine.kernels.pending_queue import is_ahead
+from tidegate.engine.kernels.placement_plan import plan_pods
+from tidegate.engine.kernels.placement_rule import Rule
+from tidegate.engine.kernels.preemption_candidates import STAYS
+from tidegate.engine.kernels.quota_removal import put_back, take_out
+from tidegate.engine.kernels.replan import is_free
+from tidegate.engine.kernels.reserved_places import (
     RESERVED,
     drop_reservation,
     release_all,
@@ -40,9 +40,7 @@ from tidegate.engine.kernels.reservations import (
     withhold_all,
     withhold_all_in_full,
 )
-from tidegate.engine.kernels.rule import Rule
-from tidegate.engine.kernels.shown import more_devices
-from tidegate.engine.kernels.spots import ask_topology
+from tidegate.engine.kernels.starvation import are_reserved
 from tidegate.engine.kernels.victim_domains import fits_topology, search_domains, spots_of_reserved
 from tidegate.engine.kernels.victim_quota import (
     NO_WAY,
@@ -63,11 +61,13 @@ from tidegate.engine.kernels.victim_scratch import (
     VictimSearch,
 )
 from tidegate.engine.kernels.victim_search import list_levels, list_pods, open_search, search_victims, shift_pods
-from tidegate.model.columns import I64
-from tidegate.model.reasons import Reason
+from tidegate.engine.topology.cycle_view import G_ASKED, Grove
+from tidegate.jit.registry import inlined, kernel
+from tidegate.model.arrays import I64
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.state import reserved_places
 from tidegate.state.cluster import Hot
-from tidegate.state.shares import D_BRANCH, T_BRANCH, Book
+from tidegate.state.quota_tables import D_BRANCH, T_BRANCH, Book
 from tidegate.state.tables import J_ENDING, J_HELD_CODE, J_RESERVES, J_WORK_CLASS, Reserves
 
 NOBODY = -1

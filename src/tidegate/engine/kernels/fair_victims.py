@@ -5,16 +5,7 @@ Must not know: flavors, the order between queues.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.candidates import (
-    HIERARCHY,
-    NEVER,
-    SAME_QUEUE,
-    collect_from,
-    is_over_quota,
-    pop_candidate,
-    ranks_before,
-)
-from tidegate.engine.kernels.desk import (
+from tidegate.engine.kernels.cycle_scratch import (
     AGAIN,
     CANDIDATES,
     H_FIRST,
@@ -32,13 +23,22 @@ from tidegate.engine.kernels.desk import (
     Pool,
     Wish,
 )
-from tidegate.engine.kernels.grove import Grove
+from tidegate.engine.kernels.preemption_candidates import (
+    HIERARCHY,
+    NEVER,
+    SAME_QUEUE,
+    collect_from,
+    is_over_quota,
+    pop_candidate,
+    ranks_before,
+)
 from tidegate.engine.kernels.quota import add_usage, compare_shares, remove_usage, share_ratio
-from tidegate.engine.kernels.registry import inlined, kernel
-from tidegate.engine.kernels.removal import put_back, take_out
-from tidegate.engine.kernels.targets import fill_back, fits, restore, take_target
-from tidegate.model.reasons import Reason
-from tidegate.state.shares import (
+from tidegate.engine.kernels.quota_removal import put_back, take_out
+from tidegate.engine.kernels.victim_set import fill_back, fits, restore, take_target
+from tidegate.engine.topology.cycle_view import Grove
+from tidegate.jit.registry import inlined, kernel
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.state.quota_tables import (
     B_FIRST_COHORT,
     B_FIRST_QUEUE,
     B_IS_QUEUE,

@@ -6,11 +6,11 @@ where they are least in the way of the others. Must not know: how places are tak
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.fit import refusal
-from tidegate.engine.kernels.registry import kernel
-from tidegate.engine.kernels.rule import Rule
-from tidegate.engine.kernels.table import count_nodes, fits_somewhere, refresh
-from tidegate.model.columns import I64
+from tidegate.engine.kernels.node_fit import refusal
+from tidegate.engine.kernels.placement_rule import Rule
+from tidegate.engine.kernels.score_cache import count_nodes, fits_somewhere, refresh
+from tidegate.jit.registry import kernel
+from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
 from tidegate.state.tables import (
     C_GPUS,

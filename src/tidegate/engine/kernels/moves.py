@@ -9,7 +9,12 @@ Must not know: topology, fair sharing.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.candidates import (
+from tidegate.engine.kernels.cycle_scratch import CANDIDATES, K_VARIANT, R_AMOUNT, R_LOT, REQUESTED, Desk
+from tidegate.engine.kernels.fair_victims import below_common, charge
+from tidegate.engine.kernels.gang_placement import choose_devices
+from tidegate.engine.kernels.node_fit import move_pod
+from tidegate.engine.kernels.placement_rule import Rule
+from tidegate.engine.kernels.preemption_candidates import (
     MOVES,
     RECLAIM,
     TO_MOVE,
@@ -18,16 +23,9 @@ from tidegate.engine.kernels.candidates import (
     collect_from,
     is_over_quota,
 )
-from tidegate.engine.kernels.desk import CANDIDATES, K_VARIANT, R_AMOUNT, R_LOT, REQUESTED, Desk
-from tidegate.engine.kernels.fair_victims import below_common, charge
-from tidegate.engine.kernels.fit import move_pod
-from tidegate.engine.kernels.place import choose_devices
 from tidegate.engine.kernels.quota import available, borrows_with
-from tidegate.engine.kernels.registry import kernel
-from tidegate.engine.kernels.removal import C_AMOUNT, C_LOT, put_back, take_out
-from tidegate.engine.kernels.rule import Rule
-from tidegate.engine.kernels.table import best_node
-from tidegate.engine.kernels.targets import has_quota
+from tidegate.engine.kernels.quota_removal import C_AMOUNT, C_LOT, put_back, take_out
+from tidegate.engine.kernels.score_cache import best_node
 from tidegate.engine.kernels.victim_quota import WITHIN_QUOTA, open_candidates, open_quota
 from tidegate.engine.kernels.victim_scratch import (
     BEST_PLANNED,
@@ -39,9 +37,11 @@ from tidegate.engine.kernels.victim_scratch import (
     VictimSearch,
 )
 from tidegate.engine.kernels.victim_search import open_search, shift_pods
-from tidegate.model.columns import I64
+from tidegate.engine.kernels.victim_set import has_quota
+from tidegate.jit.registry import kernel
+from tidegate.model.arrays import I64
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.shares import B_PARENT, B_RECLAIM, B_ROOT, T_BRANCH, Book, Held, Tree
+from tidegate.state.quota_tables import B_PARENT, B_RECLAIM, B_ROOT, T_BRANCH, Book, Held, Tree
 from tidegate.state.tables import J_FIRST_POD, P_NEXT, P_POD_CLASS
 
 NEVER, NOBODY = 0, -1

@@ -5,8 +5,8 @@ Must not know: who else is asking in this cycle.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.amounts import amount_of
-from tidegate.engine.kernels.desk import (
+from tidegate.engine.kernels.classic_victims import find_targets
+from tidegate.engine.kernels.cycle_scratch import (
     FIT,
     I_LOT,
     I_MODE,
@@ -36,16 +36,22 @@ from tidegate.engine.kernels.desk import (
     Wish,
     request,
 )
-from tidegate.engine.kernels.flavors import assign
-from tidegate.engine.kernels.grove import Grove
-from tidegate.engine.kernels.held_spots import fill_spots, free_spots
-from tidegate.engine.kernels.registry import inlined, kernel
-from tidegate.engine.kernels.spot_weights import weigh_topology
-from tidegate.engine.kernels.spots import ask_topology, forget_found, keep_found, search_as_if_empty, search_spots
-from tidegate.engine.kernels.victims import find_targets
-from tidegate.model.columns import I64
-from tidegate.model.reasons import Reason
-from tidegate.state.shares import (
+from tidegate.engine.kernels.domain_assignment import (
+    ask_topology,
+    forget_found,
+    keep_found,
+    search_as_if_empty,
+    search_spots,
+)
+from tidegate.engine.kernels.domain_fit import weigh_topology
+from tidegate.engine.kernels.entry_request import amount_of
+from tidegate.engine.kernels.flavor_assignment import assign
+from tidegate.engine.topology.cycle_view import Grove
+from tidegate.engine.topology.held_domains import fill_spots, free_spots
+from tidegate.jit.registry import inlined, kernel
+from tidegate.model.arrays import I64
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.state.quota_tables import (
     B_CLOSED,
     B_EPOCH,
     B_FIRST_CLASS,

@@ -7,9 +7,9 @@ Must not know: workloads, flavors' order, who goes first.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.registry import entry, inlined, kernel
-from tidegate.model import shares
-from tidegate.state.shares import (
+from tidegate.jit.registry import entry, inlined, kernel
+from tidegate.model import queues
+from tidegate.state.quota_tables import (
     B_HEIGHT,
     B_PARENT,
     B_ROOT,
@@ -23,7 +23,7 @@ from tidegate.state.shares import (
     Tree,
 )
 
-UNLIMITED = shares.UNLIMITED
+UNLIMITED = queues.UNLIMITED
 INFINITE = float("inf")
 
 

@@ -5,7 +5,7 @@ Must not know: whether what it puts up is admitted.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.desk import (
+from tidegate.engine.kernels.cycle_scratch import (
     H_FIRST,
     IDLE,
     R_AMOUNT,
@@ -26,9 +26,9 @@ from tidegate.engine.kernels.entry_order import is_put_up_before
 from tidegate.engine.kernels.fair_victims import charge
 from tidegate.engine.kernels.nominate import request_assigned
 from tidegate.engine.kernels.quota import borrows_with, compare_shares, share_ratio
-from tidegate.engine.kernels.registry import inlined, kernel
-from tidegate.model.columns import I64
-from tidegate.state.shares import (
+from tidegate.jit.registry import inlined, kernel
+from tidegate.model.arrays import I64
+from tidegate.state.quota_tables import (
     B_FIRST_COHORT,
     B_FIRST_QUEUE,
     B_HEIGHT,

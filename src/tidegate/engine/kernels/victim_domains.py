@@ -6,7 +6,7 @@ search to say, with the victims out of the way.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.desk import (
+from tidegate.engine.kernels.cycle_scratch import (
     X_CLASS,
     X_FIRST_NET,
     X_FIRST_SPOT,
@@ -16,15 +16,12 @@ from tidegate.engine.kernels.desk import (
     Desk,
     Heads,
 )
-from tidegate.engine.kernels.grove import Grove
-from tidegate.engine.kernels.passed_over import open_ending
-from tidegate.engine.kernels.place import Output, give_back
-from tidegate.engine.kernels.registry import inlined, kernel
-from tidegate.engine.kernels.reservations import RESERVED
-from tidegate.engine.kernels.rule import Rule
-from tidegate.engine.kernels.spot_places import place_entry
-from tidegate.engine.kernels.spots import keep_found, search_spots, tree_for
-from tidegate.engine.kernels.topology_search import Q_KIND, Q_LEVEL, Q_REQUIRED, Q_TREE
+from tidegate.engine.kernels.domain_assignment import keep_found, search_spots, tree_for
+from tidegate.engine.kernels.domain_places import place_entry
+from tidegate.engine.kernels.gang_placement import Output, give_back
+from tidegate.engine.kernels.placement_rule import Rule
+from tidegate.engine.kernels.reserved_places import RESERVED
+from tidegate.engine.kernels.starvation import open_ending
 from tidegate.engine.kernels.victim_quota import fits_quota, move_quota
 from tidegate.engine.kernels.victim_scratch import (
     ANY_ORDER,
@@ -55,12 +52,15 @@ from tidegate.engine.kernels.victim_search import (
     shift_pods,
     take_all,
 )
-from tidegate.model.columns import I64
+from tidegate.engine.topology.cycle_view import Grove
+from tidegate.engine.topology.search_buffers import Q_KIND, Q_LEVEL, Q_REQUIRED, Q_TREE
+from tidegate.jit.registry import inlined, kernel
+from tidegate.model.arrays import I64
 from tidegate.state import reserved_places
 from tidegate.state.cluster import Hot
-from tidegate.state.domains import F_FIRST_LEAF, F_LEAVES, H_DOMAIN, Z_PARENT
-from tidegate.state.shares import SPOT_COUNT, SPOT_KIND, SPOT_LEAF, SPOT_NAME, SPOT_SET, Book
+from tidegate.state.quota_tables import SPOT_COUNT, SPOT_KIND, SPOT_LEAF, SPOT_NAME, SPOT_SET, Book
 from tidegate.state.tables import J_FIRST_POD, P_DEVICES, P_NEXT, P_NODE, P_ORDINAL, P_POD_CLASS, S_COUNT, W_FIRST_SET
+from tidegate.state.topology import F_FIRST_LEAF, F_LEAVES, H_DOMAIN, Z_PARENT
 
 
 @kernel

@@ -5,15 +5,8 @@ Without queues everybody may go, and there is no quota to fit.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.candidates import (
-    NEVER,
-    STAYS,
-    collect_classic,
-    is_over_quota,
-    pop_candidate,
-    reason_of,
-)
-from tidegate.engine.kernels.desk import (
+from tidegate.engine.kernels.classic_victims import is_hopeless, is_under_nominal, is_valid
+from tidegate.engine.kernels.cycle_scratch import (
     CANDIDATES,
     FOREIGNERS,
     K_CLAIM,
@@ -37,12 +30,16 @@ from tidegate.engine.kernels.fair_victims import (
     collect_fair,
     is_infinite,
 )
-from tidegate.engine.kernels.grove import Grove
-from tidegate.engine.kernels.held_spots import fill_spots, free_spots
+from tidegate.engine.kernels.preemption_candidates import (
+    NEVER,
+    STAYS,
+    collect_classic,
+    is_over_quota,
+    pop_candidate,
+    reason_of,
+)
 from tidegate.engine.kernels.quota import compare_shares, share_ratio
-from tidegate.engine.kernels.registry import inlined, kernel
-from tidegate.engine.kernels.removal import put_back, take_out
-from tidegate.engine.kernels.targets import has_quota
+from tidegate.engine.kernels.quota_removal import put_back, take_out
 from tidegate.engine.kernels.victim_scratch import (
     ANY_ORDER,
     BORROWING,
@@ -60,10 +57,13 @@ from tidegate.engine.kernels.victim_scratch import (
     VictimSearch,
 )
 from tidegate.engine.kernels.victim_scratch import CANDIDATES as MEMBERS
-from tidegate.engine.kernels.victims import is_hopeless, is_under_nominal, is_valid
-from tidegate.model.columns import I64
+from tidegate.engine.kernels.victim_set import has_quota
+from tidegate.engine.topology.cycle_view import Grove
+from tidegate.engine.topology.held_domains import fill_spots, free_spots
+from tidegate.jit.registry import inlined, kernel
+from tidegate.model.arrays import I64
 from tidegate.state.cluster import Hot
-from tidegate.state.shares import B_BORROW, B_PARENT, T_BRANCH, T_SPOTS, Book
+from tidegate.state.quota_tables import B_BORROW, B_PARENT, T_BRANCH, T_SPOTS, Book
 from tidegate.state.tables import (
     C_GPUS,
     C_MILLI,

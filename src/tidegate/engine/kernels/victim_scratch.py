@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.model.columns import I64
+from tidegate.model.arrays import I64
 
 #: Columns of what is known of a workload in a search: work lost by its eviction; that, by GPU; its GPUs, and less
 #: them; its level, lower goes first (NEVER: it is no candidate); its row among the preemption candidates; whether it is

@@ -7,13 +7,11 @@ nodes and quota, and is always undone.
 
 from __future__ import annotations
 
-from tidegate.engine.kernels.desk import Desk
-from tidegate.engine.kernels.fit import WHOLE_GPU, is_too_small, move_amounts, move_pod, refusal
-from tidegate.engine.kernels.grove import Grove
-from tidegate.engine.kernels.place import choose_devices
-from tidegate.engine.kernels.registry import COMPILED, inlined, kernel
-from tidegate.engine.kernels.rule import Rule
-from tidegate.engine.kernels.table import best_node, refresh
+from tidegate.engine.kernels.cycle_scratch import Desk
+from tidegate.engine.kernels.gang_placement import choose_devices
+from tidegate.engine.kernels.node_fit import WHOLE_GPU, is_too_small, move_amounts, move_pod, refusal
+from tidegate.engine.kernels.placement_rule import Rule
+from tidegate.engine.kernels.score_cache import best_node, refresh
 from tidegate.engine.kernels.victim_quota import has_quota_for, may_evict, move_quota
 from tidegate.engine.kernels.victim_scratch import (
     ANY_ORDER,
@@ -44,9 +42,11 @@ from tidegate.engine.kernels.victim_scratch import (
     WEIGHED_FIRST,
     VictimSearch,
 )
-from tidegate.model.columns import I64
+from tidegate.engine.topology.cycle_view import Grove
+from tidegate.jit.registry import COMPILED, inlined, kernel
+from tidegate.model.arrays import I64
 from tidegate.state.cluster import Counter, Hot
-from tidegate.state.shares import Book
+from tidegate.state.quota_tables import Book
 from tidegate.state.tables import (
     C_GPUS,
     J_FIRST_POD,

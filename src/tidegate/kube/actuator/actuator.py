@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from tidegate.journal.lots import Lot, Names
+from tidegate.journal.quota_names import Lot, Names
 from tidegate.kube.actuator.pending_writes import (
     PendingWrite,
     allocating,
@@ -32,10 +32,10 @@ from tidegate.kube.mirror.node_registry import NodeRegistry
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadPods, WorkloadStage
-from tidegate.manifests.selection import toleration_object
-from tidegate.manifests.words import STANDING
+from tidegate.manifests.label_names import STANDING
+from tidegate.manifests.selectors import toleration_object
 from tidegate.model.decisions import NOBODY
-from tidegate.model.shares import Flavor
+from tidegate.model.queues import Flavor
 from tidegate.model.work import Recovery
 
 

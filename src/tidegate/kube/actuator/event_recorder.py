@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from tidegate.journal.lots import Names
+from tidegate.journal.quota_names import Names
 from tidegate.kube.actuator.event_text import (
     FAILED_SCHEDULING,
     GATED,
@@ -26,7 +26,7 @@ from tidegate.kube.actuator.event_text import (
     pending_text,
 )
 from tidegate.kube.transport.writes import Ref, Write
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import Work
 
 #: Events in a second: they are for people, and the server keeps each for an hour.

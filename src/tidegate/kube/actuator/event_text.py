@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import NamedTuple
 
-from tidegate.journal.lots import Names, queue_text, share_text
-from tidegate.journal.words import listed, reason_text, reason_text_for
+from tidegate.journal.decision_text import listed, reason_text, reason_text_for
+from tidegate.journal.quota_names import Names, queue_text, share_text
 from tidegate.kube.actuator.workload_decisions import WorkloadDecision
 from tidegate.kube.transport.writes import EventMessage, Ref, Write, event_write, merge_by_key
-from tidegate.manifests.words import GROUP_TOTAL
-from tidegate.model.codes import Remedy
+from tidegate.manifests.label_names import GROUP_TOTAL
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.reasons import CATALOGUE, Reason, ReasonKind, codes_of
+from tidegate.model.reasons.catalogue import CATALOGUE, Reason, ReasonKind, codes_of
+from tidegate.model.reasons.codes import Remedy
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI, duration_text
 from tidegate.model.work import Share, Work
 

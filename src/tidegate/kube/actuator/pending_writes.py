@@ -18,7 +18,7 @@ from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.mirror.pods import SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadPods
 from tidegate.kube.transport.writes import Ref, Write, bind, edit, evict, looked_up, merge, pod_ref
-from tidegate.manifests.words import STANDING
+from tidegate.manifests.label_names import STANDING
 from tidegate.model.decisions import NOBODY
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
-from tidegate.model.reasons import Reason
+from tidegate.model.reasons.catalogue import Reason
 
 #: Rows that belong to one decision about a workload: it is admitted, gets its domains, and its pods their nodes.
 _STARTS = (DecisionKind.ADMIT, DecisionKind.ASSIGN, DecisionKind.PLACE)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from tidegate.journal.lots import Lot, share_text
-from tidegate.journal.words import listed
+from tidegate.journal.decision_text import listed
+from tidegate.journal.quota_names import Lot, share_text
 from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
 from tidegate.kube.actuator.event_text import (
     PAST,
@@ -41,7 +41,7 @@ from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage
 from tidegate.kube.transport.writes import Ref, Write
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
-from tidegate.model.standing import Grant, Standing
+from tidegate.model.observed_status import Grant, Standing
 
 #: How long the pods of a group may take to be created before a group that is not whole is reported.
 _GROUP_MS = 5_000

@@ -20,7 +20,7 @@ from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref, Write, edit, looked_up
 from tidegate.model.hardware import MOST_DEVICES, is_device
-from tidegate.model.spec import resources
+from tidegate.model.struct import resources
 
 SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)

@@ -10,11 +10,11 @@ from array import array
 
 import numpy as np
 
-from tidegate.model.columns import I64
+from tidegate.model.arrays import I64
 from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Facts, Outcome, Submissions
 from tidegate.model.hardware import Node
+from tidegate.model.observed_status import Consumed, Foreign, Standing
 from tidegate.model.policy import Policy
-from tidegate.model.standing import Consumed, Foreign, Standing
 from tidegate.model.work import Work
 
 #: Numbers of a fact about a workload: its own, the pod's, and one that goes with the kind of fact.

@@ -17,10 +17,10 @@ from tidegate.kube.mirror.job_patch import NO_ANNOTATIONS
 from tidegate.kube.transport.client import JSON, JSON_PATCH, MERGE_PATCH
 from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.writes import Write
-from tidegate.manifests.words import STANDING
-from tidegate.model.spec import Spec
-from tidegate.model.standing import Grant, Spot, Standing
-from tidegate.state.interning import MOST_PODS
+from tidegate.manifests.label_names import STANDING
+from tidegate.model.observed_status import Grant, Spot, Standing
+from tidegate.model.struct import Spec
+from tidegate.state.classes import MOST_PODS
 
 #: The longest annotation that is written or read: objects have room for 256 KiB of annotations in all.
 MOST_BYTES = 16 << 10

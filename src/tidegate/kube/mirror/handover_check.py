@@ -19,11 +19,11 @@ from tidegate.kube.mirror.handover_annotation import HandoverNote
 from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods
 from tidegate.model.decisions import NOBODY
-from tidegate.model.shares import LARGEST_CLAIM, Flavor, Queue, Shares, charge_of, in_any_namespace
-from tidegate.model.spec import Labels, Resources
-from tidegate.model.standing import Grant, Standing
+from tidegate.model.observed_status import Grant, Standing
+from tidegate.model.queues import LARGEST_CLAIM, Flavor, Queue, Shares, charge_of, in_any_namespace
+from tidegate.model.struct import Labels, Resources
 from tidegate.model.work import PodSet, Work
-from tidegate.state.interning import MOST_PODS
+from tidegate.state.classes import MOST_PODS
 
 _PODS = "pods"
 _AS_ASKED: Mapping[str, int] = MappingProxyType({})

@@ -16,14 +16,14 @@ from tidegate.kube.mirror.pod_spec_cache import refusals, unbindable
 from tidegate.kube.mirror.pods import controller, created_ms
 from tidegate.kube.transport.objects import Meta, Owner
 from tidegate.kube.transport.writes import Ref
+from tidegate.manifests.cluster_defaults import Surroundings
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import review
 from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.forms import review
-from tidegate.manifests.item import Item
-from tidegate.manifests.jobs.parts import Parts
-from tidegate.manifests.jobs.work import read_parts
+from tidegate.manifests.jobs.pod_parts import Parts
+from tidegate.manifests.jobs.to_workload import read_parts
 from tidegate.manifests.kinds import KNOWN
-from tidegate.manifests.surroundings import Surroundings
-from tidegate.manifests.words import QUEUE, RECOVERY, WORDS
+from tidegate.manifests.label_names import QUEUE, RECOVERY, WORDS
 from tidegate.model.work import Recovery, Work
 
 

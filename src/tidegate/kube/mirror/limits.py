@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tidegate.model.shares import charge_of
+from tidegate.model.queues import charge_of
 from tidegate.model.work import Work
-from tidegate.state.interning import MOST_PODS
+from tidegate.state.classes import MOST_PODS
 
 #: Tables are as wide as the workload with the most pod sets and resources.
 MOST_POD_SETS = 64

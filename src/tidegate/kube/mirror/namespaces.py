@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from tidegate.kube.transport.resources import Resource
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import review
 from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.forms import review
-from tidegate.manifests.item import Item
-from tidegate.manifests.selection import SELECTOR, read_selector
+from tidegate.manifests.selectors import SELECTOR, read_selector
 from tidegate.model.work import NodeRequirement, Operator
 
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)

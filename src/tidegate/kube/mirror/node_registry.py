@@ -17,8 +17,8 @@ from tidegate.kube.mirror.pod_spec_cache import PodShape
 from tidegate.kube.mirror.pods import UnmanagedPod
 from tidegate.model.decisions import NOBODY
 from tidegate.model.hardware import MOST_DEVICES, Node, Taint, TaintEffect
-from tidegate.model.spec import Labels, Resources, resources
-from tidegate.model.standing import Foreign
+from tidegate.model.observed_status import Foreign
+from tidegate.model.struct import Labels, Resources, resources
 from tidegate.model.work import Toleration
 
 

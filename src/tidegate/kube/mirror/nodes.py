@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from tidegate.kube.transport.objects import Meta
+from tidegate.manifests.core_objects import SHAPE_LABELS, read_node
+from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.item import Item
-from tidegate.manifests.nodes import SHAPE_LABELS, read_node
 from tidegate.model.hardware import Node
-from tidegate.model.spec import labels
+from tidegate.model.struct import labels
 
 #: Nodes that differ, kept for those that are like them; where they are more, they are all unlike.
 _MOST_KEPT = 4_096

@@ -14,12 +14,12 @@ from tidegate.kube.mirror.pod_spec_cache import PodShape
 from tidegate.kube.mirror.pods import SeenPod
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
-from tidegate.manifests.jobs.single import join_group, read_pod
-from tidegate.manifests.jobs.work import read_parts
-from tidegate.manifests.surroundings import NOTHING_AROUND
-from tidegate.manifests.words import GROUP_TOTAL, QUEUE, ROLE
+from tidegate.manifests.cluster_defaults import NOTHING_AROUND
+from tidegate.manifests.jobs.pod import join_group, read_pod
+from tidegate.manifests.jobs.to_workload import read_parts
+from tidegate.manifests.label_names import GROUP_TOTAL, QUEUE, ROLE
 from tidegate.model.work import PodSet, Work
-from tidegate.state.interning import MOST_PODS
+from tidegate.state.classes import MOST_PODS
 
 #: What a group is called: the server has no such objects.
 GROUP_KIND = "PodGroup"

@@ -17,15 +17,15 @@ import msgspec
 
 from tidegate.kube.mirror.limits import excess
 from tidegate.kube.transport.objects import Meta
+from tidegate.manifests.cluster_defaults import NOTHING_AROUND
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import review
 from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.forms import review
-from tidegate.manifests.item import Item
-from tidegate.manifests.jobs.single import POD, read_pod
-from tidegate.manifests.jobs.work import read_job
-from tidegate.manifests.surroundings import NOTHING_AROUND
-from tidegate.manifests.words import GROUP, ROLE, RUNTIME, STANDING, SUBMIT, WORDS
+from tidegate.manifests.jobs.pod import POD, read_pod
+from tidegate.manifests.jobs.to_workload import read_job
+from tidegate.manifests.label_names import GROUP, ROLE, RUNTIME, STANDING, SUBMIT, WORDS
 from tidegate.model.problem import Severity
-from tidegate.model.spec import Resources, resources
+from tidegate.model.struct import Resources, resources
 from tidegate.model.work import Work
 
 #: Words that tell pods apart and say nothing about what they ask for; all others may.

@@ -28,8 +28,8 @@ from tidegate.kube.transport.protobuf import (
     read_token,
 )
 from tidegate.kube.transport.writes import Ref, pod_ref
-from tidegate.manifests.clock import read_time_ms
-from tidegate.manifests.words import GROUP, GROUP_TOTAL, QUEUE, STANDING
+from tidegate.manifests.label_names import GROUP, GROUP_TOTAL, QUEUE, STANDING
+from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.units import UnitError
 
 

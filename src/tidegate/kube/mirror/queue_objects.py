@@ -14,15 +14,15 @@ import msgspec
 from tidegate.kube.mirror.namespaces import NAMESPACES
 from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.resources import Resource
-from tidegate.manifests.documents import Document, sort_objects
+from tidegate.manifests.cluster_defaults import NOTHING_AROUND, Surroundings
 from tidegate.manifests.findings import Findings
-from tidegate.manifests.forest import plant
-from tidegate.manifests.settings import read_settings, read_surroundings
-from tidegate.manifests.shares import read_shares
-from tidegate.manifests.surroundings import NOTHING_AROUND, Surroundings
-from tidegate.manifests.words import WORDS
+from tidegate.manifests.import_other_queues import plant
+from tidegate.manifests.import_queues import read_shares
+from tidegate.manifests.import_settings import read_settings, read_surroundings
+from tidegate.manifests.label_names import WORDS
+from tidegate.manifests.object_index import Document, sort_objects
 from tidegate.model.problem import Severity
-from tidegate.model.shares import Shares
+from tidegate.model.queues import Shares
 
 
 def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Resource:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.transport.writes import Ref
 from tidegate.model.decisions import NOBODY
-from tidegate.model.spec import Resources
+from tidegate.model.struct import Resources
 from tidegate.model.work import PodSet, Work
 
 # One for all: there are a hundred thousand rosters.

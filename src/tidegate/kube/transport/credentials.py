@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from tidegate.kube.transport.connection import ConnectionConfigError, Identity
-from tidegate.manifests.clock import read_time_ms
+from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.units import MINUTE_MS, UnitError
 
 #: How long a token from a file is used before the file is read again: kubelets write a new one early enough.

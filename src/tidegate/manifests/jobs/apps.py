@@ -5,12 +5,12 @@ Must not know: queues, priorities.
 
 from __future__ import annotations
 
-from tidegate.manifests.forms import No, form, widened
-from tidegate.manifests.item import Item
-from tidegate.manifests.jobs.parts import Group, JobKind, Parts
-from tidegate.manifests.meta import object_form
-from tidegate.manifests.pods import TEMPLATE
-from tidegate.manifests.surroundings import Surroundings
+from tidegate.manifests.cluster_defaults import Surroundings
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import No, form, widened
+from tidegate.manifests.jobs.pod_parts import Group, JobKind, Parts
+from tidegate.manifests.object_meta import object_form
+from tidegate.manifests.pod_template import TEMPLATE
 from tidegate.model.work import WorkKind
 
 _DATA = "where its data can be reached is not known here, and taken to be everywhere"

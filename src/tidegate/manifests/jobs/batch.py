@@ -5,14 +5,14 @@ Must not know: queues, priorities.
 
 from __future__ import annotations
 
-from tidegate.manifests.forms import ANYTHING, No, form
-from tidegate.manifests.item import Item
-from tidegate.manifests.jobs.parts import Group, JobKind, Parts
-from tidegate.manifests.kueue import read_duration_ms
-from tidegate.manifests.meta import TEMPLATE_META, object_form
-from tidegate.manifests.pods import TEMPLATE
-from tidegate.manifests.surroundings import Surroundings
-from tidegate.manifests.words import MIN_PARALLELISM
+from tidegate.manifests.cluster_defaults import Surroundings
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import ANYTHING, No, form
+from tidegate.manifests.jobs.pod_parts import Group, JobKind, Parts
+from tidegate.manifests.kueue_objects import read_duration_ms
+from tidegate.manifests.label_names import MIN_PARALLELISM
+from tidegate.manifests.object_meta import TEMPLATE_META, object_form
+from tidegate.manifests.pod_template import TEMPLATE
 from tidegate.model.work import WorkKind
 
 NOT_ENDED = "work is not ended for its time"

@@ -6,13 +6,13 @@ Must not know: queues, priorities.
 
 from __future__ import annotations
 
-from tidegate.manifests.forms import Form, each, form, widened
-from tidegate.manifests.item import Item, meant
+from tidegate.manifests.cluster_defaults import Surroundings
+from tidegate.manifests.field_reader import Item, meant
+from tidegate.manifests.field_support import Form, each, form, widened
 from tidegate.manifests.jobs.batch import NOT_ENDED
-from tidegate.manifests.jobs.parts import Group, JobKind, Parts
-from tidegate.manifests.meta import object_form
-from tidegate.manifests.pods import TEMPLATE
-from tidegate.manifests.surroundings import Surroundings
+from tidegate.manifests.jobs.pod_parts import Group, JobKind, Parts
+from tidegate.manifests.object_meta import object_form
+from tidegate.manifests.pod_template import TEMPLATE
 
 _RUN_POLICY = form(
     idle="backoffLimit cleanPodPolicy managedBy suspend ttlSecondsAfterFinished",

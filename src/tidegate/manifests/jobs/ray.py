@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.manifests.forms import No, form
-from tidegate.manifests.item import Item
+from tidegate.manifests.cluster_defaults import Surroundings
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import No, form
 from tidegate.manifests.jobs.batch import NOT_ENDED
-from tidegate.manifests.jobs.parts import Group, JobKind, Parts, beside
-from tidegate.manifests.meta import object_form
-from tidegate.manifests.pods import TEMPLATE
+from tidegate.manifests.jobs.pod_parts import Group, JobKind, Parts, beside
+from tidegate.manifests.object_meta import object_form
+from tidegate.manifests.pod_template import TEMPLATE
 from tidegate.manifests.quantity import largest, read_quantity
-from tidegate.manifests.surroundings import Surroundings
 from tidegate.model.work import WorkKind
 
 _CLUSTER_SPEC = form(

@@ -5,13 +5,13 @@ Must not know: queues, priorities.
 
 from __future__ import annotations
 
-from tidegate.manifests.forms import form
-from tidegate.manifests.item import Item
+from tidegate.manifests.cluster_defaults import Surroundings
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import form
 from tidegate.manifests.jobs.batch import JOB_SET_TEMPLATE, NOT_ENDED, job_set_groups
-from tidegate.manifests.jobs.parts import Group, JobKind, Parts
-from tidegate.manifests.meta import object_form, read_meta
-from tidegate.manifests.requests import RESOURCES
-from tidegate.manifests.surroundings import Surroundings
+from tidegate.manifests.jobs.pod_parts import Group, JobKind, Parts
+from tidegate.manifests.object_meta import object_form, read_meta
+from tidegate.manifests.pod_requests import RESOURCES
 
 _JOB_SPEC = form(
     idle="initializer managedBy suspend",

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tidegate.engine.kernels.registry import entry, kernel
-from tidegate.planning.kernels.heap import pop_end, push_end
+from tidegate.jit.registry import entry, kernel
+from tidegate.planning.kernels.end_heap import pop_end, push_end
 
 #: Later than everything.
 NEVER = 1 << 60

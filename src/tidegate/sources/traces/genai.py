@@ -16,12 +16,12 @@ from typing import NamedTuple
 import polars as pl
 from polars.exceptions import PolarsError
 
+from tidegate.sources.canonicalize import SCHEMAS
+from tidegate.sources.config_file import printable
 from tidegate.sources.findings import Code, Finding, UnusableSource
-from tidegate.sources.frames import SCHEMAS
 from tidegate.sources.options import Format, Table
-from tidegate.sources.parts import Part, part_of
-from tidegate.sources.setupfile import printable
-from tidegate.sources.tablefile import told
+from tidegate.sources.source_result import Part, part_of
+from tidegate.sources.table_file import told
 
 #: What one file can hold, unpacked.
 MOST_BYTES = 2_000_000_000

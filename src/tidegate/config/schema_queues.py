@@ -1,0 +1,183 @@
+"""The part of `tidegate.yaml` about who may use how much: queues, cohorts, flavors, topologies.
+
+Amounts are written as people write them: `gpus: 16`, `cpu: 384`, `memory: 4Ti`. What is left out is not counted.
+Must not know: whether the parts fit each other, or the machines.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, UnsetType, field
+
+from tidegate.config.quantities import CpuQuota, Duration, GpuQuota, MemoryQuota, Span, Weight
+from tidegate.config.schema_base import Entry, LabelKey, Labels, Name, Others, TaintEntry, Text, TolerationEntry
+from tidegate.model.queues import WHOLE_WEIGHT, FlavorMove, FlavorPreference, StopPolicy
+from tidegate.model.units import MINUTE_MS
+
+#: The flavor of quota that names none, where none is declared.
+DEFAULT_FLAVOR = "default"
+
+_ONE = partial(Weight, WHOLE_WEIGHT)
+
+
+class AmountsEntry(Entry, frozen=True, kw_only=True):
+    """Amounts by resource."""
+
+    gpus: Annotated[GpuQuota, Meta(description="GPUs.")] | UnsetType = UNSET
+    cpu: Annotated[CpuQuota, Meta(description="CPU cores.")] | UnsetType = UNSET
+    memory: Annotated[MemoryQuota, Meta(description="Memory.")] | UnsetType = UNSET
+    pods: Annotated[int, Meta(ge=0, le=1_000_000_000, description="Pods.")] | UnsetType = UNSET
+    other: Annotated[Others, Meta(description="Other resources by name, counted in units.")] = field(
+        default_factory=dict
+    )
+
+
+class QuotaEntry(AmountsEntry, frozen=True, kw_only=True):
+    """What somebody owns, and what of it may change hands in the cohort."""
+
+    borrow: Annotated[AmountsEntry, Meta(description="The most that may be borrowed; left out: no limit.")] = field(
+        default_factory=AmountsEntry
+    )
+    lend: Annotated[AmountsEntry, Meta(description="The most that is lent to others; left out: all.")] = field(
+        default_factory=AmountsEntry
+    )
+
+
+class FlavorQuotaEntry(QuotaEntry, frozen=True, kw_only=True):
+    """What somebody owns of one flavor."""
+
+    name: Annotated[Name, Meta(description="The flavor.")]
+
+
+class BranchEntry(QuotaEntry, frozen=True, kw_only=True):
+    """What queues and cohorts have in common: quota, of one flavor or of several, and a weight."""
+
+    flavors: Annotated[
+        list[FlavorQuotaEntry], Meta(description="Quota by flavor, in the order they are tried; instead of amounts.")
+    ] = field(default_factory=list)
+    weight: Annotated[Weight, Meta(description="With fair sharing: how much of a share it gets.")] = field(
+        default_factory=_ONE
+    )
+
+
+class CohortEntry(BranchEntry, frozen=True, kw_only=True):
+    """Queues that lend to each other. Its own quota belongs to all of them."""
+
+    name: Annotated[Name, Meta(description="The cohort's name.")]
+    parent: Annotated[Text, Meta(description="The cohort that it belongs to.")] = ""
+
+
+class PreemptionEntry(Entry, frozen=True):
+    """Whom the queue's work may preempt."""
+
+    within: Annotated[
+        Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"], Meta(description="In the queue itself.")
+    ] = "Never"
+    reclaim: Annotated[
+        Literal["Never", "LowerPriority", "Any"],
+        Meta(description="In the cohort, to get back what others borrowed of its quota."),
+    ] = "Never"
+    borrow: Annotated[Literal["Never", "LowerPriority"], Meta(description="In the cohort, even to borrow itself.")] = (
+        "Never"
+    )
+    borrow_threshold: (
+        Annotated[
+            int,
+            Meta(ge=-(2**31), le=2**31 - 1, description="The highest priority that is preempted by one who borrows."),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+class FungibilityEntry(Entry, frozen=True):
+    """How the queue goes through its flavors."""
+
+    when_can_borrow: Annotated[FlavorMove, Meta(description="A flavor that would do by borrowing.")] = FlavorMove.STOP
+    when_can_preempt: Annotated[FlavorMove, Meta(description="A flavor that would do by preempting.")] = FlavorMove.NEXT
+    preference: Annotated[FlavorPreference, Meta(description="What is better where both would do.")] = (
+        FlavorPreference.BORROW
+    )
+
+
+class EntranceEntry(Entry, frozen=True):
+    """Where a team submits to a queue."""
+
+    name: Annotated[Name, Meta(description="What its work names as its queue.")]
+    weight: Annotated[Weight, Meta(description="With usage sharing: how much it may use.")] = field(
+        default_factory=_ONE
+    )
+    stop: Annotated[StopPolicy, Meta(description="Whether it admits.")] = StopPolicy.NONE
+
+
+class QueueEntry(BranchEntry, frozen=True, kw_only=True):
+    """Where work waits, and what it may use."""
+
+    name: Annotated[Name, Meta(description="The queue's name; work that names none goes to `default`.")]
+    cohort: Annotated[Text, Meta(description="The cohort that it lends to and borrows from.")] = ""
+    strict: Annotated[bool, Meta(description="Nobody passes a head that must wait.")] = False
+    preemption: Annotated[PreemptionEntry, Meta(description="Whom its work may preempt.")] = field(
+        default_factory=PreemptionEntry
+    )
+    fungibility: Annotated[FungibilityEntry, Meta(description="How it goes through its flavors.")] = field(
+        default_factory=FungibilityEntry
+    )
+    stop: Annotated[StopPolicy, Meta(description="Whether it admits.")] = StopPolicy.NONE
+    entrances: Annotated[
+        list[Name | EntranceEntry], Meta(description="Further names that its work comes by, one for each team.")
+    ] = field(default_factory=list)
+
+
+class FlavorEntry(Entry, frozen=True):
+    """A kind of capacity that quota is counted in."""
+
+    name: Annotated[Name, Meta(description="The flavor's name.")]
+    labels: Annotated[Labels, Meta(description="Labels of its nodes; its pods go to no others.")] = field(
+        default_factory=dict
+    )
+    taints: Annotated[list[TaintEntry], Meta(description="Taints of its nodes that pods must tolerate.")] = field(
+        default_factory=list
+    )
+    tolerations: Annotated[list[TolerationEntry], Meta(description="Tolerations that its pods get.")] = field(
+        default_factory=list
+    )
+    topology: Annotated[Text, Meta(description="The topology of its nodes.")] = ""
+
+
+class TopologyEntry(Entry, frozen=True):
+    """How nodes are near each other."""
+
+    name: Annotated[Name, Meta(description="The topology's name.")]
+    levels: Annotated[
+        list[LabelKey],
+        Meta(min_length=1, max_length=16, description="Node labels from the widest domain to the narrowest."),
+    ]
+
+
+class WeightsEntry(Entry, frozen=True):
+    """How much the use of each resource counts."""
+
+    gpus: Annotated[Weight, Meta(description="GPUs.")] | UnsetType = UNSET
+    cpu: Annotated[Weight, Meta(description="CPU cores.")] | UnsetType = UNSET
+    memory: Annotated[Weight, Meta(description="Memory.")] | UnsetType = UNSET
+
+
+class UsageEntry(Entry, frozen=True):
+    """Between the entrances of a queue, whoever used less of late goes first."""
+
+    half_life: Annotated[Span, Meta(description="After which use counts half.")]
+    sampling: Annotated[Duration, Meta(description="How often use is counted.")] = field(
+        default_factory=partial(Duration, 5 * MINUTE_MS)
+    )
+    weights: Annotated[WeightsEntry, Meta(description="What counts how much; others count 1.")] = field(
+        default_factory=WeightsEntry
+    )
+
+
+class Undeclared(StrEnum):
+    """What becomes of a request for something that the queue has no quota for."""
+
+    IGNORE = "ignore"  # it is not counted
+    REFUSE = "refuse"  # the work is not admitted, as in Kueue

@@ -1,0 +1,286 @@
+"""The table of jobs as columns of numbers, and the groups it falls into: kinds, queues, GPU models.
+
+One read of the table, however large; names become numbers while it is read. What was not recorded is UNKNOWN; how long
+jobs run that had not ended is drawn (`censoring`).
+Must not know: what is computed from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from tidegate.demand.censoring import (
+    UNKNOWN_RUNTIME,
+    Observation,
+    State,
+    complete,
+    observe,
+    outcome_left,
+    runtime,
+)
+from tidegate.demand.concurrency import Mask, Moments, Spans
+from tidegate.demand.group_keys import Cells, Heavy, count_cells, rank, reorder, slices
+from tidegate.demand.parallel import RunAll, one_by_one
+from tidegate.demand.step_curve import Window
+from tidegate.demand.tables import KINDS, Recorded, Tables
+from tidegate.demand.unrecorded import find_unseen
+from tidegate.model.arrays import F64, I32, I64
+from tidegate.model.units import HOUR_MS, WHOLE_MILLI
+
+#: In a column of times: not recorded.
+UNKNOWN = UNKNOWN_RUNTIME
+
+_DIMENSIONS = {"kind": "kind", "queue": "queue", "gpu": "gpu_model"}
+
+#: A thousandth of a GPU for a millisecond, in GPU-hours.
+_GPU_HOUR = 1 / (WHOLE_MILLI * HOUR_MS)
+
+_TIMES = ("submitted_ms", "started_ms", "ended_ms", "tolerated_wait_ms")
+_AMOUNTS = ("gpus_milli", "pods", "priority")
+
+
+class Rows:
+    """Some jobs, column by column; a column is loaded when it is asked for."""
+
+    __slots__ = ("_columns", "_load", "cell")
+
+    def __init__(self, load: Callable[[str], I64], cell: I32) -> None:
+        self._load, self.cell = load, cell
+        self._columns: dict[str, I64] = {}
+
+    def column(self, name: str) -> I64:
+        """One column."""
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = self._load(name)
+        return found
+
+    @property
+    def submitted_ms(self) -> I64:
+        """When it was asked for."""
+        return self.column("submitted_ms")
+
+    @property
+    def started_ms(self) -> I64:
+        """When it began; UNKNOWN: never, or not recorded."""
+        return self.column("started_ms")
+
+    @property
+    def ended_ms(self) -> I64:
+        """When it was over; UNKNOWN: not yet, or not recorded."""
+        return self.column("ended_ms")
+
+    @property
+    def duration_ms(self) -> I64:
+        """How long it runs: recorded, or from start to end; drawn, where it is not over; UNKNOWN: nothing says."""
+        return self.column("duration_ms")
+
+    @property
+    def ran_ms(self) -> I64:
+        """How long it ran, as far as it was seen."""
+        return self.column("ran_ms")
+
+    @property
+    def state(self) -> I64:
+        """Whether it is over, as a State."""
+        return self.column("state")
+
+    @property
+    def tolerated_ms(self) -> I64:
+        """How long it may wait; UNKNOWN: not declared."""
+        return self.column("tolerated_wait_ms")
+
+    @property
+    def gpus_milli(self) -> I64:
+        """Thousandths of a GPU."""
+        return self.column("gpus_milli")
+
+    @property
+    def pods(self) -> I64:
+        """Its pods."""
+        return self.column("pods")
+
+    @property
+    def priority(self) -> I64:
+        """Higher goes first."""
+        return self.column("priority")
+
+    @property
+    def cancelled(self) -> Mask:
+        """Whether it was cancelled."""
+        return self.column("cancelled").astype(np.bool_, copy=False)
+
+    def __len__(self) -> int:
+        return int(self.cell.size)
+
+    def take(self, rows: I64 | Mask) -> Rows:
+        """Some of them."""
+        return Rows(lambda name: self.column(name)[rows], self.cell[rows])
+
+    def gpu_hours(self) -> F64:
+        """What each took, as far as it was seen."""
+        return np.asarray(self.gpus_milli * np.maximum(self.ran_ms, 0), np.float64) * _GPU_HOUR
+
+    def submitted_from(self, start_ms: int) -> Rows:
+        """Those that were submitted at a time or later: others had come before anybody watched."""
+        if self.submitted_ms.min(initial=start_ms) >= start_ms:
+            return self
+        return self.take(self.submitted_ms >= start_ms)
+
+    def over_ms(self, open_ms: int) -> I64:
+        """When each would be over had it started at once; where nothing says how long it runs, at `open_ms`."""
+        over = self.submitted_ms + self.duration_ms
+        if self.duration_ms.min(initial=0) >= 0:
+            return over
+        return np.where(self.duration_ms >= 0, over, max(open_ms, 0))
+
+
+def join_rows(parts: list[Rows]) -> Rows:
+    """All of them, one after the other."""
+    return Rows(
+        lambda name: np.concatenate([part.column(name) for part in parts]),
+        np.concatenate([part.cell for part in parts]),
+    )
+
+
+class Jobs(NamedTuple):
+    """The table of jobs, and the cells that its rows fall into."""
+
+    frame: pl.DataFrame
+    cell: I32
+    cells: Cells
+    cell_jobs: I64
+    cell_gpu_hours: F64
+    names: dict[str, tuple[str, ...]]  # of the groups of each dimension: kind, queue, gpu
+    watch: Observation
+    recorded: Recorded = Recorded()
+
+    def __len__(self) -> int:
+        return self.frame.height
+
+    def parts(self) -> Iterator[Rows]:
+        """All of them, some at a time: the same rows at the same time always."""
+        for at, part in slices(self.frame):
+            yield Rows(partial(_column, part), self.cell[at])
+
+    def whole(self) -> Rows:
+        """All of them at once."""
+        return Rows(partial(_column, self.frame), self.cell)
+
+
+#: What a column is where the table has none, because all jobs are over.
+_INSTEAD = {"ran_ms": "duration_ms", "state": ""}
+
+
+def _column(frame: pl.DataFrame, name: str) -> I64:
+    name = name if name in frame.columns else _INSTEAD.get(name, name)
+    if name not in frame.columns:  # nobody recorded it
+        return np.broadcast_to(np.int64(UNKNOWN if name else State.OVER), frame.height)
+    return frame[name].to_numpy()
+
+
+def _filled(frame: pl.DataFrame) -> pl.DataFrame:
+    """Times with UNKNOWN where they were not recorded; a column of nothing else takes no memory."""
+    gaps = {name: frame[name].null_count() for name in _TIMES}
+    frame = frame.with_columns(pl.col(name).fill_null(UNKNOWN) for name in _TIMES if 0 < gaps[name] < frame.height)
+    return frame.drop(name for name in _TIMES if gaps[name] and gaps[name] == frame.height)
+
+
+def read_jobs(tables: Tables, seed: int = 0, run_all: RunAll = one_by_one) -> Jobs:
+    """Read what is needed of the table of jobs, once."""
+    assert tables.jobs is not None
+    frame = tables.jobs.select(
+        *(pl.col(name).cast(pl.Int64) for name in _TIMES),
+        *(pl.col(name).fill_null(0).cast(pl.Int64) for name in _AMOUNTS),
+        *(pl.col(name).fill_null("").cast(pl.Categorical) for name in _DIMENSIONS.values()),
+        runtime().alias("duration_ms"),
+        (pl.col("outcome").fill_null("") == "cancelled").alias("cancelled"),
+        outcome_left().alias("left"),
+    ).collect(engine="streaming")
+    watch = observe(frame, tables.since_ms, tables.until_ms)
+    frame = _filled(complete(frame, watch, seed))
+    heavy = Heavy("ran_ms" if "ran_ms" in frame.columns else "duration_ms", _GPU_HOUR, WHOLE_MILLI)
+    counted = count_cells(frame, _DIMENSIONS, "gpus_milli", heavy, run_all)
+    labels, told = counted.cells.labels, counted.names
+    labels["kind"], told["kind"] = reorder(labels["kind"], told["kind"], KINDS)
+    for name in ("queue", "gpu"):
+        labels[name], told[name] = rank(labels[name], told[name], counted.weight)
+    return Jobs(frame, counted.cell, counted.cells, counted.rows, counted.weight, told, watch, tables.recorded)
+
+
+def window_of(jobs: Jobs) -> Window:
+    """From the first submission to the last: what came after that was not seen; or as long as jobs were watched."""
+    if len(jobs) == 0:
+        return Window(0, 1)
+    first, last = jobs.frame.select(pl.min("submitted_ms").alias("first"), pl.max("submitted_ms").alias("last")).row(0)
+    window = jobs.watch.window(Window(first, last))
+    if window.length_ms > 0:
+        return window
+    return Window(first, max(int(jobs.whole().over_ms(first + 1).max()), first + 1))
+
+
+def unseen_of(jobs: Jobs) -> tuple[tuple[int, int], ...]:
+    """When nothing can have been recorded."""
+    hours = jobs.frame.group_by((pl.col("submitted_ms") // HOUR_MS).alias("hour")).len().sort("hour")
+    return find_unseen(hours["hour"].to_numpy(), hours["len"].to_numpy().astype(np.int64))
+
+
+def starts_known(jobs: Jobs) -> bool:
+    """Whether starts were recorded."""
+    last = jobs.frame["started_ms"].max() if "started_ms" in jobs.frame.columns else None
+    return isinstance(last, int) and last >= 0
+
+
+def wanted_spans(jobs: Rows, window: Window) -> Spans:
+    """What would run when if nothing waited: from the submission, for as long as it runs."""
+    return Spans(jobs.submitted_ms, jobs.over_ms(window.end_ms), jobs.cell)
+
+
+def seen_spans(jobs: Rows, window: Window) -> Spans:
+    """What ran when."""
+    ran = jobs if jobs.started_ms.min(initial=0) >= 0 else jobs.take(jobs.started_ms >= 0)
+    end = ran.ended_ms
+    if end.min(initial=0) < 0:
+        known = np.where(ran.duration_ms >= 0, ran.started_ms + ran.duration_ms, window.end_ms)
+        end = np.where(end >= 0, end, known)
+    return Spans(ran.started_ms, end, ran.cell)
+
+
+def waiting_spans(jobs: Rows, window: Window) -> Spans:
+    """What waited when: until the start, until somebody gave up, or until now."""
+    if jobs.started_ms.min(initial=0) >= 0:
+        return Spans(jobs.submitted_ms, jobs.started_ms, jobs.cell)
+    gone = _gone_ms(jobs, window)
+    return Spans(jobs.submitted_ms, np.where(jobs.started_ms >= 0, jobs.started_ms, gone), jobs.cell)
+
+
+def _gone_ms(jobs: Rows, window: Window) -> I64:
+    """When those that never started stopped waiting."""
+    return np.where(jobs.ended_ms >= 0, jobs.ended_ms, window.end_ms)
+
+
+#: Moments in which the levels change: work waits from SUBMITTED until STARTED, or until it LEFT.
+SUBMITTED, OVER, STARTED, ENDED, LEFT = range(5)
+
+
+def wanted_moments(jobs: Rows, window: Window) -> dict[int, Moments]:
+    """Begins and ends of what would run if nothing waited."""
+    return {
+        SUBMITTED: Moments(jobs.submitted_ms, jobs.cell),
+        OVER: Moments(jobs.over_ms(window.end_ms), jobs.cell),
+    }
+
+
+def seen_moments(jobs: Rows, window: Window) -> dict[int, Moments]:
+    """Begins and ends of what ran, and ends of what waited in vain."""
+    seen = seen_spans(jobs, window)
+    found = {STARTED: Moments(seen.begin_ms, seen.cell), ENDED: Moments(seen.end_ms, seen.cell)}
+    if len(seen.cell) < len(jobs):
+        left = jobs.take(jobs.started_ms < 0)
+        found[LEFT] = Moments(_gone_ms(left, window), left.cell)
+    return found

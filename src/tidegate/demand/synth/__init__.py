@@ -1,0 +1,1 @@
+"""Synthetic demand: tables drawn from a demand model."""

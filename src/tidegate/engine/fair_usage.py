@@ -1,0 +1,115 @@
+"""What the entrances of a queue have used of late: decayed, charged at admission, and ranked for the order.
+
+Decay is fixed-point arithmetic on integers, so that every machine comes to the same ranks.
+Must not know: cycles, flavors.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tidegate.model.arrays import I64
+from tidegate.state.cluster import ClusterState
+from tidegate.state.tables import END
+
+#: One, in fixed point.
+_ONE = 1 << 60
+
+
+def _roots(count: int) -> tuple[int, ...]:
+    """2 ** -(2 ** -k) in fixed point for k = 1, 2, ...: the factors that a fraction of a half-life is made of."""
+    found = [_ONE // 2]
+    for _ in range(count):
+        found.append(math.isqrt(found[-1] * _ONE))
+    return tuple(found[1:])
+
+
+_ROOTS = _roots(20)
+
+
+def decay(elapsed_ms: int, half_life_ms: int) -> int:
+    """0.5 to the power of elapsed over half-life, in fixed point; without a half-life nothing decays."""
+    if half_life_ms <= 0:
+        return _ONE
+    halves, rest = divmod(max(elapsed_ms, 0), half_life_ms)
+    factor = _ONE >> min(halves, 60)
+    for root in _ROOTS:
+        rest *= 2
+        if rest >= half_life_ms:
+            rest -= half_life_ms
+            factor = factor * root // _ONE
+    return factor
+
+
+def settle_use(state: ClusterState) -> None:
+    """Decay what entrances used until now, add what they use, and rank them."""
+    sharing, tables = state.policy.shares.usage, state.shares
+    if sharing is None:
+        return
+    held = _held_by_entrance(state)
+    for row in tables.entrance_rows.values():
+        elapsed = state.now_ms - int(tables.entrances.at_ms[row])
+        if elapsed < max(sharing.sampling_ms, 1):
+            continue
+        keep = decay(elapsed, sharing.half_life_ms)
+        for r in range(len(tables.resources)):
+            old = int(tables.entrances.consumed[row, r])
+            tables.entrances.consumed[row, r] = (old * keep + int(held[row, r]) * 1000 * (_ONE - keep)) // _ONE
+        tables.entrances.at_ms[row] = state.now_ms
+    rank_entrances(state)
+
+
+def _held_by_entrance(state: ClusterState) -> I64:
+    """What the workloads of each entrance hold, by resource."""
+    tables = state.shares
+    held = np.zeros((tables.entrances.capacity, max(len(tables.resources), 1)), np.int64)
+    rows = np.flatnonzero(tables.tickets.branch != END)
+    lots, amounts = tables.tickets.lot[rows], tables.tickets.amount[rows]
+    for row, its_lots, its_amounts in zip(rows.tolist(), lots.tolist(), amounts.tolist(), strict=True):
+        for lot, amount in zip(its_lots, its_amounts, strict=True):
+            if lot:
+                held[tables.tickets.entrance[row], tables.lots.resource[lot - 1]] += amount
+    return held
+
+
+def charge_entry(state: ClusterState, rows: I64, *, back: bool = False) -> None:
+    """Workloads that were admitted cost their entrances a sample's worth at once, so that others go next.
+
+    `back`: they were not admitted after all.
+    """
+    sharing, tables = state.policy.shares.usage, state.shares
+    if sharing is None or not len(rows):
+        return
+    part = _ONE - decay(sharing.sampling_ms, sharing.half_life_ms) if sharing.half_life_ms else 0
+    for row in rows.tolist():
+        for lot, amount in zip(tables.tickets.lot[row].tolist(), tables.tickets.amount[row].tolist(), strict=True):
+            if lot:
+                at = (int(tables.tickets.entrance[row]), int(tables.lots.resource[lot - 1]))
+                cost = amount * 1000 * part // _ONE
+                tables.entrances.consumed[at] = max(int(tables.entrances.consumed[at]) + (-cost if back else cost), 0)
+    rank_entrances(state)
+
+
+def rank_entrances(state: ClusterState) -> None:
+    """Rank entrances by what they used, for their weight; equal use has equal rank."""
+    sharing, tables = state.policy.shares.usage, state.shares
+    if sharing is None:
+        return
+    weights = dict(sharing.weights_milli)
+    factors = [weights.get(name, 1000) / _unit(name) for name in tables.resources]
+    order = sorted(range(len(tables.resources)), key=lambda r: tables.resources[r])
+    used = {}
+    for row in tables.entrance_rows.values():
+        total = sum(factors[r] * int(tables.entrances.consumed[row, r]) for r in order)
+        weight = int(tables.entrances.weight_milli[row])
+        used[row] = total / weight if weight > 0 else float("inf")
+    ranks = {value: rank for rank, value in enumerate(sorted(set(used.values())))}
+    for row, value in used.items():
+        tables.entrances.rank[row, 0] = ranks[value]
+
+
+def _unit(resource: str) -> int:
+    """What one of a resource counts: a core is a thousand milli-cores."""
+    return 1000 if resource in ("cpu", "gpu") else 1

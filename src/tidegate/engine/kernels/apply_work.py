@@ -1,0 +1,146 @@
+"""Facts about workloads into the state, without leaving the kernel, where quota is all there is.
+
+Each does to the state, to the last bit, what `apply` does with a run of facts of its kind.
+Must not know: where facts come from.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from tidegate.engine.kernels.commit_entry import give_up_all
+from tidegate.engine.kernels.pending_queue import link
+from tidegate.jit.registry import kernel
+from tidegate.model.arrays import F64, I64
+from tidegate.state.cluster import Counter, Hot
+from tidegate.state.quota_tables import B_ROOT, B_STIRRED, D_BRANCH, Book
+from tidegate.state.tables import (
+    C_SEEN,
+    J_ESTIMATE,
+    J_HELD_CODE,
+    J_NUMBER,
+    J_PASSED,
+    J_PHASE,
+    J_PLACE_IN_LEVEL,
+    J_SINCE,
+    J_SUBMITTED,
+    J_TIE,
+    J_WORK_CLASS,
+    S_COUNT,
+    S_POD_CLASS,
+    W_FIRST_SET,
+    W_PODS,
+    W_SETS,
+    Phase,
+)
+
+LEAVING = int(Phase.LEAVING)
+ROOM_EPOCH, ORDER_EPOCH = int(Counter.ROOM_EPOCH), int(Counter.ORDER_EPOCH)
+PODS_FINISHED, LATEST_SUBMITTED = int(Counter.PODS_FINISHED), int(Counter.LATEST_SUBMITTED)
+
+#: Place of work that has not been ordered yet: behind everyone who has.
+TAIL = 1 << 40
+
+#: Columns of what is told of a workload when it is submitted.
+U_SUBMITTED, U_WORK_CLASS, U_TIE, U_ESTIMATE = range(4)
+
+
+class Rows(NamedTuple):
+    """The rows of workloads: who has one, and which are free."""
+
+    spare: I64  # rows given back; the last goes out first
+    marks: I64  # (2,): how many are spare; rows ever handed out
+    real: F64  # (rows, 2): what is left to do, and what is done
+    workload: I64  # defaults of a workload's row
+    ticket: I64  # defaults of a ticket
+    chosen: I64  # room to write down which rows a run of facts is about
+
+
+@kernel
+def take_row(rows: Rows) -> int:
+    """Hand out a row: one that was given back, or the next."""
+    if rows.marks[0] > 0:
+        rows.marks[0] -= 1
+        return int(rows.spare[rows.marks[0]])
+    rows.marks[1] += 1
+    return int(rows.marks[1] - 1)
+
+
+@kernel
+def enter_line(hot: Hot, book: Book, rows: Rows, told: I64, first: int, now_ms: int) -> None:
+    """Let workloads wait that are told of, numbered upwards from the first."""
+    for i in range(len(told)):
+        j, w = take_row(rows), told[i, U_WORK_CLASS]
+        rows.chosen[i] = j
+        row = hot.workloads[j]
+        row[J_NUMBER], row[J_WORK_CLASS], row[J_SUBMITTED] = first + i, w, told[i, U_SUBMITTED]
+        row[J_ESTIMATE], row[J_TIE] = told[i, U_ESTIMATE], told[i, U_TIE]
+        row[J_PLACE_IN_LEVEL], row[J_SINCE] = TAIL, now_ms
+        rows.real[j, 0] = told[i, U_ESTIMATE] / 1000 if told[i, U_ESTIMATE] > 0 else math.inf
+        for s in range(
+            hot.work_classes[w, W_FIRST_SET], hot.work_classes[w, W_FIRST_SET] + hot.work_classes[w, W_SETS]
+        ):
+            hot.pod_classes[hot.pod_sets[s, S_POD_CLASS], C_SEEN] += hot.pod_sets[s, S_COUNT]
+        hot.counters[LATEST_SUBMITTED] = max(hot.counters[LATEST_SUBMITTED], told[i, U_SUBMITTED])
+    link(hot, rows.chosen[: len(told)])
+    hot.counters[ORDER_EPOCH] += 1
+    stir_trees(hot, book, rows.chosen[: len(told)])
+
+
+@kernel
+def leave_for_good(hot: Hot, book: Book, rows: Rows, gone: I64) -> None:
+    """Workloads are over: what they held of quota is free, and their rows can be used again."""
+    for i in range(len(gone)):
+        hot.counters[PODS_FINISHED] += hot.work_classes[hot.workloads[gone[i], J_WORK_CLASS], W_PODS]
+    hot.counters[ROOM_EPOCH] += 1
+    hot.counters[ORDER_EPOCH] += 1
+    give_up_all(book, gone)
+    for i in range(len(gone) - 1, -1, -1):  # the first of them goes out first
+        clear_workload(hot, book, rows, gone[i])
+        rows.spare[rows.marks[0]] = gone[i]
+        rows.marks[0] += 1
+
+
+@kernel
+def clear_workload(hot: Hot, book: Book, rows: Rows, j: int) -> None:
+    """Set the row of a workload, and its ticket, to the defaults."""
+    for c in range(len(rows.workload)):
+        hot.workloads[j, c] = rows.workload[c]
+    for c in range(len(rows.ticket)):
+        book.held.tickets[j, c] = rows.ticket[c]
+    rows.real[j, :] = 0
+    book.held.claims[j, :, :] = 0
+    book.asked.counts[j, :, :] = 0
+    book.asked.tried[j, :] = 0
+
+
+@kernel
+def come_back(hot: Hot, book: Book, left: I64, now_ms: int) -> None:
+    """Workloads that were told to go are gone: they wait again."""
+    give_up_all(book, left)
+    for i in range(len(left)):
+        row = hot.workloads[left[i]]
+        row[J_SINCE], row[J_HELD_CODE], row[J_PASSED] = now_ms, 0, -1
+    hot.counters[ORDER_EPOCH] += 1
+    link(hot, left)
+    stir_trees(hot, book, left)
+
+
+@kernel
+def stir_trees(hot: Hot, book: Book, waiting: I64) -> None:
+    """Have a cycle look at the trees that these workloads wait in."""
+    branches = book.tree.branches
+    for i in range(len(waiting)):
+        q = book.asked.demands[hot.workloads[waiting[i], J_WORK_CLASS], D_BRANCH]
+        if q >= 0:
+            branches[branches[q, B_ROOT], B_STIRRED] = 1
+
+
+@kernel
+def are_leaving(hot: Hot, rows: I64) -> bool:
+    """Whether all of these workloads were told to go."""
+    for i in range(len(rows)):
+        if hot.workloads[rows[i], J_PHASE] != LEAVING:
+            return False
+    return True

@@ -1,0 +1,133 @@
+"""Whom a workload preempts, the classic way: those over their quota first, then by priority, the latest first.
+
+Candidates are taken out one by one until the workload fits, then put back where it still fits.
+Must not know: flavors, the order between queues.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.cycle_scratch import (
+    CANDIDATES,
+    FOREIGNERS,
+    K_LCA,
+    K_VARIANT,
+    K_WORKLOAD,
+    R_AMOUNT,
+    R_LOT,
+    R_NEED,
+    RECLAIMERS,
+    REQUESTED,
+    TARGETS,
+    Pool,
+    Wish,
+)
+from tidegate.engine.kernels.fair_victims import fair_targets
+from tidegate.engine.kernels.preemption_candidates import (
+    NEVER,
+    WITHOUT_BORROWING,
+    collect_classic,
+    is_over_quota,
+    pop_candidate,
+    reason_of,
+)
+from tidegate.engine.kernels.quota import borrows_with
+from tidegate.engine.kernels.victim_set import fill_back, fits, restore, take_target
+from tidegate.engine.topology.cycle_view import Grove
+from tidegate.jit.registry import inlined, kernel
+from tidegate.state.quota_tables import B_BORROW, B_PARENT, B_WITHIN, Q_NOMINAL, Q_USAGE, T_BRANCH, Held, Tree
+
+#: Above the number of targets, an attempt tells how many candidates it has put in order.
+ORDERED = 1 << 32
+
+
+@kernel
+def find_targets(tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | None, fair: int, q: int, j: int) -> int:
+    """Find whom workload j must preempt to get what is requested; return how many, written behind the targets."""
+    if fair != 0:
+        return fair_targets(tree, held, pool, wish, grove, fair, q, j)
+    if is_hopeless(tree, wish, q):
+        return 0
+    collect_classic(tree, held, pool, wish, q, j)
+    if wish.marks[CANDIDATES] == 0:
+        return 0
+    forbidden = tree.branches[q, B_BORROW] == NEVER
+    if wish.marks[FOREIGNERS] == 0 or (forbidden and not is_under_nominal(tree, wish, q)):
+        return int(attempt(tree, held, pool, wish, grove, q, 0, 1) % ORDERED)
+    first = 0 if forbidden and wish.marks[RECLAIMERS] == 0 else 1
+    found = attempt(tree, held, pool, wish, grove, q, 0, first)
+    if found % ORDERED == 0:
+        found = attempt(tree, held, pool, wish, grove, q, found // ORDERED, 1 - first)
+    return int(found % ORDERED)
+
+
+@inlined
+def is_hopeless(tree: Tree, wish: Wish, q: int) -> bool:
+    """Whether there is no need to look for candidates, because none could be taken.
+
+    The request is above the queue's own quota, and the queue may preempt neither while it borrows nor its own work; nor
+    is there a higher cohort that has quota enough.
+    """
+    parent = tree.branches[q, B_PARENT]
+    if tree.branches[q, B_BORROW] != NEVER or tree.branches[q, B_WITHIN] != NEVER:
+        return False
+    if parent >= 0 and tree.branches[parent, B_PARENT] >= 0:
+        return False
+    for i in range(wish.marks[REQUESTED]):
+        amount = wish.lots[i, R_AMOUNT]
+        if amount > 0 and borrows_with(tree, q, wish.lots[i, R_LOT], amount):
+            return True
+    return False
+
+
+@kernel
+def attempt(
+    tree: Tree, held: Held, pool: Pool, wish: Wish, grove: Grove | None, q: int, ordered: int, borrowing: int
+) -> int:
+    """Take candidates out until the request fits; tell the targets and how many candidates are in order by now.
+
+    Candidates come from a heap; those taken from it stand behind it in reverse order, for a second attempt.
+    """
+    candidates, start = wish.marks[CANDIDATES], wish.marks[TARGETS]
+    at, found = 0, 0
+    while at < candidates and found == 0:
+        if at == ordered:
+            pop_candidate(pool, candidates - ordered)
+            ordered += 1
+        c = pool.heap[candidates - 1 - at]
+        at += 1
+        if not is_valid(tree, held, pool, wish, q, c, borrowing):
+            continue
+        code = reason_of(pool.candidates[c, K_VARIANT])
+        if not take_target(tree, held, pool, wish, grove, pool.candidates[c, K_WORKLOAD], code):
+            break
+        if fits(tree, wish, grove, q, borrowing):
+            fill_back(tree, held, pool, wish, grove, q, start, borrowing)
+            found = wish.marks[TARGETS] - start
+    restore(tree, held, pool, wish, grove, start)
+    wish.marks[TARGETS] = start + found
+    return int(ordered * ORDERED + found)
+
+
+@inlined
+def is_under_nominal(tree: Tree, wish: Wish, q: int) -> bool:
+    """Whether a queue uses less than its quota of everything that takes preemption."""
+    for i in range(wish.marks[REQUESTED]):
+        lot = wish.lots[i, R_LOT]
+        if wish.lots[i, R_NEED] == 1 and tree.quota[q, Q_NOMINAL, lot] <= tree.quota[q, Q_USAGE, lot]:
+            return False
+    return True
+
+
+@inlined
+def is_valid(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, c: int, borrowing: int) -> bool:
+    """Whether a candidate may be taken: its queue, and every cohort up to the common one, is still over its quota."""
+    b = held.tickets[pool.candidates[c, K_WORKLOAD], T_BRANCH]
+    if b == q:
+        return True
+    if borrowing == 1 and pool.candidates[c, K_VARIANT] == WITHOUT_BORROWING:
+        return False
+    while b != pool.candidates[c, K_LCA]:
+        if not is_over_quota(tree, wish, b):
+            return False
+        b = tree.branches[b, B_PARENT]
+    return True

@@ -1,0 +1,170 @@
+"""What a cycle over the queues writes on while it thinks: heads, their assignments, requests, victims.
+
+Nothing here outlives the cycle. Room is made by the caller; a kernel that runs out of it says so.
+Must not know: how any of it is found.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.engine.kernels.quota import plus
+from tidegate.engine.kernels.victim_scratch import VictimSearch, empty_victim_search
+from tidegate.jit.registry import inlined
+from tidegate.model.arrays import F64, I64
+from tidegate.state.quota_tables import ShareTables
+
+#: Columns of an entry: one head of one queue. LOT, MISSING and ASKED hold the numbers of a refusal for want of room.
+#: BEHIND: how high one borrows that is ahead of it in its queue, and for which something is reserved. OVERDUE: 1 if
+#: something is reserved for it because it was passed over for too long.
+(
+    X_QUEUE, X_WORKLOAD, X_MODE, X_BORROW, X_FIRST_TARGET, X_TARGETS, X_CODE, X_LOT, X_MISSING, X_ASKED, X_STATUS,
+    X_TRYING, X_RESTRICTED, X_PENDING, X_PRIORITY, X_SUBMITTED, X_TIE, X_CLASS, X_ORDER, X_REPLACES, X_AGAIN,
+    X_AWAITED, X_FIRST_SPOT, X_SPOTS, X_FIRST_NET, X_NETS, X_TAKEN, X_BEHIND, X_OVERDUE,
+) = range(29)  # fmt: skip
+ENTRY_COLUMNS = X_OVERDUE + 1
+
+#: How well an assignment fits; larger is better, as Kueue numbers them.
+NO_FIT, PREEMPT, DEFERRED, FIT = 0, 1, 2, 3
+
+#: In Tidegate's own mode, less than to preempt: others use the quota, and nobody may be preempted for it.
+WAIT = -2
+
+#: What became of an entry.
+IDLE, SKIPPED, ADMITTED, PREEMPTING, REFUSED, AWAITING, BLOCKED, EVICTED = range(8)
+
+#: Planes of a choice: the lot plus one that an ask gets, its mode, how high it borrows, the lot of a first nomination.
+I_LOT, I_MODE, I_LEVEL, I_NOMINATED = range(4)
+
+#: Planes of what was tried: the flavor to begin with, the flavor to go on with next time.
+Y_RESUME, Y_TRIED = range(2)
+
+#: Columns of a candidate: what ranks it, who it is, how it may be preempted, who follows in its queue.
+K_CLAIM, K_QUEUE, K_USED, K_PRIORITY, K_GRANTED, K_SUBMITTED, K_TIE, K_WORKLOAD, K_LCA, K_VARIANT, K_NEXT = range(11)
+CANDIDATE_COLUMNS = K_NEXT + 1
+
+#: Columns of a requested lot; the last two are by lot: what the pod sets before this one take, and what those with a
+#: reservation get once those who leave are gone.
+R_LOT, R_AMOUNT, R_NEED, R_REST, R_ASSUMED = range(5)
+
+#: Columns of the marks on workloads: taken out of the tree for now; a victim of this cycle; the victims, in order.
+F_REMOVED, F_DOOMED, F_VICTIM = range(3)
+
+#: Columns of the marks on branches: a stack; nothing more to give; first candidate or the entry that is put up.
+H_STACK, H_SEEN, H_FIRST = range(3)
+
+#: Counters of the desk: SPARED is 1 where somebody was no candidate for having been placed in this very step;
+#: EPOCH_BOUND where the outside epoch kept somebody from being a candidate, or from being tried, CLAIMED
+#: where a head keeps quota for this cycle only; the last two are the time, and the outside epoch that nobody is
+#: preempted in twice.
+(
+    REQUESTED, CANDIDATES, TARGETS, VICTIMS, UNDONE, ENTRIES, OVERFLOW, FOREIGNERS, RECLAIMERS, SPARED,
+    EPOCH_BOUND, CLAIMED, NOW_MS, OUTSIDE,
+) = range(14)  # fmt: skip
+
+#: For an outside epoch: whoever was preempted may be preempted again at once, as Kueue has it.
+AGAIN = -2
+
+
+class Wish(NamedTuple):
+    """What is requested right now."""
+
+    lots: I64  # (lots, 6)
+    marks: I64  # the counters
+
+
+class Pool(NamedTuple):
+    """Who could be preempted, and who is to be."""
+
+    candidates: I64  # (workloads, columns)
+    heap: I64  # (workloads,): candidates, the first to be taken on top
+    targets: I64  # (targets, 2): workload, Reason
+    flags: I64  # (workloads, 3)
+    branches: I64  # (branches, 3)
+
+
+class Heads(NamedTuple):
+    """The heads of this cycle and what they would get."""
+
+    entries: I64  # (queues, columns)
+    choice: I64  # (queues, 4, asks)
+    pods: I64  # (queues, sets): pods to start with
+    trees: I64  # (queues, sets): tree that each is placed in, or why it is not
+    tries: I64  # (queues, 2, tries)
+    trial: I64  # (2, asks): mode and level of the flavor that is looked at
+    plan: I64  # (sets, 2): class and number of the pods that an entry starts
+    climb: F64  # (queues, 2, depth): fair sharing: shares on the way up, and whether they borrow what is asked
+
+
+class Desk(NamedTuple):
+    """Room to think."""
+
+    wish: Wish
+    pool: Pool
+    heads: Heads
+    undo: I64  # (rows, 5): branch, lot, amount that this cycle added and must take back, amount promised beyond it; and
+    # whether it is claimed for this cycle only, by a head that nobody may be preempted for
+    victims: VictimSearch
+
+
+class Turn(NamedTuple):
+    """What a cycle is told."""
+
+    now_ms: int
+    cycle: int
+    fair: int  # 0: classic; else the strategies: 1 final share, 2 initial share, 3 both in this order
+    ignore_undeclared: int
+    retargets: int  # 1: who shares victims with somebody before looks for others
+    pods: int  # the resource that counts pods; -1: no queue does
+    places: int  # 1: nothing is admitted without a place
+    recomputes: int  # 1: who lost its spots in the cycle looks for others at once
+    fails_fast: int  # 1: work on a failed node that has nowhere else to go is evicted
+    limit_ms: int  # work that was passed over for so long gets a reservation; 0: none does
+
+
+def make_desk(shares: ShareTables, targets: int, again: int = 0, victims: VictimSearch | None = None) -> Desk:
+    """Room for a cycle in which this many targets are found, and this many workloads are looked at again."""
+    queues, rows = shares.branches.capacity + again, shares.tickets.capacity
+    asks, sets, tries = (max(shares.tickets.axes[axis], 1) for axis in ("ask", "set", "try"))
+    depth = int(shares.branches.height[: shares.branches.top].max(initial=0)) + 2
+
+    def zeros(*shape: int) -> I64:
+        return np.zeros(shape, np.int64)
+
+    return Desk(
+        Wish(lots=zeros(max(shares.lots.capacity, 1), R_ASSUMED + 1), marks=zeros(OUTSIDE + 1)),
+        Pool(
+            candidates=zeros(rows, CANDIDATE_COLUMNS),
+            heap=zeros(rows),
+            targets=zeros(targets, 2),
+            flags=zeros(rows, 3),
+            branches=zeros(shares.branches.capacity, 3),
+        ),
+        Heads(
+            entries=zeros(queues, ENTRY_COLUMNS),
+            choice=zeros(queues, 4, asks),
+            pods=zeros(queues, sets),
+            trees=zeros(queues, sets),
+            tries=zeros(queues, 2, tries),
+            trial=zeros(2, asks),
+            plan=zeros(sets, 2),
+            climb=np.zeros((queues, 2, depth), np.float64),
+        ),
+        undo=zeros(queues * asks + 1, 5),
+        victims=victims or empty_victim_search(0, 0, 0, 0),
+    )
+
+
+@inlined
+def request(wish: Wish, lot: int, amount: int, need: int) -> None:
+    """Ask for more of a lot; `need` is 1 where it takes preemption."""
+    count = wish.marks[REQUESTED]
+    for i in range(count):
+        if wish.lots[i, R_LOT] == lot:
+            wish.lots[i, R_AMOUNT] = plus(wish.lots[i, R_AMOUNT], amount)
+            wish.lots[i, R_NEED] = max(wish.lots[i, R_NEED], need)
+            return
+    wish.lots[count, R_LOT], wish.lots[count, R_AMOUNT], wish.lots[count, R_NEED] = lot, amount, need
+    wish.marks[REQUESTED] = count + 1

@@ -1,0 +1,144 @@
+"""Places on the spots that were found: every pod of a set on a node of its leaf.
+
+A leaf is counted by amounts, so the devices of its nodes may not take what it has room for: then other spots are found.
+Must not know: how a search for spots goes, or how quota was found.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.cycle_scratch import X_FIRST_SPOT, X_SPOTS, X_WORKLOAD, Heads
+from tidegate.engine.kernels.domain_assignment import found_fits, keep_found, search_spots
+from tidegate.engine.kernels.gang_placement import NEXT_DECISION, Output, choose_devices, give_back, write_place
+from tidegate.engine.kernels.node_fit import copies_on, refusal, take_place
+from tidegate.engine.kernels.placement_plan import place_plan
+from tidegate.engine.kernels.placement_rule import Rule
+from tidegate.engine.kernels.score_cache import best_node
+from tidegate.engine.topology.cycle_view import Grove, LeafNodes
+from tidegate.engine.topology.search_buffers import LIMITED
+from tidegate.jit.registry import entry, inlined, kernel
+from tidegate.model.arrays import I64
+from tidegate.state.cluster import Hot
+from tidegate.state.quota_tables import SPOT_COUNT, SPOT_LEAF, SPOT_SET, Book
+from tidegate.state.tables import S_COUNT, S_POD_CLASS
+
+NOWHERE = -1
+
+#: Searches for spots that devices take, each with less room where two sets of pods were in each other's way.
+MOST_SEARCHES = 8
+
+
+@entry
+def place_at_spots(
+    hot: Hot, rule: Rule, hosts: LeafNodes, spots: I64, first: int, end: int, j: int, plan: I64, sets: int, out: Output
+) -> int:
+    """Place every pod of a plan for workload j, on its spots if it has some. Return -1, or the set that did not fit."""
+    start, ordinal = out.written[0], 0
+    for s in range(sets):
+        k, left = plan[s, S_POD_CLASS], plan[s, S_COUNT]
+        for i in range(first, end):
+            for _ in range(min(spots[i, SPOT_COUNT], left) if spots[i, SPOT_SET] == s else 0):
+                n = node_in(hot, hosts, k, spots[i, SPOT_LEAF])
+                if n == NOWHERE:
+                    give_back(hot, j)
+                    out.written[0] = start
+                    return s
+                put_pod(hot, rule, k, n, j, ordinal, out)
+                ordinal += 1
+                left -= 1
+        for _ in range(left):
+            n = best_node(hot, rule, k)
+            if n == NOWHERE:
+                give_back(hot, j)
+                out.written[0] = start
+                return s
+            put_pod(hot, rule, k, n, j, ordinal, out)
+            ordinal += 1
+    return -1
+
+
+@inlined
+def put_pod(hot: Hot, rule: Rule, k: int, n: int, j: int, ordinal: int, out: Output) -> None:
+    """Give a pod its place on node n, and write it down."""
+    devices = choose_devices(hot, rule, k, n)
+    take_place(hot, k, n, devices, j, ordinal, hot.counters[NEXT_DECISION] + out.written[0])
+    write_place(hot, out, j, ordinal, n, devices)
+
+
+@kernel
+def node_in(hot: Hot, hosts: LeafNodes, k: int, leaf: int) -> int:
+    """The first node of a leaf that takes a pod of class k now; NOWHERE: none, or the leaf is gone."""
+    if leaf < 0:
+        return NOWHERE
+    for i in range(hosts.start[leaf], hosts.start[leaf + 1]):
+        if refusal(hot, k, hosts.rows[i]) == 0:
+            return int(hosts.rows[i])
+    return NOWHERE
+
+
+@kernel
+def place_entry(
+    hot: Hot, rule: Rule, book: Book, heads: Heads, grove: Grove | None, e: int, sets: int, out: Output
+) -> int:
+    """Place every pod of an entry's plan, or none. Return -1, or the pod set that did not fit.
+
+    By topology it goes to the spots that were found for it; to others where those are taken or devices do not take it.
+    What was asked of the topology last must be what the entry asks.
+    """
+    if grove is not None:
+        if heads.entries[e, X_SPOTS] > 0:
+            unfit = 0
+            if found_fits(grove, heads.entries[e]):
+                unfit = place_found(hot, rule, heads, grove, e, sets, out)
+            return unfit if unfit < 0 else place_limited(hot, rule, book, heads, grove, e, sets, unfit, out)
+    return place_plan(hot, rule, heads.entries[e, X_WORKLOAD], heads.plan, sets, out)
+
+
+@inlined
+def place_found(hot: Hot, rule: Rule, heads: Heads, grove: Grove, e: int, sets: int, out: Output) -> int:
+    """Place every pod of an entry's plan on the spots that were found for it."""
+    entry = heads.entries[e]
+    first, end = entry[X_FIRST_SPOT], entry[X_FIRST_SPOT] + entry[X_SPOTS]
+    return place_at_spots(hot, rule, grove.hosts, grove.found, first, end, entry[X_WORKLOAD], heads.plan, sets, out)
+
+
+@kernel
+def place_limited(
+    hot: Hot, rule: Rule, book: Book, heads: Heads, grove: Grove, e: int, sets: int, unfit: int, out: Output
+) -> int:
+    """Place every pod of an entry's plan on spots found with as much room in each leaf as its devices have."""
+    for s in range(sets):
+        for leaf in range(len(grove.hosts.start) - 1):
+            grove.search.most[s, leaf] = copies_in(hot, grove.hosts, heads.plan[s, S_POD_CLASS], leaf)
+    for _ in range(MOST_SEARCHES):
+        if search_spots(grove, LIMITED) != 0:
+            return unfit
+        keep_found(book, heads, grove, e)
+        unfit = place_found(hot, rule, heads, grove, e, sets, out)
+        if unfit < 0 or not limit_shared(heads, grove, e, unfit):
+            return unfit
+    return unfit
+
+
+@inlined
+def copies_in(hot: Hot, hosts: LeafNodes, k: int, leaf: int) -> int:
+    """How many pods of class k the nodes of a leaf take now."""
+    copies = 0
+    for i in range(hosts.start[leaf], hosts.start[leaf + 1]):
+        n = hosts.rows[i]
+        if refusal(hot, k, n) == 0:
+            copies += copies_on(hot, k, n, hot.nodes[n], hot.pod_classes[k])
+    return copies
+
+
+@kernel
+def limit_shared(heads: Heads, grove: Grove, e: int, unfit: int) -> bool:
+    """Leave a pod less of a set that did not fit in the leaves that it shares with sets before it; False: in none."""
+    first, found, most, shares = heads.entries[e, X_FIRST_SPOT], grove.found, grove.search.most, False
+    end = first + heads.entries[e, X_SPOTS]
+    for i in range(first, end):
+        if found[i, SPOT_SET] == unfit and found[i, SPOT_LEAF] >= 0:
+            for other in range(first, end):
+                if found[other, SPOT_SET] < unfit and found[other, SPOT_LEAF] == found[i, SPOT_LEAF]:
+                    most[unfit, found[i, SPOT_LEAF]] = found[i, SPOT_COUNT] - 1
+                    shares = True
+    return shares

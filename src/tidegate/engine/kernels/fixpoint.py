@@ -1,0 +1,135 @@
+"""Cycle after cycle without coming up for air, where a cycle needs nothing but the tree: no places, no topology.
+
+Must not know: facts.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.cycle_scratch import AGAIN, NOW_MS, OUTSIDE, Desk, Turn
+from tidegate.engine.kernels.gang_placement import Output
+from tidegate.engine.kernels.placement_rule import Rule
+from tidegate.engine.kernels.quota_cycle import DONE, MORE_ROOM, cycle_queues
+from tidegate.engine.kernels.write_holds import tell_heads, tell_waiting
+from tidegate.jit.registry import entry, inlined, kernel
+from tidegate.model.arrays import I64
+from tidegate.state.cluster import Counter, Hot
+from tidegate.state.quota_tables import B_EPOCH, B_ROOT, B_STIRRED, Book
+
+UNTOLD, ROOM_EPOCH, LOOKED_MS = int(Counter.UNTOLD), int(Counter.ROOM_EPOCH), int(Counter.LOOKED_MS)
+OUTSIDE_EPOCH = int(Counter.OUTSIDE)
+
+#: Cycles a step may take; a step that needs more has not settled and goes on when it is called again. Where quota is
+#: all there is, cycles are cheap, and one step may have to admit tens of thousands.
+MOST_CYCLES, MOST_QUOTA_CYCLES = 1_000, 64_000
+
+#: Cycles that run in one pass where nothing needs to be done between them.
+AT_ONCE = 64
+
+#: What is kept of cycles from step to step: the latest cycle, the room epoch it knew; cycles of this step so far, where
+#: the pass is that it is in, and cycles that this pass may still run.
+Z_CYCLE, Z_ROOM_EPOCH, Z_RAN, Z_STAGE, Z_LEFT = range(5)
+
+#: Stages of a pass: it begins; its first cycle is to run; more may follow; those who wait are to be told.
+BEGINS, FIRST, GOES_ON, TELLS = range(4)
+
+
+@entry
+def run_cycles(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, most: int, rows: int, out: Output) -> int:
+    """Run so many cycles at most, each with what its heads are told, until nothing is stirred; return how many ran.
+
+    It ends early where out has fewer rows left than one cycle may write, or the desk needs more room for targets.
+    """
+    ran = 0
+    while ran < most and len(out.rows) - out.written[0] >= rows:
+        if ran > 0 and not is_stirred(book.tree.branches):
+            break
+        now = turn_at(turn, turn.now_ms, turn.cycle + ran)
+        if cycle_queues(hot, rule, book, d, None, now, out) != DONE:
+            break
+        tell_heads(book.tree.branches, book.held, d.heads.entries, d.wish.marks, out)
+        ran += 1
+    return ran
+
+
+@kernel
+def is_stirred(branches: I64) -> bool:
+    """Whether there is a tree to look at."""
+    for b in range(len(branches)):
+        if branches[b, B_STIRRED] != 0:
+            return True
+    return False
+
+
+@inlined
+def turn_at(turn: Turn, now_ms: int, cycle: int) -> Turn:
+    """What a cycle is told, at another time."""
+    return Turn(
+        now_ms,
+        cycle,
+        turn.fair,
+        turn.ignore_undeclared,
+        turn.retargets,
+        turn.pods,
+        turn.places,
+        turn.recomputes,
+        turn.fails_fast,
+        turn.limit_ms,
+    )
+
+
+@kernel
+def decide_all(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, limits: I64, kept: I64, out: Output) -> int:
+    """Decide until nothing more changes, as `step` does where quota is all there is.
+
+    Of the limits the first is how many cycles a pass runs, the second that of `run_cycles`, the third is how many kinds
+    of work there are. MORE_ROOM: it needs a larger desk or output, and goes on where it was when it is called again.
+    How often that happens changes neither what is decided nor how many cycles are counted.
+    """
+    branches, counters = book.tree.branches, hot.counters
+    d.wish.marks[NOW_MS] = turn.now_ms
+    d.wish.marks[OUTSIDE] = counters[OUTSIDE_EPOCH] if turn.places == 1 else AGAIN
+    while kept[Z_STAGE] != BEGINS or kept[Z_RAN] < MOST_QUOTA_CYCLES:
+        if kept[Z_STAGE] == BEGINS:
+            counters[LOOKED_MS] = turn.now_ms
+            notice_room(branches, turn, counters, kept)
+            if not is_stirred(branches) and counters[UNTOLD] == 0:
+                kept[Z_RAN] += 1  # it found nothing to do, and counts as a cycle all the same
+                break
+            kept[Z_STAGE], kept[Z_LEFT] = FIRST, min(limits[0], MOST_QUOTA_CYCLES - kept[Z_RAN])
+        if run_pass(hot, rule, book, d, turn, limits, kept, out) != DONE:
+            return MORE_ROOM
+        if not is_stirred(branches):
+            if tell_waiting(book.held, book.asked.demands, limits[2], out) != DONE:
+                return MORE_ROOM
+            counters[UNTOLD] = 0
+        kept[Z_STAGE] = BEGINS
+        if not is_stirred(branches):
+            break
+    return DONE
+
+
+@kernel
+def run_pass(hot: Hot, rule: Rule, book: Book, d: Desk, turn: Turn, limits: I64, kept: I64, out: Output) -> int:
+    """Run the cycles of a pass that are left; MORE_ROOM: call again with a larger desk or output."""
+    while kept[Z_STAGE] == FIRST or (kept[Z_STAGE] == GOES_ON and kept[Z_LEFT] > 0 and is_stirred(book.tree.branches)):
+        now = turn_at(turn, turn.now_ms, kept[Z_CYCLE] + 1)
+        ran = run_cycles(hot, rule, book, d, now, kept[Z_LEFT], limits[1], out)
+        if ran == 0:
+            return MORE_ROOM
+        kept[Z_CYCLE] += ran
+        kept[Z_RAN] += ran
+        kept[Z_LEFT] -= ran
+        kept[Z_STAGE] = GOES_ON
+    kept[Z_STAGE] = TELLS
+    return DONE
+
+
+@inlined
+def notice_room(branches: I64, turn: Turn, counters: I64, kept: I64) -> None:
+    """Where admission takes a place, room is a reason to look again at everything."""
+    if turn.places == 1 and kept[Z_ROOM_EPOCH] != counters[ROOM_EPOCH]:
+        for b in range(len(branches)):
+            if branches[b, B_ROOT] == b:
+                branches[b, B_EPOCH] += 1
+                branches[b, B_STIRRED] = 1
+    kept[Z_ROOM_EPOCH] = counters[ROOM_EPOCH]

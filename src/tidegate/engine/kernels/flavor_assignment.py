@@ -1,0 +1,386 @@
+"""Which flavors a workload gets: group by group, each flavor in order, by how well it fits.
+
+The order of fits, from worst to best: none, quota that others use and that nobody may be preempted for, preemption
+without anyone to preempt, preemption, reclaim, fit.
+Must not know: who goes first, how victims are found.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.classic_victims import find_targets
+from tidegate.engine.kernels.cycle_scratch import (
+    FIT,
+    I_LEVEL,
+    I_LOT,
+    I_MODE,
+    I_NOMINATED,
+    NO_FIT,
+    PREEMPT,
+    R_ASSUMED,
+    REQUESTED,
+    TARGETS,
+    WAIT,
+    X_AGAIN,
+    X_BORROW,
+    X_CLASS,
+    X_CODE,
+    X_LOT,
+    X_MISSING,
+    X_MODE,
+    X_QUEUE,
+    X_RESTRICTED,
+    X_TRYING,
+    X_WORKLOAD,
+    Y_RESUME,
+    Y_TRIED,
+    Desk,
+    Heads,
+    Turn,
+    request,
+)
+from tidegate.engine.kernels.entry_request import amount_of, may_have, whole_amount
+from tidegate.engine.kernels.quota import available, borrow_level, minus, plus, potential
+from tidegate.engine.kernels.quota_removal import C_LOT, put_back, take_out
+from tidegate.jit.registry import inlined, kernel
+from tidegate.model.arrays import I64
+from tidegate.model.queues import PreemptWhom
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.state.quota_tables import (
+    A_POD_SET,
+    A_RESOURCE,
+    B_BORROW,
+    B_BORROW_MOVES,
+    B_FIRST_GROUP,
+    B_GROUPS,
+    B_PREEMPT_MOVES,
+    B_PREFERS_PREEMPTING,
+    B_RECLAIM,
+    D_ASKS,
+    D_FIRST_ASK,
+    F_TOPOLOGY,
+    G_FIRST_OPTION,
+    G_OPTIONS,
+    L_FLAVOR,
+    M_LEADER,
+    M_ORDINAL,
+    M_TOPOLOGY,
+    Q_NOMINAL,
+    T_BRANCH,
+    V_FLAVOR,
+    V_PLACE,
+    Asked,
+    Book,
+    Tree,
+)
+from tidegate.state.tables import W_FIRST_SET, W_SETS
+
+#: Fits, finer than an assignment's mode.
+NONE, WAITS, NO_VICTIMS, PREEMPTS, RECLAIMS, FITS = range(6)
+WORST_LEVEL = 1 << 30
+
+#: The mode of an ask that was not looked at.
+UNTRIED = -1
+
+NEVER = list(PreemptWhom).index(PreemptWhom.NEVER)
+NO_FLAVOR = int(Reason.NO_FLAVOR)
+UNDECLARED = int(Reason.RESOURCE_UNDECLARED)
+ABOVE_QUOTA = int(Reason.ABOVE_QUOTA)
+WAITS_FOR_QUOTA = int(Reason.WAITS_FOR_QUOTA)
+TOPOLOGIES_MIXED = int(Reason.TOPOLOGIES_MIXED)
+FLAVOR_REPLACED = int(Reason.FLAVOR_REPLACED)
+
+
+@kernel
+def assign(book: Book, d: Desk, turn: Turn, e: int) -> int:
+    """Find flavors for entry e with the pod counts on its desk; return how well it fits, spots aside."""
+    entry = d.heads.entries[e]
+    if entry[X_AGAIN] > 0:
+        entry[X_MODE] = take_granted(book, d.heads, e)
+    else:
+        entry[X_MODE] = assign_flavors(book, d, turn, e)
+    return int(entry[X_MODE])
+
+
+@inlined
+def take_granted(book: Book, heads: Heads, e: int) -> int:
+    """An entry that holds quota keeps the flavors that it has."""
+    entry, choice = heads.entries[e], heads.choice[e]
+    entry[X_MODE], entry[X_BORROW], entry[X_TRYING] = NO_FIT, 0, 0
+    entry[X_CODE], entry[X_LOT], entry[X_MISSING] = 0, 0, 0
+    for a in range(book.asked.demands[entry[X_CLASS], D_ASKS]):
+        choice[I_LOT, a] = book.held.claims[entry[X_WORKLOAD], C_LOT, a]
+        choice[I_MODE, a], choice[I_LEVEL, a] = FIT, 0
+    return FIT
+
+
+@kernel
+def assign_flavors(book: Book, d: Desk, turn: Turn, e: int) -> int:
+    """Find flavors for entry e with the pod counts on its desk; return how well it fits."""
+    asked, heads, tree = book.asked, d.heads, book.tree
+    entry, choice = heads.entries[e], heads.choice[e]
+    first, asks = asked.demands[entry[X_CLASS], D_FIRST_ASK], asked.demands[entry[X_CLASS], D_ASKS]
+    clear_assignment(entry, choice, d.wish.lots, asks)
+    for a in range(asks):
+        if choice[I_LOT, a] != 0:
+            continue
+        leader = asked.needs[asked.asks[first + a, A_POD_SET], M_LEADER]
+        group = group_of(tree, asked, entry[X_QUEUE], asked.asks[first + a, A_RESOURCE])
+        if group < 0:
+            uncounted = turn.ignore_undeclared == 1 or asked.asks[first + a, A_RESOURCE] == turn.pods
+            if uncounted or whole_amount(asked, heads, e, first + a) == 0:
+                continue
+            entry[X_CODE] = UNDECLARED
+        if group < 0 or not find_flavor(book, d, turn, e, leader, group, a):
+            leave_without(asked, choice, first, asks, leader)
+            return NO_FIT
+        for other in range(asks):
+            if choice[I_LOT, other] != 0 and is_asked_with(asked, first + other, leader, group):
+                lot = choice[I_LOT, other] - 1
+                taken = amount_of(book, heads, e, first + other)
+                d.wish.lots[lot, R_ASSUMED] = plus(d.wish.lots[lot, R_ASSUMED], taken)
+    if mixes_topologies(book, choice, first, asks):
+        entry[X_CODE] = TOPOLOGIES_MIXED
+        return NO_FIT
+    mode = FIT
+    for a in range(asks):
+        if choice[I_LOT, a] != 0:
+            mode = min(mode, choice[I_MODE, a])
+            entry[X_BORROW] = max(entry[X_BORROW], choice[I_LEVEL, a])
+    return int(mode)
+
+
+@inlined
+def clear_assignment(entry: I64, choice: I64, lots: I64, asks: int) -> None:
+    """Forget what was assigned to an entry."""
+    entry[X_MODE], entry[X_BORROW], entry[X_TRYING] = NO_FIT, 0, 0
+    entry[X_CODE], entry[X_LOT], entry[X_MISSING] = 0, 0, 0
+    for a in range(asks):
+        choice[I_LOT, a], choice[I_MODE, a], choice[I_LEVEL, a] = 0, FIT, 0
+    for lot in range(len(lots)):
+        lots[lot, R_ASSUMED] = 0
+
+
+@inlined
+def leave_without(asked: Asked, choice: I64, first: int, asks: int, leader: int) -> None:
+    """The pod sets of a leader get nothing: not all they ask for can be had."""
+    for a in range(asks):
+        if asked.needs[asked.asks[first + a, A_POD_SET], M_LEADER] == leader:
+            choice[I_LOT, a] = 0
+
+
+@inlined
+def mixes_topologies(book: Book, choice: I64, first: int, asks: int) -> bool:
+    """Whether a pod set that is placed by topology got flavors of two: its pods cannot be placed in both."""
+    asked, lots = book.asked, book.tree.lots
+    for a in range(asks):
+        s = asked.asks[first + a, A_POD_SET]
+        if choice[I_LOT, a] == 0 or asked.needs[s, M_TOPOLOGY] == 0:
+            continue
+        flavor = lots[choice[I_LOT, a] - 1, L_FLAVOR]
+        for b in range(a):
+            if choice[I_LOT, b] != 0 and asked.asks[first + b, A_POD_SET] == s:
+                other = lots[choice[I_LOT, b] - 1, L_FLAVOR]
+                if other != flavor and asked.flavors[other, F_TOPOLOGY] == 1 and asked.flavors[flavor, F_TOPOLOGY] == 1:
+                    return True
+    return False
+
+
+@inlined
+def group_of(tree: Tree, asked: Asked, q: int, resource: int) -> int:
+    """The flavor group of a queue that gives a resource; -1: none."""
+    first = tree.branches[q, B_FIRST_GROUP]
+    for group in range(first, first + tree.branches[q, B_GROUPS]):
+        if asked.covered[group, resource] == 1:
+            return int(group)
+    return -1
+
+
+@inlined
+def is_asked_with(asked: Asked, ask: int, leader: int, group: int) -> bool:
+    """Whether an ask belongs to the pod sets of a leader and is given by a group."""
+    row = asked.asks[ask]
+    return bool(asked.needs[row[A_POD_SET], M_LEADER] == leader and asked.covered[group, row[A_RESOURCE]] == 1)
+
+
+@kernel
+def find_flavor(book: Book, d: Desk, turn: Turn, e: int, leader: int, group: int, ask: int) -> bool:
+    """Find the flavor of a group for the pod sets of a leader; False: none of them fits in any way."""
+    tree, asked, entry = book.tree, book.asked, d.heads.entries[e]
+    q, options = entry[X_QUEUE], asked.groups[group, G_OPTIONS]
+    slot = asked.needs[leader, M_ORDINAL] * tree.branches[q, B_GROUPS] + group - tree.branches[q, B_FIRST_GROUP]
+    best, best_level, attempted, found = NONE, WORST_LEVEL, -1, False
+    for at in range(d.heads.tries[e, Y_RESUME, slot], options):
+        attempted = at
+        option = asked.groups[group, G_FIRST_OPTION] + at
+        if entry[X_RESTRICTED] == 1 and not is_nominated(book, d.heads, e, leader, group, option, ask):
+            continue
+        code = option_mismatch(book, entry[X_CLASS], leader, option)
+        if code != 0:
+            note_refusal(entry, NO_FLAVOR, option, code)
+            continue
+        fit, level = weigh_flavor(book, d, turn, e, leader, group, option)
+        stops = not moves_on(tree, q, fit, level)
+        if stops or is_better(tree, q, fit, level, best, best_level):
+            best, best_level, found = fit, level, True
+            take_trial(asked, d.heads, e, leader, group, option)
+        if stops:
+            break
+    d.heads.tries[e, Y_TRIED, slot] = 0
+    if found and attempted != options - 1:
+        d.heads.tries[e, Y_TRIED, slot] = attempted + 1
+        entry[X_TRYING] = 1
+    return found
+
+
+@inlined
+def is_nominated(book: Book, heads: Heads, e: int, leader: int, group: int, option: int, ask: int) -> bool:
+    """Whether the first nomination of this cycle gave this flavor for the resource in question."""
+    asked, w = book.asked, heads.entries[e, X_CLASS]
+    first = asked.demands[w, D_FIRST_ASK]
+    for a in range(asked.demands[w, D_ASKS]):
+        lot = heads.choice[e, I_NOMINATED, a] - 1
+        if lot < 0 or not is_asked_with(asked, first + a, leader, group):
+            continue
+        if asked.asks[first + a, A_RESOURCE] == asked.asks[first + ask, A_RESOURCE]:
+            if book.tree.lots[lot, L_FLAVOR] == asked.options[option, V_FLAVOR]:
+                return True
+    return False
+
+
+@inlined
+def option_mismatch(book: Book, w: int, leader: int, option: int) -> int:
+    """Reason why a flavor will not do for the pod sets of a leader; 0: it will."""
+    asked, first = book.asked, book.held.work_classes[w, W_FIRST_SET]
+    for s in range(first, first + book.held.work_classes[w, W_SETS]):
+        code = asked.mismatch[s, asked.options[option, V_PLACE]]
+        if asked.needs[s, M_LEADER] == leader and code != 0:
+            return int(code)
+    return 0
+
+
+@inlined
+def note_refusal(entry: I64, code: int, lot: int, missing: int) -> None:
+    """Remember why a flavor was not taken: the reason that is nearest to being lifted stands."""
+    known = entry[X_CODE]
+    if known == 0 or (known == NO_FLAVOR and code != NO_FLAVOR) or (known == ABOVE_QUOTA and code == WAITS_FOR_QUOTA):
+        entry[X_CODE], entry[X_LOT], entry[X_MISSING] = code, lot, missing
+
+
+@kernel
+def weigh_flavor(book: Book, d: Desk, turn: Turn, e: int, leader: int, group: int, option: int) -> tuple[int, int]:
+    """How well a flavor fits all that is asked of it, and how high that borrows; each ask is noted as a trial."""
+    asked, heads = book.asked, d.heads
+    q, w = heads.entries[e, X_QUEUE], heads.entries[e, X_CLASS]
+    first, asks, trial = asked.demands[w, D_FIRST_ASK], asked.demands[w, D_ASKS], heads.trial
+    fit, level = FITS, 0
+    for a in range(asks):
+        trial[0, a] = UNTRIED
+    for a in range(asks):
+        if trial[0, a] != UNTRIED or not is_asked_with(asked, first + a, leader, group):
+            continue
+        resource, amount, fits = asked.asks[first + a, A_RESOURCE], 0, True
+        for other in range(a, asks):
+            if asked.asks[first + other, A_RESOURCE] == resource and is_asked_with(asked, first + other, leader, group):
+                amount = plus(amount, amount_of(book, heads, e, first + other))
+                fits = fits and may_have(book, heads, e, first + other, asked.options[option, V_FLAVOR])
+        if not fits:
+            note_refusal(heads.entries[e], NO_FLAVOR, option, FLAVOR_REPLACED)
+            return NONE, 0
+        lot = asked.lot_of[asked.options[option, V_FLAVOR], resource] - 1
+        one, its_level = weigh_lot(book, d, turn, e, lot, amount)
+        for other in range(a, asks):
+            if asked.asks[first + other, A_RESOURCE] == resource and is_asked_with(asked, first + other, leader, group):
+                trial[0, other], trial[1, other] = mode_of(one), its_level
+        if is_better(book.tree, q, fit, level, one, its_level):
+            fit, level = one, its_level
+        if fit == NONE:
+            break
+    return fit, level
+
+
+@inlined
+def mode_of(fit: int) -> int:
+    """The mode of an assignment with this fit."""
+    if fit == NONE:
+        return NO_FIT
+    if fit == WAITS:
+        return WAIT
+    return FIT if fit == FITS else PREEMPT
+
+
+@inlined
+def take_trial(asked: Asked, heads: Heads, e: int, leader: int, group: int, option: int) -> None:
+    """Keep the trial of a flavor as the assignment."""
+    w = heads.entries[e, X_CLASS]
+    first = asked.demands[w, D_FIRST_ASK]
+    for a in range(asked.demands[w, D_ASKS]):
+        if is_asked_with(asked, first + a, leader, group):
+            lot = asked.lot_of[asked.options[option, V_FLAVOR], asked.asks[first + a, A_RESOURCE]]
+            heads.choice[e, I_LOT, a] = lot
+            heads.choice[e, I_MODE, a], heads.choice[e, I_LEVEL, a] = heads.trial[0, a], heads.trial[1, a]
+
+
+@kernel
+def weigh_lot(book: Book, d: Desk, turn: Turn, e: int, lot: int, amount: int) -> tuple[int, int]:
+    """How well one lot fits, and how high that borrows."""
+    tree, entry = book.tree, d.heads.entries[e]
+    q = entry[X_QUEUE]
+    amount = plus(amount, d.wish.lots[lot, R_ASSUMED])
+    most = potential(tree, q, lot)
+    if amount > most:
+        note_refusal(entry, ABOVE_QUOTA, lot, minus(amount, most))
+        return NONE, 0
+    level = borrow_level(tree, q, lot, amount)
+    free = max(0, available(tree, q, lot))
+    if amount <= free:
+        return FITS, level // 2
+    note_refusal(entry, WAITS_FOR_QUOTA, lot, minus(amount, free))
+    may_borrow = tree.branches[q, B_BORROW] != NEVER or (turn.fair != 0 and tree.branches[q, B_RECLAIM] != NEVER)
+    if tree.quota[q, Q_NOMINAL, lot] < amount and level % 2 == 0 and not may_borrow:
+        return WAITS if turn.places == 1 else NONE, level // 2
+    return try_preempting(book, d, turn, e, lot, amount)
+
+
+@kernel
+def try_preempting(book: Book, d: Desk, turn: Turn, e: int, lot: int, amount: int) -> tuple[int, int]:
+    """Whether preemption would make room in one lot, whose, and how high the queue then borrows."""
+    tree, held, marks = book.tree, book.held, d.wish.marks
+    q, j = d.heads.entries[e, X_QUEUE], d.heads.entries[e, X_WORKLOAD]
+    marks[REQUESTED] = 0
+    request(d.wish, lot, amount, 1)
+    start = marks[TARGETS]
+    found = find_targets(tree, held, d.pool, d.wish, None, turn.fair, q, j)
+    fit = RECLAIMS if found > 0 else NO_VICTIMS
+    for i in range(start, start + found):
+        take_out(tree, held, d.pool.targets[i, 0])
+        if held.tickets[d.pool.targets[i, 0], T_BRANCH] == q:
+            fit = PREEMPTS
+    level = borrow_level(tree, q, lot, amount) // 2
+    for i in range(start, start + found):
+        put_back(tree, held, d.pool.targets[i, 0])
+    marks[TARGETS] = start
+    return fit, level
+
+
+@inlined
+def is_better(tree: Tree, q: int, fit: int, level: int, other: int, other_level: int) -> bool:
+    """Whether one fit is preferred over another by a queue."""
+    if NONE in (fit, other):
+        return fit != NONE
+    if (fit == WAITS) != (other == WAITS):
+        return other == WAITS
+    if (fit == NO_VICTIMS) != (other == NO_VICTIMS):
+        return other == NO_VICTIMS
+    if tree.branches[q, B_PREFERS_PREEMPTING] == 1:
+        return fit > other if level == other_level else level < other_level
+    return level < other_level if fit == other else fit > other
+
+
+@inlined
+def moves_on(tree: Tree, q: int, fit: int, level: int) -> bool:
+    """Whether a queue looks at the next flavor before it takes one with this fit."""
+    if fit in (NONE, WAITS, NO_VICTIMS):
+        return True
+    if fit != FITS and tree.branches[q, B_PREEMPT_MOVES] == 1:
+        return True
+    return bool(level > 0 and tree.branches[q, B_BORROW_MOVES] == 1)

@@ -1,0 +1,247 @@
+"""Placing: pods one after the other on the best node, a gang whole or not at all.
+
+Must not know: who goes first.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.engine.kernels.gang_retry import (
+    MOST_ORDERS,
+    hardest_first,
+    least_wanted,
+    may_fit_otherwise,
+    may_look_at_all,
+    set_at,
+    to_front,
+)
+from tidegate.engine.kernels.node_fit import (
+    FRACTION,
+    SPARE_PODS,
+    WHOLE,
+    best_fit_device,
+    leave_place,
+    lowest_idle,
+    memory_wanted,
+    take_place,
+)
+from tidegate.engine.kernels.node_score import fgd_best
+from tidegate.engine.kernels.placement_rule import FGD, RANDOM, TIDE, Rule
+from tidegate.engine.kernels.placement_tide import tide_best
+from tidegate.engine.kernels.score_cache import DRAWS, best_node, draw, nth_at_least, refresh
+from tidegate.jit.registry import entry, inlined, kernel
+from tidegate.model.arrays import I64
+from tidegate.model.decisions import DecisionKind
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.state.cluster import Counter, Hot
+from tidegate.state.tables import (
+    C_MILLI,
+    C_SHARE,
+    J_EVICTIONS,
+    J_FIRST_POD,
+    J_WORK_CLASS,
+    S_COUNT,
+    S_POD_CLASS,
+    W_FIRST_SET,
+    W_SETS,
+)
+
+PLACE = int(DecisionKind.PLACE)
+PLACED = int(Reason.PLACED)
+PLACED_AGAIN = int(Reason.PLACED_AGAIN)
+NEXT_DECISION = int(Counter.NEXT_DECISION)
+
+#: Columns of the output, in the order of its block. Workloads and nodes are rows here, numbers in the batch.
+O_KIND, O_WORKLOAD, O_POD, O_NODE, O_DEVICES, O_CODE, O_CAUSE, O_EVIDENCE = range(8)
+OUTPUT_COLUMNS = O_EVIDENCE + 4
+
+
+class Output(NamedTuple):
+    """Decisions as kernels write them."""
+
+    rows: I64  # (rows, OUTPUT_COLUMNS)
+    written: I64  # (1,): how many of them
+
+
+def empty_output(rows: int) -> Output:
+    """Room for this many decisions."""
+    return Output(rows=np.empty((rows, OUTPUT_COLUMNS), np.int64), written=np.zeros(1, np.int64))
+
+
+@inlined
+def write(out: Output, kind: int, j: int, code: int) -> int:
+    """Write a decision about workload j; return its row."""
+    at = int(out.written[0])
+    row = out.rows[at]
+    row[:] = 0
+    row[O_KIND], row[O_WORKLOAD], row[O_CODE] = kind, j, code
+    row[O_POD], row[O_NODE], row[O_CAUSE] = -1, -1, -1
+    out.written[0] = at + 1
+    return at
+
+
+@inlined
+def write_place(hot: Hot, out: Output, j: int, ordinal: int, n: int, devices: int) -> None:
+    """Write that pod `ordinal` of workload j gets its place."""
+    row = out.rows[write(out, PLACE, j, PLACED)]
+    row[O_POD], row[O_NODE], row[O_DEVICES] = ordinal, n, devices
+    if hot.workloads[j, J_EVICTIONS] > 0:
+        row[O_CODE], row[O_EVIDENCE] = PLACED_AGAIN, hot.workloads[j, J_EVICTIONS]
+
+
+@inlined
+def choose_devices(hot: Hot, rule: Rule, k: int, n: int) -> int:
+    """Which devices of node n a pod of class k gets, as a mask."""
+    share = hot.pod_classes[k, C_SHARE]
+    if share == WHOLE:
+        return lowest_idle(hot, k, n)
+    if share != FRACTION:
+        return 0
+    if rule.kind == FGD:
+        return 1 << fgd_best(hot, rule, k, n)[1]
+    if rule.kind == TIDE:
+        return 1 << tide_best(hot, rule.tide, k, n)[1]
+    if rule.kind == RANDOM:
+        return 1 << random_device(hot, rule, k, n)
+    return 1 << best_fit_device(hot, k, n)
+
+
+@kernel
+def random_device(hot: Hot, rule: Rule, k: int, n: int) -> int:
+    """A device drawn evenly from those that fit."""
+    milli, vram = hot.pod_classes[k, C_MILLI], memory_wanted(hot, k)
+    fits = hot.scores.spread
+    fitting = 0
+    for d in range(len(fits)):
+        fits[d] = hot.left[n, d] >= milli and hot.vram_left[n, d] >= vram
+        fitting += fits[d]
+    return nth_at_least(fits, 1, draw(hot, rule, fitting))
+
+
+@entry
+def place_workload(hot: Hot, rule: Rule, j: int, out: Output) -> int:
+    """Place every pod of workload j, or none. Return -1, or the row of the pod set that did not fit."""
+    w = int(hot.workloads[j, J_WORK_CLASS])
+    first = int(hot.work_classes[w, W_FIRST_SET])
+    unfit = place_sets(hot, rule, j, hot.pod_sets[first : first + hot.work_classes[w, W_SETS]], out)
+    return first + unfit if unfit >= 0 else -1
+
+
+@inlined
+def place_sets(hot: Hot, rule: Rule, j: int, sets: I64, out: Output) -> int:
+    """Place every pod of these sets for workload j, or none. Return -1, or the set that did not fit."""
+    for s in range(len(sets)):
+        k, count = int(sets[s, S_POD_CLASS]), int(sets[s, S_COUNT])
+        if count > 1:
+            refresh(hot, rule, k)
+            if hot.scores.headroom[k] < count:
+                return s
+    start, ordinal = int(out.written[0]), 0
+    decision = int(hot.counters[NEXT_DECISION]) + start
+    for s in range(len(sets)):
+        k = int(sets[s, S_POD_CLASS])
+        for _ in range(sets[s, S_COUNT]):
+            n = best_node(hot, rule, k)
+            if n < 0:
+                give_back(hot, j)
+                out.written[0] = start
+                return -1 if len(sets) > 1 and place_otherwise(hot, rule, j, sets, out) else s
+            devices = choose_devices(hot, rule, k, n)
+            take_place(hot, k, n, devices, j, ordinal, decision + ordinal)
+            write_place(hot, out, j, ordinal, n, devices)
+            ordinal += 1
+    return -1
+
+
+@entry
+def place_pod(hot: Hot, rule: Rule, j: int, k: int, ordinal: int, out: Output) -> bool:
+    """Place one pod of workload j, which goes on; False if it fits nowhere."""
+    n = best_node(hot, rule, k)
+    if n < 0:
+        return False
+    devices, decision = choose_devices(hot, rule, k, n), hot.counters[NEXT_DECISION] + out.written[0]
+    take_place(hot, k, n, devices, j, ordinal, decision)
+    write_place(hot, out, j, ordinal, n, devices)
+    return True
+
+
+@kernel
+def place_otherwise(hot: Hot, rule: Rule, j: int, sets: I64, out: Output) -> bool:
+    """Place every pod of these sets, which did not fit as written, in another order, by the rule or not; or none."""
+    if not may_fit_otherwise(hot, rule, sets):
+        return False
+    start, hardest = int(out.written[0]), hardest_first(hot, rule, sets)
+    for by_rule in range(1, -1 if may_look_at_all(hot, sets) else 0, -1):
+        order = hardest
+        for _ in range(MOST_ORDERS):
+            unfit = place_in_order(hot, rule, j, sets, order, by_rule, out)
+            if unfit < 0:
+                take_as_written(hot, j, sets, start, out)
+                return True
+            give_back(hot, j)
+            out.written[0] = start
+            if unfit == 0:  # it was the first already
+                break
+            order = to_front(order, unfit)
+    return False
+
+
+@kernel
+def place_in_order(hot: Hot, rule: Rule, j: int, sets: I64, order: int, by_rule: int, out: Output) -> int:
+    """Place pods set by set in an order, each at its row of the output. Return -1, or where the unfit set stands."""
+    start, total = int(out.written[0]), 0
+    for at in range(len(sets)):
+        s, ordinal = set_at(order, at), 0
+        for before in range(s):
+            ordinal += int(sets[before, S_COUNT])
+        for _ in range(sets[s, S_COUNT]):
+            k = int(sets[s, S_POD_CLASS])
+            n = best_node(hot, rule, k) if by_rule == 1 else least_wanted(hot, sets, order, at)
+            if n < 0:
+                return at
+            devices = choose_devices(hot, rule, k, n)
+            take_place(hot, k, n, devices, j, ordinal, -1)
+            out.written[0] = start + ordinal
+            write_place(hot, out, j, ordinal, n, devices)
+            ordinal, total = ordinal + 1, total + 1
+    out.written[0] = start + total
+    return -1
+
+
+@kernel
+def take_as_written(hot: Hot, j: int, sets: I64, start: int, out: Output) -> None:
+    """Take the places that are written from a row on once more, in the order of the sets, as at the first try."""
+    give_back(hot, j)
+    at = start
+    for s in range(len(sets)):
+        for _ in range(sets[s, S_COUNT]):
+            n, devices = int(out.rows[at, O_NODE]), int(out.rows[at, O_DEVICES])
+            take_place(hot, int(sets[s, S_POD_CLASS]), n, devices, j, at - start, hot.counters[NEXT_DECISION] + at)
+            at += 1
+
+
+@kernel
+def count_fitting(hot: Hot, rule: Rule, j: int, sets: I64) -> int:
+    """How many pods of these sets fit at once, one after the other; nothing is taken for good."""
+    placed, draws = 0, hot.counters[DRAWS]
+    for s in range(len(sets)):
+        k = int(sets[s, S_POD_CLASS])
+        for _ in range(sets[s, S_COUNT]):
+            n = best_node(hot, rule, k) if hot.counters[SPARE_PODS] > 0 else -1
+            if n < 0:
+                break
+            take_place(hot, k, n, choose_devices(hot, rule, k, n), j, placed, -1)
+            placed += 1
+    give_back(hot, j)
+    hot.counters[DRAWS] = draws
+    return placed
+
+
+@entry
+def give_back(hot: Hot, j: int) -> None:
+    """Undo every place of workload j."""
+    while hot.workloads[j, J_FIRST_POD] >= 0:
+        leave_place(hot, j)

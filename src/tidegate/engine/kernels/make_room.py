@@ -1,0 +1,86 @@
+"""Room for a workload that fits nowhere, on a scratch copy: whoever is in its way with the least loss is taken off.
+
+Must not know: who is to run.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.gang_placement import Output, give_back, place_workload, write_place
+from tidegate.engine.kernels.node_fit import take_place
+from tidegate.engine.kernels.placement_rule import Rule
+from tidegate.engine.kernels.victim_quota import RANK_BITS, gpu_milli_held, work_lost
+from tidegate.engine.kernels.victim_scratch import (
+    BEST_PLANNED,
+    BEST_TAKEN,
+    CANDIDATES,
+    DEVICES,
+    LESS_SIZE,
+    LEVEL,
+    LOSS,
+    LOSS_BY_GPU,
+    MOST_LEVEL,
+    NODE,
+    POD_CLASS,
+    SIZE,
+    VictimSearch,
+)
+from tidegate.engine.kernels.victim_search import list_pods, open_search, search_victims
+from tidegate.jit.registry import entry, kernel
+from tidegate.model.arrays import I64
+from tidegate.state.cluster import Hot
+from tidegate.state.tables import J_SINCE, J_WORK_CLASS, W_FIRST_SET, W_SETS
+
+#: Who may be taken off: those who are not to run, or also those who are to run elsewhere then.
+UNWANTED, WANTED = 0, 1
+
+
+@entry
+def place_until_unfit(hot: Hot, rule: Rule, order: I64, out: Output) -> int:
+    """Place workloads in order until one does not fit; return how many were placed."""
+    for i in range(len(order)):
+        if place_workload(hot, rule, order[i], out) >= 0:
+            return i
+    return len(order)
+
+
+@entry
+def clear_for(hot: Hot, rule: Rule, s: VictimSearch, j: int, rows: I64, levels: I64, now_ms: int, out: Output) -> int:
+    """Place workload j where those in its way lose the least work, and take them off: the first of `s.best`.
+
+    Of these rows, each with its level, the lowest level that will do is taken, and of equals the last. Return how many
+    were taken off; -1: it fits nowhere even then.
+    """
+    w, found = hot.workloads[j, J_WORK_CLASS], False
+    first = hot.work_classes[w, W_FIRST_SET]
+    sets = hot.pod_sets[first : first + hot.work_classes[w, W_SETS]]
+    open_clearing(hot, s, rows, levels, now_ms)
+    for level in range(UNWANTED, WANTED + 1):
+        s.numbers[MOST_LEVEL] = level
+        found = found or search_victims(hot, rule, None, None, None, s, sets)
+    if not found:
+        return -1
+    for i in range(s.numbers[BEST_TAKEN]):
+        give_back(hot, s.best[i])
+    for ordinal in range(s.numbers[BEST_PLANNED]):
+        place = s.best_plan[ordinal]
+        k, n, devices = int(place[POD_CLASS]), int(place[NODE]), int(place[DEVICES])
+        take_place(hot, k, n, devices, j, ordinal, -1)
+        write_place(hot, out, j, ordinal, n, devices)
+    return int(s.numbers[BEST_TAKEN])
+
+
+@kernel
+def open_clearing(hot: Hot, s: VictimSearch, rows: I64, levels: I64, now_ms: int) -> None:
+    """Begin a search in which these workloads may be taken off."""
+    open_search(s)
+    for i in range(len(rows)):
+        known, work = s.workloads[rows[i]], hot.work_classes[hot.workloads[rows[i], J_WORK_CLASS]]
+        known[SIZE] = gpu_milli_held(hot, rows[i])
+        lost = work_lost(work, known[SIZE], now_ms - hot.workloads[rows[i], J_SINCE])
+        known[LOSS] = (lost << RANK_BITS) + min(len(rows) - 1 - i, (1 << RANK_BITS) - 1)
+        known[LESS_SIZE] = -known[SIZE]
+        known[LOSS_BY_GPU] = known[LOSS] // max(1, known[SIZE])
+        known[LEVEL] = levels[i]
+        s.members[i] = rows[i]
+    s.numbers[CANDIDATES] = len(rows)
+    list_pods(hot, s)

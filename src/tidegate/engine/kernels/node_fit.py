@@ -1,0 +1,436 @@
+"""Where a pod fits, how often, and what taking a place does to a node.
+
+Must not know: which place is better.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidegate.jit.registry import COMPILED, entry, inlined, kernel
+from tidegate.model.arrays import I64
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.state.cluster import Counter, Hot
+from tidegate.state.score_table import STALE
+from tidegate.state.tables import (
+    C_CPU,
+    C_GPUS,
+    C_MEMORY,
+    C_MILLI,
+    C_SHARE,
+    C_VRAM,
+    J_FIRST_POD,
+    J_PHASE,
+    J_SINCE,
+    N_CHANGED_AT,
+    N_CPU,
+    N_CPU_FREE,
+    N_DEVICES,
+    N_IDLE,
+    N_LEFT_TOTAL,
+    N_LINKED,
+    N_MEMORY,
+    N_MEMORY_FREE,
+    N_MOST_LEFT,
+    N_NODE_CLASS,
+    N_SHORT,
+    N_SLOTS,
+    N_SLOTS_FREE,
+    N_UP,
+    N_VRAM,
+    P_DECISION,
+    P_DEVICES,
+    P_NEXT,
+    P_NODE,
+    P_ORDINAL,
+    P_PHASE,
+    P_POD_CLASS,
+    P_WORKLOAD,
+    Phase,
+    Pods,
+    ShareCode,
+)
+
+WHOLE = int(ShareCode.WHOLE)
+FRACTION = int(ShareCode.FRACTION)
+
+NODE_DOWN = int(Reason.NODE_DOWN)
+POD_TOO_LARGE = int(Reason.POD_TOO_LARGE)
+LACKS_GPU = int(Reason.LACKS_GPU)
+LACKS_FRACTION = int(Reason.LACKS_FRACTION)
+LACKS_GPU_MEMORY = int(Reason.LACKS_GPU_MEMORY)
+LACKS_CPU = int(Reason.LACKS_CPU)
+LACKS_MEMORY = int(Reason.LACKS_MEMORY)
+LACKS_SLOT = int(Reason.LACKS_SLOT)
+LACKS_RESOURCE = int(Reason.LACKS_RESOURCE)
+
+CHANGES = int(Counter.CHANGES)
+ROOM_EPOCH = int(Counter.ROOM_EPOCH)
+SPARE_POD = int(Counter.SPARE_POD)
+SPARE_PODS = int(Counter.SPARE_PODS)
+
+ASSUMED = int(Phase.ASSUMED)
+RUNNING = int(Phase.RUNNING)
+WHOLE_GPU = 1000
+
+#: Less memory than is ever left on a device, however much more is in use there than it has.
+NO_MEMORY = -(1 << 62)
+
+#: So few workloads leave as quickly one by one, even in plain Python.
+_FEW = 3
+
+
+@inlined
+def refusal(hot: Hot, k: int, n: int) -> int:
+    """The Reason why node n cannot take a pod of class k now, the first that holds; 0 if it can."""
+    # Rows as lists in the plain run: Python reads a list far quicker than an array.
+    node = hot.nodes[n] if COMPILED else hot.nodes[n].tolist()
+    pod = hot.pod_classes[k] if COMPILED else hot.pod_classes[k].tolist()
+    return refusal_by(hot, k, n, node, pod)
+
+
+@inlined
+def refusal_by(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
+    """`refusal`, where the rows of the node and of the class are at hand."""
+    code = hot.match[k, node[N_NODE_CLASS]]
+    if code != 0:
+        return int(code)
+    code = lack_by(hot, k, n, node, pod)
+    # Asked only where it does not fit: a node that is too small never does.
+    return POD_TOO_LARGE if code != 0 and is_too_small(hot, k, n, node, pod) else code
+
+
+@inlined
+def is_too_small(hot: Hot, k: int, n: int, node: I64, pod: I64) -> bool:
+    """Whether node n could not take a pod of class k even if it were empty; their rows are at hand."""
+    if node[N_DEVICES] < pod[C_GPUS] or node[N_CPU] < pod[C_CPU] or node[N_MEMORY] < pod[C_MEMORY]:
+        return True
+    if node[N_SLOTS] < 1 or node[N_VRAM] < pod[C_VRAM]:
+        return True
+    for e in range(hot.extra.shape[1]):
+        if hot.extra_total[n, e] < hot.extra[k, e]:
+            return True
+    return False
+
+
+@inlined
+def lack_by(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
+    """The Reason why node n, which matches, cannot take a pod of class k now; their rows are at hand."""
+    if node[N_UP] == 0:
+        return NODE_DOWN
+    share = pod[C_SHARE]
+    if share == WHOLE and node[N_IDLE] < pod[C_GPUS]:
+        return LACKS_GPU
+    if share == FRACTION and node[N_MOST_LEFT] < pod[C_MILLI]:
+        return LACKS_FRACTION
+    if share == FRACTION and pod[C_VRAM] > 0 and best_fit_device(hot, k, n) < 0:
+        return LACKS_GPU_MEMORY
+    # Where more is in use than there is, free is below zero: that matters only to who asks for some of it.
+    if 0 < pod[C_CPU] > node[N_CPU_FREE]:
+        return LACKS_CPU
+    if 0 < pod[C_MEMORY] > node[N_MEMORY_FREE]:
+        return LACKS_MEMORY
+    if node[N_SLOTS_FREE] < 1:
+        return LACKS_SLOT
+    for e in range(hot.extra.shape[1]):
+        if 0 < hot.extra[k, e] > hot.extra_free[n, e]:
+            return LACKS_RESOURCE
+    return 0
+
+
+@inlined
+def copies_on(hot: Hot, k: int, n: int, node: I64, pod: I64) -> int:
+    """How many pods of class k node n could take alone; their rows are at hand."""
+    most = node[N_SLOTS_FREE]
+    if pod[C_SHARE] == WHOLE:
+        most = min(most, node[N_IDLE] // pod[C_GPUS])
+    elif pod[C_SHARE] == FRACTION:
+        most = min(most, fractions_on(hot, k, n))
+    # Divide only where a product says that it matters: division is the dear part of a score.
+    if 0 < most * pod[C_CPU] > node[N_CPU_FREE]:
+        most = node[N_CPU_FREE] // pod[C_CPU]
+    if 0 < most * pod[C_MEMORY] > node[N_MEMORY_FREE]:
+        most = node[N_MEMORY_FREE] // pod[C_MEMORY]
+    for e in range(hot.extra.shape[1]):
+        if 0 < most * hot.extra[k, e] > hot.extra_free[n, e]:
+            most = hot.extra_free[n, e] // hot.extra[k, e]
+    return int(most)
+
+
+@inlined
+def fractions_on(hot: Hot, k: int, n: int) -> int:
+    """How many fractions of class k the devices of node n could take."""
+    fitting = 0
+    for d in range(hot.left.shape[1]):
+        on_device = hot.left[n, d] // hot.pod_classes[k, C_MILLI]
+        if hot.pod_classes[k, C_VRAM] > 0:
+            on_device = min(on_device, hot.vram_left[n, d] // hot.pod_classes[k, C_VRAM])
+        fitting += max(on_device, 0)
+    return fitting
+
+
+@inlined
+def memory_wanted(hot: Hot, k: int) -> int:
+    """The memory that a device must have left for a fraction of class k.
+
+    Where more is in use than there is, less than none is left: that matters only to who asks for some of it.
+    """
+    vram = int(hot.pod_classes[k, C_VRAM])
+    return vram if vram > 0 else NO_MEMORY
+
+
+@inlined
+def best_fit_device(hot: Hot, k: int, n: int) -> int:
+    """The device of node n with the least left that still fits a fraction of class k; -1 if none."""
+    milli, vram = hot.pod_classes[k, C_MILLI], memory_wanted(hot, k)
+    best, best_left = -1, 1 << 30
+    for d in range(hot.left.shape[1]):
+        left = hot.left[n, d]
+        if milli <= left < best_left and hot.vram_left[n, d] >= vram:
+            best, best_left = d, left
+    return best
+
+
+@inlined
+def has_equal_before(hot: Hot, n: int, d: int, vram: int) -> bool:
+    """Whether a device of lower index, with that memory, has as much left: it gives the same gain, and goes first."""
+    for other in range(d):
+        if hot.left[n, other] == hot.left[n, d] and hot.vram_left[n, other] >= vram:
+            return True
+    return False
+
+
+@inlined
+def lowest_idle(hot: Hot, k: int, n: int) -> int:
+    """A mask of the lowest-index idle devices of node n, as many as class k asks for."""
+    return idle_mask(hot, n, int(hot.pod_classes[k, C_GPUS]))
+
+
+@inlined
+def idle_mask(hot: Hot, n: int, missing: int) -> int:
+    """A mask of the lowest-index idle devices of node n, so many or as many as there are."""
+    mask = 0
+    left = hot.left[n] if COMPILED else hot.left[n].tolist()
+    if hot.nodes[n, N_LINKED] > 0:
+        return linked_idle(left, int(hot.nodes[n, N_LINKED]), missing)
+    for d in range(len(left)):
+        if missing > 0 and left[d] == WHOLE_GPU:
+            mask |= 1 << d
+            missing -= 1
+    return mask
+
+
+@kernel
+def linked_idle(left: I64, size: int, missing: int) -> int:
+    """A mask of idle devices from as few NVLink groups as can be: the tightest that is enough, or the freest."""
+    mask = 0
+    while missing > 0:
+        best, has = -1, 0
+        for first in range(0, len(left), size):
+            idle = 0
+            for d in range(first, min(first + size, len(left))):
+                idle += int(left[d] == WHOLE_GPU and mask >> d & 1 == 0)
+            is_tighter = idle >= missing and (has < missing or idle < has)
+            if idle > 0 and (best < 0 or is_tighter or (has < missing and idle > has)):
+                best, has = first, idle
+        if best < 0:
+            return mask
+        for d in range(best, min(best + size, len(left))):
+            if missing > 0 and left[d] == WHOLE_GPU and mask >> d & 1 == 0:
+                mask |= 1 << d
+                missing -= 1
+    return mask
+
+
+@inlined
+def log_change(hot: Hot, n: int) -> None:
+    """Note that node n changed, so that scores made before are made again."""
+    counters, scores, at = hot.counters, hot.scores, int(hot.counters[CHANGES])
+    if hot.nodes[n, N_CHANGED_AT] >= scores.seen[0]:
+        return  # nobody has looked since it changed last
+    if at == len(hot.changes):
+        scores.cursor[:] = STALE
+        scores.seen[0] = 0
+        scores.worth_at[:] = STALE
+        scores.shared_at[:, :] = STALE
+        hot.nodes[:, N_CHANGED_AT] = -1
+        at = 0
+    hot.changes[at] = n
+    hot.nodes[n, N_CHANGED_AT] = at
+    counters[CHANGES] = at + 1
+
+
+@inlined
+def move_pod(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
+    """Take (sign -1) or give back (sign 1) what a pod of class k uses on node n."""
+    move_amounts(hot, k, n, devices, sign)
+    log_change(hot, n)
+
+
+@inlined
+def move_amounts(hot: Hot, k: int, n: int, devices: int, sign: int) -> None:
+    """Move what a pod uses without a note of it: for a trial that is undone before anybody asks for scores."""
+    node = hot.nodes[n]
+    had = node if COMPILED else node.tolist()
+    pod = hot.pod_classes[k] if COMPILED else hot.pod_classes[k].tolist()
+    node[N_CPU_FREE] = had[N_CPU_FREE] + sign * pod[C_CPU]
+    node[N_MEMORY_FREE] = had[N_MEMORY_FREE] + sign * pod[C_MEMORY]
+    node[N_SLOTS_FREE] = had[N_SLOTS_FREE] + sign
+    for e in range(hot.extra.shape[1]):
+        hot.extra_free[n, e] += sign * hot.extra[k, e]
+    if pod[C_SHARE] != 0:
+        milli, vram = sign * pod[C_MILLI], sign * pod[C_VRAM]
+        left = hot.left[n]
+        devices_left = left if COMPILED else left.tolist()
+        rest, d, missing = int(devices), 0, pod[C_GPUS]
+        while rest > 0:
+            if rest & 1:
+                missing -= 1
+                devices_left[d] += milli
+                left[d] = devices_left[d]
+                if vram != 0:
+                    hot.vram_left[n, d] += vram
+            rest, d = rest >> 1, d + 1
+        kind = 0 if pod[C_SHARE] == FRACTION else pod[C_GPUS]
+        hot.hosted[n, kind] -= sign
+        short = had[N_SHORT] - sign * missing
+        node[N_SHORT] = short
+        write_sums(node, devices_left, short)
+
+
+@inlined
+def write_sums(node: I64, devices_left: I64, short: int) -> None:
+    """Write the sums over a node's devices into its row. Idle ones that pods there are short of are spoken for."""
+    idle, total, most = 0, 0, 0
+    for left in devices_left:
+        if left > 0:
+            total += left
+            if left > most:  # noqa: PLR1730 - without a call, which the plain run would feel
+                most = left
+            if left == WHOLE_GPU:
+                idle += 1
+    node[N_IDLE] = idle - short if idle > short else 0
+    node[N_LEFT_TOTAL] = total
+    node[N_MOST_LEFT] = most
+
+
+@entry
+def sum_devices(hot: Hot, rows: I64) -> None:
+    """Bring the sums over the devices of these nodes up to date."""
+    for i in range(len(rows)):
+        n = rows[i]
+        write_sums(hot.nodes[n], hot.left[n] if COMPILED else hot.left[n].tolist(), hot.nodes[n, N_SHORT])
+
+
+@inlined
+def take_place(hot: Hot, k: int, n: int, devices: int, j: int, ordinal: int, decision: int) -> None:
+    """Give pod `ordinal` of workload j its place: a row in the pods, and what it uses of the node."""
+    counters = hot.counters
+    p = int(counters[SPARE_POD])
+    pod = hot.pods[p]
+    counters[SPARE_POD] = pod[P_NEXT]
+    counters[SPARE_PODS] -= 1
+    pod[P_WORKLOAD] = j
+    pod[P_ORDINAL] = ordinal
+    pod[P_POD_CLASS] = k
+    pod[P_NODE] = n
+    pod[P_DEVICES] = devices
+    pod[P_PHASE] = ASSUMED
+    pod[P_DECISION] = decision
+    pod[P_NEXT] = hot.workloads[j, J_FIRST_POD]
+    hot.workloads[j, J_FIRST_POD] = p
+    move_pod(hot, k, n, devices, -1)
+
+
+@inlined
+def free_pod(hot: Hot, p: int) -> None:
+    """Put a pod row back into the chain of spare ones."""
+    counters, pod = hot.counters, hot.pods[p]
+    pod[P_WORKLOAD] = -1
+    pod[P_ORDINAL] = 0
+    pod[P_POD_CLASS] = -1
+    pod[P_NODE] = -1
+    pod[P_DEVICES] = 0
+    pod[P_PHASE] = 0
+    pod[P_DECISION] = -1
+    pod[P_NEXT] = counters[SPARE_POD]
+    counters[SPARE_POD] = p
+    counters[SPARE_PODS] += 1
+
+
+@inlined
+def leave_place(hot: Hot, j: int) -> None:
+    """Give back the place of workload j's latest pod."""
+    p = int(hot.workloads[j, J_FIRST_POD])
+    pod = hot.pods[p] if COMPILED else hot.pods[p].tolist()
+    hot.workloads[j, J_FIRST_POD] = pod[P_NEXT]
+    move_pod(hot, pod[P_POD_CLASS], pod[P_NODE], pod[P_DEVICES], 1)
+    free_pod(hot, p)
+
+
+@entry
+def leave_all(hot: Hot, rows: I64) -> None:
+    """Give back all places of these workloads."""
+    if not COMPILED and len(rows) > _FEW:
+        leave_at_once(hot, rows)
+    else:
+        for i in range(len(rows)):
+            j = int(rows[i])
+            while hot.workloads[j, J_FIRST_POD] >= 0:
+                leave_place(hot, j)
+    if len(rows) > 0:
+        hot.counters[ROOM_EPOCH] += 1
+
+
+def leave_at_once(hot: Hot, rows: I64) -> None:
+    """What `leave_place` does, for all pods of many workloads in one go: the plain run is quick by the column."""
+    pods: list[int] = []
+    for first in hot.workloads[rows, J_FIRST_POD].tolist():
+        p = first
+        while p >= 0:
+            pods.append(p)
+            p = int(hot.pods[p, P_NEXT])
+    hot.workloads[rows, J_FIRST_POD] = -1
+    at = np.array(pods, np.int64)
+    n = hot.pods[at, P_NODE]
+    return_amounts(hot, hot.pods[at, P_POD_CLASS], n, hot.pods[at, P_DEVICES])
+    for node in dict.fromkeys(n.tolist()):
+        write_sums(hot.nodes[node], hot.left[node].tolist(), int(hot.nodes[node, N_SHORT]))
+        log_change(hot, node)
+    hot.pods[at] = Pods.defaults
+    hot.pods[at[:1], P_NEXT], hot.pods[at[1:], P_NEXT] = hot.counters[SPARE_POD], at[:-1]
+    if pods:
+        hot.counters[SPARE_POD] = pods[-1]
+        hot.counters[SPARE_PODS] += len(pods)
+
+
+def return_amounts(hot: Hot, k: I64, n: I64, devices: I64) -> None:
+    """Give back what pods of classes k use on nodes n."""
+    pod = hot.pod_classes[k].T
+    np.add.at(hot.nodes[:, N_CPU_FREE], n, pod[C_CPU])
+    np.add.at(hot.nodes[:, N_MEMORY_FREE], n, pod[C_MEMORY])
+    np.add.at(hot.nodes[:, N_SLOTS_FREE], n, 1)
+    if hot.extra.shape[1]:
+        np.add.at(hot.extra_free, n, hot.extra[k])
+    pair, d = np.nonzero(devices[:, None] >> np.arange(hot.left.shape[1]) & 1)
+    np.add.at(hot.left, (n[pair], d), pod[C_MILLI][pair])
+    if np.count_nonzero(pod[C_VRAM]):
+        np.add.at(hot.vram_left, (n[pair], d), pod[C_VRAM][pair])
+    shares = np.flatnonzero(pod[C_SHARE])
+    kind = np.where(pod[C_SHARE] == FRACTION, 0, pod[C_GPUS])
+    np.subtract.at(hot.hosted, (n[shares], kind[shares]), 1)
+    np.subtract.at(hot.nodes[:, N_SHORT], n, pod[C_GPUS] - np.bincount(pair, minlength=len(n)))
+
+
+@entry
+def confirm(hot: Hot, rows: I64, now_ms: int) -> None:
+    """The world shows these workloads running: what was assumed is true."""
+    for i in range(len(rows)):
+        j = rows[i]
+        if hot.workloads[j, J_PHASE] == ASSUMED:
+            hot.workloads[j, J_PHASE] = RUNNING
+            hot.workloads[j, J_SINCE] = now_ms
+            p = hot.workloads[j, J_FIRST_POD]
+            while p >= 0:
+                hot.pods[p, P_PHASE] = RUNNING
+                p = hot.pods[p, P_NEXT]

@@ -1,0 +1,305 @@
+"""Who could be preempted, and in which order: leaving already first, then by the claim on them, priority and time.
+
+Must not know: whether preempting them would be enough.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.cycle_scratch import (
+    AGAIN,
+    CANDIDATES,
+    EPOCH_BOUND,
+    F_REMOVED,
+    FOREIGNERS,
+    H_STACK,
+    K_CLAIM,
+    K_GRANTED,
+    K_LCA,
+    K_PRIORITY,
+    K_QUEUE,
+    K_SUBMITTED,
+    K_TIE,
+    K_USED,
+    K_VARIANT,
+    K_WORKLOAD,
+    NOW_MS,
+    OUTSIDE,
+    R_AMOUNT,
+    R_LOT,
+    R_NEED,
+    R_REST,
+    RECLAIMERS,
+    REQUESTED,
+    SPARED,
+    Pool,
+    Wish,
+)
+from tidegate.engine.kernels.quota import borrows_with, minus, own_left
+from tidegate.jit.registry import inlined, kernel
+from tidegate.model.arrays import I64
+from tidegate.model.queues import PreemptWhom
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.state.quota_tables import (
+    B_BORROW,
+    B_FIRST_COHORT,
+    B_FIRST_HOLDER,
+    B_FIRST_QUEUE,
+    B_NEXT,
+    B_PARENT,
+    B_RECLAIM,
+    B_THRESHOLD,
+    B_USAGE_BASED,
+    B_WITHIN,
+    T_BRANCH,
+    T_ENTRANCE,
+    T_GRANTED,
+    T_LEAVING,
+    T_NEXT,
+    Held,
+    Tree,
+)
+from tidegate.state.tables import (
+    J_PREEMPTED_IN,
+    J_STARTED_IN,
+    J_SUBMITTED,
+    J_TIE,
+    J_WORK_CLASS,
+    W_PRIORITY,
+    W_PROTECTED,
+)
+
+NEVER, LOWER, LOWER_OR_NEWER, ANY = range(len(PreemptWhom))
+
+#: The claim on a candidate, the first to be taken first; who is leaving already comes before all of them. Work that
+#: only moves keeps its quota, so there is no claim on that.
+HIERARCHY, PRIORITY, SAME_QUEUE, MOVES, STAYS = range(5)
+
+#: How a candidate may be preempted.
+WITHIN, RECLAIM, WITHOUT_BORROWING, WHILE_BORROWING, TO_MOVE = range(5)
+
+IN_QUEUE = int(Reason.PREEMPTED_IN_QUEUE)
+RECLAIMED = int(Reason.RECLAIMED_IN_COHORT)
+RECLAIMED_BORROWING = int(Reason.RECLAIMED_WHILE_BORROWING)
+MOVED = int(Reason.PREEMPTED_TO_MOVE)
+NOBODY = -1
+
+
+@inlined
+def priority_of(held: Held, j: int) -> int:
+    """The priority of workload j."""
+    return int(held.work_classes[held.workloads[j, J_WORK_CLASS], W_PRIORITY])
+
+
+@kernel
+def reason_of(variant: int) -> int:
+    """The Reason of preempting a candidate this way."""
+    if variant == WITHIN:
+        return IN_QUEUE
+    if variant == TO_MOVE:
+        return MOVED
+    return RECLAIMED_BORROWING if variant == WHILE_BORROWING else RECLAIMED
+
+
+@kernel
+def allows(held: Held, policy: int, j: int, victim: int) -> bool:
+    """Whether a policy lets workload j preempt a victim."""
+    if policy in (NEVER, ANY):
+        return policy == ANY
+    mine, its = priority_of(held, j), priority_of(held, victim)
+    if mine != its or policy == LOWER:
+        return mine > its
+    return bool(held.workloads[j, J_SUBMITTED] < held.workloads[victim, J_SUBMITTED])
+
+
+@inlined
+def holds_needed(held: Held, wish: Wish, victim: int) -> bool:
+    """Whether a victim holds anything that takes preemption."""
+    for a in range(held.claims.shape[2]):
+        for i in range(wish.marks[REQUESTED]):
+            if held.claims[victim, 0, a] == wish.lots[i, R_LOT] + 1 and wish.lots[i, R_NEED] == 1:
+                return True
+    return False
+
+
+@inlined
+def is_safe(held: Held, marks: I64, j: int, victim: int) -> bool:
+    """Whether a victim is protected, from everybody or from workload j.
+
+    Between two outside facts nobody is preempted twice, and whoever was preempted takes nothing from those who were
+    admitted since. So preempting comes to an end, and nobody pays back in kind.
+    """
+    if held.tickets[victim, T_LEAVING] == 1:
+        return False  # it goes anyway, and is waited for
+    if marks[OUTSIDE] != AGAIN and held.tickets[victim, T_GRANTED] == marks[NOW_MS]:
+        marks[SPARED] = 1  # nothing is placed and preempted in one step: it is asked again in the next
+        return True
+    protected = held.work_classes[held.workloads[victim, J_WORK_CLASS], W_PROTECTED]
+    if protected > 0 and marks[NOW_MS] - held.tickets[victim, T_GRANTED] < protected:
+        return True
+    paid = held.workloads[j, J_PREEMPTED_IN] == marks[OUTSIDE]
+    again = held.workloads[victim, J_PREEMPTED_IN] == marks[OUTSIDE]
+    if again or (paid and held.workloads[victim, J_STARTED_IN] == marks[OUTSIDE]):
+        marks[EPOCH_BOUND] = 1  # until the next outside fact
+        return True
+    return False
+
+
+@inlined
+def variant_of(tree: Tree, held: Held, q: int, j: int, victim: int) -> int:
+    """How workload j of queue q may preempt a victim of another queue that it has no better claim on."""
+    if tree.branches[q, B_BORROW] == NEVER:
+        return WITHOUT_BORROWING
+    its = priority_of(held, victim)
+    if its >= priority_of(held, j) or its > tree.branches[q, B_THRESHOLD]:
+        return WITHOUT_BORROWING
+    return WHILE_BORROWING
+
+
+@kernel
+def collect_from(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: int, b: int, lca: int, claim: int) -> None:
+    """Collect the candidates of one queue and put them on the heap."""
+    policy = tree.branches[q, B_WITHIN] if b == q else tree.branches[q, B_RECLAIM]
+    if claim == MOVES:
+        policy = min(policy, LOWER)
+    victim = tree.branches[b, B_FIRST_HOLDER] if policy != NEVER else NOBODY
+    while victim >= 0:
+        may = pool.flags[victim, F_REMOVED] == 0 and holds_needed(held, wish, victim)
+        if may and allows(held, policy, j, victim) and not is_safe(held, wish.marks, j, victim):
+            variant = WITHIN if b == q else RECLAIM
+            if claim == PRIORITY:
+                variant = variant_of(tree, held, q, j, victim)
+            elif claim == MOVES:
+                variant = TO_MOVE
+            c = wish.marks[CANDIDATES]
+            wish.marks[CANDIDATES] = c + 1
+            pool.candidates[c, K_LCA], pool.candidates[c, K_VARIANT] = lca, variant
+            describe_candidate(tree, held, pool.candidates[c], victim, claim)
+            push_candidate(pool, c)
+        victim = held.tickets[victim, T_NEXT]
+
+
+@inlined
+def describe_candidate(tree: Tree, held: Held, row: I64, victim: int, claim: int) -> None:
+    """Write down what ranks a candidate."""
+    queue = held.tickets[victim, T_BRANCH]
+    row[K_CLAIM] = claim + (STAYS if held.tickets[victim, T_LEAVING] == 0 else 0)
+    row[K_QUEUE], row[K_WORKLOAD], row[K_PRIORITY] = queue, victim, priority_of(held, victim)
+    used = tree.branches[queue, B_USAGE_BASED]
+    row[K_USED] = held.used[held.tickets[victim, T_ENTRANCE], 0] if used == 1 else 0
+    row[K_GRANTED] = held.tickets[victim, T_GRANTED]
+    row[K_SUBMITTED], row[K_TIE] = held.workloads[victim, J_SUBMITTED], held.workloads[victim, J_TIE]
+
+
+@inlined
+def push_candidate(pool: Pool, c: int) -> None:
+    """Put a candidate on the heap; candidates are numbered in the order they come."""
+    heap, at = pool.heap, c
+    heap[at] = c
+    while at > 0 and ranks_before(pool.candidates, heap[at], heap[(at - 1) // 2]):
+        heap[at], heap[(at - 1) // 2] = heap[(at - 1) // 2], heap[at]
+        at = (at - 1) // 2
+
+
+@kernel
+def pop_candidate(pool: Pool, size: int) -> None:
+    """Move the first of a heap of this size behind it, and mend the rest."""
+    heap, at, size = pool.heap, 0, size - 1
+    heap[0], heap[size] = heap[size], heap[0]
+    while True:
+        best = at
+        for child in range(2 * at + 1, min(2 * at + 3, size)):
+            if ranks_before(pool.candidates, heap[child], heap[best]):
+                best = child
+        if best == at:
+            return
+        heap[at], heap[best] = heap[best], heap[at]
+        at = best
+
+
+@kernel
+def ranks_before(candidates: I64, a: int, b: int) -> bool:
+    """Whether candidate a is taken before b: of equals the latest granted, the latest submitted, then by id."""
+    one, other = candidates[a], candidates[b]
+    if one[K_CLAIM] != other[K_CLAIM]:
+        return bool(one[K_CLAIM] < other[K_CLAIM])
+    if one[K_QUEUE] == other[K_QUEUE] and one[K_USED] != other[K_USED]:
+        return bool(one[K_USED] > other[K_USED])
+    if one[K_PRIORITY] != other[K_PRIORITY]:
+        return bool(one[K_PRIORITY] < other[K_PRIORITY])
+    if one[K_GRANTED] != other[K_GRANTED]:
+        return bool(one[K_GRANTED] > other[K_GRANTED])
+    if one[K_SUBMITTED] != other[K_SUBMITTED]:
+        return bool(one[K_SUBMITTED] > other[K_SUBMITTED])
+    return bool(one[K_TIE] < other[K_TIE])  # as Kueue: the last word is the id's, the lower first
+
+
+@kernel
+def collect_classic(tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: int) -> None:
+    """Collect whom workload j may preempt: its own queue's work, and that of branches over their quota.
+
+    From the queue upwards: once a branch around the queue has quota enough for the request, work outside of it
+    that uses that quota can be reclaimed whatever its priority.
+    """
+    wish.marks[CANDIDATES], wish.marks[RECLAIMERS] = 0, 0
+    collect_from(tree, held, pool, wish, q, j, q, NOBODY, SAME_QUEUE)
+    own = wish.marks[CANDIDATES]
+    b = tree.branches[q, B_PARENT] if tree.branches[q, B_RECLAIM] != NEVER else NOBODY
+    for i in range(wish.marks[REQUESTED]):
+        wish.lots[i, R_REST] = wish.lots[i, R_AMOUNT]
+    claim = HIERARCHY if rest_fits(tree, wish, q) else PRIORITY
+    below = q
+    while b >= 0:
+        before = wish.marks[CANDIDATES]
+        collect_below(tree, held, pool, wish, q, j, b, below, claim)
+        if claim == HIERARCHY:
+            wish.marks[RECLAIMERS] += wish.marks[CANDIDATES] - before
+        if rest_fits(tree, wish, b):
+            claim = HIERARCHY
+        below, b = b, tree.branches[b, B_PARENT]
+    wish.marks[FOREIGNERS] = wish.marks[CANDIDATES] - own
+
+
+@inlined
+def rest_fits(tree: Tree, wish: Wish, b: int) -> bool:
+    """Whether a branch's quota has room for the rest of the request; what it has of its own is taken off the rest."""
+    enough = True
+    for i in range(wish.marks[REQUESTED]):
+        lot = wish.lots[i, R_LOT]
+        if wish.lots[i, R_AMOUNT] > 0 and borrows_with(tree, b, lot, wish.lots[i, R_REST]):
+            enough = False
+        wish.lots[i, R_REST] = max(0, minus(wish.lots[i, R_REST], own_left(tree, b, lot)))
+    return enough
+
+
+@kernel
+def is_over_quota(tree: Tree, wish: Wish, b: int) -> bool:
+    """Whether a branch uses more than its quota of anything that takes preemption."""
+    for i in range(wish.marks[REQUESTED]):
+        if wish.lots[i, R_NEED] == 1 and borrows_with(tree, b, wish.lots[i, R_LOT], 0):
+            return True
+    return False
+
+
+@kernel
+def collect_below(
+    tree: Tree, held: Held, pool: Pool, wish: Wish, q: int, j: int, top: int, skipped: int, claim: int
+) -> None:
+    """Collect from all queues under a cohort that are over their quota, but for the branch that was looked at.
+
+    Work that is only to move is collected from all queues.
+    """
+    pool.branches[0, H_STACK], size = top, 1
+    while size > 0:
+        size -= 1
+        cohort = pool.branches[size, H_STACK]
+        child = tree.branches[cohort, B_FIRST_COHORT]
+        while child >= 0:
+            if child != skipped and (claim == MOVES or is_over_quota(tree, wish, child)):
+                pool.branches[size, H_STACK] = child
+                size += 1
+            child = tree.branches[child, B_NEXT]
+        child = tree.branches[cohort, B_FIRST_QUEUE]
+        while child >= 0:
+            if child != q and (claim == MOVES or is_over_quota(tree, wish, child)):
+                collect_from(tree, held, pool, wish, q, j, child, top if claim != MOVES else child, claim)
+            child = tree.branches[child, B_NEXT]

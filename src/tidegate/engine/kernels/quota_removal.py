@@ -1,0 +1,32 @@
+"""Taking a workload's quota out of the tree and putting it back: for good, or to see what would be.
+
+Must not know: why.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.quota import add_usage, remove_usage
+from tidegate.jit.registry import kernel
+from tidegate.state.quota_tables import T_BRANCH, Held, Tree
+
+C_LOT, C_AMOUNT, C_RESERVED = range(3)
+
+
+@kernel
+def take_out(tree: Tree, held: Held, j: int) -> None:
+    """Take what workload j holds out of the tree's usage."""
+    b = held.tickets[j, T_BRANCH]
+    for a in range(held.claims.shape[2]):
+        lot = held.claims[j, C_LOT, a]
+        if lot != 0:
+            remove_usage(tree, b, lot - 1, held.claims[j, C_AMOUNT, a])
+
+
+@kernel
+def put_back(tree: Tree, held: Held, j: int) -> None:
+    """Put what workload j holds back into the tree's usage."""
+    b = held.tickets[j, T_BRANCH]
+    for a in range(held.claims.shape[2]):
+        lot = held.claims[j, C_LOT, a]
+        if lot != 0:
+            add_usage(tree, b, lot - 1, held.claims[j, C_AMOUNT, a])

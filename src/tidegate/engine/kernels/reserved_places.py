@@ -1,0 +1,365 @@
+"""Reserved places in a cycle: what is free of them is withheld from others, and given back at its end.
+
+A reservation is made for a workload that victims were evicted for, or that was passed over for too long. It is dropped
+when the workload starts, when it is gone, or when other places are reserved for it.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.kernels.cycle_scratch import X_AWAITED, X_WORKLOAD
+from tidegate.engine.kernels.entry_order import is_in_order_before
+from tidegate.engine.kernels.gang_placement import NEXT_DECISION, Output, give_back, write_place
+from tidegate.engine.kernels.node_fit import (
+    FRACTION,
+    ROOM_EPOCH,
+    WHOLE,
+    WHOLE_GPU,
+    log_change,
+    refusal,
+    take_place,
+    write_sums,
+)
+from tidegate.engine.kernels.replan import is_free
+from tidegate.jit.registry import COMPILED, entry, inlined, kernel
+from tidegate.model.arrays import I64
+from tidegate.state import reserved_places
+from tidegate.state.cluster import Counter, Hot
+from tidegate.state.tables import (
+    C_CPU,
+    C_MEMORY,
+    C_MILLI,
+    C_SHARE,
+    C_VRAM,
+    J_RESERVES,
+    J_WORK_CLASS,
+    N_CPU_FREE,
+    N_MEMORY_FREE,
+    N_SHORT,
+    N_SLOTS_FREE,
+    S_POD_CLASS,
+    W_FIRST_SET,
+    W_SETS,
+    Reserves,
+)
+
+RESERVED, FLEET = int(Counter.RESERVED), int(Counter.FLEET)
+PREEMPTED_FOR, PASSED_OVER = int(Reserves.PREEMPTED_FOR), int(Reserves.PASSED_OVER)
+FOR_AWAITED = 2
+
+
+@kernel
+def withhold_place(hot: Hot, i: int) -> None:
+    """Withhold what is free now of reserved place i."""
+    row = hot.reserved[i]
+    n = row[reserved_places.NODE]
+    if n < 0 or row[reserved_places.IS_WITHHELD] == 1:
+        return
+    pod, node = hot.pod_classes[row[reserved_places.POD_CLASS]], hot.nodes[n]
+    row[reserved_places.IS_WITHHELD] = 1
+    row[reserved_places.CPU] = max(0, min(node[N_CPU_FREE], pod[C_CPU]))
+    row[reserved_places.MEMORY] = max(0, min(node[N_MEMORY_FREE], pod[C_MEMORY]))
+    row[reserved_places.SLOTS] = max(0, min(node[N_SLOTS_FREE], 1))
+    for e in range(hot.extra.shape[1]):
+        asked = hot.extra[row[reserved_places.POD_CLASS], e]
+        hot.reserved_extra[i, e] = max(0, min(hot.extra_free[n, e], asked))
+    choose_withheld(hot, i, pod)
+    move_withheld(hot, i, -1)
+
+
+@kernel
+def withhold_in_full(hot: Hot, i: int) -> None:
+    """Withhold all of reserved place i, also what others hold there now: it is theirs only until they are gone."""
+    row = hot.reserved[i]
+    k, n = row[reserved_places.POD_CLASS], row[reserved_places.NODE]
+    if n < 0 or row[reserved_places.IS_WITHHELD] == 1:
+        return
+    pod = hot.pod_classes[k]
+    row[reserved_places.IS_WITHHELD] = 1
+    row[reserved_places.CPU], row[reserved_places.MEMORY], row[reserved_places.SLOTS] = pod[C_CPU], pod[C_MEMORY], 1
+    row[reserved_places.VRAM] = pod[C_VRAM] if pod[C_SHARE] == FRACTION else 0
+    for e in range(hot.extra.shape[1]):
+        hot.reserved_extra[i, e] = hot.extra[k, e]
+    for d in range(hot.left.shape[1]):
+        hot.reserved_left[i, d] = pod[C_MILLI] if row[reserved_places.DEVICES] >> d & 1 == 1 else 0
+    move_withheld(hot, i, -1)
+
+
+@inlined
+def choose_withheld(hot: Hot, i: int, pod: I64) -> None:
+    """Choose what to withhold of the planned GPUs: what they have left, of a fraction no more than it asks for."""
+    row = hot.reserved[i]
+    n, most = row[reserved_places.NODE], WHOLE_GPU if pod[C_SHARE] == WHOLE else pod[C_MILLI]
+    row[reserved_places.VRAM] = 0
+    for d in range(hot.left.shape[1]):
+        is_planned = row[reserved_places.DEVICES] >> d & 1 == 1
+        hot.reserved_left[i, d] = max(0, min(hot.left[n, d], most)) if is_planned else 0
+        if is_planned and pod[C_SHARE] == FRACTION and hot.left[n, d] > 0:
+            row[reserved_places.VRAM] = max(0, min(hot.vram_left[n, d], pod[C_VRAM]))
+
+
+@inlined
+def move_withheld(hot: Hot, i: int, sign: int) -> None:
+    """Take (sign -1) or give back (sign 1) what is withheld for reserved place i."""
+    move_withheld_amounts(hot, i, sign)
+    log_change(hot, hot.reserved[i, reserved_places.NODE])
+
+
+@kernel
+def move_withheld_amounts(hot: Hot, i: int, sign: int) -> None:
+    """Move what is withheld without a note of it: for a trial that is undone before anybody asks for scores."""
+    row = hot.reserved[i]
+    n, changed = row[reserved_places.NODE], False
+    node = hot.nodes[n]
+    node[N_CPU_FREE] += sign * row[reserved_places.CPU]
+    node[N_MEMORY_FREE] += sign * row[reserved_places.MEMORY]
+    node[N_SLOTS_FREE] += sign * row[reserved_places.SLOTS]
+    for e in range(hot.extra.shape[1]):
+        hot.extra_free[n, e] += sign * hot.reserved_extra[i, e]
+    for d in range(hot.left.shape[1]):
+        if hot.reserved_left[i, d] > 0:
+            hot.left[n, d] += sign * hot.reserved_left[i, d]
+            hot.vram_left[n, d] += sign * row[reserved_places.VRAM]
+            changed = True
+    if changed:
+        write_sums(node, hot.left[n] if COMPILED else hot.left[n].tolist(), node[N_SHORT])
+
+
+@kernel
+def release_place(hot: Hot, i: int) -> None:
+    """Give back what is withheld for reserved place i."""
+    row = hot.reserved[i]
+    if row[reserved_places.IS_WITHHELD] == 1:
+        move_withheld(hot, i, 1)
+        row[reserved_places.IS_WITHHELD] = 0
+        hot.reserved_left[i, :] = 0
+        hot.reserved_extra[i, :] = 0
+        for column in range(reserved_places.VRAM, reserved_places.SLOTS + 1):
+            row[column] = 0
+
+
+@kernel
+def begin_reservations(hot: Hot) -> None:
+    """A cycle begins: what victims were evicted for is withheld from everybody else."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.workloads[hot.reserved[i, reserved_places.WORKLOAD], J_RESERVES] == PREEMPTED_FOR:
+            hot.reserved[i, reserved_places.IN_FORCE] = 1
+            withhold_place(hot, i)
+
+
+@kernel
+def enforce(hot: Hot, j: int) -> None:
+    """Withhold what is reserved for workload j from all that are tried after it."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] == j:
+            hot.reserved[i, reserved_places.IN_FORCE] = 1
+            withhold_place(hot, i)
+
+
+@kernel
+def enforce_ahead(hot: Hot, entries: I64, count: int, e: int) -> None:
+    """Withhold what is reserved for those who would be tried before entry e, which goes first as others left for it.
+
+    From all others it is withheld in order: by whoever is tried before them.
+    """
+    for i in range(hot.counters[RESERVED]):
+        row = hot.reserved[i]
+        if row[reserved_places.IN_FORCE] == FOR_AWAITED:
+            row[reserved_places.IN_FORCE] = 0
+            release_place(hot, i)
+    for other in range(count if entries[e, X_AWAITED] == 1 else 0):
+        if entries[other, X_AWAITED] == 0 and is_in_order_before(entries, other, e):
+            j = entries[other, X_WORKLOAD]
+            for i in range(hot.counters[RESERVED]):
+                row = hot.reserved[i]
+                if row[reserved_places.WORKLOAD] == j and row[reserved_places.IN_FORCE] == 0:
+                    row[reserved_places.IN_FORCE] = FOR_AWAITED
+                    withhold_place(hot, i)
+
+
+@kernel
+def let_pass(hot: Hot, j: int) -> None:
+    """Let workload j, for which others were evicted, have the nodes where room was made for it.
+
+    Who was passed over may have chosen places there before, or be tried before it: it gives way until `take_again`.
+    Else victims would have left in vain.
+    """
+    for i in range(hot.counters[RESERVED]):
+        row = hot.reserved[i]
+        may_wait = hot.workloads[row[reserved_places.WORKLOAD], J_RESERVES] == PASSED_OVER
+        if may_wait and row[reserved_places.IN_FORCE] > 0 and reserves_on(hot, j, row[reserved_places.NODE]):
+            release_place(hot, i)
+            row[reserved_places.IN_FORCE] *= -1
+
+
+@kernel
+def take_again(hot: Hot) -> None:
+    """Withhold again what gave way to a workload for which others were evicted."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.IN_FORCE] < 0:
+            hot.reserved[i, reserved_places.IN_FORCE] *= -1
+            withhold_place(hot, i)
+
+
+@kernel
+def reserves_on(hot: Hot, j: int, n: int) -> bool:
+    """Whether a place on node n is reserved for workload j."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] == j and hot.reserved[i, reserved_places.NODE] == n:
+            return True
+    return False
+
+
+@kernel
+def withhold_all(hot: Hot, but: int) -> None:
+    """Withhold every reservation in force, but for one workload's; the first made takes first."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] != but and hot.reserved[i, reserved_places.IN_FORCE] > 0:
+            withhold_place(hot, i)
+
+
+@kernel
+def withhold_all_in_full(hot: Hot, but: int) -> None:
+    """Withhold all of every reservation in force, but for one workload's: a search takes nobody out of the way there.
+
+    What a search frees of a place that is reserved for another would go to that one, and not to whom it was freed for.
+    """
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] != but and hot.reserved[i, reserved_places.IN_FORCE] > 0:
+            withhold_in_full(hot, i)
+
+
+@kernel
+def release_all(hot: Hot) -> None:
+    """Give back all that is withheld."""
+    for i in range(hot.counters[RESERVED]):
+        release_place(hot, i)
+
+
+@kernel
+def withholds_room(hot: Hot, j: int) -> bool:
+    """Whether a pod of workload j would fit on a node where something is withheld, if it were not."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.IS_WITHHELD] == 1:
+            move_withheld_amounts(hot, i, 1)
+    fits = False
+    for i in range(hot.counters[RESERVED]):
+        if not fits and hot.reserved[i, reserved_places.IS_WITHHELD] == 1:
+            fits = fits_pod_of(hot, j, hot.reserved[i, reserved_places.NODE])
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.IS_WITHHELD] == 1:
+            move_withheld_amounts(hot, i, -1)
+    return fits
+
+
+@kernel
+def fits_pod_of(hot: Hot, j: int, n: int) -> bool:
+    """Whether a pod of workload j, of whichever set, fits on node n now."""
+    work = hot.work_classes[hot.workloads[j, J_WORK_CLASS]]
+    for s in range(work[W_FIRST_SET], work[W_FIRST_SET] + work[W_SETS]):
+        if refusal(hot, hot.pod_sets[s, S_POD_CLASS], n) == 0:
+            return True
+    return False
+
+
+@entry
+def end_reservations(hot: Hot) -> None:
+    """A cycle ends: nodes show what is true."""
+    release_all(hot)
+    for i in range(hot.counters[RESERVED]):
+        hot.reserved[i, reserved_places.IN_FORCE] = 0
+
+
+@kernel
+def release_of(hot: Hot, j: int) -> None:
+    """Give back what is withheld for workload j."""
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] == j:
+            release_place(hot, i)
+
+
+@entry
+def drop_reservation(hot: Hot, j: int) -> None:
+    """Nothing is reserved for workload j any more; what was withheld may let others in."""
+    before = hot.counters[RESERVED]
+    remove_places(hot, j)
+    hot.counters[ROOM_EPOCH] += int(hot.counters[RESERVED] < before)
+    hot.workloads[j, J_RESERVES] = 0
+
+
+@kernel
+def remove_places(hot: Hot, j: int) -> None:
+    """Remove the reserved places of workload j."""
+    kept = 0
+    for i in range(hot.counters[RESERVED]):
+        if hot.reserved[i, reserved_places.WORKLOAD] == j:
+            release_place(hot, i)
+            continue
+        for column in range(hot.reserved.shape[1] if kept < i else 0):
+            hot.reserved[kept, column] = hot.reserved[i, column]
+        for device in range(hot.reserved_left.shape[1] if kept < i else 0):
+            hot.reserved_left[kept, device] = hot.reserved_left[i, device]
+        for e in range(hot.reserved_extra.shape[1] if kept < i else 0):
+            hot.reserved_extra[kept, e] = hot.reserved_extra[i, e]
+        kept += 1
+    for i in range(kept, hot.counters[RESERVED]):
+        hot.reserved[i, :] = 0
+        hot.reserved_left[i, :] = 0
+        hot.reserved_extra[i, :] = 0
+    hot.counters[RESERVED] = kept
+
+
+@kernel
+def reserve_places(hot: Hot, j: int, plan: I64, reason: int) -> None:
+    """Reserve these places, rows of pod class, node and devices, for workload j, instead of those it has."""
+    hot.counters[ROOM_EPOCH] += int(gives_up(hot, j, plan))
+    remove_places(hot, j)
+    hot.workloads[j, J_RESERVES] = reason
+    at = hot.counters[RESERVED]
+    for i in range(len(plan)):
+        row = hot.reserved[at + i]
+        row[:] = 0
+        row[reserved_places.WORKLOAD], row[reserved_places.POD_CLASS] = j, plan[i, 0]
+        row[reserved_places.NODE], row[reserved_places.DEVICES] = plan[i, 1], plan[i, 2]
+        row[reserved_places.FLEET] = hot.counters[FLEET]
+    hot.counters[RESERVED] = at + len(plan)
+
+
+@kernel
+def gives_up(hot: Hot, j: int, plan: I64) -> bool:
+    """Whether a place that is reserved for workload j is not in this plan: others may have it."""
+    for i in range(hot.counters[RESERVED]):
+        row, stays = hot.reserved[i], False
+        if row[reserved_places.WORKLOAD] != j or row[reserved_places.NODE] < 0:
+            continue
+        for at in range(len(plan)):
+            is_there = plan[at, 1] == row[reserved_places.NODE] and plan[at, 2] == row[reserved_places.DEVICES]
+            stays = stays or (is_there and plan[at, 0] == row[reserved_places.POD_CLASS])
+        if not stays:
+            return True
+    return False
+
+
+@kernel
+def place_reserved(hot: Hot, j: int, out: Output) -> bool:
+    """Give workload j exactly the places that are reserved for it, if all of them are free now."""
+    start, ordinal = out.written[0], 0
+    for i in range(hot.counters[RESERVED]):
+        row = hot.reserved[i]
+        if row[reserved_places.WORKLOAD] != j:
+            continue
+        k, n, devices = row[reserved_places.POD_CLASS], row[reserved_places.NODE], row[reserved_places.DEVICES]
+        if n < 0 or not is_free(hot, k, n, devices):
+            give_back(hot, j)
+            out.written[0] = start
+            return False
+        take_place(hot, k, n, devices, j, ordinal, hot.counters[NEXT_DECISION] + out.written[0])
+        write_place(hot, out, j, ordinal, n, devices)
+        ordinal += 1
+    return ordinal > 0
+
+
+@entry
+def place_all_reserved(hot: Hot, rows: I64, out: Output) -> None:
+    """Give each of these workloads exactly the places that are reserved for it, where all of them are free now."""
+    for i in range(len(rows)):
+        place_reserved(hot, rows[i], out)

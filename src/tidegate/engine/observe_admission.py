@@ -1,0 +1,325 @@
+"""What the world shows of grants, checks and use, mirrored into tickets.
+
+Must not know: how anything was granted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import msgspec
+import numpy as np
+
+from tidegate.engine.fair_usage import charge_entry
+from tidegate.engine.kernels.pending_queue import link, unlink
+from tidegate.engine.place_reservations import reserve_again
+from tidegate.engine.quota_layout import sum_up
+from tidegate.engine.quota_reservations import (
+    Holding,
+    book_of,
+    counts_of,
+    leave_queue,
+    let_go,
+    stir,
+    write_alike,
+    write_holdings,
+)
+from tidegate.engine.release import pods_of, remove_pods, wait_again
+from tidegate.engine.start_backoff import note_failed_start
+from tidegate.engine.topology.build import HeldSpot
+from tidegate.jit.registry import active
+from tidegate.model.arrays import I64
+from tidegate.model.decisions import NOBODY
+from tidegate.model.facts import EventBatch
+from tidegate.model.observed_status import CheckState, Consumed, Grant, Standing
+from tidegate.model.policy import AdmissionKind
+from tidegate.model.queues import LARGEST_CLAIM
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.model.units import LARGEST_NUMBER, bounded
+from tidegate.model.work import Work
+from tidegate.state.cluster import Claims, ClusterState, Counter
+from tidegate.state.granted_pods import done_in_sets
+from tidegate.state.id_map import UNKNOWN
+from tidegate.state.quota_tables import Again
+from tidegate.state.tables import END, Phase
+
+
+def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Bring tickets in line with where workloads stand."""
+    if not state.shares:
+        return
+    book_of(state)  # makes room for tickets
+    rows = state.workload_numbers.rows(events.subject[run])
+    known = np.flatnonzero(rows != UNKNOWN)
+    standings = [_standing(events, arg) for arg in events.arg[run][known].tolist()]
+    plain, rest = _sort_out(state, rows[known], standings)
+    _mirror_all(state, plain)
+    for row, standing in rest:
+        _mirror(state, row, standing)
+    if state.policy.admission is AdmissionKind.TIDEGATE:
+        reserve_again(state, {row: standing.reserved for row, standing in rest if standing.nominated})
+    sum_up(state.shares)
+
+
+_Told = Collection[tuple[int, Standing]]
+
+#: What a standing tells in numbers.
+_NUMBERS = ("granted_ms", "requeue_at_ms", "order_ms", "evictions", "passed_over_ms")
+
+
+def _standing(events: EventBatch, arg: int) -> Standing:
+    standing = events.payloads[arg]
+    assert isinstance(standing, Standing)
+    if all(0 <= getattr(standing, name) <= LARGEST_NUMBER for name in _NUMBERS):
+        return standing
+    return msgspec.structs.replace(standing, **{name: bounded(getattr(standing, name)) for name in _NUMBERS})
+
+
+def _sort_out(state: ClusterState, rows: I64, standings: list[Standing]) -> tuple[_Told, _Told]:
+    """Workloads that are there and of which nothing is told but what they hold, as after a restart; and all others."""
+    plain: dict[int, Standing] = {}
+    rest = []
+    fresh = (state.shares.tickets.branch[rows] == END) & (state.shares.tickets.replaces[rows] == END)
+    fresh &= np.isin(state.workloads.phase[rows], (Phase.ASSUMED, Phase.RUNNING))
+    for row, standing, is_fresh in zip(rows.tolist(), standings, fresh.tolist(), strict=True):
+        if is_fresh and row not in plain and _is_plain(state, standing) and row not in state.done:
+            plain[row] = standing
+        else:
+            rest.append((row, standing))
+    return plain.items(), rest
+
+
+def _grants_something(state: ClusterState, standing: Standing) -> bool:
+    """Whether it holds quota: of a queue that is not there nobody can."""
+    return bool(standing.grants) and f"queue/{standing.queue}" in state.shares.branch_rows
+
+
+def _is_plain(state: ClusterState, standing: Standing) -> bool:
+    """Whether nothing is told but what it holds of its queue."""
+    if not _grants_something(state, standing):
+        return False
+    told = Standing(
+        queue=standing.queue,
+        grants=standing.grants,
+        granted_ms=standing.granted_ms,
+        admitted=standing.admitted,
+        evictions=standing.evictions,
+    )
+    return told == standing and not any(grant.spots or grant.awaits_topology for grant in standing.grants)
+
+
+def _mirror_all(state: ClusterState, told: _Told) -> None:
+    """Do what `_mirror` does with workloads that are there and of which nothing is told but what they hold."""
+    rows, table, tickets = np.array([row for row, _ in told], np.int64), state.workloads, state.shares.tickets
+    tickets.blocked[rows], tickets.not_before_ms[rows], tickets.gated[rows] = Reason.NONE, 0, 0
+    tickets.reclaimed[rows] = 0
+    table.evictions[rows] = np.maximum(table.evictions[rows], [standing.evictions for _, standing in told])
+    write_alike(state, _holdings(state, told))
+    tickets.again[rows], tickets.pinned[rows] = Again.NO, 0
+    table.phase[rows], table.held_code[rows] = Phase.RUNNING, 0
+    stir(state, rows)
+
+
+def _holdings(state: ClusterState, told: _Told) -> Iterator[tuple[int, int, Holding]]:
+    """What workloads hold: it is worked out once for those of a class that were told the same."""
+    known: dict[tuple[int, str, tuple[Grant, ...]], Holding] = {}
+    for row, standing in told:
+        key = (int(state.workloads.work_class[row]), standing.queue, standing.grants)
+        if key not in known:
+            known[key] = _holding(state, row, standing)
+        yield row, standing.granted_ms, known[key]
+
+
+def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
+    tables, rows = state.shares, np.array([row], np.int64)
+    _mirror_queueing(state, row, standing)
+    holds = tables.tickets.branch[row] != END
+    if holds:
+        let_go(state, rows)
+    if _grants_something(state, standing):
+        if state.workloads.phase[row] == Phase.PENDING:
+            active(unlink)(state.hot(), row)
+        leave_queue(state, rows)
+        _hold(state, row, standing)
+    elif holds and state.workloads.first_pod[row] == END:
+        passed_ms = int(state.workloads.passed_ms[row])
+        wait_again(state, row)  # or it is forgotten, if it was cancelled
+        if state.workloads.phase[row] != Phase.PENDING:
+            return
+        state.workloads.passed_ms[row] = passed_ms
+    if standing.nominated:
+        _go_first(state, row)
+    stir(state, rows)
+
+
+def _go_first(state: ClusterState, row: int) -> None:
+    """Let a workload that waits, and that others were evicted for, be the next of its queue."""
+    branch = int(state.shares.demands.branch[state.workloads.work_class[row]])
+    if branch != END and state.policy.admission is AdmissionKind.KUEUE and state.workloads.phase[row] == Phase.PENDING:
+        state.shares.branches.sticky[branch] = row
+
+
+def _mirror_queueing(state: ClusterState, row: int, standing: Standing) -> None:
+    """When, and whether, it may be tried."""
+    tickets, table = state.shares.tickets, state.workloads
+    tickets.blocked[row] = _blocked(standing)
+    tickets.not_before_ms[row] = standing.requeue_at_ms
+    tickets.gated[row] = standing.gated
+    table.evictions[row] = max(table.evictions[row], standing.evictions)
+    if standing.passed_over_ms:
+        table.passed_ms[row], state.counters[Counter.PASSED_DUE] = standing.passed_over_ms, 1
+    _link_slices(state, row, standing.replaces)
+    done = dict(standing.reclaimable)
+    work = state.works[int(table.work_class[row])]
+    for ordinal, pod_set in enumerate(work.pod_sets):
+        if ordinal < tickets.axes["set"]:
+            tickets.reclaimed[row, ordinal] = bounded(done.get(pod_set.name, 0))
+    if standing.order_ms and standing.order_ms != table.submitted_ms[row]:
+        waits = table.phase[row] == Phase.PENDING
+        if waits:
+            active(unlink)(state.hot(), row)
+        table.submitted_ms[row] = standing.order_ms
+        if waits:
+            active(link)(state.hot(), np.array([row], np.int64))
+
+
+def _link_slices(state: ClusterState, row: int, replaces: str) -> None:
+    """Note which workload of the same namespace this one takes over from."""
+    tickets, own = state.shares.tickets, str(state.workload_ids[row])
+    before = int(tickets.replaces[row])
+    if before != END:
+        tickets.replaces[row] = tickets.replaced_by[before] = END
+    if not replaces or replaces.partition("/")[0] != own.partition("/")[0]:
+        return
+    for other in np.flatnonzero(state.workload_ids == replaces).tolist():
+        claimed = int(tickets.replaced_by[other])
+        if claimed != END:  # by another before: the latest stands
+            tickets.replaces[claimed] = END
+        tickets.replaces[row], tickets.replaced_by[other] = other, row
+
+
+def _blocked(standing: Standing) -> Reason:
+    if not standing.active:
+        return Reason.DEACTIVATED
+    if any(check.state in (CheckState.RETRY, CheckState.REJECTED) for check in standing.checks):
+        return Reason.CHECK_FAILED
+    if standing.parked:
+        return Reason.PARKED
+    return Reason.OUTSIDE_LIMITS if standing.outside_limits else Reason.NONE
+
+
+def _hold(state: ClusterState, row: int, standing: Standing) -> None:
+    """Let a workload hold what it was granted."""
+    table, holding = state.workloads, _holding(state, row, standing)
+    write_holdings(state, [holding])
+    state.shares.tickets.again[row] = _looks_again(holding, standing)
+    state.shares.tickets.pinned[row] = standing.pinned and state.policy.shares.topology.pins
+    table.phase[row] = Phase.LEAVING if standing.evicted else Phase.RUNNING
+    table.held_code[row] = 0
+    if standing.evicted:
+        state.counters[Counter.CLAIMS] |= Claims.SHIFTED
+        table.trouble[row] = 0  # it was told to go already
+
+
+def _holding(state: ClusterState, row: int, standing: Standing) -> Holding:
+    """What a workload was granted, as it holds it."""
+    work = state.works[int(state.workloads.work_class[row])]
+    ordinals = {pod_set.name: ordinal for ordinal, pod_set in enumerate(work.pod_sets)}
+    claims, done = [], done_in_sets(state, row, len(work.pod_sets))
+    pods = [max(count - gone, 0) for count, gone in zip(counts_of(work, standing), done, strict=True)]
+    for grant in standing.grants if work.pod_sets else ():
+        ordinal = ordinals.get(grant.pod_set, 0)
+        for resource, flavor in grant.flavors:
+            claims.append((ordinal, resource, flavor, _claimed(grant, resource, standing, done[ordinal])))
+    return Holding(
+        row=row,
+        queue=standing.queue,
+        granted_ms=standing.granted_ms,
+        leaving=bool(standing.evicted),
+        claims=tuple(claims),
+        pods=tuple(pods),
+        spots=tuple(_spots(state, ordinals, standing)),
+        awaits=tuple(_awaits(work, standing)),
+    )
+
+
+def _spots(state: ClusterState, ordinals: dict[str, int], standing: Standing) -> Iterator[HeldSpot]:
+    """Where the pods of a workload are, and which of them are on nodes that have failed."""
+    by_topology = {flavor.name for flavor in state.policy.shares.flavors if flavor.topology}
+    for grant in standing.grants:
+        flavor = next((name for _, name in grant.flavors if name in by_topology), "")
+        for spot in grant.spots:
+            lost = standing.unhealthy.index(spot.values[-1]) + 1 if spot.values[-1] in standing.unhealthy else 0
+            yield HeldSpot(ordinals.get(grant.pod_set, 0), flavor, spot.values, spot.count, min(lost, 2))
+
+
+def _awaits(work: Work, standing: Standing) -> Iterator[int]:
+    waits = {grant.pod_set for grant in standing.grants if grant.awaits_topology}
+    for pod_set in work.pod_sets:
+        yield int(pod_set.name in waits)
+
+
+def _looks_again(holding: Holding, standing: Standing) -> Again:
+    """Whether a workload that holds quota needs other spots, or some at last."""
+    if standing.evicted or standing.finished or standing.parked or not standing.active:
+        return Again.NO
+    if standing.admitted:
+        return Again.FAILED if any(spot.lost for spot in holding.spots) else Again.NO
+    ready = bool(standing.checks) and all(check.state is CheckState.READY for check in standing.checks)
+    return Again.AWAITS if ready and any(holding.awaits) else Again.NO
+
+
+def withdraw_admission(state: ClusterState, decision: int) -> None:
+    """An admission could not be carried out: what it held is given back, and it waits again at its place."""
+    tickets, table = state.shares.tickets, state.workloads
+    top = min(tickets.top, table.top)
+    first = np.where(table.phase[:top] == Phase.ASSUMED, tickets.decision[:top], UNKNOWN)
+    row = int(np.argmax(np.where(first <= decision, first, UNKNOWN))) if top else UNKNOWN
+    if row == UNKNOWN or first[row] < 0:
+        return
+    if not first[row] <= decision < first[row] + max(np.count_nonzero(tickets.lot[row]), 1) + tickets.spots[row]:
+        return
+    pods = pods_of(state, row)
+    if (state.pods.decision[pods] == NOBODY).any():
+        return  # the world shows it at its place
+    note_failed_start(state, row)
+    charge_entry(state, np.array([row], np.int64), back=True)
+    _keep_replaced(state, int(tickets.replaces[row]))
+    table.held_code[row] = 0
+    table.phase[row] = Phase.LEAVING
+    if len(pods):
+        remove_pods(state, row, pods, Reason.NONE)
+    else:
+        wait_again(state, row)
+
+
+def _keep_replaced(state: ClusterState, row: int) -> None:
+    """A slice whose replacement did not come runs on."""
+    table = state.workloads
+    if row != END and table.held_code[row] == Reason.REPLACED:
+        state.shares.tickets.leaving[row] = table.ending[row] = table.held_code[row] = 0
+        table.phase[row] = Phase.RUNNING
+
+
+def _claimed(grant: Grant, resource: str, standing: Standing, done: int) -> int:
+    """What is still charged: pods that are done, as far as we or others know, need no quota."""
+    amount = min(max(dict(grant.charge).get(resource, 0), 0), LARGEST_CLAIM)
+    done = max(dict(standing.reclaimable).get(grant.pod_set, 0), done)
+    return amount * max(grant.count - done, 0) // grant.count if grant.count > 0 else 0
+
+
+def observe_consumed(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Mirror what entrances have used of late."""
+    tables = state.shares
+    for arg in events.arg[run].tolist():
+        consumed = events.payloads[arg]
+        assert isinstance(consumed, Consumed)
+        row = tables.entrance_rows.get(consumed.entrance, END)
+        if row == END:
+            continue
+        tables.entrances.at_ms[row] = bounded(consumed.at_ms)
+        tables.entrances.consumed[row] = 0
+        for name, amount in consumed.milli:
+            number = tables.resource(name)
+            tables.entrances.consumed[row, number] = bounded(amount)
+    state.counters[Counter.ORDER_EPOCH] += 1

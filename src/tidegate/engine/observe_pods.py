@@ -1,0 +1,285 @@
+"""Places that the world shows: pods bound by whomever, and what pods of others hold of a node.
+
+Must not know: why anything was put where it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tidegate.engine.kernels.node_fit import log_change, move_pod, sum_devices
+from tidegate.engine.kernels.observe_bound import X_CLASS, X_NODE, X_ORDINAL, X_WORKLOAD, more_devices, show_places
+from tidegate.engine.missing_pods import note_found
+from tidegate.engine.quota_reservations import counts_of, reclaim, stir
+from tidegate.engine.release import free_pods, pods_of
+from tidegate.engine.topology.build import uproot
+from tidegate.jit.registry import active
+from tidegate.model.arrays import I64
+from tidegate.model.decisions import NOBODY
+from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.hardware import is_device
+from tidegate.model.observed_status import Foreign, Standing
+from tidegate.model.units import WHOLE_MILLI, bounded
+from tidegate.state.classes import MOST_PODS
+from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.granted_pods import asked_pods, set_of_pod
+from tidegate.state.id_map import UNKNOWN
+from tidegate.state.tables import END, Phase, Taken
+
+# As plain numbers: an enum's members are slow to come by, and this is done for every pod after a restart.
+_PENDING, _ASSUMED, _RUNNING = (int(phase) for phase in (Phase.PENDING, Phase.ASSUMED, Phase.RUNNING))
+_HOLDS = (_ASSUMED, _RUNNING)
+
+
+# -- pods ------------------------------------------------------------------------------------------------------
+
+
+def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Let pods have the places that the world shows, whatever their nodes refuse; gangs are judged later."""
+    rows, nodes = state.workload_numbers.rows(events.subject[run]), state.node_numbers.rows(events.arg[run])
+    ordinals = events.pod[run]
+    known = (rows != UNKNOWN) & (nodes != UNKNOWN) & (ordinals >= 0) & (ordinals < MOST_PODS)
+    _note_grants(state, events, run)
+    shown = np.zeros((int(known.sum()), X_CLASS + 1), np.int64)
+    shown[:, X_WORKLOAD], shown[:, X_ORDINAL], shown[:, X_NODE] = rows[known], ordinals[known], nodes[known]
+    _find_classes(state, shown)
+    state.reserve_pods(len(shown))
+    there = np.unique(shown[:, X_WORKLOAD])
+    if _are_new(state, shown, there):
+        active(show_places)(state.hot(), shown, state.now_ms)
+    else:
+        _bind_each(state, shown)
+    note_overuse(state, np.unique(shown[:, X_NODE]))
+
+
+def _are_new(state: ClusterState, shown: I64, there: I64) -> bool:
+    """Whether nothing was known of these pods: as after a restart, and mostly otherwise."""
+    if (state.workloads.first_pod[there] >= 0).any():
+        return False
+    pods = shown[:, X_WORKLOAD] * MOST_PODS + shown[:, X_ORDINAL]
+    return len(np.unique(pods)) == len(pods)
+
+
+def _find_classes(state: ClusterState, shown: I64) -> None:
+    """Write down the class of each pod that is shown: once for all that ask the same and were granted all of it."""
+    works, partly = state.workloads.work_class[shown[:, X_WORKLOAD]], _are_partial(state, shown[:, X_WORKLOAD])
+    kinds = np.where(partly, state.work_classes.top + shown[:, X_WORKLOAD], works)
+    asked = kinds * MOST_PODS + shown[:, X_ORDINAL]
+    _, first, which = np.unique(asked, return_index=True, return_inverse=True)
+    classes = [_pod_class(state, int(shown[at, X_WORKLOAD]), int(shown[at, X_ORDINAL])) for at in first.tolist()]
+    shown[:, X_CLASS] = np.array(classes, np.int64)[which]
+
+
+def _are_partial(state: ClusterState, rows: I64) -> Any:
+    """Whether workloads may have been granted fewer pods than they ask for: their pods are numbered over those."""
+    partial = np.isin(rows, list(state.granted))
+    tickets = state.shares.tickets
+    at = np.flatnonzero(rows < tickets.top)
+    if state.shares and len(at):
+        asked = state.work_classes.pods[state.workloads.work_class[rows[at]]]
+        partial[at] |= (tickets.branch[rows[at]] != END) & (tickets.pods[rows[at]].sum(axis=1) != asked)
+    return partial
+
+
+def _bind_each(state: ClusterState, shown: I64) -> None:
+    """Let pods have their places one by one, as some are there already, or elsewhere, by what we know."""
+    pods, there = state.pods, dict[int, dict[int, int]]()  # by row of the workload: its pods by ordinal
+    for at, (row, ordinal, node, _) in enumerate(shown.tolist()):
+        if row not in there:
+            there[row] = {int(pods.ordinal[pod]): pod for pod in pods_of(state, row).tolist()}
+        pod = there[row].get(ordinal, NOBODY)
+        if pod != NOBODY and pods.node[pod] == node:
+            pods.decision[pod] = NOBODY  # it is there, whatever comes of our decision
+            if pods.phase[pod] == _PENDING:
+                pods.phase[pod] = _ASSUMED
+            continue
+        if pod != NOBODY:
+            free_pods(state, row, np.array([pod], np.int64))  # it is elsewhere, by no decision of ours
+        active(show_places)(state.hot(), shown[at : at + 1], state.now_ms)
+        there[row][ordinal] = int(state.workloads.first_pod[row])
+
+
+def _note_grants(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Note how many pods were granted, as later facts tell, where they are fewer than asked for: those are told of."""
+    later = slice(run.stop, None)
+    told = np.flatnonzero(events.kind[later] == EventKind.WORKLOAD_OBSERVED) + run.stop
+    told = told[np.isin(events.subject[told], events.subject[run])] if len(told) else told
+    rows = state.workload_numbers.rows(events.subject[told])
+    for row, arg in zip(rows.tolist(), events.arg[told].tolist(), strict=True):
+        standing = events.payloads[arg]
+        if row == UNKNOWN or not isinstance(standing, Standing) or not (standing.queue and standing.grants):
+            continue
+        counts = tuple(counts_of(state.works[int(state.workloads.work_class[row])], standing))
+        if counts != tuple(asked_pods(state, row)):
+            state.granted[row] = counts
+
+
+def observe_absent(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Let pods that are not on their nodes keep their places: the pods that replace them are expected there."""
+    pods = state.pods
+    for number, ordinal in zip(events.subject[run].tolist(), events.pod[run].tolist(), strict=True):
+        row = state.workload_numbers.row(number)
+        if row != UNKNOWN and state.workloads.phase[row] in _HOLDS:
+            held = pods_of(state, row)
+            pods.phase[held[pods.ordinal[held] == ordinal]] = Phase.PENDING
+
+
+def observe_done(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Let pods that have done their part give back what they hold; the rest of the gang goes on.
+
+    Of work that waits it counts only if the same facts show the rest at its places: after a restart.
+    """
+    _note_grants(state, events, run)
+    for number, ordinal in zip(events.subject[run].tolist(), events.pod[run].tolist(), strict=True):
+        row = state.workload_numbers.row(number)
+        pod_set = set_of_pod(state, row, ordinal) if row != UNKNOWN else -1
+        if pod_set < 0 or state.workloads.phase[row] not in (*_HOLDS, _PENDING):
+            continue
+        pods = pods_of(state, row)
+        there = pods[state.pods.ordinal[pods] == ordinal]
+        before = state.done.get(row, ())
+        is_missing = (pod_set, ordinal) in state.missing.get(row, ())
+        if (pod_set, ordinal) in before or (len(pods) and not len(there) and not is_missing):
+            continue  # it was told before
+        free_pods(state, row, there)
+        note_found(state, row, ordinal)
+        state.done[row] = tuple(sorted((*before, (pod_set, ordinal))))
+        reclaim(state, row, pod_set)
+        stir(state, np.array([row], np.int64))
+
+
+def _pod_class(state: ClusterState, row: int, ordinal: int) -> int:
+    """The class of a workload's pod; -1 if it has no such pod."""
+    pod_set = set_of_pod(state, row, ordinal)
+    first = int(state.work_classes.first_set[state.workloads.work_class[row]])
+    return int(state.pod_sets.pod_class[first + pod_set]) if pod_set >= 0 else -1
+
+
+# -- what others hold ------------------------------------------------------------------------------------------
+
+
+def observe_foreign(state: ClusterState, events: EventBatch, run: slice) -> None:
+    """Let nodes have the room that pods of others leave."""
+    seen = []
+    for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
+        row, foreign = state.node_numbers.row(number), events.payloads[arg]
+        assert isinstance(foreign, Foreign)
+        if row != UNKNOWN:
+            _give_back(state, row)
+            _take(state, row, _countable(foreign))
+            seen.append(row)
+    rows = np.array(seen, np.int64)
+    _follow_devices(state, rows)
+    note_overuse(state, rows)
+    if seen:
+        uproot(state)
+    state.counters[Counter.ROOM_EPOCH] += 1
+
+
+def _countable(foreign: Foreign) -> Foreign:
+    """What others hold, in amounts that can be counted."""
+    request, charge = ([(name, bounded(amount)) for name, amount in told] for told in (foreign.request, foreign.charge))
+    return Foreign(node=foreign.node, request=tuple(request), charge=tuple(charge), pods=bounded(foreign.pods))
+
+
+def forget_foreign(state: ClusterState, row: int) -> None:
+    """The node is gone, and what others held of it."""
+    state.foreign.pop(row, None)
+
+
+def take_foreign(state: ClusterState, row: int, foreign: Foreign) -> None:
+    """Others hold this on a node: of its devices those that are idle."""
+    _take(state, row, foreign)
+    if row in state.foreign:
+        _follow_devices(state, np.array([row], np.int64))
+
+
+def give_back_foreign(state: ClusterState, row: int) -> Foreign:
+    """Others hold nothing on a node any more; return what they held."""
+    if row not in state.foreign:
+        return Foreign(node="")
+    foreign = _give_back(state, row)
+    _follow_devices(state, np.array([row], np.int64))
+    return foreign
+
+
+def _take(state: ClusterState, row: int, foreign: Foreign) -> None:
+    gpus = sum(amount for name, amount in foreign.request if is_device(name))
+    devices, short = 0, gpus
+    left = state.nodes.left[row]
+    for d in reversed(range(int(state.nodes.devices[row]) if gpus else 0)):  # ours are given from the other end
+        if short and left[d] == WHOLE_MILLI:
+            devices |= 1 << d
+            short -= 1
+    if foreign.request or foreign.charge or foreign.pods:
+        state.foreign[row] = Taken(foreign=foreign, devices=devices, short=short)
+        _move(state, row, state.foreign[row], -1)
+
+
+def _give_back(state: ClusterState, row: int) -> Foreign:
+    taken = state.foreign.pop(row, None)
+    if taken is None:
+        return Foreign(node="")
+    _move(state, row, taken, 1)
+    return taken.foreign
+
+
+def _move(state: ClusterState, row: int, taken: Taken, sign: int) -> None:
+    nodes, foreign = state.nodes, dict(taken.foreign.request)
+    nodes.cpu_free[row] += sign * foreign.get("cpu", 0)
+    nodes.memory_free[row] += sign * foreign.get("memory", 0)
+    nodes.slots_free[row] += sign * taken.foreign.pods
+    nodes.short[row] -= sign * taken.short
+    for e, name in enumerate(state.extras):
+        nodes.extra_free[row, e] += sign * foreign.get(name, 0)
+    for d in range(int(taken.devices).bit_length()):
+        nodes.left[row, d] += sign * WHOLE_MILLI * (taken.devices >> d & 1)
+
+
+def _follow_devices(state: ClusterState, rows: I64) -> None:
+    """What is free of these nodes has changed."""
+    hot = state.hot()
+    active(sum_devices)(hot, rows)
+    for row in rows.tolist():
+        active(log_change)(hot, row)
+
+
+# -- nodes that are shown with more in use than they have ------------------------------------------------------
+
+
+def settle_overuse(state: ClusterState) -> None:
+    """Let pods that are short of GPUs have those that are free by now, and note where more is in use than there is."""
+    nodes, top = state.nodes, state.nodes.top
+    over = np.flatnonzero(nodes.short[:top] | nodes.overdrawn[:top])
+    for row in over[nodes.short[over] > 0].tolist():
+        for pod in np.flatnonzero(state.pods.node[: state.pods.top] == row).tolist():
+            devices, k = int(state.pods.devices[pod]), int(state.pods.pod_class[pod])
+            _seat(state, pod, devices | int(active(more_devices)(state.hot(), k, row, devices)))
+        if row in state.foreign and state.foreign[row].short:
+            take_foreign(state, row, give_back_foreign(state, row))
+    note_overuse(state, over)
+
+
+def note_overuse(state: ClusterState, rows: I64) -> None:
+    """Note whether the world shows more in use on nodes than they have."""
+    nodes = state.nodes
+    least = np.minimum(np.minimum(nodes.cpu_free[rows], nodes.memory_free[rows]), nodes.slots_free[rows])
+    nodes.overdrawn[rows] = np.minimum(least, nodes.extra_free[rows].min(axis=1, initial=0)) < 0
+
+
+def drop_devices(state: ClusterState, row: int, count: int) -> None:
+    """A node has so many devices only: pods that had others are short of them."""
+    for pod in np.flatnonzero(state.pods.node[: state.pods.top] == row).tolist():
+        _seat(state, pod, int(state.pods.devices[pod]) & ((1 << count) - 1))
+
+
+def _seat(state: ClusterState, pod: int, devices: int) -> None:
+    """Let a pod have these devices of its node instead of those it has."""
+    pods, hot = state.pods, state.hot()
+    k, n, had = int(pods.pod_class[pod]), int(pods.node[pod]), int(pods.devices[pod])
+    if devices != had:
+        active(move_pod)(hot, k, n, had, 1)
+        pods.devices[pod] = devices
+        active(move_pod)(hot, k, n, devices, -1)

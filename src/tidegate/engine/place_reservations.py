@@ -1,0 +1,109 @@
+"""Reservations of the state: room to search for victims in, and places given up by workloads and nodes that go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tidegate.engine.kernels.eviction_plan import reserve_leaving
+from tidegate.engine.kernels.reserved_places import drop_reservation, end_reservations
+from tidegate.engine.kernels.starvation import reserve_nothing_yet, wake_passed_over
+from tidegate.engine.kernels.victim_scratch import VictimSearch, empty_victim_search
+from tidegate.jit.registry import active
+from tidegate.model.arrays import I64
+from tidegate.model.policy import AdmissionKind
+from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.tables import END, Phase, Reserves
+
+
+def victim_search_for(state: ClusterState, had: VictimSearch | None = None) -> VictimSearch:
+    """Room to search for victims among all workloads, pods and nodes, with those noted who are leaving."""
+    planned = int(state.work_classes.pods[: state.work_classes.top].max(initial=0))
+    sizes = (state.workloads.capacity, state.nodes.top, state.pods.top, planned)
+    if had is None or not _is_enough(had, *sizes):
+        had = empty_victim_search(*sizes)
+    leaving = np.flatnonzero(state.workloads.phase[: state.workloads.top] == Phase.LEAVING)
+    had.leaving[0], had.leaving[1 : 1 + len(leaving)] = len(leaving), leaving
+    return had
+
+
+def _is_enough(search: VictimSearch, workloads: int, nodes: int, pods: int, planned: int) -> bool:
+    """Whether there is room for so many; of workloads and nodes exactly, for kernels go through all of them."""
+    enough = len(search.pods) >= pods and len(search.plan) >= planned
+    return enough and len(search.workloads) == workloads and len(search.costs) == nodes
+
+
+def drop_reservations(state: ClusterState, rows: I64) -> None:
+    """Nothing is reserved for these workloads any more: they are gone, or ask for something else."""
+    for row in rows[state.workloads.reserves[rows] > 0].tolist():
+        active(drop_reservation)(state.hot(), row)
+    state.reserved.top = int(state.counters[Counter.RESERVED])
+
+
+def drop_outdated(state: ClusterState) -> None:
+    """Nothing is reserved for workloads that do not wait any more, or that may not be tried, whoever saw to that."""
+    if state.counters[Counter.RESERVED]:
+        rows = np.unique(state.reserved.workload[: state.counters[Counter.RESERVED]])
+        outdated = state.workloads.phase[rows] != Phase.PENDING
+        if state.shares:
+            outdated |= ~_may_be_tried(state, rows)
+        drop_reservations(state, rows[outdated])
+
+
+def _may_be_tried(state: ClusterState, rows: I64) -> Any:
+    """Whether nothing keeps these workloads from being tried: no queue is stopped, nobody backs off."""
+    tables, classes = state.shares, state.workloads.work_class[rows]
+    tickets, branches = tables.tickets, tables.demands.branch[classes]
+    may = (tickets.blocked[rows] == 0) & (tickets.not_before_ms[rows] <= state.now_ms)
+    may &= (branches != END) & (tables.demands.refused[classes] == 0)
+    return may & (tables.branches.closed[np.maximum(branches, 0)] == 0)
+
+
+def reserve_again(state: ClusterState, kept: Mapping[int, Sequence[tuple[str, int]]]) -> None:
+    """Keep the room that a leader before us made for workloads, on these nodes; elsewhere where some are gone."""
+    rows = {spec.name: row for row, spec in state.node_specs.items()} if kept else {}
+    leaving = np.flatnonzero(state.workloads.phase[: state.workloads.top] == Phase.LEAVING)
+    for workload, runs in kept.items():
+        work = int(state.workloads.work_class[workload])
+        whole = sum(max(count, 0) for _, count in runs) == state.work_classes.pods[work]
+        nodes = [rows.get(name, END) for name, count in runs for _ in range(count)] if whole else []
+        state.reserved.reserve(int(state.counters[Counter.RESERVED]) + len(nodes) + 1)
+        state.shares.tickets.reserved_lot[workload] = 0  # in whatever flavor
+        if nodes and END not in nodes:
+            sets = slice(int(state.work_classes.first_set[work]), None)
+            asked = np.repeat(state.pod_sets.pod_class[sets], state.pod_sets.count[sets])[: len(nodes)]
+            plan = np.stack([asked, np.array(nodes), np.zeros(len(nodes), np.int64)], axis=1)
+            active(reserve_leaving)(state.hot(), workload, plan, leaving)
+        else:
+            active(reserve_nothing_yet)(state.hot(), workload, Reserves.PREEMPTED_FOR)
+    state.reserved.top = int(state.counters[Counter.RESERVED])
+
+
+def notice_passed_over(state: ClusterState) -> None:
+    """Let those be tried again who have been passed over for longer than the limit by now."""
+    if 0 < state.counters[Counter.PASSED_DUE] <= state.now_ms:
+        limit_ms, branches, demands = state.policy.order.reserve_after_ms, state.shares.branches, state.shares.demands
+        described = demands.block[: demands.top if state.shares else 0]
+        active(wake_passed_over)(state.hot(), branches.block, described, state.now_ms, limit_ms)
+
+
+def close_reservations(state: ClusterState) -> None:
+    """A cycle ends: nodes show what is true."""
+    if state.counters[Counter.RESERVED]:
+        active(end_reservations)(state.hot())
+    state.reserved.top = int(state.counters[Counter.RESERVED])
+
+
+def drop_all_reservations(state: ClusterState) -> None:
+    """The policy has changed: whoever waits is looked at anew, and maybe was passed over for too long by now."""
+    drop_reservations(state, np.flatnonzero(state.workloads.reserves[: state.workloads.top]))
+    own = state.policy.admission is AdmissionKind.TIDEGATE or not state.policy.shares.queues
+    state.counters[Counter.PASSED_DUE] = int(own and state.policy.order.reserve_after_ms > 0)  # at once
+
+
+def forget_node(state: ClusterState, row: int) -> None:
+    """A node is gone: its row may become another's, and nothing is reserved there."""
+    table = state.reserved
+    table.node[: table.top][table.node[: table.top] == row] = -1

@@ -1,0 +1,122 @@
+"""Who may not be preempted now: work that never may, work that has not run long enough, and whoever just was.
+
+Between two outside facts nobody is preempted twice: every preemption leaves one fewer who could be, so that preempting
+comes to an end whatever the rules are (docs/adr/0006-no-preemption-loops.md).
+Must not know: who wants to preempt, or why.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidegate.model.arrays import I64
+from tidegate.model.policy import AdmissionKind
+from tidegate.model.queues import PreemptWhom
+from tidegate.state.cluster import Claims, ClusterState, Counter
+from tidegate.state.tables import ALWAYS, END, Phase
+
+_NEVER = list(PreemptWhom).index(PreemptWhom.NEVER)
+
+
+def safe_holders(state: ClusterState, rows: I64) -> I64:
+    """Those of these workloads that hold a place and may not be sent away for others now."""
+    table = state.workloads
+    holds = np.isin(table.phase[rows], (Phase.ASSUMED, Phase.RUNNING))
+    again = table.preempted_in[rows] == state.counters[Counter.OUTSIDE]
+    safe: I64 = rows[holds & (again | (_until_ms(state, rows) > state.now_ms))]
+    return safe
+
+
+def next_end_ms(state: ClusterState) -> int | None:
+    """When the protection of some work ends that others may wait for; None: of none."""
+    works = state.work_classes
+    if not works.waiting[: works.top].any():
+        return None
+    until = _until_ms(state, _protected(state))
+    later = until[(until > state.now_ms) & (until < ALWAYS)]
+    return int(later.min()) if len(later) else None
+
+
+def protected_for_ms(state: ClusterState) -> I64:
+    """How long each workload that is protected for a time still is, with its row."""
+    rows = _protected(state)
+    found: I64 = np.stack([rows, np.maximum(_until_ms(state, rows) - state.now_ms, 0)])
+    return found
+
+
+def notice_ends(state: ClusterState) -> None:
+    """Protection that ended since the last look may let somebody in who waits."""
+    since, state.counters[Counter.LOOKED_MS] = int(state.counters[Counter.LOOKED_MS]), state.now_ms
+    rows = _protected(state)
+    until = _until_ms(state, rows)
+    rows = rows[(until > since) & (until <= state.now_ms)]
+    if not len(rows):
+        return
+    state.counters[Counter.ORDER_EPOCH] += 1
+    if state.shares:
+        branches, holders = state.shares.branches, state.shares.tickets.branch[rows]
+        roots = np.unique(branches.root[holders[holders != END]])
+        branches.epoch[roots] += 1
+        branches.stirred[roots] = 1
+
+
+def retry_spared(state: ClusterState) -> None:
+    """What was placed in the step before can be preempted in this one: look again at everybody who waits."""
+    if state.counters[Counter.SPARED] and state.counters[Counter.SPARED] <= state.now_ms:
+        state.counters[Counter.SPARED] = 0
+        branches = state.shares.branches
+        roots = np.flatnonzero(branches.parent[: branches.top] == END)
+        branches.epoch[roots] += 1
+        branches.stirred[roots] = 1
+
+
+def is_retry_due(state: ClusterState) -> bool:
+    """Whether those who may preempt are to be tried again though no room was made."""
+    if not state.node_specs or state.policy.admission is not AdmissionKind.TIDEGATE:
+        return False
+    claims, table = int(state.counters[Counter.CLAIMS]), state.workloads
+    if claims & Claims.SHIFTED or 0 < state.counters[Counter.EPOCH_BOUND] < state.counters[Counter.OUTSIDE]:
+        return True
+    return bool(claims) and bool((table.phase[: table.top] == Phase.LEAVING).any())
+
+
+def retry_preemptors(state: ClusterState) -> None:
+    """Try those who may preempt again: others may be evicted, or be enough, than when they were last tried.
+
+    Work began to leave, and counts as gone; places were reserved; a queue borrows now; or an outside fact came.
+    """
+    if not is_retry_due(state):
+        return
+    tables, counters = state.shares, state.counters
+    counters[Counter.CLAIMS] = 0
+    if counters[Counter.EPOCH_BOUND] < counters[Counter.OUTSIDE]:
+        counters[Counter.EPOCH_BOUND] = 0
+    waits = np.flatnonzero(state.work_classes.waiting[: tables.demands.top] > 0)
+    branches, queues = tables.branches, tables.demands.branch[waits]
+    may = (queues != END) & ((branches.within[queues] != _NEVER) | (branches.reclaim[queues] != _NEVER))
+    tables.demands.held[waits[may]] = -1
+    branches.stirred[branches.root[queues[may]]] = 1
+
+
+def _protected(state: ClusterState) -> I64:
+    """Holders that are protected for a time."""
+    works, table = state.work_classes, state.workloads
+    limited = (works.protected_ms[: works.top] > 0) & (works.protected_ms[: works.top] < ALWAYS)
+    if not limited.any():
+        return np.zeros(0, np.int64)
+    holds = np.flatnonzero((table.phase[: table.top] == Phase.ASSUMED) | (table.phase[: table.top] == Phase.RUNNING))
+    found: I64 = holds[limited[table.work_class[holds]]]
+    return found
+
+
+def _until_ms(state: ClusterState, rows: I64) -> I64:
+    """Until when each of these workloads is protected, from when it got its place, or its quota."""
+    table, tickets = state.workloads, state.shares.tickets
+    since = table.since_ms[rows]
+    if state.shares:
+        known = rows < tickets.top
+        at = np.where(known, rows, 0)
+        since = np.where(known & (tickets.branch[at] != END), tickets.granted_ms[at], since)
+    protected = state.work_classes.protected_ms[table.work_class[rows]]
+    until: I64 = np.where(protected > 0, np.minimum(since + protected, ALWAYS), 0)
+    return until

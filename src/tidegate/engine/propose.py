@@ -1,0 +1,56 @@
+"""What would be decided on a cluster that others decide on: the state follows facts alone, and nothing is assumed.
+
+A proposal stands as long as it is the same: it is told when it is new or another, not at every step.
+Must not know: which world the facts are from.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidegate.engine.apply import apply
+from tidegate.engine.step import step
+from tidegate.model.arrays import I64
+from tidegate.model.decisions import DecisionBatch, StepResult, pick_decisions, pick_tallies
+from tidegate.model.facts import EMPTY_EVENTS, EventBatch
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.state.cluster import ClusterState, Counter
+
+
+class Shadow:
+    """Follows a state and proposes."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._told: dict[int, bytes] = {}  # by number of the workload: the latest proposal
+
+    def step(self, events: EventBatch, now_ms: int) -> StepResult:
+        """Apply the facts, and say what would be decided, as far as it is news. The state is as the world shows it."""
+        state = self._state
+        apply(state, events, now_ms)
+        self._let_gangs_be()
+        trial = state.fork()
+        result = step(trial, EMPTY_EVENTS, now_ms)
+        state.counters[Counter.NEXT_DECISION] = trial.counters[Counter.NEXT_DECISION]
+        decisions = pick_decisions(result.decisions, self._news(result.decisions))
+        return result._replace(decisions=decisions, tally=pick_tallies(result.tally, decisions.id))
+
+    def _let_gangs_be(self) -> None:
+        """Others start the pods of a gang one by one, or part of it: that is how they do it, and no trouble of ours."""
+        trouble = self._state.workloads.trouble
+        trouble[trouble == Reason.GANG_BROKEN] = Reason.NONE
+
+    def _news(self, decisions: DecisionBatch) -> I64:
+        """Rows of workloads whose proposal is not the one that stands."""
+        of: dict[int, list[int]] = {}
+        for row, number in enumerate(decisions.workload.tolist()):
+            of.setdefault(number, []).append(row)
+        told: dict[int, bytes] = {}
+        news: list[int] = []
+        for number, rows in of.items():
+            columns = (decisions.kind, decisions.pod, decisions.node, decisions.code)
+            told[number] = b"".join(column[rows].tobytes() for column in columns)
+            if self._told.get(number) != told[number]:
+                news += rows
+        self._told = told
+        return np.array(sorted(news), np.int64)

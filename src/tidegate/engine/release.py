@@ -1,0 +1,105 @@
+"""How work leaves: pods give back what they held, a workload without pods waits again or is forgotten.
+
+Must not know: why it had to leave, beyond passing the reason on.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from tidegate.engine.kernels.node_fit import free_pod, move_pod
+from tidegate.engine.kernels.pending_queue import link
+from tidegate.engine.missing_pods import note_missing, recovers_by_pod
+from tidegate.engine.place_reservations import drop_reservations
+from tidegate.engine.progress import note_stop
+from tidegate.engine.quota_reservations import forget_tickets, let_go, stir
+from tidegate.jit.registry import active
+from tidegate.model.arrays import I64
+from tidegate.model.reasons.catalogue import Reason
+from tidegate.state.cluster import Claims, ClusterState, Counter
+from tidegate.state.tables import END, Phase
+
+
+def pods_of(state: ClusterState, row: int) -> I64:
+    """The pods that a workload holds, latest first."""
+    pods: list[int] = []
+    pod = int(state.workloads.first_pod[row])
+    while pod >= 0:
+        pods.append(pod)
+        pod = int(state.pods.next[pod])
+    return np.array(pods, np.int64)
+
+
+def remove_pods(state: ClusterState, row: int, gone: I64, trouble: Reason) -> None:
+    """Pods of a workload are gone. One that terminates waits again after the last; others recover, or are evicted."""
+    ordinals = state.pods.ordinal[gone].tolist()
+    kept = free_pods(state, row, gone)
+    if state.workloads.phase[row] == Phase.LEAVING:
+        if not kept:
+            wait_again(state, row)
+    elif kept and recovers_by_pod(state, row):
+        note_missing(state, row, ordinals)
+    else:
+        state.note_trouble(np.array([row]), trouble)
+
+
+def free_pods(state: ClusterState, row: int, gone: I64) -> int:
+    """Pods of a workload hold nothing any more; how many of it still do."""
+    table, pods = state.workloads, state.pods
+    hot = state.hot()
+    leaving = set(gone.tolist())
+    kept = [pod for pod in pods_of(state, row).tolist() if pod not in leaving]
+    table.first_pod[row] = kept[0] if kept else END
+    for pod, following in pairwise([*kept, END]):
+        pods.next[pod] = following
+    for pod in gone.tolist():
+        k, n, devices = int(pods.pod_class[pod]), int(pods.node[pod]), int(pods.devices[pod])
+        active(move_pod)(hot, k, n, devices, 1)
+        active(free_pod)(hot, pod)
+    state.counters[Counter.ROOM_EPOCH] += 1
+    return len(kept)
+
+
+def wait_again(state: ClusterState, row: int) -> None:
+    """A workload whose last pod is gone waits again, or is forgotten if it was ending."""
+    queue_again(state, np.array([row], np.int64))
+
+
+def queue_again(state: ClusterState, rows: I64) -> None:
+    """Workloads without pods wait again, or are forgotten if they were ending."""
+    ends = state.workloads.ending[rows] == 1
+    forget(state, rows[ends])
+    rows = rows[~ends]
+    let_go(state, rows)
+    state.forget_done(rows)
+    state.workloads.since_ms[rows] = state.now_ms
+    state.workloads.passed_ms[rows] = -1
+    state.workloads.held_code[rows] = 0  # why it left is told; why it waits is not
+    state.workloads.trouble[rows] = 0  # what was wrong with its places is over with them
+    state.counters[Counter.ORDER_EPOCH] += 1
+    active(link)(state.hot(), rows)
+    stir(state, rows)
+
+
+def forget(state: ClusterState, rows: I64) -> None:
+    """Workloads are over: what they held of quota is free, and their rows can be used again."""
+    drop_reservations(state, rows)
+    forget_tickets(state, rows)
+    state.forget_workloads(rows)
+
+
+def send_away(state: ClusterState, row: int, code: Reason) -> None:
+    """A workload is told to go: it holds what it holds until it is gone."""
+    table = state.workloads
+    note_stop(state, row)
+    table.phase[row] = Phase.LEAVING
+    table.since_ms[row] = state.now_ms
+    table.evictions[row] += 1
+    table.held_code[row] = code
+    state.counters[Counter.CLAIMS] |= Claims.SHIFTED
+    if state.shares.holds_quota(row):
+        state.shares.tickets.leaving[row] = 1  # nobody else needs to evict it
+    if table.first_pod[row] < 0:
+        wait_again(state, row)

@@ -1,0 +1,378 @@
+"""Balanced placement: the pods of a set spread evenly over as few domains as possible. Off unless asked for.
+
+Of the domains around those asked for, one that holds everything with the highest *threshold*: the fewest slices that
+any of its parts gets. Parts that cannot take that many are left out.
+Must not know: what happens below the level where slices are dealt out.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.topology.count import add_up, span_below
+from tidegate.engine.topology.order import LED, LIKED, first_place, heap_up, take_top
+from tidegate.engine.topology.search_buffers import (
+    E_BACK,
+    E_DOMAIN,
+    E_KIND,
+    E_LINK,
+    E_NEXT,
+    E_PODS,
+    LIKES,
+    Q_COUNT,
+    Q_LEADER_KIND,
+    Q_LEVEL,
+    Q_SIZE,
+    Q_SLICE_LEVEL,
+    Q_TREE,
+    R_LEADERS,
+    R_PODS,
+    R_PODS_LED,
+    R_SLICES,
+    R_SLICES_LED,
+    R_UNITS,
+    S_CHOSEN,
+    S_END,
+    S_FIRST,
+    S_LAST,
+    S_LAST_LED,
+    S_LEVEL,
+    S_TAKEN,
+    S_THRESHOLD,
+    Search,
+)
+from tidegate.jit.registry import kernel
+from tidegate.model.arrays import I64
+from tidegate.state.topology import F_DOMAINS, F_FIRST_DOMAIN, F_LEVELS, Z_CHILDREN, Z_FIRST_CHILD, Forest
+
+#: Places after the point of a logarithm.
+LOG_BITS = 24
+
+
+@kernel
+def find_balanced(forest: Forest, search: Search, q: I64, options: int) -> bool:
+    """Choose domains and share the slices out between them; False, with the room as it was, if that is not possible.
+
+    The level, and how many domains were chosen, are in `said`; the room of each says what it gets.
+    """
+    t, level = q[Q_TREE], q[Q_LEVEL]
+    first = forest.trees[t, F_FIRST_DOMAIN]
+    end = first + forest.trees[t, F_DOMAINS]
+    copy_room(search.room, search.spare, first, end)
+    way = LIKED if options & LIKES else 0
+    if find_parts(forest, search, q, way):
+        threshold, low, high = search.said[S_THRESHOLD], search.said[S_FIRST], search.said[S_END]
+        n = high - low
+        for i in range(n):
+            search.chosen[i] = low + i
+        if level < q[Q_SLICE_LEVEL]:
+            n = fewest_domains(forest.domains, search, q, n, 1, way)
+            n = list_below(forest.domains, search.chosen, search.after, n)
+            level += 1
+        if n > 0:
+            n = fewest_domains(forest.domains, search, q, n, 0, way)
+        if n > 0 and share_out(search, q, n, threshold, way):
+            search.said[S_LEVEL], search.said[S_CHOSEN] = level, n
+            return True
+    copy_room(search.spare, search.room, first, end)
+    return False
+
+
+@kernel
+def copy_room(source: I64, target: I64, first: int, end: int) -> None:
+    """Copy the room of consecutive domains."""
+    for d in range(first, end):
+        for column in range(source.shape[1]):
+            target[d, column] = source[d, column]
+
+
+@kernel
+def list_below(domains: I64, chosen: I64, after: I64, n: int) -> int:
+    """The children of the chosen domains become the chosen ones."""
+    end = 0
+    for i in range(n):
+        first = domains[chosen[i], Z_FIRST_CHILD]
+        for c in range(first, first + domains[chosen[i], Z_CHILDREN]):
+            after[end] = c
+            end += 1
+    for i in range(end):
+        chosen[i] = after[i]
+    return end
+
+
+@kernel
+def find_parts(forest: Forest, search: Search, q: I64, way: int) -> bool:
+    """Find the siblings at the level asked for that hold everything with the highest threshold, in the fewest domains.
+
+    The threshold and the siblings are in `said`; domains below the threshold have no room any more.
+    """
+    t, level, best, best_taken, is_found = q[Q_TREE], q[Q_LEVEL], 0, 0, False
+    groups = 1
+    if level > 0:
+        groups = forest.level_start[t, level] - forest.level_start[t, level - 1]
+    for group in range(groups):
+        low, high = forest.level_start[t, level], forest.level_start[t, level + 1]
+        if level > 0:
+            parent = forest.level_start[t, level - 1] + group
+            low = forest.domains[parent, Z_FIRST_CHILD]
+            high = low + forest.domains[parent, Z_CHILDREN]
+        threshold = try_parts(forest, search, q, low, high, best, way)
+        taken = search.said[S_TAKEN]
+        if threshold > best or (is_found and threshold == best and taken < best_taken):
+            best, best_taken, is_found = threshold, taken, True
+            search.said[S_THRESHOLD], search.said[S_FIRST], search.said[S_END] = threshold, low, high
+    return is_found
+
+
+@kernel
+def try_parts(forest: Forest, search: Search, q: I64, low: int, high: int, least: int, way: int) -> int:
+    """The threshold at which consecutive siblings hold everything, if it is not below the least; 0: they do not.
+
+    Domains below the threshold lose their room. How many siblings are taken is in `said`.
+    """
+    room, is_led = search.room, q[Q_LEADER_KIND] >= 0
+    first, end = low, high
+    if q[Q_LEVEL] < q[Q_SLICE_LEVEL]:
+        first = forest.domains[low, Z_FIRST_CHILD]
+        end = forest.domains[high - 1, Z_FIRST_CHILD] + forest.domains[high - 1, Z_CHILDREN]
+    if not try_greedily(search, q, list_range(search.order, first, end), way) or search.said[S_TAKEN] == 0:
+        return 0
+    threshold, last = q[Q_COUNT] // q[Q_SIZE] // search.said[S_TAKEN], search.said[S_LAST]
+    if search.said[S_LAST_LED] >= 0:
+        threshold = min(threshold, room[search.said[S_LAST_LED], R_SLICES_LED])
+    if last >= 0:
+        threshold = min(threshold, room[last, R_SLICES])
+    lower = threshold  # as if there were a leader in the last one too
+    if last >= 0 and is_led:
+        lower = min(threshold, room[last, R_SLICES_LED])
+    if threshold < least or threshold <= 0:
+        return 0
+    prune(forest, search, q, low, high, threshold)
+    if not try_greedily(search, q, list_range(search.order, low, high), way):
+        if lower == threshold or lower <= 0 or lower < least:
+            return 0
+        levels = forest.trees[q[Q_TREE], F_LEVELS]
+        span_below(forest.domains, search.span, levels, q[Q_LEVEL], low, high)
+        for level in range(q[Q_LEVEL], levels):
+            copy_room(search.spare, room, search.span[level, 0], search.span[level, 1])
+        threshold = lower
+        prune(forest, search, q, low, high, threshold)
+        if not try_greedily(search, q, list_range(search.order, low, high), way):
+            return 0
+    return int(threshold)
+
+
+@kernel
+def list_range(order: I64, first: int, end: int) -> int:
+    """Consecutive domains become those to choose from; return how many."""
+    for d in range(first, end):
+        order[d - first] = d
+    return end - first
+
+
+@kernel
+def try_greedily(search: Search, q: I64, n: int, way: int) -> bool:
+    """Whether the domains to choose from hold everything, the leader's first and then those with the most slices.
+
+    How many it takes, and the last of both kinds, are in `said`.
+    """
+    room, order = search.room, search.order
+    left = q[Q_COUNT] // q[Q_SIZE]
+    search.said[S_TAKEN], search.said[S_LAST_LED], search.said[S_LAST] = 0, -1, -1
+    if q[Q_LEADER_KIND] >= 0:
+        at = first_place(room, order, n, way | LED)
+        d = order[at]
+        if room[d, R_LEADERS] == 0:
+            return False
+        n -= 1
+        order[at] = order[n]
+        search.said[S_TAKEN], search.said[S_LAST_LED] = 1, d
+        left -= room[d, R_SLICES_LED]
+    heap_up(room, order, n, way)
+    while left > 0 and n > 0 and room[order[0], R_SLICES] > 0:
+        d = take_top(room, order, n, way)
+        n -= 1
+        search.said[S_TAKEN] += 1
+        search.said[S_LAST] = d
+        left -= room[d, R_SLICES]
+    return bool(left <= 0)
+
+
+@kernel
+def prune(forest: Forest, search: Search, q: I64, low: int, high: int, threshold: int) -> None:
+    """Take away the room of consecutive domains and of their children where that is below the threshold."""
+    levels, is_led = forest.trees[q[Q_TREE], F_LEVELS], int(q[Q_LEADER_KIND] >= 0)
+    if q[Q_LEVEL] < levels - 1:
+        first = forest.domains[low, Z_FIRST_CHILD]
+        end = forest.domains[high - 1, Z_FIRST_CHILD] + forest.domains[high - 1, Z_CHILDREN]
+        for d in range(first, end):
+            prune_one(forest.domains, search.span, search.room, d, q[Q_LEVEL] + 1, levels, threshold, is_led)
+    add_up(forest, search, q, q[Q_LEVEL], low, high, 0)
+    for d in range(low, high):
+        prune_one(forest.domains, search.span, search.room, d, q[Q_LEVEL], levels, threshold, is_led)
+
+
+@kernel
+def prune_one(domains: I64, span: I64, room: I64, d: int, at: int, levels: int, threshold: int, is_led: int) -> None:
+    """Take away the room of a domain below the threshold, or only that beside a leader."""
+    is_out = room[d, R_SLICES] < threshold
+    if not is_out and (is_led == 0 or room[d, R_LEADERS] == 0 or room[d, R_SLICES_LED] >= threshold):
+        return
+    span_below(domains, span, levels, at, d, d + 1)
+    for level in range(at, levels):
+        for part in range(span[level, 0], span[level, 1]):
+            room[part, R_PODS_LED], room[part, R_SLICES_LED], room[part, R_LEADERS] = 0, 0, 0
+            if is_out:
+                room[part, R_PODS], room[part, R_SLICES] = 0, 0
+
+
+@kernel
+def share_out(search: Search, q: I64, n: int, threshold: int, way: int) -> bool:
+    """Give each chosen domain the threshold, and what is left over to the first ones; False if that is not possible."""
+    room, chosen, order, size = search.room, search.chosen, search.order, q[Q_SIZE]
+    left, leaders = q[Q_COUNT] // size - n * threshold, int(q[Q_LEADER_KIND] >= 0)
+    if left < 0:
+        return False
+    for i in range(n):
+        order[i] = chosen[i]
+    heap_up(room, order, n, way | LED)
+    for i in range(n):  # what is given changes no comparison: whoever was given something has left the heap
+        d = take_top(room, order, n - i, way | LED)
+        more = 0
+        if leaders > 0:
+            more = min(room[d, R_SLICES_LED] - threshold, left)
+        elif left > 0:
+            more = min(room[d, R_SLICES] - threshold, left)
+        room[d, R_LEADERS] = leaders
+        leaders = 0
+        room[d, R_SLICES], room[d, R_SLICES_LED] = threshold + more, threshold + more
+        room[d, R_PODS] = (threshold + more) * size
+        room[d, R_PODS_LED] = room[d, R_PODS] - room[d, R_LEADERS]
+        left -= more
+        chosen[i] = d
+    return left == 0 and leaders == 0
+
+
+@kernel
+def log2_of(value: int) -> int:
+    """The logarithm of a whole number, in 2**-LOG_BITS: by squaring, so that it is the same everywhere."""
+    whole, rest = 0, value
+    while rest > 1:
+        rest >>= 1
+        whole += 1
+    result = whole << LOG_BITS
+    mantissa = value << (30 - whole) if whole <= 30 else value >> (whole - 30)  # in [1, 2), 30 places
+    for bit in range(LOG_BITS - 1, -1, -1):
+        mantissa = (mantissa * mantissa) >> 30
+        if mantissa >= 1 << 31:
+            mantissa >>= 1
+            result += 1 << bit
+    return result
+
+
+@kernel
+def entropy_of(domains: I64, room: I64, d: int) -> int:
+    """How evenly the room of a domain is spread over its children, in 2**-LOG_BITS."""
+    first, total, spread = domains[d, Z_FIRST_CHILD], 0, 0
+    for c in range(first, first + domains[d, Z_CHILDREN]):
+        total += room[c, R_PODS]
+    if total == 0:
+        return 0
+    whole = log2_of(total)
+    for c in range(first, first + domains[d, Z_CHILDREN]):
+        if room[c, R_PODS] > 0:
+            spread += room[c, R_PODS] * (whole - log2_of(room[c, R_PODS]))
+    return int(spread // total)
+
+
+@kernel
+def is_before(room: I64, a: int, b: int, by_entropy: int) -> bool:
+    """Whether domain a is looked at before b: by name, or the larger and more even first."""
+    if by_entropy == 1:
+        if room[a, R_LEADERS] != room[b, R_LEADERS]:
+            return bool(room[a, R_LEADERS] > room[b, R_LEADERS])
+        if room[a, R_SLICES_LED] != room[b, R_SLICES_LED]:
+            return bool(room[a, R_SLICES_LED] > room[b, R_SLICES_LED])
+        if room[a, R_UNITS] != room[b, R_UNITS]:
+            return bool(room[a, R_UNITS] > room[b, R_UNITS])
+    return a < b
+
+
+@kernel
+def fewest_domains(domains: I64, search: Search, q: I64, n: int, by_entropy: int, way: int) -> int:
+    """Of the chosen domains, the fewest that hold everything, with the least room to spare; of equals the first found.
+
+    Return how many, -1: they do not, or there are too many ways to look at.
+    """
+    room, chosen, steps, heads = search.room, search.chosen, search.steps, search.heads
+    for i in range(n):
+        search.order[i] = chosen[i]
+        if by_entropy == 1:
+            room[chosen[i], R_UNITS] = entropy_of(domains, room, chosen[i])
+    if not try_greedily(search, q, n, way):
+        return -1
+    most = search.said[S_TAKEN]
+    for i in range(1, n):
+        d, at = chosen[i], i
+        while at > 0 and is_before(room, d, chosen[at - 1], by_entropy):
+            chosen[at] = chosen[at - 1]
+            at -= 1
+        chosen[at] = d
+    heads[: 2 * most + 2] = -1
+    search.buckets[:] = -1
+    made = reach(search, 0, int(q[Q_LEADER_KIND] >= 0), q[Q_COUNT], -1, -1)
+    for i in range(n):
+        d = chosen[i]
+        for taken in range(most, 0, -1):  # from the most domains down, so that none is taken twice
+            made = extend(search, made, d, 2 * taken - 2, 0)
+            made = extend(search, made, d, 2 * taken - 1, 1)
+        if made < 0:
+            return -1
+    best, step = -1, heads[2 * most]
+    while step >= 0:
+        if steps[step, E_PODS] <= 0 and (best < 0 or steps[step, E_PODS] > steps[best, E_PODS]):
+            best = step
+        step = steps[step, E_NEXT]
+    if best < 0:
+        return -1
+    for i in range(most - 1, -1, -1):
+        chosen[i] = steps[best, E_DOMAIN]
+        best = steps[best, E_BACK]
+    return int(most)
+
+
+@kernel
+def extend(search: Search, made: int, d: int, kind: int, leaders: int) -> int:
+    """Take a domain beyond each step of a kind, with the leader or without. Return the steps made, -1: too many."""
+    room, steps = search.room, search.steps
+    step = search.heads[kind]
+    while step >= 0 and made >= 0:
+        pods = steps[step, E_PODS]
+        if leaders > 0 and room[d, R_LEADERS] > 0:
+            made = reach(search, made, kind + 1, pods - room[d, R_PODS_LED], d, step)
+        if (leaders > 0 or pods > 0) and room[d, R_SLICES] > 0:
+            made = reach(search, made, kind + 2, pods - room[d, R_PODS], d, step)
+        step = steps[step, E_NEXT]
+    return made
+
+
+@kernel
+def reach(search: Search, made: int, kind: int, pods: int, d: int, back: int) -> int:
+    """Note a step, unless one of its kind with as many pods left was found before. Return the steps, -1: too many.
+
+    The kind is two for each domain taken, and one more while the leader is not placed.
+    """
+    if made < 0:
+        return -1
+    steps = search.steps
+    bucket = (pods * 31 + kind * 7919) & (len(search.buckets) - 1)
+    step = search.buckets[bucket]
+    while step >= 0:
+        if steps[step, E_KIND] == kind and steps[step, E_PODS] == pods:
+            return made
+        step = steps[step, E_LINK]
+    if made == len(steps):
+        return -1
+    row = steps[made]
+    row[E_PODS], row[E_DOMAIN], row[E_BACK], row[E_KIND] = pods, d, back, kind
+    row[E_NEXT], row[E_LINK] = search.heads[kind], search.buckets[bucket]
+    search.heads[kind], search.buckets[bucket] = made, made
+    return made + 1

@@ -1,0 +1,138 @@
+"""What a search for spots takes and gives: the question as a row of numbers, room to work in, and the answer.
+
+Must not know: how a search goes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.model.arrays import I64
+
+#: Layers of slices, one inside the other, that can be placed.
+MOST_LAYERS = 3
+
+#: Columns of a question: what one pod set, or the workers and the leader of one group, ask of one tree.
+(
+    Q_TREE, Q_MODE, Q_CODE, Q_COUNT, Q_REQUIRED, Q_UNCONSTRAINED, Q_LEVEL, Q_LAYERS, Q_SLICES_ONLY, Q_KIND, Q_FILTER,
+    Q_SET, Q_LEADER_KIND, Q_LEADER_SET, Q_FIRST_HELD, Q_HELD, Q_LOST, Q_LEADER_HELD, Q_SIZE, Q_SIZE_2, Q_SIZE_3,
+    Q_SLICE_LEVEL, Q_SLICE_LEVEL_2, Q_SLICE_LEVEL_3, Q_SPREAD_LEVEL, Q_SPREAD_MOST, Q_SPREAD_MUST,
+) = range(27)  # fmt: skip
+QUESTION_COLUMNS = 27
+
+#: Whether slices are all that is asked for: no; yes; or that, and that pods may go anywhere.
+NOT_ALONE, ALONE, ANYWHERE_TOO = range(3)
+
+#: Modes of a question: place all pods; keep what is held; place more beside it; replace what was lost.
+FRESH, KEEP, GROW, REPLACE = range(4)
+
+#: Options of a search, bits. Kueue's gates: TASProfileMixed, TASRespectNodeAffinityPreferred, TASBalancedPlacement;
+#: whether to look as if nothing of ours were there; and whether a leaf takes no more pods of a set than `Search.most`.
+MIXED, LIKES, BALANCED, AS_IF_EMPTY, LIMITED = 1, 2, 4, 8, 16
+
+#: Columns of what is held, and of what was found or is assumed while a search goes on: the first of a spot's.
+SPOT_COLUMNS = 4
+
+#: Columns of the room in a domain: pods and slices that fit, the same beside a leader, leaders that fit (0 or 1), how
+#: much it is liked, and the units that are dealt out below the level of slices.
+R_PODS, R_SLICES, R_PODS_LED, R_SLICES_LED, R_LEADERS, R_LIKING, R_UNITS, R_UNITS_LED = range(8)
+ROOM_COLUMNS = 8
+
+#: Numbers of the answer: slices that would fit, slices needed, pods in a slice, the level, the question that failed,
+#: nodes looked at, and of these not taken for a taint, for labels, for being outside; slices that fit in each layer.
+(
+    A_FITS, A_NEEDED, A_SIZE, A_LEVEL, A_QUESTION, A_NODES, A_TAINTED, A_UNMATCHED, A_OUTSIDE, A_LAYER, A_LAYER_2,
+    A_LAYER_3,
+) = range(12)  # fmt: skip
+ANSWER_NUMBERS = 12
+
+#: Places in what a part of the search says beside its value: the level and number of the domains that were chosen, the
+#: leader's leaf, the domain that all pods must be in and its level; and of a greedy try of the balanced search, the
+#: domains it takes, the last one with the leader, the last one without, and the best threshold and siblings so far.
+(
+    S_LEVEL, S_CHOSEN, S_LEADER, S_WITHIN, S_WITHIN_LEVEL, S_TAKEN, S_LAST_LED, S_LAST, S_THRESHOLD, S_FIRST, S_END,
+) = range(11)  # fmt: skip
+SAID = 11
+
+#: Columns of the steps that the balanced search has reached: pods left, domain taken, step before, next of the same
+#: kind, next of the same hash, and kind.
+E_PODS, E_DOMAIN, E_BACK, E_NEXT, E_LINK, E_KIND = range(6)
+STEP_COLUMNS = 6
+
+
+class Search(NamedTuple):
+    """Room to work in. Nothing of it is kept between two searches."""
+
+    room: I64  # (domains, ROOM_COLUMNS)
+    spare: I64  # the same, as it was before the balanced search tried things
+    order: I64  # (domains,): domains to choose from, mostly a heap
+    chosen: I64  # (domains,): domains chosen at a level
+    after: I64  # (domains,): and at the next
+    mark: I64  # (domains,): zeros, but in between
+    there: I64  # (domains,): pods of the same set that stay in a domain, where they are to be spread; zeros in between
+    pods_at: I64  # (leaves,): zeros, but in between
+    inner: I64  # (levels + 1,): pods of the inner slice that holds at each level; 0: none
+    span: I64  # (levels + 1, 2): consecutive domains below one domain, by level
+    question: I64  # (QUESTION_COLUMNS,): a question, changed
+    assumed: I64  # (spots, SPOT_COLUMNS): what the pod sets before took
+    steps: I64  # (steps, STEP_COLUMNS)
+    heads: I64  # (2 * domains + 2,): first step of each kind
+    buckets: I64  # (a power of two,): first step of each hash
+    said: I64  # (SAID,): what a part of the search says beside its value
+    most: I64  # (sets, leaves): the most pods of each set that a leaf takes, where the search is limited
+
+
+class Answer(NamedTuple):
+    """Where the pods go, or how much was missing."""
+
+    spots: I64  # (spots, SPOT_COLUMNS): set by set, by leaf
+    written: I64  # (1,): how many of them
+    numbers: I64  # (ANSWER_NUMBERS,)
+    lacking: I64  # (resources,): nodes where not one pod fits, by the resource that is short
+
+
+class Extent(NamedTuple):
+    """How much a search must be able to hold."""
+
+    domains: int
+    leaves: int
+    levels: int
+    resources: int
+    spots: int  # pods of one workload, those it holds included: none has more spots than pods
+    sets: int = 0  # of one workload, where searches are limited
+
+
+def empty_search(extent: Extent) -> Search:
+    """Room for searches."""
+    domains, steps = max(extent.domains, 1), max(1 << 14, 64 * extent.domains)
+    return Search(
+        room=np.zeros((domains, ROOM_COLUMNS), np.int64),
+        spare=np.zeros((domains, ROOM_COLUMNS), np.int64),
+        order=np.zeros(domains, np.int64),
+        chosen=np.zeros(domains, np.int64),
+        after=np.zeros(domains, np.int64),
+        mark=np.zeros(domains, np.int64),
+        there=np.zeros(domains, np.int64),
+        pods_at=np.zeros(max(extent.leaves, 1), np.int64),
+        inner=np.zeros(extent.levels + 1, np.int64),
+        span=np.zeros((extent.levels + 1, 2), np.int64),
+        question=np.zeros(QUESTION_COLUMNS, np.int64),
+        assumed=np.zeros((extent.spots, SPOT_COLUMNS), np.int64),
+        steps=np.zeros((steps, STEP_COLUMNS), np.int64),
+        heads=np.zeros(2 * domains + 2, np.int64),
+        buckets=np.zeros(1 << (steps - 1).bit_length(), np.int64),
+        said=np.zeros(SAID, np.int64),
+        most=np.zeros((extent.sets, max(extent.leaves, 1)), np.int64),
+    )
+
+
+def empty_answer(extent: Extent) -> Answer:
+    """Room for the answer of a search."""
+    return Answer(
+        spots=np.zeros((extent.spots, SPOT_COLUMNS), np.int64),
+        written=np.zeros(1, np.int64),
+        numbers=np.zeros(ANSWER_NUMBERS, np.int64),
+        lacking=np.zeros(max(extent.resources, 1), np.int64),
+    )

@@ -1,0 +1,65 @@
+"""What spots take of the leaves: taken, given back, and checked again.
+
+A host can be a leaf in the trees of several flavors: what is taken of it is taken in all of them.
+Must not know: why somebody is there.
+"""
+
+from __future__ import annotations
+
+from tidegate.engine.topology.count import fits_in
+from tidegate.jit.registry import entry, kernel
+from tidegate.model.arrays import I64
+from tidegate.state.quota_tables import SPOT_COUNT, SPOT_KIND, SPOT_LEAF
+from tidegate.state.topology import H_TWIN, Forest
+
+
+@kernel
+def move(forest: Forest, grid: I64, leaf: int, kind: int, count: int) -> None:
+    """Give pods of a kind back to a leaf, and to the same host in other trees; a negative count takes."""
+    at = leaf
+    while True:
+        for r in range(forest.amounts.shape[1]):
+            grid[at, r] += count * forest.amounts[kind, r]
+        at = forest.leaves[at, H_TWIN]
+        if at == leaf:
+            return
+
+
+@entry
+def add_spots(forest: Forest, spots: I64, first: int, end: int) -> None:
+    """Pods have these spots now. Rows without a leaf, on nodes that are gone, take nothing."""
+    for i in range(first, end):
+        if spots[i, SPOT_LEAF] >= 0:
+            move(forest, forest.free, spots[i, SPOT_LEAF], spots[i, SPOT_KIND], -spots[i, SPOT_COUNT])
+
+
+@entry
+def remove_spots(forest: Forest, spots: I64, first: int, end: int) -> None:
+    """Pods have left these spots."""
+    for i in range(first, end):
+        if spots[i, SPOT_LEAF] >= 0:
+            move(forest, forest.free, spots[i, SPOT_LEAF], spots[i, SPOT_KIND], spots[i, SPOT_COUNT])
+
+
+@kernel
+def assume_spots(forest: Forest, spots: I64, first: int, end: int, sign: int) -> None:
+    """Take spots while a search goes on (sign 1) or withdraw that (-1): also where it looks as if all were empty."""
+    for i in range(first, end):
+        if spots[i, SPOT_LEAF] >= 0:
+            move(forest, forest.free, spots[i, SPOT_LEAF], spots[i, SPOT_KIND], -sign * spots[i, SPOT_COUNT])
+            move(forest, forest.empty, spots[i, SPOT_LEAF], spots[i, SPOT_KIND], -sign * spots[i, SPOT_COUNT])
+
+
+@kernel
+def spots_fit(forest: Forest, spots: I64, first: int, end: int) -> bool:
+    """Whether spots found before are still free, all of them at once."""
+    fits = True
+    taken = first
+    while taken < end and fits:
+        leaf, kind = spots[taken, SPOT_LEAF], spots[taken, SPOT_KIND]
+        fits = leaf >= 0 and fits_in(forest.free, forest.amounts, leaf, kind, -1) >= spots[taken, SPOT_COUNT]
+        if fits:
+            add_spots(forest, spots, taken, taken + 1)
+            taken += 1
+    remove_spots(forest, spots, first, taken)
+    return fits

@@ -1,0 +1,55 @@
+"""Who may use how much, from all the queues of a folder: one value.
+
+Must not know: work, beyond the namespaces it is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from tidegate.manifests.core_objects import named_namespace, read_namespace
+from tidegate.manifests.import_other_queues import Forest
+from tidegate.manifests.kinds import KUEUE
+from tidegate.manifests.kueue_objects import Configuration, read_admission_check, read_resource_flavor, read_topology
+from tidegate.manifests.kueue_queues import read_cluster_queue, read_cohort, read_local_queue
+from tidegate.manifests.object_index import DEFAULT_NAMESPACE, Objects
+from tidegate.model.queues import FairSharing, Namespace, Queue, Shares
+
+
+def read_shares(objects: Objects, told: Configuration, forest: Forest, namespaces: Iterable[str]) -> Shares:
+    """Make the shares of a folder; `namespaces` are those that work is in."""
+    controllers = dict(read_admission_check(item) for item in objects.of(KUEUE, "AdmissionCheck"))
+    queues = [with_controllers(read_cluster_queue(item), controllers) for item in objects.of(KUEUE, "ClusterQueue")]
+    entrances = [read_local_queue(item, DEFAULT_NAMESPACE) for item in objects.of(KUEUE, "LocalQueue")]
+    submitting = {entrance.id.partition("/")[0] for entrance in entrances} | set(namespaces)
+    shared_out = FairSharing() if forest.queues and not queues else None  # other systems know no other way
+    return Shares(
+        flavors=(*map(read_resource_flavor, objects.of(KUEUE, "ResourceFlavor")), *forest.flavors),
+        cohorts=(*map(read_cohort, objects.of(KUEUE, "Cohort")), *forest.cohorts),
+        queues=(*queues, *forest.queues),
+        entrances=tuple(entrances),
+        namespaces=_namespaces(objects, submitting if queues or entrances else set()),
+        topologies=tuple(map(read_topology, objects.of(KUEUE, "Topology"))),
+        fair=told.fair or shared_out,
+        usage=told.usage,
+        partial=told.partial,
+        retargets=told.retargets,
+        ignore_undeclared=told.ignore_undeclared,
+        topology=told.topology,
+    )
+
+
+def with_controllers(queue: Queue, controllers: dict[str, str]) -> Queue:
+    """The queue with the controllers of its checks, as far as they are known."""
+    replace = msgspec.structs.replace
+    checks = tuple(replace(check, controller=controllers.get(check.name, "")) for check in queue.checks)
+    return replace(queue, checks=checks)
+
+
+def _namespaces(objects: Objects, used: set[str]) -> tuple[Namespace, ...]:
+    """The namespaces of the folder, and those that are used without being written down."""
+    written = [read_namespace(item) for item in objects.of("", "Namespace")]
+    known = {namespace.name for namespace in written}
+    return (*written, *(named_namespace(name) for name in sorted(used - known)))

@@ -1,0 +1,69 @@
+"""What is around the jobs of a folder: its priority classes, limits, runtimes and Kueue's configuration.
+
+Must not know: jobs, queues' quotas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidegate.manifests.cluster_defaults import Bounds, PriorityClass, Surroundings
+from tidegate.manifests.core_objects import joined, read_limit_range, read_overhead, read_priority_class
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.jobs.trainer import runtime_key
+from tidegate.manifests.kinds import KUEUE, KUEUE_CONFIG, TRAINER
+from tidegate.manifests.kueue_objects import Configuration, read_configuration, read_workload_priority
+from tidegate.manifests.object_index import DEFAULT_NAMESPACE, Objects
+from tidegate.manifests.object_meta import read_meta
+
+
+def read_settings(objects: Objects) -> Configuration:
+    """Kueue's configuration; of several the first counts."""
+    found = [read_configuration(item) for item in objects.of(KUEUE_CONFIG, "Configuration")]
+    for item in objects.of(KUEUE_CONFIG, "Configuration")[1:]:
+        item.tell("kind", found="a second configuration of Kueue", hint="keep one of them")
+    return found[0] if found else Configuration()
+
+
+def read_surroundings(objects: Objects, told: Configuration) -> Surroundings:
+    """All that the meaning of jobs depends on."""
+    return Surroundings(
+        namespace=DEFAULT_NAMESPACE,
+        workload_priorities=_by_name(map(read_workload_priority, objects.of(KUEUE, "WorkloadPriorityClass"))),
+        pod_priorities=_by_name(map(read_priority_class, objects.of("scheduling.k8s.io", "PriorityClass"))),
+        queues_by_default=frozenset(
+            read_meta(item.quiet(), DEFAULT_NAMESPACE).namespace
+            for item in objects.of(KUEUE, "LocalQueue")
+            if item.origin.name.endswith("/default")
+        ),
+        container_bounds=_bounds(objects.of("", "LimitRange"), "Container"),
+        pod_bounds=_bounds([item.quiet() for item in objects.of("", "LimitRange")], "Pod"),
+        overheads={item.origin.name: read_overhead(item) for item in objects.of("node.k8s.io", "RuntimeClass")},
+        training_runtimes=_runtimes(objects),
+        excluded=told.excluded,
+        transformations=told.transformations,
+        gates=told.gates,
+    )
+
+
+def _by_name(classes: Iterable[PriorityClass]) -> dict[str, PriorityClass]:
+    return {found.name: found for found in classes}
+
+
+def _bounds(items: Iterable[Item], kind: str) -> dict[str, Bounds]:
+    found: dict[str, Bounds] = {}
+    for item in items:
+        namespace = read_meta(item, DEFAULT_NAMESPACE).namespace
+        bounds = read_limit_range(item).get(kind)
+        if bounds is not None:
+            found[namespace] = joined(found[namespace], bounds) if namespace in found else bounds
+    return found
+
+
+def _runtimes(objects: Objects) -> dict[str, Item]:
+    found = {}
+    for kind in ("ClusterTrainingRuntime", "TrainingRuntime"):
+        for item in objects.of(TRAINER, kind):
+            meta = read_meta(item, DEFAULT_NAMESPACE)
+            found[runtime_key(kind, meta.name, meta.namespace)] = item
+    return found

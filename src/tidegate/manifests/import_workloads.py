@@ -1,0 +1,125 @@
+"""The work of a folder: workloads of Kueue, jobs of all kinds, pods; and what pods of others hold.
+
+What another object of the folder speaks for is read once: a Job by its Workload, a pod by its Job.
+Must not know: quotas.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+import msgspec
+
+from tidegate.manifests import label_names
+from tidegate.manifests.cluster_defaults import Surroundings
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.jobs.pod import POD, Pod, group_of, held_by, join_group, read_pod
+from tidegate.manifests.jobs.to_workload import KUEUE, Imported, QueueName, read_job, read_parts, run_profile
+from tidegate.manifests.kinds import KNOWN, Key
+from tidegate.manifests.kinds import KUEUE as KUEUE_GROUP
+from tidegate.manifests.kueue_workload import read_workload
+from tidegate.manifests.object_index import DEFAULT_NAMESPACE, Objects
+from tidegate.manifests.object_meta import Meta, api_group, read_meta
+from tidegate.manifests.workload_status import read_standing
+from tidegate.model.observed_status import Foreign
+from tidegate.model.simulation import PlannedWorkload
+
+_QUEUE_WORDS = (label_names.QUEUE, *label_names.KAI_QUEUES, label_names.VOLCANO_QUEUE, label_names.YUNIKORN_QUEUES[0])
+
+#: Group, kind, namespace and name.
+_Name = tuple[str, str, str, str]
+
+
+class Works(NamedTuple):
+    """The work of a folder, and what pods of others hold."""
+
+    work: list[Imported]
+    foreign: list[Foreign]
+
+
+def read_works(objects: Objects, around: Surroundings) -> Works:
+    """Read all work."""
+    spoken_for = _owners_of_workloads(objects)
+    there = {_name(key, item) for key, item in objects.jobs()}
+    found = [_read_workload(item, around) for item in objects.of(KUEUE_GROUP, "Workload")]
+    for key, item in objects.jobs():
+        kind = KNOWN[key].job
+        assert kind is not None
+        if _name(key, item) in spoken_for:
+            item.note("", "is not read: its Workload is in the folder and speaks for it")
+        elif _is_owned(read_meta(item.quiet(), around.namespace), there):
+            item.note("", "is not read: its owner is in the folder and speaks for it")
+        else:
+            found += read_job(item, kind, around)
+    pods, foreign = _read_pods(objects.of("", "Pod"), there | spoken_for, spoken_for, around)
+    return Works(_unique(found + pods), foreign)
+
+
+def _name(key: Key, item: Item) -> _Name:
+    meta = item.mapping("metadata").value
+    return *key, str(meta.get("namespace") or DEFAULT_NAMESPACE), str(meta.get("name") or "")
+
+
+def _owners_of_workloads(objects: Objects) -> set[_Name]:
+    metas = [read_meta(item.quiet(), DEFAULT_NAMESPACE) for item in objects.of(KUEUE_GROUP, "Workload")]
+    return {(owner.group, owner.kind, meta.namespace, owner.name) for meta in metas for owner in meta.owners}
+
+
+def _is_owned(meta: Meta, there: set[_Name]) -> bool:
+    return any((owner.group, owner.kind, meta.namespace, owner.name) in there for owner in meta.owners)
+
+
+def _read_workload(item: Item, around: Surroundings) -> Imported:
+    workload, meta = read_workload(item, around), read_meta(item.quiet(), around.namespace)
+    queue = QueueName(KUEUE, workload.work.queue, ("spec", "queueName"))
+    planned = PlannedWorkload(workload=workload, run=run_profile(item, meta))
+    return Imported(planned, queue, item, read_standing(item, around))
+
+
+def _read_pods(
+    items: list[Item], owners: set[_Name], spoken_for: set[_Name], around: Surroundings
+) -> tuple[list[Imported], list[Foreign]]:
+    found: list[Imported] = []
+    groups: dict[tuple[str, str], list[Pod]] = {}
+    others: list[Pod] = []
+    for item in items:
+        pod = read_pod(item.quiet(), around)._replace(item=item)
+        if pod.over or _is_owned(pod.meta, owners) or _name(("", "Pod"), item) in spoken_for:
+            continue
+        if group_of(pod):
+            groups.setdefault((pod.meta.namespace, group_of(pod)), []).append(pod)
+        elif pod.node and not any(pod.meta.word(word) for word in _QUEUE_WORDS):
+            others.append(read_pod(item, around))
+        else:
+            found += read_job(item, POD, around)
+    for members in groups.values():
+        whole, parts = join_group(members, around)
+        found += read_parts(whole, parts, around)
+    return found, held_by(others)
+
+
+def _unique(found: list[Imported]) -> list[Imported]:
+    """Give workloads of the same id different ones: by kind, as on a cluster, then by number."""
+    ids = [one.planned.workload.id for one in found]
+    times = Counter(ids)
+    taken: set[str] = set()
+    told = []
+    for one, name in zip(found, ids, strict=True):
+        renamed = name
+        if times[name] > 1 and not one.generated:
+            namespace, _, rest = name.partition("/")
+            group = api_group(one.item)
+            renamed = f"{namespace}/{one.item.origin.kind.lower()}{'.' if group else ''}{group}/{rest}"
+        number, base = 1, renamed
+        while renamed in taken:
+            number += 1
+            renamed = f"{base}-{number}"
+        taken.add(renamed)
+        told.append(one if renamed == name else _renamed(one, renamed))
+    return told
+
+
+def _renamed(one: Imported, name: str) -> Imported:
+    replace, planned = msgspec.structs.replace, one.planned
+    return one._replace(planned=replace(planned, workload=replace(planned.workload, id=name)))

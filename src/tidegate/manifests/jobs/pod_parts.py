@@ -1,0 +1,49 @@
+"""What a job is made of, whatever its kind: groups of pods with their templates.
+
+Must not know: kinds of jobs, queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from tidegate.manifests.cluster_defaults import Surroundings
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import Form
+from tidegate.model.work import WorkKind
+
+
+class Group(NamedTuple):
+    """Pods of one kind in a job."""
+
+    name: str
+    pods: int
+    template: Item
+    least: int = 0  # pods it may start with; 0: all
+
+
+class Parts(NamedTuple):
+    """What a job is made of."""
+
+    groups: tuple[Group, ...]
+    kind: WorkKind = WorkKind.TRAINING
+    priority_class: str = ""  # of the job; empty: that of the first pods that have one
+    queue: str = ""  # where the kind itself has a field for it
+    copies: int | None = None  # workloads, each with all groups; None: one
+    estimate_ms: int = 0
+
+
+class JobKind(NamedTuple):
+    """A kind of job: what may stand in it, and how it is taken apart."""
+
+    form: Form
+    split: Callable[[Item, Surroundings], Parts]
+
+
+def beside(template: Item, resources: Mapping[str, Any]) -> Item:
+    """The template with one more container, which the job's operator puts into each pod."""
+    spec = template.mapping("spec")
+    containers = [*(item.value for item in spec.items("containers")), {"resources": resources}]
+    changed = {**template.value, "spec": {**spec.value, "containers": containers}}
+    return Item(changed, template.findings, template.origin, template.path)

@@ -1,0 +1,195 @@
+"""From documents to objects of known kinds: lists are taken apart, kinds and versions told apart, duplicates named.
+
+Must not know: how documents are read, or what objects mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.manifests.field_reader import Item, meant
+from tidegate.manifests.field_support import review
+from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.kinds import KNOWN, KUEUE, LEFT_ALONE, LEFT_GROUPS, REFUSED, Key
+from tidegate.manifests.kueue_validation import check_rules
+from tidegate.manifests.label_names import IGNORE
+from tidegate.manifests.object_meta import api_group
+from tidegate.manifests.yunikorn import is_queues_file
+from tidegate.model.problem import Path, found_text
+
+#: Namespace of objects that name none.
+DEFAULT_NAMESPACE = "default"
+
+#: Keys of a ConfigMap whose text is YAML that is read.
+_EMBEDDED = ("queues.yaml", "controller_manager_config.yaml")
+
+
+class Document(NamedTuple):
+    """A document of a file, as plain data."""
+
+    value: Any
+    file: str = ""
+    number: int = 0  # in the file, counted from 1
+    within: Path = ()  # where in the file's document it stands, if it is text inside of one
+
+
+class Objects:
+    """Objects by their kind, in the order they were found."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[Key, list[Item]] = {}
+        self.queue_files: list[Item] = []  # of YuniKorn
+        self.unread: dict[Key, set[str]] = {}  # names of those that are there and cannot be read
+
+    def of(self, group: str, kind: str) -> list[Item]:
+        """The objects of one kind."""
+        return self.by_key.get((group, kind), [])
+
+    def names(self, group: str, kind: str) -> set[str]:
+        """The names of one kind, of those that cannot be read too."""
+        return {item.origin.name for item in self.of(group, kind)} | self.unread.get((group, kind), set())
+
+    def jobs(self) -> Iterator[tuple[Key, Item]]:
+        """The objects that are work, pods aside."""
+        for key, items in self.by_key.items():
+            if KNOWN[key].job is not None and key != ("", "Pod"):
+                for item in items:
+                    yield key, item
+
+
+def take(value: Any, kind: str, findings: Findings, *, group: str = KUEUE, origin: Origin | None = None) -> Item:
+    """An object whose kind is known without its saying so, ready to be read; unknown fields are named."""
+    item = Item(value, findings, origin or Origin(kind=kind))
+    review(item, KNOWN[group, kind].form)
+    return item
+
+
+def embedded(value: object) -> list[tuple[Path, str]]:
+    """Texts in a ConfigMap that are YAML to be read, with where they stand."""
+    if not isinstance(value, dict) or value.get("kind") != "ConfigMap" or not isinstance(value.get("data"), dict):
+        return []
+    found = value["data"]
+    return [(("data", key), found[key]) for key in _EMBEDDED if isinstance(found.get(key), str)]
+
+
+def sort_objects(documents: Iterable[Document], findings: Findings) -> Objects:
+    """Tell the objects of documents apart; what is wrong with them as such goes to the findings."""
+    objects = Objects()
+    first: dict[tuple[Key, str], Origin] = {}
+    for document in documents:
+        for item in _expanded(document, findings):
+            _sort(item, objects, first)
+    return objects
+
+
+def _expanded(document: Document, findings: Findings) -> Iterator[Item]:
+    """The objects of a document: one, those of a List, or none if it is empty."""
+    origin = Origin(file=document.file, document=document.number, within=document.within)
+    whole = Item(document.value, findings, origin)
+    if document.value is None:
+        return
+    if not isinstance(document.value, dict):
+        hint = "separate documents by a line of ---" if isinstance(document.value, list) else ""
+        whole.tell("", expected="a Kubernetes object: a mapping", found=found_text(document.value), hint=hint)
+        return
+    kind = whole.get("kind")
+    if not (isinstance(kind, str) and kind.endswith("List") and "items" in whole):
+        yield whole
+        return
+    for item in whole.items("items"):
+        typed = {"apiVersion": whole.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}
+        yield Item({**typed, **item.value}, findings, origin, item.path)
+
+
+def _sort(item: Item, objects: Objects, first: dict[tuple[Key, str], Origin]) -> None:
+    if is_queues_file(item.value):
+        named = msgspec.structs.replace(item.origin, kind="queues.yaml")
+        objects.queue_files.append(Item(item.value, item.findings, named, item.path))
+        return
+    if not _is_object(item):
+        return
+    key = _key(item)
+    item = _named(item, key)
+    if _is_ignored(item) or not _is_read(item, key):
+        objects.unread.setdefault(key, set()).add(item.origin.name)
+        return
+    known = KNOWN[key]
+    again = first.setdefault((key, item.origin.name), item.origin)
+    if again is not item.origin and item.mapping("metadata").text("name"):
+        place = f"{again.file}, document {again.document}" if again.document else "before"
+        item.mapping("metadata").tell("name", expected="a name of its own", found=f"the same as in {place}")
+        return
+    review(item, known.form)
+    check_rules(key, item)
+    objects.by_key.setdefault(key, []).append(item)
+
+
+def _is_object(item: Item) -> bool:
+    if "apiVersion" in item and "kind" in item:
+        return bool(item.text("apiVersion")) and bool(item.text("kind"))
+    if item.get("version") == "v1" and ("mig-configs" in item or "sharing" in item or "flags" in item):
+        what = "mig-parted" if "mig-configs" in item else "the device plugin"
+        item.warn("", f"is not read: a configuration of {what}; how nodes are set up is not read from it")
+        return False
+    missing = "kind" if "apiVersion" in item else "apiVersion"
+    item.tell(missing, found="required field is missing: not a Kubernetes object", hint="add it, or move the file away")
+    return False
+
+
+def _key(item: Item) -> Key:
+    return api_group(item), item.text("kind")
+
+
+def _named(item: Item, key: Key) -> Item:
+    """The object, with its kind and name in its origin."""
+    meta = item.get("metadata")
+    found = meta if isinstance(meta, dict) else {}
+    name = found.get("name") or found.get("generateName") or ""
+    if key in KNOWN and KNOWN[key].namespaced:
+        name = f"{found.get('namespace') or DEFAULT_NAMESPACE}/{name}"
+    origin = msgspec.structs.replace(item.origin, kind=key[1], name=str(name))
+    return Item(item.value, item.findings, origin, item.path)
+
+
+def _is_ignored(item: Item) -> bool:
+    meta = item.get("metadata")
+    annotations = meta.get("annotations") if isinstance(meta, dict) else None
+    if not isinstance(annotations, dict) or annotations.get(IGNORE) != "true":
+        return False
+    item.note("", f"is not read: its annotation {IGNORE} says so")
+    return True
+
+
+def _is_read(item: Item, key: Key) -> bool:
+    """Whether it is of a kind and version that is read; the findings say why not."""
+    group, kind = key
+    version = item.text("apiVersion").rpartition("/")[2]
+    if key in KNOWN:
+        if version not in KNOWN[key].versions:
+            known = " or ".join(f"{group}/{name}" if group else name for name in KNOWN[key].versions)
+            item.refuse("apiVersion", known, item.text("apiVersion"))
+        return version in KNOWN[key].versions
+    if key in REFUSED:
+        why, _, remedy = REFUSED[key].partition("; ")
+        item.tell("kind", found=f"{kind} is refused: {why}", hint=remedy)
+    elif key in LEFT_ALONE or group in LEFT_GROUPS:
+        if not embedded(item.value):
+            item.warn("kind", f"{kind} is not read: {LEFT_ALONE.get(key) or LEFT_GROUPS[group]}")
+    else:
+        _refuse_kind(item, group, kind)
+    return False
+
+
+def _refuse_kind(item: Item, group: str, kind: str) -> None:
+    """Say that nothing is known of a kind: by its group, if that is known, or of its group."""
+    remedy = f"move it out of the folder, or annotate it {IGNORE}: 'true'"
+    kinds = [name for known, name in (*KNOWN, *REFUSED) if known == group]
+    if kinds:
+        hint = meant(kind, kinds) or f"{', '.join(sorted(kinds))} are read; {remedy}"
+        item.tell("kind", found=f"unknown kind {found_text(kind)} of {group}", hint=hint)
+        return
+    hint = meant(group, [known for known, name in KNOWN if name == kind and known]) or remedy
+    item.tell("apiVersion", found=f"unknown apiVersion {found_text(item.text('apiVersion'))} of a {kind}", hint=hint)

@@ -1,0 +1,88 @@
+"""Who an object is: its name, namespace, labels, annotations, age and owners.
+
+Must not know: what kind of object it is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import ANYTHING, Form, form, widened
+
+META = form(
+    "name namespace generateName creationTimestamp uid",
+    idle="deletionGracePeriodSeconds deletionTimestamp finalizers generation managedFields resourceVersion selfLink",
+    labels=ANYTHING,
+    annotations=ANYTHING,
+    ownerReferences=form("apiVersion kind name uid controller", idle="blockOwnerDeletion"),
+)
+
+#: Of a pod template only labels and annotations matter.
+TEMPLATE_META = form(
+    idle="name namespace generateName creationTimestamp finalizers deletionGracePeriodSeconds deletionTimestamp "
+    "generation managedFields ownerReferences resourceVersion selfLink uid",
+    labels=ANYTHING,
+    annotations=ANYTHING,
+)
+
+
+class Owner(NamedTuple):
+    """Whom an object belongs to."""
+
+    group: str  # empty: the core group
+    kind: str
+    name: str
+
+
+class Meta(NamedTuple):
+    """Who an object is."""
+
+    name: str
+    namespace: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    created_ms: int
+    owners: tuple[Owner, ...]
+    generated: bool  # the name is only the beginning of one
+
+    @property
+    def id(self) -> str:
+        """The name with its namespace."""
+        return f"{self.namespace}/{self.name}"
+
+    def word(self, key: str) -> str:
+        """The value of a label, or of the annotation if there is no such label."""
+        return self.labels.get(key) or self.annotations.get(key, "")
+
+
+def object_form(spec: Form | None = None, status: Form | None = None, *, top: str = "", idle: str = "") -> Form:
+    """The form of a whole object; `top` are fields that stand beside its metadata, and status is idle unless told."""
+    whole = form(f"apiVersion kind {top}", idle=idle, metadata=META)
+    if spec is None:
+        return whole
+    return widened(whole, form(spec=spec), form(idle="status") if status is None else form(status=status))
+
+
+def api_group(item: Item) -> str:
+    """The API group of an object or of a reference to one; empty: the core group."""
+    group, slash, _ = item.text("apiVersion").rpartition("/")
+    return group if slash else ""
+
+
+def read_meta(item: Item, namespace: str = "") -> Meta:
+    """Read who an object is; without a namespace of its own it is in the given one."""
+    inner = item.mapping("metadata")
+    name, generated = inner.text("name"), inner.text("generateName")
+    if not (inner.get("name") or inner.get("generateName")):
+        inner.tell("name", found="required field is missing")
+    owners = inner.items("ownerReferences")
+    return Meta(
+        name=name or generated.rstrip("-"),
+        namespace=inner.text("namespace") or namespace,
+        labels=inner.pairs("labels"),
+        annotations=inner.pairs("annotations"),
+        created_ms=inner.time_ms("creationTimestamp"),
+        owners=tuple(Owner(api_group(owner), owner.text("kind"), owner.text("name")) for owner in owners),
+        generated=not name,
+    )

@@ -1,0 +1,185 @@
+"""Queues of other systems, as branches of a tree, and the tree they make in our words.
+
+What a branch owns becomes its nominal quota, what it may use at most its limit of borrowing, what it never lends its
+limit of lending. A branch with others below becomes a cohort, whose quota counts on top of theirs.
+Must not know: the systems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tidegate.manifests.field_reader import Item
+from tidegate.model.queues import (
+    UNLIMITED,
+    WHOLE_WEIGHT,
+    Cohort,
+    Flavor,
+    FlavorGroup,
+    PreemptionRule,
+    PreemptWhom,
+    Queue,
+    Quota,
+    StopPolicy,
+)
+
+Amounts = Mapping[str, int]
+
+#: How deep queues may be below each other.
+MOST_DEPTH = 32
+
+#: What other systems do by default: lower priorities give way in a queue, and what was lent is taken back.
+TAKES_BACK = PreemptionRule(within_queue=PreemptWhom.LOWER_PRIORITY, reclaim_in_cohort=PreemptWhom.ANY)
+
+
+class Branch(NamedTuple):
+    """A queue of another system."""
+
+    name: str
+    parent: str  # empty: the root
+    owns: Amounts
+    most: Amounts  # what it may use; a resource that is not there has no limit
+    keeps: Amounts  # what it never lends
+    item: Item
+    weight_milli: int = WHOLE_WEIGHT
+    strict_fifo: bool = False
+    stop: StopPolicy = StopPolicy.NONE
+    protected_ms: int = 0  # runtime before which its work may not be preempted
+
+
+class Tree(NamedTuple):
+    """What branches become."""
+
+    flavors: tuple[Flavor, ...] = ()
+    cohorts: tuple[Cohort, ...] = ()
+    queues: tuple[Queue, ...] = ()
+
+
+def build_tree(system: str, branches: list[Branch], charged: Iterable[str], totals: Amounts | None) -> Tree:
+    """Make cohorts and queues of branches; `totals` is what the nodes have, if they are known."""
+    if not branches:
+        return Tree()
+    return _Builder(system, branches, sorted(charged), totals).tree()
+
+
+class _Builder:
+    """Makes one system's tree."""
+
+    def __init__(self, system: str, branches: list[Branch], charged: list[str], totals: Amounts | None) -> None:
+        self.system = system
+        self.totals = totals
+        self.branches = {branch.name: branch for branch in branches}
+        self.below: dict[str, list[str]] = {}
+        for branch in branches:
+            self.below.setdefault(branch.parent, []).append(branch.name)
+        named = {name for branch in branches for name in (*branch.owns, *branch.most, *branch.keeps)}
+        self.named = sorted(named)
+        self.free = [name for name in charged if name not in named]  # resources that no queue speaks of
+
+    def tree(self) -> Tree:
+        """The whole tree."""
+        cohorts, queues = [self._root()], []
+        for branch in self.branches.values():
+            if branch.name in self.below:
+                cohorts.append(self._cohort(branch))
+            else:
+                queues.append(self._queue(branch))
+        return Tree((Flavor(name=self.system),), tuple(cohorts), tuple(queues))
+
+    def _root(self) -> Cohort:
+        """The cohort of the branches without a parent: all there is beyond what they own."""
+        quotas = []
+        for resource in self.named:
+            owned = sum(self._subtree(name, resource) for name in self.below.get("", ()))
+            there = UNLIMITED if self.totals is None else self.totals.get(resource, 0)
+            quotas.append(self._quota(resource, max(min(there, UNLIMITED) - owned, 0)))
+        return Cohort(name=root_of(self.system), quotas=tuple(quotas))
+
+    def _cohort(self, branch: Branch) -> Cohort:
+        quotas = []
+        for resource in self.named:
+            below = sum(self._subtree(name, resource) for name in self.below[branch.name])
+            owned = branch.owns.get(resource, 0)
+            if 0 < owned < below:
+                found = f"owns less {resource} than the queues below it: theirs counts"
+                branch.item.warn("", found, "give it at least their sum")
+            subtree = max(owned, below)
+            quotas.append(self._limited(branch, resource, max(owned - below, 0), subtree))
+        return Cohort(
+            name=branch.name,
+            parent=branch.parent or root_of(self.system),
+            quotas=tuple(quotas),
+            weight_milli=branch.weight_milli,
+        )
+
+    def _queue(self, branch: Branch) -> Queue:
+        quotas = []
+        for resource in self.named:
+            owned = branch.owns.get(resource, 0)
+            quotas.append(self._limited(branch, resource, owned, owned))
+        quotas += [self._quota(resource, UNLIMITED) for resource in self.free]
+        covered = tuple(sorted([*self.named, *self.free]))
+        return Queue(
+            name=branch.name,
+            cohort=branch.parent or root_of(self.system),
+            groups=(FlavorGroup(resources=covered, flavors=(self.system,)),) if covered else (),
+            quotas=tuple(sorted(quotas, key=lambda quota: quota.resource)),
+            preemption=TAKES_BACK,
+            weight_milli=branch.weight_milli,
+            strict_fifo=branch.strict_fifo,
+            stop=branch.stop,
+        )
+
+    def _subtree(self, name: str, resource: str) -> int:
+        """What a branch and those below it own; the depth of the tree was checked."""
+        below = sum(self._subtree(child, resource) for child in self.below.get(name, ()))
+        return min(max(self.branches[name].owns.get(resource, 0), below), UNLIMITED)
+
+    def _limited(self, branch: Branch, resource: str, nominal: int, subtree: int) -> Quota:
+        borrow = max(branch.most[resource] - subtree, 0) if resource in branch.most else None
+        keeps = branch.keeps.get(resource)
+        lend = None if keeps is None else max(subtree - keeps, 0)
+        return self._quota(resource, nominal, borrow, lend)
+
+    def _quota(self, resource: str, nominal: int, borrow: int | None = None, lend: int | None = None) -> Quota:
+        return Quota(flavor=self.system, resource=resource, nominal=nominal, borrow_limit=borrow, lend_limit=lend)
+
+
+def root_of(system: str) -> str:
+    """The name of the cohort that all branches of a system are below."""
+    return f"{system}-root"
+
+
+def rooted(branches: list[Branch]) -> list[Branch]:
+    """The branches whose way to the root ends; the others are named."""
+    before = len(branches) + 1
+    while len(branches) < before:
+        before, by_name = len(branches), {branch.name: branch for branch in branches}
+        branches = [branch for branch in branches if _is_rooted(branch, by_name)]
+    return branches
+
+
+def _is_rooted(branch: Branch, by_name: dict[str, Branch]) -> bool:
+    if branch.parent and branch.parent not in by_name:
+        hint = "add it to the folder, or leave the parent out"
+        branch.item.tell("", found=f"its parent {branch.parent!r} is not there", hint=hint)
+        return False
+    seen, at = {branch.name}, by_name.get(branch.parent)
+    while at is not None and at.name not in seen and len(seen) <= MOST_DEPTH:
+        seen.add(at.name)
+        at = by_name.get(at.parent)
+    if at is not None:
+        found = "its parents form a circle" if at.name in seen else f"is more than {MOST_DEPTH} levels deep"
+        branch.item.tell("", found=found, hint="give one of those above it no parent")
+    return at is None
+
+
+def protected_ms(name: str, branches: Mapping[str, Branch]) -> int:
+    """Runtime before which work of a queue may not be preempted: its own, or that of the first one above it."""
+    at = branches.get(name)
+    while at is not None:
+        if at.protected_ms:
+            return at.protected_ms
+        at = branches.get(at.parent)
+    return 0

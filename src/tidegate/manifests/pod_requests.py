@@ -1,0 +1,139 @@
+"""What one pod asks for in all, as Kubernetes adds it up, and its class of service.
+
+Init containers run one after the other before the rest; those that restart always stay beside it (sidecars).
+Must not know: GPUs, queues.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from tidegate.manifests.cluster_defaults import NOTHING_AROUND, Bounds, Surroundings
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.field_support import ANYTHING, No, form
+from tidegate.manifests.quantity import Amounts, added, largest
+
+RESOURCES = form(
+    requests=ANYTHING,
+    limits=ANYTHING,
+    refused={"claims": No("devices by claim (DRA)", "ask for nvidia.com/gpu under limits")},
+)
+_PORT = form(
+    idle="containerPort hostIP name protocol",
+    refused={"hostPort": No("a port of the node", "use a Service, or leave it out")},
+)
+CONTAINER = form(
+    "restartPolicy",
+    idle="name args command env envFrom image imagePullPolicy lifecycle livenessProbe readinessProbe resizePolicy "
+    "restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy "
+    "tty volumeDevices volumeMounts workingDir",
+    resources=RESOURCES,
+    ports=_PORT,
+)
+
+#: Resources that a pod may ask for as a whole, instead of each container.
+_OF_PODS = ("cpu", "memory", "hugepages-")
+
+
+class Qos(StrEnum):
+    """How a node treats a pod when it runs short."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+class Asked(NamedTuple):
+    """What one container, or a pod as a whole, asks for, and the most it may use."""
+
+    requests: Amounts
+    limits: Amounts
+
+
+def read_requests(spec: Item, around: Surroundings = NOTHING_AROUND, namespace: str = "") -> Amounts:
+    """What a pod of this spec asks for in all."""
+    bounds = around.container_bounds.get(namespace)
+    total: Amounts = {}
+    for item in spec.items("containers"):
+        total = added(total, read_asked(item, bounds).requests)
+    before: Amounts = {}
+    sidecars: Amounts = {}
+    for item in spec.items("initContainers"):
+        asked = read_asked(item, bounds).requests
+        if item.text("restartPolicy") == "Always":
+            total, sidecars = added(total, asked), added(sidecars, asked)
+            before = largest(before, sidecars)
+        else:
+            before = largest(before, added(asked, sidecars))
+    whole = {**largest(total, before), **_of_pod(spec, around.pod_bounds.get(namespace))}
+    return added(whole, _overhead(spec, around))
+
+
+def _of_pod(spec: Item, bounds: Bounds | None) -> Amounts:
+    if "resources" not in spec:
+        return {}
+    asked = read_asked(spec, bounds).requests
+    return {name: amount for name, amount in asked.items() if name.startswith(_OF_PODS)}
+
+
+def _overhead(spec: Item, around: Surroundings) -> Amounts:
+    name = spec.text("runtimeClassName")
+    if not name or "overhead" in spec:
+        return spec.amounts("overhead")
+    if name not in around.overheads:
+        hint = "add the RuntimeClass to the folder, or write the overhead here"
+        spec.warn("runtimeClassName", f"what {name} takes beside its pods is not known and not counted", hint)
+    return around.overheads.get(name, {})
+
+
+def read_asked(item: Item, bounds: Bounds | None = None) -> Asked:
+    """What a container asks for; where it names only a limit, it asks for that."""
+    inner = item.mapping("resources")
+    requests, limits = inner.amounts("requests"), inner.amounts("limits")
+    if bounds is not None:
+        requests, limits = {**bounds.requests, **requests}, {**bounds.limits, **limits}
+    return Asked({**limits, **requests}, limits)
+
+
+def contradictions(spec: Item, around: Surroundings = NOTHING_AROUND, namespace: str = "") -> bool:
+    """Whether no queue may take such a pod: it asks for more than its own limits, or for what its namespace forbids."""
+    read, bounds = spec.quiet(), around.container_bounds.get(namespace)
+    found: list[str] = []
+    for item in (*read.items("initContainers"), *read.items("containers")):
+        asked = read_asked(item, bounds)
+        found += [f"asks for more {name} than its limit" for name in _above(asked.requests, asked.limits)]
+        found += _outside(asked, bounds) if bounds is not None else []
+    of_pods = around.pod_bounds.get(namespace)
+    if of_pods is not None:
+        found += _outside(Asked(read_requests(read, around, namespace), {}), of_pods)
+    for why in dict.fromkeys(found):
+        spec.warn(
+            "containers", f"a container {why}: no queue takes it", "change the job, or the namespace's LimitRange"
+        )
+    return bool(found)
+
+
+def _outside(asked: Asked, bounds: Bounds) -> list[str]:
+    most = largest(asked.requests, asked.limits)
+    least = {name: min(amount, asked.limits.get(name, amount)) for name, amount in asked.requests.items()}
+    above = [f"asks for more {name} than the namespace allows" for name in _above(most, bounds.most)]
+    below = [name for name, amount in sorted(bounds.least.items()) if least.get(name, 0) < amount]
+    return above + [f"asks for less {name} than the namespace wants" for name in below]
+
+
+def _above(amounts: Amounts, most: Amounts) -> list[str]:
+    return [name for name, amount in sorted(amounts.items()) if name in most and amount > most[name]]
+
+
+def qos_of(spec: Item) -> Qos:
+    """The class of service of a pod of this spec."""
+    if "resources" in spec:
+        asked = [read_asked(spec)]
+    else:
+        asked = [read_asked(item) for item in (*spec.items("containers"), *spec.items("initContainers"))]
+    pairs = [(one.requests.get(name), one.limits.get(name)) for one in asked for name in ("cpu", "memory")]
+    if not any(amount for pair in pairs for amount in pair):
+        return Qos.BEST_EFFORT
+    guaranteed = all(limit and request == limit for request, limit in pairs)
+    return Qos.GUARANTEED if guaranteed else Qos.BURSTABLE

@@ -1,0 +1,155 @@
+"""What was held: every stay with the work it was for, the GPUs it took, and what of it was for nothing.
+
+Where there are nodes, places are held; where there are none, quota is all there is to hold.
+Must not know: whose life it was a part of, or what makes it good.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.measure.admissions import Admissions, admissions_of
+from tidegate.measure.allocations import Stays, stays_of
+from tidegate.measure.event_joins import NEVER, Marks, Rows, all_between, first_after
+from tidegate.measure.requests import Asked
+from tidegate.measure.skipped_loops import LeftOut, left_out_of
+from tidegate.measure.timeline import Flat
+from tidegate.model.arrays import F64, I64
+from tidegate.model.decisions import DecisionKind
+from tidegate.model.facts import ALL_PODS, EventKind
+
+
+class Held(NamedTuple):
+    """Stays and admissions of the workloads that are known."""
+
+    stays: Stays
+    work: I64  # of each stay, row of the works
+    milli: I64  # GPU milli of each stay
+    lasted_ms: I64  # how long each stay was, without what was left out meanwhile
+    times: I64  # that each stay came: more than once where turns of a loop were left out
+    lost_milli_ms: F64  # held for nothing, because work was stopped in the stay or at its end
+    cut_milli_ms: F64  # the part of it that was lost when the stay was cut short
+    admissions: Admissions
+    admitted_milli: I64  # GPU milli that each admission was granted
+    left_out: LeftOut
+
+
+def held_of(flat: Flat, asked: Asked, rows: Rows, work: I64) -> tuple[Held, I64]:
+    """What was held in a run, and the work of each workload in the end."""
+    placed = _known(rows, stays_of(flat))
+    admissions = admissions_of(flat, placed)
+    whole = stays_of_admissions(admissions)
+    known = rows.of(whole.number) >= 0
+    stays = placed if flat.nodes else _known(rows, whole)
+    _, of_admission = _works_in_force(flat, rows, work.copy(), _known(rows, whole))
+    granted = np.zeros(len(whole.number), np.int64)
+    granted[known] = asked.gpu_milli[of_admission]
+    granted += _short_milli(admissions, asked, known, of_admission)
+    work, of_stay = _works_in_force(flat, rows, work, stays)
+    milli = asked.milli_of(of_stay, stays.pod) if flat.nodes else granted[known]
+    left_out = left_out_of(flat)
+    every_ms = asked.checkpoint_every_ms[of_stay]
+    before, at_end = (lost.astype(np.float64) for lost in _lost_ms(flat, left_out, stays, every_ms))
+    held = Held(
+        stays=stays,
+        work=of_stay,
+        milli=milli,
+        lasted_ms=stays.until_ms - stays.from_ms - left_out.between(stays.number, stays.order, stays.end_order),
+        times=left_out.times(stays.number, stays.end_order),
+        lost_milli_ms=(before + at_end) * milli,
+        cut_milli_ms=at_end * milli,
+        admissions=admissions,
+        admitted_milli=granted,
+        left_out=left_out,
+    )
+    return held, work
+
+
+def _known(rows: Rows, stays: Stays) -> Stays:
+    return Stays(*(column[rows.of(stays.number) >= 0] for column in stays))
+
+
+def stays_of_admissions(admissions: Admissions) -> Stays:
+    """Each admission as a stay of the whole workload, nowhere."""
+    nowhere = np.full(len(admissions.number), ALL_PODS, np.int64)
+    a = admissions
+    return Stays(a.order, a.number, nowhere, nowhere, a.from_ms, a.until_ms, a.end_order)
+
+
+def _short_milli(admissions: Admissions, asked: Asked, known: npt.NDArray[np.bool_], work: I64) -> I64:
+    """What admissions were granted less than asked for, below zero: pods that were left out."""
+    grants, count = admissions.grants, len(admissions.number)
+    work_of = np.full(count, -1)
+    work_of[known] = work
+    sets = max(int(grants.pod_set.max(initial=0)) + 1, 1)
+    _, first = np.unique(grants.admission * sets + grants.pod_set, return_index=True)
+    first = first[(grants.pod_set[first] >= 0) & (work_of[grants.admission[first]] >= 0)]
+    at = asked.first_set[work_of[grants.admission[first]]] + grants.pod_set[first]
+    short = np.zeros(count, np.int64)
+    np.add.at(short, grants.admission[first], (grants.pods[first] - asked.set_pods[at]) * asked.set_milli[at])
+    return short
+
+
+def _works_in_force(flat: Flat, rows: Rows, work: I64, stays: Stays) -> tuple[I64, I64]:
+    """The work of each workload in the end, and of each stay when it began."""
+    of_stay = work[rows.of(stays.number)]
+    for change in flat.changes:
+        row = int(rows.of(np.array([change.number]))[0])
+        if row < 0:
+            continue
+        mine = stays.number == change.number
+        holds = bool((mine & (stays.order < change.order) & (change.order < stays.end_order)).any())
+        if holds and flat.works[work[row]].pod_sets != flat.works[change.work].pod_sets:
+            continue  # what runs keeps its pods, as in the engine
+        work[row] = change.work
+        of_stay[mine & (stays.order > change.order)] = change.work
+    return work, of_stay
+
+
+def _lost_ms(flat: Flat, left_out: LeftOut, stays: Stays, checkpoint_every_ms: I64) -> tuple[I64, I64]:
+    """How long each stay was held for nothing: before it last began anew, and when it was cut short.
+
+    Where a stop tells how much of the work stays done, that counts. Else there are only rules: whoever saves every hour
+    has saved each full hour since it started.
+    """
+    told = flat.facts.of(EventKind.POD_GONE, EventKind.POD_FAILED)
+    told = told.where(told.arg > 0)
+    stops, first, last = all_between(
+        Marks(told.subject, told.order, told.at_ms), stays.number, stays.order, stays.end_order - 1
+    )
+    kept, _, end = all_between(
+        Marks(told.subject, told.order, told.arg - 1), stays.number, stays.order, stays.end_order
+    )
+    sums, times_ms = np.append(0, np.cumsum(kept.at_ms)), np.append(stops.at_ms, 0)
+    anew = last > first
+    begun_ms = np.where(anew, times_ms[last - 1], stays.from_ms)
+    begun = np.where(anew, np.append(stops.order, 0)[last - 1], stays.order)
+    before = begun_ms - stays.from_ms - (sums[last] - sums[first])
+    before -= left_out.between(stays.number, stays.order, begun)
+    by_rule = np.where(anew, 0, _saved_ms(flat, stays, checkpoint_every_ms))
+    at_end = stays.until_ms - begun_ms - np.where(end > last, sums[end] - sums[last], by_rule)
+    at_end -= left_out.between(stays.number, begun, stays.end_order)
+    return np.maximum(before, 0), np.where(_is_cut_short(flat, stays), np.maximum(at_end, 0), 0)
+
+
+def _is_cut_short(flat: Flat, stays: Stays) -> npt.NDArray[np.bool_]:
+    """Whether a stay ended, and neither because its workload finished nor because it was cancelled."""
+    facts = flat.facts.of(EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED)
+    over, _ = first_after(Marks(facts.subject, facts.order, facts.at_ms), stays.number, stays.order)
+    return (stays.end_order < NEVER) & (stays.end_order < over)
+
+
+def _saved_ms(flat: Flat, stays: Stays, checkpoint_every_ms: I64) -> I64:
+    """Up to where each stay's work was saved, from its beginning."""
+    away = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
+    told, told_ms = first_after(Marks(away.workload, away.order, away.now_ms), stays.number, stays.order)
+    worked_until_ms = np.where(told < stays.end_order, np.minimum(told_ms, stays.until_ms), stays.until_ms)
+    runs = flat.facts.of(EventKind.POD_STARTED)
+    started, started_ms = first_after(Marks(runs.subject, runs.order, runs.at_ms), stays.number, stays.order)
+    begun_ms = np.where(started < stays.end_order, started_ms, stays.from_ms)
+    every_ms = np.maximum(checkpoint_every_ms, 1)
+    saved_ms = np.where(checkpoint_every_ms > 0, (worked_until_ms - begun_ms) // every_ms * every_ms, 0)
+    return np.maximum(saved_ms, 0)

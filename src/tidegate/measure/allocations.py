@@ -1,0 +1,118 @@
+"""Who held which place from when until when: one stay for each pod that was placed.
+
+A stay begins with its PLACE and ends with the fact that the pod is gone, not with the decision that sent it away.
+Must not know: what a stay is worth.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.measure.event_joins import NEVER, Marks, first_after, join_marks, same_keys
+from tidegate.measure.timeline import Flat, FlatDecisions
+from tidegate.model.arrays import I64
+from tidegate.model.decisions import DecisionKind
+from tidegate.model.facts import ALL_PODS, EventKind, Outcome
+from tidegate.model.reasons.catalogue import Reason
+
+
+class Stays(NamedTuple):
+    """Stays in columns, in the order of their PLACE."""
+
+    order: I64  # of the PLACE
+    number: I64  # of the workload
+    pod: I64
+    node: I64
+    from_ms: I64
+    until_ms: I64  # the end of the run for those that never ended
+    end_order: I64  # of what ended it; NEVER: nothing did
+
+
+def stays_of(flat: Flat) -> Stays:
+    """Every stay of a run."""
+    placed = flat.decisions.of(DecisionKind.PLACE)
+    until_ms = np.full(len(placed.id), flat.end_ms)
+    end_order = np.full(len(placed.id), NEVER)
+    for order, at_ms in (
+        _end_with_workload(flat, placed),
+        _end_with_pod(flat, placed),
+        _end_with_node(flat, placed),
+        _end_with_device(flat, placed),
+        _end_with_refusal(flat, placed),
+    ):
+        until_ms = np.where(order < end_order, at_ms, until_ms)
+        end_order = np.minimum(order, end_order)
+    until_ms = np.maximum(until_ms, placed.now_ms)
+    pod = placed.pod.astype(np.int64)
+    return Stays(placed.order, placed.workload, pod, placed.node, placed.now_ms, until_ms, end_order)
+
+
+def _end_with_workload(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
+    return first_after(gone_marks(flat), placed.workload, placed.order)
+
+
+def gone_marks(flat: Flat) -> Marks:
+    """When workloads finished, all their pods were gone or given back, or their admission came to nothing."""
+    facts = flat.facts.of(EventKind.WORKLOAD_FINISHED, EventKind.POD_GONE, EventKind.POD_FAILED)
+    whole = (facts.kind == EventKind.WORKLOAD_FINISHED) | (facts.pod == ALL_PODS)
+    back = flat.decisions.of(DecisionKind.RELEASE)
+    all_back = (back.pod == ALL_PODS) & (back.code != Reason.REPLACED)  # a slice holds its pods until they are gone
+    return join_marks(
+        Marks(facts.subject[whole], facts.order[whole], facts.at_ms[whole]),
+        Marks(back.workload[all_back], back.order[all_back], back.now_ms[all_back]),
+        _refused_marks(flat),
+    )
+
+
+def _refused_marks(flat: Flat) -> Marks:
+    """When it was told that an admission failed; who was told to go before that goes as everybody does."""
+    outcomes, admits = flat.facts.of(EventKind.OUTCOME), flat.decisions.of(DecisionKind.ADMIT)
+    failed = outcomes.where((outcomes.arg == Outcome.FAILED) & np.isin(outcomes.subject, admits.id))
+    at = np.searchsorted(admits.id, failed.subject)
+    away = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
+    told, _ = first_after(Marks(away.workload, away.order, away.now_ms), admits.workload[at], admits.order[at])
+    counts = told > failed.order
+    return Marks(admits.workload[at][counts], failed.order[counts], failed.at_ms[counts])
+
+
+def _end_with_pod(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
+    """This very pod is gone or given back, or has another place by now."""
+    gone = flat.facts.of(EventKind.POD_GONE, EventKind.POD_FAILED)
+    back = flat.decisions.of(DecisionKind.RELEASE)
+    gone_key, back_key, placed_key = same_keys(
+        (gone.subject, gone.pod.astype(np.int64)),
+        (back.workload, back.pod.astype(np.int64)),
+        (placed.workload, placed.pod.astype(np.int64)),
+    )
+    marks = join_marks(
+        Marks(gone_key, gone.order, gone.at_ms),
+        Marks(back_key, back.order, back.now_ms),
+        Marks(placed_key, placed.order, placed.now_ms),
+    )
+    return first_after(marks, placed_key, placed.order)
+
+
+def _end_with_node(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
+    removed = flat.facts.of(EventKind.NODE_REMOVED)
+    return first_after(Marks(removed.subject, removed.order, removed.at_ms), placed.node, placed.order)
+
+
+def _end_with_device(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
+    """One of its GPUs failed; they do so rarely enough to look at one after the other."""
+    failed = flat.facts.of(EventKind.DEVICE_FAILED)
+    end_order, until_ms = np.full(len(placed.id), NEVER), np.zeros(len(placed.id), np.int64)
+    for order, at_ms, node, device in zip(failed.order, failed.at_ms, failed.subject, failed.arg, strict=True):
+        hit = (placed.node == node) & ((placed.devices >> device) & 1 == 1)
+        hit &= (placed.order < order) & (order < end_order)
+        end_order[hit], until_ms[hit] = order, at_ms
+    return end_order, until_ms
+
+
+def _end_with_refusal(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
+    """The cluster refused to carry the PLACE out."""
+    outcomes = flat.facts.of(EventKind.OUTCOME)
+    failed = outcomes.arg == Outcome.FAILED
+    marks = Marks(outcomes.subject[failed], outcomes.order[failed], outcomes.at_ms[failed])
+    return first_after(marks, placed.id, placed.order)

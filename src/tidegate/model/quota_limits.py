@@ -1,0 +1,153 @@
+"""What each queue owns, and the most that it could ever have, as the policy and the machines say.
+
+Must not know: usage, workloads, time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tidegate.model.hardware import Node, is_device
+from tidegate.model.queues import UNLIMITED, Cohort, Flavor, Queue, Quota, Shares, allocatable_of
+from tidegate.model.units import WHOLE_MILLI
+
+#: One resource in one flavor: what quota is counted in.
+Lot = tuple[str, str]
+
+
+def gpu_milli_of(resource: str) -> int:
+    """What one unit of a resource is in thousandths of a GPU; 0 if it is no GPU."""
+    if resource == "gpu":
+        return 1
+    return WHOLE_MILLI if is_device(resource) else 0
+
+
+class _Branch(NamedTuple):
+    parent: str
+    quotas: dict[Lot, Quota]
+
+
+class _Tree:
+    """Queues and cohorts by name, and what each has with all that is below it."""
+
+    def __init__(self, shares: Shares) -> None:
+        self._branches = {f"queue/{queue.name}": _branch(queue, queue.cohort) for queue in shares.queues}
+        self._branches |= {f"cohort/{cohort.name}": _branch(cohort, cohort.parent) for cohort in shares.cohorts}
+        self._children: dict[str, list[str]] = {}
+        for name, branch in self._branches.items():
+            self._children.setdefault(branch.parent, []).append(name)
+        self._subtrees: dict[tuple[str, Lot], int] = {}
+
+    def most(self, name: str, lot: Lot) -> int:
+        """What a branch can use: what it keeps for itself, and what can be had from above, within its limit."""
+        branch, subtree = self._branches.get(name, _NOTHING), self._subtree(name, lot)
+        if not branch.parent:
+            return subtree
+        quota = branch.quotas.get(lot)
+        most = subtree - _lent(quota, subtree) + self.most(branch.parent, lot)
+        limit = quota.borrow_limit if quota else None
+        return min(most if limit is None else min(most, subtree + limit), UNLIMITED)
+
+    def _subtree(self, name: str, lot: Lot) -> int:
+        """The quota of a branch and of all below it, as far as they lend."""
+        if (name, lot) not in self._subtrees:
+            quota = self._branches.get(name, _NOTHING).quotas.get(lot)
+            total = quota.nominal if quota else 0
+            for child in self._children.get(name, ()):
+                total += _lent(self._branches[child].quotas.get(lot), self._subtree(child, lot))
+            self._subtrees[name, lot] = min(total, UNLIMITED)
+        return self._subtrees[name, lot]
+
+
+_NOTHING = _Branch("", {})
+
+
+def _branch(spec: Queue | Cohort, parent: str) -> _Branch:
+    quotas = {(quota.flavor, quota.resource): quota for quota in spec.quotas}
+    return _Branch(f"cohort/{parent}" if parent else "", quotas)
+
+
+def _lent(quota: Quota | None, subtree: int) -> int:
+    return subtree if quota is None or quota.lend_limit is None else min(subtree, quota.lend_limit)
+
+
+def most_of(shares: Shares) -> dict[str, dict[Lot, int]]:
+    """For each queue the most that it can use of each lot that it has, were all others idle."""
+    tree = _Tree(shares)
+    found: dict[str, dict[Lot, int]] = {}
+    for queue in shares.queues:
+        mine = {(quota.flavor, quota.resource) for quota in queue.quotas}
+        found[queue.name] = {lot: tree.most(f"queue/{queue.name}", lot) for lot in sorted(mine)}
+    return found
+
+
+# -- machines --------------------------------------------------------------------------------------------------
+
+
+def supply_of(shares: Shares, nodes: Iterable[tuple[Node, int]]) -> dict[Lot, int]:
+    """What the machines have of each lot that quota is given for; nodes come with how many there are of the kind."""
+    lots = shares.flavor_resources()
+    flavors = {flavor.name: flavor for flavor in shares.flavors}
+    supply = dict.fromkeys(lots, 0)
+    for node, count in nodes:
+        has = dict(allocatable_of(node))
+        for name, resource in lots:
+            if name in flavors and _is_of(node, flavors[name]):
+                supply[name, resource] += count * _amount(has, resource)
+    return supply
+
+
+def _is_of(node: Node, flavor: Flavor) -> bool:
+    has = dict(node.labels)
+    return all(has.get(key) == value for key, value in flavor.node_labels)
+
+
+def _amount(has: dict[str, int], resource: str) -> int:
+    """What a node has of a resource; GPUs are counted as devices, by whatever name quota knows them."""
+    unit = gpu_milli_of(resource)
+    return has["gpu"] // unit if unit and resource not in has and "gpu" in has else has.get(resource, 0)
+
+
+class Excess(NamedTuple):
+    """Quota that the machines cannot back."""
+
+    owner: str  # queue; empty: all of them together
+    lot: Lot
+    quota: int
+    supply: int
+
+
+def excess_of(shares: Shares, supply: dict[Lot, int]) -> Iterator[Excess]:
+    """Queues that own more than all machines have; and where none does, lots of which all together own more."""
+    for lot, there in supply.items():
+        owned = {queue.name: _owned(queue, lot) for queue in shares.queues}
+        above = [name for name, quota in owned.items() if quota > there]
+        for name in above:
+            yield Excess(name, lot, owned[name], there)
+        total = sum(owned.values())
+        if total > there and not above:
+            yield Excess("", lot, total, there)
+
+
+class Looseness(NamedTuple):
+    """A borrowing limit that lies beyond all machines."""
+
+    queue: str
+    lot: Lot
+    quota: int
+    limit: int
+    supply: int
+
+
+def loose_limits(shares: Shares, supply: dict[Lot, int]) -> Iterator[Looseness]:
+    """Borrowing limits that can never hold anybody back, because there are fewer machines than they allow."""
+    for queue in shares.queues:
+        for quota in queue.quotas:
+            lot, limit = (quota.flavor, quota.resource), quota.borrow_limit
+            if limit is not None and quota.nominal <= supply.get(lot, UNLIMITED) < quota.nominal + limit:
+                yield Looseness(queue.name, lot, quota.nominal, limit, supply[lot])
+
+
+def _owned(queue: Queue, lot: Lot) -> int:
+    return sum(quota.nominal for quota in queue.quotas if (quota.flavor, quota.resource) == lot)

@@ -1,0 +1,156 @@
+"""The judge: how long does each job wait if capacity is so much at every moment, and what is held for it?
+
+A search asks hundreds of times, so this counts instead of placing; `planning.twin` lets the engine itself decide the
+same, and tests hold the two together.
+Must not know: prices, windows, how a search goes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.demand.concurrency import Mask
+from tidegate.jit.registry import can_compile
+from tidegate.jit.registry import compiled as compiled_form
+from tidegate.model.arrays import I64
+from tidegate.model.units import DAY_MS, HOUR_MS, WHOLE_MILLI
+from tidegate.planning.capacity import SHUT
+from tidegate.planning.kernels import replay as kernels
+from tidegate.planning.kernels.replay import NEVER, Desk, Load, Steps, Valve
+from tidegate.planning.orders import Order
+from tidegate.planning.replay_jobs import PlanJobs
+from tidegate.planning.tolerance import Tolerance, Waits, limits_of
+from tidegate.stats.quantile import quantile
+
+#: So many jobs are worth loading the compiler for.
+_WORTH_COMPILING = 1_000
+
+#: GPU thousandths times milliseconds in a GPU-hour.
+_GPU_HOUR = float(WHOLE_MILLI * HOUR_MS)
+
+
+class Span(NamedTuple):
+    """The time that counts: jobs that came in it, GPUs that were held in it."""
+
+    from_ms: int
+    to_ms: int
+
+    @property
+    def hours(self) -> float:
+        """How long it is."""
+        return (self.to_ms - self.from_ms) / HOUR_MS
+
+    def has(self, at_ms: I64) -> Mask:
+        """Which times lie in it."""
+        return (at_ms >= self.from_ms) & (at_ms <= self.to_ms)
+
+
+class Outcome(NamedTuple):
+    """What a replay came to."""
+
+    start_ms: I64  # by job; -1: never
+    wait_ms: I64  # of the jobs that came in the span; NEVER for one that never starts
+    jobs: PlanJobs
+    counted: Mask  # which of them came in the span
+    held_gpu_h: float  # there or in use, whichever is more
+    owned_gpu_h: float
+    burst_gpu_h: float
+    above_gpu_h: float  # in use beyond what is there: a window ended and work ran on
+    drained_ms: int  # from the end of the span until all that came in it has started
+    change_ms: I64  # when capacity changed, burst included
+    change_milli: I64
+
+    def wait_at(self, share_milli: int) -> int:
+        """The shortest wait that this share of the jobs does not exceed."""
+        if not len(self.wait_ms):
+            return 0
+        return int(quantile(self.wait_ms, share_milli / 1000))
+
+    def waits(self, tolerance: Tolerance) -> Waits:
+        """Waits of the jobs that came in the span, beside how long each may."""
+        limit_ms, jobs = limits_of(self.jobs, tolerance), self.jobs
+        return Waits(self.wait_ms, *(column[self.counted] for column in (limit_ms, jobs.gpus_milli, jobs.run_ms)))
+
+    def holds(self, tolerance: Tolerance) -> bool:
+        """Say whether waits stay within what is tolerated, everybody starts, and the queue drains within a day."""
+        waits = self.waits(tolerance)
+        if self.drained_ms > max(DAY_MS, tolerance.wait_ms, int(waits.limit_ms.max(initial=0))):
+            return False
+        return waits.hold(tolerance.share_milli)
+
+    def late(self, tolerance: Tolerance) -> float:
+        """The share of jobs that waited longer than is tolerated."""
+        return float(self.waits(tolerance).late.mean()) if len(self.wait_ms) else 0.0
+
+    def peak_burst_milli(self, steps: Steps) -> int:
+        """The most that burst added to the steps."""
+        level = steps.level_milli[np.searchsorted(steps.at_ms, self.change_ms, side="right") - 1]
+        return int((self.change_milli - level).max(initial=0))
+
+
+class Judge:
+    """Replays jobs against capacities."""
+
+    def __init__(self, jobs: PlanJobs, order: Order = Order.OVERTAKE, *, compiled: bool | None = None) -> None:
+        self.jobs, self.order = jobs, order
+        worth = jobs.total >= _WORTH_COMPILING and can_compile()
+        self.compiled = worth if compiled is None else compiled
+        self.replays = 0
+        sizes, size = np.unique(jobs.gpus_milli, return_inverse=True)
+        self._load = Load(jobs.at_ms, jobs.run_ms, size.astype(np.int64), sizes)
+        self._replay = compiled_form(kernels.replay) if self.compiled else kernels.replay
+        if not self.compiled:
+            self._load = Load(*(column.tolist() for column in self._load))
+
+    def replay(self, steps: Steps, valve: Valve = SHUT, span: Span | None = None) -> Outcome:
+        """Replay all jobs against a capacity; the span is all of them if it is not named."""
+        span = Span(*self.jobs.span_ms) if span is None else span
+        desk = self._desk(len(steps.at_ms))
+        if not self.compiled:
+            steps = Steps(*(column.tolist() for column in steps))
+        self._replay(self._load, steps, valve, (span.from_ms, span.to_ms), self.order is Order.OVERTAKE, desk)
+        self.replays += 1
+        return self._outcome(desk, span)
+
+    def _desk(self, steps: int) -> Desk:
+        jobs, sizes = self.jobs.total, len(self._load.sizes)
+        changes = 4 * jobs + steps + 8
+        none = np.full(1, -1, np.int64)
+        gauge = np.zeros(kernels.GAUGES, np.int64)
+        gauge[kernels.IDLE_SINCE] = NEVER
+        columns = (
+            none.repeat(jobs),
+            none.repeat(jobs),
+            none.repeat(sizes),
+            none.repeat(sizes),
+            *(np.zeros(jobs + 1, np.int64) for _ in range(2)),
+            *(np.zeros(changes, np.int64) for _ in range(4)),
+            gauge,
+            np.zeros(kernels.TOTALS, np.float64),
+        )
+        return Desk(*columns) if self.compiled else Desk(*(column.tolist() for column in columns))
+
+    def _outcome(self, desk: Desk, span: Span) -> Outcome:
+        start = np.asarray(desk.start_ms, np.int64)
+        at_ms = self.jobs.at_ms
+        counted = span.has(at_ms)
+        started = start[counted]
+        wait = np.where(started < 0, NEVER, started - at_ms[counted])
+        last = NEVER if (started < 0).any() else int(started.max(initial=span.to_ms)) - span.to_ms
+        total = np.asarray(desk.total) / _GPU_HOUR
+        changes = min(int(desk.gauge[kernels.CHANGES]), len(desk.change_ms))
+        return Outcome(
+            start_ms=start,
+            wait_ms=wait,
+            jobs=self.jobs,
+            counted=counted,
+            held_gpu_h=float(total[kernels.HELD]),
+            owned_gpu_h=float(total[kernels.OWNED]),
+            burst_gpu_h=float(total[kernels.BURST]),
+            above_gpu_h=float(total[kernels.ABOVE]),
+            drained_ms=max(last, 0),
+            change_ms=np.asarray(desk.change_ms[:changes], np.int64),
+            change_milli=np.asarray(desk.change_milli[:changes], np.int64),
+        )

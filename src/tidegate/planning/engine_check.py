@@ -1,0 +1,104 @@
+"""The twin as the judge: the engine decides who starts when, one queue with the quota that the capacity is.
+
+No machines: quota is all there is, and it changes when capacity does. This is the same engine that runs a cluster;
+`planning.judge` only counts, and must come to the same.
+Must not know: searches, prices.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tidegate.engine.run import run
+from tidegate.jit.registry import kernels_as
+from tidegate.model.arrays import I64
+from tidegate.model.decisions import DecisionKind, StepResult
+from tidegate.model.facts import EventBatch
+from tidegate.model.policy import AdmissionKind, Policy
+from tidegate.model.queues import UNLIMITED, Flavor, FlavorGroup, Queue, Quota, Shares
+from tidegate.model.simulation import TwinOptions
+from tidegate.model.work import GpuRequest, PodSet, Share, Work
+from tidegate.planning.capacity_replay import Judge
+from tidegate.planning.kernels.replay import Steps, Valve
+from tidegate.planning.orders import Order
+from tidegate.planning.replay_jobs import PlanJobs
+from tidegate.sim.submissions import Jobs
+from tidegate.sim.world import PolicyChange, SimWorld
+from tidegate.state.cluster import ClusterState
+
+_QUEUE, _FLAVOR = "batch", "any"
+
+
+class Confirmed(NamedTuple):
+    """What the engine said to what the judge had counted."""
+
+    jobs: int
+    changes: int  # of capacity
+    differing: int  # jobs that start at another time
+
+
+def confirm(jobs: PlanJobs, order: Order, steps: Steps, valve: Valve, *, compiled: bool = False) -> Confirmed:
+    """Let the engine decide what the judge counted, capacity changing as it did there."""
+    counted = Judge(jobs, order).replay(steps, valve)
+    starts = replay_in_twin(jobs, order, counted.change_ms, counted.change_milli, compiled=compiled)
+    return Confirmed(jobs.total, len(counted.change_ms), int((starts != counted.start_ms).sum()))
+
+
+def replay_in_twin(jobs: PlanJobs, order: Order, change_ms: I64, capacity_milli: I64, *, compiled: bool = False) -> I64:
+    """When each job starts if capacity changes at these times to these values; -1 for one that never does."""
+    zero_ms = min(int(jobs.at_ms[0]), int(change_ms[0]))
+    policies = [_policy(int(milli), order) for milli in capacity_milli]
+    changes = [PolicyChange(int(at) - zero_ms, policy) for at, policy in zip(change_ms, policies, strict=True)]
+    world = SimWorld([], _jobs(jobs, zero_ms), policies[0], TwinOptions(observe_every_ms=0), changes=changes[1:])
+    starts = _Starts(jobs.total)
+    with kernels_as(compiled=compiled):
+        run(ClusterState(), world, starts, lambda _: world.is_over())
+    return np.where(starts.at_ms < 0, -1, starts.at_ms + zero_ms)
+
+
+class _Starts:
+    """When each job was admitted."""
+
+    def __init__(self, jobs: int) -> None:
+        self.at_ms = np.full(jobs, -1, np.int64)
+
+    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+        """Note who was admitted in a step."""
+        del events
+        decisions = result.decisions
+        self.at_ms[decisions.workload[decisions.kind == int(DecisionKind.ADMIT)]] = now_ms
+
+
+def _policy(milli: int, order: Order) -> Policy:
+    quota = Quota(flavor=_FLAVOR, resource="gpu", nominal=min(milli, UNLIMITED))
+    group = FlavorGroup(resources=("gpu",), flavors=(_FLAVOR,))
+    queue = Queue(name=_QUEUE, groups=(group,), quotas=(quota,), strict_fifo=order is Order.STRICT)
+    shares = Shares(flavors=(Flavor(name=_FLAVOR),), queues=(queue,), ignore_undeclared=True)
+    return Policy(admission=AdmissionKind.KUEUE, shares=shares, cycle_ms=1)  # at 1 ms every event counts
+
+
+def _jobs(jobs: PlanJobs, zero_ms: int) -> Jobs:
+    sizes, work = np.unique(jobs.gpus_milli, return_inverse=True)
+    none = np.zeros(jobs.total, np.int64)
+    width = len(str(jobs.total))
+    return Jobs(
+        ids=[f"{row:0{width}d}" for row in range(jobs.total)],  # ties are broken by id: by the order they came in
+        works=tuple(_work(int(milli)) for milli in sizes),
+        work=work.astype(np.int32),
+        submit_ms=jobs.at_ms - zero_ms,
+        runtime_ms=jobs.run_ms,
+        estimate_ms=none,
+        load_ms=none,
+        idle_tail_ms=none,
+        busy_milli=none + 1000,
+        daily_swing_milli=none,
+        vram_mib=none,
+        fails_every_ms=none,
+    )
+
+
+def _work(milli: int) -> Work:
+    gpu = GpuRequest(share=Share.WHOLE, count=1)
+    return Work(queue=_QUEUE, pod_sets=(PodSet(gpu=gpu, charge=(("gpu", milli),)),))

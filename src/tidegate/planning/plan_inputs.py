@@ -1,0 +1,161 @@
+"""What a plan starts from: tolerance, cold start, residency and prices; measured where data tells, else to be signed.
+
+Must not know: files, arguments, how a plan is made.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidegate.config.prices import ASSUMED_PRICES, Prices
+from tidegate.demand.cutoff import tables_at
+from tidegate.demand.fit import fit
+from tidegate.demand.model import DemandModel, Scope
+from tidegate.demand.tables import Tables
+from tidegate.demand.tolerance import Basis
+from tidegate.demand.tolerance import Tolerance as Patience
+from tidegate.model.units import HOUR_MS, MINUTE_MS, duration_text
+from tidegate.planning.assumptions import Assumption, Unsigned
+from tidegate.planning.replay_jobs import PlanJobs
+from tidegate.planning.threads import side_by_side
+from tidegate.planning.tolerance import Tolerance
+
+#: What is assumed where nothing was measured: batch work may wait an hour, people five minutes, and a node is there
+#: after ten minutes.
+ASSUMED_TOLERANCE_MS, ASSUMED_INTERACTIVE_MS, ASSUMED_COLD_START_MS = HOUR_MS, 5 * MINUTE_MS, 10 * MINUTE_MS
+
+
+class Given(NamedTuple):
+    """What somebody says; it comes before what was measured."""
+
+    tolerance_ms: int | None = None
+    interactive_ms: int | None = None
+    cold_start_ms: int | None = None
+    prices: Prices | None = None
+    prices_from: str = ""  # the file
+
+
+class Terms(NamedTuple):
+    """What a plan starts from, and what of it must be signed."""
+
+    tolerance_ms: int
+    cold_start_ms: int
+    prices: Prices
+    prices_from: str
+    unsigned: tuple[Unsigned, ...]
+    interactive_ms: int | None = None  # None: nobody works interactively
+    as_declared: bool = True  # else somebody said how long batch work may wait, whatever it declares
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """How long work may wait."""
+        return Tolerance(self.tolerance_ms, interactive_ms=self.interactive_ms, as_declared=self.as_declared)
+
+
+def settle_terms(model: DemandModel, given: Given) -> Terms:
+    """Measured where the model tells, else assumed; what somebody says instead is assumed too."""
+    unsigned: list[Unsigned] = []
+    cold_start_ms = _cold_start(model, given, unsigned)
+    tolerance_ms = _tolerance(model, given, cold_start_ms, unsigned)
+    interactive_ms = _interactive(model, given, cold_start_ms, unsigned)
+    if model.residency is None:
+        means = "GPUs that are asked for are taken to be used; a plan cannot lend what is held idle"
+        unsigned.append(Unsigned(Assumption.RESIDENCY, "as-asked", means, "samples of GPU use, such as DCGM's"))
+    if given.prices is None:
+        means = "owned GPUs cost 1 an hour, booked ones 1.5, burst 2.5"
+        unsigned.append(Unsigned(Assumption.PRICES, "1:1.5:2.5", means, "--prices FILE"))
+    return Terms(
+        tolerance_ms,
+        cold_start_ms,
+        given.prices or ASSUMED_PRICES,
+        given.prices_from or "assumed",
+        tuple(sorted(unsigned, key=lambda one: list(Assumption).index(one.name))),
+        interactive_ms,
+        as_declared=given.tolerance_ms is None,
+    )
+
+
+def terms_at(tables: Tables, now_ms: int, given: Given, seed: int = 0) -> Terms:
+    """What a plan would have started from at an earlier time: nothing after it is read."""
+    return settle_terms(fit(tables_at(tables, now_ms), seed=seed, run_all=side_by_side), given)
+
+
+def unsigned_runtimes(jobs: PlanJobs) -> tuple[Unsigned, ...]:
+    """What must be signed where a plan rests on kinds of which no job has ended."""
+    if not jobs.only_bounded:
+        return ()
+    means = (
+        f"of {int(jobs.endless.sum()):,} jobs none of the kind has ended; how long they run is guessed from their ages"
+    )
+    return (Unsigned(Assumption.RUNTIMES, "as-drawn", means, "jobs of each kind that have ended"),)
+
+
+def measured_wait_ms(known: Patience | None, cold_start_ms: int) -> int | None:
+    """How long work may wait, as far as data tells.
+
+    Waits that were accepted are a lower bound. One below the time that capacity takes to start says nothing: so short
+    a wait is how long the scheduler takes, and burst could not keep it.
+    """
+    if known is None or known.tolerated is None:
+        return None
+    if known.basis is Basis.ACCEPTED and known.tolerated.value < cold_start_ms:
+        return None
+    return round(known.tolerated.value)
+
+
+def batch_patience(model: DemandModel) -> Patience | None:
+    """What waits of batch work tell."""
+    group = model.group(Scope.KIND, "batch") or model.total()
+    return group.tolerance if group else None
+
+
+def interactive_patience(model: DemandModel) -> tuple[bool, Patience | None]:
+    """Whether people work interactively, and what their waits tell."""
+    group = model.group(Scope.KIND, "interactive")
+    return group is not None, group.tolerance if group else None
+
+
+_DECLARED = "jobs with submission and start, or a declared wait"
+
+
+def _tolerance(model: DemandModel, given: Given, cold_start_ms: int, unsigned: list[Unsigned]) -> int:
+    known = batch_patience(model)
+    measured = measured_wait_ms(known, cold_start_ms)
+    if measured is not None and given.tolerance_ms is None:
+        return measured
+    assumed = ASSUMED_TOLERANCE_MS if given.tolerance_ms is None else given.tolerance_ms
+    text = duration_text(assumed)
+    means = f"batch work may wait {text}{_too_short(known, measured)}"
+    unsigned.append(Unsigned(Assumption.TOLERANCE, text, means, _DECLARED))
+    return assumed
+
+
+def _too_short(known: Patience | None, measured: int | None) -> str:
+    """That waits were seen, and why they are no tolerance."""
+    if known is None or known.waited_p90 is None or known.basis is Basis.DECLARED or measured is not None:
+        return ""
+    waited = duration_text(round(known.waited_p90.value))
+    return f" (nine of ten started within {waited}: nobody was asked for patience that burst could use)"
+
+
+def _interactive(model: DemandModel, given: Given, cold_start_ms: int, unsigned: list[Unsigned]) -> int | None:
+    there, known = interactive_patience(model)
+    if not there:
+        return None
+    measured = measured_wait_ms(known, cold_start_ms)
+    if measured is not None and given.interactive_ms is None:
+        return measured
+    assumed = ASSUMED_INTERACTIVE_MS if given.interactive_ms is None else given.interactive_ms
+    text = duration_text(assumed)
+    unsigned.append(Unsigned(Assumption.INTERACTIVE, text, f"interactive work may wait {text}", _DECLARED))
+    return assumed
+
+
+def _cold_start(model: DemandModel, given: Given, unsigned: list[Unsigned]) -> int:
+    if model.cold_start is not None and given.cold_start_ms is None:
+        return round(model.cold_start.window.value)
+    assumed = ASSUMED_COLD_START_MS if given.cold_start_ms is None else given.cold_start_ms
+    text = duration_text(assumed)
+    means = f"capacity that is launched is there after {text}"
+    unsigned.append(Unsigned(Assumption.COLD_START, text, means, "times of nodes, images and weights to start"))
+    return assumed

@@ -1,0 +1,1 @@
+"""Results for people: text, HTML, plots and plain data. It computes nothing of its own."""

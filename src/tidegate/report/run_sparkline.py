@@ -1,0 +1,82 @@
+"""A run over time, in blocks on a terminal: GPUs allocated, busy and waited for.
+
+Must not know: how anything is measured.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from rich.text import Text
+
+from tidegate.measure.format import UNKNOWN, amount_text
+from tidegate.measure.summary import Summary
+from tidegate.measure.time_axis import time_marks
+from tidegate.measure.time_series import Samples, resample
+from tidegate.model.arrays import F64
+from tidegate.model.units import DAY_MS, WHOLE_MILLI
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+
+#: Columns beside a curve: its name, and what it comes to.
+_LEFT, _RIGHT = 11, 22
+
+
+class _Curve(NamedTuple):
+    name: str
+    values: F64
+    top: float  # what fills a cell
+    comes_to: str
+    style: str
+
+
+def curves(summary: Summary, samples: Samples, width: int) -> Text | None:
+    """The curves below each other, under the days; None if no time passed."""
+    if not len(samples.at_ms):
+        return None
+    cells = max(width - _LEFT - _RIGHT, 8)
+    lines = [Text(" " * _LEFT + day_line(summary.start_ms, summary.end_ms, cells), "dim")]
+    for curve in _curves_of(samples, cells):
+        drawn = sparkline(curve.values, curve.top)
+        lines.append(Text.assemble(f"{curve.name:<{_LEFT}}", (drawn, curve.style), ("  " + curve.comes_to, "dim")))
+    return Text("\n").join(lines)
+
+
+def _curves_of(samples: Samples, cells: int) -> list[_Curve]:
+    up = samples.up_milli / WHOLE_MILLI
+    allocated = samples.allocated_milli / WHOLE_MILLI
+    waiting = samples.waiting_milli.sum(axis=1) / WHOLE_MILLI
+    busy = _mean(samples, samples.busy_gpus)
+    top, peak = float(up.max()), float(resample(samples, waiting, cells).max(initial=0))
+    curves = [
+        _Curve("allocated", allocated, top, f"{_mean(samples, allocated)} of {_mean(samples, up)} GPUs", "cyan"),
+        _Curve("busy", samples.busy_gpus, top, f"{busy} GPUs" if busy != UNKNOWN else "not observed", "green"),
+        _Curve("waiting", waiting, peak, f"{_mean(samples, waiting)} GPUs, peak {amount_text(peak)}", "yellow"),
+    ]
+    return [curve._replace(values=resample(samples, curve.values, cells)) for curve in curves]
+
+
+def _mean(samples: Samples, values: F64) -> str:
+    mean = resample(samples, values, 1)[0]
+    return UNKNOWN if np.isnan(mean) else amount_text(float(mean))
+
+
+def sparkline(values: F64, top: float) -> str:
+    """A curve in blocks, one a value; `?` where nothing is known."""
+    heights = np.ceil(np.nan_to_num(values) / max(top, 1e-9) * (len(_BLOCKS) - 1) - 1e-6)
+    levels = np.clip(heights, 0, len(_BLOCKS) - 1).astype(np.int64)
+    return "".join("?" if np.isnan(value) else _BLOCKS[level] for value, level in zip(values, levels, strict=True))
+
+
+def day_line(start_ms: int, end_ms: int, cells: int) -> str:
+    """The names of days, or hours, each where it begins."""
+    line = [" "] * cells
+    free_from = 0
+    room = 4 if end_ms - start_ms > 2 * DAY_MS else 7  # for the name of a day, or the time of day
+    for mark in time_marks(start_ms, end_ms, cells // room):
+        at = (mark.at_ms - start_ms) * cells // max(end_ms - start_ms, 1)
+        if at >= free_from and at + len(mark.label) <= cells:
+            line[at : at + len(mark.label)] = mark.label
+            free_from = at + len(mark.label) + 1
+    return "".join(line)

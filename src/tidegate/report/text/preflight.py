@@ -1,0 +1,133 @@
+"""The preflight for people at a terminal: verdict, four questions, the demand curve, seven inputs, findings, waste.
+
+Must not know: how anything is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.console import Console, RenderableType
+from rich.console import Group as Stack
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.config.prices import Prices
+from tidegate.demand.chart_data import week_curve
+from tidegate.demand.concurrency_stats import Levels
+from tidegate.demand.four_questions import Answer, Verdict
+from tidegate.demand.model import DemandModel, Ground
+from tidegate.demand.sentences import QUESTIONS, clock_text, verdict_text
+from tidegate.measure.format import time_text
+from tidegate.planning.preflight import Preflight
+from tidegate.report.demand_sparkline import demand_curve
+from tidegate.report.run_sparkline import sparkline
+from tidegate.report.terminal import print_page
+from tidegate.report.text.plan import GRADES, Seen
+from tidegate.report.text.preflight_sentences import answer_sentence, finding_text, lift_text, short_answer, waste_lines
+from tidegate.report.text.seven_inputs import input_rows
+
+_MOST_FINDINGS = 6
+_TABLES = {"use": "samples of use", "capacity": "counts of capacity"}
+_VERDICTS = {Verdict.READY: "green", Verdict.USABLE: "yellow", Verdict.PREMATURE: "red"}
+
+
+def render_preflight(preflight: Preflight, seen: Seen | None, prices: Prices | None, console: Console) -> None:
+    """Print the preflight."""
+    model = preflight.model
+    parts: list[RenderableType] = [title(model), Text(), _verdict(preflight), Text()]
+    parts += [_question(one, preflight) for one in preflight.answers]
+    curves = _curves(preflight, seen, console.width)
+    parts += [*([Text(), *curves] if curves else []), Text(), _inputs(model)]
+    wasted = waste_lines(preflight, prices)
+    if wasted:
+        parts += [Text(), Text("What is wasted", "bold"), *_bullets(wasted)]
+    if preflight.findings:
+        told = [finding_text(one) for one in preflight.findings[:_MOST_FINDINGS]]
+        more = len(preflight.findings) - len(told)
+        told += [f"… and {more} more (--json has all)"] if more else []
+        parts += [Text(), Text("Findings", "bold"), *_bullets(told)]
+    print_page(Stack(*parts), console)
+
+
+def title(model: DemandModel) -> Text:
+    """What was read, and how much of it."""
+    return Text.assemble(("Tidegate preflight", "bold cyan"), ("  " + "  ·  ".join(read_parts(model.grounds)), "dim"))
+
+
+def read_parts(grounds: Sequence[Ground]) -> list[str]:
+    """Each table, its rows and its length."""
+    names = {origin.name.rsplit("/", 1)[-1]: None for ground in grounds for origin in ground.origins}
+    listed = ", ".join(list(names)[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+    tables = [
+        f"{ground.rows:,} {_TABLES.get(ground.table, ground.table)} in {time_text(ground.end_ms - ground.start_ms)}"
+        for ground in grounds
+    ]
+    return [listed, *tables] if listed else tables
+
+
+def _verdict(preflight: Preflight) -> Text:
+    style = f"bold {_VERDICTS[preflight.verdict]}"
+    return Text(verdict_text(preflight.verdict, preflight.answers), style)
+
+
+def _question(one: Answer, preflight: Preflight) -> RenderableType:
+    head = Text.assemble(
+        (f"{one.grade:<9}", GRADES.get(one.grade, "")),
+        (QUESTIONS[one.question], "bold"),
+        "  ",
+        (short_answer(one, preflight), f"bold {GRADES.get(one.grade, '')}"),
+    )
+    body = [Text(answer_sentence(one, preflight))]
+    lift = lift_text(one)
+    body += [Text(f"lifted by {lift}", "dim")] if lift else []
+    return Stack(head, Padding(Stack(*body), (0, 0, 0, 9)))
+
+
+def _curves(preflight: Preflight, seen: Seen | None, width: int) -> list[RenderableType]:
+    """The demand over time where jobs tell it, and the usual week."""
+    found: list[RenderableType] = []
+    total = preflight.model.total()
+    if seen is not None and preflight.replayed is not None:
+        name = "at least" if preflight.replayed.at_least else "floor"
+        levels = [(name, float(preflight.replayed.floor.gpus))]
+        levels += [("p95", total.wanted.p95.value)] if total and total.wanted else []
+        found += [demand_curve(seen.at_ms, seen.gpus, levels, width), Text()]
+    if total is not None and (total.wanted or total.seen):
+        levels_ = total.wanted or total.seen
+        assert levels_ is not None
+        found += week_line("GPUs", levels_, width)
+    for one in preflight.model.services[:1]:
+        found += week_line("requests/s", one.rate, width)
+    return [*found, Text(clock_text(preflight.model.calendar), "dim")] if found else found
+
+
+def week_line(what: str, levels: Levels, width: int) -> list[Text]:
+    """The usual week in blocks; nothing where it was not kept."""
+    curve = week_curve(levels)
+    if curve is None:
+        return []
+    cells = max(min(width - 34, 84), 14)
+    means = np.array(curve.mean)
+    parts = np.array([part.mean() for part in np.array_split(means, cells)])
+    line = sparkline(parts, float(parts.max(initial=0.0)))
+    reach = (f"  {means.min():,.3g} to {means.max():,.3g} {what}", "dim")
+    return [Text.assemble(f"{'usual week':<11}", (line, "cyan"), reach)]
+
+
+def _inputs(model: DemandModel) -> Table:
+    table = Table(title="Seven inputs", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.header_style = "dim"
+    for name in ("input", "", "value (90 % interval)", "samples", "from"):
+        table.add_column(name, justify="right" if name == "samples" else "left")
+    before = ""
+    for row in input_rows(model):
+        table.add_row(row.input if row.input != before else "", row.name, row.text, row.samples, row.table)
+        before = row.input
+    return table
+
+
+def _bullets(lines: list[str]) -> list[RenderableType]:
+    return [Padding(Text(line), (0, 0, 0, 2)) for line in lines]

@@ -1,0 +1,203 @@
+"""A run of the twin that goes by stretches where it can: many steps in one kernel, with the same decisions.
+
+It can where quota is all there is and the world is plain. What comes of it is, to the last bit, what steps come to
+one by one: the state, the facts, the decisions.
+Must not know: how anything is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from tidegate.engine.decision_rows import batch_of
+from tidegate.engine.kernels.apply_work import Rows
+from tidegate.engine.kernels.fixpoint import AT_ONCE, Z_CYCLE, Z_LEFT, Z_ROOM_EPOCH
+from tidegate.engine.kernels.gang_placement import O_WORKLOAD, Output, empty_output
+from tidegate.engine.placement_rule import ready_rule
+from tidegate.engine.quota_cycle import is_quota_alone, make_room, most_rows, ready_room, turn_of
+from tidegate.engine.quota_reservations import book_of
+from tidegate.engine.run import run_once
+from tidegate.jit.registry import active, settle_form
+from tidegate.model.arrays import I64
+from tidegate.model.decisions import StepResult
+from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Submissions
+from tidegate.model.step_batch import NO_WAKE, Stretch
+from tidegate.sim.fast_path import (
+    CRAMPED,
+    FOREVER,
+    L_CYCLES,
+    L_DECISIONS,
+    L_FACTS,
+    L_NOW,
+    L_WAKE,
+    M_ENTRIES,
+    M_NOW,
+    M_SUBMITTED,
+    N_FACTS,
+    N_STEPS,
+    Q_ROW,
+    Engine,
+    Log,
+    Script,
+    live_through,
+)
+from tidegate.sim.submissions import Jobs
+from tidegate.sim.world import SimWorld
+from tidegate.state.cluster import ClusterState, Counter
+from tidegate.state.tables import ALWAYS, END
+
+#: Steps, and numbers about who waits, that one stretch may write down.
+_MOST_STEPS, _MOST_WAITING = 1 << 13, 1 << 21
+
+#: Steps that are done one by one, at most, after a stretch came to nothing.
+_MOST_REST = 64
+
+#: Rows that a stretch may hand out to new work before tables grow, at least.
+_ROWS_AHEAD = 1 << 10
+
+
+class Record(Protocol):
+    """Where steps are written down, one by one or many at once."""
+
+    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+        """Write a step down."""
+
+    def append_stretch(self, stretch: Stretch) -> None:
+        """Write many steps down; the state is as it was after the last."""
+
+
+def run_twin(state: ClusterState, world: SimWorld, record: Record, stop: Callable[[ClusterState], bool]) -> None:
+    """Run until told to stop, by stretches where that is possible, else step by step."""
+    wake_ms: int | None = None
+    steps, rest = 0, 1
+    while not stop(state):
+        if steps <= 0 and wake_ms is None and can_stretch(state, world):
+            stretch = live_on(state, world)
+            if len(stretch.now_ms):
+                record.append_stretch(stretch)
+                rest, last_ms = 1, int(stretch.wake_ms[-1])
+                wake_ms = None if last_ms == NO_WAKE else last_ms
+                continue
+            steps, rest = rest, min(2 * rest, _MOST_REST)  # where every job is of a new kind, trying is not for free
+        wake_ms = run_once(state, world, record, wake_ms)
+        steps -= 1
+
+
+def can_stretch(state: ClusterState, world: SimWorld) -> bool:
+    """Whether nothing but quota decides here, and time alone changes nothing."""
+    tables, works = state.shares, state.work_classes
+    if not tables or not is_quota_alone(state) or not world.is_plain() or state.counters[Counter.TROUBLES]:
+        return False
+    protected, tickets = works.protected_ms[: works.top], tables.tickets
+    waits = tickets.not_before_ms[: tickets.top].any() or (tickets.replaces[: tickets.top] != END).any()
+    timed = ((protected > 0) & (protected < ALWAYS)).any() or tables.demands.partial[: tables.demands.top].any()
+    return not (waits or timed)
+
+
+def live_on(state: ClusterState, world: SimWorld) -> Stretch:
+    """As many steps as can be done at once; none, if the next cannot."""
+    settle_form()
+    world.know_classes(state.classes_of(world.jobs.works))
+    table = state.workloads
+    table.reserve(table.top + max(table.top // 2, _ROWS_AHEAD))
+    state.shares.tickets.reserve(table.capacity)
+    engine, out = _engine(state)
+    script = world.open_script(2 * int(engine.limits[3]))
+    before, submitted = table.number[state.live_workloads()], int(script.marks[M_SUBMITTED])
+    script.jobs[before, Q_ROW] = state.live_workloads()
+    log = _log(state, script)
+    while active(live_through)(engine, script, log, out) == CRAMPED:
+        engine, out = _with_more_room(state, engine, out)
+    world.close_script(script)
+    _catch_up(state, engine, int(script.marks[M_NOW]))
+    state.rename_workloads(before, world.jobs.ids)
+    return _stretch(state, log, out, _submissions(world.jobs, submitted, int(script.marks[M_SUBMITTED])))
+
+
+# -- before ----------------------------------------------------------------------------------------------------
+
+
+def _engine(state: ClusterState) -> tuple[Engine, Output]:
+    """What the engine's kernels take, and room for what they decide in a stretch."""
+    table, tables = state.workloads, state.shares
+    spare = np.empty(table.capacity, np.int64)
+    spare[: len(table.spare)] = table.spare
+    rows = Rows(
+        spare,
+        np.array([len(table.spare), table.top], np.int64),
+        table.real,
+        table.defaults,
+        tables.tickets.defaults,
+        np.empty(table.capacity, np.int64),
+    )
+    turn, kept = turn_of(state), np.zeros(Z_LEFT + 1, np.int64)
+    kept[Z_CYCLE], kept[Z_ROOM_EPOCH] = tables.cycle, tables.room_epoch
+    desk = ready_room(state, turn, 0).desk
+    most = 2 * most_rows(state, desk)
+    limits = np.array([AT_ONCE, most, state.work_classes.top, 2 * most], np.int64)
+    engine = Engine(state.hot(), ready_rule(state).rule, book_of(state), desk, turn, rows, limits, kept)
+    return engine, empty_output(4 * most)
+
+
+def _with_more_room(state: ClusterState, engine: Engine, out: Output) -> tuple[Engine, Output]:
+    """A desk for twice the targets, and twice the room for decisions; what was written stays."""
+    desk = make_room(state, 2 * len(engine.desk.pool.targets), 0).desk
+    larger, written = empty_output(2 * len(out.rows)), int(out.written[0])
+    larger.rows[:written], larger.written[0] = out.rows[:written], written
+    return engine._replace(desk=desk), larger
+
+
+def _log(state: ClusterState, script: Script) -> Log:
+    queues, jobs = max(len(state.queues), 1), len(script.jobs)
+    steps = min(max(_MOST_WAITING // (3 * queues), 16), _MOST_STEPS)
+    facts = 4 * _MOST_STEPS + int(script.marks[M_ENTRIES]) + jobs - int(script.marks[M_SUBMITTED])
+    return Log(
+        np.empty((steps, L_WAKE + 1), np.int64),
+        np.empty((facts, 4), np.int64),
+        np.empty((steps, 3, queues), np.int64),
+        np.zeros(2, np.int64),
+    )
+
+
+# -- after -----------------------------------------------------------------------------------------------------
+
+
+def _catch_up(state: ClusterState, engine: Engine, now_ms: int) -> None:
+    """Let the state be as it is after the last step."""
+    table, rows = state.workloads, engine.rows
+    state.now_ms = now_ms
+    table.spare, table.top = rows.spare[: rows.marks[0]].copy(), int(rows.marks[1])
+    state.shares.cycle, state.shares.room_epoch = int(engine.kept[Z_CYCLE]), int(engine.kept[Z_ROOM_EPOCH])
+    book_of(state)
+
+
+def _submissions(jobs: Jobs, first: int, last: int) -> tuple[Jobs, Submissions]:
+    due = slice(first, last)
+    return jobs, Submissions(jobs.work[due], jobs.submit_ms[due], jobs.estimate_ms[due], jobs.ids[due])
+
+
+def _stretch(state: ClusterState, log: Log, out: Output, submitted: tuple[Jobs, Submissions]) -> Stretch:
+    """What was written down, as facts and decisions."""
+    steps = log.steps[: log.written[N_STEPS]]
+    decisions = batch_of(state, out.rows[: out.written[0]], out.rows[: out.written[0], O_WORKLOAD])
+    wake = steps[:, L_WAKE]
+    return Stretch(
+        now_ms=steps[:, L_NOW].copy(),
+        facts_end=steps[:, L_FACTS].copy(),
+        decisions_end=steps[:, L_DECISIONS].copy(),
+        cycles=steps[:, L_CYCLES].copy(),
+        wake_ms=np.where(wake == FOREVER, NO_WAKE, wake),
+        events=_events(log.facts[: log.written[N_FACTS]], *submitted),
+        decisions=decisions,
+        waiting=log.waiting[: len(steps)].copy(),
+    )
+
+
+def _events(facts: I64, jobs: Jobs, told: Submissions) -> EventBatch:
+    kind, arg = facts[:, 0].astype(np.uint8), facts[:, 3].copy()
+    arg[kind == int(EventKind.WORKLOAD_SUBMITTED)] = np.arange(len(told.ids))
+    everyone, nothing = np.full(len(facts), ALL_PODS, np.int32), np.zeros((len(facts), 4), np.float64)
+    return EventBatch(kind, facts[:, 1].copy(), facts[:, 2].copy(), everyone, arg, nothing, (), jobs.works, told)

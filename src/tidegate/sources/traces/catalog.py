@@ -1,0 +1,187 @@
+"""Traces that are one table a file: what their columns are, and which files are no demand.
+
+Must not know: how files are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import NamedTuple
+
+from tidegate.demand.time_zone import Calendar
+from tidegate.sources.detect_columns import Wish
+from tidegate.sources.options import Format, Table
+from tidegate.sources.table_reader import Wanted
+
+
+class Trace(NamedTuple):
+    """A trace whose files have one table each."""
+
+    format: Format
+    header: frozenset[str]  # names that it has
+    table: Table
+    wishes: dict[str, Wish]
+    calendar: Calendar
+    queue: Callable[[str], str] | None = None  # the queue that the name of a file stands for
+    ids: bool = True
+
+    def wanted(self, name: str) -> Wanted:
+        """How one of its files is read."""
+        queue = self.queue(name) if self.queue else ""
+        wishes = {**self.wishes, **({"queue": Wish(constant=queue)} if queue else {})}
+        return Wanted(wishes, table=self.table, calendar=self.calendar, documented=True, ids=self.ids)
+
+
+def _stem(name: str) -> str:
+    return PurePath(name).name.split(".")[0]
+
+
+def _helios_queue(name: str) -> str:
+    """`earth_vc3sl_may2020_1min` is of the virtual cluster vc3sl."""
+    return next((part for part in _stem(name).split("_") if part.startswith("vc")), _stem(name))
+
+
+def _columns(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+TRACES = (
+    Trace(
+        Format.ITP,
+        _columns("job_id submission_time duration num_gpu"),
+        Table.JOBS,
+        {
+            "id": Wish("job_id"),
+            "submitted": Wish("submission_time", "s"),
+            "duration": Wish("duration", "s"),
+            "gpus": Wish("num_gpu"),
+        },
+        Calendar.NONE,
+        _stem,
+    ),
+    Trace(
+        Format.PHILLY,
+        _columns("timestamp duration num_gpus gpu_time cluster"),
+        Table.JOBS,
+        {
+            "submitted": Wish("timestamp"),
+            "duration": Wish("duration", "s"),
+            "gpus": Wish("num_gpus"),
+            "queue": Wish("cluster"),
+        },
+        Calendar.EPOCH,
+    ),
+    Trace(
+        Format.MURI,
+        _columns("job_id num_gpu submit_time iterations model_name duration priority"),
+        Table.JOBS,
+        {
+            "id": Wish("job_id"),
+            "submitted": Wish("submit_time", "ms"),
+            "duration": Wish("duration", "ms"),
+            "gpus": Wish("num_gpu"),
+            "priority": Wish("priority"),
+        },
+        Calendar.NONE,
+        _stem,
+    ),
+    Trace(
+        Format.AZURE_LLM,
+        _columns("TIMESTAMP ContextTokens GeneratedTokens"),
+        Table.REQUESTS,
+        {"at": Wish("TIMESTAMP"), "tokens_in": Wish("ContextTokens"), "tokens_out": Wish("GeneratedTokens")},
+        Calendar.EPOCH,
+    ),
+    Trace(
+        Format.MOONCAKE,
+        _columns("timestamp input_length output_length"),
+        Table.REQUESTS,
+        {"at": Wish("timestamp", "ms"), "tokens_in": Wish("input_length"), "tokens_out": Wish("output_length")},
+        Calendar.NONE,
+    ),
+    Trace(
+        Format.SERVEGEN,
+        _columns("client ts_s rate_rps cv_iat"),
+        Table.REQUESTS,
+        {
+            "at": Wish("ts_s", "s"),
+            "rate": Wish("rate_rps"),
+            "window": Wish(constant="600s"),
+            "client": Wish("client"),
+            "arrival_cv": Wish("cv_iat"),
+        },
+        Calendar.NONE,
+    ),
+    Trace(
+        Format.HELIOS,
+        _columns("time total_gpu_num running_gpu_num pending_gpu_num running_gpujob_num pending_gpujob_num"),
+        Table.CAPACITY,
+        {
+            "at": Wish("time"),
+            "total": Wish("total_gpu_num"),
+            "running": Wish("running_gpu_num"),
+            "pending": Wish("pending_gpu_num"),
+            "running_jobs": Wish("running_gpujob_num"),
+            "pending_jobs": Wish("pending_gpujob_num"),
+        },
+        Calendar.EPOCH,
+        _helios_queue,
+    ),
+)
+
+#: Files of these traces that say the same again, by the end of their stem, or that are no table of the trace.
+TWICE = {Format.MURI: "_pr"}
+
+
+class NoDemand(NamedTuple):
+    """A file that is no demand."""
+
+    header: frozenset[str]
+    why: str
+
+
+NO_DEMAND = (
+    NoDemand(
+        _columns("name cpu_milli memory_mib num_gpu gpu_milli"),
+        "is a list of pods for placement experiments (openb): its times are no load, about 14 GPUs at once; "
+        "use bench/openb.py, or name a trace of jobs",
+    ),
+    NoDemand(
+        _columns("sn cpu_milli memory_mib gpu model"),
+        "is a list of machines (openb), no demand; name a trace of jobs",
+    ),
+    NoDemand(
+        _columns("ip DSW PSW ASW"),
+        "is a network of hosts and switches (topology), no demand; name a trace of jobs",
+    ),
+    NoDemand(
+        _columns("time active total"),
+        "counts machines that are switched on, not GPUs that are asked for; name a trace of jobs or of GPUs",
+    ),
+    NoDemand(
+        _columns("trace policy published_avg_jct_s"),
+        "holds published results (muri), no demand; name trace1.csv or trace3.csv",
+    ),
+)
+
+
+def find_trace(names: tuple[str, ...]) -> Trace | None:
+    """The trace whose files have such columns; the most particular one, if several do."""
+    fitting = [trace for trace in TRACES if trace.header <= set(names)]
+    return max(fitting, key=lambda trace: len(trace.header), default=None)
+
+
+def why_no_demand(names: tuple[str, ...], beginning: str) -> str:
+    """Why a file with such columns is no demand; empty if it may be."""
+    for one in NO_DEMAND:
+        if one.header <= set(names):
+            return one.why
+    cells = beginning.split("\n", 1)[0].strip().split(",")
+    if len(cells) == 3 and cells[0].isdecimal() and cells[1] in ("add", "remove"):
+        return "is a list of spot machines that came and went, capacity and no demand; name a trace of jobs"
+    if cells[0] == "workload" and cells[1:2] in (["policy"], ["sc_policy"]):
+        return "holds published results (openb), no demand; name a trace of jobs"
+    if cells[0] in ("pods", "noderank", "# kind"):
+        return "is an order of arrival for placement experiments (openb), no demand; name a trace of jobs"
+    return ""

@@ -1,0 +1,64 @@
+"""What a search for changes is made of: the workload it is for, what may be spent, and what was found.
+
+Must not know: which changes are tried, or how to say any of it in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
+
+from tidegate.journal.queue_position import Want, find_wants, queue_names, queue_row
+from tidegate.state.cluster import ClusterState
+from tidegate.state.tables import END
+from tidegate.whatif.changes import Change
+from tidegate.whatif.fork_trials import Trials
+
+
+class Kind(StrEnum):
+    """Kinds of changes; the words that `--if` knows them by."""
+
+    OPEN = "open"
+    MODEL = "model"
+    FLAVOR = "flavor"
+    QUEUE = "queue"
+    BORROW = "borrow"
+    QUOTA = "quota"
+    PRIORITY = "priority"
+    NODES = "nodes"
+    STOP = "stop"
+    TOGETHER = "together"  # several kinds, where no single one will do
+
+
+class Remedy(NamedTuple):
+    """Changes that start a workload together, none of them larger than it must be."""
+
+    changes: tuple[Change, ...]
+    at_once: bool = True  # False: when those it then preempts have left
+    every_smaller: bool = True  # was tried and does not start it; False: of many smaller amounts, the next one only
+
+
+class Search(NamedTuple):
+    """A search for changes that start a workload."""
+
+    state: ClusterState
+    number: int
+    trials: Trials
+    wants: tuple[Want, ...]
+    queue: str  # its queue; empty: it waits in none that counts quota
+    budget: int
+
+    def goes_on(self) -> bool:
+        """Whether there is time for more trials."""
+        return self.trials.cost < self.budget
+
+
+Finder = Callable[[Search], Remedy | None]
+
+
+def open_search(state: ClusterState, number: int, trials: Trials, budget: int) -> Search:
+    """A search for a waiting workload."""
+    branch = queue_row(state, state.workload_numbers.row(number))
+    queue = queue_names(state)[branch] if branch != END else ""
+    return Search(state, number, trials, tuple(find_wants(state, number)), queue, budget)
