@@ -19,8 +19,8 @@ from kubebench import Plane, node, pod
 from tidegate.kube.mirror.handover_annotation import HandoverNote, write_note
 from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.kubeconfig import config_access
-from tidegate.manifests.label_names import QUEUE, STANDING
-from tidegate.model.observed_status import Grant, Standing
+from tidegate.manifests.label_names import HANDOVER_NOTE, QUEUE
+from tidegate.model.observed_status import ObservedStatus, PodSetAssignment
 
 PODS, NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 GROUPS_API = "scheduling.k8s.io/v1alpha2"
@@ -256,7 +256,10 @@ def _shown_running(plane: Plane) -> dict[str, Any]:
     """A pod that runs, as the API server shows it."""
     first = _written(0, "first")
     plane.admin.post(PODS, first)
-    meta, target = {"name": "first", "annotations": {STANDING: _note(0, "n00000")}}, {"kind": "Node", "name": "n00000"}
+    meta, target = (
+        {"name": "first", "annotations": {HANDOVER_NOTE: _note(0, "n00000")}},
+        {"kind": "Node", "name": "n00000"},
+    )
     bind = {"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}
     plane.admin.post(f"{PODS}/first/binding", bind)
     since = "2026-01-01T00:00:00Z"
@@ -289,7 +292,7 @@ def _running(first: dict[str, Any], nodes: int, pods: int) -> Iterator[tuple[str
         del meta["resourceVersion"]
         meta |= {"name": name, "uid": str(uuid.UUID(int=(2 << 100) | number))}
         meta["labels"] = {**meta["labels"], QUEUE: team_of(number)}
-        meta["annotations"] = {**meta["annotations"], STANDING: _note(number, place, gpus=int(turn < _TAKEN))}
+        meta["annotations"] = {**meta["annotations"], HANDOVER_NOTE: _note(number, place, gpus=int(turn < _TAKEN))}
         yield f"pods/default/{name}", {**like, "metadata": meta, "spec": {**like["spec"], "nodeName": place}}
 
 
@@ -297,6 +300,8 @@ def _note(number: int, place: str, gpus: int = 1) -> str:
     """What Tidegate leaves with a pod that it binds."""
     charge = (("cpu", 1000), *((("nvidia.com/gpu", gpus),) if gpus else ()))
     flavors = tuple((name, "any") for name, _ in charge)
-    grant = Grant(pod_set="main", count=1, flavors=flavors, charge=charge)
-    standing = Standing(queue=team_of(number), grants=(grant,), granted_ms=1_767_225_600_000 + number, admitted=True)
+    grant = PodSetAssignment(pod_set="main", count=1, flavors=flavors, charge=charge)
+    standing = ObservedStatus(
+        queue=team_of(number), grants=(grant,), granted_ms=1_767_225_600_000 + number, admitted=True
+    )
     return write_note(HandoverNote(standing=standing, nodes=((place, 1),)))

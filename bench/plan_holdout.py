@@ -33,8 +33,8 @@ from tidegate.planning.orders import Order
 from tidegate.planning.replay_jobs import PlanJobs, known_at, plan_jobs_of
 from tidegate.planning.tolerance import Tolerance
 from tidegate.planning.windows import day_night_weekend
-from tidegate.sources.options import Format, Options
-from tidegate.sources.read_sources import gather
+from tidegate.sources.options import Format, SourceOptions
+from tidegate.sources.read_sources import read_sources
 
 ITP = ("01", "02", "04", "05", "07", "09")
 MOST_RATIO, LEAST_SAVED, PEAKED = 1.35, 0.40, 2.0
@@ -43,7 +43,7 @@ HOLDOUT = 1 / 3
 
 def read_set(path: Path, form: Format) -> PlanJobs:
     """The jobs of a trace; of philly, of all virtual clusters together."""
-    return plan_jobs_of(gather([str(path)], Options(form)).tables)
+    return plan_jobs_of(read_sources([str(path)], SourceOptions(form)).tables)
 
 
 def read_sets(data: Path) -> dict[str, PlanJobs]:

@@ -25,7 +25,7 @@ from tidegate.jit.registry import kernels_as
 from tidegate.journal.store import JournalFile
 from tidegate.journal.writer import Journal
 from tidegate.model.decisions import DecisionKind, StepResult
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import FactBatch
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.model.simulation import TwinOptions
@@ -120,7 +120,7 @@ class Counting(Journal):
 
     placements, decisions, holds, steps_taken, bytes_known = 0, 0, 0, 0, 0
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Write the step down and count its decisions."""
         super().append(now_ms, events, result)
         kinds = np.bincount(result.decisions.kind, minlength=13)

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from tidegate.engine.step import step
-from tidegate.model.facts import EventKind, Facts
+from tidegate.model.facts import FactKind, Facts
 from tidegate.model.hardware import Node, NodeShape, Taint
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
 from tidegate.model.queues import (
@@ -25,8 +25,8 @@ from tidegate.model.queues import (
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
     StopPolicy,
 )
 from tidegate.model.struct import labels, resources
@@ -99,7 +99,7 @@ def settle(state: ClusterState, rounds: int = 20) -> None:
         if not len(leaving):
             return
         for number in leaving.tolist():
-            facts.add(EventKind.POD_GONE, state.now_ms + 1, number)
+            facts.add(FactKind.POD_GONE, state.now_ms + 1, number)
         step(state, facts.batch(), state.now_ms + 1)
 
 
@@ -118,7 +118,7 @@ def draw_policy(rng: np.random.Generator, traits: Traits) -> tuple[Policy, list[
     )
     if traits.preemption == "off":
         queues = tuple(msgspec.structs.replace(queue, preemption=PreemptionRule()) for queue in queues)
-    shares = Shares(
+    shares = QueueSetup(
         flavors=flavors,
         cohorts=cohorts,
         queues=queues,

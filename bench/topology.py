@@ -31,10 +31,10 @@ from tidegate.engine.topology.usage import add_spots, remove_spots
 from tidegate.jit.registry import active, kernels_as
 from tidegate.model.arrays import I64
 from tidegate.model.hardware import Node, NodeShape, TopologyLevels
-from tidegate.model.observed_status import Spot
+from tidegate.model.observed_status import DomainAssignment
 from tidegate.model.queues import Flavor
 from tidegate.model.struct import Resources, labels, resources
-from tidegate.model.topology_failures import Misfit
+from tidegate.model.topology_failures import TopologyFailure
 from tidegate.model.work import PodSet, SliceRule, TopologyRequest
 from tidegate.state.topology import HOST, Topology, plant
 
@@ -91,7 +91,11 @@ def fill(search: SpotSearch, share: float) -> None:
     rng = np.random.default_rng(SEED)
     for values in search.topology.values:
         if rng.random() < share:
-            search.add(FLAVOR, [Spot(values=values, count=8 if rng.random() < 0.8 else int(rng.integers(1, 8)))], POD)
+            search.add(
+                FLAVOR,
+                [DomainAssignment(values=values, count=8 if rng.random() < 0.8 else int(rng.integers(1, 8)))],
+                POD,
+            )
 
 
 def wanted(ask: Ask) -> list[Wanted]:
@@ -128,7 +132,7 @@ def measure(topology: Topology, share: float, repeat: int) -> Iterator[dict[str,
         }
 
 
-def switches(topology: Topology, spots: tuple[Spot, ...]) -> set[tuple[str, ...]]:
+def switches(topology: Topology, spots: tuple[DomainAssignment, ...]) -> set[tuple[str, ...]]:
     """The switches that hosts hang on."""
     return {topology.values[topology.leaf_of(0, spot.values)][:-1] for spot in spots}
 
@@ -181,7 +185,7 @@ def full_nodes(nodes: int, groups: int, kinds: int) -> Full:
     return Full(topology, victims, question_of(topology, Wanted(pod_set, FLAVOR, 200, asked)))
 
 
-def work_that_fills(hosts: list[str], names: list[str]) -> Iterator[tuple[list[Spot], Resources]]:
+def work_that_fills(hosts: list[str], names: list[str]) -> Iterator[tuple[list[DomainAssignment], Resources]]:
     """Work of many sizes, each put on the first nodes where it fits, until one does not."""
     left = [[10, 100] for _ in hosts]
     for number in range(1, 1 << 20):
@@ -197,7 +201,7 @@ def work_that_fills(hosts: list[str], names: list[str]) -> Iterator[tuple[list[S
         if pods:
             return
         amounts = resources({"cpu": cpu * 1000, "memory": memory * 2**30, **dict.fromkeys(names, cpu)})
-        yield [Spot(values=(host,), count=count) for host, count in spots.items()], amounts
+        yield [DomainAssignment(values=(host,), count=count) for host, count in spots.items()], amounts
 
 
 def make_room(full: Full, fits: Callable[[], bool]) -> tuple[int, int]:
@@ -224,8 +228,8 @@ def make_room(full: Full, fits: Callable[[], bool]) -> tuple[int, int]:
 def preempting(repeat: int) -> dict[str, Any]:
     full = full_nodes(1000, 8, 30)
     fits = asker(full.topology, full.question[None, :])
-    searches, needed = make_room(full, lambda: fits() == Misfit.NONE)
-    took_us = median_us(lambda: make_room(full, lambda: fits() == Misfit.NONE), repeat)
+    searches, needed = make_room(full, lambda: fits() == TopologyFailure.NONE)
+    took_us = median_us(lambda: make_room(full, lambda: fits() == TopologyFailure.NONE), repeat)
     return {
         "setting": "1,000 full nodes, 30 resources, 200 pods of half a node: as in Kueue's BenchmarkSchedulerTAS",
         "workloads": len(full.victims),

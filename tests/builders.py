@@ -16,7 +16,7 @@ import numpy as np
 
 from tidegate.engine.step import step
 from tidegate.model.decisions import DecisionKind, StepResult
-from tidegate.model.facts import ALL_PODS, EventKind, Facts, Outcome
+from tidegate.model.facts import ALL_PODS, FactKind, Facts, WriteOutcome
 from tidegate.model.hardware import Node, NodeShape, Taint
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
 from tidegate.model.reasons.catalogue import Reason
@@ -166,15 +166,15 @@ class Cluster:
         self._facts.changed(self.numbers[workload.id], workload.work, self.now_ms)
         return self
 
-    def tell(self, kind: EventKind, name: str, *, pod: int = ALL_PODS, arg: int = 0, values=()) -> Cluster:
+    def tell(self, kind: FactKind, name: str, *, pod: int = ALL_PODS, arg: int = 0, values=()) -> Cluster:
         """Tell a fact about a workload or node."""
         number = self.nodes[name] if kind.name.startswith(("NODE", "DEVICE")) else self.numbers[name]
         self._facts.add(kind, self.now_ms, number, pod=pod, arg=arg, values=values)
         return self
 
-    def outcome(self, decision: int, outcome: Outcome) -> Cluster:
+    def outcome(self, decision: int, outcome: WriteOutcome) -> Cluster:
         """Tell what came of a decision."""
-        self._facts.add(EventKind.OUTCOME, self.now_ms, decision, arg=outcome)
+        self._facts.add(FactKind.OUTCOME, self.now_ms, decision, arg=outcome)
         return self
 
     def step(self, after_ms: int = 1_000) -> list[Said]:

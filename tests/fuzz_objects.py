@@ -33,7 +33,7 @@ from tidegate.kube.transport.connection import Connection
 from tidegate.kube.transport.response import Response
 from tidegate.kube.transport.write_pool import WriteResult
 from tidegate.kube.world import KubeWorld, WorldOptions
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
 from tidegate.model.policy import Policy
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
@@ -271,9 +271,9 @@ class Round:
             self._carry_out(pending)
 
     def _carry_out(self, pending: PendingWrite) -> None:
-        outcome = self._draw.choice((Outcome.DONE, Outcome.DONE, Outcome.FAILED, Outcome.UNKNOWN))
+        outcome = self._draw.choice((WriteOutcome.DONE, WriteOutcome.DONE, WriteOutcome.FAILED, WriteOutcome.UNKNOWN))
         found = self._things.get(pending.write.key)
-        if pending.write_kind is WriteKind.BIND and outcome is Outcome.DONE and found is not None:
+        if pending.write_kind is WriteKind.BIND and outcome is WriteOutcome.DONE and found is not None:
             body = json.loads(pending.write.request.body or b"{}")
             thing = found[1]
             if isinstance(thing.get("spec"), dict):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shared import SHARED
 from tidegate.engine.topology.query import SpotSearch, Wanted
 from tidegate.model.hardware import Node, NodeShape, Taint, TopologyLevels
-from tidegate.model.observed_status import Spot
+from tidegate.model.observed_status import DomainAssignment
 from tidegate.model.queues import Flavor, TopologyRule
 from tidegate.model.struct import labels, resources
 from tidegate.model.work import PodSet, SliceRule, TopologyRequest
@@ -70,9 +70,9 @@ def ask(name: str, pods: int, slices: str = "", amounts=ONE, **more) -> Wanted:
     return Wanted(pod_set, more.get("flavor", FLAVOR), pods, amounts, not request, more.get("held", ()))
 
 
-def spots(text: str) -> tuple[Spot, ...]:
+def spots(text: str) -> tuple[DomainAssignment, ...]:
     """Spots: "x1=2 x3=1"."""
-    return tuple(Spot(values=(host,), count=int(count)) for host, count in re.findall(r"(\S+)=(\d+)", text))
+    return tuple(DomainAssignment(values=(host,), count=int(count)) for host, count in re.findall(r"(\S+)=(\d+)", text))
 
 
 def placed(search: SpotSearch, *wanted: Wanted, **more) -> str:
@@ -83,7 +83,7 @@ def placed(search: SpotSearch, *wanted: Wanted, **more) -> str:
     return told(found.spots)
 
 
-def told(found: dict[str, tuple[Spot, ...]]) -> str:
+def told(found: dict[str, tuple[DomainAssignment, ...]]) -> str:
     """Spots in words."""
     return "; ".join(
         f"{name}: " + " ".join(f"{'/'.join(spot.values)}={spot.count}" for spot in held)

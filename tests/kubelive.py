@@ -12,7 +12,7 @@ from tidegate.engine.run import Record, run
 from tidegate.kube.transport.kubeconfig import config_access
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.model.decisions import StepResult
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import FactBatch
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
@@ -29,9 +29,9 @@ class Steps:
     """A record that keeps every step."""
 
     def __init__(self) -> None:
-        self.kept: list[tuple[int, EventBatch, StepResult]] = []
+        self.kept: list[tuple[int, FactBatch, StepResult]] = []
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Keep a step."""
         self.kept.append((now_ms, events, result))
 

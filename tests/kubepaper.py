@@ -18,20 +18,20 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import PodObject, see_pod
 from tidegate.kube.reconciler import Reconciler
-from tidegate.manifests.cluster_defaults import NOTHING_AROUND as AROUND
-from tidegate.model.facts import Outcome
+from tidegate.manifests.cluster_defaults import NO_DEFAULTS as AROUND
+from tidegate.model.facts import WriteOutcome
 from tidegate.model.hardware import Taint, TaintEffect
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.model.queues import (
-    Entrance,
     Flavor,
     FlavorGroup,
+    LocalQueue,
     Namespace,
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
 )
 from tidegate.model.work import Toleration
 from tidegate.state.check import check
@@ -44,7 +44,7 @@ _BY_KIND = {handling.resource.kind.lower(): handling for handling in KINDS}
 #: One queue with eight GPUs, in which work goes for work of higher priority.
 QUEUES = msgspec.structs.replace(
     _POLICY,
-    shares=Shares(
+    shares=QueueSetup(
         flavors=(Flavor(name="any"),),
         queues=(
             Queue(
@@ -57,7 +57,7 @@ QUEUES = msgspec.structs.replace(
                 preemption=PreemptionRule(within_queue=PreemptWhom.LOWER_PRIORITY),
             ),
         ),
-        entrances=(Entrance(id="default/team", queue="q"),),
+        entrances=(LocalQueue(id="default/team", queue="q"),),
         namespaces=(Namespace(name="default"),),
     ),
 )
@@ -191,7 +191,7 @@ class Paper:
         """Carry the latest orders out until there are no more."""
         while self.orders:
             for order in self.orders:
-                self.reconciler.hear(order, Outcome.DONE if self.carry_out(order) else Outcome.FAILED)
+                self.reconciler.hear(order, WriteOutcome.DONE if self.carry_out(order) else WriteOutcome.FAILED)
             self.step()
         return self
 

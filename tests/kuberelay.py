@@ -13,7 +13,7 @@ from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.takeover import Takeover
 from tidegate.kube.transport.objects import Meta
 from tidegate.live.handover import common_of, notes_after, read_common
-from tidegate.manifests.label_names import STANDING
+from tidegate.manifests.label_names import HANDOVER_NOTE
 from tidegate.model.policy import Policy
 
 
@@ -39,7 +39,7 @@ class Relay(Paper):
         done = super().carry_out(order)
         text = _note_in(json.loads(order.write.request.body or b"{}"))
         if done and text and order.write.key in self.objects:
-            self.objects[order.write.key]["metadata"].setdefault("annotations", {})[STANDING] = text
+            self.objects[order.write.key]["metadata"].setdefault("annotations", {})[HANDOVER_NOTE] = text
         return done
 
     def take_over(self) -> None:
@@ -51,7 +51,7 @@ class Relay(Paper):
         Takeover(self.reconciler).resume(check, before)
 
     def _found(self, uid: str) -> HandoverNote | None:
-        text = self.objects.get(uid, {}).get("metadata", {}).get("annotations", {}).get(STANDING)
+        text = self.objects.get(uid, {}).get("metadata", {}).get("annotations", {}).get(HANDOVER_NOTE)
         return read_note(text) if text else None
 
     def usage(self) -> dict[str, Any]:
@@ -68,8 +68,8 @@ def _note_in(body: Any) -> str:
         body = [step for step in body if step["op"] != "test"]
         whole = next((step["value"] for step in body if (step["op"], step["path"]) == _ADDS), {})
         single = next((step["value"] for step in body if step["path"].endswith("tidegate.io~1standing")), "")
-        return single or whole.get(STANDING, "")
-    return (body.get("metadata", {}).get("annotations") or {}).get(STANDING, "")
+        return single or whole.get(HANDOVER_NOTE, "")
+    return (body.get("metadata", {}).get("annotations") or {}).get(HANDOVER_NOTE, "")
 
 
 def relay(nodes: int = 2, policy: Policy = QUEUES) -> Relay:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from builders import Cluster, fleet
 from tidegate.journal.store import Step
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.queues import (
     Cohort,
@@ -19,8 +19,8 @@ from tidegate.model.queues import (
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
 )
 from tidegate.model.work import PodSet, Work, Workload
 from tidegate.state.tables import Phase
@@ -51,7 +51,7 @@ def fair_cluster(
         for name in queues
     )
     cohort = Cohort(name="all", quotas=(Quota(flavor="any", resource="gpu", nominal=gpus),))
-    shares = Shares(
+    shares = QueueSetup(
         flavors=(Flavor(name="any"),), cohorts=(cohort,), queues=made, fair=FairSharing(strategies=strategies)
     )
     cluster = Cluster(fleet("1x cpux0 pods=1000"))
@@ -91,10 +91,10 @@ def answer(cluster: Cluster, *, starts: bool = False) -> bool:
         row = cluster.state.workload_numbers.row(cluster.numbers[name])
         phase = cluster.state.workloads.phase[row] if row >= 0 else Phase.NONE
         if phase == Phase.LEAVING:
-            cluster.tell(EventKind.POD_GONE, name)
+            cluster.tell(FactKind.POD_GONE, name)
             told = True
         elif phase == Phase.ASSUMED and starts:
-            cluster.tell(EventKind.POD_STARTED, name)
+            cluster.tell(FactKind.POD_STARTED, name)
     return told
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.model.reasons.catalogue import CATALOGUE, ReasonKind, ReasonSpec, Remedy, Wake
+from tidegate.model.reasons.catalogue import CATALOGUE, FixedBy, ReasonKind, ReasonSpec, Wake
 
 REASONS = Path(__file__).parent.parent / "docs" / "reasons.md"
 
@@ -24,10 +24,10 @@ that are too small, nodes that do not go with the pod. Of one kind it is the rea
 """
 
 _REMEDIES = {
-    Remedy.NONE: "nothing",
-    Remedy.WAIT: "time: it lifts itself when others finish or leave",
-    Remedy.SCALE: "more nodes",
-    Remedy.CHANGE: "a change of the work, the nodes or the policy",
+    FixedBy.NONE: "nothing",
+    FixedBy.WAIT: "time: it lifts itself when others finish or leave",
+    FixedBy.SCALE: "more nodes",
+    FixedBy.CHANGE: "a change of the work, the nodes or the policy",
 }
 
 _WAKES = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from tidegate.sources.field_catalog import FIELDS, NEEDS
 from tidegate.sources.findings import CODES
 from tidegate.sources.parse_cells import UNITS
-from tidegate.sources.prometheus.metric_names import DCGM, ENGINES, GONE, KARPENTER, KUBE, KUEUE, Signal
+from tidegate.sources.prometheus.metric_names import DCGM, ENGINES, GONE, KARPENTER, KUBE, KUEUE, Metric
 from tidegate.sources.traces.catalog import TRACES
 
 PAGE = Path(__file__).parent.parent / "docs" / "sources.md"
@@ -61,9 +61,9 @@ def _traces() -> list[str]:
 
 
 def _metrics() -> list[str]:
-    listed: list[tuple[str, Signal]] = [("DCGM", signal) for signal in DCGM]
+    listed: list[tuple[str, Metric]] = [("DCGM", signal) for signal in DCGM]
     for engine in ENGINES:
-        listed += [(engine.name, part) for part in engine if isinstance(part, Signal)]
+        listed += [(engine.name, part) for part in engine if isinstance(part, Metric)]
     listed += [("kube-state-metrics", signal) for signal in KUBE.values()]
     listed += [("Kueue", signal) for signal in KUEUE.values()] + [("Karpenter", signal) for signal in KARPENTER]
     rows = [

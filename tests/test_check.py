@@ -22,7 +22,7 @@ from tidefiles import FULL
 from tidegate.cli.check import check, check_files, summarize
 from tidegate.config.codec import sound
 from tidegate.config.json_schema import json_schema
-from tidegate.config.schema import Document
+from tidegate.config.schema import ConfigDocument
 from tidegate.config.validate import read_document
 
 DOCS = Path(__file__).parent.parent / "docs" / "tidegate-yaml.md"
@@ -165,7 +165,9 @@ def test_the_schema_accepts_the_samples():
 
 # A schema cannot say how parts fit each other or how large an amount is, and JSON has neither keys of numbers nor nan.
 BEYOND_SCHEMA = re.compile("expected at most|keys that are text|found nan")
-WRONG_ALONE = [data for data, text in ONE_ERROR if sound(data, Document) is None and not BEYOND_SCHEMA.search(text)]
+WRONG_ALONE = [
+    data for data, text in ONE_ERROR if sound(data, ConfigDocument) is None and not BEYOND_SCHEMA.search(text)
+]
 
 
 @pytest.mark.parametrize("data", WRONG_ALONE)
@@ -177,7 +179,7 @@ def test_the_schema_refuses_what_decoding_refuses(data):
 @settings(max_examples=200, deadline=None)
 def test_the_schema_and_decoding_agree(data):
     assume(not _has_whole_float(data))  # JSON Schema takes 1.0 for a whole number
-    assert VALIDATOR.is_valid(data) == (sound(data, Document) is not None)
+    assert VALIDATOR.is_valid(data) == (sound(data, ConfigDocument) is not None)
 
 
 def _has_whole_float(value):

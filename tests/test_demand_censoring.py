@@ -21,7 +21,7 @@ from tidegate.demand.tables import JOBS, USE, Tables
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import Basis
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tidegate.sources.read_sources import gather
+from tidegate.sources.read_sources import read_sources
 
 BASE = 1_700_006_400_000  # some midnight
 USUAL = {
@@ -271,7 +271,7 @@ JobID|JobName|Account|State|Submit|Start|End|ElapsedRaw|AllocTRES
 def test_slurm_says_from_when_to_when_jobs_were_watched(tmp_path):
     path = tmp_path / "sacct.txt"
     path.write_text(SACCT)
-    found = gather([str(path)]).tables
+    found = read_sources([str(path)]).tables
     day = round(np.datetime64("2026-03-04T00:00:00").astype("datetime64[ms]").astype(int))
     assert (found.since_ms, found.until_ms) == (day, day + 10 * HOUR_MS)
     model = fit(found)
@@ -283,7 +283,7 @@ def test_slurm_says_from_when_to_when_jobs_were_watched(tmp_path):
 def test_a_table_does_not_say_what_an_end_that_is_yet_to_come_means(tmp_path):
     path = tmp_path / "jobs.csv"
     path.write_text("id,submitted,start,end,gpus,state\n1,2026-03-02T00:00:00Z,2026-03-02T00:00:00Z,,1,running\n")
-    found = gather([str(path)]).tables
+    found = read_sources([str(path)]).tables
     assert (found.since_ms, found.until_ms) == (None, None)
 
 

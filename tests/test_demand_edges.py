@@ -25,7 +25,7 @@ from tidegate.model.units import DAY_MS, HOUR_MS
 from tidegate.planning.preflight import Asked, check_flight
 from tidegate.planning.replay_jobs import plan_jobs_of
 from tidegate.report.text.seven_inputs import input_rows
-from tidegate.sources.read_sources import gather
+from tidegate.sources.read_sources import read_sources
 
 
 def test_jobs_that_all_take_no_time_are_measured():
@@ -117,7 +117,7 @@ def written(tmp_path, header: str, rows) -> str:
 def test_waits_are_not_known_where_submissions_are_not_recorded(tmp_path):
     """They were 0, and so was the depth of the queue."""
     rows = [(f"j{at}", 1_750_000_000 + 3000 * at, 1_750_004_000 + 3000 * at, 2) for at in range(60)]
-    model = fit(gather([written(tmp_path, "id,started,ended,gpus", rows)]).tables)
+    model = fit(read_sources([written(tmp_path, "id,started,ended,gpus", rows)]).tables)
     group = model.groups[0]
     assert group.tolerance is not None
     assert (group.waiting, group.tolerance.waited_p50, group.tolerance.cancelled) == (None, None, None)
@@ -129,7 +129,7 @@ def test_waits_are_not_known_where_submissions_are_not_recorded(tmp_path):
 
 def test_a_column_of_waits_says_when_jobs_were_submitted(tmp_path):
     rows = [(f"j{at}", 1_750_000_000 + 3000 * at, 60, 1_750_004_000 + 3000 * at, 2) for at in range(60)]
-    gathered = gather([written(tmp_path, "id,started,wait,ended,gpus", rows)])
+    gathered = read_sources([written(tmp_path, "id,started,wait,ended,gpus", rows)])
     found = fit(gathered.tables).groups[0].tolerance
     assert not [one for one in gathered.findings if one.code == "submission-missing"]
     assert found is not None
@@ -140,7 +140,7 @@ def test_a_column_of_waits_says_when_jobs_were_submitted(tmp_path):
 def test_runtimes_with_waits_in_them_are_told_as_upper_bounds(tmp_path):
     """Where there is an end and no start, the time from submission to end counted as runtime without a word."""
     rows = [(f"j{at}", 1_750_000_000 + 12_000 * at, 1_750_016_000 + 12_000 * at, 2) for at in range(80)]
-    gathered = gather([written(tmp_path, "id,submitted,ended,gpus", rows)])
+    gathered = read_sources([written(tmp_path, "id,submitted,ended,gpus", rows)])
     told = {one.code: one.times for one in gathered.findings}
     assert told["start-missing"] == 80
     model = fit(gathered.tables)
@@ -161,7 +161,7 @@ def test_one_end_in_the_future_does_not_make_all_others_older(tmp_path):
     header, found = "id,submitted,started,ended,gpus,state", []
     for wrong_s in (0, 365 * 86_400):
         rows[40][3] += wrong_s
-        gathered = gather([written(tmp_path, header, rows)])
+        gathered = read_sources([written(tmp_path, header, rows)])
         codes = [(one.code, one.places[0].number) for one in gathered.findings if one.code == "end-in-future"]
         assert codes == ([("end-in-future", 42)] if wrong_s else [])
         found.append(read_jobs(gathered.tables).watch.until_ms)
@@ -175,7 +175,9 @@ def test_the_order_of_rows_does_not_matter_where_jobs_have_no_ids(tmp_path):
     rows = [(at, at + 5000 + int(rng.integers(4000)), int(rng.choice([1, 2, 8]))) for at in came]
     found = []
     for order in (range(80), rng.permutation(80).tolist()):
-        jobs = plan_jobs_of(gather([written(tmp_path, "submitted,ended,gpus", [rows[at] for at in order])]).tables)
+        jobs = plan_jobs_of(
+            read_sources([written(tmp_path, "submitted,ended,gpus", [rows[at] for at in order])]).tables
+        )
         found.append(np.stack((jobs.at_ms, jobs.run_ms, jobs.gpus_milli)))
     assert (found[0] == found[1]).all()
 

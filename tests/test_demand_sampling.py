@@ -13,7 +13,7 @@ from tidegate.demand.sampling import ONE_LOOK, Grid, Samples, held_at
 from tidegate.demand.sentences import finding_text
 from tidegate.demand.tables import CAPACITY, USE, Tables
 from tidegate.model.units import HOUR_MS, MINUTE_MS
-from tidegate.sources.read_sources import gather
+from tidegate.sources.read_sources import read_sources
 
 ROWS = 2_000
 
@@ -124,7 +124,7 @@ def test_how_long_samples_stand_for_is_the_usual_time_between_them(tmp_path):
         lines += [f"{at},{pod},50" for at in moved.tolist()]
     path = tmp_path / "use.csv"
     path.write_text("\n".join(lines))
-    every = gather([str(path)]).tables.use.group_by("allocation").agg(pl.col("every_ms").unique()).collect()
+    every = read_sources([str(path)]).tables.use.group_by("allocation").agg(pl.col("every_ms").unique()).collect()
     found = {pod: told[0] for pod, told in every.rows()}
     assert found["a"] == pytest.approx(MINUTE_MS, rel=0.05)
     assert found["b"] == pytest.approx(5 * MINUTE_MS, rel=0.05)

@@ -19,8 +19,8 @@ from tidegate.engine.topology.build import spots_of
 from tidegate.jit.registry import kernels_as
 from tidegate.journal.encoding import pack_events, pack_result, unpack_events
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
-from tidegate.model.observed_status import Grant, Spot, Standing
+from tidegate.model.facts import FactKind
+from tidegate.model.observed_status import DomainAssignment, ObservedStatus, PodSetAssignment
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import Phase
 
@@ -56,7 +56,7 @@ def tell_of_node(data, cluster: Cluster) -> None:
     changed = host(data.draw, number)
     known = next((name for name in cluster.nodes if name.endswith(f"x{number}")), "")
     if known and data.draw(EITHER):
-        cluster.tell(EventKind.NODE_REMOVED, known)
+        cluster.tell(FactKind.NODE_REMOVED, known)
         del cluster.nodes[known]
         cluster.nodes[f"gone {len(cluster.nodes)} {known}"] = -1
     elif not known:
@@ -69,16 +69,16 @@ def tell_something(data, cluster: Cluster, name: str, *, changes: bool) -> None:
         return
     phase = Phase(int(cluster.state.workloads.phase[row]))
     if phase is Phase.LEAVING:
-        cluster.tell(EventKind.POD_GONE, name)
+        cluster.tell(FactKind.POD_GONE, name)
     elif phase in (Phase.ASSUMED, Phase.RUNNING):
-        kinds = [EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED]
+        kinds = [FactKind.POD_STARTED, FactKind.WORKLOAD_FINISHED]
         if changes and data.draw(st.integers(0, 3)) == 0 and cluster.state.shares.tickets.spots[row]:
             cluster._facts.standing(cluster.numbers[name], unhealthy(data, cluster.state, row), cluster.now_ms)
         else:
             cluster.tell(data.draw(st.sampled_from(kinds)), name)
 
 
-def unhealthy(data, state: ClusterState, row: int) -> Standing:
+def unhealthy(data, state: ClusterState, row: int) -> ObservedStatus:
     """What the world shows of a workload of which a node has failed."""
     from tidegate.engine.quota_reservations import holding_of
 
@@ -87,18 +87,20 @@ def unhealthy(data, state: ClusterState, row: int) -> Standing:
     for ordinal, pod_set in enumerate(work.pod_sets):
         mine = [claim for claim in holding.claims if claim[0] == ordinal]
         grants.append(
-            Grant(
+            PodSetAssignment(
                 pod_set=pod_set.name,
                 count=holding.pods[ordinal],
                 flavors=tuple((resource, flavor) for _, resource, flavor, _ in mine),
                 charge=tuple((resource, amount) for _, resource, _, amount in mine),
                 spots=tuple(
-                    Spot(values=spot.values, count=spot.pods) for spot in holding.spots if spot.pod_set == ordinal
+                    DomainAssignment(values=spot.values, count=spot.pods)
+                    for spot in holding.spots
+                    if spot.pod_set == ordinal
                 ),
             )
         )
     failed = data.draw(st.sampled_from([spot.values[-1] for spot in holding.spots]))
-    return Standing(
+    return ObservedStatus(
         queue=holding.queue, grants=tuple(grants), granted_ms=holding.granted_ms, admitted=True, unhealthy=(failed,)
     )
 
@@ -203,7 +205,7 @@ def test_cycles_between_two_outside_facts_come_to_an_end(data):
         decisions, _ = decide(state)
         gone = [name for name, number in cluster.numbers.items() if is_leaving(state, number)]
         for name in gone:
-            cluster.tell(EventKind.POD_GONE, name)
+            cluster.tell(FactKind.POD_GONE, name)
         cluster.step(1)
         if not gone and not (decisions.kind == DecisionKind.ADMIT).any():
             return

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hostile import Hostile
 from tidegate.engine.step import step
 from tidegate.journal.encoding import pack_events, pack_result, unpack_events
-from tidegate.model.facts import EventKind, Facts
+from tidegate.model.facts import FactKind, Facts
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState, Counter
 from tidegate.state.granted_pods import granted_pods, pods_to_be
@@ -56,7 +56,7 @@ def finish_all(state: ClusterState) -> None:
     """Everything is over."""
     facts = Facts()
     for number in state.workloads.number[state.live_workloads()].tolist():
-        facts.add(EventKind.WORKLOAD_FINISHED, state.now_ms, number)
+        facts.add(FactKind.WORKLOAD_FINISHED, state.now_ms, number)
     step(state, facts.batch(), state.now_ms + 1)
     check(state)
 

@@ -19,7 +19,7 @@ from tidegate.journal.phases import Doing, cut_spells
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalError, JournalFile, Step
 from tidegate.journal.writer import Journal, Resumed
-from tidegate.model.facts import EventKind, Facts
+from tidegate.model.facts import FactKind, Facts
 from tidegate.model.reasons.catalogue import CATALOGUE, Reason
 from tidegate.model.work import PodSet, Work, Workload
 
@@ -42,9 +42,9 @@ def played(path=None) -> tuple[Cluster, list[Step]]:
     journal = Journal(JournalFile.create(path) if path else None)
     for acts in (
         lambda: cluster.submit(job("gang", "2x8"), job("late", "1x8", at=1, priority=-1)),
-        lambda: cluster.tell(EventKind.POD_STARTED, "gang"),
-        lambda: cluster.tell(EventKind.USE_OBSERVED, "gang", arg=3_600_000, values=(7_200_000.0, 57_600_000.0)),
-        lambda: cluster.tell(EventKind.WORKLOAD_FINISHED, "gang"),
+        lambda: cluster.tell(FactKind.POD_STARTED, "gang"),
+        lambda: cluster.tell(FactKind.USE_OBSERVED, "gang", arg=3_600_000, values=(7_200_000.0, 57_600_000.0)),
+        lambda: cluster.tell(FactKind.WORKLOAD_FINISHED, "gang"),
     ):
         acts()
         events = cluster._facts.batch()

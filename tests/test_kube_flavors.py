@@ -15,7 +15,7 @@ from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.mirror.job_adapters import JOB
 from tidegate.kube.mirror.job_patch import BEFORE, GATE, HOST, JobStart, PodSetHosts, restored, start_steps, undo_steps
 from tidegate.kube.takeover import HandoverState, Takeover
-from tidegate.model.observed_status import Grant, Standing
+from tidegate.model.observed_status import ObservedStatus, PodSetAssignment
 from tidegate.model.queues import Flavor, FlavorGroup, Quota
 
 _PATH = ("spec", "template", "spec")
@@ -91,9 +91,9 @@ def test_who_takes_over_a_group_that_was_let_go_in_part_keeps_its_flavor():
         cluster.put(held(name, 4, group=("g", 2)))
     assert len(cluster.step()) == 2
     noted = HandoverNote(
-        standing=Standing(
+        standing=ObservedStatus(
             queue="q",
-            grants=(Grant(pod_set="main", count=2, flavors=(("cpu", "any"), ("nvidia.com/gpu", "any"))),),
+            grants=(PodSetAssignment(pod_set="main", count=2, flavors=(("cpu", "any"), ("nvidia.com/gpu", "any"))),),
             admitted=True,
         ),
         nodes=(("n0", 2),),

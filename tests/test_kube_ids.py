@@ -29,7 +29,7 @@ from tidegate.live.handover import common_of, read_common
 from tidegate.live.observed_history import ObservedHistory, SeenWorkload, run_twin
 from tidegate.live.shadow_comparison import reckon
 from tidegate.model.hardware import Node, NodeShape
-from tidegate.model.observed_status import Standing
+from tidegate.model.observed_status import ObservedStatus
 from tidegate.model.policy import Policy
 from tidegate.model.work import PodSet, Work
 from tidegate.sim.node_openings import Opening
@@ -112,14 +112,14 @@ def test_a_pod_that_was_made_again_inherits_nothing():
     cluster.put(again)
     cluster.begin_anew()
     Takeover(cluster.reconciler).resume(lambda _: None, read_common(text))
-    given = [one for one in cluster.reconciler.take_facts().batch(1).payloads if isinstance(one, Standing)]
+    given = [one for one in cluster.reconciler.take_facts().batch(1).payloads if isinstance(one, ObservedStatus)]
     assert given == []
 
 
 def test_rollback_what_we_write_is_what_an_earlier_version_reads():
     class Earlier(msgspec.Struct):  # as it was before ids had kinds
         consumed: tuple[object, ...] = ()
-        waiting: dict[str, Standing] = {}
+        waiting: dict[str, ObservedStatus] = {}
 
     cluster = passed_over()
     kept = msgspec.json.decode(common_of(cluster.state, cluster.reconciler.workloads).text, type=Earlier)

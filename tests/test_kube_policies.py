@@ -12,7 +12,7 @@ from shared import SHARED
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.queue_objects import QueueObjects, read_policy_objects
 from tidegate.kube.world import WorldOptions
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 
 _KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 _FILES = ("clusterqueues", "cohorts", "localqueues", "resourceflavors", "topologies", "workloadpriorityclasses")
@@ -109,7 +109,7 @@ def running(plane):
 
 
 def policies(live):
-    return sum(int((events.kind == EventKind.POLICY_CHANGED).sum()) for _, events, _ in live.steps.kept)
+    return sum(int((events.kind == FactKind.POLICY_CHANGED).sum()) for _, events, _ in live.steps.kept)
 
 
 def test_quota_is_what_the_clusters_queues_say_and_follows_them(cluster):

@@ -21,7 +21,7 @@ from tidegate.kube.transport.protobuf import ACCEPT, MAGIC, ListedPod, Words, re
 from tidegate.kube.transport.reflector import Reflector, ReflectorOptions
 from tidegate.kube.transport.resources import PODS
 from tidegate.kube.transport.update_queue import UpdateQueue
-from tidegate.manifests.label_names import GROUP, GROUP_TOTAL, QUEUE, STANDING
+from tidegate.manifests.label_names import GROUP, GROUP_TOTAL, HANDOVER_NOTE, QUEUE
 
 _PODS = "/api/v1/namespaces/default/pods"
 
@@ -265,7 +265,7 @@ _OWNERS = [
 ]
 _METADATA = {
     "labels": some([QUEUE, GROUP, "app", "batch.kubernetes.io/job-completion-index"], ["1", "2"]),
-    "annotations": some([STANDING, GROUP_TOTAL, "app"], ["1", "2"]),
+    "annotations": some([HANDOVER_NOTE, GROUP_TOTAL, "app"], ["1", "2"]),
     "ownerReferences": st.sampled_from(_OWNERS),
     "deletionTimestamp": st.just("2026-01-02T00:00:00Z"),
 }
@@ -296,7 +296,7 @@ def test_any_pods_are_the_same_in_both_forms(plane, drawn):
     namespace = next(_NAMESPACES)
     put(plane, namespace, {f"p{number:02d}": one for number, one in enumerate(drawn)})
     notes = same_in_both_forms(plane, namespace)
-    assert notes == Counter(one["metadata"].get("annotations", {}).get(STANDING, "") for one in drawn)
+    assert notes == Counter(one["metadata"].get("annotations", {}).get(HANDOVER_NOTE, "") for one in drawn)
 
 
 # -- what is kept of pods ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from kubepaper import QUEUES, ours, paper
 from kubequeues import one_queue
 from kubereplica import Replica
 from tidegate.kube.mirror.job_patch import GATE
-from tidegate.model.facts import EventKind, Outcome
+from tidegate.model.facts import FactKind, WriteOutcome
 
 _JOBS, _PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
 _POLICIES = "/apis/admissionregistration.k8s.io/v1"
@@ -24,13 +24,13 @@ def test_a_write_that_fails_late_says_nothing_of_the_place_that_was_decided_sinc
     cluster.put(queued(ours("a", 8, schedulingGates=[{"name": GATE}])))
     assert [kind for kind, _ in cluster.step()] == ["lift", "bind"]
     lift, bind = cluster.orders
-    cluster.reconciler.hear(lift, Outcome.FAILED)
+    cluster.reconciler.hear(lift, WriteOutcome.FAILED)
     assert [kind for kind, _ in cluster.step()] == ["lift", "bind"]
     again, _ = cluster.orders
     for late in (bind, again):
-        cluster.reconciler.hear(late, Outcome.FAILED)
+        cluster.reconciler.hear(late, WriteOutcome.FAILED)
         assert cluster.step() == []
-        assert cluster.events.kind.tolist() == [EventKind.OUTCOME]
+        assert cluster.events.kind.tolist() == [FactKind.OUTCOME]
 
 
 @pytest.fixture(scope="module")

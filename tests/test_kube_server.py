@@ -31,7 +31,7 @@ from tidegate.kube.transport.writes import (
     merge_by_key,
     pod_ref,
 )
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
 
 _PODS = "/api/v1/namespaces/default/pods"
 _CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -78,7 +78,7 @@ def outcomes(results):
 def test_binding_twice_is_done_and_binding_elsewhere_is_not(plane):
     ref = make_pod(plane)
     results = carry_out(plane, bind(ref, "n1"), bind(ref, "n1"), bind(ref, "n2"))
-    assert outcomes(results) == [Outcome.DONE, Outcome.DONE, Outcome.FAILED]
+    assert outcomes(results) == [WriteOutcome.DONE, WriteOutcome.DONE, WriteOutcome.FAILED]
     assert results[2].answer.status == 409
     assert plane.admin.get(f"{_PODS}/{ref.name}")["spec"]["nodeName"] == "n1"
 
@@ -89,16 +89,16 @@ def test_another_pod_of_the_same_name_is_not_bound(plane):
     assert carry_out(plane, bind(old, "n1"))[0].answer.status == 404
     plane.admin.post(_PODS, pod(old.name, scheduler="tidegate"))
     (result,) = carry_out(plane, bind(old, "n1"))
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is WriteOutcome.FAILED
     assert "nodeName" not in plane.admin.get(f"{_PODS}/{old.name}")["spec"]
-    assert carry_out(plane, evict(old))[0].outcome is Outcome.DONE  # the one that was meant is gone
+    assert carry_out(plane, evict(old))[0].outcome is WriteOutcome.DONE  # the one that was meant is gone
     assert plane.admin.get(f"{_PODS}/{old.name}")
 
 
 def test_a_write_beyond_our_rules_fails_with_the_servers_words(plane):
     thing = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x", "namespace": "default"}}
     (result,) = carry_out(plane, create(Resource("", "v1", "secrets", "Secret"), thing))
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is WriteOutcome.FAILED
     assert "403 Forbidden: secrets is forbidden" in result.answer.text()
 
 
@@ -118,10 +118,10 @@ def test_an_eviction_waits_for_its_disruption_budget(plane):
     plane.admin.post(budgets, budget)
     plane.wait_for(lambda: plane.admin.get(f"{budgets}/guard")["status"].get("currentHealthy") == 1)
     (result,) = carry_out(plane, evict(ref), limits=WriteLimits(deadline_s=1))
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is WriteOutcome.FAILED
     assert "DisruptionBudget" in result.answer.causes
     plane.admin.delete(f"{budgets}/guard")
-    assert outcomes(carry_out(plane, evict(ref, grace_s=0), evict(ref))) == [Outcome.DONE, Outcome.DONE]
+    assert outcomes(carry_out(plane, evict(ref, grace_s=0), evict(ref))) == [WriteOutcome.DONE, WriteOutcome.DONE]
 
 
 def test_patches_change_what_they_mean_to_and_own_no_more(plane):
@@ -141,7 +141,7 @@ def test_patches_change_what_they_mean_to_and_own_no_more(plane):
         apply(ref, {"data": {"a": "8", "c": "6"}}, force=True),
         user="admin",
     )
-    done = [result.outcome is Outcome.DONE for result in results]
+    done = [result.outcome is WriteOutcome.DONE for result in results]
     assert done == [True, False, False, True, False, True, False, True]
     assert plane.admin.get(ref.path())["data"] == {"a": "8", "b": "2", "c": "6"}
 
@@ -153,7 +153,7 @@ def test_conditions_and_events_are_told(plane):
         ref, EventMessage("LACKS_GPU", "waits for 8 GPUs", "Hold", warning=True), "e1", "2026-11-16T08:00:00.000000Z"
     )
     results = carry_out(plane, merge_by_key(ref, {"status": {"conditions": [condition]}}, part="status"), said, said)
-    assert outcomes(results) == [Outcome.DONE] * 3
+    assert outcomes(results) == [WriteOutcome.DONE] * 3
     shown = plane.admin.get(f"{_PODS}/{ref.name}")["status"]["conditions"]
     assert [one["reason"] for one in shown if one["type"] == "PodScheduled"] == ["LACKS_GPU"]
     events = plane.admin.get("/api/v1/namespaces/default/events", fieldSelector=f"involvedObject.name={ref.name}")
@@ -306,5 +306,5 @@ def test_a_patch_of_what_has_changed_since_is_refused_and_one_that_is_done_is_do
 
     plane.admin.patch(f"/apis/batch/v1/namespaces/default/jobs/{ref.name}", {"spec": {"parallelism": 2}})
     stale, right, again = carry_out(plane, start(1), start(2), start(2))
-    assert outcomes([stale, right, again]) == [Outcome.FAILED, Outcome.DONE, Outcome.DONE]
+    assert outcomes([stale, right, again]) == [WriteOutcome.FAILED, WriteOutcome.DONE, WriteOutcome.DONE]
     assert (stale.answer.status, again.answer.status) == (422, 422)

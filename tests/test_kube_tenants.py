@@ -24,7 +24,7 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.takeover import HandoverState, Takeover
 from tidegate.kube.transport.nesting import cut_nesting
 from tidegate.kube.world import KubeWorld, WorldOptions
-from tidegate.manifests.label_names import GROUP, GROUP_FAST, QUEUE, ROLE, STANDING
+from tidegate.manifests.label_names import GROUP, GROUP_FAST, HANDOVER_NOTE, QUEUE, ROLE
 from tidegate.model.policy import Policy
 
 GPU = "nvidia.com/gpu"
@@ -34,7 +34,7 @@ def take_over(cluster: Paper) -> None:
     """Another replica leads: it sees the objects, and the annotations on them."""
 
     def note_of(uid: str) -> HandoverNote | None:
-        text = cluster.objects.get(uid, {}).get("metadata", {}).get("annotations", {}).get(STANDING)
+        text = cluster.objects.get(uid, {}).get("metadata", {}).get("annotations", {}).get(HANDOVER_NOTE)
         return read_note(text) if text else None
 
     cluster.begin_anew()
@@ -45,7 +45,7 @@ def take_over(cluster: Paper) -> None:
 
 def noted(thing: dict[str, Any], note: Any) -> dict[str, Any]:
     """An object with a hand-over annotation that its owner wrote."""
-    thing["metadata"].setdefault("annotations", {})[STANDING] = note if isinstance(note, str) else json.dumps(note)
+    thing["metadata"].setdefault("annotations", {})[HANDOVER_NOTE] = note if isinstance(note, str) else json.dumps(note)
     return thing
 
 
@@ -324,7 +324,7 @@ JOB = {
     **job("evil", 1, suspend=True),
     "metadata": {
         "name": "evil", "namespace": "tenant", "uid": "j1", "resourceVersion": "1", "generation": 1,
-        "creationTimestamp": "2026-11-16T08:00:00Z", "annotations": {BEFORE: DEEP, STANDING: DEEP},
+        "creationTimestamp": "2026-11-16T08:00:00Z", "annotations": {BEFORE: DEEP, HANDOVER_NOTE: DEEP},
     },
 }  # fmt: skip
 POD = {
@@ -332,7 +332,7 @@ POD = {
     "metadata": {
         "name": "p", "namespace": "tenant", "uid": "p1", "resourceVersion": "1",
         "creationTimestamp": "2026-11-16T08:00:00Z",
-        "annotations": {STANDING: json.dumps({"standing": {}, "nodes": [["x", 2**40]]})},
+        "annotations": {HANDOVER_NOTE: json.dumps({"standing": {}, "nodes": [["x", 2**40]]})},
     },
     "status": {"phase": "Pending"},
 }  # fmt: skip

@@ -19,7 +19,7 @@ from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalFile
 from tidegate.journal.writer import Journal
 from tidegate.live.journal_rotation import JournalLimits, RotatingJournal, kept_files
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 
 _PODS, _EVENTS = "/api/v1/namespaces/default/pods", "/apis/events.k8s.io/v1/namespaces/default/events"
 _MIB = 1 << 20
@@ -57,7 +57,7 @@ class Term:
             name = f"j{self.count}"
             self.cluster.submit(job(name, "1x8"))
             self._record()
-            self.cluster.tell(EventKind.WORKLOAD_FINISHED, name)
+            self.cluster.tell(FactKind.WORKLOAD_FINISHED, name)
             self._record()
             self.count += 1
 

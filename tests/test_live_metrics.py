@@ -23,7 +23,7 @@ from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
 from tidegate.live.policy_sources import ConfigMap, PolicyContent, PolicyError, PolicyFile
 from tidegate.measure.over_quota import find_over_quota
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
 from tidegate.model.policy import Policy
 
 _GATE = {"gates": True, "scheduler": ""}
@@ -57,8 +57,8 @@ def test_a_gang_that_could_not_be_bound_whole_is_no_eviction():
     counted(cluster, metrics)
     first, second = cluster.orders
     cluster.carry_out(first)
-    cluster.reconciler.hear(first, Outcome.DONE)
-    cluster.reconciler.hear(second, Outcome.FAILED)
+    cluster.reconciler.hear(first, WriteOutcome.DONE)
+    cluster.reconciler.hear(second, WriteOutcome.FAILED)
     counted(cluster, metrics)
     assert value(metrics, "tidegate_requeued_workloads_total", cluster_queue="q") == 1
     assert value(metrics, "kueue_evicted_workloads_total", cluster_queue="q", reason="BIND_FAILED") == 0

@@ -24,7 +24,7 @@ from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalError, JournalFile
 from tidegate.live.observed_history import observe, run_twin
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 
 _PODS, _NODES = "/api/v1/namespaces/default/pods", "/api/v1/nodes"
 _JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -266,7 +266,7 @@ def test_shadow_writes_nothing_but_its_lease(kube_programs, tmp_path):
         assert written == {("update", "leases", "shadow")}
         file = JournalFile.open(replica.journal)
         kinds = {int(kind) for step in file.steps() for kind in step.events.kind.tolist()}
-        assert {EventKind.POD_BOUND, EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED} <= kinds
+        assert {FactKind.POD_BOUND, FactKind.POD_STARTED, FactKind.WORKLOAD_FINISHED} <= kinds
         assert replay(file.steps(), shadow=file.is_shadow).difference is None
         file.close()
     report = json.loads(call("shadow-report", str(replica.journal), "--json").stdout)

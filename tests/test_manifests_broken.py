@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from manifest_texts import QUEUES, documents, read
-from tidegate.manifests.findings import Findings
-from tidegate.manifests.import_all import load
-from tidegate.manifests.object_index import Document
-from tidegate.sources.yaml_data import UnreadableFile
+from tidegate.manifests.findings import ManifestFindings
+from tidegate.manifests.import_all import import_documents
+from tidegate.manifests.object_index import ManifestDocument
+from tidegate.sources.yaml_data import FileReadError
 from tidegate.sources.yaml_file import read_documents
 
 Q = "ClusterQueue team: spec"
@@ -282,13 +282,13 @@ def test_a_namespace_that_a_queue_does_not_let_in():
 
 def test_a_list_is_taken_apart():
     parts = [document.value for document in documents(QUEUES)]
-    findings = Findings()
+    findings = ManifestFindings()
     whole = {
         "apiVersion": "v1",
         "kind": "List",
         "items": [*parts, {"kind": "Job", "apiVersion": "batch/v1", "sepc": 1}],
     }
-    loaded = load([Document(whole, "l.yaml", 1)], findings)
+    loaded = import_documents([ManifestDocument(whole, "l.yaml", 1)], findings)
     assert loaded.shares == read(QUEUES).loaded.shares
     assert next(str(found.problem.path) for found in findings.told) == "('items', 3, 'sepc')"
     typed = {
@@ -296,7 +296,7 @@ def test_a_list_is_taken_apart():
         "kind": "ResourceFlavorList",
         "items": [{"metadata": {"name": "f"}}],
     }
-    assert load([Document(typed)], Findings()).shares.flavors[0].name == "f"
+    assert import_documents([ManifestDocument(typed)], ManifestFindings()).shares.flavors[0].name == "f"
 
 
 def test_an_object_that_says_so_is_left_alone():
@@ -315,18 +315,21 @@ def test_a_yaml_bomb_and_absurd_nesting_are_refused_early():
     bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(9)
     )
-    with pytest.raises(UnreadableFile, match="too many values"):
+    with pytest.raises(FileReadError, match="too many values"):
         read_documents(bomb.encode())
-    with pytest.raises(UnreadableFile, match="nests too deep"):
+    with pytest.raises(FileReadError, match="nests too deep"):
         read_documents(b"kind: Job\nspec: " + b"[" * 100 + b"]" * 100)
-    with pytest.raises(UnreadableFile, match="inside of"):
+    with pytest.raises(FileReadError, match="inside of"):
         read_documents(b"a: &a [*a]")
 
 
 def test_findings_beyond_a_number_are_counted():
-    findings = Findings(most=3)
+    findings = ManifestFindings(most=3)
     fields = {f"field{number}": 1 for number in range(10)}
-    load([Document({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, **fields}, "t.yaml", 1)], findings)
+    import_documents(
+        [ManifestDocument({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, **fields}, "t.yaml", 1)],
+        findings,
+    )
     assert (len(findings.told), findings.errors, findings.more >= 7) == (3, 10, True)
 
 
@@ -373,8 +376,8 @@ def test_no_data_makes_it_fail(data):
                 inner = inner[key]
             inner[last] = data.draw(JUNK)
         broken.append(document._replace(value=value))
-    findings = Findings()
-    load(broken, findings)
+    findings = ManifestFindings()
+    import_documents(broken, findings)
     assert all(isinstance(line, str) for line in findings.texts())
 
 
@@ -391,7 +394,10 @@ def test_the_order_of_documents_changes_no_meaning(order):
             repr((one.workload.work, one.run)) for one in found.work
         )
 
-    straight, mixed = load(DIFFERENT, Findings()), load([DIFFERENT[at] for at in order], Findings())
+    straight, mixed = (
+        import_documents(DIFFERENT, ManifestFindings()),
+        import_documents([DIFFERENT[at] for at in order], ManifestFindings()),
+    )
     assert meaning(straight) == meaning(mixed)
 
 

@@ -14,8 +14,8 @@ from tidegate.measure.allocations import stays_of
 from tidegate.measure.capacity import capacity_of
 from tidegate.measure.job_records import Fate, collect_lives
 from tidegate.measure.timeline import Timeline, lay_flat
-from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, StepResult
-from tidegate.model.facts import EventKind, Facts, Outcome
+from tidegate.model.decisions import NO_DECISIONS, NO_REFUSALS, StepResult
+from tidegate.model.facts import FactKind, Facts, WriteOutcome
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.model.struct import resources
@@ -50,7 +50,7 @@ def submit(number: int, asks: Work, at_ms: int, name: str = "") -> Tell:
     return lambda facts: facts.submit(number, Workload(id=name or f"w{number}", work=asks, submitted_ms=at_ms))
 
 
-def say(kind: EventKind, at_ms: int, subject: int, **fields: object) -> Tell:
+def say(kind: FactKind, at_ms: int, subject: int, **fields: object) -> Tell:
     return lambda facts: facts.add(kind, at_ms, subject, **fields)
 
 
@@ -67,16 +67,16 @@ def journal_of(*moments: tuple[int, list[Tell]]) -> list[Step]:
 
 
 FINISHED, GONE, STARTED, FAILED = (
-    EventKind.WORKLOAD_FINISHED,
-    EventKind.POD_GONE,
-    EventKind.POD_STARTED,
-    EventKind.POD_FAILED,
+    FactKind.WORKLOAD_FINISHED,
+    FactKind.POD_GONE,
+    FactKind.POD_STARTED,
+    FactKind.POD_FAILED,
 )
 
 
 def two_jobs() -> list[Step]:
     """w0 takes both GPUs from 0 to 10 s; w1 comes at 1 s, waits, runs from 10 to 15.5 s, told at 16 s."""
-    use = say(EventKind.USE_OBSERVED, 10_000, 0, arg=10_000, values=(8_000.0, 20_000.0))
+    use = say(FactKind.USE_OBSERVED, 10_000, 0, arg=10_000, values=(8_000.0, 20_000.0))
     return journal_of(
         (0, [opening(node("a")), submit(0, work(gpus=2, queue="x"), 0)]),
         (1_000, [say(STARTED, 500, 0), submit(1, work(queue="y", priority=3), 1_000)]),
@@ -133,7 +133,7 @@ def test_every_fate() -> None:
         journal_of(
             (0, [opening(node("a")), submit(0, work(), 0), submit(3, work(), 0)]),
             (1_000, [submit(1, work(), 1_000), submit(2, work(gpus=2), 1_000), submit(4, broken, 1_000)]),
-            (3_000, [say(EventKind.WORKLOAD_CANCELLED, 2_500, 2), say(EventKind.WORKLOAD_CANCELLED, 2_500, 3)]),
+            (3_000, [say(FactKind.WORKLOAD_CANCELLED, 2_500, 2), say(FactKind.WORKLOAD_CANCELLED, 2_500, 3)]),
             (4_000, []),
         )
     )
@@ -151,12 +151,12 @@ def test_every_fate() -> None:
 @pytest.mark.parametrize(
     ("what", "held_ms"),
     [
-        (say(EventKind.NODE_REMOVED, 3_000, 0), 3_000),
-        (say(EventKind.DEVICE_FAILED, 3_000, 0, arg=0), 3_000),
-        (say(EventKind.DEVICE_FAILED, 3_000, 0, arg=1), 10_000),
-        (say(EventKind.OUTCOME, 3_000, 0, arg=int(Outcome.FAILED)), 3_000),
-        (say(EventKind.OUTCOME, 3_000, 0, arg=int(Outcome.UNKNOWN)), 10_000),
-        (say(EventKind.NODE_REMOVED, 3_000, 7), 10_000),
+        (say(FactKind.NODE_REMOVED, 3_000, 0), 3_000),
+        (say(FactKind.DEVICE_FAILED, 3_000, 0, arg=0), 3_000),
+        (say(FactKind.DEVICE_FAILED, 3_000, 0, arg=1), 10_000),
+        (say(FactKind.OUTCOME, 3_000, 0, arg=int(WriteOutcome.FAILED)), 3_000),
+        (say(FactKind.OUTCOME, 3_000, 0, arg=int(WriteOutcome.UNKNOWN)), 10_000),
+        (say(FactKind.NODE_REMOVED, 3_000, 7), 10_000),
     ],
 )
 def test_a_stay_ends_when_its_place_is_lost(what: Tell, held_ms: int) -> None:
@@ -170,9 +170,9 @@ def test_a_node_that_comes_late_and_fails_in_parts() -> None:
     steps = journal_of(
         (0, [opening(node("a"))]),
         (2_000, [lambda facts: facts.node(1, node("b", 4), 2_000)]),
-        (5_000, [say(EventKind.DEVICE_FAILED, 4_000, 1, arg=3), say(EventKind.DEVICE_RECOVERED, 5_000, 1, arg=3)]),
+        (5_000, [say(FactKind.DEVICE_FAILED, 4_000, 1, arg=3), say(FactKind.DEVICE_RECOVERED, 5_000, 1, arg=3)]),
         (8_000, [lambda facts: facts.node(1, node("b", 4, ready=False), 8_000, changed=True)]),
-        (10_000, [say(EventKind.NODE_REMOVED, 9_000, 1)]),
+        (10_000, [say(FactKind.NODE_REMOVED, 9_000, 1)]),
     )
     capacity = capacity_of(lay_flat(steps))
     assert capacity.milli_ms == 1_000 * (2 * 10_000 + 4 * 6_000 - 1_000)
@@ -186,7 +186,7 @@ def test_a_changed_workload() -> None:
     def change(number: int, to: Work) -> Tell:
         def tell(facts: Facts) -> None:
             facts._payloads.append(to)
-            facts.add(EventKind.WORKLOAD_CHANGED, 1_000, number, arg=len(facts._payloads) - 1)
+            facts.add(FactKind.WORKLOAD_CHANGED, 1_000, number, arg=len(facts._payloads) - 1)
 
         return tell
 
@@ -235,7 +235,7 @@ def test_a_long_journal_is_joined_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_timeline_can_be_read_while_it_grows() -> None:
     timeline = Timeline()
-    nothing = StepResult(NO_DECISIONS, NO_TALLY, None, 1)
+    nothing = StepResult(NO_DECISIONS, NO_REFUSALS, None, 1)
     timeline.append(5, Facts().batch(), nothing)
     assert (timeline.flat().start_ms, timeline.flat().end_ms) == (5, 5)
     timeline.append(9, Facts().batch(), nothing)

@@ -17,7 +17,7 @@ from tidegate.engine.run import run as run_world
 from tidegate.measure.collector import Witness
 from tidegate.measure.findings import find
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.queues import Cohort, Flavor, PreemptionRule, PreemptWhom, Queue, Quota, Shares
+from tidegate.model.queues import Cohort, Flavor, PreemptionRule, PreemptWhom, Queue, QueueSetup, Quota
 from tidegate.model.simulation import TwinOptions
 from tidegate.report.text.queues import quota_as_json, write_queue_csv
 from tidegate.report.text.run import as_json
@@ -34,7 +34,7 @@ SUMS = ("quota", "used", "borrowed", "lent", "due", "served", "short_lent", "sho
 class Watcher:
     """A record that keeps what the state says after each step, and adds it up the slow way."""
 
-    def __init__(self, state: ClusterState, record: Witness, shares: Shares) -> None:
+    def __init__(self, state: ClusterState, record: Witness, shares: QueueSetup) -> None:
         self._state, self._record, self._shares = state, record, shares
         self.steps: list[tuple[int, dict[str, list[int]], dict[str, int]]] = []
 
@@ -69,18 +69,18 @@ class Watcher:
         return total
 
 
-def _flavors(shares: Shares) -> list[str]:
+def _flavors(shares: QueueSetup) -> list[str]:
     return sorted({quota.flavor for queue in shares.queues for quota in queue.quotas})
 
 
-def _root(name: str, shares: Shares) -> str:
+def _root(name: str, shares: QueueSetup) -> str:
     for cohort in shares.cohorts:
         if cohort.name == name and cohort.parent:
             return _root(cohort.parent, shares)
     return name
 
 
-def _had(shares: Shares, used: dict[str, list[int]], waiting: dict[str, int]) -> dict[str, dict[str, float]]:
+def _had(shares: QueueSetup, used: dict[str, list[int]], waiting: dict[str, int]) -> dict[str, dict[str, float]]:
     """What each queue had at a moment, by the definitions, one queue and flavor after the other."""
     flavors = _flavors(shares)
     own = {q.name: {quota.flavor: quota for quota in q.quotas} for q in shares.queues}
@@ -255,9 +255,9 @@ def test_waits_are_told_by_queue():
 
 
 def test_work_that_came_by_an_entrance_counts_for_its_queue():
-    from tidegate.model.queues import Entrance
+    from tidegate.model.queues import LocalQueue
 
-    policy = share_policy(queue("a", 8), entrances=(Entrance(id="team", queue="a"),), admission="kueue")
+    policy = share_policy(queue("a", 8), entrances=(LocalQueue(id="team", queue="a"),), admission="kueue")
     run = play([planned("j", "1x8", queue="team")], policy, (), TwinOptions())
     (share,) = run.measured.summary.shares
     assert (share.name, share.used_gpu_h) == ("a", 8.0)

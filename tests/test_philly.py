@@ -19,7 +19,7 @@ from shared import shared
 from tidegate.cli.simulate_runner import Kernels
 from tidegate.sources.config_file import load_setup
 from tidegate.sources.philly import Job, read_jobs, read_philly, split_quota
-from tidegate.sources.trace_file import UnusableTrace
+from tidegate.sources.trace_file import TraceFileError
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "philly"
 POLICIES = ("apart", "borrow", "reclaim")
@@ -72,7 +72,7 @@ def test_rows_that_are_wrong_are_told_with_line_and_column(tmp_path):
         "yesterday,60.0,2,1200.0,b",
         "2017-10-04 07:00:00,-1,2.5,1200.0,",
     )
-    with pytest.raises(UnusableTrace) as caught:
+    with pytest.raises(TraceFileError) as caught:
         read_philly(path)
     assert str(caught.value).splitlines() == [
         f"{path}:3: timestamp: expected a time such as \"2017-10-09 07:01:55\", found 'yesterday'",
@@ -95,7 +95,7 @@ def test_rows_that_are_wrong_are_told_with_line_and_column(tmp_path):
 def test_another_format_is_refused(tmp_path, monkeypatch, text, message):
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text(text)
-    with pytest.raises(UnusableTrace, match=message):
+    with pytest.raises(TraceFileError, match=message):
         read_philly(Path("t.csv"))
 
 

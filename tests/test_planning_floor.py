@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shared import shared
 from test_planning_judge import GPU, arrivals, job_rows
-from tidegate.config.prices import ASSUMED_PRICES, MICROS, Prices
+from tidegate.config.prices import ASSUMED_PRICES, MICROS, GpuPrices
 from tidegate.demand.time_zone import Calendar
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
 from tidegate.planning.capacity import ALWAYS, HOURS, Level, constant, steps_of
@@ -146,7 +146,7 @@ def tidal_demand(day: float, night: float, weeks: int = 3):
 
 
 prices = st.tuples(st.integers(1, 50), st.integers(0, 50), st.integers(0, 50)).map(
-    lambda p: Prices(own_micros=p[0] * MICROS, window_micros=(p[0] + p[1]) * MICROS, burst_micros=sum(p) * MICROS)
+    lambda p: GpuPrices(own_micros=p[0] * MICROS, window_micros=(p[0] + p[1]) * MICROS, burst_micros=sum(p) * MICROS)
 )
 
 
@@ -176,7 +176,7 @@ def test_a_gpu_is_owned_while_it_is_used_for_more_than_the_share_of_prices():
     gpus = rng.integers(0, 100, 672).astype(np.float64)
     demand = weigh(np.arange(672, dtype=np.int64) * 15 * MINUTE_MS, gpus, WEEK_MS, 0, Calendar.NONE)
     for burst in (1.25, 2, 2.5, 4, 10):
-        price = Prices(own_micros=MICROS, window_micros=MICROS, burst_micros=int(burst * MICROS))
+        price = GpuPrices(own_micros=MICROS, window_micros=MICROS, burst_micros=int(burst * MICROS))
         own = split(demand, ALWAYS, price).own_gpus
         assert used_hours(demand, ALWAYS, own - 1)[0] / HOURS >= 1 / burst >= used_hours(demand, ALWAYS, own)[0] / HOURS
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from test_planning_judge import arrivals
 from tidegate.cli.main import app
-from tidegate.config.prices import MICROS, Prices
+from tidegate.config.prices import MICROS, GpuPrices
 from tidegate.demand.time_zone import Calendar
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
 from tidegate.planning.capacity import SHUT
@@ -108,7 +108,7 @@ def test_a_plan_that_breaks_the_tolerance_on_trial_is_not_compared_with_those_th
 @pytest.mark.parametrize("days", [21, 23, 25, 26])
 @pytest.mark.parametrize("burst", [1.6, 2.0, 2.5])
 def test_no_plan_costs_more_than_a_constant_level_beside_it_that_holds(days, burst):
-    prices = Prices(own_micros=MICROS, window_micros=int(1.5 * MICROS), burst_micros=int(burst * MICROS))
+    prices = GpuPrices(own_micros=MICROS, window_micros=int(1.5 * MICROS), burst_micros=int(burst * MICROS))
     (batch,) = plan_of(weekday_jobs(days), Recipe(Tolerance(HOUR_MS), prices)).classes
     mine, *others = batch.ways
     assert mine.holds
@@ -131,7 +131,7 @@ def test_how_many_fewer_is_never_less_than_nothing(saved, says):
 
 def test_what_is_booked_is_not_owned_in_a_trial_of_working_days_alone():
     jobs = weekday_jobs(33)
-    prices = Prices(own_micros=MICROS, window_micros=int(1.2 * MICROS), burst_micros=3 * MICROS)
+    prices = GpuPrices(own_micros=MICROS, window_micros=int(1.2 * MICROS), burst_micros=3 * MICROS)
     recipe = Recipe(Tolerance(HOUR_MS), prices)
     booth = Booth(jobs, recipe, Span(29 * DAY_MS, 32 * DAY_MS))
     bands = booth.plan_weekly(recipe)

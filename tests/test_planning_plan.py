@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import plan_holdout
 from shared import shared
 from test_planning_judge import GPU, arrivals
-from tidegate.config.prices import ASSUMED_PRICES, MICROS, Prices
+from tidegate.config.prices import ASSUMED_PRICES, MICROS, GpuPrices
 from tidegate.demand.tables import JOBS, Origin, Tables
 from tidegate.model.units import DAY_MS, HOUR_MS, WEEK_MS
 from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedPlan, sign
@@ -104,7 +104,7 @@ def test_windows_of_a_plan_cover_the_week_and_days_are_found():
 
 @pytest.mark.parametrize("burst", [1.2, 1.5, 2.5, 6.0])
 def test_at_every_edge_one_gpu_more_costs_what_it_saves_or_more(burst):
-    prices = Prices(own_micros=MICROS, window_micros=int(min(1.5, burst) * MICROS), burst_micros=int(burst * MICROS))
+    prices = GpuPrices(own_micros=MICROS, window_micros=int(min(1.5, burst) * MICROS), burst_micros=int(burst * MICROS))
     (batch,) = make_plan(request(recipe=RECIPE._replace(prices=prices))).classes
     edges = {edge.name: edge for edge in batch.edges}
     assert edges["own"].costs == HOURS
@@ -116,7 +116,7 @@ def test_at_every_edge_one_gpu_more_costs_what_it_saves_or_more(burst):
 def test_dearer_burst_owns_more():
     owned = []
     for burst in (1.5, 2.5, 5.0, 20.0):
-        prices = Prices(own_micros=MICROS, window_micros=int(1.5 * MICROS), burst_micros=int(burst * MICROS))
+        prices = GpuPrices(own_micros=MICROS, window_micros=int(1.5 * MICROS), burst_micros=int(burst * MICROS))
         bands = plan_bands(tidal_jobs(), 6 * WEEK_MS, RECIPE._replace(prices=prices))
         owned.append(sum(g * h for g, h in zip(bands.window_gpus, bands.windows.hours(), strict=True)))
     assert owned == sorted(owned)
@@ -224,7 +224,7 @@ def test_what_nobody_measured_must_be_signed():
 
 @pytest.mark.parametrize(("own", "window", "burst"), [(0, 1, 1), (2, 1, 3), (1, 3, 2)])
 def test_prices_that_make_no_sense_are_told(own, window, burst):
-    prices = Prices(own_micros=own * MICROS, window_micros=window * MICROS, burst_micros=burst * MICROS)
+    prices = GpuPrices(own_micros=own * MICROS, window_micros=window * MICROS, burst_micros=burst * MICROS)
     assert "expected" in prices.trouble()
     assert not ASSUMED_PRICES.trouble()
 

@@ -23,8 +23,8 @@ from tidegate.planning.capacity_replay import Judge, Span
 from tidegate.planning.costs import cost_of
 from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.planning.tolerance import Tolerance
-from tidegate.sources.options import Options
-from tidegate.sources.read_sources import gather
+from tidegate.sources.options import SourceOptions
+from tidegate.sources.read_sources import read_sources
 from tidegate.sources.time_zones import calendar_of
 
 WEEKS = 8
@@ -129,14 +129,14 @@ def rows(count: int, offset: str) -> str:
 def test_the_zone_is_the_users_then_the_sources_then_utc(tmp_path, offset, option, name, origin):
     path = tmp_path / "jobs.csv"
     path.write_text(rows(48, offset))
-    calendar = gather([str(path)], Options(timezone=option)).tables.calendar
+    calendar = read_sources([str(path)], SourceOptions(timezone=option)).tables.calendar
     assert (calendar.timezone, calendar.timezone_from) == (name, origin)
 
 
 def test_offsets_that_differ_name_no_zone(tmp_path):
     path = tmp_path / "jobs.csv"
     path.write_text(rows(24, "+01:00") + "\n".join(rows(48, "+02:00").splitlines()[25:]) + "\n")
-    assert gather([str(path)]).tables.calendar == Calendar.EPOCH
+    assert read_sources([str(path)]).tables.calendar == Calendar.EPOCH
 
 
 def test_a_parquet_column_with_a_zone_names_it(tmp_path):
@@ -144,7 +144,7 @@ def test_a_parquet_column_with_a_zone_names_it(tmp_path):
     frame = pl.DataFrame({"submitted": at.dt.replace_time_zone("Europe/Berlin"), "duration": 600, "gpus": 1})
     path = tmp_path / "jobs.parquet"
     frame.write_parquet(path)
-    calendar = gather([str(path)]).tables.calendar
+    calendar = read_sources([str(path)]).tables.calendar
     assert (calendar.timezone, calendar.timezone_from) == ("Europe/Berlin", ZoneOrigin.SOURCE)
 
 

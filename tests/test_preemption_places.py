@@ -18,7 +18,7 @@ from preemption_watch import Watch
 from test_queue_standing import stands
 from test_queues import queue as owner
 from test_queues import queue_cluster
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.queues import PreemptionRule, PreemptWhom
 from tidegate.model.struct import labels
 from tidegate.state.topology import HOST
@@ -272,7 +272,7 @@ def test_what_is_free_beside_it_goes_to_others_at_once():
 
 def test_when_the_preemptor_is_cancelled_its_room_is_free_for_others():
     cluster, watch = half_full()
-    cluster.tell(EventKind.WORKLOAD_CANCELLED, "high")
+    cluster.tell(FactKind.WORKLOAD_CANCELLED, "high")
     watch.step()
     assert watch.placed == {f"small{i}" for i in range(4, 8)}
 
@@ -318,7 +318,7 @@ def test_two_that_come_together_get_a_node_each():
 
 def test_a_node_that_is_lost_while_victims_leave_means_other_victims_and_nobody_twice():
     cluster, watch = half_full(0)
-    cluster.tell(EventKind.NODE_REMOVED, sorted(cluster.nodes)[1])
+    cluster.tell(FactKind.NODE_REMOVED, sorted(cluster.nodes)[1])
     for _ in range(4):
         watch.step()
         watch.all_gone()

@@ -29,7 +29,6 @@ from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.problem import Severity
 from tidegate.model.queues import (
     Cohort,
-    Entrance,
     FairSharing,
     FairStrategy,
     Flavor,
@@ -37,11 +36,12 @@ from tidegate.model.queues import (
     FlavorMove,
     FlavorPreference,
     Fungibility,
+    LocalQueue,
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
     StopPolicy,
     UsageSharing,
 )
@@ -57,7 +57,7 @@ _HOSTS = {"cpu": 384_000, "memory": 2 * TIB, "pods": 100}
 _GPU, _HOST = ("gpu",), ("cpu", "memory", "pods", "rdma/hca")
 
 #: What FULL_QUEUES says.
-FULL_SHARES = Shares(
+FULL_SHARES = QueueSetup(
     flavors=(
         Flavor(name="h100", node_labels=(("tidegate.io/pool", "h100"),), topology="network"),
         Flavor(
@@ -123,8 +123,8 @@ FULL_SHARES = Shares(
         ),
     ),
     entrances=(
-        Entrance(id="vision", queue="research"),
-        Entrance(id="speech", queue="research", weight_milli=2_000, stop=StopPolicy.HOLD),
+        LocalQueue(id="vision", queue="research"),
+        LocalQueue(id="speech", queue="research", weight_milli=2_000, stop=StopPolicy.HOLD),
     ),
     topologies=(TopologyLevels(name="network", labels=("zone", "rack", "kubernetes.io/hostname")),),
     fair=FairSharing(strategies=(FairStrategy.INITIAL_SHARE,)),
@@ -135,7 +135,7 @@ FULL_SHARES = Shares(
 )
 
 
-def built(text: str) -> Shares:
+def built(text: str) -> QueueSetup:
     """The shares of a file that has no errors."""
     document, report = read_document(yaml.safe_load(text))
     assert document is not None, [problem.text() for problem in report.problems]
@@ -151,7 +151,7 @@ def test_a_queue_is_one_line_and_the_rest_has_defaults():
     assert document is not None
     made = build(document).policy
     assert made.admission is AdmissionKind.TIDEGATE
-    assert made.shares == Shares(
+    assert made.shares == QueueSetup(
         flavors=(Flavor(name="default"),),
         queues=(
             Queue(
@@ -172,7 +172,7 @@ def test_a_weight_of_zero_is_kept_because_what_is_left_out_counts_fully():
 
 
 def test_without_queues_nothing_is_counted():
-    assert built("policy: {name: plain}") == Shares()
+    assert built("policy: {name: plain}") == QueueSetup()
 
 
 KUEUE = """

@@ -19,7 +19,7 @@ from tidegate.engine.step import propose, step
 from tidegate.jit.registry import kernels_as
 from tidegate.journal.encoding import pack_events, pack_result, unpack_events
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.facts import FactBatch, FactKind
 from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.queues import PreemptWhom
 from tidegate.model.work import Work
@@ -75,13 +75,13 @@ def tell_something(data, cluster: Cluster, name: str, *, protects: bool) -> None
         return
     phase = Phase(int(cluster.state.workloads.phase[row]))
     if phase is Phase.LEAVING:
-        cluster.tell(EventKind.POD_GONE, name)
+        cluster.tell(FactKind.POD_GONE, name)
     elif phase in (Phase.ASSUMED, Phase.RUNNING):
-        kinds = [EventKind.POD_STARTED, EventKind.WORKLOAD_FINISHED]
-        kinds += [EventKind.POD_FAILED] if cluster.state.workloads.first_pod[row] >= 0 else []
+        kinds = [FactKind.POD_STARTED, FactKind.WORKLOAD_FINISHED]
+        kinds += [FactKind.POD_FAILED] if cluster.state.workloads.first_pod[row] >= 0 else []
         cluster.tell(data.draw(st.sampled_from(kinds)), name)
     elif data.draw(st.integers(0, 5)) == 0:
-        cluster.tell(EventKind.WORKLOAD_CANCELLED, name)
+        cluster.tell(FactKind.WORKLOAD_CANCELLED, name)
     elif data.draw(st.integers(0, 5)) == 0:
         cluster.change(replace(data.draw(asks(0, 0, protects=protects)), id=name))
 
@@ -159,7 +159,7 @@ def test_a_lender_gets_back_what_it_lent(data):
         for name in sorted(cluster.numbers):
             row = cluster.state.workload_numbers.row(cluster.numbers[name])
             if row >= 0 and cluster.state.workloads.phase[row] == Phase.LEAVING:
-                cluster.tell(EventKind.POD_GONE, name)
+                cluster.tell(FactKind.POD_GONE, name)
         if not any(said.kind in (DecisionKind.ADMIT, DecisionKind.PREEMPT) for said in cluster.step(1)):
             break
     state = cluster.state
@@ -210,7 +210,7 @@ def test_other_names_in_the_same_order_change_nothing(data):
         assert pack_result(step(other, renamed(events), now_ms)) == pack_result(result)
 
 
-def renamed(events: EventBatch) -> EventBatch:
+def renamed(events: FactBatch) -> FactBatch:
     """The same facts, with longer names of queues, cohorts and workloads that sort as the others do."""
     ids = [f"work-{name}-x" for name in events.submissions.ids]
     payloads = tuple(map(with_other_names, events.payloads))

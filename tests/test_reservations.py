@@ -14,7 +14,7 @@ from test_queues import queue as owner
 from test_queues import queue_cluster
 from tidegate.engine.step import step
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.policy import OrderRule, Policy
 from tidegate.model.queues import FairSharing, Flavor, PreemptionRule, PreemptWhom
 from tidegate.model.reasons.catalogue import Reason
@@ -99,7 +99,7 @@ def keep_busy(watch: Watch, name: str, ask: str, hours: float) -> float | None:
     for _ in range(round(hours * 4)):
         running = [one for one in sorted(cluster.numbers) if one.startswith("s") and watch.runs(one)]
         if running:
-            cluster.tell(EventKind.WORKLOAD_FINISHED, running[0])
+            cluster.tell(FactKind.WORKLOAD_FINISHED, running[0])
         cluster.submit(job(f"s{len(cluster.numbers):03d}", ask, queue="a", at=cluster.now_ms))
         watch.step(HOUR // 4)
         watch.start_all()

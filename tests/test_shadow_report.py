@@ -15,7 +15,7 @@ from tidegate.engine.step import propose
 from tidegate.journal.store import Step
 from tidegate.live.observed_history import ObservedHistory, observe, run_twin
 from tidegate.live.shadow_comparison import ShadowComparison, reckon
-from tidegate.model.facts import EventKind, Facts
+from tidegate.model.facts import FactKind, Facts
 from tidegate.model.policy import Policy
 from tidegate.model.units import HOUR_MS
 from tidegate.state.cluster import ClusterState
@@ -56,7 +56,7 @@ def cordons(number: int):
 
 
 def loses_node(number: int):
-    return lambda facts, now_ms: facts.add(EventKind.NODE_REMOVED, now_ms, number)
+    return lambda facts, now_ms: facts.add(FactKind.NODE_REMOVED, now_ms, number)
 
 
 def comes(number: int):
@@ -65,14 +65,14 @@ def comes(number: int):
 
 def starts(number: int, node: int):
     def tell(facts: Facts, now_ms: int) -> None:
-        facts.add(EventKind.POD_BOUND, now_ms, number, pod=0, arg=node)
-        facts.add(EventKind.POD_STARTED, now_ms, number, pod=0)
+        facts.add(FactKind.POD_BOUND, now_ms, number, pod=0, arg=node)
+        facts.add(FactKind.POD_STARTED, now_ms, number, pod=0)
 
     return tell
 
 
 def ends(number: int):
-    return lambda facts, now_ms: facts.add(EventKind.WORKLOAD_FINISHED, now_ms, number)
+    return lambda facts, now_ms: facts.add(FactKind.WORKLOAD_FINISHED, now_ms, number)
 
 
 def opens(facts: Facts, now_ms: int) -> None:
@@ -156,7 +156,7 @@ def test_a_report_says_what_had_not_started():
     shadow.at(0, opens, has_node(0), comes(0))
     shadow.at(1, starts(0, 0), comes(1), comes(3))
     shadow.at(2, comes(2))
-    shadow.at(3, lambda facts, now_ms: facts.add(EventKind.WORKLOAD_CANCELLED, now_ms, 3))
+    shadow.at(3, lambda facts, now_ms: facts.add(FactKind.WORKLOAD_CANCELLED, now_ms, 3))
     shadow.at(10)
     found = shadow.report()
     assert (found.workloads, found.started, found.happened.mean_ms) == (4, 1, HOUR_MS)

@@ -21,7 +21,7 @@ from tidegate.journal.writer import Journal
 from tidegate.measure.collector import Witness
 from tidegate.measure.loops import Loop, loop_text
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.queues import (
     Cohort,
@@ -31,8 +31,8 @@ from tidegate.model.queues import (
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
 )
 from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
 from tidegate.sim.fast_path import FEW_REPEATS
@@ -60,7 +60,7 @@ def fair_policy(cycle_ms: int = 1) -> Policy:
 
     cohort = Cohort(name="all", quotas=(Quota(flavor="x", resource="gpu", nominal=6_000),))
     queues = (owner("a", 0, "all"), owner("b", 0, "all"), owner("c", 2_000, ""))
-    shares = Shares(
+    shares = QueueSetup(
         flavors=(Flavor(name="x"),), cohorts=(cohort,), queues=queues, fair=FairSharing(strategies=BOTH),
         ignore_undeclared=True,
     )  # fmt: skip
@@ -249,6 +249,6 @@ def test_from_states_with_the_same_key_the_same_is_decided():
     assert cluster.state.counters[StateCounter.REPEATS] > 5
     assert len(decided) < 12
     assert all(len(said) == 1 for said in decided.values())
-    cluster.tell(EventKind.WORKLOAD_FINISHED, "a1")
+    cluster.tell(FactKind.WORKLOAD_FINISHED, "a1")
     cluster.step()
     assert state_key(cluster.state) not in decided

@@ -19,8 +19,8 @@ from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalFile
 from tidegate.journal.writer import Journal
 from tidegate.measure.collector import Witness
-from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, StepResult
-from tidegate.model.facts import EMPTY_EVENTS
+from tidegate.model.decisions import NO_DECISIONS, NO_REFUSALS, StepResult
+from tidegate.model.facts import NO_FACTS
 from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.queues import (
     Cohort,
@@ -30,8 +30,8 @@ from tidegate.model.queues import (
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
 )
 from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
 from tidegate.model.work import PodSet, Work, Workload
@@ -156,7 +156,7 @@ def borrowers(admission: AdmissionKind, rule: PreemptionRule | None = None) -> P
     none = (Quota(flavor="od", resource="gpu", nominal=0),)
     queues = tuple(Queue(name, "root", group, none, rule or PreemptionRule()) for name in ("qa", "qb"))
     cohorts = (Cohort(name="root", quotas=(Quota(flavor="od", resource="gpu", nominal=6),)),)
-    shares = Shares(flavors=(Flavor(name="od"),), cohorts=cohorts, queues=queues, fair=FairSharing())
+    shares = QueueSetup(flavors=(Flavor(name="od"),), cohorts=cohorts, queues=queues, fair=FairSharing())
     return Policy(admission=admission, cycle_ms=1, shares=shares)
 
 
@@ -219,14 +219,14 @@ def test_a_stretched_journal_is_on_disk_and_replays(tmp_path):
 
 def append_two(file, result):
     """Write one step down, and fail at the second."""
-    file.append(1, "", EMPTY_EVENTS, result)
+    file.append(1, "", NO_FACTS, result)
     file.append(2, "", None, result)
 
 
 def test_steps_that_are_written_together_are_all_there_or_none(tmp_path):
     file = JournalFile.create(tmp_path / "run.db")
-    result = StepResult(NO_DECISIONS, NO_TALLY, None, 1)
-    file.append(0, "", EMPTY_EVENTS, result)
+    result = StepResult(NO_DECISIONS, NO_REFUSALS, None, 1)
+    file.append(0, "", NO_FACTS, result)
     with pytest.raises(AttributeError), file.together():
         append_two(file, result)
     assert len(file) == 1

@@ -10,10 +10,10 @@ from shared import shared
 from tidegate.engine.topology.query import cut_spots, spot_rows
 from tidegate.engine.topology.usage import spots_fit
 from tidegate.jit.registry import active
-from tidegate.model.observed_status import Foreign
+from tidegate.model.observed_status import UnmanagedPods
 from tidegate.model.queues import TopologyRule
 from tidegate.model.struct import labels, resources
-from tidegate.model.topology_failures import Misfit
+from tidegate.model.topology_failures import TopologyFailure
 from tidegate.model.work import NodeRequirement, NodeTerm, PreferredTerm, Toleration
 from tidegate.state.topology import HOST
 
@@ -69,10 +69,10 @@ def test_one_host_in_two_flavors_is_full_in_both():
 
 def test_what_others_hold_takes_room_even_in_an_empty_cluster():
     search = grove("b1/r1/x1=2", "b1/r1/x2=1")
-    search.topology.set_foreign(Foreign(node="b1/r1/x1", charge=resources({"cpu": 1}), pods=1))
+    search.topology.set_foreign(UnmanagedPods(node="b1/r1/x1", charge=resources({"cpu": 1}), pods=1))
     assert placed(search, ask("s", 2, required="host"), as_if_empty=True) == "LACKS_ROOM"
-    search.topology.set_foreign(Foreign(node="b1/r1/x1", charge=(), pods=0))
-    search.topology.set_foreign(Foreign(node="nobody", charge=resources({"cpu": 1}), pods=1))
+    search.topology.set_foreign(UnmanagedPods(node="b1/r1/x1", charge=(), pods=0))
+    search.topology.set_foreign(UnmanagedPods(node="nobody", charge=resources({"cpu": 1}), pods=1))
     assert placed(search, ask("s", 2, required="host")) == "s: x1=2"
 
 
@@ -110,7 +110,7 @@ def test_where_pods_go(wanted, expected):
 def test_a_refusal_says_how_much_would_fit_and_why_nodes_were_not_taken():
     search = grove(*TWO_RACKS, "b2/r1/x6=9 taint=t", "b2/r1/x7=9 kind=old", "b2/r1/x8=0")
     found = search.find([ask("s", 9, required="rack", selector=labels({"kind": "any"}))])
-    assert found.misfit is Misfit.LACKS_ROOM
+    assert found.misfit is TopologyFailure.LACKS_ROOM
     short = found.shortfall
     assert (short.fits, short.needed, short.size, short.level, short.pod_sets) == (5, 9, 1, "rack", ("s",))
     assert (short.nodes, short.tainted, short.unmatched, short.lacking) == (8, 1, 1, (("cpu", 1),))
@@ -148,7 +148,7 @@ def test_pod_sets_see_what_those_before_took_and_nothing_stays_taken():
     before = search.topology.leaves.free.copy()
     assert placed(search, *sets[:3]) == "a: x2=1; b: x1=1; c: x1=1"
     found = search.find(sets)
-    assert (found.misfit, told(found.spots)) == (Misfit.LACKS_ROOM, "a: x2=1; b: x1=1; c: x1=1")
+    assert (found.misfit, told(found.spots)) == (TopologyFailure.LACKS_ROOM, "a: x2=1; b: x1=1; c: x1=1")
     assert found.shortfall.pod_sets == ("d",)
     assert (search.topology.leaves.free == before).all()
     assert (search.topology.leaves.empty == before).all()
@@ -203,7 +203,7 @@ def test_only_what_was_on_the_failed_node_is_replaced(trees, wanted, failed, exp
     search = grove(*trees.split())
     search.add(FLAVOR, [spot for spot in wanted.held if spot.values != (failed,)], ONE)
     found = search.replace([wanted], failed)
-    assert (told(found.spots) if found.misfit is Misfit.NONE else found.misfit.name) == expected
+    assert (told(found.spots) if found.misfit is TopologyFailure.NONE else found.misfit.name) == expected
 
 
 def test_work_of_one_pod_stays_where_it_is():

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from quota_oracle import Claim, Holder, Lot, Oracle
 from tidegate.model.hardware import Node, TaintEffect
-from tidegate.model.queues import FairStrategy, PreemptWhom, Shares
+from tidegate.model.queues import FairStrategy, PreemptWhom, QueueSetup
 from tidegate.model.work import PodSet, Share, Work
 
 WHOLE = 1000
@@ -169,7 +169,7 @@ class Situation:
     """A cluster, and a workload that wants to start."""
 
     nodes: list[Node]
-    shares: Shares
+    shares: QueueSetup
     running: list[Running]
     preemptor: Holder
     pod_sets: tuple[PodSet, ...]

@@ -17,13 +17,13 @@ from tidegate.engine.topology.build import topology_of
 from tidegate.engine.topology.cycle_view import Grove
 from tidegate.engine.topology.view import NOBODY_AGAIN, grove_for
 from tidegate.jit.registry import active
-from tidegate.manifests.cluster_defaults import Surroundings
+from tidegate.manifests.cluster_defaults import ClusterDefaults
 from tidegate.manifests.core_objects import read_node
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
 from tidegate.manifests.import_queues import with_controllers
-from tidegate.manifests.import_settings import read_surroundings
-from tidegate.manifests.jobs.pod import held_by, read_pod
+from tidegate.manifests.import_settings import read_cluster_defaults
+from tidegate.manifests.jobs.pod import read_pod, unmanaged_by_node
 from tidegate.manifests.kueue_objects import (
     read_admission_check,
     read_configuration,
@@ -33,15 +33,15 @@ from tidegate.manifests.kueue_objects import (
 )
 from tidegate.manifests.kueue_queues import read_cluster_queue, read_cohort, read_local_queue
 from tidegate.manifests.kueue_workload import read_workload
-from tidegate.manifests.object_index import Objects as Documents
+from tidegate.manifests.object_index import ObjectIndex as Documents
 from tidegate.manifests.object_index import take
-from tidegate.manifests.workload_status import read_standing
+from tidegate.manifests.workload_status import read_observed_status
 from tidegate.model.decisions import DecisionBatch, DecisionKind
-from tidegate.model.facts import EventKind, Facts, Outcome
-from tidegate.model.observed_status import Consumed, Standing
+from tidegate.model.facts import FactKind, Facts, WriteOutcome
+from tidegate.model.observed_status import DecayedUsage, ObservedStatus
 from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.problem import Severity
-from tidegate.model.queues import Entrance, FairSharing, FairStrategy, Namespace, Queue, Shares, UsageSharing
+from tidegate.model.queues import FairSharing, FairStrategy, LocalQueue, Namespace, Queue, QueueSetup, UsageSharing
 from tidegate.model.struct import labels
 from tidegate.model.work import Workload
 from tidegate.state.cluster import ClusterState
@@ -86,21 +86,21 @@ class World:
     """A state made of the objects of a case."""
 
     def __init__(self, objects: Objects, now_ms: int, told: Told = NOTHING_TOLD) -> None:
-        self.findings, self.now_ms = Findings(), now_ms
+        self.findings, self.now_ms = ManifestFindings(), now_ms
         self.shares = read_shares(objects, self.findings, told)
         self.around = read_around(objects, self.findings, told)
         self.workloads = [self._workload(obj) for obj in objects.workloads]
         self.nodes = [read_node(take(obj, "Node", self.findings, group="")) for obj in objects.nodes]
-        self.foreign = held_by(read_pod(take(obj, "Pod", self.findings, group="")) for obj in objects.pods)
+        self.foreign = unmanaged_by_node(read_pod(take(obj, "Pod", self.findings, group="")) for obj in objects.pods)
         self.rejected: dict[str, set[str]] = {}
         self.state = ClusterState()
         apply(self.state, self._facts().batch(), now_ms)
         if self.findings.errors:
             raise ValueError(self.findings.texts(Severity.ERROR)[0])
 
-    def _workload(self, obj: dict[str, Any]) -> tuple[Workload, Standing]:
+    def _workload(self, obj: dict[str, Any]) -> tuple[Workload, ObservedStatus]:
         item = take(obj, "Workload", self.findings)
-        return read_workload(item, self.around), read_standing(item, self.around)
+        return read_workload(item, self.around), read_observed_status(item, self.around)
 
     def _facts(self) -> Facts:
         facts = Facts()
@@ -142,7 +142,7 @@ class World:
         for lot, amount in lots:
             active(request)(wish, lot, amount, need)
 
-    def consume(self, used: Iterable[Consumed]) -> None:
+    def consume(self, used: Iterable[DecayedUsage]) -> None:
         """Tell what entrances have used."""
         facts = Facts()
         for one in used:
@@ -178,7 +178,7 @@ class World:
             self.rejected.setdefault(queues[workload.work.queue], set()).add(workload.id)
         facts = Facts()
         for decision in decisions.id[decisions.kind == DecisionKind.ADMIT].tolist() if fails else ():
-            facts.add(EventKind.OUTCOME, self.now_ms, decision, arg=Outcome.FAILED)
+            facts.add(FactKind.OUTCOME, self.now_ms, decision, arg=WriteOutcome.FAILED)
         apply(self.state, facts.batch(), self.now_ms)
 
     def leaving(self, *, for_good: bool = False) -> set[str]:
@@ -208,16 +208,16 @@ class World:
         return tried, held
 
 
-def read_around(objects: Objects, findings: Findings, told: Told) -> Surroundings:
+def read_around(objects: Objects, findings: ManifestFindings, told: Told) -> ClusterDefaults:
     """What is around the workloads of a case."""
     documents = Documents()
     documents.by_key["", "LimitRange"] = [take(obj, "LimitRange", findings, group="") for obj in objects.limit_ranges]
     gates = frozenset(gate for gate, on in told.gates.items() if on)
-    written = Item({"resources": {"transformations": list(told.transformations)}}, findings, Origin())
-    return read_surroundings(documents, read_configuration(written)._replace(gates=gates))._replace(namespace="")
+    written = Item({"resources": {"transformations": list(told.transformations)}}, findings, ObjectOrigin())
+    return read_cluster_defaults(documents, read_configuration(written)._replace(gates=gates))._replace(namespace="")
 
 
-def read_shares(objects: Objects, findings: Findings, told: Told) -> Shares:
+def read_shares(objects: Objects, findings: ManifestFindings, told: Told) -> QueueSetup:
     """The shares that a case's objects describe."""
     controllers = dict(read_admission_check(take(obj, "AdmissionCheck", findings)) for obj in objects.checks)
     spaces = [Namespace(name=name, labels=labels({"dep": dep} if dep else {})) for name, dep in NAMESPACES.items()]
@@ -225,7 +225,7 @@ def read_shares(objects: Objects, findings: Findings, told: Told) -> Shares:
         with_controllers(read_cluster_queue(take(obj, "ClusterQueue", findings)), controllers)
         for obj in objects.cluster_queues
     ]
-    return Shares(
+    return QueueSetup(
         flavors=tuple(read_resource_flavor(take(obj, "ResourceFlavor", findings)) for obj in objects.flavors),
         cohorts=tuple(read_cohort(take(obj, "Cohort", findings)) for obj in objects.cohorts),
         queues=tuple(queues),
@@ -246,7 +246,7 @@ def _fair(told: Told) -> FairSharing | None:
     return FairSharing(strategies=tuple(map(FairStrategy, told.strategies))) if told.strategies else FairSharing()
 
 
-def read_entrances(objects: Objects, queues: list[Queue], findings: Findings) -> list[Entrance]:
+def read_entrances(objects: Objects, queues: list[Queue], findings: ManifestFindings) -> list[LocalQueue]:
     """Local queues, each once; where a later one has the name of an earlier, the later one stands."""
     del queues
     found = {}

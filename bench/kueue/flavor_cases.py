@@ -20,7 +20,7 @@ from tidegate.engine.quota_cycle import turn_of
 from tidegate.engine.quota_reservations import book_of
 from tidegate.jit.registry import active
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
 from tidegate.manifests.quantity import charged
 from tidegate.state.quota_tables import Book
 
@@ -174,7 +174,7 @@ def wanted_of(world: World, case: dict[str, Any], found: dict[str, Any]) -> dict
     for one in want.get("PodSets") or []:
         name = one["Name"]
         counts[name] = one["Count"]
-        requests[name] = dict(charged(Item({"r": one["Requests"]}, Findings(), Origin()).amounts("r")))
+        requests[name] = dict(charged(Item({"r": one["Requests"]}, ManifestFindings(), ObjectOrigin()).amounts("r")))
         flavors[name] = {
             resource: (given["Name"], given.get("Mode", 0), given.get("TriedFlavorIdx", 0))
             for resource, given in (one.get("Flavors") or {}).items()

@@ -32,12 +32,12 @@ from tidegate.engine.quota_cycle import turn_of
 from tidegate.engine.quota_reservations import book_of
 from tidegate.jit.registry import active
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
 from tidegate.manifests.kueue_objects import read_configuration
-from tidegate.manifests.kueue_queues import read_consumed
+from tidegate.manifests.kueue_queues import read_decayed_usage
 from tidegate.manifests.object_index import take
 from tidegate.manifests.timestamps import read_time_ms
-from tidegate.model.observed_status import Consumed
+from tidegate.model.observed_status import DecayedUsage
 from tidegate.model.queues import UsageSharing
 
 POLICIES = {"Never": NEVER, "LowerPriority": LOWER, "LowerOrNewerEqualPriority": LOWER_OR_NEWER, "Any": ANY}
@@ -62,10 +62,12 @@ def entrance_named(name: str, queue: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "default"}, "spec": {"clusterQueue": queue}}
 
 
-def consumed(name: str, amounts: dict[str, str], at: str) -> Consumed:
+def consumed(name: str, amounts: dict[str, str], at: str) -> DecayedUsage:
     """What an entrance has used, through the reader of its status."""
     status = {"fairSharing": {"admissionFairSharingStatus": {"consumedResources": amounts, "lastUpdate": at}}}
-    used = read_consumed(take({**entrance_named(name, ""), "status": status}, "LocalQueue", Findings()), "default")
+    used = read_decayed_usage(
+        take({**entrance_named(name, ""), "status": status}, "LocalQueue", ManifestFindings()), "default"
+    )
     assert used is not None
     return used
 
@@ -158,7 +160,7 @@ def run_head(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
     entrances = [{**one, "spec": {**one["spec"], "clusterQueue": name}} for one in case["lqs"]]
     objects = Objects(cluster_queues=[case["cq"]], local_queues=entrances, workloads=case["wls"])
     configuration = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "admissionFairSharing": case.get("afsConfig")}
-    told = read_configuration(Item(configuration, Findings(), Origin()))
+    told = read_configuration(Item(configuration, ManifestFindings(), ObjectOrigin()))
     world = World(objects, read_time_ms(now), Told(usage=told.usage))
     used = case.get("initConsumedResources") or {}
     world.consume(consumed(entrance.partition("/")[2], amounts, now) for entrance, amounts in used.items())

@@ -12,16 +12,16 @@ from typing import Any
 from tidegate.engine.topology.query import Found, Shortfall, SpotSearch, Wanted
 from tidegate.manifests.core_objects import read_node
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
 from tidegate.manifests.pod_requests import read_requests
 from tidegate.manifests.quantity import charged
 from tidegate.manifests.selectors import read_node_affinity, read_tolerations
 from tidegate.manifests.topology_requests import read_topology_assignment, read_topology_request
 from tidegate.model.hardware import TopologyLevels
-from tidegate.model.observed_status import Foreign, Spot
+from tidegate.model.observed_status import DomainAssignment, UnmanagedPods
 from tidegate.model.queues import Flavor, TopologyRule
 from tidegate.model.struct import Resources, labels, resources
-from tidegate.model.topology_failures import Misfit
+from tidegate.model.topology_failures import TopologyFailure
 from tidegate.model.work import PodSet
 from tidegate.state.topology import plant
 
@@ -39,15 +39,15 @@ GATES = {
 
 #: What a refusal of Kueue says, and what it is here.
 REFUSALS = (
-    ("no topology domains at level", Misfit.NO_DOMAINS),
-    ("is above the podset topology", Misfit.SLICE_ABOVE),
-    ("must be at a lower level", Misfit.SLICE_ABOVE),
-    ("must evenly divide", Misfit.SLICE_SIZE),
-    ("slice size not provided", Misfit.SLICE_SIZE),
-    ("no requested topology level for", Misfit.SLICE_LEVEL_UNKNOWN),
-    ("no requested topology level", Misfit.LEVEL_UNKNOWN),
-    ("topology level not specified", Misfit.NO_LEVEL),
-    ("contains the stale domain", Misfit.STALE),
+    ("no topology domains at level", TopologyFailure.NO_DOMAINS),
+    ("is above the podset topology", TopologyFailure.SLICE_ABOVE),
+    ("must be at a lower level", TopologyFailure.SLICE_ABOVE),
+    ("must evenly divide", TopologyFailure.SLICE_SIZE),
+    ("slice size not provided", TopologyFailure.SLICE_SIZE),
+    ("no requested topology level for", TopologyFailure.SLICE_LEVEL_UNKNOWN),
+    ("no requested topology level", TopologyFailure.LEVEL_UNKNOWN),
+    ("topology level not specified", TopologyFailure.NO_LEVEL),
+    ("contains the stale domain", TopologyFailure.STALE),
 )
 
 
@@ -122,7 +122,7 @@ def is_of_one_pod(meta: dict[str, Any]) -> bool:
 
 
 def item(value: dict[str, Any]) -> Item:
-    return Item(value, Findings(), Origin())
+    return Item(value, ManifestFindings(), ObjectOrigin())
 
 
 def grown(case: dict[str, Any], *, sibling: bool) -> Any:
@@ -141,7 +141,7 @@ def grown(case: dict[str, Any], *, sibling: bool) -> Any:
         total: dict[str, int] = {}
         for name, amount in (pair for amounts in held for pair in amounts):
             total[name] = total.get(name, 0) + amount
-        topology.set_foreign(Foreign(node=on, charge=resources(total), pods=len(held)))
+        topology.set_foreign(UnmanagedPods(node=on, charge=resources(total), pods=len(held)))
     return topology
 
 
@@ -149,7 +149,7 @@ def use(search: SpotSearch, flavor: str, usage: list[dict[str, Any]] | None) -> 
     for used in usage or []:
         asked = used["SinglePodRequests"]
         amounts = resources({one["name"]: one["value"] for one in asked} if isinstance(asked, list) else asked)
-        search.add(flavor, [Spot(values=tuple(used["Values"]), count=used["Count"])], amounts)
+        search.add(flavor, [DomainAssignment(values=tuple(used["Values"]), count=used["Count"])], amounts)
 
 
 def read_wanted(pod_set: dict[str, Any]) -> Wanted:
@@ -177,12 +177,12 @@ def read_wanted(pod_set: dict[str, Any]) -> Wanted:
     )
 
 
-def wanted_spots(want: dict[str, Any]) -> tuple[Spot, ...]:
+def wanted_spots(want: dict[str, Any]) -> tuple[DomainAssignment, ...]:
     domains = want["wantAssignment"].get("Domains") or []
-    return tuple(Spot(values=tuple(domain["Values"]), count=domain["Count"]) for domain in domains)
+    return tuple(DomainAssignment(values=tuple(domain["Values"]), count=domain["Count"]) for domain in domains)
 
 
-def spots_text(spots: tuple[Spot, ...]) -> str:
+def spots_text(spots: tuple[DomainAssignment, ...]) -> str:
     return ", ".join(f"{spot.count} in {'/'.join(spot.values)}" for spot in spots) or "nothing"
 
 

@@ -16,13 +16,13 @@ from rich.console import Console
 from tidegate.cli.errors import EXIT_BAD_INPUT
 from tidegate.cli.manifest_folder import check_folder, counted, holds_manifests, say
 from tidegate.config.convert import build_policy
-from tidegate.config.schema import Document
+from tidegate.config.schema import ConfigDocument
 from tidegate.config.schema_work import WorkEntry
 from tidegate.model.problem import Severity, path_text
-from tidegate.model.queues import Cohort, Queue, Shares
+from tidegate.model.queues import Cohort, Queue, QueueSetup
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI, duration_text
 from tidegate.report.output_files import open_console
-from tidegate.sources.config_file import FileProblem, Reviewed, review_file
+from tidegate.sources.config_file import FileProblem, ReviewedConfig, review_file
 
 
 class Summary(NamedTuple):
@@ -78,7 +78,7 @@ def check_files(paths: list[Path], as_json: bool, console: Console) -> int:  # n
     return code
 
 
-def _print_problems(reviewed: Reviewed, console: Console) -> None:
+def _print_problems(reviewed: ReviewedConfig, console: Console) -> None:
     lines = reviewed.lines()
     for number, line in enumerate(lines):
         is_warning = number < len(reviewed.problems) and _severity(reviewed.problems[number]) is Severity.WARNING
@@ -89,7 +89,7 @@ def _severity(problem: FileProblem) -> Severity:
     return problem.problem.severity
 
 
-def _print_summary(reviewed: Reviewed, console: Console) -> None:
+def _print_summary(reviewed: ReviewedConfig, console: Console) -> None:
     if reviewed.document is None:
         return
     summary = summarize(reviewed.document)
@@ -111,7 +111,7 @@ def _print_summary(reviewed: Reviewed, console: Console) -> None:
     )
 
 
-def summarize(document: Document) -> Summary:
+def summarize(document: ConfigDocument) -> Summary:
     """Count what a document contains."""
     pools, policy = document.cluster.pools, build_policy(document.policy)
     shares, models = policy.shares, Counter[str]()
@@ -134,7 +134,7 @@ def summarize(document: Document) -> Summary:
     )
 
 
-def _quota_milli(shares: Shares) -> int:
+def _quota_milli(shares: QueueSetup) -> int:
     specs: list[Queue | Cohort] = [*shares.queues, *shares.cohorts]
     return sum(quota.nominal for spec in specs for quota in spec.quotas if quota.resource == "gpu")
 
@@ -143,7 +143,7 @@ def _gpu_milli_ms(entry: WorkEntry) -> int:
     return entry.copies * entry.runtime * sum(pods.count * pods.gpus for pods in entry.pod_entries())
 
 
-def _as_json(reviewed: Reviewed) -> dict[str, Any]:
+def _as_json(reviewed: ReviewedConfig) -> dict[str, Any]:
     return {
         "file": reviewed.file,
         "ok": reviewed.document is not None,

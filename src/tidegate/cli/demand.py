@@ -15,7 +15,7 @@ from tidegate.cli.shared_options import HtmlOption, JsonOption
 from tidegate.cli.simulate_runner import read_duration_ms
 from tidegate.cli.source_options import SourceFormatOption, TimezoneOption
 from tidegate.report.output_files import check_writable
-from tidegate.sources.options import Options, Table
+from tidegate.sources.options import CanonicalTable, SourceOptions
 
 demand_app = typer.Typer(
     name="demand",
@@ -60,7 +60,7 @@ def diff_demand(
     with told_plainly():
         from tidegate.cli.demand_commands import run_diff
 
-        code = run_diff(before, after, Options(timezone=timezone), everything=everything, as_json=as_json)
+        code = run_diff(before, after, SourceOptions(timezone=timezone), everything=everything, as_json=as_json)
     raise typer.Exit(code)
 
 
@@ -70,7 +70,7 @@ def sample_demand(
     *,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where rows go: .parquet, .csv or .jsonl.")],
     table: Annotated[
-        Table | None, typer.Option(help="Which table; the first there is if not named.", show_default=False)
+        CanonicalTable | None, typer.Option(help="Which table; the first there is if not named.", show_default=False)
     ] = None,
     length: Annotated[str, typer.Option(help="How much time, such as 14d; as long as was seen if not told.")] = "",
     scale: Annotated[float, typer.Option(help="Times as much of it.", min=0.001, max=1000)] = 1.0,
@@ -111,4 +111,4 @@ def forecast_demand(
     with told_plainly():
         from tidegate.cli.demand_commands import run_forecast
 
-        run_forecast(model, Options(source_format, timezone=timezone), html, as_json=as_json)
+        run_forecast(model, SourceOptions(source_format, timezone=timezone), html, as_json=as_json)

@@ -31,12 +31,12 @@ from tidegate.report.html.page import Page, Tile, write_page
 from tidegate.report.html.preflight import outlook_chart
 from tidegate.report.output_files import open_console, written_whole
 from tidegate.report.terminal import print_page
-from tidegate.sources.options import Options, Table
+from tidegate.sources.options import CanonicalTable, SourceOptions
 
 _MOST_CHANGES = 40
 
 
-def _model_of(source: str, options: Options) -> DemandModel:
+def _model_of(source: str, options: SourceOptions) -> DemandModel:
     """The demand model of a file, or of a source."""
     if is_model(source):
         return load_model(Path(source), options.timezone)
@@ -48,7 +48,7 @@ def _model_of(source: str, options: Options) -> DemandModel:
 # -- diff --------------------------------------------------------------------------------------------------------------
 
 
-def run_diff(before: str, after: str, options: Options, *, everything: bool, as_json: bool) -> int:
+def run_diff(before: str, after: str, options: SourceOptions, *, everything: bool, as_json: bool) -> int:
     """Say what changed; the exit code says whether anything did beyond the noise."""
     changes = diff(_model_of(before, options), _model_of(after, options))
     shown = [change for change in changes if everything or change.beyond_noise]
@@ -89,7 +89,7 @@ def _value(value: float | str | None) -> str:
 class Wish(NamedTuple):
     """What is to be drawn."""
 
-    table: Table | None
+    table: CanonicalTable | None
     length_ms: int | None
     scale: float
     seed: int
@@ -99,7 +99,7 @@ class Wish(NamedTuple):
 def run_sample(model: str, out: Path, wish: Wish) -> None:
     """Draw rows and write them."""
     drawn = sample(
-        _model_of(model, Options(timezone=wish.timezone)), wish.seed, length_ms=wish.length_ms, scale=wish.scale
+        _model_of(model, SourceOptions(timezone=wish.timezone)), wish.seed, length_ms=wish.length_ms, scale=wish.scale
     )
     name, frame = _chosen(drawn, wish.table, model)
     rows = frame.collect(engine="streaming")
@@ -108,8 +108,8 @@ def run_sample(model: str, out: Path, wish: Wish) -> None:
     open_console(stderr=True).print(Text(f"{out}: {rows.height:,} rows of {name}"))
 
 
-def _chosen(drawn: Tables, table: Table | None, model: str) -> tuple[str, pl.LazyFrame]:
-    there = {name: getattr(drawn, name) for name in Table if getattr(drawn, name) is not None}
+def _chosen(drawn: Tables, table: CanonicalTable | None, model: str) -> tuple[str, pl.LazyFrame]:
+    there = {name: getattr(drawn, name) for name in CanonicalTable if getattr(drawn, name) is not None}
     if table and table not in there:
         raise CannotRun(f"--table {table}: {model} has {', '.join(there) or 'no table that can be drawn'}")
     if not there:
@@ -132,7 +132,7 @@ def _write(rows: pl.DataFrame, path: Path, suffix: str) -> None:
 # -- forecast ----------------------------------------------------------------------------------------------------------
 
 
-def run_forecast(model: str, options: Options, html: Path | None, *, as_json: bool) -> None:
+def run_forecast(model: str, options: SourceOptions, html: Path | None, *, as_json: bool) -> None:
     """Say what is to come."""
     found = _model_of(model, options)
     outlooks = [*found.outlooks, *(one.outlook for one in found.services if one.outlook is not None)]

@@ -17,11 +17,11 @@ from rich.text import Text
 from tidegate.journal.store import JournalError
 from tidegate.report.output_files import Unwritable, open_console
 from tidegate.report.plot.style import PlotError
-from tidegate.sources.config_file import UnusableFile
-from tidegate.sources.findings import UnusableSource
-from tidegate.sources.manifest_dir import UnusableFolder
-from tidegate.sources.price_file import UnusablePrices
-from tidegate.sources.trace_file import UnusableTrace
+from tidegate.sources.config_file import ConfigFileError
+from tidegate.sources.findings import SourceError
+from tidegate.sources.manifest_dir import ManifestDirError
+from tidegate.sources.price_file import PriceFileError
+from tidegate.sources.trace_file import TraceFileError
 
 EXIT_NO = 1
 EXIT_BAD_INPUT = 2
@@ -39,11 +39,11 @@ _MENDABLE = (
     CannotRun,
     JournalError,
     PlotError,
-    UnusableFile,
-    UnusableFolder,
-    UnusablePrices,
-    UnusableSource,
-    UnusableTrace,
+    ConfigFileError,
+    ManifestDirError,
+    PriceFileError,
+    SourceError,
+    TraceFileError,
     Unwritable,
 )
 

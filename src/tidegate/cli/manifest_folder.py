@@ -14,13 +14,13 @@ from rich.console import Console
 
 from tidegate.cli.errors import EXIT_BAD_INPUT
 from tidegate.config.convert import Setup
-from tidegate.manifests.import_all import Loaded
-from tidegate.model.observed_status import Standing
+from tidegate.manifests.import_all import ImportedCluster
+from tidegate.model.observed_status import ObservedStatus
 from tidegate.model.problem import Severity, path_text
-from tidegate.model.simulation import PlannedWorkload, Snapshot
+from tidegate.model.simulation import InitialState, PlannedWorkload
 from tidegate.model.units import DAY_MS
 from tidegate.report.output_files import open_console
-from tidegate.sources.manifest_dir import Folder, PlacedFinding, review_folder
+from tidegate.sources.manifest_dir import ManifestDir, PlacedFinding, review_manifest_dir
 
 _STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 _OBJECT = re.compile(rb'(^|[{,\s])("apiVersion"|apiVersion)\s*:|^partitions\s*:', re.MULTILINE)
@@ -55,7 +55,7 @@ def holds_manifests(path: Path) -> bool:
 
 def check_folder(path: Path, console: Console, *, as_json: bool) -> int:
     """Print all that is to be said about a folder, and what it contains; 0 if it can be used, 2 if not."""
-    folder = review_folder(path)
+    folder = review_manifest_dir(path)
     if as_json:
         say(console, msgspec.json.encode(_as_json(folder)).decode())
     else:
@@ -84,7 +84,7 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
-def _print_summary(folder: Folder, console: Console) -> None:
+def _print_summary(folder: ManifestDir, console: Console) -> None:
     if folder.loaded is None:
         return
     has = summarize_folder(folder.loaded)
@@ -100,7 +100,7 @@ def _print_summary(folder: Folder, console: Console) -> None:
     say(console, f"  work      {counted(has.workloads, 'workload')}, {counted(has.pods, 'pod')}")
 
 
-def summarize_folder(loaded: Loaded) -> FolderSummary:
+def summarize_folder(loaded: ImportedCluster) -> FolderSummary:
     """Count what a folder contains."""
     shares = loaded.shares
     return FolderSummary(
@@ -115,7 +115,7 @@ def summarize_folder(loaded: Loaded) -> FolderSummary:
     )
 
 
-def _as_json(folder: Folder) -> dict[str, Any]:
+def _as_json(folder: ManifestDir) -> dict[str, Any]:
     return {
         "file": folder.path,
         "ok": folder.loaded is not None,
@@ -145,7 +145,7 @@ def _finding_as_json(found: PlacedFinding) -> dict[str, Any]:
     }
 
 
-def with_folder(setup: Setup, loaded: Loaded) -> Setup:
+def with_folder(setup: Setup, loaded: ImportedCluster) -> Setup:
     """The setup with a folder's shares, its nodes if it has any, and its work beside the setup's own.
 
     Where work of the folder holds quota, the run begins at the folder's moment: the setup's own work comes after it.
@@ -160,7 +160,7 @@ def with_folder(setup: Setup, loaded: Loaded) -> Setup:
     )
 
 
-def to_submit(loaded: Loaded) -> tuple[list[PlannedWorkload], Snapshot]:
+def to_submit(loaded: ImportedCluster) -> tuple[list[PlannedWorkload], InitialState]:
     """The work of a folder that is still to be done, by the time since the first of it was created; where it stands."""
     standings = dict(loaded.standings)
     ended = {name for name, standing in standings.items() if standing.finished or not standing.active}
@@ -169,13 +169,13 @@ def to_submit(loaded: Loaded) -> tuple[list[PlannedWorkload], Snapshot]:
     moved = [_moved(p, -since_ms) if p.workload.submitted_ms > _DATES_MS else p for p in work]
     kept = [(p.workload.id, _since(standings[p.workload.id], since_ms)) for p in moved if p.workload.id in standings]
     if not any(_says_something(standing) for _, standing in kept):
-        return moved, Snapshot()
+        return moved, InitialState()
     granted_ms = [standing.granted_ms for _, standing in kept if standing.queue]
     at_ms = max([p.workload.submitted_ms for p in moved] + granted_ms)
-    return moved, Snapshot(at_ms=at_ms, standings=tuple(kept))
+    return moved, InitialState(at_ms=at_ms, standings=tuple(kept))
 
 
-def _says_something(standing: Standing) -> bool:
+def _says_something(standing: ObservedStatus) -> bool:
     """Whether a workload stands anywhere but at the end of its queue."""
     return bool(standing.queue or standing.requeue_at_ms or standing.replaces or standing.parked or standing.order_ms)
 
@@ -186,15 +186,15 @@ def _moved(planned: PlannedWorkload, by_ms: int) -> PlannedWorkload:
     return msgspec.structs.replace(planned, workload=moved)
 
 
-def _since(standing: Standing, since_ms: int) -> Standing:
+def _since(standing: ObservedStatus, since_ms: int) -> ObservedStatus:
     times = {name: getattr(standing, name) for name in ("granted_ms", "requeue_at_ms", "order_ms")}
     moved = {name: max(at_ms - since_ms, 0) for name, at_ms in times.items() if at_ms > _DATES_MS}
     return msgspec.structs.replace(standing, **moved)
 
 
-def unused(folder: Folder) -> list[str]:
+def unused(folder: ManifestDir) -> list[str]:
     """What a run in the twin does not use of a folder, in words."""
-    loaded = folder.loaded or Loaded()
+    loaded = folder.loaded or ImportedCluster()
     warnings = sum(found.severity is Severity.WARNING for found in folder.findings)
     told = [f"{folder.path}: {counted(warnings, 'warning')}; `tidegate check {folder.path}` lists them"]
     lines = told if warnings else []

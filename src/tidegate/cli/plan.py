@@ -17,7 +17,7 @@ from tidegate.cli.source_options import SourcesArgument
 from tidegate.cli.source_settings import reads_sources
 from tidegate.planning.orders import Order
 from tidegate.report.plot.style import check_outputs
-from tidegate.sources.options import Options
+from tidegate.sources.options import SourceOptions
 
 
 @reads_sources
@@ -39,7 +39,7 @@ def plan(
     plot: PlotOption = None,
     html: HtmlOption = None,
     as_json: JsonOption = False,
-    options: Options,
+    options: SourceOptions,
 ) -> None:
     """Say what to own, what to book by the hour of the week, and what to leave to burst.
 

@@ -37,8 +37,8 @@ from tidegate.report.html.plan import plan_page
 from tidegate.report.output_files import open_console, written_whole
 from tidegate.report.plot.plan import plot_plan
 from tidegate.report.text.plan import Seen, render_plan
-from tidegate.sources.findings import Finding
-from tidegate.sources.options import Options
+from tidegate.sources.findings import SourceFinding
+from tidegate.sources.options import SourceOptions
 from tidegate.sources.price_file import load_prices
 
 #: Jobs, and time between the first and the last, that a plan can be made from.
@@ -56,7 +56,7 @@ class Call(NamedTuple):
     """What a plan is asked to be."""
 
     sources: list[str]
-    options: Options
+    options: SourceOptions
     signed: Signed
     prices: Path | None
     holdout: float
@@ -108,14 +108,14 @@ class _Found(NamedTuple):
     tables: Tables
     model: DemandModel
     jobs: PlanJobs
-    findings: tuple[Finding, ...]
+    findings: tuple[SourceFinding, ...]
     redrawn: Redrawn | None  # where jobs are drawn from a demand model
 
 
 def _read(call: Call) -> _Found:
     """Tables of sources and the demand model of them; a demand model is sampled."""
     sources, seed = call.sources, call.seed
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[SourceFinding, ...] = ()
     redrawn = None
     if len(sources) == 1 and is_model(sources[0]):
         model = load_model(Path(sources[0]), call.options.timezone)
@@ -233,7 +233,7 @@ def _answer_part(one: Answer) -> AnswerPart:
     return AnswerPart(question=QUESTIONS[one.question], grade=one.grade, says=numbers or "nothing says", lifted_by=lift)
 
 
-def _finding_part(one: Finding) -> FindingPart:
+def _finding_part(one: SourceFinding) -> FindingPart:
     return FindingPart(code=one.code, source=one.source, effect=one.spec.effect, rows=one.times, says=one.text())
 
 

@@ -17,7 +17,7 @@ from tidegate.cli.source_options import SourcesArgument
 from tidegate.cli.source_settings import reads_sources
 from tidegate.planning.orders import Order
 from tidegate.report.plot.style import check_outputs
-from tidegate.sources.options import Options
+from tidegate.sources.options import SourceOptions
 
 
 @reads_sources
@@ -37,7 +37,7 @@ def preflight(
     plot: PlotOption = None,
     html: HtmlOption = None,
     as_json: JsonOption = False,
-    options: Options,
+    options: SourceOptions,
 ) -> None:
     """Measure the demand: four questions, seven inputs, each from data or marked as an assumption.
 

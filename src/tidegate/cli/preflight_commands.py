@@ -15,7 +15,7 @@ import tidegate
 from tidegate.cli.plan_commands import Outputs
 from tidegate.cli.progress_line import working
 from tidegate.cli.source_io import gather_sources
-from tidegate.config.prices import Prices
+from tidegate.config.prices import GpuPrices
 from tidegate.demand.model import encode
 from tidegate.demand.sentences import verdict_text
 from tidegate.planning.concurrency import average, curve_of
@@ -30,9 +30,9 @@ from tidegate.report.plot.preflight import plot_preflight
 from tidegate.report.text.plan import Seen
 from tidegate.report.text.preflight import render_preflight
 from tidegate.report.text.preflight_sentences import answer_sentence, finding_text, lift_text, short_answer, waste_lines
-from tidegate.sources.options import Options
+from tidegate.sources.options import SourceOptions
 from tidegate.sources.price_file import load_prices
-from tidegate.sources.read_sources import Gathered
+from tidegate.sources.read_sources import SourceTables
 
 __all__ = ["Call", "Outputs", "run_preflight", "show_preflight"]
 
@@ -46,7 +46,7 @@ class Call(NamedTuple):
     """What a preflight is asked to look at."""
 
     sources: list[str]
-    options: Options
+    options: SourceOptions
     order: Order
     tolerance_ms: int | None
     cold_start_ms: int | None
@@ -58,9 +58,9 @@ class Flown(NamedTuple):
     """A preflight, and what it was made from."""
 
     found: Preflight
-    gathered: Gathered
+    gathered: SourceTables
     seen: Seen | None
-    prices: Prices | None
+    prices: GpuPrices | None
 
 
 def run_preflight(call: Call, outputs: Outputs) -> Flown:
@@ -95,7 +95,7 @@ def _seen(jobs: PlanJobs) -> Seen | None:
     return Seen(at_ms, gpus) if len(at_ms) else None
 
 
-def as_data(found: Preflight, gathered: Gathered, prices: Prices | None) -> dict[str, Any]:
+def as_data(found: Preflight, gathered: SourceTables, prices: GpuPrices | None) -> dict[str, Any]:
     """The preflight as plain data."""
     return {
         "format": FORMAT,

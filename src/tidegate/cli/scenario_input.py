@@ -16,13 +16,13 @@ import msgspec
 from tidegate.cli.errors import CannotRun
 from tidegate.cli.manifest_folder import counted, holds_manifests, unused, with_folder
 from tidegate.config.convert import Setup
-from tidegate.manifests.import_all import Loaded
+from tidegate.manifests.import_all import ImportedCluster
 from tidegate.model.policy import BY_ESTIMATE, AdmissionKind, OrderKind, PlacementKind, Policy, WithoutEstimate
 from tidegate.model.simulation import PlannedWorkload, TwinOptions
 from tidegate.model.units import MINUTE_MS
 from tidegate.sim.demo_trace import sample_nodes, sample_options, sample_work
 from tidegate.sources.config_file import load_setup
-from tidegate.sources.manifest_dir import Folder, load_folder
+from tidegate.sources.manifest_dir import ManifestDir, load_manifest_dir
 from tidegate.sources.philly import read_philly
 
 #: Queues that are listed in one note.
@@ -70,12 +70,12 @@ class Changes(NamedTuple):
     seed: int | None = None
 
 
-def read_setup(source: Source, changes: Changes, given: Folder | Setup | None = None) -> Setup:
+def read_setup(source: Source, changes: Changes, given: ManifestDir | Setup | None = None) -> Setup:
     """The setup of a source, with the policy of a file or folder if one is given, as the command line changes it."""
     return finish_setup(source, read_source(source, changes.seed), changes, given)
 
 
-def finish_setup(source: Source, setup: Setup, changes: Changes, given: Folder | Setup | None = None) -> Setup:
+def finish_setup(source: Source, setup: Setup, changes: Changes, given: ManifestDir | Setup | None = None) -> Setup:
     """The setup of a source that was read before, with a policy, as the command line changes it."""
     if given is not None:
         setup = _with_policy(source, setup, given)
@@ -129,17 +129,17 @@ def _refuse_nothing(source: Source, setup: Setup) -> None:
 # -- policies --------------------------------------------------------------------------------------------------
 
 
-def read_policy(path: Path) -> Folder | Setup:
+def read_policy(path: Path) -> ManifestDir | Setup:
     """The policy of a `tidegate.yaml`, or of a folder of manifests."""
     if not path.exists():
         raise CannotRun(f"{path}: there is no such file or folder; expected a tidegate.yaml or a folder of manifests")
-    return load_folder(path) if holds_manifests(path) else load_setup(path)
+    return load_manifest_dir(path) if holds_manifests(path) else load_setup(path)
 
 
-def _with_policy(source: Source, setup: Setup, given: Folder | Setup) -> Setup:
+def _with_policy(source: Source, setup: Setup, given: ManifestDir | Setup) -> Setup:
     if isinstance(given, Setup):  # its machines, if it has any; how the twin behaves and the work are the source's
         return setup._replace(policy=given.policy, nodes=given.nodes or setup.nodes)
-    loaded = given.loaded or Loaded()
+    loaded = given.loaded or ImportedCluster()
     if source.is_sample and loaded.work:
         setup = setup._replace(work=[])
     return with_folder(setup, loaded)
@@ -161,9 +161,9 @@ def change_policy(policy: Policy, changes: Changes) -> Policy:
     return policy
 
 
-def notes_on(path: Path | None, given: Folder | Setup | None, setup: Setup) -> list[str]:
+def notes_on(path: Path | None, given: ManifestDir | Setup | None, setup: Setup) -> list[str]:
     """What somebody should know before the run: what of a policy is not used, and work that finds no queue."""
-    notes = unused(given) if isinstance(given, Folder) else []
+    notes = unused(given) if isinstance(given, ManifestDir) else []
     if isinstance(given, Setup) and given.work:
         notes.append(f"{path}: its work is not used: only its policy, and its machines if it has any")
     return [*notes, *_without_estimates(setup), *_lost_work(setup)]

@@ -25,8 +25,8 @@ from tidegate.journal.store import JournalError, JournalFile
 from tidegate.journal.writer import Journal, Resumed
 from tidegate.measure.collector import Measured, Witness
 from tidegate.model.decisions import StepResult
-from tidegate.model.facts import EventBatch
-from tidegate.model.step_batch import Stretch
+from tidegate.model.facts import FactBatch
+from tidegate.model.step_batch import StepBatch
 from tidegate.model.units import MINUTE_MS, UnitError, parse_duration_ms
 from tidegate.report.output_files import open_console
 from tidegate.sim.batched_run import run_twin
@@ -124,12 +124,12 @@ class _Unasked(Journal):
     def __init__(self, file: JournalFile) -> None:
         super().__init__(file, remember=False)
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Write a step down, as long as that can be done."""
         with self._given_up():
             super().append(now_ms, events, result)
 
-    def append_stretch(self, stretch: Stretch) -> None:
+    def append_stretch(self, stretch: StepBatch) -> None:
         """Write many steps down, as long as that can be done."""
         if self._file is not None:
             with self._given_up():
@@ -163,12 +163,12 @@ class _Watched:
         """Say with which kernels it runs."""
         self._bar.update(self._task, description=f"simulating; {text}" if text else "simulating")
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Write the step down and show how far the run is."""
         self._record.append(now_ms, events, result)
         self._bar.update(self._task, completed=self._world.progress()[0])
 
-    def append_stretch(self, stretch: Stretch) -> None:
+    def append_stretch(self, stretch: StepBatch) -> None:
         """Write many steps down and show how far the run is."""
         self._record.append_stretch(stretch)
         self._bar.update(self._task, completed=self._world.progress()[0])

@@ -14,9 +14,9 @@ from tidegate.cli.source_options import watching
 from tidegate.demand.model import FORMAT, DemandModel, read
 from tidegate.model.problem import Report
 from tidegate.report.output_files import open_console
-from tidegate.sources.findings import Finding
-from tidegate.sources.options import Options
-from tidegate.sources.read_sources import Gathered, gather
+from tidegate.sources.findings import SourceFinding
+from tidegate.sources.options import SourceOptions
+from tidegate.sources.read_sources import SourceTables, read_sources
 
 #: Findings about sources that are told one by one.
 _MOST_TOLD = 8
@@ -25,10 +25,10 @@ _MOST_TOLD = 8
 _HEAD_BYTES = 400
 
 
-def gather_sources(sources: list[str], options: Options) -> Gathered:
+def gather_sources(sources: list[str], options: SourceOptions) -> SourceTables:
     """Read the sources, and say on the error channel what was dropped or put right."""
     with watching(open_console(stderr=True)) as watch:
-        gathered = gather(sources, options, watch)
+        gathered = read_sources(sources, options, watch)
     _say_findings(gathered.findings)
     if gathered.parts and not any(part.kept for part in gathered.parts):
         names = ", ".join(sorted({part.name for part in gathered.parts}))
@@ -38,7 +38,7 @@ def gather_sources(sources: list[str], options: Options) -> Gathered:
     return gathered
 
 
-def _say_findings(findings: tuple[Finding, ...]) -> None:
+def _say_findings(findings: tuple[SourceFinding, ...]) -> None:
     console = open_console(stderr=True)
     for finding in findings[:_MOST_TOLD]:
         console.print(Text(finding.text(), style="yellow"), soft_wrap=True)

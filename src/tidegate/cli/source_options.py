@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from tidegate.sources.options import Format, Table, Watch
+from tidegate.sources.options import CanonicalTable, Format, ReportProgress
 
 #: Characters of what is being read that a progress bar shows.
 _MOST_SHOWN = 40
@@ -36,7 +36,7 @@ MapOption = Annotated[
         show_default=False,
     ),
 ]
-TableOption = Annotated[Table | None, typer.Option(help="What tables in files are of.", show_default=False)]
+TableOption = Annotated[CanonicalTable | None, typer.Option(help="What tables in files are of.", show_default=False)]
 DelimiterOption = Annotated[str, typer.Option(help='Between cells of a CSV; "tab" for a tab.', show_default=False)]
 TimezoneOption = Annotated[
     str,
@@ -79,7 +79,7 @@ def read_delimiter(text: str) -> str:
 
 
 @contextmanager
-def watching(console: Console) -> Iterator[Watch]:
+def watching(console: Console) -> Iterator[ReportProgress]:
     """A bar that shows what is being read, where somebody looks."""
     columns = (TextColumn("{task.description}"), BarColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

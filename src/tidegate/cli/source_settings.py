@@ -28,7 +28,7 @@ from tidegate.cli.source_options import (
     UserOption,
     read_delimiter,
 )
-from tidegate.sources.options import Options
+from tidegate.sources.options import SourceOptions
 
 #: Fields of the options, each with its option on the command line.
 _ASKED: dict[str, Any] = {
@@ -57,13 +57,13 @@ def reads_sources(command: Callable[..., None]) -> Callable[..., None]:
     def asked(**given: Any) -> None:
         fields = {name: given.pop(name) for name in _ASKED}
         fields["delimiter"] = read_delimiter(fields["delimiter"])
-        command(**given, options=Options(**fields))
+        command(**given, options=SourceOptions(**fields))
 
     own = inspect.signature(command, eval_str=True)
     parameters = [parameter for parameter in own.parameters.values() if parameter.name != "options"]
     parameters += [
         inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=Options._field_defaults[name], annotation=option
+            name, inspect.Parameter.KEYWORD_ONLY, default=SourceOptions._field_defaults[name], annotation=option
         )
         for name, option in _ASKED.items()
     ]

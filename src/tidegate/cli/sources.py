@@ -37,12 +37,12 @@ from tidegate.cli.source_options import (
     watching,
 )
 from tidegate.report.output_files import open_console
-from tidegate.sources.findings import Effect, Finding
-from tidegate.sources.options import Format, Options
+from tidegate.sources.findings import Effect, SourceFinding
+from tidegate.sources.options import Format, SourceOptions
 
 if TYPE_CHECKING:
-    from tidegate.sources.read_sources import Gathered
-    from tidegate.sources.source_result import Part
+    from tidegate.sources.read_sources import SourceTables
+    from tidegate.sources.source_result import SourceTable
 
 _STYLES = {Effect.DROPPED: "red", Effect.MENDED: "yellow", Effect.TOLD: "dim"}
 
@@ -77,7 +77,7 @@ def show_sources(
       tidegate sources workloads.json pods.json nodes.json
       tidegate sources http://prometheus:9090 --start 14d --json
     """  # noqa: D301 - \b keeps the lines apart
-    options = Options(
+    options = SourceOptions(
         format=source_format,
         map=mapping,
         table=table,
@@ -95,10 +95,10 @@ def show_sources(
         insecure=insecure,
     )
     with told_plainly():
-        from tidegate.sources.read_sources import gather  # polars takes a while to load
+        from tidegate.sources.read_sources import read_sources  # polars takes a while to load
 
         with watching(open_console(stderr=True)) as watch:
-            gathered = gather(sources, options, watch)
+            gathered = read_sources(sources, options, watch)
     if as_json:
         typer.echo(json.dumps(gathered_as_json(gathered), allow_nan=False))
     else:
@@ -108,7 +108,7 @@ def show_sources(
 # -- for programs ----------------------------------------------------------------------------------------------
 
 
-def gathered_as_json(gathered: Gathered) -> dict[str, Any]:
+def gathered_as_json(gathered: SourceTables) -> dict[str, Any]:
     """What was gathered, as plain data."""
     return {
         "calendar": "epoch" if gathered.tables.calendar.dates else "none",
@@ -118,7 +118,7 @@ def gathered_as_json(gathered: Gathered) -> dict[str, Any]:
     }
 
 
-def _part_as_json(part: Part) -> dict[str, Any]:
+def _part_as_json(part: SourceTable) -> dict[str, Any]:
     chosen = part.columns.chosen if part.columns else ()
     return {
         "source": part.name,
@@ -136,7 +136,7 @@ def _part_as_json(part: Part) -> dict[str, Any]:
     }
 
 
-def finding_as_json(finding: Finding) -> dict[str, Any]:
+def finding_as_json(finding: SourceFinding) -> dict[str, Any]:
     """A finding as plain data."""
     return {
         "code": str(finding.code),
@@ -156,7 +156,7 @@ def finding_as_json(finding: Finding) -> dict[str, Any]:
 # -- for people ------------------------------------------------------------------------------------------------
 
 
-def _print(gathered: Gathered, console: Console) -> None:
+def _print(gathered: SourceTables, console: Console) -> None:
     grid = Grid(box=None, pad_edge=False, header_style="bold")
     for name in ("source", "format", "table"):
         grid.add_column(name, overflow="fold" if name == "source" else "ellipsis")
@@ -171,7 +171,7 @@ def _print(gathered: Gathered, console: Console) -> None:
     _print_findings(gathered.findings, console)
 
 
-def _span_text(part: Part, gathered: Gathered) -> str:
+def _span_text(part: SourceTable, gathered: SourceTables) -> str:
     if part.first_ms is None or part.last_ms is None:
         return ""
     if not gathered.tables.calendar.dates:
@@ -180,7 +180,7 @@ def _span_text(part: Part, gathered: Gathered) -> str:
     return f"{days[0]} to {days[1]}" if days[0] != days[1] else days[0]
 
 
-def _print_columns(gathered: Gathered, console: Console) -> None:
+def _print_columns(gathered: SourceTables, console: Console) -> None:
     """Which column was taken for what; files with the same columns are told once."""
     told: set[str] = set()
     for part in gathered.parts:
@@ -196,7 +196,7 @@ def _print_columns(gathered: Gathered, console: Console) -> None:
         console.print(Text(text), soft_wrap=True)
 
 
-def _print_findings(findings: tuple[Finding, ...], console: Console) -> None:
+def _print_findings(findings: tuple[SourceFinding, ...], console: Console) -> None:
     if not findings:
         console.print(Text("\nNothing was dropped or put right.", style="green"))
         return

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from tidegate.config.convert_queues import build_shares, taint_of, toleration_of
+from tidegate.config.convert_queues import build_queue_setup, taint_of, toleration_of
 from tidegate.config.schema import (
-    Document,
+    ConfigDocument,
     OrderEntry,
     PlacementEntry,
     PolicyEntry,
@@ -24,7 +24,7 @@ from tidegate.config.schema import (
 from tidegate.config.schema_work import PodsEntry, TopologyRequestEntry, UseEntry, WorkEntry
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import OrderRule, PlacementRule, Policy
-from tidegate.model.simulation import PlannedWorkload, RunProfile, Snapshot, TwinOptions
+from tidegate.model.simulation import InitialState, PlannedWorkload, RunProfile, TwinOptions
 from tidegate.model.struct import labels, resources
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.model.work import GpuRequest, PodSet, Share, SliceRule, SpreadRule, TopologyRequest, Work, Workload
@@ -40,10 +40,10 @@ class Setup(NamedTuple):
     policy: Policy
     work: list[PlannedWorkload]
     twin: TwinOptions
-    snapshot: Snapshot = Snapshot()
+    snapshot: InitialState = InitialState()
 
 
-def build(document: Document) -> Setup:
+def build(document: ConfigDocument) -> Setup:
     """Make everything that the document describes."""
     return Setup(
         nodes=[node for pool in document.cluster.pools for node in pool_nodes(pool)],
@@ -91,7 +91,7 @@ def build_policy(entry: PolicyEntry) -> Policy:
         ),
         placement=PlacementRule(kind=placement.kind, seed=placement.seed),
         admission=entry.admission,
-        shares=build_shares(entry),
+        shares=build_queue_setup(entry),
         cycle_ms=int(entry.cycle),
         waits=entry.waits,
     )

@@ -11,33 +11,33 @@ from typing import NamedTuple
 from msgspec import UNSET
 
 from tidegate.config.schema import PolicyEntry
-from tidegate.config.schema_base import Comparison, TaintEntry, TolerationEntry
+from tidegate.config.schema_base import TaintEntry, TolerationEntry, TolerationOperator
 from tidegate.config.schema_queues import (
     DEFAULT_FLAVOR,
     AmountsEntry,
-    BranchEntry,
-    EntranceEntry,
     FlavorEntry,
+    LocalQueueEntry,
     PreemptionEntry,
     QueueEntry,
     QuotaEntry,
+    QuotaNodeEntry,
     Undeclared,
     UsageEntry,
 )
 from tidegate.model.hardware import Taint, TaintEffect, TopologyLevels
 from tidegate.model.queues import (
     Cohort,
-    Entrance,
     FairSharing,
     FairStrategy,
     Flavor,
     FlavorGroup,
     Fungibility,
+    LocalQueue,
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
     UsageSharing,
 )
 from tidegate.model.struct import labels
@@ -46,23 +46,28 @@ from tidegate.model.work import Operator, Toleration
 _MIB = 1 << 20
 
 
-class Key(NamedTuple):
+class ResourceKey(NamedTuple):
     """A key of the file that has an amount."""
 
     resource: str  # as quota counts it
     unit: int  # what one of it counts
 
 
-KEYS = {"gpus": Key("gpu", 1), "cpu": Key("cpu", 1), "memory": Key("memory", _MIB), "pods": Key("pods", 1)}
+KEYS = {
+    "gpus": ResourceKey("gpu", 1),
+    "cpu": ResourceKey("cpu", 1),
+    "memory": ResourceKey("memory", _MIB),
+    "pods": ResourceKey("pods", 1),
+}
 
 
-def build_shares(policy: PolicyEntry) -> Shares:
+def build_queue_setup(policy: PolicyEntry) -> QueueSetup:
     """Everything about who may use how much; nothing if there are no queues."""
     if not policy.queues:
-        return Shares()
+        return QueueSetup()
     flavors = tuple(_flavor(entry) for entry in policy.flavors) or (Flavor(name=DEFAULT_FLAVOR),)
     only = flavors[0].name
-    return Shares(
+    return QueueSetup(
         flavors=flavors,
         cohorts=tuple(
             Cohort(name=entry.name, parent=entry.parent, quotas=quotas_of(entry, only), weight_milli=int(entry.weight))
@@ -106,15 +111,15 @@ def _preemption(entry: PreemptionEntry) -> PreemptionRule:
     )
 
 
-def _entrances(queue: QueueEntry) -> list[Entrance]:
-    full = [each if isinstance(each, EntranceEntry) else EntranceEntry(name=each) for each in queue.entrances]
-    return [Entrance(id=e.name, queue=queue.name, weight_milli=int(e.weight), stop=e.stop) for e in full]
+def _entrances(queue: QueueEntry) -> list[LocalQueue]:
+    full = [each if isinstance(each, LocalQueueEntry) else LocalQueueEntry(name=each) for each in queue.entrances]
+    return [LocalQueue(id=e.name, queue=queue.name, weight_milli=int(e.weight), stop=e.stop) for e in full]
 
 
 # -- quota -----------------------------------------------------------------------------------------------------
 
 
-def quotas_of(entry: BranchEntry, only: str) -> tuple[Quota, ...]:
+def quotas_of(entry: QuotaNodeEntry, only: str) -> tuple[Quota, ...]:
     """What a queue or cohort owns, flavor by flavor; amounts beside its name are of the only flavor there is."""
     given: list[tuple[str, QuotaEntry]] = [(flavor.name, flavor) for flavor in entry.flavors] or [(only, entry)]
     return tuple(quota for flavor, quotas in given for quota in _quotas(flavor, quotas))
@@ -175,7 +180,7 @@ def toleration_of(entry: TolerationEntry) -> Toleration:
     """What taint is put up with."""
     return Toleration(
         key=entry.key,
-        operator=Operator.EXISTS if entry.operator is Comparison.EXISTS else Operator.IN,
+        operator=Operator.EXISTS if entry.operator is TolerationOperator.EXISTS else Operator.IN,
         value=entry.value,
         effect=TaintEffect(entry.effect) if entry.effect else None,
     )

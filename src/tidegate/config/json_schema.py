@@ -10,20 +10,20 @@ from typing import Any
 import msgspec
 
 from tidegate.config.quantities import Amount
-from tidegate.config.schema import Document
-from tidegate.config.schema_base import Entry
+from tidegate.config.schema import ConfigDocument
+from tidegate.config.schema_base import ConfigEntry
 
 SCHEMA_ID = "https://tidegate.io/schemas/tidegate.schema.json"
 
 
 def json_schema() -> dict[str, Any]:
     """What may be written in the file, as JSON Schema 2020-12."""
-    (root,), parts = msgspec.json.schema_components([Document], schema_hook=_amount_schema)
+    (root,), parts = msgspec.json.schema_components([ConfigDocument], schema_hook=_amount_schema)
     del root  # only refers to the document, which stands at the top here
-    for entry in _entry_types(Entry):
+    for entry in _entry_types(ConfigEntry):
         if entry.__name__ in parts:  # those that others only build on never stand in a file
             _add_defaults(parts[entry.__name__], entry)
-    document = parts.pop(Document.__name__)
+    document = parts.pop(ConfigDocument.__name__)
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID}
     return {**dialect, **document, "title": "tidegate.yaml", "$defs": parts}
 
@@ -34,11 +34,11 @@ def _amount_schema(kind: type[Any]) -> dict[str, Any]:
     raise NotImplementedError(kind)
 
 
-def _entry_types(base: type[Entry]) -> list[type[Entry]]:
+def _entry_types(base: type[ConfigEntry]) -> list[type[ConfigEntry]]:
     return [entry for child in base.__subclasses__() for entry in (child, *_entry_types(child))]
 
 
-def _add_defaults(part: dict[str, Any], entry: type[Entry]) -> None:
+def _add_defaults(part: dict[str, Any], entry: type[ConfigEntry]) -> None:
     """Say the defaults of amounts as people write them; msgspec leaves out what it cannot encode."""
     for field in msgspec.structs.fields(entry):
         default = field.default_factory() if callable(field.default_factory) else None

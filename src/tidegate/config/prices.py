@@ -13,7 +13,7 @@ from tidegate.model.struct import Spec
 MICROS = 1_000_000
 
 
-class Prices(Spec, frozen=True):
+class GpuPrices(Spec, frozen=True):
     """Money for a GPU-hour, in millionths. Burst costs the most, what is owned the least."""
 
     own_micros: int  # there all the time
@@ -45,7 +45,7 @@ class PriceDocument(Spec, frozen=True):
     currency: str = "USD"
 
 
-def read_prices(data: object) -> tuple[Prices | None, Report]:
+def read_prices(data: object) -> tuple[GpuPrices | None, Report]:
     """Prices of plain data; None if they cannot be used, and then the report says why."""
     report = Report()
     document = decode(data, PriceDocument, report)
@@ -54,7 +54,7 @@ def read_prices(data: object) -> tuple[Prices | None, Report]:
     hour = document.gpu_hour
     window = hour.burst if hour.window is None else hour.window
     own_micros, window_micros, burst_micros = (round(each * MICROS) for each in (hour.own, window, hour.burst))
-    prices = Prices(
+    prices = GpuPrices(
         own_micros=own_micros, window_micros=window_micros, burst_micros=burst_micros, currency=document.currency
     )
     trouble = prices.trouble()
@@ -65,6 +65,6 @@ def read_prices(data: object) -> tuple[Prices | None, Report]:
 
 #: Prices for whoever has none: what is owned for years costs 1 unit, booked 1.5, on demand 2.5. Only a signature lets
 #: them in.
-ASSUMED_PRICES = Prices(
+ASSUMED_PRICES = GpuPrices(
     own_micros=MICROS, window_micros=3 * MICROS // 2, burst_micros=5 * MICROS // 2, currency="units"
 )

@@ -168,7 +168,7 @@ class Duration(Amount):
         return duration_text(self)
 
 
-class Span(Duration):
+class PositiveDuration(Duration):
     """Time that passes: a duration longer than zero."""
 
     expected = 'a duration longer than zero such as "90s", "15m", "1h30m" or "2d"'

@@ -11,8 +11,8 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from tidegate.config.quantities import Cpu, Duration, Memory, Portion, Span
-from tidegate.config.schema_base import END, Entry, Labels, NonEmpty, Others, Seed, TaintEntry, Text
+from tidegate.config.quantities import Cpu, Duration, Memory, Portion, PositiveDuration
+from tidegate.config.schema_base import END, ConfigEntry, Labels, NonEmpty, Others, Seed, TaintEntry, Text
 from tidegate.config.schema_queues import CohortEntry, FlavorEntry, QueueEntry, TopologyEntry, Undeclared, UsageEntry
 from tidegate.config.schema_work import WorkEntry
 from tidegate.model.policy import (
@@ -33,7 +33,7 @@ MOST_NODES = 200_000
 _POLICY, _TWIN = Policy(), TwinOptions()
 
 
-class ReservedEntry(Entry, frozen=True):
+class ReservedEntry(ConfigEntry, frozen=True):
     """What each node keeps for the system."""
 
     cpu: Annotated[Cpu, Meta(description="CPU cores.")] = field(default_factory=Cpu)
@@ -44,7 +44,7 @@ class ReservedEntry(Entry, frozen=True):
 _AS_LABEL = "write it among the pool's labels, and in the selector of pods that need it"
 
 
-class ShapeEntry(Entry, frozen=True):
+class ShapeEntry(ConfigEntry, frozen=True):
     """What one machine of a pool has."""
 
     refused: ClassVar = {"driver": _AS_LABEL, "runtime": _AS_LABEL}
@@ -66,7 +66,7 @@ class ShapeEntry(Entry, frozen=True):
     )
 
 
-class PoolEntry(Entry, frozen=True):
+class PoolEntry(ConfigEntry, frozen=True):
     """Nodes of one kind, named after the pool."""
 
     name: Annotated[
@@ -83,13 +83,13 @@ class PoolEntry(Entry, frozen=True):
     taints: Annotated[list[TaintEntry], Meta(description="Taints of each node.")] = field(default_factory=list)
 
 
-class ClusterEntry(Entry, frozen=True):
+class ClusterEntry(ConfigEntry, frozen=True):
     """The machines."""
 
     pools: Annotated[list[PoolEntry], Meta(description="The pools of nodes.")] = field(default_factory=list)
 
 
-class OrderEntry(Entry, frozen=True):
+class OrderEntry(ConfigEntry, frozen=True):
     """Who goes first, with options."""
 
     kind: Annotated[OrderKind, Meta(description="The order.")] = OrderRule().kind
@@ -108,14 +108,14 @@ class OrderEntry(Entry, frozen=True):
     ] = OrderRule().las_limits_gpu_s
 
 
-class PlacementEntry(Entry, frozen=True):
+class PlacementEntry(ConfigEntry, frozen=True):
     """Which of the nodes that fit is taken, with options."""
 
     kind: Annotated[PlacementKind, Meta(description="The choice.")] = PlacementRule().kind
     seed: Annotated[Seed, Meta(description="random: the seed.")] = PlacementRule().seed
 
 
-class PolicyEntry(Entry, frozen=True):
+class PolicyEntry(ConfigEntry, frozen=True):
     """What the engine is told to want."""
 
     name: Annotated[NonEmpty, Meta(description="The policy's name in reports.")] = _POLICY.name
@@ -123,8 +123,8 @@ class PolicyEntry(Entry, frozen=True):
     placement: Annotated[PlacementKind | PlacementEntry, Meta(description="Which of the nodes that fit is taken.")] = (
         PlacementRule().kind
     )
-    cycle: Annotated[Span, Meta(description="How often decisions are made.")] = field(
-        default_factory=partial(Span, _POLICY.cycle_ms)
+    cycle: Annotated[PositiveDuration, Meta(description="How often decisions are made.")] = field(
+        default_factory=partial(PositiveDuration, _POLICY.cycle_ms)
     )
     waits: Annotated[
         bool, Meta(description="Whether work waits for room; false: what does not fit at once is rejected.")
@@ -157,7 +157,7 @@ class PolicyEntry(Entry, frozen=True):
     ] = Undeclared.IGNORE
 
 
-class TwinEntry(Entry, frozen=True):
+class TwinEntry(ConfigEntry, frozen=True):
     """How the twin's machines and control plane behave."""
 
     seed: Annotated[Seed, Meta(description="Seed of everything random in the twin.")] = _TWIN.seed
@@ -176,8 +176,8 @@ class TwinEntry(Entry, frozen=True):
     answers_lost: Annotated[
         Portion, Meta(description="Admissions that are carried out though no answer comes, as a share.")
     ] = field(default_factory=partial(Portion, _TWIN.answers_lost_milli))
-    observe_every: Annotated[Span, Meta(description="How often use is observed.")] = field(
-        default_factory=partial(Span, _TWIN.observe_every_ms)
+    observe_every: Annotated[PositiveDuration, Meta(description="How often use is observed.")] = field(
+        default_factory=partial(PositiveDuration, _TWIN.observe_every_ms)
     )
     node_fails_every: Annotated[Duration, Meta(description="Mean time between failures of a node; 0: never.")] = field(
         default_factory=partial(Duration, _TWIN.node_fails_every_ms)
@@ -187,7 +187,7 @@ class TwinEntry(Entry, frozen=True):
     )
 
 
-class Document(Entry, frozen=True):
+class ConfigDocument(ConfigEntry, frozen=True):
     """Tidegate's file: machines, policy, twin and work."""
 
     version: Annotated[Literal[1], Meta(description="The version of the format.")] = 1

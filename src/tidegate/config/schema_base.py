@@ -41,14 +41,14 @@ Labels = dict[LabelKey, Text]
 Others = dict[ResourceName, Annotated[int, Meta(ge=0, le=1_000_000_000)]]
 
 
-class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ConfigEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A mapping in the file."""
 
     #: Keys that somebody may well write and nothing acts on, and what to do instead: they are refused by name.
     refused: ClassVar[Mapping[str, str]] = {}
 
 
-class TaintEntry(Entry, frozen=True):
+class TaintEntry(ConfigEntry, frozen=True):
     """A mark that keeps pods away unless they tolerate it."""
 
     key: Annotated[NonEmpty, Meta(description="The taint's key.")]
@@ -58,19 +58,19 @@ class TaintEntry(Entry, frozen=True):
     )
 
 
-class Comparison(StrEnum):
+class TolerationOperator(StrEnum):
     """How a toleration compares, in Kubernetes' words."""
 
     EQUAL = "Equal"
     EXISTS = "Exists"
 
 
-class TolerationEntry(Entry, frozen=True):
+class TolerationEntry(ConfigEntry, frozen=True):
     """What taint a pod puts up with."""
 
     key: Annotated[Text, Meta(description="The taint's key; empty with Exists: any.")] = ""
-    operator: Annotated[Comparison, Meta(description="Equal: the value must be equal; Exists: any value.")] = (
-        Comparison.EQUAL
+    operator: Annotated[TolerationOperator, Meta(description="Equal: the value must be equal; Exists: any value.")] = (
+        TolerationOperator.EQUAL
     )
     value: Annotated[Text, Meta(description="The taint's value.")] = ""
     effect: Annotated[

@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from tidegate.config.quantities import CpuQuota, Duration, GpuQuota, MemoryQuota, Span, Weight
-from tidegate.config.schema_base import Entry, LabelKey, Labels, Name, Others, TaintEntry, Text, TolerationEntry
+from tidegate.config.quantities import CpuQuota, Duration, GpuQuota, MemoryQuota, PositiveDuration, Weight
+from tidegate.config.schema_base import ConfigEntry, LabelKey, Labels, Name, Others, TaintEntry, Text, TolerationEntry
 from tidegate.model.queues import WHOLE_WEIGHT, FlavorMove, FlavorPreference, StopPolicy
 from tidegate.model.units import MINUTE_MS
 
@@ -23,7 +23,7 @@ DEFAULT_FLAVOR = "default"
 _ONE = partial(Weight, WHOLE_WEIGHT)
 
 
-class AmountsEntry(Entry, frozen=True, kw_only=True):
+class AmountsEntry(ConfigEntry, frozen=True, kw_only=True):
     """Amounts by resource."""
 
     gpus: Annotated[GpuQuota, Meta(description="GPUs.")] | UnsetType = UNSET
@@ -52,7 +52,7 @@ class FlavorQuotaEntry(QuotaEntry, frozen=True, kw_only=True):
     name: Annotated[Name, Meta(description="The flavor.")]
 
 
-class BranchEntry(QuotaEntry, frozen=True, kw_only=True):
+class QuotaNodeEntry(QuotaEntry, frozen=True, kw_only=True):
     """What queues and cohorts have in common: quota, of one flavor or of several, and a weight."""
 
     flavors: Annotated[
@@ -63,14 +63,14 @@ class BranchEntry(QuotaEntry, frozen=True, kw_only=True):
     )
 
 
-class CohortEntry(BranchEntry, frozen=True, kw_only=True):
+class CohortEntry(QuotaNodeEntry, frozen=True, kw_only=True):
     """Queues that lend to each other. Its own quota belongs to all of them."""
 
     name: Annotated[Name, Meta(description="The cohort's name.")]
     parent: Annotated[Text, Meta(description="The cohort that it belongs to.")] = ""
 
 
-class PreemptionEntry(Entry, frozen=True):
+class PreemptionEntry(ConfigEntry, frozen=True):
     """Whom the queue's work may preempt."""
 
     within: Annotated[
@@ -92,7 +92,7 @@ class PreemptionEntry(Entry, frozen=True):
     ) = UNSET
 
 
-class FungibilityEntry(Entry, frozen=True):
+class FungibilityEntry(ConfigEntry, frozen=True):
     """How the queue goes through its flavors."""
 
     when_can_borrow: Annotated[FlavorMove, Meta(description="A flavor that would do by borrowing.")] = FlavorMove.STOP
@@ -102,7 +102,7 @@ class FungibilityEntry(Entry, frozen=True):
     )
 
 
-class EntranceEntry(Entry, frozen=True):
+class LocalQueueEntry(ConfigEntry, frozen=True):
     """Where a team submits to a queue."""
 
     name: Annotated[Name, Meta(description="What its work names as its queue.")]
@@ -112,7 +112,7 @@ class EntranceEntry(Entry, frozen=True):
     stop: Annotated[StopPolicy, Meta(description="Whether it admits.")] = StopPolicy.NONE
 
 
-class QueueEntry(BranchEntry, frozen=True, kw_only=True):
+class QueueEntry(QuotaNodeEntry, frozen=True, kw_only=True):
     """Where work waits, and what it may use."""
 
     name: Annotated[Name, Meta(description="The queue's name; work that names none goes to `default`.")]
@@ -126,11 +126,11 @@ class QueueEntry(BranchEntry, frozen=True, kw_only=True):
     )
     stop: Annotated[StopPolicy, Meta(description="Whether it admits.")] = StopPolicy.NONE
     entrances: Annotated[
-        list[Name | EntranceEntry], Meta(description="Further names that its work comes by, one for each team.")
+        list[Name | LocalQueueEntry], Meta(description="Further names that its work comes by, one for each team.")
     ] = field(default_factory=list)
 
 
-class FlavorEntry(Entry, frozen=True):
+class FlavorEntry(ConfigEntry, frozen=True):
     """A kind of capacity that quota is counted in."""
 
     name: Annotated[Name, Meta(description="The flavor's name.")]
@@ -146,7 +146,7 @@ class FlavorEntry(Entry, frozen=True):
     topology: Annotated[Text, Meta(description="The topology of its nodes.")] = ""
 
 
-class TopologyEntry(Entry, frozen=True):
+class TopologyEntry(ConfigEntry, frozen=True):
     """How nodes are near each other."""
 
     name: Annotated[Name, Meta(description="The topology's name.")]
@@ -156,7 +156,7 @@ class TopologyEntry(Entry, frozen=True):
     ]
 
 
-class WeightsEntry(Entry, frozen=True):
+class WeightsEntry(ConfigEntry, frozen=True):
     """How much the use of each resource counts."""
 
     gpus: Annotated[Weight, Meta(description="GPUs.")] | UnsetType = UNSET
@@ -164,10 +164,10 @@ class WeightsEntry(Entry, frozen=True):
     memory: Annotated[Weight, Meta(description="Memory.")] | UnsetType = UNSET
 
 
-class UsageEntry(Entry, frozen=True):
+class UsageEntry(ConfigEntry, frozen=True):
     """Between the entrances of a queue, whoever used less of late goes first."""
 
-    half_life: Annotated[Span, Meta(description="After which use counts half.")]
+    half_life: Annotated[PositiveDuration, Meta(description="After which use counts half.")]
     sampling: Annotated[Duration, Meta(description="How often use is counted.")] = field(
         default_factory=partial(Duration, 5 * MINUTE_MS)
     )

@@ -11,8 +11,8 @@ from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from tidegate.config.quantities import Cpu, Duration, GpuAmount, Memory, Portion, Span
-from tidegate.config.schema_base import END, Entry, LabelKey, Labels, NonEmpty, Others, Text, TolerationEntry
+from tidegate.config.quantities import Cpu, Duration, GpuAmount, Memory, Portion, PositiveDuration
+from tidegate.config.schema_base import END, ConfigEntry, LabelKey, Labels, NonEmpty, Others, Text, TolerationEntry
 from tidegate.model.work import Work, WorkKind
 
 #: Workloads with all their copies that one file may ask for: more would not fit in memory.
@@ -27,14 +27,14 @@ LONGEST_ID = 253
 _WORK = Work()
 
 
-class SliceEntry(Entry, frozen=True):
+class SliceEntry(ConfigEntry, frozen=True):
     """Pods that stay together."""
 
     level: Annotated[LabelKey, Meta(description="The level, a node label, that a slice stays within.")]
     size: Annotated[int, Meta(ge=1, le=MOST_PODS, description="Pods in a slice.")]
 
 
-class SpreadEntry(Entry, frozen=True):
+class SpreadEntry(ConfigEntry, frozen=True):
     """Pods that must not all be in one domain, so that what fails there does not take all of them."""
 
     level: Annotated[LabelKey, Meta(description="The level, a node label, that they are spread over.")]
@@ -42,7 +42,7 @@ class SpreadEntry(Entry, frozen=True):
     required: Annotated[bool, Meta(description="false: only where all pods fit so.")] = True
 
 
-class TopologyRequestEntry(Entry, frozen=True):
+class TopologyRequestEntry(ConfigEntry, frozen=True):
     """Where pods are to be, in a flavor with a topology."""
 
     required: Annotated[Text, Meta(description="The level, a node label, that all pods must be within.")] = ""
@@ -55,7 +55,7 @@ class TopologyRequestEntry(Entry, frozen=True):
     spread: Annotated[SpreadEntry, Meta(description="The most pods in one domain.")] | UnsetType = UNSET
 
 
-class PodsEntry(Entry, frozen=True):
+class PodsEntry(ConfigEntry, frozen=True):
     """Pods of one kind; all pods of a workload start together."""
 
     name: Annotated[NonEmpty, Meta(description="Its name, where there are several kinds.")] = "main"
@@ -86,7 +86,7 @@ class PodsEntry(Entry, frozen=True):
     )
 
 
-class UseEntry(Entry, frozen=True):
+class UseEntry(ConfigEntry, frozen=True):
     """What a workload does with its GPUs once it has them."""
 
     load: Annotated[Duration, Meta(description="Loading before the work, again after each restart.")] = field(
@@ -104,7 +104,7 @@ class UseEntry(Entry, frozen=True):
     gpu_memory: Annotated[Memory, Meta(description="GPU memory held on each GPU.")] = field(default_factory=Memory)
 
 
-class WorkEntry(Entry, frozen=True):
+class WorkEntry(ConfigEntry, frozen=True):
     """A workload, or several copies of one, that the twin submits."""
 
     refused: ClassVar = {"deadline": "leave it out; priority says what goes first"}
@@ -117,7 +117,7 @@ class WorkEntry(Entry, frozen=True):
             extra={"expected": f"an id of up to {LONGEST_ID} letters, digits, dots, dashes, slashes and underscores"},
         ),
     ]
-    runtime: Annotated[Span, Meta(description="How long the work takes if never interrupted.")]
+    runtime: Annotated[PositiveDuration, Meta(description="How long the work takes if never interrupted.")]
     queue: Annotated[NonEmpty, Meta(description="The queue it waits in.")] = _WORK.queue
     kind: Annotated[WorkKind, Meta(description="What it is for.")] = _WORK.kind
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1, description="Higher goes first.")] = _WORK.priority
@@ -142,9 +142,10 @@ class WorkEntry(Entry, frozen=True):
     fails_every: Annotated[Duration, Meta(description="Mean time between failures of a pod; 0: never.")] = field(
         default_factory=Duration
     )
-    estimate: Annotated[Span, Meta(description="The runtime its owner tells; without it nobody knows.")] | UnsetType = (
-        UNSET
-    )
+    estimate: (
+        Annotated[PositiveDuration, Meta(description="The runtime its owner tells; without it nobody knows.")]
+        | UnsetType
+    ) = UNSET
     tolerates_wait: Annotated[Duration, Meta(description="How long it can wait; 0: not told.")] = field(
         default_factory=Duration
     )

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from tidegate.config.codec import decode, sound
 from tidegate.config.convert import HOST_LABEL, POOL_LABEL, full_order, full_placement, pod_set, pool_nodes
 from tidegate.config.feasible_nodes import obstacle, room
-from tidegate.config.schema import MOST_NODES, Document, PolicyEntry, PoolEntry
+from tidegate.config.schema import MOST_NODES, ConfigDocument, PolicyEntry, PoolEntry
 from tidegate.config.schema_work import (
     LONGEST_ID,
     MOST_PODS,
@@ -23,8 +23,8 @@ from tidegate.config.schema_work import (
     TopologyRequestEntry,
     WorkEntry,
 )
-from tidegate.config.validate_fit import lost_work, unfit_shares
-from tidegate.config.validate_queues import idle, idle_shares, share_errors, unknown_name
+from tidegate.config.validate_fit import queue_warnings, unknown_queues
+from tidegate.config.validate_queues import idle_queue_keys, no_effect, queue_errors, unknown_name
 from tidegate.model.policy import BY_ESTIMATE, OrderKind, OrderRule, PlacementKind, WithoutEstimate
 from tidegate.model.problem import Path, Problem, Report, Severity, path_text, shortened
 from tidegate.model.units import LARGEST_AMOUNT, WHOLE_MILLI, duration_text
@@ -46,29 +46,29 @@ MOST_POOLS_TOLD = 3
 MOST_FAILURES = 7
 
 
-def read_document(data: object) -> tuple[Document | None, Report]:
+def read_document(data: object) -> tuple[ConfigDocument | None, Report]:
     """Make a document of plain data; without errors it can be built, and the report has warnings at most."""
     report = Report()
-    document = decode(data, Document, report)
+    document = decode(data, ConfigDocument, report)
     pools, work, policy = _sound_entries(data) if document is None else _entries(document)
     report.add_all(_pool_errors(pools))
     report.add_all(_work_errors(work))
     report.add_all(_policy_errors(policy))
     report.add_all(_twin_errors(document))
-    report.add_all(share_errors(policy))
-    report.add_all(lost_work(policy, work))
+    report.add_all(queue_errors(policy))
+    report.add_all(unknown_queues(policy, work))
     report.add_all(_unknown_levels(policy, work))
     if document is None or report.errors:
         return None, report
     report.add_all(_idle_keys(document))
     report.add_all(_unknown_runtimes(document))
-    report.add_all(idle_shares(document.policy))
+    report.add_all(idle_queue_keys(document.policy))
     report.add_all(_hosting(document))
-    report.add_all(unfit_shares(document))
+    report.add_all(queue_warnings(document))
     return document, report
 
 
-def _entries(document: Document) -> tuple[Numbered[PoolEntry], Numbered[WorkEntry], PolicyEntry]:
+def _entries(document: ConfigDocument) -> tuple[Numbered[PoolEntry], Numbered[WorkEntry], PolicyEntry]:
     return list(enumerate(document.cluster.pools)), list(enumerate(document.work)), document.policy
 
 
@@ -212,31 +212,31 @@ def _policy_errors(policy: PolicyEntry) -> Iterator[Problem]:
         yield Problem(path=("policy", "order", "limits"), expected="limits that rise", found=found)
 
 
-def _twin_errors(document: Document | None) -> Iterator[Problem]:
+def _twin_errors(document: ConfigDocument | None) -> Iterator[Problem]:
     if document is not None and document.twin.admission_fails >= WHOLE_MILLI:
         yield Problem(path=("twin", "admission_fails"), expected="less than 1: else nothing ever starts", found="1")
 
 
-def _idle_keys(document: Document) -> Iterator[Problem]:
+def _idle_keys(document: ConfigDocument) -> Iterator[Problem]:
     """Keys that do nothing where they stand."""
     order, placement = full_order(document.policy), full_placement(document.policy)
     if order.strict and order.kind is not OrderKind.FIFO:
-        yield idle(("policy", "order", "strict"), "kind is fifo")
+        yield no_effect(("policy", "order", "strict"), "kind is fifo")
     if int(order.reserve_after) != OrderRule().reserve_after_ms and order.kind is not OrderKind.FIFO:
-        yield idle(("policy", "order", "reserve_after"), "kind is fifo")
+        yield no_effect(("policy", "order", "reserve_after"), "kind is fifo")
     if order.without_estimate != OrderRule().without_estimate and order.kind not in BY_ESTIMATE:
-        yield idle(("policy", "order", "without_estimate"), "kind is srtf or srsf")
+        yield no_effect(("policy", "order", "without_estimate"), "kind is srtf or srsf")
     if order.limits != OrderRule().las_limits_gpu_s and order.kind is not OrderKind.LAS:
-        yield idle(("policy", "order", "limits"), "kind is las")
+        yield no_effect(("policy", "order", "limits"), "kind is las")
     if placement.seed and placement.kind is not PlacementKind.RANDOM:
-        yield idle(("policy", "placement", "seed"), "kind is random")
+        yield no_effect(("policy", "placement", "seed"), "kind is random")
     for number, pool in enumerate(document.cluster.pools):
         if pool.shape.gpu and not pool.shape.gpus:
-            yield idle(("cluster", "pools", number, "shape", "gpu"), "gpus is more than 0")
+            yield no_effect(("cluster", "pools", number, "shape", "gpu"), "gpus is more than 0")
     yield from _idle_work_keys(document)
 
 
-def _unknown_runtimes(document: Document) -> Iterator[Problem]:
+def _unknown_runtimes(document: ConfigDocument) -> Iterator[Problem]:
     """Work that nobody knows the runtime of, under an order that goes by it."""
     order = full_order(document.policy)
     unknown = sum(entry.copies for entry in document.work if entry.estimate is UNSET)
@@ -248,20 +248,20 @@ def _unknown_runtimes(document: Document) -> Iterator[Problem]:
     yield Problem(path=("work",), found=f"{found} have none and {becomes}", hint=hint, severity=Severity.WARNING)
 
 
-def _idle_work_keys(document: Document) -> Iterator[Problem]:
+def _idle_work_keys(document: ConfigDocument) -> Iterator[Problem]:
     for number, entry in enumerate(document.work):
         if entry.every and entry.copies == 1:
-            yield idle(("work", number, "every"), "copies is more than 1")
+            yield no_effect(("work", number, "every"), "copies is more than 1")
         for where, pods in _pods_with_paths(entry, ("work", number)):
             if pods.models and not pods.gpus:
-                yield idle((*where, "models"), "gpus is more than 0")
+                yield no_effect((*where, "models"), "gpus is more than 0")
             if pods.min_count and not document.policy.queues:
-                yield idle((*where, "min_count"), "there are queues")
+                yield no_effect((*where, "min_count"), "there are queues")
             if pods.topology != TopologyRequestEntry() and not document.policy.topologies:
-                yield idle((*where, "topology"), "a flavor of its queue has a topology")
+                yield no_effect((*where, "topology"), "a flavor of its queue has a topology")
 
 
-def _hosting(document: Document) -> Iterator[Problem]:
+def _hosting(document: ConfigDocument) -> Iterator[Problem]:
     """Pods that no pool can host, and sets of them that all pools together cannot."""
     pools, asked = document.cluster.pools, _kinds_of_pods(document)
     if not pools or len(pools) * len(asked) > MOST_COMPARISONS:
@@ -281,7 +281,7 @@ def _hosting(document: Document) -> Iterator[Problem]:
                 yield Problem(path=where, found=found, severity=Severity.WARNING)
 
 
-def _kinds_of_pods(document: Document) -> dict[PodSet, list[tuple[Path, int]]]:
+def _kinds_of_pods(document: ConfigDocument) -> dict[PodSet, list[tuple[Path, int]]]:
     """Where each kind of pod is asked for, and how many at once. One that names its node is left alone."""
     asked: dict[PodSet, list[tuple[Path, int]]] = {}
     for number, entry in enumerate(document.work):

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tidegate.config.convert import full_order, pod_set, pool_nodes
-from tidegate.config.convert_queues import build_shares
+from tidegate.config.convert_queues import build_queue_setup
 from tidegate.config.quantities import CpuQuota, GpuQuota, MemoryQuota
-from tidegate.config.schema import Document, PolicyEntry
-from tidegate.config.schema_queues import EntranceEntry
+from tidegate.config.schema import ConfigDocument, PolicyEntry
+from tidegate.config.schema_queues import LocalQueueEntry
 from tidegate.config.schema_work import PodsEntry, WorkEntry
-from tidegate.config.validate_queues import MOST_LISTED, idle, unknown_name
+from tidegate.config.validate_queues import MOST_LISTED, no_effect, unknown_name
 from tidegate.model.policy import OrderKind
 from tidegate.model.problem import Path, Problem, Severity, shortened
-from tidegate.model.queues import Shares, charge_of
-from tidegate.model.quota_limits import Lot, excess_of, most_of, supply_of
+from tidegate.model.queues import QueueSetup, charge_of
+from tidegate.model.quota_limits import FlavorResource, highest_usable, supply_of, unbacked_quotas
 
 _DEFAULT_QUEUE = "default"
 _MIB = 1 << 20
@@ -29,11 +29,11 @@ def queue_of_name(policy: PolicyEntry) -> dict[str, str]:
     names = {queue.name: queue.name for queue in policy.queues}
     for queue in policy.queues:
         for entrance in queue.entrances:
-            names.setdefault(entrance.name if isinstance(entrance, EntranceEntry) else entrance, queue.name)
+            names.setdefault(entrance.name if isinstance(entrance, LocalQueueEntry) else entrance, queue.name)
     return names
 
 
-def lost_work(policy: PolicyEntry, work: Sequence[tuple[int, WorkEntry]]) -> Iterator[Problem]:
+def unknown_queues(policy: PolicyEntry, work: Sequence[tuple[int, WorkEntry]]) -> Iterator[Problem]:
     """Work that names a queue that is not there, or names none where none is the default."""
     names = queue_of_name(policy)
     for number, entry in work if names else ():
@@ -47,27 +47,29 @@ def lost_work(policy: PolicyEntry, work: Sequence[tuple[int, WorkEntry]]) -> Ite
             yield unknown_name(at, "queue", entry.queue, list(names))
 
 
-def unfit_shares(document: Document) -> Iterator[Problem]:
+def queue_warnings(document: ConfigDocument) -> Iterator[Problem]:
     """Quota that machines do not back, work that is more than its queue can ever have, keys that queues overrule."""
     policy = document.policy
     if not policy.queues:
         return
-    shares = build_shares(policy)
+    shares = build_queue_setup(policy)
     order = full_order(policy)
     if order.kind is not OrderKind.FIFO or order.strict:
-        yield idle(("policy", "order"), "there are no queues: they order by priority and time, strict each for itself")
+        yield no_effect(
+            ("policy", "order"), "there are no queues: they order by priority and time, strict each for itself"
+        )
     if not policy.waits:
-        yield idle(("policy", "waits"), "there are no queues: work in a queue waits")
+        yield no_effect(("policy", "waits"), "there are no queues: work in a queue waits")
     yield from _unbacked(document, shares)
     yield from _above_quota(document, shares)
 
 
-def _unbacked(document: Document, shares: Shares) -> Iterator[Problem]:
+def _unbacked(document: ConfigDocument, shares: QueueSetup) -> Iterator[Problem]:
     if not document.cluster.pools:
         return
     supply = supply_of(shares, [(next(pool_nodes(pool)), pool.count) for pool in document.cluster.pools])
     numbers = {queue.name: number for number, queue in enumerate(document.policy.queues)}
-    for excess in excess_of(shares, supply):
+    for excess in unbacked_quotas(shares, supply):
         quota, there = amount_text(excess.lot[1], excess.quota), amount_text(excess.lot[1], excess.supply)
         of = f" of flavor {excess.lot[0]}" if len(shares.flavors) > 1 else ""
         at: Path = ("policy", "queues", numbers[excess.owner]) if excess.owner else ("policy", "queues")
@@ -75,8 +77,8 @@ def _unbacked(document: Document, shares: Shares) -> Iterator[Problem]:
         yield Problem(path=at, found=f"{owns}, and the machines have {there}", severity=Severity.WARNING)
 
 
-def _above_quota(document: Document, shares: Shares) -> Iterator[Problem]:
-    most, names = most_of(shares), queue_of_name(document.policy)
+def _above_quota(document: ConfigDocument, shares: QueueSetup) -> Iterator[Problem]:
+    most, names = highest_usable(shares), queue_of_name(document.policy)
     for number, entry in enumerate(document.work):
         queue = names.get(entry.queue, "")
         for pods in entry.pod_entries():
@@ -95,7 +97,7 @@ def _least(pods: PodsEntry) -> list[tuple[str, int]]:
     return [(resource, count * amount) for resource, amount in charge_of(kind)]
 
 
-def _most(lots: dict[Lot, int], resource: str) -> int | None:
+def _most(lots: dict[FlavorResource, int], resource: str) -> int | None:
     """The most of a resource in one flavor; None if the queue does not count it."""
     return max((most for lot, most in lots.items() if lot[1] == resource), default=None)
 

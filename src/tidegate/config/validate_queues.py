@@ -16,11 +16,11 @@ from tidegate.config.schema import PolicyEntry
 from tidegate.config.schema_queues import (
     DEFAULT_FLAVOR,
     AmountsEntry,
-    BranchEntry,
     CohortEntry,
-    EntranceEntry,
+    LocalQueueEntry,
     QueueEntry,
     QuotaEntry,
+    QuotaNodeEntry,
 )
 from tidegate.model.problem import Path, Problem, Severity, path_text, shortened
 from tidegate.model.queues import WHOLE_WEIGHT
@@ -31,7 +31,7 @@ MOST_LISTED = 8
 _KEY_OF = {key.resource: name for name, key in KEYS.items()}
 
 
-def share_errors(policy: PolicyEntry) -> Iterator[Problem]:
+def queue_errors(policy: PolicyEntry) -> Iterator[Problem]:
     """What makes the policy's shares unusable."""
     for kind, entries in (
         ("queues", policy.queues),
@@ -62,7 +62,7 @@ def _entrance_clashes(queues: Sequence[QueueEntry]) -> Iterator[Problem]:
     first: dict[str, Path] = {queue.name: ("policy", "queues", at) for at, queue in enumerate(queues)}
     for at, queue in enumerate(queues):
         for number, entrance in enumerate(queue.entrances):
-            name = entrance.name if isinstance(entrance, EntranceEntry) else entrance
+            name = entrance.name if isinstance(entrance, LocalQueueEntry) else entrance
             where: Path = ("policy", "queues", at, "entrances", number)
             if first.setdefault(name, where) != where:
                 yield _repeated(where, name, first[name])
@@ -130,7 +130,7 @@ def _queue_errors(policy: PolicyEntry, queue: QueueEntry, at: Path) -> Iterator[
         yield Problem(path=(*at, "preemption", "borrow"), expected=expected, found="reclaim: Never")
 
 
-def _quota_errors(policy: PolicyEntry, entry: BranchEntry, at: Path) -> Iterator[Problem]:
+def _quota_errors(policy: PolicyEntry, entry: QuotaNodeEntry, at: Path) -> Iterator[Problem]:
     """Flavors that are not there, named twice or not named at all."""
     known = [flavor.name for flavor in policy.flavors] or [DEFAULT_FLAVOR]
     beside = bool(amounts_of(entry)) or _has_limits(entry)
@@ -156,7 +156,7 @@ def _has_limits(entry: QuotaEntry) -> bool:
     return bool(amounts_of(entry.borrow) or amounts_of(entry.lend))
 
 
-def _limit_errors(entry: BranchEntry, at: Path, *, above: str, missing: str) -> Iterator[Problem]:
+def _limit_errors(entry: QuotaNodeEntry, at: Path, *, above: str, missing: str) -> Iterator[Problem]:
     """Limits where nobody is there to lend to or borrow from, or of what is not owned."""
     given: list[tuple[Path, QuotaEntry]] = [((*at, "flavors", n), flavor) for n, flavor in enumerate(entry.flavors)]
     for where, quotas in given or [(at, entry)]:
@@ -204,7 +204,7 @@ def _group_errors(queue: QueueEntry, at: Path) -> Iterator[Problem]:
 # -- what does nothing -----------------------------------------------------------------------------------------
 
 
-def idle_shares(policy: PolicyEntry) -> Iterator[Problem]:
+def idle_queue_keys(policy: PolicyEntry) -> Iterator[Problem]:
     """What the policy says about shares and does nothing."""
     if not policy.queues:
         yield from _without_queues(policy)
@@ -212,13 +212,13 @@ def idle_shares(policy: PolicyEntry) -> Iterator[Problem]:
     yield from _lonely_cohorts(policy)
     entrances = any(queue.entrances for queue in policy.queues)
     if policy.usage_sharing is not UNSET and not entrances:
-        yield idle(("policy", "usage_sharing"), "a queue has entrances")
+        yield no_effect(("policy", "usage_sharing"), "a queue has entrances")
     for number, queue in enumerate(policy.queues):
         at: Path = ("policy", "queues", number)
         if queue.preemption.reclaim != "Never" and not queue.cohort:
-            yield idle((*at, "preemption", "reclaim"), "the queue has a cohort")
+            yield no_effect((*at, "preemption", "reclaim"), "the queue has a cohort")
         if queue.preemption.borrow_threshold is not UNSET and queue.preemption.borrow == "Never":
-            yield idle((*at, "preemption", "borrow_threshold"), "borrow is LowerPriority")
+            yield no_effect((*at, "preemption", "borrow_threshold"), "borrow is LowerPriority")
     if not policy.fair_sharing:
         branches: list[tuple[str, Sequence[QueueEntry | CohortEntry]]] = [
             ("queues", policy.queues),
@@ -227,17 +227,17 @@ def idle_shares(policy: PolicyEntry) -> Iterator[Problem]:
         for kind, entries in branches:
             for number, entry in enumerate(entries):
                 if entry.weight != WHOLE_WEIGHT:
-                    yield idle(("policy", kind, number, "weight"), "fair_sharing is true")
+                    yield no_effect(("policy", kind, number, "weight"), "fair_sharing is true")
 
 
 def _without_queues(policy: PolicyEntry) -> Iterator[Problem]:
     for key in ("cohorts", "flavors", "topologies", "fair_sharing"):
         if getattr(policy, key):
-            yield idle(("policy", key), "there are queues")
+            yield no_effect(("policy", key), "there are queues")
     if policy.usage_sharing is not UNSET:
-        yield idle(("policy", "usage_sharing"), "there are queues")
+        yield no_effect(("policy", "usage_sharing"), "there are queues")
     if policy.admission is not PolicyEntry().admission:
-        yield idle(("policy", "admission"), "there are queues")
+        yield no_effect(("policy", "admission"), "there are queues")
 
 
 def _lonely_cohorts(policy: PolicyEntry) -> Iterator[Problem]:
@@ -246,7 +246,7 @@ def _lonely_cohorts(policy: PolicyEntry) -> Iterator[Problem]:
     declared = [cohort.name for cohort in policy.cohorts]
     for number, cohort in enumerate(policy.cohorts):
         if cohort.name not in members:
-            yield idle(("policy", "cohorts", number), "a queue, or another cohort, belongs to it")
+            yield no_effect(("policy", "cohorts", number), "a queue, or another cohort, belongs to it")
     for number, queue in enumerate(policy.queues):
         if queue.cohort and queue.cohort not in declared and members.count(queue.cohort) == 1:
             close = close_match(
@@ -260,6 +260,6 @@ def _lonely_cohorts(policy: PolicyEntry) -> Iterator[Problem]:
             )
 
 
-def idle(at: Path, unless: str) -> Problem:
+def no_effect(at: Path, unless: str) -> Problem:
     """Something that has no effect where it stands."""
     return Problem(path=at, found=f"has no effect unless {unless}", severity=Severity.WARNING)

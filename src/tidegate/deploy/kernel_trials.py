@@ -27,7 +27,7 @@ from tidegate.journal.writer import Journal
 from tidegate.live.kernel_warmup import warm_up
 from tidegate.measure.collector import Witness
 from tidegate.measure.fragmentation import fragmented_milli
-from tidegate.model.facts import EventKind, Facts
+from tidegate.model.facts import FactKind, Facts
 from tidegate.model.hardware import Node, NodeShape, TopologyLevels
 from tidegate.model.policy import AdmissionKind, OrderKind, OrderRule, Policy
 from tidegate.model.queues import (
@@ -37,8 +37,8 @@ from tidegate.model.queues import (
     PreemptionRule,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
 )
 from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
 from tidegate.model.struct import labels, resources
@@ -61,7 +61,7 @@ _RULE = PreemptionRule(within_queue=PreemptWhom.LOWER_PRIORITY, reclaim_in_cohor
 _QUOTAS = (Quota("any", "gpu", 8), Quota("any", "cpu", 1_000_000))
 _GROUP = FlavorGroup(("gpu", "cpu"), ("any",))
 _QUEUES = tuple(Queue(name, "all", (_GROUP,), _QUOTAS, _RULE) for name in ("a", "b"))
-_SHARES = Shares(flavors=(Flavor("any"),), queues=_QUEUES)
+_SHARES = QueueSetup(flavors=(Flavor("any"),), queues=_QUEUES)
 _PLACED = replace(
     _SHARES, flavors=(Flavor("any", topology="network"),), topologies=(TopologyLevels("network", _LEVELS),)
 )
@@ -134,7 +134,7 @@ def look_at_all() -> None:
     for number, each in enumerate(_work(4)):
         facts.submit(number, each.workload)
     step(state, facts.batch(), HOUR_MS)
-    for kind in (EventKind.POD_GONE, EventKind.WORKLOAD_CANCELLED):
+    for kind in (FactKind.POD_GONE, FactKind.WORKLOAD_CANCELLED):
         leaving = Facts()
         leaving.add(kind, HOUR_MS, 0)
         step(state, leaving.batch(), HOUR_MS)

@@ -13,10 +13,10 @@ from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.resources import NODES, PODS, Resource
 from tidegate.manifests.core_objects import read_node
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
 from tidegate.manifests.jobs.pod import read_pod
 from tidegate.manifests.label_names import QUEUE
-from tidegate.model.queues import Queue, Shares, in_any_namespace
+from tidegate.model.queues import Queue, QueueSetup, in_any_namespace
 
 #: Objects of a page, and pages that are looked at: the kinds of pods of a large cluster show in the first of them.
 _PAGE, _MOST_PAGES = 500, 20
@@ -27,7 +27,7 @@ _USUAL = ("cpu", "memory", "pods", "ephemeral-storage")
 _PODS = "pods"
 
 
-async def check_quota(client: Client, shares: Shares) -> Finding:
+async def check_quota(client: Client, shares: QueueSetup) -> Finding:
     """Compare quotas with the requests of pods that name a queue, and with what nodes have."""
     if not shares.queues:
         return fine("quota", "the policy has no queues: nothing is counted")
@@ -59,7 +59,7 @@ async def _listed(client: Client, resource: Resource) -> list[dict[str, Any]]:
 
 
 def _item(thing: Mapping[str, Any], kind: str) -> Item:
-    return Item(thing, Findings(0), Origin(kind=kind, name=thing["metadata"]["name"]))
+    return Item(thing, ManifestFindings(0), ObjectOrigin(kind=kind, name=thing["metadata"]["name"]))
 
 
 def _on_node(thing: Mapping[str, Any]) -> Iterator[str]:
@@ -76,13 +76,13 @@ def _request(thing: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
     return f"{meta['namespace']}/{queue}" if queue else "", asked
 
 
-def _queue_of(shares: Shares, name: str) -> Queue | None:
+def _queue_of(shares: QueueSetup, name: str) -> Queue | None:
     by_name = {entrance.id: entrance.queue for entrance in shares.entrances}
     found = by_name.get(name, by_name.get(in_any_namespace(name))) if name else None
     return next((queue for queue in shares.queues if queue.name == found), None)
 
 
-def _uncounted(shares: Shares, requested: Iterable[tuple[str, frozenset[str]]]) -> Iterator[str]:
+def _uncounted(shares: QueueSetup, requested: Iterable[tuple[str, frozenset[str]]]) -> Iterator[str]:
     """Resources that pods of a queue ask for and that no flavor of it covers."""
     for name, asked in sorted(set(requested), key=lambda one: (one[0], sorted(one[1]))):
         queue = _queue_of(shares, name)

@@ -40,7 +40,7 @@ from tidegate.engine.topology.build import uproot
 from tidegate.engine.unusable_nodes import leave_unusable
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
-from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Outcome
+from tidegate.model.facts import ALL_PODS, FactBatch, FactKind, WriteOutcome
 from tidegate.model.hardware import MOST_DEVICES, MOST_POD_SLOTS, Node
 from tidegate.model.policy import Policy
 from tidegate.model.reasons.catalogue import Reason
@@ -53,7 +53,7 @@ from tidegate.state.tables import BROKEN_MILLI, END, Phase
 from tidegate.state.unused_classes import give_back_unused
 
 
-def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
+def apply(state: ClusterState, events: FactBatch, now_ms: int) -> None:
     """Mirror the facts."""
     state.now_ms = max(state.now_ms, now_ms)
     for kind, run in events.runs():
@@ -69,13 +69,13 @@ def apply(state: ClusterState, events: EventBatch, now_ms: int) -> None:
     settle_overuse(state)
 
 
-def _is_outside(state: ClusterState, kind: EventKind, events: EventBatch, run: slice) -> bool:
+def _is_outside(state: ClusterState, kind: FactKind, events: FactBatch, run: slice) -> bool:
     """Whether facts tell more than what came of decisions: that work started, or that what was told to go is gone."""
-    if kind == EventKind.POD_STARTED:
+    if kind == FactKind.POD_STARTED:
         return False
-    if kind == EventKind.OUTCOME:
-        return bool((events.arg[run] == Outcome.FAILED).any())
-    if kind == EventKind.POD_GONE:
+    if kind == FactKind.OUTCOME:
+        return bool((events.arg[run] == WriteOutcome.FAILED).any())
+    if kind == FactKind.POD_GONE:
         rows = _rows(state, events.subject[run])
         return bool((state.workloads.phase[rows] != Phase.LEAVING).any())
     return True
@@ -84,7 +84,7 @@ def _is_outside(state: ClusterState, kind: EventKind, events: EventBatch, run: s
 # -- policy ----------------------------------------------------------------------------------------------------
 
 
-def _policy_changed(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _policy_changed(state: ClusterState, events: FactBatch, run: slice) -> None:
     before = state.policy.shares
     for arg in events.arg[run].tolist():
         policy = events.payloads[arg]
@@ -105,7 +105,7 @@ def _policy_changed(state: ClusterState, events: EventBatch, run: slice) -> None
 # -- workloads -------------------------------------------------------------------------------------------------
 
 
-def _submitted(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _submitted(state: ClusterState, events: FactBatch, run: slice) -> None:
     numbers, at = events.subject[run], events.arg[run]
     unknown = state.workload_numbers.rows(numbers) == UNKNOWN
     if np.count_nonzero(unknown) < len(numbers):
@@ -176,7 +176,7 @@ def _break_ties(state: ClusterState, rows: I64, submitted: I64) -> None:
         table.tie[row] = next_of[time] = next_of.get(time, -1) + 1
 
 
-def _changed(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _changed(state: ClusterState, events: FactBatch, run: slice) -> None:
     table = state.workloads
     for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
         row = state.workload_numbers.row(number)
@@ -247,7 +247,7 @@ def _same_pods(state: ClusterState, v: int, w: int) -> bool:
     return state.works[v].pod_sets == state.works[w].pod_sets
 
 
-def _cancelled(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _cancelled(state: ClusterState, events: FactBatch, run: slice) -> None:
     table = state.workloads
     for row in _rows(state, events.subject[run]).tolist():
         if table.phase[row] in (Phase.PENDING, Phase.NONE):
@@ -260,7 +260,7 @@ def _cancelled(state: ClusterState, events: EventBatch, run: slice) -> None:
     state.counters[Counter.ORDER_EPOCH] += 1
 
 
-def _finished(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _finished(state: ClusterState, events: FactBatch, run: slice) -> None:
     rows = _rows(state, events.subject[run])
     for row in rows[state.workloads.phase[rows] == Phase.PENDING].tolist():
         _leave_line(state, row)
@@ -270,7 +270,7 @@ def _finished(state: ClusterState, events: EventBatch, run: slice) -> None:
     forget(state, rows)
 
 
-def _progress(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _progress(state: ClusterState, events: FactBatch, run: slice) -> None:
     rows, values = state.workload_numbers.rows(events.subject[run]), events.values[run]
     known = rows != UNKNOWN
     left, done = values[known, 0], values[known, 1]
@@ -281,7 +281,7 @@ def _progress(state: ClusterState, events: EventBatch, run: slice) -> None:
 # -- pods ------------------------------------------------------------------------------------------------------
 
 
-def _started(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _started(state: ClusterState, events: FactBatch, run: slice) -> None:
     subject, pod = events.subject[run], events.pod[run]
     single = np.flatnonzero(pod != ALL_PODS)
     whole = subject if not len(single) else subject[pod == ALL_PODS]
@@ -299,7 +299,7 @@ def _pod_started(state: ClusterState, number: int, ordinal: int) -> None:
         table.since_ms[row] = state.now_ms
 
 
-def _pods_left(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _pods_left(state: ClusterState, events: FactBatch, run: slice) -> None:
     """Pods are gone: what they held is free, and a gang that did not expect it is in trouble."""
     table = state.workloads
     rows = _rows(state, events.subject[run][events.pod[run] == ALL_PODS])
@@ -314,9 +314,9 @@ def _pods_left(state: ClusterState, events: EventBatch, run: slice) -> None:
             remove_pods(state, row, lost, Reason.GANG_BROKEN)
 
 
-def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _outcome(state: ClusterState, events: FactBatch, run: slice) -> None:
     for decision, outcome in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
-        if outcome != Outcome.FAILED:
+        if outcome != WriteOutcome.FAILED:
             continue
         if state.shares:
             withdraw_admission(state, decision)
@@ -332,7 +332,7 @@ def _outcome(state: ClusterState, events: EventBatch, run: slice) -> None:
 # -- nodes -----------------------------------------------------------------------------------------------------
 
 
-def _node_added(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _node_added(state: ClusterState, events: FactBatch, run: slice) -> None:
     told = [number for number in events.subject[run].tolist() if number >= 0]
     new = [number for number in dict.fromkeys(told) if state.node_numbers.row(number) == UNKNOWN]
     rows, numbers = state.nodes.take(len(new)), np.array(new, np.int64)
@@ -406,7 +406,7 @@ def _rank_nodes(state: ClusterState) -> None:
     state.counters[Counter.FLEET] += 1
 
 
-def _node_removed(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _node_removed(state: ClusterState, events: FactBatch, run: slice) -> None:
     for number in events.subject[run].tolist():
         row = state.node_numbers.row(number)
         if row == UNKNOWN:
@@ -431,15 +431,15 @@ def _lose_pods(state: ClusterState, node: int, device: int, trouble: Reason) -> 
         remove_pods(state, row, lost[pods.workload[lost] == row], trouble)
 
 
-def _device_failed(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _device_failed(state: ClusterState, events: FactBatch, run: slice) -> None:
     _device(state, events, run, broken=True)
 
 
-def _device_recovered(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _device_recovered(state: ClusterState, events: FactBatch, run: slice) -> None:
     _device(state, events, run, broken=False)
 
 
-def _device(state: ClusterState, events: EventBatch, run: slice, *, broken: bool) -> None:
+def _device(state: ClusterState, events: FactBatch, run: slice, *, broken: bool) -> None:
     for number, device in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
         row = state.node_numbers.row(number)
         if row == UNKNOWN or not 0 <= device < state.nodes.devices[row]:
@@ -468,26 +468,26 @@ def _rows(state: ClusterState, numbers: I64) -> I64:
     return each_once
 
 
-_HANDLERS: dict[EventKind, Callable[[ClusterState, EventBatch, slice], None]] = {
-    EventKind.POLICY_CHANGED: _policy_changed,
-    EventKind.WORKLOAD_SUBMITTED: _submitted,
-    EventKind.WORKLOAD_CHANGED: _changed,
-    EventKind.WORKLOAD_CANCELLED: _cancelled,
-    EventKind.WORKLOAD_FINISHED: _finished,
-    EventKind.PROGRESS_OBSERVED: _progress,
-    EventKind.POD_BOUND: observe_bound,
-    EventKind.POD_STARTED: _started,
-    EventKind.POD_GONE: _pods_left,
-    EventKind.POD_FAILED: _pods_left,
-    EventKind.POD_ABSENT: observe_absent,
-    EventKind.POD_DONE: observe_done,
-    EventKind.OUTCOME: _outcome,
-    EventKind.WORKLOAD_OBSERVED: observe_standing,
-    EventKind.SHARE_OBSERVED: observe_consumed,
-    EventKind.FOREIGN_OBSERVED: observe_foreign,
-    EventKind.NODE_ADDED: _node_added,
-    EventKind.NODE_CHANGED: _node_added,
-    EventKind.NODE_REMOVED: _node_removed,
-    EventKind.DEVICE_FAILED: _device_failed,
-    EventKind.DEVICE_RECOVERED: _device_recovered,
+_HANDLERS: dict[FactKind, Callable[[ClusterState, FactBatch, slice], None]] = {
+    FactKind.POLICY_CHANGED: _policy_changed,
+    FactKind.WORKLOAD_SUBMITTED: _submitted,
+    FactKind.WORKLOAD_CHANGED: _changed,
+    FactKind.WORKLOAD_CANCELLED: _cancelled,
+    FactKind.WORKLOAD_FINISHED: _finished,
+    FactKind.PROGRESS_OBSERVED: _progress,
+    FactKind.POD_BOUND: observe_bound,
+    FactKind.POD_STARTED: _started,
+    FactKind.POD_GONE: _pods_left,
+    FactKind.POD_FAILED: _pods_left,
+    FactKind.POD_ABSENT: observe_absent,
+    FactKind.POD_DONE: observe_done,
+    FactKind.OUTCOME: _outcome,
+    FactKind.WORKLOAD_OBSERVED: observe_standing,
+    FactKind.SHARE_OBSERVED: observe_consumed,
+    FactKind.FOREIGN_OBSERVED: observe_foreign,
+    FactKind.NODE_ADDED: _node_added,
+    FactKind.NODE_CHANGED: _node_added,
+    FactKind.NODE_REMOVED: _node_removed,
+    FactKind.DEVICE_FAILED: _device_failed,
+    FactKind.DEVICE_RECOVERED: _device_recovered,
 }

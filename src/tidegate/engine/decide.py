@@ -21,10 +21,10 @@ from tidegate.engine.replace_pods import replace_missing
 from tidegate.jit.registry import active
 from tidegate.model.decisions import (
     NO_DECISIONS,
-    NO_TALLY,
+    NO_REFUSALS,
     DecisionBatch,
     DecisionKind,
-    Tally,
+    RefusalCounts,
     join_decisions,
     join_tallies,
 )
@@ -38,7 +38,7 @@ _ROWS = 1 << 12
 _EVICTS = {Reason.MALFORMED: DecisionKind.REJECT, Reason.SHARE_UNSUPPORTED: DecisionKind.REJECT}
 
 
-def decide(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
+def decide(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, RefusalCounts]:
     """Run one cycle and assume what it decides; or up to so many where queues need nothing else in between."""
     evicted = _settle_trouble(state)
     notice_ends(state)
@@ -79,13 +79,13 @@ def _settle_trouble(state: ClusterState) -> DecisionBatch:
     return join_decisions(batches)
 
 
-def _place_in_order(state: ClusterState) -> tuple[DecisionBatch, Tally]:
+def _place_in_order(state: ClusterState) -> tuple[DecisionBatch, RefusalCounts]:
     """The non-preemptive order: priority, then time."""
     works = state.work_classes
     waits = works.waiting[: works.top] > 0
     awake = waits & (works.held_epoch[: works.top] != state.counters[Counter.ROOM_EPOCH])
     if not np.count_nonzero(waits) or not (np.count_nonzero(awake) or state.counters[Counter.UNTOLD]):
-        return NO_DECISIONS, NO_TALLY  # nobody waits, or nothing was freed since they were refused
+        return NO_DECISIONS, NO_REFUSALS  # nobody waits, or nothing was freed since they were refused
     most_pods = int(works.pods[: works.top][waits].max())
     ready = ready_rule(state)
     options = CycleOptions(

@@ -22,12 +22,12 @@ from tidegate.engine.kernels.gang_placement import (
 from tidegate.engine.place_reservations import drop_reservations
 from tidegate.engine.quota_reservations import forget_tickets
 from tidegate.model.arrays import I64
-from tidegate.model.decisions import NO_TALLY, NOBODY, DecisionBatch, DecisionKind, Tally
+from tidegate.model.decisions import NO_REFUSALS, NOBODY, DecisionBatch, DecisionKind, RefusalCounts
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState, Counter
 
 
-def drain(state: ClusterState, out: Output, seen: ClusterState | None = None) -> tuple[DecisionBatch, Tally]:
+def drain(state: ClusterState, out: Output, seen: ClusterState | None = None) -> tuple[DecisionBatch, RefusalCounts]:
     """The decisions written, with ids and numbers; rows of rejected workloads are given back.
 
     `seen` is the state that holds were found in, where that is a copy.
@@ -67,17 +67,17 @@ def _numbers(state: ClusterState, rows: I64) -> I64:
     return numbers
 
 
-def _tally_of(state: ClusterState, holds: npt.NDArray[np.bool_], ids: I64, evidence: I64) -> Tally:
+def _tally_of(state: ClusterState, holds: npt.NDArray[np.bool_], ids: I64, evidence: I64) -> RefusalCounts:
     """Why nodes were not taken, for each HOLD whose last number names a pod class; that number is then cleared."""
     at = np.flatnonzero(holds & (evidence[:, 3] > 0))
     if not len(at):
-        return NO_TALLY
+        return NO_REFUSALS
     tallies = state.scores().tally[evidence[at, 3] - 1]
     evidence[at, 3] = 0
     row, code = np.nonzero(tallies)
     keep = code > 0
     row, code = row[keep], code[keep]
-    return Tally(ids[at[row]], code.astype(np.int16), tallies[row, code].astype(np.int32))
+    return RefusalCounts(ids[at[row]], code.astype(np.int16), tallies[row, code].astype(np.int32))
 
 
 def single(state: ClusterState, kind: DecisionKind, row: int, code: Reason, cause: int = NOBODY) -> DecisionBatch:

@@ -30,8 +30,8 @@ from tidegate.engine.topology.build import HeldSpot
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import NOBODY
-from tidegate.model.facts import EventBatch
-from tidegate.model.observed_status import CheckState, Consumed, Grant, Standing
+from tidegate.model.facts import FactBatch
+from tidegate.model.observed_status import CheckState, DecayedUsage, ObservedStatus, PodSetAssignment
 from tidegate.model.policy import AdmissionKind
 from tidegate.model.queues import LARGEST_CLAIM
 from tidegate.model.reasons.catalogue import Reason
@@ -44,7 +44,7 @@ from tidegate.state.quota_tables import Again
 from tidegate.state.tables import END, Phase
 
 
-def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> None:
+def observe_standing(state: ClusterState, events: FactBatch, run: slice) -> None:
     """Bring tickets in line with where workloads stand."""
     if not state.shares:
         return
@@ -61,23 +61,23 @@ def observe_standing(state: ClusterState, events: EventBatch, run: slice) -> Non
     sum_up(state.shares)
 
 
-_Told = Collection[tuple[int, Standing]]
+_Told = Collection[tuple[int, ObservedStatus]]
 
 #: What a standing tells in numbers.
 _NUMBERS = ("granted_ms", "requeue_at_ms", "order_ms", "evictions", "passed_over_ms")
 
 
-def _standing(events: EventBatch, arg: int) -> Standing:
+def _standing(events: FactBatch, arg: int) -> ObservedStatus:
     standing = events.payloads[arg]
-    assert isinstance(standing, Standing)
+    assert isinstance(standing, ObservedStatus)
     if all(0 <= getattr(standing, name) <= LARGEST_NUMBER for name in _NUMBERS):
         return standing
     return msgspec.structs.replace(standing, **{name: bounded(getattr(standing, name)) for name in _NUMBERS})
 
 
-def _sort_out(state: ClusterState, rows: I64, standings: list[Standing]) -> tuple[_Told, _Told]:
+def _sort_out(state: ClusterState, rows: I64, standings: list[ObservedStatus]) -> tuple[_Told, _Told]:
     """Workloads that are there and of which nothing is told but what they hold, as after a restart; and all others."""
-    plain: dict[int, Standing] = {}
+    plain: dict[int, ObservedStatus] = {}
     rest = []
     fresh = (state.shares.tickets.branch[rows] == END) & (state.shares.tickets.replaces[rows] == END)
     fresh &= np.isin(state.workloads.phase[rows], (Phase.ASSUMED, Phase.RUNNING))
@@ -89,16 +89,16 @@ def _sort_out(state: ClusterState, rows: I64, standings: list[Standing]) -> tupl
     return plain.items(), rest
 
 
-def _grants_something(state: ClusterState, standing: Standing) -> bool:
+def _grants_something(state: ClusterState, standing: ObservedStatus) -> bool:
     """Whether it holds quota: of a queue that is not there nobody can."""
     return bool(standing.grants) and f"queue/{standing.queue}" in state.shares.branch_rows
 
 
-def _is_plain(state: ClusterState, standing: Standing) -> bool:
+def _is_plain(state: ClusterState, standing: ObservedStatus) -> bool:
     """Whether nothing is told but what it holds of its queue."""
     if not _grants_something(state, standing):
         return False
-    told = Standing(
+    told = ObservedStatus(
         queue=standing.queue,
         grants=standing.grants,
         granted_ms=standing.granted_ms,
@@ -122,7 +122,7 @@ def _mirror_all(state: ClusterState, told: _Told) -> None:
 
 def _holdings(state: ClusterState, told: _Told) -> Iterator[tuple[int, int, Holding]]:
     """What workloads hold: it is worked out once for those of a class that were told the same."""
-    known: dict[tuple[int, str, tuple[Grant, ...]], Holding] = {}
+    known: dict[tuple[int, str, tuple[PodSetAssignment, ...]], Holding] = {}
     for row, standing in told:
         key = (int(state.workloads.work_class[row]), standing.queue, standing.grants)
         if key not in known:
@@ -130,7 +130,7 @@ def _holdings(state: ClusterState, told: _Told) -> Iterator[tuple[int, int, Hold
         yield row, standing.granted_ms, known[key]
 
 
-def _mirror(state: ClusterState, row: int, standing: Standing) -> None:
+def _mirror(state: ClusterState, row: int, standing: ObservedStatus) -> None:
     tables, rows = state.shares, np.array([row], np.int64)
     _mirror_queueing(state, row, standing)
     holds = tables.tickets.branch[row] != END
@@ -159,7 +159,7 @@ def _go_first(state: ClusterState, row: int) -> None:
         state.shares.branches.sticky[branch] = row
 
 
-def _mirror_queueing(state: ClusterState, row: int, standing: Standing) -> None:
+def _mirror_queueing(state: ClusterState, row: int, standing: ObservedStatus) -> None:
     """When, and whether, it may be tried."""
     tickets, table = state.shares.tickets, state.workloads
     tickets.blocked[row] = _blocked(standing)
@@ -198,7 +198,7 @@ def _link_slices(state: ClusterState, row: int, replaces: str) -> None:
         tickets.replaces[row], tickets.replaced_by[other] = other, row
 
 
-def _blocked(standing: Standing) -> Reason:
+def _blocked(standing: ObservedStatus) -> Reason:
     if not standing.active:
         return Reason.DEACTIVATED
     if any(check.state in (CheckState.RETRY, CheckState.REJECTED) for check in standing.checks):
@@ -208,7 +208,7 @@ def _blocked(standing: Standing) -> Reason:
     return Reason.OUTSIDE_LIMITS if standing.outside_limits else Reason.NONE
 
 
-def _hold(state: ClusterState, row: int, standing: Standing) -> None:
+def _hold(state: ClusterState, row: int, standing: ObservedStatus) -> None:
     """Let a workload hold what it was granted."""
     table, holding = state.workloads, _holding(state, row, standing)
     write_holdings(state, [holding])
@@ -221,7 +221,7 @@ def _hold(state: ClusterState, row: int, standing: Standing) -> None:
         table.trouble[row] = 0  # it was told to go already
 
 
-def _holding(state: ClusterState, row: int, standing: Standing) -> Holding:
+def _holding(state: ClusterState, row: int, standing: ObservedStatus) -> Holding:
     """What a workload was granted, as it holds it."""
     work = state.works[int(state.workloads.work_class[row])]
     ordinals = {pod_set.name: ordinal for ordinal, pod_set in enumerate(work.pod_sets)}
@@ -243,7 +243,7 @@ def _holding(state: ClusterState, row: int, standing: Standing) -> Holding:
     )
 
 
-def _spots(state: ClusterState, ordinals: dict[str, int], standing: Standing) -> Iterator[HeldSpot]:
+def _spots(state: ClusterState, ordinals: dict[str, int], standing: ObservedStatus) -> Iterator[HeldSpot]:
     """Where the pods of a workload are, and which of them are on nodes that have failed."""
     by_topology = {flavor.name for flavor in state.policy.shares.flavors if flavor.topology}
     for grant in standing.grants:
@@ -253,13 +253,13 @@ def _spots(state: ClusterState, ordinals: dict[str, int], standing: Standing) ->
             yield HeldSpot(ordinals.get(grant.pod_set, 0), flavor, spot.values, spot.count, min(lost, 2))
 
 
-def _awaits(work: Work, standing: Standing) -> Iterator[int]:
+def _awaits(work: Work, standing: ObservedStatus) -> Iterator[int]:
     waits = {grant.pod_set for grant in standing.grants if grant.awaits_topology}
     for pod_set in work.pod_sets:
         yield int(pod_set.name in waits)
 
 
-def _looks_again(holding: Holding, standing: Standing) -> Again:
+def _looks_again(holding: Holding, standing: ObservedStatus) -> Again:
     """Whether a workload that holds quota needs other spots, or some at last."""
     if standing.evicted or standing.finished or standing.parked or not standing.active:
         return Again.NO
@@ -301,19 +301,19 @@ def _keep_replaced(state: ClusterState, row: int) -> None:
         table.phase[row] = Phase.RUNNING
 
 
-def _claimed(grant: Grant, resource: str, standing: Standing, done: int) -> int:
+def _claimed(grant: PodSetAssignment, resource: str, standing: ObservedStatus, done: int) -> int:
     """What is still charged: pods that are done, as far as we or others know, need no quota."""
     amount = min(max(dict(grant.charge).get(resource, 0), 0), LARGEST_CLAIM)
     done = max(dict(standing.reclaimable).get(grant.pod_set, 0), done)
     return amount * max(grant.count - done, 0) // grant.count if grant.count > 0 else 0
 
 
-def observe_consumed(state: ClusterState, events: EventBatch, run: slice) -> None:
+def observe_consumed(state: ClusterState, events: FactBatch, run: slice) -> None:
     """Mirror what entrances have used of late."""
     tables = state.shares
     for arg in events.arg[run].tolist():
         consumed = events.payloads[arg]
-        assert isinstance(consumed, Consumed)
+        assert isinstance(consumed, DecayedUsage)
         row = tables.entrance_rows.get(consumed.entrance, END)
         if row == END:
             continue

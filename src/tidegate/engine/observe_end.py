@@ -15,7 +15,7 @@ from tidegate.engine.missing_pods import note_missing, recovers_by_pod
 from tidegate.engine.release import pods_of
 from tidegate.engine.unmanaged_quota import charge_unasked
 from tidegate.model.arrays import I64
-from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.facts import FactBatch, FactKind
 from tidegate.model.policy import AdmissionKind
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
@@ -25,27 +25,27 @@ from tidegate.state.tables import END, Phase
 
 #: Facts after which somebody may have places without quota, or quota without places.
 _UNSETTLING = (
-    EventKind.POLICY_CHANGED,
-    EventKind.WORKLOAD_CHANGED,
-    EventKind.WORKLOAD_OBSERVED,
-    EventKind.POD_BOUND,
+    FactKind.POLICY_CHANGED,
+    FactKind.WORKLOAD_CHANGED,
+    FactKind.WORKLOAD_OBSERVED,
+    FactKind.POD_BOUND,
 )
 _HOLDS = (int(Phase.ASSUMED), int(Phase.RUNNING))
 
 
-def settle_holders(state: ClusterState, events: EventBatch) -> None:
+def settle_holders(state: ClusterState, events: FactBatch) -> None:
     """Bring quota in line with places, as far as these facts changed either."""
     kinds = np.unique(events.kind)
     if np.isin(_UNSETTLING, kinds).any():
-        if np.isin((EventKind.POD_BOUND, EventKind.WORKLOAD_OBSERVED), kinds).any():
+        if np.isin((FactKind.POD_BOUND, FactKind.WORKLOAD_OBSERVED), kinds).any():
             _mind_sizes(state, events)
         _settle_quota(state)
     _settle_counts(state)
 
 
-def _mind_sizes(state: ClusterState, events: EventBatch) -> None:
+def _mind_sizes(state: ClusterState, events: FactBatch) -> None:
     """A gang that is there in part is in trouble."""
-    told = (events.kind == EventKind.POD_BOUND) | (events.kind == EventKind.WORKLOAD_OBSERVED)
+    told = (events.kind == FactKind.POD_BOUND) | (events.kind == FactKind.WORKLOAD_OBSERVED)
     rows = np.unique(state.workload_numbers.rows(events.subject[told]))
     rows = rows[rows != UNKNOWN]
     table = state.workloads

@@ -18,9 +18,9 @@ from tidegate.engine.topology.build import uproot
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import NOBODY
-from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.facts import FactBatch, FactKind
 from tidegate.model.hardware import is_device
-from tidegate.model.observed_status import Foreign, Standing
+from tidegate.model.observed_status import ObservedStatus, UnmanagedPods
 from tidegate.model.units import WHOLE_MILLI, bounded
 from tidegate.state.classes import MOST_PODS
 from tidegate.state.cluster import ClusterState, Counter
@@ -36,7 +36,7 @@ _HOLDS = (_ASSUMED, _RUNNING)
 # -- pods ------------------------------------------------------------------------------------------------------
 
 
-def observe_bound(state: ClusterState, events: EventBatch, run: slice) -> None:
+def observe_bound(state: ClusterState, events: FactBatch, run: slice) -> None:
     """Let pods have the places that the world shows, whatever their nodes refuse; gangs are judged later."""
     rows, nodes = state.workload_numbers.rows(events.subject[run]), state.node_numbers.rows(events.arg[run])
     ordinals = events.pod[run]
@@ -101,22 +101,22 @@ def _bind_each(state: ClusterState, shown: I64) -> None:
         there[row][ordinal] = int(state.workloads.first_pod[row])
 
 
-def _note_grants(state: ClusterState, events: EventBatch, run: slice) -> None:
+def _note_grants(state: ClusterState, events: FactBatch, run: slice) -> None:
     """Note how many pods were granted, as later facts tell, where they are fewer than asked for: those are told of."""
     later = slice(run.stop, None)
-    told = np.flatnonzero(events.kind[later] == EventKind.WORKLOAD_OBSERVED) + run.stop
+    told = np.flatnonzero(events.kind[later] == FactKind.WORKLOAD_OBSERVED) + run.stop
     told = told[np.isin(events.subject[told], events.subject[run])] if len(told) else told
     rows = state.workload_numbers.rows(events.subject[told])
     for row, arg in zip(rows.tolist(), events.arg[told].tolist(), strict=True):
         standing = events.payloads[arg]
-        if row == UNKNOWN or not isinstance(standing, Standing) or not (standing.queue and standing.grants):
+        if row == UNKNOWN or not isinstance(standing, ObservedStatus) or not (standing.queue and standing.grants):
             continue
         counts = tuple(counts_of(state.works[int(state.workloads.work_class[row])], standing))
         if counts != tuple(asked_pods(state, row)):
             state.granted[row] = counts
 
 
-def observe_absent(state: ClusterState, events: EventBatch, run: slice) -> None:
+def observe_absent(state: ClusterState, events: FactBatch, run: slice) -> None:
     """Let pods that are not on their nodes keep their places: the pods that replace them are expected there."""
     pods = state.pods
     for number, ordinal in zip(events.subject[run].tolist(), events.pod[run].tolist(), strict=True):
@@ -126,7 +126,7 @@ def observe_absent(state: ClusterState, events: EventBatch, run: slice) -> None:
             pods.phase[held[pods.ordinal[held] == ordinal]] = Phase.PENDING
 
 
-def observe_done(state: ClusterState, events: EventBatch, run: slice) -> None:
+def observe_done(state: ClusterState, events: FactBatch, run: slice) -> None:
     """Let pods that have done their part give back what they hold; the rest of the gang goes on.
 
     Of work that waits it counts only if the same facts show the rest at its places: after a restart.
@@ -160,12 +160,12 @@ def _pod_class(state: ClusterState, row: int, ordinal: int) -> int:
 # -- what others hold ------------------------------------------------------------------------------------------
 
 
-def observe_foreign(state: ClusterState, events: EventBatch, run: slice) -> None:
+def observe_foreign(state: ClusterState, events: FactBatch, run: slice) -> None:
     """Let nodes have the room that pods of others leave."""
     seen = []
     for number, arg in zip(events.subject[run].tolist(), events.arg[run].tolist(), strict=True):
         row, foreign = state.node_numbers.row(number), events.payloads[arg]
-        assert isinstance(foreign, Foreign)
+        assert isinstance(foreign, UnmanagedPods)
         if row != UNKNOWN:
             _give_back(state, row)
             _take(state, row, _countable(foreign))
@@ -178,10 +178,10 @@ def observe_foreign(state: ClusterState, events: EventBatch, run: slice) -> None
     state.counters[Counter.ROOM_EPOCH] += 1
 
 
-def _countable(foreign: Foreign) -> Foreign:
+def _countable(foreign: UnmanagedPods) -> UnmanagedPods:
     """What others hold, in amounts that can be counted."""
     request, charge = ([(name, bounded(amount)) for name, amount in told] for told in (foreign.request, foreign.charge))
-    return Foreign(node=foreign.node, request=tuple(request), charge=tuple(charge), pods=bounded(foreign.pods))
+    return UnmanagedPods(node=foreign.node, request=tuple(request), charge=tuple(charge), pods=bounded(foreign.pods))
 
 
 def forget_foreign(state: ClusterState, row: int) -> None:
@@ -189,23 +189,23 @@ def forget_foreign(state: ClusterState, row: int) -> None:
     state.foreign.pop(row, None)
 
 
-def take_foreign(state: ClusterState, row: int, foreign: Foreign) -> None:
+def take_foreign(state: ClusterState, row: int, foreign: UnmanagedPods) -> None:
     """Others hold this on a node: of its devices those that are idle."""
     _take(state, row, foreign)
     if row in state.foreign:
         _follow_devices(state, np.array([row], np.int64))
 
 
-def give_back_foreign(state: ClusterState, row: int) -> Foreign:
+def give_back_foreign(state: ClusterState, row: int) -> UnmanagedPods:
     """Others hold nothing on a node any more; return what they held."""
     if row not in state.foreign:
-        return Foreign(node="")
+        return UnmanagedPods(node="")
     foreign = _give_back(state, row)
     _follow_devices(state, np.array([row], np.int64))
     return foreign
 
 
-def _take(state: ClusterState, row: int, foreign: Foreign) -> None:
+def _take(state: ClusterState, row: int, foreign: UnmanagedPods) -> None:
     gpus = sum(amount for name, amount in foreign.request if is_device(name))
     devices, short = 0, gpus
     left = state.nodes.left[row]
@@ -218,10 +218,10 @@ def _take(state: ClusterState, row: int, foreign: Foreign) -> None:
         _move(state, row, state.foreign[row], -1)
 
 
-def _give_back(state: ClusterState, row: int) -> Foreign:
+def _give_back(state: ClusterState, row: int) -> UnmanagedPods:
     taken = state.foreign.pop(row, None)
     if taken is None:
-        return Foreign(node="")
+        return UnmanagedPods(node="")
     _move(state, row, taken, 1)
     return taken.foreign
 

@@ -44,7 +44,14 @@ from tidegate.engine.rearrange import (
 from tidegate.engine.release import pods_of, send_away
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
-from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, DecisionBatch, DecisionKind, Tally, join_decisions
+from tidegate.model.decisions import (
+    NO_DECISIONS,
+    NO_REFUSALS,
+    DecisionBatch,
+    DecisionKind,
+    RefusalCounts,
+    join_decisions,
+)
 from tidegate.model.policy import OrderKind, WithoutEstimate
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState, Counter
@@ -63,16 +70,16 @@ class _Plan(NamedTuple):
     places: Output  # of the newcomers, at least
 
 
-def decide_preemptive(state: ClusterState) -> tuple[DecisionBatch, Tally]:
+def decide_preemptive(state: ClusterState) -> tuple[DecisionBatch, RefusalCounts]:
     """Bring the cluster towards what the order wants."""
     notice_demotions(state)
     epoch = state.counters[Counter.ROOM_EPOCH] + state.counters[Counter.ORDER_EPOCH]
     if state.counters[Counter.PLANNED] == epoch:  # nothing happened that could change the plan
-        return NO_DECISIONS, NO_TALLY
+        return NO_DECISIONS, NO_REFUSALS
     state.counters[Counter.PLANNED] = epoch
     ranked = rank_workloads(state)
     if not len(ranked):
-        return NO_DECISIONS, NO_TALLY
+        return NO_DECISIONS, NO_REFUSALS
     plan = _make_plan(state, ranked, _refused(state, ranked))
     sent_away = _send_away(state, plan)
     placed = _place_newcomers(state, plan)
@@ -160,7 +167,7 @@ def _place_newcomers(state: ClusterState, plan: _Plan) -> DecisionBatch:
     return batch
 
 
-def _hold_others(state: ClusterState, plan: _Plan) -> tuple[DecisionBatch, Tally]:
+def _hold_others(state: ClusterState, plan: _Plan) -> tuple[DecisionBatch, RefusalCounts]:
     """Say to whoever waits, if it is news, that it could never fit, that others go first, or that victims must leave.
 
     Where nothing waits, whoever was never placed and is not going to be is rejected.

@@ -12,7 +12,7 @@ from tidegate.engine.apply import apply
 from tidegate.engine.step import step
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionBatch, StepResult, pick_decisions, pick_tallies
-from tidegate.model.facts import EMPTY_EVENTS, EventBatch
+from tidegate.model.facts import NO_FACTS, FactBatch
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState, Counter
 
@@ -24,13 +24,13 @@ class Shadow:
         self._state = state
         self._told: dict[int, bytes] = {}  # by number of the workload: the latest proposal
 
-    def step(self, events: EventBatch, now_ms: int) -> StepResult:
+    def step(self, events: FactBatch, now_ms: int) -> StepResult:
         """Apply the facts, and say what would be decided, as far as it is news. The state is as the world shows it."""
         state = self._state
         apply(state, events, now_ms)
         self._let_gangs_be()
         trial = state.fork()
-        result = step(trial, EMPTY_EVENTS, now_ms)
+        result = step(trial, NO_FACTS, now_ms)
         state.counters[Counter.NEXT_DECISION] = trial.counters[Counter.NEXT_DECISION]
         decisions = pick_decisions(result.decisions, self._news(result.decisions))
         return result._replace(decisions=decisions, tally=pick_tallies(result.tally, decisions.id))

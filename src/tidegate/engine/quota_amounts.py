@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 
 from tidegate.engine.quota_layout import set_amounts, sum_up
-from tidegate.model.queues import Quota, Shares
+from tidegate.model.queues import QueueSetup, Quota
 from tidegate.state.cluster import ClusterState
 from tidegate.state.tables import END
 
 
-def change_amounts(state: ClusterState, before: Shares) -> bool:
+def change_amounts(state: ClusterState, before: QueueSetup) -> bool:
     """Write the policy's amounts into the tree; False, and nothing done, where more than amounts differs."""
     after, tables = state.policy.shares, state.shares
     if not tables or _without_amounts(before) != _without_amounts(after):
@@ -29,7 +29,7 @@ def change_amounts(state: ClusterState, before: Shares) -> bool:
     return True
 
 
-def _without_amounts(shares: Shares) -> Shares:
+def _without_amounts(shares: QueueSetup) -> QueueSetup:
     """Shares with every amount and limit left out."""
     replace = msgspec.structs.replace
     queues = tuple(replace(queue, quotas=_named_only(queue.quotas)) for queue in shares.queues)

@@ -26,7 +26,14 @@ from tidegate.engine.topology.cycle_view import G_SPOTS, Grove
 from tidegate.engine.topology.view import NOBODY_AGAIN, Bed, grove_for, reset, rows_again
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
-from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, DecisionBatch, DecisionKind, Tally, join_decisions
+from tidegate.model.decisions import (
+    NO_DECISIONS,
+    NO_REFUSALS,
+    DecisionBatch,
+    DecisionKind,
+    RefusalCounts,
+    join_decisions,
+)
 from tidegate.model.policy import AdmissionKind
 from tidegate.model.queues import FairStrategy
 from tidegate.state.cluster import ClusterState, Counter
@@ -42,7 +49,7 @@ class Room(NamedTuple):
     bed: Bed | None = None  # to look for spots in
 
 
-def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Tally]:
+def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, RefusalCounts]:
     """Run one cycle over the queues whose trees were stirred; several, where they need nothing but the tree."""
     describe_work(state)
     tables = state.shares
@@ -52,7 +59,7 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
     if not tables.branches.stirred[: tables.branches.top].any():
         retry_preemptors(state)  # the rest goes first, so that it is done once
         if not tables.branches.stirred[: tables.branches.top].any() and not state.counters[Counter.UNTOLD]:
-            return NO_DECISIONS, NO_TALLY
+            return NO_DECISIONS, NO_REFUSALS
     tables.cycle += 1
     settle_use(state)
     turn = turn_of(state)
@@ -64,7 +71,7 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
     if topology is not None:
         room, grove = _grove(state, room, topology, again)
     if most > 1 and is_quota_alone(state):
-        return join_decisions(_run_cycles(state, turn, most)), NO_TALLY
+        return join_decisions(_run_cycles(state, turn, most)), NO_REFUSALS
     hot, book, rule = state.hot(), book_of(state), ready.rule
     while active(cycle_queues)(hot, rule, book, room.desk, grove, turn, room.output) != DONE:
         more = 2 * len(room.desk.pool.targets)
@@ -81,7 +88,7 @@ def decide_queues(state: ClusterState, most: int = 1) -> tuple[DecisionBatch, Ta
     batches = [drain(state, room.output)[0]]
     _charge_entries(state, batches[0])
     batches += _tell(state, room)
-    return join_decisions(batches), NO_TALLY
+    return join_decisions(batches), NO_REFUSALS
 
 
 def is_quota_alone(state: ClusterState) -> bool:

@@ -25,8 +25,8 @@ from tidegate.model.queues import (
     FlavorPreference,
     PreemptWhom,
     Queue,
+    QueueSetup,
     Quota,
-    Shares,
     StopPolicy,
     charge_of,
     in_any_namespace,
@@ -112,7 +112,7 @@ def consumption(tables: ShareTables) -> dict[str, tuple[int, dict[str, int]]]:
 # -- the tree --------------------------------------------------------------------------------------------------
 
 
-def _plant(tables: ShareTables, shares: Shares) -> None:
+def _plant(tables: ShareTables, shares: QueueSetup) -> None:
     """Make a row of every cohort and queue, linked into a tree; cohorts that are only named exist too."""
     cohorts = {cohort.name: cohort for cohort in shares.cohorts}
     named = {queue.cohort for queue in shares.queues} | {cohort.parent for cohort in shares.cohorts} | set(cohorts)
@@ -166,7 +166,7 @@ def _set_rules(tables: ShareTables, row: int, queue: Queue) -> None:
     branches.usage_based[row] = queue.usage_based
 
 
-def _add_groups(tables: ShareTables, row: int, queue: Queue, shares: Shares) -> None:
+def _add_groups(tables: ShareTables, row: int, queue: Queue, shares: QueueSetup) -> None:
     known = {flavor.name: flavor for flavor in shares.flavors}
     rows = tables.groups.take(len(queue.groups))
     tables.branches.first_group[row] = rows[0] if len(rows) else 0
@@ -197,7 +197,7 @@ def _delay(queue: Queue, flavor: str) -> int:
     return int(any(not check.flavors or flavor in check.flavors for check in brings))
 
 
-def _link(tables: ShareTables, shares: Shares, cohorts: dict[str, Cohort]) -> None:
+def _link(tables: ShareTables, shares: QueueSetup, cohorts: dict[str, Cohort]) -> None:
     """Link parents and children; children are chained in the order of their names."""
     branches, rows = tables.branches, tables.branch_rows
     parents = {f"queue/{queue.name}": queue.cohort for queue in shares.queues}
@@ -242,7 +242,7 @@ def sum_up(tables: ShareTables) -> None:
 # -- entrances -------------------------------------------------------------------------------------------------
 
 
-def _open_entrances(tables: ShareTables, shares: Shares, consumed: dict[str, tuple[int, dict[str, int]]]) -> None:
+def _open_entrances(tables: ShareTables, shares: QueueSetup, consumed: dict[str, tuple[int, dict[str, int]]]) -> None:
     """An entrance for each that is declared, and one for each queue that work names directly."""
     declared = [(entrance.id, entrance.queue, entrance.weight_milli, entrance.stop) for entrance in shares.entrances]
     direct = [(queue.name, queue.name, 1000, StopPolicy.NONE) for queue in shares.queues]

@@ -15,7 +15,7 @@ from tidegate.engine.kernels.quota import remove_usage
 from tidegate.engine.topology.build import HeldSpot, free_held, hold_spots, spots_of
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
-from tidegate.model.observed_status import Standing
+from tidegate.model.observed_status import ObservedStatus
 from tidegate.model.work import Work
 from tidegate.state.classes import MOST_PODS
 from tidegate.state.cluster import ClusterState
@@ -207,7 +207,7 @@ def stir(state: ClusterState, rows: I64) -> None:
         tables.branches.stirred[tables.branches.root[branches[branches != END]]] = 1
 
 
-def counts_of(work: Work, standing: Standing) -> list[int]:
+def counts_of(work: Work, standing: ObservedStatus) -> list[int]:
     """The pods of each set of a work that were granted."""
     ordinals = {pod_set.name: ordinal for ordinal, pod_set in enumerate(work.pod_sets)}
     counts = [0] * len(work.pod_sets)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from tidegate.engine.step import step
 from tidegate.model.decisions import DecisionBatch, StepResult
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import FactBatch
 from tidegate.state.cluster import ClusterState
 
 
@@ -20,7 +20,7 @@ class World(Protocol):
     def now_ms(self) -> int:
         """The time; it never goes back."""
 
-    def poll(self, until_ms: int | None) -> EventBatch:
+    def poll(self, until_ms: int | None) -> FactBatch:
         """Facts since the last poll, in order; may wait, but not beyond `until_ms`."""
 
     def carry_out(self, decisions: DecisionBatch) -> None:
@@ -30,7 +30,7 @@ class World(Protocol):
 class Record(Protocol):
     """Where each step is written down before it is carried out."""
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Write a step down."""
 
 

@@ -13,12 +13,12 @@ from tidegate.engine.preemptive_order import next_demotion_ms
 from tidegate.engine.quota_cycle import has_new_room, is_quota_alone, next_try_ms
 from tidegate.jit.registry import settle_form
 from tidegate.model.decisions import StepResult, join_decisions, join_tallies
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import FactBatch
 from tidegate.model.policy import OrderKind
 from tidegate.state.cluster import ClusterState, Counter
 
 
-def step(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
+def step(state: ClusterState, events: FactBatch, now_ms: int) -> StepResult:
     """Apply the facts to the state, decide until nothing more changes, assume the decisions, and return them."""
     settle_form()
     apply(state, events, now_ms)
@@ -58,7 +58,7 @@ def _goes_on(state: ClusterState) -> bool:
     )
 
 
-def propose(state: ClusterState, events: EventBatch, now_ms: int) -> StepResult:
+def propose(state: ClusterState, events: FactBatch, now_ms: int) -> StepResult:
     """The dry run: what `step` would decide, leaving the state as it is."""
     return step(state.fork(), events, now_ms)
 

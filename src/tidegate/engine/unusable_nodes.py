@@ -12,17 +12,17 @@ import numpy.typing as npt
 from tidegate.engine.release import remove_pods
 from tidegate.engine.replace_pods import granted_plan
 from tidegate.model.arrays import I32, I64
-from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.facts import FactBatch, FactKind
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
 from tidegate.state.granted_pods import set_of_pod
 from tidegate.state.tables import S_POD_CLASS, Phase
 
 #: Facts after which a node may take no new pods, or a pod may be missing from its node.
-_CHANGES = (EventKind.NODE_CHANGED, EventKind.POD_ABSENT, EventKind.WORKLOAD_OBSERVED)
+_CHANGES = (FactKind.NODE_CHANGED, FactKind.POD_ABSENT, FactKind.WORKLOAD_OBSERVED)
 
 
-def leave_unusable(state: ClusterState, events: EventBatch) -> None:
+def leave_unusable(state: ClusterState, events: FactBatch) -> None:
     """Take away the places of pods that are not there on nodes that would refuse them."""
     if not np.isin(_CHANGES, events.kind).any():
         return

@@ -14,9 +14,9 @@ from tidegate.journal.phases import Doing, Spell, cut_spells, waits_by_reason
 from tidegate.journal.quota_names import Names, amount_text, share_text, undeclared_resources
 from tidegate.journal.why_not import Lack
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.model.reasons.catalogue import CATALOGUE, Reason
-from tidegate.model.topology_failures import MISFIT_TEXTS, Misfit
+from tidegate.model.topology_failures import TOPOLOGY_FAILURE_TEXTS, TopologyFailure
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, cpu_text, duration_text, gpus_text, memory_text
 from tidegate.model.work import PodSet, Share, Work
 
@@ -27,7 +27,9 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 #: How a number of evidence is said, by the name it has in the catalogue.
 _SAID: dict[str, Callable[[int], str]] = {"cpu_milli": cpu_text, "memory_mib": memory_text, "milli": gpus_text}
-_SAID["misfit"] = lambda misfit: MISFIT_TEXTS[Misfit(misfit)] if misfit in set(Misfit) else str(misfit)
+_SAID["misfit"] = lambda misfit: (
+    TOPOLOGY_FAILURE_TEXTS[TopologyFailure(misfit)] if misfit in set(TopologyFailure) else str(misfit)
+)
 
 
 class Answer(NamedTuple):
@@ -305,7 +307,7 @@ def _places_text(moment: Moment, cast: Cast) -> str:
 
 def _use(story: Story) -> str:
     """How much of what it held was busy."""
-    observed = [moment.values for moment in story.moments if moment.fact is EventKind.USE_OBSERVED]
+    observed = [moment.values for moment in story.moments if moment.fact is FactKind.USE_OBSERVED]
     busy, held = sum(v[0] for v in observed), sum(v[1] for v in observed)
     if not held:
         return ""

@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 
 from tidegate.model.arrays import I32, I64
-from tidegate.model.decisions import DecisionBatch, StepResult, Tally
-from tidegate.model.facts import NO_SUBMISSIONS, EventBatch, EventKind, Payload, Submissions
+from tidegate.model.decisions import DecisionBatch, RefusalCounts, StepResult
+from tidegate.model.facts import NO_SUBMISSIONS, FactBatch, FactKind, Payload, Submissions
 from tidegate.model.hardware import Node
-from tidegate.model.observed_status import Consumed, Foreign, Standing
+from tidegate.model.observed_status import DecayedUsage, ObservedStatus, UnmanagedPods
 from tidegate.model.policy import Policy
 from tidegate.model.work import Work
 
@@ -24,7 +24,7 @@ from tidegate.model.work import Work
 PACKING_VERSION = 3
 
 _PAYLOADS: dict[str, type[Payload]] = {
-    kind.__name__.lower(): kind for kind in (Policy, Node, Work, Standing, Consumed, Foreign)
+    kind.__name__.lower(): kind for kind in (Policy, Node, Work, ObservedStatus, DecayedUsage, UnmanagedPods)
 }
 _TAGS = {kind: tag for tag, kind in _PAYLOADS.items()}
 _NARROW = tuple((f"i{size}", -(1 << 8 * size - 1), (1 << 8 * size - 1) - 1) for size in (1, 2, 4, 8))
@@ -78,7 +78,7 @@ class Works:
                 self._numbers[work] = len(self._numbers)
 
 
-def pack_events(events: EventBatch, works: Works | None = None) -> bytes:
+def pack_events(events: FactBatch, works: Works | None = None) -> bytes:
     """Facts as bytes; with the works of the steps before, or on their own."""
     told = events.submissions
     numbers, new = (works or Works()).number(events.works, told.work)
@@ -94,13 +94,13 @@ def pack_events(events: EventBatch, works: Works | None = None) -> bytes:
     )
 
 
-def unpack_events(packed: bytes, works: Works | None = None) -> EventBatch:
+def unpack_events(packed: bytes, works: Works | None = None) -> FactBatch:
     """The facts that were packed; with the works of the steps before, or on their own."""
     columns, values, payloads, new, submitted = _decode(packed)
     works = works or Works()
     works.add(new)
     kind, at_ms, subject, pod, arg = (unpack_column(c, dtype) for c, dtype in zip(columns, _EVENT_TYPES, strict=True))
-    return EventBatch(
+    return FactBatch(
         kind,
         at_ms,
         subject,
@@ -153,7 +153,7 @@ def arrivals_of(peeled: Peeled) -> Arrivals | None:
     if peeled.submitted is None:
         return None
     kind, subject, arg = (unpack_column(peeled.columns[at], np.int64) for at in (0, 2, 4))
-    mine = kind == EventKind.WORKLOAD_SUBMITTED
+    mine = kind == FactKind.WORKLOAD_SUBMITTED
     (work, *_), ids = peeled.submitted
     rows = arg[mine]
     works = unpack_column(work, np.int64)[rows]
@@ -206,7 +206,7 @@ def unpack_result(packed: bytes) -> StepResult:
         for at, (column, dtype) in enumerate(zip(decisions, _DECISION_TYPES, strict=True))
     ]
     rows = [unpack_column(column, dtype) for column, dtype in zip(tally, _TALLY_TYPES, strict=True)]
-    return StepResult(DecisionBatch(*columns), Tally(*rows), next_wake_ms, cycles)
+    return StepResult(DecisionBatch(*columns), RefusalCounts(*rows), next_wake_ms, cycles)
 
 
 def _tag(payload: Payload) -> str:

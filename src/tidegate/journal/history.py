@@ -14,9 +14,9 @@ from tidegate.journal.quota_names import Names, names_of
 from tidegate.journal.store import Step
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionBatch, DecisionKind, StepResult
-from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.facts import FactBatch, FactKind
 from tidegate.model.hardware import Node
-from tidegate.model.observed_status import Standing
+from tidegate.model.observed_status import ObservedStatus
 from tidegate.model.policy import Policy
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import Work
@@ -26,7 +26,7 @@ class Moment(NamedTuple):
     """Something that happened to a workload: a fact, or a decision with its reason."""
 
     at_ms: int
-    fact: EventKind | None = None
+    fact: FactKind | None = None
     decision: DecisionKind | None = None
     decision_id: int = -1
     reason: Reason = Reason.NONE
@@ -37,7 +37,7 @@ class Moment(NamedTuple):
     values: tuple[float, ...] = ()  # of a fact
     spots: tuple[tuple[int, int, int], ...] = ()  # pod set, number of a node of the domain, pods: of an ASSIGN
     grants: tuple[tuple[int, ...], ...] = ()  # lot, amount, pods, level of each row: of an ADMIT
-    standing: Standing | None = None  # of WORKLOAD_OBSERVED
+    standing: ObservedStatus | None = None  # of WORKLOAD_OBSERVED
     names: Names = Names()  # what the numbers meant then
 
 
@@ -78,11 +78,11 @@ def read_cast(steps: Iterable[Step]) -> Cast:
     queues: dict[int, str] = {}
     for step in steps:
         events = step.events
-        for at in np.flatnonzero((events.kind == EventKind.NODE_ADDED) | (events.kind == EventKind.NODE_CHANGED)):
+        for at in np.flatnonzero((events.kind == FactKind.NODE_ADDED) | (events.kind == FactKind.NODE_CHANGED)):
             payload = events.payloads[int(events.arg[at])]
             assert isinstance(payload, Node)
             nodes[int(events.subject[at])] = payload
-        submitted = events.kind == EventKind.WORKLOAD_SUBMITTED
+        submitted = events.kind == FactKind.WORKLOAD_SUBMITTED
         if submitted.any():
             told = events.submissions
             for number, at in zip(events.subject[submitted].tolist(), events.arg[submitted].tolist(), strict=True):
@@ -100,9 +100,9 @@ def tell_story(steps: Iterable[Step], number: int) -> Story | None:
         until_ms, names = step.now_ms, names_after(step.events, names)
         about = np.flatnonzero(step.events.subject == number)
         for at in about.tolist():
-            if step.events.kind[at] == EventKind.WORKLOAD_SUBMITTED:
+            if step.events.kind[at] == FactKind.WORKLOAD_SUBMITTED:
                 story = _opening(step.events, at, number)
-            elif step.events.kind[at] == EventKind.WORKLOAD_CHANGED and story is not None:
+            elif step.events.kind[at] == FactKind.WORKLOAD_CHANGED and story is not None:
                 story = _changed(story, step.events, at)
         if story is not None:
             moments += _facts(step.events, about)
@@ -120,7 +120,7 @@ def as_watched(story: Story) -> tuple[Story, Moment | None]:
     for moment in story.moments:
         if moment.decision in (DecisionKind.PLACE, DecisionKind.PREEMPT, DecisionKind.EVICT):
             proposed = moment
-        elif moment.decision is DecisionKind.HOLD or moment.fact in (EventKind.POD_BOUND, EventKind.WORKLOAD_FINISHED):
+        elif moment.decision is DecisionKind.HOLD or moment.fact in (FactKind.POD_BOUND, FactKind.WORKLOAD_FINISHED):
             proposed = None
     return story._replace(moments=kept, victims=()), proposed
 
@@ -131,22 +131,22 @@ def date_story(story: Story, waiting_ms: int, bound_ms: int) -> Story:
     moments = []
     for moment in story.moments:
         at_ms = since_ms if moment.decision is DecisionKind.HOLD else moment.at_ms
-        if moment.fact in (EventKind.POD_BOUND, EventKind.POD_STARTED) and bound_ms:
+        if moment.fact in (FactKind.POD_BOUND, FactKind.POD_STARTED) and bound_ms:
             at_ms = bound_ms
         moments.append(moment._replace(at_ms=at_ms))
     return story._replace(moments=tuple(moments), waiting_ms=since_ms)
 
 
-def names_after(events: EventBatch, before: Names) -> Names:
+def names_after(events: FactBatch, before: Names) -> Names:
     """What numbers mean after these facts."""
-    for at in np.flatnonzero(events.kind == EventKind.POLICY_CHANGED).tolist():
+    for at in np.flatnonzero(events.kind == FactKind.POLICY_CHANGED).tolist():
         policy = events.payloads[int(events.arg[at])]
         assert isinstance(policy, Policy)
         before = names_of(policy.shares)
     return before
 
 
-def _opening(events: EventBatch, at: int, number: int) -> Story:
+def _opening(events: FactBatch, at: int, number: int) -> Story:
     row = int(events.arg[at])
     told = events.submissions
     return Story(
@@ -160,26 +160,24 @@ def _opening(events: EventBatch, at: int, number: int) -> Story:
     )
 
 
-def _changed(story: Story, events: EventBatch, at: int) -> Story:
+def _changed(story: Story, events: FactBatch, at: int) -> Story:
     work = events.payloads[int(events.arg[at])]
     assert isinstance(work, Work)
     return story._replace(work=work)
 
 
 #: Facts whose subject is a workload.
-_OF_WORKLOADS = frozenset(
-    kind for kind in EventKind if kind.name.startswith(("WORKLOAD_", "POD_", "USE_", "PROGRESS_"))
-)
+_OF_WORKLOADS = frozenset(kind for kind in FactKind if kind.name.startswith(("WORKLOAD_", "POD_", "USE_", "PROGRESS_")))
 
 
-def _facts(events: EventBatch, about: I64) -> list[Moment]:
+def _facts(events: FactBatch, about: I64) -> list[Moment]:
     moments = []
     for at in about.tolist():
-        kind = EventKind(int(events.kind[at]))
+        kind = FactKind(int(events.kind[at]))
         if kind not in _OF_WORKLOADS:
             continue
-        standing = events.payloads[int(events.arg[at])] if kind is EventKind.WORKLOAD_OBSERVED else None
-        assert standing is None or isinstance(standing, Standing)
+        standing = events.payloads[int(events.arg[at])] if kind is FactKind.WORKLOAD_OBSERVED else None
+        assert standing is None or isinstance(standing, ObservedStatus)
         moments.append(
             Moment(int(events.at_ms[at]), fact=kind, values=tuple(events.values[at].tolist()), standing=standing)
         )

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from tidegate.journal.history import Moment, Story
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
-from tidegate.model.observed_status import Standing
+from tidegate.model.facts import FactKind
+from tidegate.model.observed_status import ObservedStatus
 from tidegate.model.reasons.catalogue import Reason
 
 
@@ -66,15 +66,15 @@ def _begins(moment: Moment, doing: Doing) -> Doing | None:  # noqa: PLR0911 - on
         return _decided(moment.decision, doing)
     if moment.standing is not None:
         return _observed(moment.standing, doing)
-    if moment.fact is EventKind.WORKLOAD_FINISHED:
+    if moment.fact is FactKind.WORKLOAD_FINISHED:
         return Doing.FINISHED
-    if moment.fact is EventKind.POD_STARTED and doing is Doing.ADMITTED:
+    if moment.fact is FactKind.POD_STARTED and doing is Doing.ADMITTED:
         return Doing.HOLDING
-    if moment.fact is EventKind.POD_BOUND and doing is Doing.WAITING:
+    if moment.fact is FactKind.POD_BOUND and doing is Doing.WAITING:
         return Doing.HOLDING  # by somebody else, or by who led before
-    if moment.fact is EventKind.WORKLOAD_CANCELLED and doing is Doing.WAITING:
+    if moment.fact is FactKind.WORKLOAD_CANCELLED and doing is Doing.WAITING:
         return Doing.CANCELLED
-    if moment.fact is EventKind.POD_GONE and doing is Doing.LEAVING:
+    if moment.fact is FactKind.POD_GONE and doing is Doing.LEAVING:
         return Doing.WAITING
     return None
 
@@ -89,7 +89,7 @@ def _decided(decision: DecisionKind, doing: Doing) -> Doing | None:
     return _BY_DECISION.get(decision)
 
 
-def _observed(standing: Standing, doing: Doing) -> Doing | None:
+def _observed(standing: ObservedStatus, doing: Doing) -> Doing | None:
     """What begins with what the world shows of a workload; None if that is known already."""
     if standing.finished:
         return Doing.FINISHED

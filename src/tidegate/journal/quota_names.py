@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tidegate.model.queues import Shares, charge_of
+from tidegate.model.queues import QueueSetup, charge_of
 from tidegate.model.work import Work
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -40,7 +40,7 @@ class Names(NamedTuple):
     covered: Mapping[str, frozenset[str]] = _NO_RESOURCES  # resources that a ClusterQueue has quota for
 
 
-def names_of(shares: Shares) -> Names:
+def names_of(shares: QueueSetup) -> Names:
     """The names of a policy, as the engine numbers them: cohorts, then queues, each by name."""
     cohorts = {queue.cohort for queue in shares.queues} | {cohort.parent for cohort in shares.cohorts}
     cohorts |= {cohort.name for cohort in shares.cohorts}

@@ -25,7 +25,7 @@ from tidegate.journal.encoding import (
     unpack_works,
 )
 from tidegate.model.decisions import StepResult
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import FactBatch
 
 #: Marks a SQLite file as ours ("TIDE").
 APPLICATION_ID = 0x54494445
@@ -75,7 +75,7 @@ class Step(NamedTuple):
     step: int
     now_ms: int
     policy: str
-    events: EventBatch
+    events: FactBatch
     result: StepResult
 
 
@@ -142,7 +142,7 @@ class JournalFile:
     def __len__(self) -> int:
         return self._next
 
-    def append(self, now_ms: int, policy: str, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, policy: str, events: FactBatch, result: StepResult) -> None:
         """Write a step down; it is safe when this returns."""
         if self._works is None:
             self._works = self._works_so_far()

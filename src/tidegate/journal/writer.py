@@ -11,9 +11,9 @@ from contextlib import nullcontext
 from tidegate.journal.encoding import Works, pack_events, pack_result
 from tidegate.journal.store import JournalError, JournalFile, Packed, Step
 from tidegate.model.decisions import StepResult
-from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.facts import FactBatch, FactKind
 from tidegate.model.policy import Policy
-from tidegate.model.step_batch import Stretch
+from tidegate.model.step_batch import StepBatch
 from tidegate.state.cluster import ClusterState
 
 #: Bytes of steps before the first checkpoint; and how many bytes of steps each byte of a checkpoint stands for.
@@ -44,7 +44,7 @@ class Journal:
             taken = self._file.keep(self._state.dump())
             self._keep_at = self._file.written + max(_FIRST_CHECKPOINT, _SPARSE * taken)
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Write a step down."""
         self._policy = policy_after(events, self._policy)
         if self._file is not None:
@@ -55,7 +55,7 @@ class Journal:
         if not self._behind and self._state is not None and self._file is not None:
             self._keep_at_times(self._file)
 
-    def append_stretch(self, stretch: Stretch) -> None:
+    def append_stretch(self, stretch: StepBatch) -> None:
         """Write many steps down; the state is as it was after the last, and kept then if at all."""
         self._behind = True
         with self._file.together() if self._file is not None else nullcontext():
@@ -79,7 +79,7 @@ class Resumed(Journal):
         self._written: Iterator[Packed] | None = iter(list(file.packed()))
         self._works = Works()
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Compare with what is on disk, or write down what is new."""
         row = next(self._written, None) if self._written is not None else None
         if row is None:
@@ -97,11 +97,11 @@ class Resumed(Journal):
         self._count += 1
 
 
-def policy_after(events: EventBatch, before: str) -> str:
+def policy_after(events: FactBatch, before: str) -> str:
     """The digest of the policy in force after these facts."""
     if not events.payloads:
         return before
-    for at in (events.kind == EventKind.POLICY_CHANGED).nonzero()[0].tolist():
+    for at in (events.kind == FactKind.POLICY_CHANGED).nonzero()[0].tolist():
         policy = events.payloads[int(events.arg[at])]
         assert isinstance(policy, Policy)
         before = policy.digest()

@@ -32,15 +32,15 @@ from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
 from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
-from tidegate.model.facts import ALL_PODS, EventKind, Outcome
+from tidegate.model.facts import ALL_PODS, FactKind, WriteOutcome
 from tidegate.model.hardware import Node
 from tidegate.model.queues import Flavor
 from tidegate.model.work import Work
 
 _SAID = (DecisionKind.HOLD, DecisionKind.REJECT)
 _OF_PODS = (
-    EventKind.POD_BOUND, EventKind.POD_ABSENT, EventKind.POD_DONE, EventKind.POD_STARTED, EventKind.POD_GONE,
-    EventKind.POD_FAILED,
+    FactKind.POD_BOUND, FactKind.POD_ABSENT, FactKind.POD_DONE, FactKind.POD_STARTED, FactKind.POD_GONE,
+    FactKind.POD_FAILED,
 )  # fmt: skip
 _AWAY = (DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.RELEASE)
 
@@ -83,7 +83,7 @@ class Reconciler:
         self._leave_closed_nodes()
         self.node_registry.tell_rooms(self.facts)
         for decision in self.actuator.take_failed():
-            self.facts.outcome(decision, Outcome.FAILED)
+            self.facts.outcome(decision, WriteOutcome.FAILED)
         facts, self.facts = self.facts, FactBuilder()
         return facts
 
@@ -144,7 +144,7 @@ class Reconciler:
         binding = slot.told and slot.lifted_to == NOBODY
         made_again = workload.kind is WorkloadKind.JOB or (pod is not None and pod.owner is not None)
         if not (slot.bound or slot.spare or binding) and made_again:
-            self.facts.about(EventKind.POD_ABSENT, workload.number, ordinal)
+            self.facts.about(FactKind.POD_ABSENT, workload.number, ordinal)
 
     def see_job(self, uid: str, job: SeenJob | None) -> None:
         """A job is as it is now, or gone."""
@@ -222,7 +222,7 @@ class Reconciler:
             self.pods[uid] = ours
             edited = known is not None and (ours.is_edited_since(known) or self.ownership.is_pod_past(ours))
             if edited and seat is not None and seat[0].may_be_edited:
-                self._finish(seat[0], EventKind.WORKLOAD_CANCELLED)
+                self._finish(seat[0], FactKind.WORKLOAD_CANCELLED)
                 seat = self._assigned.slots.get(uid)
             if seat is None and (known is None or not ours.life.is_over):
                 self._find_seat(ours)
@@ -231,7 +231,7 @@ class Reconciler:
             self._follow_pod(uid, pod, *seat)
         self._count(uid, pod)
 
-    def hear(self, pending: PendingWrite, outcome: Outcome) -> None:
+    def hear(self, pending: PendingWrite, outcome: WriteOutcome) -> None:
         """An order was carried out, or not."""
         self._outcomes.settle(pending, outcome)
 
@@ -307,7 +307,7 @@ class Reconciler:
         self.story.queued(workload)
         return workload
 
-    def _finish(self, workload: WorkloadPods, kind: EventKind = EventKind.WORKLOAD_FINISHED) -> None:
+    def _finish(self, workload: WorkloadPods, kind: FactKind = FactKind.WORKLOAD_FINISHED) -> None:
         """A workload is over; pods of it that are still there take up room like anybody's."""
         del self.workloads[workload.number]
         self._events.forget(workload.number)
@@ -408,19 +408,19 @@ class Reconciler:
             self._lose(uid, workload, ordinal)
             return
         if pod.claims and pod.shape.refusals and not pod.node and workload.kind is not WorkloadKind.JOB:
-            self._finish(workload, EventKind.WORKLOAD_CANCELLED)  # its claim went to somebody else
+            self._finish(workload, FactKind.WORKLOAD_CANCELLED)  # its claim went to somebody else
             self._take_alone(pod)
             return
         if pod.node and not slot.bound:
             slot.bound, slot.node = True, self.node_registry.number_of(pod.node)
-            self.facts.take_back(EventKind.POD_ABSENT, workload.number, ordinal)
+            self.facts.take_back(FactKind.POD_ABSENT, workload.number, ordinal)
             if workload.stage is WorkloadStage.WAITING:
                 workload.stage = WorkloadStage.PLACED  # bound before we came, or by somebody else
-            self.facts.about(EventKind.POD_BOUND, workload.number, ordinal, slot.node)
+            self.facts.about(FactKind.POD_BOUND, workload.number, ordinal, slot.node)
         if pod.life is PodPhase.RUNNING and not slot.started:
             slot.started = True
             whole = len(workload.slots) == 1  # which is told of at once for all such
-            self.facts.about(EventKind.POD_STARTED, workload.number, ALL_PODS if whole else ordinal)
+            self.facts.about(FactKind.POD_STARTED, workload.number, ALL_PODS if whole else ordinal)
         if pod.life.is_over:
             self._end_pod(uid, pod, workload, ordinal)
         elif slot.node != NOBODY and workload.stage is WorkloadStage.PLACED:
@@ -449,7 +449,7 @@ class Reconciler:
             if slot.done:
                 self._spare(workload, ordinal)
             else:
-                self.facts.about(EventKind.POD_FAILED, workload.number, ordinal)
+                self.facts.about(FactKind.POD_FAILED, workload.number, ordinal)
 
     def _lose(self, uid: str, workload: WorkloadPods, ordinal: int) -> None:
         """A pod of a workload is gone, or as good as gone."""
@@ -461,12 +461,12 @@ class Reconciler:
             self.settle_leaving(workload)
         elif workload.kind is WorkloadKind.POD:
             waits = workload.stage is WorkloadStage.WAITING
-            self._finish(workload, EventKind.WORKLOAD_CANCELLED if waits else EventKind.WORKLOAD_FINISHED)
+            self._finish(workload, FactKind.WORKLOAD_CANCELLED if waits else FactKind.WORKLOAD_FINISHED)
         elif workload.kind is WorkloadKind.GROUP:
             if workload.stage is WorkloadStage.WAITING:
-                self._finish(workload, EventKind.WORKLOAD_CANCELLED)
+                self._finish(workload, FactKind.WORKLOAD_CANCELLED)
             else:
-                self.facts.about(EventKind.POD_GONE, workload.number, ordinal)
+                self.facts.about(FactKind.POD_GONE, workload.number, ordinal)
         else:
             if was_bound and workload.stage is WorkloadStage.PLACED:
                 self._report_absent(workload, ordinal)
@@ -528,7 +528,7 @@ class Reconciler:
             self.start(workload)
         else:
             self._wait_again(workload)
-            self.facts.about(EventKind.POD_GONE, workload.number)
+            self.facts.about(FactKind.POD_GONE, workload.number)
 
     def _wait_again(self, workload: WorkloadPods) -> None:
         workload.give_up_places()
@@ -557,7 +557,7 @@ class Reconciler:
                 self.actuator.admit(workload, ordinal, evidence[0])
             elif kind == DecisionKind.PLACE and ordinal < len(workload.slots):
                 if number not in placed:
-                    self.facts.take_back(EventKind.POD_GONE, number)  # it was sent away and placed in one step
+                    self.facts.take_back(FactKind.POD_GONE, number)  # it was sent away and placed in one step
                 self.actuator.make_way(workload, ordinal, node)
                 workload.slots[ordinal].node, workload.slots[ordinal].decision = node, decision
                 placed[number] = workload

@@ -13,16 +13,18 @@ from tidegate.kube.mirror.handover_check import BelievedNote, HandoverCheck
 from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadPods, WorkloadStage
 from tidegate.kube.reconciler import Reconciler
 from tidegate.model.decisions import NOBODY
-from tidegate.model.facts import EventKind
-from tidegate.model.observed_status import Consumed, Standing
+from tidegate.model.facts import FactKind
+from tidegate.model.observed_status import DecayedUsage, ObservedStatus
 
 
 class HandoverState(NamedTuple):
     """What a leader before us knew that belongs to no single object."""
 
-    consumed: tuple[Consumed, ...] = ()
-    waiting: Mapping[str, Standing] = {}  # by uid, workloads that others were evicted for, or that were passed over
-    by_name: Mapping[str, Standing] = {}  # the same, by namespace/name, where an earlier version wrote it
+    consumed: tuple[DecayedUsage, ...] = ()
+    waiting: Mapping[
+        str, ObservedStatus
+    ] = {}  # by uid, workloads that others were evicted for, or that were passed over
+    by_name: Mapping[str, ObservedStatus] = {}  # the same, by namespace/name, where an earlier version wrote it
 
 
 class Takeover:
@@ -41,22 +43,22 @@ class Takeover:
         for workload in list(reconciler.workloads.values()):
             if workload.suspended and reconciler.actuator.nodes_by.kind:
                 workload.asked = NodesRequested.PERHAPS
-            waiting = waiting_of.get(workload.ref.uid, Standing())
+            waiting = waiting_of.get(workload.ref.uid, ObservedStatus())
             with reconciler.guard.over(workload.ref):
                 believed = check.note_of(workload, reconciler.pods)
                 if believed is not None:
                     self._resume_one(workload, believed, waiting)
-                elif waiting != Standing():
+                elif waiting != ObservedStatus():
                     reconciler.facts.standing(workload.number, waiting)
 
-    def _waiting(self, before: HandoverState) -> Mapping[str, Standing]:
+    def _waiting(self, before: HandoverState) -> Mapping[str, ObservedStatus]:
         """Where workloads stood that wait, by uid; a name that two of them have says nothing."""
         refs = [workload.ref for workload in self._reconciler.workloads.values()] if before.by_name else []
         times = Counter(ref.short_text for ref in refs)
         named = {ref.uid: before.by_name.get(ref.short_text) for ref in refs if times[ref.short_text] == 1}
         return {**{uid: standing for uid, standing in named.items() if standing is not None}, **before.waiting}
 
-    def _resume_one(self, workload: WorkloadPods, believed: BelievedNote, waiting: Standing) -> None:
+    def _resume_one(self, workload: WorkloadPods, believed: BelievedNote, waiting: ObservedStatus) -> None:
         note, sizes = believed
         standing, holds = note.standing, any(slot.bound for slot in workload.slots)
         if workload.suspended and not (standing.evicted and holds):  # it waits, whatever it held
@@ -71,7 +73,7 @@ class Takeover:
             workload.stage = WorkloadStage.LEAVING
             self._reconciler.actuator.stop_again(workload)
         elif standing.evicted:
-            standing = Standing(evictions=standing.evictions)
+            standing = ObservedStatus(evictions=standing.evictions)
         else:
             self._take_flavors(workload, standing)
             self._take_sizes(workload, sizes)
@@ -89,7 +91,7 @@ class Takeover:
                 self._reconciler.actuator.note_size(workload, workload.job)
             self._reconciler.follow_size(workload, workload.job)
 
-    def _take_flavors(self, workload: WorkloadPods, standing: Standing) -> None:
+    def _take_flavors(self, workload: WorkloadPods, standing: ObservedStatus) -> None:
         for grant in standing.grants:
             for _, flavor in grant.flavors:
                 workload.admit(grant.pod_set, flavor)
@@ -125,6 +127,6 @@ class Takeover:
                     continue
                 workload.slots[ordinal].node = node = next(nodes, NOBODY)
                 if node != NOBODY:
-                    facts.about(EventKind.POD_BOUND, workload.number, ordinal, node)
-                    facts.about(EventKind.POD_ABSENT, workload.number, ordinal)
+                    facts.about(FactKind.POD_BOUND, workload.number, ordinal, node)
+                    facts.about(FactKind.POD_ABSENT, workload.number, ordinal)
         self._reconciler.start(workload)

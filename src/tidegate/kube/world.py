@@ -51,10 +51,10 @@ from tidegate.kube.transport.resources import NODES, PODS, Resource
 from tidegate.kube.transport.update_queue import Update
 from tidegate.kube.transport.write_pool import BUDGET, WriteLimits
 from tidegate.kube.transport.writes import Ref, Write
-from tidegate.manifests.cluster_defaults import NOTHING_AROUND
-from tidegate.manifests.label_names import STANDING
+from tidegate.manifests.cluster_defaults import NO_DEFAULTS
+from tidegate.manifests.label_names import HANDOVER_NOTE
 from tidegate.model.decisions import NOBODY, DecisionBatch
-from tidegate.model.facts import EMPTY_EVENTS, EventBatch, Outcome
+from tidegate.model.facts import NO_FACTS, FactBatch, WriteOutcome
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
 
@@ -124,7 +124,7 @@ class KubeWorld:
         self._claims_at = len(policy_kinds)
         self._nodes_at = self._claims_at + len(CLAIM_KINDS)
         self._pods_at = self._nodes_at + 1 + len(KINDS)
-        self._around = NOTHING_AROUND
+        self._around = NO_DEFAULTS
         self._early: dict[str, Update] = {}  # by uid: work in namespaces that are not known yet
         self._namespace_names: dict[str, str] = {}  # by uid
         self.managed_otherwise = False  # a namespace is managed now, or no longer: list the cluster again
@@ -138,7 +138,7 @@ class KubeWorld:
         self._found: dict[str, str] = {}  # by uid: notes of a leader before us; only until the first look
         self._looked = False
         self.before = HandoverState()
-        self.outcomes = dict.fromkeys(Outcome, 0)
+        self.outcomes = dict.fromkeys(WriteOutcome, 0)
         self.latest_failure = ""
         self._failures: deque[WriteFailure] = deque(maxlen=_MOST_FAILURES)
 
@@ -173,7 +173,7 @@ class KubeWorld:
         self._now_ms = max(self._now_ms, self._clock())
         return self._now_ms
 
-    def poll(self, until_ms: int | None) -> EventBatch:
+    def poll(self, until_ms: int | None) -> FactBatch:
         """News since the last poll; waits for some, but not beyond `until_ms`, and never for long."""
         if not self.api.listed.is_set():
             return self._await_lists()
@@ -241,14 +241,14 @@ class KubeWorld:
 
     # -- what came ---------------------------------------------------------------------------------------------
 
-    def _await_lists(self) -> EventBatch:
+    def _await_lists(self) -> FactBatch:
         """Nothing is told, and so nothing decided, before everything has been listed once."""
         self.api.listed.wait(_BREATH_MS / 1000)
         if self.api.failure is not None:
             raise self.api.failure
-        return self._told() if self.api.listed.is_set() else EMPTY_EVENTS
+        return self._told() if self.api.listed.is_set() else NO_FACTS
 
-    def _told(self) -> EventBatch:
+    def _told(self) -> FactBatch:
         if not self._looked:
             self.options.when_listed()
         news, notes = self.api.updates.take()
@@ -363,12 +363,12 @@ class KubeWorld:
             self.reconciler.see_pod(news.uid, thing)
 
     def _shrink_job(self, job: JobObject) -> JobObject:
-        self._keep_note(job.metadata.uid, (job.metadata.annotations or {}).get(STANDING))
+        self._keep_note(job.metadata.uid, (job.metadata.annotations or {}).get(HANDOVER_NOTE))
         return job.kept()
 
     def _shrink_pod(self, pod: PodObject | ListedPod) -> SeenPod | UnmanagedPod:
         if isinstance(pod, PodObject):
-            self._keep_note(pod.metadata.uid, (pod.metadata.annotations or {}).get(STANDING))
+            self._keep_note(pod.metadata.uid, (pod.metadata.annotations or {}).get(HANDOVER_NOTE))
             return see_pod(pod, self.pod_specs)
         seen = see_listed(pod, self.pod_specs)
         if isinstance(seen, SeenPod):
@@ -386,7 +386,7 @@ class KubeWorld:
         outcome = carried.result.outcome
         assert isinstance(carried.pending, PendingWrite)
         self.outcomes[outcome] += 1
-        if outcome is not Outcome.DONE:
+        if outcome is not WriteOutcome.DONE:
             failure = _failure(carried.pending, outcome, carried.result.answer.text())
             self.latest_failure = f"{failure.write} of {failure.object}: {failure.message}"
             self._failures.append(failure)
@@ -421,7 +421,7 @@ class KubeWorld:
         return sent
 
 
-def _failure(pending: PendingWrite, outcome: Outcome, message: str) -> WriteFailure:
+def _failure(pending: PendingWrite, outcome: WriteOutcome, message: str) -> WriteFailure:
     ref = pending.write.ref
     what = ref.text if ref is not None else pending.write.key
     return WriteFailure(pending.write_kind.name.lower(), what, outcome.name.lower(), message)

@@ -12,7 +12,7 @@ from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.mirror.pods import SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadPods, WorkloadStage
 from tidegate.model.decisions import NOBODY
-from tidegate.model.facts import EventKind, Outcome
+from tidegate.model.facts import FactKind, WriteOutcome
 from tidegate.model.work import Work
 
 #: Writes that stand for one pod of a workload.
@@ -53,32 +53,36 @@ class WriteOutcomes:
     def __init__(self, reconciler: WorkloadReconciler) -> None:
         self._reconciler = reconciler
 
-    def settle(self, pending: PendingWrite, outcome: Outcome) -> None:
+    def settle(self, pending: PendingWrite, outcome: WriteOutcome) -> None:
         """An order was carried out, or not; what is not known, or had to be done anyway, is ordered again."""
         workload, of_one = self._reconciler.workloads.get(pending.workload), pending.write_kind in _OF_ONE
         if workload is None or (of_one and not workload.is_filled(pending.slot, pending.write.key)):
             return  # it is over, or another pod fills the slot now, by an order of its own
         workload.stopping = workload.stopping and pending.write_kind is not WriteKind.STOP
-        if pending.write_kind is WriteKind.START and outcome is Outcome.FAILED and self._is_wanted(workload, pending):
+        if (
+            pending.write_kind is WriteKind.START
+            and outcome is WriteOutcome.FAILED
+            and self._is_wanted(workload, pending)
+        ):
             self._fail_to_start(workload, pending)
             return
         self._settle_write(workload, pending, outcome)
 
-    def _settle_write(self, workload: WorkloadPods, pending: PendingWrite, outcome: Outcome) -> None:
+    def _settle_write(self, workload: WorkloadPods, pending: PendingWrite, outcome: WriteOutcome) -> None:
         """Report what came of a write; a write that is still wanted is made again."""
         for decision in pending.decisions:
-            if outcome is not Outcome.UNKNOWN or not pending.again:  # that it is not known is told once
+            if outcome is not WriteOutcome.UNKNOWN or not pending.again:  # that it is not known is told once
                 self._reconciler.facts.outcome(decision, outcome)
-        if outcome is Outcome.DONE:
+        if outcome is WriteOutcome.DONE:
             self._follow_done(workload, pending)
             return
-        if pending.write_kind in _OF_ONE and outcome is Outcome.FAILED:
+        if pending.write_kind in _OF_ONE and outcome is WriteOutcome.FAILED:
             self._fail_one(workload, pending)
         if pending.write_kind is WriteKind.UNDO:
             self._reconciler.actuator.end_undoing(workload)
         elif pending.write_kind is WriteKind.NOTE_SIZE:
             self._note_size_again(workload, pending)
-        elif (outcome is Outcome.UNKNOWN or pending.write_kind in _NEEDED) and self._is_wanted(workload, pending):
+        elif (outcome is WriteOutcome.UNKNOWN or pending.write_kind in _NEEDED) and self._is_wanted(workload, pending):
             self._reconciler.actuator.writes.append(pending._replace(again=pending.again + 1))
 
     def _follow_done(self, workload: WorkloadPods, pending: PendingWrite) -> None:
@@ -106,7 +110,7 @@ class WriteOutcomes:
             self._reconciler.actuator.start_again(workload, pending)
             return
         for decision in pending.decisions:
-            self._reconciler.facts.outcome(decision, Outcome.FAILED)
+            self._reconciler.facts.outcome(decision, WriteOutcome.FAILED)
         self._reconciler.story.start_failed(workload)
         workload.give_up_places()
         if workload.job.work is not None and workload.job.work != workload.work:
@@ -124,7 +128,7 @@ class WriteOutcomes:
             return
         self._reconciler.story.start_failed(workload)
         if slot.decision == NOBODY:  # whoever decided it is gone: there is no decision to be told of
-            self._reconciler.facts.about(EventKind.POD_GONE, workload.number, pending.slot)
+            self._reconciler.facts.about(FactKind.POD_GONE, workload.number, pending.slot)
         slot.give_up()
         if workload.stage is WorkloadStage.LEAVING:  # it holds nothing any more
             self._reconciler.settle_leaving(workload)

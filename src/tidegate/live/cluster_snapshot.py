@@ -18,7 +18,7 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.transport.connection import Connection
 from tidegate.kube.transport.writes import Ref
 from tidegate.kube.world import KubeWorld, WorldOptions
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import FactBatch
 from tidegate.model.policy import Policy
 from tidegate.state.cluster import ClusterState
 
@@ -63,7 +63,7 @@ def look(access: Connection, policy: Policy, path: Path, clock: Callable[[], int
     )
 
 
-def _first_look(world: KubeWorld, most_s: float) -> EventBatch:
+def _first_look(world: KubeWorld, most_s: float) -> FactBatch:
     until_s = time.monotonic() + most_s
     refused_s = time.monotonic() + _REFUSED_S
     while time.monotonic() < until_s:

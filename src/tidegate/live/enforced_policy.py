@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tidegate.config.convert_queues import groups_of
 from tidegate.model.hardware import DEVICES
 from tidegate.model.policy import OrderKind, Policy
-from tidegate.model.queues import Entrance, Quota, Shares, in_any_namespace
+from tidegate.model.queues import LocalQueue, QueueSetup, Quota, in_any_namespace
 from tidegate.model.units import WHOLE_MILLI
 
 #: GPUs as a tidegate.yaml counts them, in thousandths, and the resource that pods ask for them by.
@@ -45,7 +45,7 @@ def obstacles(policy: Policy) -> list[str]:
     return found + list(_part_gpus(policy.shares))
 
 
-def _part_gpus(shares: Shares) -> Iterator[str]:
+def _part_gpus(shares: QueueSetup) -> Iterator[str]:
     """Quotas of a part of a GPU: pods ask device plugins for whole ones."""
     owners = [("queues", one.name, one.quotas) for one in shares.queues]
     owners += [("cohorts", one.name, one.quotas) for one in shares.cohorts]
@@ -103,7 +103,7 @@ def _whole(quota: Quota) -> Quota:
     )
 
 
-def _local_queues(shares: Shares) -> tuple[Entrance, ...]:
+def _local_queues(shares: QueueSetup) -> tuple[LocalQueue, ...]:
     """The LocalQueues: entrances as NAMESPACE/NAME, those without a namespace in every one.
 
     A queue has one of its own name in every namespace, unless it lists LocalQueues of namespaces.
@@ -114,11 +114,11 @@ def _local_queues(shares: Shares) -> tuple[Entrance, ...]:
     bound = {entrance.queue for entrance in shares.entrances if "/" in entrance.id}
     for queue in shares.queues:
         if queue.name not in bound:
-            made.setdefault(in_any_namespace(queue.name), Entrance(id="", queue=queue.name))
+            made.setdefault(in_any_namespace(queue.name), LocalQueue(id="", queue=queue.name))
     return tuple(replace(entrance, id=name) for name, entrance in made.items())
 
 
-def _renamed_weights(shares: Shares) -> Shares:
+def _renamed_weights(shares: QueueSetup) -> QueueSetup:
     if shares.usage is None:
         return shares
     weights = {(_WHOLE_GPU if name == _GPU else name): weight for name, weight in shares.usage.weights_milli}

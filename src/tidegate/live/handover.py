@@ -19,7 +19,7 @@ from tidegate.kube.mirror.handover_annotation import HandoverNote, in_runs, writ
 from tidegate.kube.mirror.workload_pods import WorkloadPods
 from tidegate.kube.takeover import HandoverState
 from tidegate.model.decisions import DecisionBatch, DecisionKind
-from tidegate.model.observed_status import Consumed, Grant, Spot, Standing
+from tidegate.model.observed_status import DecayedUsage, DomainAssignment, ObservedStatus, PodSetAssignment
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.struct import Resources, decode_known, resources
 from tidegate.state.cluster import ClusterState
@@ -35,9 +35,9 @@ KEY = "before.json"
 class _Kept(msgspec.Struct, frozen=True):
     """What is written of all workloads together."""
 
-    consumed: tuple[Consumed, ...] = ()
-    waiting: dict[str, Standing] = {}  # by namespace/name, for versions that read no other
-    workloads: dict[str, Standing] = {}  # the same by uid
+    consumed: tuple[DecayedUsage, ...] = ()
+    waiting: dict[str, ObservedStatus] = {}  # by namespace/name, for versions that read no other
+    workloads: dict[str, ObservedStatus] = {}  # the same by uid
 
 
 def notes_after(state: ClusterState, decisions: DecisionBatch) -> Iterator[tuple[int, str]]:
@@ -57,29 +57,31 @@ def note_of(state: ClusterState, row: int) -> HandoverNote | None:
     """The note on one workload; None: objects show all there is to know."""
     pods = pods_of(state, row)
     standing = _standing(state, row)
-    if standing == Standing() and len(pods) < 2:
+    if standing == ObservedStatus() and len(pods) < 2:
         return None
     pending = np.argsort(state.pods.ordinal[pods])
     names = (state.node_specs[node].name for node in state.pods.node[pods[pending]].tolist())
     return HandoverNote(standing=standing, nodes=in_runs(names))
 
 
-def _standing(state: ClusterState, row: int) -> Standing:
+def _standing(state: ClusterState, row: int) -> ObservedStatus:
     """Where a workload stands, in words that mean the same to another replica."""
     table = state.workloads
     evictions, leaves = int(table.evictions[row]), table.phase[row] == Phase.LEAVING
     told = Reason(int(table.held_code[row])).name if leaves else ""
     if not state.shares or row >= state.shares.tickets.top or state.shares.tickets.branch[row] == END:
-        return Standing(evicted=told, evictions=evictions)
+        return ObservedStatus(evicted=told, evictions=evictions)
     held = holding_of(state, row)
     work = state.works[int(table.work_class[row])]
     flavors = {(ordinal, resource): (flavor, amount) for ordinal, resource, flavor, amount in held.claims}
     grants = []
     for ordinal, pod_set in enumerate(work.pod_sets):
         claims = {name: claim for (at, name), claim in flavors.items() if at == ordinal}
-        spots = tuple(Spot(values=spot.values, count=spot.pods) for spot in held.spots if spot.pod_set == ordinal)
+        spots = tuple(
+            DomainAssignment(values=spot.values, count=spot.pods) for spot in held.spots if spot.pod_set == ordinal
+        )
         grants.append(
-            Grant(
+            PodSetAssignment(
                 pod_set=pod_set.name,
                 count=held.pods[ordinal],
                 flavors=tuple(sorted((name, flavor) for name, (flavor, _) in claims.items())),
@@ -88,7 +90,7 @@ def _standing(state: ClusterState, row: int) -> Standing:
                 awaits_topology=bool(held.awaits[ordinal]),
             )
         )
-    return Standing(
+    return ObservedStatus(
         queue=held.queue,
         grants=tuple(grants),
         granted_ms=held.granted_ms,
@@ -123,26 +125,26 @@ def common_of(state: ClusterState, workloads: Mapping[int, WorkloadPods]) -> Sha
     return SharedHandover(msgspec.json.encode(kept, order="sorted").decode() if kept != _Kept() else "")
 
 
-def _waiting(state: ClusterState) -> Iterator[tuple[int, Standing]]:
+def _waiting(state: ClusterState) -> Iterator[tuple[int, ObservedStatus]]:
     """Workloads that go before others, though nothing that is written with them says so."""
     branches, table, reserved = state.shares.branches, state.workloads, state.reserved
     for row in branches.sticky[: branches.top].tolist():
         if row != END:
-            yield row, Standing(nominated=True)
+            yield row, ObservedStatus(nominated=True)
     for row in np.flatnonzero(table.reserves[: table.top]).tolist():
         if table.reserves[row] == Reserves.PASSED_OVER:
-            yield row, Standing(passed_over_ms=int(table.passed_ms[row]))
+            yield row, ObservedStatus(passed_over_ms=int(table.passed_ms[row]))
             continue
         nodes = reserved.node[: reserved.top][reserved.workload[: reserved.top] == row].tolist()
         names = in_runs(state.node_specs[node].name for node in nodes if node != END)
-        yield row, Standing(nominated=True, reserved=names)
+        yield row, ObservedStatus(nominated=True, reserved=names)
 
 
-def _consumed(state: ClusterState) -> Iterator[Consumed]:
+def _consumed(state: ClusterState) -> Iterator[DecayedUsage]:
     tables = state.shares
     for name, row in sorted(tables.entrance_rows.items()):
         used = {resource: int(tables.entrances.consumed[row, r]) for r, resource in enumerate(tables.resources)}
-        yield Consumed(entrance=name, milli=resources(used), at_ms=int(tables.entrances.at_ms[row]))
+        yield DecayedUsage(entrance=name, milli=resources(used), at_ms=int(tables.entrances.at_ms[row]))
 
 
 def read_common(text: str) -> HandoverState:

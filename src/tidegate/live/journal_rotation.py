@@ -20,7 +20,7 @@ from pathlib import Path
 from tidegate.journal.store import JournalError, JournalFile, files_of, remove
 from tidegate.journal.writer import Journal
 from tidegate.model.decisions import StepResult
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import FactBatch
 from tidegate.model.units import DAY_MS
 from tidegate.state.cluster import ClusterState
 
@@ -77,7 +77,7 @@ class RotatingJournal:
             self.trouble = ""
         self._prune()
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Record a step, as long as that is possible."""
         if self._journal is None:
             self.skipped += 1

@@ -12,7 +12,7 @@ from tidegate.jit.cache_build import Build
 from tidegate.jit.cache_files import open_store
 from tidegate.jit.registry import use_compiled, use_plain
 from tidegate.live.heap_trim import give_back_library
-from tidegate.model.facts import EventKind, Facts
+from tidegate.model.facts import FactKind, Facts
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import Policy
 from tidegate.model.struct import resources
@@ -58,5 +58,5 @@ def _trial(policy: Policy) -> list[Facts]:
         queue = entrances[number % len(entrances)] if entrances else "default"
         work = Work(queue=queue, priority=number, pod_sets=(pods,))
         (opening if number < _WORKLOADS - 1 else closing).submit(number, Workload(id=f"trial/{number}", work=work))
-    closing.add(EventKind.POD_BOUND, 0, _WORKLOADS - 1, pod=0)  # as after a restart
+    closing.add(FactKind.POD_BOUND, 0, _WORKLOADS - 1, pod=0)  # as after a restart
     return [opening, closing]

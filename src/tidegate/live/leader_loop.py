@@ -23,7 +23,7 @@ from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
 from tidegate.live.scale_up_delay import DelayedWorld, LoopCare
 from tidegate.model.decisions import DecisionBatch, DecisionKind, StepResult
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import FactBatch
 from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
 
@@ -81,7 +81,7 @@ class LeaderLoop:
             self.append(now_ms, events, result)
             wake_ms = result.next_wake_ms
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Write a step down, and count it."""
         took_s = time.monotonic() - self._patient.polled_s
         if self._journal is not None:

@@ -19,7 +19,7 @@ from tidegate.live.start_latency import StartLatency
 from tidegate.measure.share_tree import BranchUse, share_tree_of
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind, StepResult
-from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.facts import FactBatch, FactKind
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.state.cluster import ClusterState
@@ -213,12 +213,12 @@ class Metrics:
 
     # -- each step ---------------------------------------------------------------------------------------------
 
-    def note_step(self, state: ClusterState, events: EventBatch, result: StepResult, took_s: float) -> None:
+    def note_step(self, state: ClusterState, events: FactBatch, result: StepResult, took_s: float) -> None:
         """A step was made."""
         self.step_s.observe(took_s)
         self.cycle_s.observe(took_s / max(result.cycles, 1))
         for kind, count in zip(*np.unique(events.kind, return_counts=True), strict=True):
-            self.facts.labels(EventKind(int(kind)).name).inc(int(count))
+            self.facts.labels(FactKind(int(kind)).name).inc(int(count))
         decisions = result.decisions
         pairs, counts = np.unique(np.stack((decisions.kind, decisions.code)), axis=1, return_counts=True)
         for kind, code, count in zip(pairs[0].tolist(), pairs[1].tolist(), counts.tolist(), strict=True):

@@ -20,7 +20,7 @@ from tidegate.journal.writer import Journal
 from tidegate.measure.job_records import NOT_YET, collect_lives
 from tidegate.measure.over_quota import find_over_quota
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventBatch, EventKind
+from tidegate.model.facts import FactBatch, FactKind
 from tidegate.model.hardware import Node
 from tidegate.model.policy import Policy
 from tidegate.model.reasons.catalogue import Reason
@@ -34,14 +34,14 @@ from tidegate.state.cluster import ClusterState
 
 #: Facts after which other work may hold quota.
 _CHARGED = (
-    EventKind.POLICY_CHANGED,
-    EventKind.WORKLOAD_CHANGED,
-    EventKind.WORKLOAD_OBSERVED,
-    EventKind.WORKLOAD_FINISHED,
-    EventKind.POD_BOUND,
-    EventKind.POD_DONE,
-    EventKind.POD_GONE,
-    EventKind.POD_FAILED,
+    FactKind.POLICY_CHANGED,
+    FactKind.WORKLOAD_CHANGED,
+    FactKind.WORKLOAD_OBSERVED,
+    FactKind.WORKLOAD_FINISHED,
+    FactKind.POD_BOUND,
+    FactKind.POD_DONE,
+    FactKind.POD_GONE,
+    FactKind.POD_FAILED,
 )
 
 #: Work that is seen for the first time so long after it was made was there before anybody watched.
@@ -178,7 +178,7 @@ class _Reader:
             events.arg.tolist(), strict=True,
         )  # fmt: skip
         for kind, at_ms, subject, pod, arg in columns:
-            self._hear(events, EventKind(kind), (at_ms, subject, pod, arg))
+            self._hear(events, FactKind(kind), (at_ms, subject, pod, arg))
         self._propose(step)
         if not self._done:
             self._charge(step)
@@ -191,18 +191,18 @@ class _Reader:
             for number in self._over_quota:
                 self.work[number].is_over_quota = True
 
-    def _hear(self, events: EventBatch, kind: EventKind, row: tuple[int, int, int, int]) -> None:
+    def _hear(self, events: FactBatch, kind: FactKind, row: tuple[int, int, int, int]) -> None:
         at_ms, subject, pod, arg = row
-        if kind in (EventKind.NODE_ADDED, EventKind.NODE_CHANGED, EventKind.POLICY_CHANGED):
+        if kind in (FactKind.NODE_ADDED, FactKind.NODE_CHANGED, FactKind.POLICY_CHANGED):
             told = events.payloads[arg]
             if isinstance(told, Policy):
                 self.policy = told
             elif isinstance(told, Node):
                 self.nodes[subject] = told
                 self._turn(at_ms, subject, opens=told.ready and not told.unschedulable)
-        elif kind is EventKind.NODE_REMOVED:
+        elif kind is FactKind.NODE_REMOVED:
             self._turn(at_ms, subject, opens=False)
-        elif kind is EventKind.WORKLOAD_SUBMITTED:
+        elif kind is FactKind.WORKLOAD_SUBMITTED:
             all_told = events.submissions
             work = events.works[int(all_told.work[arg])]
             self.work[subject] = SeenWorkload(subject, all_told.ids[arg], work, int(all_told.submitted_ms[arg]), at_ms)
@@ -228,14 +228,14 @@ class _Reader:
                 seen.sent_away = Reason(code)
 
 
-def _follow(seen: SeenWorkload, kind: EventKind, at_ms: int, pod: int) -> None:
-    if kind is EventKind.POD_BOUND:
+def _follow(seen: SeenWorkload, kind: FactKind, at_ms: int, pod: int) -> None:
+    if kind is FactKind.POD_BOUND:
         seen.bound_ms.setdefault(pod, at_ms)
-    elif kind is EventKind.POD_STARTED:
+    elif kind is FactKind.POD_STARTED:
         seen.running.add(pod)
         seen.started_ms = at_ms if len(seen.running) == seen.pods else seen.started_ms
-    elif kind in (EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED):
-        seen.over_ms, seen.cancelled = at_ms, kind is EventKind.WORKLOAD_CANCELLED
+    elif kind in (FactKind.WORKLOAD_FINISHED, FactKind.WORKLOAD_CANCELLED):
+        seen.over_ms, seen.cancelled = at_ms, kind is FactKind.WORKLOAD_CANCELLED
 
 
 def _milli(gpu: GpuRequest) -> int:

@@ -20,13 +20,13 @@ from tidegate.kube.transport.client import Client, Request
 from tidegate.kube.transport.objects import Listing, Meta
 from tidegate.kube.transport.resources import CONFIG_MAPS, Resource
 from tidegate.live.enforced_policy import enforced, obstacles
-from tidegate.manifests.findings import Findings
-from tidegate.manifests.import_all import load
-from tidegate.manifests.object_index import Document
+from tidegate.manifests.findings import ManifestFindings
+from tidegate.manifests.import_all import import_documents
+from tidegate.manifests.object_index import ManifestDocument
 from tidegate.model.policy import Policy
 from tidegate.model.problem import Severity
-from tidegate.sources.config_file import UnusableFile, load_setup
-from tidegate.sources.manifest_dir import UnusableFolder, load_folder
+from tidegate.sources.config_file import ConfigFileError, load_setup
+from tidegate.sources.manifest_dir import ManifestDirError, load_manifest_dir
 
 CONFIG_MAP, KUEUE = "configmap:", "kueue"
 
@@ -290,13 +290,13 @@ class KueueObjects:
 
     def read(self, found: PolicyContent) -> Policy:
         """Understand the objects."""
-        findings = Findings()
+        findings = ManifestFindings()
         documents = [
-            Document(item, f"{KUEUE}:{kind}", number)
+            ManifestDocument(item, f"{KUEUE}:{kind}", number)
             for kind, content in found.files.items()
             for number, item in enumerate(msgspec.json.decode(content), 1)
         ]
-        loaded = load(documents, findings)
+        loaded = import_documents(documents, findings)
         errors = [one for one in findings.told if one.problem.severity is Severity.ERROR]
         if errors:
             raise PolicyError("\n".join(f"{one.origin.about()}: {one.problem.text()}" for one in errors))
@@ -360,8 +360,8 @@ def _read_path(path: Path, name: str) -> Policy:
         if path.is_file() and (path.name == _OURS or b"apiVersion" not in path.read_bytes()):
             policy = _enforced(path, load_setup(path).policy)
             return msgspec.structs.replace(policy, name=name)
-        folder = load_folder(path)
-    except (UnusableFile, UnusableFolder) as error:
+        folder = load_manifest_dir(path)
+    except (ConfigFileError, ManifestDirError) as error:
         raise PolicyError(str(error)) from None
     assert folder.loaded is not None
     return Policy(name=name, shares=folder.loaded.shares)

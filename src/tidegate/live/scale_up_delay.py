@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tidegate.kube.world import KubeWorld
 from tidegate.live.heap_trim import trim
 from tidegate.model.decisions import DecisionBatch
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import FactBatch
 
 
 class LoopCare(NamedTuple):
@@ -36,7 +36,7 @@ class DelayedWorld:
         """The time."""
         return self._world.now_ms()
 
-    def poll(self, until_ms: int | None) -> EventBatch:
+    def poll(self, until_ms: int | None) -> FactBatch:
         """Facts since the last poll; quiet while there are none."""
         while True:
             self._look_after()

@@ -38,7 +38,7 @@ from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
 from tidegate.live.policy_watcher import PolicyResult, PolicyUpdate, PolicyWatcher
 from tidegate.live.scope_claim import scope_of
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
 from tidegate.model.policy import Policy
 
 #: A loop that has not turned for so long is not alive.
@@ -307,7 +307,7 @@ class Service:
         world = self._world
         if world is None:
             return
-        for outcome in Outcome:
+        for outcome in WriteOutcome:
             word, count = outcome.name.lower(), world.outcomes[outcome]
             self.metrics.writes.labels(word).inc(max(count - self._told.get(word, 0), 0))
             self._told[word] = count

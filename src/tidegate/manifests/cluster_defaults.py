@@ -21,7 +21,7 @@ class PriorityClass(NamedTuple):
     default: bool = False  # of work that names none
 
 
-class Bounds(NamedTuple):
+class ResourceLimits(NamedTuple):
     """What a namespace says about containers, or pods: amounts for those that say nothing, and bounds."""
 
     requests: Amounts
@@ -39,15 +39,15 @@ class Transformation(NamedTuple):
     outputs: Amounts
 
 
-class Surroundings(NamedTuple):
+class ClusterDefaults(NamedTuple):
     """Everything that is around a job."""
 
     namespace: str = ""  # of objects that name none
     workload_priorities: Mapping[str, PriorityClass] = {}
     pod_priorities: Mapping[str, PriorityClass] = {}
     queues_by_default: frozenset[str] = frozenset()  # namespaces that have a queue called default
-    container_bounds: Mapping[str, Bounds] = {}  # by namespace
-    pod_bounds: Mapping[str, Bounds] = {}  # by namespace
+    container_bounds: Mapping[str, ResourceLimits] = {}  # by namespace
+    pod_bounds: Mapping[str, ResourceLimits] = {}  # by namespace
     overheads: Mapping[str, Amounts] = {}  # by runtime class
     training_runtimes: Mapping[str, Item] = {}  # by kind and name
     excluded: tuple[str, ...] = ()  # beginnings of names of resources that quota does not count
@@ -77,4 +77,4 @@ def _outputs(rule: Transformation, amount: Fraction, asked: Amounts) -> Amounts:
     return {output: value * factor for output, value in rule.outputs.items()}
 
 
-NOTHING_AROUND = Surroundings()
+NO_DEFAULTS = ClusterDefaults()

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from tidegate.manifests.cluster_defaults import Bounds, PriorityClass
+from tidegate.manifests.cluster_defaults import PriorityClass, ResourceLimits
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.field_support import ANYTHING, form, widened
-from tidegate.manifests.object_meta import object_form, read_meta
+from tidegate.manifests.field_support import ANYTHING, merged, schema
+from tidegate.manifests.object_meta import object_schema, read_meta
 from tidegate.manifests.quantity import Amounts, charged, largest, offered
 from tidegate.manifests.selectors import TAINT, read_taints
 from tidegate.manifests.workload_status import read_conditions
@@ -18,18 +18,18 @@ from tidegate.model.hardware import MOST_DEVICES, Node, NodeShape, is_device
 from tidegate.model.queues import Namespace
 from tidegate.model.struct import labels
 
-NODE = object_form(
-    form("unschedulable", idle="configSource externalID podCIDR podCIDRs providerID", taints=TAINT),
-    form(
+NODE = object_schema(
+    schema("unschedulable", idle="configSource externalID podCIDR podCIDRs providerID", taints=TAINT),
+    schema(
         idle="addresses capacity config daemonEndpoints declaredFeatures features images nodeInfo phase "
         "runtimeHandlers volumesAttached volumesInUse",
         allocatable=ANYTHING,
-        conditions=form("type status reason", idle="message lastHeartbeatTime lastTransitionTime"),
+        conditions=schema("type status reason", idle="message lastHeartbeatTime lastTransitionTime"),
     ),
 )
-NAMESPACE = object_form(form(idle="finalizers"))
-PRIORITY = object_form(top="value globalDefault", idle="description preemptionPolicy")
-_LIMITS = form(
+NAMESPACE = object_schema(schema(idle="finalizers"))
+PRIORITY = object_schema(top="value globalDefault", idle="description preemptionPolicy")
+_LIMITS = schema(
     "type",
     unmodelled={"maxLimitRequestRatio": "how far a limit may be above a request is not checked"},
     default=ANYTHING,
@@ -37,11 +37,11 @@ _LIMITS = form(
     max=ANYTHING,
     min=ANYTHING,
 )
-LIMIT_RANGE = object_form(form(limits=_LIMITS))
-RUNTIME_CLASS = widened(
-    object_form(idle="handler"),
-    form(
-        overhead=form(podFixed=ANYTHING),
+LIMIT_RANGE = object_schema(schema(limits=_LIMITS))
+RUNTIME_CLASS = merged(
+    object_schema(idle="handler"),
+    schema(
+        overhead=schema(podFixed=ANYTHING),
         unmodelled={"scheduling": "what it adds to pods is not added; write it in the pods"},
     ),
 )
@@ -131,12 +131,12 @@ def read_priority_class(item: Item) -> PriorityClass:
     return PriorityClass(read_meta(item).name, value, item.flag("globalDefault"))
 
 
-def read_limit_range(item: Item) -> dict[str, Bounds]:
+def read_limit_range(item: Item) -> dict[str, ResourceLimits]:
     """Read what a LimitRange says about containers and pods, by type."""
-    found: dict[str, Bounds] = {}
+    found: dict[str, ResourceLimits] = {}
     for limits in item.mapping("spec").items("limits"):
         kind = limits.needed_text("type")
-        bounds = Bounds(
+        bounds = ResourceLimits(
             requests=limits.amounts("defaultRequest"),
             limits=limits.amounts("default"),
             least=limits.amounts("min"),
@@ -146,10 +146,10 @@ def read_limit_range(item: Item) -> dict[str, Bounds]:
     return found
 
 
-def joined(first: Bounds, second: Bounds) -> Bounds:
+def joined(first: ResourceLimits, second: ResourceLimits) -> ResourceLimits:
     """Both at once: the narrower bounds, and the first of the amounts that stand for what is not said."""
     tighter = {name: min(amount, first.most.get(name, amount)) for name, amount in second.most.items()}
-    return Bounds(
+    return ResourceLimits(
         requests={**second.requests, **first.requests},
         limits={**second.limits, **first.limits},
         least=largest(first.least, second.least),

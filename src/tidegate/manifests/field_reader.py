@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from tidegate.config.messages import close_match
-from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
 from tidegate.manifests.quantity import Amounts, read_quantity
 from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.problem import Path, Problem, Severity, found_text
@@ -29,7 +29,7 @@ class Item:
 
     __slots__ = ("findings", "origin", "path", "value")
 
-    def __init__(self, value: Any, findings: Findings, origin: Origin, path: Path = ()) -> None:
+    def __init__(self, value: Any, findings: ManifestFindings, origin: ObjectOrigin, path: Path = ()) -> None:
         self.value = value
         self.findings = findings
         self.origin = origin
@@ -48,7 +48,7 @@ class Item:
 
     def quiet(self) -> Item:
         """The same, to be read a second time: what is wrong with it was said the first time."""
-        return Item(self.value, Findings(0), self.origin, self.path)
+        return Item(self.value, ManifestFindings(0), self.origin, self.path)
 
     def part(self, *keys: str) -> Item:
         """A mapping further down that was read before; an empty one if it is not there."""

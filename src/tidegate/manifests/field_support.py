@@ -14,7 +14,7 @@ from tidegate.manifests.field_reader import Item, meant
 from tidegate.model.problem import Problem, found_text
 
 
-class Use(Enum):
+class FieldUse(Enum):
     """What becomes of a field."""
 
     READ = "read"
@@ -23,71 +23,71 @@ class Use(Enum):
     REFUSED = "refused"  # would make decisions wrong: an error
 
 
-class Field(NamedTuple):
+class FieldRule(NamedTuple):
     """What becomes of one field, and what stands in it."""
 
-    use: Use
+    use: FieldUse
     why: str = ""
     remedy: str = ""
-    inner: Form | None = None
+    inner: FieldSchema | None = None
 
 
-class Form:
+class FieldSchema:
     """The fields of a mapping."""
 
-    def __init__(self, fields: Mapping[str, Field], each: Form | None = None) -> None:
+    def __init__(self, fields: Mapping[str, FieldRule], each: FieldSchema | None = None) -> None:
         self.fields = dict(fields)
         self.each = each  # what stands under any other key; None: there must be none
 
 
-class No(NamedTuple):
+class Unsupported(NamedTuple):
     """Why a field is refused, and what to do about it."""
 
     why: str
     remedy: str = "leave it out"
 
 
-def form(
+def schema(
     read: str = "",
     *,
     idle: str = "",
     unmodelled: Mapping[str, str] | None = None,
-    refused: Mapping[str, No] | None = None,
-    **nested: Form,
-) -> Form:
+    refused: Mapping[str, Unsupported] | None = None,
+    **nested: FieldSchema,
+) -> FieldSchema:
     """The form of a mapping: fields by use, and under their own names those with a form of their own."""
-    fields = {name: Field(Use.READ) for name in read.split()}
-    fields |= {name: Field(Use.IDLE) for name in idle.split()}
-    fields |= {name: Field(Use.UNMODELLED, why) for name, why in (unmodelled or {}).items()}
-    fields |= {name: Field(Use.REFUSED, no.why, no.remedy) for name, no in (refused or {}).items()}
-    fields |= {name: Field(Use.READ, inner=inner) for name, inner in nested.items()}
-    return Form(fields)
+    fields = {name: FieldRule(FieldUse.READ) for name in read.split()}
+    fields |= {name: FieldRule(FieldUse.IDLE) for name in idle.split()}
+    fields |= {name: FieldRule(FieldUse.UNMODELLED, why) for name, why in (unmodelled or {}).items()}
+    fields |= {name: FieldRule(FieldUse.REFUSED, no.why, no.remedy) for name, no in (refused or {}).items()}
+    fields |= {name: FieldRule(FieldUse.READ, inner=inner) for name, inner in nested.items()}
+    return FieldSchema(fields)
 
 
-def each(inner: Form) -> Form:
+def each(inner: FieldSchema) -> FieldSchema:
     """The form of a mapping whose keys are the author's."""
-    return Form({}, inner)
+    return FieldSchema({}, inner)
 
 
-def widened(first: Form, *others: Form) -> Form:
+def merged(first: FieldSchema, *others: FieldSchema) -> FieldSchema:
     """The form with the fields of all."""
     fields = dict(first.fields)
     for other in others:
         fields.update(other.fields)
-    return Form(fields, first.each)
+    return FieldSchema(fields, first.each)
 
 
 #: A mapping that is read whole, whatever its keys.
-ANYTHING = Form({}, Form({}))
+ANYTHING = FieldSchema({}, FieldSchema({}))
 
 
-def review(item: Item, known: Form) -> None:
+def check_fields(item: Item, known: FieldSchema) -> None:
     """Name every field that is not known, not modelled or refused."""
     if known is ANYTHING:
         return
     if isinstance(item.value, list):
         for number, value in enumerate(item.value):
-            review(item.field(number, value), known)
+            check_fields(item.field(number, value), known)
     elif isinstance(item.value, dict):
         for key, value in item.value.items():
             if isinstance(key, str):
@@ -96,24 +96,24 @@ def review(item: Item, known: Form) -> None:
                 item.tell("", expected="keys that are text", found=f"the key {found_text(key)}", hint="quote it")
 
 
-def _review_field(item: Item, key: str, value: object, known: Form) -> None:
+def _review_field(item: Item, key: str, value: object, known: FieldSchema) -> None:
     field = known.fields.get(key)
     if field is None:
         if known.each is not None:
-            review(item.field(key, value), known.each)
+            check_fields(item.field(key, value), known.each)
         elif not item.findings.full:
             item.tell(key, found="unknown field", hint=meant(key, known.fields) or _listed(known))
         else:
             item.findings.add(item.origin, Problem(path=(), found="unknown field"))
     elif field.inner is not None:
-        review(item.field(key, value), field.inner)
-    elif field.use is Use.REFUSED and value:
+        check_fields(item.field(key, value), field.inner)
+    elif field.use is FieldUse.REFUSED and value:
         item.tell(key, found=f"is not supported: {field.why}", hint=field.remedy)
-    elif field.use is Use.UNMODELLED and value:
+    elif field.use is FieldUse.UNMODELLED and value:
         what = f"{found_text(value)} " if isinstance(value, str | int | float) else ""
         item.warn(key, f"{what}has no effect here: {field.why}")
 
 
-def _listed(known: Form) -> str:
-    names = [name for name, field in known.fields.items() if field.use is Use.READ]
+def _listed(known: FieldSchema) -> str:
+    names = [name for name, field in known.fields.items() if field.use is FieldUse.READ]
     return f"read here: {', '.join(names)}" if 0 < len(names) <= 8 else ""

@@ -14,7 +14,7 @@ from tidegate.model.struct import Spec
 MOST_TOLD = 500
 
 
-class Origin(Spec, frozen=True):
+class ObjectOrigin(Spec, frozen=True):
     """Where an object comes from."""
 
     file: str = ""
@@ -33,10 +33,10 @@ class Origin(Spec, frozen=True):
         return f"{self.kind} {self.name}".strip()
 
 
-class Finding(NamedTuple):
+class ManifestFinding(NamedTuple):
     """Something to be said about an object."""
 
-    origin: Origin
+    origin: ObjectOrigin
     problem: Problem
 
     def text(self) -> str:
@@ -44,23 +44,23 @@ class Finding(NamedTuple):
         return ": ".join(part for part in (self.origin.text(), self.problem.text()) if part)
 
 
-class Findings:
+class ManifestFindings:
     """Findings in the order they were made: the first ones as they are, the rest as a number."""
 
     def __init__(self, most: int = MOST_TOLD) -> None:
-        self.told: list[Finding] = []
+        self.told: list[ManifestFinding] = []
         self.more = 0
         self.errors = 0
         self.full = most == 0
         self._most = most
 
-    def add(self, origin: Origin, problem: Problem) -> None:
+    def add(self, origin: ObjectOrigin, problem: Problem) -> None:
         """Take a finding in."""
         self.errors += problem.severity is Severity.ERROR
         if self.full:
             self.more += 1
             return
-        self.told.append(Finding(origin, problem))
+        self.told.append(ManifestFinding(origin, problem))
         self.full = len(self.told) >= self._most
 
     def texts(self, severity: Severity | None = None) -> list[str]:

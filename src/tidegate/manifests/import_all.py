@@ -11,51 +11,51 @@ from typing import NamedTuple
 import msgspec
 
 from tidegate.manifests.core_objects import read_node
-from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
 from tidegate.manifests.gpus import NVIDIA
-from tidegate.manifests.import_other_queues import direct, plant
-from tidegate.manifests.import_queues import read_shares
-from tidegate.manifests.import_settings import read_settings, read_surroundings
-from tidegate.manifests.import_workloads import read_works
-from tidegate.manifests.jobs.to_workload import Imported
+from tidegate.manifests.import_other_queues import read_other_queues, resolve_queue
+from tidegate.manifests.import_queues import read_queue_setup
+from tidegate.manifests.import_settings import read_cluster_defaults, read_kueue_configuration
+from tidegate.manifests.import_workloads import read_workloads
+from tidegate.manifests.jobs.to_workload import ImportedWorkload
 from tidegate.manifests.kinds import KUEUE
-from tidegate.manifests.kueue_queues import read_consumed
-from tidegate.manifests.object_index import DEFAULT_NAMESPACE, Document, Objects, sort_objects
-from tidegate.manifests.reference_checks import link
+from tidegate.manifests.kueue_queues import read_decayed_usage
+from tidegate.manifests.object_index import DEFAULT_NAMESPACE, ManifestDocument, ObjectIndex, index_objects
+from tidegate.manifests.reference_checks import check_references
 from tidegate.model.hardware import Node, is_device
-from tidegate.model.observed_status import Consumed, Foreign, Standing
-from tidegate.model.queues import Shares
+from tidegate.model.observed_status import DecayedUsage, ObservedStatus, UnmanagedPods
+from tidegate.model.queues import QueueSetup
 from tidegate.model.simulation import PlannedWorkload
 from tidegate.model.struct import Resources, resources
 from tidegate.model.work import PodSet, Share, Work
 
 
-class Loaded(NamedTuple):
+class ImportedCluster(NamedTuple):
     """Everything that documents say."""
 
     nodes: tuple[Node, ...] = ()
-    shares: Shares = Shares()
+    shares: QueueSetup = QueueSetup()
     work: tuple[PlannedWorkload, ...] = ()
-    standings: tuple[tuple[str, Standing], ...] = ()  # by the id of the workload
-    consumed: tuple[Consumed, ...] = ()
-    foreign: tuple[Foreign, ...] = ()
-    origins: tuple[tuple[str, Origin], ...] = ()  # by the id of the workload: what it was made of
+    standings: tuple[tuple[str, ObservedStatus], ...] = ()  # by the id of the workload
+    consumed: tuple[DecayedUsage, ...] = ()
+    foreign: tuple[UnmanagedPods, ...] = ()
+    origins: tuple[tuple[str, ObjectOrigin], ...] = ()  # by the id of the workload: what it was made of
 
 
-def load(documents: Iterable[Document], findings: Findings) -> Loaded:
+def import_documents(documents: Iterable[ManifestDocument], findings: ManifestFindings) -> ImportedCluster:
     """Make everything of documents; what is wrong with them goes to the findings, and errors make it unusable."""
-    objects = sort_objects(documents, findings)
-    told = read_settings(objects)
-    around = read_surroundings(objects, told)
+    objects = index_objects(documents, findings)
+    told = read_kueue_configuration(objects)
+    around = read_cluster_defaults(objects, told)
     nodes = [read_node(item) for item in objects.of("", "Node")]
-    works = read_works(objects, around)
-    forest = plant(objects, works.work, _totals(nodes))
-    work = [direct(one, forest) for one in works.work]
+    works = read_workloads(objects, around)
+    forest = read_other_queues(objects, works.work, _totals(nodes))
+    work = [resolve_queue(one, forest) for one in works.work]
     namespaces = {one.planned.workload.id.partition("/")[0] for one in work}
-    shares = read_shares(objects, told, forest, namespaces)
-    link(objects, shares, work)
+    shares = read_queue_setup(objects, told, forest, namespaces)
+    check_references(objects, shares, work)
     nodes, work = _tell_vendors_apart(nodes, work)
-    return Loaded(
+    return ImportedCluster(
         nodes=tuple(nodes),
         shares=shares,
         work=tuple(one.planned for one in work),
@@ -66,8 +66,8 @@ def load(documents: Iterable[Document], findings: Findings) -> Loaded:
     )
 
 
-def _consumed(objects: Objects) -> tuple[Consumed, ...]:
-    found = [read_consumed(item, DEFAULT_NAMESPACE) for item in objects.of(KUEUE, "LocalQueue")]
+def _consumed(objects: ObjectIndex) -> tuple[DecayedUsage, ...]:
+    found = [read_decayed_usage(item, DEFAULT_NAMESPACE) for item in objects.of(KUEUE, "LocalQueue")]
     return tuple(used for used in found if used is not None)
 
 
@@ -82,7 +82,7 @@ def _totals(nodes: list[Node]) -> dict[str, int] | None:
     return totals
 
 
-def _tell_vendors_apart(nodes: list[Node], work: list[Imported]) -> tuple[list[Node], list[Imported]]:
+def _tell_vendors_apart(nodes: list[Node], work: list[ImportedWorkload]) -> tuple[list[Node], list[ImportedWorkload]]:
     """Where nodes have GPUs of several vendors, count them by name as well, so that none is taken for another."""
     vendors = {name for node in nodes for name, _ in node.allocatable or () if is_device(name)}
     if len(vendors) < 2:
@@ -96,7 +96,7 @@ def _with_vendor(node: Node) -> Node:
     return msgspec.structs.replace(node, shape=msgspec.structs.replace(node.shape, capacity=capacity))
 
 
-def _with_vendors(one: Imported) -> Imported:
+def _with_vendors(one: ImportedWorkload) -> ImportedWorkload:
     replace, workload = msgspec.structs.replace, one.planned.workload
     pod_sets = tuple(_asking_by_name(pods) for pods in workload.work.pod_sets)
     work: Work = replace(workload.work, pod_sets=pod_sets)

@@ -12,29 +12,29 @@ from typing import NamedTuple
 import msgspec
 
 from tidegate.manifests.field_reader import meant
-from tidegate.manifests.jobs.to_workload import KAI, VOLCANO, YUNIKORN, Imported
+from tidegate.manifests.jobs.to_workload import KAI, VOLCANO, YUNIKORN, ImportedWorkload
 from tidegate.manifests.kai import read_kai_queue
 from tidegate.manifests.kinds import KAI as KAI_GROUP
 from tidegate.manifests.kinds import KUEUE as KUEUE_GROUP
 from tidegate.manifests.kinds import VOLCANO as VOLCANO_GROUP
-from tidegate.manifests.object_index import Objects
-from tidegate.manifests.other_queues import Amounts, Branch, Tree, build_tree, protected_ms, rooted
+from tidegate.manifests.object_index import ObjectIndex
+from tidegate.manifests.other_queues import Amounts, OtherQueue, QuotaTree, build_quota_tree, protected_ms, rooted
 from tidegate.manifests.volcano import read_volcano_queue
 from tidegate.manifests.yunikorn import read_queues_file
 from tidegate.model.queues import Cohort, Flavor, Queue, charge_of
 
 
-class Forest(NamedTuple):
+class OtherQueues(NamedTuple):
     """The queues of other systems than Kueue."""
 
-    branches: dict[str, dict[str, Branch]]  # by system and name
+    branches: dict[str, dict[str, OtherQueue]]  # by system and name
     prefixes: dict[str, str]  # by system
     flavors: tuple[Flavor, ...] = ()
     cohorts: tuple[Cohort, ...] = ()
     queues: tuple[Queue, ...] = ()
 
 
-def plant(objects: Objects, work: list[Imported], totals: Amounts | None) -> Forest:
+def read_other_queues(objects: ObjectIndex, work: list[ImportedWorkload], totals: Amounts | None) -> OtherQueues:
     """Read the queues of all systems and make their trees."""
     systems = {
         VOLCANO: _below_root([read_volcano_queue(item) for item in objects.of(VOLCANO_GROUP, "Queue")]),
@@ -49,7 +49,7 @@ def plant(objects: Objects, work: list[Imported], totals: Amounts | None) -> For
         if prefix:
             item = systems[system][0].item
             item.note("", f"queues of several systems are in the folder: those of {system} are called {prefix}…")
-    return Forest(
+    return OtherQueues(
         branches={
             system: {branch.name: branch for branch in _prefixed(branches, prefixes[system])}
             for system, branches in planted.items()
@@ -61,29 +61,29 @@ def plant(objects: Objects, work: list[Imported], totals: Amounts | None) -> For
     )
 
 
-def _below_root(branches: list[Branch]) -> list[Branch]:
+def _below_root(branches: list[OtherQueue]) -> list[OtherQueue]:
     """Volcano's queues: they are below `root`, which need not be written."""
     if any(branch.name == "root" for branch in branches):
         return branches
     return [branch._replace(parent="") if branch.parent == "root" else branch for branch in branches]
 
 
-def _prefixed(branches: list[Branch], prefix: str) -> list[Branch]:
+def _prefixed(branches: list[OtherQueue], prefix: str) -> list[OtherQueue]:
     return [
         branch._replace(name=prefix + branch.name, parent=prefix + branch.parent if branch.parent else "")
         for branch in branches
     ]
 
 
-def _tree(system: str, branches: list[Branch], work: list[Imported], totals: Amounts | None) -> Tree:
+def _tree(system: str, branches: list[OtherQueue], work: list[ImportedWorkload], totals: Amounts | None) -> QuotaTree:
     charged = {"cpu", "memory"}
     for one in work:
         if one.queue.system == system:
             charged.update(name for pods in one.planned.workload.work.pod_sets for name, _ in charge_of(pods))
-    return build_tree(system, branches, charged, totals)
+    return build_quota_tree(system, branches, charged, totals)
 
 
-def direct(one: Imported, forest: Forest) -> Imported:
+def resolve_queue(one: ImportedWorkload, forest: OtherQueues) -> ImportedWorkload:
     """The workload with the name that its queue has in the forest, and the time that it is safe there."""
     system = one.queue.system
     if system not in (VOLCANO, KAI, YUNIKORN):
@@ -99,7 +99,7 @@ def direct(one: Imported, forest: Forest) -> Imported:
     return one._replace(planned=msgspec.structs.replace(one.planned, workload=workload))
 
 
-def _refuse_queue(one: Imported, how: str, known: dict[str, Branch]) -> None:
+def _refuse_queue(one: ImportedWorkload, how: str, known: dict[str, OtherQueue]) -> None:
     *way, key = one.queue.key or ("",)
     found = f"there is {how} queue {one.queue.name!r} of {one.queue.system}"
     one.item.part(*way).warn(key, found, meant(one.queue.name, known) or "add it to the folder")

@@ -10,22 +10,29 @@ from collections.abc import Iterable
 import msgspec
 
 from tidegate.manifests.core_objects import named_namespace, read_namespace
-from tidegate.manifests.import_other_queues import Forest
+from tidegate.manifests.import_other_queues import OtherQueues
 from tidegate.manifests.kinds import KUEUE
-from tidegate.manifests.kueue_objects import Configuration, read_admission_check, read_resource_flavor, read_topology
+from tidegate.manifests.kueue_objects import (
+    KueueConfiguration,
+    read_admission_check,
+    read_resource_flavor,
+    read_topology,
+)
 from tidegate.manifests.kueue_queues import read_cluster_queue, read_cohort, read_local_queue
-from tidegate.manifests.object_index import DEFAULT_NAMESPACE, Objects
-from tidegate.model.queues import FairSharing, Namespace, Queue, Shares
+from tidegate.manifests.object_index import DEFAULT_NAMESPACE, ObjectIndex
+from tidegate.model.queues import FairSharing, Namespace, Queue, QueueSetup
 
 
-def read_shares(objects: Objects, told: Configuration, forest: Forest, namespaces: Iterable[str]) -> Shares:
+def read_queue_setup(
+    objects: ObjectIndex, told: KueueConfiguration, forest: OtherQueues, namespaces: Iterable[str]
+) -> QueueSetup:
     """Make the shares of a folder; `namespaces` are those that work is in."""
     controllers = dict(read_admission_check(item) for item in objects.of(KUEUE, "AdmissionCheck"))
     queues = [with_controllers(read_cluster_queue(item), controllers) for item in objects.of(KUEUE, "ClusterQueue")]
     entrances = [read_local_queue(item, DEFAULT_NAMESPACE) for item in objects.of(KUEUE, "LocalQueue")]
     submitting = {entrance.id.partition("/")[0] for entrance in entrances} | set(namespaces)
     shared_out = FairSharing() if forest.queues and not queues else None  # other systems know no other way
-    return Shares(
+    return QueueSetup(
         flavors=(*map(read_resource_flavor, objects.of(KUEUE, "ResourceFlavor")), *forest.flavors),
         cohorts=(*map(read_cohort, objects.of(KUEUE, "Cohort")), *forest.cohorts),
         queues=(*queues, *forest.queues),
@@ -48,7 +55,7 @@ def with_controllers(queue: Queue, controllers: dict[str, str]) -> Queue:
     return replace(queue, checks=checks)
 
 
-def _namespaces(objects: Objects, used: set[str]) -> tuple[Namespace, ...]:
+def _namespaces(objects: ObjectIndex, used: set[str]) -> tuple[Namespace, ...]:
     """The namespaces of the folder, and those that are used without being written down."""
     written = [read_namespace(item) for item in objects.of("", "Namespace")]
     known = {namespace.name for namespace in written}

@@ -7,27 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidegate.manifests.cluster_defaults import Bounds, PriorityClass, Surroundings
+from tidegate.manifests.cluster_defaults import ClusterDefaults, PriorityClass, ResourceLimits
 from tidegate.manifests.core_objects import joined, read_limit_range, read_overhead, read_priority_class
 from tidegate.manifests.field_reader import Item
 from tidegate.manifests.jobs.trainer import runtime_key
 from tidegate.manifests.kinds import KUEUE, KUEUE_CONFIG, TRAINER
-from tidegate.manifests.kueue_objects import Configuration, read_configuration, read_workload_priority
-from tidegate.manifests.object_index import DEFAULT_NAMESPACE, Objects
+from tidegate.manifests.kueue_objects import KueueConfiguration, read_configuration, read_workload_priority
+from tidegate.manifests.object_index import DEFAULT_NAMESPACE, ObjectIndex
 from tidegate.manifests.object_meta import read_meta
 
 
-def read_settings(objects: Objects) -> Configuration:
+def read_kueue_configuration(objects: ObjectIndex) -> KueueConfiguration:
     """Kueue's configuration; of several the first counts."""
     found = [read_configuration(item) for item in objects.of(KUEUE_CONFIG, "Configuration")]
     for item in objects.of(KUEUE_CONFIG, "Configuration")[1:]:
         item.tell("kind", found="a second configuration of Kueue", hint="keep one of them")
-    return found[0] if found else Configuration()
+    return found[0] if found else KueueConfiguration()
 
 
-def read_surroundings(objects: Objects, told: Configuration) -> Surroundings:
+def read_cluster_defaults(objects: ObjectIndex, told: KueueConfiguration) -> ClusterDefaults:
     """All that the meaning of jobs depends on."""
-    return Surroundings(
+    return ClusterDefaults(
         namespace=DEFAULT_NAMESPACE,
         workload_priorities=_by_name(map(read_workload_priority, objects.of(KUEUE, "WorkloadPriorityClass"))),
         pod_priorities=_by_name(map(read_priority_class, objects.of("scheduling.k8s.io", "PriorityClass"))),
@@ -50,8 +50,8 @@ def _by_name(classes: Iterable[PriorityClass]) -> dict[str, PriorityClass]:
     return {found.name: found for found in classes}
 
 
-def _bounds(items: Iterable[Item], kind: str) -> dict[str, Bounds]:
-    found: dict[str, Bounds] = {}
+def _bounds(items: Iterable[Item], kind: str) -> dict[str, ResourceLimits]:
+    found: dict[str, ResourceLimits] = {}
     for item in items:
         namespace = read_meta(item, DEFAULT_NAMESPACE).namespace
         bounds = read_limit_range(item).get(kind)
@@ -60,7 +60,7 @@ def _bounds(items: Iterable[Item], kind: str) -> dict[str, Bounds]:
     return found
 
 
-def _runtimes(objects: Objects) -> dict[str, Item]:
+def _runtimes(objects: ObjectIndex) -> dict[str, Item]:
     found = {}
     for kind in ("ClusterTrainingRuntime", "TrainingRuntime"):
         for item in objects.of(TRAINER, kind):

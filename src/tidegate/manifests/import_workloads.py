@@ -12,17 +12,17 @@ from typing import NamedTuple
 import msgspec
 
 from tidegate.manifests import label_names
-from tidegate.manifests.cluster_defaults import Surroundings
+from tidegate.manifests.cluster_defaults import ClusterDefaults
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.jobs.pod import POD, Pod, group_of, held_by, join_group, read_pod
-from tidegate.manifests.jobs.to_workload import KUEUE, Imported, QueueName, read_job, read_parts, run_profile
-from tidegate.manifests.kinds import KNOWN, Key
+from tidegate.manifests.jobs.pod import POD, Pod, group_of, join_group, read_pod, unmanaged_by_node
+from tidegate.manifests.jobs.to_workload import KUEUE, ImportedWorkload, QueueName, read_job, read_parts, run_profile
+from tidegate.manifests.kinds import KINDS, GroupKind
 from tidegate.manifests.kinds import KUEUE as KUEUE_GROUP
 from tidegate.manifests.kueue_workload import read_workload
-from tidegate.manifests.object_index import DEFAULT_NAMESPACE, Objects
-from tidegate.manifests.object_meta import Meta, api_group, read_meta
-from tidegate.manifests.workload_status import read_standing
-from tidegate.model.observed_status import Foreign
+from tidegate.manifests.object_index import DEFAULT_NAMESPACE, ObjectIndex
+from tidegate.manifests.object_meta import ManifestMeta, api_group, read_meta
+from tidegate.manifests.workload_status import read_observed_status
+from tidegate.model.observed_status import UnmanagedPods
 from tidegate.model.simulation import PlannedWorkload
 
 _QUEUE_WORDS = (label_names.QUEUE, *label_names.KAI_QUEUES, label_names.VOLCANO_QUEUE, label_names.YUNIKORN_QUEUES[0])
@@ -34,17 +34,17 @@ _Name = tuple[str, str, str, str]
 class Works(NamedTuple):
     """The work of a folder, and what pods of others hold."""
 
-    work: list[Imported]
-    foreign: list[Foreign]
+    work: list[ImportedWorkload]
+    foreign: list[UnmanagedPods]
 
 
-def read_works(objects: Objects, around: Surroundings) -> Works:
+def read_workloads(objects: ObjectIndex, around: ClusterDefaults) -> Works:
     """Read all work."""
     spoken_for = _owners_of_workloads(objects)
     there = {_name(key, item) for key, item in objects.jobs()}
     found = [_read_workload(item, around) for item in objects.of(KUEUE_GROUP, "Workload")]
     for key, item in objects.jobs():
-        kind = KNOWN[key].job
+        kind = KINDS[key].job
         assert kind is not None
         if _name(key, item) in spoken_for:
             item.note("", "is not read: its Workload is in the folder and speaks for it")
@@ -56,31 +56,31 @@ def read_works(objects: Objects, around: Surroundings) -> Works:
     return Works(_unique(found + pods), foreign)
 
 
-def _name(key: Key, item: Item) -> _Name:
+def _name(key: GroupKind, item: Item) -> _Name:
     meta = item.mapping("metadata").value
     return *key, str(meta.get("namespace") or DEFAULT_NAMESPACE), str(meta.get("name") or "")
 
 
-def _owners_of_workloads(objects: Objects) -> set[_Name]:
+def _owners_of_workloads(objects: ObjectIndex) -> set[_Name]:
     metas = [read_meta(item.quiet(), DEFAULT_NAMESPACE) for item in objects.of(KUEUE_GROUP, "Workload")]
     return {(owner.group, owner.kind, meta.namespace, owner.name) for meta in metas for owner in meta.owners}
 
 
-def _is_owned(meta: Meta, there: set[_Name]) -> bool:
+def _is_owned(meta: ManifestMeta, there: set[_Name]) -> bool:
     return any((owner.group, owner.kind, meta.namespace, owner.name) in there for owner in meta.owners)
 
 
-def _read_workload(item: Item, around: Surroundings) -> Imported:
+def _read_workload(item: Item, around: ClusterDefaults) -> ImportedWorkload:
     workload, meta = read_workload(item, around), read_meta(item.quiet(), around.namespace)
     queue = QueueName(KUEUE, workload.work.queue, ("spec", "queueName"))
     planned = PlannedWorkload(workload=workload, run=run_profile(item, meta))
-    return Imported(planned, queue, item, read_standing(item, around))
+    return ImportedWorkload(planned, queue, item, read_observed_status(item, around))
 
 
 def _read_pods(
-    items: list[Item], owners: set[_Name], spoken_for: set[_Name], around: Surroundings
-) -> tuple[list[Imported], list[Foreign]]:
-    found: list[Imported] = []
+    items: list[Item], owners: set[_Name], spoken_for: set[_Name], around: ClusterDefaults
+) -> tuple[list[ImportedWorkload], list[UnmanagedPods]]:
+    found: list[ImportedWorkload] = []
     groups: dict[tuple[str, str], list[Pod]] = {}
     others: list[Pod] = []
     for item in items:
@@ -96,10 +96,10 @@ def _read_pods(
     for members in groups.values():
         whole, parts = join_group(members, around)
         found += read_parts(whole, parts, around)
-    return found, held_by(others)
+    return found, unmanaged_by_node(others)
 
 
-def _unique(found: list[Imported]) -> list[Imported]:
+def _unique(found: list[ImportedWorkload]) -> list[ImportedWorkload]:
     """Give workloads of the same id different ones: by kind, as on a cluster, then by number."""
     ids = [one.planned.workload.id for one in found]
     times = Counter(ids)
@@ -120,6 +120,6 @@ def _unique(found: list[Imported]) -> list[Imported]:
     return told
 
 
-def _renamed(one: Imported, name: str) -> Imported:
+def _renamed(one: ImportedWorkload, name: str) -> ImportedWorkload:
     replace, planned = msgspec.structs.replace, one.planned
     return one._replace(planned=replace(planned, workload=replace(planned.workload, id=name)))

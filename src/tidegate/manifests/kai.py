@@ -8,20 +8,20 @@ from __future__ import annotations
 from fractions import Fraction
 
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.field_support import form
+from tidegate.manifests.field_support import schema
 from tidegate.manifests.kueue_objects import read_duration_ms
-from tidegate.manifests.object_meta import object_form, read_meta
-from tidegate.manifests.other_queues import Branch
+from tidegate.manifests.object_meta import object_schema, read_meta
+from tidegate.manifests.other_queues import OtherQueue
 from tidegate.manifests.quantity import read_quantity, rounded_up
 from tidegate.model.queues import UNLIMITED, WHOLE_WEIGHT
 
-_AMOUNTS = form("quota limit overQuotaWeight")
-QUEUE = object_form(
-    form(
+_AMOUNTS = schema("quota limit overQuotaWeight")
+QUEUE = object_schema(
+    schema(
         "parentQueue preemptMinRuntime reclaimMinRuntime",
         idle="displayName",
         unmodelled={"priority": "KAI's queue priority has no counterpart; queues keep equal rank"},
-        resources=form(gpu=_AMOUNTS, cpu=_AMOUNTS, memory=_AMOUNTS),
+        resources=schema(gpu=_AMOUNTS, cpu=_AMOUNTS, memory=_AMOUNTS),
     )
 )
 
@@ -29,7 +29,7 @@ QUEUE = object_form(
 _UNITS = {"gpu": Fraction(1000), "cpu": Fraction(1), "memory": Fraction(10**6)}
 
 
-def read_kai_queue(item: Item) -> Branch:
+def read_kai_queue(item: Item) -> OtherQueue:
     """Read a Queue of KAI; what it does not name is zero, as KAI reads it."""
     spec = item.mapping("spec")
     inner = spec.mapping("resources")
@@ -44,7 +44,7 @@ def read_kai_queue(item: Item) -> Branch:
         if limit >= 0:
             most[name] = rounded_up(limit * unit)
             owns[name] = min(owns[name], most[name])
-    return Branch(
+    return OtherQueue(
         name=read_meta(item).name,
         parent=spec.text("parentQueue"),
         owns=owns,

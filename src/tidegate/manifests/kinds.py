@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidegate.manifests import core_objects, kai, kueue_objects, kueue_queues, kueue_workload, volcano
-from tidegate.manifests.field_support import Form
+from tidegate.manifests.field_support import FieldSchema
 from tidegate.manifests.jobs import apps, batch, kubeflow, pod, ray, trainer
 from tidegate.manifests.jobs.pod_parts import JobKind
 
@@ -19,31 +19,31 @@ KAI = "scheduling.run.ai"
 TRAINER = "trainer.kubeflow.org"
 
 #: Group and kind.
-Key = tuple[str, str]
+GroupKind = tuple[str, str]
 
 
-class Known(NamedTuple):
+class KindInfo(NamedTuple):
     """A kind of object that is read."""
 
     versions: tuple[str, ...]
-    form: Form
+    form: FieldSchema
     job: JobKind | None = None
     namespaced: bool = True
 
 
-def _kueue(form: Form, *, namespaced: bool = False) -> Known:
-    return Known(("v1beta1", "v1beta2"), form, namespaced=namespaced)
+def _kueue(form: FieldSchema, *, namespaced: bool = False) -> KindInfo:
+    return KindInfo(("v1beta1", "v1beta2"), form, namespaced=namespaced)
 
 
-def _cluster(form: Form, *versions: str) -> Known:
-    return Known(versions, form, namespaced=False)
+def _cluster(form: FieldSchema, *versions: str) -> KindInfo:
+    return KindInfo(versions, form, namespaced=False)
 
 
-def _job(kind: JobKind, *versions: str) -> Known:
-    return Known(versions, kind.form, kind)
+def _job(kind: JobKind, *versions: str) -> KindInfo:
+    return KindInfo(versions, kind.form, kind)
 
 
-KNOWN: dict[Key, Known] = {
+KINDS: dict[GroupKind, KindInfo] = {
     (KUEUE, "ClusterQueue"): _kueue(kueue_queues.CLUSTER_QUEUE),
     (KUEUE, "Cohort"): _kueue(kueue_queues.COHORT),
     (KUEUE, "LocalQueue"): _kueue(kueue_queues.LOCAL_QUEUE, namespaced=True),
@@ -55,7 +55,7 @@ KNOWN: dict[Key, Known] = {
     (KUEUE_CONFIG, "Configuration"): _kueue(kueue_objects.CONFIGURATION),
     ("", "Node"): _cluster(core_objects.NODE, "v1"),
     ("", "Namespace"): _cluster(core_objects.NAMESPACE, "v1"),
-    ("", "LimitRange"): Known(("v1",), core_objects.LIMIT_RANGE),
+    ("", "LimitRange"): KindInfo(("v1",), core_objects.LIMIT_RANGE),
     ("", "Pod"): _job(pod.POD, "v1"),
     ("scheduling.k8s.io", "PriorityClass"): _cluster(core_objects.PRIORITY, "v1"),
     ("node.k8s.io", "RuntimeClass"): _cluster(core_objects.RUNTIME_CLASS, "v1"),
@@ -73,7 +73,7 @@ KNOWN: dict[Key, Known] = {
     ("kubeflow.org", "MPIJob"): _job(kubeflow.MPI, "v1", "v2beta1"),
     (TRAINER, "TrainJob"): _job(trainer.TRAIN_JOB, "v1alpha1"),
     (TRAINER, "ClusterTrainingRuntime"): _cluster(trainer.RUNTIME, "v1alpha1"),
-    (TRAINER, "TrainingRuntime"): Known(("v1alpha1",), trainer.RUNTIME),
+    (TRAINER, "TrainingRuntime"): KindInfo(("v1alpha1",), trainer.RUNTIME),
     ("ray.io", "RayCluster"): _job(ray.CLUSTER, "v1", "v1alpha1"),
     ("ray.io", "RayJob"): _job(ray.JOB, "v1", "v1alpha1"),
     ("ray.io", "RayService"): _job(ray.SERVICE, "v1", "v1alpha1"),
@@ -83,7 +83,7 @@ KNOWN: dict[Key, Known] = {
 }
 
 #: Kinds that make work while running: to be refused, as what they make is not known.
-REFUSED: dict[Key, str] = {
+REFUSED_KINDS: dict[GroupKind, str] = {
     ("batch", "CronJob"): "it makes Jobs over time; add the Jobs that it makes",
     ("batch.volcano.sh", "CronJob"): "it makes Jobs over time; add the Jobs that it makes",
     ("ray.io", "RayCronJob"): "it makes RayJobs over time; add the RayJobs that it makes",
@@ -96,14 +96,14 @@ _CORE = ("Service", "Secret", "ServiceAccount", "PersistentVolumeClaim", "Persis
 _GROUPS = ("Workload", "PodGroup", "CompositePodGroup")
 
 #: Kinds that are known and left alone: by kind first, then by group.
-LEFT_ALONE: dict[Key, str] = {
+IGNORED_KINDS: dict[GroupKind, str] = {
     **{("", kind): _NOT_WORK for kind in _CORE},
     **{("scheduling.k8s.io", kind): "groups of Kubernetes' own scheduler are not read" for kind in _GROUPS},
     (KAI, "BindRequest"): "where a pod is bound is not read from it",
     ("", "ResourceQuota"): "what a namespace may ask for in all is not counted",
     ("apps", "DaemonSet"): "what its pods take of each node is not counted; lower the nodes' allocatable",
     ("", "PodTemplate"): "no work is made of it",
-    ("", "ConfigMap"): "only kueue_queues.yaml and controller_manager_config.yaml are read in one",
+    ("", "ConfigMap"): "only queues.yaml and controller_manager_config.yaml are read in one",
     (KUEUE, "ProvisioningRequestConfig"): "checks are answered by who answers them",
     (KUEUE, "MultiKueueConfig"): "there is one cluster",
     (KUEUE, "MultiKueueCluster"): "there is one cluster",
@@ -112,7 +112,7 @@ LEFT_ALONE: dict[Key, str] = {
     ("keda.sh", "ScaledJob"): "it makes Jobs over time; add the Jobs that it makes",
     ("serving.kserve.io", "InferenceService"): "the Deployments that it makes are read instead",
 }
-LEFT_GROUPS: dict[str, str] = {
+IGNORED_GROUPS: dict[str, str] = {
     "policy": _NOT_WORK,
     "rbac.authorization.k8s.io": _NOT_WORK,
     "networking.k8s.io": _NOT_WORK,

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from tidegate.manifests.cluster_defaults import PriorityClass, Transformation
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.field_support import ANYTHING, No, form
-from tidegate.manifests.object_meta import object_form, read_meta
+from tidegate.manifests.field_support import ANYTHING, Unsupported, schema
+from tidegate.manifests.object_meta import object_schema, read_meta
 from tidegate.manifests.quantity import counted, read_quantity
 from tidegate.manifests.selectors import TAINT, TOLERATION, read_taints, read_tolerations
 from tidegate.model.hardware import TopologyLevels
@@ -20,24 +20,24 @@ from tidegate.model.queues import FairSharing, FairStrategy, Flavor, TopologyRul
 from tidegate.model.struct import labels
 from tidegate.model.units import UnitError, parse_duration_ms
 
-FLAVOR = object_form(form("topologyName", nodeLabels=ANYTHING, nodeTaints=TAINT, tolerations=TOLERATION))
-TOPOLOGY = object_form(form(levels=form("nodeLabel")))
-CHECK = object_form(form("controllerName", idle="parameters retryDelayMinutes"))
-PRIORITY = object_form(top="value", idle="description")
+FLAVOR = object_schema(schema("topologyName", nodeLabels=ANYTHING, nodeTaints=TAINT, tolerations=TOLERATION))
+TOPOLOGY = object_schema(schema(levels=schema("nodeLabel")))
+CHECK = object_schema(schema("controllerName", idle="parameters retryDelayMinutes"))
+PRIORITY = object_schema(top="value", idle="description")
 
 _NOT_ENDED = "work is neither ended nor sent back for the time it takes to start"
-CONFIGURATION = form(
+CONFIGURATION = schema(
     "apiVersion kind",
     idle="namespace webhook leaderElection metrics health pprofBindAddress controller tls manageJobsWithoutQueueName "
     "managedJobsNamespaceSelector internalCertManagement clientConnection integrations visibilityServer "
     "objectRetentionPolicies metadata queueVisibility multiKueue",
     unmodelled={"waitForPodsReady": _NOT_ENDED},
-    fairSharing=form("enable preemptionStrategies"),
-    admissionFairSharing=form("usageHalfLifeTime usageSamplingInterval", resourceWeights=ANYTHING),
-    resources=form(
+    fairSharing=schema("enable preemptionStrategies"),
+    admissionFairSharing=schema("usageHalfLifeTime usageSamplingInterval", resourceWeights=ANYTHING),
+    resources=schema(
         "quotaCheckStrategy excludeResourcePrefixes",
-        transformations=form("input strategy multiplyBy", outputs=ANYTHING),
-        refused={"deviceClassMappings": No("devices by claim (DRA)")},
+        transformations=schema("input strategy multiplyBy", outputs=ANYTHING),
+        refused={"deviceClassMappings": Unsupported("devices by claim (DRA)")},
     ),
     featureGates=ANYTHING,
 )
@@ -89,7 +89,7 @@ def read_workload_priority(item: Item) -> PriorityClass:
     return PriorityClass(read_meta(item).name, item.whole("value", least=-(2**31)))
 
 
-class Configuration(NamedTuple):
+class KueueConfiguration(NamedTuple):
     """What Kueue was told as a whole."""
 
     fair: FairSharing | None = None
@@ -118,7 +118,7 @@ def topology_rule(gates: Mapping[str, bool]) -> TopologyRule:
     )
 
 
-def read_configuration(item: Item) -> Configuration:
+def read_configuration(item: Item) -> KueueConfiguration:
     """Read a Configuration, as it stands in the ConfigMap of Kueue's controller."""
     inner, gates = item.mapping("resources"), item.mapping("featureGates")
     for name in gates.value:
@@ -127,7 +127,7 @@ def read_configuration(item: Item) -> Configuration:
     strategy = inner.text("quotaCheckStrategy", "BlockUndeclared")
     if strategy not in ("BlockUndeclared", "IgnoreUndeclared"):
         inner.refuse("quotaCheckStrategy", "one of BlockUndeclared, IgnoreUndeclared", strategy)
-    return Configuration(
+    return KueueConfiguration(
         fair=_fair(item),
         usage=_usage(item),
         ignore_undeclared=strategy == "IgnoreUndeclared",

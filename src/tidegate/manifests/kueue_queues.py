@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.field_support import ANYTHING, form
-from tidegate.manifests.object_meta import object_form, read_meta
+from tidegate.manifests.field_support import ANYTHING, schema
+from tidegate.manifests.object_meta import object_schema, read_meta
 from tidegate.manifests.quantity import counted
 from tidegate.manifests.selectors import SELECTOR, read_selector
-from tidegate.model.observed_status import Consumed
+from tidegate.model.observed_status import DecayedUsage
 from tidegate.model.queues import (
     WHOLE_WEIGHT,
     CheckRule,
     Cohort,
-    Entrance,
     FlavorGroup,
     FlavorMove,
     FlavorPreference,
     Fungibility,
+    LocalQueue,
     PreemptionRule,
     PreemptWhom,
     Queue,
@@ -31,30 +31,30 @@ from tidegate.model.queues import (
 from tidegate.model.struct import resources
 from tidegate.model.work import NodeRequirement
 
-_QUOTA = form("name nominalQuota borrowingLimit lendingLimit")
-_GROUPS = form("coveredResources", flavors=form("name", resources=_QUOTA))
-_WEIGHT = form("weight")
+_QUOTA = schema("name nominalQuota borrowingLimit lendingLimit")
+_GROUPS = schema("coveredResources", flavors=schema("name", resources=_QUOTA))
+_WEIGHT = schema("weight")
 
-CLUSTER_QUEUE = object_form(
-    form(
+CLUSTER_QUEUE = object_schema(
+    schema(
         "cohort cohortName queueingStrategy stopPolicy admissionChecks",
         resourceGroups=_GROUPS,
         namespaceSelector=SELECTOR,
-        flavorFungibility=form("whenCanBorrow whenCanPreempt preference"),
-        preemption=form(
-            "withinClusterQueue reclaimWithinCohort", borrowWithinCohort=form("policy maxPriorityThreshold")
+        flavorFungibility=schema("whenCanBorrow whenCanPreempt preference"),
+        preemption=schema(
+            "withinClusterQueue reclaimWithinCohort", borrowWithinCohort=schema("policy maxPriorityThreshold")
         ),
-        admissionChecksStrategy=form(admissionChecks=form("name onFlavors")),
-        admissionScope=form("admissionMode"),
+        admissionChecksStrategy=schema(admissionChecks=schema("name onFlavors")),
+        admissionScope=schema("admissionMode"),
         fairSharing=_WEIGHT,
         unmodelled={"concurrentAdmissionPolicy": "Kueue's gate ConcurrentAdmission is off by default"},
     )
 )
-COHORT = object_form(form("parentName", resourceGroups=_GROUPS, fairSharing=_WEIGHT))
-_CONSUMED = form(idle="weightedShare", admissionFairSharingStatus=form("lastUpdate", consumedResources=ANYTHING))
-LOCAL_QUEUE = object_form(
-    form("clusterQueue stopPolicy", fairSharing=_WEIGHT),
-    form(
+COHORT = object_schema(schema("parentName", resourceGroups=_GROUPS, fairSharing=_WEIGHT))
+_CONSUMED = schema(idle="weightedShare", admissionFairSharingStatus=schema("lastUpdate", consumedResources=ANYTHING))
+LOCAL_QUEUE = object_schema(
+    schema("clusterQueue stopPolicy", fairSharing=_WEIGHT),
+    schema(
         idle="admittedWorkloads conditions flavorUsage flavorsUsage flavors flavorsReservation pendingWorkloads "
         "reservingWorkloads",
         fairSharing=_CONSUMED,
@@ -93,10 +93,10 @@ def read_cohort(item: Item) -> Cohort:
     return Cohort(name=name, parent=parent, quotas=quotas, weight_milli=_weight(spec.mapping("fairSharing")))
 
 
-def read_local_queue(item: Item, namespace: str = "") -> Entrance:
+def read_local_queue(item: Item, namespace: str = "") -> LocalQueue:
     """Read a LocalQueue."""
     spec = item.mapping("spec")
-    return Entrance(
+    return LocalQueue(
         id=read_meta(item, namespace).id,
         queue=spec.text("clusterQueue"),
         weight_milli=_weight(spec.mapping("fairSharing")),
@@ -104,14 +104,14 @@ def read_local_queue(item: Item, namespace: str = "") -> Entrance:
     )
 
 
-def read_consumed(item: Item, namespace: str = "") -> Consumed | None:
+def read_decayed_usage(item: Item, namespace: str = "") -> DecayedUsage | None:
     """Read what a LocalQueue has used of late; None if nobody has counted."""
     inner = item.mapping("status").mapping("fairSharing").mapping("admissionFairSharingStatus")
     if not inner.value:
         return None
     used = inner.amounts("consumedResources")
     milli = resources({name: counted("cpu", amount * _per_unit(name)) for name, amount in used.items()})
-    return Consumed(entrance=read_meta(item, namespace).id, milli=milli, at_ms=inner.time_ms("lastUpdate"))
+    return DecayedUsage(entrance=read_meta(item, namespace).id, milli=milli, at_ms=inner.time_ms("lastUpdate"))
 
 
 def _per_unit(resource: str) -> int:

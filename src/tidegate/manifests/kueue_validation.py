@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable
 
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.kinds import KUEUE, Key
+from tidegate.manifests.kinds import KUEUE, GroupKind
 from tidegate.model.queues import FlavorMove, PreemptWhom
 
 
-def check_rules(key: Key, item: Item) -> None:
+def validate_object(key: GroupKind, item: Item) -> None:
     """Name what breaks a rule of the object's kind."""
     rule = _RULES.get(key)
     if rule is not None:
@@ -136,7 +136,7 @@ def _check_workload(item: Item) -> None:
         spec.tell("podSets", expected="minCount in at most one pod set", found="in more")
 
 
-_RULES: dict[Key, Callable[[Item], None]] = {
+_RULES: dict[GroupKind, Callable[[Item], None]] = {
     (KUEUE, "ClusterQueue"): _check_cluster_queue,
     (KUEUE, "Cohort"): _check_cohort,
     (KUEUE, "ResourceFlavor"): _check_flavor,

@@ -7,51 +7,51 @@ from __future__ import annotations
 
 import msgspec
 
-from tidegate.manifests.cluster_defaults import NOTHING_AROUND, Surroundings
+from tidegate.manifests.cluster_defaults import NO_DEFAULTS, ClusterDefaults
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.field_support import ANYTHING, form
-from tidegate.manifests.label_names import BOOST, review_words
-from tidegate.manifests.object_meta import Meta, object_form, read_meta
+from tidegate.manifests.field_support import ANYTHING, schema
+from tidegate.manifests.label_names import PRIORITY_BOOST, check_labels
+from tidegate.manifests.object_meta import ManifestMeta, object_schema, read_meta
 from tidegate.manifests.pod_template import TEMPLATE, read_template, sized
 from tidegate.manifests.selectors import TOLERATION, read_tolerations
 from tidegate.manifests.topology_requests import ASSIGNMENT, REQUEST, read_topology_request
 from tidegate.model.work import PodSet, Work, Workload
 
-POD_SET = form("name count minCount", template=TEMPLATE, topologyRequest=REQUEST)
-CONDITION = form("type status reason lastTransitionTime", idle="message observedGeneration")
-_ASSIGNED = form(
+POD_SET = schema("name count minCount", template=TEMPLATE, topologyRequest=REQUEST)
+CONDITION = schema("type status reason lastTransitionTime", idle="message observedGeneration")
+_ASSIGNED = schema(
     "name count delayedTopologyRequest", flavors=ANYTHING, resourceUsage=ANYTHING, topologyAssignment=ASSIGNMENT
 )
-_UPDATE = form("name", idle="labels annotations", nodeSelector=ANYTHING, tolerations=TOLERATION)
-STATUS = form(
+_UPDATE = schema("name", idle="labels annotations", nodeSelector=ANYTHING, tolerations=TOLERATION)
+STATUS = schema(
     idle="accumulatedPastExecutionTimeSeconds accumulatedPastExexcutionTimeSeconds schedulingStats resourceRequests",
     unmodelled=dict.fromkeys(("nominatedClusterNames", "clusterName"), "there is one cluster (MultiKueue)"),
     conditions=CONDITION,
-    admission=form("clusterQueue", podSetAssignments=_ASSIGNED),
-    requeueState=form("requeueAt", idle="count"),
-    reclaimablePods=form("name count"),
-    admissionChecks=form(
+    admission=schema("clusterQueue", podSetAssignments=_ASSIGNED),
+    requeueState=schema("requeueAt", idle="count"),
+    reclaimablePods=schema("name count"),
+    admissionChecks=schema(
         "name state lastTransitionTime requeueAfterSeconds", idle="message retryCount", podSetUpdates=_UPDATE
     ),
-    unhealthyNodes=form("name"),
-    preemptionGates=form("name position", idle="lastTransitionTime"),
+    unhealthyNodes=schema("name"),
+    preemptionGates=schema("name position", idle="lastTransitionTime"),
 )
-WORKLOAD = object_form(
-    form(
+WORKLOAD = object_schema(
+    schema(
         "queueName priority priorityClassName priorityClassSource active",
         unmodelled={"maximumExecutionTimeSeconds": "work is not ended for its time"},
         podSets=POD_SET,
-        priorityClassRef=form("group kind name"),
-        preemptionGates=form("name"),
+        priorityClassRef=schema("group kind name"),
+        preemptionGates=schema("name"),
     ),
     STATUS,
 )
 
 
-def read_workload(item: Item, around: Surroundings = NOTHING_AROUND) -> Workload:
+def read_workload(item: Item, around: ClusterDefaults = NO_DEFAULTS) -> Workload:
     """Read what a Workload asks for."""
     meta, spec = read_meta(item, around.namespace), item.mapping("spec")
-    review_words(item.mapping("metadata"), around.gates)
+    check_labels(item.mapping("metadata"), around.gates)
     items = spec.items("podSets")
     queue = spec.text("queueName")
     work = Work(
@@ -62,7 +62,7 @@ def read_workload(item: Item, around: Surroundings = NOTHING_AROUND) -> Workload
     return Workload(id=meta.id, work=work, submitted_ms=meta.created_ms)
 
 
-def read_pod_set(item: Item, around: Surroundings = NOTHING_AROUND, namespace: str = "") -> PodSet:
+def read_pod_set(item: Item, around: ClusterDefaults = NO_DEFAULTS, namespace: str = "") -> PodSet:
     """Read a pod set; what it asks of the topology stands beside its template."""
     count = item.whole("count", 1)
     least = item.whole("minCount", least=1) if "minCount" in item else 0
@@ -71,7 +71,7 @@ def read_pod_set(item: Item, around: Surroundings = NOTHING_AROUND, namespace: s
     return msgspec.structs.replace(named, topology=read_topology_request(item.mapping("topologyRequest")))
 
 
-def _priority(spec: Item, around: Surroundings) -> int:
+def _priority(spec: Item, around: ClusterDefaults) -> int:
     """The priority as written, or that of the class it refers to."""
     if "priority" in spec:
         return spec.whole("priority", least=-(2**31))
@@ -82,12 +82,12 @@ def _priority(spec: Item, around: Surroundings) -> int:
     return known[name].value if name in known else 0
 
 
-def _boost(item: Item, meta: Meta, around: Surroundings) -> int:
-    written = meta.annotations.get(BOOST, "")
+def _boost(item: Item, meta: ManifestMeta, around: ClusterDefaults) -> int:
+    written = meta.annotations.get(PRIORITY_BOOST, "")
     if not written or "PriorityBoost" not in around.gates:
         return 0
     if len(written) > 11 or not written.removeprefix("-").isdecimal():
-        item.mapping("metadata").mapping("annotations").warn(BOOST, "is not a whole number and adds nothing")
+        item.mapping("metadata").mapping("annotations").warn(PRIORITY_BOOST, "is not a whole number and adds nothing")
         return 0
     return int(written)
 

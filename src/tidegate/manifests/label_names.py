@@ -7,7 +7,7 @@ Must not know: objects.
 from __future__ import annotations
 
 from tidegate.manifests.field_reader import Item, meant
-from tidegate.manifests.field_support import Field, No, Use
+from tidegate.manifests.field_support import FieldRule, FieldUse, Unsupported
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
@@ -20,7 +20,7 @@ GROUP_WORKLOAD = "kueue.x-k8s.io/is-group-workload"
 ROLE = "kueue.x-k8s.io/role-hash"
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 GATED_BY = "kueue.x-k8s.io/admission-gated-by"
-BOOST = "kueue.x-k8s.io/priority-boost"
+PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
 ALLOWED_FLAVORS = "kueue.x-k8s.io/workload-allowed-resource-flavors"
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
@@ -42,7 +42,7 @@ SUBMIT = "tidegate.io/submit"
 KIND = "tidegate.io/kind"
 IGNORE = "tidegate.io/ignore"
 RECOVERY = "tidegate.io/recovery"  # what happens when work loses a pod or a node: gang or pods
-STANDING = "tidegate.io/standing"  # what we note with work for whoever takes over
+HANDOVER_NOTE = "tidegate.io/standing"  # what we note with work for whoever takes over
 
 _READ = (
     QUEUE, PRIORITY, MIN_PARALLELISM, GROUP, GROUP_TOTAL, GROUP_FAST, GROUP_WORKLOAD, ROLE, REPLACES, GATED_BY,
@@ -60,10 +60,10 @@ _IDLE = (
     "kueue.x-k8s.io/workload", "kueue.x-k8s.io/workload-slice-name",
     "kueue.x-k8s.io/local-queue-name", "kueue.x-k8s.io/cluster-queue-name", "kueue.x-k8s.io/multikueue-origin",
     "kueue.x-k8s.io/multikueue-origin-uid", "kueue.x-k8s.io/multikueue-worker-workload-pod", "kueue.x-k8s.io/tas",
-    "kai.scheduler/node-pool", STANDING,
+    "kai.scheduler/node-pool", HANDOVER_NOTE,
 )  # fmt: skip
 _UNMODELLED = {
-    BOOST: "Kueue's gate PriorityBoost is off by default",
+    PRIORITY_BOOST: "Kueue's gate PriorityBoost is off by default",
     ALLOWED_FLAVORS: "Kueue's gate ConcurrentAdmission is off by default",
     "kueue.x-k8s.io/concurrent-admission-parent": "Kueue's gate ConcurrentAdmission is off by default",
     MAX_EXECUTION: "work is not ended for its time",
@@ -71,27 +71,29 @@ _UNMODELLED = {
     "kai.scheduler/preemptibility": "any admitted work may be preempted, as its queue's rules say",
 }
 _REFUSED = {
-    GPU_FRACTION_DEVICES: No("a fraction of several devices", "ask for a fraction of one device, or for whole ones"),
-    "alpha.jobset.sigs.k8s.io/exclusive-topology": No(
+    GPU_FRACTION_DEVICES: Unsupported(
+        "a fraction of several devices", "ask for a fraction of one device, or for whole ones"
+    ),
+    "alpha.jobset.sigs.k8s.io/exclusive-topology": Unsupported(
         "one job alone in a topology domain", f"use {REQUIRED}, or leave it out"
     ),
-    "leaderworkerset.sigs.k8s.io/exclusive-topology": No(
+    "leaderworkerset.sigs.k8s.io/exclusive-topology": Unsupported(
         "one group alone in a topology domain", f"use {REQUIRED}, or leave it out"
     ),
 }
 
 #: What becomes of the words that are known.
-WORDS = {
-    **{word: Field(Use.READ) for word in _READ},
-    **{word: Field(Use.IDLE) for word in _IDLE},
-    **{word: Field(Use.UNMODELLED, why) for word, why in _UNMODELLED.items()},
-    **{word: Field(Use.REFUSED, no.why, no.remedy) for word, no in _REFUSED.items()},
+KNOWN_LABELS = {
+    **{word: FieldRule(FieldUse.READ) for word in _READ},
+    **{word: FieldRule(FieldUse.IDLE) for word in _IDLE},
+    **{word: FieldRule(FieldUse.UNMODELLED, why) for word, why in _UNMODELLED.items()},
+    **{word: FieldRule(FieldUse.REFUSED, no.why, no.remedy) for word, no in _REFUSED.items()},
 }
 
 _OURS = ("kueue.x-k8s.io/", "tidegate.io/", "kai.scheduler/")
 
 
-def review_words(meta: Item, gates: frozenset[str] = frozenset()) -> None:
+def check_labels(meta: Item, gates: frozenset[str] = frozenset()) -> None:
     """Name labels and annotations that are refused, not modelled, or probably mistyped."""
     for key in ("labels", "annotations"):
         found = meta.get(key)
@@ -100,11 +102,11 @@ def review_words(meta: Item, gates: frozenset[str] = frozenset()) -> None:
 
 
 def _review_word(pairs: Item, word: str, value: object, gates: frozenset[str]) -> None:
-    known = WORDS.get(word)
+    known = KNOWN_LABELS.get(word)
     if known is None:
         if word.startswith(_OURS):
-            pairs.warn(word, "is not a word of that system: it has no effect", meant(word, WORDS))
-    elif known.use is Use.REFUSED and value:
+            pairs.warn(word, "is not a word of that system: it has no effect", meant(word, KNOWN_LABELS))
+    elif known.use is FieldUse.REFUSED and value:
         pairs.tell(word, found=f"is not supported: {known.why}", hint=known.remedy)
-    elif known.use is Use.UNMODELLED and value and not any(f" {gate} " in f"{known.why} " for gate in gates):
+    elif known.use is FieldUse.UNMODELLED and value and not any(f" {gate} " in f"{known.why} " for gate in gates):
         pairs.warn(word, f"has no effect here: {known.why}")

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidegate.manifests.field_reader import Item, meant
-from tidegate.manifests.field_support import review
-from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.kinds import KNOWN, KUEUE, LEFT_ALONE, LEFT_GROUPS, REFUSED, Key
-from tidegate.manifests.kueue_validation import check_rules
+from tidegate.manifests.field_support import check_fields
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
+from tidegate.manifests.kinds import IGNORED_GROUPS, IGNORED_KINDS, KINDS, KUEUE, REFUSED_KINDS, GroupKind
+from tidegate.manifests.kueue_validation import validate_object
 from tidegate.manifests.label_names import IGNORE
 from tidegate.manifests.object_meta import api_group
 from tidegate.manifests.yunikorn import is_queues_file
@@ -27,7 +27,7 @@ DEFAULT_NAMESPACE = "default"
 _EMBEDDED = ("queues.yaml", "controller_manager_config.yaml")
 
 
-class Document(NamedTuple):
+class ManifestDocument(NamedTuple):
     """A document of a file, as plain data."""
 
     value: Any
@@ -36,13 +36,13 @@ class Document(NamedTuple):
     within: Path = ()  # where in the file's document it stands, if it is text inside of one
 
 
-class Objects:
+class ObjectIndex:
     """Objects by their kind, in the order they were found."""
 
     def __init__(self) -> None:
-        self.by_key: dict[Key, list[Item]] = {}
+        self.by_key: dict[GroupKind, list[Item]] = {}
         self.queue_files: list[Item] = []  # of YuniKorn
-        self.unread: dict[Key, set[str]] = {}  # names of those that are there and cannot be read
+        self.unread: dict[GroupKind, set[str]] = {}  # names of those that are there and cannot be read
 
     def of(self, group: str, kind: str) -> list[Item]:
         """The objects of one kind."""
@@ -52,18 +52,20 @@ class Objects:
         """The names of one kind, of those that cannot be read too."""
         return {item.origin.name for item in self.of(group, kind)} | self.unread.get((group, kind), set())
 
-    def jobs(self) -> Iterator[tuple[Key, Item]]:
+    def jobs(self) -> Iterator[tuple[GroupKind, Item]]:
         """The objects that are work, pods aside."""
         for key, items in self.by_key.items():
-            if KNOWN[key].job is not None and key != ("", "Pod"):
+            if KINDS[key].job is not None and key != ("", "Pod"):
                 for item in items:
                     yield key, item
 
 
-def take(value: Any, kind: str, findings: Findings, *, group: str = KUEUE, origin: Origin | None = None) -> Item:
+def take(
+    value: Any, kind: str, findings: ManifestFindings, *, group: str = KUEUE, origin: ObjectOrigin | None = None
+) -> Item:
     """An object whose kind is known without its saying so, ready to be read; unknown fields are named."""
-    item = Item(value, findings, origin or Origin(kind=kind))
-    review(item, KNOWN[group, kind].form)
+    item = Item(value, findings, origin or ObjectOrigin(kind=kind))
+    check_fields(item, KINDS[group, kind].form)
     return item
 
 
@@ -75,19 +77,19 @@ def embedded(value: object) -> list[tuple[Path, str]]:
     return [(("data", key), found[key]) for key in _EMBEDDED if isinstance(found.get(key), str)]
 
 
-def sort_objects(documents: Iterable[Document], findings: Findings) -> Objects:
+def index_objects(documents: Iterable[ManifestDocument], findings: ManifestFindings) -> ObjectIndex:
     """Tell the objects of documents apart; what is wrong with them as such goes to the findings."""
-    objects = Objects()
-    first: dict[tuple[Key, str], Origin] = {}
+    objects = ObjectIndex()
+    first: dict[tuple[GroupKind, str], ObjectOrigin] = {}
     for document in documents:
         for item in _expanded(document, findings):
             _sort(item, objects, first)
     return objects
 
 
-def _expanded(document: Document, findings: Findings) -> Iterator[Item]:
+def _expanded(document: ManifestDocument, findings: ManifestFindings) -> Iterator[Item]:
     """The objects of a document: one, those of a List, or none if it is empty."""
-    origin = Origin(file=document.file, document=document.number, within=document.within)
+    origin = ObjectOrigin(file=document.file, document=document.number, within=document.within)
     whole = Item(document.value, findings, origin)
     if document.value is None:
         return
@@ -104,7 +106,7 @@ def _expanded(document: Document, findings: Findings) -> Iterator[Item]:
         yield Item({**typed, **item.value}, findings, origin, item.path)
 
 
-def _sort(item: Item, objects: Objects, first: dict[tuple[Key, str], Origin]) -> None:
+def _sort(item: Item, objects: ObjectIndex, first: dict[tuple[GroupKind, str], ObjectOrigin]) -> None:
     if is_queues_file(item.value):
         named = msgspec.structs.replace(item.origin, kind="queues.yaml")
         objects.queue_files.append(Item(item.value, item.findings, named, item.path))
@@ -116,14 +118,14 @@ def _sort(item: Item, objects: Objects, first: dict[tuple[Key, str], Origin]) ->
     if _is_ignored(item) or not _is_read(item, key):
         objects.unread.setdefault(key, set()).add(item.origin.name)
         return
-    known = KNOWN[key]
+    known = KINDS[key]
     again = first.setdefault((key, item.origin.name), item.origin)
     if again is not item.origin and item.mapping("metadata").text("name"):
         place = f"{again.file}, document {again.document}" if again.document else "before"
         item.mapping("metadata").tell("name", expected="a name of its own", found=f"the same as in {place}")
         return
-    review(item, known.form)
-    check_rules(key, item)
+    check_fields(item, known.form)
+    validate_object(key, item)
     objects.by_key.setdefault(key, []).append(item)
 
 
@@ -139,16 +141,16 @@ def _is_object(item: Item) -> bool:
     return False
 
 
-def _key(item: Item) -> Key:
+def _key(item: Item) -> GroupKind:
     return api_group(item), item.text("kind")
 
 
-def _named(item: Item, key: Key) -> Item:
+def _named(item: Item, key: GroupKind) -> Item:
     """The object, with its kind and name in its origin."""
     meta = item.get("metadata")
     found = meta if isinstance(meta, dict) else {}
     name = found.get("name") or found.get("generateName") or ""
-    if key in KNOWN and KNOWN[key].namespaced:
+    if key in KINDS and KINDS[key].namespaced:
         name = f"{found.get('namespace') or DEFAULT_NAMESPACE}/{name}"
     origin = msgspec.structs.replace(item.origin, kind=key[1], name=str(name))
     return Item(item.value, item.findings, origin, item.path)
@@ -163,21 +165,21 @@ def _is_ignored(item: Item) -> bool:
     return True
 
 
-def _is_read(item: Item, key: Key) -> bool:
+def _is_read(item: Item, key: GroupKind) -> bool:
     """Whether it is of a kind and version that is read; the findings say why not."""
     group, kind = key
     version = item.text("apiVersion").rpartition("/")[2]
-    if key in KNOWN:
-        if version not in KNOWN[key].versions:
-            known = " or ".join(f"{group}/{name}" if group else name for name in KNOWN[key].versions)
+    if key in KINDS:
+        if version not in KINDS[key].versions:
+            known = " or ".join(f"{group}/{name}" if group else name for name in KINDS[key].versions)
             item.refuse("apiVersion", known, item.text("apiVersion"))
-        return version in KNOWN[key].versions
-    if key in REFUSED:
-        why, _, remedy = REFUSED[key].partition("; ")
+        return version in KINDS[key].versions
+    if key in REFUSED_KINDS:
+        why, _, remedy = REFUSED_KINDS[key].partition("; ")
         item.tell("kind", found=f"{kind} is refused: {why}", hint=remedy)
-    elif key in LEFT_ALONE or group in LEFT_GROUPS:
+    elif key in IGNORED_KINDS or group in IGNORED_GROUPS:
         if not embedded(item.value):
-            item.warn("kind", f"{kind} is not read: {LEFT_ALONE.get(key) or LEFT_GROUPS[group]}")
+            item.warn("kind", f"{kind} is not read: {IGNORED_KINDS.get(key) or IGNORED_GROUPS[group]}")
     else:
         _refuse_kind(item, group, kind)
     return False
@@ -186,10 +188,10 @@ def _is_read(item: Item, key: Key) -> bool:
 def _refuse_kind(item: Item, group: str, kind: str) -> None:
     """Say that nothing is known of a kind: by its group, if that is known, or of its group."""
     remedy = f"move it out of the folder, or annotate it {IGNORE}: 'true'"
-    kinds = [name for known, name in (*KNOWN, *REFUSED) if known == group]
+    kinds = [name for known, name in (*KINDS, *REFUSED_KINDS) if known == group]
     if kinds:
         hint = meant(kind, kinds) or f"{', '.join(sorted(kinds))} are read; {remedy}"
         item.tell("kind", found=f"unknown kind {found_text(kind)} of {group}", hint=hint)
         return
-    hint = meant(group, [known for known, name in KNOWN if name == kind and known]) or remedy
+    hint = meant(group, [known for known, name in KINDS if name == kind and known]) or remedy
     item.tell("apiVersion", found=f"unknown apiVersion {found_text(item.text('apiVersion'))} of a {kind}", hint=hint)

@@ -8,18 +8,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.field_support import ANYTHING, Form, form, widened
+from tidegate.manifests.field_support import ANYTHING, FieldSchema, merged, schema
 
-META = form(
+META = schema(
     "name namespace generateName creationTimestamp uid",
     idle="deletionGracePeriodSeconds deletionTimestamp finalizers generation managedFields resourceVersion selfLink",
     labels=ANYTHING,
     annotations=ANYTHING,
-    ownerReferences=form("apiVersion kind name uid controller", idle="blockOwnerDeletion"),
+    ownerReferences=schema("apiVersion kind name uid controller", idle="blockOwnerDeletion"),
 )
 
 #: Of a pod template only labels and annotations matter.
-TEMPLATE_META = form(
+TEMPLATE_META = schema(
     idle="name namespace generateName creationTimestamp finalizers deletionGracePeriodSeconds deletionTimestamp "
     "generation managedFields ownerReferences resourceVersion selfLink uid",
     labels=ANYTHING,
@@ -27,7 +27,7 @@ TEMPLATE_META = form(
 )
 
 
-class Owner(NamedTuple):
+class OwnerRef(NamedTuple):
     """Whom an object belongs to."""
 
     group: str  # empty: the core group
@@ -35,7 +35,7 @@ class Owner(NamedTuple):
     name: str
 
 
-class Meta(NamedTuple):
+class ManifestMeta(NamedTuple):
     """Who an object is."""
 
     name: str
@@ -43,7 +43,7 @@ class Meta(NamedTuple):
     labels: dict[str, str]
     annotations: dict[str, str]
     created_ms: int
-    owners: tuple[Owner, ...]
+    owners: tuple[OwnerRef, ...]
     generated: bool  # the name is only the beginning of one
 
     @property
@@ -56,12 +56,14 @@ class Meta(NamedTuple):
         return self.labels.get(key) or self.annotations.get(key, "")
 
 
-def object_form(spec: Form | None = None, status: Form | None = None, *, top: str = "", idle: str = "") -> Form:
+def object_schema(
+    spec: FieldSchema | None = None, status: FieldSchema | None = None, *, top: str = "", idle: str = ""
+) -> FieldSchema:
     """The form of a whole object; `top` are fields that stand beside its metadata, and status is idle unless told."""
-    whole = form(f"apiVersion kind {top}", idle=idle, metadata=META)
+    whole = schema(f"apiVersion kind {top}", idle=idle, metadata=META)
     if spec is None:
         return whole
-    return widened(whole, form(spec=spec), form(idle="status") if status is None else form(status=status))
+    return merged(whole, schema(spec=spec), schema(idle="status") if status is None else schema(status=status))
 
 
 def api_group(item: Item) -> str:
@@ -70,19 +72,19 @@ def api_group(item: Item) -> str:
     return group if slash else ""
 
 
-def read_meta(item: Item, namespace: str = "") -> Meta:
+def read_meta(item: Item, namespace: str = "") -> ManifestMeta:
     """Read who an object is; without a namespace of its own it is in the given one."""
     inner = item.mapping("metadata")
     name, generated = inner.text("name"), inner.text("generateName")
     if not (inner.get("name") or inner.get("generateName")):
         inner.tell("name", found="required field is missing")
     owners = inner.items("ownerReferences")
-    return Meta(
+    return ManifestMeta(
         name=name or generated.rstrip("-"),
         namespace=inner.text("namespace") or namespace,
         labels=inner.pairs("labels"),
         annotations=inner.pairs("annotations"),
         created_ms=inner.time_ms("creationTimestamp"),
-        owners=tuple(Owner(api_group(owner), owner.text("kind"), owner.text("name")) for owner in owners),
+        owners=tuple(OwnerRef(api_group(owner), owner.text("kind"), owner.text("name")) for owner in owners),
         generated=not name,
     )

@@ -33,7 +33,7 @@ MOST_DEPTH = 32
 TAKES_BACK = PreemptionRule(within_queue=PreemptWhom.LOWER_PRIORITY, reclaim_in_cohort=PreemptWhom.ANY)
 
 
-class Branch(NamedTuple):
+class OtherQueue(NamedTuple):
     """A queue of another system."""
 
     name: str
@@ -48,7 +48,7 @@ class Branch(NamedTuple):
     protected_ms: int = 0  # runtime before which its work may not be preempted
 
 
-class Tree(NamedTuple):
+class QuotaTree(NamedTuple):
     """What branches become."""
 
     flavors: tuple[Flavor, ...] = ()
@@ -56,17 +56,19 @@ class Tree(NamedTuple):
     queues: tuple[Queue, ...] = ()
 
 
-def build_tree(system: str, branches: list[Branch], charged: Iterable[str], totals: Amounts | None) -> Tree:
+def build_quota_tree(
+    system: str, branches: list[OtherQueue], charged: Iterable[str], totals: Amounts | None
+) -> QuotaTree:
     """Make cohorts and queues of branches; `totals` is what the nodes have, if they are known."""
     if not branches:
-        return Tree()
+        return QuotaTree()
     return _Builder(system, branches, sorted(charged), totals).tree()
 
 
 class _Builder:
     """Makes one system's tree."""
 
-    def __init__(self, system: str, branches: list[Branch], charged: list[str], totals: Amounts | None) -> None:
+    def __init__(self, system: str, branches: list[OtherQueue], charged: list[str], totals: Amounts | None) -> None:
         self.system = system
         self.totals = totals
         self.branches = {branch.name: branch for branch in branches}
@@ -77,7 +79,7 @@ class _Builder:
         self.named = sorted(named)
         self.free = [name for name in charged if name not in named]  # resources that no queue speaks of
 
-    def tree(self) -> Tree:
+    def tree(self) -> QuotaTree:
         """The whole tree."""
         cohorts, queues = [self._root()], []
         for branch in self.branches.values():
@@ -85,7 +87,7 @@ class _Builder:
                 cohorts.append(self._cohort(branch))
             else:
                 queues.append(self._queue(branch))
-        return Tree((Flavor(name=self.system),), tuple(cohorts), tuple(queues))
+        return QuotaTree((Flavor(name=self.system),), tuple(cohorts), tuple(queues))
 
     def _root(self) -> Cohort:
         """The cohort of the branches without a parent: all there is beyond what they own."""
@@ -96,7 +98,7 @@ class _Builder:
             quotas.append(self._quota(resource, max(min(there, UNLIMITED) - owned, 0)))
         return Cohort(name=root_of(self.system), quotas=tuple(quotas))
 
-    def _cohort(self, branch: Branch) -> Cohort:
+    def _cohort(self, branch: OtherQueue) -> Cohort:
         quotas = []
         for resource in self.named:
             below = sum(self._subtree(name, resource) for name in self.below[branch.name])
@@ -113,7 +115,7 @@ class _Builder:
             weight_milli=branch.weight_milli,
         )
 
-    def _queue(self, branch: Branch) -> Queue:
+    def _queue(self, branch: OtherQueue) -> Queue:
         quotas = []
         for resource in self.named:
             owned = branch.owns.get(resource, 0)
@@ -136,7 +138,7 @@ class _Builder:
         below = sum(self._subtree(child, resource) for child in self.below.get(name, ()))
         return min(max(self.branches[name].owns.get(resource, 0), below), UNLIMITED)
 
-    def _limited(self, branch: Branch, resource: str, nominal: int, subtree: int) -> Quota:
+    def _limited(self, branch: OtherQueue, resource: str, nominal: int, subtree: int) -> Quota:
         borrow = max(branch.most[resource] - subtree, 0) if resource in branch.most else None
         keeps = branch.keeps.get(resource)
         lend = None if keeps is None else max(subtree - keeps, 0)
@@ -151,7 +153,7 @@ def root_of(system: str) -> str:
     return f"{system}-root"
 
 
-def rooted(branches: list[Branch]) -> list[Branch]:
+def rooted(branches: list[OtherQueue]) -> list[OtherQueue]:
     """The branches whose way to the root ends; the others are named."""
     before = len(branches) + 1
     while len(branches) < before:
@@ -160,7 +162,7 @@ def rooted(branches: list[Branch]) -> list[Branch]:
     return branches
 
 
-def _is_rooted(branch: Branch, by_name: dict[str, Branch]) -> bool:
+def _is_rooted(branch: OtherQueue, by_name: dict[str, OtherQueue]) -> bool:
     if branch.parent and branch.parent not in by_name:
         hint = "add it to the folder, or leave the parent out"
         branch.item.tell("", found=f"its parent {branch.parent!r} is not there", hint=hint)
@@ -175,7 +177,7 @@ def _is_rooted(branch: Branch, by_name: dict[str, Branch]) -> bool:
     return at is None
 
 
-def protected_ms(name: str, branches: Mapping[str, Branch]) -> int:
+def protected_ms(name: str, branches: Mapping[str, OtherQueue]) -> int:
     """Runtime before which work of a queue may not be preempted: its own, or that of the first one above it."""
     at = branches.get(name)
     while at is not None:

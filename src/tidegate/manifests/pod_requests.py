@@ -9,21 +9,21 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from tidegate.manifests.cluster_defaults import NOTHING_AROUND, Bounds, Surroundings
+from tidegate.manifests.cluster_defaults import NO_DEFAULTS, ClusterDefaults, ResourceLimits
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.field_support import ANYTHING, No, form
+from tidegate.manifests.field_support import ANYTHING, Unsupported, schema
 from tidegate.manifests.quantity import Amounts, added, largest
 
-RESOURCES = form(
+RESOURCES = schema(
     requests=ANYTHING,
     limits=ANYTHING,
-    refused={"claims": No("devices by claim (DRA)", "ask for nvidia.com/gpu under limits")},
+    refused={"claims": Unsupported("devices by claim (DRA)", "ask for nvidia.com/gpu under limits")},
 )
-_PORT = form(
+_PORT = schema(
     idle="containerPort hostIP name protocol",
-    refused={"hostPort": No("a port of the node", "use a Service, or leave it out")},
+    refused={"hostPort": Unsupported("a port of the node", "use a Service, or leave it out")},
 )
-CONTAINER = form(
+CONTAINER = schema(
     "restartPolicy",
     idle="name args command env envFrom image imagePullPolicy lifecycle livenessProbe readinessProbe resizePolicy "
     "restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy "
@@ -44,23 +44,23 @@ class Qos(StrEnum):
     BEST_EFFORT = "BestEffort"
 
 
-class Asked(NamedTuple):
+class ContainerResources(NamedTuple):
     """What one container, or a pod as a whole, asks for, and the most it may use."""
 
     requests: Amounts
     limits: Amounts
 
 
-def read_requests(spec: Item, around: Surroundings = NOTHING_AROUND, namespace: str = "") -> Amounts:
+def read_requests(spec: Item, around: ClusterDefaults = NO_DEFAULTS, namespace: str = "") -> Amounts:
     """What a pod of this spec asks for in all."""
     bounds = around.container_bounds.get(namespace)
     total: Amounts = {}
     for item in spec.items("containers"):
-        total = added(total, read_asked(item, bounds).requests)
+        total = added(total, read_container_resources(item, bounds).requests)
     before: Amounts = {}
     sidecars: Amounts = {}
     for item in spec.items("initContainers"):
-        asked = read_asked(item, bounds).requests
+        asked = read_container_resources(item, bounds).requests
         if item.text("restartPolicy") == "Always":
             total, sidecars = added(total, asked), added(sidecars, asked)
             before = largest(before, sidecars)
@@ -70,14 +70,14 @@ def read_requests(spec: Item, around: Surroundings = NOTHING_AROUND, namespace: 
     return added(whole, _overhead(spec, around))
 
 
-def _of_pod(spec: Item, bounds: Bounds | None) -> Amounts:
+def _of_pod(spec: Item, bounds: ResourceLimits | None) -> Amounts:
     if "resources" not in spec:
         return {}
-    asked = read_asked(spec, bounds).requests
+    asked = read_container_resources(spec, bounds).requests
     return {name: amount for name, amount in asked.items() if name.startswith(_OF_PODS)}
 
 
-def _overhead(spec: Item, around: Surroundings) -> Amounts:
+def _overhead(spec: Item, around: ClusterDefaults) -> Amounts:
     name = spec.text("runtimeClassName")
     if not name or "overhead" in spec:
         return spec.amounts("overhead")
@@ -87,26 +87,26 @@ def _overhead(spec: Item, around: Surroundings) -> Amounts:
     return around.overheads.get(name, {})
 
 
-def read_asked(item: Item, bounds: Bounds | None = None) -> Asked:
+def read_container_resources(item: Item, bounds: ResourceLimits | None = None) -> ContainerResources:
     """What a container asks for; where it names only a limit, it asks for that."""
     inner = item.mapping("resources")
     requests, limits = inner.amounts("requests"), inner.amounts("limits")
     if bounds is not None:
         requests, limits = {**bounds.requests, **requests}, {**bounds.limits, **limits}
-    return Asked({**limits, **requests}, limits)
+    return ContainerResources({**limits, **requests}, limits)
 
 
-def contradictions(spec: Item, around: Surroundings = NOTHING_AROUND, namespace: str = "") -> bool:
+def exceeds_limits(spec: Item, around: ClusterDefaults = NO_DEFAULTS, namespace: str = "") -> bool:
     """Whether no queue may take such a pod: it asks for more than its own limits, or for what its namespace forbids."""
     read, bounds = spec.quiet(), around.container_bounds.get(namespace)
     found: list[str] = []
     for item in (*read.items("initContainers"), *read.items("containers")):
-        asked = read_asked(item, bounds)
+        asked = read_container_resources(item, bounds)
         found += [f"asks for more {name} than its limit" for name in _above(asked.requests, asked.limits)]
         found += _outside(asked, bounds) if bounds is not None else []
     of_pods = around.pod_bounds.get(namespace)
     if of_pods is not None:
-        found += _outside(Asked(read_requests(read, around, namespace), {}), of_pods)
+        found += _outside(ContainerResources(read_requests(read, around, namespace), {}), of_pods)
     for why in dict.fromkeys(found):
         spec.warn(
             "containers", f"a container {why}: no queue takes it", "change the job, or the namespace's LimitRange"
@@ -114,7 +114,7 @@ def contradictions(spec: Item, around: Surroundings = NOTHING_AROUND, namespace:
     return bool(found)
 
 
-def _outside(asked: Asked, bounds: Bounds) -> list[str]:
+def _outside(asked: ContainerResources, bounds: ResourceLimits) -> list[str]:
     most = largest(asked.requests, asked.limits)
     least = {name: min(amount, asked.limits.get(name, amount)) for name, amount in asked.requests.items()}
     above = [f"asks for more {name} than the namespace allows" for name in _above(most, bounds.most)]
@@ -129,9 +129,9 @@ def _above(amounts: Amounts, most: Amounts) -> list[str]:
 def qos_of(spec: Item) -> Qos:
     """The class of service of a pod of this spec."""
     if "resources" in spec:
-        asked = [read_asked(spec)]
+        asked = [read_container_resources(spec)]
     else:
-        asked = [read_asked(item) for item in (*spec.items("containers"), *spec.items("initContainers"))]
+        asked = [read_container_resources(item) for item in (*spec.items("containers"), *spec.items("initContainers"))]
     pairs = [(one.requests.get(name), one.limits.get(name)) for one in asked for name in ("cpu", "memory")]
     if not any(amount for pair in pairs for amount in pair):
         return Qos.BEST_EFFORT

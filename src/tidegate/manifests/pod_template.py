@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidegate.manifests.cluster_defaults import NOTHING_AROUND, Surroundings
+from tidegate.manifests.cluster_defaults import NO_DEFAULTS, ClusterDefaults
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.field_support import ANYTHING, No, form
+from tidegate.manifests.field_support import ANYTHING, Unsupported, schema
 from tidegate.manifests.gpus import charge_in_gpus, read_devices
 from tidegate.manifests.label_names import GPU_MEMORY
 from tidegate.manifests.object_meta import TEMPLATE_META
@@ -23,7 +23,7 @@ from tidegate.model.struct import labels
 from tidegate.model.work import NodeTerm, PodSet, PreferredTerm, Share
 
 _ELSEWHERE = "where its data can be reached is not known here, and taken to be everywhere"
-_VOLUME = form(
+_VOLUME = schema(
     idle="name configMap csi downwardAPI emptyDir flexVolume gitRepo hostPath image nfs projected secret azureFile "
     "cephfs glusterfs flocker quobyte",
     unmodelled=dict.fromkeys(
@@ -41,7 +41,7 @@ _IDLE = (
     "securityContext serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain "
     "terminationGracePeriodSeconds nodeName hostNetwork"
 )
-POD_SPEC = form(
+POD_SPEC = schema(
     "priority priorityClassName runtimeClassName",
     idle=_IDLE,
     unmodelled={
@@ -50,10 +50,10 @@ POD_SPEC = form(
         "schedulingGates": "gates are lifted by those who set them, when is not known",
     },
     refused={
-        "resourceClaims": No("devices by claim (DRA)", "ask for nvidia.com/gpu under limits"),
+        "resourceClaims": Unsupported("devices by claim (DRA)", "ask for nvidia.com/gpu under limits"),
         **dict.fromkeys(
             ("schedulingGroup", "workloadRef"),
-            No("groups of Kubernetes' own scheduler", "use a job kind that is a gang, or leave it out"),
+            Unsupported("groups of Kubernetes' own scheduler", "use a job kind that is a gang, or leave it out"),
         ),
     },
     containers=CONTAINER,
@@ -63,16 +63,16 @@ POD_SPEC = form(
     nodeSelector=ANYTHING,
     affinity=AFFINITY,
     tolerations=TOLERATION,
-    topologySpreadConstraints=form(
+    topologySpreadConstraints=schema(
         "whenUnsatisfiable",
         idle="labelSelector matchLabelKeys maxSkew minDomains nodeAffinityPolicy nodeTaintsPolicy topologyKey",
     ),
     volumes=_VOLUME,
 )
-TEMPLATE = form(metadata=TEMPLATE_META, spec=POD_SPEC)
+TEMPLATE = schema(metadata=TEMPLATE_META, spec=POD_SPEC)
 
 
-class Needs(NamedTuple):
+class PodRequirements(NamedTuple):
     """What one pod of a template needs."""
 
     kind: PodSet
@@ -80,7 +80,7 @@ class Needs(NamedTuple):
     priority_class: str
 
 
-def read_template(template: Item, around: Surroundings = NOTHING_AROUND, namespace: str = "") -> Needs:
+def read_template(template: Item, around: ClusterDefaults = NO_DEFAULTS, namespace: str = "") -> PodRequirements:
     """Read what a pod of the template needs; its topology is what its annotations ask for."""
     spec, meta = template.mapping("spec"), template.mapping("metadata")
     if "containers" not in spec:
@@ -103,7 +103,7 @@ def read_template(template: Item, around: Surroundings = NOTHING_AROUND, namespa
         charge=charge_in_gpus(devices.gpu, counted) if devices.gpu.share is Share.FRACTION else asked(counted),
         footprint=asked(whole) if devices.gpu.share is not Share.FRACTION and asked(whole) != asked(counted) else None,
     )
-    return Needs(kind, counted, spec.text("priorityClassName"))
+    return PodRequirements(kind, counted, spec.text("priorityClassName"))
 
 
 def _affinity(spec: Item) -> tuple[tuple[NodeTerm, ...], tuple[PreferredTerm, ...]]:
@@ -119,6 +119,6 @@ def _review_spread(spec: Item) -> None:
             item.warn("", "has no effect here: spread is not preferred")
 
 
-def sized(needs: Needs, name: str, count: int, least: int = 0) -> PodSet:
+def sized(needs: PodRequirements, name: str, count: int, least: int = 0) -> PodSet:
     """A pod set of so many such pods."""
     return msgspec.structs.replace(needs.kind, name=name, count=count, min_count=least)

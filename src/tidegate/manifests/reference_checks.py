@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidegate.manifests.field_reader import Item, meant
-from tidegate.manifests.jobs.to_workload import KUEUE, Imported
+from tidegate.manifests.jobs.to_workload import KUEUE, ImportedWorkload
 from tidegate.manifests.kinds import KUEUE as GROUP
-from tidegate.manifests.object_index import Objects
-from tidegate.model.queues import Queue, Shares
+from tidegate.manifests.object_index import ObjectIndex
+from tidegate.model.queues import Queue, QueueSetup
 
 
-def link(objects: Objects, shares: Shares, work: Iterable[Imported]) -> None:
+def check_references(objects: ObjectIndex, shares: QueueSetup, work: Iterable[ImportedWorkload]) -> None:
     """Name everything that refers to something that is not there, or in a circle."""
     flavors, checks = objects.names(GROUP, "ResourceFlavor"), objects.names(GROUP, "AdmissionCheck")
     topologies = objects.names(GROUP, "Topology")
@@ -44,7 +44,7 @@ def _link_groups(item: Item, flavors: set[str]) -> None:
             _refer(flavor, "name", flavors, "ResourceFlavor")
 
 
-def _link_cohorts(objects: Objects, shares: Shares) -> None:
+def _link_cohorts(objects: ObjectIndex, shares: QueueSetup) -> None:
     """Find cohorts whose parents form a circle: Kueue admits nothing in it."""
     parents = {cohort.name: cohort.parent for cohort in shares.cohorts}
     for item in objects.of(GROUP, "Cohort"):
@@ -58,7 +58,7 @@ def _link_cohorts(objects: Objects, shares: Shares) -> None:
             item.part("spec").tell("parentName", found=f"the cohorts form a circle: {circle}", hint=hint)
 
 
-def _link_entrances(objects: Objects, shares: Shares) -> None:
+def _link_entrances(objects: ObjectIndex, shares: QueueSetup) -> None:
     queues = {queue.name: queue for queue in shares.queues}
     labels = {namespace.name: dict(namespace.labels) for namespace in shares.namespaces}
     written = {item.origin.name for item in objects.of("", "Namespace")}
@@ -78,7 +78,7 @@ def _lets_in(queue: Queue, labels: dict[str, str]) -> bool:
     return all(requirement.holds(labels) for requirement in queue.namespaces)
 
 
-def _link_work(entrances: set[str], work: Iterable[Imported]) -> None:
+def _link_work(entrances: set[str], work: Iterable[ImportedWorkload]) -> None:
     for one in work:
         name, key = one.queue.name, one.queue.key
         if one.queue.system != KUEUE or not name or name in entrances:

@@ -8,31 +8,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.field_support import ANYTHING, No, form
+from tidegate.manifests.field_support import ANYTHING, Unsupported, schema
 from tidegate.model.hardware import Taint, TaintEffect
 from tidegate.model.work import NodeRequirement, NodeTerm, Operator, PreferredTerm, Toleration
 
-REQUIREMENT = form("key operator values")
-SELECTOR = form(matchLabels=ANYTHING, matchExpressions=REQUIREMENT)
-TOLERATION = form("key operator value effect", idle="tolerationSeconds")
-TAINT = form("key value effect", idle="timeAdded")
-_TERM = form(
+REQUIREMENT = schema("key operator values")
+SELECTOR = schema(matchLabels=ANYTHING, matchExpressions=REQUIREMENT)
+TOLERATION = schema("key operator value effect", idle="tolerationSeconds")
+TAINT = schema("key value effect", idle="timeAdded")
+_TERM = schema(
     matchExpressions=REQUIREMENT,
-    refused={"matchFields": No("nodes chosen by a field", "choose them by a label, such as kubernetes.io/hostname")},
-)
-_BETWEEN_PODS = form(
     refused={
-        "requiredDuringSchedulingIgnoredDuringExecution": No(
+        "matchFields": Unsupported("nodes chosen by a field", "choose them by a label, such as kubernetes.io/hostname")
+    },
+)
+_BETWEEN_PODS = schema(
+    refused={
+        "requiredDuringSchedulingIgnoredDuringExecution": Unsupported(
             "pods that must be near or far from others", "use a topology annotation, or leave it out"
         )
     },
     unmodelled={"preferredDuringSchedulingIgnoredDuringExecution": "nearness to other pods is not preferred"},
 )
-NODE_AFFINITY = form(
-    requiredDuringSchedulingIgnoredDuringExecution=form(nodeSelectorTerms=_TERM),
-    preferredDuringSchedulingIgnoredDuringExecution=form("weight", preference=_TERM),
+NODE_AFFINITY = schema(
+    requiredDuringSchedulingIgnoredDuringExecution=schema(nodeSelectorTerms=_TERM),
+    preferredDuringSchedulingIgnoredDuringExecution=schema("weight", preference=_TERM),
 )
-AFFINITY = form(nodeAffinity=NODE_AFFINITY, podAffinity=_BETWEEN_PODS, podAntiAffinity=_BETWEEN_PODS)
+AFFINITY = schema(nodeAffinity=NODE_AFFINITY, podAffinity=_BETWEEN_PODS, podAntiAffinity=_BETWEEN_PODS)
 
 _NAMESPACE_OPERATORS = (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)
 _EFFECTS = {effect.value: effect for effect in TaintEffect}

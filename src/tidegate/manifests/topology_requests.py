@@ -11,23 +11,23 @@ import msgspec
 
 from tidegate.manifests import label_names
 from tidegate.manifests.field_reader import LARGEST_COUNT, Item
-from tidegate.manifests.field_support import form
-from tidegate.model.observed_status import Spot
+from tidegate.manifests.field_support import schema
+from tidegate.model.observed_status import DomainAssignment
 from tidegate.model.problem import found_text
 from tidegate.model.work import SliceRule, TopologyRequest
 
-REQUEST = form(
+REQUEST = schema(
     "required preferred unconstrained podSetGroupName podSetSliceRequiredTopology podSetSliceSize",
     idle="podIndexLabel subGroupIndexLabel subGroupCount",
-    podsetSliceRequiredTopologyConstraints=form("topology size"),
+    podsetSliceRequiredTopologyConstraints=schema("topology size"),
 )
-ASSIGNMENT = form(
+ASSIGNMENT = schema(
     "levels",
-    domains=form("values count"),
-    slices=form(
+    domains=schema("values count"),
+    slices=schema(
         "domainCount",
-        podCounts=form("universal individual"),
-        valuesPerLevel=form("universal", individual=form("prefix suffix roots")),
+        podCounts=schema("universal individual"),
+        valuesPerLevel=schema("universal", individual=schema("prefix suffix roots")),
     ),
 )
 
@@ -122,22 +122,24 @@ def _layers(item: Item, written: str) -> Iterator[SliceRule]:
             yield _slice(inner)
 
 
-def read_topology_assignment(item: Item) -> tuple[Spot, ...]:
+def read_topology_assignment(item: Item) -> tuple[DomainAssignment, ...]:
     """Read where pods were put, as a list of domains (v1beta1) or in slices (v1beta2)."""
-    spots = [Spot(values=inner.texts("values"), count=inner.whole("count")) for inner in item.items("domains")]
+    spots = [
+        DomainAssignment(values=inner.texts("values"), count=inner.whole("count")) for inner in item.items("domains")
+    ]
     for inner in item.items("slices"):
         spots += _slice_spots(inner, len(item.texts("levels")))
     return tuple(spots)
 
 
-def _slice_spots(item: Item, levels: int) -> Iterator[Spot]:
+def _slice_spots(item: Item, levels: int) -> Iterator[DomainAssignment]:
     domains, counts = item.whole("domainCount", least=1, most=MOST_DOMAINS), item.mapping("podCounts")
     columns = [_level_values(level, domains) for level in item.items("valuesPerLevel")]
     if len(columns) != levels:
         item.tell("valuesPerLevel", expected=f"one entry for each of {levels} levels", found=str(len(columns)))
     numbers = _pod_counts(counts, domains)
     for number, *values in zip(numbers, *columns, strict=False):
-        yield Spot(values=tuple(map(str, values)), count=number)
+        yield DomainAssignment(values=tuple(map(str, values)), count=number)
 
 
 def _pod_counts(item: Item, domains: int) -> list[int]:

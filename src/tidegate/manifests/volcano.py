@@ -6,39 +6,39 @@ Must not know: Kueue, or the tree that queues make.
 from __future__ import annotations
 
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.field_support import ANYTHING, No, form
-from tidegate.manifests.object_meta import object_form, read_meta
-from tidegate.manifests.other_queues import Branch
+from tidegate.manifests.field_support import ANYTHING, Unsupported, schema
+from tidegate.manifests.object_meta import object_schema, read_meta
+from tidegate.manifests.other_queues import OtherQueue
 from tidegate.manifests.quantity import counted
 from tidegate.model.queues import WHOLE_WEIGHT, StopPolicy
 
-QUEUE = object_form(
-    form(
+QUEUE = object_schema(
+    schema(
         "weight parent reclaimable dequeueStrategy",
         idle="type",
         unmodelled={
             "priority": "Volcano's queue priority has no counterpart; queues keep equal rank",
             "affinity": "Volcano's node groups have no counterpart; its work may go to any node",
         },
-        refused={"extendClusters": No("work sent to other clusters")},
+        refused={"extendClusters": Unsupported("work sent to other clusters")},
         deserved=ANYTHING,
         capability=ANYTHING,
-        guarantee=form(resource=ANYTHING),
+        guarantee=schema(resource=ANYTHING),
     ),
-    form("state", idle="allocated completed inqueue pending reservation running unknown"),
+    schema("state", idle="allocated completed inqueue pending reservation running unknown"),
 )
 
 _ROOT = "root"
 
 
-def read_volcano_queue(item: Item) -> Branch:
+def read_volcano_queue(item: Item) -> OtherQueue:
     """Read a Queue of Volcano; the one called root has nothing above it."""
     name, spec = read_meta(item).name, item.mapping("spec")
     parent = spec.text("parent", _ROOT)
     owns, most = _amounts(spec, "deserved"), _amounts(spec, "capability")
     keeps = _amounts(spec.mapping("guarantee"), "resource")
     _review(spec, owns, most, keeps)
-    return Branch(
+    return OtherQueue(
         name=name,
         parent="" if name == _ROOT else parent,
         owns={**keeps, **owns},

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidegate.manifests.cluster_defaults import NOTHING_AROUND, Surroundings
+from tidegate.manifests.cluster_defaults import NO_DEFAULTS, ClusterDefaults
 from tidegate.manifests.field_reader import Item
 from tidegate.manifests.label_names import GATED_BY, GROUP_WORKLOAD, REPLACES
-from tidegate.manifests.pod_requests import contradictions
+from tidegate.manifests.pod_requests import exceeds_limits
 from tidegate.manifests.quantity import charged
 from tidegate.manifests.topology_requests import read_topology_assignment
-from tidegate.model.observed_status import Check, CheckState, Grant, Standing
+from tidegate.model.observed_status import Check, CheckState, ObservedStatus, PodSetAssignment
 from tidegate.model.struct import labels
 from tidegate.model.units import SECOND_MS
 
@@ -34,13 +34,13 @@ class Condition(NamedTuple):
         return self.status == "True"
 
 
-def read_standing(item: Item, around: Surroundings = NOTHING_AROUND) -> Standing:
+def read_observed_status(item: Item, around: ClusterDefaults = NO_DEFAULTS) -> ObservedStatus:
     """Read where a Workload stands."""
     spec, status, annotations = item.mapping("spec"), item.mapping("status"), _annotations(item)
     found = read_conditions(status)
     reserved, evicted = found.get("QuotaReserved", _UNTOLD), found.get("Evicted", _UNTOLD)
     holds = reserved.holds and "admission" in status
-    return Standing(
+    return ObservedStatus(
         queue=status.mapping("admission").text("clusterQueue") if holds else "",
         grants=_grants(item) if holds else (),
         granted_ms=reserved.since_ms if holds else 0,
@@ -86,20 +86,20 @@ def _is_of_one_pod(item: Item) -> bool:
     return (owners[0].text("kind"), owners[0].text("apiVersion")) == ("Pod", "v1")
 
 
-def _grants(item: Item) -> tuple[Grant, ...]:
+def _grants(item: Item) -> tuple[PodSetAssignment, ...]:
     counts = {pods.text("name", "main"): pods.whole("count", 1) for pods in item.mapping("spec").items("podSets")}
     assigned = item.mapping("status").mapping("admission").items("podSetAssignments")
-    return tuple(read_grant(inner, counts) for inner in assigned)
+    return tuple(read_pod_set_assignment(inner, counts) for inner in assigned)
 
 
-def read_grant(item: Item, counts: dict[str, int] | None = None) -> Grant:
+def read_pod_set_assignment(item: Item, counts: dict[str, int] | None = None) -> PodSetAssignment:
     """Read what one pod set was granted; without a count of its own it is the pod set's."""
     name = item.text("name", "main")
     if counts is not None and name not in counts:
         item.refuse("name", f"a pod set of the workload ({', '.join(counts)})", name)
     topology = item.mapping("topologyAssignment")
     waits = item.text("delayedTopologyRequest") == "Pending" and "topologyAssignment" not in item
-    return Grant(
+    return PodSetAssignment(
         pod_set=name,
         count=item.whole("count", (counts or {}).get(name, 0)),
         flavors=labels(item.pairs("flavors")),
@@ -131,10 +131,10 @@ def _is_parked(found: dict[str, Condition], annotations: dict[str, str]) -> bool
     return requeued.status == "False" or on_hold or replaced or bool(annotations.get(GATED_BY))
 
 
-def _contradicts(item: Item, around: Surroundings) -> bool:
+def _contradicts(item: Item, around: ClusterDefaults) -> bool:
     namespace = item.mapping("metadata").text("namespace") or around.namespace
     specs = [pods.mapping("template").mapping("spec") for pods in item.mapping("spec").items("podSets")]
-    found = [contradictions(spec, around, namespace) for spec in specs]  # all of them, so that each is told
+    found = [exceeds_limits(spec, around, namespace) for spec in specs]  # all of them, so that each is told
     return True in found
 
 

@@ -19,7 +19,7 @@ from tidegate.measure.skipped_loops import LeftOut, left_out_of
 from tidegate.measure.timeline import Flat
 from tidegate.model.arrays import F64, I64
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import ALL_PODS, EventKind
+from tidegate.model.facts import ALL_PODS, FactKind
 
 
 class Held(NamedTuple):
@@ -115,7 +115,7 @@ def _lost_ms(flat: Flat, left_out: LeftOut, stays: Stays, checkpoint_every_ms: I
     Where a stop tells how much of the work stays done, that counts. Else there are only rules: whoever saves every hour
     has saved each full hour since it started.
     """
-    told = flat.facts.of(EventKind.POD_GONE, EventKind.POD_FAILED)
+    told = flat.facts.of(FactKind.POD_GONE, FactKind.POD_FAILED)
     told = told.where(told.arg > 0)
     stops, first, last = all_between(
         Marks(told.subject, told.order, told.at_ms), stays.number, stays.order, stays.end_order - 1
@@ -137,7 +137,7 @@ def _lost_ms(flat: Flat, left_out: LeftOut, stays: Stays, checkpoint_every_ms: I
 
 def _is_cut_short(flat: Flat, stays: Stays) -> npt.NDArray[np.bool_]:
     """Whether a stay ended, and neither because its workload finished nor because it was cancelled."""
-    facts = flat.facts.of(EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED)
+    facts = flat.facts.of(FactKind.WORKLOAD_FINISHED, FactKind.WORKLOAD_CANCELLED)
     over, _ = first_after(Marks(facts.subject, facts.order, facts.at_ms), stays.number, stays.order)
     return (stays.end_order < NEVER) & (stays.end_order < over)
 
@@ -147,7 +147,7 @@ def _saved_ms(flat: Flat, stays: Stays, checkpoint_every_ms: I64) -> I64:
     away = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
     told, told_ms = first_after(Marks(away.workload, away.order, away.now_ms), stays.number, stays.order)
     worked_until_ms = np.where(told < stays.end_order, np.minimum(told_ms, stays.until_ms), stays.until_ms)
-    runs = flat.facts.of(EventKind.POD_STARTED)
+    runs = flat.facts.of(FactKind.POD_STARTED)
     started, started_ms = first_after(Marks(runs.subject, runs.order, runs.at_ms), stays.number, stays.order)
     begun_ms = np.where(started < stays.end_order, started_ms, stays.from_ms)
     every_ms = np.maximum(checkpoint_every_ms, 1)

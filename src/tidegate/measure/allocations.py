@@ -14,7 +14,7 @@ from tidegate.measure.event_joins import NEVER, Marks, first_after, join_marks, 
 from tidegate.measure.timeline import Flat, FlatDecisions
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import ALL_PODS, EventKind, Outcome
+from tidegate.model.facts import ALL_PODS, FactKind, WriteOutcome
 from tidegate.model.reasons.catalogue import Reason
 
 
@@ -55,8 +55,8 @@ def _end_with_workload(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
 
 def gone_marks(flat: Flat) -> Marks:
     """When workloads finished, all their pods were gone or given back, or their admission came to nothing."""
-    facts = flat.facts.of(EventKind.WORKLOAD_FINISHED, EventKind.POD_GONE, EventKind.POD_FAILED)
-    whole = (facts.kind == EventKind.WORKLOAD_FINISHED) | (facts.pod == ALL_PODS)
+    facts = flat.facts.of(FactKind.WORKLOAD_FINISHED, FactKind.POD_GONE, FactKind.POD_FAILED)
+    whole = (facts.kind == FactKind.WORKLOAD_FINISHED) | (facts.pod == ALL_PODS)
     back = flat.decisions.of(DecisionKind.RELEASE)
     all_back = (back.pod == ALL_PODS) & (back.code != Reason.REPLACED)  # a slice holds its pods until they are gone
     return join_marks(
@@ -68,8 +68,8 @@ def gone_marks(flat: Flat) -> Marks:
 
 def _refused_marks(flat: Flat) -> Marks:
     """When it was told that an admission failed; who was told to go before that goes as everybody does."""
-    outcomes, admits = flat.facts.of(EventKind.OUTCOME), flat.decisions.of(DecisionKind.ADMIT)
-    failed = outcomes.where((outcomes.arg == Outcome.FAILED) & np.isin(outcomes.subject, admits.id))
+    outcomes, admits = flat.facts.of(FactKind.OUTCOME), flat.decisions.of(DecisionKind.ADMIT)
+    failed = outcomes.where((outcomes.arg == WriteOutcome.FAILED) & np.isin(outcomes.subject, admits.id))
     at = np.searchsorted(admits.id, failed.subject)
     away = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
     told, _ = first_after(Marks(away.workload, away.order, away.now_ms), admits.workload[at], admits.order[at])
@@ -79,7 +79,7 @@ def _refused_marks(flat: Flat) -> Marks:
 
 def _end_with_pod(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
     """This very pod is gone or given back, or has another place by now."""
-    gone = flat.facts.of(EventKind.POD_GONE, EventKind.POD_FAILED)
+    gone = flat.facts.of(FactKind.POD_GONE, FactKind.POD_FAILED)
     back = flat.decisions.of(DecisionKind.RELEASE)
     gone_key, back_key, placed_key = same_keys(
         (gone.subject, gone.pod.astype(np.int64)),
@@ -95,13 +95,13 @@ def _end_with_pod(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
 
 
 def _end_with_node(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
-    removed = flat.facts.of(EventKind.NODE_REMOVED)
+    removed = flat.facts.of(FactKind.NODE_REMOVED)
     return first_after(Marks(removed.subject, removed.order, removed.at_ms), placed.node, placed.order)
 
 
 def _end_with_device(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
     """One of its GPUs failed; they do so rarely enough to look at one after the other."""
-    failed = flat.facts.of(EventKind.DEVICE_FAILED)
+    failed = flat.facts.of(FactKind.DEVICE_FAILED)
     end_order, until_ms = np.full(len(placed.id), NEVER), np.zeros(len(placed.id), np.int64)
     for order, at_ms, node, device in zip(failed.order, failed.at_ms, failed.subject, failed.arg, strict=True):
         hit = (placed.node == node) & ((placed.devices >> device) & 1 == 1)
@@ -112,7 +112,7 @@ def _end_with_device(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
 
 def _end_with_refusal(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
     """The cluster refused to carry the PLACE out."""
-    outcomes = flat.facts.of(EventKind.OUTCOME)
-    failed = outcomes.arg == Outcome.FAILED
+    outcomes = flat.facts.of(FactKind.OUTCOME)
+    failed = outcomes.arg == WriteOutcome.FAILED
     marks = Marks(outcomes.subject[failed], outcomes.order[failed], outcomes.at_ms[failed])
     return first_after(marks, placed.id, placed.order)

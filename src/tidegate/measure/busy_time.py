@@ -10,12 +10,12 @@ import numpy as np
 from tidegate.measure.time_series import Samples
 from tidegate.measure.timeline import Flat
 from tidegate.model.arrays import F64, I64
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 
 
 def with_busy(samples: Samples, flat: Flat) -> Samples:
     """The samples, with what was observed of the use of GPUs: each observation spread evenly over its time."""
-    use = flat.facts.of(EventKind.USE_OBSERVED)
+    use = flat.facts.of(FactKind.USE_OBSERVED)
     if not len(use.order) or not len(samples.at_ms):
         return samples
     edges = np.append(samples.at_ms, samples.at_ms[-1] + samples.every_ms)

@@ -25,8 +25,8 @@ from tidegate.measure.summary import Summary, summarise
 from tidegate.measure.time_series import Sampler, Samples
 from tidegate.measure.timeline import Timeline
 from tidegate.model.decisions import StepResult
-from tidegate.model.facts import EventBatch
-from tidegate.model.step_batch import Stretch
+from tidegate.model.facts import FactBatch
+from tidegate.model.step_batch import StepBatch
 from tidegate.model.units import MINUTE_MS
 from tidegate.state.cluster import ClusterState
 
@@ -52,7 +52,7 @@ class Witness:
         self._timeline, self._sampler, self._every_ms = Timeline(), Sampler(every_ms), every_ms
         self._unsettled = 0
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Take the next step; the state is as it was after it."""
         if self._journal is not None:
             self._journal.append(now_ms, events, result)
@@ -60,7 +60,7 @@ class Witness:
         self._unsettled += result.cycles >= most_cycles(self._state)
         self._sampler.sample(self._state, now_ms)
 
-    def append_stretch(self, stretch: Stretch) -> None:
+    def append_stretch(self, stretch: StepBatch) -> None:
         """Take many steps, of a run without nodes; the state is as it was after the last."""
         if self._journal is not None:
             self._journal.append_stretch(stretch)

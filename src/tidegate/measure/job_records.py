@@ -19,7 +19,7 @@ from tidegate.measure.requests import asked_by
 from tidegate.measure.timeline import Flat, lay_flat
 from tidegate.model.arrays import F64, I64, U8
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import ALL_PODS, EventKind
+from tidegate.model.facts import ALL_PODS, FactKind
 from tidegate.model.reasons.catalogue import Reason
 
 __all__ = ["NOT_YET", "Fate", "Lives", "collect_lives", "lives_of", "read_run"]
@@ -124,8 +124,8 @@ class _Ends(NamedTuple):
 
 
 def _ends_of(flat: Flat, rows: Rows) -> _Ends:
-    finished = flat.facts.of(EventKind.WORKLOAD_FINISHED)
-    cancelled = flat.facts.of(EventKind.WORKLOAD_CANCELLED)
+    finished = flat.facts.of(FactKind.WORKLOAD_FINISHED)
+    cancelled = flat.facts.of(FactKind.WORKLOAD_CANCELLED)
     rejected = flat.decisions.of(DecisionKind.REJECT)
     fate = np.full(len(rows.number), int(Fate.WAITING))
     over_ms = np.full(len(rows.number), flat.end_ms)
@@ -167,7 +167,7 @@ def _holding_ms(ends: _Ends, rows: Rows, held_in: Held) -> I64:
 
 def _use_of(flat: Flat, rows: Rows, held: Held) -> tuple[F64, F64]:
     """GPU-ms that each was seen busy, and seen at all; in turns that were left out as in the one that was not."""
-    use, stays = flat.facts.of(EventKind.USE_OBSERVED), held.stays
+    use, stays = flat.facts.of(FactKind.USE_OBSERVED), held.stays
     busy, observed = (rows.totals(use.subject, values) for values in (use.value, use.second_value))
     again = np.flatnonzero(held.times > 1)
     if not len(again):
@@ -185,7 +185,7 @@ def _use_of(flat: Flat, rows: Rows, held: Held) -> tuple[F64, F64]:
 
 def _started_ms(flat: Flat, rows: Rows, pods: I64) -> I64:
     """When each first ran with all its pods; worlds tell it of the whole or pod by pod."""
-    told = flat.facts.of(EventKind.POD_STARTED)
+    told = flat.facts.of(FactKind.POD_STARTED)
     whole = told.pod == ALL_PODS
     started_ms = rows.first(told.subject[whole], told.at_ms[whole])
     if whole.all():

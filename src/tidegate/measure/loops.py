@@ -23,7 +23,7 @@ from tidegate.measure.preemptions import Preemptions, preemptions_of
 from tidegate.measure.timeline import Flat, FlatFacts, lay_flat
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind, Outcome
+from tidegate.model.facts import FactKind, WriteOutcome
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.struct import Spec
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
@@ -31,18 +31,18 @@ from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 _GPU_HOUR_MILLI_MS = WHOLE_MILLI * HOUR_MS
 
 #: Facts that tell no more than what came of decisions, or how it goes.
-_ANSWERS = (EventKind.POD_STARTED, EventKind.POD_GONE, EventKind.USE_OBSERVED, EventKind.LOOP_FOUND)
+_ANSWERS = (FactKind.POD_STARTED, FactKind.POD_GONE, FactKind.USE_OBSERVED, FactKind.LOOP_FOUND)
 
 #: Orders preempt by what work has done so far, which is no fact that is kept here: to come back is no loop.
 _BY_ORDER = (Reason.PREEMPTED_BY_ORDER, Reason.PREEMPTED_TO_MOVE)
 
 _SAID = {
-    EventKind.WORKLOAD_SUBMITTED: "{} was submitted",
-    EventKind.WORKLOAD_CANCELLED: "{} was cancelled",
-    EventKind.WORKLOAD_FINISHED: "{} finished",
-    EventKind.WORKLOAD_CHANGED: "{} was changed",
-    EventKind.POD_FAILED: "a pod of {} failed",
-    EventKind.POLICY_CHANGED: "the policy changed",
+    FactKind.WORKLOAD_SUBMITTED: "{} was submitted",
+    FactKind.WORKLOAD_CANCELLED: "{} was cancelled",
+    FactKind.WORKLOAD_FINISHED: "{} finished",
+    FactKind.WORKLOAD_CHANGED: "{} was changed",
+    FactKind.POD_FAILED: "a pod of {} failed",
+    FactKind.POLICY_CHANGED: "the policy changed",
 }
 
 #: Pairs that are named in one sentence.
@@ -96,7 +96,7 @@ def find_loops(flat: Flat, lives: Lives, preemptions: Preemptions) -> tuple[Loop
     outside = _outside(flat)
     rows = _repeated(flat, lives, told, outside)
     groups = _groups(told, rows)
-    found = flat.facts.of(EventKind.LOOP_FOUND)
+    found = flat.facts.of(FactKind.LOOP_FOUND)
     loops = [_loop(lives, told, group, outside, found) for group in groups]
     return tuple(sorted(loops, key=lambda loop: (-loop.preemptions, loop.start_ms)))
 
@@ -104,13 +104,13 @@ def find_loops(flat: Flat, lives: Lives, preemptions: Preemptions) -> tuple[Loop
 def _outside(flat: Flat) -> _Outside:
     facts = flat.facts
     wanted = ~np.isin(facts.kind, np.array(_ANSWERS, np.uint8))
-    wanted &= (facts.kind != EventKind.OUTCOME) | (facts.arg == Outcome.FAILED)
+    wanted &= (facts.kind != FactKind.OUTCOME) | (facts.arg == WriteOutcome.FAILED)
     parts = [(facts.order[wanted], facts.kind[wanted].astype(np.int64), facts.subject[wanted])]
-    for told, kind in ((flat.nodes, EventKind.NODE_CHANGED), (flat.changes, EventKind.WORKLOAD_CHANGED)):
+    for told, kind in ((flat.nodes, FactKind.NODE_CHANGED), (flat.changes, FactKind.WORKLOAD_CHANGED)):
         orders = np.array([one.order for one in told], np.int64)
         parts.append((orders, np.full(len(orders), int(kind)), np.array([one.number for one in told], np.int64)))
     orders = np.array([one.order for one in flat.policies], np.int64)
-    parts.append((orders, np.full(len(orders), int(EventKind.POLICY_CHANGED)), np.zeros(len(orders), np.int64)))
+    parts.append((orders, np.full(len(orders), int(FactKind.POLICY_CHANGED)), np.zeros(len(orders), np.int64)))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     by_order = np.argsort(columns[0], kind="stable")
     return _Outside(*(column[by_order] for column in columns))
@@ -205,7 +205,7 @@ def _pair(lives: Lives, cause: int, victim: int, times: int) -> Pair:
 def _fact_text(lives: Lives, outside: _Outside, at: int) -> str:
     if not 0 <= at < len(outside.order):
         return ""
-    kind, subject = EventKind(int(outside.kind[at])), int(outside.subject[at])
+    kind, subject = FactKind(int(outside.kind[at])), int(outside.subject[at])
     row = np.flatnonzero(lives.number == subject)
     name = lives.ids[int(row[0])] if len(row) else str(subject)
     return _SAID.get(kind, "the fleet changed").format(name)

@@ -19,16 +19,16 @@ from tidegate.measure.job_records import Lives
 from tidegate.measure.time_series import Samples
 from tidegate.measure.timeline import Flat
 from tidegate.model.arrays import F64, I64
-from tidegate.model.queues import UNLIMITED, Cohort, Queue, Shares
+from tidegate.model.queues import UNLIMITED, Cohort, Queue, QueueSetup
 from tidegate.model.quota_limits import (
-    Excess,
-    Looseness,
-    Lot,
-    excess_of,
+    FlavorResource,
+    UnbackedQuota,
+    UnreachableLimit,
     gpu_milli_of,
-    loose_limits,
-    most_of,
+    highest_usable,
     supply_of,
+    unbacked_quotas,
+    unreachable_limits,
 )
 
 #: Moments that are looked at together: few steps in Python, and little memory for many queues.
@@ -56,8 +56,8 @@ class QuotaUse(NamedTuple):
     strict: tuple[bool, ...]
     most_milli: F64  # by queue: the most GPUs that it could ever have in one flavor
     flavors: int  # that GPUs are counted in
-    excess: tuple[Excess, ...]  # quota that the machines cannot back
-    loose: tuple[Looseness, ...]  # borrowing limits beyond all machines
+    excess: tuple[UnbackedQuota, ...]  # quota that the machines cannot back
+    loose: tuple[UnreachableLimit, ...]  # borrowing limits beyond all machines
     sums: Sums
     at_ms: I64  # where bins begin
     used_milli: F64  # (bins, queues): averages over the part of the bin that the run covers
@@ -83,12 +83,14 @@ def quota_use_of(flat: Flat, lives: Lives, held: Held, every_ms: int) -> QuotaUs
     use = tally.result(begin, every_ms, shares[-1])
     nodes = {told.number: told.node for told in flat.nodes}
     supply = supply_of(shares[-1], [(node, 1) for node in nodes.values()]) if nodes else {}
-    return use._replace(excess=tuple(excess_of(shares[-1], supply)), loose=tuple(loose_limits(shares[-1], supply)))
+    return use._replace(
+        excess=tuple(unbacked_quotas(shares[-1], supply)), loose=tuple(unreachable_limits(shares[-1], supply))
+    )
 
 
 class _Axes(NamedTuple):
     queues: tuple[str, ...]
-    lots: tuple[Lot, ...]
+    lots: tuple[FlavorResource, ...]
 
 
 class _Owned(NamedTuple):
@@ -101,7 +103,7 @@ class _Owned(NamedTuple):
     pool: float  # of all queues and cohorts
 
 
-def _owned(shares: Shares, axes: _Axes) -> _Owned:
+def _owned(shares: QueueSetup, axes: _Axes) -> _Owned:
     by_name = {queue.name: queue for queue in shares.queues}
     nominal, lendable = np.zeros((2, len(axes.queues), len(axes.lots)), np.float64)
     for q, name in enumerate(axes.queues):
@@ -121,7 +123,7 @@ def _owned(shares: Shares, axes: _Axes) -> _Owned:
     return _Owned(nominal, lendable, root.astype(np.int64), pooled, pool)
 
 
-def _gpu_quotas(spec: Queue | Cohort) -> Iterator[tuple[Lot, int, int]]:
+def _gpu_quotas(spec: Queue | Cohort) -> Iterator[tuple[FlavorResource, int, int]]:
     """The lots of GPUs that somebody owns, how much, and how much of it is lent at most."""
     for quota in spec.quotas:
         unit = gpu_milli_of(quota.resource)
@@ -130,9 +132,9 @@ def _gpu_quotas(spec: Queue | Cohort) -> Iterator[tuple[Lot, int, int]]:
             yield (quota.flavor, quota.resource), min(quota.nominal * unit, UNLIMITED), limit
 
 
-def _most_milli(shares: Shares, axes: _Axes) -> F64:
+def _most_milli(shares: QueueSetup, axes: _Axes) -> F64:
     """The most GPUs that each queue could ever have in one flavor; those that count none have no limit."""
-    most = most_of(shares)
+    most = highest_usable(shares)
     by_queue = [
         [amount * gpu_milli_of(lot[1]) for lot, amount in most.get(name, {}).items() if gpu_milli_of(lot[1])]
         for name in axes.queues
@@ -140,7 +142,7 @@ def _most_milli(shares: Shares, axes: _Axes) -> F64:
     return np.array([max(amounts, default=np.inf) for amounts in by_queue], np.float64)
 
 
-def _root(cohort: str, shares: Shares) -> str:
+def _root(cohort: str, shares: QueueSetup) -> str:
     """The widest cohort that one belongs to."""
     parents = {each.name: each.parent for each in shares.cohorts}
     while parents.get(cohort):
@@ -273,7 +275,7 @@ class _Tally:
         self._so_far[inside] = grown[at] + curve[at] * rest[:, None]
         self._total = grown[-1]
 
-    def result(self, begin_ms: int, every_ms: int, shares: Shares) -> QuotaUse:
+    def result(self, begin_ms: int, every_ms: int, shares: QueueSetup) -> QuotaUse:
         """What it came to."""
         axes, count = self._axes, len(self._axes.queues)
         covered = np.maximum(np.diff(self._edges_ms), 1)[:, None]

@@ -14,7 +14,7 @@ import numpy as np
 from tidegate.measure.event_joins import NEVER, Marks, all_between, first_after
 from tidegate.measure.timeline import Flat
 from tidegate.model.arrays import I64
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 
 
 class LeftOut(NamedTuple):
@@ -51,7 +51,7 @@ class LeftOut(NamedTuple):
 
 def left_out_of(flat: Flat) -> LeftOut:
     """What was left out of a run."""
-    found, decisions = flat.facts.of(EventKind.LOOP_FOUND), flat.decisions
+    found, decisions = flat.facts.of(FactKind.LOOP_FOUND), flat.decisions
     turn_ms, first = found.value.astype(np.int64), found.second_value.astype(np.int64)
     left_ms = np.where(turn_ms > 0, np.maximum(found.arg, 0), 0)
     last = np.searchsorted(decisions.id, first) - 1

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from tidegate.journal.store import Step
 from tidegate.model.arrays import F64, I16, I32, I64, U8
 from tidegate.model.decisions import NO_DECISIONS, DecisionBatch, DecisionKind, StepResult
-from tidegate.model.facts import EMPTY_EVENTS, EventBatch, EventKind
+from tidegate.model.facts import NO_FACTS, FactBatch, FactKind
 from tidegate.model.hardware import Node
-from tidegate.model.observed_status import Standing
+from tidegate.model.observed_status import ObservedStatus
 from tidegate.model.policy import Policy
-from tidegate.model.step_batch import Stretch
+from tidegate.model.step_batch import StepBatch
 from tidegate.model.work import Work
 
 #: Rows that may wait before they are joined and thinned out: few joins, and little memory for what is dropped.
@@ -28,18 +28,18 @@ _MOST_PENDING = 1 << 19
 _FACTS_KEPT = np.zeros(256, np.bool_)
 _FACTS_KEPT[
     [
-        EventKind.WORKLOAD_SUBMITTED,
-        EventKind.WORKLOAD_CANCELLED,
-        EventKind.WORKLOAD_FINISHED,
-        EventKind.POD_STARTED,
-        EventKind.POD_GONE,
-        EventKind.POD_FAILED,
-        EventKind.NODE_REMOVED,
-        EventKind.DEVICE_FAILED,
-        EventKind.DEVICE_RECOVERED,
-        EventKind.OUTCOME,
-        EventKind.USE_OBSERVED,
-        EventKind.LOOP_FOUND,
+        FactKind.WORKLOAD_SUBMITTED,
+        FactKind.WORKLOAD_CANCELLED,
+        FactKind.WORKLOAD_FINISHED,
+        FactKind.POD_STARTED,
+        FactKind.POD_GONE,
+        FactKind.POD_FAILED,
+        FactKind.NODE_REMOVED,
+        FactKind.DEVICE_FAILED,
+        FactKind.DEVICE_RECOVERED,
+        FactKind.OUTCOME,
+        FactKind.USE_OBSERVED,
+        FactKind.LOOP_FOUND,
     ]
 ] = True
 
@@ -57,11 +57,11 @@ _DECISIONS_KEPT[
 
 
 _WITH_PAYLOAD = (
-    EventKind.NODE_ADDED,
-    EventKind.NODE_CHANGED,
-    EventKind.WORKLOAD_CHANGED,
-    EventKind.POLICY_CHANGED,
-    EventKind.WORKLOAD_OBSERVED,
+    FactKind.NODE_ADDED,
+    FactKind.NODE_CHANGED,
+    FactKind.WORKLOAD_CHANGED,
+    FactKind.POLICY_CHANGED,
+    FactKind.WORKLOAD_OBSERVED,
 )
 
 
@@ -77,7 +77,7 @@ class FlatFacts(NamedTuple):
     value: F64  # the first two values, as told with each kind
     second_value: F64
 
-    def of(self, *kinds: EventKind) -> FlatFacts:
+    def of(self, *kinds: FactKind) -> FlatFacts:
         """The facts of some kinds."""
         return self.where(np.isin(self.kind, np.array(kinds, np.uint8)))
 
@@ -152,7 +152,7 @@ class StandingTold(NamedTuple):
     order: int
     at_ms: int
     number: int
-    standing: Standing
+    standing: ObservedStatus
 
 
 class Flat(NamedTuple):
@@ -180,7 +180,7 @@ class Timeline:
         self._pending = 0
         self._events: list[_Pending] = []
         self._results: list[tuple[int, int, DecisionBatch]] = []
-        self._facts: list[FlatFacts] = [_flat_facts([_Pending(0, 0, EMPTY_EVENTS)])]
+        self._facts: list[FlatFacts] = [_flat_facts([_Pending(0, 0, NO_FACTS)])]
         self._decisions: list[FlatDecisions] = [_flat_decisions([(0, 0, NO_DECISIONS)])]
         self._ids: list[str] = []
         self._work: list[int] = []
@@ -191,7 +191,7 @@ class Timeline:
         self._policies: list[PolicyTold] = []
         self._standings: list[StandingTold] = []
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Take the next step. Steps are many and small: what can wait until they are joined does."""
         if self._start_ms is None:
             self._start_ms = now_ms
@@ -205,7 +205,7 @@ class Timeline:
         if self._pending > _MOST_PENDING:
             self._settle()
 
-    def append_stretch(self, stretch: Stretch) -> None:
+    def append_stretch(self, stretch: StepBatch) -> None:
         """Take many steps at once."""
         self._settle()
         if self._start_ms is None:
@@ -237,7 +237,7 @@ class Timeline:
             tuple(self._standings),
         )
 
-    def _take_events(self, events: EventBatch, count: int) -> None:
+    def _take_events(self, events: FactBatch, count: int) -> None:
         self._events.append(_Pending(self._order, len(self._ids), events))
         told = events.submissions
         if len(told.ids):
@@ -251,7 +251,7 @@ class Timeline:
         self._order += count
         self._pending += count
 
-    def _take_payloads(self, events: EventBatch) -> None:
+    def _take_payloads(self, events: FactBatch) -> None:
         for at in np.flatnonzero(np.isin(events.kind, _WITH_PAYLOAD)).tolist():
             payload, number = events.payloads[int(events.arg[at])], int(events.subject[at])
             if isinstance(payload, Node):
@@ -261,11 +261,11 @@ class Timeline:
                 self._changes.append(WorkTold(self._order + at, number, work))
             elif isinstance(payload, Policy):
                 self._policies.append(PolicyTold(int(events.at_ms[at]), payload, self._order + at))
-            elif isinstance(payload, Standing) and payload.queue and payload.grants:
+            elif isinstance(payload, ObservedStatus) and payload.queue and payload.grants:
                 self._standings.append(StandingTold(self._order + at, int(events.at_ms[at]), number, payload))
 
     def _submitted(self, facts: FlatFacts) -> Submitted:
-        told = facts.of(EventKind.WORKLOAD_SUBMITTED)
+        told = facts.of(FactKind.WORKLOAD_SUBMITTED)
         work, submitted_ms = np.array(self._work, np.int64), np.concatenate(self._submitted_ms)
         return Submitted(
             told.subject, work[told.arg], submitted_ms[told.arg], [self._ids[at] for at in told.arg.tolist()]
@@ -285,7 +285,7 @@ class _Pending(NamedTuple):
 
     order: int  # of the first
     submitted: int  # submissions before them
-    events: EventBatch
+    events: FactBatch
 
 
 def lay_flat(steps: Iterable[Step]) -> Flat:
@@ -307,14 +307,14 @@ def _orders(firsts: list[int], lengths: list[int]) -> I64:
     return within + np.repeat(np.array(firsts, np.int64), lengths)
 
 
-def _facts_among(stretch: Stretch, before: int, facts: FlatFacts) -> FlatFacts:
+def _facts_among(stretch: StepBatch, before: int, facts: FlatFacts) -> FlatFacts:
     """Facts that are numbered among themselves, in the running order of facts and decisions."""
     step = np.searchsorted(stretch.facts_end, facts.order, side="right")
     decided = np.append(0, stretch.decisions_end)[step]
     return facts._replace(order=before + facts.order + decided)
 
 
-def _decisions_among(stretch: Stretch, before: int, decisions: FlatDecisions) -> FlatDecisions:
+def _decisions_among(stretch: StepBatch, before: int, decisions: FlatDecisions) -> FlatDecisions:
     """Decisions that are numbered among themselves, in the running order of facts and decisions."""
     step = np.searchsorted(stretch.decisions_end, decisions.order, side="right")
     order = before + decisions.order + stretch.facts_end[step]
@@ -328,7 +328,7 @@ def _flat_facts(pending: list[_Pending]) -> FlatFacts:
     kept = _FACTS_KEPT[kind]
     values = np.concatenate([batch.values for batch in batches])[kept]
     before = np.repeat(np.array([each.submitted for each in pending], np.int64), lengths)
-    arg = np.concatenate([batch.arg for batch in batches]) + before * (kind == int(EventKind.WORKLOAD_SUBMITTED))
+    arg = np.concatenate([batch.arg for batch in batches]) + before * (kind == int(FactKind.WORKLOAD_SUBMITTED))
     return FlatFacts(
         _orders([each.order for each in pending], lengths)[kept],
         kind[kept],

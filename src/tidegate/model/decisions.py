@@ -43,7 +43,7 @@ class DecisionBatch(NamedTuple):
     cause: I64  # id of the decision, or number of the workload, that caused it; the reason says which
 
 
-class Tally(NamedTuple):
+class RefusalCounts(NamedTuple):
     """Why nodes were not taken, for a HOLD: how many nodes refused for which reason."""
 
     decision: I64  # id of the HOLD
@@ -55,7 +55,7 @@ class StepResult(NamedTuple):
     """What one step came to."""
 
     decisions: DecisionBatch
-    tally: Tally
+    tally: RefusalCounts
     next_wake_ms: int | None
     cycles: int  # that ran, one that found nothing to do included
 
@@ -76,7 +76,7 @@ def _no_decisions() -> DecisionBatch:
 
 
 NO_DECISIONS = _no_decisions()
-NO_TALLY = Tally(np.zeros(0, np.int64), np.zeros(0, np.int16), np.zeros(0, np.int32))
+NO_REFUSALS = RefusalCounts(np.zeros(0, np.int64), np.zeros(0, np.int16), np.zeros(0, np.int32))
 
 
 def join_decisions(batches: list[DecisionBatch]) -> DecisionBatch:
@@ -95,15 +95,15 @@ def pick_decisions(batch: DecisionBatch, rows: I64) -> DecisionBatch:
     return DecisionBatch._make(columns)
 
 
-def pick_tallies(tally: Tally, decisions: I64) -> Tally:
+def pick_tallies(tally: RefusalCounts, decisions: I64) -> RefusalCounts:
     """The tallies of some decisions."""
     rows = np.flatnonzero(np.isin(tally.decision, decisions))
-    return Tally._make(column[rows] for column in tally)
+    return RefusalCounts._make(column[rows] for column in tally)
 
 
-def join_tallies(tallies: list[Tally]) -> Tally:
+def join_tallies(tallies: list[RefusalCounts]) -> RefusalCounts:
     """One tally after the other."""
     tallies = [tally for tally in tallies if len(tally.decision)]
     if not tallies:
-        return NO_TALLY
-    return Tally(*(np.concatenate(columns) for columns in zip(*tallies, strict=True)))
+        return NO_REFUSALS
+    return RefusalCounts(*(np.concatenate(columns) for columns in zip(*tallies, strict=True)))

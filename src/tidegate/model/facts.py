@@ -14,17 +14,17 @@ import numpy as np
 
 from tidegate.model.arrays import F64, I32, I64, U8
 from tidegate.model.hardware import Node
-from tidegate.model.observed_status import Consumed, Foreign, Standing
+from tidegate.model.observed_status import DecayedUsage, ObservedStatus, UnmanagedPods
 from tidegate.model.policy import Policy
 from tidegate.model.work import Work, Workload
 
 #: The fact is about every pod of the workload.
 ALL_PODS = -1
 
-Payload = Policy | Node | Work | Standing | Consumed | Foreign
+Payload = Policy | Node | Work | ObservedStatus | DecayedUsage | UnmanagedPods
 
 
-class EventKind(IntEnum):
+class FactKind(IntEnum):
     """Kinds of facts; `value` columns as told beside each. A number is never used again for something else."""
 
     POLICY_CHANGED = 0  # arg: payload
@@ -57,7 +57,7 @@ class EventKind(IntEnum):
     POD_DONE = 27  # subject: workload, pod; it has done its part and holds nothing, and the rest goes on
 
 
-class Outcome(IntEnum):
+class WriteOutcome(IntEnum):
     """What came of a decision that was carried out. Unknown is not failed: the world will show which."""
 
     DONE = 0
@@ -77,7 +77,7 @@ class Submissions(NamedTuple):
 NO_SUBMISSIONS = Submissions(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int64), ())
 
 
-class EventBatch(NamedTuple):
+class FactBatch(NamedTuple):
     """Facts in columns, in order."""
 
     kind: U8
@@ -90,14 +90,14 @@ class EventBatch(NamedTuple):
     works: tuple[Work, ...] = ()  # what submissions point into; a world may tell all its works every time
     submissions: Submissions = NO_SUBMISSIONS
 
-    def runs(self) -> Iterator[tuple[EventKind, slice]]:
+    def runs(self) -> Iterator[tuple[FactKind, slice]]:
         """Consecutive facts of one kind, so that each run can be applied at once."""
         if len(self.kind) == 0:
             return
         edges = np.flatnonzero(self.kind[1:] != self.kind[:-1]) + 1
         start = 0
         for end in [*edges.tolist(), len(self.kind)]:
-            yield EventKind(int(self.kind[start])), slice(start, end)
+            yield FactKind(int(self.kind[start])), slice(start, end)
             start = end
 
 
@@ -105,7 +105,7 @@ class _Part(NamedTuple):
     """Facts told together; a single value stands for all of them."""
 
     length: int
-    kind: EventKind | U8
+    kind: FactKind | U8
     at_ms: I64 | int
     subject: I64 | int
     pod: I32 | int
@@ -126,7 +126,7 @@ class Facts:
 
     def add(
         self,
-        kind: EventKind,
+        kind: FactKind,
         at_ms: int,
         subject: int = 0,
         *,
@@ -140,7 +140,7 @@ class Facts:
 
     def add_many(
         self,
-        kind: EventKind | U8,
+        kind: FactKind | U8,
         at_ms: I64 | int,
         subject: I64,
         *,
@@ -154,22 +154,22 @@ class Facts:
 
     def policy(self, policy: Policy, at_ms: int = 0) -> None:
         """Add POLICY_CHANGED."""
-        self.add(EventKind.POLICY_CHANGED, at_ms, arg=self._payload(policy))
+        self.add(FactKind.POLICY_CHANGED, at_ms, arg=self._payload(policy))
 
     def node(self, number: int, node: Node, at_ms: int = 0, *, changed: bool = False) -> None:
         """Add NODE_ADDED or NODE_CHANGED."""
-        kind = EventKind.NODE_CHANGED if changed else EventKind.NODE_ADDED
+        kind = FactKind.NODE_CHANGED if changed else FactKind.NODE_ADDED
         self.add(kind, at_ms, number, arg=self._payload(node))
 
     def changed(self, number: int, work: Work, at_ms: int = 0) -> None:
         """Add WORKLOAD_CHANGED."""
-        self.add(EventKind.WORKLOAD_CHANGED, at_ms, number, arg=self._payload(work))
+        self.add(FactKind.WORKLOAD_CHANGED, at_ms, number, arg=self._payload(work))
 
-    def standing(self, number: int, standing: Standing, at_ms: int = 0) -> None:
+    def standing(self, number: int, standing: ObservedStatus, at_ms: int = 0) -> None:
         """Add WORKLOAD_OBSERVED."""
-        self.add(EventKind.WORKLOAD_OBSERVED, at_ms, number, arg=self._payload(standing))
+        self.add(FactKind.WORKLOAD_OBSERVED, at_ms, number, arg=self._payload(standing))
 
-    def tell_all(self, kind: EventKind, told: Sequence[tuple[int, Payload]], at_ms: int = 0) -> None:
+    def tell_all(self, kind: FactKind, told: Sequence[tuple[int, Payload]], at_ms: int = 0) -> None:
         """Add facts of one kind with a payload each, by the number of what they are about."""
         first = len(self._payloads)
         self._payloads += [payload for _, payload in told]
@@ -177,13 +177,13 @@ class Facts:
         at = np.arange(first, first + len(told), dtype=np.int64)
         self.add_many(kind, at_ms, numbers, arg=at)
 
-    def consumed(self, consumed: Consumed) -> None:
+    def consumed(self, consumed: DecayedUsage) -> None:
         """Add SHARE_OBSERVED."""
-        self.add(EventKind.SHARE_OBSERVED, consumed.at_ms, arg=self._payload(consumed))
+        self.add(FactKind.SHARE_OBSERVED, consumed.at_ms, arg=self._payload(consumed))
 
-    def foreign(self, number: int, foreign: Foreign, at_ms: int = 0) -> None:
+    def foreign(self, number: int, foreign: UnmanagedPods, at_ms: int = 0) -> None:
         """Add FOREIGN_OBSERVED."""
-        self.add(EventKind.FOREIGN_OBSERVED, at_ms, number, arg=self._payload(foreign))
+        self.add(FactKind.FOREIGN_OBSERVED, at_ms, number, arg=self._payload(foreign))
 
     def submit(self, number: int, workload: Workload, at_ms: int | None = None) -> None:
         """Add WORKLOAD_SUBMITTED for one workload."""
@@ -201,10 +201,10 @@ class Facts:
         """Add WORKLOAD_SUBMITTED in columns; `submissions.work` points into `works`, of which it need not use all."""
         self._submit(numbers, submissions, self._place_of(works, works), at_ms)
 
-    def batch(self) -> EventBatch:
+    def batch(self) -> FactBatch:
         """The facts so far, as one batch."""
         if not self._parts:
-            return EMPTY_EVENTS
+            return NO_FACTS
         n = sum(part.length for part in self._parts)
         kind, pod, values = np.empty(n, np.uint8), np.empty(n, np.int32), np.zeros((n, 4), np.float64)
         at_ms, subject, arg = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
@@ -216,7 +216,7 @@ class Facts:
             if len(part.values):
                 values[start:end] = part.values
             start = end
-        return EventBatch(
+        return FactBatch(
             kind, at_ms, subject, pod, arg, values, tuple(self._payloads), self._told_works(), self._joined()
         )
 
@@ -230,7 +230,7 @@ class Facts:
         self._submitted.append(submissions)
         rows = np.arange(self._submitted_count, self._submitted_count + len(numbers), dtype=np.int64)
         self._submitted_count += len(numbers)
-        self.add_many(EventKind.WORKLOAD_SUBMITTED, at_ms, numbers, arg=rows)
+        self.add_many(FactKind.WORKLOAD_SUBMITTED, at_ms, numbers, arg=rows)
 
     def _place_of(self, told: object, works: Sequence[Work]) -> int:
         """Where these works stand among all. By identity: comparing by value would hash every one."""
@@ -258,9 +258,9 @@ class Facts:
         )
 
 
-def _empty() -> EventBatch:
+def _empty() -> FactBatch:
     none = np.zeros(0, np.int64)
-    return EventBatch(np.zeros(0, np.uint8), none, none, np.zeros(0, np.int32), none, np.zeros((0, 4), np.float64))
+    return FactBatch(np.zeros(0, np.uint8), none, none, np.zeros(0, np.int32), none, np.zeros((0, 4), np.float64))
 
 
-EMPTY_EVENTS = _empty()
+NO_FACTS = _empty()

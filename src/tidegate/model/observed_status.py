@@ -11,21 +11,21 @@ from enum import StrEnum
 from tidegate.model.struct import Resources, Spec
 
 
-class Spot(Spec, frozen=True):
+class DomainAssignment(Spec, frozen=True):
     """Pods of a set in one domain, named by its labels from the widest level down."""
 
     values: tuple[str, ...]
     count: int
 
 
-class Grant(Spec, frozen=True):
+class PodSetAssignment(Spec, frozen=True):
     """What one pod set was granted."""
 
     pod_set: str
     count: int
     flavors: tuple[tuple[str, str], ...] = ()  # resource and flavor
     charge: Resources = ()  # of all its pods
-    spots: tuple[Spot, ...] = ()  # where topology put them; empty: nowhere yet
+    spots: tuple[DomainAssignment, ...] = ()  # where topology put them; empty: nowhere yet
     awaits_topology: bool = False  # granted before its nodes exist; placed in a second pass
 
 
@@ -45,11 +45,11 @@ class Check(Spec, frozen=True):
     state: CheckState = CheckState.PENDING
 
 
-class Standing(Spec, frozen=True):
+class ObservedStatus(Spec, frozen=True):
     """Where a workload stands."""
 
     queue: str = ""  # that granted; empty: nothing is granted
-    grants: tuple[Grant, ...] = ()
+    grants: tuple[PodSetAssignment, ...] = ()
     granted_ms: int = 0
     evicted: str = ""  # why it was told to go; it holds its grants until they are gone
     preempted: bool = False  # told to go by a scheduler, for somebody else
@@ -73,7 +73,7 @@ class Standing(Spec, frozen=True):
     passed_over_ms: int = 0  # since when work behind it was admitted before it; 0: not yet, or nobody knows
 
 
-class Consumed(Spec, frozen=True):
+class DecayedUsage(Spec, frozen=True):
     """What an entrance has used of late, decayed until a moment."""
 
     entrance: str
@@ -81,7 +81,7 @@ class Consumed(Spec, frozen=True):
     at_ms: int = 0
 
 
-class Foreign(Spec, frozen=True):
+class UnmanagedPods(Spec, frozen=True):
     """What pods that are not ours hold on a node."""
 
     node: str

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from tidegate.model.queues import Shares
+from tidegate.model.queues import QueueSetup
 from tidegate.model.struct import Spec, encode
 from tidegate.model.work import PodSet
 
@@ -88,7 +88,7 @@ class Policy(Spec, frozen=True):
     order: OrderRule = OrderRule()
     placement: PlacementRule = PlacementRule()
     admission: AdmissionKind = AdmissionKind.TIDEGATE
-    shares: Shares = Shares()  # without queues nothing is counted
+    shares: QueueSetup = QueueSetup()  # without queues nothing is counted
     cycle_ms: int = 1_000
     waits: bool = True  # False: what does not fit at its first try is rejected for good
 

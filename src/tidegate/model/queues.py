@@ -137,7 +137,7 @@ class Queue(Spec, frozen=True):
     usage_based: bool = False  # entrances that used less go first
 
 
-class Entrance(Spec, frozen=True):
+class LocalQueue(Spec, frozen=True):
     """Where a team submits to a queue: Kueue's LocalQueue. Its id is `namespace/name`; `*/name` is in every one."""
 
     id: str
@@ -193,13 +193,13 @@ class TopologyRule(Spec, frozen=True):
     fails_fast: bool = True  # work on a failed node that has nowhere else to go is evicted, instead of waiting
 
 
-class Shares(Spec, frozen=True):
+class QueueSetup(Spec, frozen=True):
     """Everything about who may use how much."""
 
     flavors: tuple[Flavor, ...] = ()
     cohorts: tuple[Cohort, ...] = ()
     queues: tuple[Queue, ...] = ()
-    entrances: tuple[Entrance, ...] = ()
+    entrances: tuple[LocalQueue, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     topologies: tuple[TopologyLevels, ...] = ()
     fair: FairSharing | None = None  # None: classic order

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tidegate.model.hardware import Node, is_device
-from tidegate.model.queues import UNLIMITED, Cohort, Flavor, Queue, Quota, Shares, allocatable_of
+from tidegate.model.queues import UNLIMITED, Cohort, Flavor, Queue, QueueSetup, Quota, allocatable_of
 from tidegate.model.units import WHOLE_MILLI
 
 #: One resource in one flavor: what quota is counted in.
-Lot = tuple[str, str]
+FlavorResource = tuple[str, str]
 
 
 def gpu_milli_of(resource: str) -> int:
@@ -25,21 +25,21 @@ def gpu_milli_of(resource: str) -> int:
 
 class _Branch(NamedTuple):
     parent: str
-    quotas: dict[Lot, Quota]
+    quotas: dict[FlavorResource, Quota]
 
 
 class _Tree:
     """Queues and cohorts by name, and what each has with all that is below it."""
 
-    def __init__(self, shares: Shares) -> None:
+    def __init__(self, shares: QueueSetup) -> None:
         self._branches = {f"queue/{queue.name}": _branch(queue, queue.cohort) for queue in shares.queues}
         self._branches |= {f"cohort/{cohort.name}": _branch(cohort, cohort.parent) for cohort in shares.cohorts}
         self._children: dict[str, list[str]] = {}
         for name, branch in self._branches.items():
             self._children.setdefault(branch.parent, []).append(name)
-        self._subtrees: dict[tuple[str, Lot], int] = {}
+        self._subtrees: dict[tuple[str, FlavorResource], int] = {}
 
-    def most(self, name: str, lot: Lot) -> int:
+    def most(self, name: str, lot: FlavorResource) -> int:
         """What a branch can use: what it keeps for itself, and what can be had from above, within its limit."""
         branch, subtree = self._branches.get(name, _NOTHING), self._subtree(name, lot)
         if not branch.parent:
@@ -49,7 +49,7 @@ class _Tree:
         limit = quota.borrow_limit if quota else None
         return min(most if limit is None else min(most, subtree + limit), UNLIMITED)
 
-    def _subtree(self, name: str, lot: Lot) -> int:
+    def _subtree(self, name: str, lot: FlavorResource) -> int:
         """The quota of a branch and of all below it, as far as they lend."""
         if (name, lot) not in self._subtrees:
             quota = self._branches.get(name, _NOTHING).quotas.get(lot)
@@ -72,10 +72,10 @@ def _lent(quota: Quota | None, subtree: int) -> int:
     return subtree if quota is None or quota.lend_limit is None else min(subtree, quota.lend_limit)
 
 
-def most_of(shares: Shares) -> dict[str, dict[Lot, int]]:
+def highest_usable(shares: QueueSetup) -> dict[str, dict[FlavorResource, int]]:
     """For each queue the most that it can use of each lot that it has, were all others idle."""
     tree = _Tree(shares)
-    found: dict[str, dict[Lot, int]] = {}
+    found: dict[str, dict[FlavorResource, int]] = {}
     for queue in shares.queues:
         mine = {(quota.flavor, quota.resource) for quota in queue.quotas}
         found[queue.name] = {lot: tree.most(f"queue/{queue.name}", lot) for lot in sorted(mine)}
@@ -85,7 +85,7 @@ def most_of(shares: Shares) -> dict[str, dict[Lot, int]]:
 # -- machines --------------------------------------------------------------------------------------------------
 
 
-def supply_of(shares: Shares, nodes: Iterable[tuple[Node, int]]) -> dict[Lot, int]:
+def supply_of(shares: QueueSetup, nodes: Iterable[tuple[Node, int]]) -> dict[FlavorResource, int]:
     """What the machines have of each lot that quota is given for; nodes come with how many there are of the kind."""
     lots = shares.flavor_resources()
     flavors = {flavor.name: flavor for flavor in shares.flavors}
@@ -109,45 +109,45 @@ def _amount(has: dict[str, int], resource: str) -> int:
     return has["gpu"] // unit if unit and resource not in has and "gpu" in has else has.get(resource, 0)
 
 
-class Excess(NamedTuple):
+class UnbackedQuota(NamedTuple):
     """Quota that the machines cannot back."""
 
     owner: str  # queue; empty: all of them together
-    lot: Lot
+    lot: FlavorResource
     quota: int
     supply: int
 
 
-def excess_of(shares: Shares, supply: dict[Lot, int]) -> Iterator[Excess]:
+def unbacked_quotas(shares: QueueSetup, supply: dict[FlavorResource, int]) -> Iterator[UnbackedQuota]:
     """Queues that own more than all machines have; and where none does, lots of which all together own more."""
     for lot, there in supply.items():
         owned = {queue.name: _owned(queue, lot) for queue in shares.queues}
         above = [name for name, quota in owned.items() if quota > there]
         for name in above:
-            yield Excess(name, lot, owned[name], there)
+            yield UnbackedQuota(name, lot, owned[name], there)
         total = sum(owned.values())
         if total > there and not above:
-            yield Excess("", lot, total, there)
+            yield UnbackedQuota("", lot, total, there)
 
 
-class Looseness(NamedTuple):
+class UnreachableLimit(NamedTuple):
     """A borrowing limit that lies beyond all machines."""
 
     queue: str
-    lot: Lot
+    lot: FlavorResource
     quota: int
     limit: int
     supply: int
 
 
-def loose_limits(shares: Shares, supply: dict[Lot, int]) -> Iterator[Looseness]:
+def unreachable_limits(shares: QueueSetup, supply: dict[FlavorResource, int]) -> Iterator[UnreachableLimit]:
     """Borrowing limits that can never hold anybody back, because there are fewer machines than they allow."""
     for queue in shares.queues:
         for quota in queue.quotas:
             lot, limit = (quota.flavor, quota.resource), quota.borrow_limit
             if limit is not None and quota.nominal <= supply.get(lot, UNLIMITED) < quota.nominal + limit:
-                yield Looseness(queue.name, lot, quota.nominal, limit, supply[lot])
+                yield UnreachableLimit(queue.name, lot, quota.nominal, limit, supply[lot])
 
 
-def _owned(queue: Queue, lot: Lot) -> int:
+def _owned(queue: Queue, lot: FlavorResource) -> int:
     return sum(quota.nominal for quota in queue.quotas if (quota.flavor, quota.resource) == lot)

@@ -5,7 +5,7 @@ Must not know: virtual time, or any decision.
 
 from __future__ import annotations
 
-from tidegate.model.observed_status import Standing
+from tidegate.model.observed_status import ObservedStatus
 from tidegate.model.struct import Spec
 from tidegate.model.work import Workload
 
@@ -43,8 +43,8 @@ class TwinOptions(Spec, frozen=True):
     node_repair_ms: int = 3_600_000
 
 
-class Snapshot(Spec, frozen=True):
+class InitialState(Spec, frozen=True):
     """A moment at which a run begins, and where work stands then."""
 
     at_ms: int = 0
-    standings: tuple[tuple[str, Standing], ...] = ()  # by the id of the workload
+    standings: tuple[tuple[str, ObservedStatus], ...] = ()  # by the id of the workload

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.model.arrays import I64
-from tidegate.model.decisions import NO_TALLY, DecisionBatch, StepResult
-from tidegate.model.facts import EMPTY_EVENTS, EventBatch, EventKind, Submissions
+from tidegate.model.decisions import NO_REFUSALS, DecisionBatch, StepResult
+from tidegate.model.facts import NO_FACTS, FactBatch, FactKind, Submissions
 
 #: For when a step wants to be called again: never.
 NO_WAKE = -1
 
 
-class Stretch(NamedTuple):
+class StepBatch(NamedTuple):
     """Steps in a row. A submission's `arg` counts over the submissions of all of them."""
 
     now_ms: I64  # of each step
@@ -26,11 +26,11 @@ class Stretch(NamedTuple):
     decisions_end: I64  # and its decisions
     cycles: I64
     wake_ms: I64  # or NO_WAKE
-    events: EventBatch
+    events: FactBatch
     decisions: DecisionBatch
     waiting: I64  # (steps, 3, queues): workloads, pods and GPU milli that wait after each step
 
-    def steps(self) -> Iterator[tuple[int, EventBatch, StepResult]]:
+    def steps(self) -> Iterator[tuple[int, FactBatch, StepResult]]:
         """The steps one by one, as they would have come."""
         ends = [column.tolist() for column in (self.facts_end, self.decisions_end, self.cycles, self.wake_ms)]
         first = decided = submitted = 0
@@ -38,21 +38,21 @@ class Stretch(NamedTuple):
             events, submitted = _part_of(self.events, first, last, submitted)
             columns: list[Any] = [column[decided:end] for column in self.decisions]
             decisions = DecisionBatch(*columns)
-            yield now_ms, events, StepResult(decisions, NO_TALLY, None if wake_ms == NO_WAKE else wake_ms, cycles)
+            yield now_ms, events, StepResult(decisions, NO_REFUSALS, None if wake_ms == NO_WAKE else wake_ms, cycles)
             first, decided = last, end
 
 
-def _part_of(events: EventBatch, first: int, last: int, submitted: int) -> tuple[EventBatch, int]:
+def _part_of(events: FactBatch, first: int, last: int, submitted: int) -> tuple[FactBatch, int]:
     """The facts of one step, and how many submissions there were until then."""
     if first == last:
-        return EMPTY_EVENTS, submitted
+        return NO_FACTS, submitted
     part = slice(first, last)
     kind, arg = events.kind[part], events.arg[part].copy()
-    told = kind == int(EventKind.WORKLOAD_SUBMITTED)
+    told = kind == int(FactKind.WORKLOAD_SUBMITTED)
     end = submitted + int(np.count_nonzero(told))
     columns = (events.at_ms[part], events.subject[part], events.pod[part], arg, events.values[part])
     if end == submitted:
-        return EventBatch(kind, *columns), end
+        return FactBatch(kind, *columns), end
     arg[told] -= submitted
     submissions: list[Any] = [column[submitted:end] for column in events.submissions]
-    return EventBatch(kind, *columns, (), events.works, Submissions(*submissions)), end
+    return FactBatch(kind, *columns, (), events.works, Submissions(*submissions)), end

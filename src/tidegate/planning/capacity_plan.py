@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.config.prices import ASSUMED_PRICES, Prices
+from tidegate.config.prices import ASSUMED_PRICES, GpuPrices
 from tidegate.demand.concurrency import Mask
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.unrecorded import unseen_between
@@ -76,7 +76,7 @@ class Recipe(NamedTuple):
     """What is asked of a plan."""
 
     tolerance: Tolerance
-    prices: Prices = ASSUMED_PRICES
+    prices: GpuPrices = ASSUMED_PRICES
     order: Order = Order.OVERTAKE
     launch: Launch = Launch()
     bursts: bool = True

@@ -5,11 +5,11 @@ Must not know: how levels are found.
 
 from __future__ import annotations
 
-from tidegate.config.prices import MICROS, Prices
+from tidegate.config.prices import MICROS, GpuPrices
 from tidegate.planning.capacity_replay import Outcome
 
 
-def cost_of(outcome: Outcome, own_gpu_h: float, prices: Prices) -> float:
+def cost_of(outcome: Outcome, own_gpu_h: float, prices: GpuPrices) -> float:
     """What a capacity costs: of what is there all the time so many GPU-hours are owned, the others are booked.
 
     Burst is paid as it comes: in its steps, from the launch until it is given back.

@@ -15,9 +15,9 @@ from tidegate.engine.run import run
 from tidegate.jit.registry import kernels_as
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind, StepResult
-from tidegate.model.facts import EventBatch
+from tidegate.model.facts import FactBatch
 from tidegate.model.policy import AdmissionKind, Policy
-from tidegate.model.queues import UNLIMITED, Flavor, FlavorGroup, Queue, Quota, Shares
+from tidegate.model.queues import UNLIMITED, Flavor, FlavorGroup, Queue, QueueSetup, Quota
 from tidegate.model.simulation import TwinOptions
 from tidegate.model.work import GpuRequest, PodSet, Share, Work
 from tidegate.planning.capacity_replay import Judge
@@ -64,7 +64,7 @@ class _Starts:
     def __init__(self, jobs: int) -> None:
         self.at_ms = np.full(jobs, -1, np.int64)
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Note who was admitted in a step."""
         del events
         decisions = result.decisions
@@ -75,7 +75,7 @@ def _policy(milli: int, order: Order) -> Policy:
     quota = Quota(flavor=_FLAVOR, resource="gpu", nominal=min(milli, UNLIMITED))
     group = FlavorGroup(resources=("gpu",), flavors=(_FLAVOR,))
     queue = Queue(name=_QUEUE, groups=(group,), quotas=(quota,), strict_fifo=order is Order.STRICT)
-    shares = Shares(flavors=(Flavor(name=_FLAVOR),), queues=(queue,), ignore_undeclared=True)
+    shares = QueueSetup(flavors=(Flavor(name=_FLAVOR),), queues=(queue,), ignore_undeclared=True)
     return Policy(admission=AdmissionKind.KUEUE, shares=shares, cycle_ms=1)  # at 1 ms every event counts
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.config.prices import MICROS, Prices
+from tidegate.config.prices import MICROS, GpuPrices
 from tidegate.demand.calendar import hour_of_week
 from tidegate.demand.time_zone import Calendar
 from tidegate.model.arrays import F64, I64
@@ -82,7 +82,7 @@ class Split(NamedTuple):
         return self.own_cost + self.window_cost + self.burst_cost
 
 
-def split(demand: Demand, windows: Windows, prices: Prices) -> Split:
+def split(demand: Demand, windows: Windows, prices: GpuPrices) -> Split:
     """The cheapest levels: own all week, book by window, burst above."""
     own, window, burst = (micros / MICROS for micros in (prices.own_micros, prices.window_micros, prices.burst_micros))
     hours, excess = np.array(windows.hours(), np.float64), demand.above(windows)
@@ -101,7 +101,7 @@ def split(demand: Demand, windows: Windows, prices: Prices) -> Split:
     )
 
 
-def cost_of(levels: Split, demand: Demand, windows: Windows, prices: Prices) -> float:
+def cost_of(levels: Split, demand: Demand, windows: Windows, prices: GpuPrices) -> float:
     """What levels cost a week under some demand."""
     own, window, burst = (micros / MICROS for micros in (prices.own_micros, prices.window_micros, prices.burst_micros))
     hours, above = windows.hours(), demand.above(windows)

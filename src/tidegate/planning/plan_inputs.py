@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tidegate.config.prices import ASSUMED_PRICES, Prices
+from tidegate.config.prices import ASSUMED_PRICES, GpuPrices
 from tidegate.demand.cutoff import tables_at
 from tidegate.demand.fit import fit
 from tidegate.demand.model import DemandModel, Scope
@@ -31,7 +31,7 @@ class Given(NamedTuple):
     tolerance_ms: int | None = None
     interactive_ms: int | None = None
     cold_start_ms: int | None = None
-    prices: Prices | None = None
+    prices: GpuPrices | None = None
     prices_from: str = ""  # the file
 
 
@@ -40,7 +40,7 @@ class Terms(NamedTuple):
 
     tolerance_ms: int
     cold_start_ms: int
-    prices: Prices
+    prices: GpuPrices
     prices_from: str
     unsigned: tuple[Unsigned, ...]
     interactive_ms: int | None = None  # None: nobody works interactively

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tidegate.config.prices import Prices
+from tidegate.config.prices import GpuPrices
 from tidegate.demand.time_zone import Calendar
 from tidegate.planning.capacity import ALWAYS, HOURS, Windows
 from tidegate.planning.newsvendor import Demand, Split, cost_of, split
@@ -34,7 +34,7 @@ class Habit(NamedTuple):
     folds: tuple[tuple[Demand, Demand], ...]  # (the others, these weeks); none: too little to confirm a habit by
 
 
-def choose_windows(habit: Habit, prices: Prices, calendar: Calendar, most: int = 3) -> Chosen:
+def choose_windows(habit: Habit, prices: GpuPrices, calendar: Calendar, most: int = 3) -> Chosen:
     """The windows that cost least; more of them only where each further one is worth it.
 
     It must be worth it in weeks, too, that its levels were not chosen on: any few weeks have good hours and bad ones.
@@ -52,7 +52,7 @@ def choose_windows(habit: Habit, prices: Prices, calendar: Calendar, most: int =
     return best
 
 
-def _unseen_cost(windows: Windows, habit: Habit, prices: Prices) -> float:
+def _unseen_cost(windows: Windows, habit: Habit, prices: GpuPrices) -> float:
     """What levels chosen on other weeks cost."""
     return sum(cost_of(split(others, windows, prices), weeks, windows, prices) for others, weeks in habit.folds)
 

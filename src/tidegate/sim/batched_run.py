@@ -23,8 +23,8 @@ from tidegate.engine.run import run_once
 from tidegate.jit.registry import active, settle_form
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import StepResult
-from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Submissions
-from tidegate.model.step_batch import NO_WAKE, Stretch
+from tidegate.model.facts import ALL_PODS, FactBatch, FactKind, Submissions
+from tidegate.model.step_batch import NO_WAKE, StepBatch
 from tidegate.sim.fast_path import (
     CRAMPED,
     FOREVER,
@@ -62,10 +62,10 @@ _ROWS_AHEAD = 1 << 10
 class Record(Protocol):
     """Where steps are written down, one by one or many at once."""
 
-    def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
+    def append(self, now_ms: int, events: FactBatch, result: StepResult) -> None:
         """Write a step down."""
 
-    def append_stretch(self, stretch: Stretch) -> None:
+    def append_stretch(self, stretch: StepBatch) -> None:
         """Write many steps down; the state is as it was after the last."""
 
 
@@ -97,7 +97,7 @@ def can_stretch(state: ClusterState, world: SimWorld) -> bool:
     return not (waits or timed)
 
 
-def live_on(state: ClusterState, world: SimWorld) -> Stretch:
+def live_on(state: ClusterState, world: SimWorld) -> StepBatch:
     """As many steps as can be done at once; none, if the next cannot."""
     settle_form()
     world.know_classes(state.classes_of(world.jobs.works))
@@ -179,12 +179,12 @@ def _submissions(jobs: Jobs, first: int, last: int) -> tuple[Jobs, Submissions]:
     return jobs, Submissions(jobs.work[due], jobs.submit_ms[due], jobs.estimate_ms[due], jobs.ids[due])
 
 
-def _stretch(state: ClusterState, log: Log, out: Output, submitted: tuple[Jobs, Submissions]) -> Stretch:
+def _stretch(state: ClusterState, log: Log, out: Output, submitted: tuple[Jobs, Submissions]) -> StepBatch:
     """What was written down, as facts and decisions."""
     steps = log.steps[: log.written[N_STEPS]]
     decisions = batch_of(state, out.rows[: out.written[0]], out.rows[: out.written[0], O_WORKLOAD])
     wake = steps[:, L_WAKE]
-    return Stretch(
+    return StepBatch(
         now_ms=steps[:, L_NOW].copy(),
         facts_end=steps[:, L_FACTS].copy(),
         decisions_end=steps[:, L_DECISIONS].copy(),
@@ -196,8 +196,8 @@ def _stretch(state: ClusterState, log: Log, out: Output, submitted: tuple[Jobs, 
     )
 
 
-def _events(facts: I64, jobs: Jobs, told: Submissions) -> EventBatch:
+def _events(facts: I64, jobs: Jobs, told: Submissions) -> FactBatch:
     kind, arg = facts[:, 0].astype(np.uint8), facts[:, 3].copy()
-    arg[kind == int(EventKind.WORKLOAD_SUBMITTED)] = np.arange(len(told.ids))
+    arg[kind == int(FactKind.WORKLOAD_SUBMITTED)] = np.arange(len(told.ids))
     everyone, nothing = np.full(len(facts), ALL_PODS, np.int32), np.zeros((len(facts), 4), np.float64)
-    return EventBatch(kind, facts[:, 1].copy(), facts[:, 2].copy(), everyone, arg, nothing, (), jobs.works, told)
+    return FactBatch(kind, facts[:, 1].copy(), facts[:, 2].copy(), everyone, arg, nothing, (), jobs.works, told)

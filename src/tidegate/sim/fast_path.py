@@ -31,7 +31,7 @@ from tidegate.engine.kernels.quota_cycle import DONE
 from tidegate.jit.registry import entry, inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind
-from tidegate.model.facts import EventKind
+from tidegate.model.facts import FactKind
 from tidegate.sim.submissions import Jobs
 from tidegate.state.cluster import Counter, Hot
 from tidegate.state.quota_tables import Book
@@ -40,8 +40,8 @@ from tidegate.state.tables import J_NUMBER, W_GPU_MILLI, W_PODS, W_QUEUE, W_WAIT
 FOREVER = 1 << 62
 
 ADMIT, PREEMPT = int(DecisionKind.ADMIT), int(DecisionKind.PREEMPT)
-SUBMITTED, FINISHED = int(EventKind.WORKLOAD_SUBMITTED), int(EventKind.WORKLOAD_FINISHED)
-STARTED, GONE = int(EventKind.POD_STARTED), int(EventKind.POD_GONE)
+SUBMITTED, FINISHED = int(FactKind.WORKLOAD_SUBMITTED), int(FactKind.WORKLOAD_FINISHED)
+STARTED, GONE = int(FactKind.POD_STARTED), int(FactKind.POD_GONE)
 OUTSIDE, REPEATS, PASSED_DUE = int(Counter.OUTSIDE), int(Counter.REPEATS), int(Counter.PASSED_DUE)
 
 #: Repeated preemptions, with nothing from outside in between, that are no reason yet to look for a loop: looking takes

@@ -10,7 +10,7 @@ import numpy as np
 
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionBatch, DecisionKind
-from tidegate.model.observed_status import Standing
+from tidegate.model.observed_status import ObservedStatus
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.sim.submissions import Jobs, gpu_milli
 
@@ -45,7 +45,7 @@ class Crews:
         """Whether anybody ever was granted fewer."""
         return self._partly
 
-    def take_up(self, number: int, standing: Standing) -> None:
+    def take_up(self, number: int, standing: ObservedStatus) -> None:
         """Take in what was granted before the run began."""
         pod_sets = self._jobs.works[self._jobs.work[number]].pod_sets
         counts = {grant.pod_set: grant.count for grant in standing.grants}

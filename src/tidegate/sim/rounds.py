@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.model.decisions import DecisionBatch, DecisionKind
-from tidegate.model.facts import EventBatch, EventKind, Facts
+from tidegate.model.facts import FactBatch, FactKind, Facts
 from tidegate.model.hardware import Node
 from tidegate.model.policy import OrderKind, Policy
 from tidegate.model.work import Work, Workload
@@ -62,7 +62,7 @@ class RoundWorld:
         """Say whether every job has ended."""
         return bool(np.isfinite(self.ends_s).all())
 
-    def poll(self, until_ms: int | None) -> EventBatch:
+    def poll(self, until_ms: int | None) -> FactBatch:
         """The facts of the next round; within a round, the facts that complete it."""
         del until_ms  # rounds are where the published protocol puts them
         facts = Facts()
@@ -70,7 +70,7 @@ class RoundWorld:
             self._opened = True
             self._tell_fleet(facts)
         if self._leaving:
-            facts.add_many(EventKind.POD_GONE, self.now_ms(), np.array(self._leaving, np.int64))
+            facts.add_many(FactKind.POD_GONE, self.now_ms(), np.array(self._leaving, np.int64))
             self._leaving = []
             return facts.batch()
         self._next_round(facts)
@@ -123,7 +123,7 @@ class RoundWorld:
     def _end(self, facts: Facts, ended: list[int]) -> None:
         self.ends_s[ended] = self._time_s
         self._running = [job for job in self._running if job not in ended]
-        facts.add_many(EventKind.WORKLOAD_FINISHED, self.now_ms(), np.array(sorted(ended), np.int64))
+        facts.add_many(FactKind.WORKLOAD_FINISHED, self.now_ms(), np.array(sorted(ended), np.int64))
 
     def _arrive(self, facts: Facts, at_s: float) -> None:
         arrived = []
@@ -149,7 +149,7 @@ class RoundWorld:
             values = np.zeros((len(numbers), 4), np.float64)
             values[:, 0] = [self._remaining[number] * self.jobs[number].iteration_s for number in numbers]
             values[:, 1] = self._attained_s[numbers]
-            facts.add_many(EventKind.PROGRESS_OBSERVED, self.now_ms(), np.array(numbers, np.int64), values=values)
+            facts.add_many(FactKind.PROGRESS_OBSERVED, self.now_ms(), np.array(numbers, np.int64), values=values)
 
     def _next_mark_s(self) -> float:
         """When the next running job will have attained a mark of service."""

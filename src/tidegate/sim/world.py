@@ -17,11 +17,11 @@ import numpy.typing as npt
 from tidegate.engine.kernels.apply_work import U_WORK_CLASS
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionBatch, DecisionKind
-from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Facts, Outcome, Submissions
+from tidegate.model.facts import ALL_PODS, FactBatch, FactKind, Facts, Submissions, WriteOutcome
 from tidegate.model.hardware import Node
-from tidegate.model.observed_status import Standing
+from tidegate.model.observed_status import ObservedStatus
 from tidegate.model.policy import Policy
-from tidegate.model.simulation import Snapshot, TwinOptions
+from tidegate.model.simulation import InitialState, TwinOptions
 from tidegate.sim.event_queue import Agenda, Entries
 from tidegate.sim.fast_path import (
     FOREVER,
@@ -62,10 +62,10 @@ _PREEMPT, _EVICT, _RELEASE = int(DecisionKind.PREEMPT), int(DecisionKind.EVICT),
 _FEW_TURNS = 100
 
 #: Entries that are what comes of decisions.
-_ANSWERS = (int(EventKind.POD_STARTED), int(EventKind.POD_GONE))
+_ANSWERS = (int(FactKind.POD_STARTED), int(FactKind.POD_GONE))
 
 _NOBODY = np.zeros(0, np.int64)
-_BLANK = Snapshot()
+_BLANK = InitialState()
 
 
 class PolicyChange(NamedTuple):
@@ -84,7 +84,7 @@ class SimWorld:
         jobs: Jobs,
         policy: Policy,
         options: TwinOptions,
-        snapshot: Snapshot = _BLANK,
+        snapshot: InitialState = _BLANK,
         changes: Sequence[PolicyChange] = (),
     ) -> None:
         self.nodes, self.jobs, self.policy, self.options = list(nodes), jobs, policy, options
@@ -141,7 +141,7 @@ class SimWorld:
         """Workloads that are over, and all of them."""
         return self._over, len(self.jobs.ids)
 
-    def poll(self, until_ms: int | None) -> EventBatch:
+    def poll(self, until_ms: int | None) -> FactBatch:
         """Everything up to the end of the next cycle in which something happens."""
         facts = Facts()
         if not self._opened:
@@ -156,7 +156,7 @@ class SimWorld:
         earliest = self._now_ms if cycle == 1 else (self._now_ms // cycle + 1) * cycle
         self._now_ms = max(-(-first // cycle) * cycle, earliest)
         facts.add_many(
-            EventKind.LOOP_FOUND, self._now_ms, self._loop, arg=self._rests_ms,
+            FactKind.LOOP_FOUND, self._now_ms, self._loop, arg=self._rests_ms,
             values=np.tile([float(value) for value in (*self._turn, 0, 0)], (len(self._loop), 1)),
         )  # fmt: skip
         self._loop = _NOBODY
@@ -352,27 +352,27 @@ class SimWorld:
 
     def _tell_run(self, facts: Facts, run: Entries) -> None:
         kind = int(run.kind[0])
-        if kind == EventKind.WORKLOAD_FINISHED:
+        if kind == FactKind.WORKLOAD_FINISHED:
             self._finish(facts, run)
-        elif kind == EventKind.POD_GONE:
+        elif kind == FactKind.POD_GONE:
             self._close_use(facts, run.subject, run.at_ms)
             self._leaving.difference_update(run.subject.tolist())
-            facts.add_many(EventKind.POD_GONE, run.at_ms, run.subject, arg=1 + self._kept_ms[run.subject])
+            facts.add_many(FactKind.POD_GONE, run.at_ms, run.subject, arg=1 + self._kept_ms[run.subject])
             self._kept_ms[run.subject] = 0
-        elif kind == EventKind.POD_FAILED:
+        elif kind == FactKind.POD_FAILED:
             self._fail(facts, run)
-        elif kind == EventKind.POD_STARTED:
-            facts.add_many(EventKind.POD_STARTED, run.at_ms, run.subject)
+        elif kind == FactKind.POD_STARTED:
+            facts.add_many(FactKind.POD_STARTED, run.at_ms, run.subject)
         elif kind == _POLICY_COMES:
             self._change_policy(facts, int(run.subject[-1]), int(run.at_ms[-1]))
         elif kind == _REFUSAL:
             self._refused.difference_update(run.subject.tolist())
-            facts.add_many(EventKind.OUTCOME, run.at_ms, run.arg, arg=int(Outcome.FAILED))
+            facts.add_many(FactKind.OUTCOME, run.at_ms, run.arg, arg=int(WriteOutcome.FAILED))
         elif kind == _LOST_ANSWER:
-            facts.add_many(EventKind.OUTCOME, run.at_ms, run.arg, arg=int(Outcome.UNKNOWN))
+            facts.add_many(FactKind.OUTCOME, run.at_ms, run.arg, arg=int(WriteOutcome.UNKNOWN))
         elif kind == _RETRY:
             self._retries -= len(run)
-            facts.add_many(EventKind.TIMER, run.at_ms, run.subject)
+            facts.add_many(FactKind.TIMER, run.at_ms, run.subject)
         else:
             for node, at_ms in zip(run.subject.tolist(), run.at_ms.tolist(), strict=True):
                 self._turn_node(facts, node, at_ms, up=kind == _NODE_BACK)
@@ -387,7 +387,7 @@ class SimWorld:
         self._over += len(run.subject)
         self._generation[run.subject] += 1
         self._places.forget(run.subject)
-        facts.add_many(EventKind.WORKLOAD_FINISHED, run.at_ms, run.subject)
+        facts.add_many(FactKind.WORKLOAD_FINISHED, run.at_ms, run.subject)
 
     def _fail(self, facts: Facts, run: Entries) -> None:
         """A pod fails: what the workload did since its last checkpoint is lost.
@@ -427,7 +427,7 @@ class SimWorld:
         )
         values = observed_use(self.jobs, self._milli_held[numbers], windows)
         length = at_ms - self._observed_ms[numbers]
-        facts.add_many(EventKind.USE_OBSERVED, at_ms, numbers, arg=length, values=values)
+        facts.add_many(FactKind.USE_OBSERVED, at_ms, numbers, arg=length, values=values)
         self._observed_ms[numbers] = at_ms
 
     def _lose_pods(self, facts: Facts, number: int, lost: I64, at_ms: int) -> None:
@@ -443,7 +443,7 @@ class SimWorld:
         if self._pods_held[number] <= 0:
             self._close_use(facts, alone, when)
         for pod in lost.tolist():
-            facts.add(EventKind.POD_FAILED, at_ms, number, pod=pod, arg=1 + int(self._kept_ms[number]))
+            facts.add(FactKind.POD_FAILED, at_ms, number, pod=pod, arg=1 + int(self._kept_ms[number]))
             self._kept_ms[number] = 0
 
     # -- starts and stops --------------------------------------------------------------------------------------
@@ -465,12 +465,12 @@ class SimWorld:
             self._leaving.difference_update(numbers.tolist())
         finish = work_until + jobs.idle_tail_ms[numbers]
         generation = self._generation[numbers]
-        self._agenda.put(started, EventKind.POD_STARTED, numbers, arg=generation)
+        self._agenda.put(started, FactKind.POD_STARTED, numbers, arg=generation)
         fails = jobs.fails_every_ms[numbers] > 0
         if fails.any():
             finish = self._plan_pod_failures(numbers, work_from, finish)
         ends = finish < FOREVER
-        self._agenda.put(finish[ends], EventKind.WORKLOAD_FINISHED, numbers[ends], arg=generation[ends])
+        self._agenda.put(finish[ends], FactKind.WORKLOAD_FINISHED, numbers[ends], arg=generation[ends])
 
     def _plan_pod_failures(self, numbers: I64, work_from: I64, finish: I64) -> I64:
         """Let some workloads lose a pod before they finish; return when the others do."""
@@ -482,7 +482,7 @@ class SimWorld:
         fails = fails_at < finish
         self._fail_ms[numbers[fails]] = fails_at[fails]
         self._agenda.put(
-            fails_at[fails], EventKind.POD_FAILED, numbers[fails], pods[fails], self._generation[numbers][fails]
+            fails_at[fails], FactKind.POD_FAILED, numbers[fails], pods[fails], self._generation[numbers][fails]
         )
         return np.where(fails, FOREVER, finish)
 
@@ -497,7 +497,7 @@ class SimWorld:
         self._places.forget(np.array([number]))
         self._leaving.add(number)
         gone_ms = told_ms + self.options.grace_ms
-        self._agenda.put(gone_ms, EventKind.POD_GONE, number, ALL_PODS, int(self._generation[number]))
+        self._agenda.put(gone_ms, FactKind.POD_GONE, number, ALL_PODS, int(self._generation[number]))
 
     def _finish_ms(self, number: int) -> int:
         """When a workload is over if nothing comes in between; FOREVER: it does not work."""
@@ -543,9 +543,9 @@ class SimWorld:
         self._places.forget(np.array([number]))
         self._leaving.discard(number)
         gone_ms, generation = told_ms + self.options.grace_ms, int(self._generation[number])
-        self._agenda.put(gone_ms, EventKind.WORKLOAD_FINISHED, number, ALL_PODS, generation)
+        self._agenda.put(gone_ms, FactKind.WORKLOAD_FINISHED, number, ALL_PODS, generation)
 
-    def _take_up(self, number: int, standing: Standing) -> None:
+    def _take_up(self, number: int, standing: ObservedStatus) -> None:
         """Go on with what ran before the run began: it has worked since its quota was granted."""
         if standing.requeue_at_ms > self._now_ms and not standing.queue:
             self._retries += 1

@@ -12,11 +12,11 @@ from typing import Any
 import polars as pl
 
 from tidegate.demand.tables import CAPACITY, JOBS, REQUESTS, STARTS, USE
-from tidegate.sources.detect_columns import Chosen, Columns
+from tidegate.sources.detect_columns import ColumnMapping, TableColumns
 from tidegate.sources.field_catalog import FIELDS
 from tidegate.sources.findings import Code
-from tidegate.sources.options import Table
-from tidegate.sources.parse_cells import WORDS, Cell, read_cell
+from tidegate.sources.options import CanonicalTable
+from tidegate.sources.parse_cells import WORDS, CellKind, read_cell
 from tidegate.sources.table_file import ROW, TORN
 
 #: Why a row cannot be used, as the number of its code; whether it was put right.
@@ -40,14 +40,20 @@ DROPS = (
 BLANK = 255
 _BLANK = "\x00blank"
 
-SCHEMAS = {Table.JOBS: JOBS, Table.REQUESTS: REQUESTS, Table.USE: USE, Table.CAPACITY: CAPACITY, Table.STARTS: STARTS}
+SCHEMAS = {
+    CanonicalTable.JOBS: JOBS,
+    CanonicalTable.REQUESTS: REQUESTS,
+    CanonicalTable.USE: USE,
+    CanonicalTable.CAPACITY: CAPACITY,
+    CanonicalTable.STARTS: STARTS,
+}
 
 _EPOCH_FROM, _EPOCH_TO = 631_152_000_000, 4_102_444_800_000  # 1990 and 2100
 _TEN_YEARS_MS = 10 * 366 * 86_400_000
 _MOST_MILLI = 100_000 * 1000
 
 
-def read_frame(raw: pl.LazyFrame, columns: Columns, names: pl.Schema) -> pl.LazyFrame:
+def read_frame(raw: pl.LazyFrame, columns: TableColumns, names: pl.Schema) -> pl.LazyFrame:
     """The canonical columns of a table, with `ROW` and marks; `names` are the types of the raw columns."""
     read = raw.select(
         pl.col(ROW),
@@ -65,12 +71,12 @@ def read_frame(raw: pl.LazyFrame, columns: Columns, names: pl.Schema) -> pl.Lazy
     return completed.select(
         pl.col(ROW, TORN, Code.UNREADABLE_CELL, _BLANK),
         *(pl.col(name).cast(dtype) for name, dtype in schema.items()),
-        pl.col(MENDED) if columns.table is Table.JOBS else pl.lit(False).alias(MENDED),
-        pl.col(SEEN) if columns.table is Table.JOBS else pl.lit(None, dtype=pl.Int64).alias(SEEN),
+        pl.col(MENDED) if columns.table is CanonicalTable.JOBS else pl.lit(False).alias(MENDED),
+        pl.col(SEEN) if columns.table is CanonicalTable.JOBS else pl.lit(None, dtype=pl.Int64).alias(SEEN),
     )
 
 
-def judged(frame: pl.LazyFrame, table: Table, *, calendar: bool) -> pl.LazyFrame:
+def judged(frame: pl.LazyFrame, table: CanonicalTable, *, calendar: bool) -> pl.LazyFrame:
     """The rows, each with what is wrong with it."""
     chain: Any = pl.when(pl.col(_BLANK) & ~pl.col(TORN)).then(BLANK)
     for code, wrong in wrongs(table, calendar=calendar).items():
@@ -78,26 +84,26 @@ def judged(frame: pl.LazyFrame, table: Table, *, calendar: bool) -> pl.LazyFrame
     return frame.with_columns(chain.otherwise(0).cast(pl.UInt8).alias(WHY))
 
 
-def canonical(frame: pl.LazyFrame, table: Table) -> pl.LazyFrame:
+def canonical(frame: pl.LazyFrame, table: CanonicalTable) -> pl.LazyFrame:
     """The canonical columns alone."""
     return frame.select(SCHEMAS[table].names())
 
 
-def _value(one: Chosen, names: pl.Schema) -> pl.Expr:
+def _value(one: ColumnMapping, names: pl.Schema) -> pl.Expr:
     if not one.column:
         return read_cell(pl.lit(one.constant), pl.String(), one.how)
     return read_cell(pl.col(one.column), names[one.column], one.how)
 
 
-def _nothing(cell: Cell) -> pl.Expr:
-    if cell in (Cell.TEXT, Cell.OUTCOME, Cell.MODEL):
+def _nothing(cell: CellKind) -> pl.Expr:
+    if cell in (CellKind.TEXT, CellKind.OUTCOME, CellKind.MODEL):
         return pl.lit("")
-    if cell is Cell.KIND:
+    if cell is CellKind.KIND:
         return pl.lit("batch")
-    return pl.lit(None, dtype=pl.Float64 if cell is Cell.NUMBER else pl.Int64)
+    return pl.lit(None, dtype=pl.Float64 if cell is CellKind.NUMBER else pl.Int64)
 
 
-def _unreadable(columns: Columns, names: pl.Schema) -> pl.Expr:
+def _unreadable(columns: TableColumns, names: pl.Schema) -> pl.Expr:
     """Whether a cell is there and cannot be read; numbers that have their type always can."""
     doubtful = [
         one for one in columns.chosen if one.column and names[one.column] == pl.String and one.how.cell not in WORDS
@@ -107,7 +113,7 @@ def _unreadable(columns: Columns, names: pl.Schema) -> pl.Expr:
     return pl.any_horizontal(pl.col(one.column).is_not_null() & _value(one, names).is_null() for one in doubtful)
 
 
-def _blank(columns: Columns) -> pl.Expr:
+def _blank(columns: TableColumns) -> pl.Expr:
     return pl.all_horizontal(pl.col(one.column).is_null() for one in columns.chosen if one.column)
 
 
@@ -220,19 +226,19 @@ def _complete_starts(frame: pl.LazyFrame, there: set[str]) -> pl.LazyFrame:
     return frame.with_columns(pl.col("service").fill_null(""), at_ms=pl.col("at"), took_ms=pl.col("took"))
 
 
-_COMPLETE: dict[Table, Callable[[pl.LazyFrame, set[str]], pl.LazyFrame]] = {
-    Table.JOBS: _complete_jobs,
-    Table.REQUESTS: _complete_requests,
-    Table.USE: _complete_use,
-    Table.CAPACITY: _complete_capacity,
-    Table.STARTS: _complete_starts,
+_COMPLETE: dict[CanonicalTable, Callable[[pl.LazyFrame, set[str]], pl.LazyFrame]] = {
+    CanonicalTable.JOBS: _complete_jobs,
+    CanonicalTable.REQUESTS: _complete_requests,
+    CanonicalTable.USE: _complete_use,
+    CanonicalTable.CAPACITY: _complete_capacity,
+    CanonicalTable.STARTS: _complete_starts,
 }
 
 
 # -- what is wrong with rows -----------------------------------------------------------------------------------
 
 
-def wrongs(table: Table, *, calendar: bool) -> dict[Code, pl.Expr]:
+def wrongs(table: CanonicalTable, *, calendar: bool) -> dict[Code, pl.Expr]:
     """What can be wrong with a row, by code, in the order of `DROPS`; the first that holds counts."""
     checks = {
         Code.UNREADABLE_LINE: pl.col(TORN),
@@ -307,10 +313,10 @@ def _far(time: pl.Expr, *, calendar: bool) -> pl.Expr:
     return (time < 0) | (time > 4 * _TEN_YEARS_MS)
 
 
-_CHECKS: dict[Table, Callable[[bool], dict[Code, pl.Expr]]] = {
-    Table.JOBS: _check_jobs,
-    Table.REQUESTS: _check_requests,
-    Table.USE: _check_use,
-    Table.CAPACITY: _check_capacity,
-    Table.STARTS: _check_starts,
+_CHECKS: dict[CanonicalTable, Callable[[bool], dict[Code, pl.Expr]]] = {
+    CanonicalTable.JOBS: _check_jobs,
+    CanonicalTable.REQUESTS: _check_requests,
+    CanonicalTable.USE: _check_use,
+    CanonicalTable.CAPACITY: _check_capacity,
+    CanonicalTable.STARTS: _check_starts,
 }

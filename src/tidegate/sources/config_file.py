@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidegate.config.convert import Setup, build
-from tidegate.config.schema import Document
+from tidegate.config.schema import ConfigDocument
 from tidegate.config.validate import read_document
 from tidegate.model.problem import Problem, Severity, path_text
-from tidegate.sources.yaml_data import Place, UnreadableFile
+from tidegate.sources.yaml_data import FilePosition, FileReadError
 from tidegate.sources.yaml_file import read_file
 
 
@@ -20,7 +20,7 @@ class FileProblem(NamedTuple):
     """A problem and where in the file it is."""
 
     file: str
-    place: Place | None
+    place: FilePosition | None
     problem: Problem
 
     def text(self) -> str:
@@ -30,11 +30,11 @@ class FileProblem(NamedTuple):
         return f"{where}: {kind}{self.problem.text()}"
 
 
-class Reviewed(NamedTuple):
+class ReviewedConfig(NamedTuple):
     """What a file says, if it can be used, and all that is to be said about it."""
 
     file: str
-    document: Document | None
+    document: ConfigDocument | None
     problems: tuple[FileProblem, ...]
     more: int  # problems beyond those
 
@@ -44,10 +44,10 @@ class Reviewed(NamedTuple):
         return [*told, f"{self.file}: … and {self.more:,} more"] if self.more else told
 
 
-class UnusableFile(ValueError):  # noqa: N818  named for what it says: the file is at fault
+class ConfigFileError(ValueError):
     """A file with errors; its text has a line for each."""
 
-    def __init__(self, reviewed: Reviewed) -> None:
+    def __init__(self, reviewed: ReviewedConfig) -> None:
         super().__init__("\n".join(reviewed.lines()))
         self.reviewed = reviewed
 
@@ -56,26 +56,26 @@ def load_setup(path: Path) -> Setup:
     """Make what the file sets up; an UnusableFile says all that is wrong with it."""
     reviewed = review_file(path)
     if reviewed.document is None:
-        raise UnusableFile(reviewed)
+        raise ConfigFileError(reviewed)
     return build(reviewed.document)
 
 
-def review_file(path: Path) -> Reviewed:
+def review_file(path: Path) -> ReviewedConfig:
     """Read a file and find all that is wrong with it. Never raises."""
     name = printable(str(path))
     try:
         plain = read_file(path)
-    except UnreadableFile as error:
+    except FileReadError as error:
         problem = FileProblem(name, error.place, Problem(path=(), found=error.reason))
-        return Reviewed(name, None, (problem,), 0)
+        return ReviewedConfig(name, None, (problem,), 0)
     document, report = read_document(plain.data)
     located = [FileProblem(name, plain.place(problem.path), problem) for problem in report.problems]
     located.sort(key=_order)
-    return Reviewed(name, document, tuple(located), report.more)
+    return ReviewedConfig(name, document, tuple(located), report.more)
 
 
-def _order(problem: FileProblem) -> tuple[Place, str]:
-    return problem.place or Place(0, 0), path_text(problem.problem.path)
+def _order(problem: FileProblem) -> tuple[FilePosition, str]:
+    return problem.place or FilePosition(0, 0), path_text(problem.problem.path)
 
 
 def printable(name: str) -> str:

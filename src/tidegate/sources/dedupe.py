@@ -12,25 +12,25 @@ import numpy as np
 import polars as pl
 
 from tidegate.sources.canonicalize import SCHEMAS
-from tidegate.sources.findings import Code, Finding
-from tidegate.sources.options import Format, Table
+from tidegate.sources.findings import Code, SourceFinding
+from tidegate.sources.options import CanonicalTable, Format
 from tidegate.sources.row_checks import TIMES
-from tidegate.sources.source_result import Part
+from tidegate.sources.source_result import SourceTable
 
 #: What makes two rows the same job: numbers alone come again in files that have nothing to do with each other.
 _SAME = ["id", "submitted_ms"]
 
 
-def without_overlaps(parts: list[Part]) -> list[Part]:
+def without_overlaps(parts: list[SourceTable]) -> list[SourceTable]:
     """The same parts, where rows of several files are left out of all but one, and told."""
     parts = _without_same_ids(parts)
-    for table in (Table.JOBS, Table.REQUESTS, Table.USE, Table.CAPACITY):
+    for table in (CanonicalTable.JOBS, CanonicalTable.REQUESTS, CanonicalTable.USE, CanonicalTable.CAPACITY):
         rows = [number for number, part in enumerate(parts) if _may_repeat(part, table)]
         parts = _without_same_rows(parts, rows) if len(rows) > 1 else parts
     return parts
 
 
-def _without_same_ids(parts: list[Part]) -> list[Part]:
+def _without_same_ids(parts: list[SourceTable]) -> list[SourceTable]:
     jobs = [number for number, part in enumerate(parts) if _may_overlap(part)]
     if len(jobs) < 2:
         return parts
@@ -48,22 +48,22 @@ def _without_same_ids(parts: list[Part]) -> list[Part]:
     return [_without(part, lost.filter(pl.col("part") == at)) for at, part in enumerate(parts)]
 
 
-def _may_overlap(part: Part) -> bool:
+def _may_overlap(part: SourceTable) -> bool:
     """Whether it may hold jobs of another part: on clocks of their own, equal times mean nothing."""
     exports = (Format.TABLE, Format.SLURM, Format.KUBERNETES)
-    known = part.table is Table.JOBS and part.kept > 0 and part.calendar.dates and part.format in exports
+    known = part.table is CanonicalTable.JOBS and part.kept > 0 and part.calendar.dates and part.format in exports
     return known and _named(part)
 
 
-def _named(part: Part) -> bool:
+def _named(part: SourceTable) -> bool:
     """Whether its jobs have ids, and not numbers of rows."""
     return part.columns is None or part.columns.of("id") is not None
 
 
-def _without(part: Part, lost: pl.DataFrame) -> Part:
+def _without(part: SourceTable, lost: pl.DataFrame) -> SourceTable:
     if lost.is_empty():
         return part
-    found = Finding(
+    found = SourceFinding(
         Code.DUPLICATE_ID, part.name, len(lost), more=f"another source has them too, such as {lost['id'][0]}"
     )
     frame = part.frame.join(lost.lazy().select(_SAME), on=_SAME, how="anti", maintain_order="left")
@@ -74,31 +74,31 @@ def _without(part: Part, lost: pl.DataFrame) -> Part:
 
 #: What makes two rows the same sample: what it is about, when, and which of the values it has.
 _ABOUT = {
-    Table.USE: (("queue", "allocation", "at_ms"), ("busy_milli", "vram_mib")),
-    Table.CAPACITY: (("queue", "gpu_model", "at_ms"), ("total_milli", "running_milli", "pending_milli")),
+    CanonicalTable.USE: (("queue", "allocation", "at_ms"), ("busy_milli", "vram_mib")),
+    CanonicalTable.CAPACITY: (("queue", "gpu_model", "at_ms"), ("total_milli", "running_milli", "pending_milli")),
 }
 
 #: Of the rows in a time that two files have in common, the share from which on whole rows are the same and not alike.
 _SAME_SHARE = 0.5
 
 
-def _may_repeat(part: Part, table: Table) -> bool:
+def _may_repeat(part: SourceTable, table: CanonicalTable) -> bool:
     """Whether it may hold rows of another part that have no id."""
     known = part.table is table and part.kept > 0 and part.calendar.dates and part.format is Format.TABLE
-    return known and not (table is Table.JOBS and _named(part))
+    return known and not (table is CanonicalTable.JOBS and _named(part))
 
 
-def _key(part: Part) -> tuple[pl.Expr, bool]:
+def _key(part: SourceTable) -> tuple[pl.Expr, bool]:
     """A number for each row that is equal for equal rows, and whether it stands for the whole row."""
     about, values = _ABOUT.get(part.table, ((), ()))
     names = [] if part.columns is None else [one.field for one in part.columns.chosen]
-    named = {Table.USE: {"allocation"}, Table.CAPACITY: {"queue", "gpu_model"}}.get(part.table, set())
+    named = {CanonicalTable.USE: {"allocation"}, CanonicalTable.CAPACITY: {"queue", "gpu_model"}}.get(part.table, set())
     if named & set(names):  # else it may be about another cluster at the same time
         return pl.struct(*about, *(pl.col(name).is_null().alias(f"no {name}") for name in values)).hash(seed=0), False
     return pl.struct(name for name in SCHEMAS[part.table] if name != "id").hash(seed=0), True
 
 
-def _without_same_rows(parts: list[Part], rows: list[int]) -> list[Part]:
+def _without_same_rows(parts: list[SourceTable], rows: list[int]) -> list[SourceTable]:
     """Rows that an earlier part has are left out of later ones."""
     found, before = list(parts), pl.DataFrame(schema={"key": pl.UInt64(), "at": pl.Int64()})
     for number in rows:
@@ -111,7 +111,7 @@ def _without_same_rows(parts: list[Part], rows: list[int]) -> list[Part]:
         times = int(again.sum())
         if times and (not whole or times >= _SAME_SHARE * int(common.sum())):
             lost = mine["key"].filter(again).unique()
-            told = Finding(Code.DUPLICATE_ROW, part.name, times)
+            told = SourceFinding(Code.DUPLICATE_ROW, part.name, times)
             found[number] = part._replace(
                 frame=part.frame.filter(~key.is_in(lost.implode())),
                 kept=part.kept - times,

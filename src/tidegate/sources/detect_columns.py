@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import polars as pl
 
-from tidegate.sources.field_catalog import FIELDS, NEEDS, Field
-from tidegate.sources.findings import UnusableSource
-from tidegate.sources.options import Table
-from tidegate.sources.parse_cells import LOCAL, UNITS, WORDS, ZONED, Cell, Reading, read_cell
+from tidegate.sources.field_catalog import FIELDS, NEEDS, ColumnField
+from tidegate.sources.findings import SourceError
+from tidegate.sources.options import CanonicalTable
+from tidegate.sources.parse_cells import LOCAL, UNITS, WORDS, ZONED, CellFormat, CellKind, read_cell
 
 _SUFFIXES = {
     word: unit
@@ -39,12 +39,12 @@ _SUFFIXES = {
 }
 
 
-class Chosen(NamedTuple):
+class ColumnMapping(NamedTuple):
     """A column that was taken for something, and how it is read; without a column it is the same in every row."""
 
     field: str
     column: str
-    how: Reading
+    how: CellFormat
     constant: str = ""
     by: str = "name"  # name, user or format
     sure: bool = True  # its unit is said, or follows from the values
@@ -57,18 +57,18 @@ class Chosen(NamedTuple):
         return f"{self.field} = {self.column} ({', '.join(part for part in (self.how.cell, unit) if part)})"
 
 
-class Columns(NamedTuple):
+class TableColumns(NamedTuple):
     """What the columns of a file are."""
 
-    table: Table
-    chosen: tuple[Chosen, ...]
+    table: CanonicalTable
+    chosen: tuple[ColumnMapping, ...]
 
-    def of(self, field: str) -> Chosen | None:
+    def of(self, field: str) -> ColumnMapping | None:
         """The column that a field has."""
         return next((one for one in self.chosen if one.field == field), None)
 
 
-class Wish(NamedTuple):
+class ColumnOverride(NamedTuple):
     """What the user said about one field: a column, and its unit; or a value for every row."""
 
     column: str = ""
@@ -76,61 +76,63 @@ class Wish(NamedTuple):
     constant: str = ""
 
 
-def read_wishes(text: str) -> dict[str, Wish]:
+def read_map_option(text: str) -> dict[str, ColumnOverride]:
     """Read `submitted=created_at:ms,gpus=num_gpu,queue==research`; an UnusableSource says what is wrong with it."""
-    wishes: dict[str, Wish] = {}
+    wishes: dict[str, ColumnOverride] = {}
     known = {field.name for fields in FIELDS.values() for field in fields}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         field, sign, rest = part.partition("=")
         if not sign or not rest.strip("=") or field.strip() not in known:
-            raise UnusableSource(
+            raise SourceError(
                 f"--map {part}: expected FIELD=COLUMN, FIELD=COLUMN:UNIT or FIELD==VALUE, "
                 f"with a field of {', '.join(sorted(known))}"
             )
         if rest.startswith("="):
-            wishes[field.strip()] = Wish(constant=rest[1:].strip())
+            wishes[field.strip()] = ColumnOverride(constant=rest[1:].strip())
             continue
         column, colon, unit = rest.strip().rpartition(":")
         units = {unit for listed in UNITS.values() for unit in listed}
-        wishes[field.strip()] = Wish(column, unit) if colon and unit in units else Wish(rest.strip())
+        wishes[field.strip()] = (
+            ColumnOverride(column, unit) if colon and unit in units else ColumnOverride(rest.strip())
+        )
     return wishes
 
 
 # -- guessing --------------------------------------------------------------------------------------------------
 
 
-class Known(NamedTuple):
+class DetectionHints(NamedTuple):
     """What is known of a table before it is looked at."""
 
-    wishes: Mapping[str, Wish] = {}
+    wishes: Mapping[str, ColumnOverride] = {}
     zone: str = "UTC"  # of times that name none
-    table: Table | None = None
+    table: CanonicalTable | None = None
     whole: bool = False  # nothing but the wishes is to be read
 
 
-def guess(name: str, sample: pl.DataFrame, known: Known) -> Columns:
+def detect_columns(name: str, sample: pl.DataFrame, known: DetectionHints) -> TableColumns:
     """Which table this is, and what its columns are; an UnusableSource says what is missing."""
     tables = [known.table] if known.table else list(FIELDS)
     found = [_choose(name, one, sample, known) for one in tables]
     whole = [mapping for mapping in found if not missing(mapping)]
     if not whole:
-        raise UnusableSource(_say_missing(name, sample, found))
+        raise SourceError(_say_missing(name, sample, found))
     return max(whole, key=lambda mapping: (_score(mapping), -tables.index(mapping.table)))
 
 
-def missing(mapping: Columns) -> list[tuple[str, ...]]:
+def missing(mapping: TableColumns) -> list[tuple[str, ...]]:
     """What must be there and is not."""
     there = {one.field for one in mapping.chosen}
     return [needed for needed in NEEDS[mapping.table] if not there & set(needed)]
 
 
-def _score(mapping: Columns) -> int:
+def _score(mapping: TableColumns) -> int:
     telling = {field for needed in NEEDS[mapping.table][1:] for field in needed}
     wished = sum(10 for one in mapping.chosen if one.by == "user")
     return wished + len(mapping.chosen) + 3 * sum(one.field in telling for one in mapping.chosen)
 
 
-def _say_missing(name: str, sample: pl.DataFrame, found: list[Columns]) -> str:
+def _say_missing(name: str, sample: pl.DataFrame, found: list[TableColumns]) -> str:
     columns = ", ".join(sample.columns[:20]) or "none"
     # Where nothing was recognised at all, it is jobs that people bring.
     best = min(found, key=lambda mapping: (len(missing(mapping)) if mapping.chosen else 99, -len(mapping.chosen)))
@@ -145,8 +147,8 @@ def _say_missing(name: str, sample: pl.DataFrame, found: list[Columns]) -> str:
     )
 
 
-def _choose(name: str, table: Table, sample: pl.DataFrame, known: Known) -> Columns:
-    chosen: list[Chosen] = []
+def _choose(name: str, table: CanonicalTable, sample: pl.DataFrame, known: DetectionHints) -> TableColumns:
+    chosen: list[ColumnMapping] = []
     zone = known.zone
     taken: set[str] = {wish.column for wish in known.wishes.values()}
     for field in FIELDS[table]:
@@ -160,32 +162,34 @@ def _choose(name: str, table: Table, sample: pl.DataFrame, known: Known) -> Colu
         how, sure = _how(field, column, sample[column], "", zone)
         if not _readable(sample[column], how):
             continue
-        chosen.append(Chosen(field.name, column, how, sure=sure))
-        if field.cell is not Cell.GPUS:  # a TRES string says the model, too
+        chosen.append(ColumnMapping(field.name, column, how, sure=sure))
+        if field.cell is not CellKind.GPUS:  # a TRES string says the model, too
             taken.add(column)
-    return Columns(table, _agreed(chosen, sample))
+    return TableColumns(table, _agreed(chosen, sample))
 
 
-def _wished(name: str, field: Field, wish: Wish, sample: pl.DataFrame, zone: str) -> Chosen:
+def _wished(name: str, field: ColumnField, wish: ColumnOverride, sample: pl.DataFrame, zone: str) -> ColumnMapping:
     if not wish.column:
-        return Chosen(field.name, "", Reading(field.cell, wish.unit, zone=zone), constant=wish.constant, by="user")
+        return ColumnMapping(
+            field.name, "", CellFormat(field.cell, wish.unit, zone=zone), constant=wish.constant, by="user"
+        )
     if wish.column not in sample.columns:
-        raise UnusableSource(
+        raise SourceError(
             f"{name}: --map {field.name}={wish.column}: there is no such column; found {', '.join(sample.columns[:20])}"
         )
     if is_nested(sample[wish.column]):
-        raise UnusableSource(
+        raise SourceError(
             f"{name}: --map {field.name}={wish.column}: the column holds {_nested_text(sample[wish.column])}, "
             "expected one value in each row; export its parts as columns of their own"
         )
     if wish.unit and wish.unit not in UNITS.get(field.cell, ()):
         units = ", ".join(UNITS.get(field.cell, ())) or "none"
-        raise UnusableSource(f"{name}: --map {field.name}={wish.column}:{wish.unit}: expected a unit of {units}")
+        raise SourceError(f"{name}: --map {field.name}={wish.column}:{wish.unit}: expected a unit of {units}")
     how, sure = _how(field, wish.column, sample[wish.column], wish.unit, zone)
-    return Chosen(field.name, wish.column, how, by="user", sure=sure)
+    return ColumnMapping(field.name, wish.column, how, by="user", sure=sure)
 
 
-def _best(field: Field, sample: pl.DataFrame, taken: set[str]) -> str | None:
+def _best(field: ColumnField, sample: pl.DataFrame, taken: set[str]) -> str | None:
     ranks = {alias: rank for rank, alias in enumerate(field.names.split())}
     free = [column for column in sample.columns if column not in taken and not is_nested(sample[column])]
     if len(sample):
@@ -215,21 +219,23 @@ def _bare(column: str) -> tuple[str, str]:
     return "".join(parts), unit
 
 
-def _how(field: Field, column: str, values: pl.Series, unit: str, zone: str) -> tuple[Reading, bool]:
+def _how(field: ColumnField, column: str, values: pl.Series, unit: str, zone: str) -> tuple[CellFormat, bool]:
     """How a column is read, and whether its unit is sure."""
     allowed = UNITS.get(field.cell, ())
     named = _bare(column)[1]
     unit = unit or (named if named in allowed else "")
-    if field.cell is Cell.GPUS and not unit:
+    if field.cell is CellKind.GPUS and not unit:
         unit = {"gpumilli": "milli", "plangpu": "percent"}.get(_bare(column)[0], "")
     numbers = _numbers(values) if field.cell not in WORDS else None
     numeric = numbers is not None
-    if field.cell is Cell.TIME and not numeric:
-        return Reading(Cell.TIME, formats=_formats(values), zone=zone), True
+    if field.cell is CellKind.TIME and not numeric:
+        return CellFormat(CellKind.TIME, formats=_formats(values), zone=zone), True
     if numbers is None or not allowed or unit:
-        return Reading(field.cell, unit, numeric, zone=zone), True
+        return CellFormat(field.cell, unit, numeric, zone=zone), True
     guessed = _unit_by_size(field.cell, numbers)
-    return Reading(field.cell, guessed or allowed[0], numeric, zone=zone), bool(guessed) or field.cell is Cell.GPUS
+    return CellFormat(field.cell, guessed or allowed[0], numeric, zone=zone), bool(
+        guessed
+    ) or field.cell is CellKind.GPUS
 
 
 def _numbers(values: pl.Series) -> pl.Series | None:
@@ -243,27 +249,27 @@ def _numbers(values: pl.Series) -> pl.Series | None:
     return numbers if len(numbers) and len(numbers) * 2 > len(there) else None
 
 
-def _unit_by_size(cell: Cell, numbers: pl.Series) -> str:
+def _unit_by_size(cell: CellKind, numbers: pl.Series) -> str:
     """The unit that the size of the values shows; empty if it does not."""
     usual, largest = (numbers.abs().quantile(part) or 0 for part in (0.5, 0.99))
-    if cell is Cell.TIME:
+    if cell is CellKind.TIME:
         limits = {"s": 1e11, "ms": 1e14, "us": 1e17, "ns": 1e20}
         return next((unit for unit, most in limits.items() if usual < most), "") if usual >= 5e8 else ""
-    if cell is Cell.SHARE:
+    if cell is CellKind.SHARE:
         return "one" if largest <= 1 else "percent"
-    if cell is Cell.MEMORY:
+    if cell is CellKind.MEMORY:
         return "B" if usual > 1e7 else "MiB" if usual > 1000 else ""
     return ""
 
 
-def is_calendar(mapping: Columns, sample: pl.DataFrame) -> bool:
+def is_calendar(mapping: TableColumns, sample: pl.DataFrame) -> bool:
     """Whether its times are of a calendar; numbers too small for one count from the start of a trace."""
-    times = [one for one in mapping.chosen if one.how.cell is Cell.TIME and one.column]
+    times = [one for one in mapping.chosen if one.how.cell is CellKind.TIME and one.column]
     for one in times:
         numbers = _numbers(sample[one.column])
         if numbers is None or (not one.how.numeric and not sample[one.column].dtype.is_numeric()):
             return True
-        if len(numbers) and _unit_by_size(Cell.TIME, numbers):
+        if len(numbers) and _unit_by_size(CellKind.TIME, numbers):
             return True
     return False
 
@@ -274,13 +280,13 @@ def _formats(values: pl.Series) -> tuple[str, ...]:
         return ()
     there = values.drop_nulls().to_frame("x")
     for form in (*ZONED, *LOCAL):
-        read = there.select(read_cell(pl.col("x"), pl.String(), Reading(Cell.TIME, formats=(form,)))).to_series()
+        read = there.select(read_cell(pl.col("x"), pl.String(), CellFormat(CellKind.TIME, formats=(form,)))).to_series()
         if len(there) and read.null_count() * 10 <= len(there):
             return (form,)
     return ()
 
 
-def _readable(values: pl.Series, how: Reading) -> bool:
+def _readable(values: pl.Series, how: CellFormat) -> bool:
     """Whether at least some of the values can be read so."""
     there = values.drop_nulls().to_frame("x")
     if not len(there):
@@ -289,7 +295,7 @@ def _readable(values: pl.Series, how: Reading) -> bool:
     return read.null_count() * 2 <= len(there)
 
 
-def _agreed(chosen: list[Chosen], sample: pl.DataFrame) -> tuple[Chosen, ...]:
+def _agreed(chosen: list[ColumnMapping], sample: pl.DataFrame) -> tuple[ColumnMapping, ...]:
     """With start, end and duration in one table, the duration's unit is the one that fits."""
     by_field = {one.field: one for one in chosen}
     parts = [by_field.get(field) for field in ("started", "ended", "duration")]

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tidegate.sources.config_file import printable
-from tidegate.sources.findings import Code, Finding, UnusableSource
-from tidegate.sources.options import Format, Options
+from tidegate.sources.findings import Code, SourceError, SourceFinding
+from tidegate.sources.options import Format, SourceOptions
 from tidegate.sources.slurm import is_sacct
 from tidegate.sources.table_file import TableFile, open_table, read_beginning
 from tidegate.sources.traces.catalog import TWICE, find_trace, why_no_demand
@@ -24,14 +24,14 @@ _ABOUT = re.compile(r"(?i)(readme|license|licence|notice|changelog|copying)(\..*
 _TOGETHER = (Format.GENAI, Format.KUBERNETES)
 
 
-class Found(NamedTuple):
+class DetectedSource(NamedTuple):
     """A source, and what it is."""
 
     format: Format
     paths: tuple[Path, ...] = ()
     address: str = ""  # of a server
     table: TableFile | None = None  # a file that was looked at
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[SourceFinding, ...] = ()
 
     @property
     def name(self) -> str:
@@ -39,14 +39,14 @@ class Found(NamedTuple):
         return self.address.rpartition("@")[2] or printable(self.paths[0].name)
 
 
-def find_sources(sources: list[str], options: Options) -> list[Found]:
+def detect_sources(sources: list[str], options: SourceOptions) -> list[DetectedSource]:
     """What each source is; an UnusableSource says which of them is none."""
-    found: list[Found] = []
+    found: list[DetectedSource] = []
     for source in sources:
         if re.match(r"https?://", source):
-            found.append(Found(Format.PROMETHEUS, address=source))
+            found.append(DetectedSource(Format.PROMETHEUS, address=source))
         elif options.format is Format.PROMETHEUS:
-            raise UnusableSource(f"{printable(source)}: expected the address of a server: http://prometheus:9090")
+            raise SourceError(f"{printable(source)}: expected the address of a server: http://prometheus:9090")
         elif Path(source).is_dir():
             found += _find_in_folder(Path(source), options)
         else:
@@ -54,40 +54,40 @@ def find_sources(sources: list[str], options: Options) -> list[Found]:
     return _together(found)
 
 
-def _together(found: list[Found]) -> list[Found]:
-    merged: list[Found] = [one for one in found if one.format not in _TOGETHER]
+def _together(found: list[DetectedSource]) -> list[DetectedSource]:
+    merged: list[DetectedSource] = [one for one in found if one.format not in _TOGETHER]
     for form in _TOGETHER:
         same = [one for one in found if one.format is form]
         if same:
             paths = tuple(path for one in same for path in one.paths)
-            merged.append(Found(form, paths, findings=tuple(note for one in same for note in one.findings)))
+            merged.append(DetectedSource(form, paths, findings=tuple(note for one in same for note in one.findings)))
     return merged
 
 
-def _find_in_folder(folder: Path, options: Options) -> list[Found]:
+def _find_in_folder(folder: Path, options: SourceOptions) -> list[DetectedSource]:
     """What the files of a folder are; those that are none are told."""
     try:
         files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
     except PermissionError:
-        raise UnusableSource(f"{printable(str(folder))}: you may not read it; ask for permission, or copy it") from None
+        raise SourceError(f"{printable(str(folder))}: you may not read it; ask for permission, or copy it") from None
     files = [path for path in files if not _ABOUT.fullmatch(path.name)]
     if not files:
-        raise UnusableSource(f"{printable(str(folder))}: is a folder without files: expected exports or traces in it")
+        raise SourceError(f"{printable(str(folder))}: is a folder without files: expected exports or traces in it")
     found, refused = [], []
     for path in files:
         try:
             found.append(_find_file(path, options))
-        except UnusableSource as error:
+        except SourceError as error:
             refused.append((path, str(error)))
     found, twice = _without_twice(found)
     if not found:
-        raise UnusableSource(_say_refused(refused))
+        raise SourceError(_say_refused(refused))
     left = [(path.name, text.partition(": ")[2]) for path, text in refused] + [
         (name, "says the same again") for name in twice
     ]
     if left:
         more = "; ".join(f"{name} {why}" for name, why in left[:3])
-        note = Finding(Code.FILE_LEFT_OUT, printable(str(folder)), len(left), more=more)
+        note = SourceFinding(Code.FILE_LEFT_OUT, printable(str(folder)), len(left), more=more)
         found[0] = found[0]._replace(findings=(*found[0].findings, note))
     return found
 
@@ -102,7 +102,7 @@ def _say_refused(refused: list[tuple[Path, str]]) -> str:
     return "\n".join(f"{names[0]}{more}: {why}" for (why, names), more in zip(reasons.items(), others, strict=True))
 
 
-def _without_twice(found: list[Found]) -> tuple[list[Found], list[str]]:
+def _without_twice(found: list[DetectedSource]) -> tuple[list[DetectedSource], list[str]]:
     """Files that say again what others of the folder say are left out."""
     stems = {(one.format, path.name.split(".")[0]) for one in found for path in one.paths}
     kept, twice = [], []
@@ -116,14 +116,14 @@ def _without_twice(found: list[Found]) -> tuple[list[Found], list[str]]:
     return kept, twice
 
 
-def _find_file(path: Path, options: Options) -> Found:
+def _find_file(path: Path, options: SourceOptions) -> DetectedSource:
     name = printable(str(path))
     if not path.exists():
-        raise UnusableSource(f"{name}: there is no such file or folder")
+        raise SourceError(f"{name}: there is no such file or folder")
     if metric_of(path) and options.format in (None, Format.GENAI):
-        return Found(Format.GENAI, (path,))
+        return DetectedSource(Format.GENAI, (path,))
     if path.name.endswith((".tar.gz", ".tgz", ".tar", ".zip")):
-        raise UnusableSource(f"{name}: is an archive of no known trace; unpack it, and name the files in it")
+        raise SourceError(f"{name}: is an archive of no known trace; unpack it, and name the files in it")
     start = read_beginning(path)
     told = _find_json_or_yaml(path, start)
     if told is not None and options.format in (None, told.format):
@@ -131,8 +131,8 @@ def _find_file(path: Path, options: Options) -> Found:
     table = open_table(name, path, options.delimiter)
     why = why_no_demand(table.names, start.decode("utf-8", errors="replace"))
     if why and not options.map:
-        raise UnusableSource(f"{name}: {why}")
-    return Found(options.format or _format_of(table), (path,), table=table)
+        raise SourceError(f"{name}: {why}")
+    return DetectedSource(options.format or _format_of(table), (path,), table=table)
 
 
 def _format_of(table: TableFile) -> Format:
@@ -142,15 +142,15 @@ def _format_of(table: TableFile) -> Format:
     return trace.format if trace else Format.TABLE
 
 
-def _find_json_or_yaml(path: Path, start: bytes) -> Found | None:
+def _find_json_or_yaml(path: Path, start: bytes) -> DetectedSource | None:
     text = start.decode("utf-8-sig", errors="replace")
     if re.search(r"(?m)^apiVersion:", text):
-        return Found(Format.KUBERNETES, (path,))
+        return DetectedSource(Format.KUBERNETES, (path,))
     if not text.lstrip().startswith("{"):
         return None
     head = text[:4000]
     if re.search(r'"apiVersion"\s*:', text) and re.search(r'"(kind|items)"\s*:', text):
-        return Found(Format.KUBERNETES, (path,))
+        return DetectedSource(Format.KUBERNETES, (path,))
     if re.search(r'"jobs"\s*:\s*\[', head) or (re.search(r'"meta"\s*:', head) and re.search(r"(?i)slurm", head)):
-        return Found(Format.SLURM, (path,))
+        return DetectedSource(Format.SLURM, (path,))
     return None

@@ -139,7 +139,7 @@ CODES: dict[Code, CodeSpec] = {
 _TWICE = {Code.DUPLICATE_ID, Code.DUPLICATE_ROW}
 
 
-class Place(NamedTuple):
+class CellPlace(NamedTuple):
     """Where something was found: a line of a file, a row of a table without lines, or something named."""
 
     number: int = 0
@@ -147,13 +147,13 @@ class Place(NamedTuple):
     found: str = ""
 
 
-class Finding(NamedTuple):
+class SourceFinding(NamedTuple):
     """One code, in one source: how often, and where first."""
 
     code: Code
     source: str
     times: int
-    places: tuple[Place, ...] = ()
+    places: tuple[CellPlace, ...] = ()
     word: str = "line"  # what the numbers of places count
     more: str = ""  # what else is to be said
 
@@ -176,18 +176,18 @@ class Finding(NamedTuple):
         more = f"; {self.more}" if self.more else ""
         return f"{where}: {self.times:,} {self.spec.effect}: {self.spec.what}{seen}{more} [{self.code}]"
 
-    def _place_text(self, place: Place) -> str:
+    def _place_text(self, place: CellPlace) -> str:
         number = f"{self.word} {place.number}" if place.number else ""
         cell = f"{place.column}={shortened(place.found)}" if place.found else place.column
         return " ".join(part for part in (number, cell) if part)
 
 
-class UnusableSource(ValueError):  # noqa: N818  named for what it says: the source is at fault
+class SourceError(ValueError):
     """A source that cannot be used; the text says where, what was found, what was expected and what to do."""
 
 
-def refuse_findings(findings: list[Finding]) -> None:
+def refuse_findings(findings: list[SourceFinding]) -> None:
     """Refuse what `strict` refuses."""
     wrong = [finding.text() for finding in findings if finding.spec.strict]
     if wrong:
-        raise UnusableSource("\n".join([*wrong, "--strict: nothing may be dropped or put right"]))
+        raise SourceError("\n".join([*wrong, "--strict: nothing may be dropped or put right"]))

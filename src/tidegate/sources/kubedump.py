@@ -15,29 +15,29 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from tidegate.demand.tables import CAPACITY
-from tidegate.manifests.cluster_defaults import Surroundings
+from tidegate.manifests.cluster_defaults import ClusterDefaults
 from tidegate.manifests.core_objects import read_node
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.findings import Findings
-from tidegate.manifests.import_settings import read_settings, read_surroundings
+from tidegate.manifests.findings import ManifestFindings
+from tidegate.manifests.import_settings import read_cluster_defaults, read_kueue_configuration
 from tidegate.manifests.jobs.pod import POD
 from tidegate.manifests.jobs.to_workload import read_job
-from tidegate.manifests.kinds import KNOWN, KUEUE
+from tidegate.manifests.kinds import KINDS, KUEUE
 from tidegate.manifests.kueue_workload import read_workload
-from tidegate.manifests.object_index import DEFAULT_NAMESPACE, Document, Objects, sort_objects
-from tidegate.manifests.object_meta import Meta, read_meta
+from tidegate.manifests.object_index import DEFAULT_NAMESPACE, ManifestDocument, ObjectIndex, index_objects
+from tidegate.manifests.object_meta import ManifestMeta, read_meta
 from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.problem import Severity
 from tidegate.model.units import UnitError
 from tidegate.model.work import GpuRequest, Share, WorkKind, Workload
 from tidegate.sources.config_file import printable
-from tidegate.sources.detect_columns import Wish
-from tidegate.sources.findings import Code, Finding, Place, UnusableSource
-from tidegate.sources.options import Format, Table
-from tidegate.sources.source_result import Part, part_of
+from tidegate.sources.detect_columns import ColumnOverride
+from tidegate.sources.findings import CellPlace, Code, SourceError, SourceFinding
+from tidegate.sources.options import CanonicalTable, Format
+from tidegate.sources.source_result import SourceTable, source_table
 from tidegate.sources.table_file import table_in_memory
-from tidegate.sources.table_reader import Wanted, read_table_file
-from tidegate.sources.yaml_data import UnreadableFile
+from tidegate.sources.table_reader import TableHints, read_table_file
+from tidegate.sources.yaml_data import FileReadError
 from tidegate.sources.yaml_file import read_all
 
 #: Compute slices of a whole GPU, of which a MIG profile names its part.
@@ -48,7 +48,7 @@ _SERVES = ("Deployment", "ReplicaSet", "StatefulSet", "LeaderWorkerSet", "RaySer
 _SESSIONS = ("Notebook", "Workspace")
 
 
-class Life(NamedTuple):
+class JobTimes(NamedTuple):
     """When an object began and ended."""
 
     started_ms: int | None = None
@@ -56,16 +56,16 @@ class Life(NamedTuple):
     outcome: str = "pending"
 
 
-def read_dump(paths: list[Path]) -> list[Part]:
+def read_kubectl_dump(paths: list[Path]) -> list[SourceTable]:
     """The tables of files that belong to one cluster; an UnusableSource says why there are none."""
     name = printable(", ".join(str(path) for path in paths[:3]) + (" …" if len(paths) > 3 else ""))
-    found = Findings()
-    objects = sort_objects([document for path in paths for document in _documents(path)], found)
-    around = read_surroundings(objects, read_settings(objects))
+    found = ManifestFindings()
+    objects = index_objects([document for path in paths for document in _documents(path)], found)
+    around = read_cluster_defaults(objects, read_kueue_configuration(objects))
     rows, owned = _jobs(objects, around)
     findings = [*_said(found, name)]
     if owned:
-        findings.append(Finding(Code.OWNED_OBJECT, name, owned))
+        findings.append(SourceFinding(Code.OWNED_OBJECT, name, owned))
     parts = []
     times = _shown_ms(objects, rows)
     if rows:
@@ -73,10 +73,12 @@ def read_dump(paths: list[Path]) -> list[Part]:
     capacity = _capacity(objects, rows, times)
     if capacity:
         frame = pl.DataFrame(capacity, schema=CAPACITY)
-        parts.append(part_of(name, Format.KUBERNETES, Table.CAPACITY, frame, () if rows else tuple(findings)))
+        parts.append(
+            source_table(name, Format.KUBERNETES, CanonicalTable.CAPACITY, frame, () if rows else tuple(findings))
+        )
     if not parts:
         told = "; ".join(found.texts()[:3])
-        raise UnusableSource(
+        raise SourceError(
             f"{name}: has no Job, Workload, Pod or Node: expected kubectl get … -o json" + (f"; {told}" if told else "")
         )
     return parts
@@ -85,7 +87,7 @@ def read_dump(paths: list[Path]) -> list[Part]:
 # -- documents -------------------------------------------------------------------------------------------------
 
 
-def _documents(path: Path) -> Iterator[Document]:
+def _documents(path: Path) -> Iterator[ManifestDocument]:
     name = printable(str(path))
     try:
         if path.suffix in (".yaml", ".yml"):
@@ -93,16 +95,16 @@ def _documents(path: Path) -> Iterator[Document]:
         else:
             values = _json_values(path.read_text(encoding="utf-8"))
         for number, value in enumerate(values, 1):
-            yield Document(value, name, number)
-    except UnreadableFile as error:
+            yield ManifestDocument(value, name, number)
+    except FileReadError as error:
         line = f":{error.place.line}" if error.place else ""
-        raise UnusableSource(f"{name}{line}: {error.reason}") from None
+        raise SourceError(f"{name}{line}: {error.reason}") from None
     except json.JSONDecodeError as error:
-        raise UnusableSource(
+        raise SourceError(
             f"{name}:{error.lineno}: is not JSON: {error.msg}; was it cut short? Export it again"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UnusableSource(f"{name}: cannot be read: {error}") from None
+        raise SourceError(f"{name}: cannot be read: {error}") from None
 
 
 def _json_values(text: str) -> Iterator[Any]:
@@ -116,7 +118,7 @@ def _json_values(text: str) -> Iterator[Any]:
         yield value
 
 
-def _said(found: Findings, name: str) -> Iterator[Finding]:
+def _said(found: ManifestFindings, name: str) -> Iterator[SourceFinding]:
     """What manifests say, as findings: what cannot be read, and what is left out."""
     wrong = [one for one in found.told if one.problem.severity is Severity.ERROR]
     left = [
@@ -124,14 +126,14 @@ def _said(found: Findings, name: str) -> Iterator[Finding]:
     ]
     for code, listed in ((Code.UNREADABLE_CELL, wrong), (Code.OBJECT_LEFT_OUT, left)):
         if listed:
-            places = tuple(Place(0, one.origin.about(), "") for one in listed[:3])
-            yield Finding(code, name, len(listed), places, "object", more=listed[0].problem.text())
+            places = tuple(CellPlace(0, one.origin.about(), "") for one in listed[:3])
+            yield SourceFinding(code, name, len(listed), places, "object", more=listed[0].problem.text())
 
 
 # -- work ------------------------------------------------------------------------------------------------------
 
 
-def _jobs(objects: Objects, around: Surroundings) -> tuple[list[dict[str, Any]], int]:
+def _jobs(objects: ObjectIndex, around: ClusterDefaults) -> tuple[list[dict[str, Any]], int]:
     """A row for each piece of work, and how many objects another one speaks for."""
     rows: list[dict[str, Any]] = []
     spoken: set[tuple[str, str, str, str]] = set()
@@ -147,7 +149,7 @@ def _jobs(objects: Objects, around: Surroundings) -> tuple[list[dict[str, Any]],
         if (*key, meta.namespace, meta.name) in spoken or _is_owned(meta, there):
             owned += 1
             continue
-        shape = KNOWN[key].job if key != ("", "Pod") else POD
+        shape = KINDS[key].job if key != ("", "Pod") else POD
         assert shape is not None
         life = _pod_life(item) if key == ("", "Pod") else _job_life(item)
         for one in read_job(item, shape, around):
@@ -165,7 +167,7 @@ def _named(item: Item) -> tuple[str, str]:
     return meta.namespace, meta.name
 
 
-def _is_owned(meta: Meta, there: set[tuple[str, str, str, str]]) -> bool:
+def _is_owned(meta: ManifestMeta, there: set[tuple[str, str, str, str]]) -> bool:
     """Whether an owner is there; a Deployment owns a pod through a ReplicaSet named after it."""
     for owner in meta.owners:
         deployment = owner.name.rpartition("-")[0]
@@ -182,7 +184,7 @@ def _kind_of_owner(kind: str) -> str:
     return "interactive" if kind in _SESSIONS else "batch"
 
 
-def _row(workload: Workload, life: Life, kind: str) -> dict[str, Any]:
+def _row(workload: Workload, life: JobTimes, kind: str) -> dict[str, Any]:
     sets = workload.work.pod_sets
     queue = workload.work.queue if workload.work.queue != "default" else ""
     models = sorted({model for pods in sets for model in pods.gpu.models})
@@ -210,12 +212,14 @@ def _milli(gpu: GpuRequest) -> int:
     return round(gpu.count * 1000 * int(slices) / _SLICES) if slices.isdecimal() else 0
 
 
-def _part(name: str, rows: list[dict[str, Any]], findings: tuple[Finding, ...], until_ms: int | None) -> Part:
+def _part(
+    name: str, rows: list[dict[str, Any]], findings: tuple[SourceFinding, ...], until_ms: int | None
+) -> SourceTable:
     whole = {"gpus", "pods", "submitted", "started", "ended", "priority"}
     schema = {field: pl.Int64() if field in whole else pl.String() for field in rows[0]}
     units = {"gpus": "milli", "submitted": "ms", "started": "ms", "ended": "ms"}
-    wishes = {field: Wish(field, units.get(field, "")) for field in rows[0]}
-    wanted = Wanted(wishes, table=Table.JOBS, documented=True)
+    wishes = {field: ColumnOverride(field, units.get(field, "")) for field in rows[0]}
+    wanted = TableHints(wishes, table=CanonicalTable.JOBS, documented=True)
     part = read_table_file(table_in_memory(name, pl.DataFrame(rows, schema=schema)), wanted, Format.KUBERNETES)
     return part._replace(findings=(*findings, *part.findings), until_ms=until_ms)
 
@@ -246,39 +250,39 @@ def _mapping(value: Any, key: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _workload_life(item: Item) -> Life:
+def _workload_life(item: Item) -> JobTimes:
     held = _conditions(item)
     started = next((held[name][0] for name in ("Admitted", "QuotaReserved") if name in held), None)
     ended, reason = held.get("Finished", (None, ""))
     if "Finished" in held:
-        return Life(started, ended, "failed" if "Fail" in reason else "done")
+        return JobTimes(started, ended, "failed" if "Fail" in reason else "done")
     if not _mapping(item.value, "spec").get("active", True):
-        return Life(started, held.get("Evicted", (None, ""))[0], "cancelled")
-    return Life(started, None, "running" if started else "pending")
+        return JobTimes(started, held.get("Evicted", (None, ""))[0], "cancelled")
+    return JobTimes(started, None, "running" if started else "pending")
 
 
-def _job_life(item: Item) -> Life:
+def _job_life(item: Item) -> JobTimes:
     held, status = _conditions(item), _mapping(item.value, "status")
     begun = status.get("startTime") or status.get("jobStatusStartTime") or status.get("start")
     started = _time(begun) or held.get("Running", (None, ""))[0]
     over = next((name for name in _OVER if name in held), None)
     ended = _time(status.get("completionTime") or status.get("endTime")) or (held[over][0] if over else None)
     if over or ended:
-        return Life(started, ended, _OVER[over] if over else "done")
+        return JobTimes(started, ended, _OVER[over] if over else "done")
     serves = int(status.get("readyReplicas") or status.get("active") or 0) > 0
     if serves and started is None:
         started = held.get("Available", (None, ""))[0]
-    return Life(started, None, "running" if started or serves else "pending")
+    return JobTimes(started, None, "running" if started or serves else "pending")
 
 
-def _pod_life(item: Item) -> Life:
+def _pod_life(item: Item) -> JobTimes:
     status = _mapping(item.value, "status")
     started, phase = _time(status.get("startTime")), status.get("phase")
     ends = [_time(end) for end in _ends(status)]
     ended = max((end for end in ends if end is not None), default=None)
     if phase in ("Succeeded", "Failed"):
-        return Life(started, ended, "done" if phase == "Succeeded" else "failed")
-    return Life(started, None, "running" if started and phase == "Running" else "pending")
+        return JobTimes(started, ended, "done" if phase == "Succeeded" else "failed")
+    return JobTimes(started, None, "running" if started and phase == "Running" else "pending")
 
 
 def _ends(status: dict[str, Any]) -> Iterator[Any]:
@@ -290,13 +294,13 @@ def _ends(status: dict[str, Any]) -> Iterator[Any]:
 # -- capacity --------------------------------------------------------------------------------------------------
 
 
-def _shown_ms(objects: Objects, rows: list[dict[str, Any]]) -> list[int]:
+def _shown_ms(objects: ObjectIndex, rows: list[dict[str, Any]]) -> list[int]:
     """Times that the dump shows: none is later than the dump."""
     times = [time for item in objects.of("", "Node") for time in _times(item.value)]
     return times + [row[key] for row in rows for key in ("submitted", "started", "ended") if row[key]]
 
 
-def _capacity(objects: Objects, rows: list[dict[str, Any]], times: list[int]) -> list[dict[str, Any]]:
+def _capacity(objects: ObjectIndex, rows: list[dict[str, Any]], times: list[int]) -> list[dict[str, Any]]:
     """What nodes have by model, at the latest time that is known; and what runs and waits, where there is one model."""
     totals: dict[str, int] = {}
     for item in objects.of("", "Node"):

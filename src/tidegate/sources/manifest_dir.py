@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tidegate.manifests.findings import Finding, Findings, Origin
-from tidegate.manifests.import_all import Loaded, load
-from tidegate.manifests.object_index import Document, embedded
+from tidegate.manifests.findings import ManifestFinding, ManifestFindings, ObjectOrigin
+from tidegate.manifests.import_all import ImportedCluster, import_documents
+from tidegate.manifests.object_index import ManifestDocument, embedded
 from tidegate.model.problem import Problem, Severity
 from tidegate.sources.config_file import printable
-from tidegate.sources.yaml_data import Place, Plain, UnreadableFile
+from tidegate.sources.yaml_data import FilePosition, FileReadError, LocatedData
 from tidegate.sources.yaml_file import read_all, read_documents
 
 #: Files that are read in a folder.
@@ -27,8 +27,8 @@ MOST_FILES = 10_000
 class PlacedFinding(NamedTuple):
     """A finding, and where in its file it is."""
 
-    finding: Finding
-    place: Place | None
+    finding: ManifestFinding
+    place: FilePosition | None
 
     @property
     def severity(self) -> Severity:
@@ -45,11 +45,11 @@ class PlacedFinding(NamedTuple):
         return ": ".join(part for part in (where, about, kind + problem.text()) if part)
 
 
-class Folder(NamedTuple):
+class ManifestDir(NamedTuple):
     """What a folder says, if it can be used, and all that is to be said about it."""
 
     path: str
-    loaded: Loaded | None  # None: it has errors
+    loaded: ImportedCluster | None  # None: it has errors
     findings: tuple[PlacedFinding, ...]
     more: int  # findings beyond those
     files: int
@@ -61,41 +61,41 @@ class Folder(NamedTuple):
         return [*told, f"{self.path}: … and {self.more:,} more"] if self.more else told
 
 
-class UnusableFolder(ValueError):  # noqa: N818  named for what it says: the folder is at fault
+class ManifestDirError(ValueError):
     """A folder with errors; its text has a line for each."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: ManifestDir) -> None:
         super().__init__("\n".join(folder.lines(Severity.ERROR)))
         self.folder = folder
 
 
-def load_folder(path: Path) -> Folder:
+def load_manifest_dir(path: Path) -> ManifestDir:
     """Read a folder that can be used; an UnusableFolder says all that is wrong with it."""
-    folder = review_folder(path)
+    folder = review_manifest_dir(path)
     if folder.loaded is None:
-        raise UnusableFolder(folder)
+        raise ManifestDirError(folder)
     return folder
 
 
-def review_folder(path: Path) -> Folder:
+def review_manifest_dir(path: Path) -> ManifestDir:
     """Read a folder, or a single file, and find all that is to be said about it. Never raises."""
-    findings = Findings()
+    findings = ManifestFindings()
     reader = _Reader(findings)
     try:
         for file in _files(path):
             reader.read(file)
-    except UnreadableFile as error:
-        findings.add(Origin(file=printable(str(path))), Problem(path=(), found=error.reason))
-    loaded = load(reader.documents, findings)
+    except FileReadError as error:
+        findings.add(ObjectOrigin(file=printable(str(path))), Problem(path=(), found=error.reason))
+    loaded = import_documents(reader.documents, findings)
     placed = [PlacedFinding(found, reader.place(found)) for found in findings.told]
     placed.sort(key=_order)
     sound = None if findings.errors else loaded
-    return Folder(printable(str(path)), sound, tuple(placed), findings.more, reader.files, len(reader.documents))
+    return ManifestDir(printable(str(path)), sound, tuple(placed), findings.more, reader.files, len(reader.documents))
 
 
-def _order(found: PlacedFinding) -> tuple[str, Place, int]:
+def _order(found: PlacedFinding) -> tuple[str, FilePosition, int]:
     rank = list(Severity).index(found.severity)
-    return found.finding.origin.file, found.place or Place(0, 0), rank
+    return found.finding.origin.file, found.place or FilePosition(0, 0), rank
 
 
 def _files(path: Path) -> list[Path]:
@@ -103,28 +103,28 @@ def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise UnreadableFile("there is no such file or folder")
+        raise FileReadError("there is no such file or folder")
     try:
         found = sorted(file for file in path.rglob("*") if file.suffix in _ENDINGS and file.is_file())
     except OSError as error:
-        raise UnreadableFile(f"cannot be read: {error.strerror or error}") from None
+        raise FileReadError(f"cannot be read: {error.strerror or error}") from None
     shown = [file for file in found if not any(part.startswith(".") for part in file.relative_to(path).parts)]
     if not shown:
-        raise UnreadableFile(f"has no manifests: expected files that end in {', '.join(_ENDINGS)}")
+        raise FileReadError(f"has no manifests: expected files that end in {', '.join(_ENDINGS)}")
     if len(shown) > MOST_FILES:
-        raise UnreadableFile(f"has too many files: expected at most {MOST_FILES:,}, found {len(shown):,}")
+        raise FileReadError(f"has too many files: expected at most {MOST_FILES:,}, found {len(shown):,}")
     return shown
 
 
 class _Reader:
     """Reads files, and remembers where their values stand."""
 
-    def __init__(self, findings: Findings) -> None:
-        self.documents: list[Document] = []
+    def __init__(self, findings: ManifestFindings) -> None:
+        self.documents: list[ManifestDocument] = []
         self.files = 0
         self._findings = findings
-        self._plains: dict[tuple[str, int], Plain] = {}
-        self._places: dict[int, Place | None] = {}  # of findings about files as such, by their number
+        self._plains: dict[tuple[str, int], LocatedData] = {}
+        self._places: dict[int, FilePosition | None] = {}  # of findings about files as such, by their number
 
     def read(self, file: Path) -> None:
         """Read the documents of a file, and what YAML stands as text inside of them."""
@@ -133,22 +133,24 @@ class _Reader:
         try:
             for number, plain in enumerate(read_all(file), 1):
                 self._plains[name, number] = plain
-                self.documents.append(Document(plain.data, name, number))
+                self.documents.append(ManifestDocument(plain.data, name, number))
                 self.documents += self._inner(plain, name, number)
-        except UnreadableFile as error:
+        except FileReadError as error:
             self._places[len(self._findings.told)] = error.place
-            self._findings.add(Origin(file=name), Problem(path=(), found=error.reason))
+            self._findings.add(ObjectOrigin(file=name), Problem(path=(), found=error.reason))
 
-    def _inner(self, plain: Plain, name: str, number: int) -> Iterator[Document]:
+    def _inner(self, plain: LocatedData, name: str, number: int) -> Iterator[ManifestDocument]:
         for path, text in embedded(plain.data):
             try:
                 for inner in read_documents(text.encode()):
-                    yield Document(inner.data, name, number, path)
-            except UnreadableFile as error:
+                    yield ManifestDocument(inner.data, name, number, path)
+            except FileReadError as error:
                 line = f", line {error.place.line} of the text" if error.place else ""
-                self._findings.add(Origin(file=name, document=number), Problem(path=path, found=error.reason + line))
+                self._findings.add(
+                    ObjectOrigin(file=name, document=number), Problem(path=path, found=error.reason + line)
+                )
 
-    def place(self, found: Finding) -> Place | None:
+    def place(self, found: ManifestFinding) -> FilePosition | None:
         """Where in its file a finding is."""
         origin = found.origin
         plain = self._plains.get((origin.file, origin.document))

@@ -14,7 +14,7 @@ import polars as pl
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 
-class Cell(StrEnum):
+class CellKind(StrEnum):
     """Kinds of values."""
 
     TIME = "time"
@@ -31,7 +31,7 @@ class Cell(StrEnum):
 
 
 #: Cells that are words, even if they look like numbers.
-WORDS = (Cell.TEXT, Cell.OUTCOME, Cell.KIND, Cell.MODEL)
+WORDS = (CellKind.TEXT, CellKind.OUTCOME, CellKind.KIND, CellKind.MODEL)
 
 #: Milliseconds in a unit of time.
 TIME_UNITS: dict[str, float] = {
@@ -47,12 +47,12 @@ MEMORY_UNITS: dict[str, float] = {
 }  # fmt: skip
 
 #: Units that a kind of cell can have; the first one is taken where nothing says which.
-UNITS: dict[Cell, tuple[str, ...]] = {
-    Cell.TIME: ("s", "ms", "us", "ns"),
-    Cell.DURATION: ("s", "ms", "us", "ns", "min", "h", "d"),
-    Cell.GPUS: ("one", "milli", "percent"),
-    Cell.SHARE: ("one", "percent", "milli"),
-    Cell.MEMORY: ("MiB", "B", "KiB", "GiB", "MB", "GB"),
+UNITS: dict[CellKind, tuple[str, ...]] = {
+    CellKind.TIME: ("s", "ms", "us", "ns"),
+    CellKind.DURATION: ("s", "ms", "us", "ns", "min", "h", "d"),
+    CellKind.GPUS: ("one", "milli", "percent"),
+    CellKind.SHARE: ("one", "percent", "milli"),
+    CellKind.MEMORY: ("MiB", "B", "KiB", "GiB", "MB", "GB"),
 }
 
 #: Times as text: first those with a zone.
@@ -81,17 +81,17 @@ KINDS = {
 }
 
 
-class Reading(NamedTuple):
+class CellFormat(NamedTuple):
     """How a column is read."""
 
-    cell: Cell
+    cell: CellKind
     unit: str = ""
     numeric: bool = False  # its cells are numbers, even if they stand as text
     formats: tuple[str, ...] = ()  # of times as text
     zone: str = "UTC"  # of times that name none
 
 
-def read_cell(column: pl.Expr, dtype: pl.DataType, how: Reading) -> pl.Expr:
+def read_cell(column: pl.Expr, dtype: pl.DataType, how: CellFormat) -> pl.Expr:
     """The value of a column that has this type."""
     if how.cell in WORDS:
         return _read_word(column if dtype == pl.String else column.cast(pl.String), how.cell)
@@ -100,15 +100,15 @@ def read_cell(column: pl.Expr, dtype: pl.DataType, how: Reading) -> pl.Expr:
     if dtype == pl.String and not how.numeric:
         return _read_text(column, how)
     number = column.cast(pl.Float64, strict=False) if dtype == pl.String else column
-    if how.cell is Cell.NUMBER:
+    if how.cell is CellKind.NUMBER:
         return number.cast(pl.Float64)
     return _scaled(number, _factor(how), whole=dtype.is_integer())
 
 
-def _factor(how: Reading) -> float:
-    tables = {Cell.TIME: TIME_UNITS, Cell.DURATION: TIME_UNITS, Cell.MEMORY: MEMORY_UNITS}
+def _factor(how: CellFormat) -> float:
+    tables = {CellKind.TIME: TIME_UNITS, CellKind.DURATION: TIME_UNITS, CellKind.MEMORY: MEMORY_UNITS}
     unit = how.unit or UNITS.get(how.cell, ("",))[0]
-    return tables.get(how.cell, SHARE_UNITS).get(unit, 1) if how.cell is not Cell.COUNT else 1
+    return tables.get(how.cell, SHARE_UNITS).get(unit, 1) if how.cell is not CellKind.COUNT else 1
 
 
 def _scaled(number: pl.Expr, factor: float, *, whole: bool) -> pl.Expr:
@@ -120,7 +120,7 @@ def _scaled(number: pl.Expr, factor: float, *, whole: bool) -> pl.Expr:
     return (sound * factor).round(mode="half_to_even").cast(pl.Int64, strict=False)
 
 
-def _read_temporal(column: pl.Expr, dtype: pl.DataType, how: Reading) -> pl.Expr:
+def _read_temporal(column: pl.Expr, dtype: pl.DataType, how: CellFormat) -> pl.Expr:
     if isinstance(dtype, pl.Duration):
         return column.dt.total_milliseconds()
     if isinstance(dtype, pl.Datetime) and dtype.time_zone is None and how.zone != "UTC":
@@ -130,17 +130,17 @@ def _read_temporal(column: pl.Expr, dtype: pl.DataType, how: Reading) -> pl.Expr
     )
 
 
-def _read_text(column: pl.Expr, how: Reading) -> pl.Expr:
+def _read_text(column: pl.Expr, how: CellFormat) -> pl.Expr:
     match how.cell:
-        case Cell.TIME:
+        case CellKind.TIME:
             return pl.coalesce(*(_parse_time(column, form, how.zone) for form in how.formats or (*ZONED, *LOCAL)))
-        case Cell.DURATION:
+        case CellKind.DURATION:
             return _parse_duration(column)
-        case Cell.GPUS:
+        case CellKind.GPUS:
             return _parse_gpus(column)
-        case Cell.SHARE:
+        case CellKind.SHARE:
             return _scaled(column.str.strip_chars(" %").cast(pl.Float64, strict=False), 10, whole=False)
-        case Cell.NUMBER:
+        case CellKind.NUMBER:
             return column.cast(pl.Float64, strict=False)
         case _:
             return _scaled(column.cast(pl.Float64, strict=False), _factor(how), whole=False)
@@ -192,14 +192,14 @@ def _parse_gpus(column: pl.Expr) -> pl.Expr:
     return pl.coalesce(plain, pl.coalesce(total, listed, bare, none) * 1000)
 
 
-def _read_word(text: pl.Expr, cell: Cell) -> pl.Expr:
-    if cell is Cell.OUTCOME:
+def _read_word(text: pl.Expr, cell: CellKind) -> pl.Expr:
+    if cell is CellKind.OUTCOME:
         word = text.str.to_lowercase().str.extract(r"^([a-z_]+)")
         return word.replace_strict(_spread(OUTCOMES), default="", return_dtype=pl.String)
-    if cell is Cell.KIND:
+    if cell is CellKind.KIND:
         word = text.str.to_lowercase().str.extract(r"^([a-z]+)")
         return word.replace_strict(_spread(KINDS), default="batch", return_dtype=pl.String)
-    if cell is Cell.MODEL:
+    if cell is CellKind.MODEL:
         listed = text.str.extract(r"(?:gres/)?gpu:([A-Za-z][^=,:()]*)[=:]")
         return pl.coalesce(listed, pl.when(~text.str.contains(r"[=/]")).then(text))
     return text

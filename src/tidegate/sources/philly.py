@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tidegate.model.simulation import PlannedWorkload, RunProfile
 from tidegate.model.units import SECOND_MS
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, WorkKind, Workload
-from tidegate.sources.trace_file import Cell, read_table
+from tidegate.sources.trace_file import TraceCell, read_table
 
 #: GPUs of the largest machines.
 _PER_NODE = 8
@@ -134,8 +134,8 @@ def _cluster(text: str) -> str:
 
 
 _CELLS = {
-    "timestamp": Cell('a time such as "2017-10-09 07:01:55"', _time),
-    "duration": Cell("seconds above 0", _duration_ms),
-    "num_gpus": Cell("a whole number of GPUs of at least 1", _gpus),
-    "cluster": Cell("the name of a virtual cluster", _cluster),
+    "timestamp": TraceCell('a time such as "2017-10-09 07:01:55"', _time),
+    "duration": TraceCell("seconds above 0", _duration_ms),
+    "num_gpus": TraceCell("a whole number of GPUs of at least 1", _gpus),
+    "cluster": TraceCell("the name of a virtual cluster", _cluster),
 }

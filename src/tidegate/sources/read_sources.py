@@ -13,62 +13,64 @@ import polars as pl
 from tidegate.demand.tables import Recorded, Tables
 from tidegate.demand.time_zone import Calendar, ZoneOrigin
 from tidegate.sources.dedupe import without_overlaps
-from tidegate.sources.detect_columns import read_wishes
-from tidegate.sources.detect_format import Found, find_sources
-from tidegate.sources.findings import Finding, UnusableSource, refuse_findings
-from tidegate.sources.options import Options, Table, Watch, check_options, unwatched
-from tidegate.sources.readers import read_found
-from tidegate.sources.source_result import Part
+from tidegate.sources.detect_columns import read_map_option
+from tidegate.sources.detect_format import DetectedSource, detect_sources
+from tidegate.sources.findings import SourceError, SourceFinding, refuse_findings
+from tidegate.sources.options import CanonicalTable, ReportProgress, SourceOptions, check_options, no_progress
+from tidegate.sources.readers import read_detected
+from tidegate.sources.source_result import SourceTable
 from tidegate.sources.time_zones import calendar_of
 
-_USUAL = Options()
+_USUAL = SourceOptions()
 
 
-class Gathered(NamedTuple):
+class SourceTables(NamedTuple):
     """What sources gave."""
 
     tables: Tables
-    parts: tuple[Part, ...]  # what came from where
-    findings: tuple[Finding, ...]  # of all parts
+    parts: tuple[SourceTable, ...]  # what came from where
+    findings: tuple[SourceFinding, ...]  # of all parts
 
 
-def gather(sources: list[str], options: Options = _USUAL, watch: Watch = unwatched) -> Gathered:
+def read_sources(
+    sources: list[str], options: SourceOptions = _USUAL, watch: ReportProgress = no_progress
+) -> SourceTables:
     """Read sources: files, folders and addresses of servers; an UnusableSource says why that is not possible.
 
     `watch` is called with what is being read and the share of it that is done.
     """
     if not sources:
-        raise UnusableSource("no source is named: expected files, folders or the address of a Prometheus")
+        raise SourceError("no source is named: expected files, folders or the address of a Prometheus")
     check_options(options)
-    wishes = read_wishes(options.map)
-    found: list[Found] = find_sources(sources, options)
-    parts: list[Part] = []
+    wishes = read_map_option(options.map)
+    found: list[DetectedSource] = detect_sources(sources, options)
+    parts: list[SourceTable] = []
     for number, one in enumerate(found):
         watch(one.name, number / len(found))
-        parts += read_found(one, options, wishes, watch)
+        parts += read_detected(one, options, wishes, watch)
     parts = without_overlaps(parts)
     findings = [finding for part in parts for finding in part.findings]
     findings += [finding for one in found for finding in one.findings]
     if options.strict:
         refuse_findings(findings)
     tables = _tables(parts, options)._replace(dropped=sum(finding.loses for finding in findings))
-    return Gathered(tables, tuple(parts), tuple(findings))
+    return SourceTables(tables, tuple(parts), tuple(findings))
 
 
-def _tables(parts: list[Part], options: Options) -> Tables:
+def _tables(parts: list[SourceTable], options: SourceOptions) -> Tables:
     dated = {part.calendar.dates for part in parts}
     if len(dated) > 1:
         with_one = next(part.name for part in parts if part.calendar.dates)
         without = next(part.name for part in parts if not part.calendar.dates)
-        raise UnusableSource(f"{with_one} has dates and {without} counts from its start: read them one by one")
-    jobs = [part for part in parts if part.table is Table.JOBS]
+        raise SourceError(f"{with_one} has dates and {without} counts from its start: read them one by one")
+    jobs = [part for part in parts if part.table is CanonicalTable.JOBS]
     since = [part.since_ms for part in jobs]
     return Tables(
-        jobs=_joined(parts, Table.JOBS),
-        requests=_joined(parts, Table.REQUESTS),
-        use=_joined(parts, Table.USE),
-        capacity=_joined(parts, Table.CAPACITY),
-        starts=_joined(parts, Table.STARTS),
+        jobs=_joined(parts, CanonicalTable.JOBS),
+        requests=_joined(parts, CanonicalTable.REQUESTS),
+        use=_joined(parts, CanonicalTable.USE),
+        capacity=_joined(parts, CanonicalTable.CAPACITY),
+        starts=_joined(parts, CanonicalTable.STARTS),
         calendar=Calendar.NONE if dated == {False} else _calendar(parts, options),
         origins=tuple(part.origin for part in parts),
         since_ms=min((one for one in since if one is not None), default=None) if None not in since else None,
@@ -77,7 +79,7 @@ def _tables(parts: list[Part], options: Options) -> Tables:
     )
 
 
-def _calendar(parts: list[Part], options: Options) -> Calendar:
+def _calendar(parts: list[SourceTable], options: SourceOptions) -> Calendar:
     """The clocks that users go by: as the user says, else as all sources that name a zone say, else UTC."""
     zones = {part.zone for part in parts if part.zone}
     name = options.timezone or (next(iter(zones)) if len(zones) == 1 else "")
@@ -88,7 +90,7 @@ def _calendar(parts: list[Part], options: Options) -> Calendar:
     return calendar_of(name, origin, min(times), max(times))
 
 
-def _joined(parts: list[Part], table: Table) -> pl.LazyFrame | None:
+def _joined(parts: list[SourceTable], table: CanonicalTable) -> pl.LazyFrame | None:
     frames = [part.frame for part in parts if part.table is table]
     if not frames:
         return None

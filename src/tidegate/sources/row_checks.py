@@ -16,11 +16,11 @@ from tidegate.demand.censoring import end_alone, over_ms
 from tidegate.model.units import HOUR_MS, MINUTE_MS
 from tidegate.sources.canonicalize import BLANK, DROPS, MENDED, SEEN, WHY, canonical, judged, number_of, wrongs
 from tidegate.sources.findings import MOST_PLACES, Code
-from tidegate.sources.options import Table
+from tidegate.sources.options import CanonicalTable
 from tidegate.sources.table_file import ROW
 
 #: The column of times by which a table is in order.
-TIMES = {Table.JOBS: "submitted_ms"}
+TIMES = {CanonicalTable.JOBS: "submitted_ms"}
 
 #: Hours without any row that are a gap; a quiet weekend is none.
 _GAP_HOURS = 72
@@ -41,17 +41,17 @@ class Checked(NamedTuple):
     seen_ms: int | None = None  # until when jobs that are not over were seen
 
 
-def time_of(table: Table) -> str:
+def time_of(table: CanonicalTable) -> str:
     """The column that says when."""
     return TIMES.get(table, "at_ms")
 
 
-def check(frame: pl.LazyFrame, table: Table, *, calendar: bool, ids: bool) -> Checked:
+def check(frame: pl.LazyFrame, table: CanonicalTable, *, calendar: bool, ids: bool) -> Checked:
     """Count what is wrong with a table; with `ids`, those that come twice, too."""
     return count(judged(frame, table, calendar=calendar), table, ids=ids)
 
 
-def skim(frame: pl.LazyFrame, table: Table, *, calendar: bool, ids: bool) -> Checked | None:
+def skim(frame: pl.LazyFrame, table: CanonicalTable, *, calendar: bool, ids: bool) -> Checked | None:
     """Look whether anything is wrong at all, which takes a fraction of the time of counting what; None if it is."""
     time = pl.col(time_of(table))
     wrong = [bad.any().alias(code) for code, bad in wrongs(table, calendar=calendar).items()]
@@ -70,9 +70,9 @@ def _is_jump(back: int, rows: int) -> bool:
     return 0 < back * 1000 <= rows
 
 
-def _marks(table: Table) -> list[pl.Expr]:
+def _marks(table: CanonicalTable) -> list[pl.Expr]:
     time = pl.col(time_of(table))
-    unknown = pl.col("duration_ms").is_null().any() if table is Table.JOBS else pl.lit(False)
+    unknown = pl.col("duration_ms").is_null().any() if table is CanonicalTable.JOBS else pl.lit(False)
     return [pl.col(MENDED).any().alias("mended"), _back(time).sum().alias("back"), unknown.alias("open")]
 
 
@@ -87,7 +87,7 @@ def _always(time: pl.Expr, *, ids: bool) -> list[pl.Expr]:
     ]
 
 
-def count(frame: pl.LazyFrame, table: Table, *, ids: bool) -> Checked:
+def count(frame: pl.LazyFrame, table: CanonicalTable, *, ids: bool) -> Checked:
     """Count everything, in one pass."""
     good = pl.col(WHY) == 0
     time = pl.col(time_of(table))
@@ -125,12 +125,12 @@ def count(frame: pl.LazyFrame, table: Table, *, ids: bool) -> Checked:
     )
 
 
-def _flags(table: Table, time: pl.Expr) -> dict[Code, pl.Expr]:
+def _flags(table: CanonicalTable, time: pl.Expr) -> dict[Code, pl.Expr]:
     """Rows of each code."""
     good = pl.col(WHY) == 0
     flags: dict[Code, pl.Expr] = {code: pl.col(WHY) == number_of(code) for code in DROPS}
     flags[Code.CLOCK_JUMP] = _back(time).fill_null(value=False)
-    if table is Table.JOBS:
+    if table is CanonicalTable.JOBS:
         over = ~pl.col("outcome").is_in(["running", "pending"])
         flags[Code.START_BEFORE_SUBMIT] = pl.col(MENDED) & good
         flags[Code.END_IN_FUTURE] = _alone(good) & good
@@ -145,7 +145,7 @@ def _alone(good: pl.Expr) -> pl.Expr:
     return (latest & end_alone() & open_too).fill_null(value=False)
 
 
-def usable(frame: pl.LazyFrame, table: Table, checked: Checked, *, calendar: bool) -> pl.LazyFrame:
+def usable(frame: pl.LazyFrame, table: CanonicalTable, checked: Checked, *, calendar: bool) -> pl.LazyFrame:
     """The rows that can be used, in the canonical columns; where all can, nothing is looked at again."""
     if checked.clean:
         return canonical(frame, table)

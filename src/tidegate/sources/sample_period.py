@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from tidegate.sources.detect_columns import Columns
-from tidegate.sources.options import Table
+from tidegate.sources.detect_columns import TableColumns
+from tidegate.sources.options import CanonicalTable
 
 #: Samples that are looked at.
 _LOOKED_AT = 200_000
@@ -16,10 +16,10 @@ _LOOKED_AT = 200_000
 #: Steps of one thing that say how often it is sampled; with fewer, it is as all others.
 _LEAST_STEPS = 5
 
-_OF = {Table.USE: ("allocation",), Table.CAPACITY: ("queue", "gpu_model")}
+_OF = {CanonicalTable.USE: ("allocation",), CanonicalTable.CAPACITY: ("queue", "gpu_model")}
 
 
-def fill_period(frame: pl.LazyFrame, columns: Columns) -> pl.LazyFrame:
+def fill_period(frame: pl.LazyFrame, columns: TableColumns) -> pl.LazyFrame:
     """Say how long each sample stands for, where the table does not."""
     if columns.table not in _OF or columns.of("every") is not None:
         return frame

@@ -17,12 +17,12 @@ import msgspec
 import polars as pl
 
 from tidegate.sources.config_file import printable
-from tidegate.sources.detect_columns import Wish
-from tidegate.sources.findings import Code, Finding, UnusableSource
-from tidegate.sources.options import Format, Options, Table
-from tidegate.sources.source_result import Part
-from tidegate.sources.table_file import TableFile, table_in_memory, told
-from tidegate.sources.table_reader import Wanted, read_table_file
+from tidegate.sources.detect_columns import ColumnOverride
+from tidegate.sources.findings import Code, SourceError, SourceFinding
+from tidegate.sources.options import CanonicalTable, Format, SourceOptions
+from tidegate.sources.source_result import SourceTable
+from tidegate.sources.table_file import TableFile, polars_error, table_in_memory
+from tidegate.sources.table_reader import TableHints, read_table_file
 
 EXPORT = (
     "sacct -a -X -P --format=JobID,Submit,Start,End,ElapsedRaw,State,AllocTRES,ReqTRES,NNodes,Account,Partition,JobName"
@@ -51,21 +51,21 @@ def is_sacct(names: tuple[str, ...]) -> bool:
     return bool({"JobID", "JobIDRaw"} & set(names)) and bool({"Submit", "Start", "Elapsed", "ElapsedRaw"} & set(names))
 
 
-def read_sacct(file: TableFile, options: Options, wishes: dict[str, Wish]) -> Part:
+def read_sacct(file: TableFile, options: SourceOptions, wishes: dict[str, ColumnOverride]) -> SourceTable:
     """Read what sacct printed; an UnusableSource says what to print instead."""
     there = set(file.names)
     resources = [name for name in _COLUMNS["gpus"] if name in there]
     if not resources and "gpus" not in wishes:
-        raise UnusableSource(f"{file.name}: has no column that says how many GPUs jobs have; export it again: {EXPORT}")
+        raise SourceError(f"{file.name}: has no column that says how many GPUs jobs have; export it again: {EXPORT}")
     chosen = {
-        field: Wish(next(name for name in names if name in there))
+        field: ColumnOverride(next(name for name in names if name in there))
         for field, names in _COLUMNS.items()
         if there & set(names)
     }
-    wanted = Wanted(
+    wanted = TableHints(
         wishes={**chosen, **wishes},
         zone=options.timezone,
-        table=Table.JOBS,
+        table=CanonicalTable.JOBS,
         exact=True,
         beside=tuple(resources[:2]),
         prepare=lambda raw: _prepare(raw, resources[:2], there),
@@ -74,7 +74,7 @@ def read_sacct(file: TableFile, options: Options, wishes: dict[str, Wish]) -> Pa
     return _with_arrays(_with_steps(part._replace(since_ms=_since_ms(part)), file, wanted))
 
 
-def _since_ms(part: Part) -> int | None:
+def _since_ms(part: SourceTable) -> int | None:
     """From when on all jobs that were there are listed: sacct leaves out those that had ended before, and no others."""
     first = part.frame.select(pl.col("ended_ms").min()).collect(engine="streaming").item()
     return first if isinstance(first, int) else None
@@ -92,7 +92,7 @@ def _prepare(raw: pl.LazyFrame, resources: list[str], there: set[str]) -> pl.Laz
     return raw
 
 
-def _with_steps(part: Part, file: TableFile, wanted: Wanted) -> Part:
+def _with_steps(part: SourceTable, file: TableFile, wanted: TableHints) -> SourceTable:
     """Say how many steps were left out."""
     name = wanted.wishes["id"].column if "id" in wanted.wishes else ""
     if name not in file.names:
@@ -101,11 +101,11 @@ def _with_steps(part: Part, file: TableFile, wanted: Wanted) -> Part:
     count = int(steps.collect(engine="streaming").item())
     if not count:
         return part
-    found = Finding(Code.JOB_STEP, part.name, count)
+    found = SourceFinding(Code.JOB_STEP, part.name, count)
     return part._replace(rows=part.rows + count, findings=(*part.findings, found))
 
 
-def _with_arrays(part: Part) -> Part:
+def _with_arrays(part: SourceTable) -> SourceTable:
     """A row for each task of arrays that wait."""
     waiting = pl.col("id").str.contains("[", literal=True)
     ids = part.frame.filter(waiting).select("id").collect(engine="streaming")["id"]
@@ -135,18 +135,18 @@ def count_tasks(text: str) -> int:
 # -- JSON ------------------------------------------------------------------------------------------------------
 
 
-def read_sacct_json(path: Path, options: Options, wishes: dict[str, Wish]) -> Part:
+def read_sacct_json(path: Path, options: SourceOptions, wishes: dict[str, ColumnOverride]) -> SourceTable:
     """Read what `sacct --json` printed, of any version of its format."""
     name = printable(str(path))
     try:
         value = msgspec.json.decode(path.read_bytes())
     except msgspec.DecodeError as error:
-        raise UnusableSource(f"{name}: is not JSON: {error}; was it cut short?") from None
+        raise SourceError(f"{name}: is not JSON: {error}; was it cut short?") from None
     except OSError as error:
-        raise told(name, error) from None
+        raise polars_error(name, error) from None
     jobs = value.get("jobs") if isinstance(value, dict) else None
     if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
-        raise UnusableSource(f"{name}: jobs: expected a list of jobs, as sacct --json prints it")
+        raise SourceError(f"{name}: jobs: expected a list of jobs, as sacct --json prints it")
     rows = [_row(job) for job in jobs]
     schema = dict.fromkeys(
         ("JobID", "Account", "Partition", "JobName", "State", "AllocTRES", "ReqTRES"), pl.String()

@@ -11,26 +11,26 @@ import polars as pl
 
 from tidegate.demand.tables import Origin, Recorded
 from tidegate.demand.time_zone import Calendar
-from tidegate.sources.detect_columns import Columns
-from tidegate.sources.findings import Finding
-from tidegate.sources.options import Format, Table
+from tidegate.sources.detect_columns import TableColumns
+from tidegate.sources.findings import SourceFinding
+from tidegate.sources.options import CanonicalTable, Format
 
 
-class Part(NamedTuple):
+class SourceTable(NamedTuple):
     """Rows of one canonical table."""
 
     name: str  # of the file, or the server
     format: Format
-    table: Table
+    table: CanonicalTable
     frame: pl.LazyFrame
     calendar: Calendar
     rows: int  # that were there
     kept: int  # that can be used
     first_ms: int | None
     last_ms: int | None
-    columns: Columns | None = None  # what was recognised, where columns are
+    columns: TableColumns | None = None  # what was recognised, where columns are
     query: str = ""  # which part of the source
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[SourceFinding, ...] = ()
     zone: str = ""  # that its times name; "": none, or UTC
     since_ms: int | None = None  # from when on all jobs that were there are listed; None: all that were submitted
     until_ms: int | None = None  # when its jobs were last looked at; None: it does not say
@@ -42,11 +42,13 @@ class Part(NamedTuple):
         return Origin(self.name, str(self.format), self.query, self.kept)
 
 
-def part_of(name: str, form: Format, table: Table, frame: pl.DataFrame, findings: tuple[Finding, ...] = ()) -> Part:
+def source_table(
+    name: str, form: Format, table: CanonicalTable, frame: pl.DataFrame, findings: tuple[SourceFinding, ...] = ()
+) -> SourceTable:
     """Rows that are already at hand, as a part."""
-    time = "submitted_ms" if table is Table.JOBS else "at_ms"
+    time = "submitted_ms" if table is CanonicalTable.JOBS else "at_ms"
     first, last = frame[time].min(), frame[time].max()
-    return Part(
+    return SourceTable(
         name=name,
         format=form,
         table=table,

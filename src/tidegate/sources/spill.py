@@ -16,7 +16,7 @@ import polars as pl
 _NUMBERS = count(1)
 
 
-def staged(frame: pl.LazyFrame) -> pl.LazyFrame:
+def spilled(frame: pl.LazyFrame) -> pl.LazyFrame:
     """The same rows, from a file of our own; they need not fit into memory."""
     path = _folder() / f"{next(_NUMBERS)}.parquet"
     frame.sink_parquet(path, compression="lz4")

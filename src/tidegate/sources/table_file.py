@@ -20,7 +20,7 @@ import polars as pl
 from polars.exceptions import ComputeError, PolarsError
 
 from tidegate.sources.config_file import printable
-from tidegate.sources.findings import UnusableSource
+from tidegate.sources.findings import SourceError
 
 #: Rows that are looked at before a file is read.
 PROBED = 1_000
@@ -36,7 +36,7 @@ _DELIMITERS = (",", "\t", "|", ";")
 _GZIP, _ZSTD, _PARQUET = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1"
 
 
-class Shape(StrEnum):
+class FileLayout(StrEnum):
     """How a file holds its table."""
 
     CSV = "csv"
@@ -49,7 +49,7 @@ class TableFile(NamedTuple):
 
     name: str
     at: Path | bytes  # where it is, or what is in it
-    shape: Shape
+    shape: FileLayout
     names: tuple[str, ...]
     sample: pl.DataFrame  # its first rows; text, unless the file has types
     delimiter: str = ","
@@ -57,18 +57,18 @@ class TableFile(NamedTuple):
     @property
     def word(self) -> str:
         """What its rows are called by number."""
-        return "row" if self.shape is Shape.PARQUET else "line"
+        return "row" if self.shape is FileLayout.PARQUET else "line"
 
     @property
     def first(self) -> int:
         """The number of its first row."""
-        return 2 if self.shape is Shape.CSV else 1
+        return 2 if self.shape is FileLayout.CSV else 1
 
     def quick(self, types: Mapping[str, pl.DataType]) -> pl.LazyFrame:
         """Its rows, with columns of these types and all others as text; reading fails where a cell does not fit."""
-        if self.shape is Shape.PARQUET:
+        if self.shape is FileLayout.PARQUET:
             return pl.scan_parquet(self.at, row_index_name=ROW)
-        if self.shape is Shape.JSONL:
+        if self.shape is FileLayout.JSONL:
             return pl.scan_ndjson(self.at, schema={**types}, row_index_name=ROW)
         schema: dict[str, pl.DataType] = {name: types.get(name, pl.String()) for name in self.names}
         rows = pl.scan_csv(
@@ -87,11 +87,11 @@ class TableFile(NamedTuple):
 
     def careful(self, wanted: list[str]) -> pl.LazyFrame:
         """Its rows as text, with a mark on those whose line does not have the columns of the header."""
-        if self.shape is Shape.PARQUET:
+        if self.shape is FileLayout.PARQUET:
             return pl.scan_parquet(self.at, row_index_name=ROW)
-        lines = _scan_lines(self.at, skip=1 if self.shape is Shape.CSV else 0)
+        lines = _scan_lines(self.at, skip=1 if self.shape is FileLayout.CSV else 0)
         line = pl.col(_LINE).str.strip_chars_end("\r")
-        if self.shape is Shape.JSONL:
+        if self.shape is FileLayout.JSONL:
             return lines.select(
                 ROW,
                 *(_known(line.str.json_path_match(_json_path(name))).alias(name) for name in wanted),
@@ -179,15 +179,15 @@ def read_beginning(path: Path, size: int = 1 << 16) -> bytes:
         with path.open("rb") as file:
             return file.read(size)
     except FileNotFoundError:
-        raise UnusableSource(f"{name}: there is no such file") from None
+        raise SourceError(f"{name}: there is no such file") from None
     except PermissionError:
-        raise UnusableSource(f"{name}: you may not read it; ask for permission, or copy it") from None
+        raise SourceError(f"{name}: you may not read it; ask for permission, or copy it") from None
     except (EOFError, gzip.BadGzipFile):
-        raise UnusableSource(f"{name}: is cut short or damaged; copy it again") from None
+        raise SourceError(f"{name}: is cut short or damaged; copy it again") from None
     except OSError as error:
-        raise UnusableSource(f"{name}: cannot be read: {error.strerror or error}") from None
+        raise SourceError(f"{name}: cannot be read: {error.strerror or error}") from None
     except PolarsError as error:
-        raise UnusableSource(f"{name}: cannot be unpacked: {_first_line(error)}") from None
+        raise SourceError(f"{name}: cannot be unpacked: {_first_line(error)}") from None
 
 
 def open_table(name: str, at: Path | bytes, delimiter: str = "") -> TableFile:
@@ -197,7 +197,7 @@ def open_table(name: str, at: Path | bytes, delimiter: str = "") -> TableFile:
         if start[:4] == _PARQUET:
             return _open_parquet(name, at)
         if not start.strip():
-            raise UnusableSource(f"{name}: is empty: expected a table; was the export cut short?")
+            raise SourceError(f"{name}: is empty: expected a table; was the export cut short?")
         _refuse_binary(name, start)
         first = start.lstrip(b"\xef\xbb\xbf \r\n\t")[:1]
         if first == b"[":
@@ -206,24 +206,24 @@ def open_table(name: str, at: Path | bytes, delimiter: str = "") -> TableFile:
             return _open_jsonl(name, at)
         return _open_csv(name, at, start, delimiter)
     except (PolarsError, OSError) as error:
-        raise told(name, error) from None
+        raise polars_error(name, error) from None
 
 
 def table_in_memory(name: str, frame: pl.DataFrame) -> TableFile:
     """Rows that are at hand, to be treated as those of a file."""
     buffer = io.BytesIO()
     frame.write_parquet(buffer)
-    return TableFile(name, buffer.getvalue(), Shape.PARQUET, tuple(frame.columns), frame.head(PROBED))
+    return TableFile(name, buffer.getvalue(), FileLayout.PARQUET, tuple(frame.columns), frame.head(PROBED))
 
 
-def told(name: str, error: Exception) -> UnusableSource:
+def polars_error(name: str, error: Exception) -> SourceError:
     """What polars says about a file, as what is wrong with it."""
     said = _first_line(error)
     if isinstance(error, ComputeError) and "parquet" in said.lower():
-        return UnusableSource(f"{name}: is no whole Parquet file ({said}); was it cut short? Copy it again")
+        return SourceError(f"{name}: is no whole Parquet file ({said}); was it cut short? Copy it again")
     if isinstance(error, OSError):
-        return UnusableSource(f"{name}: cannot be read: {said}; is it cut short? Copy it again")
-    return UnusableSource(f"{name}: cannot be read as a table: {said}")
+        return SourceError(f"{name}: cannot be read: {said}; is it cut short? Copy it again")
+    return SourceError(f"{name}: cannot be read as a table: {said}")
 
 
 def _first_line(error: Exception) -> str:
@@ -233,24 +233,22 @@ def _first_line(error: Exception) -> str:
 def _refuse_binary(name: str, start: bytes) -> None:
     if b"\x00" in start[:4096]:
         expected = "expected a table as text or Parquet; if it is packed, unpack it first"
-        raise UnusableSource(
-            f"{name}: is binary data of no known format, it begins with {start[:8].hex(' ')}; {expected}"
-        )
+        raise SourceError(f"{name}: is binary data of no known format, it begins with {start[:8].hex(' ')}; {expected}")
 
 
 def _open_parquet(name: str, at: Path | bytes) -> TableFile:
     frame = pl.scan_parquet(at)
-    return TableFile(name, at, Shape.PARQUET, tuple(frame.collect_schema().names()), frame.head(PROBED).collect())
+    return TableFile(name, at, FileLayout.PARQUET, tuple(frame.collect_schema().names()), frame.head(PROBED).collect())
 
 
 def _open_jsonl(name: str, at: Path | bytes) -> TableFile:
     lines = _scan_lines(at, most=PROBED).collect()[_LINE].drop_nulls().to_list()
     rows = [row for row in map(_json_row, lines) if row]
     if not rows:
-        raise UnusableSource(f"{name}:1: is not JSON lines: expected an object on each line")
+        raise SourceError(f"{name}:1: is not JSON lines: expected an object on each line")
     names = tuple(dict.fromkeys(key for row in rows for key in row))
     columns = {key: [_json_text(row.get(key)) for row in rows] for key in names}
-    return TableFile(name, at, Shape.JSONL, names, pl.DataFrame(columns, schema=dict.fromkeys(names, pl.String)))
+    return TableFile(name, at, FileLayout.JSONL, names, pl.DataFrame(columns, schema=dict.fromkeys(names, pl.String)))
 
 
 def _array_as_lines(name: str, at: Path | bytes) -> bytes:
@@ -259,7 +257,7 @@ def _array_as_lines(name: str, at: Path | bytes) -> bytes:
     try:
         rows = json.loads(gzip.decompress(content) if content[:2] == _GZIP else content)
     except ValueError as error:
-        raise UnusableSource(f"{name}: is not JSON: {error}; was it cut short? Export it again") from None
+        raise SourceError(f"{name}: is not JSON: {error}; was it cut short? Export it again") from None
     return "\n".join(json.dumps(row) for row in rows).encode()
 
 
@@ -278,21 +276,21 @@ def _json_text(value: object) -> str | None:
 def _open_csv(name: str, at: Path | bytes, start: bytes, delimiter: str) -> TableFile:
     text = start.decode("utf-8-sig", errors="replace")
     if "\n" not in text and "\r" in text:
-        raise UnusableSource(f"{name}: its lines end in a carriage return alone; save it with line feeds")
+        raise SourceError(f"{name}: its lines end in a carriage return alone; save it with line feeds")
     lines = text.splitlines()[:20]
     separator = delimiter or _delimiter(lines)
     if separator not in lines[0]:
         seen = "comma, tab, | or ;"
-        raise UnusableSource(
+        raise SourceError(
             f"{name}:1: has one column: expected several, split by {seen}, found {printable(lines[0][:60])!r}; "
             "say --delimiter"
         )
     try:
         header = next(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
     except csv.Error as error:
-        raise UnusableSource(f"{name}:1: is no CSV: {error}; save it with lines that end in a line feed") from None
+        raise SourceError(f"{name}:1: is no CSV: {error}; save it with lines that end in a line feed") from None
     names = _unique([cell.strip() for cell in header])
-    file = TableFile(name, at, Shape.CSV, names, pl.DataFrame(), separator)
+    file = TableFile(name, at, FileLayout.CSV, names, pl.DataFrame(), separator)
     sample = file.split(_scan_lines(at, skip=1, most=PROBED)).filter(~pl.col(TORN)).select(names).collect()
     return file._replace(sample=sample)
 

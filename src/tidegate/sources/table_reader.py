@@ -17,15 +17,22 @@ from polars.exceptions import ComputeError, PolarsError, SchemaError
 from tidegate.demand.tables import Recorded
 from tidegate.demand.time_zone import Calendar
 from tidegate.sources.canonicalize import read_frame
-from tidegate.sources.detect_columns import Chosen, Columns, Known, Wish, guess, is_calendar
-from tidegate.sources.findings import Code, Finding, Place
-from tidegate.sources.options import Format, Table
-from tidegate.sources.parse_cells import LOCAL, Cell, read_cell
+from tidegate.sources.detect_columns import (
+    ColumnMapping,
+    ColumnOverride,
+    DetectionHints,
+    TableColumns,
+    detect_columns,
+    is_calendar,
+)
+from tidegate.sources.findings import CellPlace, Code, SourceFinding
+from tidegate.sources.options import CanonicalTable, Format
+from tidegate.sources.parse_cells import LOCAL, CellKind, read_cell
 from tidegate.sources.row_checks import Checked, check, skim, usable
 from tidegate.sources.sample_period import fill_period
-from tidegate.sources.source_result import Part
-from tidegate.sources.spill import staged
-from tidegate.sources.table_file import ROW, Shape, TableFile, told
+from tidegate.sources.source_result import SourceTable
+from tidegate.sources.spill import spilled
+from tidegate.sources.table_file import ROW, FileLayout, TableFile, polars_error
 from tidegate.sources.time_zones import tells_zone
 
 #: The field whose cell is shown for a code.
@@ -45,12 +52,12 @@ _SHOWN = {
 _STAGED = 100_000
 
 
-class Wanted(NamedTuple):
+class TableHints(NamedTuple):
     """What is known of a file before it is looked at."""
 
-    wishes: dict[str, Wish] = {}  # noqa: RUF012  never changed
+    wishes: dict[str, ColumnOverride] = {}  # noqa: RUF012  never changed
     zone: str = ""  # of times that name none; empty: not said
-    table: Table | None = None
+    table: CanonicalTable | None = None
     calendar: Calendar | None = None  # None: as its times look
     documented: bool = False  # a named format: units and zones are known
     exact: bool = False  # nothing but the wishes is to be read
@@ -63,7 +70,7 @@ class _Way(NamedTuple):
     """One way to read a file."""
 
     file: TableFile
-    columns: Columns
+    columns: TableColumns
     raw: pl.LazyFrame
     calendar: Calendar
 
@@ -76,21 +83,21 @@ class _Way(NamedTuple):
         return self.calendar.dates
 
 
-def read_table_file(file: TableFile, wanted: Wanted, form: Format = Format.TABLE) -> Part:
+def read_table_file(file: TableFile, wanted: TableHints, form: Format = Format.TABLE) -> SourceTable:
     """Bring a file to a canonical table; an UnusableSource says why it cannot be."""
-    known = Known(wanted.wishes, wanted.zone or "UTC", wanted.table, wanted.documented or wanted.exact)
-    columns = guess(file.name, file.sample, known)
+    known = DetectionHints(wanted.wishes, wanted.zone or "UTC", wanted.table, wanted.documented or wanted.exact)
+    columns = detect_columns(file.name, file.sample, known)
     looks = Calendar.EPOCH if is_calendar(columns, file.sample) else Calendar.NONE
     calendar = wanted.calendar or looks
     ids = wanted.ids and columns.of("id") is not None
     way, checked = _read_somehow(file, columns, calendar, wanted, ids=ids)
     frame = usable(way.frame(), columns.table, checked, calendar=way.has_calendar)
-    if not checked.clean and file.shape is not Shape.PARQUET and checked.kept > _STAGED:
-        frame = staged(frame)  # reading with care is slow: once is enough
+    if not checked.clean and file.shape is not FileLayout.PARQUET and checked.kept > _STAGED:
+        frame = spilled(frame)  # reading with care is slow: once is enough
     frame = fill_period(frame, columns)
-    if columns.table is Table.JOBS and columns.of("id") is None:
+    if columns.table is CanonicalTable.JOBS and columns.of("id") is None:
         frame = _numbered(frame, file.name)
-    return Part(
+    return SourceTable(
         name=file.name,
         format=form,
         table=columns.table,
@@ -108,9 +115,9 @@ def read_table_file(file: TableFile, wanted: Wanted, form: Format = Format.TABLE
     )
 
 
-def _recorded(columns: Columns) -> Recorded:
+def _recorded(columns: TableColumns) -> Recorded:
     """What the times of jobs say: a wait and a start say when one was submitted."""
-    if columns.table is not Table.JOBS:
+    if columns.table is not CanonicalTable.JOBS:
         return Recorded()
     there = {one.field for one in columns.chosen}
     ran = there & {"started", "wait", "duration"} or "ended" not in there
@@ -119,7 +126,7 @@ def _recorded(columns: Columns) -> Recorded:
 
 def _zone(way: _Way) -> str:
     """The zone that times of the first column of them name: by their type, or all by the same offset; "" for none."""
-    one = next((one for one in way.columns.chosen if one.how.cell is Cell.TIME and one.column), None)
+    one = next((one for one in way.columns.chosen if one.how.cell is CellKind.TIME and one.column), None)
     if one is None:
         return ""
     dtype = way.raw.collect_schema()[one.column]
@@ -143,7 +150,7 @@ def _numbered(frame: pl.LazyFrame, name: str) -> pl.LazyFrame:
 
 
 def _read_somehow(
-    file: TableFile, columns: Columns, calendar: Calendar, wanted: Wanted, *, ids: bool
+    file: TableFile, columns: TableColumns, calendar: Calendar, wanted: TableHints, *, ids: bool
 ) -> tuple[_Way, Checked]:
     """Quickly if nothing is in doubt, carefully if something is."""
     prepare = wanted.prepare or (lambda raw: raw)
@@ -155,24 +162,24 @@ def _read_somehow(
     except (ComputeError, SchemaError):
         pass
     except OSError as error:
-        raise told(file.name, error) from None
+        raise polars_error(file.name, error) from None
     names = list(dict.fromkeys([one.column for one in columns.chosen if one.column] + list(wanted.beside)))
     careful = _Way(file, _any_format(columns), prepare(file.careful(names)), calendar)
     try:
         return careful, check(careful.frame(), columns.table, calendar=careful.has_calendar, ids=ids)
     except (PolarsError, OSError) as error:
-        raise told(file.name, error) from None
+        raise polars_error(file.name, error) from None
 
 
-def _types(file: TableFile, columns: Columns) -> dict[str, pl.DataType]:
+def _types(file: TableFile, columns: TableColumns) -> dict[str, pl.DataType]:
     """Types of the columns that are read: numbers where the first rows have numbers."""
     types: dict[str, pl.DataType] = {}
     for one in columns.chosen:
-        if not one.column or file.shape is Shape.PARQUET:
+        if not one.column or file.shape is FileLayout.PARQUET:
             continue
-        whole = one.how.cell in (Cell.TIME, Cell.COUNT) and _is_whole(file.sample[one.column])
+        whole = one.how.cell in (CellKind.TIME, CellKind.COUNT) and _is_whole(file.sample[one.column])
         if not one.how.numeric:
-            types[one.column] = _json_type(file, one.column) if file.shape is Shape.JSONL else pl.String()
+            types[one.column] = _json_type(file, one.column) if file.shape is FileLayout.JSONL else pl.String()
         else:
             types[one.column] = pl.Int64() if whole else pl.Float64()
     return types
@@ -188,7 +195,7 @@ def _is_whole(values: pl.Series) -> bool:
     return len(there) > 0 and there.cast(pl.Int64, strict=False).null_count() == 0
 
 
-def _any_format(columns: Columns) -> Columns:
+def _any_format(columns: TableColumns) -> TableColumns:
     """The same columns, with times in any format."""
     chosen = [one._replace(how=one.how._replace(formats=())) if one.how.formats else one for one in columns.chosen]
     return columns._replace(chosen=tuple(chosen))
@@ -197,14 +204,14 @@ def _any_format(columns: Columns) -> Columns:
 # -- what is to be said ----------------------------------------------------------------------------------------
 
 
-def _row_findings(way: _Way, checked: Checked) -> Iterable[Finding]:
+def _row_findings(way: _Way, checked: Checked) -> Iterable[SourceFinding]:
     rows_of = dict(checked.rows_of)
     if checked.repeated is not None and len(checked.repeated):
         rows_of[Code.DUPLICATE_ID] = checked.repeated.head(3).to_list()
     cells = _cells(way, sorted({row for rows in rows_of.values() for row in rows}))
     for code, count in checked.counts.items():
         places = tuple(_place(way, code, row, cells.get(row, {})) for row in rows_of.get(code, []))
-        yield Finding(code, way.file.name, count, places, way.file.word)
+        yield SourceFinding(code, way.file.name, count, places, way.file.word)
 
 
 def _cells(way: _Way, rows: list[int]) -> dict[int, dict[str, str]]:
@@ -222,12 +229,12 @@ def _cells(way: _Way, rows: list[int]) -> dict[int, dict[str, str]]:
         )
     ]
     wanted = pl.col(ROW).is_in(pl.Series(rows, dtype=pl.UInt32).implode())
-    near = way.raw.filter(pl.col(ROW) <= rows[-1]) if way.file.shape is Shape.PARQUET else way.raw
+    near = way.raw.filter(pl.col(ROW) <= rows[-1]) if way.file.shape is FileLayout.PARQUET else way.raw
     found = near.filter(wanted).select(ROW, *read).head(len(rows)).collect(engine="streaming")
     return {row.pop(ROW): row for row in found.to_dicts()}
 
 
-def _place(way: _Way, code: Code, row: int, cells: dict[str, str]) -> Place:
+def _place(way: _Way, code: Code, row: int, cells: dict[str, str]) -> CellPlace:
     number = row + way.file.first
     there = [one for one in way.columns.chosen if one.column]
     if code is Code.UNREADABLE_CELL:
@@ -238,33 +245,35 @@ def _place(way: _Way, code: Code, row: int, cells: dict[str, str]) -> Place:
     else:
         shown = next((one for field in _SHOWN.get(code, ()) for one in there if one.field == field), None)
     if shown is None:
-        return Place(number)
-    return Place(number, shown.column, cells.get(shown.field) or "")
+        return CellPlace(number)
+    return CellPlace(number, shown.column, cells.get(shown.field) or "")
 
 
-def _table_findings(way: _Way, checked: Checked, wanted: Wanted) -> Iterable[Finding]:
+def _table_findings(way: _Way, checked: Checked, wanted: TableHints) -> Iterable[SourceFinding]:
     name = way.file.name
     if not checked.rows:
-        yield Finding(Code.EMPTY, name, 1)
+        yield SourceFinding(Code.EMPTY, name, 1)
     if checked.gaps:
         longest = max(checked.gaps, key=lambda gap: gap[1] - gap[0])
         hours = (longest[1] - longest[0]) // 3_600_000
-        yield Finding(Code.GAP, name, len(checked.gaps), more=f"the longest has {hours:,} hours")
+        yield SourceFinding(Code.GAP, name, len(checked.gaps), more=f"the longest has {hours:,} hours")
     if not _recorded(way.columns).submissions and checked.kept:
-        yield Finding(Code.SUBMISSION_MISSING, name, checked.kept)
+        yield SourceFinding(Code.SUBMISSION_MISSING, name, checked.kept)
     if not _recorded(way.columns).runtimes and checked.kept:
-        yield Finding(Code.START_MISSING, name, checked.kept)
+        yield SourceFinding(Code.START_MISSING, name, checked.kept)
     if wanted.documented:
         return
     unsure = [one for one in way.columns.chosen if not one.sure and one.column]
     if unsure:
         assumed = ", ".join(f"{one.column} in {one.how.unit}" for one in unsure)
-        yield Finding(Code.UNIT_ASSUMED, name, len(unsure), more=assumed)
+        yield SourceFinding(Code.UNIT_ASSUMED, name, len(unsure), more=assumed)
     if way.calendar.dates and not wanted.zone:
-        yield from _zone_findings(way, [one for one in way.columns.chosen if one.how.cell is Cell.TIME and one.column])
+        yield from _zone_findings(
+            way, [one for one in way.columns.chosen if one.how.cell is CellKind.TIME and one.column]
+        )
 
 
-def _zone_findings(way: _Way, times: list[Chosen]) -> Iterable[Finding]:
+def _zone_findings(way: _Way, times: list[ColumnMapping]) -> Iterable[SourceFinding]:
     """Times without a zone: in all of a column, or in some of its rows."""
     schema = way.raw.collect_schema()
     local = [one for one in times if isinstance(schema[one.column], pl.Datetime) and _is_local(schema[one.column])]
@@ -281,13 +290,13 @@ def _zone_findings(way: _Way, times: list[Chosen]) -> Iterable[Finding]:
         )
         zoned, without, row = counts.collect(engine="streaming").row(0)
         if zoned and without:
-            place = Place(row + way.file.first, one.column)
-            yield Finding(Code.TIME_ZONES_MIXED, way.file.name, without, (place,), way.file.word)
+            place = CellPlace(row + way.file.first, one.column)
+            yield SourceFinding(Code.TIME_ZONES_MIXED, way.file.name, without, (place,), way.file.word)
         elif without:
             local.append(one)
     if local:
         names = ", ".join(one.column for one in local)
-        yield Finding(Code.TIME_ZONE_MISSING, way.file.name, len(local), more=names)
+        yield SourceFinding(Code.TIME_ZONE_MISSING, way.file.name, len(local), more=names)
 
 
 def _is_local(dtype: pl.DataType) -> bool:

@@ -19,57 +19,57 @@ T = TypeVar("T")
 MOST_ROWS = 10_000_000
 
 
-class UnusableTrace(ValueError):  # noqa: N818  named for what it says: the file is at fault
+class TraceFileError(ValueError):
     """A trace that cannot be used; its text has a line for each thing that is wrong."""
 
 
-class Cell(NamedTuple):
+class TraceCell(NamedTuple):
     """What one column must be."""
 
     expected: str
     read: Callable[[str], object]  # raises ValueError
 
 
-class Table(NamedTuple):
+class TraceTable(NamedTuple):
     """A trace in columns, and the line of each row."""
 
     columns: dict[str, list[object]]
     lines: list[int]
 
 
-def read_table(path: Path, cells: dict[str, Cell]) -> Table:
+def read_table(path: Path, cells: dict[str, TraceCell]) -> TraceTable:
     """Read the columns that are wanted; an UnusableTrace says all that is wrong with them."""
     name = printable(str(path))
     try:
         with path.open(newline="", encoding="utf-8") as file:
             return _read(name, csv.reader(file), cells)
     except FileNotFoundError:
-        raise UnusableTrace(f"{name}: there is no such file") from None
+        raise TraceFileError(f"{name}: there is no such file") from None
     except IsADirectoryError:
-        raise UnusableTrace(f"{name}: is a folder; name the file in it") from None
+        raise TraceFileError(f"{name}: is a folder; name the file in it") from None
     except UnicodeDecodeError:
-        raise UnusableTrace(f"{name}: is not UTF-8 text; is it packed? Unpack it first") from None
+        raise TraceFileError(f"{name}: is not UTF-8 text; is it packed? Unpack it first") from None
     except csv.Error as error:
-        raise UnusableTrace(f"{name}: is not CSV: {error}") from None
+        raise TraceFileError(f"{name}: is not CSV: {error}") from None
     except OSError as error:
-        raise UnusableTrace(f"{name}: cannot be read: {error.strerror or error}") from None
+        raise TraceFileError(f"{name}: cannot be read: {error.strerror or error}") from None
 
 
-def _read(name: str, rows: Iterable[list[str]], cells: dict[str, Cell]) -> Table:
+def _read(name: str, rows: Iterable[list[str]], cells: dict[str, TraceCell]) -> TraceTable:
     lines = enumerate(rows, 1)
     _, header = next(lines, (1, []))
     missing = [column for column in cells if column not in header]
     if missing:
         found = ", ".join(header[:12]) or "nothing"
-        raise UnusableTrace(f"{name}:1: expected the columns {', '.join(cells)}, found {found}; is it another format?")
-    table = Table({column: [] for column in cells}, [])
+        raise TraceFileError(f"{name}:1: expected the columns {', '.join(cells)}, found {found}; is it another format?")
+    table = TraceTable({column: [] for column in cells}, [])
     wrong = _Wrong(name)
     wanted = [(column, header.index(column), cell, table.columns[column]) for column, cell in cells.items()]
     for line, row in lines:
         if not row:
             continue
         if len(table.lines) >= MOST_ROWS:
-            raise UnusableTrace(f"{name}: has too many rows: expected at most {MOST_ROWS:,}")
+            raise TraceFileError(f"{name}: has too many rows: expected at most {MOST_ROWS:,}")
         for column, at, cell, values in wanted:
             values.append(wrong.read(cell, row[at] if at < len(row) else "", line, column))
         table.lines.append(line)
@@ -85,7 +85,7 @@ class _Wrong:
         self._told: list[str] = []
         self._more = 0
 
-    def read(self, cell: Cell, text: str, line: int, column: str) -> object:
+    def read(self, cell: TraceCell, text: str, line: int, column: str) -> object:
         """The value of a cell; None, and a note, if it is not what it should be."""
         try:
             return cell.read(text)
@@ -101,4 +101,4 @@ class _Wrong:
         """Refuse the table if anything is wrong with it."""
         if self._told:
             more = [f"{self._name}: … and {self._more:,} more"] if self._more else []
-            raise UnusableTrace("\n".join([*self._told, *more]))
+            raise TraceFileError("\n".join([*self._told, *more]))

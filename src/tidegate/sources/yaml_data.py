@@ -31,28 +31,28 @@ _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,29})?(\.[0-9]{0,30})?([eE][-+]?[0-9
 _MERGE = "<<"
 
 
-class Place(NamedTuple):
+class FilePosition(NamedTuple):
     """Where something stands in a file, counted from 1."""
 
     line: int
     column: int
 
 
-def place_of(mark: Any) -> Place:
+def position_of(mark: Any) -> FilePosition:
     """The place of a parser's mark."""
-    return Place(mark.line + 1, mark.column + 1)
+    return FilePosition(mark.line + 1, mark.column + 1)
 
 
-class UnreadableFile(ValueError):  # noqa: N818  named for what it says: the file is at fault
+class FileReadError(ValueError):
     """Why a file gives no data, and where if that is known."""
 
-    def __init__(self, reason: str, place: Place | None = None) -> None:
+    def __init__(self, reason: str, place: FilePosition | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
         self.place = place
 
 
-class Plain:
+class LocatedData:
     """The data of a file, and where its values stand."""
 
     def __init__(self, data: Any, root: Any, marks: dict[int, Any]) -> None:
@@ -60,7 +60,7 @@ class Plain:
         self._root = root
         self._marks = marks  # by the id of a list or mapping: the parser's marks of its items or keys
 
-    def place(self, path: problem.Path) -> Place:
+    def place(self, path: problem.Path) -> FilePosition:
         """Where the value at the path stands, or the innermost of those around it that is there."""
         found, value = self._root, self.data
         for step in path:
@@ -68,7 +68,7 @@ class Plain:
                 found, value = self._marks[id(value)][step], value[step]
             except (KeyError, IndexError, TypeError):
                 break
-        return place_of(found) if found else Place(1, 1)
+        return position_of(found) if found else FilePosition(1, 1)
 
 
 def plain_value(text: str) -> Any:
@@ -120,7 +120,7 @@ class Builder:
     def __init__(self, *, several: bool = False, most_values: int = MOST_VALUES) -> None:
         self._several = several
         self._most_values = most_values
-        self._earlier: list[Plain] = []
+        self._earlier: list[LocatedData] = []
         self._stack: list[_Open] = []
         self._anchors: dict[str, _Built | None] = {}  # None: not finished yet
         self._marks: dict[int, Any] = {}
@@ -138,11 +138,11 @@ class Builder:
             yaml.DocumentStartEvent: self._begin,
         }
 
-    def result(self) -> Plain:
+    def result(self) -> LocatedData:
         """The data of the whole file; None if it says nothing."""
-        return Plain(self._whole.value if self._whole else None, self._root, self._marks)
+        return LocatedData(self._whole.value if self._whole else None, self._root, self._marks)
 
-    def results(self) -> list[Plain]:
+    def results(self) -> list[LocatedData]:
         """The data of each document."""
         return [*self._earlier, self.result()] if self._whole else self._earlier
 
@@ -262,5 +262,5 @@ def _refuse_tag(tag: str | None, mark: Any) -> None:
         raise _refused(f"has the tag {problem.shortened(tag)}; tags are not supported", mark)
 
 
-def _refused(reason: str, mark: Any) -> UnreadableFile:
-    return UnreadableFile(reason, place_of(mark))
+def _refused(reason: str, mark: Any) -> FileReadError:
+    return FileReadError(reason, position_of(mark))

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tidegate.sources.yaml_data import Builder, Place, Plain, UnreadableFile, place_of
+from tidegate.sources.yaml_data import Builder, FilePosition, FileReadError, LocatedData, position_of
 
 #: Bytes a file may have.
 MOST_BYTES = 16 << 20
@@ -24,12 +24,12 @@ MOST_VALUES_OF_SEVERAL = 5_000_000
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def read_file(path: Path) -> Plain:
+def read_file(path: Path) -> LocatedData:
     """Read a file; an UnreadableFile says why that is not possible."""
     return read_bytes(_content(path, MOST_BYTES))
 
 
-def read_all(path: Path) -> list[Plain]:
+def read_all(path: Path) -> list[LocatedData]:
     """Read the documents of a file; an UnreadableFile says why that is not possible."""
     return read_documents(_content(path, MOST_BYTES_OF_SEVERAL))
 
@@ -40,24 +40,24 @@ def _content(path: Path, most: int) -> bytes:
             content = file.read(most + 1)
             size = max(os.fstat(file.fileno()).st_size, len(content))  # a pipe has no size
     except FileNotFoundError:
-        raise UnreadableFile("there is no such file") from None
+        raise FileReadError("there is no such file") from None
     except IsADirectoryError:
-        raise UnreadableFile("is a directory; expected a file") from None
+        raise FileReadError("is a directory; expected a file") from None
     except (OSError, ValueError) as error:
-        raise UnreadableFile(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise FileReadError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if size > most:
         raise _too_large(size, most)
     return content
 
 
-def read_bytes(content: bytes) -> Plain:
+def read_bytes(content: bytes) -> LocatedData:
     """Read the content of a file; an UnreadableFile says why that is not possible."""
     if len(content) > MOST_BYTES:
         raise _too_large(len(content), MOST_BYTES)
     return _built(content, Builder()).result()
 
 
-def read_documents(content: bytes) -> list[Plain]:
+def read_documents(content: bytes) -> list[LocatedData]:
     """Read the documents in the content of a file; an UnreadableFile says why that is not possible."""
     return _built(content, Builder(several=True, most_values=MOST_VALUES_OF_SEVERAL)).results()
 
@@ -71,7 +71,7 @@ def _built(content: bytes, builder: Builder) -> Builder:
                 pass
         finally:
             loader.dispose()
-    except UnreadableFile:
+    except FileReadError:
         raise
     except yaml.MarkedYAMLError as error:
         raise _syntax_error(error, content) from None
@@ -79,43 +79,43 @@ def _built(content: bytes, builder: Builder) -> Builder:
         raise _character_error(error, content) from None
     except (yaml.YAMLError, ValueError, ArithmeticError, LookupError) as error:
         # The parser written in Python stumbles over some escapes and numbers, with whatever they raise.
-        raise UnreadableFile(f"is not valid YAML: {error}") from None
+        raise FileReadError(f"is not valid YAML: {error}") from None
     return builder
 
 
-def _too_large(size: int, most: int) -> UnreadableFile:
-    return UnreadableFile(f"is too large: expected at most {most:,} bytes, found {size:,}")
+def _too_large(size: int, most: int) -> FileReadError:
+    return FileReadError(f"is too large: expected at most {most:,} bytes, found {size:,}")
 
 
 def _refuse_binary(content: bytes) -> None:
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise UnreadableFile("is not UTF-8 text but UTF-16; save it as UTF-8")
+        raise FileReadError("is not UTF-8 text but UTF-16; save it as UTF-8")
     nul = content.find(b"\0")
     if nul >= 0:
-        raise UnreadableFile("is binary: expected text, found a NUL byte", _place_of_byte(content, nul))
+        raise FileReadError("is binary: expected text, found a NUL byte", _place_of_byte(content, nul))
     try:
         content.decode()
     except UnicodeDecodeError as error:
         found = f"the byte 0x{content[error.start]:02x}"
-        raise UnreadableFile(f"is not UTF-8 text: found {found}", _place_of_byte(content, error.start)) from None
+        raise FileReadError(f"is not UTF-8 text: found {found}", _place_of_byte(content, error.start)) from None
 
 
-def _place_of_byte(content: bytes, offset: int) -> Place:
+def _place_of_byte(content: bytes, offset: int) -> FilePosition:
     start = content.rfind(b"\n", 0, offset) + 1
     column = len(content[start:offset].decode(errors="replace"))
-    return Place(content.count(b"\n", 0, offset) + 1, column + 1)
+    return FilePosition(content.count(b"\n", 0, offset) + 1, column + 1)
 
 
-def _syntax_error(error: yaml.MarkedYAMLError, content: bytes) -> UnreadableFile:
+def _syntax_error(error: yaml.MarkedYAMLError, content: bytes) -> FileReadError:
     mark = error.problem_mark or error.context_mark
-    place = place_of(mark) if mark else None
+    place = position_of(mark) if mark else None
     if place and _has_tab_indent(content, place.line):
-        return UnreadableFile("is indented with a tab; YAML wants spaces", place)
+        return FileReadError("is indented with a tab; YAML wants spaces", place)
     reason = f"is not valid YAML: {error.problem or error.context}"
     start = error.context_mark
     if error.problem and start and mark and start.line < mark.line:
         reason += f", {error.context} that begins on line {start.line + 1}"
-    return UnreadableFile(reason, place)
+    return FileReadError(reason, place)
 
 
 def _has_tab_indent(content: bytes, line: int) -> bool:
@@ -124,8 +124,8 @@ def _has_tab_indent(content: bytes, line: int) -> bool:
     return b"\t" in text[: len(text) - len(text.lstrip())]
 
 
-def _character_error(error: yaml.reader.ReaderError, content: bytes) -> UnreadableFile:
+def _character_error(error: yaml.reader.ReaderError, content: bytes) -> FileReadError:
     character = error.character
     found = f"0x{character:02x}" if isinstance(character, int) else repr(character)
     place = _place_of_byte(content, min(int(error.position), len(content)))
-    return UnreadableFile(f"has a character that YAML does not allow: {found}", place)
+    return FileReadError(f"has a character that YAML does not allow: {found}", place)

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import ClassVar
 
 from tidegate.model.arrays import F64, I64
-from tidegate.model.observed_status import Foreign
+from tidegate.model.observed_status import UnmanagedPods
 from tidegate.model.struct import Spec
 from tidegate.state.column_table import Table
 
@@ -28,7 +28,7 @@ BROKEN_MILLI = 1 << 24
 class Taken(Spec, frozen=True):
     """What pods of others hold of a node: its devices, and how many they have that are still ours to leave."""
 
-    foreign: Foreign
+    foreign: UnmanagedPods
     devices: int = 0  # bit mask
     short: int = 0
 

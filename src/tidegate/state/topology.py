@@ -17,7 +17,7 @@ import numpy as np
 
 from tidegate.model.arrays import I64
 from tidegate.model.hardware import Node, TopologyLevels
-from tidegate.model.observed_status import Foreign, Spot
+from tidegate.model.observed_status import DomainAssignment, UnmanagedPods
 from tidegate.model.queues import LARGEST_CLAIM, Flavor, allocatable_of
 from tidegate.model.struct import Labels, Resources
 from tidegate.model.work import PodSet
@@ -160,9 +160,9 @@ class Topology:
         """The leaf that a spot names; NOWHERE if there is none."""
         return self.leaf_rows.get((tree, self._key(tree, values)), NOWHERE)
 
-    def spot(self, leaf: int, tree: int, count: int) -> Spot:
+    def spot(self, leaf: int, tree: int, count: int) -> DomainAssignment:
         """Pods in a leaf, named as Kueue does: by the host alone where there is one."""
-        return Spot(values=self._key(tree, self.values[leaf]), count=count)
+        return DomainAssignment(values=self._key(tree, self.values[leaf]), count=count)
 
     def _key(self, tree: int, values: tuple[str, ...]) -> tuple[str, ...]:
         return values[-1:] if self.trees.hosts[tree] else values
@@ -205,7 +205,7 @@ class Topology:
 
     # -- what others hold --------------------------------------------------------------------------------------
 
-    def set_foreign(self, held: Foreign) -> None:
+    def set_foreign(self, held: UnmanagedPods) -> None:
         """Note what pods that are not ours hold on a node now."""
         node = self.names.get(held.node)
         if node is None:

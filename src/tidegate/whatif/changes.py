@@ -12,10 +12,10 @@ from typing import NamedTuple
 import msgspec
 
 from tidegate.journal.quota_names import Lot
-from tidegate.model.facts import EventBatch, EventKind, Facts
+from tidegate.model.facts import FactBatch, FactKind, Facts
 from tidegate.model.hardware import Node, TaintEffect
 from tidegate.model.policy import Policy
-from tidegate.model.queues import Cohort, Flavor, Queue, Quota, Shares, StopPolicy
+from tidegate.model.queues import Cohort, Flavor, Queue, QueueSetup, Quota, StopPolicy
 from tidegate.model.struct import labels
 from tidegate.model.work import NodeRequirement, NodeTerm, Operator, PodSet, Toleration, Work
 from tidegate.state.cluster import ClusterState
@@ -112,7 +112,7 @@ class Impossible(ValueError):  # noqa: N818 - it says what is the case
     """A change that this state does not have the parts for; the text says which."""
 
 
-def facts_of(state: ClusterState, changes: Sequence[Change]) -> EventBatch:
+def facts_of(state: ClusterState, changes: Sequence[Change]) -> FactBatch:
     """The facts that bring the changes about; they are told at the state's own time."""
     facts, policy, nodes = Facts(), state.policy, 0
     works: dict[int, Work] = {}
@@ -124,7 +124,7 @@ def facts_of(state: ClusterState, changes: Sequence[Change]) -> EventBatch:
                 facts.node(_next_node(state) + nodes, node, state.now_ms)
                 nodes += 1
         elif isinstance(change, Stop):
-            facts.add(EventKind.WORKLOAD_FINISHED, state.now_ms, change.workload)
+            facts.add(FactKind.WORKLOAD_FINISHED, state.now_ms, change.workload)
         else:
             known = works.get(change.workload) or work_of(state, change.workload)
             works[change.workload] = _change_work(state, known, change)
@@ -154,7 +154,7 @@ def _change_policy(policy: Policy, change: MoreQuota | MoreBorrowing | Open) -> 
     return _replace(policy, shares=_replace(shares, cohorts=cohorts))
 
 
-def branch_of(shares: Shares, name: str) -> Queue | Cohort:
+def branch_of(shares: QueueSetup, name: str) -> Queue | Cohort:
     """The queue of a name, or the cohort if no queue has it."""
     branches: list[Queue | Cohort] = [*shares.queues, *shares.cohorts]
     for branch in branches:

@@ -15,7 +15,7 @@ from tidegate.engine.apply import apply
 from tidegate.engine.decide import decide
 from tidegate.engine.step import step
 from tidegate.model.decisions import DecisionBatch, DecisionKind, join_decisions
-from tidegate.model.facts import EMPTY_EVENTS, EventBatch, EventKind, Facts
+from tidegate.model.facts import NO_FACTS, FactBatch, FactKind, Facts
 from tidegate.model.policy import AdmissionKind
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.state.cluster import ClusterState
@@ -92,7 +92,7 @@ class Trials:
         if self._watch is not None:
             self._watch(self.cost)
 
-    def _starts(self, state: ClusterState, facts: EventBatch) -> bool:
+    def _starts(self, state: ClusterState, facts: FactBatch) -> bool:
         fork = state.fork()
         _run(fork, facts, self.number, placed=self.placed)
         return has_started(fork, self.number, placed=self.placed)
@@ -127,16 +127,16 @@ class Trials:
         return play(self.alone(), self.number, changes).starts
 
 
-def _cancel_others(state: ClusterState, number: int) -> EventBatch:
+def _cancel_others(state: ClusterState, number: int) -> FactBatch:
     table, facts = state.workloads, Facts()
     waits = np.flatnonzero(table.phase[: table.top] == Phase.PENDING)
-    facts.add_many(EventKind.WORKLOAD_CANCELLED, state.now_ms, table.number[waits][table.number[waits] != number])
+    facts.add_many(FactKind.WORKLOAD_CANCELLED, state.now_ms, table.number[waits][table.number[waits] != number])
     facts.policy(state.policy, state.now_ms)  # the same policy, and the same work: it is tried and told anew
     facts.changed(number, work_of(state, number), state.now_ms)
     return facts.batch()
 
 
-def _run(fork: ClusterState, facts: EventBatch, number: int, *, placed: bool) -> DecisionBatch:
+def _run(fork: ClusterState, facts: FactBatch, number: int, *, placed: bool) -> DecisionBatch:
     """A step, as far as it can matter to one workload: it ends when that cannot start in this step any more."""
     if not fork.shares:
         return step(fork, facts, fork.now_ms).decisions
@@ -189,7 +189,7 @@ def play_leaving(state: ClusterState, number: int) -> bool:
 
 def starts_unchanged(state: ClusterState, number: int) -> bool:
     """Whether a workload starts without any change: the state has more to decide."""
-    return _starts_with(state, number, EMPTY_EVENTS)
+    return _starts_with(state, number, NO_FACTS)
 
 
 def starts_again(state: ClusterState, number: int) -> bool:
@@ -199,7 +199,7 @@ def starts_again(state: ClusterState, number: int) -> bool:
     return _starts_with(state, number, facts.batch())
 
 
-def _starts_with(state: ClusterState, number: int, facts: EventBatch) -> bool:
+def _starts_with(state: ClusterState, number: int, facts: FactBatch) -> bool:
     fork = state.fork()
     step(fork, facts, fork.now_ms)
     return has_started(fork, number, placed=needs_place(state, number))
@@ -210,8 +210,8 @@ def _leaving(state: ClusterState) -> frozenset[int]:
     return frozenset(table.number[: table.top][table.phase[: table.top] == Phase.LEAVING].tolist())
 
 
-def _gone(numbers: frozenset[int], now_ms: int) -> EventBatch:
+def _gone(numbers: frozenset[int], now_ms: int) -> FactBatch:
     facts = Facts()
     for number in sorted(numbers):
-        facts.add(EventKind.POD_GONE, now_ms, number)
+        facts.add(FactKind.POD_GONE, now_ms, number)
     return facts.batch()

@@ -32,7 +32,7 @@ from tidegate.engine.topology.search_buffers import A_FITS, A_NEEDED, A_QUESTION
 from tidegate.jit.registry import inlined, kernel
 from tidegate.model.arrays import I64
 from tidegate.model.reasons.catalogue import Reason
-from tidegate.model.topology_failures import Misfit
+from tidegate.model.topology_failures import TopologyFailure
 from tidegate.state.quota_tables import A_POD_SET, D_ASKS, D_FIRST_ASK, M_ORDINAL, Again, Book
 
 NO_FLAVOR = int(Reason.NO_FLAVOR)
@@ -40,8 +40,16 @@ FLAVOR_TOPOLOGY = int(Reason.FLAVOR_TOPOLOGY)
 TOPOLOGY_UNFIT = int(Reason.TOPOLOGY_UNFIT)
 TOPOLOGY_TOO_SMALL = int(Reason.TOPOLOGY_TOO_SMALL)
 TOPOLOGY_MISASKED = int(Reason.TOPOLOGY_MISASKED)
-LACKS_ROOM, LACKS_LEADER, NO_DOMAINS = int(Misfit.LACKS_ROOM), int(Misfit.LACKS_LEADER), int(Misfit.NO_DOMAINS)
-UNSETTLED, STALE, NO_REPLACEMENT = int(Misfit.UNSETTLED), int(Misfit.STALE), int(Misfit.NO_REPLACEMENT)
+LACKS_ROOM, LACKS_LEADER, NO_DOMAINS = (
+    int(TopologyFailure.LACKS_ROOM),
+    int(TopologyFailure.LACKS_LEADER),
+    int(TopologyFailure.NO_DOMAINS),
+)
+UNSETTLED, STALE, NO_REPLACEMENT = (
+    int(TopologyFailure.UNSETTLED),
+    int(TopologyFailure.STALE),
+    int(TopologyFailure.NO_REPLACEMENT),
+)
 FAILED = int(Again.FAILED)
 
 

@@ -69,10 +69,10 @@ from tidegate.engine.topology.search_buffers import (
 from tidegate.engine.topology.usage import add_spots, remove_spots
 from tidegate.jit.registry import active
 from tidegate.model.arrays import I64
-from tidegate.model.observed_status import Spot
+from tidegate.model.observed_status import DomainAssignment
 from tidegate.model.queues import TopologyRule, footprint_of
 from tidegate.model.struct import Resources
-from tidegate.model.topology_failures import Misfit
+from tidegate.model.topology_failures import TopologyFailure
 from tidegate.model.work import PodSet, SliceRule, SpreadRule, TopologyRequest
 from tidegate.state.quota_tables import SPOT_COUNT, SPOT_KIND, SPOT_LEAF, SPOT_SET
 from tidegate.state.topology import NOWHERE, Topology
@@ -94,7 +94,7 @@ class Wanted(NamedTuple):
     pods: int
     amounts: Resources | None = None  # what one pod takes of its node, in the units of quota; None: its footprint
     is_implied: bool = False  # it asks for nothing, but its queue places everything by topology
-    held: tuple[Spot, ...] = ()  # spots it has, or had in the work that it replaces
+    held: tuple[DomainAssignment, ...] = ()  # spots it has, or had in the work that it replaces
 
 
 class Shortfall(NamedTuple):
@@ -116,8 +116,8 @@ class Shortfall(NamedTuple):
 class Found(NamedTuple):
     """The spots of each pod set by its name, until one does not fit: then why."""
 
-    misfit: Misfit
-    spots: dict[str, tuple[Spot, ...]]
+    misfit: TopologyFailure
+    spots: dict[str, tuple[DomainAssignment, ...]]
     shortfall: Shortfall | None
 
 
@@ -145,14 +145,14 @@ class SpotSearch:
         asked = [_replacement(self.topology, wanted[place], place, failed) for place in hit]
         found = self._answer_to(asked, wanted, as_if_empty=False)
         kept = {one.pod_set.name: one.held for place, one in enumerate(wanted) if place not in hit}
-        return found._replace(spots={**found.spots, **kept}) if found.misfit is Misfit.NONE else found
+        return found._replace(spots={**found.spots, **kept}) if found.misfit is TopologyFailure.NONE else found
 
-    def add(self, flavor: str, spots: Sequence[Spot], amounts: Resources) -> None:
+    def add(self, flavor: str, spots: Sequence[DomainAssignment], amounts: Resources) -> None:
         """Pods have these spots now."""
         rows = spot_rows(self.topology, flavor, spots, amounts)
         active(add_spots)(self.topology.forest(), rows, 0, len(rows))
 
-    def remove(self, flavor: str, spots: Sequence[Spot], amounts: Resources) -> None:
+    def remove(self, flavor: str, spots: Sequence[DomainAssignment], amounts: Resources) -> None:
         """Pods have left these spots."""
         rows = spot_rows(self.topology, flavor, spots, amounts)
         active(remove_spots)(self.topology.forest(), rows, 0, len(rows))
@@ -161,9 +161,9 @@ class SpotSearch:
         questions, held = _stack(asked)
         search, answer = self._room_for(int(questions[:, Q_COUNT].sum()) + 2 * (len(questions) + len(held)))
         options = options_of(self.rule) | (AS_IF_EMPTY if as_if_empty else 0)
-        code = Misfit(active(find_gang)(self.topology.forest(), search, questions, held, options, answer))
-        placed = questions if code is Misfit.NONE else questions[: answer.numbers[A_QUESTION]]
-        missing = None if code is Misfit.NONE else self._shortfall(code, questions, wanted)
+        code = TopologyFailure(active(find_gang)(self.topology.forest(), search, questions, held, options, answer))
+        placed = questions if code is TopologyFailure.NONE else questions[: answer.numbers[A_QUESTION]]
+        missing = None if code is TopologyFailure.NONE else self._shortfall(code, questions, wanted)
         return Found(code, self._spots(placed, wanted, answer), missing)
 
     def _room_for(self, spots: int) -> tuple[Search, Answer]:
@@ -175,21 +175,21 @@ class SpotSearch:
             self._extent, self._search, self._answer = extent, empty_search(extent), empty_answer(extent)
         return self._search, self._answer
 
-    def _spots(self, placed: I64, wanted: Sequence[Wanted], answer: Answer) -> dict[str, tuple[Spot, ...]]:
+    def _spots(self, placed: I64, wanted: Sequence[Wanted], answer: Answer) -> dict[str, tuple[DomainAssignment, ...]]:
         sets = placed[:, [Q_SET, Q_LEADER_SET]]
-        made: dict[str, list[Spot]] = {wanted[place].pod_set.name: [] for place in sets[sets >= 0].tolist()}
+        made: dict[str, list[DomainAssignment]] = {wanted[place].pod_set.name: [] for place in sets[sets >= 0].tolist()}
         for row in answer.spots[: answer.written[0]].tolist():
             one = wanted[row[SPOT_SET]]
             tree = self.topology.flavors[one.flavor]
             made[one.pod_set.name].append(self.topology.spot(row[SPOT_LEAF], tree, row[SPOT_COUNT]))
         return {name: tuple(spots) for name, spots in made.items()}
 
-    def _shortfall(self, code: Misfit, questions: I64, wanted: Sequence[Wanted]) -> Shortfall:
+    def _shortfall(self, code: TopologyFailure, questions: I64, wanted: Sequence[Wanted]) -> Shortfall:
         answer = self._answer
         numbers = answer.numbers.tolist()
         question = questions[numbers[A_QUESTION]].tolist()
         sets = [question[Q_SET]] + ([question[Q_LEADER_SET]] if question[Q_LEADER_SET] >= 0 else [])
-        if code in (Misfit.LACKS_ROOM, Misfit.LACKS_LEADER):
+        if code in (TopologyFailure.LACKS_ROOM, TopologyFailure.LACKS_LEADER):
             question = self._search.question.tolist()  # for the pods that have no spots yet
         levels = self.topology.levels[question[Q_TREE]] if question[Q_TREE] >= 0 else ("",)
         layers = [
@@ -222,7 +222,9 @@ class Question(NamedTuple):
     held: I64  # (spots, SPOT_COLUMNS): those of the workers, then those of the leader
 
 
-def spot_rows(topology: Topology, flavor: str, spots: Sequence[Spot], amounts: Resources, pod_set: int = 0) -> I64:
+def spot_rows(
+    topology: Topology, flavor: str, spots: Sequence[DomainAssignment], amounts: Resources, pod_set: int = 0
+) -> I64:
     """Spots as kernels take them; NOWHERE for those in domains that are gone."""
     rows = np.zeros((len(spots), SPOT_COLUMNS), np.int64)
     kind, tree = topology.kind_of(amounts), topology.flavors[flavor]
@@ -238,7 +240,7 @@ def question_of(topology: Topology, workers: Wanted, leader: Wanted | None = Non
     tree = topology.flavors.get(workers.flavor, NOWHERE)
     row[[Q_TREE, Q_COUNT, Q_LEADER_KIND, Q_SIZE]] = tree, workers.pods, NOWHERE, 1
     if tree == NOWHERE:
-        row[Q_CODE] = Misfit.NO_DOMAINS
+        row[Q_CODE] = TopologyFailure.NO_DOMAINS
         return row
     row[Q_CODE] = _ask_levels(row, workers.pod_set.topology, topology.levels[tree], is_implied=workers.is_implied)
     row[Q_KIND], row[Q_FILTER] = topology.kind_of(_amounts(workers)), topology.filter_of(workers.pod_set, tree)
@@ -251,7 +253,7 @@ def _amounts(wanted: Wanted) -> Resources:
     return footprint_of(wanted.pod_set) if wanted.amounts is None else wanted.amounts
 
 
-def _ask_levels(row: I64, request: TopologyRequest, levels: tuple[str, ...], *, is_implied: bool) -> Misfit:
+def _ask_levels(row: I64, request: TopologyRequest, levels: tuple[str, ...], *, is_implied: bool) -> TopologyFailure:
     """Write down which levels are asked for; the Misfit if the topology does not have them so."""
     slices_only = bool(request.slices) and not request.required and not request.preferred
     row[Q_REQUIRED], row[Q_SLICES_ONLY] = bool(request.required), NOT_ALONE
@@ -261,45 +263,45 @@ def _ask_levels(row: I64, request: TopologyRequest, levels: tuple[str, ...], *, 
     row[Q_UNCONSTRAINED] = request.unconstrained or is_implied or slices_only or (not label and bool(request.spread))
     if not label:
         if not row[Q_UNCONSTRAINED]:
-            return Misfit.NO_LEVEL
+            return TopologyFailure.NO_LEVEL
         label = levels[0] if slices_only else levels[-1]
     if label not in levels:
-        return Misfit.LEVEL_UNKNOWN
+        return TopologyFailure.LEVEL_UNKNOWN
     row[Q_LEVEL], row[Q_SLICE_LEVEL] = levels.index(label), len(levels) - 1
     code = _ask_slices(row, request.slices, levels)
-    if code is Misfit.NONE and request.spread is not None:
+    if code is TopologyFailure.NONE and request.spread is not None:
         code = _ask_spread(row, request.spread, levels)
     return code
 
 
-def _ask_spread(row: I64, rule: SpreadRule, levels: tuple[str, ...]) -> Misfit:
+def _ask_spread(row: I64, rule: SpreadRule, levels: tuple[str, ...]) -> TopologyFailure:
     """Write down over which level pods are spread; pods that may go anywhere are dealt out from there."""
     if rule.level not in levels:
-        return Misfit.LEVEL_UNKNOWN
+        return TopologyFailure.LEVEL_UNKNOWN
     level = levels.index(rule.level)
     row[Q_SPREAD_LEVEL], row[Q_SPREAD_MOST], row[Q_SPREAD_MUST] = level, max(rule.most, 1), rule.required
     if row[Q_UNCONSTRAINED] and not row[Q_LAYERS]:
         row[Q_LEVEL] = min(row[Q_LEVEL], level)
-    return Misfit.NONE
+    return TopologyFailure.NONE
 
 
-def _ask_slices(row: I64, slices: tuple[SliceRule, ...], levels: tuple[str, ...]) -> Misfit:
+def _ask_slices(row: I64, slices: tuple[SliceRule, ...], levels: tuple[str, ...]) -> TopologyFailure:
     """Write down the layers of slices, the widest first: each inside the one before, and a part of it."""
     if len(slices) > MOST_LAYERS or any(rule.size < 1 for rule in slices):
-        return Misfit.SLICE_SIZE
+        return TopologyFailure.SLICE_SIZE
     if any(rule.level not in levels for rule in slices):
-        return Misfit.SLICE_LEVEL_UNKNOWN
+        return TopologyFailure.SLICE_LEVEL_UNKNOWN
     row[Q_LAYERS] = len(slices)
     for layer, rule in enumerate(slices):
         row[Q_SIZE + layer], row[Q_SLICE_LEVEL + layer] = rule.size, levels.index(rule.level)
     if slices and row[Q_LEVEL] > row[Q_SLICE_LEVEL]:
-        return Misfit.SLICE_ABOVE
+        return TopologyFailure.SLICE_ABOVE
     for layer in range(1, len(slices)):
         if row[Q_SLICE_LEVEL + layer] <= row[Q_SLICE_LEVEL + layer - 1]:
-            return Misfit.SLICE_ABOVE
+            return TopologyFailure.SLICE_ABOVE
         if row[Q_SIZE + layer - 1] % row[Q_SIZE + layer]:
-            return Misfit.SLICE_SIZE
-    return Misfit.NONE
+            return TopologyFailure.SLICE_SIZE
+    return TopologyFailure.NONE
 
 
 def _groups(wanted: Sequence[Wanted]) -> list[tuple[int, ...]]:
@@ -322,7 +324,7 @@ def _question(topology: Topology, group: tuple[int, ...], wanted: Sequence[Wante
     row = question_of(topology, workers, leader)
     row[Q_MODE], row[Q_SET], row[Q_LEADER_SET] = FRESH, first, second if second is not None else NOWHERE
     question = Question(row, np.zeros((0, SPOT_COLUMNS), np.int64))
-    if rule.elastic and workers.held and row[Q_CODE] == Misfit.NONE:
+    if rule.elastic and workers.held and row[Q_CODE] == TopologyFailure.NONE:
         question = _kept(topology, question, workers, leader)
     return question
 
@@ -359,12 +361,12 @@ def _replacement(topology: Topology, one: Wanted, place: int, failed: str) -> Qu
     return Question(row, spot_rows(topology, one.flavor, kept, _amounts(one), place))
 
 
-def cut_spots(spots: Sequence[Spot], count: int) -> tuple[Spot, ...]:
+def cut_spots(spots: Sequence[DomainAssignment], count: int) -> tuple[DomainAssignment, ...]:
     """The first spots, until they hold this many pods."""
     kept, left = [], count
     for spot in spots:
         if left > 0:
-            kept.append(Spot(values=spot.values, count=min(spot.count, left)))
+            kept.append(DomainAssignment(values=spot.values, count=min(spot.count, left)))
             left -= spot.count
     return tuple(kept)
 

@@ -57,7 +57,7 @@ from tidegate.engine.topology.select import BY_PODS, BY_SLICES, BY_UNITS, deal, 
 from tidegate.engine.topology.usage import assume_spots
 from tidegate.jit.registry import entry, kernel
 from tidegate.model.arrays import I64
-from tidegate.model.topology_failures import Misfit
+from tidegate.model.topology_failures import TopologyFailure
 from tidegate.state.quota_tables import SPOT_COUNT, SPOT_KIND, SPOT_LEAF, SPOT_SET
 from tidegate.state.topology import (
     F_FIRST_LEAF,
@@ -70,13 +70,13 @@ from tidegate.state.topology import (
     Forest,
 )
 
-NO_DOMAINS = int(Misfit.NO_DOMAINS)
-NO_LEVEL = int(Misfit.NO_LEVEL)
-UNEVEN = int(Misfit.UNEVEN)
-STALE = int(Misfit.STALE)
-NO_REPLACEMENT = int(Misfit.NO_REPLACEMENT)
-UNSETTLED = int(Misfit.UNSETTLED)
-TOO_LARGE = int(Misfit.TOO_LARGE)
+NO_DOMAINS = int(TopologyFailure.NO_DOMAINS)
+NO_LEVEL = int(TopologyFailure.NO_LEVEL)
+UNEVEN = int(TopologyFailure.UNEVEN)
+STALE = int(TopologyFailure.STALE)
+NO_REPLACEMENT = int(TopologyFailure.NO_REPLACEMENT)
+UNSETTLED = int(TopologyFailure.UNSETTLED)
+TOO_LARGE = int(TopologyFailure.TOO_LARGE)
 
 
 @entry

@@ -49,12 +49,12 @@ from tidegate.engine.topology.search_buffers import (
 )
 from tidegate.jit.registry import kernel
 from tidegate.model.arrays import I64
-from tidegate.model.topology_failures import Misfit
+from tidegate.model.topology_failures import TopologyFailure
 from tidegate.state.topology import Forest
 
-NO_DOMAINS = int(Misfit.NO_DOMAINS)
-LACKS_ROOM = int(Misfit.LACKS_ROOM)
-LACKS_LEADER = int(Misfit.LACKS_LEADER)
+NO_DOMAINS = int(TopologyFailure.NO_DOMAINS)
+LACKS_ROOM = int(TopologyFailure.LACKS_ROOM)
+LACKS_LEADER = int(TopologyFailure.LACKS_LEADER)
 
 #: What is dealt out: single pods, whole slices, or units of the layer below.
 BY_PODS, BY_SLICES, BY_UNITS = range(3)

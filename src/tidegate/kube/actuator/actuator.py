@@ -32,7 +32,7 @@ from tidegate.kube.mirror.node_registry import NodeRegistry
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import NodesRequested, WorkloadPods, WorkloadStage
-from tidegate.manifests.label_names import STANDING
+from tidegate.manifests.label_names import HANDOVER_NOTE
 from tidegate.manifests.selectors import toleration_object
 from tidegate.model.decisions import NOBODY
 from tidegate.model.queues import Flavor
@@ -191,7 +191,7 @@ class Actuator:
         Only a smaller spec needs that: of pods that are done the status tells the next leader. Who only watches writes
         nothing, and hands nothing over.
         """
-        text = "" if job.work is None or self._ownership.watches else job.annotation(STANDING)
+        text = "" if job.work is None or self._ownership.watches else job.annotation(HANDOVER_NOTE)
         note = read_note(text) if text else None
         if note is None or job.work is None or note.pods() <= sum(pods.count for pods in job.work.pod_sets):
             return False

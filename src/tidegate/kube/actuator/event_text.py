@@ -21,7 +21,7 @@ from tidegate.kube.transport.writes import EventMessage, Ref, Write, event_write
 from tidegate.manifests.label_names import GROUP_TOTAL
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.reasons.catalogue import CATALOGUE, Reason, ReasonKind, codes_of
-from tidegate.model.reasons.codes import Remedy
+from tidegate.model.reasons.codes import FixedBy
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI, duration_text
 from tidegate.model.work import Share, Work
 
@@ -75,13 +75,13 @@ def pending_text(
     word = word_of(code)
     waits = "" if reason in _REJECTS else _in_queue(work, names)
     text = f"{waits}{_sentence(reason_text_for(work, reason, evidence, names))} {spec.lift} ({word})"
-    condition = UNSCHEDULABLE if deserves or spec.remedy is Remedy.SCALE else word
+    condition = UNSCHEDULABLE if deserves or spec.remedy is FixedBy.SCALE else word
     return EventText(REFUSED if reason in _REJECTS else PENDING, text[:_LONGEST], needs_action(reason), condition)
 
 
 def needs_action(reason: Reason) -> bool:
     """Whether somebody must act: it does not lift by itself, or something failed."""
-    return CATALOGUE[reason].remedy in (Remedy.CHANGE, Remedy.SCALE) or reason in _FAULTS
+    return CATALOGUE[reason].remedy in (FixedBy.CHANGE, FixedBy.SCALE) or reason in _FAULTS
 
 
 def deserves_nodes(code: int) -> bool:

@@ -18,7 +18,7 @@ from tidegate.kube.mirror.jobs import SeenJob
 from tidegate.kube.mirror.pods import SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadPods
 from tidegate.kube.transport.writes import Ref, Write, bind, edit, evict, looked_up, merge, pod_ref
-from tidegate.manifests.label_names import STANDING
+from tidegate.manifests.label_names import HANDOVER_NOTE
 from tidegate.model.decisions import NOBODY
 
 
@@ -98,8 +98,8 @@ def trimming(workload: WorkloadPods, job: SeenJob, size: int) -> PendingWrite:
 
 def noting_size(workload: WorkloadPods, job: SeenJob, note: HandoverNote) -> PendingWrite:
     """Hand a running job over as holding less, unless what it asks for or its annotation has changed meanwhile."""
-    path = f"/metadata/annotations/{STANDING.replace('/', '~1')}"
-    unchanged = {"op": "test", "path": path, "value": job.annotation(STANDING)}
+    path = f"/metadata/annotations/{HANDOVER_NOTE.replace('/', '~1')}"
+    unchanged = {"op": "test", "path": path, "value": job.annotation(HANDOVER_NOTE)}
     change = {"op": "replace", "path": path, "value": write_note(note)}
     write = edit(job.ref, [_unchanged(job), unchanged, change])
     return PendingWrite(WriteKind.NOTE_SIZE, write, (), workload.number, generation=job.generation)

@@ -41,7 +41,7 @@ from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage
 from tidegate.kube.transport.writes import Ref, Write
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
-from tidegate.model.observed_status import Grant, Standing
+from tidegate.model.observed_status import ObservedStatus, PodSetAssignment
 
 #: How long the pods of a group may take to be created before a group that is not whole is reported.
 _GROUP_MS = 5_000
@@ -263,7 +263,7 @@ class WorkloadEvents:
             text = grown(have, want, trimmed=bool(job.handling.size), suspends=bool(job.handling.suspend))
             self._recorder.tell(EventTarget(job.ref, has_condition=False), text)
 
-    def resumed(self, workload: WorkloadPods, standing: Standing) -> None:
+    def resumed(self, workload: WorkloadPods, standing: ObservedStatus) -> None:
         """Work was admitted by the leader before us."""
         workload.admitted_ms, workload.quota_text = standing.granted_ms, _quota_text(standing.grants)
 
@@ -303,7 +303,7 @@ def nodes_of(workload: WorkloadPods) -> dict[int, int]:
 
 
 @lru_cache(256)  # most workloads hold the same as many others
-def _quota_text(grants: tuple[Grant, ...]) -> str:
+def _quota_text(grants: tuple[PodSetAssignment, ...]) -> str:
     lots = [
         share_text(Lot(flavor, resource), dict(grant.charge).get(resource, 0))
         for grant in grants

@@ -11,9 +11,9 @@ from array import array
 import numpy as np
 
 from tidegate.model.arrays import I64
-from tidegate.model.facts import ALL_PODS, EventBatch, EventKind, Facts, Outcome, Submissions
+from tidegate.model.facts import ALL_PODS, FactBatch, FactKind, Facts, Submissions, WriteOutcome
 from tidegate.model.hardware import Node
-from tidegate.model.observed_status import Consumed, Foreign, Standing
+from tidegate.model.observed_status import DecayedUsage, ObservedStatus, UnmanagedPods
 from tidegate.model.policy import Policy
 from tidegate.model.work import Work
 
@@ -28,13 +28,13 @@ class FactBuilder:
         self._policies: list[Policy] = []
         self._nodes: list[tuple[int, Node, bool]] = []
         self._removed: list[int] = []
-        self._foreign: list[tuple[int, Foreign]] = []
+        self._foreign: list[tuple[int, UnmanagedPods]] = []
         self._submitted: tuple[array[int], array[int], list[str], list[Work]] = (array("q"), array("q"), [], [])
         self._changed: list[tuple[int, Work]] = []
         self._withdrawn: list[tuple[int, Work]] = []
-        self._rows: dict[EventKind, array[int]] = {}  # as plain numbers: after a restart there are many
-        self._consumed: list[Consumed] = []
-        self._standings: list[tuple[int, Standing]] = []
+        self._rows: dict[FactKind, array[int]] = {}  # as plain numbers: after a restart there are many
+        self._consumed: list[DecayedUsage] = []
+        self._standings: list[tuple[int, ObservedStatus]] = []
 
     def policy(self, policy: Policy) -> None:
         """The policy is this."""
@@ -48,7 +48,7 @@ class FactBuilder:
         """A node is gone."""
         self._removed.append(number)
 
-    def foreign(self, number: int, foreign: Foreign) -> None:
+    def foreign(self, number: int, foreign: UnmanagedPods) -> None:
         """Others hold this of a node."""
         self._foreign.append((number, foreign))
 
@@ -68,15 +68,15 @@ class FactBuilder:
         """A workload whose decisions failed, because it changed, asks for something else now."""
         self._withdrawn.append((number, work))
 
-    def standing(self, number: int, standing: Standing) -> None:
+    def standing(self, number: int, standing: ObservedStatus) -> None:
         """A workload stands there, by what a leader before us decided."""
         self._standings.append((number, standing))
 
-    def consumed(self, consumed: Consumed) -> None:
+    def consumed(self, consumed: DecayedUsage) -> None:
         """An entrance has used so much of late, by the count of a leader before us."""
         self._consumed.append(consumed)
 
-    def about(self, kind: EventKind, number: int, pod: int = ALL_PODS, arg: int = 0) -> None:
+    def about(self, kind: FactKind, number: int, pod: int = ALL_PODS, arg: int = 0) -> None:
         """A fact about a workload, or about one pod of it."""
         rows = self._rows.get(kind)
         if rows is None:
@@ -85,11 +85,11 @@ class FactBuilder:
 
     def done(self, number: int, pod: int) -> None:
         """A pod is done and not made again; where it was, or is to be, means nothing any more."""
-        for kind in (EventKind.POD_BOUND, EventKind.POD_ABSENT):
+        for kind in (FactKind.POD_BOUND, FactKind.POD_ABSENT):
             self.take_back(kind, number, pod)
-        self.about(EventKind.POD_DONE, number, pod)
+        self.about(FactKind.POD_DONE, number, pod)
 
-    def take_back(self, kind: EventKind, number: int, pod: int = ALL_PODS) -> None:
+    def take_back(self, kind: FactKind, number: int, pod: int = ALL_PODS) -> None:
         """A fact about a workload, or one pod of it, need not be told: it has been overtaken."""
         if kind in self._rows:
             told = _columns(self._rows[kind])
@@ -97,44 +97,44 @@ class FactBuilder:
             if mine.any():
                 self._rows[kind] = array("q", told[~mine].tobytes())
 
-    def outcome(self, decision: int, outcome: Outcome) -> None:
+    def outcome(self, decision: int, outcome: WriteOutcome) -> None:
         """What came of a decision."""
-        self.about(EventKind.OUTCOME, decision, arg=int(outcome))
+        self.about(FactKind.OUTCOME, decision, arg=int(outcome))
 
-    def batch(self, now_ms: int) -> EventBatch:
+    def batch(self, now_ms: int) -> FactBatch:
         """All of it, in order."""
         facts = Facts()
         for policy in self._policies:
             facts.policy(policy, now_ms)
         for number, node, changed in self._nodes:
             facts.node(number, node, now_ms, changed=changed)
-        for kind in (EventKind.POD_GONE, EventKind.POD_FAILED):
+        for kind in (FactKind.POD_GONE, FactKind.POD_FAILED):
             self._add_rows(facts, kind, now_ms)
-        self._add_rows(facts, EventKind.WORKLOAD_FINISHED, now_ms)
-        self._add_rows(facts, EventKind.WORKLOAD_CANCELLED, now_ms)
-        facts.tell_all(EventKind.FOREIGN_OBSERVED, self._foreign, now_ms)
+        self._add_rows(facts, FactKind.WORKLOAD_FINISHED, now_ms)
+        self._add_rows(facts, FactKind.WORKLOAD_CANCELLED, now_ms)
+        facts.tell_all(FactKind.FOREIGN_OBSERVED, self._foreign, now_ms)
         self._add_submissions(facts, now_ms)
         for number, work in self._changed:
             facts.changed(number, work, now_ms)
-        for kind in (EventKind.POD_DONE, EventKind.POD_BOUND):
+        for kind in (FactKind.POD_DONE, FactKind.POD_BOUND):
             self._add_rows(facts, kind, now_ms)
-        self._add_rows(facts, EventKind.POD_ABSENT, now_ms)
+        self._add_rows(facts, FactKind.POD_ABSENT, now_ms)
         self._add_standings(facts, now_ms)  # once everybody is at their places
-        for kind in (EventKind.POD_STARTED, EventKind.OUTCOME):
+        for kind in (FactKind.POD_STARTED, FactKind.OUTCOME):
             self._add_rows(facts, kind, now_ms)
         for number, work in self._withdrawn:
             facts.changed(number, work, now_ms)
         for number in self._removed:
-            facts.add(EventKind.NODE_REMOVED, now_ms, number)
+            facts.add(FactKind.NODE_REMOVED, now_ms, number)
         return facts.batch()
 
-    def _add_rows(self, facts: Facts, kind: EventKind, now_ms: int) -> None:
+    def _add_rows(self, facts: Facts, kind: FactKind, now_ms: int) -> None:
         if self._rows.get(kind):
             columns = _columns(self._rows[kind])
             facts.add_many(kind, now_ms, columns[:, 0], pod=columns[:, 1].astype(np.int32), arg=columns[:, 2])
 
     def _add_standings(self, facts: Facts, now_ms: int) -> None:
-        facts.tell_all(EventKind.WORKLOAD_OBSERVED, self._standings, now_ms)
+        facts.tell_all(FactKind.WORKLOAD_OBSERVED, self._standings, now_ms)
         for used in self._consumed:
             facts.consumed(used)
 

@@ -17,8 +17,8 @@ from tidegate.kube.mirror.job_patch import NO_ANNOTATIONS
 from tidegate.kube.transport.client import JSON, JSON_PATCH, MERGE_PATCH
 from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.writes import Write
-from tidegate.manifests.label_names import STANDING
-from tidegate.model.observed_status import Grant, Spot, Standing
+from tidegate.manifests.label_names import HANDOVER_NOTE
+from tidegate.model.observed_status import DomainAssignment, ObservedStatus, PodSetAssignment
 from tidegate.model.struct import Spec
 from tidegate.state.classes import MOST_PODS
 
@@ -28,7 +28,7 @@ MOST_BYTES = 16 << 10
 #: The meaning of the fields. Fields that are added leave it as it is; a note with a higher one is not read.
 VERSION = 1
 
-_POINTER = f"/metadata/annotations/{STANDING.replace('/', '~1')}"
+_POINTER = f"/metadata/annotations/{HANDOVER_NOTE.replace('/', '~1')}"
 
 _Name = Annotated[str, Limit(max_length=253)]
 _Pods = Annotated[int, Limit(ge=0, le=MOST_PODS)]
@@ -38,7 +38,7 @@ _TimeMs = Annotated[int, Limit(ge=0, le=1 << 50)]
 class HandoverNote(Spec, frozen=True):
     """What a workload holds, and the nodes that were decided for its pods, in order, each with how many."""
 
-    standing: Standing = Standing()
+    standing: ObservedStatus = ObservedStatus()
     nodes: tuple[tuple[str, int], ...] = ()
 
     def node_names(self) -> list[str]:
@@ -124,18 +124,18 @@ def read_note(text: str) -> HandoverNote | None:
     return HandoverNote(standing=_standing(found.standing), nodes=found.nodes)
 
 
-def _standing(found: _StandingText) -> Standing:
+def _standing(found: _StandingText) -> ObservedStatus:
     grants = tuple(
-        Grant(
+        PodSetAssignment(
             pod_set=grant.pod_set,
             count=grant.count,
             flavors=grant.flavors,
-            spots=tuple(Spot(values=spot.values, count=spot.count) for spot in grant.spots),
+            spots=tuple(DomainAssignment(values=spot.values, count=spot.count) for spot in grant.spots),
             awaits_topology=grant.awaits_topology,
         )
         for grant in found.grants
     )
-    return Standing(
+    return ObservedStatus(
         queue=found.queue,
         grants=grants,
         granted_ms=found.granted_ms,
@@ -164,13 +164,13 @@ def annotated(write: Write, text: str, meta: Meta | None = None) -> Write:
     body = msgspec.json.decode(request.body)
     if request.content_type in (MERGE_PATCH, JSON) and isinstance(body, dict):
         about = body.setdefault("metadata", {})
-        about["annotations"] = {**(about.get("annotations") or {}), STANDING: text}
+        about["annotations"] = {**(about.get("annotations") or {}), HANDOVER_NOTE: text}
     elif request.content_type == JSON_PATCH and isinstance(body, list):
         whole = next((step for step in body if step["path"] == "/metadata/annotations" and step["op"] == "add"), None)
         if whole is not None:
-            whole["value"] = {**whole["value"], STANDING: text}
+            whole["value"] = {**whole["value"], HANDOVER_NOTE: text}
         elif meta is not None and not meta.annotations:  # none may have come meanwhile
-            body += [NO_ANNOTATIONS, {"op": "add", "path": "/metadata/annotations", "value": {STANDING: text}}]
+            body += [NO_ANNOTATIONS, {"op": "add", "path": "/metadata/annotations", "value": {HANDOVER_NOTE: text}}]
         else:
             body.append({"op": "add", "path": _POINTER, "value": text})
     return write._replace(request=request._replace(body=msgspec.json.encode(body)))

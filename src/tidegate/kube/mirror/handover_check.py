@@ -19,8 +19,8 @@ from tidegate.kube.mirror.handover_annotation import HandoverNote
 from tidegate.kube.mirror.pods import GateOwner, SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods
 from tidegate.model.decisions import NOBODY
-from tidegate.model.observed_status import Grant, Standing
-from tidegate.model.queues import LARGEST_CLAIM, Flavor, Queue, Shares, charge_of, in_any_namespace
+from tidegate.model.observed_status import ObservedStatus, PodSetAssignment
+from tidegate.model.queues import LARGEST_CLAIM, Flavor, Queue, QueueSetup, charge_of, in_any_namespace
 from tidegate.model.struct import Labels, Resources
 from tidegate.model.work import PodSet, Work
 from tidegate.state.classes import MOST_PODS
@@ -46,14 +46,14 @@ class _Believed(NamedTuple):
     """What depends on the work and on the grants in its annotation alone."""
 
     queue: str
-    grants: tuple[Grant, ...]
+    grants: tuple[PodSetAssignment, ...]
     sizes: Mapping[str, int] = _AS_ASKED
 
 
 class HandoverCheck:
     """Reads annotations critically, under the policy in force."""
 
-    def __init__(self, notes: Notes, shares: Shares, labels_of: LabelsOf, now_ms: int) -> None:
+    def __init__(self, notes: Notes, shares: QueueSetup, labels_of: LabelsOf, now_ms: int) -> None:
         self._notes, self._labels_of, self._now_ms = notes, labels_of, now_ms
         self._queues = {queue.name: queue for queue in shares.queues}
         self._by_name = {**{name: name for name in self._queues}, **{one.id: one.queue for one in shares.entrances}}
@@ -64,7 +64,9 @@ class HandoverCheck:
         owned = (*(queue.quotas for queue in shares.queues), *(cohort.quotas for cohort in shares.cohorts))
         for quota in chain.from_iterable(owned):
             self._nominal[quota.resource] += quota.nominal
-        self._known: dict[tuple[Work, tuple[Grant, ...]], _Believed] = {}  # most workloads are like many others
+        self._known: dict[
+            tuple[Work, tuple[PodSetAssignment, ...]], _Believed
+        ] = {}  # most workloads are like many others
 
     def note_of(self, workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> BelievedNote | None:
         """What was left with a workload, as far as it is believed; None if there is nothing."""
@@ -80,12 +82,12 @@ class HandoverCheck:
         placed, bound = sum(count for _, count in note.nodes), sum(slot.bound for slot in workload.slots)
         most = len(workload.slots) if len(workload.work.pod_sets) > 1 else MOST_PODS  # it may have been made smaller
         nodes = note.nodes if bound <= placed <= most else ()
-        plain = Standing(evicted=told.evicted, evictions=told.evictions)
+        plain = ObservedStatus(evicted=told.evicted, evictions=told.evictions)
         believed = self._believe_grants(workload, note) if told.grants else _Believed("", ())
         if not believed.grants:
             sizes = _without_quota(workload, nodes) if not told.grants else _AS_ASKED
             return BelievedNote(HandoverNote(standing=plain, nodes=nodes), sizes)
-        standing = Standing(
+        standing = ObservedStatus(
             queue=believed.queue,
             grants=believed.grants,
             granted_ms=min(told.granted_ms, self._now_ms),
@@ -129,7 +131,9 @@ class HandoverCheck:
         ]
         return min((nominal // amount for nominal, amount in charges), default=0)
 
-    def _grant(self, workload: WorkloadPods, queue: Queue, pods: PodSet, noted: Grant | None, size: int) -> Grant:
+    def _grant(
+        self, workload: WorkloadPods, queue: Queue, pods: PodSet, noted: PodSetAssignment | None, size: int
+    ) -> PodSetAssignment:
         """What a pod set holds: charged by what it asks for, whatever its annotation says.
 
         Pods that it is not to have are done to the engine, which gives back what they hold.
@@ -144,7 +148,9 @@ class HandoverCheck:
             if flavor:
                 flavors.append((resource, flavor))
                 charge.append((resource, min(amount * count, LARGEST_CLAIM)))
-        grant = Grant(pod_set=pods.name, count=count, flavors=tuple(sorted(flavors)), charge=_nonzero(charge))
+        grant = PodSetAssignment(
+            pod_set=pods.name, count=count, flavors=tuple(sorted(flavors)), charge=_nonzero(charge)
+        )
         return grant if noted is None else self._with_topology(grant, noted)
 
     def _flavor(self, queue: Queue, resource: str, noted: str, nodes: Iterable[Labels]) -> str:
@@ -155,7 +161,7 @@ class HandoverCheck:
         names = [flavor.name for flavor in fitting]
         return noted if noted in names else next(iter(names), "")
 
-    def _with_topology(self, grant: Grant, noted: Grant) -> Grant:
+    def _with_topology(self, grant: PodSetAssignment, noted: PodSetAssignment) -> PodSetAssignment:
         """The domains of a grant, if they are of the flavor's topology and have all its pods."""
         topologies = (self._flavors[name].topology for _, name in grant.flavors)
         levels = self._levels.get(next((name for name in topologies if name), ""), 0)
@@ -175,7 +181,7 @@ def _carriers(workload: WorkloadPods, pods: Mapping[str, SeenPod]) -> Iterator[s
             yield pod.uid
 
 
-def _size(workload: WorkloadPods, pods: PodSet, noted: Grant, most: int) -> int:
+def _size(workload: WorkloadPods, pods: PodSet, noted: PodSetAssignment, most: int) -> int:
     """The pods that a set holds; fewer than it asks for only if no more are bound, or still to be made.
 
     A job that became smaller holds what its annotation says until that is changed, but no more than places are noted
@@ -198,7 +204,9 @@ def _without_quota(workload: WorkloadPods, nodes: tuple[tuple[str, int], ...]) -
         return _AS_ASKED
     (pods,) = workload.work.pod_sets
     placed = min(sum(count for _, count in nodes), pods.count)  # nothing is held beyond what it asks for
-    return _other_sizes(workload, {pods.name: _size(workload, pods, Grant(pod_set=pods.name, count=placed), 0)})
+    return _other_sizes(
+        workload, {pods.name: _size(workload, pods, PodSetAssignment(pod_set=pods.name, count=placed), 0)}
+    )
 
 
 def _other_sizes(workload: WorkloadPods, sizes: Mapping[str, int]) -> Mapping[str, int]:

@@ -16,14 +16,14 @@ from tidegate.kube.mirror.pod_spec_cache import refusals, unbindable
 from tidegate.kube.mirror.pods import controller, created_ms
 from tidegate.kube.transport.objects import Meta, Owner
 from tidegate.kube.transport.writes import Ref
-from tidegate.manifests.cluster_defaults import Surroundings
+from tidegate.manifests.cluster_defaults import ClusterDefaults
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.field_support import review
-from tidegate.manifests.findings import Findings, Origin
-from tidegate.manifests.jobs.pod_parts import Parts
+from tidegate.manifests.field_support import check_fields
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
+from tidegate.manifests.jobs.pod_parts import JobParts
 from tidegate.manifests.jobs.to_workload import read_parts
-from tidegate.manifests.kinds import KNOWN
-from tidegate.manifests.label_names import QUEUE, RECOVERY, WORDS
+from tidegate.manifests.kinds import KINDS
+from tidegate.manifests.label_names import KNOWN_LABELS, QUEUE, RECOVERY
 from tidegate.model.work import Recovery, Work
 
 
@@ -72,7 +72,7 @@ class SeenJob(NamedTuple):
         return {pods.name: pods.count - self.spares.get(pods.name, 0) for pods in sets}
 
 
-def see_job(seen: JobObject, handling: JobAdapter, around: Surroundings) -> SeenJob:
+def see_job(seen: JobObject, handling: JobAdapter, around: ClusterDefaults) -> SeenJob:
     """What a job is to us."""
     meta = seen.metadata
     thing = _thing(seen)
@@ -137,17 +137,17 @@ def _item(meta: Meta, handling: JobAdapter, spec: dict[str, Any]) -> Item:
     about = {
         "name": meta.name,
         "namespace": meta.namespace,
-        "labels": {key: value for key, value in (meta.labels or {}).items() if key in WORDS},
-        "annotations": {key: value for key, value in (meta.annotations or {}).items() if key in WORDS},
+        "labels": {key: value for key, value in (meta.labels or {}).items() if key in KNOWN_LABELS},
+        "annotations": {key: value for key, value in (meta.annotations or {}).items() if key in KNOWN_LABELS},
     }
     value = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": about, "spec": spec}
-    return Item(value, Findings(), Origin(kind=resource.kind, name=f"{meta.namespace}/{meta.name}"))
+    return Item(value, ManifestFindings(), ObjectOrigin(kind=resource.kind, name=f"{meta.namespace}/{meta.name}"))
 
 
-def _read(item: Item, handling: JobAdapter, around: Surroundings) -> Parts:
-    kind = KNOWN[handling.key].job
+def _read(item: Item, handling: JobAdapter, around: ClusterDefaults) -> JobParts:
+    kind = KINDS[handling.key].job
     assert kind is not None
-    review(item, kind.form)
+    check_fields(item, kind.form)
     return kind.split(item, around)
 
 

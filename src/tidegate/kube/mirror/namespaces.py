@@ -11,8 +11,8 @@ import msgspec
 
 from tidegate.kube.transport.resources import Resource
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.field_support import review
-from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.field_support import check_fields
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
 from tidegate.manifests.selectors import SELECTOR, read_selector
 from tidegate.model.work import NodeRequirement, Operator
 
@@ -114,9 +114,9 @@ def _from_json(text: str) -> tuple[NodeRequirement, ...]:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise _unreadable(text) from error
-    findings = Findings()
-    item = Item(value, findings, Origin(kind="LabelSelector", name=""))
-    review(item, SELECTOR)
+    findings = ManifestFindings()
+    item = Item(value, findings, ObjectOrigin(kind="LabelSelector", name=""))
+    check_fields(item, SELECTOR)
     requirements = read_selector(item)
     if findings.told:
         raise SelectorError(f"--managed-jobs-namespace-selector: {findings.told[0].problem.text()}")

@@ -17,7 +17,7 @@ from tidegate.kube.mirror.pod_spec_cache import PodShape
 from tidegate.kube.mirror.pods import UnmanagedPod
 from tidegate.model.decisions import NOBODY
 from tidegate.model.hardware import MOST_DEVICES, Node, Taint, TaintEffect
-from tidegate.model.observed_status import Foreign
+from tidegate.model.observed_status import UnmanagedPods
 from tidegate.model.struct import Labels, Resources, resources
 from tidegate.model.work import Toleration
 
@@ -171,7 +171,7 @@ class NodeRegistry:
             held = known.get(key)
             if held is None:
                 held = known[key] = _sum(shapes)
-            facts.foreign(number, Foreign(node=name, request=held.request, charge=held.charge, pods=held.pods))
+            facts.foreign(number, UnmanagedPods(node=name, request=held.request, charge=held.charge, pods=held.pods))
             if not shapes:
                 del self._shapes[name]
         self._stirred = {}

@@ -12,7 +12,7 @@ import msgspec
 from tidegate.kube.transport.objects import Meta
 from tidegate.manifests.core_objects import SHAPE_LABELS, read_node
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
 from tidegate.model.hardware import Node
 from tidegate.model.struct import labels
 
@@ -54,7 +54,7 @@ def read_node_object(seen: NodeObject) -> Node:
             "conditions": [{"type": one.type, "status": one.status} for one in seen.status.conditions],
         },
     }
-    return read_node(Item(value, Findings(0), Origin(kind="Node", name=meta.name)))
+    return read_node(Item(value, ManifestFindings(0), ObjectOrigin(kind="Node", name=meta.name)))
 
 
 class NodeReader:

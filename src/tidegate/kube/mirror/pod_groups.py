@@ -14,7 +14,7 @@ from tidegate.kube.mirror.pod_spec_cache import PodShape
 from tidegate.kube.mirror.pods import SeenPod
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
-from tidegate.manifests.cluster_defaults import NOTHING_AROUND
+from tidegate.manifests.cluster_defaults import NO_DEFAULTS
 from tidegate.manifests.jobs.pod import join_group, read_pod
 from tidegate.manifests.jobs.to_workload import read_parts
 from tidegate.manifests.label_names import GROUP_TOTAL, QUEUE, ROLE
@@ -122,8 +122,8 @@ def _disagreements(pods: list[SeenPod]) -> tuple[str, ...]:
 
 def _read(pods: list[SeenPod]) -> tuple[Work, tuple[str, ...]]:
     """What the pods of a group ask for together, and the pod set of each: one for each role."""
-    item, parts = join_group([read_pod(pod.shape.item.quiet(), NOTHING_AROUND) for pod in pods], NOTHING_AROUND)
-    work = read_parts(item.quiet(), parts, NOTHING_AROUND)[0].planned.workload.work
+    item, parts = join_group([read_pod(pod.shape.item.quiet(), NO_DEFAULTS) for pod in pods], NO_DEFAULTS)
+    work = read_parts(item.quiet(), parts, NO_DEFAULTS)[0].planned.workload.work
     work = msgspec.structs.replace(work, priority=pods[0].shape.work.priority)
     roles = list(dict.fromkeys(pod.shape.role for pod in pods))
     names = {role: pods_of.name for role, pods_of in zip(roles, work.pod_sets, strict=True)}

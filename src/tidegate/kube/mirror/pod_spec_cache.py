@@ -17,20 +17,20 @@ import msgspec
 
 from tidegate.kube.mirror.limits import excess
 from tidegate.kube.transport.objects import Meta
-from tidegate.manifests.cluster_defaults import NOTHING_AROUND
+from tidegate.manifests.cluster_defaults import NO_DEFAULTS
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.field_support import review
-from tidegate.manifests.findings import Findings, Origin
+from tidegate.manifests.field_support import check_fields
+from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
 from tidegate.manifests.jobs.pod import POD, read_pod
 from tidegate.manifests.jobs.to_workload import read_job
-from tidegate.manifests.label_names import GROUP, ROLE, RUNTIME, STANDING, SUBMIT, WORDS
+from tidegate.manifests.label_names import GROUP, HANDOVER_NOTE, KNOWN_LABELS, ROLE, RUNTIME, SUBMIT
 from tidegate.model.problem import Severity
 from tidegate.model.struct import Resources, resources
 from tidegate.model.work import Work
 
 #: Words that tell pods apart and say nothing about what they ask for; all others may.
-_OF_ONE = frozenset((GROUP, RUNTIME, STANDING, SUBMIT))
-SHAPING = frozenset(WORDS) - _OF_ONE
+_OF_ONE = frozenset((GROUP, RUNTIME, HANDOVER_NOTE, SUBMIT))
+SHAPING = frozenset(KNOWN_LABELS) - _OF_ONE
 
 #: Shapes that are kept though no pod has them now.
 _RECENT = 4096
@@ -210,25 +210,25 @@ def _read(key: list[Any], meta: Meta) -> PodShape:
         "metadata": {"name": meta.name, "namespace": namespace, "labels": labels, "annotations": annotations},
         "spec": {name: field for name, field in spec.items() if field},
     }
-    return _shaped(value, Origin(kind="Pod", name=f"{namespace}/{meta.name}"), priority)
+    return _shaped(value, ObjectOrigin(kind="Pod", name=f"{namespace}/{meta.name}"), priority)
 
 
-def _shaped(value: dict[str, Any], origin: Origin, priority: int) -> PodShape:
-    findings = Findings()
+def _shaped(value: dict[str, Any], origin: ObjectOrigin, priority: int) -> PodShape:
+    findings = ManifestFindings()
     item = Item(value, findings, origin)
-    review(item, POD.form)
-    work = msgspec.structs.replace(read_job(item, POD, NOTHING_AROUND)[0].planned.workload.work, priority=priority)
-    pod = read_pod(item.quiet(), NOTHING_AROUND)
+    check_fields(item, POD.form)
+    work = msgspec.structs.replace(read_job(item, POD, NO_DEFAULTS)[0].planned.workload.work, priority=priority)
+    pod = read_pod(item.quiet(), NO_DEFAULTS)
     role = value["metadata"]["annotations"].get(ROLE) or work.pod_sets[0]
     return PodShape(work, pod.request, pod.charge, refusals(findings), excess(work), unbindable(findings), item, role)
 
 
-def refusals(findings: Findings) -> tuple[str, ...]:
+def refusals(findings: ManifestFindings) -> tuple[str, ...]:
     """What cannot be done, each with its field and what to do."""
     return tuple(found.problem.text() for found in findings.told if found.problem.severity is Severity.ERROR)
 
 
-def unbindable(findings: Findings) -> tuple[str, ...]:
+def unbindable(findings: ManifestFindings) -> tuple[str, ...]:
     """What has to be honoured by whoever binds, and is not by us."""
     return tuple(
         found.problem.text()

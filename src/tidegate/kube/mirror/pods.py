@@ -28,7 +28,7 @@ from tidegate.kube.transport.protobuf import (
     read_token,
 )
 from tidegate.kube.transport.writes import Ref, pod_ref
-from tidegate.manifests.label_names import GROUP, GROUP_TOTAL, QUEUE, STANDING
+from tidegate.manifests.label_names import GROUP, GROUP_TOTAL, HANDOVER_NOTE, QUEUE
 from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.units import UnitError
 
@@ -61,7 +61,7 @@ _SET, _SET_GROUP, _SET_SIZE = (f"leaderworkerset.sigs.k8s.io/{word}" for word in
 
 #: Words of a pod that are wanted of a list.
 _SHARED = SHAPING | {GROUP, GROUP_TOTAL, QUEUE, BEFORE, _SET, _SET_GROUP, _SET_SIZE, *ROLE_LABELS}
-_WORDS = Words(frozenset(word.encode() for word in _SHARED), frozenset((STANDING.encode(),)))
+_WORDS = Words(frozenset(word.encode() for word in _SHARED), frozenset((HANDOVER_NOTE.encode(),)))
 
 _LIVES = {"Running": PodPhase.RUNNING, "Succeeded": PodPhase.SUCCEEDED, "Failed": PodPhase.FAILED}
 
@@ -301,7 +301,7 @@ def see_listed(seen: ListedPod, pod_specs: PodSpecCache) -> SeenPod | UnmanagedP
 
 def note_in(seen: ListedPod) -> str:
     """What a leader before us left with a pod of a list; empty: nothing."""
-    return read_pairs(seen.marks).get(STANDING, "") if seen.marks else ""
+    return read_pairs(seen.marks).get(HANDOVER_NOTE, "") if seen.marks else ""
 
 
 _NONE = msgspec.Raw(b"null")

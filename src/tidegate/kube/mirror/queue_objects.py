@@ -14,15 +14,15 @@ import msgspec
 from tidegate.kube.mirror.namespaces import NAMESPACES
 from tidegate.kube.transport.objects import Meta
 from tidegate.kube.transport.resources import Resource
-from tidegate.manifests.cluster_defaults import NOTHING_AROUND, Surroundings
-from tidegate.manifests.findings import Findings
-from tidegate.manifests.import_other_queues import plant
-from tidegate.manifests.import_queues import read_shares
-from tidegate.manifests.import_settings import read_settings, read_surroundings
-from tidegate.manifests.label_names import WORDS
-from tidegate.manifests.object_index import Document, sort_objects
+from tidegate.manifests.cluster_defaults import NO_DEFAULTS, ClusterDefaults
+from tidegate.manifests.findings import ManifestFindings
+from tidegate.manifests.import_other_queues import read_other_queues
+from tidegate.manifests.import_queues import read_queue_setup
+from tidegate.manifests.import_settings import read_cluster_defaults, read_kueue_configuration
+from tidegate.manifests.label_names import KNOWN_LABELS
+from tidegate.manifests.object_index import ManifestDocument, index_objects
 from tidegate.model.problem import Severity
-from tidegate.model.queues import Shares
+from tidegate.model.queues import QueueSetup
 
 
 def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Resource:
@@ -77,14 +77,14 @@ class QueueObject(msgspec.Struct, rename="camel", frozen=True):
 
 
 def _words(annotations: Mapping[str, str] | None) -> dict[str, str]:
-    return {key: value for key, value in (annotations or {}).items() if key in WORDS}
+    return {key: value for key, value in (annotations or {}).items() if key in KNOWN_LABELS}
 
 
 class ReadQueueObjects(NamedTuple):
     """What the objects say."""
 
-    shares: Shares = Shares()
-    around: Surroundings = NOTHING_AROUND
+    shares: QueueSetup = QueueSetup()
+    around: ClusterDefaults = NO_DEFAULTS
     findings: tuple[str, ...] = ()  # what is wrong with them, with the object and field
 
     @property
@@ -98,12 +98,12 @@ def read_policy_objects(things: Iterable[Mapping[str, Any]]) -> ReadQueueObjects
 
     What names something that is not there is no fault: it may come, and work that needs it waits with a reason.
     """
-    findings = Findings()
-    documents = [Document(thing, file="the cluster") for thing in sorted(things, key=_name)]
-    objects = sort_objects(documents, findings)
-    told = read_settings(objects)
-    around = read_surroundings(objects, told)
-    shares = read_shares(objects, told, plant(objects, [], None), ())
+    findings = ManifestFindings()
+    documents = [ManifestDocument(thing, file="the cluster") for thing in sorted(things, key=_name)]
+    objects = index_objects(documents, findings)
+    told = read_kueue_configuration(objects)
+    around = read_cluster_defaults(objects, told)
+    shares = read_queue_setup(objects, told, read_other_queues(objects, [], None), ())
     return ReadQueueObjects(shares, around, tuple(findings.texts(Severity.ERROR)))
 
 

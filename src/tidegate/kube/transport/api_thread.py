@@ -18,7 +18,7 @@ from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.update_queue import UpdateQueue
 from tidegate.kube.transport.write_pool import WriteLimits, WritePool, WriteResult
 from tidegate.kube.transport.writes import Write
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
 
 #: How long requests in flight may take to be answered once nothing more is sent.
 _IN_FLIGHT_S = 5.0
@@ -181,7 +181,7 @@ class ApiThread:
 
     def _note(self, carried: WriteReport) -> None:
         """Tell what came of an order; a failure not at once, as what follows may well be the same order again."""
-        if carried.result.outcome is not Outcome.FAILED:
+        if carried.result.outcome is not WriteOutcome.FAILED:
             self.updates.note(carried)
             return
         pause_ms = Backoff(self._draw, first_ms=_AFTER_FAILURE_MS).next_ms()

@@ -21,7 +21,7 @@ from tidegate.kube.transport.backoff import Backoff, Jitter
 from tidegate.kube.transport.client import JSON_PATCH, Client
 from tidegate.kube.transport.response import NOT_ALLOWED, Response
 from tidegate.kube.transport.writes import Write
-from tidegate.model.facts import Outcome
+from tidegate.model.facts import WriteOutcome
 
 _TOO_MANY = 429
 _FORBIDDEN = (401, 403)
@@ -37,7 +37,7 @@ _LOOK_EVERY_S = 0.02
 class WriteResult(NamedTuple):
     """What came of a write."""
 
-    outcome: Outcome
+    outcome: WriteOutcome
     answer: Response
     tries: int
 
@@ -163,7 +163,7 @@ class WritePool:
 
     def _withdraw(self, job: _Job) -> None:
         """We may not write any more; what was never sent surely was not done."""
-        outcome = Outcome.UNKNOWN if job.doubtful else Outcome.FAILED
+        outcome = WriteOutcome.UNKNOWN if job.doubtful else WriteOutcome.FAILED
         self._finish(job, (outcome, Response(0, NOT_ALLOWED, sent=False)))
 
     def _may_be_unready(self, job: _Job, answer: Response) -> bool:
@@ -183,37 +183,37 @@ class WritePool:
         elif answer.status:
             self.allowed = min(self.allowed + 1 / self.allowed, float(self.limits.in_flight))
 
-    async def _judge(self, job: _Job, answer: Response) -> tuple[Outcome, Response]:
+    async def _judge(self, job: _Job, answer: Response) -> tuple[WriteOutcome, Response]:
         """What a final answer means."""
         write = job.write
         if answer.ok or answer.status in write.done_if:
-            return Outcome.DONE, answer
+            return WriteOutcome.DONE, answer
         untrue = answer.status == _INVALID and write.request.content_type == JSON_PATCH  # a test of it does not hold
         if (untrue or answer.status == _CONFLICT) and write.look is not None:  # perhaps it was us, a try earlier
-            return await self._look(job, answer, otherwise=Outcome.FAILED)
-        return Outcome.FAILED, answer
+            return await self._look(job, answer, otherwise=WriteOutcome.FAILED)
+        return WriteOutcome.FAILED, answer
 
-    async def _give_up(self, job: _Job, answer: Response) -> tuple[Outcome, Response]:
+    async def _give_up(self, job: _Job, answer: Response) -> tuple[WriteOutcome, Response]:
         """No more tries: it failed if it surely was not done, and is unknown otherwise."""
         late = answer._replace(reason=answer.reason or _DEADLINE)
         if not job.doubtful:
-            return Outcome.FAILED, late
-        return await self._look(job, late, otherwise=Outcome.UNKNOWN)
+            return WriteOutcome.FAILED, late
+        return await self._look(job, late, otherwise=WriteOutcome.UNKNOWN)
 
-    async def _look(self, job: _Job, answer: Response, otherwise: Outcome) -> tuple[Outcome, Response]:
+    async def _look(self, job: _Job, answer: Response, otherwise: WriteOutcome) -> tuple[WriteOutcome, Response]:
         """Read the object: if it shows what was wanted, it is done."""
         if job.write.look is None or job.write.is_done is None:
             return otherwise, answer
         seen = await self._client.ask(job.write.look)
         if seen.may_pass:
-            return Outcome.UNKNOWN, answer
+            return WriteOutcome.UNKNOWN, answer
         try:
             done = seen.ok and job.write.is_done(seen.body)
         except msgspec.MsgspecError:
-            return Outcome.UNKNOWN, answer
-        return (Outcome.DONE if done else otherwise), answer
+            return WriteOutcome.UNKNOWN, answer
+        return (WriteOutcome.DONE if done else otherwise), answer
 
-    def _finish(self, job: _Job, judged: tuple[Outcome, Response]) -> None:
+    def _finish(self, job: _Job, judged: tuple[WriteOutcome, Response]) -> None:
         job.tell(WriteResult(*judged, job.backoff.tries + 1))
         line = self._waiting[job.write.key]
         line.popleft()

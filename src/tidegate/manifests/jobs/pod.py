@@ -11,15 +11,15 @@ from typing import NamedTuple
 import msgspec
 
 from tidegate.manifests import label_names
-from tidegate.manifests.cluster_defaults import NOTHING_AROUND, Surroundings
+from tidegate.manifests.cluster_defaults import NO_DEFAULTS, ClusterDefaults
 from tidegate.manifests.field_reader import Item
 from tidegate.manifests.field_support import ANYTHING
-from tidegate.manifests.jobs.pod_parts import Group, JobKind, Parts
-from tidegate.manifests.object_meta import Meta, object_form, read_meta
+from tidegate.manifests.jobs.pod_parts import JobKind, JobParts, ReplicaGroup
+from tidegate.manifests.object_meta import ManifestMeta, object_schema, read_meta
 from tidegate.manifests.pod_requests import read_requests
 from tidegate.manifests.pod_template import POD_SPEC, read_template
 from tidegate.manifests.quantity import Amounts, charged, requested
-from tidegate.model.observed_status import Foreign
+from tidegate.model.observed_status import UnmanagedPods
 from tidegate.model.struct import Resources
 from tidegate.model.work import WorkKind
 
@@ -30,7 +30,7 @@ _OVER = ("Succeeded", "Failed")
 class Pod(NamedTuple):
     """A pod as it is in the world."""
 
-    meta: Meta
+    meta: ManifestMeta
     node: str  # empty: it has none yet
     over: bool  # it holds nothing any more
     request: Resources  # what it takes of its node
@@ -38,16 +38,16 @@ class Pod(NamedTuple):
     item: Item
 
 
-def split_pod(item: Item, around: Surroundings) -> Parts:
+def split_pod(item: Item, around: ClusterDefaults) -> JobParts:
     """A Pod: one pod set of one."""
     del around
-    return Parts((Group("main", 1, item),), WorkKind.BATCH)
+    return JobParts((ReplicaGroup("main", 1, item),), WorkKind.BATCH)
 
 
-POD = JobKind(object_form(POD_SPEC, ANYTHING), split_pod)
+POD = JobKind(object_schema(POD_SPEC, ANYTHING), split_pod)
 
 
-def read_pod(item: Item, around: Surroundings = NOTHING_AROUND) -> Pod:
+def read_pod(item: Item, around: ClusterDefaults = NO_DEFAULTS) -> Pod:
     """Read a Pod, and what it takes of its node."""
     meta, spec = read_meta(item, around.namespace), item.mapping("spec")
     amounts: Amounts = read_requests(spec, around, meta.namespace)
@@ -61,14 +61,14 @@ def read_pod(item: Item, around: Surroundings = NOTHING_AROUND) -> Pod:
     )
 
 
-def held_by(pods: Iterable[Pod]) -> list[Foreign]:
+def unmanaged_by_node(pods: Iterable[Pod]) -> list[UnmanagedPods]:
     """What pods hold, node by node: of those that have one and are not over."""
     by_node: dict[str, list[Pod]] = {}
     for pod in pods:
         if pod.node and not pod.over:
             by_node.setdefault(pod.node, []).append(pod)
     return [
-        Foreign(
+        UnmanagedPods(
             node=node,
             request=_total(pod.request for pod in there),
             charge=_total(pod.charge for pod in there),
@@ -91,7 +91,7 @@ def group_of(pod: Pod) -> str:
     return pod.meta.word(label_names.GROUP)
 
 
-def join_group(pods: list[Pod], around: Surroundings) -> tuple[Item, Parts]:
+def join_group(pods: list[Pod], around: ClusterDefaults) -> tuple[Item, JobParts]:
     """A group of pods as one job, named after the group: a pod set for each role."""
     first = pods[0]
     roles: dict[object, list[Pod]] = {}
@@ -105,19 +105,19 @@ def join_group(pods: list[Pod], around: Surroundings) -> tuple[Item, Parts]:
     meta = {**first.item.mapping("metadata").value, "name": name}
     origin = msgspec.structs.replace(first.item.origin, name=f"{first.meta.namespace}/{name}")
     whole = Item({**first.item.value, "metadata": meta}, first.item.findings, origin, first.item.path)
-    return whole, Parts(tuple(groups), WorkKind.BATCH)
+    return whole, JobParts(tuple(groups), WorkKind.BATCH)
 
 
-def _role(pod: Pod, around: Surroundings) -> object:
+def _role(pod: Pod, around: ClusterDefaults) -> object:
     """What pods of one role have in common: the hash that Kueue noted, or all that matters about them."""
     noted = pod.meta.annotations.get(label_names.ROLE)
     return noted or read_template(pod.item.quiet(), around, pod.meta.namespace).kind
 
 
-def _named_role(number: int, members: list[Pod], roles: int) -> Group:
+def _named_role(number: int, members: list[Pod], roles: int) -> ReplicaGroup:
     noted = members[0].meta.annotations.get(label_names.ROLE)
     name = noted or ("main" if roles == 1 else f"role-{number}")
-    return Group(name, len(members), members[0].item)
+    return ReplicaGroup(name, len(members), members[0].item)
 
 
 def _total_count(pod: Pod, there: int) -> int:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from tidegate.manifests.cluster_defaults import Surroundings
+from tidegate.manifests.cluster_defaults import ClusterDefaults
 from tidegate.manifests.field_reader import Item
-from tidegate.manifests.field_support import Form
+from tidegate.manifests.field_support import FieldSchema
 from tidegate.model.work import WorkKind
 
 
-class Group(NamedTuple):
+class ReplicaGroup(NamedTuple):
     """Pods of one kind in a job."""
 
     name: str
@@ -23,10 +23,10 @@ class Group(NamedTuple):
     least: int = 0  # pods it may start with; 0: all
 
 
-class Parts(NamedTuple):
+class JobParts(NamedTuple):
     """What a job is made of."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[ReplicaGroup, ...]
     kind: WorkKind = WorkKind.TRAINING
     priority_class: str = ""  # of the job; empty: that of the first pods that have one
     queue: str = ""  # where the kind itself has a field for it
@@ -37,11 +37,11 @@ class Parts(NamedTuple):
 class JobKind(NamedTuple):
     """A kind of job: what may stand in it, and how it is taken apart."""
 
-    form: Form
-    split: Callable[[Item, Surroundings], Parts]
+    form: FieldSchema
+    split: Callable[[Item, ClusterDefaults], JobParts]
 
 
-def beside(template: Item, resources: Mapping[str, Any]) -> Item:
+def with_container(template: Item, resources: Mapping[str, Any]) -> Item:
     """The template with one more container, which the job's operator puts into each pod."""
     spec = template.mapping("spec")
     containers = [*(item.value for item in spec.items("containers")), {"resources": resources}]

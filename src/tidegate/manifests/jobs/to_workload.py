@@ -11,14 +11,14 @@ from typing import NamedTuple
 import msgspec
 
 from tidegate.manifests import label_names
-from tidegate.manifests.cluster_defaults import PriorityClass, Surroundings
+from tidegate.manifests.cluster_defaults import ClusterDefaults, PriorityClass
 from tidegate.manifests.field_reader import Item
 from tidegate.manifests.gpus import charge_in_gpus
-from tidegate.manifests.jobs.pod_parts import Group, JobKind, Parts
-from tidegate.manifests.object_meta import Meta, read_meta
-from tidegate.manifests.pod_requests import contradictions
-from tidegate.manifests.pod_template import Needs, read_template, sized
-from tidegate.model.observed_status import Standing
+from tidegate.manifests.jobs.pod_parts import JobKind, JobParts, ReplicaGroup
+from tidegate.manifests.object_meta import ManifestMeta, read_meta
+from tidegate.manifests.pod_requests import exceeds_limits
+from tidegate.manifests.pod_template import PodRequirements, read_template, sized
+from tidegate.model.observed_status import ObservedStatus
 from tidegate.model.simulation import PlannedWorkload, RunProfile
 from tidegate.model.units import HOUR_MS, UnitError, parse_duration_ms
 from tidegate.model.work import PodSet, Work, WorkKind, Workload
@@ -41,28 +41,28 @@ class QueueName(NamedTuple):
     key: tuple[str, ...] = ()  # where it stands
 
 
-class Imported(NamedTuple):
+class ImportedWorkload(NamedTuple):
     """A workload that was read, and what it came from."""
 
     planned: PlannedWorkload
     queue: QueueName
     item: Item
-    standing: Standing | None = None  # None: nothing is known of it
+    standing: ObservedStatus | None = None  # None: nothing is known of it
     generated: bool = False  # its name is only the beginning of one
 
 
-def read_job(item: Item, kind: JobKind, around: Surroundings) -> list[Imported]:
+def read_job(item: Item, kind: JobKind, around: ClusterDefaults) -> list[ImportedWorkload]:
     """Read a job; a kind whose pods queue one by one gives several workloads."""
     return read_parts(item, kind.split(item, around), around)
 
 
-def read_parts(item: Item, parts: Parts, around: Surroundings) -> list[Imported]:
+def read_parts(item: Item, parts: JobParts, around: ClusterDefaults) -> list[ImportedWorkload]:
     """Read a job that was taken apart."""
     meta = read_meta(item, around.namespace)
-    label_names.review_words(item.mapping("metadata"), around.gates)
+    label_names.check_labels(item.mapping("metadata"), around.gates)
     for group in parts.groups:
         if group.template is not item:
-            label_names.review_words(group.template.mapping("metadata"), around.gates)
+            label_names.check_labels(group.template.mapping("metadata"), around.gates)
     groups = [group for group in parts.groups if group.pods]
     if not groups:
         item.note("spec", "asks for no pods")
@@ -76,16 +76,16 @@ def read_parts(item: Item, parts: Parts, around: Surroundings) -> list[Imported]
         pod_sets=tuple(_pod_set(group, need, queue) for group, need in zip(groups, needs, strict=True)),
     )
     _review_names(item, work.pod_sets)
-    barred = [contradictions(group.template.mapping("spec"), around, meta.namespace) for group in groups]
+    barred = [exceeds_limits(group.template.mapping("spec"), around, meta.namespace) for group in groups]
     workload = Workload(id=meta.id, work=work, submitted_ms=_submitted_ms(item, meta), estimate_ms=parts.estimate_ms)
-    standing = Standing(outside_limits=True) if True in barred else None
-    one = Imported(
+    standing = ObservedStatus(outside_limits=True) if True in barred else None
+    one = ImportedWorkload(
         PlannedWorkload(workload=workload, run=run_profile(item, meta)), queue, item, standing, meta.generated
     )
     return [one] if parts.copies is None else _copies(one, parts.copies)
 
 
-def _copies(one: Imported, copies: int) -> list[Imported]:
+def _copies(one: ImportedWorkload, copies: int) -> list[ImportedWorkload]:
     if copies > MOST_COPIES:
         one.item.mapping("spec").refuse("replicas", f"at most {MOST_COPIES:,}", copies)
         return []
@@ -96,7 +96,7 @@ def _copies(one: Imported, copies: int) -> list[Imported]:
     ]
 
 
-def _pod_set(group: Group, needs: Needs, queue: QueueName) -> PodSet:
+def _pod_set(group: ReplicaGroup, needs: PodRequirements, queue: QueueName) -> PodSet:
     pods = sized(needs, group.name, group.pods, group.least)
     if queue.system != KAI:
         return pods
@@ -109,7 +109,7 @@ def _review_names(item: Item, pod_sets: tuple[PodSet, ...]) -> None:
         item.tell("spec", expected="pod sets with names of their own", found=f"{name!r} twice")
 
 
-def _queue(item: Item, meta: Meta, parts: Parts, around: Surroundings) -> QueueName:
+def _queue(item: Item, meta: ManifestMeta, parts: JobParts, around: ClusterDefaults) -> QueueName:
     """The queue that a job names: Kueue's word first, then that of its scheduler, then the namespace's default."""
     named = meta.labels.get(label_names.QUEUE)
     if named:
@@ -143,7 +143,9 @@ def _foreign_queue(labels: Mapping[str, str], annotations: Mapping[str, str], at
     return None
 
 
-def _priority(item: Item, meta: Meta, parts: Parts, needs: list[Needs], around: Surroundings) -> int:
+def _priority(
+    item: Item, meta: ManifestMeta, parts: JobParts, needs: list[PodRequirements], around: ClusterDefaults
+) -> int:
     """The priority: of the workload's class, then of the job's or its pods' class, then the default."""
     label = meta.labels.get(label_names.PRIORITY, "")
     if label:
@@ -171,7 +173,7 @@ def _class_value(item: Item, key: str, name: str, known: Mapping[str, PriorityCl
     return 0
 
 
-def _kind(item: Item, meta: Meta, usual: WorkKind) -> WorkKind:
+def _kind(item: Item, meta: ManifestMeta, usual: WorkKind) -> WorkKind:
     written = meta.annotations.get(label_names.KIND)
     if written is None:
         return usual
@@ -179,16 +181,16 @@ def _kind(item: Item, meta: Meta, usual: WorkKind) -> WorkKind:
     return inner.choice(label_names.KIND, WorkKind, usual)
 
 
-def _submitted_ms(item: Item, meta: Meta) -> int:
+def _submitted_ms(item: Item, meta: ManifestMeta) -> int:
     return meta.created_ms + _annotated_ms(item, meta, label_names.SUBMIT, 0)
 
 
-def run_profile(item: Item, meta: Meta) -> RunProfile:
+def run_profile(item: Item, meta: ManifestMeta) -> RunProfile:
     """How work behaves in the twin, as far as its annotations say."""
     return RunProfile(runtime_ms=_annotated_ms(item, meta, label_names.RUNTIME, DEFAULT_RUNTIME_MS))
 
 
-def _annotated_ms(item: Item, meta: Meta, key: str, default: int) -> int:
+def _annotated_ms(item: Item, meta: ManifestMeta, key: str, default: int) -> int:
     written = meta.annotations.get(key)
     if written is None:
         return default

@@ -6,18 +6,18 @@ Must not know: states, or how text is shown.
 
 from __future__ import annotations
 
-from tidegate.model.reasons.codes import NODE_REFUSALS, Reason, ReasonKind, ReasonSpec, Remedy, Wake, describe
-from tidegate.model.reasons.queue_reasons import SHARE_REASONS
+from tidegate.model.reasons.codes import NODE_REFUSALS, FixedBy, Reason, ReasonKind, ReasonSpec, Wake, describe
+from tidegate.model.reasons.queue_reasons import QUEUE_REASONS
 
 __all__ = [
     "CATALOGUE",
     "CODES_END",
     "NODE_REFUSALS",
     "ROOM_CODES",
+    "FixedBy",
     "Reason",
     "ReasonKind",
     "ReasonSpec",
-    "Remedy",
     "Wake",
     "codes_of",
 ]
@@ -28,7 +28,7 @@ _FLEET = Wake.NODES | Wake.WORK | Wake.POLICY
 _SPECS = (
     describe(
         Reason.NODE_DOWN,
-        Remedy.SCALE,
+        FixedBy.SCALE,
         _FLEET,
         "node not ready",
         "the nodes that match are not ready or closed for new work",
@@ -37,7 +37,7 @@ _SPECS = (
     ),
     describe(
         Reason.NODE_TERMS,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         _FLEET,
         "node terms",
         "no node has the labels it asks for",
@@ -46,7 +46,7 @@ _SPECS = (
     ),
     describe(
         Reason.NODE_TAINT,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         _FLEET,
         "taint",
         "the nodes that match carry a taint it does not tolerate",
@@ -55,7 +55,7 @@ _SPECS = (
     ),
     describe(
         Reason.GPU_MODEL,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         _FLEET,
         "GPU model",
         "no node has a GPU model it accepts",
@@ -64,7 +64,7 @@ _SPECS = (
     ),
     describe(
         Reason.POD_TOO_LARGE,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         _FLEET,
         "pod too large",
         "one pod asks for more than any matching node has when empty",
@@ -73,7 +73,7 @@ _SPECS = (
     ),
     describe(
         Reason.LACKS_GPU,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM,
         "GPUs busy",
         "no node has {gpus} idle GPUs for its next pod; {fits} of {pods} pods would fit now",
@@ -85,7 +85,7 @@ _SPECS = (
     ),
     describe(
         Reason.LACKS_FRACTION,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM,
         "no GPU with enough left",
         "no device has {milli} of a GPU left; {fits} of {pods} pods would fit now",
@@ -97,7 +97,7 @@ _SPECS = (
     ),
     describe(
         Reason.LACKS_GPU_MEMORY,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM,
         "GPU memory",
         "no GPU with enough left has {memory_mib} of memory free; {fits} of {pods} pods would fit now",
@@ -109,7 +109,7 @@ _SPECS = (
     ),
     describe(
         Reason.LACKS_CPU,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM,
         "CPU",
         "nodes with room for its GPUs lack its {cpu_milli} CPU cores; {fits} of {pods} pods would fit now",
@@ -121,7 +121,7 @@ _SPECS = (
     ),
     describe(
         Reason.LACKS_MEMORY,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM,
         "memory",
         "nodes with room for its GPUs lack its {memory_mib} of memory; {fits} of {pods} pods would fit now",
@@ -133,7 +133,7 @@ _SPECS = (
     ),
     describe(
         Reason.LACKS_SLOT,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM,
         "pod slots",
         "nodes have no pod slot left; {fits} of {pods} pods would fit now",
@@ -145,7 +145,7 @@ _SPECS = (
     ),
     describe(
         Reason.LACKS_RESOURCE,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM,
         "other resource",
         "nodes lack another resource it asks for ({amount} a pod); {fits} of {pods} pods would fit now",
@@ -157,7 +157,7 @@ _SPECS = (
     ),
     describe(
         Reason.NO_NODES,
-        Remedy.SCALE,
+        FixedBy.SCALE,
         _FLEET,
         "no nodes",
         "the cluster has no nodes",
@@ -166,7 +166,7 @@ _SPECS = (
     ),
     describe(
         Reason.GANG_PARTIAL,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM,
         "gang does not fit whole",
         "only {fits} of its {pods} pods fit at once, and a gang starts whole or not at all",
@@ -177,7 +177,7 @@ _SPECS = (
     ),
     describe(
         Reason.BEHIND_HEAD,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM | Wake.ORDER,
         "behind the head",
         "work that goes before it still waits, and it has not been tried yet",
@@ -186,7 +186,7 @@ _SPECS = (
     ),
     describe(
         Reason.OUTRANKED,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM | Wake.ORDER,
         "outranked",
         "{ahead} workloads go first by the order and leave it no room",
@@ -197,7 +197,7 @@ _SPECS = (
     ),
     describe(
         Reason.AWAITS_VICTIMS,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM | Wake.ORDER,
         "waits for victims to leave",
         "its place is chosen; it waits until preempted work has left",
@@ -206,7 +206,7 @@ _SPECS = (
     ),
     describe(
         Reason.PLACES_RESERVED,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM | Wake.ORDER,
         "places reserved",
         "it was passed over for longer than the limit, and places are reserved for it",
@@ -215,7 +215,7 @@ _SPECS = (
     ),
     describe(
         Reason.RESERVED_FOR_OTHERS,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM | Wake.ORDER,
         "reserved for others",
         "the room that it would fit in is reserved for work that goes before it",
@@ -223,7 +223,7 @@ _SPECS = (
     ),
     describe(
         Reason.BEHIND_EQUAL,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM | Wake.ORDER,
         "behind its equals",
         "{ahead} workloads that ask for the same go first",
@@ -233,16 +233,16 @@ _SPECS = (
     ),
     describe(
         Reason.NO_ESTIMATE,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.WORK | Wake.POLICY,
         "no estimate",
         "nobody knows how long it runs, and the order goes by that",
         "Submit it with an `estimate` of its runtime, or let such work go last (policy `without_estimate: last`).",
     ),
-    describe(Reason.PLACED, Remedy.NONE, Wake.NEVER, "placed", "placed", "Nothing to lift."),
+    describe(Reason.PLACED, FixedBy.NONE, Wake.NEVER, "placed", "placed", "Nothing to lift."),
     describe(
         Reason.PLACED_AGAIN,
-        Remedy.NONE,
+        FixedBy.NONE,
         Wake.NEVER,
         "placed again",
         "placed again after {evictions} evictions",
@@ -251,7 +251,7 @@ _SPECS = (
     ),
     describe(
         Reason.PREEMPTED_BY_ORDER,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM | Wake.ORDER,
         "preempted by order",
         "preempted: work that ranks higher needs its GPUs",
@@ -259,7 +259,7 @@ _SPECS = (
     ),
     describe(
         Reason.PREEMPTED_TO_MOVE,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM | Wake.ORDER,
         "moved",
         "stopped to be placed on other nodes",
@@ -267,7 +267,7 @@ _SPECS = (
     ),
     describe(
         Reason.NODE_LOST,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM,
         "node lost",
         "a node it ran on was lost",
@@ -275,7 +275,7 @@ _SPECS = (
     ),
     describe(
         Reason.DEVICE_LOST,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM,
         "GPU lost",
         "a GPU it ran on failed",
@@ -283,7 +283,7 @@ _SPECS = (
     ),
     describe(
         Reason.GANG_BROKEN,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM,
         "pod failed",
         "one of its pods failed, and a gang runs whole or not at all",
@@ -291,7 +291,7 @@ _SPECS = (
     ),
     describe(
         Reason.BIND_FAILED,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _ROOM,
         "could not be carried out",
         "the cluster refused the decision",
@@ -299,7 +299,7 @@ _SPECS = (
     ),
     describe(
         Reason.CANCELLED,
-        Remedy.NONE,
+        FixedBy.NONE,
         Wake.NEVER,
         "cancelled",
         "it was cancelled",
@@ -307,7 +307,7 @@ _SPECS = (
     ),
     describe(
         Reason.REFUSED_AT_FIRST_TRY,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.NEVER,
         "does not wait",
         "it did not fit at its first try, and the policy lets nothing wait",
@@ -316,7 +316,7 @@ _SPECS = (
     ),
     describe(
         Reason.MALFORMED,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.WORK,
         "malformed",
         "it asks for something impossible",
@@ -324,7 +324,7 @@ _SPECS = (
     ),
     describe(
         Reason.SHARE_UNSUPPORTED,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.WORK | Wake.POLICY,
         "GPU share not supported",
         "it asks for a MIG slice, which is not placed yet",
@@ -332,7 +332,7 @@ _SPECS = (
     ),
 )
 
-CATALOGUE: dict[Reason, ReasonSpec] = {spec.reason: spec for spec in (*_SPECS, *SHARE_REASONS)}
+CATALOGUE: dict[Reason, ReasonSpec] = {spec.reason: spec for spec in (*_SPECS, *QUEUE_REASONS)}
 
 
 def codes_of(*kinds: ReasonKind) -> tuple[int, ...]:

@@ -103,7 +103,7 @@ class Wake(IntFlag):
     WORK = 16  # the workload itself changed
 
 
-class Remedy(IntEnum):
+class FixedBy(IntEnum):
     """Which part of the engine could lift a reason."""
 
     NONE = 0
@@ -142,7 +142,7 @@ class ReasonSpec(Spec, frozen=True):
 
     reason: Reason
     kind: ReasonKind
-    remedy: Remedy
+    remedy: FixedBy
     wakes_on: Wake
     title: str  # a few words, for labels and conditions
     template: str  # a sentence; names in braces are evidence
@@ -152,7 +152,7 @@ class ReasonSpec(Spec, frozen=True):
 
 def describe(  # noqa: PLR0913 - an entry of a table
     reason: Reason,
-    remedy: Remedy,
+    remedy: FixedBy,
     wakes_on: Wake,
     title: str,
     template: str,

@@ -5,14 +5,14 @@ Must not know: states, or how text is shown.
 
 from __future__ import annotations
 
-from tidegate.model.reasons.codes import Reason, Remedy, Wake, describe
+from tidegate.model.reasons.codes import FixedBy, Reason, Wake, describe
 
 _QUOTA = Wake.FREED | Wake.POLICY | Wake.WORK
 
-SHARE_REASONS = (
+QUEUE_REASONS = (
     describe(
         Reason.NO_QUEUE,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.POLICY | Wake.WORK,
         "no such queue",
         "the queue it was submitted to does not exist",
@@ -20,7 +20,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.QUEUE_CLOSED,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.POLICY | Wake.WORK,
         "queue closed",
         "its queue is stopped and admits nothing",
@@ -28,7 +28,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.NAMESPACE_REFUSED,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.POLICY | Wake.WORK,
         "namespace not accepted",
         "its queue does not accept work from its namespace",
@@ -36,7 +36,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.RESOURCE_UNDECLARED,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.POLICY | Wake.WORK,
         "resource not in the queue",
         "it asks for a resource that its queue has no quota for",
@@ -44,7 +44,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.NO_FLAVOR,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.POLICY | Wake.WORK,
         "no flavor matches",
         "no flavor of its queue takes its pods: {why}",
@@ -54,7 +54,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.ABOVE_QUOTA,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.POLICY | Wake.WORK,
         "above what the queue can ever have",
         "it asks for {missing} more of {lot} than its queue could ever use, borrowing included",
@@ -65,7 +65,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.WAITS_FOR_QUOTA,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _QUOTA,
         "waits for quota",
         "its queue lacks {missing} of {lot}",
@@ -76,7 +76,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.OUTPACED,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _QUOTA,
         "somebody else was first",
         "others took the quota in the same cycle; it lacks {missing} of {lot}",
@@ -87,7 +87,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.SHARED_VICTIMS,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _QUOTA,
         "its victims leave for somebody else",
         "those it would preempt are being preempted for another workload",
@@ -98,7 +98,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.PREEMPTION_GATED,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         _QUOTA,
         "preemption gated",
         "it would have to preempt and is not allowed to yet",
@@ -106,7 +106,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.CHECK_FAILED,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.WORK | Wake.POLICY,
         "admission check failed",
         "one of its admission checks said no",
@@ -114,7 +114,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.BACKS_OFF,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         Wake.WORK | Wake.ORDER,
         "backs off",
         "it was evicted, or its start failed, and it is queued again after a while",
@@ -122,7 +122,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.PARKED,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.WORK,
         "not queued again",
         "it was evicted and its owner has not queued it again",
@@ -130,7 +130,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.DEACTIVATED,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.WORK,
         "deactivated",
         "it is set to inactive",
@@ -138,7 +138,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.TOPOLOGY_UNFIT,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _QUOTA | Wake.NODES,
         "no domain has room",
         "quota would do, but its pods do not fit the topology it asks for: {fits} of {pods}",
@@ -149,7 +149,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.TOPOLOGY_TOO_SMALL,
-        Remedy.SCALE,
+        FixedBy.SCALE,
         _QUOTA | Wake.NODES,
         "no domain is large enough",
         "its pods would not fit the topology it asks for even if nothing else ran: {fits} of {pods}",
@@ -160,7 +160,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.TOPOLOGY_MISASKED,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.POLICY | Wake.WORK,
         "cannot be placed as asked",
         "what it asks of the topology cannot be: {misfit}",
@@ -171,7 +171,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.TOPOLOGY_OUTPACED,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _QUOTA | Wake.NODES,
         "somebody else was first in the domain",
         "others took the room in its domain in the same cycle",
@@ -179,7 +179,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.TOPOLOGIES_MIXED,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.POLICY | Wake.WORK,
         "flavors of two topologies",
         "what it asks for comes from flavors of different topologies, and its pods cannot be placed in both",
@@ -187,7 +187,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.OUTSIDE_LIMITS,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.WORK,
         "outside its limits",
         "it asks for more than its own limits, or for what the LimitRange of its namespace forbids",
@@ -195,7 +195,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.FLAVOR_MISSING,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.POLICY,
         "flavor missing",
         "the flavor does not exist",
@@ -203,7 +203,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.FLAVOR_TAINT,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.POLICY | Wake.WORK,
         "flavor tainted",
         "the flavor's nodes carry a taint that it does not tolerate",
@@ -211,7 +211,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.FLAVOR_TERMS,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.POLICY | Wake.WORK,
         "flavor's labels do not match",
         "the flavor's nodes do not have the labels it asks for",
@@ -219,7 +219,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.FLAVOR_TOPOLOGY,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.POLICY | Wake.WORK,
         "flavor's topology does not match",
         "the flavor has not the topology that it asks for",
@@ -227,7 +227,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.FLAVOR_REPLACED,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.POLICY | Wake.WORK,
         "not the flavor it is on",
         "it takes over from a workload on another flavor, and a job does not move when it grows",
@@ -235,7 +235,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.PREEMPTED_IN_QUEUE,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _QUOTA,
         "preempted in its queue",
         "preempted: work of its own queue that goes first needs its quota",
@@ -243,7 +243,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.RECLAIMED_IN_COHORT,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _QUOTA,
         "quota reclaimed",
         "preempted: the quota it borrowed was asked back by its owner",
@@ -251,7 +251,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.RECLAIMED_WHILE_BORROWING,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _QUOTA,
         "quota reclaimed while borrowing",
         "preempted: work of higher priority in the cohort needs the quota, borrowing itself",
@@ -259,7 +259,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.PREEMPTED_FOR_SHARE,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _QUOTA,
         "preempted for a fair share",
         "preempted: its queue uses more than its share, another less",
@@ -267,7 +267,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.QUEUE_DRAINED,
-        Remedy.CHANGE,
+        FixedBy.CHANGE,
         Wake.POLICY,
         "queue drained",
         "its queue was drained",
@@ -275,7 +275,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.GRANT_LOST,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _QUOTA,
         "grant lost",
         "what it was granted does not count any more: its queue is gone, or admission comes with a place by now",
@@ -283,7 +283,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.REPLACED,
-        Remedy.NONE,
+        FixedBy.NONE,
         Wake.NEVER,
         "replaced",
         "a larger slice of the same job was admitted and takes over from it",
@@ -291,7 +291,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.ADMITTED,
-        Remedy.NONE,
+        FixedBy.NONE,
         Wake.NEVER,
         "admitted",
         "admitted within the quota of its queue: {amount} of {lot} for {count} pods",
@@ -303,7 +303,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.ADMITTED_BORROWING,
-        Remedy.NONE,
+        FixedBy.NONE,
         Wake.NEVER,
         "admitted, borrowing",
         "admitted on borrowed quota: {amount} of {lot} for {count} pods",
@@ -315,7 +315,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.ADMITTED_PARTLY,
-        Remedy.NONE,
+        FixedBy.NONE,
         Wake.NEVER,
         "admitted with fewer pods",
         "admitted with {count} pods, which it allows: {amount} of {lot}",
@@ -327,7 +327,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.SPOT_GIVEN,
-        Remedy.NONE,
+        FixedBy.NONE,
         Wake.NEVER,
         "spot given",
         "{pods} of its pods go to this domain of the topology",
@@ -336,7 +336,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.SPOT_REPLACED,
-        Remedy.NONE,
+        FixedBy.NONE,
         Wake.NEVER,
         "spot replaced",
         "a node of it failed: {pods} of its pods are in this domain of the topology now",
@@ -345,7 +345,7 @@ SHARE_REASONS = (
     ),
     describe(
         Reason.NO_SPOT_LEFT,
-        Remedy.WAIT,
+        FixedBy.WAIT,
         _QUOTA | Wake.NODES,
         "no replacement for a failed node",
         "a node of it failed, and its topology has no other place for the pods that were there",

@@ -5,7 +5,7 @@ Must not know: how anything is found, or how pages are written.
 
 from __future__ import annotations
 
-from tidegate.config.prices import Prices
+from tidegate.config.prices import GpuPrices
 from tidegate.demand.chart_data import duration_curve, outlook_points, week_curve
 from tidegate.demand.concurrency_stats import Levels
 from tidegate.demand.estimate import Unit
@@ -24,7 +24,7 @@ from tidegate.report.text.seven_inputs import input_rows
 _FLOOR = "#cc79a7"
 
 
-def preflight_page(preflight: Preflight, seen: Seen | None, prices: Prices | None, made_by: str) -> Page:
+def preflight_page(preflight: Preflight, seen: Seen | None, prices: GpuPrices | None, made_by: str) -> Page:
     """The page of a preflight."""
     model = preflight.model
     rows = [(row.input, row.name, row.text, row.samples, row.table) for row in input_rows(model)]

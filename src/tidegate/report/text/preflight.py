@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.config.prices import Prices
+from tidegate.config.prices import GpuPrices
 from tidegate.demand.chart_data import week_curve
 from tidegate.demand.concurrency_stats import Levels
 from tidegate.demand.four_questions import Answer, Verdict
@@ -34,7 +34,7 @@ _TABLES = {"use": "samples of use", "capacity": "counts of capacity"}
 _VERDICTS = {Verdict.READY: "green", Verdict.USABLE: "yellow", Verdict.PREMATURE: "red"}
 
 
-def render_preflight(preflight: Preflight, seen: Seen | None, prices: Prices | None, console: Console) -> None:
+def render_preflight(preflight: Preflight, seen: Seen | None, prices: GpuPrices | None, console: Console) -> None:
     """Print the preflight."""
     model = preflight.model
     parts: list[RenderableType] = [title(model), Text(), _verdict(preflight), Text()]

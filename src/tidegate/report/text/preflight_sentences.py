@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidegate.config.prices import MICROS, Prices
+from tidegate.config.prices import MICROS, GpuPrices
 from tidegate.demand.estimate import How, Number, Unit
 from tidegate.demand.findings import Finding
 from tidegate.demand.four_questions import Answer, Grade, Question
@@ -207,7 +207,7 @@ def finding_text(found: Finding) -> str:
     return f"{told_finding(found)}{stake}"
 
 
-def waste_lines(preflight: Preflight, prices: Prices | None) -> list[str]:
+def waste_lines(preflight: Preflight, prices: GpuPrices | None) -> list[str]:
     """What is wasted, in GPU-hours and, where prices are known, in money; the peak against the floor of the replay."""
     found = preflight.replayed
     lines = [_peak_text(found, prices)] if found is not None and not found.at_least else []
@@ -215,11 +215,11 @@ def waste_lines(preflight: Preflight, prices: Prices | None) -> list[str]:
     return [*lines, *(_waste_text(one, prices) for one in told)]
 
 
-def _waste_text(one: Waste, prices: Prices | None) -> str:
+def _waste_text(one: Waste, prices: GpuPrices | None) -> str:
     return f"{told_waste(one)}{money_text(one.gpu_hours, prices)}"
 
 
-def _peak_text(found: Replayed, prices: Prices | None) -> str:
+def _peak_text(found: Replayed, prices: GpuPrices | None) -> str:
     hours = found.peak_gpu_h - found.floor_gpu_h
     share = hours / found.peak_gpu_h if found.peak_gpu_h else 0.0
     return (
@@ -228,6 +228,6 @@ def _peak_text(found: Replayed, prices: Prices | None) -> str:
     )
 
 
-def money_text(gpu_hours: float, prices: Prices | None) -> str:
+def money_text(gpu_hours: float, prices: GpuPrices | None) -> str:
     """What GPU-hours cost if they are owned; nothing where nobody knows the price."""
     return f" {gpu_hours * prices.own_micros / MICROS:,.0f} {prices.currency}." if prices else ""

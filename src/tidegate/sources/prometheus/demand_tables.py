@@ -10,8 +10,8 @@ from __future__ import annotations
 import polars as pl
 
 from tidegate.sources.canonicalize import SCHEMAS
-from tidegate.sources.findings import Code, Finding
-from tidegate.sources.options import Table
+from tidegate.sources.findings import Code, SourceFinding
+from tidegate.sources.options import CanonicalTable
 from tidegate.sources.prometheus.metric_names import (
     DCGM,
     ENGINES,
@@ -20,13 +20,13 @@ from tidegate.sources.prometheus.metric_names import (
     KUBE,
     KUEUE,
     STAGES,
-    Server,
-    Signal,
+    Metric,
+    ServingEngine,
 )
-from tidegate.sources.prometheus.range_query import Asker
-from tidegate.sources.prometheus.series import grown, label, named, workload
+from tidegate.sources.prometheus.range_query import RangeQuery
+from tidegate.sources.prometheus.series import increases, label, named, workload
 
-Answer = tuple[pl.DataFrame | None, list[Finding]]
+Answer = tuple[pl.DataFrame | None, list[SourceFinding]]
 
 #: Starts that one window may stand for.
 _MOST_STARTS = 1_000
@@ -34,28 +34,28 @@ _MOST_STARTS = 1_000
 _SERVES = ("ReplicaSet", "StatefulSet", "LeaderWorkerSet", "RayCluster")
 
 
-class Had:
+class MetricReader:
     """What a server has, and what was asked of it."""
 
-    def __init__(self, asker: Asker, names: frozenset[str]) -> None:
+    def __init__(self, asker: RangeQuery, names: frozenset[str]) -> None:
         self.asker = asker
         self.names = names
         self.queries: list[str] = []
-        self.older: dict[Signal, str] = {}
+        self.older: dict[Metric, str] = {}
 
     @property
     def step_ms(self) -> int:
         """How long a sample stands for."""
         return self.asker.span.step_ms
 
-    def name(self, signal: Signal) -> str:
+    def name(self, signal: Metric) -> str:
         """The name that the server has for something; empty if it has none."""
         found = next((name for name in signal.names if name in self.names), "")
         if found and found != signal.names[0]:
             self.older[signal] = found
         return found
 
-    def read(self, signal: Signal, matching: str = "") -> pl.DataFrame:
+    def read(self, signal: Metric, matching: str = "") -> pl.DataFrame:
         """The series of something, over each step, in the unit that is used here; no rows if the server has none."""
         name = self.name(signal)
         if not name:
@@ -71,7 +71,7 @@ class Had:
         return self.asker.range(query).filter(pl.col("value").is_finite())
 
 
-def _fitted(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
+def _fitted(frame: pl.DataFrame, table: CanonicalTable) -> pl.DataFrame:
     """All columns of the table; what nobody measured is nothing."""
     schema = SCHEMAS[table]
     missing = [
@@ -87,7 +87,7 @@ def _fitted(frame: pl.DataFrame, table: Table) -> pl.DataFrame:
 _GPU = ("queue", "pod", "device", "profile", "gpu_model")
 
 
-def use_of(had: Had) -> Answer:
+def use_of(had: MetricReader) -> Answer:
     """What pods did with their GPUs, by DCGM."""
     found = {signal.key: _by_gpu(had.read(signal)) for signal in DCGM}
     frames = [frame.rename({"value": key}) for key, frame in found.items() if len(frame)]
@@ -114,7 +114,7 @@ def use_of(had: Had) -> Answer:
         power_w=_rounded(pl.col("power")),
     )
     shared = whole.filter(pl.col("sharers") > 1)["device"].n_unique()
-    return _fitted(rows, Table.USE), [Finding(Code.SERIES_SHARED, "", shared)] if shared else []
+    return _fitted(rows, CanonicalTable.USE), [SourceFinding(Code.SERIES_SHARED, "", shared)] if shared else []
 
 
 def _rounded(number: pl.Expr) -> pl.Expr:
@@ -139,7 +139,7 @@ def _device_milli() -> pl.Expr:
     return pl.when(slices.is_not_null()).then(slices * 1000 // 7).otherwise(1000)
 
 
-def _models(had: Had) -> dict[str, str]:
+def _models(had: MetricReader) -> dict[str, str]:
     """The model that a pod serves."""
     found: dict[str, str] = {}
     for engine in ENGINES:
@@ -153,13 +153,13 @@ def _models(had: Had) -> dict[str, str]:
 # -- requests --------------------------------------------------------------------------------------------------
 
 
-def requests_of(had: Had) -> Answer:
+def requests_of(had: MetricReader) -> Answer:
     """Requests in windows, by engine and model."""
     frames = [frame for engine in ENGINES if (frame := _served(had, engine)) is not None]
-    return (_fitted(pl.concat(frames), Table.REQUESTS) if frames else None), []
+    return (_fitted(pl.concat(frames), CanonicalTable.REQUESTS) if frames else None), []
 
 
-def _served(had: Had, engine: Server) -> pl.DataFrame | None:
+def _served(had: MetricReader, engine: ServingEngine) -> pl.DataFrame | None:
     counts = _grown(had, engine, engine.requests, "count")
     if counts is None:
         return None
@@ -188,26 +188,26 @@ def _served(had: Had, engine: Server) -> pl.DataFrame | None:
     )
 
 
-def _grown(had: Had, engine: Server, signal: Signal, key: str) -> pl.DataFrame | None:
+def _grown(had: MetricReader, engine: ServingEngine, signal: Metric, key: str) -> pl.DataFrame | None:
     frame = had.read(signal)
     if frame.is_empty():
         return None
     keyed = frame.with_columns(service=label(frame, *engine.models), client=workload(frame, "namespace"))
-    return grown(keyed, "service", "client").rename({"grown": key})
+    return increases(keyed, "service", "client").rename({"grown": key})
 
 
 # -- capacity --------------------------------------------------------------------------------------------------
 
 
-def capacity_of(had: Had) -> Answer:
+def capacity_of(had: MetricReader) -> Answer:
     """Queues of Kueue where it is there, else what nodes have and pods hold; and requests that wait."""
     frames = [_engines(had)]
     frames.append(_kueue(had) if any(had.name(signal) for signal in KUEUE.values()) else _kube(had))
-    there = [_fitted(frame, Table.CAPACITY) for frame in frames if frame is not None and len(frame)]
+    there = [_fitted(frame, CanonicalTable.CAPACITY) for frame in frames if frame is not None and len(frame)]
     return (pl.concat(there).sort("at_ms", "queue") if there else None), []
 
 
-def _engines(had: Had) -> pl.DataFrame | None:
+def _engines(had: MetricReader) -> pl.DataFrame | None:
     rows = []
     for engine in ENGINES:
         sides = []
@@ -220,7 +220,7 @@ def _engines(had: Had) -> pl.DataFrame | None:
     return pl.concat(rows).with_columns(every_ms=pl.lit(had.step_ms)) if rows else None
 
 
-def _kueue(had: Had) -> pl.DataFrame | None:
+def _kueue(had: MetricReader) -> pl.DataFrame | None:
     columns = {"running": "running_milli", "pending": "pending_milli", "total": "total_milli"}
     whole: pl.DataFrame | None = None
     for key, signal in KUEUE.items():
@@ -234,7 +234,7 @@ def _kueue(had: Had) -> pl.DataFrame | None:
     return whole.with_columns(every_ms=pl.lit(had.step_ms)) if whole is not None else None
 
 
-def _kube(had: Had) -> pl.DataFrame | None:
+def _kube(had: MetricReader) -> pl.DataFrame | None:
     asked, phase, nodes = (had.name(KUBE[key]) for key in ("asked", "phase", "allocatable"))
     rows = []
     if nodes:
@@ -260,7 +260,7 @@ def _kube(had: Had) -> pl.DataFrame | None:
 # -- jobs and starts -------------------------------------------------------------------------------------------
 
 
-def jobs_of(had: Had) -> Answer:
+def jobs_of(had: MetricReader) -> Answer:
     """Pods with GPUs as jobs, those of one owner as one, by kube-state-metrics."""
     asked = had.name(KUBE["asked"])
     if not asked:
@@ -301,10 +301,10 @@ def jobs_of(had: Had) -> Answer:
         .then(pl.lit("running"))
         .otherwise(pl.lit("pending")),
     )
-    return _fitted(rows.filter(pl.col("gpus_milli") > 0).sort("submitted_ms", "id"), Table.JOBS), []
+    return _fitted(rows.filter(pl.col("gpus_milli") > 0).sort("submitted_ms", "id"), CanonicalTable.JOBS), []
 
 
-def _moments(had: Had, key: str) -> pl.DataFrame:
+def _moments(had: MetricReader, key: str) -> pl.DataFrame:
     """A time that pods have as a value, in seconds."""
     schema = {"queue": pl.String, "pod": pl.String, key: pl.Int64}
     name = had.name(KUBE[key])
@@ -315,7 +315,7 @@ def _moments(had: Had, key: str) -> pl.DataFrame:
     return keyed.group_by("queue", "pod").agg(_rounded(pl.col("value").max() * 1000).alias(key))
 
 
-def _owners(had: Had) -> pl.DataFrame:
+def _owners(had: MetricReader) -> pl.DataFrame:
     schema = {"queue": pl.String, "pod": pl.String, "owner": pl.String, "kind": pl.String}
     name = had.name(KUBE["owner"])
     frame = had.ask(f"max by (namespace, pod, created_by_kind, created_by_name) ({name})") if name else pl.DataFrame()
@@ -330,12 +330,12 @@ def _owners(had: Had) -> pl.DataFrame:
     return keyed.unique(["queue", "pod"], keep="first", maintain_order=True)
 
 
-def starts_of(had: Had) -> Answer:
+def starts_of(had: MetricReader) -> Answer:
     """How long nodes took to come, by Karpenter."""
     total, count = (had.read(signal) for signal in KARPENTER)
     if total.is_empty() or count.is_empty():
         return None, []
-    sides = [grown(frame.with_columns(type=label(frame, "type")), "type") for frame in (total, count)]
+    sides = [increases(frame.with_columns(type=label(frame, "type")), "type") for frame in (total, count)]
     both = sides[0].join(sides[1].rename({"grown": "times"}), on=["at_ms", "type"])
     came = both.filter((pl.col("times") >= 1) & pl.col("type").is_in(list(STAGES)))
     rows = came.select(
@@ -345,4 +345,4 @@ def starts_of(had: Had) -> Answer:
         times=_rounded(pl.col("times")).clip(1, _MOST_STARTS),
     )
     each = rows.select(pl.exclude("times").repeat_by("times")).explode("at_ms", "stage", "took_ms")
-    return (_fitted(each.sort("at_ms", "stage"), Table.STARTS) if len(each) else None), []
+    return (_fitted(each.sort("at_ms", "stage"), CanonicalTable.STARTS) if len(each) else None), []

@@ -1,4 +1,4 @@
-"""Asking a Prometheus server: one request at a time, tried again when the server or the line fails.
+"""Asking a Prometheus server: one outgoing at a time, tried again when the server or the line fails.
 
 Python's own HTTP client is enough: requests are few and large, one after the other so that the server is not pressed,
 and a dependency less is one less to keep. Half a body, a 5xx, a 429 and a time-out are tried again with growing pauses.
@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidegate.sources.config_file import printable
-from tidegate.sources.findings import UnusableSource
-from tidegate.sources.options import Options
+from tidegate.sources.findings import SourceError
+from tidegate.sources.options import SourceOptions
 
-#: Times that a request is tried, the first pause between two, and how long an answer may take.
+#: Times that a outgoing is tried, the first pause between two, and how long an answer may take.
 TRIES, PAUSE_S, TIMEOUT_S = 6, 0.5, 120.0
 
 #: The longest pause, whatever the server asks for.
@@ -37,11 +37,11 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class TooMuch(Exception):  # noqa: N818  it says what is the case
+class TooManyPointsError(Exception):
     """The server will not answer so much at once."""
 
 
-class Failed(Exception):  # noqa: N818  it says what is the case
+class RetryableError(Exception):
     """One try failed; another may not."""
 
     def __init__(self, why: str, wait_s: float = 0) -> None:
@@ -49,7 +49,7 @@ class Failed(Exception):  # noqa: N818  it says what is the case
         self.wait_s = wait_s
 
 
-class Door(NamedTuple):
+class PrometheusServer(NamedTuple):
     """How a server is reached."""
 
     address: str
@@ -67,7 +67,7 @@ class Door(NamedTuple):
         return printable(f"{split.scheme}://{host}{split.path}")
 
 
-def open_door(address: str, options: Options) -> Door:
+def server_of(address: str, options: SourceOptions) -> PrometheusServer:
     """Prepare to ask a server: who we are comes from the options, or from PROMETHEUS_TOKEN, _USER and _PASSWORD."""
     split = urllib.parse.urlsplit(address.rstrip("/"))
     token = options.token or os.environ.get("PROMETHEUS_TOKEN", "")
@@ -81,55 +81,55 @@ def open_door(address: str, options: Options) -> Door:
     host = (split.hostname or "") if ":" not in (split.hostname or "") else f"[{split.hostname}]"
     port = f":{split.port}" if split.port else ""
     plain = urllib.parse.urlunsplit((split.scheme, host + port, split.path, "", ""))
-    return Door(plain, headers, _context(plain, options))
+    return PrometheusServer(plain, headers, _context(plain, options))
 
 
-def _context(address: str, options: Options) -> ssl.SSLContext | None:
+def _context(address: str, options: SourceOptions) -> ssl.SSLContext | None:
     if not address.startswith("https:"):
         return None
     try:
         context = ssl.create_default_context(cafile=options.ca_file or os.environ.get("PROMETHEUS_CA_FILE") or None)
     except (OSError, ssl.SSLError) as error:
-        raise UnusableSource(f"--ca-file {options.ca_file}: cannot be used: {error}") from None
+        raise SourceError(f"--ca-file {options.ca_file}: cannot be used: {error}") from None
     if options.insecure:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
 
-def ask(door: Door, path: str, fields: dict[str, str]) -> Any:
+def request(door: PrometheusServer, path: str, fields: dict[str, str]) -> Any:
     """The data of an answer; an UnusableSource says why there is none, a TooMuch that less must be asked for."""
     why = ""
     for number in range(door.tries):
         try:
             return _once(door, path, fields)
-        except Failed as failed:
+        except RetryableError as failed:
             why = str(failed)
             if number + 1 < door.tries:
                 door.pause(min(failed.wait_s or PAUSE_S * 2**number, _LONGEST_PAUSE_S))
-    raise UnusableSource(
+    raise SourceError(
         f"{door.name}: {why}, {door.tries} times in a row; is the server well? What was fetched is kept: "
         "the same command goes on from there"
     )
 
 
-def _once(door: Door, path: str, fields: dict[str, str]) -> Any:
+def _once(door: PrometheusServer, path: str, fields: dict[str, str]) -> Any:
     body = urllib.parse.urlencode(fields).encode()
     url = door.address + path
-    request = urllib.request.Request(url, body or None, door.headers)  # noqa: S310  the scheme was looked at
+    outgoing = urllib.request.Request(url, body or None, door.headers)  # noqa: S310  the scheme was looked at
     try:
-        with _opener(door).open(request, timeout=door.timeout_s) as answer:
+        with _opener(door).open(outgoing, timeout=door.timeout_s) as answer:
             return _data(_unpacked(answer.read(), answer.headers.get("Content-Encoding", "")), door)
     except urllib.error.HTTPError as error:
         raise _refusal(door, error) from None
     except http.client.HTTPException as error:
-        raise Failed(f"breaks off its answer ({type(error).__name__})") from None
+        raise RetryableError(f"breaks off its answer ({type(error).__name__})") from None
     except (TimeoutError, urllib.error.URLError, OSError) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
-            raise UnusableSource(
+            raise SourceError(
                 f"{door.name}: its certificate is not trusted: {reason.verify_message}; say --ca-file, or --insecure"
             ) from None
-        raise Failed(f"cannot be reached ({reason})") from None
+        raise RetryableError(f"cannot be reached ({reason})") from None
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -139,7 +139,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         """Leave it: the redirect is an error then, with its address."""
 
 
-def _opener(door: Door) -> urllib.request.OpenerDirector:
+def _opener(door: PrometheusServer) -> urllib.request.OpenerDirector:
     """No proxy stands between a machine and itself."""
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
     if urllib.parse.urlsplit(door.address).hostname in _LOOPBACK:
@@ -155,49 +155,49 @@ def _unpacked(content: bytes, encoding: str) -> bytes:
     try:
         return gzip.decompress(content)
     except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise Failed("breaks off its answer") from None
+        raise RetryableError("breaks off its answer") from None
 
 
-def _data(content: bytes, door: Door) -> Any:
+def _data(content: bytes, door: PrometheusServer) -> Any:
     try:
         value = msgspec.json.decode(content)
     except msgspec.DecodeError:
         if content.lstrip()[:1] == b"<":
-            raise UnusableSource(
+            raise SourceError(
                 f"{door.name}: answers with a web page, not as Prometheus does; is the path right?"
             ) from None
-        raise Failed("breaks off its answer") from None
+        raise RetryableError("breaks off its answer") from None
     if not isinstance(value, dict) or value.get("status") != "success":
-        raise UnusableSource(f"{door.name}: does not answer as Prometheus does: {printable(str(content[:80]))}")
+        raise SourceError(f"{door.name}: does not answer as Prometheus does: {printable(str(content[:80]))}")
     return value.get("data")
 
 
-def _refusal(door: Door, error: urllib.error.HTTPError) -> Exception:
+def _refusal(door: PrometheusServer, error: urllib.error.HTTPError) -> Exception:
     """What an answer with an error code means: try again, ask for less, or give up."""
     said = _error_text(error)
     if error.code in (408, 425, 429) or error.code >= 500:
         wait = error.headers.get("Retry-After", "")
-        return Failed(f"answers {error.code}{said}", float(wait) if wait.isdecimal() else 0)
+        return RetryableError(f"answers {error.code}{said}", float(wait) if wait.isdecimal() else 0)
     if error.code in _REDIRECTS:
         to = urllib.parse.urlsplit(urllib.parse.urljoin(door.address, error.headers.get("Location", "")))
         there = printable(f"{to.scheme}://{to.netloc.rpartition('@')[2]}")
-        return UnusableSource(
+        return SourceError(
             f"{door.name}: answers {error.code}: it sends on to {there}; "
             "redirects are not followed, as credentials would go along: name that address if you trust it"
         )
     if error.code in (401, 403):
-        return UnusableSource(
+        return SourceError(
             f"{door.name}: answers {error.code}{said}; say --token, or --user and --password, or set PROMETHEUS_TOKEN"
         )
     if error.code in (400, 422) and any(word in said for word in ("too many", "exceeded", "too large", "limit")):
-        return TooMuch(said)
-    return UnusableSource(f"{door.name}: answers {error.code}{said}; is it the address of a Prometheus?")
+        return TooManyPointsError(said)
+    return SourceError(f"{door.name}: answers {error.code}{said}; is it the address of a Prometheus?")
 
 
 def _error_text(error: urllib.error.HTTPError) -> str:
     try:
         value = msgspec.json.decode(_unpacked(error.read(), error.headers.get("Content-Encoding", "")))
-    except (msgspec.DecodeError, Failed, OSError, http.client.HTTPException):
+    except (msgspec.DecodeError, RetryableError, OSError, http.client.HTTPException):
         return ""
     said = value.get("error") if isinstance(value, dict) else None
     return f" ({printable(str(said)[:200])})" if said else ""

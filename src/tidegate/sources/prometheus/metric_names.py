@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Signal(NamedTuple):
+class Metric(NamedTuple):
     """Something that is measured."""
 
     key: str
@@ -18,8 +18,8 @@ class Signal(NamedTuple):
     needed: str = ""  # for what it is needed
 
 
-def _signal(key: str, names: str, scale: float = 1, *, counter: bool = False, needed: str = "") -> Signal:
-    return Signal(key, tuple(names.split()), scale, counter, needed)
+def _signal(key: str, names: str, scale: float = 1, *, counter: bool = False, needed: str = "") -> Metric:
+    return Metric(key, tuple(names.split()), scale, counter, needed)
 
 
 #: DCGM: what GPUs do.
@@ -32,24 +32,24 @@ DCGM = (
 )
 
 
-class Server(NamedTuple):
+class ServingEngine(NamedTuple):
     """An engine that serves models: its counters of requests and tokens, and its queue."""
 
     name: str
-    requests: Signal
-    tokens_in: Signal
-    tokens_out: Signal
-    latency_sum: Signal  # seconds
-    latency_count: Signal
-    running: Signal
-    waiting: Signal
+    requests: Metric
+    tokens_in: Metric
+    tokens_out: Metric
+    latency_sum: Metric  # seconds
+    latency_count: Metric
+    running: Metric
+    waiting: Metric
     models: tuple[str, ...]  # labels that name the model
 
 
-def _server(name: str, models: str, **signals: str) -> Server:
+def _server(name: str, models: str, **signals: str) -> ServingEngine:
     gauges = ("running", "waiting")
     made = {key: _signal(key, names, counter=key not in gauges) for key, names in signals.items()}
-    return Server(name, models=tuple(models.split()), **made)
+    return ServingEngine(name, models=tuple(models.split()), **made)
 
 
 ENGINES = (
@@ -137,7 +137,7 @@ GONE = {
 }
 
 
-def every_signal() -> list[Signal]:
+def every_metric() -> list[Metric]:
     """All of them."""
     served = [
         part

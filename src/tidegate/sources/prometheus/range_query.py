@@ -21,9 +21,9 @@ import msgspec
 import platformdirs
 import polars as pl
 
-from tidegate.sources.findings import UnusableSource
-from tidegate.sources.options import Watch, unwatched
-from tidegate.sources.prometheus.http_client import Door, TooMuch, ask
+from tidegate.sources.findings import SourceError
+from tidegate.sources.options import ReportProgress, no_progress
+from tidegate.sources.prometheus.http_client import PrometheusServer, TooManyPointsError, request
 
 #: Points of one series in one answer; servers refuse more than 11,000.
 MOST_POINTS = 10_000
@@ -32,24 +32,24 @@ MOST_POINTS = 10_000
 _LEAST_POINTS = 20
 
 
-class Span(NamedTuple):
+class TimeRange(NamedTuple):
     """From when to when, in steps; in milliseconds, both ends included."""
 
     start_ms: int
     end_ms: int
     step_ms: int
 
-    def pieces(self, points: int) -> Iterator[Span]:
+    def pieces(self, points: int) -> Iterator[TimeRange]:
         """The same in pieces of so many points at most; their ends depend on the step alone."""
         phase = self.start_ms % self.step_ms
         first, last = (self.start_ms - phase) // self.step_ms, (self.end_ms - phase) // self.step_ms
         while first <= last:
             stop = min(first - first % points + points - 1, last)
-            yield Span(phase + first * self.step_ms, phase + stop * self.step_ms, self.step_ms)
+            yield TimeRange(phase + first * self.step_ms, phase + stop * self.step_ms, self.step_ms)
             first = stop + 1
 
 
-class Store:
+class ResponseCache:
     """A folder of pieces; one that was not chosen by the user is removed when all is read."""
 
     def __init__(self, chosen: str) -> None:
@@ -75,7 +75,7 @@ class Store:
             handle, beside = tempfile.mkstemp(dir=path.parent, suffix=".part")
         except OSError as error:
             if self._keep:
-                raise UnusableSource(f"--cache {self._folder}: cannot be written: {error.strerror or error}") from None
+                raise SourceError(f"--cache {self._folder}: cannot be written: {error.strerror or error}") from None
             return
         try:
             with os.fdopen(handle, "wb") as file:
@@ -102,19 +102,19 @@ class Store:
         return self._folder / (hashlib.sha256(key.encode()).hexdigest()[:32] + ".json")
 
 
-class Asker(NamedTuple):
+class RangeQuery(NamedTuple):
     """A server, a time, and where pieces are kept."""
 
-    door: Door
-    span: Span
-    store: Store
-    watch: Watch = unwatched
+    door: PrometheusServer
+    span: TimeRange
+    store: ResponseCache
+    watch: ReportProgress = no_progress
 
     def range(self, query: str) -> pl.DataFrame:
         """The answer to a query over the whole time: a column for each label, `at_ms` and `value`."""
         return _frame(series for piece in self._pieces(query, self.span, MOST_POINTS) for series in piece)
 
-    def _pieces(self, query: str, span: Span, points: int) -> Iterator[list[Any]]:
+    def _pieces(self, query: str, span: TimeRange, points: int) -> Iterator[list[Any]]:
         pieces = list(span.pieces(points))
         for number, piece in enumerate(pieces):
             self.watch(query, number / len(pieces))
@@ -122,11 +122,11 @@ class Asker(NamedTuple):
             found = self.store.take(key)
             if found is None:
                 try:
-                    found = _series(ask(self.door, "/api/v1/query_range", _fields(query, piece)), self.door)
-                except TooMuch as refused:
+                    found = _series(request(self.door, "/api/v1/query_range", _fields(query, piece)), self.door)
+                except TooManyPointsError as refused:
                     if points // 4 < _LEAST_POINTS:
                         hint = "ask for less: a shorter time, or a longer --step"
-                        raise UnusableSource(
+                        raise SourceError(
                             f"{self.door.name}: will not answer so much at once{refused}; {hint}"
                         ) from None
                     yield from self._pieces(query, piece, points // 4)
@@ -135,7 +135,7 @@ class Asker(NamedTuple):
             yield found
 
 
-def _fields(query: str, span: Span) -> dict[str, str]:
+def _fields(query: str, span: TimeRange) -> dict[str, str]:
     return {
         "query": query,
         "start": f"{span.start_ms / 1000:.3f}",
@@ -144,10 +144,10 @@ def _fields(query: str, span: Span) -> dict[str, str]:
     }
 
 
-def _series(data: Any, door: Door) -> list[Any]:
+def _series(data: Any, door: PrometheusServer) -> list[Any]:
     found = data.get("result") if isinstance(data, dict) else None
     if not isinstance(found, list):
-        raise UnusableSource(f"{door.name}: does not answer as Prometheus does: expected a result")
+        raise SourceError(f"{door.name}: does not answer as Prometheus does: expected a result")
     return found
 
 

@@ -30,7 +30,7 @@ def named(frame: pl.DataFrame, **labels: pl.Expr) -> pl.DataFrame:
     return frame.select("at_ms", "value", **labels)
 
 
-def grown(frame: pl.DataFrame, *keys: str) -> pl.DataFrame:
+def increases(frame: pl.DataFrame, *keys: str) -> pl.DataFrame:
     """What counters grew by since the sample before, summed by time and keys; a counter that fell began anew."""
     series = [name for name in frame.columns if name.startswith("label ")]
     if not series or frame.is_empty():

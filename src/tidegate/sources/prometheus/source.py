@@ -10,31 +10,33 @@ from typing import Any
 
 from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.units import DAY_MS, MINUTE_MS, UnitError, parse_duration_ms
-from tidegate.sources.findings import Code, Finding, UnusableSource
-from tidegate.sources.options import Format, Options, Table, Watch, unwatched
-from tidegate.sources.prometheus.demand_tables import Had, capacity_of, jobs_of, requests_of, starts_of, use_of
-from tidegate.sources.prometheus.http_client import Door, ask, open_door
-from tidegate.sources.prometheus.metric_names import Signal, every_signal
-from tidegate.sources.prometheus.range_query import Asker, Span, Store
-from tidegate.sources.source_result import Part, part_of
+from tidegate.sources.findings import Code, SourceError, SourceFinding
+from tidegate.sources.options import CanonicalTable, Format, ReportProgress, SourceOptions, no_progress
+from tidegate.sources.prometheus.demand_tables import MetricReader, capacity_of, jobs_of, requests_of, starts_of, use_of
+from tidegate.sources.prometheus.http_client import PrometheusServer, request, server_of
+from tidegate.sources.prometheus.metric_names import Metric, every_metric
+from tidegate.sources.prometheus.range_query import RangeQuery, ResponseCache, TimeRange
+from tidegate.sources.source_result import SourceTable, source_table
 
 #: How far back is asked for where nothing is said, and the step of it.
 _USUAL_SPAN_MS, _USUAL_STEP_MS = 7 * DAY_MS, MINUTE_MS
 
 
-def read_prometheus(address: str, options: Options, door: Door | None = None, watch: Watch = unwatched) -> list[Part]:
+def read_prometheus(
+    address: str, options: SourceOptions, door: PrometheusServer | None = None, watch: ReportProgress = no_progress
+) -> list[SourceTable]:
     """The tables of what a server has; an UnusableSource says why there are none."""
-    door = door or open_door(address, options)
+    door = door or server_of(address, options)
     names = _names(door)
     span = read_span(door, options)
-    store = Store(options.cache)
-    had = Had(Asker(door, span, store, watch), names)
+    store = ResponseCache(options.cache)
+    had = MetricReader(RangeQuery(door, span, store, watch), names)
     makers = {
-        Table.USE: use_of,
-        Table.REQUESTS: requests_of,
-        Table.CAPACITY: capacity_of,
-        Table.JOBS: jobs_of,
-        Table.STARTS: starts_of,
+        CanonicalTable.USE: use_of,
+        CanonicalTable.REQUESTS: requests_of,
+        CanonicalTable.CAPACITY: capacity_of,
+        CanonicalTable.JOBS: jobs_of,
+        CanonicalTable.STARTS: starts_of,
     }
     parts, findings = [], []
     for table, make in makers.items():
@@ -42,25 +44,25 @@ def read_prometheus(address: str, options: Options, door: Door | None = None, wa
         frame, said = make(had)
         findings += [finding._replace(source=door.name) for finding in said]
         if frame is not None and len(frame):
-            part = part_of(door.name, Format.PROMETHEUS, table, frame)
+            part = source_table(door.name, Format.PROMETHEUS, table, frame)
             part = part._replace(query="; ".join(had.queries), since_ms=span.start_ms, until_ms=span.end_ms)
             parts.append(part)
     store.finish()
     if not parts:
-        raise UnusableSource(_say_nothing(door, names, span))
+        raise SourceError(_say_nothing(door, names, span))
     findings += _said(door.name, names, had)
     parts[0] = parts[0]._replace(findings=(*parts[0].findings, *findings))
     return parts
 
 
-def _names(door: Door) -> frozenset[str]:
+def _names(door: PrometheusServer) -> frozenset[str]:
     """The metrics that a server has."""
-    data = ask(door, "/api/v1/label/__name__/values", {})
+    data = request(door, "/api/v1/label/__name__/values", {})
     return frozenset(str(name) for name in data) if isinstance(data, list) else frozenset()
 
 
-def _say_nothing(door: Door, names: frozenset[str], span: Span) -> str:
-    known = sum(name in names for signal in every_signal() for name in signal.names)
+def _say_nothing(door: PrometheusServer, names: frozenset[str], span: TimeRange) -> str:
+    known = sum(name in names for signal in every_metric() for name in signal.names)
     if known:
         hours = (span.end_ms - span.start_ms) / 3_600_000
         return f"{door.name}: has nothing in the {hours:,.0f} hours that were asked for; say --start and --end"
@@ -70,42 +72,42 @@ def _say_nothing(door: Door, names: frozenset[str], span: Span) -> str:
     )
 
 
-def _said(name: str, names: frozenset[str], had: Had) -> Iterable[Finding]:
+def _said(name: str, names: frozenset[str], had: MetricReader) -> Iterable[SourceFinding]:
     """Which metrics go by older names, and which are not there."""
     older = sorted(f"{found} for {signal.names[0]}" for signal, found in had.older.items())
     if older:
-        yield Finding(Code.METRIC_RENAMED, name, len(older), more=", ".join(older))
-    missing = [signal for signal in every_signal() if signal.needed and not _has(signal, names)]
+        yield SourceFinding(Code.METRIC_RENAMED, name, len(older), more=", ".join(older))
+    missing = [signal for signal in every_metric() if signal.needed and not _has(signal, names)]
     if missing:
         listed = ", ".join(f"{signal.names[0]} ({signal.needed})" for signal in missing)
-        yield Finding(Code.METRIC_MISSING, name, len(missing), more=listed)
+        yield SourceFinding(Code.METRIC_MISSING, name, len(missing), more=listed)
 
 
-def _has(signal: Signal, names: frozenset[str]) -> bool:
+def _has(signal: Metric, names: frozenset[str]) -> bool:
     return any(name in names for name in signal.names)
 
 
 # -- when ------------------------------------------------------------------------------------------------------
 
 
-def read_span(door: Door, options: Options) -> Span:
+def read_span(door: PrometheusServer, options: SourceOptions) -> TimeRange:
     """From when to when is asked for: as said, or the last week by the server's clock."""
     step = _duration("--step", options.step) if options.step else 0
     end = _moment("--end", options.end, 0) if options.end else _server_now(door)
     start = _moment("--start", options.start, end) if options.start else end - _USUAL_SPAN_MS
     if start >= end:
-        raise UnusableSource(f"--start {options.start}: expected a time before the end")
+        raise SourceError(f"--start {options.start}: expected a time before the end")
     if not step:
         step = _USUAL_STEP_MS if end - start <= _USUAL_SPAN_MS else 5 * _USUAL_STEP_MS
-    return Span(start, end, step)
+    return TimeRange(start, end, step)
 
 
-def _server_now(door: Door) -> int:
-    data: Any = ask(door, "/api/v1/query", {"query": "time()"})
+def _server_now(door: PrometheusServer) -> int:
+    data: Any = request(door, "/api/v1/query", {"query": "time()"})
     try:
         now_ms = round(float(data["result"][1]) * 1000)
     except (KeyError, IndexError, TypeError, ValueError):
-        raise UnusableSource(f"{door.name}: does not say what time it is; say --start and --end") from None
+        raise SourceError(f"{door.name}: does not say what time it is; say --start and --end") from None
     return now_ms - now_ms % MINUTE_MS
 
 
@@ -119,14 +121,14 @@ def _moment(option: str, text: str, end_ms: int) -> int:
         return end_ms - parse_duration_ms(text.removeprefix("-"))
     except UnitError:
         expected = 'a time such as "2026-11-16T08:00:00Z", or how long before the end, such as "14d"'
-        raise UnusableSource(f"{option} {text}: expected {expected}") from None
+        raise SourceError(f"{option} {text}: expected {expected}") from None
 
 
 def _duration(option: str, text: str) -> int:
     try:
         found = parse_duration_ms(text)
     except UnitError as error:
-        raise UnusableSource(f"{option} {text}: expected {error}") from None
+        raise SourceError(f"{option} {text}: expected {error}") from None
     if found < 1000:
-        raise UnusableSource(f"{option} {text}: expected at least 1s")
+        raise SourceError(f"{option} {text}: expected at least 1s")
     return found

@@ -10,9 +10,9 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from tidegate.demand.time_zone import Calendar
-from tidegate.sources.detect_columns import Wish
-from tidegate.sources.options import Format, Table
-from tidegate.sources.table_reader import Wanted
+from tidegate.sources.detect_columns import ColumnOverride
+from tidegate.sources.options import CanonicalTable, Format
+from tidegate.sources.table_reader import TableHints
 
 
 class Trace(NamedTuple):
@@ -20,17 +20,17 @@ class Trace(NamedTuple):
 
     format: Format
     header: frozenset[str]  # names that it has
-    table: Table
-    wishes: dict[str, Wish]
+    table: CanonicalTable
+    wishes: dict[str, ColumnOverride]
     calendar: Calendar
     queue: Callable[[str], str] | None = None  # the queue that the name of a file stands for
     ids: bool = True
 
-    def wanted(self, name: str) -> Wanted:
+    def wanted(self, name: str) -> TableHints:
         """How one of its files is read."""
         queue = self.queue(name) if self.queue else ""
-        wishes = {**self.wishes, **({"queue": Wish(constant=queue)} if queue else {})}
-        return Wanted(wishes, table=self.table, calendar=self.calendar, documented=True, ids=self.ids)
+        wishes = {**self.wishes, **({"queue": ColumnOverride(constant=queue)} if queue else {})}
+        return TableHints(wishes, table=self.table, calendar=self.calendar, documented=True, ids=self.ids)
 
 
 def _stem(name: str) -> str:
@@ -50,12 +50,12 @@ TRACES = (
     Trace(
         Format.ITP,
         _columns("job_id submission_time duration num_gpu"),
-        Table.JOBS,
+        CanonicalTable.JOBS,
         {
-            "id": Wish("job_id"),
-            "submitted": Wish("submission_time", "s"),
-            "duration": Wish("duration", "s"),
-            "gpus": Wish("num_gpu"),
+            "id": ColumnOverride("job_id"),
+            "submitted": ColumnOverride("submission_time", "s"),
+            "duration": ColumnOverride("duration", "s"),
+            "gpus": ColumnOverride("num_gpu"),
         },
         Calendar.NONE,
         _stem,
@@ -63,25 +63,25 @@ TRACES = (
     Trace(
         Format.PHILLY,
         _columns("timestamp duration num_gpus gpu_time cluster"),
-        Table.JOBS,
+        CanonicalTable.JOBS,
         {
-            "submitted": Wish("timestamp"),
-            "duration": Wish("duration", "s"),
-            "gpus": Wish("num_gpus"),
-            "queue": Wish("cluster"),
+            "submitted": ColumnOverride("timestamp"),
+            "duration": ColumnOverride("duration", "s"),
+            "gpus": ColumnOverride("num_gpus"),
+            "queue": ColumnOverride("cluster"),
         },
         Calendar.EPOCH,
     ),
     Trace(
         Format.MURI,
         _columns("job_id num_gpu submit_time iterations model_name duration priority"),
-        Table.JOBS,
+        CanonicalTable.JOBS,
         {
-            "id": Wish("job_id"),
-            "submitted": Wish("submit_time", "ms"),
-            "duration": Wish("duration", "ms"),
-            "gpus": Wish("num_gpu"),
-            "priority": Wish("priority"),
+            "id": ColumnOverride("job_id"),
+            "submitted": ColumnOverride("submit_time", "ms"),
+            "duration": ColumnOverride("duration", "ms"),
+            "gpus": ColumnOverride("num_gpu"),
+            "priority": ColumnOverride("priority"),
         },
         Calendar.NONE,
         _stem,
@@ -89,41 +89,49 @@ TRACES = (
     Trace(
         Format.AZURE_LLM,
         _columns("TIMESTAMP ContextTokens GeneratedTokens"),
-        Table.REQUESTS,
-        {"at": Wish("TIMESTAMP"), "tokens_in": Wish("ContextTokens"), "tokens_out": Wish("GeneratedTokens")},
+        CanonicalTable.REQUESTS,
+        {
+            "at": ColumnOverride("TIMESTAMP"),
+            "tokens_in": ColumnOverride("ContextTokens"),
+            "tokens_out": ColumnOverride("GeneratedTokens"),
+        },
         Calendar.EPOCH,
     ),
     Trace(
         Format.MOONCAKE,
         _columns("timestamp input_length output_length"),
-        Table.REQUESTS,
-        {"at": Wish("timestamp", "ms"), "tokens_in": Wish("input_length"), "tokens_out": Wish("output_length")},
+        CanonicalTable.REQUESTS,
+        {
+            "at": ColumnOverride("timestamp", "ms"),
+            "tokens_in": ColumnOverride("input_length"),
+            "tokens_out": ColumnOverride("output_length"),
+        },
         Calendar.NONE,
     ),
     Trace(
         Format.SERVEGEN,
         _columns("client ts_s rate_rps cv_iat"),
-        Table.REQUESTS,
+        CanonicalTable.REQUESTS,
         {
-            "at": Wish("ts_s", "s"),
-            "rate": Wish("rate_rps"),
-            "window": Wish(constant="600s"),
-            "client": Wish("client"),
-            "arrival_cv": Wish("cv_iat"),
+            "at": ColumnOverride("ts_s", "s"),
+            "rate": ColumnOverride("rate_rps"),
+            "window": ColumnOverride(constant="600s"),
+            "client": ColumnOverride("client"),
+            "arrival_cv": ColumnOverride("cv_iat"),
         },
         Calendar.NONE,
     ),
     Trace(
         Format.HELIOS,
         _columns("time total_gpu_num running_gpu_num pending_gpu_num running_gpujob_num pending_gpujob_num"),
-        Table.CAPACITY,
+        CanonicalTable.CAPACITY,
         {
-            "at": Wish("time"),
-            "total": Wish("total_gpu_num"),
-            "running": Wish("running_gpu_num"),
-            "pending": Wish("pending_gpu_num"),
-            "running_jobs": Wish("running_gpujob_num"),
-            "pending_jobs": Wish("pending_gpujob_num"),
+            "at": ColumnOverride("time"),
+            "total": ColumnOverride("total_gpu_num"),
+            "running": ColumnOverride("running_gpu_num"),
+            "pending": ColumnOverride("pending_gpu_num"),
+            "running_jobs": ColumnOverride("running_gpujob_num"),
+            "pending_jobs": ColumnOverride("pending_gpujob_num"),
         },
         Calendar.EPOCH,
         _helios_queue,
@@ -141,7 +149,7 @@ class NoDemand(NamedTuple):
     why: str
 
 
-NO_DEMAND = (
+NOT_DEMAND = (
     NoDemand(
         _columns("name cpu_milli memory_mib num_gpu gpu_milli"),
         "is a list of pods for placement experiments (openb): its times are no load, about 14 GPUs at once; "
@@ -174,7 +182,7 @@ def find_trace(names: tuple[str, ...]) -> Trace | None:
 
 def why_no_demand(names: tuple[str, ...], beginning: str) -> str:
     """Why a file with such columns is no demand; empty if it may be."""
-    for one in NO_DEMAND:
+    for one in NOT_DEMAND:
         if one.header <= set(names):
             return one.why
     cells = beginning.split("\n", 1)[0].strip().split(",")
