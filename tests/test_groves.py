@@ -181,13 +181,13 @@ def test_a_node_that_goes_is_replaced_for_work_whose_pods_are_the_worlds():
     cluster.step()
     assert spots(cluster) == {"j": {"h100-0-00": 1, "h100-1-00": 1}}
     cluster.tell(FactKind.NODE_REMOVED, "h100-0-00").tell(FactKind.NODE_REMOVED, "h100-1-00")
-    assert cluster.step() == [evicted("j", Reason.NO_SPOT_LEFT)]
+    assert cluster.step() == [evicted("j", Reason.NO_REPLACEMENT_DOMAIN)]
 
 
 def test_without_a_replacement_the_workload_is_evicted_or_waits_as_the_rule_says():
     cluster = running_on_first_rack(RACK)
     cluster._facts.standing(0, shown("h100-0-00"))
-    assert cluster.step() == [evicted("j", Reason.NO_SPOT_LEFT)]
+    assert cluster.step() == [evicted("j", Reason.NO_REPLACEMENT_DOMAIN)]
     patient = running_on_first_rack(RACK, fails_fast=False)
     patient._facts.standing(0, shown("h100-0-00"))
     assert patient.step() == [held("j", Reason.TOPOLOGY_UNFIT)]

@@ -95,7 +95,7 @@ def test_quota_without_a_place_is_lost_with_its_queue():
     before = cluster.policy
     cluster.submit(job("j", "1x8", queue="a")).step()
     cluster.set_policy(without(before, "a"))
-    assert cluster.step() == [evicted("j", Reason.GRANT_LOST), held("j", Reason.NO_QUEUE)]
+    assert cluster.step() == [evicted("j", Reason.RESERVATION_LOST), held("j", Reason.NO_QUEUE)]
     cluster.set_policy(before)
     cluster.step()
     cluster.add_node(fleet("1x h100x4", "1x h100x8")[1])
@@ -106,7 +106,7 @@ def test_quota_without_a_place_is_no_admission_once_admission_comes_with_one():
     cluster = queue_cluster(fleet("1x h100x4"), queue("a", 8), admission="kueue")
     cluster.submit(job("j", "1x8", queue="a")).step()
     cluster.set_policy(replace(cluster.policy, admission=AdmissionKind.TIDEGATE))
-    assert evicted("j", Reason.GRANT_LOST) in cluster.step()
+    assert evicted("j", Reason.RESERVATION_LOST) in cluster.step()
     assert usage(cluster, "a") == 0
     cluster.add_node(fleet("1x h100x4", "1x h100x8")[1])
     assert placed("j", Reason.PLACED_AGAIN) in cluster.step()

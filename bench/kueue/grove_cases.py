@@ -23,7 +23,8 @@ def run(case: dict[str, Any], fixtures: dict[str, Any]) -> str | None:
     decisions, _ = decide(world.state)
     world.carry_out(decisions)
     evicted = {
-        world.workloads[number][0].id for number in decisions.workload[decisions.code == Reason.NO_SPOT_LEFT].tolist()
+        world.workloads[number][0].id
+        for number in decisions.workload[decisions.code == Reason.NO_REPLACEMENT_DOMAIN].tolist()
     }
     return differs(case, world, evicted)
 

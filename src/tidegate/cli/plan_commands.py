@@ -37,9 +37,9 @@ from tidegate.report.html.plan import plan_page
 from tidegate.report.output_files import open_console, written_whole
 from tidegate.report.plot.plan import plot_plan
 from tidegate.report.text.plan import Seen, render_plan
+from tidegate.sources.config_file import load_prices
 from tidegate.sources.findings import SourceFinding
 from tidegate.sources.options import SourceOptions
-from tidegate.sources.price_file import load_prices
 
 #: Jobs, and time between the first and the last, that a plan can be made from.
 _LEAST_JOBS, _LEAST_MS = 20, 2 * 86_400_000

@@ -30,8 +30,8 @@ from tidegate.report.plot.preflight import plot_preflight
 from tidegate.report.text.plan import Seen
 from tidegate.report.text.preflight import render_preflight
 from tidegate.report.text.preflight_sentences import answer_sentence, finding_text, lift_text, short_answer, waste_lines
+from tidegate.sources.config_file import load_prices
 from tidegate.sources.options import SourceOptions
-from tidegate.sources.price_file import load_prices
 from tidegate.sources.read_sources import SourceTables
 
 __all__ = ["Call", "Outputs", "run_preflight", "show_preflight"]

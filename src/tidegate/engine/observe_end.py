@@ -104,7 +104,7 @@ def _settle_quota(state: ClusterState) -> None:
     if state.policy.admission is AdmissionKind.KUEUE and state.shares:
         placeless &= unpaid
     lost = [row for row in rows[placeless].tolist() if pods_to_be(state, row)]  # those that are all done are all right
-    state.note_trouble(np.array(lost, np.int64), Reason.GRANT_LOST)
+    state.note_trouble(np.array(lost, np.int64), Reason.RESERVATION_LOST)
 
 
 def _settle_counts(state: ClusterState) -> None:

@@ -27,7 +27,7 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 #: How a number of evidence is said, by the name it has in the catalogue.
 _SAID: dict[str, Callable[[int], str]] = {"cpu_milli": cpu_text, "memory_mib": memory_text, "milli": gpus_text}
-_SAID["misfit"] = lambda misfit: (
+_SAID["topology_failure"] = lambda misfit: (
     TOPOLOGY_FAILURE_TEXTS[TopologyFailure(misfit)] if misfit in set(TopologyFailure) else str(misfit)
 )
 
@@ -79,9 +79,9 @@ def _other_resources(work: Work, amount: int) -> list[str]:
 def _named(values: dict[str, int], names: Names) -> dict[str, str]:
     """What numbers of quota mean, in words."""
     said = {}
-    lot = values.get("lot", -1)
+    lot = values.get("flavor_resource", -1)
     if 0 <= lot < len(names.lots):
-        said["lot"] = f"flavor {names.lots[lot].flavor}"
+        said["flavor_resource"] = f"flavor {names.lots[lot].flavor}"
         for name in ("missing", "amount"):
             if name in values:
                 said[name] = amount_text(names.lots[lot].resource, values[name])

@@ -125,6 +125,11 @@ def shortened(text: str) -> str:
     return quoted[:-1] + "…" + quoted[-1]
 
 
+def printable(text: str) -> str:
+    """Text such as a file's name, without what a terminal would obey or an encoding refuse."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
 def _counted(what: str, count: int, part: str) -> str:
     if count == 0:
         return f"an empty {what.removeprefix('a ')}"

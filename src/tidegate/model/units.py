@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from tidegate.model.errors import UserError
+
 TimeMs = int
 
 SECOND_MS = 1_000
@@ -47,7 +49,7 @@ _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|min|s|m|h|d|w)")
 _PLAIN_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,2})?")
 
 
-class UnitError(ValueError):
+class UnitError(UserError):
     """An amount that cannot be read; the text says what was expected."""
 
 

@@ -1,18 +1,18 @@
-"""What a `tidegate.yaml` sets up, or what is wrong with it, each problem with file and line.
-
-Must not know: how problems are shown, or what is run.
-"""
+"""Reads a `tidegate.yaml` and a price file; every problem has its file and line."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from tidegate.config.convert import Setup, build
+from tidegate.config.prices import GpuPrices, read_prices
 from tidegate.config.schema import ConfigDocument
 from tidegate.config.validate import read_document
-from tidegate.model.problem import Problem, Severity, path_text
-from tidegate.sources.yaml_data import FilePosition, FileReadError
+from tidegate.model.errors import UserError
+from tidegate.model.problem import Problem, Severity, path_text, printable
+from tidegate.sources.yaml_data import FilePosition, FileReadError, LocatedData
 from tidegate.sources.yaml_file import read_file
 
 
@@ -31,7 +31,7 @@ class FileProblem(NamedTuple):
 
 
 class ReviewedConfig(NamedTuple):
-    """What a file says, if it can be used, and all that is to be said about it."""
+    """A file's content, None if it has errors, and its problems."""
 
     file: str
     document: ConfigDocument | None
@@ -40,44 +40,51 @@ class ReviewedConfig(NamedTuple):
 
     def lines(self) -> list[str]:
         """The problems as text."""
-        told = [problem.text() for problem in self.problems]
-        return [*told, f"{self.file}: … and {self.more:,} more"] if self.more else told
+        lines = [problem.text() for problem in self.problems]
+        return [*lines, f"{self.file}: … and {self.more:,} more"] if self.more else lines
 
 
-class ConfigFileError(ValueError):
-    """A file with errors; its text has a line for each."""
-
-    def __init__(self, reviewed: ReviewedConfig) -> None:
-        super().__init__("\n".join(reviewed.lines()))
-        self.reviewed = reviewed
+class ConfigFileError(UserError):
+    """A file with errors; the text has a line for each."""
 
 
 def load_setup(path: Path) -> Setup:
-    """Make what the file sets up; an UnusableFile says all that is wrong with it."""
+    """Make what a `tidegate.yaml` sets up; a ConfigFileError lists all its errors."""
     reviewed = review_file(path)
     if reviewed.document is None:
-        raise ConfigFileError(reviewed)
+        raise ConfigFileError("\n".join(reviewed.lines()))
     return build(reviewed.document)
 
 
 def review_file(path: Path) -> ReviewedConfig:
-    """Read a file and find all that is wrong with it. Never raises."""
+    """Read a `tidegate.yaml` and find all its problems. Never raises."""
     name = printable(str(path))
     try:
         plain = read_file(path)
     except FileReadError as error:
-        problem = FileProblem(name, error.place, Problem(path=(), found=error.reason))
-        return ReviewedConfig(name, None, (problem,), 0)
+        return ReviewedConfig(name, None, (_unreadable(name, error),), 0)
     document, report = read_document(plain.data)
-    located = [FileProblem(name, plain.place(problem.path), problem) for problem in report.problems]
-    located.sort(key=_order)
-    return ReviewedConfig(name, document, tuple(located), report.more)
+    return ReviewedConfig(name, document, _located(name, plain, report.problems), report.more)
 
 
-def _order(problem: FileProblem) -> tuple[FilePosition, str]:
-    return problem.place or FilePosition(0, 0), path_text(problem.problem.path)
+def load_prices(path: Path) -> GpuPrices:
+    """The prices of a file such as `{currency: USD, gpu_hour: {own: 1.80, window: 2.40, burst: 4.10}}`."""
+    name = printable(str(path))
+    try:
+        plain = read_file(path)
+    except FileReadError as error:
+        raise ConfigFileError(_unreadable(name, error).text()) from None
+    prices, report = read_prices(plain.data)
+    if prices is None:
+        raise ConfigFileError("\n".join(problem.text() for problem in _located(name, plain, report.problems)))
+    return prices
 
 
-def printable(name: str) -> str:
-    """The name of a file, without what a terminal would obey or an encoding refuse."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in name)
+def _unreadable(name: str, error: FileReadError) -> FileProblem:
+    return FileProblem(name, error.place, Problem(path=(), found=error.reason))
+
+
+def _located(name: str, plain: LocatedData, problems: Iterable[Problem]) -> tuple[FileProblem, ...]:
+    located = [FileProblem(name, plain.place(problem.path), problem) for problem in problems]
+    located.sort(key=lambda each: (each.place or FilePosition(0, 0), path_text(each.problem.path)))
+    return tuple(located)

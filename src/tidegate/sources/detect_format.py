@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from tidegate.sources.config_file import printable
+from tidegate.model.problem import printable
 from tidegate.sources.findings import Code, SourceError, SourceFinding
 from tidegate.sources.options import Format, SourceOptions
 from tidegate.sources.slurm import is_sacct

@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from tidegate.model.errors import UserError
 from tidegate.model.problem import shortened
 
 #: Places that are named for one finding; the rest is counted.
@@ -182,7 +183,7 @@ class SourceFinding(NamedTuple):
         return " ".join(part for part in (number, cell) if part)
 
 
-class SourceError(ValueError):
+class SourceError(UserError):
     """A source that cannot be used; the text says where, what was found, what was expected and what to do."""
 
 

@@ -27,10 +27,9 @@ from tidegate.manifests.kueue_workload import read_workload
 from tidegate.manifests.object_index import DEFAULT_NAMESPACE, ManifestDocument, ObjectIndex, index_objects
 from tidegate.manifests.object_meta import ManifestMeta, read_meta
 from tidegate.manifests.timestamps import read_time_ms
-from tidegate.model.problem import Severity
+from tidegate.model.problem import Severity, printable
 from tidegate.model.units import UnitError
 from tidegate.model.work import GpuRequest, Share, WorkKind, Workload
-from tidegate.sources.config_file import printable
 from tidegate.sources.detect_columns import ColumnOverride
 from tidegate.sources.findings import CellPlace, Code, SourceError, SourceFinding
 from tidegate.sources.options import CanonicalTable, Format

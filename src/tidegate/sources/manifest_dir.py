@@ -12,8 +12,8 @@ from typing import NamedTuple
 from tidegate.manifests.findings import ManifestFinding, ManifestFindings, ObjectOrigin
 from tidegate.manifests.import_all import ImportedCluster, import_documents
 from tidegate.manifests.object_index import ManifestDocument, embedded
-from tidegate.model.problem import Problem, Severity
-from tidegate.sources.config_file import printable
+from tidegate.model.errors import UserError
+from tidegate.model.problem import Problem, Severity, printable
 from tidegate.sources.yaml_data import FilePosition, FileReadError, LocatedData
 from tidegate.sources.yaml_file import read_all, read_documents
 
@@ -61,7 +61,7 @@ class ManifestDir(NamedTuple):
         return [*told, f"{self.path}: … and {self.more:,} more"] if self.more else told
 
 
-class ManifestDirError(ValueError):
+class ManifestDirError(UserError):
     """A folder with errors; its text has a line for each."""
 
     def __init__(self, folder: ManifestDir) -> None:

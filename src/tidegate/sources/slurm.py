@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from tidegate.sources.config_file import printable
+from tidegate.model.problem import printable
 from tidegate.sources.detect_columns import ColumnOverride
 from tidegate.sources.findings import Code, SourceError, SourceFinding
 from tidegate.sources.options import CanonicalTable, Format, SourceOptions

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import polars as pl
 from polars.exceptions import ComputeError, PolarsError
 
-from tidegate.sources.config_file import printable
+from tidegate.model.problem import printable
 from tidegate.sources.findings import SourceError
 
 #: Rows that are looked at before a file is read.

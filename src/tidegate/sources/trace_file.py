@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from tidegate.model.problem import MOST_TOLD, found_text
-from tidegate.sources.config_file import printable
+from tidegate.model.errors import UserError
+from tidegate.model.problem import MOST_TOLD, found_text, printable
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 MOST_ROWS = 10_000_000
 
 
-class TraceFileError(ValueError):
+class TraceFileError(UserError):
     """A trace that cannot be used; its text has a line for each thing that is wrong."""
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from tidegate.model import problem
+from tidegate.model.errors import UserError
 
 #: Values a file may have, aliases counted as if they were written out. It bounds the time that reading takes.
 MOST_VALUES = 200_000
@@ -43,7 +44,7 @@ def position_of(mark: Any) -> FilePosition:
     return FilePosition(mark.line + 1, mark.column + 1)
 
 
-class FileReadError(ValueError):
+class FileReadError(UserError):
     """Why a file gives no data, and where if that is known."""
 
     def __init__(self, reason: str, place: FilePosition | None = None) -> None:

@@ -85,7 +85,7 @@ from tidegate.state.tables import (
 
 ADMIT, PREEMPT, RELEASE = int(DecisionKind.ADMIT), int(DecisionKind.PREEMPT), int(DecisionKind.RELEASE)
 ASSIGN, EVICT = int(DecisionKind.ASSIGN), int(DecisionKind.EVICT)
-SPOT_GIVEN, SPOT_REPLACED = int(Reason.SPOT_GIVEN), int(Reason.SPOT_REPLACED)
+DOMAIN_ASSIGNED, DOMAIN_REPLACED = int(Reason.DOMAIN_ASSIGNED), int(Reason.DOMAIN_REPLACED)
 FAILED = int(Again.FAILED)
 ADMITTED = int(Reason.ADMITTED)
 ADMITTED_BORROWING = int(Reason.ADMITTED_BORROWING)
@@ -120,7 +120,7 @@ def grant(hot: Hot, book: Book, heads: Heads, grove: Grove | None, now_ms: int, 
         asked.counts[j, 0, ordinal] = heads.pods[e, ordinal]
     unlink(hot, j)
     enlist(book.tree, book.held, q, j, asked.demands[w, D_ENTRANCE], now_ms)
-    grant_spots(book, heads, grove, e, SPOT_GIVEN, out)
+    grant_spots(book, heads, grove, e, DOMAIN_ASSIGNED, out)
     book.held.tickets[j, T_DECISION] = hot.counters[NEXT_DECISION] + start  # ids are given in the order of writing
     hot.workloads[j, J_PHASE], hot.workloads[j, J_SINCE], hot.workloads[j, J_HELD_CODE] = ASSUMED, now_ms, 0
     hot.workloads[j, J_STARTED_IN] = hot.counters[OUTSIDE]
@@ -150,7 +150,7 @@ def tell_spots(held: Held, grove: Grove, j: int, code: int, out: Output) -> None
 def grant_again(hot: Hot, book: Book, heads: Heads, grove: Grove | None, e: int, out: Output) -> None:
     """Let entry e, which holds quota, hold other spots than before."""
     ticket = book.held.tickets[heads.entries[e, X_WORKLOAD]]
-    code = SPOT_REPLACED if heads.entries[e, X_AGAIN] == FAILED else SPOT_GIVEN
+    code = DOMAIN_REPLACED if heads.entries[e, X_AGAIN] == FAILED else DOMAIN_ASSIGNED
     grant_spots(book, heads, grove, e, code, out)
     ticket[T_AGAIN], ticket[T_HELD] = 0, NOBODY
     hot.workloads[heads.entries[e, X_WORKLOAD], J_HELD_CODE] = 0

@@ -127,7 +127,7 @@ OUTPACED = int(Reason.OUTPACED)
 SHARED_VICTIMS = int(Reason.SHARED_VICTIMS)
 GATED = int(Reason.PREEMPTION_GATED)
 TOPOLOGY_OUTPACED = int(Reason.TOPOLOGY_OUTPACED)
-NO_SPOT_LEFT = int(Reason.NO_SPOT_LEFT)
+NO_REPLACEMENT_DOMAIN = int(Reason.NO_REPLACEMENT_DOMAIN)
 FAILED = int(Again.FAILED)
 DONE, MORE_ROOM = 0, 1
 NOBODY = -1
@@ -287,7 +287,7 @@ def settle_entry(
     entry = d.heads.entries[e]
     mode = entry[X_MODE]
     if entry[X_AGAIN] == FAILED and turn.fails_fast == 1 and mode != FIT:
-        entry[X_STATUS], entry[X_CODE] = EVICTED, NO_SPOT_LEFT
+        entry[X_STATUS], entry[X_CODE] = EVICTED, NO_REPLACEMENT_DOMAIN
         evict(hot, book.held.tickets, entry, turn.now_ms, out)
     elif mode in (NO_FIT, WAIT):
         entry[X_STATUS] = REFUSED

@@ -46,7 +46,7 @@ NOT_SUPPORTED, BYPASSED, GROUP_INCOMPLETE = "NotSupported", "AdmissionBypassed",
 _NODES_HELP = frozenset((*codes_of(ReasonKind.NODE_LACKS), int(Reason.GANG_PARTIAL)))
 
 #: Reasons that work starts again after, and whose cause somebody should look at.
-_FAULTS = (Reason.NODE_LOST, Reason.DEVICE_LOST, Reason.GANG_BROKEN, Reason.BIND_FAILED, Reason.GRANT_LOST)
+_FAULTS = (Reason.NODE_LOST, Reason.DEVICE_LOST, Reason.GANG_BROKEN, Reason.BIND_FAILED, Reason.RESERVATION_LOST)
 
 #: Reasons for which work is refused for good, as it is now.
 _REJECTS = (Reason.MALFORMED, Reason.SHARE_UNSUPPORTED, Reason.REFUSED_AT_FIRST_TRY)
@@ -75,13 +75,13 @@ def pending_text(
     word = word_of(code)
     waits = "" if reason in _REJECTS else _in_queue(work, names)
     text = f"{waits}{_sentence(reason_text_for(work, reason, evidence, names))} {spec.lift} ({word})"
-    condition = UNSCHEDULABLE if deserves or spec.remedy is FixedBy.SCALE else word
+    condition = UNSCHEDULABLE if deserves or spec.fixed_by is FixedBy.SCALE else word
     return EventText(REFUSED if reason in _REJECTS else PENDING, text[:_LONGEST], needs_action(reason), condition)
 
 
 def needs_action(reason: Reason) -> bool:
     """Whether somebody must act: it does not lift by itself, or something failed."""
-    return CATALOGUE[reason].remedy in (FixedBy.CHANGE, FixedBy.SCALE) or reason in _FAULTS
+    return CATALOGUE[reason].fixed_by in (FixedBy.CHANGE, FixedBy.SCALE) or reason in _FAULTS
 
 
 def deserves_nodes(code: int) -> bool:

@@ -1,12 +1,11 @@
-"""The reason catalogue: why a decision was made, what would lift it, and what wakes the work it holds.
+"""The reason catalogue: why the engine made a decision, and what lifts the reason.
 
-One entry drives the text, the condition, the label, the docs, and the wake-up. Text is made elsewhere, from templates.
-Must not know: states, or how text is shown.
+One entry makes the sentence, the condition, the metric label and the docs, and says whether someone must act.
 """
 
 from __future__ import annotations
 
-from tidegate.model.reasons.codes import NODE_REFUSALS, FixedBy, Reason, ReasonKind, ReasonSpec, Wake, describe
+from tidegate.model.reasons.codes import NODE_REFUSALS, FixedBy, Reason, ReasonKind, ReasonSpec
 from tidegate.model.reasons.queue_reasons import QUEUE_REASONS
 
 __all__ = [
@@ -18,317 +17,236 @@ __all__ = [
     "Reason",
     "ReasonKind",
     "ReasonSpec",
-    "Wake",
     "codes_of",
 ]
 
-_ROOM = Wake.FREED | Wake.NODES | Wake.WORK | Wake.POLICY
-_FLEET = Wake.NODES | Wake.WORK | Wake.POLICY
+
+#: Evidence of a pod that does not fit: how many pods of the gang would fit now, and how many must.
+_FIT = ("fits", "pods")
 
 _SPECS = (
-    describe(
+    ReasonSpec(
         Reason.NODE_DOWN,
-        FixedBy.SCALE,
-        _FLEET,
         "node not ready",
         "the nodes that match are not ready or closed for new work",
         "Bring the nodes back, or add one.",
+        fixed_by=FixedBy.SCALE,
         kind=ReasonKind.NODE_CLOSED,
     ),
-    describe(
+    ReasonSpec(
         Reason.NODE_TERMS,
-        FixedBy.CHANGE,
-        _FLEET,
         "node terms",
         "no node has the labels it asks for",
         "Relax its node selector or affinity, or label a node.",
+        fixed_by=FixedBy.CHANGE,
         kind=ReasonKind.NODE_MISMATCH,
     ),
-    describe(
+    ReasonSpec(
         Reason.NODE_TAINT,
-        FixedBy.CHANGE,
-        _FLEET,
         "taint",
         "the nodes that match carry a taint it does not tolerate",
         "Add a toleration, or remove the taint.",
+        fixed_by=FixedBy.CHANGE,
         kind=ReasonKind.NODE_MISMATCH,
     ),
-    describe(
+    ReasonSpec(
         Reason.GPU_MODEL,
-        FixedBy.CHANGE,
-        _FLEET,
         "GPU model",
         "no node has a GPU model it accepts",
         "Accept one more GPU model, or add a node that has one.",
+        fixed_by=FixedBy.CHANGE,
         kind=ReasonKind.NODE_MISMATCH,
     ),
-    describe(
+    ReasonSpec(
         Reason.POD_TOO_LARGE,
-        FixedBy.CHANGE,
-        _FLEET,
         "pod too large",
         "one pod asks for more than any matching node has when empty",
         "Ask for less per pod, or add a larger node.",
+        fixed_by=FixedBy.CHANGE,
         kind=ReasonKind.NODE_TOO_SMALL,
     ),
-    describe(
+    ReasonSpec(
         Reason.LACKS_GPU,
-        FixedBy.WAIT,
-        _ROOM,
         "GPUs busy",
         "no node has {gpus} idle GPUs for its next pod; {fits} of {pods} pods would fit now",
         "It starts when enough GPUs on one node are free at once.",
-        "gpus",
-        "fits",
-        "pods",
         kind=ReasonKind.NODE_LACKS,
+        evidence=("gpus", *_FIT),
     ),
-    describe(
+    ReasonSpec(
         Reason.LACKS_FRACTION,
-        FixedBy.WAIT,
-        _ROOM,
         "no GPU with enough left",
         "no device has {milli} of a GPU left; {fits} of {pods} pods would fit now",
         "It starts when a GPU has that much left.",
-        "milli",
-        "fits",
-        "pods",
         kind=ReasonKind.NODE_LACKS,
+        evidence=("milli", *_FIT),
     ),
-    describe(
+    ReasonSpec(
         Reason.LACKS_GPU_MEMORY,
-        FixedBy.WAIT,
-        _ROOM,
         "GPU memory",
         "no GPU with enough left has {memory_mib} of memory free; {fits} of {pods} pods would fit now",
         "It starts when a GPU has that much memory free.",
-        "memory_mib",
-        "fits",
-        "pods",
         kind=ReasonKind.NODE_LACKS,
+        evidence=("memory_mib", *_FIT),
     ),
-    describe(
+    ReasonSpec(
         Reason.LACKS_CPU,
-        FixedBy.WAIT,
-        _ROOM,
         "CPU",
         "nodes with room for its GPUs lack its {cpu_milli} CPU cores; {fits} of {pods} pods would fit now",
         "Ask for less CPU per pod, or wait until CPU is free beside idle GPUs.",
-        "cpu_milli",
-        "fits",
-        "pods",
         kind=ReasonKind.NODE_LACKS,
+        evidence=("cpu_milli", *_FIT),
     ),
-    describe(
+    ReasonSpec(
         Reason.LACKS_MEMORY,
-        FixedBy.WAIT,
-        _ROOM,
         "memory",
         "nodes with room for its GPUs lack its {memory_mib} of memory; {fits} of {pods} pods would fit now",
         "Ask for less memory per pod, or wait until memory is free beside idle GPUs.",
-        "memory_mib",
-        "fits",
-        "pods",
         kind=ReasonKind.NODE_LACKS,
+        evidence=("memory_mib", *_FIT),
     ),
-    describe(
+    ReasonSpec(
         Reason.LACKS_SLOT,
-        FixedBy.WAIT,
-        _ROOM,
         "pod slots",
         "nodes have no pod slot left; {fits} of {pods} pods would fit now",
         "It starts when a pod leaves.",
-        "slots",
-        "fits",
-        "pods",
         kind=ReasonKind.NODE_LACKS,
+        evidence=("slots", *_FIT),
     ),
-    describe(
+    ReasonSpec(
         Reason.LACKS_RESOURCE,
-        FixedBy.WAIT,
-        _ROOM,
         "other resource",
         "nodes lack another resource it asks for ({amount} a pod); {fits} of {pods} pods would fit now",
         "Ask for less of it, or wait until it is free.",
-        "amount",
-        "fits",
-        "pods",
         kind=ReasonKind.NODE_LACKS,
+        evidence=("amount", *_FIT),
     ),
-    describe(
+    ReasonSpec(
         Reason.NO_NODES,
-        FixedBy.SCALE,
-        _FLEET,
         "no nodes",
         "the cluster has no nodes",
         "Add a node.",
+        fixed_by=FixedBy.SCALE,
         kind=ReasonKind.ROOM,
     ),
-    describe(
+    ReasonSpec(
         Reason.GANG_PARTIAL,
-        FixedBy.WAIT,
-        _ROOM,
         "gang does not fit whole",
         "only {fits} of its {pods} pods fit at once, and a gang starts whole or not at all",
         "It starts when all its pods fit at once.",
-        "fits",
-        "pods",
         kind=ReasonKind.ROOM,
+        evidence=_FIT,
     ),
-    describe(
+    ReasonSpec(
         Reason.BEHIND_HEAD,
-        FixedBy.WAIT,
-        _ROOM | Wake.ORDER,
         "behind the head",
         "work that goes before it still waits, and it has not been tried yet",
         "It is tried when its turn comes.",
         kind=ReasonKind.ORDER,
     ),
-    describe(
+    ReasonSpec(
         Reason.OUTRANKED,
-        FixedBy.WAIT,
-        _ROOM | Wake.ORDER,
         "outranked",
         "{ahead} workloads go first by the order and leave it no room",
         "It starts when it ranks high enough.",
-        "ahead",
-        "pods",
         kind=ReasonKind.ORDER,
+        evidence=("ahead", "pods"),
     ),
-    describe(
+    ReasonSpec(
         Reason.AWAITS_VICTIMS,
-        FixedBy.WAIT,
-        _ROOM | Wake.ORDER,
         "waits for victims to leave",
         "its place is chosen; it waits until preempted work has left",
         "It starts when the last of them is gone.",
         kind=ReasonKind.ORDER,
     ),
-    describe(
+    ReasonSpec(
         Reason.PLACES_RESERVED,
-        FixedBy.WAIT,
-        _ROOM | Wake.ORDER,
         "places reserved",
         "it was passed over for longer than the limit, and places are reserved for it",
-        "It starts when those who run there have ended.",
+        "It starts when the work that runs there has ended.",
         kind=ReasonKind.ROOM,
     ),
-    describe(
+    ReasonSpec(
         Reason.RESERVED_FOR_OTHERS,
-        FixedBy.WAIT,
-        _ROOM | Wake.ORDER,
         "reserved for others",
         "the room that it would fit in is reserved for work that goes before it",
         "It is tried again when that work has started.",
     ),
-    describe(
+    ReasonSpec(
         Reason.BEHIND_EQUAL,
-        FixedBy.WAIT,
-        _ROOM | Wake.ORDER,
         "behind its equals",
         "{ahead} workloads that ask for the same go first",
         "It is tried when it is the first of them.",
-        "ahead",
         kind=ReasonKind.ORDER,
+        evidence=("ahead",),
     ),
-    describe(
+    ReasonSpec(
         Reason.NO_ESTIMATE,
-        FixedBy.CHANGE,
-        Wake.WORK | Wake.POLICY,
         "no estimate",
-        "nobody knows how long it runs, and the order goes by that",
+        "its runtime is not known, and the order depends on it",
         "Submit it with an `estimate` of its runtime, or let such work go last (policy `without_estimate: last`).",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(Reason.PLACED, FixedBy.NONE, Wake.NEVER, "placed", "placed", "Nothing to lift."),
-    describe(
+    ReasonSpec(Reason.PLACED, "placed", "placed", "Nothing to lift.", fixed_by=FixedBy.NONE),
+    ReasonSpec(
         Reason.PLACED_AGAIN,
-        FixedBy.NONE,
-        Wake.NEVER,
         "placed again",
         "placed again after {evictions} evictions",
         "Nothing to lift.",
-        "evictions",
+        fixed_by=FixedBy.NONE,
+        evidence=("evictions",),
     ),
-    describe(
+    ReasonSpec(
         Reason.PREEMPTED_BY_ORDER,
-        FixedBy.WAIT,
-        _ROOM | Wake.ORDER,
         "preempted by order",
         "preempted: work that ranks higher needs its GPUs",
         "It is placed again when it ranks high enough.",
     ),
-    describe(
+    ReasonSpec(
         Reason.PREEMPTED_TO_MOVE,
-        FixedBy.WAIT,
-        _ROOM | Wake.ORDER,
         "moved",
         "stopped to be placed on other nodes",
         "It is placed again when its new room is free.",
     ),
-    describe(
-        Reason.NODE_LOST,
-        FixedBy.WAIT,
-        _ROOM,
-        "node lost",
-        "a node it ran on was lost",
-        "It is placed again when it fits.",
-    ),
-    describe(
-        Reason.DEVICE_LOST,
-        FixedBy.WAIT,
-        _ROOM,
-        "GPU lost",
-        "a GPU it ran on failed",
-        "It is placed again when it fits.",
-    ),
-    describe(
+    ReasonSpec(Reason.NODE_LOST, "node lost", "a node it ran on was lost", "It is placed again when it fits."),
+    ReasonSpec(Reason.DEVICE_LOST, "GPU lost", "a GPU it ran on failed", "It is placed again when it fits."),
+    ReasonSpec(
         Reason.GANG_BROKEN,
-        FixedBy.WAIT,
-        _ROOM,
         "pod failed",
         "one of its pods failed, and a gang runs whole or not at all",
         "It is placed again when it fits.",
     ),
-    describe(
-        Reason.BIND_FAILED,
-        FixedBy.WAIT,
-        _ROOM,
-        "could not be carried out",
-        "the cluster refused the decision",
-        "It is tried again.",
+    ReasonSpec(
+        Reason.BIND_FAILED, "could not be carried out", "the cluster refused the decision", "It is tried again."
     ),
-    describe(
+    ReasonSpec(
         Reason.CANCELLED,
-        FixedBy.NONE,
-        Wake.NEVER,
         "cancelled",
         "it was cancelled",
         "Submit it again if it is still wanted.",
+        fixed_by=FixedBy.NONE,
     ),
-    describe(
+    ReasonSpec(
         Reason.REFUSED_AT_FIRST_TRY,
-        FixedBy.CHANGE,
-        Wake.NEVER,
         "does not wait",
         "it did not fit at its first try, and the policy lets nothing wait",
         "Let work wait (policy `waits: true`), and submit it again.",
-        "first_reason",
+        fixed_by=FixedBy.CHANGE,
+        evidence=("first_reason",),
     ),
-    describe(
+    ReasonSpec(
         Reason.MALFORMED,
-        FixedBy.CHANGE,
-        Wake.WORK,
         "malformed",
         "it asks for something impossible",
         "Correct the request and submit it again.",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(
+    ReasonSpec(
         Reason.SHARE_UNSUPPORTED,
-        FixedBy.CHANGE,
-        Wake.WORK | Wake.POLICY,
         "GPU share not supported",
         "it asks for a MIG slice, which is not placed yet",
         "Ask for whole GPUs or a fraction.",
+        fixed_by=FixedBy.CHANGE,
     ),
 )
 

@@ -1,13 +1,9 @@
-"""The codes of the reason catalogue, and what is known about each.
-
-Must not know: the texts.
-"""
+"""The codes of the reason catalogue, and what is known about each."""
 
 from __future__ import annotations
 
-from enum import IntEnum, IntFlag
-
-from tidegate.model.struct import Spec
+from enum import IntEnum
+from typing import NamedTuple
 
 
 class Reason(IntEnum):
@@ -70,8 +66,8 @@ class Reason(IntEnum):
     ADMITTED = 42
     ADMITTED_BORROWING = 43
     ADMITTED_PARTLY = 44
-    SPOT_GIVEN = 46
-    SPOT_REPLACED = 47
+    DOMAIN_ASSIGNED = 46
+    DOMAIN_REPLACED = 47
     PREEMPTED_BY_ORDER = 50
     PREEMPTED_TO_MOVE = 51
     PREEMPTED_IN_QUEUE = 52
@@ -80,8 +76,8 @@ class Reason(IntEnum):
     PREEMPTED_FOR_SHARE = 55
     QUEUE_DRAINED = 56
     REPLACED = 57
-    NO_SPOT_LEFT = 58
-    GRANT_LOST = 59
+    NO_REPLACEMENT_DOMAIN = 58
+    RESERVATION_LOST = 59
     NODE_LOST = 60
     DEVICE_LOST = 61
     GANG_BROKEN = 62
@@ -92,22 +88,11 @@ class Reason(IntEnum):
     SHARE_UNSUPPORTED = 82
 
 
-class Wake(IntFlag):
-    """What kind of fact can lift a reason."""
-
-    NEVER = 0
-    FREED = 1  # something was released
-    NODES = 2  # a node came or changed
-    ORDER = 4  # the order between workloads changed
-    POLICY = 8
-    WORK = 16  # the workload itself changed
-
-
 class FixedBy(IntEnum):
-    """Which part of the engine could lift a reason."""
+    """What lifts a reason; Events and conditions ask for action, or for nodes, by it."""
 
     NONE = 0
-    WAIT = 1  # it lifts itself when others finish
+    WAIT = 1  # time: it lifts itself when other work finishes
     SCALE = 3  # more nodes would lift it
     CHANGE = 4  # only a change of the work or the policy lifts it
 
@@ -115,8 +100,8 @@ class FixedBy(IntEnum):
 class ReasonKind(IntEnum):
     """What a reason is about.
 
-    Where nodes refuse a pod for several reasons, the one of the highest kind is told. A refusal is about new pods:
-    a pod that is shown on a node stays there, whatever the node refuses.
+    Where nodes refuse a pod for several reasons, the one of the highest kind is reported. A refusal is about new pods:
+    a pod that is observed on a node stays there, whatever the node refuses.
     """
 
     OTHER = 0
@@ -137,37 +122,13 @@ NODE_REFUSALS = (
 )
 
 
-class ReasonSpec(Spec, frozen=True):
+class ReasonSpec(NamedTuple):
     """Everything that is known about a reason."""
 
     reason: Reason
-    kind: ReasonKind
-    remedy: FixedBy
-    wakes_on: Wake
     title: str  # a few words, for labels and conditions
     template: str  # a sentence; names in braces are evidence
     lift: str  # what would lift it, for the reader
+    fixed_by: FixedBy = FixedBy.WAIT
+    kind: ReasonKind = ReasonKind.OTHER
     evidence: tuple[str, ...] = ()  # names, with units: the four integers of the row in order
-
-
-def describe(  # noqa: PLR0913 - an entry of a table
-    reason: Reason,
-    remedy: FixedBy,
-    wakes_on: Wake,
-    title: str,
-    template: str,
-    lift: str,
-    *evidence: str,
-    kind: ReasonKind = ReasonKind.OTHER,
-) -> ReasonSpec:
-    """An entry of the catalogue."""
-    return ReasonSpec(
-        reason=reason,
-        kind=kind,
-        remedy=remedy,
-        wakes_on=wakes_on,
-        title=title,
-        template=template,
-        lift=lift,
-        evidence=evidence,
-    )

@@ -1,352 +1,269 @@
-"""The reasons that queues with quota give.
-
-Must not know: states, or how text is shown.
-"""
+"""The reasons that queues with quota give."""
 
 from __future__ import annotations
 
-from tidegate.model.reasons.codes import FixedBy, Reason, Wake, describe
+from tidegate.model.reasons.codes import FixedBy, Reason, ReasonSpec
 
-_QUOTA = Wake.FREED | Wake.POLICY | Wake.WORK
+#: Evidence by name, as several reasons have it.
+_QUOTA = ("flavor_resource", "missing", "queue")
+_ADMITTED = ("flavor_resource", "amount", "count", "level")
+_DOMAIN_FIT = ("fits", "pods", "queue")
+
 
 QUEUE_REASONS = (
-    describe(
+    ReasonSpec(
         Reason.NO_QUEUE,
-        FixedBy.CHANGE,
-        Wake.POLICY | Wake.WORK,
         "no such queue",
         "the queue it was submitted to does not exist",
         "Create the queue, or submit it to one that exists.",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(
+    ReasonSpec(
         Reason.QUEUE_CLOSED,
-        FixedBy.CHANGE,
-        Wake.POLICY | Wake.WORK,
         "queue closed",
         "its queue is stopped and admits nothing",
         "Open the queue (stopPolicy None), or submit it to another.",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(
+    ReasonSpec(
         Reason.NAMESPACE_REFUSED,
-        FixedBy.CHANGE,
-        Wake.POLICY | Wake.WORK,
         "namespace not accepted",
         "its queue does not accept work from its namespace",
         "Label the namespace as the queue's namespaceSelector asks, or submit it elsewhere.",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(
+    ReasonSpec(
         Reason.RESOURCE_UNDECLARED,
-        FixedBy.CHANGE,
-        Wake.POLICY | Wake.WORK,
         "resource not in the queue",
         "it asks for a resource that its queue has no quota for",
         "Give the queue quota for the resource, or take it out of the request.",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(
+    ReasonSpec(
         Reason.NO_FLAVOR,
-        FixedBy.CHANGE,
-        Wake.POLICY | Wake.WORK,
         "no flavor matches",
         "no flavor of its queue takes its pods: {why}",
         "Tolerate the flavor's taints, relax the node selector, or add a flavor that matches.",
-        "option",
-        "why",
+        fixed_by=FixedBy.CHANGE,
+        evidence=("option", "why"),
     ),
-    describe(
+    ReasonSpec(
         Reason.ABOVE_QUOTA,
-        FixedBy.CHANGE,
-        Wake.POLICY | Wake.WORK,
         "above what the queue can ever have",
-        "it asks for {missing} more of {lot} than its queue could ever use, borrowing included",
+        "it asks for {missing} more of {flavor_resource} than its queue could ever use, borrowing included",
         "Raise the quota or the borrowing limit, or ask for less.",
-        "lot",
-        "missing",
-        "queue",
+        fixed_by=FixedBy.CHANGE,
+        evidence=_QUOTA,
     ),
-    describe(
+    ReasonSpec(
         Reason.WAITS_FOR_QUOTA,
-        FixedBy.WAIT,
-        _QUOTA,
         "waits for quota",
-        "its queue lacks {missing} of {lot}",
+        "its queue lacks {missing} of {flavor_resource}",
         "It starts when others in the queue or the cohort give back that much, or the quota is raised.",
-        "lot",
-        "missing",
-        "queue",
+        evidence=_QUOTA,
     ),
-    describe(
+    ReasonSpec(
         Reason.OUTPACED,
-        FixedBy.WAIT,
-        _QUOTA,
-        "somebody else was first",
-        "others took the quota in the same cycle; it lacks {missing} of {lot}",
+        "quota taken by others",
+        "others took the quota in the same cycle; it lacks {missing} of {flavor_resource}",
         "It is tried again in the next cycle.",
-        "lot",
-        "missing",
-        "queue",
+        evidence=_QUOTA,
     ),
-    describe(
+    ReasonSpec(
         Reason.SHARED_VICTIMS,
-        FixedBy.WAIT,
-        _QUOTA,
-        "its victims leave for somebody else",
+        "victims taken by others",
         "those it would preempt are being preempted for another workload",
         "It is tried again when they are gone.",
-        "lot",
-        "missing",
-        "queue",
+        evidence=_QUOTA,
     ),
-    describe(
+    ReasonSpec(
         Reason.PREEMPTION_GATED,
-        FixedBy.CHANGE,
-        _QUOTA,
         "preemption gated",
         "it would have to preempt and is not allowed to yet",
         "Open its preemption gate, or wait until quota is free.",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(
+    ReasonSpec(
         Reason.CHECK_FAILED,
-        FixedBy.CHANGE,
-        Wake.WORK | Wake.POLICY,
         "admission check failed",
-        "one of its admission checks said no",
+        "one of its admission checks rejected it",
         "See what the check's controller reports.",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(
+    ReasonSpec(
         Reason.BACKS_OFF,
-        FixedBy.WAIT,
-        Wake.WORK | Wake.ORDER,
         "backs off",
-        "it was evicted, or its start failed, and it is queued again after a while",
+        "it was evicted, or its start failed, and it is queued again after its back-off",
         "It is tried again when its back-off is over.",
     ),
-    describe(
+    ReasonSpec(
         Reason.PARKED,
-        FixedBy.CHANGE,
-        Wake.WORK,
         "not queued again",
         "it was evicted and its owner has not queued it again",
         "Its owner queues it again.",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(
-        Reason.DEACTIVATED,
-        FixedBy.CHANGE,
-        Wake.WORK,
-        "deactivated",
-        "it is set to inactive",
-        "Set it active.",
-    ),
-    describe(
+    ReasonSpec(Reason.DEACTIVATED, "deactivated", "it is set to inactive", "Set it active.", fixed_by=FixedBy.CHANGE),
+    ReasonSpec(
         Reason.TOPOLOGY_UNFIT,
-        FixedBy.WAIT,
-        _QUOTA | Wake.NODES,
         "no domain has room",
         "quota would do, but its pods do not fit the topology it asks for: {fits} of {pods}",
         "It starts when a domain of that level has room, or it asks for a wider level.",
-        "fits",
-        "pods",
-        "queue",
+        evidence=_DOMAIN_FIT,
     ),
-    describe(
+    ReasonSpec(
         Reason.TOPOLOGY_TOO_SMALL,
-        FixedBy.SCALE,
-        _QUOTA | Wake.NODES,
         "no domain is large enough",
         "its pods would not fit the topology it asks for even if nothing else ran: {fits} of {pods}",
         "It starts when nodes are added to a domain of that level, or it asks for a wider level, or for less.",
-        "fits",
-        "pods",
-        "queue",
+        fixed_by=FixedBy.SCALE,
+        evidence=_DOMAIN_FIT,
     ),
-    describe(
+    ReasonSpec(
         Reason.TOPOLOGY_MISASKED,
-        FixedBy.CHANGE,
-        Wake.POLICY | Wake.WORK,
         "cannot be placed as asked",
-        "what it asks of the topology cannot be: {misfit}",
+        "its topology request cannot be met: {topology_failure}",
         "Name levels that the topology has, slices inside of them, and a size that divides the pods.",
-        "misfit",
-        "pods",
-        "queue",
+        fixed_by=FixedBy.CHANGE,
+        evidence=("topology_failure", "pods", "queue"),
     ),
-    describe(
+    ReasonSpec(
         Reason.TOPOLOGY_OUTPACED,
-        FixedBy.WAIT,
-        _QUOTA | Wake.NODES,
-        "somebody else was first in the domain",
+        "domain taken by others",
         "others took the room in its domain in the same cycle",
         "It is tried again in the next cycle.",
     ),
-    describe(
+    ReasonSpec(
         Reason.TOPOLOGIES_MIXED,
-        FixedBy.CHANGE,
-        Wake.POLICY | Wake.WORK,
         "flavors of two topologies",
         "what it asks for comes from flavors of different topologies, and its pods cannot be placed in both",
         "Give the queue a flavor that has all of it, or do not ask for a topology.",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(
+    ReasonSpec(
         Reason.OUTSIDE_LIMITS,
-        FixedBy.CHANGE,
-        Wake.WORK,
         "outside its limits",
         "it asks for more than its own limits, or for what the LimitRange of its namespace forbids",
         "Change what its containers ask for, or the LimitRange.",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(
+    ReasonSpec(
         Reason.FLAVOR_MISSING,
-        FixedBy.CHANGE,
-        Wake.POLICY,
         "flavor missing",
         "the flavor does not exist",
         "Create the flavor.",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(
+    ReasonSpec(
         Reason.FLAVOR_TAINT,
-        FixedBy.CHANGE,
-        Wake.POLICY | Wake.WORK,
         "flavor tainted",
         "the flavor's nodes carry a taint that it does not tolerate",
         "Add a toleration.",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(
+    ReasonSpec(
         Reason.FLAVOR_TERMS,
-        FixedBy.CHANGE,
-        Wake.POLICY | Wake.WORK,
         "flavor's labels do not match",
         "the flavor's nodes do not have the labels it asks for",
         "Relax its node selector or affinity.",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(
+    ReasonSpec(
         Reason.FLAVOR_TOPOLOGY,
-        FixedBy.CHANGE,
-        Wake.POLICY | Wake.WORK,
         "flavor's topology does not match",
-        "the flavor has not the topology that it asks for",
+        "the flavor does not have the topology that it asks for",
         "Ask for a level that the flavor's topology has.",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(
+    ReasonSpec(
         Reason.FLAVOR_REPLACED,
-        FixedBy.CHANGE,
-        Wake.POLICY | Wake.WORK,
         "not the flavor it is on",
         "it takes over from a workload on another flavor, and a job does not move when it grows",
         "Raise the quota of the flavor that the job is on.",
+        fixed_by=FixedBy.CHANGE,
     ),
-    describe(
+    ReasonSpec(
         Reason.PREEMPTED_IN_QUEUE,
-        FixedBy.WAIT,
-        _QUOTA,
         "preempted in its queue",
         "preempted: work of its own queue that goes first needs its quota",
         "It is admitted again when there is quota for it.",
     ),
-    describe(
+    ReasonSpec(
         Reason.RECLAIMED_IN_COHORT,
-        FixedBy.WAIT,
-        _QUOTA,
         "quota reclaimed",
-        "preempted: the quota it borrowed was asked back by its owner",
+        "preempted: the owner of the quota it borrowed reclaims it",
         "It is admitted again when there is quota for it.",
     ),
-    describe(
+    ReasonSpec(
         Reason.RECLAIMED_WHILE_BORROWING,
-        FixedBy.WAIT,
-        _QUOTA,
         "quota reclaimed while borrowing",
         "preempted: work of higher priority in the cohort needs the quota, borrowing itself",
         "It is admitted again when there is quota for it.",
     ),
-    describe(
+    ReasonSpec(
         Reason.PREEMPTED_FOR_SHARE,
-        FixedBy.WAIT,
-        _QUOTA,
         "preempted for a fair share",
         "preempted: its queue uses more than its share, another less",
         "It is admitted again when its queue's share allows it.",
     ),
-    describe(
-        Reason.QUEUE_DRAINED,
-        FixedBy.CHANGE,
-        Wake.POLICY,
-        "queue drained",
-        "its queue was drained",
-        "Open the queue again.",
+    ReasonSpec(
+        Reason.QUEUE_DRAINED, "queue drained", "its queue was drained", "Open the queue again.", fixed_by=FixedBy.CHANGE
     ),
-    describe(
-        Reason.GRANT_LOST,
-        FixedBy.WAIT,
-        _QUOTA,
-        "grant lost",
-        "what it was granted does not count any more: its queue is gone, or admission comes with a place by now",
+    ReasonSpec(
+        Reason.RESERVATION_LOST,
+        "reservation lost",
+        "its quota reservation no longer counts: its queue is gone, or admission now needs a place too",
         "It is admitted again when there is a queue, quota and a place for it.",
     ),
-    describe(
+    ReasonSpec(
         Reason.REPLACED,
-        FixedBy.NONE,
-        Wake.NEVER,
         "replaced",
         "a larger slice of the same job was admitted and takes over from it",
         "Nothing to lift.",
+        fixed_by=FixedBy.NONE,
     ),
-    describe(
+    ReasonSpec(
         Reason.ADMITTED,
-        FixedBy.NONE,
-        Wake.NEVER,
         "admitted",
-        "admitted within the quota of its queue: {amount} of {lot} for {count} pods",
+        "admitted within the quota of its queue: {amount} of {flavor_resource} for {count} pods",
         "Nothing to lift.",
-        "lot",
-        "amount",
-        "count",
-        "level",
+        fixed_by=FixedBy.NONE,
+        evidence=_ADMITTED,
     ),
-    describe(
+    ReasonSpec(
         Reason.ADMITTED_BORROWING,
-        FixedBy.NONE,
-        Wake.NEVER,
         "admitted, borrowing",
-        "admitted on borrowed quota: {amount} of {lot} for {count} pods",
+        "admitted on borrowed quota: {amount} of {flavor_resource} for {count} pods",
         "Nothing to lift.",
-        "lot",
-        "amount",
-        "count",
-        "level",
+        fixed_by=FixedBy.NONE,
+        evidence=_ADMITTED,
     ),
-    describe(
+    ReasonSpec(
         Reason.ADMITTED_PARTLY,
-        FixedBy.NONE,
-        Wake.NEVER,
         "admitted with fewer pods",
-        "admitted with {count} pods, which it allows: {amount} of {lot}",
+        "admitted with {count} pods, which it allows: {amount} of {flavor_resource}",
         "Nothing to lift.",
-        "lot",
-        "amount",
-        "count",
-        "level",
+        fixed_by=FixedBy.NONE,
+        evidence=_ADMITTED,
     ),
-    describe(
-        Reason.SPOT_GIVEN,
-        FixedBy.NONE,
-        Wake.NEVER,
-        "spot given",
+    ReasonSpec(
+        Reason.DOMAIN_ASSIGNED,
+        "domain assigned",
         "{pods} of its pods go to this domain of the topology",
         "Nothing to lift.",
-        "pods",
+        fixed_by=FixedBy.NONE,
+        evidence=("pods",),
     ),
-    describe(
-        Reason.SPOT_REPLACED,
-        FixedBy.NONE,
-        Wake.NEVER,
-        "spot replaced",
+    ReasonSpec(
+        Reason.DOMAIN_REPLACED,
+        "domain replaced",
         "a node of it failed: {pods} of its pods are in this domain of the topology now",
         "Nothing to lift.",
-        "pods",
+        fixed_by=FixedBy.NONE,
+        evidence=("pods",),
     ),
-    describe(
-        Reason.NO_SPOT_LEFT,
-        FixedBy.WAIT,
-        _QUOTA | Wake.NODES,
+    ReasonSpec(
+        Reason.NO_REPLACEMENT_DOMAIN,
         "no replacement for a failed node",
         "a node of it failed, and its topology has no other place for the pods that were there",
         "It is admitted again when its domain has room for all of its pods.",

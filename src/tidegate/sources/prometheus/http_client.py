@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.sources.config_file import printable
+from tidegate.model.errors import TidegateError
+from tidegate.model.problem import printable
 from tidegate.sources.findings import SourceError
 from tidegate.sources.options import SourceOptions
 
@@ -37,11 +38,11 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class TooManyPointsError(Exception):
+class TooManyPointsError(TidegateError):
     """The server will not answer so much at once."""
 
 
-class RetryableError(Exception):
+class RetryableError(TidegateError):
     """One try failed; another may not."""
 
     def __init__(self, why: str, wait_s: float = 0) -> None:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import polars as pl
 from polars.exceptions import PolarsError
 
+from tidegate.model.problem import printable
 from tidegate.sources.canonicalize import SCHEMAS
-from tidegate.sources.config_file import printable
 from tidegate.sources.findings import Code, SourceError, SourceFinding
 from tidegate.sources.options import CanonicalTable, Format
 from tidegate.sources.source_result import SourceTable, source_table
