@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from commands import ran
 from shared import shared
 from tidegate.cli.simulate_runner import Kernels
 from tidegate.sources.config_file import load_setup
-from tidegate.sources.philly import Job, read_jobs, read_philly, split_quota
-from tidegate.sources.trace_file import TraceFileError
+from tidegate.sources.findings import SourceError
+from tidegate.sources.philly import Job, read_jobs, read_philly
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "philly"
 POLICIES = ("apart", "borrow", "reclaim")
@@ -70,15 +71,15 @@ def test_rows_that_are_wrong_are_told_with_line_and_column(tmp_path):
         tmp_path / "t.csv",
         "2017-10-04 07:00:00,60.0,2,1200.0,b",
         "yesterday,60.0,2,1200.0,b",
-        "2017-10-04 07:00:00,-1,2.5,1200.0,",
+        "2017-10-04 07:00:00,-1,2,1200.0,b",
+        "2017-10-04 07:00:00,60.0,2.5,1200.0,",
     )
-    with pytest.raises(TraceFileError) as caught:
+    with pytest.raises(SourceError) as caught:
         read_philly(path)
     assert str(caught.value).splitlines() == [
-        f"{path}:3: timestamp: expected a time such as \"2017-10-09 07:01:55\", found 'yesterday'",
-        f"{path}:4: duration: expected seconds above 0, found '-1'",
-        f"{path}:4: num_gpus: expected a whole number of GPUs of at least 1, found '2.5'",
-        f"{path}:4: cluster: expected the name of a virtual cluster, found nothing",
+        f"{path}:3: 1 dropped: rows with a cell that cannot be read; line 3 timestamp='yesterday' [unreadable-cell]",
+        f"{path}:4: 1 dropped: rows with a duration below zero; line 4 duration='-1' [negative-duration]",
+        f"{path}: expected whole GPUs, and the name of a virtual cluster, in each row",
     ]
 
 
@@ -87,15 +88,15 @@ def test_rows_that_are_wrong_are_told_with_line_and_column(tmp_path):
     [
         (
             "",
-            "t.csv:1: expected the columns timestamp, duration, num_gpus, cluster, found nothing; is it another",
+            "t.csv: is empty: expected a table; was the export cut short",
         ),
-        ("job,gpus\n1,2\n", "t.csv:1: expected the columns .*, found job, gpus; is it another format\\?"),
+        ("job,gpus\n1,2\n", "t.csv: is no trace of philly: expected the columns cluster, .*, found job, gpus"),
     ],
 )
 def test_another_format_is_refused(tmp_path, monkeypatch, text, message):
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text(text)
-    with pytest.raises(TraceFileError, match=message):
+    with pytest.raises(SourceError, match=message):
         read_philly(Path("t.csv"))
 
 
@@ -108,9 +109,37 @@ def test_a_trace_without_jobs_is_refused(tmp_path, monkeypatch):
 
 # -- quota -----------------------------------------------------------------------------------------------------
 
+
+def split_quota(jobs: list[Job], gpus: int) -> dict[str, int]:
+    """Split GPUs over the virtual clusters: in proportion to their GPU time, at least the largest job of each."""
+    time, least = Counter[str](), Counter[str]()
+    for job in jobs:
+        time[job.cluster] += job.duration_ms * job.gpus
+        least[job.cluster] = max(least[job.cluster], job.gpus)
+    if sum(least.values()) > gpus:
+        raise ValueError(f"{gpus} GPUs are fewer than the largest jobs need: {sum(least.values())}")
+    raised: set[str] = set()
+    while True:
+        others = [name for name in time if name not in raised]
+        left, total = gpus - sum(least[name] for name in raised), sum(time[name] for name in others)
+        below = [name for name in others if time[name] * left < least[name] * total]
+        if not below:
+            return dict(sorted({**{name: least[name] for name in raised}, **_rounded(time, others, left)}.items()))
+        raised.update(below)
+
+
+def _rounded(time: Counter[str], names: list[str], gpus: int) -> dict[str, int]:
+    """Whole GPUs in proportion, by the largest remainders."""
+    total = sum(time[name] for name in names)
+    parts = {name: divmod(time[name] * gpus, total) for name in names}
+    by_rest = sorted(names, key=lambda name: (-parts[name][1], name))
+    short = gpus - sum(whole for whole, _ in parts.values())
+    return {name: parts[name][0] + (name in by_rest[:short]) for name in names}
+
+
 JOBS = st.lists(
     st.tuples(st.integers(1, 10**6), st.integers(1, 16), st.sampled_from("abcdef")), min_size=1, max_size=30
-).map(lambda rows: [Job(datetime(2017, 10, 2, tzinfo=UTC), duration, gpus, name) for duration, gpus, name in rows])
+).map(lambda rows: [Job(0, duration, gpus, name) for duration, gpus, name in rows])
 
 
 @given(JOBS, st.integers(0, 200))

@@ -20,7 +20,6 @@ from tidegate.report.plot.style import PlotError
 from tidegate.sources.config_file import ConfigFileError
 from tidegate.sources.findings import SourceError
 from tidegate.sources.manifest_dir import ManifestDirError
-from tidegate.sources.trace_file import TraceFileError
 
 EXIT_NO = 1
 EXIT_BAD_INPUT = 2
@@ -41,7 +40,6 @@ _MENDABLE = (
     ConfigFileError,
     ManifestDirError,
     SourceError,
-    TraceFileError,
     Unwritable,
 )
 

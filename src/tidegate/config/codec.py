@@ -1,7 +1,6 @@
 """From plain data, as YAML or JSON gives it, to a typed value; or all that is wrong with it, each with its path.
 
 msgspec converts, and stops at the first error. Only then the data is walked along the type, to find all of them.
-Must not know: which types there are, or where the data comes from.
 """
 
 from __future__ import annotations

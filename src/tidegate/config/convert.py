@@ -1,7 +1,6 @@
 """From the file format to specs: nodes, policy, work and the twin's options.
 
 Takes documents that `tidegate.config.validate` found sound, and then never fails.
-Must not know: how the document was written, or what its specs are used for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """From the file format to shares: queues, cohorts and flavors with their quota in the units it is counted in.
 
 Takes policies that `tidegate.config.validate_queues` found sound, and then never fails.
-Must not know: how the file was written, or what uses the shares.
 """
 
 from __future__ import annotations

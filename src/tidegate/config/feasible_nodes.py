@@ -1,7 +1,4 @@
-"""Which nodes could ever host a pod, were they empty: what a file's author wants to know before anything runs.
-
-Must not know: what is free.
-"""
+"""Which nodes could ever host a pod, were they empty: what a file's author wants to know before anything runs."""
 
 from __future__ import annotations
 

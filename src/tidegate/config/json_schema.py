@@ -1,7 +1,4 @@
-"""The JSON Schema of `tidegate.yaml`, for editors.
-
-Must not know: files.
-"""
+"""The JSON Schema of `tidegate.yaml`, for editors."""
 
 from __future__ import annotations
 

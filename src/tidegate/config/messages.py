@@ -1,7 +1,4 @@
-"""What a type accepts, in words: the "expected" and the hint of a problem.
-
-Must not know: paths, reports.
-"""
+"""What a type accepts, in words: the "expected" and the hint of a problem."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a GPU costs for an hour, by how it is bought, and what follows: when is it better to own, to book, to burst?
-
-Must not know: files, jobs.
-"""
+"""What a GPU costs for an hour, by how it is bought, and what follows: when is it better to own, to book, to burst?"""
 
 from __future__ import annotations
 

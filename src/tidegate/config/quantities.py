@@ -1,7 +1,4 @@
-"""Amounts as people write them in files, as types: each reads itself, and says what it would have accepted.
-
-Must not know: which field an amount is for.
-"""
+"""Amounts as people write them in files, as types: each reads itself, and says what it would have accepted."""
 
 from __future__ import annotations
 

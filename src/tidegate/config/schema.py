@@ -1,7 +1,6 @@
 """The file format `tidegate.yaml`: what may be written, field by field, as people write it.
 
 Work and queues have modules of their own. Defaults are those of the specs, which `tidegate.config.convert` makes of it.
-Must not know: files, or whether the parts fit each other.
 """
 
 from __future__ import annotations

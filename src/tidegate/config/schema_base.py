@@ -1,7 +1,4 @@
-"""What every mapping of `tidegate.yaml` is made of: names, texts, labels, taints.
-
-Must not know: which keys there are.
-"""
+"""What every mapping of `tidegate.yaml` is made of: names, texts, labels, taints."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The part of `tidegate.yaml` about who may use how much: queues, cohorts, flavors, topologies.
 
 Amounts are written as people write them: `gpus: 16`, `cpu: 384`, `memory: 4Ti`. What is left out is not counted.
-Must not know: whether the parts fit each other, or the machines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The part of `tidegate.yaml` about work: what is submitted, what its pods ask for, what it does with its GPUs.
 
 Defaults are those of the specs, which `tidegate.config.convert` makes of it.
-Must not know: machines, policies, or whether anything can host it.
 """
 
 from __future__ import annotations

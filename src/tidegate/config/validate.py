@@ -1,7 +1,4 @@
-"""Whether the parts of a document fit each other: names that clash, sums too large, pods that no pool can host.
-
-Must not know: files, or how a run would go.
-"""
+"""Whether the parts of a document fit each other: names that clash, sums too large, pods that no pool can host."""
 
 from __future__ import annotations
 

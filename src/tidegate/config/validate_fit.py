@@ -1,7 +1,6 @@
 """Whether a document's queues fit its work and its machines.
 
 Work that names no queue or could never have its quota, and quota that no machine backs.
-Must not know: files, or how a run would go.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Whether queues, cohorts and flavors fit each other: names that are not there, limits without effect, cycles.
-
-Must not know: files, machines, or how a run would go.
-"""
+"""Whether queues, cohorts and flavors fit each other: names that are not there, limits without effect, cycles."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What else is in a cluster that the meaning of a job depends on: priority classes, limits, runtimes, settings.
-
-Must not know: how any of it is written.
-"""
+"""What else is in a cluster that the meaning of a job depends on: priority classes, limits, runtimes, settings."""
 
 from __future__ import annotations
 

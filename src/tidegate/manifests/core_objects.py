@@ -1,7 +1,4 @@
-"""Kubernetes' own objects around work: Node, Namespace, PriorityClass, LimitRange and RuntimeClass.
-
-Must not know: pods, queues.
-"""
+"""Kubernetes' own objects around work: Node, Namespace, PriorityClass, LimitRange and RuntimeClass."""
 
 from __future__ import annotations
 

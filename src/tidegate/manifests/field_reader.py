@@ -2,7 +2,6 @@
 
 What is wrong with a field goes to the findings and a default comes back, so that reading goes on and all is found.
 As in Kubernetes, a field that is null is a field that is not there.
-Must not know: which fields there are.
 """
 
 from __future__ import annotations

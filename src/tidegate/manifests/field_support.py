@@ -1,7 +1,6 @@
 """What may stand in an object, field by field: what is read, what cannot matter, what is not modelled, what is refused.
 
 Nothing is ignored in silence: a field that no form knows is named, with the one that was probably meant.
-Must not know: what fields mean.
 """
 
 from __future__ import annotations

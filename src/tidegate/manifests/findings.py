@@ -1,7 +1,4 @@
-"""What is to be said about objects, each thing with the object and field it is about.
-
-Must not know: files and lines beyond their names, or what objects mean.
-"""
+"""What is to be said about objects, each thing with the object and field it is about."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which GPUs a pod asks for: whole devices, parts cut by MIG, fractions as KAI has them; of any vendor.
-
-Must not know: nodes, queues.
-"""
+"""Which GPUs a pod asks for: whole devices, parts cut by MIG, fractions as KAI has them; of any vendor."""
 
 from __future__ import annotations
 

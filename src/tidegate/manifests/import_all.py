@@ -1,7 +1,4 @@
-"""From documents to everything that a run needs: nodes, shares, work, where it stands, and what others hold.
-
-Must not know: files, or what is done with it.
-"""
+"""From documents to everything that a run needs: nodes, shares, work, where it stands, and what others hold."""
 
 from __future__ import annotations
 

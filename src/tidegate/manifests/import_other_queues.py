@@ -2,7 +2,6 @@
 
 Names stay as they are; with queues of several systems in one folder, those that are not Kueue's get their system's
 name in front (`volcano:team-a`).
-Must not know: Kueue's queues, beyond whether there are any.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Who may use how much, from all the queues of a folder: one value.
-
-Must not know: work, beyond the namespaces it is in.
-"""
+"""Who may use how much, from all the queues of a folder: one value."""
 
 from __future__ import annotations
 

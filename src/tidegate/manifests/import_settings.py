@@ -1,7 +1,4 @@
-"""What is around the jobs of a folder: its priority classes, limits, runtimes and Kueue's configuration.
-
-Must not know: jobs, queues' quotas.
-"""
+"""What is around the jobs of a folder: its priority classes, limits, runtimes and Kueue's configuration."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The work of a folder: workloads of Kueue, jobs of all kinds, pods; and what pods of others hold.
 
 What another object of the folder speaks for is read once: a Job by its Workload, a pod by its Job.
-Must not know: quotas.
 """
 
 from __future__ import annotations

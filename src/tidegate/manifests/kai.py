@@ -1,7 +1,4 @@
-"""KAI's Queue: quota, limit and weight over quota, of GPUs, CPU and memory. A limit of -1 is none.
-
-Must not know: Kueue, or the tree that queues make.
-"""
+"""KAI's Queue: quota, limit and weight over quota, of GPUs, CPU and memory. A limit of -1 is none."""
 
 from __future__ import annotations
 

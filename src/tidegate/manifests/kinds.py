@@ -1,7 +1,4 @@
-"""The kinds of objects there are: which are read, in which versions, and which are known and left alone.
-
-Must not know: how any of them is read.
-"""
+"""The kinds of objects there are: which are read, in which versions, and which are known and left alone."""
 
 from __future__ import annotations
 

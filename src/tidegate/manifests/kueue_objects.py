@@ -1,7 +1,4 @@
-"""Kueue's smaller objects: ResourceFlavor, Topology, AdmissionCheck, WorkloadPriorityClass and its configuration.
-
-Must not know: queues, workloads.
-"""
+"""Kueue's smaller objects: ResourceFlavor, Topology, AdmissionCheck, WorkloadPriorityClass and its configuration."""
 
 from __future__ import annotations
 

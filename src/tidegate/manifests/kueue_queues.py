@@ -1,7 +1,4 @@
-"""Kueue's queues: ClusterQueue, Cohort and LocalQueue, in v1beta1 and v1beta2, with Kueue's defaults.
-
-Must not know: whether what a queue names exists.
-"""
+"""Kueue's queues: ClusterQueue, Cohort and LocalQueue, in v1beta1 and v1beta2, with Kueue's defaults."""
 
 from __future__ import annotations
 

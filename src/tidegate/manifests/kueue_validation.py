@@ -1,7 +1,6 @@
 """What Kueue's own webhooks refuse, said before Kueue says it: rules between the fields of one object.
 
 Objects of a cluster have passed them; those of a folder have not.
-Must not know: other objects.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Kueue's Workload, in v1beta1 and v1beta2: what is asked, as a model Workload.
-
-Must not know: where it stands; that is `standings`.
-"""
+"""Kueue's Workload, in v1beta1 and v1beta2: what is asked, as a model Workload."""
 
 from __future__ import annotations
 

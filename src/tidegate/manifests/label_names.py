@@ -1,7 +1,6 @@
 """Labels and annotations that mean something to a queueing system, and what becomes of each here.
 
 Others are their owners' matter; one that looks like these and is none of them is named.
-Must not know: objects.
 """
 
 from __future__ import annotations

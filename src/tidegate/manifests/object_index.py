@@ -1,7 +1,4 @@
-"""From documents to objects of known kinds: lists are taken apart, kinds and versions told apart, duplicates named.
-
-Must not know: how documents are read, or what objects mean.
-"""
+"""From documents to objects of known kinds: lists are taken apart, kinds and versions told apart, duplicates named."""
 
 from __future__ import annotations
 

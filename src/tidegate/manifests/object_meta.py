@@ -1,7 +1,4 @@
-"""Who an object is: its name, namespace, labels, annotations, age and owners.
-
-Must not know: what kind of object it is.
-"""
+"""Who an object is: its name, namespace, labels, annotations, age and owners."""
 
 from __future__ import annotations
 

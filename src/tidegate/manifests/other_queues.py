@@ -2,7 +2,6 @@
 
 What a branch owns becomes its nominal quota, what it may use at most its limit of borrowing, what it never lends its
 limit of lending. A branch with others below becomes a cohort, whose quota counts on top of theirs.
-Must not know: the systems.
 """
 
 from __future__ import annotations

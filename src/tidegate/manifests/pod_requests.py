@@ -1,7 +1,6 @@
 """What one pod asks for in all, as Kubernetes adds it up, and its class of service.
 
 Init containers run one after the other before the rest; those that restart always stay beside it (sidecars).
-Must not know: GPUs, queues.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What one pod needs: from the template of a pod to a pod set of any size.
-
-Must not know: kinds of jobs, queues.
-"""
+"""What one pod needs: from the template of a pod to a pod set of any size."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a Kubernetes quantity means, exactly: "500m", "1.5Gi", "2e3", "-1".
-
-Must not know: which field a quantity is for.
-"""
+"""What a Kubernetes quantity means, exactly: "500m", "1.5Gi", "2e3", "-1"."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Whether what objects name is there: flavors, cohorts, queues, topologies, checks, namespaces.
-
-Must not know: how any of them is read.
-"""
+"""Whether what objects name is there: flavors, cohorts, queues, topologies, checks, namespaces."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which nodes and namespaces are meant: selectors, node affinity, taints and tolerations, as Kubernetes means them.
-
-Must not know: pods, nodes.
-"""
+"""Which nodes and namespaces are meant: selectors, node affinity, taints and tolerations, as Kubernetes means them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a timestamp of Kubernetes (RFC 3339) means in milliseconds since 1970.
-
-Must not know: what time it is.
-"""
+"""What a timestamp of Kubernetes (RFC 3339) means in milliseconds since 1970."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where in the topology pods want to be, and where they were put: requests, annotations, levels and assignments.
-
-Must not know: nodes, or how a place is found.
-"""
+"""Where in the topology pods want to be, and where they were put: requests, annotations, levels and assignments."""
 
 from __future__ import annotations
 

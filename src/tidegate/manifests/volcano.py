@@ -1,7 +1,4 @@
-"""Volcano's Queue: deserved, capability, guarantee and weight.
-
-Must not know: Kueue, or the tree that queues make.
-"""
+"""Volcano's Queue: deserved, capability, guarantee and weight."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where a Kueue Workload stands: what its conditions, admission and checks say, as a model Standing.
-
-Must not know: what the workload asks for, beyond the counts of its pod sets.
-"""
+"""Where a Kueue Workload stands: what its conditions, admission and checks say, as a model Standing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""YuniKorn's queues.yaml: partitions with a tree of queues, guaranteed and max.
-
-Must not know: Kueue, or how the file is written.
-"""
+"""YuniKorn's queues.yaml: partitions with a tree of queues, guaranteed and max."""
 
 from __future__ import annotations
 

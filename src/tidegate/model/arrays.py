@@ -1,7 +1,4 @@
-"""Short names for typed numpy columns.
-
-Must not know: what any column means.
-"""
+"""Short names for typed numpy columns."""
 
 from __future__ import annotations
 

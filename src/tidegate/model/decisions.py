@@ -1,7 +1,4 @@
-"""What the engine decides, in columns: one row a decision, with its reason and its cause.
-
-Must not know: how it was decided, or any text.
-"""
+"""What the engine decides, in columns: one row a decision, with its reason and its cause."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What the world tells the engine: facts in columns, in the order they happened.
 
 The world numbers what it tells about: a workload or node keeps its number for good, and names travel once.
-Must not know: rows of the state, decisions' reasons.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The words for hardware: node shapes, topologies, taints and nodes.
-
-Must not know: what runs on them, or how much is free.
-"""
+"""The words for hardware: node shapes, topologies, taints and nodes."""
 
 from __future__ import annotations
 

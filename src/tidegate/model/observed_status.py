@@ -1,7 +1,6 @@
 """Where a workload stands in the world: what it was granted, what it was told, what it still waits for.
 
 A fact about state, not about change: told again, it means the same.
-Must not know: rows, decisions.
 """
 
 from __future__ import annotations

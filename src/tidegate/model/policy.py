@@ -1,7 +1,4 @@
-"""What the engine is told to want: order, placement, cycle. One value; its digest stands in every journal.
-
-Must not know: how any of it is computed.
-"""
+"""What the engine is told to want: order, placement, cycle. One value; its digest stands in every journal."""
 
 from __future__ import annotations
 

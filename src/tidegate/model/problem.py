@@ -1,7 +1,4 @@
-"""What is wrong with a value that people wrote: where, what was expected, what was found, what to do.
-
-Must not know: files and lines, or what the value is for.
-"""
+"""What is wrong with a value that people wrote: where, what was expected, what was found, what to do."""
 
 from __future__ import annotations
 

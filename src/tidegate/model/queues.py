@@ -2,7 +2,6 @@
 
 Amounts are exact integers in the unit that quota is counted in: `cpu` in milli-cores, `memory` in bytes, `gpu` in
 milli-GPUs, everything else in units as written.
-Must not know: usage, workloads.
 """
 
 from __future__ import annotations

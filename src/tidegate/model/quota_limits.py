@@ -1,7 +1,4 @@
-"""What each queue owns, and the most that it could ever have, as the policy and the machines say.
-
-Must not know: usage, workloads, time.
-"""
+"""What each queue owns, and the most that it could ever have, as the policy and the machines say."""
 
 from __future__ import annotations
 

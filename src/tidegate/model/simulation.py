@@ -1,7 +1,4 @@
-"""What the twin is told about how work and machines behave: the part of the world that no policy decides.
-
-Must not know: virtual time, or any decision.
-"""
+"""What the twin is told about how work and machines behave: the part of the world that no policy decides."""
 
 from __future__ import annotations
 

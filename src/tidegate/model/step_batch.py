@@ -1,7 +1,4 @@
-"""Many steps of a run at once: the facts and decisions of all of them, in columns, and where each step ends.
-
-Must not know: how it came about, or what is made of it.
-"""
+"""Many steps of a run at once: the facts and decisions of all of them, in columns, and where each step ends."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What every spec is: a frozen value with strict fields, made once at the edge.
-
-Must not know: columns, rows, time.
-"""
+"""What every spec is: a frozen value with strict fields, made once at the edge."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Why a topology has no spots for a pod set, as codes: the numbers beside a code say how much was missing.
 
 Text is made elsewhere, from the code, the numbers and the tally of nodes that were not taken.
-Must not know: trees, rows, how spots are found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """How amounts are written by people, and what integer each means.
 
 Integers inside, units in names: CPU in milli-cores, memory in MiB, time in milliseconds, money in micros.
-Must not know: files, specs.
 """
 
 from __future__ import annotations

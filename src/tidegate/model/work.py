@@ -1,7 +1,6 @@
 """The words for work: what a pod asks for, what starts together, what is submitted.
 
 `Work` is the shape of what is asked, shared by all workloads that ask the same; a `Workload` is one submission of it.
-Must not know: nodes, rows, queues' contents.
 """
 
 from __future__ import annotations

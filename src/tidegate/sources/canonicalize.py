@@ -1,7 +1,6 @@
 """From columns that were recognised to the canonical tables: what follows from other columns is completed.
 
 Each row has a number; `judged` rows have, in `WHY`, the code of what is wrong with them, 0 for nothing.
-Must not know: files, or who recorded them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 What has no id counts once by what it is about and its time; where that is not known, by the whole row, if most rows of
 the time that two files have in common are the same: a few are so by chance.
-
-Must not know: files, formats.
 """
 
 from __future__ import annotations

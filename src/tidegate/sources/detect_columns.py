@@ -1,7 +1,4 @@
-"""Which column of a table is which: guessed by names and by what stands in them, or as the user says.
-
-Must not know: how files are read, or how rows are checked.
-"""
+"""Which column of a table is which: guessed by names and by what stands in them, or as the user says."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a source is: by its name, by how it begins, by its columns; files of one set are one source.
-
-Must not know: how any format is read.
-"""
+"""What a source is: by its name, by how it begins, by its columns; files of one set are one source."""
 
 from __future__ import annotations
 

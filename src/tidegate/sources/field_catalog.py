@@ -1,7 +1,4 @@
-"""What columns can be, table by table, and by which names they are known.
-
-Must not know: files, or what stands in cells.
-"""
+"""What columns can be, table by table, and by which names they are known."""
 
 from __future__ import annotations
 

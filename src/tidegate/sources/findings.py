@@ -1,7 +1,4 @@
-"""What is to be said about sources: codes that never change their meaning, how often, and where first.
-
-Must not know: any format, or how findings are shown.
-"""
+"""What is to be said about sources: codes that never change their meaning, how often, and where first."""
 
 from __future__ import annotations
 

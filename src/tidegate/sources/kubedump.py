@@ -2,7 +2,6 @@
 
 Workloads of Kueue, jobs of every kind and pods become jobs; nodes become capacity, at the latest time that the dump
 shows. What objects ask for is read by `manifests`; here is when they began and ended.
-Must not know: how rows are checked.
 """
 
 from __future__ import annotations

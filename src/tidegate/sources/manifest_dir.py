@@ -1,7 +1,4 @@
-"""What a folder of Kubernetes manifests sets up, or what is wrong with it, each finding with file and line.
-
-Must not know: what manifests mean, how findings are shown, or what is run.
-"""
+"""What a folder of Kubernetes manifests sets up, or what is wrong with it, each finding with file and line."""
 
 from __future__ import annotations
 

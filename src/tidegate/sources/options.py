@@ -1,7 +1,4 @@
-"""How sources are read, as the user says: what they are, which column is which, and how a server is reached.
-
-Must not know: how anything is read; it is imported by every command, and loads nothing heavy.
-"""
+"""How sources are read, as the user says: what they are, which column is which, and how a server is reached."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What stands in cells, as expressions: times, durations, GPUs, shares, memory and words, from numbers or from text.
 
 A cell that cannot be read gives null; whoever asks for it tells that from a cell that was empty.
-Must not know: files, or which column is which.
 """
 
 from __future__ import annotations

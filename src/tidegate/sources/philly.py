@@ -1,89 +1,66 @@
-"""The Philly trace: jobs of the virtual clusters of a Microsoft cluster in autumn 2017.
+"""The Philly trace as work for the twin: jobs of the virtual clusters of a Microsoft cluster in autumn 2017.
 
-One row a job: `timestamp`, `duration` in seconds, `num_gpus`, `cluster`; in any order. A virtual cluster becomes a
-queue. Machines had up to eight GPUs: a larger job is a gang of pods with eight each, and one with what is left.
-Must not know: quotas, policies, machines.
+A virtual cluster becomes a queue. Machines had up to eight GPUs: a larger job is a gang of pods with eight each, and
+one with the rest.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from tidegate.model.problem import printable
 from tidegate.model.simulation import PlannedWorkload, RunProfile
-from tidegate.model.units import SECOND_MS
+from tidegate.model.units import DAY_MS, WEEK_MS, WHOLE_MILLI
 from tidegate.model.work import GpuRequest, PodSet, Share, Work, WorkKind, Workload
-from tidegate.sources.trace_file import TraceCell, read_table
+from tidegate.sources.findings import SourceError
 
 #: GPUs of the largest machines.
 _PER_NODE = 8
 
-#: GPUs that one job may ask for.
-_MOST_GPUS = 100_000
-
-#: The longest a job may take, in seconds: ten years.
-_LONGEST_S = 10 * 366 * 86_400
+#: Monday is the fourth day after the first of January 1970.
+_FIRST_MONDAY_MS = 4 * DAY_MS
 
 
 class Job(NamedTuple):
     """A row of the trace."""
 
-    at: datetime
+    at_ms: int
     duration_ms: int
     gpus: int
     cluster: str
 
 
 def read_philly(path: Path) -> list[PlannedWorkload]:
-    """The jobs of the trace, from the Monday before the first of them; an UnusableTrace says what is wrong."""
+    """The jobs of the trace, from the Monday before the first of them; a SourceError says what is wrong."""
     jobs = read_jobs(path)
     if not jobs:
         return []
-    start = _monday(min(job.at for job in jobs))
+    first_ms = min(job.at_ms for job in jobs)
+    start_ms = first_ms - (first_ms - _FIRST_MONDAY_MS) % WEEK_MS
     width = len(str(len(jobs)))
-    return [_planned(job, f"philly-{number:0{width}d}", start) for number, job in enumerate(jobs, 1)]
+    return [_planned(job, f"philly-{number:0{width}d}", start_ms) for number, job in enumerate(jobs, 1)]
 
 
 def read_jobs(path: Path) -> list[Job]:
-    """The rows of the trace, in the order of the file."""
-    table: dict[str, list[Any]] = dict(read_table(path, _CELLS).columns)
-    return [Job(*row) for row in zip(*(table[column] for column in _CELLS), strict=True)]
+    """The rows of the trace, in the order of the file; a SourceError lists rows that cannot be used."""
+    from tidegate.sources.options import Format, SourceOptions  # polars takes long to import
+    from tidegate.sources.read_sources import read_sources
+
+    (part,) = read_sources([str(path)], SourceOptions(format=Format.PHILLY)).parts
+    columns = part.frame.select("submitted_ms", "duration_ms", "gpus_milli", "queue").collect()
+    wrong = [finding.text() for finding in part.findings if finding.loses]
+    if (columns["gpus_milli"] % WHOLE_MILLI != 0).any() or (columns["queue"] == "").any():
+        wrong.append(f"{printable(str(path))}: expected whole GPUs, and the name of a virtual cluster, in each row")
+    if wrong:
+        raise SourceError("\n".join(wrong))
+    return [Job(at_ms, duration_ms, milli // WHOLE_MILLI, queue) for at_ms, duration_ms, milli, queue in columns.rows()]
 
 
-def split_quota(jobs: list[Job], gpus: int) -> dict[str, int]:
-    """Split GPUs over the virtual clusters: in proportion to their GPU time, at least the largest job of each."""
-    time, least = Counter[str](), Counter[str]()
-    for job in jobs:
-        time[job.cluster] += job.duration_ms * job.gpus
-        least[job.cluster] = max(least[job.cluster], job.gpus)
-    if sum(least.values()) > gpus:
-        raise ValueError(f"{gpus} GPUs are fewer than the largest jobs need: {sum(least.values())}")
-    raised: set[str] = set()
-    while True:
-        others = [name for name in time if name not in raised]
-        left, total = gpus - sum(least[name] for name in raised), sum(time[name] for name in others)
-        below = [name for name in others if time[name] * left < least[name] * total]
-        if not below:
-            return dict(sorted({**{name: least[name] for name in raised}, **_rounded(time, others, left)}.items()))
-        raised.update(below)
-
-
-def _rounded(time: Counter[str], names: list[str], gpus: int) -> dict[str, int]:
-    """Whole GPUs in proportion, by the largest remainders."""
-    total = sum(time[name] for name in names)
-    parts = {name: divmod(time[name] * gpus, total) for name in names}
-    by_rest = sorted(names, key=lambda name: (-parts[name][1], name))
-    short = gpus - sum(whole for whole, _ in parts.values())
-    return {name: parts[name][0] + (name in by_rest[:short]) for name in names}
-
-
-def _planned(job: Job, name: str, start: datetime) -> PlannedWorkload:
-    submitted_ms = int((job.at - start).total_seconds()) * SECOND_MS
-    workload = Workload(id=name, work=_work(job.cluster, job.gpus), submitted_ms=submitted_ms)
-    return PlannedWorkload(workload=workload, run=RunProfile(runtime_ms=job.duration_ms))
+def _planned(job: Job, name: str, start_ms: int) -> PlannedWorkload:
+    workload = Workload(id=name, work=_work(job.cluster, job.gpus), submitted_ms=job.at_ms - start_ms)
+    return PlannedWorkload(workload=workload, run=RunProfile(runtime_ms=max(job.duration_ms, 1)))
 
 
 @cache
@@ -99,43 +76,3 @@ def _work(cluster: str, gpus: int) -> Work:
             if count
         ),
     )
-
-
-def _monday(at: datetime) -> datetime:
-    day = at.replace(hour=0, minute=0, second=0, microsecond=0)
-    return day - timedelta(days=day.weekday())
-
-
-# -- cells -----------------------------------------------------------------------------------------------------
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text).replace(tzinfo=UTC)
-
-
-def _duration_ms(text: str) -> int:
-    seconds = float(text)
-    if not 0 < seconds <= _LONGEST_S:
-        raise ValueError(text)
-    return max(round(seconds * SECOND_MS), 1)
-
-
-def _gpus(text: str) -> int:
-    count = float(text)
-    if count != int(count) or not 1 <= count <= _MOST_GPUS:
-        raise ValueError(text)
-    return int(count)
-
-
-def _cluster(text: str) -> str:
-    if not text.strip():
-        raise ValueError(text)
-    return text.strip()
-
-
-_CELLS = {
-    "timestamp": TraceCell('a time such as "2017-10-09 07:01:55"', _time),
-    "duration": TraceCell("seconds above 0", _duration_ms),
-    "num_gpus": TraceCell("a whole number of GPUs of at least 1", _gpus),
-    "cluster": TraceCell("the name of a virtual cluster", _cluster),
-}

@@ -1,7 +1,4 @@
-"""The one door to demand: sources of any kind in, the canonical tables out, with all that is to be said about them.
-
-Must not know: how any format is read.
-"""
+"""The one door to demand: sources of any kind in, the canonical tables out, with all that is to be said about them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Who reads what: a format, and the reader for it.
-
-Must not know: how sources are recognised, or what is made of their tables.
-"""
+"""Who reads what: a format, and the reader for it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """One pass over a table that counts what is wrong with its rows, and what else is to be said about it.
 
 Rows are numbered by the file they came from; nothing is loaded but counts, a number for each id, and what is told.
-Must not know: files, formats.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How long a sample stands for: the usual time between samples of the same thing.
-
-Must not know: files, formats.
-"""
+"""How long a sample stands for: the usual time between samples of the same thing."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 A job is its own row; its steps are left out. An array that still waits is one row that stands for its tasks. Times are
 the host's, without a zone. Slurm lists jobs that were there in the time that it was asked for, also those that had
 begun before.
-Must not know: how rows are checked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What one source gave: rows of one canonical table, where they came from, and what is to be said about them.
-
-Must not know: how anything is read.
-"""
+"""What one source gave: rows of one canonical table, where they came from, and what is to be said about them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Rows put aside on disk, so that what was slow to read is read once; gone when the process ends.
-
-Must not know: what rows are.
-"""
+"""Rows put aside on disk, so that what was slow to read is read once; gone when the process ends."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 Two ways to read: quickly, with types that a look at the first rows suggests; and carefully, as text, line by line, when
 something turned out not to be as it looked. Neither loads the file.
-Must not know: what columns mean.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 It is read quickly first. Where a cell does not fit or is missing, it is read again with care, line by line, so that
 every row that can be used is, and every other is counted and told.
-Must not know: named formats.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Time zones as data: when the clocks of a zone change, for the calendar of the tables.
-
-Must not know: files, formats.
-"""
+"""Time zones as data: when the clocks of a zone change, for the calendar of the tables."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 The stack is our own, so nothing recurses; aliases share their value and are never expanded, but count as if they were.
 Scalars are read as in YAML 1.2: `no`, `12:30`, `010` and dates are text.
-Must not know: bytes and files, or what the data means.
 """
 
 from __future__ import annotations

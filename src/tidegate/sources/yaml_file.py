@@ -1,7 +1,6 @@
 """What a YAML or JSON file says, as plain data, with the line and column of every value.
 
 Any bytes give data or an UnreadableFile, and soon: what is too large or not meant for us is refused early.
-Must not know: what the data means.
 """
 
 from __future__ import annotations

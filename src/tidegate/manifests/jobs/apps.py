@@ -1,7 +1,4 @@
-"""Deployment, ReplicaSet, StatefulSet and LeaderWorkerSet.
-
-Must not know: queues, priorities.
-"""
+"""Deployment, ReplicaSet, StatefulSet and LeaderWorkerSet."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Job, JobSet and Volcano's Job.
-
-Must not know: queues, priorities.
-"""
+"""Job, JobSet and Volcano's Job."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Kubeflow's jobs: PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob, MPIJob (v1 and v2beta1).
 
 Each has a mapping from a role to its pods; the order of roles is Kueue's.
-Must not know: queues, priorities.
 """
 
 from __future__ import annotations

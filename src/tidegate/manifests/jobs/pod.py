@@ -1,7 +1,4 @@
-"""Pods: work of their own, members of a group, or somebody else's, who take up room.
-
-Must not know: queues, priorities.
-"""
+"""Pods: work of their own, members of a group, or somebody else's, who take up room."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a job is made of, whatever its kind: groups of pods with their templates.
-
-Must not know: kinds of jobs, queues.
-"""
+"""What a job is made of, whatever its kind: groups of pods with their templates."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Ray: RayCluster, RayJob and RayService.
 
 KubeRay adds containers of its own to the head; quota counts them, as Kueue does.
-Must not know: queues, priorities.
 """
 
 from __future__ import annotations

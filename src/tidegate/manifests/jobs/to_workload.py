@@ -1,7 +1,4 @@
-"""From a job of any kind to workloads: its pod sets, queue, priority, and how it will behave in the twin.
-
-Must not know: how a kind of job is taken apart.
-"""
+"""From a job of any kind to workloads: its pod sets, queue, priority, and how it will behave in the twin."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Kubeflow's TrainJob, which is a JobSet made of a runtime and what the job says instead.
-
-Must not know: queues, priorities.
-"""
+"""Kubeflow's TrainJob, which is a JobSet made of a runtime and what the job says instead."""
 
 from __future__ import annotations
 

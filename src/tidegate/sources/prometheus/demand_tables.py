@@ -2,7 +2,6 @@
 
 Gauges are averaged over each step, so that nothing between two points is lost and nothing that ended lingers; counters
 are read as they are, and what they grew by is computed here.
-Must not know: HTTP, or how pieces are kept.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Python's own HTTP client is enough: requests are few and large, one after the other so that the server is not pressed,
 and a dependency less is one less to keep. Half a body, a 5xx, a 429 and a time-out are tried again with growing pauses.
-Must not know: metrics, or what answers are for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Metrics by what they mean: the name they have now, the names they had, and the unit.
-
-Must not know: servers, tables.
-"""
+"""Metrics by what they mean: the name they have now, the names they had, and the unit."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 Pieces are kept in a folder, each written whole or not at all, under a name that says what was asked: a run that broke
 off goes on from there.
-Must not know: metrics.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Labels of series, whatever they are called: pods, nodes, GPUs and models; and counters as what they grew by.
-
-Must not know: servers, metrics.
-"""
+"""Labels of series, whatever they are called: pods, nodes, GPUs and models; and counters as what they grew by."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The canonical tables of what a Prometheus server has: it is asked what it has first, and then for that.
-
-Must not know: HTTP, or how pieces are kept.
-"""
+"""The canonical tables of what a Prometheus server has: it is asked what it has first, and then for that."""
 
 from __future__ import annotations
 

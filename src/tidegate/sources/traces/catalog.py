@@ -1,7 +1,4 @@
-"""Traces that are one table a file: what their columns are, and which files are no demand.
-
-Must not know: how files are read.
-"""
+"""Traces that are one table a file: what their columns are, and which files are no demand."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 Busy time and VRAM of each pod become use, requests become requests, queue sizes become capacity, and loads of models
 become starts. The metrics and the request trace have different clocks and are not brought together.
-Must not know: what is made of it.
 """
 
 from __future__ import annotations
