@@ -17,8 +17,8 @@ stable: a number is never used again for something else.
 
 A refusal is about new pods. A pod that is observed on a node stays there, whatever the node refuses: a taint, a cordon,
 other labels, too few GPUs or too little memory never move it. Where nodes refuse a pod for several reasons, the reason
-reported is of the first of these kinds that occurs: nodes that lack something now, nodes that are closed, nodes that are
-too small, nodes that do not match the pod. Within one kind it is the reason of most nodes.
+reported is of the first of these kinds that occurs: nodes that lack something now, nodes that are closed, nodes that
+are too small, nodes that do not match the pod. Within one kind it is the reason of most nodes.
 
 <!-- Made from src/tidegate/model/reasons/catalogue.py by tests/reasons_file.py: change that, then run this. -->
 """

@@ -16,12 +16,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import tidefiles
-from schema_file import SCHEMA, schema_text
+from schema_file import SCHEMA, json_schema, schema_text
 from test_codec import ONE_ERROR
 from tidefiles import FULL
 from tidegate.cli.check import check, check_files, summarize
 from tidegate.config.codec import sound
-from tidegate.config.json_schema import json_schema
 from tidegate.config.schema import ConfigDocument
 from tidegate.config.validate import read_document
 

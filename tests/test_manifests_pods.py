@@ -11,7 +11,7 @@ from tidegate.manifests.cluster_defaults import ClusterDefaults, Transformation
 from tidegate.manifests.core_objects import read_limit_range
 from tidegate.manifests.field_support import check_fields
 from tidegate.manifests.gpus import read_devices
-from tidegate.manifests.pod_requests import exceeds_limits, qos_of, read_requests
+from tidegate.manifests.pod_requests import exceeds_limits, read_requests
 from tidegate.manifests.pod_template import TEMPLATE, read_template
 from tidegate.manifests.selectors import read_node_affinity, read_selector, read_tolerations
 from tidegate.manifests.topology_requests import read_topology_annotations, read_topology_request
@@ -111,23 +111,6 @@ def test_two_limit_ranges_are_the_narrower_of_both():
     assert (found.most, found.least) == ({"cpu": 2, "memory": 9}, {"cpu": 2})
     spec = item("containers: [{resources: {requests: {cpu: 1}}}]")
     assert exceeds_limits(spec, ClusterDefaults(pod_bounds={"ns": found}), "ns")
-
-
-QOS = {
-    "containers: [{}]": "BestEffort",
-    "containers: [{resources: {limits: {nvidia.com/gpu: 1}}}]": "BestEffort",
-    "containers: [{resources: {requests: {cpu: 1}}}]": "Burstable",
-    "containers: [{resources: {limits: {cpu: 1, memory: 1}}}]": "Guaranteed",
-    "containers: [{resources: {limits: {cpu: 1, memory: 1}}}, {}]": "Burstable",
-    "{initContainers: [{}], containers: [{resources: {limits: {cpu: 1, memory: 1}}}]}": "Burstable",
-    "containers: [{resources: {limits: {cpu: 2, memory: 1}, requests: {cpu: 1}}}]": "Burstable",
-    "{resources: {limits: {cpu: 2, memory: 1}}, containers: [{}]}": "Guaranteed",
-}
-
-
-@pytest.mark.parametrize("text", QOS)
-def test_the_class_of_service(text):
-    assert qos_of(item(text)) == QOS[text]
 
 
 def template(spec, meta="{}"):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from manifest_texts import QUEUES, item, read, said
+from tidegate.manifests.core_objects import read_priority_class
 from tidegate.manifests.kueue_objects import (
     read_admission_check,
     read_configuration,
     read_resource_flavor,
     read_topology,
-    read_workload_priority,
 )
 from tidegate.manifests.kueue_queues import read_cluster_queue, read_cohort, read_decayed_usage, read_local_queue
 from tidegate.model.hardware import Taint
@@ -168,7 +168,7 @@ def test_the_small_kinds():
         "b",
     )
     assert read_admission_check(item("{metadata: {name: c}, spec: {controllerName: x/y}}")) == ("c", "x/y")
-    found = read_workload_priority(item("{metadata: {name: p}, value: -5}"))
+    found = read_priority_class(item("{metadata: {name: p}, value: -5}"))
     assert (found.name, found.value) == ("p", -5)
 
 

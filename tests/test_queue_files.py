@@ -19,10 +19,10 @@ import tidefiles
 from manifest_texts import read
 from queue_files import FULL_QUEUES, policy, queues
 from queue_twins import play
+from schema_file import json_schema
 from tidefiles import texts
 from tidegate.cli.check import check_files
 from tidegate.config.convert import build
-from tidegate.config.json_schema import json_schema
 from tidegate.config.validate import read_document
 from tidegate.model.hardware import Taint, TopologyLevels
 from tidegate.model.policy import AdmissionKind, Policy

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec import inspect
 
-from tidegate.config.messages import bare, close_match, fits, hint_for, refusal, wording
+from tidegate.config.messages import bare, did_you_mean, fits, hint_for, refusal, wording
 from tidegate.config.quantities import read_amount
 from tidegate.model.problem import Path, Problem, Report, found_text
 
@@ -127,7 +127,8 @@ def _branch(kind: inspect.Type, data: object) -> inspect.Type:
 
 
 def _known_key(key: str, known: list[str]) -> str:
-    close = close_match(key, known)
-    if close:
-        return f"did you mean '{close}'?"
+    return did_you_mean(key, known) or _listed(known)
+
+
+def _listed(known: list[str]) -> str:
     return f"known here: {', '.join(known)}" if len(known) <= MOST_LISTED else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 from msgspec import inspect
@@ -124,6 +125,12 @@ def close_match(word: str, known: list[str]) -> str:
     return by_plain[close[0]] if close else ""
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint at the known word that was probably meant; empty if none is close."""
+    close = close_match(word, sorted(known))
+    return f"did you mean '{close}'?" if close else ""
+
+
 def hint_for(kind: inspect.Type, data: object) -> str:
     """What to do about a value that is not of the type; empty if nothing comes to mind."""
     hint = ""
@@ -134,8 +141,8 @@ def hint_for(kind: inspect.Type, data: object) -> str:
             hint = amount.hint(data)
         case inspect.LiteralType() as literal, str() if data in _choices(literal):
             hint = "write it without quotes"
-        case ((inspect.EnumType() | inspect.LiteralType()), str()) if close := close_match(data, _choices(kind)):
-            hint = f"did you mean '{close}'?"
+        case ((inspect.EnumType() | inspect.LiteralType()), str()) if close := did_you_mean(data, _choices(kind)):
+            hint = close
         case inspect.IntType(), str() if re.fullmatch(r"-?[0-9]+", data):
             hint = "write it without quotes"
         case inspect.StrType(), bool() | int() | float():

@@ -15,7 +15,6 @@ from tidegate.model.units import (
     UnitError,
     cpu_text,
     duration_text,
-    gpus_text,
     memory_text,
     parse_cpu_milli,
     parse_duration_ms,
@@ -76,7 +75,7 @@ class Amount(int):
 
     @classmethod
     def _number_schemas(cls) -> list[dict[str, Any]]:
-        raise NotImplementedError
+        return [{"type": "number", "minimum": 0, "maximum": cls.largest // 1000}]
 
     @classmethod
     def _at_most(cls) -> str:
@@ -93,10 +92,6 @@ class Cpu(Amount):
     @classmethod
     def _value(cls, written: str | float) -> int:
         return parse_cpu_milli(written)
-
-    @classmethod
-    def _number_schemas(cls) -> list[dict[str, Any]]:
-        return [{"type": "number", "minimum": 0, "maximum": cls.largest // 1000}]
 
     def text(self) -> str:
         """Say it in cores."""
@@ -156,10 +151,6 @@ class Duration(Amount):
     def _value(cls, written: str | float) -> int:
         return parse_duration_ms(written)
 
-    @classmethod
-    def _number_schemas(cls) -> list[dict[str, Any]]:
-        return [{"type": "number", "minimum": 0, "maximum": cls.largest // 1000}]
-
     def text(self) -> str:
         """Say it in its two largest units."""
         return duration_text(self)
@@ -176,41 +167,48 @@ class PositiveDuration(Duration):
         return [{"type": "number", "exclusiveMinimum": 0, "maximum": cls.largest // 1000}]
 
 
-class Portion(Amount):
-    """A part of a whole, in thousandths."""
+class Thousandths(Amount):
+    """A number, counted in thousandths."""
 
-    expected = "a number from 0 to 1"
-    largest = 1000
+    most_written: ClassVar[float] = 10**12  # beyond it the number makes no sense
 
     @classmethod
     def _value(cls, written: str | float) -> int:
-        if isinstance(written, str) or not 0 <= written <= 1:
+        if isinstance(written, str) or not 0 <= written <= cls.most_written:
             raise UnitError(cls.expected)
-        return round(Fraction(str(written)) * 1000)
+        return round(Fraction(str(written)) * 1000)  # to the nearest: three thirds must fit
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
         """Numbers only."""
-        return {"type": "number", "minimum": 0, "maximum": 1}
+        return {"type": "number", "minimum": 0, "maximum": cls.largest // 1000}
 
     def text(self) -> str:
-        """Say it as a number."""
+        """The amount as a number."""
         return f"{self / 1000:g}"
 
 
-class GpuAmount(Amount):
-    """GPUs in thousandths: whole devices, or a part of one."""
+class Portion(Thousandths):
+    """A part of a whole."""
+
+    expected = "a number from 0 to 1"
+    largest = 1000
+    most_written = 1
+
+
+class GpuAmount(Thousandths):
+    """GPUs of a pod: whole devices, or a part of one."""
 
     expected = f"a whole number of GPUs from 0 to {MOST_DEVICES}, or a fraction from 0.001 to 1"
     largest = MOST_DEVICES * WHOLE_MILLI
+    most_written = MOST_DEVICES
 
     @classmethod
     def _value(cls, written: str | float) -> int:
-        if isinstance(written, str) or not 0 <= written <= MOST_DEVICES:
+        value = super()._value(written)
+        if value % WHOLE_MILLI and not 0.001 <= float(written) < 1:
             raise UnitError(cls.expected)
-        if int(written) != written and not 0.001 <= written < 1:
-            raise UnitError(cls.expected)
-        return round(Fraction(str(written)) * WHOLE_MILLI)  # to the nearest: three thirds must fit
+        return value
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
@@ -222,31 +220,23 @@ class GpuAmount(Amount):
             ]
         }
 
-    def text(self) -> str:
-        """Say it in GPUs."""
-        return gpus_text(self)
 
-
-class GpuQuota(Amount):
-    """GPUs that quota is given for, in thousandths."""
+class GpuQuota(Thousandths):
+    """GPUs of a quota."""
 
     expected = "a number of GPUs such as 16 or 0.5"
     largest = 10_000_000 * WHOLE_MILLI
 
-    @classmethod
-    def _value(cls, written: str | float) -> int:
-        if isinstance(written, str) or not 0 <= written <= cls.largest:
-            raise UnitError(cls.expected)
-        return round(Fraction(str(written)) * WHOLE_MILLI)
-
-    @classmethod
-    def schema(cls) -> dict[str, Any]:
-        """Numbers only."""
-        return {"type": "number", "minimum": 0, "maximum": cls.largest // WHOLE_MILLI}
-
     def text(self) -> str:
-        """Say it in GPUs, to the last digit."""
+        """The GPUs, to the last digit."""
         return f"{self / WHOLE_MILLI:,.3f}".rstrip("0").rstrip(".")
+
+
+class Weight(Thousandths):
+    """A weight of fair sharing."""
+
+    expected = "a number of at least 0 such as 1, 2 or 0.5"
+    largest = 1_000_000 * 1000
 
 
 class CpuQuota(Cpu):
@@ -259,28 +249,6 @@ class MemoryQuota(Memory):
     """Memory that quota is given for: that of many nodes, in MiB."""
 
     largest = 1 << 39
-
-
-class Weight(Amount):
-    """How much something counts, in thousandths."""
-
-    expected = "a number of at least 0 such as 1, 2 or 0.5"
-    largest = 1_000_000 * 1000
-
-    @classmethod
-    def _value(cls, written: str | float) -> int:
-        if isinstance(written, str) or not 0 <= written <= cls.largest:
-            raise UnitError(cls.expected)
-        return round(Fraction(str(written)) * 1000)
-
-    @classmethod
-    def schema(cls) -> dict[str, Any]:
-        """Numbers only."""
-        return {"type": "number", "minimum": 0, "maximum": cls.largest // 1000}
-
-    def text(self) -> str:
-        """Say it as a number."""
-        return f"{self / 1000:g}"
 
 
 def read_amount(kind: Any, written: object) -> Any:

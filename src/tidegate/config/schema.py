@@ -5,13 +5,12 @@ Work and queues have modules of their own. Defaults are those of the specs, whic
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
 from tidegate.config.quantities import Cpu, Duration, Memory, Portion, PositiveDuration
-from tidegate.config.schema_base import END, ConfigEntry, Labels, NonEmpty, Others, Seed, TaintEntry, Text
+from tidegate.config.schema_base import END, ConfigEntry, Labels, NonEmpty, Others, Seed, TaintEntry, Text, amount
 from tidegate.config.schema_queues import CohortEntry, FlavorEntry, QueueEntry, TopologyEntry, Undeclared, UsageEntry
 from tidegate.config.schema_work import WorkEntry
 from tidegate.model.policy import (
@@ -35,8 +34,8 @@ _POLICY, _TWIN = Policy(), TwinOptions()
 class ReservedEntry(ConfigEntry, frozen=True):
     """What each node keeps for the system."""
 
-    cpu: Annotated[Cpu, Meta(description="CPU cores.")] = field(default_factory=Cpu)
-    memory: Annotated[Memory, Meta(description="Memory.")] = field(default_factory=Memory)
+    cpu: Annotated[Cpu, Meta(description="CPU cores.")] = amount(Cpu)
+    memory: Annotated[Memory, Meta(description="Memory.")] = amount(Memory)
 
 
 #: What to do with versions, which Kubernetes knows as labels.
@@ -50,16 +49,14 @@ class ShapeEntry(ConfigEntry, frozen=True):
 
     gpu: Annotated[Text, Meta(description='The GPU model, such as "h100".')] = ""
     gpus: Annotated[int, Meta(ge=0, le=16, description="GPUs per node.")] = 0
-    gpu_memory: Annotated[Memory, Meta(description="Memory of each GPU.")] = field(default_factory=Memory)
+    gpu_memory: Annotated[Memory, Meta(description="Memory of each GPU.")] = amount(Memory)
     nvlink_group: Annotated[
         int, Meta(ge=0, le=16, description="GPUs that reach each other over NVLink; 0: not known.")
     ] = 0
-    cpu: Annotated[Cpu, Meta(description="CPU cores.")] = field(default_factory=Cpu)
-    memory: Annotated[Memory, Meta(description="Memory.")] = field(default_factory=Memory)
+    cpu: Annotated[Cpu, Meta(description="CPU cores.")] = amount(Cpu)
+    memory: Annotated[Memory, Meta(description="Memory.")] = amount(Memory)
     pods: Annotated[int, Meta(ge=1, le=100_000, description="Pods that a node may run.")] = 110
-    other: Annotated[Others, Meta(description="Other resources by name, counted in units.")] = field(
-        default_factory=dict
-    )
+    other: Annotated[Others, Meta(description="Other resources by name, counted in units.")] = {}
     reserved: Annotated[ReservedEntry, Meta(description="Kept for the system, never given to work.")] = field(
         default_factory=ReservedEntry
     )
@@ -78,14 +75,14 @@ class PoolEntry(ConfigEntry, frozen=True):
     ]
     count: Annotated[int, Meta(ge=1, le=100_000, description="Nodes in the pool.")]
     shape: Annotated[ShapeEntry, Meta(description="What each node has.")] = field(default_factory=ShapeEntry)
-    labels: Annotated[Labels, Meta(description="Labels of each node.")] = field(default_factory=dict)
-    taints: Annotated[list[TaintEntry], Meta(description="Taints of each node.")] = field(default_factory=list)
+    labels: Annotated[Labels, Meta(description="Labels of each node.")] = {}
+    taints: Annotated[list[TaintEntry], Meta(description="Taints of each node.")] = []
 
 
 class ClusterEntry(ConfigEntry, frozen=True):
     """The machines."""
 
-    pools: Annotated[list[PoolEntry], Meta(description="The pools of nodes.")] = field(default_factory=list)
+    pools: Annotated[list[PoolEntry], Meta(description="The pools of nodes.")] = []
 
 
 class OrderEntry(ConfigEntry, frozen=True):
@@ -100,7 +97,7 @@ class OrderEntry(ConfigEntry, frozen=True):
     reserve_after: Annotated[
         Duration,
         Meta(description="fifo, queues: places are reserved for a head that was passed over for so long; 0: never."),
-    ] = field(default_factory=partial(Duration, OrderRule().reserve_after_ms))
+    ] = amount(Duration, OrderRule().reserve_after_ms)
     limits: Annotated[
         tuple[Annotated[int, Meta(ge=1, le=10**12)], ...],
         Meta(min_length=1, max_length=16, description="las: attained GPU-seconds at which work is demoted, rising."),
@@ -122,8 +119,8 @@ class PolicyEntry(ConfigEntry, frozen=True):
     placement: Annotated[PlacementKind | PlacementEntry, Meta(description="Which of the nodes that fit is taken.")] = (
         PlacementRule().kind
     )
-    cycle: Annotated[PositiveDuration, Meta(description="How often decisions are made.")] = field(
-        default_factory=partial(PositiveDuration, _POLICY.cycle_ms)
+    cycle: Annotated[PositiveDuration, Meta(description="How often decisions are made.")] = amount(
+        PositiveDuration, _POLICY.cycle_ms
     )
     waits: Annotated[
         bool, Meta(description="Whether work waits for room; false: what does not fit at once is rejected.")
@@ -133,16 +130,14 @@ class PolicyEntry(ConfigEntry, frozen=True):
     ] = _POLICY.admission
     queues: Annotated[
         list[QueueEntry], Meta(description="The queues with their quota; without any, nothing is counted.")
-    ] = field(default_factory=list)
+    ] = []
     cohorts: Annotated[
         list[CohortEntry], Meta(description="Cohorts with a parent, a quota or a weight; others need only be named.")
-    ] = field(default_factory=list)
+    ] = []
     flavors: Annotated[
         list[FlavorEntry], Meta(description="Kinds of capacity; without any there is one, called default.")
-    ] = field(default_factory=list)
-    topologies: Annotated[list[TopologyEntry], Meta(description="How nodes are near each other.")] = field(
-        default_factory=list
-    )
+    ] = []
+    topologies: Annotated[list[TopologyEntry], Meta(description="How nodes are near each other.")] = []
     fair_sharing: Annotated[
         bool | list[FairStrategy],
         Meta(description="Between queues, the lower share goes first; or a list of when it may preempt for that."),
@@ -160,29 +155,29 @@ class TwinEntry(ConfigEntry, frozen=True):
     """How the twin's machines and control plane behave."""
 
     seed: Annotated[Seed, Meta(description="Seed of everything random in the twin.")] = _TWIN.seed
-    api_latency: Annotated[Duration, Meta(description="From a decision to its effect.")] = field(
-        default_factory=partial(Duration, _TWIN.api_latency_ms)
+    api_latency: Annotated[Duration, Meta(description="From a decision to its effect.")] = amount(
+        Duration, _TWIN.api_latency_ms
     )
-    start: Annotated[Duration, Meta(description="From a pod being bound to its start.")] = field(
-        default_factory=partial(Duration, _TWIN.start_ms)
+    start: Annotated[Duration, Meta(description="From a pod being bound to its start.")] = amount(
+        Duration, _TWIN.start_ms
     )
-    grace: Annotated[Duration, Meta(description="From a pod being told to go to its being gone.")] = field(
-        default_factory=partial(Duration, _TWIN.grace_ms)
+    grace: Annotated[Duration, Meta(description="From a pod being told to go to its being gone.")] = amount(
+        Duration, _TWIN.grace_ms
     )
-    admission_fails: Annotated[Portion, Meta(description="Admissions that the API refuses, as a share.")] = field(
-        default_factory=partial(Portion, _TWIN.admission_fails_milli)
+    admission_fails: Annotated[Portion, Meta(description="Admissions that the API refuses, as a share.")] = amount(
+        Portion, _TWIN.admission_fails_milli
     )
     answers_lost: Annotated[
         Portion, Meta(description="Admissions that are carried out though no answer comes, as a share.")
-    ] = field(default_factory=partial(Portion, _TWIN.answers_lost_milli))
-    observe_every: Annotated[PositiveDuration, Meta(description="How often use is observed.")] = field(
-        default_factory=partial(PositiveDuration, _TWIN.observe_every_ms)
+    ] = amount(Portion, _TWIN.answers_lost_milli)
+    observe_every: Annotated[PositiveDuration, Meta(description="How often use is observed.")] = amount(
+        PositiveDuration, _TWIN.observe_every_ms
     )
-    node_fails_every: Annotated[Duration, Meta(description="Mean time between failures of a node; 0: never.")] = field(
-        default_factory=partial(Duration, _TWIN.node_fails_every_ms)
+    node_fails_every: Annotated[Duration, Meta(description="Mean time between failures of a node; 0: never.")] = amount(
+        Duration, _TWIN.node_fails_every_ms
     )
-    node_repair: Annotated[Duration, Meta(description="How long the repair of a node takes.")] = field(
-        default_factory=partial(Duration, _TWIN.node_repair_ms)
+    node_repair: Annotated[Duration, Meta(description="How long the repair of a node takes.")] = amount(
+        Duration, _TWIN.node_repair_ms
     )
 
 
@@ -195,4 +190,4 @@ class ConfigDocument(ConfigEntry, frozen=True):
         default_factory=PolicyEntry
     )
     twin: Annotated[TwinEntry, Meta(description="How the twin behaves.")] = field(default_factory=TwinEntry)
-    work: Annotated[list[WorkEntry], Meta(description="What is submitted.")] = field(default_factory=list)
+    work: Annotated[list[WorkEntry], Meta(description="What is submitted.")] = []

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
+from tidegate.config.quantities import Amount
 from tidegate.model.hardware import TaintEffect
 
 #: The longest text in a free field.
@@ -43,6 +45,11 @@ class ConfigEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     #: Keys that somebody may well write and nothing acts on, and what to do instead: they are refused by name.
     refused: ClassVar[Mapping[str, str]] = {}
+
+
+def amount(kind: type[Amount], value: int = 0) -> Any:
+    """The default of a field: an amount, zero unless it is given."""
+    return field(default_factory=partial(kind, value))
 
 
 class TaintEntry(ConfigEntry, frozen=True):

@@ -6,20 +6,27 @@ Amounts are written as people write them: `gpus: 16`, `cpu: 384`, `memory: 4Ti`.
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import partial
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
 from tidegate.config.quantities import CpuQuota, Duration, GpuQuota, MemoryQuota, PositiveDuration, Weight
-from tidegate.config.schema_base import ConfigEntry, LabelKey, Labels, Name, Others, TaintEntry, Text, TolerationEntry
+from tidegate.config.schema_base import (
+    ConfigEntry,
+    LabelKey,
+    Labels,
+    Name,
+    Others,
+    TaintEntry,
+    Text,
+    TolerationEntry,
+    amount,
+)
 from tidegate.model.queues import WHOLE_WEIGHT, FlavorMove, FlavorPreference, StopPolicy
 from tidegate.model.units import MINUTE_MS
 
 #: The flavor of quota that names none, where none is declared.
 DEFAULT_FLAVOR = "default"
-
-_ONE = partial(Weight, WHOLE_WEIGHT)
 
 
 class AmountsEntry(ConfigEntry, frozen=True, kw_only=True):
@@ -29,9 +36,7 @@ class AmountsEntry(ConfigEntry, frozen=True, kw_only=True):
     cpu: Annotated[CpuQuota, Meta(description="CPU cores.")] | UnsetType = UNSET
     memory: Annotated[MemoryQuota, Meta(description="Memory.")] | UnsetType = UNSET
     pods: Annotated[int, Meta(ge=0, le=1_000_000_000, description="Pods.")] | UnsetType = UNSET
-    other: Annotated[Others, Meta(description="Other resources by name, counted in units.")] = field(
-        default_factory=dict
-    )
+    other: Annotated[Others, Meta(description="Other resources by name, counted in units.")] = {}
 
 
 class QuotaEntry(AmountsEntry, frozen=True, kw_only=True):
@@ -56,9 +61,9 @@ class QuotaNodeEntry(QuotaEntry, frozen=True, kw_only=True):
 
     flavors: Annotated[
         list[FlavorQuotaEntry], Meta(description="Quota by flavor, in the order they are tried; instead of amounts.")
-    ] = field(default_factory=list)
-    weight: Annotated[Weight, Meta(description="With fair sharing: how much of a share it gets.")] = field(
-        default_factory=_ONE
+    ] = []
+    weight: Annotated[Weight, Meta(description="With fair sharing: how much of a share it gets.")] = amount(
+        Weight, WHOLE_WEIGHT
     )
 
 
@@ -105,8 +110,8 @@ class LocalQueueEntry(ConfigEntry, frozen=True):
     """Where a team submits to a queue."""
 
     name: Annotated[Name, Meta(description="What its work names as its queue.")]
-    weight: Annotated[Weight, Meta(description="With usage sharing: how much it may use.")] = field(
-        default_factory=_ONE
+    weight: Annotated[Weight, Meta(description="With usage sharing: how much it may use.")] = amount(
+        Weight, WHOLE_WEIGHT
     )
     stop: Annotated[StopPolicy, Meta(description="Whether it admits.")] = StopPolicy.NONE
 
@@ -126,22 +131,16 @@ class QueueEntry(QuotaNodeEntry, frozen=True, kw_only=True):
     stop: Annotated[StopPolicy, Meta(description="Whether it admits.")] = StopPolicy.NONE
     entrances: Annotated[
         list[Name | LocalQueueEntry], Meta(description="Further names that its work comes by, one for each team.")
-    ] = field(default_factory=list)
+    ] = []
 
 
 class FlavorEntry(ConfigEntry, frozen=True):
     """A kind of capacity that quota is counted in."""
 
     name: Annotated[Name, Meta(description="The flavor's name.")]
-    labels: Annotated[Labels, Meta(description="Labels of its nodes; its pods go to no others.")] = field(
-        default_factory=dict
-    )
-    taints: Annotated[list[TaintEntry], Meta(description="Taints of its nodes that pods must tolerate.")] = field(
-        default_factory=list
-    )
-    tolerations: Annotated[list[TolerationEntry], Meta(description="Tolerations that its pods get.")] = field(
-        default_factory=list
-    )
+    labels: Annotated[Labels, Meta(description="Labels of its nodes; its pods go to no others.")] = {}
+    taints: Annotated[list[TaintEntry], Meta(description="Taints of its nodes that pods must tolerate.")] = []
+    tolerations: Annotated[list[TolerationEntry], Meta(description="Tolerations that its pods get.")] = []
     topology: Annotated[Text, Meta(description="The topology of its nodes.")] = ""
 
 
@@ -167,9 +166,7 @@ class UsageEntry(ConfigEntry, frozen=True):
     """Between the entrances of a queue, whoever used less of late goes first."""
 
     half_life: Annotated[PositiveDuration, Meta(description="After which use counts half.")]
-    sampling: Annotated[Duration, Meta(description="How often use is counted.")] = field(
-        default_factory=partial(Duration, 5 * MINUTE_MS)
-    )
+    sampling: Annotated[Duration, Meta(description="How often use is counted.")] = amount(Duration, 5 * MINUTE_MS)
     weights: Annotated[WeightsEntry, Meta(description="What counts how much; others count 1.")] = field(
         default_factory=WeightsEntry
     )

@@ -5,13 +5,22 @@ Defaults are those of the specs, which `tidegate.config.convert` makes of it.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, ClassVar
 
 from msgspec import UNSET, Meta, UnsetType, field
 
 from tidegate.config.quantities import Cpu, Duration, GpuAmount, Memory, Portion, PositiveDuration
-from tidegate.config.schema_base import END, ConfigEntry, LabelKey, Labels, NonEmpty, Others, Text, TolerationEntry
+from tidegate.config.schema_base import (
+    END,
+    ConfigEntry,
+    LabelKey,
+    Labels,
+    NonEmpty,
+    Others,
+    Text,
+    TolerationEntry,
+    amount,
+)
 from tidegate.model.work import Work, WorkKind
 
 #: Workloads with all their copies that one file may ask for: more would not fit in memory.
@@ -49,7 +58,7 @@ class TopologyRequestEntry(ConfigEntry, frozen=True):
     anywhere: Annotated[bool, Meta(description="Anywhere, but placed by the topology.")] = False
     slices: Annotated[
         list[SliceEntry], Meta(max_length=3, description="Pods that stay together, the widest level first.")
-    ] = field(default_factory=list)
+    ] = []
     group: Annotated[Text, Meta(description="Kinds of pods of one group are placed together.")] = ""
     spread: Annotated[SpreadEntry, Meta(description="The most pods in one domain.")] | UnsetType = UNSET
 
@@ -62,24 +71,14 @@ class PodsEntry(ConfigEntry, frozen=True):
     min_count: Annotated[
         int, Meta(ge=0, le=MOST_PODS, description="With queues: pods it may start with; 0: all or nothing.")
     ] = 0
-    gpus: Annotated[GpuAmount, Meta(description="GPUs of each pod; below 1: a part of one device.")] = field(
-        default_factory=GpuAmount
-    )
-    gpu_memory: Annotated[Memory, Meta(description="Memory of each GPU that the pod takes.")] = field(
-        default_factory=Memory
-    )
-    models: Annotated[list[NonEmpty], Meta(description="GPU models that will do; empty: any.")] = field(
-        default_factory=list
-    )
-    cpu: Annotated[Cpu, Meta(description="CPU cores of each pod.")] = field(default_factory=Cpu)
-    memory: Annotated[Memory, Meta(description="Memory of each pod.")] = field(default_factory=Memory)
-    other: Annotated[Others, Meta(description="Other resources of each pod by name, counted in units.")] = field(
-        default_factory=dict
-    )
-    selector: Annotated[Labels, Meta(description="Labels that a node must have.")] = field(default_factory=dict)
-    tolerations: Annotated[list[TolerationEntry], Meta(description="Taints that the pods put up with.")] = field(
-        default_factory=list
-    )
+    gpus: Annotated[GpuAmount, Meta(description="GPUs of each pod; below 1: a part of one device.")] = amount(GpuAmount)
+    gpu_memory: Annotated[Memory, Meta(description="Memory of each GPU that the pod takes.")] = amount(Memory)
+    models: Annotated[list[NonEmpty], Meta(description="GPU models that will do; empty: any.")] = []
+    cpu: Annotated[Cpu, Meta(description="CPU cores of each pod.")] = amount(Cpu)
+    memory: Annotated[Memory, Meta(description="Memory of each pod.")] = amount(Memory)
+    other: Annotated[Others, Meta(description="Other resources of each pod by name, counted in units.")] = {}
+    selector: Annotated[Labels, Meta(description="Labels that a node must have.")] = {}
+    tolerations: Annotated[list[TolerationEntry], Meta(description="Taints that the pods put up with.")] = []
     topology: Annotated[TopologyRequestEntry, Meta(description="With topologies: where they are to be.")] = field(
         default_factory=TopologyRequestEntry
     )
@@ -88,19 +87,15 @@ class PodsEntry(ConfigEntry, frozen=True):
 class UseEntry(ConfigEntry, frozen=True):
     """What a workload does with its GPUs once it has them."""
 
-    load: Annotated[Duration, Meta(description="Loading before the work, again after each restart.")] = field(
-        default_factory=Duration
+    load: Annotated[Duration, Meta(description="Loading before the work, again after each restart.")] = amount(Duration)
+    busy: Annotated[Portion, Meta(description="GPU busy time during the work, as a share.")] = amount(Portion, 1000)
+    idle_tail: Annotated[Duration, Meta(description="Time after the work in which the GPUs are held idle.")] = amount(
+        Duration
     )
-    busy: Annotated[Portion, Meta(description="GPU busy time during the work, as a share.")] = field(
-        default_factory=partial(Portion, 1000)
+    swing: Annotated[Portion, Meta(description="How far the busy share swings over a day, as a share.")] = amount(
+        Portion
     )
-    idle_tail: Annotated[Duration, Meta(description="Time after the work in which the GPUs are held idle.")] = field(
-        default_factory=Duration
-    )
-    swing: Annotated[Portion, Meta(description="How far the busy share swings over a day, as a share.")] = field(
-        default_factory=Portion
-    )
-    gpu_memory: Annotated[Memory, Meta(description="GPU memory held on each GPU.")] = field(default_factory=Memory)
+    gpu_memory: Annotated[Memory, Meta(description="GPU memory held on each GPU.")] = amount(Memory)
 
 
 class WorkEntry(ConfigEntry, frozen=True):
@@ -120,38 +115,30 @@ class WorkEntry(ConfigEntry, frozen=True):
     queue: Annotated[NonEmpty, Meta(description="The queue it waits in.")] = _WORK.queue
     kind: Annotated[WorkKind, Meta(description="What it is for.")] = _WORK.kind
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1, description="Higher goes first.")] = _WORK.priority
-    submit: Annotated[Duration, Meta(description="When it is submitted, from the start.")] = field(
-        default_factory=Duration
-    )
+    submit: Annotated[Duration, Meta(description="When it is submitted, from the start.")] = amount(Duration)
     copies: Annotated[
         int, Meta(ge=1, le=MOST_WORKLOADS, description="How many of it; with more than one the ids are id-0, id-1, ….")
     ] = 1
-    every: Annotated[Duration, Meta(description="Time from one copy to the next.")] = field(default_factory=Duration)
+    every: Annotated[Duration, Meta(description="Time from one copy to the next.")] = amount(Duration)
     pods: Annotated[
         PodsEntry | Annotated[list[PodsEntry], Meta(min_length=1, max_length=100)],
         Meta(description="Its pods: one kind, or a list of kinds with names."),
     ] = field(default_factory=PodsEntry)
     use: Annotated[UseEntry, Meta(description="What it does with its GPUs.")] = field(default_factory=UseEntry)
-    checkpoint: Annotated[Duration, Meta(description="Time from checkpoint to checkpoint; 0: none.")] = field(
-        default_factory=Duration
+    checkpoint: Annotated[Duration, Meta(description="Time from checkpoint to checkpoint; 0: none.")] = amount(Duration)
+    restart: Annotated[Duration, Meta(description="What a restart costs, beyond the work that is lost.")] = amount(
+        Duration
     )
-    restart: Annotated[Duration, Meta(description="What a restart costs, beyond the work that is lost.")] = field(
-        default_factory=Duration
-    )
-    fails_every: Annotated[Duration, Meta(description="Mean time between failures of a pod; 0: never.")] = field(
-        default_factory=Duration
+    fails_every: Annotated[Duration, Meta(description="Mean time between failures of a pod; 0: never.")] = amount(
+        Duration
     )
     estimate: (
         Annotated[PositiveDuration, Meta(description="The runtime its owner tells; without it nobody knows.")]
         | UnsetType
     ) = UNSET
-    tolerates_wait: Annotated[Duration, Meta(description="How long it can wait; 0: not told.")] = field(
-        default_factory=Duration
-    )
+    tolerates_wait: Annotated[Duration, Meta(description="How long it can wait; 0: not told.")] = amount(Duration)
     preemptible: Annotated[bool, Meta(description="Whether it may be preempted.")] = _WORK.preemptible
-    protected: Annotated[Duration, Meta(description="Runtime before which it may not be preempted.")] = field(
-        default_factory=Duration
-    )
+    protected: Annotated[Duration, Meta(description="Runtime before which it may not be preempted.")] = amount(Duration)
 
     def pod_entries(self) -> list[PodsEntry]:
         """Its kinds of pods as a list."""

@@ -21,9 +21,9 @@ from tidegate.config.schema_work import (
     WorkEntry,
 )
 from tidegate.config.validate_fit import queue_warnings, unknown_queues
-from tidegate.config.validate_queues import idle_queue_keys, no_effect, queue_errors, unknown_name
+from tidegate.config.validate_queues import idle_queue_keys, no_effect, queue_errors, repeated, unknown_name
 from tidegate.model.policy import BY_ESTIMATE, OrderKind, OrderRule, PlacementKind, WithoutEstimate
-from tidegate.model.problem import Path, Problem, Report, Severity, path_text, shortened
+from tidegate.model.problem import Path, Problem, Report, Severity
 from tidegate.model.units import LARGEST_AMOUNT, WHOLE_MILLI, duration_text
 from tidegate.model.work import PodSet
 
@@ -89,7 +89,7 @@ def _pool_errors(pools: Numbered[PoolEntry]) -> Iterator[Problem]:
         at: Path = ("cluster", "pools", number)
         yield from _shape_errors(pool, at)
         if first.setdefault(pool.name, number) != number:
-            yield _repeated((*at, "name"), pool.name, ("cluster", "pools", first[pool.name]))
+            yield repeated((*at, "name"), pool.name, ("cluster", "pools", first[pool.name]))
         for key in (POOL_LABEL, HOST_LABEL):
             if key in pool.labels:
                 yield Problem(path=(*at, "labels", key), found="Tidegate sets this label itself", hint="leave it out")
@@ -127,19 +127,14 @@ def _id_clashes(work: Numbered[WorkEntry]) -> Iterator[Problem]:
     for number, entry in work:
         first = copied[entry.id][0] if entry.copies > 1 else single[entry.id]
         if first != number:
-            yield _repeated(("work", number, "id"), entry.id, ("work", first))
+            yield repeated(("work", number, "id"), entry.id, ("work", first))
         base, _, copy = entry.id.rpartition("-")
         if entry.copies == 1 and base in copied and _is_number_below(copy, copied[base][1]):
-            yield _repeated(("work", number, "id"), entry.id, ("work", copied[base][0]), whose="a copy of ")
+            yield repeated(("work", number, "id"), entry.id, ("work", copied[base][0]), whose="a copy of ")
 
 
 def _is_number_below(text: str, bound: int) -> bool:
     return text.isdecimal() and len(text) <= 7 and text == str(int(text)) and int(text) < bound
-
-
-def _repeated(at: Path, name: str, first: Path, whose: str = "") -> Problem:
-    found = f"{shortened(name)}, which {whose}{path_text(first)} has too"
-    return Problem(path=at, expected=f"{'an id' if at[-1] == 'id' else 'a name'} of its own", found=found)
 
 
 def _entry_errors(entry: WorkEntry, at: Path) -> Iterator[Problem]:
@@ -156,7 +151,7 @@ def _entry_errors(entry: WorkEntry, at: Path) -> Iterator[Problem]:
     first: dict[str, int] = {}
     for number, (where, pods) in enumerate(_pods_with_paths(entry, at)):
         if first.setdefault(pods.name, number) != number:
-            yield _repeated((*where, "name"), pods.name, (*at, "pods", first[pods.name]))
+            yield repeated((*where, "name"), pods.name, (*at, "pods", first[pods.name]))
         if pods.gpu_memory and not pods.gpus:
             yield Problem(path=(*where, "gpu_memory"), expected="gpus beside it", found="none")
         if pods.min_count > pods.count:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import UNSET
 
 from tidegate.config.convert_queues import KEYS, amounts_of
-from tidegate.config.messages import close_match
+from tidegate.config.messages import did_you_mean
 from tidegate.config.quantities import Amount
 from tidegate.config.schema import PolicyEntry
 from tidegate.config.schema_queues import (
@@ -51,7 +51,7 @@ def _clashes(kind: str, names: Sequence[str]) -> Iterator[Problem]:
     first: dict[str, int] = {}
     for number, name in enumerate(names):
         if first.setdefault(name, number) != number:
-            yield _repeated(("policy", kind, number, "name"), name, ("policy", kind, first[name]))
+            yield repeated(("policy", kind, number, "name"), name, ("policy", kind, first[name]))
 
 
 def _entrance_clashes(queues: Sequence[QueueEntry]) -> Iterator[Problem]:
@@ -62,17 +62,18 @@ def _entrance_clashes(queues: Sequence[QueueEntry]) -> Iterator[Problem]:
             name = entrance.name if isinstance(entrance, LocalQueueEntry) else entrance
             where: Path = ("policy", "queues", at, "entrances", number)
             if first.setdefault(name, where) != where:
-                yield _repeated(where, name, first[name])
+                yield repeated(where, name, first[name])
 
 
-def _repeated(at: Path, name: str, first: Path) -> Problem:
-    return Problem(path=at, expected="a name of its own", found=f"{shortened(name)}, which {path_text(first)} has too")
+def repeated(at: Path, name: str, first: Path, whose: str = "") -> Problem:
+    """A name, or an id, that something else has too."""
+    found = f"{shortened(name)}, which {whose}{path_text(first)} has too"
+    return Problem(path=at, expected=f"{'an id' if at[-1] == 'id' else 'a name'} of its own", found=found)
 
 
 def unknown_name(at: Path, what: str, name: str, known: Sequence[str]) -> Problem:
     """A name that stands for nothing, with the one that was probably meant, or those there are."""
-    close = close_match(name, list(known))
-    hint = f"did you mean '{close}'?" if close else ""
+    hint = did_you_mean(name, known)
     if not hint and known and len(known) <= MOST_LISTED:
         hint = f"known: {', '.join(sorted(known))}"
     return Problem(path=at, found=f"there is no {what} {shortened(name)}", hint=hint)
@@ -246,13 +247,11 @@ def _lonely_cohorts(policy: PolicyEntry) -> Iterator[Problem]:
             yield no_effect(("policy", "cohorts", number), "a queue, or another cohort, belongs to it")
     for number, queue in enumerate(policy.queues):
         if queue.cohort and queue.cohort not in declared and members.count(queue.cohort) == 1:
-            close = close_match(
-                queue.cohort, [name for name in {*members, *declared} if name not in ("", queue.cohort)]
-            )
+            others = sorted({*members, *declared} - {"", queue.cohort})
             yield Problem(
                 path=("policy", "queues", number, "cohort"),
                 found=f"nobody else is in the cohort {shortened(queue.cohort)}",
-                hint=f"did you mean '{close}'?" if close else "",
+                hint=did_you_mean(queue.cohort, others),
                 severity=Severity.WARNING,
             )
 

@@ -121,7 +121,7 @@ def named_namespace(name: str, more: dict[str, str] | None = None) -> Namespace:
 
 
 def read_priority_class(item: Item) -> PriorityClass:
-    """Read a PriorityClass."""
+    """Read a PriorityClass, of Kubernetes or of Kueue."""
     if "value" not in item:
         item.tell("value", found="required field is missing")
     value = item.whole("value", least=-(2**31))

@@ -6,17 +6,16 @@ As in Kubernetes, a field that is null is a field that is not there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from tidegate.config.messages import close_match
+from tidegate.config.messages import did_you_mean
 from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
-from tidegate.manifests.quantity import Amounts, read_quantity
+from tidegate.manifests.quantity import Amounts
 from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.problem import Path, Problem, Severity, found_text
-from tidegate.model.units import UnitError
+from tidegate.model.units import UnitError, parse_quantity
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -152,9 +151,7 @@ class Item:
             return default
         known = {**{member.value: member for member in kind}, **(also or {})}
         if written not in known:
-            close = close_match(written, list(known))
-            hint = f"did you mean '{close}'?" if close else ""
-            self.refuse(key, f"one of {', '.join(known)}", written, hint)
+            self.refuse(key, f"one of {', '.join(known)}", written, did_you_mean(written, known))
         return known.get(written, default)
 
     def time_ms(self, key: str) -> int:
@@ -174,7 +171,7 @@ class Item:
         if value is None:
             return None
         try:
-            amount = read_quantity(value)
+            amount = parse_quantity(value)
         except UnitError as error:
             self.refuse(key, str(error), value)
             return None
@@ -209,9 +206,3 @@ class Item:
     def note(self, key: str, found: str, hint: str = "") -> None:
         """Say something that is worth knowing about a field."""
         self.tell(key, found=found, hint=hint, severity=Severity.NOTE)
-
-
-def meant(word: str, known: Iterable[str]) -> str:
-    """A hint at the word that was probably meant; empty if none comes close."""
-    close = close_match(word, sorted(known))
-    return f"did you mean '{close}'?" if close else ""

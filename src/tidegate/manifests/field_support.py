@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from tidegate.manifests.field_reader import Item, meant
+from tidegate.config.messages import did_you_mean
+from tidegate.manifests.field_reader import Item
 from tidegate.model.problem import Problem, found_text
 
 
@@ -101,7 +102,7 @@ def _review_field(item: Item, key: str, value: object, known: FieldSchema) -> No
         if known.each is not None:
             check_fields(item.field(key, value), known.each)
         elif not item.findings.full:
-            item.tell(key, found="unknown field", hint=meant(key, known.fields) or _listed(known))
+            item.tell(key, found="unknown field", hint=did_you_mean(key, known.fields) or _listed(known))
         else:
             item.findings.add(item.origin, Problem(path=(), found="unknown field"))
     elif field.inner is not None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import NamedTuple
 
+from tidegate.config.messages import did_you_mean
 from tidegate.manifests import label_names
-from tidegate.manifests.field_reader import Item, meant
-from tidegate.manifests.quantity import Amounts, counted, read_quantity
+from tidegate.manifests.field_reader import Item
+from tidegate.manifests.quantity import Amounts, counted
 from tidegate.model.hardware import is_device
 from tidegate.model.problem import found_text
 from tidegate.model.struct import Resources, resources
-from tidegate.model.units import WHOLE_MILLI, UnitError
+from tidegate.model.units import WHOLE_MILLI, UnitError, parse_quantity
 from tidegate.model.work import GpuRequest, Share
 
 NVIDIA = "nvidia.com/gpu"
@@ -65,7 +66,7 @@ def _profile(resource: str, spec: Item) -> str:
     written = resource.removeprefix(MIG)
     profile = written.replace(".me", "+me") if written.endswith(".me") else written
     if profile not in PROFILES:
-        hint = meant(profile, PROFILES)
+        hint = did_you_mean(profile, PROFILES)
         spec.tell("containers", expected="a MIG profile such as nvidia.com/mig-1g.10gb", found=resource, hint=hint)
     return profile
 
@@ -91,7 +92,7 @@ def _fraction(meta: Item) -> GpuRequest | None:
 
 def _milli(written: str) -> int | None:
     try:
-        milli = read_quantity(written) * WHOLE_MILLI
+        milli = parse_quantity(written) * WHOLE_MILLI
     except UnitError:
         return None
     return round(milli) if 1 <= milli < WHOLE_MILLI else None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidegate.manifests.field_reader import meant
+from tidegate.config.messages import did_you_mean
 from tidegate.manifests.jobs.to_workload import KAI, VOLCANO, YUNIKORN, ImportedWorkload
 from tidegate.manifests.kai import read_kai_queue
 from tidegate.manifests.kinds import KAI as KAI_GROUP
@@ -101,4 +101,4 @@ def resolve_queue(one: ImportedWorkload, forest: OtherQueues) -> ImportedWorkloa
 def _refuse_queue(one: ImportedWorkload, how: str, known: dict[str, OtherQueue]) -> None:
     *way, key = one.queue.key or ("",)
     found = f"there is {how} queue {one.queue.name!r} of {one.queue.system}"
-    one.item.part(*way).warn(key, found, meant(one.queue.name, known) or "add it to the folder")
+    one.item.part(*way).warn(key, found, did_you_mean(one.queue.name, known) or "add it to the folder")

@@ -9,7 +9,7 @@ from tidegate.manifests.core_objects import joined, read_limit_range, read_overh
 from tidegate.manifests.field_reader import Item
 from tidegate.manifests.jobs.trainer import runtime_key
 from tidegate.manifests.kinds import KUEUE, KUEUE_CONFIG, TRAINER
-from tidegate.manifests.kueue_objects import KueueConfiguration, read_configuration, read_workload_priority
+from tidegate.manifests.kueue_objects import KueueConfiguration, read_configuration
 from tidegate.manifests.object_index import DEFAULT_NAMESPACE, ObjectIndex
 from tidegate.manifests.object_meta import read_meta
 
@@ -26,7 +26,7 @@ def read_cluster_defaults(objects: ObjectIndex, told: KueueConfiguration) -> Clu
     """All that the meaning of jobs depends on."""
     return ClusterDefaults(
         namespace=DEFAULT_NAMESPACE,
-        workload_priorities=_by_name(map(read_workload_priority, objects.of(KUEUE, "WorkloadPriorityClass"))),
+        workload_priorities=_by_name(map(read_priority_class, objects.of(KUEUE, "WorkloadPriorityClass"))),
         pod_priorities=_by_name(map(read_priority_class, objects.of("scheduling.k8s.io", "PriorityClass"))),
         queues_by_default=frozenset(
             read_meta(item.quiet(), DEFAULT_NAMESPACE).namespace

@@ -9,8 +9,9 @@ from tidegate.manifests.field_support import schema
 from tidegate.manifests.kueue_objects import read_duration_ms
 from tidegate.manifests.object_meta import object_schema, read_meta
 from tidegate.manifests.other_queues import OtherQueue
-from tidegate.manifests.quantity import read_quantity, rounded_up
+from tidegate.manifests.quantity import rounded_up
 from tidegate.model.queues import UNLIMITED, WHOLE_WEIGHT
+from tidegate.model.units import parse_quantity
 
 _AMOUNTS = schema("quota limit overQuotaWeight")
 QUEUE = object_schema(
@@ -60,7 +61,7 @@ def _number(item: Item, key: str) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, int | float):
         item.refuse(key, "a number, or -1 for no limit", value)
         return Fraction()
-    return read_quantity(value)
+    return parse_quantity(value)
 
 
 def _weight(inner: Item) -> int:

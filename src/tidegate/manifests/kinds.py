@@ -109,39 +109,30 @@ IGNORED_KINDS: dict[GroupKind, str] = {
     ("keda.sh", "ScaledJob"): "it makes Jobs over time; add the Jobs that it makes",
     ("serving.kserve.io", "InferenceService"): "the Deployments that it makes are read instead",
 }
-IGNORED_GROUPS: dict[str, str] = {
-    "policy": _NOT_WORK,
-    "rbac.authorization.k8s.io": _NOT_WORK,
-    "networking.k8s.io": _NOT_WORK,
-    "storage.k8s.io": "where data can be reached is not known here",
-    "apiextensions.k8s.io": _NOT_WORK,
-    "admissionregistration.k8s.io": _NOT_WORK,
-    "coordination.k8s.io": _NOT_WORK,
-    "events.k8s.io": _NOT_WORK,
-    "monitoring.coreos.com": _NOT_WORK,
-    "autoscaling": "replicas and nodes are not scaled by it here",
-    "autoscaling.k8s.io": "replicas and nodes are not scaled by it here",
-    "autoscaling.x-k8s.io": "replicas and nodes are not scaled by it here",
-    "autoscaling.aibrix.ai": "replicas and nodes are not scaled by it here",
-    "keda.sh": "replicas and nodes are not scaled by it here",
-    "karpenter.sh": "replicas and nodes are not scaled by it here",
-    "karpenter.k8s.aws": "replicas and nodes are not scaled by it here",
-    "karpenter.kwok.sh": "replicas and nodes are not scaled by it here",
-    "kube-green.com": "replicas and nodes are not scaled by it here",
-    "llmd.ai": "replicas and nodes are not scaled by it here",
-    "inference.networking.k8s.io": "requests are not routed by it here",
-    "inference.networking.x-k8s.io": "requests are not routed by it here",
-    "llm-d.ai": "requests are not routed by it here",
-    "gateway.networking.k8s.io": "requests are not routed by it here",
-    "resource.k8s.io": "devices by claim (DRA) are not read yet",
-    "resource.nvidia.com": "devices by claim (DRA) are not read yet",
-    "nvidia.com": "how nodes are set up is not read from it",
-    "kwok.x-k8s.io": "how simulated nodes behave is the twin's matter",
-    "kai.scheduler": "KAI's settings have no counterpart",
-    "topology.volcano.sh": "tiers of Volcano's HyperNodes are not read; use a Topology of Kueue",
-    "nodeinfo.volcano.sh": "the parts of a node's memory are not told apart",
-    "flow.volcano.sh": "it makes Jobs over time; add the Jobs that it makes",
-    "bus.volcano.sh": _NOT_WORK,
-    "config.volcano.sh": "Volcano's settings have no counterpart",
-    "kustomize.config.k8s.io": "it builds other files; add what it builds",
+
+_WHY_IGNORED = {
+    _NOT_WORK: (
+        "policy rbac.authorization.k8s.io networking.k8s.io apiextensions.k8s.io admissionregistration.k8s.io "
+        "coordination.k8s.io events.k8s.io monitoring.coreos.com bus.volcano.sh"
+    ),
+    "where data can be reached is not known here": "storage.k8s.io",
+    "replicas and nodes are not scaled by it here": (
+        "autoscaling autoscaling.k8s.io autoscaling.x-k8s.io autoscaling.aibrix.ai keda.sh karpenter.sh "
+        "karpenter.k8s.aws karpenter.kwok.sh kube-green.com llmd.ai"
+    ),
+    "requests are not routed by it here": (
+        "inference.networking.k8s.io inference.networking.x-k8s.io llm-d.ai gateway.networking.k8s.io"
+    ),
+    "devices by claim (DRA) are not read yet": "resource.k8s.io resource.nvidia.com",
+    "how nodes are set up is not read from it": "nvidia.com",
+    "how simulated nodes behave is the twin's matter": "kwok.x-k8s.io",
+    "KAI's settings have no counterpart": "kai.scheduler",
+    "tiers of Volcano's HyperNodes are not read; use a Topology of Kueue": "topology.volcano.sh",
+    "the parts of a node's memory are not told apart": "nodeinfo.volcano.sh",
+    "it makes Jobs over time; add the Jobs that it makes": "flow.volcano.sh",
+    "Volcano's settings have no counterpart": "config.volcano.sh",
+    "it builds other files; add what it builds": "kustomize.config.k8s.io",
 }
+
+#: API groups whose kinds are all left alone, and why.
+IGNORED_GROUPS = {group: why for why, groups in _WHY_IGNORED.items() for group in groups.split()}

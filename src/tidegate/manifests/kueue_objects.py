@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from tidegate.manifests.cluster_defaults import PriorityClass, Transformation
+from tidegate.manifests.cluster_defaults import Transformation
 from tidegate.manifests.field_reader import Item
 from tidegate.manifests.field_support import ANYTHING, Unsupported, schema
 from tidegate.manifests.object_meta import object_schema, read_meta
-from tidegate.manifests.quantity import counted, read_quantity
+from tidegate.manifests.quantity import counted
 from tidegate.manifests.selectors import TAINT, TOLERATION, read_taints, read_tolerations
 from tidegate.model.hardware import TopologyLevels
 from tidegate.model.queues import FairSharing, FairStrategy, Flavor, TopologyRule, UsageSharing
 from tidegate.model.struct import labels
-from tidegate.model.units import UnitError, parse_duration_ms
+from tidegate.model.units import UnitError, parse_duration_ms, parse_quantity
 
 FLAVOR = object_schema(schema("topologyName", nodeLabels=ANYTHING, nodeTaints=TAINT, tolerations=TOLERATION))
 TOPOLOGY = object_schema(schema(levels=schema("nodeLabel")))
@@ -77,13 +77,6 @@ class NamedCheck(NamedTuple):
 def read_admission_check(item: Item) -> NamedCheck:
     """Read an AdmissionCheck."""
     return NamedCheck(read_meta(item).name, item.mapping("spec").text("controllerName"))
-
-
-def read_workload_priority(item: Item) -> PriorityClass:
-    """Read a WorkloadPriorityClass."""
-    if "value" not in item:
-        item.tell("value", found="required field is missing")
-    return PriorityClass(read_meta(item).name, item.whole("value", least=-(2**31)))
 
 
 class KueueConfiguration(NamedTuple):
@@ -184,7 +177,7 @@ def _transformation(item: Item) -> Transformation:
 
 def _signed(item: Item, key: str) -> Fraction:
     try:
-        return read_quantity(item.get(key))
+        return parse_quantity(item.get(key))
     except UnitError as error:
         item.refuse(key, str(error), item.get(key))
         return Fraction()

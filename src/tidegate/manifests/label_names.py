@@ -5,7 +5,8 @@ Others are their owners' matter; one that looks like these and is none of them i
 
 from __future__ import annotations
 
-from tidegate.manifests.field_reader import Item, meant
+from tidegate.config.messages import did_you_mean
+from tidegate.manifests.field_reader import Item
 from tidegate.manifests.field_support import FieldRule, FieldUse, Unsupported
 
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -104,7 +105,7 @@ def _review_word(pairs: Item, word: str, value: object, gates: frozenset[str]) -
     known = KNOWN_LABELS.get(word)
     if known is None:
         if word.startswith(_OURS):
-            pairs.warn(word, "is not a word of that system: it has no effect", meant(word, KNOWN_LABELS))
+            pairs.warn(word, "is not a word of that system: it has no effect", did_you_mean(word, KNOWN_LABELS))
     elif known.use is FieldUse.REFUSED and value:
         pairs.tell(word, found=f"is not supported: {known.why}", hint=known.remedy)
     elif known.use is FieldUse.UNMODELLED and value and not any(f" {gate} " in f"{known.why} " for gate in gates):

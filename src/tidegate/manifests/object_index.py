@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.manifests.field_reader import Item, meant
+from tidegate.config.messages import did_you_mean
+from tidegate.manifests.field_reader import Item
 from tidegate.manifests.field_support import check_fields
 from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
 from tidegate.manifests.kinds import IGNORED_GROUPS, IGNORED_KINDS, KINDS, KUEUE, REFUSED_KINDS, GroupKind
@@ -187,8 +188,8 @@ def _refuse_kind(item: Item, group: str, kind: str) -> None:
     remedy = f"move it out of the folder, or annotate it {IGNORE}: 'true'"
     kinds = [name for known, name in (*KINDS, *REFUSED_KINDS) if known == group]
     if kinds:
-        hint = meant(kind, kinds) or f"{', '.join(sorted(kinds))} are read; {remedy}"
+        hint = did_you_mean(kind, kinds) or f"{', '.join(sorted(kinds))} are read; {remedy}"
         item.tell("kind", found=f"unknown kind {found_text(kind)} of {group}", hint=hint)
         return
-    hint = meant(group, [known for known, name in KINDS if name == kind and known]) or remedy
+    hint = did_you_mean(group, [known for known, name in KINDS if name == kind and known]) or remedy
     item.tell("apiVersion", found=f"unknown apiVersion {found_text(item.text('apiVersion'))} of a {kind}", hint=hint)

@@ -1,11 +1,10 @@
-"""What one pod asks for in all, as Kubernetes adds it up, and its class of service.
+"""What one pod asks for in all, as Kubernetes adds it up.
 
 Init containers run one after the other before the rest; those that restart always stay beside it (sidecars).
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import NamedTuple
 
 from tidegate.manifests.cluster_defaults import NO_DEFAULTS, ClusterDefaults, ResourceLimits
@@ -33,14 +32,6 @@ CONTAINER = schema(
 
 #: Resources that a pod may ask for as a whole, instead of each container.
 _OF_PODS = ("cpu", "memory", "hugepages-")
-
-
-class Qos(StrEnum):
-    """How a node treats a pod when it runs short."""
-
-    GUARANTEED = "Guaranteed"
-    BURSTABLE = "Burstable"
-    BEST_EFFORT = "BestEffort"
 
 
 class ContainerResources(NamedTuple):
@@ -123,16 +114,3 @@ def _outside(asked: ContainerResources, bounds: ResourceLimits) -> list[str]:
 
 def _above(amounts: Amounts, most: Amounts) -> list[str]:
     return [name for name, amount in sorted(amounts.items()) if name in most and amount > most[name]]
-
-
-def qos_of(spec: Item) -> Qos:
-    """The class of service of a pod of this spec."""
-    if "resources" in spec:
-        asked = [read_container_resources(spec)]
-    else:
-        asked = [read_container_resources(item) for item in (*spec.items("containers"), *spec.items("initContainers"))]
-    pairs = [(one.requests.get(name), one.limits.get(name)) for one in asked for name in ("cpu", "memory")]
-    if not any(amount for pair in pairs for amount in pair):
-        return Qos.BEST_EFFORT
-    guaranteed = all(limit and request == limit for request, limit in pairs)
-    return Qos.GUARANTEED if guaranteed else Qos.BURSTABLE

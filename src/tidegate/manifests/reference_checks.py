@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidegate.manifests.field_reader import Item, meant
+from tidegate.config.messages import did_you_mean
+from tidegate.manifests.field_reader import Item
 from tidegate.manifests.jobs.to_workload import KUEUE, ImportedWorkload
 from tidegate.manifests.kinds import KUEUE as GROUP
 from tidegate.manifests.object_index import ObjectIndex
@@ -31,7 +32,7 @@ def check_references(objects: ObjectIndex, shares: QueueSetup, work: Iterable[Im
 def _refer(item: Item, key: str, known: set[str], kind: str) -> None:
     name = item.get(key)
     if isinstance(name, str) and name and name not in known:
-        hint = meant(name, known) or "add it to the folder, or correct the name"
+        hint = did_you_mean(name, known) or "add it to the folder, or correct the name"
         item.tell(key, found=f"there is no {kind} {name!r}", hint=hint)
 
 
@@ -80,5 +81,5 @@ def _link_work(entrances: set[str], work: Iterable[ImportedWorkload]) -> None:
         name, key = one.queue.name, one.queue.key
         if one.queue.system != KUEUE or not name or name in entrances:
             continue
-        hint = meant(name, entrances) or "add it to the folder: until then the work waits"
+        hint = did_you_mean(name, entrances) or "add it to the folder: until then the work waits"
         one.item.part(*key[:-1]).warn(key[-1], f"there is no LocalQueue {name!r}", hint)

@@ -88,6 +88,15 @@ def canonical(frame: pl.LazyFrame, table: CanonicalTable) -> pl.LazyFrame:
     return frame.select(SCHEMAS[table].names())
 
 
+def fitted(frame: pl.DataFrame, table: CanonicalTable) -> pl.DataFrame:
+    """All columns of the table; what was not measured is empty or null, and rows without a time are left out."""
+    schema = SCHEMAS[table]
+    nothing = {name: pl.lit("" if dtype == pl.String else None, dtype=dtype) for name, dtype in schema.items()}
+    missing = {name: value for name, value in nothing.items() if name not in frame.columns}
+    time = "submitted_ms" if table is CanonicalTable.JOBS else "at_ms"
+    return frame.with_columns(**missing).select(schema.names()).cast(schema).filter(pl.col(time).is_not_null())
+
+
 def _value(one: ColumnMapping, names: pl.Schema) -> pl.Expr:
     if not one.column:
         return read_cell(pl.lit(one.constant), pl.String(), one.how)

@@ -6,8 +6,12 @@ every row that can be used is, and every other is counted and told.
 
 from __future__ import annotations
 
+import atexit
+import itertools
+import tempfile
 from collections.abc import Callable, Iterable
-from pathlib import PurePath
+from functools import cache
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 import polars as pl
@@ -28,9 +32,7 @@ from tidegate.sources.findings import CellPlace, Code, SourceFinding
 from tidegate.sources.options import CanonicalTable, Format
 from tidegate.sources.parse_cells import LOCAL, CellKind, read_cell
 from tidegate.sources.row_checks import Checked, check, skim, usable
-from tidegate.sources.sample_period import fill_period
 from tidegate.sources.source_result import SourceTable
-from tidegate.sources.spill import spilled
 from tidegate.sources.table_file import ROW, FileLayout, TableFile, polars_error
 from tidegate.sources.time_zones import tells_zone
 
@@ -300,3 +302,62 @@ def _zone_findings(way: _Way, times: list[ColumnMapping]) -> Iterable[SourceFind
 
 def _is_local(dtype: pl.DataType) -> bool:
     return isinstance(dtype, pl.Datetime) and dtype.time_zone is None
+
+
+# -- how long a sample stands for --------------------------------------------------------------------------------
+
+#: Samples that are looked at.
+_LOOKED_AT = 200_000
+
+#: Steps of one thing that say how often it is sampled; with fewer, it is as all others.
+_LEAST_STEPS = 5
+
+_OF = {CanonicalTable.USE: ("allocation",), CanonicalTable.CAPACITY: ("queue", "gpu_model")}
+
+
+def fill_period(frame: pl.LazyFrame, columns: TableColumns) -> pl.LazyFrame:
+    """Say how long each sample stands for, where the table does not."""
+    if columns.table not in _OF or columns.of("every") is not None:
+        return frame
+    things = list(_OF[columns.table])
+    steps = _steps(frame, things)
+    usual = _median(steps)
+    own = steps.group_by(things).agg(pl.col("step").sort().get((pl.len() - 1) // 2).alias("own"), pl.len())
+    other = own.filter((pl.col("len") >= _LEAST_STEPS) & (pl.col("own") != pl.lit(usual, dtype=pl.Int64))).select(
+        *things, "own"
+    )
+    if other.is_empty():
+        return frame.with_columns(every_ms=pl.lit(usual, dtype=pl.Int64))
+    joined = frame.drop("every_ms", strict=False).join(other.lazy(), on=things, how="left", maintain_order="left")
+    return joined.with_columns(every_ms=pl.col("own").fill_null(usual)).select(frame.collect_schema().names())
+
+
+def _steps(frame: pl.LazyFrame, things: list[str]) -> pl.DataFrame:
+    """Times between two samples of the same thing, of the first ones."""
+    looked = frame.select("at_ms", *things).head(_LOOKED_AT).collect(engine="streaming")
+    steps = looked.unique().sort(*things, "at_ms").select(*things, step=pl.col("at_ms").diff().over(things))
+    return steps.filter(pl.col("step") > 0)
+
+
+def _median(steps: pl.DataFrame) -> int | None:
+    """The step that half of them do not exceed: of times that are never quite the same, none is common."""
+    return int(steps["step"].sort()[(len(steps) - 1) // 2]) if len(steps) else None
+
+
+# -- rows on disk -----------------------------------------------------------------------------------------------
+
+_NUMBERS = itertools.count(1)
+
+
+def spilled(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """The same rows, from a file of our own; they need not fit into memory."""
+    path = _folder() / f"{next(_NUMBERS)}.parquet"
+    frame.sink_parquet(path, compression="lz4")
+    return pl.scan_parquet(path)
+
+
+@cache
+def _folder() -> Path:
+    folder = tempfile.TemporaryDirectory(prefix="tidegate-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)

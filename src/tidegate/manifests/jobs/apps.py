@@ -34,24 +34,21 @@ _LEADER_SPEC = schema(
 )
 
 
-def split_replicas(item: Item, around: ClusterDefaults) -> JobParts:
+def split_replicas(item: Item, _: ClusterDefaults) -> JobParts:
     """A Deployment or ReplicaSet: each of its pods queues for itself."""
-    del around
     spec = item.mapping("spec")
     group = ReplicaGroup("main", 1, spec.mapping("template"))
     return JobParts((group,), WorkKind.INFERENCE, copies=spec.whole("replicas", 1))
 
 
-def split_stateful(item: Item, around: ClusterDefaults) -> JobParts:
+def split_stateful(item: Item, _: ClusterDefaults) -> JobParts:
     """A StatefulSet: one pod set."""
-    del around
     spec = item.mapping("spec")
     return JobParts((ReplicaGroup("main", spec.whole("replicas", 1), spec.mapping("template")),), WorkKind.INFERENCE)
 
 
-def split_leader_workers(item: Item, around: ClusterDefaults) -> JobParts:
+def split_leader_workers(item: Item, _: ClusterDefaults) -> JobParts:
     """A LeaderWorkerSet: each of its groups queues for itself; the leader is a pod set if it has a template."""
-    del around
     spec = item.mapping("spec")
     inner = spec.mapping("leaderWorkerTemplate")
     size, workers = inner.whole("size", 1, least=1), inner.mapping("workerTemplate")

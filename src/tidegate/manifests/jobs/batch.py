@@ -50,9 +50,8 @@ _VOLCANO_SPEC = schema(
 )
 
 
-def split_job(item: Item, around: ClusterDefaults) -> JobParts:
+def split_job(item: Item, _: ClusterDefaults) -> JobParts:
     """A Job: one pod set, as many pods as run at a time."""
-    del around
     spec = item.mapping("spec")
     count, template = _pods_of(spec), spec.mapping("template")
     return JobParts((ReplicaGroup("main", count, template, _least(item, count)),), WorkKind.BATCH)
@@ -75,9 +74,8 @@ def _least(item: Item, count: int) -> int:
     return int(written)
 
 
-def split_job_set(item: Item, around: ClusterDefaults) -> JobParts:
+def split_job_set(item: Item, _: ClusterDefaults) -> JobParts:
     """A JobSet: a pod set for each replicated job."""
-    del around
     return JobParts(job_set_groups(item.mapping("spec")))
 
 
@@ -94,9 +92,8 @@ def job_set_groups(spec: Item) -> tuple[ReplicaGroup, ...]:
     return tuple(groups)
 
 
-def split_volcano_job(item: Item, around: ClusterDefaults) -> JobParts:
+def split_volcano_job(item: Item, _: ClusterDefaults) -> JobParts:
     """Volcano's Job: a pod set for each task; it may start with fewer pods where it says so."""
-    del around
     spec = item.mapping("spec")
     tasks = spec.items("tasks")
     if not tasks:

@@ -5,8 +5,9 @@ Each has a mapping from a role to its pods; the order of roles is Kueue's.
 
 from __future__ import annotations
 
+from tidegate.config.messages import did_you_mean
 from tidegate.manifests.cluster_defaults import ClusterDefaults
-from tidegate.manifests.field_reader import Item, meant
+from tidegate.manifests.field_reader import Item
 from tidegate.manifests.field_support import FieldSchema, each, merged, schema
 from tidegate.manifests.jobs.batch import NOT_ENDED
 from tidegate.manifests.jobs.pod_parts import JobKind, JobParts, ReplicaGroup
@@ -37,14 +38,13 @@ class _Roles:
         self.field = field
         self.roles = roles
 
-    def split(self, item: Item, around: ClusterDefaults) -> JobParts:
+    def split(self, item: Item, _: ClusterDefaults) -> JobParts:
         """Take a job of this kind apart."""
-        del around
         spec = item.mapping("spec")
         inner = spec.mapping(self.field)
         for name in inner.value:
             if name not in self.roles:
-                inner.refuse(name, f"one of {', '.join(self.roles)}", name, meant(name, self.roles))
+                inner.refuse(name, f"one of {', '.join(self.roles)}", name, did_you_mean(name, self.roles))
         present = [role for role in self.roles if role in inner]
         if not present:
             spec.tell(self.field, expected=f"one or more of {', '.join(self.roles)}", found="none")

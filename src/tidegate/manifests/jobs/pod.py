@@ -35,9 +35,8 @@ class Pod(NamedTuple):
     item: Item
 
 
-def split_pod(item: Item, around: ClusterDefaults) -> JobParts:
+def split_pod(item: Item, _: ClusterDefaults) -> JobParts:
     """A Pod: one pod set of one."""
-    del around
     return JobParts((ReplicaGroup("main", 1, item),), WorkKind.BATCH)
 
 

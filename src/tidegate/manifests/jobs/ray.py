@@ -14,7 +14,8 @@ from tidegate.manifests.jobs.batch import NOT_ENDED
 from tidegate.manifests.jobs.pod_parts import JobKind, JobParts, ReplicaGroup, with_container
 from tidegate.manifests.object_meta import object_schema
 from tidegate.manifests.pod_template import TEMPLATE
-from tidegate.manifests.quantity import largest, read_quantity
+from tidegate.manifests.quantity import largest
+from tidegate.model.units import parse_quantity
 from tidegate.model.work import WorkKind
 
 _CLUSTER_SPEC = schema(
@@ -57,15 +58,13 @@ _SUBMITTER = {"requests": {"cpu": "500m", "memory": "200Mi"}}
 _CLEANUP = {"cpu": "200m", "memory": "256Mi"}
 
 
-def split_cluster(item: Item, around: ClusterDefaults) -> JobParts:
+def split_cluster(item: Item, _: ClusterDefaults) -> JobParts:
     """A RayCluster: a head, and a pod set for each group of workers."""
-    del around
     return JobParts(_cluster_groups(item, item.mapping("spec")), WorkKind.INTERACTIVE)
 
 
-def split_job(item: Item, around: ClusterDefaults) -> JobParts:
+def split_job(item: Item, _: ClusterDefaults) -> JobParts:
     """A RayJob: its cluster, and the pod that submits to it."""
-    del around
     spec = item.mapping("spec")
     if "rayClusterSpec" not in spec:
         spec.tell("rayClusterSpec", found="required field is missing")
@@ -82,9 +81,8 @@ def split_job(item: Item, around: ClusterDefaults) -> JobParts:
     return JobParts(groups)
 
 
-def split_service(item: Item, around: ClusterDefaults) -> JobParts:
+def split_service(item: Item, _: ClusterDefaults) -> JobParts:
     """A RayService: its cluster."""
-    del around
     return JobParts(_cluster_groups(item, item.mapping("spec").mapping("rayClusterConfig")), WorkKind.INFERENCE)
 
 
@@ -120,7 +118,7 @@ def _with_cleanup(head: Item) -> Item:
     if not containers:
         return head
     asked = spec.items("containers")[0].mapping("resources").amounts("requests")
-    needed = {name: read_quantity(amount) for name, amount in _CLEANUP.items()}
+    needed = {name: parse_quantity(amount) for name, amount in _CLEANUP.items()}
     requests: dict[str, Any] = {name: f"{int(amount * 10**9)}n" for name, amount in largest(asked, needed).items()}
     own = containers[0].get("resources") or {}
     first = {**containers[0], "resources": {**own, "requests": requests}}

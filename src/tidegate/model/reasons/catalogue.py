@@ -5,6 +5,8 @@ One entry makes the sentence, the condition, the metric label and the docs, and 
 
 from __future__ import annotations
 
+from functools import partial
+
 from tidegate.model.reasons.codes import NODE_REFUSALS, FixedBy, Reason, ReasonKind, ReasonSpec
 from tidegate.model.reasons.queue_reasons import QUEUE_REASONS
 
@@ -24,6 +26,12 @@ __all__ = [
 #: Evidence of a pod that does not fit: how many pods of the gang would fit now, and how many must.
 _FIT = ("fits", "pods")
 
+_mismatch = partial(ReasonSpec, fixed_by=FixedBy.CHANGE, kind=ReasonKind.NODE_MISMATCH)
+_lacks = partial(ReasonSpec, kind=ReasonKind.NODE_LACKS)
+_goes_later = partial(ReasonSpec, kind=ReasonKind.ORDER)
+_needs_change = partial(ReasonSpec, fixed_by=FixedBy.CHANGE)
+_done = partial(ReasonSpec, lift="Nothing to lift.", fixed_by=FixedBy.NONE)
+
 _SPECS = (
     ReasonSpec(
         Reason.NODE_DOWN,
@@ -33,29 +41,23 @@ _SPECS = (
         fixed_by=FixedBy.SCALE,
         kind=ReasonKind.NODE_CLOSED,
     ),
-    ReasonSpec(
+    _mismatch(
         Reason.NODE_TERMS,
         "node terms",
         "no node has the labels it asks for",
         "Relax its node selector or affinity, or label a node.",
-        fixed_by=FixedBy.CHANGE,
-        kind=ReasonKind.NODE_MISMATCH,
     ),
-    ReasonSpec(
+    _mismatch(
         Reason.NODE_TAINT,
         "taint",
         "the nodes that match carry a taint it does not tolerate",
         "Add a toleration, or remove the taint.",
-        fixed_by=FixedBy.CHANGE,
-        kind=ReasonKind.NODE_MISMATCH,
     ),
-    ReasonSpec(
+    _mismatch(
         Reason.GPU_MODEL,
         "GPU model",
         "no node has a GPU model it accepts",
         "Accept one more GPU model, or add a node that has one.",
-        fixed_by=FixedBy.CHANGE,
-        kind=ReasonKind.NODE_MISMATCH,
     ),
     ReasonSpec(
         Reason.POD_TOO_LARGE,
@@ -65,60 +67,53 @@ _SPECS = (
         fixed_by=FixedBy.CHANGE,
         kind=ReasonKind.NODE_TOO_SMALL,
     ),
-    ReasonSpec(
+    _lacks(
         Reason.LACKS_GPU,
         "GPUs busy",
         "no node has {gpus} idle GPUs for its next pod; {fits} of {pods} pods would fit now",
         "It starts when enough GPUs on one node are free at once.",
-        kind=ReasonKind.NODE_LACKS,
         evidence=("gpus", *_FIT),
     ),
-    ReasonSpec(
+    _lacks(
         Reason.LACKS_FRACTION,
         "no GPU with enough left",
         "no device has {milli} of a GPU left; {fits} of {pods} pods would fit now",
         "It starts when a GPU has that much left.",
-        kind=ReasonKind.NODE_LACKS,
         evidence=("milli", *_FIT),
     ),
-    ReasonSpec(
+    _lacks(
         Reason.LACKS_GPU_MEMORY,
         "GPU memory",
         "no GPU with enough left has {memory_mib} of memory free; {fits} of {pods} pods would fit now",
         "It starts when a GPU has that much memory free.",
-        kind=ReasonKind.NODE_LACKS,
         evidence=("memory_mib", *_FIT),
     ),
-    ReasonSpec(
+    _lacks(
         Reason.LACKS_CPU,
         "CPU",
         "nodes with room for its GPUs lack its {cpu_milli} CPU cores; {fits} of {pods} pods would fit now",
         "Ask for less CPU per pod, or wait until CPU is free beside idle GPUs.",
-        kind=ReasonKind.NODE_LACKS,
         evidence=("cpu_milli", *_FIT),
     ),
-    ReasonSpec(
+    _lacks(
         Reason.LACKS_MEMORY,
         "memory",
         "nodes with room for its GPUs lack its {memory_mib} of memory; {fits} of {pods} pods would fit now",
         "Ask for less memory per pod, or wait until memory is free beside idle GPUs.",
-        kind=ReasonKind.NODE_LACKS,
         evidence=("memory_mib", *_FIT),
     ),
-    ReasonSpec(
+    _lacks(
         Reason.LACKS_SLOT,
         "pod slots",
         "nodes have no pod slot left; {fits} of {pods} pods would fit now",
         "It starts when a pod leaves.",
-        kind=ReasonKind.NODE_LACKS,
         evidence=("slots", *_FIT),
     ),
-    ReasonSpec(
+    _lacks(
         Reason.LACKS_RESOURCE,
         "other resource",
         "nodes lack another resource it asks for ({amount} a pod); {fits} of {pods} pods would fit now",
         "Ask for less of it, or wait until it is free.",
-        kind=ReasonKind.NODE_LACKS,
         evidence=("amount", *_FIT),
     ),
     ReasonSpec(
@@ -137,27 +132,24 @@ _SPECS = (
         kind=ReasonKind.ROOM,
         evidence=_FIT,
     ),
-    ReasonSpec(
+    _goes_later(
         Reason.BEHIND_HEAD,
         "behind the head",
         "work that goes before it still waits, and it has not been tried yet",
         "It is tried when its turn comes.",
-        kind=ReasonKind.ORDER,
     ),
-    ReasonSpec(
+    _goes_later(
         Reason.OUTRANKED,
         "outranked",
         "{ahead} workloads go first by the order and leave it no room",
         "It starts when it ranks high enough.",
-        kind=ReasonKind.ORDER,
         evidence=("ahead", "pods"),
     ),
-    ReasonSpec(
+    _goes_later(
         Reason.AWAITS_VICTIMS,
         "waits for victims to leave",
         "its place is chosen; it waits until preempted work has left",
         "It starts when the last of them is gone.",
-        kind=ReasonKind.ORDER,
     ),
     ReasonSpec(
         Reason.PLACES_RESERVED,
@@ -172,30 +164,21 @@ _SPECS = (
         "the room that it would fit in is reserved for work that goes before it",
         "It is tried again when that work has started.",
     ),
-    ReasonSpec(
+    _goes_later(
         Reason.BEHIND_EQUAL,
         "behind its equals",
         "{ahead} workloads that ask for the same go first",
         "It is tried when it is the first of them.",
-        kind=ReasonKind.ORDER,
         evidence=("ahead",),
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.NO_ESTIMATE,
         "no estimate",
         "its runtime is not known, and the order depends on it",
         "Submit it with an `estimate` of its runtime, or let such work go last (policy `without_estimate: last`).",
-        fixed_by=FixedBy.CHANGE,
     ),
-    ReasonSpec(Reason.PLACED, "placed", "placed", "Nothing to lift.", fixed_by=FixedBy.NONE),
-    ReasonSpec(
-        Reason.PLACED_AGAIN,
-        "placed again",
-        "placed again after {evictions} evictions",
-        "Nothing to lift.",
-        fixed_by=FixedBy.NONE,
-        evidence=("evictions",),
-    ),
+    _done(Reason.PLACED, "placed", "placed"),
+    _done(Reason.PLACED_AGAIN, "placed again", "placed again after {evictions} evictions", evidence=("evictions",)),
     ReasonSpec(
         Reason.PREEMPTED_BY_ORDER,
         "preempted by order",
@@ -226,27 +209,21 @@ _SPECS = (
         "Submit it again if it is still wanted.",
         fixed_by=FixedBy.NONE,
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.REFUSED_AT_FIRST_TRY,
         "does not wait",
         "it did not fit at its first try, and the policy lets nothing wait",
         "Let work wait (policy `waits: true`), and submit it again.",
-        fixed_by=FixedBy.CHANGE,
         evidence=("first_reason",),
     ),
-    ReasonSpec(
-        Reason.MALFORMED,
-        "malformed",
-        "it asks for something impossible",
-        "Correct the request and submit it again.",
-        fixed_by=FixedBy.CHANGE,
+    _needs_change(
+        Reason.MALFORMED, "malformed", "it asks for something impossible", "Correct the request and submit it again."
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.SHARE_UNSUPPORTED,
         "GPU share not supported",
         "it asks for a MIG slice, which is not placed yet",
         "Ask for whole GPUs or a fraction.",
-        fixed_by=FixedBy.CHANGE,
     ),
 )
 

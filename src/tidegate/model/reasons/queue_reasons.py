@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tidegate.model.reasons.codes import FixedBy, Reason, ReasonSpec
 
 #: Evidence by name, as several reasons have it.
@@ -10,49 +12,46 @@ _ADMITTED = ("flavor_resource", "amount", "count", "level")
 _DOMAIN_FIT = ("fits", "pods", "queue")
 
 
+_needs_change = partial(ReasonSpec, fixed_by=FixedBy.CHANGE)
+_done = partial(ReasonSpec, lift="Nothing to lift.", fixed_by=FixedBy.NONE)
+
 QUEUE_REASONS = (
-    ReasonSpec(
+    _needs_change(
         Reason.NO_QUEUE,
         "no such queue",
         "the queue it was submitted to does not exist",
         "Create the queue, or submit it to one that exists.",
-        fixed_by=FixedBy.CHANGE,
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.QUEUE_CLOSED,
         "queue closed",
         "its queue is stopped and admits nothing",
         "Open the queue (stopPolicy None), or submit it to another.",
-        fixed_by=FixedBy.CHANGE,
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.NAMESPACE_REFUSED,
         "namespace not accepted",
         "its queue does not accept work from its namespace",
         "Label the namespace as the queue's namespaceSelector asks, or submit it elsewhere.",
-        fixed_by=FixedBy.CHANGE,
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.RESOURCE_UNDECLARED,
         "resource not in the queue",
         "it asks for a resource that its queue has no quota for",
         "Give the queue quota for the resource, or take it out of the request.",
-        fixed_by=FixedBy.CHANGE,
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.NO_FLAVOR,
         "no flavor matches",
         "no flavor of its queue takes its pods: {why}",
         "Tolerate the flavor's taints, relax the node selector, or add a flavor that matches.",
-        fixed_by=FixedBy.CHANGE,
         evidence=("option", "why"),
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.ABOVE_QUOTA,
         "above what the queue can ever have",
         "it asks for {missing} more of {flavor_resource} than its queue could ever use, borrowing included",
         "Raise the quota or the borrowing limit, or ask for less.",
-        fixed_by=FixedBy.CHANGE,
         evidence=_QUOTA,
     ),
     ReasonSpec(
@@ -76,19 +75,17 @@ QUEUE_REASONS = (
         "It is tried again when they are gone.",
         evidence=_QUOTA,
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.PREEMPTION_GATED,
         "preemption gated",
         "it would have to preempt and is not allowed to yet",
         "Open its preemption gate, or wait until quota is free.",
-        fixed_by=FixedBy.CHANGE,
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.CHECK_FAILED,
         "admission check failed",
         "one of its admission checks rejected it",
         "See what the check's controller reports.",
-        fixed_by=FixedBy.CHANGE,
     ),
     ReasonSpec(
         Reason.BACKS_OFF,
@@ -96,14 +93,13 @@ QUEUE_REASONS = (
         "it was evicted, or its start failed, and it is queued again after its back-off",
         "It is tried again when its back-off is over.",
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.PARKED,
         "not queued again",
         "it was evicted and its owner has not queued it again",
         "Its owner queues it again.",
-        fixed_by=FixedBy.CHANGE,
     ),
-    ReasonSpec(Reason.DEACTIVATED, "deactivated", "it is set to inactive", "Set it active.", fixed_by=FixedBy.CHANGE),
+    _needs_change(Reason.DEACTIVATED, "deactivated", "it is set to inactive", "Set it active."),
     ReasonSpec(
         Reason.TOPOLOGY_UNFIT,
         "no domain has room",
@@ -119,12 +115,11 @@ QUEUE_REASONS = (
         fixed_by=FixedBy.SCALE,
         evidence=_DOMAIN_FIT,
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.TOPOLOGY_MISASKED,
         "cannot be placed as asked",
         "its topology request cannot be met: {topology_failure}",
         "Name levels that the topology has, slices inside of them, and a size that divides the pods.",
-        fixed_by=FixedBy.CHANGE,
         evidence=("topology_failure", "pods", "queue"),
     ),
     ReasonSpec(
@@ -133,54 +128,42 @@ QUEUE_REASONS = (
         "others took the room in its domain in the same cycle",
         "It is tried again in the next cycle.",
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.TOPOLOGIES_MIXED,
         "flavors of two topologies",
         "what it asks for comes from flavors of different topologies, and its pods cannot be placed in both",
         "Give the queue a flavor that has all of it, or do not ask for a topology.",
-        fixed_by=FixedBy.CHANGE,
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.OUTSIDE_LIMITS,
         "outside its limits",
         "it asks for more than its own limits, or for what the LimitRange of its namespace forbids",
         "Change what its containers ask for, or the LimitRange.",
-        fixed_by=FixedBy.CHANGE,
     ),
-    ReasonSpec(
-        Reason.FLAVOR_MISSING,
-        "flavor missing",
-        "the flavor does not exist",
-        "Create the flavor.",
-        fixed_by=FixedBy.CHANGE,
-    ),
-    ReasonSpec(
+    _needs_change(Reason.FLAVOR_MISSING, "flavor missing", "the flavor does not exist", "Create the flavor."),
+    _needs_change(
         Reason.FLAVOR_TAINT,
         "flavor tainted",
         "the flavor's nodes carry a taint that it does not tolerate",
         "Add a toleration.",
-        fixed_by=FixedBy.CHANGE,
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.FLAVOR_TERMS,
         "flavor's labels do not match",
         "the flavor's nodes do not have the labels it asks for",
         "Relax its node selector or affinity.",
-        fixed_by=FixedBy.CHANGE,
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.FLAVOR_TOPOLOGY,
         "flavor's topology does not match",
         "the flavor does not have the topology that it asks for",
         "Ask for a level that the flavor's topology has.",
-        fixed_by=FixedBy.CHANGE,
     ),
-    ReasonSpec(
+    _needs_change(
         Reason.FLAVOR_REPLACED,
         "not the flavor it is on",
         "it takes over from a workload on another flavor, and a job does not move when it grows",
         "Raise the quota of the flavor that the job is on.",
-        fixed_by=FixedBy.CHANGE,
     ),
     ReasonSpec(
         Reason.PREEMPTED_IN_QUEUE,
@@ -206,60 +189,42 @@ QUEUE_REASONS = (
         "preempted: its queue uses more than its share, another less",
         "It is admitted again when its queue's share allows it.",
     ),
-    ReasonSpec(
-        Reason.QUEUE_DRAINED, "queue drained", "its queue was drained", "Open the queue again.", fixed_by=FixedBy.CHANGE
-    ),
+    _needs_change(Reason.QUEUE_DRAINED, "queue drained", "its queue was drained", "Open the queue again."),
     ReasonSpec(
         Reason.RESERVATION_LOST,
         "reservation lost",
         "its quota reservation no longer counts: its queue is gone, or admission now needs a place too",
         "It is admitted again when there is a queue, quota and a place for it.",
     ),
-    ReasonSpec(
-        Reason.REPLACED,
-        "replaced",
-        "a larger slice of the same job was admitted and takes over from it",
-        "Nothing to lift.",
-        fixed_by=FixedBy.NONE,
-    ),
-    ReasonSpec(
+    _done(Reason.REPLACED, "replaced", "a larger slice of the same job was admitted and takes over from it"),
+    _done(
         Reason.ADMITTED,
         "admitted",
         "admitted within the quota of its queue: {amount} of {flavor_resource} for {count} pods",
-        "Nothing to lift.",
-        fixed_by=FixedBy.NONE,
         evidence=_ADMITTED,
     ),
-    ReasonSpec(
+    _done(
         Reason.ADMITTED_BORROWING,
         "admitted, borrowing",
         "admitted on borrowed quota: {amount} of {flavor_resource} for {count} pods",
-        "Nothing to lift.",
-        fixed_by=FixedBy.NONE,
         evidence=_ADMITTED,
     ),
-    ReasonSpec(
+    _done(
         Reason.ADMITTED_PARTLY,
         "admitted with fewer pods",
         "admitted with {count} pods, which it allows: {amount} of {flavor_resource}",
-        "Nothing to lift.",
-        fixed_by=FixedBy.NONE,
         evidence=_ADMITTED,
     ),
-    ReasonSpec(
+    _done(
         Reason.DOMAIN_ASSIGNED,
         "domain assigned",
         "{pods} of its pods go to this domain of the topology",
-        "Nothing to lift.",
-        fixed_by=FixedBy.NONE,
         evidence=("pods",),
     ),
-    ReasonSpec(
+    _done(
         Reason.DOMAIN_REPLACED,
         "domain replaced",
         "a node of it failed: {pods} of its pods are in this domain of the topology now",
-        "Nothing to lift.",
-        fixed_by=FixedBy.NONE,
         evidence=("pods",),
     ),
     ReasonSpec(

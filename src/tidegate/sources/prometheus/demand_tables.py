@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tidegate.sources.canonicalize import SCHEMAS
+from tidegate.sources.canonicalize import fitted
 from tidegate.sources.findings import Code, SourceFinding
 from tidegate.sources.options import CanonicalTable
 from tidegate.sources.prometheus.metric_names import (
@@ -23,7 +23,6 @@ from tidegate.sources.prometheus.metric_names import (
     ServingEngine,
 )
 from tidegate.sources.prometheus.range_query import RangeQuery
-from tidegate.sources.prometheus.series import increases, label, named, workload
 
 Answer = tuple[pl.DataFrame | None, list[SourceFinding]]
 
@@ -70,17 +69,6 @@ class MetricReader:
         return self.asker.range(query).filter(pl.col("value").is_finite())
 
 
-def _fitted(frame: pl.DataFrame, table: CanonicalTable) -> pl.DataFrame:
-    """All columns of the table; what nobody measured is nothing."""
-    schema = SCHEMAS[table]
-    missing = [
-        pl.lit("" if dtype == pl.String else None, dtype=dtype).alias(name)
-        for name, dtype in schema.items()
-        if name not in frame.columns
-    ]
-    return frame.with_columns(missing).select(schema.names()).cast(schema)
-
-
 # -- use -------------------------------------------------------------------------------------------------------
 
 _GPU = ("queue", "pod", "device", "profile", "gpu_model")
@@ -113,7 +101,7 @@ def use_of(had: MetricReader) -> Answer:
         power_w=_rounded(pl.col("power")),
     )
     shared = whole.filter(pl.col("sharers") > 1)["device"].n_unique()
-    return _fitted(rows, CanonicalTable.USE), [SourceFinding(Code.SERIES_SHARED, "", shared)] if shared else []
+    return fitted(rows, CanonicalTable.USE), [SourceFinding(Code.SERIES_SHARED, "", shared)] if shared else []
 
 
 def _rounded(number: pl.Expr) -> pl.Expr:
@@ -155,7 +143,7 @@ def _models(had: MetricReader) -> dict[str, str]:
 def requests_of(had: MetricReader) -> Answer:
     """Requests in windows, by engine and model."""
     frames = [frame for engine in ENGINES if (frame := _served(had, engine)) is not None]
-    return (_fitted(pl.concat(frames), CanonicalTable.REQUESTS) if frames else None), []
+    return (fitted(pl.concat(frames), CanonicalTable.REQUESTS) if frames else None), []
 
 
 def _served(had: MetricReader, engine: ServingEngine) -> pl.DataFrame | None:
@@ -202,7 +190,7 @@ def capacity_of(had: MetricReader) -> Answer:
     """Queues of Kueue where it is there, else what nodes have and pods hold; and requests that wait."""
     frames = [_engines(had)]
     frames.append(_kueue(had) if any(had.name(signal) for signal in KUEUE.values()) else _kube(had))
-    there = [_fitted(frame, CanonicalTable.CAPACITY) for frame in frames if frame is not None and len(frame)]
+    there = [fitted(frame, CanonicalTable.CAPACITY) for frame in frames if frame is not None and len(frame)]
     return (pl.concat(there).sort("at_ms", "queue") if there else None), []
 
 
@@ -300,7 +288,7 @@ def jobs_of(had: MetricReader) -> Answer:
         .then(pl.lit("running"))
         .otherwise(pl.lit("pending")),
     )
-    return _fitted(rows.filter(pl.col("gpus_milli") > 0).sort("submitted_ms", "id"), CanonicalTable.JOBS), []
+    return fitted(rows.filter(pl.col("gpus_milli") > 0).sort("submitted_ms", "id"), CanonicalTable.JOBS), []
 
 
 def _moments(had: MetricReader, key: str) -> pl.DataFrame:
@@ -344,4 +332,41 @@ def starts_of(had: MetricReader) -> Answer:
         times=_rounded(pl.col("times")).clip(1, _MOST_STARTS),
     )
     each = rows.select(pl.exclude("times").repeat_by("times")).explode("at_ms", "stage", "took_ms")
-    return (_fitted(each.sort("at_ms", "stage"), CanonicalTable.STARTS) if len(each) else None), []
+    return (fitted(each.sort("at_ms", "stage"), CanonicalTable.STARTS) if len(each) else None), []
+
+
+# -- labels and counters ---------------------------------------------------------------------------------------
+
+
+def label(frame: pl.DataFrame, *names: str) -> pl.Expr:
+    """The first of these labels that a series has; empty if it has none."""
+    there = [pl.col(f"label {name}").replace("", None) for name in names if f"label {name}" in frame.columns]
+    return pl.coalesce(*there, pl.lit("")) if there else pl.lit("")
+
+
+def workload(frame: pl.DataFrame, what: str) -> pl.Expr:
+    """A label of the workload that a series is about.
+
+    Without honorLabels, Prometheus puts the exporter's own pod there, and what is meant under `exported_`.
+    """
+    exported = label(frame, f"exported_{what}")
+    own = label(frame, what, f"{what}_name")
+    exporter = label(frame, "pod").str.contains("dcgm-exporter|nvidia-dcgm|kube-state-metrics")
+    return pl.when(exported != "").then(exported).when(~exporter).then(own).otherwise(pl.lit(""))
+
+
+def named(frame: pl.DataFrame, **labels: pl.Expr) -> pl.DataFrame:
+    """Time and value with these labels as columns."""
+    return frame.select("at_ms", "value", **labels)
+
+
+def increases(frame: pl.DataFrame, *keys: str) -> pl.DataFrame:
+    """What counters grew by since the sample before, summed by time and keys; a counter that fell began anew."""
+    series = [name for name in frame.columns if name.startswith("label ")]
+    if not series or frame.is_empty():
+        series = []
+    ordered = frame.sort(*series, "at_ms", nulls_last=True)
+    before = pl.col("value").shift(1).over(series) if series else pl.col("value").shift(1)
+    step = pl.when(pl.col("value") >= before).then(pl.col("value") - before).otherwise(pl.col("value"))
+    rows = ordered.with_columns(grown=pl.when(before.is_not_null()).then(step)).filter(pl.col("grown").is_not_null())
+    return rows.group_by("at_ms", *keys).agg(pl.col("grown").sum()).sort("at_ms", *keys)

@@ -120,19 +120,6 @@ STAGES = {"Registered": "node", "Initialized": "driver"}
 #: Names of resources that are GPUs, as kube-state-metrics spells them.
 GPU_RESOURCES = "nvidia_com_gpu|amd_com_gpu|nvidia_com_gpu_shared|gpu_intel_com_i915|nvidia_com_mig_.*"
 
-#: Metrics that are gone, and what says the same now; they are in many dashboards, and none is read here.
-GONE = {
-    "vllm:gpu_cache_usage_perc": "vllm:kv_cache_usage_perc",
-    "vllm:cpu_cache_usage_perc": "",
-    "vllm:num_requests_swapped": "",
-    "vllm:time_per_output_token_seconds": "vllm:request_time_per_output_token_seconds",
-    "vllm:avg_prompt_throughput_toks_per_s": "vllm:prompt_tokens_total",
-    "vllm:avg_generation_throughput_toks_per_s": "vllm:generation_tokens_total",
-    "inference_pool_average_kv_cache_utilization": "llm_d_epp_average_kv_cache_utilization",
-    "inference_pool_average_queue_size": "llm_d_epp_average_queue_size",
-    "karpenter_pods_startup_duration_seconds": "karpenter_pods_provisioning_startup_duration_seconds",
-}
-
 
 def every_metric() -> list[Metric]:
     """All of them."""

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from tidegate.demand.time_zone import Calendar
-from tidegate.sources.detect_columns import ColumnOverride
+from tidegate.sources.detect_columns import ColumnOverride, read_map_option
 from tidegate.sources.options import CanonicalTable, Format
 from tidegate.sources.table_reader import TableHints
 
@@ -48,12 +48,7 @@ TRACES = (
         Format.ITP,
         _columns("job_id submission_time duration num_gpu"),
         CanonicalTable.JOBS,
-        {
-            "id": ColumnOverride("job_id"),
-            "submitted": ColumnOverride("submission_time", "s"),
-            "duration": ColumnOverride("duration", "s"),
-            "gpus": ColumnOverride("num_gpu"),
-        },
+        read_map_option("id=job_id,submitted=submission_time:s,duration=duration:s,gpus=num_gpu"),
         Calendar.NONE,
         _stem,
     ),
@@ -61,25 +56,14 @@ TRACES = (
         Format.PHILLY,
         _columns("timestamp duration num_gpus gpu_time cluster"),
         CanonicalTable.JOBS,
-        {
-            "submitted": ColumnOverride("timestamp"),
-            "duration": ColumnOverride("duration", "s"),
-            "gpus": ColumnOverride("num_gpus"),
-            "queue": ColumnOverride("cluster"),
-        },
+        read_map_option("submitted=timestamp,duration=duration:s,gpus=num_gpus,queue=cluster"),
         Calendar.EPOCH,
     ),
     Trace(
         Format.MURI,
         _columns("job_id num_gpu submit_time iterations model_name duration priority"),
         CanonicalTable.JOBS,
-        {
-            "id": ColumnOverride("job_id"),
-            "submitted": ColumnOverride("submit_time", "ms"),
-            "duration": ColumnOverride("duration", "ms"),
-            "gpus": ColumnOverride("num_gpu"),
-            "priority": ColumnOverride("priority"),
-        },
+        read_map_option("id=job_id,submitted=submit_time:ms,duration=duration:ms,gpus=num_gpu,priority=priority"),
         Calendar.NONE,
         _stem,
     ),
@@ -87,49 +71,30 @@ TRACES = (
         Format.AZURE_LLM,
         _columns("TIMESTAMP ContextTokens GeneratedTokens"),
         CanonicalTable.REQUESTS,
-        {
-            "at": ColumnOverride("TIMESTAMP"),
-            "tokens_in": ColumnOverride("ContextTokens"),
-            "tokens_out": ColumnOverride("GeneratedTokens"),
-        },
+        read_map_option("at=TIMESTAMP,tokens_in=ContextTokens,tokens_out=GeneratedTokens"),
         Calendar.EPOCH,
     ),
     Trace(
         Format.MOONCAKE,
         _columns("timestamp input_length output_length"),
         CanonicalTable.REQUESTS,
-        {
-            "at": ColumnOverride("timestamp", "ms"),
-            "tokens_in": ColumnOverride("input_length"),
-            "tokens_out": ColumnOverride("output_length"),
-        },
+        read_map_option("at=timestamp:ms,tokens_in=input_length,tokens_out=output_length"),
         Calendar.NONE,
     ),
     Trace(
         Format.SERVEGEN,
         _columns("client ts_s rate_rps cv_iat"),
         CanonicalTable.REQUESTS,
-        {
-            "at": ColumnOverride("ts_s", "s"),
-            "rate": ColumnOverride("rate_rps"),
-            "window": ColumnOverride(constant="600s"),
-            "client": ColumnOverride("client"),
-            "arrival_cv": ColumnOverride("cv_iat"),
-        },
+        read_map_option("at=ts_s:s,rate=rate_rps,window==600s,client=client,arrival_cv=cv_iat"),
         Calendar.NONE,
     ),
     Trace(
         Format.HELIOS,
         _columns("time total_gpu_num running_gpu_num pending_gpu_num running_gpujob_num pending_gpujob_num"),
         CanonicalTable.CAPACITY,
-        {
-            "at": ColumnOverride("time"),
-            "total": ColumnOverride("total_gpu_num"),
-            "running": ColumnOverride("running_gpu_num"),
-            "pending": ColumnOverride("pending_gpu_num"),
-            "running_jobs": ColumnOverride("running_gpujob_num"),
-            "pending_jobs": ColumnOverride("pending_gpujob_num"),
-        },
+        read_map_option(
+            "at=time,total=total_gpu_num,running=running_gpu_num,pending=pending_gpu_num,running_jobs=running_gpujob_num,pending_jobs=pending_gpujob_num"
+        ),
         Calendar.EPOCH,
         _helios_queue,
     ),

@@ -10,13 +10,12 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 from polars.exceptions import PolarsError
 
 from tidegate.model.problem import printable
-from tidegate.sources.canonicalize import SCHEMAS
+from tidegate.sources.canonicalize import fitted
 from tidegate.sources.findings import Code, SourceError, SourceFinding
 from tidegate.sources.options import CanonicalTable, Format
 from tidegate.sources.source_result import SourceTable, source_table
@@ -41,13 +40,6 @@ _OTHERS = (
 )
 
 _MS = (pl.col("timestamp_anon") * 1000).round().cast(pl.Int64).alias("at_ms")
-
-
-class _Metric(NamedTuple):
-    """A file of the trace."""
-
-    path: Path
-    metric: str
 
 
 def metric_of(path: Path) -> str:
@@ -89,7 +81,7 @@ def _use(metrics: dict[str, Path]) -> Iterable[SourceTable]:
     for name in ("busy_milli", "vram_mib"):
         if name not in both.columns:
             both = both.with_columns(pl.lit(None, dtype=pl.Int64).alias(name))
-    frame = _fitted(both.with_columns(every_ms=pl.lit(STEP_MS), gpus_milli=pl.lit(1000)), CanonicalTable.USE)
+    frame = fitted(both.with_columns(every_ms=pl.lit(STEP_MS), gpus_milli=pl.lit(1000)), CanonicalTable.USE)
     path = metrics.get(DUTY) or metrics[VRAM]
     yield _part(path, CanonicalTable.USE, frame, len(both))
 
@@ -116,7 +108,7 @@ def _requests(metrics: dict[str, Path]) -> Iterable[SourceTable]:
             client=pl.col("groupId").fill_null(""),
             latency_ms=(pl.col("exec_time_seconds") * 1000).round().cast(pl.Int64),
         )
-        yield _part(metrics[REQUESTS], CanonicalTable.REQUESTS, _fitted(frame, CanonicalTable.REQUESTS), len(rows))
+        yield _part(metrics[REQUESTS], CanonicalTable.REQUESTS, fitted(frame, CanonicalTable.REQUESTS), len(rows))
     elif RATES in metrics:
         rows = _read(metrics[RATES])
         frame = rows.select(
@@ -126,7 +118,7 @@ def _requests(metrics: dict[str, Path]) -> Iterable[SourceTable]:
             service=pl.col("request_type").fill_null(""),
             client=pl.col("container_ip").fill_null("").replace("NULL", ""),
         )
-        yield _part(metrics[RATES], CanonicalTable.REQUESTS, _fitted(frame, CanonicalTable.REQUESTS), len(rows))
+        yield _part(metrics[RATES], CanonicalTable.REQUESTS, fitted(frame, CanonicalTable.REQUESTS), len(rows))
 
 
 def _capacity(metrics: dict[str, Path]) -> Iterable[SourceTable]:
@@ -134,7 +126,7 @@ def _capacity(metrics: dict[str, Path]) -> Iterable[SourceTable]:
         rows = _read(metrics[QUEUE])
         frame = rows.select(_MS, every_ms=pl.lit(STEP_MS), pending_jobs=pl.col("value").round().cast(pl.Int64))
         summed = frame.group_by("at_ms", "every_ms").agg(pl.col("pending_jobs").sum()).sort("at_ms")
-        yield _part(metrics[QUEUE], CanonicalTable.CAPACITY, _fitted(summed, CanonicalTable.CAPACITY), len(rows))
+        yield _part(metrics[QUEUE], CanonicalTable.CAPACITY, fitted(summed, CanonicalTable.CAPACITY), len(rows))
 
 
 def _starts(metrics: dict[str, Path]) -> Iterable[SourceTable]:
@@ -143,15 +135,7 @@ def _starts(metrics: dict[str, Path]) -> Iterable[SourceTable]:
             rows = _read(metrics[metric])
             took = pl.col("value").round().cast(pl.Int64).alias("took_ms")
             frame = rows.filter(pl.col("value") >= 0).select(_MS, took, stage=pl.lit(stage))
-            yield _part(metrics[metric], CanonicalTable.STARTS, _fitted(frame, CanonicalTable.STARTS), len(rows))
-
-
-def _fitted(frame: pl.DataFrame, table: CanonicalTable) -> pl.DataFrame:
-    """The columns of the table: what the trace does not say is nothing; rows without a time are left out."""
-    schema = SCHEMAS[table]
-    nothing = {name: pl.lit("" if dtype == pl.String else None, dtype=dtype) for name, dtype in schema.items()}
-    missing = {name: value for name, value in nothing.items() if name not in frame.columns}
-    return frame.with_columns(**missing).select(schema.names()).cast(schema).filter(pl.col("at_ms").is_not_null())
+            yield _part(metrics[metric], CanonicalTable.STARTS, fitted(frame, CanonicalTable.STARTS), len(rows))
 
 
 def _part(path: Path, table: CanonicalTable, frame: pl.DataFrame, rows: int) -> SourceTable:
