@@ -150,7 +150,7 @@ class Hostile:
         }  # fmt: skip
         if row >= 0 and not self.seldom(3):
             more |= self.granted(row)
-        self.cluster._facts.standing(number, ObservedStatus(**more), self.cluster.now_ms)
+        self.cluster._facts.observed_status(number, ObservedStatus(**more), self.cluster.now_ms)
 
     def granted(self, row: int) -> dict[str, object]:
         """What a workload holds, or anything."""
@@ -195,7 +195,7 @@ class Hostile:
             amount = self.pick(0, 1, 5, 20)
             request = resources({"nvidia.com/gpu": amount, "cpu": amount * 1000})
             told = UnmanagedPods(node=name, request=request, charge=request, pods=amount)
-            facts.foreign(self.cluster.nodes[name], told, self.cluster.now_ms)
+            facts.unmanaged_pods(self.cluster.nodes[name], told, self.cluster.now_ms)
 
     def tell_rest(self) -> None:
         """The policy, or what came of a decision."""

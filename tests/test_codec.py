@@ -13,7 +13,7 @@ from tidegate.config.quantities import Amount, Cpu, Duration, GpuAmount, Memory,
 from tidegate.config.schema import ConfigDocument
 from tidegate.config.schema_work import PodsEntry
 from tidegate.config.validate import read_document
-from tidegate.model.problem import MOST_TOLD, Problem, Report, found_text, path_text
+from tidegate.model.problem import MOST_LISTED, Problem, Report, found_text, path_text
 from tidegate.model.struct import encode
 from tidegate.model.units import UnitError, parse_cpu_milli, parse_duration_ms, parse_memory_mib
 from tidegate.model.work import PodSet
@@ -199,7 +199,7 @@ ONE_ERROR = [
     (job(pods={"gpus": 1.5}), f"work[0].pods.gpus: expected {GPUS}, found 1.5"),
     (job(pods={"gpus": "8"}), f"work[0].pods.gpus: expected {GPUS}, found '8'"),
     (job(pods=[{"gpus": 63}]), f"work[0].pods[0].gpus: expected {GPUS}, found 63"),
-    (job(pods={"gpu_memory": "1Gi"}), "work[0].pods.gpu_memory: expected gpus beside it, found none"),
+    (job(pods={"gpu_memory": "1Gi"}), "work[0].pods.gpu_memory: expected gpus too, found none"),
     (
         job(pods=[{}, {}]),
         ("work[0].pods[1].name: expected a name of its own, found 'main', which work[0].pods[0] has too"),
@@ -258,7 +258,7 @@ def test_all_errors_are_told_at_once_also_clashes_between_sound_entries():
 
 def test_many_errors_are_counted():
     _, report = read_document({"work": [{"id": f"j{n}", "runtime": "soon"} for n in range(33)]})
-    assert (len(report.problems), report.more, report.errors) == (MOST_TOLD, 13, 33)
+    assert (len(report.problems), report.more, report.errors) == (MOST_LISTED, 13, 33)
 
 
 @given(tidefiles.plain)

@@ -21,7 +21,7 @@ from tidegate.state.tables import P_DECISION
 def foreign(cluster: Cluster, node: str, pods: int = 0, **amounts: int) -> Cluster:
     request = {"nvidia.com/gpu" if name == "gpus" else name: amount for name, amount in amounts.items()}
     told = UnmanagedPods(node=node, request=tuple(sorted(request.items())), pods=pods)
-    cluster._facts.foreign(cluster.nodes[node], told, cluster.now_ms)
+    cluster._facts.unmanaged_pods(cluster.nodes[node], told, cluster.now_ms)
     return cluster
 
 

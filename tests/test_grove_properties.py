@@ -73,7 +73,7 @@ def tell_something(data, cluster: Cluster, name: str, *, changes: bool) -> None:
     elif phase in (Phase.ASSUMED, Phase.RUNNING):
         kinds = [FactKind.POD_STARTED, FactKind.WORKLOAD_FINISHED]
         if changes and data.draw(st.integers(0, 3)) == 0 and cluster.state.shares.tickets.spots[row]:
-            cluster._facts.standing(cluster.numbers[name], unhealthy(data, cluster.state, row), cluster.now_ms)
+            cluster._facts.observed_status(cluster.numbers[name], unhealthy(data, cluster.state, row), cluster.now_ms)
         else:
             cluster.tell(data.draw(st.sampled_from(kinds)), name)
 

@@ -121,7 +121,7 @@ def test_victims_make_room_in_the_domain_that_is_needed():
 def test_foreign_pods_take_room_of_their_node():
     cluster = grove_cluster(two_racks(), queue("a", 64))
     cluster.step()
-    cluster._facts.foreign(0, UnmanagedPods(node="h100-0-00", charge=(("gpu", 8 * GPU),), pods=1))
+    cluster._facts.unmanaged_pods(0, UnmanagedPods(node="h100-0-00", charge=(("gpu", 8 * GPU),), pods=1))
     cluster.submit(job("j", pods("2x8", topology=RACK), queue="a"))
     cluster.step()
     assert hosts_of(cluster, "j") == ["h100-1-00", "h100-1-01"]
@@ -162,14 +162,14 @@ def shown(*failed: str, count: int = 2) -> ObservedStatus:
 def running_on_first_rack(topology: TopologyRequest, **rule) -> Cluster:
     cluster = grove_cluster(two_racks(), queue("a", 64), admission="kueue", topology=TopologyRule(**rule))
     cluster.submit(job("j", pods("2x8", topology=topology), queue="a"))
-    cluster._facts.standing(0, shown())
+    cluster._facts.observed_status(0, shown())
     cluster.step()
     return cluster
 
 
 def test_a_failed_node_is_replaced_and_the_other_pods_stay():
     cluster = running_on_first_rack(ANYWHERE)
-    cluster._facts.standing(0, shown("h100-0-00"))
+    cluster._facts.observed_status(0, shown("h100-0-00"))
     cluster.step()
     assert spots(cluster) == {"j": {"h100-0-01": 1, "h100-1-00": 1}}
     assert cluster.step() == []
@@ -186,10 +186,10 @@ def test_a_node_that_goes_is_replaced_for_work_whose_pods_are_the_worlds():
 
 def test_without_a_replacement_the_workload_is_evicted_or_waits_as_the_rule_says():
     cluster = running_on_first_rack(RACK)
-    cluster._facts.standing(0, shown("h100-0-00"))
+    cluster._facts.observed_status(0, shown("h100-0-00"))
     assert cluster.step() == [evicted("j", Reason.NO_REPLACEMENT_DOMAIN)]
     patient = running_on_first_rack(RACK, fails_fast=False)
-    patient._facts.standing(0, shown("h100-0-00"))
+    patient._facts.observed_status(0, shown("h100-0-00"))
     assert patient.step() == [held("j", Reason.TOPOLOGY_UNFIT)]
     assert patient.step() == []
     patient.add_node(fleet("3x h100x8 in r2", "1x a100x8 in r1")[3])
@@ -209,10 +209,10 @@ def test_spots_come_after_the_check_that_brings_the_nodes():
         pod_set="s0", count=2, flavors=(("gpu", "any"),), charge=(("gpu", 16 * GPU),), awaits_topology=True
     )
     waits = ObservedStatus(queue="a", grants=(grant,), granted_ms=1, checks=(Check(name="more-nodes"),))
-    cluster._facts.standing(0, waits)
+    cluster._facts.observed_status(0, waits)
     assert spots_after(cluster) == {}
     ready = (Check(name="more-nodes", state=CheckState.READY),)
-    cluster._facts.standing(0, msgspec.structs.replace(waits, checks=ready))
+    cluster._facts.observed_status(0, msgspec.structs.replace(waits, checks=ready))
     assert spots_after(cluster) == {"j": {"h100-0-00": 1, "h100-0-01": 1}}
 
 

@@ -41,13 +41,13 @@ ERRORS = {
     "cyclic cohorts": (
         [COHORTS],
         [
-            f"Cohort {name}: spec.parentName: the cohorts form a circle: {way}; leave out the parentName of one of them"
+            f"Cohort {name}: spec.parentName: the cohorts form a cycle: {way}; leave out the parentName of one of them"
             for name, way in (("a", "a → b → c → a"), ("b", "b → c → a → b"), ("c", "c → a → b → c"))
         ],
     ),
     "a cohort that is its own parent": (
         ["{apiVersion: kueue.x-k8s.io/v1beta2, kind: Cohort, metadata: {name: a}, spec: {parentName: a}}"],
-        ["Cohort a: spec.parentName: the cohorts form a circle: a → a; leave out the parentName of one of them"],
+        ["Cohort a: spec.parentName: the cohorts form a cycle: a → a; leave out the parentName of one of them"],
     ),
     "a negative quota": (
         [changed(("nominalQuota: 100", 'nominalQuota: "-1"'))],
@@ -272,7 +272,7 @@ def test_a_label_that_no_local_queue_has():
 
 def test_a_namespace_that_a_queue_does_not_let_in():
     text = changed(("namespaceSelector: {}", "namespaceSelector: {matchLabels: {team: a}}"))
-    told = "LocalQueue default/main: metadata.namespace: the queue team lets nobody in from namespace default: "
+    told = "LocalQueue default/main: metadata.namespace: the queue team admits no work from namespace default: "
     remedy = "; add a Namespace with the labels that the queue wants"
     assert read(text).said() == [f"{told}it is not in the folder{remedy}"]
     namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: default, labels: {team: LABEL}}}"

@@ -71,7 +71,7 @@ def test_a_runtime_class_adds_what_it_takes():
     assert read_requests(spec) == {"cpu": 1}
     assert said(spec) == [
         (
-            "runtimeClassName: what kata takes beside its pods is not known and not counted; "
+            "runtimeClassName: the overhead of kata is not known and not counted; "
             "add the RuntimeClass to the folder, or write the overhead here"
         )
     ]
@@ -312,7 +312,7 @@ def test_topology_annotations(found, expected):
         (kueue(podset_slice_size="2"), "has no effect without kueue.x-k8s.io/podset-slice-required-topology"),
         (kueue(podset_slice_required_topology="a", podset_slice_size="x"), "a whole number of at least 1"),
         (kueue(podset_slice_required_topology_constraints="[]"), "one to 3 layers"),
-        (kueue(podset_required_topology="a", podset_preferred_topology="b"), "has no effect beside"),
+        (kueue(podset_required_topology="a", podset_preferred_topology="b"), "has no effect next to"),
         (kueue(podset_group_name="g"), "has no effect without"),
     ],
 )

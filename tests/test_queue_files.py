@@ -166,7 +166,7 @@ def test_a_queue_is_one_line_and_the_rest_has_defaults():
 
 def test_a_weight_of_zero_is_kept_because_what_is_left_out_counts_fully():
     usage = {"half_life": "1d", "weights": {"cpu": 0}}
-    document, _ = read_document(policy(usage_sharing=usage, queues=[{"name": "q", "cpu": 8, "entrances": ["a"]}]))
+    document, _ = read_document(policy(usage_sharing=usage, queues=[{"name": "q", "cpu": 8, "local_queues": ["a"]}]))
     assert document is not None
     assert build(document).policy.shares.usage.weights_milli == (("cpu", 0),)
 
@@ -262,7 +262,7 @@ WRONG = [
     ),
     (
         queues(cohort="c", preemption={"borrow": "LowerPriority"}),
-        ("policy.queues[0].preemption.borrow: expected reclaim beside it: who may not even take back its own may not "
+        ("policy.queues[0].preemption.borrow: expected reclaim too: a queue that may not take back its own quota may not "
         "take more, found reclaim: Never"),
     ),
     (
@@ -277,14 +277,18 @@ WRONG = [
     (queues(borrow={"gpus": 1}), "policy.queues[0].borrow.gpus: expected a cohort to borrow from, found none"),
     (queues(lend={"gpus": 1}), "policy.queues[0].lend.gpus: expected a cohort to lend to, found none"),
     (queues(cohort="c", lend={"gpus": 9}), "policy.queues[0].lend.gpus: expected at most what is owned, 8, found 9"),
-    (queues(cohort="c", borrow={"cpu": 9}), "policy.queues[0].borrow.cpu: expected quota of cpu beside it, found none"),
+    (queues(cohort="c", borrow={"cpu": 9}), "policy.queues[0].borrow.cpu: expected quota of cpu too, found none"),
     (
         policy(queues=[{"name": "q", "gpus": 1}, {"name": "q", "gpus": 1}]),
         "policy.queues[1].name: expected a name of its own, found 'q', which policy.queues[0] has too",
     ),
     (
-        queues(entrances=["q"]),
-        "policy.queues[0].entrances[0]: expected a name of its own, found 'q', which policy.queues[0] has too",
+        queues(entrances=["a"]),
+        "policy.queues[0].entrances: renamed to local_queues",
+    ),
+    (
+        queues(local_queues=["q"]),
+        "policy.queues[0].local_queues[0]: expected a name of its own, found 'q', which policy.queues[0] has too",
     ),
     (queues(flavors=[{"name": "default", "gpus": 1}]), "policy.queues[0]: expected amounts or flavors, found both; move them into flavors"),  # noqa: E501
     (
@@ -314,7 +318,7 @@ WRONG = [
     ),
     (
         policy(queues=[{"name": "q", "gpus": 1, "cohort": "a"}], cohorts=[{"name": "b", "parent": "a"}, {"name": "a", "parent": "b"}]),  # noqa: E501
-        "policy.cohorts[1].parent: expected cohorts that form a tree, found a circle: a -> b -> a",
+        "policy.cohorts[1].parent: expected cohorts that form a tree, found a cycle: a -> b -> a",
     ),
     (
         policy(queues=[{"name": "q", "gpus": 1, "cohort": "a"}], cohorts=[{"name": "a", "gpus": 1, "borrow": {"gpus": 1}}]),  # noqa: E501
@@ -354,7 +358,7 @@ WARNED = [
         "policy.queues: own 18 GPUs together, and the machines have 16 GPUs",
     ),
     (queues(cpu=200), "policy.queues[0]: owns 200 CPU, and the machines have 128 CPU"),
-    (queues(cohort="alone"), "policy.queues[0].cohort: nobody else is in the cohort 'alone'"),
+    (queues(cohort="alone"), "policy.queues[0].cohort: no other queue is in the cohort 'alone'"),
     (queues(weight=2), "policy.queues[0].weight: has no effect unless fair_sharing is true"),
     (
         queues(preemption={"reclaim": "Any"}),
@@ -372,7 +376,7 @@ WARNED = [
     (policy(admission="kueue"), "policy.admission: has no effect unless there are queues"),
     (
         policy(queues=[{"name": "q", "gpus": 8}], usage_sharing={"half_life": "1d"}),
-        "policy.usage_sharing: has no effect unless a queue has entrances",
+        "policy.usage_sharing: has no effect unless a queue has local_queues",
     ),
     (
         policy(queues=[{"name": "q", "gpus": 8}], order="srtf"),
@@ -410,7 +414,7 @@ def test_errors_are_told_with_their_lines(tmp_path, monkeypatch):
     console = Console(file=io.StringIO(), width=40)
     assert check_files([Path("q.yaml")], as_json=False, console=console) == 2
     assert console.file.getvalue().splitlines() == [
-        "q.yaml:23: policy.cohorts[1].parent: expected cohorts that form a tree, found a circle: ml -> ml",
+        "q.yaml:23: policy.cohorts[1].parent: expected cohorts that form a tree, found a cycle: ml -> ml",
         "q.yaml:33: policy.queues[0].flavors[1].name: there is no flavor 'a10'; did you mean 'a100'?",
         "q.yaml:44: work[0].queue: there is no queue 'visoin'; did you mean 'vision'?",
     ]

@@ -20,7 +20,7 @@ from tidegate.model.work import PodSet
 
 def stands(cluster: Cluster, name: str, **standing) -> Cluster:
     """Tell where a workload stands."""
-    cluster._facts.standing(cluster.numbers[name], ObservedStatus(**standing), cluster.now_ms)
+    cluster._facts.observed_status(cluster.numbers[name], ObservedStatus(**standing), cluster.now_ms)
     return cluster
 
 

@@ -30,7 +30,7 @@ def usage(cluster: Cluster, name: str) -> int:
 
 
 def observe(cluster: Cluster, name: str, standing: ObservedStatus) -> Cluster:
-    cluster._facts.standing(cluster.numbers[name], standing, cluster.now_ms)
+    cluster._facts.observed_status(cluster.numbers[name], standing, cluster.now_ms)
     return cluster
 
 
@@ -222,7 +222,7 @@ def test_a_grant_of_a_queue_that_is_not_there_is_none():
 
 def test_where_work_stands_that_nobody_knows():
     cluster = queue_cluster([], queue("a", 8))
-    cluster._facts.standing(0, ObservedStatus())
+    cluster._facts.observed_status(0, ObservedStatus())
     assert cluster.step() == []
 
 
@@ -343,10 +343,10 @@ def test_what_the_world_tells_in_numbers_beyond_all_bounds_is_bounded():
     cluster.submit(job("j", "1x1", queue="a"))
     far = ObservedStatus(requeue_at_ms=2**64, evictions=2**64, passed_over_ms=2**70, reserved=(("h100-0-00", 10**12),))
     observe(cluster, "j", replace(far, nominated=True, reclaimable=(("s0", 2**64),)))
-    cluster._facts.foreign(
+    cluster._facts.unmanaged_pods(
         0, UnmanagedPods(node="h100-0-00", request=(("cpu", 2**64),), charge=(("cpu", 2**64),), pods=-1)
     )
-    cluster._facts.consumed(DecayedUsage(entrance="a", milli=(("gpu", 2**70),), at_ms=2))
+    cluster._facts.decayed_usage(DecayedUsage(entrance="a", milli=(("gpu", 2**70),), at_ms=2))
     assert placed("j") not in cluster.step()
-    cluster._facts.foreign(0, UnmanagedPods(node="h100-0-00"))
+    cluster._facts.unmanaged_pods(0, UnmanagedPods(node="h100-0-00"))
     assert placed("j", Reason.PLACED_AGAIN) in observe(cluster, "j", ObservedStatus()).step()

@@ -293,7 +293,7 @@ class Told:
                 self.show(name)
             elif kind == "standing":  # nothing is granted
                 told = ObservedStatus(parked=self.draw(True, False), active=self.draw(True, False))
-                self.cluster._facts.standing(self.cluster.numbers[name], told, self.cluster.now_ms)
+                self.cluster._facts.observed_status(self.cluster.numbers[name], told, self.cluster.now_ms)
             else:
                 self.ending.add(name)
                 self.end(name) if kind == "end" else self.cluster.tell(FactKind.WORKLOAD_CANCELLED, name)

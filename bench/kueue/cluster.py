@@ -109,11 +109,11 @@ class World:
             facts.node(number, node)
         numbers = {node.name: number for number, node in enumerate(self.nodes)}
         for held in self.foreign:
-            facts.foreign(numbers[held.node], held, self.now_ms)
+            facts.unmanaged_pods(numbers[held.node], held, self.now_ms)
         for number, (workload, standing) in enumerate(self.workloads):
             if not standing.finished:
                 facts.submit(number, workload, self.now_ms)
-                facts.standing(number, standing, self.now_ms)
+                facts.observed_status(number, standing, self.now_ms)
         return facts
 
     def branch(self, queue: str) -> int:
@@ -146,7 +146,7 @@ class World:
         """Tell what entrances have used."""
         facts = Facts()
         for one in used:
-            facts.consumed(one)
+            facts.decayed_usage(one)
         apply(self.state, facts.batch(), self.now_ms)
 
     def admissions(self) -> dict[str, dict[str, Any]]:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tidegate.sources.read_sources import SourceTables
     from tidegate.sources.source_result import SourceTable
 
-_STYLES = {Effect.DROPPED: "red", Effect.MENDED: "yellow", Effect.TOLD: "dim"}
+_STYLES = {Effect.DROPPED: "red", Effect.CORRECTED: "yellow", Effect.REPORTED: "dim"}
 
 
 def show_sources(

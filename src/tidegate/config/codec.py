@@ -67,8 +67,7 @@ def _explain_struct(data: dict[Any, Any], kind: inspect.StructType, at: Path, re
         elif key in fields:
             explain(value, fields[key].type, (*at, key), report)
         elif key in (refused := getattr(kind.cls, "refused", {})):
-            expected = "no such key, as nothing acts on it"
-            report.add(Problem(path=(*at, key), expected=expected, found=found_text(value), hint=refused[key]))
+            report.add(_refused(refused[key], found_text(value), (*at, key)))
         else:
             hint = "" if report.full else _known_key(key, list(fields))
             report.add(Problem(path=(*at, key), found="unknown key", hint=hint))
@@ -105,6 +104,12 @@ def _explain_leaf(data: object, leaf: inspect.Type, whole: inspect.Type, at: Pat
     expected = refusal(leaf, data) or wording(whole)
     hint = "" if report.full else hint_for(leaf, data)
     report.add(Problem(path=at, expected=expected, found=found_text(data), hint=hint))
+
+
+def _refused(hint: str, found: str, at: Path) -> Problem:
+    if hint.startswith("renamed to "):
+        return Problem(path=at, found=hint)
+    return Problem(path=at, expected="no such key, as nothing acts on it", found=found, hint=hint)
 
 
 def _refuse_key(key: object, at: Path, report: Report) -> None:

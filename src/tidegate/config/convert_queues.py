@@ -1,6 +1,6 @@
-"""From the file format to shares: queues, cohorts and flavors with their quota in the units it is counted in.
+"""Converts queues, cohorts and flavors of tidegate.yaml, with quota in the units that it is counted in.
 
-Takes policies that `tidegate.config.validate_queues` found sound, and then never fails.
+Takes policies that `tidegate.config.validate_queues` found valid, and never fails.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ KEYS = {
 
 
 def build_queue_setup(policy: PolicyEntry) -> QueueSetup:
-    """Everything about who may use how much; nothing if there are no queues."""
+    """The queues of a policy with their quota; empty if there are none."""
     if not policy.queues:
         return QueueSetup()
     flavors = tuple(_flavor(entry) for entry in policy.flavors) or (Flavor(name=DEFAULT_FLAVOR),)
@@ -111,7 +111,7 @@ def _preemption(entry: PreemptionEntry) -> PreemptionRule:
 
 
 def _entrances(queue: QueueEntry) -> list[LocalQueue]:
-    full = [each if isinstance(each, LocalQueueEntry) else LocalQueueEntry(name=each) for each in queue.entrances]
+    full = [each if isinstance(each, LocalQueueEntry) else LocalQueueEntry(name=each) for each in queue.local_queues]
     return [LocalQueue(id=e.name, queue=queue.name, weight_milli=int(e.weight), stop=e.stop) for e in full]
 
 
@@ -119,7 +119,7 @@ def _entrances(queue: QueueEntry) -> list[LocalQueue]:
 
 
 def quotas_of(entry: QuotaNodeEntry, only: str) -> tuple[Quota, ...]:
-    """What a queue or cohort owns, flavor by flavor; amounts beside its name are of the only flavor there is."""
+    """The quota of a queue or cohort, flavor by flavor; amounts without a flavor are of the only flavor there is."""
     given: list[tuple[str, QuotaEntry]] = [(flavor.name, flavor) for flavor in entry.flavors] or [(only, entry)]
     return tuple(quota for flavor, quotas in given for quota in _quotas(flavor, quotas))
 
@@ -147,7 +147,7 @@ def amounts_of(entry: AmountsEntry) -> dict[str, int]:
 
 
 def groups_of(quotas: tuple[Quota, ...]) -> tuple[FlavorGroup, ...]:
-    """Flavors that give the same resources stand for each other, in the order they were written."""
+    """Resource groups: flavors with the same resources, in the order they are written."""
     given: dict[str, list[str]] = {}
     for quota in quotas:
         given.setdefault(quota.flavor, []).append(quota.resource)
@@ -176,7 +176,7 @@ def taint_of(entry: TaintEntry) -> Taint:
 
 
 def toleration_of(entry: TolerationEntry) -> Toleration:
-    """What taint is put up with."""
+    """A toleration."""
     return Toleration(
         key=entry.key,
         operator=Operator.EXISTS if entry.operator is TolerationOperator.EXISTS else Operator.IN,

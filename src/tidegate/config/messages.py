@@ -11,14 +11,14 @@ from msgspec import inspect
 from tidegate.config.quantities import Amount
 from tidegate.model.units import UnitError
 
-#: Longer words are not compared with known ones: it takes long, and nobody mistypes so much.
+#: Longer words are not compared with known ones: it takes long, and mistakes are not that long.
 LONGEST_COMPARED = 40
 
 _BOOLEANS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 
 
 def bare(kind: inspect.Type) -> inspect.Type:
-    """The type without what was noted beside it."""
+    """The type without its metadata."""
     return bare(kind.type) if isinstance(kind, inspect.Metadata) else kind
 
 
@@ -132,7 +132,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def hint_for(kind: inspect.Type, data: object) -> str:
-    """What to do about a value that is not of the type; empty if nothing comes to mind."""
+    """What to do about a value that is not of the type; empty if there is no guess."""
     hint = ""
     match kind, data:
         case _, None:

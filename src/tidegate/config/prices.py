@@ -1,4 +1,4 @@
-"""What a GPU costs for an hour, by how it is bought, and what follows: when is it better to own, to book, to burst?"""
+"""Prices of a GPU-hour, by how it is bought: owned, booked, on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GpuPrices(Spec, frozen=True):
     burst_micros: int  # switched on and off
     currency: str = "USD"
 
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Say what is wrong; empty if nothing is."""
         if self.own_micros <= 0:
             return "expected a price above 0 for what is owned"
@@ -32,7 +32,7 @@ class HourEntry(Spec, frozen=True):
 
     own: float
     burst: float
-    window: float | None = None  # not told: what burst costs, so that nothing is booked
+    window: float | None = None  # left out: the price of burst, so that nothing is booked
 
 
 class PriceDocument(Spec, frozen=True):
@@ -43,7 +43,7 @@ class PriceDocument(Spec, frozen=True):
 
 
 def read_prices(data: object) -> tuple[GpuPrices | None, Report]:
-    """Prices of plain data; None if they cannot be used, and then the report says why."""
+    """Prices of plain data; None if the report has errors."""
     report = Report()
     document = decode(data, PriceDocument, report)
     if document is None:
@@ -54,14 +54,13 @@ def read_prices(data: object) -> tuple[GpuPrices | None, Report]:
     prices = GpuPrices(
         own_micros=own_micros, window_micros=window_micros, burst_micros=burst_micros, currency=document.currency
     )
-    trouble = prices.trouble()
-    if trouble:
-        report.add(Problem(path=("gpu_hour",), found=trouble))
-    return (None, report) if trouble else (prices, report)
+    problem = prices.problem()
+    if problem:
+        report.add(Problem(path=("gpu_hour",), found=problem))
+    return (None, report) if problem else (prices, report)
 
 
-#: Prices for whoever has none: what is owned for years costs 1 unit, booked 1.5, on demand 2.5. Only a signature lets
-#: them in.
+#: Prices where none are known: owned for years 1 unit, booked 1.5, on demand 2.5. A plan needs a signature for them.
 ASSUMED_PRICES = GpuPrices(
     own_micros=MICROS, window_micros=3 * MICROS // 2, burst_micros=5 * MICROS // 2, currency="units"
 )

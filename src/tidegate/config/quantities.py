@@ -1,4 +1,4 @@
-"""Amounts as people write them in files, as types: each reads itself, and says what it would have accepted."""
+"""Amounts in files, as types: each reads its text, and says what it accepts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Amount(int):
 
     @classmethod
     def read(cls, written: object) -> Self:
-        """Take what was written; a UnitError says what was expected instead."""
+        """Read a value; a UnitError says what was expected."""
         if isinstance(written, bool) or not isinstance(written, str | int | float):
             raise UnitError(cls.expected)
         if isinstance(written, str) and not cls.accepts_text(written):
@@ -55,7 +55,7 @@ class Amount(int):
 
     @classmethod
     def hint(cls, written: object) -> str:
-        """Guess what was meant by something that was not accepted; empty if nothing comes to mind."""
+        """Guess what was meant by a value that was refused; empty if there is no guess."""
         del written
         return ""
 

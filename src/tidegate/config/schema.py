@@ -93,7 +93,7 @@ class OrderEntry(ConfigEntry, frozen=True):
         WithoutEstimate,
         Meta(description="srtf, srsf: work without an estimate goes last, or is held."),
     ] = OrderRule().without_estimate
-    strict: Annotated[bool, Meta(description="fifo: nobody passes a head that must wait.")] = OrderRule().strict
+    strict: Annotated[bool, Meta(description="fifo: no work passes a head that must wait.")] = OrderRule().strict
     reserve_after: Annotated[
         Duration,
         Meta(description="fifo, queues: places are reserved for a head that was passed over for so long; 0: never."),
@@ -112,7 +112,7 @@ class PlacementEntry(ConfigEntry, frozen=True):
 
 
 class PolicyEntry(ConfigEntry, frozen=True):
-    """What the engine is told to want."""
+    """What the engine decides by."""
 
     name: Annotated[NonEmpty, Meta(description="The policy's name in reports.")] = _POLICY.name
     order: Annotated[OrderKind | OrderEntry, Meta(description="Who goes first.")] = OrderRule().kind
@@ -143,11 +143,13 @@ class PolicyEntry(ConfigEntry, frozen=True):
         Meta(description="Between queues, the lower share goes first; or a list of when it may preempt for that."),
     ] = False
     usage_sharing: (
-        Annotated[UsageEntry, Meta(description="Between the entrances of a queue, whoever used less goes first.")]
+        Annotated[
+            UsageEntry, Meta(description="Between the LocalQueues of a queue, the one that used less goes first.")
+        ]
         | UnsetType
     ) = UNSET
     undeclared: Annotated[
-        Undeclared, Meta(description="What becomes of a request that the queue has no quota for.")
+        Undeclared, Meta(description="What happens to a request that the queue has no quota for.")
     ] = Undeclared.IGNORE
 
 
@@ -161,14 +163,14 @@ class TwinEntry(ConfigEntry, frozen=True):
     start: Annotated[Duration, Meta(description="From a pod being bound to its start.")] = amount(
         Duration, _TWIN.start_ms
     )
-    grace: Annotated[Duration, Meta(description="From a pod being told to go to its being gone.")] = amount(
+    grace: Annotated[Duration, Meta(description="From the eviction of a pod to its end.")] = amount(
         Duration, _TWIN.grace_ms
     )
     admission_fails: Annotated[Portion, Meta(description="Admissions that the API refuses, as a share.")] = amount(
         Portion, _TWIN.admission_fails_milli
     )
     answers_lost: Annotated[
-        Portion, Meta(description="Admissions that are carried out though no answer comes, as a share.")
+        Portion, Meta(description="Admissions that succeed although their response is lost, as a share.")
     ] = amount(Portion, _TWIN.answers_lost_milli)
     observe_every: Annotated[PositiveDuration, Meta(description="How often use is observed.")] = amount(
         PositiveDuration, _TWIN.observe_every_ms
@@ -186,8 +188,6 @@ class ConfigDocument(ConfigEntry, frozen=True):
 
     version: Annotated[Literal[1], Meta(description="The version of the format.")] = 1
     cluster: Annotated[ClusterEntry, Meta(description="The machines.")] = field(default_factory=ClusterEntry)
-    policy: Annotated[PolicyEntry, Meta(description="What the engine is told to want.")] = field(
-        default_factory=PolicyEntry
-    )
+    policy: Annotated[PolicyEntry, Meta(description="What the engine decides by.")] = field(default_factory=PolicyEntry)
     twin: Annotated[TwinEntry, Meta(description="How the twin behaves.")] = field(default_factory=TwinEntry)
     work: Annotated[list[WorkEntry], Meta(description="What is submitted.")] = []

@@ -1,4 +1,4 @@
-"""What every mapping of `tidegate.yaml` is made of: names, texts, labels, taints."""
+"""Types that the mappings of `tidegate.yaml` share: names, texts, labels, taints."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Others = dict[ResourceName, Annotated[int, Meta(ge=0, le=1_000_000_000)]]
 class ConfigEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A mapping in the file."""
 
-    #: Keys that somebody may well write and nothing acts on, and what to do instead: they are refused by name.
+    #: Keys that are refused by name, and what to write instead.
     refused: ClassVar[Mapping[str, str]] = {}
 
 
@@ -70,7 +70,7 @@ class TolerationOperator(StrEnum):
 
 
 class TolerationEntry(ConfigEntry, frozen=True):
-    """What taint a pod puts up with."""
+    """A taint that a pod tolerates."""
 
     key: Annotated[Text, Meta(description="The taint's key; empty with Exists: any.")] = ""
     operator: Annotated[TolerationOperator, Meta(description="Equal: the value must be equal; Exists: any value.")] = (

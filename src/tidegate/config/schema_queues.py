@@ -1,4 +1,4 @@
-"""The part of `tidegate.yaml` about who may use how much: queues, cohorts, flavors, topologies.
+"""The queues of `tidegate.yaml`: queues, cohorts, flavors, topologies.
 
 Amounts are written as people write them: `gpus: 16`, `cpu: 384`, `memory: 4Ti`. What is left out is not counted.
 """
@@ -6,7 +6,7 @@ Amounts are written as people write them: `gpus: 16`, `cpu: 384`, `memory: 4Ti`.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
@@ -40,7 +40,7 @@ class AmountsEntry(ConfigEntry, frozen=True, kw_only=True):
 
 
 class QuotaEntry(AmountsEntry, frozen=True, kw_only=True):
-    """What somebody owns, and what of it may change hands in the cohort."""
+    """Quota, and how much of it may be borrowed and lent in the cohort."""
 
     borrow: Annotated[AmountsEntry, Meta(description="The most that may be borrowed; left out: no limit.")] = field(
         default_factory=AmountsEntry
@@ -51,7 +51,7 @@ class QuotaEntry(AmountsEntry, frozen=True, kw_only=True):
 
 
 class FlavorQuotaEntry(QuotaEntry, frozen=True, kw_only=True):
-    """What somebody owns of one flavor."""
+    """Quota of one flavor."""
 
     name: Annotated[Name, Meta(description="The flavor.")]
 
@@ -107,7 +107,7 @@ class FungibilityEntry(ConfigEntry, frozen=True):
 
 
 class LocalQueueEntry(ConfigEntry, frozen=True):
-    """Where a team submits to a queue."""
+    """Where a team submits to a queue: a LocalQueue."""
 
     name: Annotated[Name, Meta(description="What its work names as its queue.")]
     weight: Annotated[Weight, Meta(description="With usage sharing: how much it may use.")] = amount(
@@ -119,9 +119,11 @@ class LocalQueueEntry(ConfigEntry, frozen=True):
 class QueueEntry(QuotaNodeEntry, frozen=True, kw_only=True):
     """Where work waits, and what it may use."""
 
+    refused: ClassVar = {"entrances": "renamed to local_queues"}
+
     name: Annotated[Name, Meta(description="The queue's name; work that names none goes to `default`.")]
     cohort: Annotated[Text, Meta(description="The cohort that it lends to and borrows from.")] = ""
-    strict: Annotated[bool, Meta(description="Nobody passes a head that must wait.")] = False
+    strict: Annotated[bool, Meta(description="No work passes a head that must wait.")] = False
     preemption: Annotated[PreemptionEntry, Meta(description="Whom its work may preempt.")] = field(
         default_factory=PreemptionEntry
     )
@@ -129,8 +131,9 @@ class QueueEntry(QuotaNodeEntry, frozen=True, kw_only=True):
         default_factory=FungibilityEntry
     )
     stop: Annotated[StopPolicy, Meta(description="Whether it admits.")] = StopPolicy.NONE
-    entrances: Annotated[
-        list[Name | LocalQueueEntry], Meta(description="Further names that its work comes by, one for each team.")
+    local_queues: Annotated[
+        list[Name | LocalQueueEntry],
+        Meta(description="LocalQueues: further names that work may submit to, one for each team."),
     ] = []
 
 
@@ -145,7 +148,7 @@ class FlavorEntry(ConfigEntry, frozen=True):
 
 
 class TopologyEntry(ConfigEntry, frozen=True):
-    """How nodes are near each other."""
+    """Levels of nodes that are close to each other."""
 
     name: Annotated[Name, Meta(description="The topology's name.")]
     levels: Annotated[
@@ -163,7 +166,7 @@ class WeightsEntry(ConfigEntry, frozen=True):
 
 
 class UsageEntry(ConfigEntry, frozen=True):
-    """Between the entrances of a queue, whoever used less of late goes first."""
+    """Between the LocalQueues of a queue, the one with less decayed usage goes first."""
 
     half_life: Annotated[PositiveDuration, Meta(description="After which use counts half.")]
     sampling: Annotated[Duration, Meta(description="How often use is counted.")] = amount(Duration, 5 * MINUTE_MS)
@@ -173,7 +176,7 @@ class UsageEntry(ConfigEntry, frozen=True):
 
 
 class Undeclared(StrEnum):
-    """What becomes of a request for something that the queue has no quota for."""
+    """What happens to a request that the queue has no quota for."""
 
     IGNORE = "ignore"  # it is not counted
     REFUSE = "refuse"  # the work is not admitted, as in Kueue

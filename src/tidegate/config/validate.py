@@ -1,4 +1,4 @@
-"""Whether the parts of a document fit each other: names that clash, sums too large, pods that no pool can host."""
+"""Checks the parts of a tidegate.yaml against each other: duplicate names, sums too large, pods that never fit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Numbered = list[tuple[int, T]]
 MOST_COMPARISONS = 50_000
 
 #: Pools named in one warning.
-MOST_POOLS_TOLD = 3
+MOST_POOLS_LISTED = 3
 
 
 #: Failures on average until the next checkpoint: with more of them, one try in a thousand gets there.
@@ -44,7 +44,7 @@ MOST_FAILURES = 7
 
 
 def read_document(data: object) -> tuple[ConfigDocument | None, Report]:
-    """Make a document of plain data; without errors it can be built, and the report has warnings at most."""
+    """Make a document of plain data; None if the report has errors."""
     report = Report()
     document = decode(data, ConfigDocument, report)
     pools, work, policy = _sound_entries(data) if document is None else _entries(document)
@@ -70,7 +70,7 @@ def _entries(document: ConfigDocument) -> tuple[Numbered[PoolEntry], Numbered[Wo
 
 
 def _sound_entries(data: object) -> tuple[Numbered[PoolEntry], Numbered[WorkEntry], PolicyEntry]:
-    """The entries that are sound in themselves, so that one broken line does not hide the clashes of the others."""
+    """The entries that are valid on their own, so that one broken line does not hide problems of the others."""
     root = data if isinstance(data, dict) else {}
     cluster = root.get("cluster")
     pools = _numbered(cluster.get("pools") if isinstance(cluster, dict) else None, PoolEntry)
@@ -153,7 +153,7 @@ def _entry_errors(entry: WorkEntry, at: Path) -> Iterator[Problem]:
         if first.setdefault(pods.name, number) != number:
             yield repeated((*where, "name"), pods.name, (*at, "pods", first[pods.name]))
         if pods.gpu_memory and not pods.gpus:
-            yield Problem(path=(*where, "gpu_memory"), expected="gpus beside it", found="none")
+            yield Problem(path=(*where, "gpu_memory"), expected="gpus too", found="none")
         if pods.min_count > pods.count:
             yield Problem(
                 path=(*where, "min_count"), expected=f"at most count, {pods.count}", found=str(pods.min_count)
@@ -161,20 +161,20 @@ def _entry_errors(entry: WorkEntry, at: Path) -> Iterator[Problem]:
 
 
 def _endless(entry: WorkEntry, at: Path, pods: int) -> Iterator[Problem]:
-    """Work that fails so often that it hardly ever comes to its next checkpoint, or to its end."""
+    """Work that fails so often that it hardly ever reaches its next checkpoint, or its end."""
     if not entry.fails_every:
         return
-    stretch_ms = min(int(entry.checkpoint) or int(entry.runtime), int(entry.runtime))
-    failures = stretch_ms * pods / int(entry.fails_every)
+    segment_ms = min(int(entry.checkpoint) or int(entry.runtime), int(entry.runtime))
+    failures = segment_ms * pods / int(entry.fails_every)
     if failures > MOST_FAILURES:
-        found = f"{failures:,.0f} failures on average in the {duration_text(stretch_ms)} that it must run without one"
+        found = f"{failures:,.0f} failures on average in the {duration_text(segment_ms)} that it must run without one"
         expected = f"at most {MOST_FAILURES}, or it may never end"
         hint = "write a shorter checkpoint, or a longer fails_every"
         yield Problem(path=(*at, "fails_every"), expected=expected, found=found, hint=hint)
 
 
 def _unknown_levels(policy: PolicyEntry, work: Numbered[WorkEntry]) -> Iterator[Problem]:
-    """Levels that no topology has: such work would wait for ever."""
+    """Levels that no topology has: such work would never start."""
     known = sorted({level for topology in policy.topologies for level in topology.levels})
     for number, entry in work if known else ():
         for where, pods in _pods_with_paths(entry, ("work", number)):
@@ -229,7 +229,7 @@ def _idle_keys(document: ConfigDocument) -> Iterator[Problem]:
 
 
 def _unknown_runtimes(document: ConfigDocument) -> Iterator[Problem]:
-    """Work that nobody knows the runtime of, under an order that goes by it."""
+    """Work without an estimate, under an order that needs one."""
     order = full_order(document.policy)
     unknown = sum(entry.copies for entry in document.work if entry.estimate is UNSET)
     if not unknown or order.kind not in BY_ESTIMATE or document.policy.queues:
@@ -265,16 +265,20 @@ def _hosting(document: ConfigDocument) -> Iterator[Problem]:
             total = sum(pool.count * there for pool, there in zip(pools, rooms, strict=True))
             found = f"these pods start together, and the empty cluster holds only {total:,} of them"
         else:
-            told = [f"in {pool.name} it {obstacle(node, pods)}" for pool, node in zip(pools, examples, strict=True)]
-            more = f"; and {len(told) - MOST_POOLS_TOLD} more pools" if len(told) > MOST_POOLS_TOLD else ""
-            total, found = 0, "no pool can host such a pod: " + "; ".join(told[:MOST_POOLS_TOLD]) + more
+            obstacles = [
+                f"in {pool.name} it {obstacle(node, pods)}" for pool, node in zip(pools, examples, strict=True)
+            ]
+            more = (
+                f"; and {len(obstacles) - MOST_POOLS_LISTED} more pools" if len(obstacles) > MOST_POOLS_LISTED else ""
+            )
+            total, found = 0, "no pool can host such a pod: " + "; ".join(obstacles[:MOST_POOLS_LISTED]) + more
         for where, count in places:
             if count > total:
                 yield Problem(path=where, found=found, severity=Severity.WARNING)
 
 
 def _kinds_of_pods(document: ConfigDocument) -> dict[PodSet, list[tuple[Path, int]]]:
-    """Where each kind of pod is asked for, and how many at once. One that names its node is left alone."""
+    """Where each kind of pod is requested, and how many at once. Pods that name their node are left out."""
     asked: dict[PodSet, list[tuple[Path, int]]] = {}
     for number, entry in enumerate(document.work):
         for where, pods in _pods_with_paths(entry, ("work", number)):

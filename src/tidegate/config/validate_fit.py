@@ -27,7 +27,7 @@ def queue_of_name(policy: PolicyEntry) -> dict[str, str]:
     """The queue behind every name that work may submit to."""
     names = {queue.name: queue.name for queue in policy.queues}
     for queue in policy.queues:
-        for entrance in queue.entrances:
+        for entrance in queue.local_queues:
             names.setdefault(entrance.name if isinstance(entrance, LocalQueueEntry) else entrance, queue.name)
     return names
 

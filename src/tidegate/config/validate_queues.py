@@ -1,4 +1,4 @@
-"""Whether queues, cohorts and flavors fit each other: names that are not there, limits without effect, cycles."""
+"""Checks queues, cohorts and flavors against each other: unknown names, limits without effect, cycles."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KEY_OF = {key.resource: name for name, key in KEYS.items()}
 
 
 def queue_errors(policy: PolicyEntry) -> Iterator[Problem]:
-    """What makes the policy's shares unusable."""
+    """What makes the queues of a policy unusable."""
     for kind, entries in (
         ("queues", policy.queues),
         ("cohorts", policy.cohorts),
@@ -37,7 +37,7 @@ def queue_errors(policy: PolicyEntry) -> Iterator[Problem]:
         ("topologies", policy.topologies),
     ):
         yield from _clashes(kind, [entry.name for entry in entries])
-    yield from _entrance_clashes(policy.queues)
+    yield from _local_queue_clashes(policy.queues)
     yield from _unknown_topologies(policy)
     yield from _cohort_errors(policy)
     for number, queue in enumerate(policy.queues):
@@ -54,13 +54,13 @@ def _clashes(kind: str, names: Sequence[str]) -> Iterator[Problem]:
             yield repeated(("policy", kind, number, "name"), name, ("policy", kind, first[name]))
 
 
-def _entrance_clashes(queues: Sequence[QueueEntry]) -> Iterator[Problem]:
-    """Entrances that two queues have, or that are called like a queue."""
+def _local_queue_clashes(queues: Sequence[QueueEntry]) -> Iterator[Problem]:
+    """LocalQueues that two queues have, or that have the name of a queue."""
     first: dict[str, Path] = {queue.name: ("policy", "queues", at) for at, queue in enumerate(queues)}
     for at, queue in enumerate(queues):
-        for number, entrance in enumerate(queue.entrances):
+        for number, entrance in enumerate(queue.local_queues):
             name = entrance.name if isinstance(entrance, LocalQueueEntry) else entrance
-            where: Path = ("policy", "queues", at, "entrances", number)
+            where: Path = ("policy", "queues", at, "local_queues", number)
             if first.setdefault(name, where) != where:
                 yield repeated(where, name, first[name])
 
@@ -72,7 +72,7 @@ def repeated(at: Path, name: str, first: Path, whose: str = "") -> Problem:
 
 
 def unknown_name(at: Path, what: str, name: str, known: Sequence[str]) -> Problem:
-    """A name that stands for nothing, with the one that was probably meant, or those there are."""
+    """An unknown name, with the one that was probably meant, or the known names."""
     hint = did_you_mean(name, known)
     if not hint and known and len(known) <= MOST_LISTED:
         hint = f"known: {', '.join(sorted(known))}"
@@ -94,14 +94,14 @@ def _cohort_errors(policy: PolicyEntry) -> Iterator[Problem]:
     for number, cohort in enumerate(policy.cohorts):
         at: Path = ("policy", "cohorts", number)
         if circle := _circle(parents, cohort.name):
-            found = f"a circle: {' -> '.join(circle)}"
+            found = f"a cycle: {' -> '.join(circle)}"
             yield Problem(path=(*at, "parent"), expected="cohorts that form a tree", found=found)
         yield from _quota_errors(policy, cohort, at)
         yield from _limit_errors(cohort, at, above=cohort.parent, missing="parent")
 
 
 def _circle(parents: dict[str, str], start: str) -> list[str]:
-    """The way from a cohort back to itself; empty if there is none. Told once: by the first name of the circle."""
+    """The path from a cohort back to itself; empty if there is none. Only the first name of a cycle reports it."""
     way = [start]
     while way[-1] in parents and parents[way[-1]]:
         way.append(parents[way[-1]])
@@ -124,12 +124,12 @@ def _queue_errors(policy: PolicyEntry, queue: QueueEntry, at: Path) -> Iterator[
         yield Problem(path=at, expected="some quota", found="none", hint=hint)
     rule = queue.preemption
     if rule.borrow != "Never" and rule.reclaim == "Never":
-        expected = "reclaim beside it: who may not even take back its own may not take more"
+        expected = "reclaim too: a queue that may not take back its own quota may not take more"
         yield Problem(path=(*at, "preemption", "borrow"), expected=expected, found="reclaim: Never")
 
 
 def _quota_errors(policy: PolicyEntry, entry: QuotaNodeEntry, at: Path) -> Iterator[Problem]:
-    """Flavors that are not there, named twice or not named at all."""
+    """Flavors that are unknown, named twice or not named at all."""
     known = [flavor.name for flavor in policy.flavors] or [DEFAULT_FLAVOR]
     beside = bool(amounts_of(entry)) or _has_limits(entry)
     if entry.flavors and beside:
@@ -155,7 +155,7 @@ def _has_limits(entry: QuotaEntry) -> bool:
 
 
 def _limit_errors(entry: QuotaNodeEntry, at: Path, *, above: str, missing: str) -> Iterator[Problem]:
-    """Limits where nobody is there to lend to or borrow from, or of what is not owned."""
+    """Limits without a cohort to lend to or borrow from, or of a resource without quota."""
     given: list[tuple[Path, QuotaEntry]] = [((*at, "flavors", n), flavor) for n, flavor in enumerate(entry.flavors)]
     for where, quotas in given or [(at, entry)]:
         owned = amounts_of(quotas)
@@ -165,7 +165,7 @@ def _limit_errors(entry: QuotaNodeEntry, at: Path, *, above: str, missing: str) 
                 if not above:
                     yield Problem(path=path, expected=f"a {missing} to {kind} {_TOWARDS[kind]}", found="none")
                 elif resource not in owned:
-                    yield Problem(path=path, expected=f"quota of {_key(resource)[-1]} beside it", found="none")
+                    yield Problem(path=path, expected=f"quota of {_key(resource)[-1]} too", found="none")
                 elif kind == "lend" and limit > owned[resource]:
                     expected = f"at most what is owned, {_said(quotas, resource)}"
                     yield Problem(path=path, expected=expected, found=_said(limits, resource))
@@ -203,14 +203,14 @@ def _group_errors(queue: QueueEntry, at: Path) -> Iterator[Problem]:
 
 
 def idle_queue_keys(policy: PolicyEntry) -> Iterator[Problem]:
-    """What the policy says about shares and does nothing."""
+    """Keys of queues that have no effect."""
     if not policy.queues:
         yield from _without_queues(policy)
         return
     yield from _lonely_cohorts(policy)
-    entrances = any(queue.entrances for queue in policy.queues)
+    entrances = any(queue.local_queues for queue in policy.queues)
     if policy.usage_sharing is not UNSET and not entrances:
-        yield no_effect(("policy", "usage_sharing"), "a queue has entrances")
+        yield no_effect(("policy", "usage_sharing"), "a queue has local_queues")
     for number, queue in enumerate(policy.queues):
         at: Path = ("policy", "queues", number)
         if queue.preemption.reclaim != "Never" and not queue.cohort:
@@ -239,7 +239,7 @@ def _without_queues(policy: PolicyEntry) -> Iterator[Problem]:
 
 
 def _lonely_cohorts(policy: PolicyEntry) -> Iterator[Problem]:
-    """Cohorts that nobody belongs to, and queues in a cohort of their own: names that were mistyped, mostly."""
+    """Cohorts without members, and queues alone in a cohort: mostly mistyped names."""
     members = [queue.cohort for queue in policy.queues] + [cohort.parent for cohort in policy.cohorts]
     declared = [cohort.name for cohort in policy.cohorts]
     for number, cohort in enumerate(policy.cohorts):
@@ -250,12 +250,12 @@ def _lonely_cohorts(policy: PolicyEntry) -> Iterator[Problem]:
             others = sorted({*members, *declared} - {"", queue.cohort})
             yield Problem(
                 path=("policy", "queues", number, "cohort"),
-                found=f"nobody else is in the cohort {shortened(queue.cohort)}",
+                found=f"no other queue is in the cohort {shortened(queue.cohort)}",
                 hint=did_you_mean(queue.cohort, others),
                 severity=Severity.WARNING,
             )
 
 
 def no_effect(at: Path, unless: str) -> Problem:
-    """Something that has no effect where it stands."""
+    """A key that has no effect where it is."""
     return Problem(path=at, found=f"has no effect unless {unless}", severity=Severity.WARNING)

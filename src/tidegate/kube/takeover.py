@@ -38,7 +38,7 @@ class Takeover:
         reconciler = self._reconciler
         reconciler.story.looked = True
         for consumed in before.consumed:
-            reconciler.facts.consumed(consumed)
+            reconciler.facts.decayed_usage(consumed)
         waiting_of = self._waiting(before)
         for workload in list(reconciler.workloads.values()):
             if workload.suspended and reconciler.actuator.nodes_by.kind:
@@ -49,7 +49,7 @@ class Takeover:
                 if believed is not None:
                     self._resume_one(workload, believed, waiting)
                 elif waiting != ObservedStatus():
-                    reconciler.facts.standing(workload.number, waiting)
+                    reconciler.facts.observed_status(workload.number, waiting)
 
     def _waiting(self, before: HandoverState) -> Mapping[str, ObservedStatus]:
         """Where workloads stood that wait, by uid; a name that two of them have says nothing."""
@@ -81,7 +81,7 @@ class Takeover:
             if not all(slot.bound or slot.spare for slot in workload.slots):
                 self._take_places(workload, note.node_names())
             self._follow_size(workload)
-        self._reconciler.facts.standing(workload.number, standing)
+        self._reconciler.facts.observed_status(workload.number, standing)
 
     def _follow_size(self, workload: WorkloadPods) -> None:
         """Its size may have changed while nobody led, or before who led could say so."""

@@ -1,4 +1,4 @@
-"""What else is in a cluster that the meaning of a job depends on: priority classes, limits, runtimes, settings."""
+"""Defaults of a cluster that apply to jobs: priority classes, limits, runtimes, settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PriorityClass(NamedTuple):
 
 
 class ResourceLimits(NamedTuple):
-    """What a namespace says about containers, or pods: amounts for those that say nothing, and bounds."""
+    """A LimitRange of containers, or pods: default amounts, and bounds."""
 
     requests: Amounts
     limits: Amounts
@@ -37,7 +37,7 @@ class Transformation(NamedTuple):
 
 
 class ClusterDefaults(NamedTuple):
-    """Everything that is around a job."""
+    """Everything in a cluster that applies to a job."""
 
     namespace: str = ""  # of objects that name none
     workload_priorities: Mapping[str, PriorityClass] = {}

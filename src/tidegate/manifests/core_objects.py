@@ -123,7 +123,7 @@ def named_namespace(name: str, more: dict[str, str] | None = None) -> Namespace:
 def read_priority_class(item: Item) -> PriorityClass:
     """Read a PriorityClass, of Kubernetes or of Kueue."""
     if "value" not in item:
-        item.tell("value", found="required field is missing")
+        item.report("value", found="required field is missing")
     value = item.whole("value", least=-(2**31))
     return PriorityClass(read_meta(item).name, value, item.flag("globalDefault"))
 
@@ -144,7 +144,7 @@ def read_limit_range(item: Item) -> dict[str, ResourceLimits]:
 
 
 def joined(first: ResourceLimits, second: ResourceLimits) -> ResourceLimits:
-    """Both at once: the narrower bounds, and the first of the amounts that stand for what is not said."""
+    """Both together: the narrower bounds, and the first of the defaults."""
     tighter = {name: min(amount, first.most.get(name, amount)) for name, amount in second.most.items()}
     return ResourceLimits(
         requests={**second.requests, **first.requests},
@@ -155,5 +155,5 @@ def joined(first: ResourceLimits, second: ResourceLimits) -> ResourceLimits:
 
 
 def read_overhead(item: Item) -> Amounts:
-    """Read what a RuntimeClass takes beside its pods."""
+    """Read the overhead of a RuntimeClass."""
     return item.mapping("overhead").amounts("podFixed")

@@ -1,7 +1,7 @@
-"""One value of an object and where it stands, read field by field.
+"""Reads the fields of an object, and reports what is wrong with each under its path.
 
-What is wrong with a field goes to the findings and a default comes back, so that reading goes on and all is found.
-As in Kubernetes, a field that is null is a field that is not there.
+A field that cannot be used is reported and its default returned, so that one pass finds everything.
+As in Kubernetes, a null field is a missing field.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Item:
         self.path = path
 
     def get(self, key: str) -> Any:
-        """What stands in a field; None if nothing does."""
+        """The value of a field; None if there is none."""
         return self.value.get(key) if isinstance(self.value, dict) else None
 
     def __contains__(self, key: str) -> bool:
@@ -45,11 +45,11 @@ class Item:
         return Item(value, self.findings, self.origin, (*self.path, key))
 
     def quiet(self) -> Item:
-        """The same, to be read a second time: what is wrong with it was said the first time."""
+        """The same, to be read again without reporting its problems twice."""
         return Item(self.value, ManifestFindings(0), self.origin, self.path)
 
     def part(self, *keys: str) -> Item:
-        """A mapping further down that was read before; an empty one if it is not there."""
+        """An inner mapping that was read before; an empty one if it is missing."""
         found = self.quiet()
         for key in keys:
             found = found.mapping(key)
@@ -62,7 +62,7 @@ class Item:
     # --- parts
 
     def mapping(self, key: str) -> Item:
-        """A field that is a mapping; an empty one if it is not there."""
+        """A field that is a mapping; an empty one if it is missing."""
         value = self.get(key)
         if value is not None and not isinstance(value, dict):
             self.refuse(key, "a mapping", value)
@@ -74,9 +74,9 @@ class Item:
         return [item for item in self._listed(key) if item.is_mapping()]
 
     def is_mapping(self) -> bool:
-        """Say whether the value is a mapping, and to the findings if not."""
+        """Whether the value is a mapping; reported if not."""
         if not isinstance(self.value, dict):
-            self.tell("", expected="a mapping", found=found_text(self.value))
+            self.report("", expected="a mapping", found=found_text(self.value))
         return isinstance(self.value, dict)
 
     def _listed(self, key: str) -> list[Item]:
@@ -100,9 +100,9 @@ class Item:
         return value
 
     def needed_text(self, key: str) -> str:
-        """A field that is text and must be there."""
+        """A required field that is text."""
         if key not in self:
-            self.tell(key, found="required field is missing")
+            self.report(key, found="required field is missing")
         return self.text(key)
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ class Item:
             if isinstance(item.value, str):
                 found.append(item.value)
             else:
-                item.tell("", expected="text", found=found_text(item.value))
+                item.report("", expected="text", found=found_text(item.value))
         return tuple(found)
 
     def pairs(self, key: str) -> dict[str, str]:
@@ -155,7 +155,7 @@ class Item:
         return known.get(written, default)
 
     def time_ms(self, key: str) -> int:
-        """A field that is a timestamp; 0 if it is not there."""
+        """A field that is a timestamp; 0 if it is missing."""
         written = self.text(key)
         if not written:
             return 0
@@ -166,7 +166,7 @@ class Item:
             return 0
 
     def quantity(self, key: str) -> Fraction | None:
-        """A field that is an amount of zero or more; None if it is not there or not usable."""
+        """A field that is an amount of zero or more; None if it is missing or not usable."""
         value = self.get(key)
         if value is None:
             return None
@@ -190,19 +190,19 @@ class Item:
 
     def refuse(self, key: str, expected: str, value: object, hint: str = "") -> None:
         """Say that a field has a value that cannot be used."""
-        self.tell(key, expected=expected, found=found_text(value), hint=hint)
+        self.report(key, expected=expected, found=found_text(value), hint=hint)
 
-    def tell(
+    def report(
         self, key: str, *, found: str, expected: str = "", hint: str = "", severity: Severity = Severity.ERROR
     ) -> None:
-        """Say something about a field; without a key, about the whole."""
+        """Report a finding about a field; without a key, about the whole."""
         path = (*self.path, key) if key else self.path
         self.findings.add(self.origin, Problem(path=path, found=found, expected=expected, hint=hint, severity=severity))
 
     def warn(self, key: str, found: str, hint: str = "") -> None:
         """Say that a field does not do what its author may expect."""
-        self.tell(key, found=found, hint=hint, severity=Severity.WARNING)
+        self.report(key, found=found, hint=hint, severity=Severity.WARNING)
 
     def note(self, key: str, found: str, hint: str = "") -> None:
         """Say something that is worth knowing about a field."""
-        self.tell(key, found=found, hint=hint, severity=Severity.NOTE)
+        self.report(key, found=found, hint=hint, severity=Severity.NOTE)

@@ -1,6 +1,6 @@
-"""What may stand in an object, field by field: what is read, what cannot matter, what is not modelled, what is refused.
+"""Schemas of objects: which fields are read, cannot matter, are not modelled, or are refused.
 
-Nothing is ignored in silence: a field that no form knows is named, with the one that was probably meant.
+Nothing is ignored silently: an unknown field is reported, with the one that was probably meant.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from tidegate.model.problem import Problem, found_text
 
 
 class FieldUse(Enum):
-    """What becomes of a field."""
+    """How a field is treated."""
 
     READ = "read"
     IDLE = "idle"  # cannot influence a decision
-    UNMODELLED = "not modelled"  # could make a difference in the world that is not made here: a warning
+    UNMODELLED = "not modelled"  # matters on a cluster and is not modelled here: a warning
     REFUSED = "refused"  # would make decisions wrong: an error
 
 
 class FieldRule(NamedTuple):
-    """What becomes of one field, and what stands in it."""
+    """How one field is treated, and its inner schema."""
 
     use: FieldUse
     why: str = ""
@@ -37,7 +37,7 @@ class FieldSchema:
 
     def __init__(self, fields: Mapping[str, FieldRule], each: FieldSchema | None = None) -> None:
         self.fields = dict(fields)
-        self.each = each  # what stands under any other key; None: there must be none
+        self.each = each  # the schema of any other key; None: other keys are unknown
 
 
 class Unsupported(NamedTuple):
@@ -55,7 +55,7 @@ def schema(
     refused: Mapping[str, Unsupported] | None = None,
     **nested: FieldSchema,
 ) -> FieldSchema:
-    """The form of a mapping: fields by use, and under their own names those with a form of their own."""
+    """The schema of a mapping: fields by use; keyword arguments are fields with a schema of their own."""
     fields = {name: FieldRule(FieldUse.READ) for name in read.split()}
     fields |= {name: FieldRule(FieldUse.IDLE) for name in idle.split()}
     fields |= {name: FieldRule(FieldUse.UNMODELLED, why) for name, why in (unmodelled or {}).items()}
@@ -65,12 +65,12 @@ def schema(
 
 
 def each(inner: FieldSchema) -> FieldSchema:
-    """The form of a mapping whose keys are the author's."""
+    """The schema of a mapping with free keys."""
     return FieldSchema({}, inner)
 
 
 def merged(first: FieldSchema, *others: FieldSchema) -> FieldSchema:
-    """The form with the fields of all."""
+    """A schema with the fields of all."""
     fields = dict(first.fields)
     for other in others:
         fields.update(other.fields)
@@ -82,7 +82,7 @@ ANYTHING = FieldSchema({}, FieldSchema({}))
 
 
 def check_fields(item: Item, known: FieldSchema) -> None:
-    """Name every field that is not known, not modelled or refused."""
+    """Report every field that is unknown, not modelled or refused."""
     if known is ANYTHING:
         return
     if isinstance(item.value, list):
@@ -93,7 +93,7 @@ def check_fields(item: Item, known: FieldSchema) -> None:
             if isinstance(key, str):
                 _review_field(item, key, value, known)
             else:
-                item.tell("", expected="keys that are text", found=f"the key {found_text(key)}", hint="quote it")
+                item.report("", expected="keys that are text", found=f"the key {found_text(key)}", hint="quote it")
 
 
 def _review_field(item: Item, key: str, value: object, known: FieldSchema) -> None:
@@ -102,13 +102,13 @@ def _review_field(item: Item, key: str, value: object, known: FieldSchema) -> No
         if known.each is not None:
             check_fields(item.field(key, value), known.each)
         elif not item.findings.full:
-            item.tell(key, found="unknown field", hint=did_you_mean(key, known.fields) or _listed(known))
+            item.report(key, found="unknown field", hint=did_you_mean(key, known.fields) or _listed(known))
         else:
             item.findings.add(item.origin, Problem(path=(), found="unknown field"))
     elif field.inner is not None:
         check_fields(item.field(key, value), field.inner)
     elif field.use is FieldUse.REFUSED and value:
-        item.tell(key, found=f"is not supported: {field.why}", hint=field.remedy)
+        item.report(key, found=f"is not supported: {field.why}", hint=field.remedy)
     elif field.use is FieldUse.UNMODELLED and value:
         what = f"{found_text(value)} " if isinstance(value, str | int | float) else ""
         item.warn(key, f"{what}has no effect here: {field.why}")

@@ -1,4 +1,4 @@
-"""What is to be said about objects, each thing with the object and field it is about."""
+"""Findings about objects: errors, warnings and notes, each with object and field."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import NamedTuple
 from tidegate.model.problem import Path, Problem, Severity
 from tidegate.model.struct import Spec
 
-#: Findings told one by one; the rest is counted.
-MOST_TOLD = 500
+#: Findings listed one by one; the rest is counted.
+MOST_LISTED = 500
 
 
 class ObjectOrigin(Spec, frozen=True):
@@ -31,7 +31,7 @@ class ObjectOrigin(Spec, frozen=True):
 
 
 class ManifestFinding(NamedTuple):
-    """Something to be said about an object."""
+    """An error, a warning or a note about an object."""
 
     origin: ObjectOrigin
     problem: Problem
@@ -44,7 +44,7 @@ class ManifestFinding(NamedTuple):
 class ManifestFindings:
     """Findings in the order they were made: the first ones as they are, the rest as a number."""
 
-    def __init__(self, most: int = MOST_TOLD) -> None:
+    def __init__(self, most: int = MOST_LISTED) -> None:
         self.told: list[ManifestFinding] = []
         self.more = 0
         self.errors = 0
@@ -52,7 +52,7 @@ class ManifestFindings:
         self._most = most
 
     def add(self, origin: ObjectOrigin, problem: Problem) -> None:
-        """Take a finding in."""
+        """Add a finding."""
         self.errors += problem.severity is Severity.ERROR
         if self.full:
             self.more += 1

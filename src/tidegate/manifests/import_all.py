@@ -1,4 +1,4 @@
-"""From documents to everything that a run needs: nodes, shares, work, where it stands, and what others hold."""
+"""Imports documents: nodes, queues, work, its observed status, and unmanaged pods."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tidegate.model.work import PodSet, Share, Work
 
 
 class ImportedCluster(NamedTuple):
-    """Everything that documents say."""
+    """What documents become."""
 
     nodes: tuple[Node, ...] = ()
     shares: QueueSetup = QueueSetup()
@@ -40,25 +40,25 @@ class ImportedCluster(NamedTuple):
 
 
 def import_documents(documents: Iterable[ManifestDocument], findings: ManifestFindings) -> ImportedCluster:
-    """Make everything of documents; what is wrong with them goes to the findings, and errors make it unusable."""
+    """Import documents; with an error among the findings the result is not usable."""
     objects = index_objects(documents, findings)
     told = read_kueue_configuration(objects)
-    around = read_cluster_defaults(objects, told)
+    defaults = read_cluster_defaults(objects, told)
     nodes = [read_node(item) for item in objects.of("", "Node")]
-    works = read_workloads(objects, around)
-    forest = read_other_queues(objects, works.work, _totals(nodes))
-    work = [resolve_queue(one, forest) for one in works.work]
+    imported, unmanaged = read_workloads(objects, defaults)
+    other_queues = read_other_queues(objects, imported, _totals(nodes))
+    work = [resolve_queue(one, other_queues) for one in imported]
     namespaces = {one.planned.workload.id.partition("/")[0] for one in work}
-    shares = read_queue_setup(objects, told, forest, namespaces)
+    shares = read_queue_setup(objects, told, other_queues, namespaces)
     check_references(objects, shares, work)
-    nodes, work = _tell_vendors_apart(nodes, work)
+    nodes, work = _count_by_vendor(nodes, work)
     return ImportedCluster(
         nodes=tuple(nodes),
         shares=shares,
         work=tuple(one.planned for one in work),
         standings=tuple((one.planned.workload.id, one.standing) for one in work if one.standing is not None),
         consumed=_consumed(objects),
-        foreign=tuple(works.foreign),
+        foreign=tuple(unmanaged),
         origins=tuple((one.planned.workload.id, one.item.origin) for one in work),
     )
 
@@ -69,7 +69,7 @@ def _consumed(objects: ObjectIndex) -> tuple[DecayedUsage, ...]:
 
 
 def _totals(nodes: list[Node]) -> dict[str, int] | None:
-    """What all nodes have, in the units of quota, GPUs in thousandths beside; None if there are none."""
+    """What all nodes have in the units of quota, and GPUs in thousandths; None if there are none."""
     if not nodes:
         return None
     totals = {"gpu": sum(node.shape.gpu_count * 1000 for node in nodes)}
@@ -79,7 +79,7 @@ def _totals(nodes: list[Node]) -> dict[str, int] | None:
     return totals
 
 
-def _tell_vendors_apart(nodes: list[Node], work: list[ImportedWorkload]) -> tuple[list[Node], list[ImportedWorkload]]:
+def _count_by_vendor(nodes: list[Node], work: list[ImportedWorkload]) -> tuple[list[Node], list[ImportedWorkload]]:
     """Where nodes have GPUs of several vendors, count them by name as well, so that none is taken for another."""
     vendors = {name for node in nodes for name, _ in node.allocatable or () if is_device(name)}
     if len(vendors) < 2:

@@ -1,4 +1,4 @@
-"""The queues of Volcano, KAI and YuniKorn in a folder, and which of them work names.
+"""Imports the queues of Volcano, KAI and YuniKorn, and resolves the queue that work names.
 
 Names stay as they are; with queues of several systems in one folder, those that are not Kueue's get their system's
 name in front (`volcano:team-a`).
@@ -40,10 +40,12 @@ def read_other_queues(objects: ObjectIndex, work: list[ImportedWorkload], totals
         KAI: [read_kai_queue(item) for item in objects.of(KAI_GROUP, "Queue")],
         YUNIKORN: [branch for item in objects.queue_files for branch in read_queues_file(item)],
     }
-    planted = {system: rooted(branches) for system, branches in systems.items() if branches}
-    several = len(planted) + bool(objects.of(KUEUE_GROUP, "ClusterQueue")) > 1
-    prefixes = {system: f"{system}:" if several else "" for system in planted}
-    trees = [_tree(system, _prefixed(branches, prefixes[system]), work, totals) for system, branches in planted.items()]
+    rooted_queues = {system: rooted(branches) for system, branches in systems.items() if branches}
+    several = len(rooted_queues) + bool(objects.of(KUEUE_GROUP, "ClusterQueue")) > 1
+    prefixes = {system: f"{system}:" if several else "" for system in rooted_queues}
+    trees = [
+        _tree(system, _prefixed(branches, prefixes[system]), work, totals) for system, branches in rooted_queues.items()
+    ]
     for system, prefix in prefixes.items():
         if prefix:
             item = systems[system][0].item
@@ -51,7 +53,7 @@ def read_other_queues(objects: ObjectIndex, work: list[ImportedWorkload], totals
     return OtherQueues(
         branches={
             system: {branch.name: branch for branch in _prefixed(branches, prefixes[system])}
-            for system, branches in planted.items()
+            for system, branches in rooted_queues.items()
         },
         prefixes=prefixes,
         flavors=tuple(flavor for tree in trees for flavor in tree.flavors),
@@ -82,14 +84,14 @@ def _tree(system: str, branches: list[OtherQueue], work: list[ImportedWorkload],
     return build_quota_tree(system, branches, charged, totals)
 
 
-def resolve_queue(one: ImportedWorkload, forest: OtherQueues) -> ImportedWorkload:
-    """The workload with the name that its queue has in the forest, and the time that it is safe there."""
+def resolve_queue(one: ImportedWorkload, other: OtherQueues) -> ImportedWorkload:
+    """The workload with the imported name of its queue, and the time that it is protected there."""
     system = one.queue.system
     if system not in (VOLCANO, KAI, YUNIKORN):
         return one
-    name = forest.prefixes.get(system, "") + one.queue.name
-    queues = forest.branches.get(system, {})
-    leaves = {queue.name for queue in forest.queues}
+    name = other.prefixes.get(system, "") + one.queue.name
+    queues = other.branches.get(system, {})
+    leaves = {queue.name for queue in other.queues}
     if name not in queues or name not in leaves:
         _refuse_queue(one, "no" if name not in queues else "no leaf", queues)
     work = one.planned.workload.work

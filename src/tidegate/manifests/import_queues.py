@@ -1,4 +1,4 @@
-"""Who may use how much, from all the queues of a folder: one value."""
+"""Makes one queue setup of all the queues of a folder."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tidegate.model.queues import FairSharing, Namespace, Queue, QueueSetup
 
 
 def read_queue_setup(
-    objects: ObjectIndex, told: KueueConfiguration, forest: OtherQueues, namespaces: Iterable[str]
+    objects: ObjectIndex, told: KueueConfiguration, other: OtherQueues, namespaces: Iterable[str]
 ) -> QueueSetup:
-    """Make the shares of a folder; `namespaces` are those that work is in."""
+    """The queues of a folder; `namespaces` are those that work is in."""
     controllers = dict(read_admission_check(item) for item in objects.of(KUEUE, "AdmissionCheck"))
     queues = [with_controllers(read_cluster_queue(item), controllers) for item in objects.of(KUEUE, "ClusterQueue")]
     entrances = [read_local_queue(item, DEFAULT_NAMESPACE) for item in objects.of(KUEUE, "LocalQueue")]
     submitting = {entrance.id.partition("/")[0] for entrance in entrances} | set(namespaces)
-    shared_out = FairSharing() if forest.queues and not queues else None  # other systems know no other way
+    shared_out = FairSharing() if other.queues and not queues else None  # other systems always share fairly
     return QueueSetup(
-        flavors=(*map(read_resource_flavor, objects.of(KUEUE, "ResourceFlavor")), *forest.flavors),
-        cohorts=(*map(read_cohort, objects.of(KUEUE, "Cohort")), *forest.cohorts),
-        queues=(*queues, *forest.queues),
+        flavors=(*map(read_resource_flavor, objects.of(KUEUE, "ResourceFlavor")), *other.flavors),
+        cohorts=(*map(read_cohort, objects.of(KUEUE, "Cohort")), *other.cohorts),
+        queues=(*queues, *other.queues),
         entrances=tuple(entrances),
         namespaces=_namespaces(objects, submitting if queues or entrances else set()),
         topologies=tuple(map(read_topology, objects.of(KUEUE, "Topology"))),

@@ -1,4 +1,4 @@
-"""What is around the jobs of a folder: its priority classes, limits, runtimes and Kueue's configuration."""
+"""Cluster defaults of a folder: priority classes, LimitRanges, runtimes and Kueue's configuration."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def read_kueue_configuration(objects: ObjectIndex) -> KueueConfiguration:
     """Kueue's configuration; of several the first counts."""
     found = [read_configuration(item) for item in objects.of(KUEUE_CONFIG, "Configuration")]
     for item in objects.of(KUEUE_CONFIG, "Configuration")[1:]:
-        item.tell("kind", found="a second configuration of Kueue", hint="keep one of them")
+        item.report("kind", found="a second configuration of Kueue", hint="keep one of them")
     return found[0] if found else KueueConfiguration()
 
 
 def read_cluster_defaults(objects: ObjectIndex, told: KueueConfiguration) -> ClusterDefaults:
-    """All that the meaning of jobs depends on."""
+    """The defaults that apply to the jobs of a folder."""
     return ClusterDefaults(
         namespace=DEFAULT_NAMESPACE,
         workload_priorities=_by_name(map(read_priority_class, objects.of(KUEUE, "WorkloadPriorityClass"))),

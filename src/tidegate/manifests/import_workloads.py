@@ -6,7 +6,6 @@ What another object of the folder speaks for is read once: a Job by its Workload
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
 
 import msgspec
 
@@ -27,74 +26,71 @@ from tidegate.model.simulation import PlannedWorkload
 _QUEUE_WORDS = (label_names.QUEUE, *label_names.KAI_QUEUES, label_names.VOLCANO_QUEUE, label_names.YUNIKORN_QUEUES[0])
 
 #: Group, kind, namespace and name.
-_Name = tuple[str, str, str, str]
+ObjectKey = tuple[str, str, str, str]
 
 
-class Works(NamedTuple):
-    """The work of a folder, and what pods of others hold."""
-
-    work: list[ImportedWorkload]
-    foreign: list[UnmanagedPods]
-
-
-def read_workloads(objects: ObjectIndex, around: ClusterDefaults) -> Works:
-    """Read all work."""
-    spoken_for = _owners_of_workloads(objects)
-    there = {_name(key, item) for key, item in objects.jobs()}
-    found = [_read_workload(item, around) for item in objects.of(KUEUE_GROUP, "Workload")]
+def read_workloads(
+    objects: ObjectIndex, defaults: ClusterDefaults
+) -> tuple[list[ImportedWorkload], list[UnmanagedPods]]:
+    """The work of a folder, and what its unmanaged pods hold."""
+    spoken_for = owners_of_workloads(objects)
+    there = {object_key(key, item) for key, item in objects.jobs()}
+    found = [_read_workload(item, defaults) for item in objects.of(KUEUE_GROUP, "Workload")]
     for key, item in objects.jobs():
         kind = KINDS[key].job
         assert kind is not None
-        if _name(key, item) in spoken_for:
+        if object_key(key, item) in spoken_for:
             item.note("", "is not read: its Workload is in the folder and speaks for it")
-        elif _is_owned(read_meta(item.quiet(), around.namespace), there):
+        elif _is_owned(read_meta(item.quiet(), defaults.namespace), there):
             item.note("", "is not read: its owner is in the folder and speaks for it")
         else:
-            found += read_job(item, kind, around)
-    pods, foreign = _read_pods(objects.of("", "Pod"), there | spoken_for, spoken_for, around)
-    return Works(_unique(found + pods), foreign)
+            found += read_job(item, kind, defaults)
+    pods, unmanaged = _read_pods(objects.of("", "Pod"), there | spoken_for, spoken_for, defaults)
+    return _unique(found + pods), unmanaged
 
 
-def _name(key: GroupKind, item: Item) -> _Name:
+def object_key(key: GroupKind, item: Item) -> ObjectKey:
+    """Group, kind, namespace and name of an object."""
     meta = item.mapping("metadata").value
     return *key, str(meta.get("namespace") or DEFAULT_NAMESPACE), str(meta.get("name") or "")
 
 
-def _owners_of_workloads(objects: ObjectIndex) -> set[_Name]:
+def owners_of_workloads(objects: ObjectIndex) -> set[ObjectKey]:
+    """The objects whose Workloads are read instead of them."""
     metas = [read_meta(item.quiet(), DEFAULT_NAMESPACE) for item in objects.of(KUEUE_GROUP, "Workload")]
     return {(owner.group, owner.kind, meta.namespace, owner.name) for meta in metas for owner in meta.owners}
 
 
-def _is_owned(meta: ManifestMeta, there: set[_Name]) -> bool:
+def _is_owned(meta: ManifestMeta, there: set[ObjectKey]) -> bool:
     return any((owner.group, owner.kind, meta.namespace, owner.name) in there for owner in meta.owners)
 
 
-def _read_workload(item: Item, around: ClusterDefaults) -> ImportedWorkload:
-    workload, meta = read_workload(item, around), read_meta(item.quiet(), around.namespace)
+def _read_workload(item: Item, defaults: ClusterDefaults) -> ImportedWorkload:
+    workload, meta = read_workload(item, defaults), read_meta(item.quiet(), defaults.namespace)
     queue = QueueName(KUEUE, workload.work.queue, ("spec", "queueName"))
     planned = PlannedWorkload(workload=workload, run=run_profile(item, meta))
-    return ImportedWorkload(planned, queue, item, read_observed_status(item, around))
+    return ImportedWorkload(planned, queue, item, read_observed_status(item, defaults))
 
 
 def _read_pods(
-    items: list[Item], owners: set[_Name], spoken_for: set[_Name], around: ClusterDefaults
+    items: list[Item], owners: set[ObjectKey], spoken_for: set[ObjectKey], defaults: ClusterDefaults
 ) -> tuple[list[ImportedWorkload], list[UnmanagedPods]]:
     found: list[ImportedWorkload] = []
     groups: dict[tuple[str, str], list[Pod]] = {}
     others: list[Pod] = []
     for item in items:
-        pod = read_pod(item.quiet(), around)._replace(item=item)
-        if pod.over or _is_owned(pod.meta, owners) or _name(("", "Pod"), item) in spoken_for:
+        pod = read_pod(item.quiet(), defaults)._replace(item=item)
+        if pod.over or _is_owned(pod.meta, owners) or object_key(("", "Pod"), item) in spoken_for:
             continue
         if group_of(pod):
             groups.setdefault((pod.meta.namespace, group_of(pod)), []).append(pod)
         elif pod.node and not any(pod.meta.word(word) for word in _QUEUE_WORDS):
-            others.append(read_pod(item, around))
+            others.append(read_pod(item, defaults))
         else:
-            found += read_job(item, POD, around)
+            found += read_job(item, POD, defaults)
     for members in groups.values():
-        whole, parts = join_group(members, around)
-        found += read_parts(whole, parts, around)
+        whole, parts = join_group(members, defaults)
+        found += read_parts(whole, parts, defaults)
     return found, unmanaged_by_node(others)
 
 

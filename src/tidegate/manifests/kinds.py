@@ -1,4 +1,4 @@
-"""The kinds of objects there are: which are read, in which versions, and which are known and left alone."""
+"""The kinds of objects: which are read, in which versions, and which are ignored."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ KINDS: dict[GroupKind, KindInfo] = {
     (KAI, "Queue"): _cluster(kai.QUEUE, "v2"),
 }
 
-#: Kinds that make work while running: to be refused, as what they make is not known.
+#: Kinds that create work over time: they are refused, as that work is not known.
 REFUSED_KINDS: dict[GroupKind, str] = {
     ("batch", "CronJob"): "it makes Jobs over time; add the Jobs that it makes",
     ("batch.volcano.sh", "CronJob"): "it makes Jobs over time; add the Jobs that it makes",
@@ -92,7 +92,7 @@ _NOT_WORK = "it does not queue, place or run work"
 _CORE = ("Service", "Secret", "ServiceAccount", "PersistentVolumeClaim", "PersistentVolume", "Event", "Endpoints")
 _GROUPS = ("Workload", "PodGroup", "CompositePodGroup")
 
-#: Kinds that are known and left alone: by kind first, then by group.
+#: Kinds that are known and ignored, and why.
 IGNORED_KINDS: dict[GroupKind, str] = {
     **{("", kind): _NOT_WORK for kind in _CORE},
     **{("scheduling.k8s.io", kind): "groups of Kubernetes' own scheduler are not read" for kind in _GROUPS},
@@ -101,7 +101,7 @@ IGNORED_KINDS: dict[GroupKind, str] = {
     ("apps", "DaemonSet"): "what its pods take of each node is not counted; lower the nodes' allocatable",
     ("", "PodTemplate"): "no work is made of it",
     ("", "ConfigMap"): "only queues.yaml and controller_manager_config.yaml are read in one",
-    (KUEUE, "ProvisioningRequestConfig"): "checks are answered by who answers them",
+    (KUEUE, "ProvisioningRequestConfig"): "admission checks are set by their controllers",
     (KUEUE, "MultiKueueConfig"): "there is one cluster",
     (KUEUE, "MultiKueueCluster"): "there is one cluster",
     (VOLCANO, "PodGroup"): "the jobs that it belongs to are read instead",
@@ -128,11 +128,11 @@ _WHY_IGNORED = {
     "how simulated nodes behave is the twin's matter": "kwok.x-k8s.io",
     "KAI's settings have no counterpart": "kai.scheduler",
     "tiers of Volcano's HyperNodes are not read; use a Topology of Kueue": "topology.volcano.sh",
-    "the parts of a node's memory are not told apart": "nodeinfo.volcano.sh",
+    "NUMA nodes are not modelled": "nodeinfo.volcano.sh",
     "it makes Jobs over time; add the Jobs that it makes": "flow.volcano.sh",
     "Volcano's settings have no counterpart": "config.volcano.sh",
     "it builds other files; add what it builds": "kustomize.config.k8s.io",
 }
 
-#: API groups whose kinds are all left alone, and why.
+#: API groups whose kinds are all ignored, and why.
 IGNORED_GROUPS = {group: why for why, groups in _WHY_IGNORED.items() for group in groups.split()}

@@ -68,7 +68,7 @@ def read_topology(item: Item) -> TopologyLevels:
 
 
 class NamedCheck(NamedTuple):
-    """An admission check and who answers it."""
+    """An admission check and its controller."""
 
     name: str
     controller: str
@@ -80,7 +80,7 @@ def read_admission_check(item: Item) -> NamedCheck:
 
 
 class KueueConfiguration(NamedTuple):
-    """What Kueue was told as a whole."""
+    """The configuration of Kueue."""
 
     fair: FairSharing | None = None
     usage: UsageSharing | None = None
@@ -94,7 +94,7 @@ class KueueConfiguration(NamedTuple):
 
 
 def topology_rule(gates: Mapping[str, bool]) -> TopologyRule:
-    """How spots are chosen with these feature gates; those that are not named have Kueue's defaults."""
+    """How domains are chosen with these feature gates; others have Kueue's defaults."""
     return TopologyRule(
         enabled=gates.get("TopologyAwareScheduling", True),
         mixed=gates.get("TASProfileMixed", True),
@@ -109,7 +109,7 @@ def topology_rule(gates: Mapping[str, bool]) -> TopologyRule:
 
 
 def read_configuration(item: Item) -> KueueConfiguration:
-    """Read a Configuration, as it stands in the ConfigMap of Kueue's controller."""
+    """Read the Configuration in the ConfigMap of Kueue's controller."""
     inner, gates = item.mapping("resources"), item.mapping("featureGates")
     for name in gates.value:
         if name not in _GATES:

@@ -102,7 +102,7 @@ def read_local_queue(item: Item, namespace: str = "") -> LocalQueue:
 
 
 def read_decayed_usage(item: Item, namespace: str = "") -> DecayedUsage | None:
-    """Read what a LocalQueue has used of late; None if nobody has counted."""
+    """Read the decayed usage of a LocalQueue; None if its status has none."""
     inner = item.mapping("status").mapping("fairSharing").mapping("admissionFairSharingStatus")
     if not inner.value:
         return None
@@ -123,7 +123,7 @@ def _is_strict(spec: Item) -> bool:
 
 
 def _namespaces(spec: Item) -> tuple[NodeRequirement, ...] | None:
-    """Which namespaces may submit; one that says nothing lets nobody in, as in Kueue."""
+    """Which namespaces may submit; without a selector none may, as in Kueue."""
     if "namespaceSelector" not in spec:
         spec.warn("namespaceSelector", "is not there: no namespace may submit", "write {} to let all of them")
         return None
@@ -189,7 +189,7 @@ def _read_groups(spec: Item) -> tuple[tuple[FlavorGroup, ...], tuple[Quota, ...]
 def _quota(item: Item, flavor: str) -> Quota:
     resource = item.needed_text("name")
     if "nominalQuota" not in item:
-        item.tell("nominalQuota", found="required field is missing", hint="write 0 to own none")
+        item.report("nominalQuota", found="required field is missing", hint="write 0 to own none")
     return Quota(
         flavor=flavor,
         resource=resource,

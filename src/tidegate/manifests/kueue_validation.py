@@ -1,4 +1,4 @@
-"""What Kueue's own webhooks refuse, said before Kueue says it: rules between the fields of one object.
+"""Rules of Kueue's webhooks between the fields of one object.
 
 Objects of a cluster have passed them; those of a folder have not.
 """
@@ -14,7 +14,7 @@ from tidegate.model.queues import FlavorMove, PreemptWhom
 
 
 def validate_object(key: GroupKind, item: Item) -> None:
-    """Name what breaks a rule of the object's kind."""
+    """Report what breaks a rule of the object's kind."""
     rule = _RULES.get(key)
     if rule is not None:
         rule(item)
@@ -47,7 +47,7 @@ def _check_groups(spec: Item, no_parent: str, *, lends_own: bool) -> None:
     for group in groups:
         covered = group.quiet().texts("coveredResources")
         if not covered:
-            group.tell("coveredResources", expected="one resource or more", found="none")
+            group.report("coveredResources", expected="one resource or more", found="none")
         for name in covered:
             _check_once(group, "coveredResources", name, resources)
         for flavor in group.parts("flavors"):
@@ -59,8 +59,8 @@ def _check_groups(spec: Item, no_parent: str, *, lends_own: bool) -> None:
 
 def _check_once(item: Item, key: str, name: str, seen: Counter[str]) -> None:
     if seen[name] > 1:
-        seen[name] = 0  # told
-        item.tell(key, expected="each name once in all groups", found=f"{name!r} twice", hint="keep one of them")
+        seen[name] = 0  # reported
+        item.report(key, expected="each name once in all groups", found=f"{name!r} twice", hint="keep one of them")
 
 
 def _check_listed(flavor: Item, covered: tuple[str, ...]) -> None:
@@ -68,7 +68,7 @@ def _check_listed(flavor: Item, covered: tuple[str, ...]) -> None:
     if listed != covered:
         order = " in their order" if sorted(listed) == sorted(covered) else ""
         expected = f"exactly the covered resources{order} ({', '.join(covered)})"
-        flavor.tell("resources", expected=expected, found=", ".join(listed) or "none")
+        flavor.report("resources", expected=expected, found=", ".join(listed) or "none")
 
 
 def _check_limits(quota: Item, no_parent: str, *, lends_own: bool) -> None:
@@ -76,7 +76,7 @@ def _check_limits(quota: Item, no_parent: str, *, lends_own: bool) -> None:
         for key in ("borrowingLimit", "lendingLimit"):
             if key in quota:
                 what = "cohort" if lends_own else "parent"
-                quota.tell(key, found=f"has no meaning without a {what}", hint=no_parent)
+                quota.report(key, found=f"has no meaning without a {what}", hint=no_parent)
     lent, owned = quota.quiet().quantity("lendingLimit"), quota.quiet().quantity("nominalQuota")
     if lends_own and lent is not None and owned is not None and lent > owned:
         quota.refuse("lendingLimit", "at most the nominalQuota", quota.get("lendingLimit"))
@@ -100,31 +100,31 @@ def _check_fungibility(item: Item) -> None:
 def _check_flavor(item: Item) -> None:
     spec = item.part("spec")
     if spec.get("topologyName") and not spec.get("nodeLabels"):
-        spec.tell("nodeLabels", expected="one label or more beside topologyName", found="none")
+        spec.report("nodeLabels", expected="one label or more beside topologyName", found="none")
 
 
 def _check_topology(item: Item) -> None:
     spec = item.part("spec")
     levels = [str(level.get("nodeLabel")) for level in spec.parts("levels")]
     if not levels:
-        spec.tell("levels", expected="one level or more", found="none")
+        spec.report("levels", expected="one level or more", found="none")
     if len(set(levels)) < len(levels):
-        spec.tell("levels", expected="each label once", found=", ".join(levels))
+        spec.report("levels", expected="each label once", found=", ".join(levels))
     if "kubernetes.io/hostname" in levels[:-1]:
-        spec.tell("levels", found="kubernetes.io/hostname is not the last level", hint="put it last")
+        spec.report("levels", found="kubernetes.io/hostname is not the last level", hint="put it last")
 
 
 def _check_local_queue(item: Item) -> None:
     spec = item.part("spec")
     if "clusterQueue" not in spec:
-        spec.tell("clusterQueue", found="required field is missing", hint="name a ClusterQueue")
+        spec.report("clusterQueue", found="required field is missing", hint="name a ClusterQueue")
 
 
 def _check_workload(item: Item) -> None:
     spec = item.part("spec")
     sets = spec.parts("podSets")
     if not sets:
-        spec.tell("podSets", expected="one pod set or more", found="none")
+        spec.report("podSets", expected="one pod set or more", found="none")
     names = Counter(str(pods.get("name") or "main") for pods in sets)
     for pods in sets:
         _check_once(pods, "name", str(pods.get("name") or "main"), names)
@@ -132,7 +132,7 @@ def _check_workload(item: Item) -> None:
         if least > count:
             pods.refuse("minCount", f"at most the count of {count}", least)
     if sum("minCount" in pods for pods in sets) > 1:
-        spec.tell("podSets", expected="minCount in at most one pod set", found="in more")
+        spec.report("podSets", expected="minCount in at most one pod set", found="in more")
 
 
 _RULES: dict[GroupKind, Callable[[Item], None]] = {

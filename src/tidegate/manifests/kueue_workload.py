@@ -1,4 +1,4 @@
-"""Kueue's Workload, in v1beta1 and v1beta2: what is asked, as a model Workload."""
+"""Kueue's Workload, in v1beta1 and v1beta2: its request, as a Workload of the model."""
 
 from __future__ import annotations
 
@@ -45,43 +45,43 @@ WORKLOAD = object_schema(
 )
 
 
-def read_workload(item: Item, around: ClusterDefaults = NO_DEFAULTS) -> Workload:
-    """Read what a Workload asks for."""
-    meta, spec = read_meta(item, around.namespace), item.mapping("spec")
-    check_labels(item.mapping("metadata"), around.gates)
+def read_workload(item: Item, defaults: ClusterDefaults = NO_DEFAULTS) -> Workload:
+    """Read the request of a Workload."""
+    meta, spec = read_meta(item, defaults.namespace), item.mapping("spec")
+    check_labels(item.mapping("metadata"), defaults.gates)
     items = spec.items("podSets")
     queue = spec.text("queueName")
     work = Work(
         queue=f"{meta.namespace}/{queue}" if queue else "",
-        priority=_priority(spec, around) + _boost(item, meta, around),
-        pod_sets=_updated(item, tuple(read_pod_set(inner, around, meta.namespace) for inner in items)),
+        priority=_priority(spec, defaults) + _boost(item, meta, defaults),
+        pod_sets=_updated(item, tuple(read_pod_set(inner, defaults, meta.namespace) for inner in items)),
     )
     return Workload(id=meta.id, work=work, submitted_ms=meta.created_ms)
 
 
-def read_pod_set(item: Item, around: ClusterDefaults = NO_DEFAULTS, namespace: str = "") -> PodSet:
-    """Read a pod set; what it asks of the topology stands beside its template."""
+def read_pod_set(item: Item, defaults: ClusterDefaults = NO_DEFAULTS, namespace: str = "") -> PodSet:
+    """Read a pod set with its topology request."""
     count = item.whole("count", 1)
     least = item.whole("minCount", least=1) if "minCount" in item else 0
-    needs = read_template(item.mapping("template"), around, namespace)
+    needs = read_template(item.mapping("template"), defaults, namespace)
     named = sized(needs, item.text("name", "main"), count, least)
     return msgspec.structs.replace(named, topology=read_topology_request(item.mapping("topologyRequest")))
 
 
-def _priority(spec: Item, around: ClusterDefaults) -> int:
+def _priority(spec: Item, defaults: ClusterDefaults) -> int:
     """The priority as written, or that of the class it refers to."""
     if "priority" in spec:
         return spec.whole("priority", least=-(2**31))
     inner = spec.mapping("priorityClassRef")
     name = inner.text("name") or spec.text("priorityClassName")
     of_pods = inner.text("group") == "scheduling.k8s.io" or spec.text("priorityClassSource").startswith("scheduling")
-    known = around.pod_priorities if of_pods else around.workload_priorities
+    known = defaults.pod_priorities if of_pods else defaults.workload_priorities
     return known[name].value if name in known else 0
 
 
-def _boost(item: Item, meta: ManifestMeta, around: ClusterDefaults) -> int:
+def _boost(item: Item, meta: ManifestMeta, defaults: ClusterDefaults) -> int:
     written = meta.annotations.get(PRIORITY_BOOST, "")
-    if not written or "PriorityBoost" not in around.gates:
+    if not written or "PriorityBoost" not in defaults.gates:
         return 0
     if len(written) > 11 or not written.removeprefix("-").isdecimal():
         item.mapping("metadata").mapping("annotations").warn(PRIORITY_BOOST, "is not a whole number and adds nothing")

@@ -1,6 +1,6 @@
-"""Labels and annotations that mean something to a queueing system, and what becomes of each here.
+"""Labels and annotations that queueing systems know, and how each is treated here.
 
-Others are their owners' matter; one that looks like these and is none of them is named.
+Unknown ones with a prefix of these systems are reported; all others are left alone.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ RUNTIME = "tidegate.io/runtime"
 SUBMIT = "tidegate.io/submit"
 KIND = "tidegate.io/kind"
 IGNORE = "tidegate.io/ignore"
-RECOVERY = "tidegate.io/recovery"  # what happens when work loses a pod or a node: gang or pods
-HANDOVER_NOTE = "tidegate.io/standing"  # what we note with work for whoever takes over
+RECOVERY = "tidegate.io/recovery"  # when work loses a pod or a node: gang or pods
+HANDOVER_NOTE = "tidegate.io/standing"  # the hand-over note for the next leader
 
 _READ = (
     QUEUE, PRIORITY, MIN_PARALLELISM, GROUP, GROUP_TOTAL, GROUP_FAST, GROUP_WORKLOAD, ROLE, REPLACES, GATED_BY,
@@ -82,7 +82,7 @@ _REFUSED = {
     ),
 }
 
-#: What becomes of the words that are known.
+#: How each known label or annotation is treated.
 KNOWN_LABELS = {
     **{word: FieldRule(FieldUse.READ) for word in _READ},
     **{word: FieldRule(FieldUse.IDLE) for word in _IDLE},
@@ -105,8 +105,10 @@ def _review_word(pairs: Item, word: str, value: object, gates: frozenset[str]) -
     known = KNOWN_LABELS.get(word)
     if known is None:
         if word.startswith(_OURS):
-            pairs.warn(word, "is not a word of that system: it has no effect", did_you_mean(word, KNOWN_LABELS))
+            pairs.warn(
+                word, "is not a label or annotation of that system: it has no effect", did_you_mean(word, KNOWN_LABELS)
+            )
     elif known.use is FieldUse.REFUSED and value:
-        pairs.tell(word, found=f"is not supported: {known.why}", hint=known.remedy)
+        pairs.report(word, found=f"is not supported: {known.why}", hint=known.remedy)
     elif known.use is FieldUse.UNMODELLED and value and not any(f" {gate} " in f"{known.why} " for gate in gates):
         pairs.warn(word, f"has no effect here: {known.why}")

@@ -1,4 +1,4 @@
-"""From documents to objects of known kinds: lists are taken apart, kinds and versions told apart, duplicates named."""
+"""Indexes objects by kind: splits Lists, checks kinds and versions, reports duplicates."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def embedded(value: object) -> list[tuple[Path, str]]:
 
 
 def index_objects(documents: Iterable[ManifestDocument], findings: ManifestFindings) -> ObjectIndex:
-    """Tell the objects of documents apart; what is wrong with them as such goes to the findings."""
+    """Index the objects of documents by kind; objects that cannot be read are reported."""
     objects = ObjectIndex()
     first: dict[tuple[GroupKind, str], ObjectOrigin] = {}
     for document in documents:
@@ -93,7 +93,7 @@ def _expanded(document: ManifestDocument, findings: ManifestFindings) -> Iterato
         return
     if not isinstance(document.value, dict):
         hint = "separate documents by a line of ---" if isinstance(document.value, list) else ""
-        whole.tell("", expected="a Kubernetes object: a mapping", found=found_text(document.value), hint=hint)
+        whole.report("", expected="a Kubernetes object: a mapping", found=found_text(document.value), hint=hint)
         return
     kind = whole.get("kind")
     if not (isinstance(kind, str) and kind.endswith("List") and "items" in whole):
@@ -120,7 +120,7 @@ def _sort(item: Item, objects: ObjectIndex, first: dict[tuple[GroupKind, str], O
     again = first.setdefault((key, item.origin.name), item.origin)
     if again is not item.origin and item.mapping("metadata").text("name"):
         place = f"{again.file}, document {again.document}" if again.document else "before"
-        item.mapping("metadata").tell("name", expected="a name of its own", found=f"the same as in {place}")
+        item.mapping("metadata").report("name", expected="a name of its own", found=f"the same as in {place}")
         return
     check_fields(item, known.form)
     validate_object(key, item)
@@ -135,7 +135,9 @@ def _is_object(item: Item) -> bool:
         item.warn("", f"is not read: a configuration of {what}; how nodes are set up is not read from it")
         return False
     missing = "kind" if "apiVersion" in item else "apiVersion"
-    item.tell(missing, found="required field is missing: not a Kubernetes object", hint="add it, or move the file away")
+    item.report(
+        missing, found="required field is missing: not a Kubernetes object", hint="add it, or move the file away"
+    )
     return False
 
 
@@ -174,7 +176,7 @@ def _is_read(item: Item, key: GroupKind) -> bool:
         return version in KINDS[key].versions
     if key in REFUSED_KINDS:
         why, _, remedy = REFUSED_KINDS[key].partition("; ")
-        item.tell("kind", found=f"{kind} is refused: {why}", hint=remedy)
+        item.report("kind", found=f"{kind} is refused: {why}", hint=remedy)
     elif key in IGNORED_KINDS or group in IGNORED_GROUPS:
         if not embedded(item.value):
             item.warn("kind", f"{kind} is not read: {IGNORED_KINDS.get(key) or IGNORED_GROUPS[group]}")
@@ -189,7 +191,7 @@ def _refuse_kind(item: Item, group: str, kind: str) -> None:
     kinds = [name for known, name in (*KINDS, *REFUSED_KINDS) if known == group]
     if kinds:
         hint = did_you_mean(kind, kinds) or f"{', '.join(sorted(kinds))} are read; {remedy}"
-        item.tell("kind", found=f"unknown kind {found_text(kind)} of {group}", hint=hint)
+        item.report("kind", found=f"unknown kind {found_text(kind)} of {group}", hint=hint)
         return
     hint = did_you_mean(group, [known for known, name in KINDS if name == kind and known]) or remedy
-    item.tell("apiVersion", found=f"unknown apiVersion {found_text(item.text('apiVersion'))} of a {kind}", hint=hint)
+    item.report("apiVersion", found=f"unknown apiVersion {found_text(item.text('apiVersion'))} of a {kind}", hint=hint)

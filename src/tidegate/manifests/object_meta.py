@@ -1,4 +1,4 @@
-"""Who an object is: its name, namespace, labels, annotations, age and owners."""
+"""Metadata of an object: name, namespace, labels, annotations, age and owners."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEMPLATE_META = schema(
 
 
 class OwnerRef(NamedTuple):
-    """Whom an object belongs to."""
+    """An owner reference."""
 
     group: str  # empty: the core group
     kind: str
@@ -33,7 +33,7 @@ class OwnerRef(NamedTuple):
 
 
 class ManifestMeta(NamedTuple):
-    """Who an object is."""
+    """Metadata of an object."""
 
     name: str
     namespace: str
@@ -56,7 +56,7 @@ class ManifestMeta(NamedTuple):
 def object_schema(
     spec: FieldSchema | None = None, status: FieldSchema | None = None, *, top: str = "", idle: str = ""
 ) -> FieldSchema:
-    """The form of a whole object; `top` are fields that stand beside its metadata, and status is idle unless told."""
+    """The schema of a whole object; `top` are fields next to its metadata, and status is idle unless given."""
     whole = schema(f"apiVersion kind {top}", idle=idle, metadata=META)
     if spec is None:
         return whole
@@ -70,11 +70,11 @@ def api_group(item: Item) -> str:
 
 
 def read_meta(item: Item, namespace: str = "") -> ManifestMeta:
-    """Read who an object is; without a namespace of its own it is in the given one."""
+    """Read the metadata of an object; without a namespace of its own it is in the given one."""
     inner = item.mapping("metadata")
     name, generated = inner.text("name"), inner.text("generateName")
     if not (inner.get("name") or inner.get("generateName")):
-        inner.tell("name", found="required field is missing")
+        inner.report("name", found="required field is missing")
     owners = inner.items("ownerReferences")
     return ManifestMeta(
         name=name or generated.rstrip("-"),

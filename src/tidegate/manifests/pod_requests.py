@@ -1,6 +1,6 @@
-"""What one pod asks for in all, as Kubernetes adds it up.
+"""The resources one pod requests, as Kubernetes adds them up.
 
-Init containers run one after the other before the rest; those that restart always stay beside it (sidecars).
+Init containers run one after the other before the rest; sidecars (those that restart always) run with it.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _OF_PODS = ("cpu", "memory", "hugepages-")
 
 
 class ContainerResources(NamedTuple):
-    """What one container, or a pod as a whole, asks for, and the most it may use."""
+    """Requests and limits of one container, or of a pod as a whole."""
 
     requests: Amounts
     limits: Amounts
 
 
-def read_requests(spec: Item, around: ClusterDefaults = NO_DEFAULTS, namespace: str = "") -> Amounts:
+def read_requests(spec: Item, defaults: ClusterDefaults = NO_DEFAULTS, namespace: str = "") -> Amounts:
     """What a pod of this spec asks for in all."""
-    bounds = around.container_bounds.get(namespace)
+    bounds = defaults.container_bounds.get(namespace)
     total: Amounts = {}
     for item in spec.items("containers"):
         total = added(total, read_container_resources(item, bounds).requests)
@@ -56,8 +56,8 @@ def read_requests(spec: Item, around: ClusterDefaults = NO_DEFAULTS, namespace: 
             before = largest(before, sidecars)
         else:
             before = largest(before, added(asked, sidecars))
-    whole = {**largest(total, before), **_of_pod(spec, around.pod_bounds.get(namespace))}
-    return added(whole, _overhead(spec, around))
+    whole = {**largest(total, before), **_of_pod(spec, defaults.pod_bounds.get(namespace))}
+    return added(whole, _overhead(spec, defaults))
 
 
 def _of_pod(spec: Item, bounds: ResourceLimits | None) -> Amounts:
@@ -67,14 +67,14 @@ def _of_pod(spec: Item, bounds: ResourceLimits | None) -> Amounts:
     return {name: amount for name, amount in asked.items() if name.startswith(_OF_PODS)}
 
 
-def _overhead(spec: Item, around: ClusterDefaults) -> Amounts:
+def _overhead(spec: Item, defaults: ClusterDefaults) -> Amounts:
     name = spec.text("runtimeClassName")
     if not name or "overhead" in spec:
         return spec.amounts("overhead")
-    if name not in around.overheads:
+    if name not in defaults.overheads:
         hint = "add the RuntimeClass to the folder, or write the overhead here"
-        spec.warn("runtimeClassName", f"what {name} takes beside its pods is not known and not counted", hint)
-    return around.overheads.get(name, {})
+        spec.warn("runtimeClassName", f"the overhead of {name} is not known and not counted", hint)
+    return defaults.overheads.get(name, {})
 
 
 def read_container_resources(item: Item, bounds: ResourceLimits | None = None) -> ContainerResources:
@@ -86,17 +86,17 @@ def read_container_resources(item: Item, bounds: ResourceLimits | None = None) -
     return ContainerResources({**limits, **requests}, limits)
 
 
-def exceeds_limits(spec: Item, around: ClusterDefaults = NO_DEFAULTS, namespace: str = "") -> bool:
-    """Whether no queue may take such a pod: it asks for more than its own limits, or for what its namespace forbids."""
-    read, bounds = spec.quiet(), around.container_bounds.get(namespace)
+def exceeds_limits(spec: Item, defaults: ClusterDefaults = NO_DEFAULTS, namespace: str = "") -> bool:
+    """Whether a pod requests more than its own limits, or what its LimitRange forbids: no queue admits it."""
+    read, bounds = spec.quiet(), defaults.container_bounds.get(namespace)
     found: list[str] = []
     for item in (*read.items("initContainers"), *read.items("containers")):
         asked = read_container_resources(item, bounds)
         found += [f"asks for more {name} than its limit" for name in _above(asked.requests, asked.limits)]
         found += _outside(asked, bounds) if bounds is not None else []
-    of_pods = around.pod_bounds.get(namespace)
+    of_pods = defaults.pod_bounds.get(namespace)
     if of_pods is not None:
-        found += _outside(ContainerResources(read_requests(read, around, namespace), {}), of_pods)
+        found += _outside(ContainerResources(read_requests(read, defaults, namespace), {}), of_pods)
     for why in dict.fromkeys(found):
         spec.warn(
             "containers", f"a container {why}: no queue takes it", "change the job, or the namespace's LimitRange"

@@ -77,15 +77,15 @@ class PodRequirements(NamedTuple):
     priority_class: str
 
 
-def read_template(template: Item, around: ClusterDefaults = NO_DEFAULTS, namespace: str = "") -> PodRequirements:
+def read_template(template: Item, defaults: ClusterDefaults = NO_DEFAULTS, namespace: str = "") -> PodRequirements:
     """Read what a pod of the template needs; its topology is what its annotations ask for."""
     spec, meta = template.mapping("spec"), template.mapping("metadata")
     if "containers" not in spec:
-        spec.tell("containers", found="required field is missing")
+        spec.report("containers", found="required field is missing")
     _review_spread(spec)
-    whole = read_requests(spec, around, namespace)
+    whole = read_requests(spec, defaults, namespace)
     devices = read_devices(whole, spec, meta)
-    counted = around.counted(whole)
+    counted = defaults.counted(whole)
     terms, preferred = _affinity(spec)
     if devices.gpu.share is Share.FRACTION and devices.gpu.memory_mib:
         meta.mapping("annotations").note(GPU_MEMORY, "the share of a device is the least there is; memory decides")
@@ -111,7 +111,7 @@ def _review_spread(spec: Item) -> None:
     for item in spec.items("topologySpreadConstraints"):
         if item.text("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule":
             hint = "use ScheduleAnyway, or leave it out"
-            item.tell("", found="is not supported: pods that must be spread", hint=hint)
+            item.report("", found="is not supported: pods that must be spread", hint=hint)
         else:
             item.warn("", "has no effect here: spread is not preferred")
 

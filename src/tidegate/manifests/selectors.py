@@ -1,4 +1,4 @@
-"""Which nodes and namespaces are meant: selectors, node affinity, taints and tolerations, as Kubernetes means them."""
+"""Selectors, node affinity, taints and tolerations."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read_node_affinity(affinity: Item) -> tuple[tuple[NodeTerm, ...], tuple[Pref
     required = affinity.mapping("requiredDuringSchedulingIgnoredDuringExecution")
     terms = required.items("nodeSelectorTerms")
     if required.value and not terms:
-        required.tell("nodeSelectorTerms", expected="one term or more", found="none")
+        required.report("nodeSelectorTerms", expected="one term or more", found="none")
     weighted = affinity.items("preferredDuringSchedulingIgnoredDuringExecution")
     return tuple(_term(term) for term in terms), tuple(_preferred(item) for item in weighted)
 
@@ -68,16 +68,16 @@ def _requirements(item: Item, allowed: tuple[Operator, ...]) -> Iterable[NodeReq
 
 def _requirement(item: Item, allowed: tuple[Operator, ...]) -> NodeRequirement:
     if "operator" not in item:
-        item.tell("operator", found="required field is missing")
+        item.report("operator", found="required field is missing")
     operator, values = item.choice("operator", Operator, Operator.IN), item.texts("values")
     if operator not in allowed:
         item.refuse("operator", f"one of {', '.join(allowed)}", operator.value)
     if operator in (Operator.IN, Operator.NOT_IN) and not values:
-        item.tell("values", expected=f"one value or more with {operator}", found="none")
+        item.report("values", expected=f"one value or more with {operator}", found="none")
     if operator in (Operator.EXISTS, Operator.DOES_NOT_EXIST) and values:
-        item.tell("values", expected=f"no values with {operator}", found=str(len(values)))
+        item.report("values", expected=f"no values with {operator}", found=str(len(values)))
     if operator in (Operator.GREATER, Operator.LESS) and not (len(values) == 1 and _is_number(values[0])):
-        item.tell("values", expected=f"one whole number, as text, with {operator}", found=", ".join(values) or "none")
+        item.report("values", expected=f"one whole number, as text, with {operator}", found=", ".join(values) or "none")
     return NodeRequirement(key=item.needed_text("key"), operator=operator, values=values)
 
 
@@ -86,7 +86,7 @@ def _is_number(text: str) -> bool:
 
 
 def read_tolerations(items: Iterable[Item]) -> tuple[Toleration, ...]:
-    """Read what taints are put up with."""
+    """Read tolerations."""
     return tuple(_toleration(item) for item in items)
 
 
@@ -94,11 +94,11 @@ def _toleration(item: Item) -> Toleration:
     key, operator, effect = item.text("key"), item.text("operator", "Equal"), item.text("effect")
     if operator in ("Lt", "Gt"):
         found = f"{operator} is not supported: taints compared as numbers"
-        item.tell("operator", found=found, hint="use Equal or Exists")
+        item.report("operator", found=found, hint="use Equal or Exists")
     elif operator not in ("Equal", "Exists"):
         item.refuse("operator", "Equal or Exists", operator)
     if not key and operator != "Exists":
-        item.tell("key", expected="a key, or operator Exists", found="neither")
+        item.report("key", expected="a key, or operator Exists", found="neither")
     if effect and effect not in _EFFECTS:
         item.refuse("effect", f"one of {', '.join(_EFFECTS)}", effect)
     return Toleration(
@@ -122,7 +122,7 @@ def toleration_object(toleration: Toleration) -> dict[str, str]:
 
 
 def read_taints(items: Iterable[Item]) -> tuple[Taint, ...]:
-    """Read the marks that keep pods away."""
+    """Read taints."""
     return tuple(
         Taint(
             key=item.needed_text("key"),

@@ -1,4 +1,4 @@
-"""Where in the topology pods want to be, and where they were put: requests, annotations, levels and assignments."""
+"""Topology requests of pods, and their topology assignments."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read_topology_annotations(meta: Item) -> TopologyRequest:
         if key in found
     }
     if len(levels) > 1:
-        inner.warn(list(levels)[1], f"has no effect beside {next(iter(levels))}", "keep one of them")
+        inner.warn(list(levels)[1], f"has no effect next to {next(iter(levels))}", "keep one of them")
     kind = next(iter(levels), "")
     grouped = kind in (label_names.REQUIRED, label_names.PREFERRED)
     if label_names.POD_SET_GROUP in found and not grouped:
@@ -101,7 +101,7 @@ def _annotated_slices(item: Item, found: dict[str, str]) -> Iterator[SliceRule]:
     elif label_names.SLICE_LEVEL in found or label_names.SLICE_SIZE in found:
         there = label_names.SLICE_LEVEL if label_names.SLICE_LEVEL in found else label_names.SLICE_SIZE
         other = label_names.SLICE_SIZE if there is label_names.SLICE_LEVEL else label_names.SLICE_LEVEL
-        item.tell(there, found=f"has no effect without {other}", hint="add it, or leave this out")
+        item.report(there, found=f"has no effect without {other}", hint="add it, or leave this out")
 
 
 def _layers(item: Item, written: str) -> Iterator[SliceRule]:
@@ -111,7 +111,7 @@ def _layers(item: Item, written: str) -> Iterator[SliceRule]:
         layers = None
     if not isinstance(layers, list) or not 1 <= len(layers) <= MOST_LAYERS:
         expected = f'JSON such as [{{"topology": "rack-label", "size": 4}}] with one to {MOST_LAYERS} layers'
-        item.tell(label_names.SLICES, expected=expected, found=found_text(written))
+        item.report(label_names.SLICES, expected=expected, found=found_text(written))
         return
     for number, layer in enumerate(layers):
         inner = item.field(label_names.SLICES, layers).field(number, layer)
@@ -121,19 +121,19 @@ def _layers(item: Item, written: str) -> Iterator[SliceRule]:
 
 def read_topology_assignment(item: Item) -> tuple[DomainAssignment, ...]:
     """Read where pods were put, as a list of domains (v1beta1) or in slices (v1beta2)."""
-    spots = [
+    domains = [
         DomainAssignment(values=inner.texts("values"), count=inner.whole("count")) for inner in item.items("domains")
     ]
     for inner in item.items("slices"):
-        spots += _slice_spots(inner, len(item.texts("levels")))
-    return tuple(spots)
+        domains += _slice_domains(inner, len(item.texts("levels")))
+    return tuple(domains)
 
 
-def _slice_spots(item: Item, levels: int) -> Iterator[DomainAssignment]:
+def _slice_domains(item: Item, levels: int) -> Iterator[DomainAssignment]:
     domains, counts = item.whole("domainCount", least=1, most=MOST_DOMAINS), item.mapping("podCounts")
     columns = [_level_values(level, domains) for level in item.items("valuesPerLevel")]
     if len(columns) != levels:
-        item.tell("valuesPerLevel", expected=f"one entry for each of {levels} levels", found=str(len(columns)))
+        item.report("valuesPerLevel", expected=f"one entry for each of {levels} levels", found=str(len(columns)))
     numbers = _pod_counts(counts, domains)
     for number, *values in zip(numbers, *columns, strict=False):
         yield DomainAssignment(values=tuple(map(str, values)), count=number)
@@ -144,7 +144,7 @@ def _pod_counts(item: Item, domains: int) -> list[int]:
         return [item.whole("universal")] * domains
     found = item.get("individual")
     if not isinstance(found, list) or len(found) != domains or any(type(count) is not int for count in found):
-        item.tell("individual", expected=f"{domains} whole numbers", found=found_text(found))
+        item.report("individual", expected=f"{domains} whole numbers", found=found_text(found))
         return [0] * domains
     return list(found)
 
@@ -155,6 +155,6 @@ def _level_values(item: Item, domains: int) -> list[str]:
     inner = item.mapping("individual")
     roots = inner.texts("roots")
     if len(roots) != domains:
-        inner.tell("roots", expected=f"{domains} texts", found=str(len(roots)))
+        inner.report("roots", expected=f"{domains} texts", found=str(len(roots)))
     prefix, suffix = inner.text("prefix"), inner.text("suffix")
     return [f"{prefix}{root}{suffix}" for root in roots]

@@ -59,12 +59,12 @@ def _review(spec: Item, owns: dict[str, int], most: dict[str, int], keeps: dict[
         spec.warn("reclaimable", "false has no counterpart: what the queue borrowed may be taken back")
     for name, amount in sorted(owns.items()):
         if amount > most.get(name, amount):
-            spec.tell(
+            spec.report(
                 "deserved", found=f"is more {name} than the capability", hint="raise capability or lower deserved"
             )
     for name, amount in sorted(keeps.items()):
         if amount > owns.get(name, amount):
-            spec.tell("guarantee", found=f"is more {name} than deserved", hint="raise deserved or lower guarantee")
+            spec.report("guarantee", found=f"is more {name} than deserved", hint="raise deserved or lower guarantee")
 
 
 def _is_fifo(spec: Item) -> bool:

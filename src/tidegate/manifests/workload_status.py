@@ -1,4 +1,4 @@
-"""Where a Kueue Workload stands: what its conditions, admission and checks say, as a model Standing."""
+"""Reads the status of a Kueue Workload: conditions, admission and checks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tidegate.model.observed_status import Check, CheckState, ObservedStatus, Po
 from tidegate.model.struct import labels
 from tidegate.model.units import SECOND_MS
 
-#: Reasons of an eviction after which a workload queues anew: its time is that of the eviction.
-_QUEUES_ANEW = ("PodsReadyTimeout", "AdmissionCheck")
+#: Reasons of an eviction after which a workload is queued again with the time of the eviction.
+_REQUEUED_LAST = ("PodsReadyTimeout", "AdmissionCheck")
 
 
 class Condition(NamedTuple):
-    """What a condition says, and since when."""
+    """A condition, and since when."""
 
     status: str = ""
     reason: str = ""
@@ -31,36 +31,36 @@ class Condition(NamedTuple):
         return self.status == "True"
 
 
-def read_observed_status(item: Item, around: ClusterDefaults = NO_DEFAULTS) -> ObservedStatus:
-    """Read where a Workload stands."""
+def read_observed_status(item: Item, defaults: ClusterDefaults = NO_DEFAULTS) -> ObservedStatus:
+    """Read the status of a Workload."""
     spec, status, annotations = item.mapping("spec"), item.mapping("status"), _annotations(item)
     found = read_conditions(status)
-    reserved, evicted = found.get("QuotaReserved", _UNTOLD), found.get("Evicted", _UNTOLD)
+    reserved, evicted = found.get("QuotaReserved", _UNREPORTED), found.get("Evicted", _UNREPORTED)
     holds = reserved.holds and "admission" in status
     return ObservedStatus(
         queue=status.mapping("admission").text("clusterQueue") if holds else "",
         grants=_grants(item) if holds else (),
         granted_ms=reserved.since_ms if holds else 0,
         evicted=(evicted.reason or "Evicted") if evicted.holds else "",
-        preempted=found.get("Preempted", _UNTOLD).holds,
+        preempted=found.get("Preempted", _UNREPORTED).holds,
         active=spec.flag("active", default=True),
-        finished=found.get("Finished", _UNTOLD).holds,
+        finished=found.get("Finished", _UNREPORTED).holds,
         requeue_at_ms=_requeue_at_ms(status),
         parked=_is_parked(found, annotations),
-        outside_limits=_contradicts(item, around),
-        order_ms=evicted.since_ms if evicted.holds and evicted.reason in _QUEUES_ANEW else 0,
+        outside_limits=_contradicts(item, defaults),
+        order_ms=evicted.since_ms if evicted.holds and evicted.reason in _REQUEUED_LAST else 0,
         checks=tuple(_check(check) for check in status.items("admissionChecks")),
         reclaimable=tuple((pods.text("name"), pods.whole("count")) for pods in status.items("reclaimablePods")),
         unhealthy=tuple(node.text("name") for node in status.items("unhealthyNodes")),
         pinned=_is_of_one_pod(item),
         replaces=annotations.get(REPLACES, ""),
         gated=_is_gated(spec, status),
-        admitted=found.get("Admitted", _UNTOLD).holds,
-        ready=found.get("PodsReady", _UNTOLD).holds,
+        admitted=found.get("Admitted", _UNREPORTED).holds,
+        ready=found.get("PodsReady", _UNREPORTED).holds,
     )
 
 
-_UNTOLD = Condition()
+_UNREPORTED = Condition()
 
 
 def read_conditions(status: Item) -> dict[str, Condition]:
@@ -111,7 +111,7 @@ def _check(item: Item) -> Check:
 
 
 def _requeue_at_ms(status: Item) -> int:
-    """Not before this moment: told, or the latest that a check asked to wait for."""
+    """Not before this time: of the requeue state, or the latest that a check asks for."""
     waits = [
         check.time_ms("lastTransitionTime") + check.whole("requeueAfterSeconds") * SECOND_MS
         for check in status.items("admissionChecks")
@@ -122,20 +122,20 @@ def _requeue_at_ms(status: Item) -> int:
 
 def _is_parked(found: dict[str, Condition], annotations: dict[str, str]) -> bool:
     """Whether it waits for its owner, whatever room there is."""
-    requeued, reserved = found.get("Requeued", _UNTOLD), found.get("QuotaReserved", _UNTOLD)
+    requeued, reserved = found.get("Requeued", _UNREPORTED), found.get("QuotaReserved", _UNREPORTED)
     on_hold = reserved.status == "False" and reserved.reason == "OnHold"
-    replaced = found.get("WaitingForReplacementPods", _UNTOLD).holds
+    replaced = found.get("WaitingForReplacementPods", _UNREPORTED).holds
     return requeued.status == "False" or on_hold or replaced or bool(annotations.get(GATED_BY))
 
 
-def _contradicts(item: Item, around: ClusterDefaults) -> bool:
-    namespace = item.mapping("metadata").text("namespace") or around.namespace
+def _contradicts(item: Item, defaults: ClusterDefaults) -> bool:
+    namespace = item.mapping("metadata").text("namespace") or defaults.namespace
     specs = [pods.mapping("template").mapping("spec") for pods in item.mapping("spec").items("podSets")]
-    found = [exceeds_limits(spec, around, namespace) for spec in specs]  # all of them, so that each is told
+    found = [exceeds_limits(spec, defaults, namespace) for spec in specs]  # all of them, so that each is reported
     return True in found
 
 
 def _is_gated(spec: Item, status: Item) -> bool:
-    """Whether a gate keeps it from preempting; one that nobody has spoken of is closed."""
+    """Whether a gate keeps it from preempting; a gate without a position is closed."""
     positions = {gate.text("name"): gate.text("position") for gate in status.items("preemptionGates")}
     return any(positions.get(gate.text("name"), "Closed") == "Closed" for gate in spec.items("preemptionGates"))

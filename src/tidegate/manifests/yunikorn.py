@@ -64,7 +64,7 @@ def read_queues_file(item: Item) -> list[OtherQueue]:
 
 def _queues(item: Item, parent: str, prefix: str, depth: int) -> Iterator[OtherQueue]:
     if depth > MOST_DEPTH:
-        item.tell("queues", expected=f"at most {MOST_DEPTH} levels", found="more")
+        item.report("queues", expected=f"at most {MOST_DEPTH} levels", found="more")
         return
     for queue in item.items("queues"):
         check_fields(queue, _QUEUE)
@@ -80,7 +80,7 @@ def _branch(item: Item, parent: str, prefix: str) -> OtherQueue:
     owns, most = _amounts(resources.mapping("guaranteed")), _amounts(resources.mapping("max"))
     for resource, amount in sorted(owns.items()):
         if amount > most.get(resource, amount):
-            resources.tell("guaranteed", found=f"is more {resource} than max", hint="raise max or lower guaranteed")
+            resources.report("guaranteed", found=f"is more {resource} than max", hint="raise max or lower guaranteed")
     return OtherQueue(
         name=f"{parent}.{name}" if parent else f"{prefix}{name}",
         parent=parent,

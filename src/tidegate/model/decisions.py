@@ -21,7 +21,7 @@ class DecisionKind(IntEnum):
     HOLD = 2  # not yet; written when the reason changes
     PREEMPT = 3
     EVICT = 4
-    RELEASE = 5  # an assumed place is given back, or a workload ends because another takes over from it
+    RELEASE = 5  # an assumed place is released, or a workload ends because another replaces it
     REJECT = 12
     ASSIGN = 13  # pods of a set go to a domain of the topology; one row a domain
 
@@ -41,7 +41,7 @@ class DecisionBatch(NamedTuple):
 
 
 class RefusalCounts(NamedTuple):
-    """Why nodes were not taken, for a HOLD: how many nodes refused for which reason."""
+    """Why nodes refused the pods of a HOLD: how many nodes for which reason."""
 
     decision: I64  # id of the HOLD
     code: I16
@@ -49,7 +49,7 @@ class RefusalCounts(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What one step came to."""
+    """The result of one step."""
 
     decisions: DecisionBatch
     tally: RefusalCounts

@@ -1,6 +1,6 @@
-"""What the world tells the engine: facts in columns, in the order they happened.
+"""Facts that a world reports to the engine, in columns, in the order they happened.
 
-The world numbers what it tells about: a workload or node keeps its number for good, and names travel once.
+The world numbers workloads and nodes: each keeps its number for good, and its name is reported once.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Payload = Policy | Node | Work | ObservedStatus | DecayedUsage | UnmanagedPods
 
 
 class FactKind(IntEnum):
-    """Kinds of facts; `value` columns as told beside each. A number is never used again for something else."""
+    """Kinds of facts, each with its columns. A number is never used again for something else."""
 
     POLICY_CHANGED = 0  # arg: payload
     WORKLOAD_SUBMITTED = 1  # subject: workload; arg: row of the submissions
     WORKLOAD_CHANGED = 2  # subject: workload; arg: payload (Work)
     WORKLOAD_CANCELLED = 3  # subject: workload
     WORKLOAD_FINISHED = 4  # subject: workload; all it held is free
-    POD_BOUND = 6  # subject: workload, pod; arg: number of the node, whoever bound it there
+    POD_BOUND = 6  # subject: workload, pod; arg: number of the node, whichever scheduler bound it
     POD_STARTED = 7
-    POD_GONE = 9  # arg: 1 + milliseconds of its workload's time, since it was told last, that it need not work again
-    POD_FAILED = 10  # arg: the same; 0: not known, as a cluster does not tell
+    POD_GONE = 9  # arg: 1 + milliseconds of its workload's time, since the last fact about it, that are not lost
+    POD_FAILED = 10  # arg: the same; 0: not known, as on a cluster
     NODE_ADDED = 11  # subject: node; arg: payload (Node)
     NODE_CHANGED = 12  # subject: node; arg: payload (Node)
     NODE_REMOVED = 14  # subject: node
@@ -46,9 +46,9 @@ class FactKind(IntEnum):
     )
     PROGRESS_OBSERVED = 21  # subject: workload; values: remaining s, attained s
     TIMER = 23
-    WORKLOAD_OBSERVED = 24  # subject: workload; arg: payload (Standing): where it stands, whoever put it there
-    SHARE_OBSERVED = 25  # arg: payload (Consumed): what an entrance has used of late
-    FOREIGN_OBSERVED = 26  # subject: node; arg: payload (Foreign): what pods that are not ours hold there
+    WORKLOAD_OBSERVED = 24  # subject: workload; arg: payload (ObservedStatus)
+    DECAYED_USAGE_OBSERVED = 25  # arg: payload (DecayedUsage): of a LocalQueue
+    UNMANAGED_OBSERVED = 26  # subject: node; arg: payload (UnmanagedPods): what they hold there
     #: subject: workload that is preempted again and again; arg: milliseconds that are left out, -1: all; values:
     #: milliseconds of one turn, 0: not known; id of the first decision of the turn that was seen last and would follow
     LOOP_FOUND = 28
@@ -57,7 +57,7 @@ class FactKind(IntEnum):
 
 
 class WriteOutcome(IntEnum):
-    """What came of a decision that was carried out. Unknown is not failed: the world will show which."""
+    """The outcome of a write. Unknown is not failed: the world will show which."""
 
     DONE = 0
     FAILED = 1
@@ -80,13 +80,13 @@ class FactBatch(NamedTuple):
     """Facts in columns, in order."""
 
     kind: U8
-    at_ms: I64  # when it happened; never after the `now` it is told at
+    at_ms: I64  # when it happened; never after the `now` it is reported at
     subject: I64
     pod: I32  # ordinal of the pod in its workload, or ALL_PODS
     arg: I64
     values: F64  # (n, 4)
     payloads: tuple[Payload, ...] = ()
-    works: tuple[Work, ...] = ()  # what submissions point into; a world may tell all its works every time
+    works: tuple[Work, ...] = ()  # what submissions point into; a world may send all its works every time
     submissions: Submissions = NO_SUBMISSIONS
 
     def runs(self) -> Iterator[tuple[FactKind, slice]]:
@@ -101,7 +101,7 @@ class FactBatch(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Facts told together; a single value stands for all of them."""
+    """Facts added together; a single value is repeated for all of them."""
 
     length: int
     kind: FactKind | U8
@@ -119,7 +119,7 @@ class Facts:
         self._parts: list[_Part] = []
         self._payloads: list[Payload] = []
         self._works: list[Work] = []
-        self._told: dict[int, tuple[object, int]] = {}  # by identity: works that were told of, and where they stand
+        self._added: dict[int, tuple[object, int]] = {}  # by identity: works that were added, and their first row
         self._submitted: list[Submissions] = []
         self._submitted_count = 0
 
@@ -147,7 +147,7 @@ class Facts:
         arg: I64 | int = 0,
         values: F64 | None = None,
     ) -> None:
-        """Add facts in columns; a single value stands for all."""
+        """Add facts in columns; a single value is repeated."""
         if len(subject):
             self._parts.append(_Part(len(subject), kind, at_ms, subject, pod, arg, () if values is None else values))
 
@@ -164,25 +164,25 @@ class Facts:
         """Add WORKLOAD_CHANGED."""
         self.add(FactKind.WORKLOAD_CHANGED, at_ms, number, arg=self._payload(work))
 
-    def standing(self, number: int, standing: ObservedStatus, at_ms: int = 0) -> None:
+    def observed_status(self, number: int, status: ObservedStatus, at_ms: int = 0) -> None:
         """Add WORKLOAD_OBSERVED."""
-        self.add(FactKind.WORKLOAD_OBSERVED, at_ms, number, arg=self._payload(standing))
+        self.add(FactKind.WORKLOAD_OBSERVED, at_ms, number, arg=self._payload(status))
 
-    def tell_all(self, kind: FactKind, told: Sequence[tuple[int, Payload]], at_ms: int = 0) -> None:
+    def add_payloads(self, kind: FactKind, payloads: Sequence[tuple[int, Payload]], at_ms: int = 0) -> None:
         """Add facts of one kind with a payload each, by the number of what they are about."""
         first = len(self._payloads)
-        self._payloads += [payload for _, payload in told]
-        numbers = np.array([number for number, _ in told], np.int64)
-        at = np.arange(first, first + len(told), dtype=np.int64)
+        self._payloads += [payload for _, payload in payloads]
+        numbers = np.array([number for number, _ in payloads], np.int64)
+        at = np.arange(first, first + len(payloads), dtype=np.int64)
         self.add_many(kind, at_ms, numbers, arg=at)
 
-    def consumed(self, consumed: DecayedUsage) -> None:
-        """Add SHARE_OBSERVED."""
-        self.add(FactKind.SHARE_OBSERVED, consumed.at_ms, arg=self._payload(consumed))
+    def decayed_usage(self, usage: DecayedUsage) -> None:
+        """Add DECAYED_USAGE_OBSERVED."""
+        self.add(FactKind.DECAYED_USAGE_OBSERVED, usage.at_ms, arg=self._payload(usage))
 
-    def foreign(self, number: int, foreign: UnmanagedPods, at_ms: int = 0) -> None:
-        """Add FOREIGN_OBSERVED."""
-        self.add(FactKind.FOREIGN_OBSERVED, at_ms, number, arg=self._payload(foreign))
+    def unmanaged_pods(self, number: int, pods: UnmanagedPods, at_ms: int = 0) -> None:
+        """Add UNMANAGED_OBSERVED."""
+        self.add(FactKind.UNMANAGED_OBSERVED, at_ms, number, arg=self._payload(pods))
 
     def submit(self, number: int, workload: Workload, at_ms: int | None = None) -> None:
         """Add WORKLOAD_SUBMITTED for one workload."""
@@ -216,7 +216,7 @@ class Facts:
                 values[start:end] = part.values
             start = end
         return FactBatch(
-            kind, at_ms, subject, pod, arg, values, tuple(self._payloads), self._told_works(), self._joined()
+            kind, at_ms, subject, pod, arg, values, tuple(self._payloads), self._all_works(), self._joined()
         )
 
     def _payload(self, payload: Payload) -> int:
@@ -233,16 +233,16 @@ class Facts:
 
     def _place_of(self, told: object, works: Sequence[Work]) -> int:
         """Where these works stand among all. By identity: comparing by value would hash every one."""
-        known = self._told.get(id(told))
+        known = self._added.get(id(told))
         if known is None:
-            known = self._told[id(told)] = (told, len(self._works))
+            known = self._added[id(told)] = (told, len(self._works))
             self._works.extend(works)
         return known[1]
 
-    def _told_works(self) -> tuple[Work, ...]:
-        """All works told of: the world's own tuple where it told one only, so that it is known again next time."""
-        told = next(iter(self._told.values()), ((), 0))[0]
-        return told if len(self._told) == 1 and isinstance(told, tuple) else tuple(self._works)
+    def _all_works(self) -> tuple[Work, ...]:
+        """All works added: the world's own tuple if there is only one, so that it is recognised next time."""
+        told = next(iter(self._added.values()), ((), 0))[0]
+        return told if len(self._added) == 1 and isinstance(told, tuple) else tuple(self._works)
 
     def _joined(self) -> Submissions:
         if not self._submitted:

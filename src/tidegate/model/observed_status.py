@@ -1,6 +1,6 @@
-"""Where a workload stands in the world: what it was granted, what it was told, what it still waits for.
+"""The observed status of a workload: its quota reservation, its conditions, its admission checks.
 
-A fact about state, not about change: told again, it means the same.
+A fact about state, not about change: reported again, it means the same.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ class DomainAssignment(Spec, frozen=True):
 
 
 class PodSetAssignment(Spec, frozen=True):
-    """What one pod set was granted."""
+    """The quota reserved for one pod set, and its domains: Kueue's podSetAssignment."""
 
     pod_set: str
     count: int
     flavors: tuple[tuple[str, str], ...] = ()  # resource and flavor
     charge: Resources = ()  # of all its pods
-    spots: tuple[DomainAssignment, ...] = ()  # where topology put them; empty: nowhere yet
-    awaits_topology: bool = False  # granted before its nodes exist; placed in a second pass
+    spots: tuple[DomainAssignment, ...] = ()  # where topology placed them; empty: nowhere yet
+    awaits_topology: bool = False  # reserved before its nodes exist; placed in a second pass
 
 
 class CheckState(StrEnum):
-    """What a check says."""
+    """The state of an admission check."""
 
     PENDING = "Pending"
     READY = "Ready"
@@ -38,20 +38,20 @@ class CheckState(StrEnum):
 
 
 class Check(Spec, frozen=True):
-    """A check of one workload."""
+    """An admission check of one workload."""
 
     name: str
     state: CheckState = CheckState.PENDING
 
 
 class ObservedStatus(Spec, frozen=True):
-    """Where a workload stands."""
+    """What the cluster shows of a workload."""
 
-    queue: str = ""  # that granted; empty: nothing is granted
+    queue: str = ""  # that reserves the quota; empty: none is reserved
     grants: tuple[PodSetAssignment, ...] = ()
     granted_ms: int = 0
-    evicted: str = ""  # why it was told to go; it holds its grants until they are gone
-    preempted: bool = False  # told to go by a scheduler, for somebody else
+    evicted: str = ""  # the reason of its eviction; it holds its quota until its pods are gone
+    preempted: bool = False  # evicted by a scheduler, for other work
     active: bool = True  # False: its owner does not want it to run
     finished: bool = False
     requeue_at_ms: int = 0  # not before; 0: at once
@@ -61,19 +61,19 @@ class ObservedStatus(Spec, frozen=True):
     checks: tuple[Check, ...] = ()
     reclaimable: tuple[tuple[str, int], ...] = ()  # pod set and pods that are done and need no quota any more
     unhealthy: tuple[str, ...] = ()  # nodes it has pods on that have failed
-    pinned: bool = False  # it is one pod, which cannot move: it keeps its spot whatever fails
+    pinned: bool = False  # it is one pod, which cannot move: it keeps its domain whatever fails
     replaces: str = ""  # id of the workload that it grows or shrinks
     gated: bool = False  # may not preempt yet
-    admitted: bool = False  # quota is granted and every check is ready: its pods may start
+    admitted: bool = False  # quota is reserved and every check is ready: its pods may start
     ready: bool = False  # all its pods are
-    evictions: int = 0  # times that it was told to go
+    evictions: int = 0  # times that it was evicted
     nominated: bool = False  # others were evicted for it: it is the next of its queue
     reserved: tuple[tuple[str, int], ...] = ()  # nodes that are kept for its pods, in order, each with how many
-    passed_over_ms: int = 0  # since when work behind it was admitted before it; 0: not yet, or nobody knows
+    passed_over_ms: int = 0  # since when work behind it was admitted before it; 0: not yet, or not known
 
 
 class DecayedUsage(Spec, frozen=True):
-    """What an entrance has used of late, decayed until a moment."""
+    """The decayed usage of a LocalQueue at a time."""
 
     entrance: str
     milli: Resources = ()  # thousandths of the unit that quota is counted in
@@ -81,7 +81,7 @@ class DecayedUsage(Spec, frozen=True):
 
 
 class UnmanagedPods(Spec, frozen=True):
-    """What pods that are not ours hold on a node."""
+    """What unmanaged pods hold on a node."""
 
     node: str
     request: Resources = ()

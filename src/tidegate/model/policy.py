@@ -1,4 +1,4 @@
-"""What the engine is told to want: order, placement, cycle. One value; its digest stands in every journal."""
+"""What the engine decides by: order, placement, queues. One value; every journal has its digest."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class OrderKind(StrEnum):
     LAS = "las"  # least attained service in discrete queues (Tiresias-L), preemptive
 
 
-#: Orders that go by what is left to do, which nobody knows of work without an estimate.
+#: Orders by remaining time, which need an estimate.
 BY_ESTIMATE = (OrderKind.SRTF, OrderKind.SRSF)
 
 
 class WithoutEstimate(StrEnum):
-    """What becomes of work without an estimate where the order goes by it."""
+    """What happens to work without an estimate under an order that needs one."""
 
     LAST = "last"  # it goes behind all work that has one, and takes nothing from work that has none either
     REFUSE = "refuse"  # it is held until it has one
@@ -37,7 +37,7 @@ class OrderRule(Spec, frozen=True):
 
     kind: OrderKind = OrderKind.FIFO
     without_estimate: WithoutEstimate = WithoutEstimate.LAST  # srtf, srsf
-    strict: bool = False  # fifo: nobody passes a head that must wait
+    strict: bool = False  # fifo: no work passes a head that must wait
     reserve_after_ms: int = 3_600_000  # fifo: places are reserved for a head that was passed over for so long; 0: never
     las_limits_gpu_s: tuple[int, ...] = (3250, 7200)  # attained GPU-seconds at which work is demoted
 
@@ -75,11 +75,11 @@ class AdmissionKind(StrEnum):
     """What it takes to be admitted by a queue with quota."""
 
     TIDEGATE = "tidegate"  # quota and a place, or nothing
-    KUEUE = "kueue"  # quota, as Kueue has it; the place is somebody else's matter and may be missing
+    KUEUE = "kueue"  # quota, as Kueue has it; the cluster's scheduler chooses the place, which may be missing
 
 
 class Policy(Spec, frozen=True):
-    """Everything the engine wants, as one value."""
+    """Everything the engine decides by, as one value."""
 
     name: str = "default"
     order: OrderRule = OrderRule()

@@ -11,8 +11,8 @@ from tidegate.model.struct import Spec
 #: Keys and list positions from the root to a value.
 Path = tuple[str | int, ...]
 
-#: Problems told one by one; the rest is counted.
-MOST_TOLD = 20
+#: Problems listed one by one; the rest is counted.
+MOST_LISTED = 20
 
 #: Characters of a found value that are shown.
 MOST_SHOWN = 40
@@ -25,7 +25,7 @@ class Severity(StrEnum):
 
     ERROR = "error"
     WARNING = "warning"
-    NOTE = "note"  # nothing is wrong, but whoever wrote it should know
+    NOTE = "note"  # nothing is wrong, but the author should know
 
 
 class Problem(Spec, frozen=True):
@@ -51,7 +51,7 @@ class Problem(Spec, frozen=True):
 class Report:
     """Problems in the order they were found: the first ones as they are, the rest as a number."""
 
-    def __init__(self, most: int = MOST_TOLD) -> None:
+    def __init__(self, most: int = MOST_LISTED) -> None:
         self.problems: list[Problem] = []
         self.more = 0
         self.errors = 0
@@ -62,11 +62,11 @@ class Report:
 
     @property
     def full(self) -> bool:
-        """Whether further problems are only counted, so that nobody needs to word them."""
+        """Whether further problems are only counted."""
         return len(self.problems) >= self._most
 
     def add(self, problem: Problem) -> None:
-        """Take a problem in."""
+        """Add a problem."""
         self.errors += problem.severity is Severity.ERROR
         if self.full:
             self.more += 1
@@ -74,7 +74,7 @@ class Report:
             self.problems.append(problem)
 
     def add_all(self, problems: Iterable[Problem]) -> None:
-        """Take several in."""
+        """Add several problems."""
         for problem in problems:
             self.add(problem)
 

@@ -1,4 +1,4 @@
-"""The words for who may use how much: quotas, flavors, cohorts and queues. The semantics are Kueue's.
+"""Quotas, flavors, cohorts and queues, with Kueue's semantics.
 
 Amounts are exact integers in the unit that quota is counted in: `cpu` in milli-cores, `memory` in bytes, `gpu` in
 milli-GPUs, everything else in units as written.
@@ -18,7 +18,7 @@ UNLIMITED = 1 << 60
 #: The most that one workload is charged of a resource: sums of a thousand of them are still exact.
 LARGEST_CLAIM = 1 << 53
 
-#: Controllers of checks that have a say in when spots are found: one brings nodes, the other sends work elsewhere.
+#: Controllers of checks that decide when domains are chosen: one adds nodes, the other dispatches work elsewhere.
 PROVISIONING, MULTI_CLUSTER = "kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue"
 
 #: A weight of one.
@@ -75,7 +75,7 @@ class PreemptionRule(Spec, frozen=True):
 
 
 class FlavorMove(StrEnum):
-    """Whether a flavor that would do is taken, or the next one looked at first."""
+    """Whether a flavor that fits is taken, or the next one tried first."""
 
     STOP = "MayStopSearch"
     NEXT = "TryNextFlavor"
@@ -108,7 +108,7 @@ class StopPolicy(StrEnum):
 
     NONE = "None"
     HOLD = "Hold"  # admits nothing more
-    DRAIN = "HoldAndDrain"  # and sends away what it has admitted
+    DRAIN = "HoldAndDrain"  # and evicts what it has admitted
 
 
 class CheckRule(Spec, frozen=True):
@@ -133,11 +133,11 @@ class Queue(Spec, frozen=True):
     stop: StopPolicy = StopPolicy.NONE
     checks: tuple[CheckRule, ...] = ()
     namespaces: tuple[NodeRequirement, ...] | None = ()  # labels a namespace must have; None: no namespace will do
-    usage_based: bool = False  # entrances that used less go first
+    usage_based: bool = False  # LocalQueues that used less go first
 
 
 class LocalQueue(Spec, frozen=True):
-    """Where a team submits to a queue: Kueue's LocalQueue. Its id is `namespace/name`; `*/name` is in every one."""
+    """Where a team submits to a queue. Its id is `namespace/name`; `*/name` is in every one."""
 
     id: str
     queue: str
@@ -171,7 +171,7 @@ class FairSharing(Spec, frozen=True):
 
 
 class UsageSharing(Spec, frozen=True):
-    """Between the entrances of one queue, whoever used less of late goes first."""
+    """Between the LocalQueues of one queue, the one with less decayed usage goes first."""
 
     half_life_ms: int
     sampling_ms: int
@@ -179,21 +179,21 @@ class UsageSharing(Spec, frozen=True):
 
 
 class TopologyRule(Spec, frozen=True):
-    """How spots in a topology are chosen, and what follows when a node fails. The defaults are Kueue's."""
+    """How domains of a topology are chosen, and what follows when a node fails. The defaults are Kueue's."""
 
     enabled: bool = True  # False: topologies and what is asked of them have no effect
     mixed: bool = True  # pods that may go anywhere fill the fullest domains first
     likes: bool = False  # preferred node affinity goes before everything else
     balanced: bool = False  # a preferred level is filled evenly
-    elastic: bool = False  # work that grows or shrinks keeps the spots it has
-    recomputes: bool = True  # who lost its spots to somebody before it in the cycle looks for others at once
+    elastic: bool = False  # work that grows or shrinks keeps the domains it has
+    recomputes: bool = True  # work that lost its domains earlier in the cycle tries others at once
     twins: bool = True  # what is taken of a host is taken in all flavors that have it
-    pins: bool = True  # a workload that is one pod keeps its spot whatever fails
+    pins: bool = True  # a workload that is one pod keeps its domain whatever fails
     fails_fast: bool = True  # work on a failed node that has nowhere else to go is evicted, instead of waiting
 
 
 class QueueSetup(Spec, frozen=True):
-    """Everything about who may use how much."""
+    """Queues, cohorts, flavors and topologies: who may use how much."""
 
     flavors: tuple[Flavor, ...] = ()
     cohorts: tuple[Cohort, ...] = ()
@@ -204,7 +204,7 @@ class QueueSetup(Spec, frozen=True):
     fair: FairSharing | None = None  # None: classic order
     usage: UsageSharing | None = None
     partial: bool = True  # work that allows it may start with fewer pods
-    retargets: bool = True  # work whose victims leave for somebody else looks for others at once
+    retargets: bool = True  # work whose victims are taken in the cycle tries others at once
     ignore_undeclared: bool = False  # what no queue counts is not counted, instead of refused
     topology: TopologyRule = TopologyRule()
 

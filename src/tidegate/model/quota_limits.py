@@ -1,4 +1,4 @@
-"""What each queue owns, and the most that it could ever have, as the policy and the machines say."""
+"""The quota of queues, and the most that each can use, by the policy and the nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def gpu_milli_of(resource: str) -> int:
     return WHOLE_MILLI if is_device(resource) else 0
 
 
-class _Branch(NamedTuple):
+class _QuotaNode(NamedTuple):
     parent: str
     quotas: dict[FlavorResource, Quota]
 
@@ -29,40 +29,40 @@ class _Tree:
     """Queues and cohorts by name, and what each has with all that is below it."""
 
     def __init__(self, shares: QueueSetup) -> None:
-        self._branches = {f"queue/{queue.name}": _branch(queue, queue.cohort) for queue in shares.queues}
-        self._branches |= {f"cohort/{cohort.name}": _branch(cohort, cohort.parent) for cohort in shares.cohorts}
+        self._nodes = {f"queue/{queue.name}": _quota_node(queue, queue.cohort) for queue in shares.queues}
+        self._nodes |= {f"cohort/{cohort.name}": _quota_node(cohort, cohort.parent) for cohort in shares.cohorts}
         self._children: dict[str, list[str]] = {}
-        for name, branch in self._branches.items():
-            self._children.setdefault(branch.parent, []).append(name)
+        for name, quota_node in self._nodes.items():
+            self._children.setdefault(quota_node.parent, []).append(name)
         self._subtrees: dict[tuple[str, FlavorResource], int] = {}
 
     def most(self, name: str, lot: FlavorResource) -> int:
-        """What a branch can use: what it keeps for itself, and what can be had from above, within its limit."""
-        branch, subtree = self._branches.get(name, _NOTHING), self._subtree(name, lot)
-        if not branch.parent:
+        """What a quota_node can use: what it keeps for itself, and what can be had from above, within its limit."""
+        quota_node, subtree = self._nodes.get(name, _NOTHING), self._subtree(name, lot)
+        if not quota_node.parent:
             return subtree
-        quota = branch.quotas.get(lot)
-        most = subtree - _lent(quota, subtree) + self.most(branch.parent, lot)
+        quota = quota_node.quotas.get(lot)
+        most = subtree - _lent(quota, subtree) + self.most(quota_node.parent, lot)
         limit = quota.borrow_limit if quota else None
         return min(most if limit is None else min(most, subtree + limit), UNLIMITED)
 
     def _subtree(self, name: str, lot: FlavorResource) -> int:
-        """The quota of a branch and of all below it, as far as they lend."""
+        """The quota of a quota_node and of all below it, as far as they lend."""
         if (name, lot) not in self._subtrees:
-            quota = self._branches.get(name, _NOTHING).quotas.get(lot)
+            quota = self._nodes.get(name, _NOTHING).quotas.get(lot)
             total = quota.nominal if quota else 0
             for child in self._children.get(name, ()):
-                total += _lent(self._branches[child].quotas.get(lot), self._subtree(child, lot))
+                total += _lent(self._nodes[child].quotas.get(lot), self._subtree(child, lot))
             self._subtrees[name, lot] = min(total, UNLIMITED)
         return self._subtrees[name, lot]
 
 
-_NOTHING = _Branch("", {})
+_NOTHING = _QuotaNode("", {})
 
 
-def _branch(spec: Queue | Cohort, parent: str) -> _Branch:
+def _quota_node(spec: Queue | Cohort, parent: str) -> _QuotaNode:
     quotas = {(quota.flavor, quota.resource): quota for quota in spec.quotas}
-    return _Branch(f"cohort/{parent}" if parent else "", quotas)
+    return _QuotaNode(f"cohort/{parent}" if parent else "", quotas)
 
 
 def _lent(quota: Quota | None, subtree: int) -> int:
@@ -70,7 +70,7 @@ def _lent(quota: Quota | None, subtree: int) -> int:
 
 
 def highest_usable(shares: QueueSetup) -> dict[str, dict[FlavorResource, int]]:
-    """For each queue the most that it can use of each lot that it has, were all others idle."""
+    """For each queue the most that it can use of each flavor-resource, were all others idle."""
     tree = _Tree(shares)
     found: dict[str, dict[FlavorResource, int]] = {}
     for queue in shares.queues:
@@ -83,7 +83,7 @@ def highest_usable(shares: QueueSetup) -> dict[str, dict[FlavorResource, int]]:
 
 
 def supply_of(shares: QueueSetup, nodes: Iterable[tuple[Node, int]]) -> dict[FlavorResource, int]:
-    """What the machines have of each lot that quota is given for; nodes come with how many there are of the kind."""
+    """What the nodes have of each flavor-resource with quota; each node comes with how many of its kind there are."""
     lots = shares.flavor_resources()
     flavors = {flavor.name: flavor for flavor in shares.flavors}
     supply = dict.fromkeys(lots, 0)
@@ -107,7 +107,7 @@ def _amount(has: dict[str, int], resource: str) -> int:
 
 
 class UnbackedQuota(NamedTuple):
-    """Quota that the machines cannot back."""
+    """Quota above what the nodes have."""
 
     owner: str  # queue; empty: all of them together
     lot: FlavorResource
@@ -116,7 +116,7 @@ class UnbackedQuota(NamedTuple):
 
 
 def unbacked_quotas(shares: QueueSetup, supply: dict[FlavorResource, int]) -> Iterator[UnbackedQuota]:
-    """Queues that own more than all machines have; and where none does, lots of which all together own more."""
+    """Queues with more quota than all nodes have; where there is none, flavor-resources with more in total."""
     for lot, there in supply.items():
         owned = {queue.name: _owned(queue, lot) for queue in shares.queues}
         above = [name for name, quota in owned.items() if quota > there]
@@ -128,7 +128,7 @@ def unbacked_quotas(shares: QueueSetup, supply: dict[FlavorResource, int]) -> It
 
 
 class UnreachableLimit(NamedTuple):
-    """A borrowing limit that lies beyond all machines."""
+    """A borrowing limit above what all nodes have."""
 
     queue: str
     lot: FlavorResource
@@ -138,7 +138,7 @@ class UnreachableLimit(NamedTuple):
 
 
 def unreachable_limits(shares: QueueSetup, supply: dict[FlavorResource, int]) -> Iterator[UnreachableLimit]:
-    """Borrowing limits that can never hold anybody back, because there are fewer machines than they allow."""
+    """Borrowing limits that never limit, because there are fewer nodes than they allow."""
     for queue in shares.queues:
         for quota in queue.quotas:
             lot, limit = (quota.flavor, quota.resource), quota.borrow_limit

@@ -1,4 +1,4 @@
-"""What the twin is told about how work and machines behave: the part of the world that no policy decides."""
+"""How work and machines behave in the twin: what no policy decides."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class TwinOptions(Spec, frozen=True):
     seed: int = 0
     api_latency_ms: int = 0  # from a decision to its effect
     start_ms: int = 0  # from bound to started
-    grace_ms: int = 0  # from told to go to gone
+    grace_ms: int = 0  # from the eviction of a pod to its end
     admission_fails_milli: int = 0  # admissions that the API refuses, as a share
-    answers_lost_milli: int = 0  # admissions that are carried out though no answer comes, as a share
+    answers_lost_milli: int = 0  # admissions that succeed although the response is lost, as a share
     observe_every_ms: int = 3_600_000  # how often use is observed
     node_fails_every_ms: int = 0  # mean time between failures of a node; 0: never
     node_repair_ms: int = 3_600_000
 
 
 class InitialState(Spec, frozen=True):
-    """A moment at which a run begins, and where work stands then."""
+    """The time at which a run begins, and the status of work then."""
 
     at_ms: int = 0
     standings: tuple[tuple[str, ObservedStatus], ...] = ()  # by the id of the workload

@@ -1,4 +1,4 @@
-"""Why a topology has no spots for a pod set, as codes: the numbers beside a code say how much was missing.
+"""Why a topology has no domains for a pod set, as codes; evidence says how much was missing.
 
 Text is made elsewhere, from the code, the numbers and the tally of nodes that were not taken.
 """
@@ -12,7 +12,7 @@ class TopologyFailure(IntEnum):
     """Codes are stable: a number is never used again for something else."""
 
     NONE = 0  # it fits
-    NO_LEVEL = 1  # it asks for no level at all
+    NO_LEVEL = 1  # it requests no level
     LEVEL_UNKNOWN = 2  # the topology has no such level
     SLICE_LEVEL_UNKNOWN = 3  # nor such a level for slices
     SLICE_SIZE = 4  # a slice without a size, more layers than we place, or a layer that does not divide the one around
@@ -20,10 +20,10 @@ class TopologyFailure(IntEnum):
     UNEVEN = 6  # the pods are not a whole number of slices
     NO_DOMAINS = 7  # no node is up, matches the flavor and has all the labels
     LACKS_ROOM = 8  # fewer slices fit than are needed
-    LACKS_LEADER = 9  # the workers fit, but nowhere beside their leader
-    STALE = 10  # its pods are in a domain that is not there any more, beside the failed one
+    LACKS_LEADER = 9  # the workers fit, but nowhere with their leader
+    STALE = 10  # its pods are in a domain that no longer exists, apart from the failed one
     NO_REPLACEMENT = 11  # nothing of it was on the failed node
-    UNSETTLED = 12  # counts did not come out even on the way down: a slice fits in a domain, but not in its parts
+    UNSETTLED = 12  # a slice fits in a domain, but not in its parts
     TOO_LARGE = 13  # more pods than the search was given room for
 
 
@@ -38,8 +38,8 @@ TOPOLOGY_FAILURE_TEXTS = {
     TopologyFailure.UNEVEN: "its pods are not a whole number of slices",
     TopologyFailure.NO_DOMAINS: "no node is up and has the labels of the topology",
     TopologyFailure.LACKS_ROOM: "no domain has room for all of its slices",
-    TopologyFailure.LACKS_LEADER: "no domain has room for its workers beside their leader",
-    TopologyFailure.STALE: "its pods are in a domain that is not there any more",
+    TopologyFailure.LACKS_LEADER: "no domain has room for its workers and their leader",
+    TopologyFailure.STALE: "its pods are in a domain that no longer exists",
     TopologyFailure.NO_REPLACEMENT: "none of its pods was on the failed node",
     TopologyFailure.UNSETTLED: "a slice fits in a domain, but not in the parts of it",
     TopologyFailure.TOO_LARGE: "it has more pods than can be placed at once",

@@ -1,4 +1,4 @@
-"""How amounts are written by people, and what integer each means.
+"""Reads and writes amounts: quantities, durations, GPUs.
 
 Integers inside, units in names: CPU in milli-cores, memory in MiB, time in milliseconds, money in micros.
 """
@@ -25,7 +25,7 @@ WHOLE_MILLI = 1_000
 #: The largest amount any field may carry; sums of a million of them still fit 63 bits.
 LARGEST_AMOUNT = 1 << 42
 
-#: The largest number that the engine counts with; whatever is told beyond it is no more than that.
+#: The largest number that the engine counts with; larger ones are cut to it.
 LARGEST_NUMBER = 1 << 60
 
 _DURATION_UNITS_MS = {
@@ -63,7 +63,7 @@ class UnitError(UserError):
 
 
 def bounded(number: int, least: int = 0) -> int:
-    """A number that can be counted with, whatever was told."""
+    """The number, cut to what the engine can count with."""
     return max(least, min(number, LARGEST_NUMBER))
 
 

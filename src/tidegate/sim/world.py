@@ -298,7 +298,7 @@ class SimWorld:
         self._submit_due(facts)
         numbers = {name: number for number, name in enumerate(self.jobs.ids)} if self._snapshot.standings else {}
         for name, standing in self._snapshot.standings:
-            facts.standing(numbers[name], standing, self._now_ms)
+            facts.observed_status(numbers[name], standing, self._now_ms)
             self._take_up(numbers[name], standing)
 
     def _next_ms(self) -> int | None:

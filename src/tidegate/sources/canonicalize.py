@@ -1,4 +1,4 @@
-"""From columns that were recognised to the canonical tables: what follows from other columns is completed.
+"""Makes canonical tables of recognised columns, and completes columns from others.
 
 Each row has a number; `judged` rows have, in `WHY`, the code of what is wrong with them, 0 for nothing.
 """
@@ -24,7 +24,7 @@ WHY, MENDED = "\x00why", "\x00mended"
 #: Of a job that is not over: until when it was seen.
 SEEN = "\x00seen"
 
-#: Codes of rows that are left out, in the order in which they are told.
+#: Codes of rows that are left out, in the order in which they are checked.
 DROPS = (
     Code.UNREADABLE_LINE,
     Code.UNREADABLE_CELL,

@@ -1,4 +1,4 @@
-"""Exports that overlap: a job that stands in several files counts once, as the one that knows its end.
+"""Removes duplicates between exports: a job in several files counts once, as the row that has its end.
 
 What has no id counts once by what it is about and its time; where that is not known, by the whole row, if most rows of
 the time that two files have in common are the same: a few are so by chance.
@@ -20,7 +20,7 @@ _SAME = ["id", "submitted_ms"]
 
 
 def without_overlaps(parts: list[SourceTable]) -> list[SourceTable]:
-    """The same parts, where rows of several files are left out of all but one, and told."""
+    """The same tables; rows of several files stay in one of them, and the others report them."""
     parts = _without_same_ids(parts)
     for table in (CanonicalTable.JOBS, CanonicalTable.REQUESTS, CanonicalTable.USE, CanonicalTable.CAPACITY):
         rows = [number for number, part in enumerate(parts) if _may_repeat(part, table)]
@@ -87,7 +87,7 @@ def _may_repeat(part: SourceTable, table: CanonicalTable) -> bool:
 
 
 def _key(part: SourceTable) -> tuple[pl.Expr, bool]:
-    """A number for each row that is equal for equal rows, and whether it stands for the whole row."""
+    """A number for each row that is equal for equal rows, and whether it is of the whole row."""
     about, values = _ABOUT.get(part.table, ((), ()))
     names = [] if part.columns is None else [one.field for one in part.columns.chosen]
     named = {CanonicalTable.USE: {"allocation"}, CanonicalTable.CAPACITY: {"queue", "gpu_model"}}.get(part.table, set())

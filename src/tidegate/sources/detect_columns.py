@@ -1,4 +1,4 @@
-"""Which column of a table is which: guessed by names and by what stands in them, or as the user says."""
+"""Maps columns of a table to fields: by name and values, or by --map."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SUFFIXES = {
 
 
 class ColumnMapping(NamedTuple):
-    """A column that was taken for something, and how it is read; without a column it is the same in every row."""
+    """The column of a field, and how it is read; without a column the value is the same in every row."""
 
     field: str
     column: str
@@ -66,7 +66,7 @@ class TableColumns(NamedTuple):
 
 
 class ColumnOverride(NamedTuple):
-    """What the user said about one field: a column, and its unit; or a value for every row."""
+    """The column of one field with its unit, or a value for every row, as --map gives it."""
 
     column: str = ""
     unit: str = ""
@@ -99,7 +99,7 @@ def read_map_option(text: str) -> dict[str, ColumnOverride]:
 
 
 class DetectionHints(NamedTuple):
-    """What is known of a table before it is looked at."""
+    """What is known of a table before its columns are detected."""
 
     wishes: Mapping[str, ColumnOverride] = {}
     zone: str = "UTC"  # of times that name none

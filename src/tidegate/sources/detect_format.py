@@ -1,4 +1,4 @@
-"""What a source is: by its name, by how it begins, by its columns; files of one set are one source."""
+"""Detects what a source is by its name, its first bytes and its columns; files of one set are one source."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DetectedSource(NamedTuple):
     format: Format
     paths: tuple[Path, ...] = ()
     address: str = ""  # of a server
-    table: TableFile | None = None  # a file that was looked at
+    table: TableFile | None = None  # a file that was sampled
     findings: tuple[SourceFinding, ...] = ()
 
     @property
@@ -62,7 +62,7 @@ def _together(found: list[DetectedSource]) -> list[DetectedSource]:
 
 
 def _find_in_folder(folder: Path, options: SourceOptions) -> list[DetectedSource]:
-    """What the files of a folder are; those that are none are told."""
+    """The sources in a folder; files that are none are reported."""
     try:
         files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
     except PermissionError:

@@ -19,15 +19,15 @@ from tidegate.manifests.core_objects import read_node
 from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import ManifestFindings
 from tidegate.manifests.import_settings import read_cluster_defaults, read_kueue_configuration
+from tidegate.manifests.import_workloads import ObjectKey, object_key, owners_of_workloads
 from tidegate.manifests.jobs.pod import POD
 from tidegate.manifests.jobs.to_workload import read_job
 from tidegate.manifests.kinds import KINDS, KUEUE
 from tidegate.manifests.kueue_workload import read_workload
 from tidegate.manifests.object_index import DEFAULT_NAMESPACE, ManifestDocument, ObjectIndex, index_objects
 from tidegate.manifests.object_meta import ManifestMeta, read_meta
-from tidegate.manifests.timestamps import read_time_ms
+from tidegate.manifests.workload_status import Condition, read_conditions
 from tidegate.model.problem import Severity, printable
-from tidegate.model.units import UnitError
 from tidegate.model.work import GpuRequest, Share, WorkKind, Workload
 from tidegate.sources.detect_columns import ColumnOverride
 from tidegate.sources.findings import CellPlace, Code, SourceError, SourceFinding
@@ -134,14 +134,12 @@ def _said(found: ManifestFindings, name: str) -> Iterator[SourceFinding]:
 def _jobs(objects: ObjectIndex, around: ClusterDefaults) -> tuple[list[dict[str, Any]], int]:
     """A row for each piece of work, and how many objects another one speaks for."""
     rows: list[dict[str, Any]] = []
-    spoken: set[tuple[str, str, str, str]] = set()
-    owned = 0
+    spoken, owned = owners_of_workloads(objects), 0
     for item in objects.of(KUEUE, "Workload"):
         meta = read_meta(item.quiet(), DEFAULT_NAMESPACE)
-        spoken |= {(owner.group, owner.kind, meta.namespace, owner.name) for owner in meta.owners}
         kind = next((_kind_of_owner(owner.kind) for owner in meta.owners), "batch")
         rows.append(_row(read_workload(item, around), _workload_life(item), kind))
-    there = {(*key, *_named(item)) for key, item in objects.jobs()} | spoken
+    there = {object_key(key, item) for key, item in objects.jobs()} | spoken
     for key, item in [*objects.jobs(), *((("", "Pod"), pod) for pod in objects.of("", "Pod"))]:
         meta = read_meta(item.quiet(), DEFAULT_NAMESPACE)
         if (*key, meta.namespace, meta.name) in spoken or _is_owned(meta, there):
@@ -160,12 +158,7 @@ def _jobs(objects: ObjectIndex, around: ClusterDefaults) -> tuple[list[dict[str,
     return rows, owned
 
 
-def _named(item: Item) -> tuple[str, str]:
-    meta = read_meta(item.quiet(), DEFAULT_NAMESPACE)
-    return meta.namespace, meta.name
-
-
-def _is_owned(meta: ManifestMeta, there: set[tuple[str, str, str, str]]) -> bool:
+def _is_owned(meta: ManifestMeta, there: set[ObjectKey]) -> bool:
     """Whether an owner is there; a Deployment owns a pod through a ReplicaSet named after it."""
     for owner in meta.owners:
         deployment = owner.name.rpartition("-")[0]
@@ -225,68 +218,54 @@ def _part(
 # -- when ------------------------------------------------------------------------------------------------------
 
 
-def _time(value: Any) -> int | None:
-    try:
-        return read_time_ms(value) if isinstance(value, str) else None
-    except UnitError:
-        return None
+def _held(status: Item) -> dict[str, Condition]:
+    """Conditions that are true."""
+    return {name: condition for name, condition in read_conditions(status).items() if condition.holds}
 
 
-def _conditions(item: Item) -> dict[str, tuple[int | None, str]]:
-    """When conditions that hold came to, and why."""
-    listed = _mapping(item.value, "status").get("conditions")
-    held = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    return {
-        str(one.get("type")): (_time(one.get("lastTransitionTime")), str(one.get("reason") or ""))
-        for one in held
-        if one.get("status") == "True"
-    }
-
-
-def _mapping(value: Any, key: str) -> dict[str, Any]:
-    found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
+def _since_ms(held: dict[str, Condition], *names: str) -> int | None:
+    """Since when the first of these conditions is true."""
+    return next((held[name].since_ms or None for name in names if name in held), None)
 
 
 def _workload_life(item: Item) -> JobTimes:
-    held = _conditions(item)
-    started = next((held[name][0] for name in ("Admitted", "QuotaReserved") if name in held), None)
-    ended, reason = held.get("Finished", (None, ""))
+    quiet = item.quiet()
+    held = _held(quiet.mapping("status"))
+    started = _since_ms(held, "Admitted", "QuotaReserved")
     if "Finished" in held:
-        return JobTimes(started, ended, "failed" if "Fail" in reason else "done")
-    if not _mapping(item.value, "spec").get("active", True):
-        return JobTimes(started, held.get("Evicted", (None, ""))[0], "cancelled")
+        outcome = "failed" if "Fail" in held["Finished"].reason else "done"
+        return JobTimes(started, _since_ms(held, "Finished"), outcome)
+    if not quiet.mapping("spec").flag("active", default=True):
+        return JobTimes(started, _since_ms(held, "Evicted"), "cancelled")
     return JobTimes(started, None, "running" if started else "pending")
 
 
 def _job_life(item: Item) -> JobTimes:
-    held, status = _conditions(item), _mapping(item.value, "status")
-    begun = status.get("startTime") or status.get("jobStatusStartTime") or status.get("start")
-    started = _time(begun) or held.get("Running", (None, ""))[0]
+    status = item.quiet().mapping("status")
+    held = _held(status)
+    begun = (status.time_ms(key) for key in ("startTime", "jobStatusStartTime", "start"))
+    started = next(filter(None, begun), None) or _since_ms(held, "Running")
     over = next((name for name in _OVER if name in held), None)
-    ended = _time(status.get("completionTime") or status.get("endTime")) or (held[over][0] if over else None)
+    ended = status.time_ms("completionTime") or status.time_ms("endTime") or _since_ms(held, *_OVER)
     if over or ended:
         return JobTimes(started, ended, _OVER[over] if over else "done")
-    serves = int(status.get("readyReplicas") or status.get("active") or 0) > 0
+    serves = status.whole("readyReplicas") > 0 or status.whole("active") > 0
     if serves and started is None:
-        started = held.get("Available", (None, ""))[0]
+        started = _since_ms(held, "Available")
     return JobTimes(started, None, "running" if started or serves else "pending")
 
 
 def _pod_life(item: Item) -> JobTimes:
-    status = _mapping(item.value, "status")
-    started, phase = _time(status.get("startTime")), status.get("phase")
-    ends = [_time(end) for end in _ends(status)]
-    ended = max((end for end in ends if end is not None), default=None)
+    status = item.quiet().mapping("status")
+    started, phase = status.time_ms("startTime") or None, status.text("phase")
+    ended = max((_end_ms(container) for container in status.items("containerStatuses")), default=0) or None
     if phase in ("Succeeded", "Failed"):
         return JobTimes(started, ended, "done" if phase == "Succeeded" else "failed")
     return JobTimes(started, None, "running" if started and phase == "Running" else "pending")
 
 
-def _ends(status: dict[str, Any]) -> Iterator[Any]:
-    listed = status.get("containerStatuses")
-    for one in listed if isinstance(listed, list) else []:
-        yield _mapping(_mapping(one, "state"), "terminated").get("finishedAt")
+def _end_ms(container: Item) -> int:
+    return container.mapping("state").mapping("terminated").time_ms("finishedAt")
 
 
 # -- capacity --------------------------------------------------------------------------------------------------
@@ -294,7 +273,7 @@ def _ends(status: dict[str, Any]) -> Iterator[Any]:
 
 def _shown_ms(objects: ObjectIndex, rows: list[dict[str, Any]]) -> list[int]:
     """Times that the dump shows: none is later than the dump."""
-    times = [time for item in objects.of("", "Node") for time in _times(item.value)]
+    times = [time for item in objects.of("", "Node") for time in _times(item)]
     return times + [row[key] for row in rows for key in ("submitted", "started", "ended") if row[key]]
 
 
@@ -322,12 +301,9 @@ def _capacity(objects: ObjectIndex, rows: list[dict[str, Any]], times: list[int]
     ]
 
 
-def _times(value: Any) -> Iterator[int]:
-    for one in _mapping(value, "status").get("conditions") or []:
-        for key in ("lastHeartbeatTime", "lastTransitionTime"):
-            time = _time(one.get(key)) if isinstance(one, dict) else None
-            if time is not None:
-                yield time
-    created = _time(_mapping(value, "metadata").get("creationTimestamp"))
-    if created is not None:
-        yield created
+def _times(item: Item) -> Iterator[int]:
+    quiet = item.quiet()
+    found = [quiet.mapping("metadata").time_ms("creationTimestamp")]
+    for condition in quiet.mapping("status").items("conditions"):
+        found += [condition.time_ms(key) for key in ("lastHeartbeatTime", "lastTransitionTime")]
+    return filter(None, found)

@@ -1,4 +1,4 @@
-"""What a folder of Kubernetes manifests sets up, or what is wrong with it, each finding with file and line."""
+"""Reads a folder of Kubernetes manifests; every finding has its file and line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PlacedFinding(NamedTuple):
         return self.finding.problem.severity
 
     def text(self) -> str:
-        """Say file, line, document, object, field and what is to be said on one line."""
+        """File, line, document, object, field and finding on one line."""
         origin, problem = self.finding
         where = f"{origin.file}:{self.place.line}" if self.place else origin.file
         document = f"document {origin.document}" if origin.document else ""
@@ -43,7 +43,7 @@ class PlacedFinding(NamedTuple):
 
 
 class ManifestDir(NamedTuple):
-    """What a folder says, if it can be used, and all that is to be said about it."""
+    """A folder of manifests: what it contains, None if it has errors, and its findings."""
 
     path: str
     loaded: ImportedCluster | None  # None: it has errors
@@ -75,7 +75,7 @@ def load_manifest_dir(path: Path) -> ManifestDir:
 
 
 def review_manifest_dir(path: Path) -> ManifestDir:
-    """Read a folder, or a single file, and find all that is to be said about it. Never raises."""
+    """Read a folder, or a single file, with all its findings. Never raises."""
     findings = ManifestFindings()
     reader = _Reader(findings)
     try:

@@ -1,4 +1,4 @@
-"""How sources are read, as the user says: what they are, which column is which, and how a server is reached."""
+"""Options of sources: format, columns, and access to a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from tidegate.sources.findings import SourceError
 
-#: Told what is being read, and the share of it that is done.
+#: Called with what is being read, and the share of it that is done.
 ReportProgress = Callable[[str, float], None]
 
 
@@ -61,7 +61,7 @@ class SourceOptions(NamedTuple):
 
 
 def check_options(options: SourceOptions) -> None:
-    """Refuse what cannot be meant."""
+    """Refuse options that make no sense."""
     if options.timezone:
         try:
             ZoneInfo(options.timezone)
@@ -74,5 +74,5 @@ def check_options(options: SourceOptions) -> None:
 
 
 def no_progress(what: str, share: float) -> None:
-    """Nobody watches."""
+    """Report nothing."""
     del what, share

@@ -1,6 +1,6 @@
-"""What stands in cells, as expressions: times, durations, GPUs, shares, memory and words, from numbers or from text.
+"""Parses cells, as polars expressions: times, durations, GPUs, shares, memory and words.
 
-A cell that cannot be read gives null; whoever asks for it tells that from a cell that was empty.
+A cell that cannot be read gives null; the caller compares it with cells that were empty.
 """
 
 from __future__ import annotations

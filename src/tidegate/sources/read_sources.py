@@ -1,4 +1,4 @@
-"""The one door to demand: sources of any kind in, the canonical tables out, with all that is to be said about them."""
+"""Reads sources of any kind into the canonical tables, with findings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _USUAL = SourceOptions()
 
 
 class SourceTables(NamedTuple):
-    """What sources gave."""
+    """The tables of all sources."""
 
     tables: Tables
     parts: tuple[SourceTable, ...]  # what came from where
@@ -83,7 +83,7 @@ def _tables(parts: list[SourceTable], options: SourceOptions) -> Tables:
 
 
 def _calendar(parts: list[SourceTable], options: SourceOptions) -> Calendar:
-    """The clocks that users go by: as the user says, else as all sources that name a zone say, else UTC."""
+    """The time zone of the users: of the option, else of all sources that name one, else UTC."""
     zones = {part.zone for part in parts if part.zone}
     name = options.timezone or (next(iter(zones)) if len(zones) == 1 else "")
     times = [time for part in parts for time in (part.first_ms, part.last_ms) if time is not None]

@@ -1,4 +1,4 @@
-"""One pass over a table that counts what is wrong with its rows, and what else is to be said about it.
+"""Counts, in one pass over a table, what is wrong with its rows.
 
 Rows are numbered by the file they came from; nothing is loaded but counts, a number for each id, and what is told.
 """
@@ -145,7 +145,7 @@ def _alone(good: pl.Expr) -> pl.Expr:
 
 
 def usable(frame: pl.LazyFrame, table: CanonicalTable, checked: Checked, *, calendar: bool) -> pl.LazyFrame:
-    """The rows that can be used, in the canonical columns; where all can, nothing is looked at again."""
+    """The rows that can be used, in the canonical columns; where all can, no row is checked again."""
     if checked.clean:
         return canonical(frame, table)
     good = judged(frame, table, calendar=calendar).filter(pl.col(WHY) == 0)

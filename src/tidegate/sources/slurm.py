@@ -80,7 +80,7 @@ def _since_ms(part: SourceTable) -> int | None:
 
 
 def _prepare(raw: pl.LazyFrame, resources: list[str], there: set[str]) -> pl.LazyFrame:
-    """Jobs only; what was allocated, or else requested; sessions of people told from batches."""
+    """Jobs only; what was allocated, or else requested; interactive sessions marked."""
     ids = pl.col("JobID") if "JobID" in there else pl.col("JobIDRaw").cast(pl.String)
     raw = raw.filter(~ids.str.contains(".", literal=True).fill_null(value=False))
     if resources:

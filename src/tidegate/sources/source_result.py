@@ -1,4 +1,4 @@
-"""What one source gave: rows of one canonical table, where they came from, and what is to be said about them."""
+"""Rows of one canonical table from one source, with their origin and findings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SourceTable(NamedTuple):
     findings: tuple[SourceFinding, ...] = ()
     zone: str = ""  # that its times name; "": none, or UTC
     since_ms: int | None = None  # from when on all jobs that were there are listed; None: all that were submitted
-    until_ms: int | None = None  # when its jobs were last looked at; None: it does not say
+    until_ms: int | None = None  # when its jobs were last observed; None: not known
     recorded: Recorded = Recorded()  # what the times of its jobs say
 
     @property

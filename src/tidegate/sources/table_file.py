@@ -21,13 +21,13 @@ from polars.exceptions import ComputeError, PolarsError
 from tidegate.model.problem import printable
 from tidegate.sources.findings import SourceError
 
-#: Rows that are looked at before a file is read.
+#: Rows that are sampled before a file is read.
 PROBED = 1_000
 
 #: The number of a row, counted from 0, and whether its line has the columns of the header.
 ROW, TORN = "\x00row", "\x00torn"
 
-#: What stands for nothing in a cell.
+#: Texts that mean an empty cell.
 NOTHING = ("", "NULL", "null", "None", "none", "N/A", "n/a", "NA", "NaN", "nan", "Unknown", "\\N", "-")
 
 _LINE = "\x00line"
@@ -44,7 +44,7 @@ class FileLayout(StrEnum):
 
 
 class TableFile(NamedTuple):
-    """A file with a table, of which the first rows were looked at."""
+    """A file with a table, and a sample of its first rows."""
 
     name: str
     at: Path | bytes  # where it is, or what is in it

@@ -1,4 +1,4 @@
-"""A file with a table, brought to a canonical one: recognised, read, checked, and what is to be said about it.
+"""Reads a file with a table into a canonical table: detects columns, reads, checks, reports.
 
 It is read quickly first. Where a cell does not fit or is missing, it is read again with care, line by line, so that
 every row that can be used is, and every other is counted and told.
@@ -54,7 +54,7 @@ _STAGED = 100_000
 
 
 class TableHints(NamedTuple):
-    """What is known of a file before it is looked at."""
+    """What is known of a file before it is read."""
 
     wishes: dict[str, ColumnOverride] = {}  # noqa: RUF012  never changed
     zone: str = ""  # of times that name none; empty: not said
@@ -68,7 +68,7 @@ class TableHints(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """One way to read a file."""
+    """A file with the way it is read."""
 
     file: TableFile
     columns: TableColumns
@@ -202,7 +202,7 @@ def _any_format(columns: TableColumns) -> TableColumns:
     return columns._replace(chosen=tuple(chosen))
 
 
-# -- what is to be said ----------------------------------------------------------------------------------------
+# -- findings ----------------------------------------------------------------------------------------
 
 
 def _row_findings(way: _Way, checked: Checked) -> Iterable[SourceFinding]:
@@ -304,9 +304,9 @@ def _is_local(dtype: pl.DataType) -> bool:
     return isinstance(dtype, pl.Datetime) and dtype.time_zone is None
 
 
-# -- how long a sample stands for --------------------------------------------------------------------------------
+# -- the period of samples --------------------------------------------------------------------------------
 
-#: Samples that are looked at.
+#: Samples that the period is taken from.
 _LOOKED_AT = 200_000
 
 #: Steps of one thing that say how often it is sampled; with fewer, it is as all others.
@@ -316,7 +316,7 @@ _OF = {CanonicalTable.USE: ("allocation",), CanonicalTable.CAPACITY: ("queue", "
 
 
 def fill_period(frame: pl.LazyFrame, columns: TableColumns) -> pl.LazyFrame:
-    """Say how long each sample stands for, where the table does not."""
+    """Fill in the period of each sample, where the table does not have it."""
     if columns.table not in _OF or columns.of("every") is not None:
         return frame
     things = list(_OF[columns.table])

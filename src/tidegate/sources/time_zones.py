@@ -33,7 +33,7 @@ def read_zone(name: str) -> tzinfo:
 
 
 def tells_zone(name: str) -> bool:
-    """Whether a name that stands in a source says where its users are."""
+    """Whether a name in a source is the time zone of its users."""
     return name not in _PLAIN
 
 

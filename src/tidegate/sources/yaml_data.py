@@ -32,7 +32,7 @@ _MERGE = "<<"
 
 
 class FilePosition(NamedTuple):
-    """Where something stands in a file, counted from 1."""
+    """A position in a file, counted from 1."""
 
     line: int
     column: int
@@ -53,7 +53,7 @@ class FileReadError(UserError):
 
 
 class LocatedData:
-    """The data of a file, and where its values stand."""
+    """The data of a file, and the positions of its values."""
 
     def __init__(self, data: Any, root: Any, marks: dict[int, Any]) -> None:
         self.data = data
@@ -61,7 +61,7 @@ class LocatedData:
         self._marks = marks  # by the id of a list or mapping: the parser's marks of its items or keys
 
     def place(self, path: problem.Path) -> FilePosition:
-        """Where the value at the path stands, or the innermost of those around it that is there."""
+        """The position of the value at the path, or of the innermost mapping or list around it."""
         found, value = self._root, self.data
         for step in path:
             try:

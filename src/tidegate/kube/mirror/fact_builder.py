@@ -48,7 +48,7 @@ class FactBuilder:
         """A node is gone."""
         self._removed.append(number)
 
-    def foreign(self, number: int, foreign: UnmanagedPods) -> None:
+    def unmanaged_pods(self, number: int, foreign: UnmanagedPods) -> None:
         """Others hold this of a node."""
         self._foreign.append((number, foreign))
 
@@ -68,11 +68,11 @@ class FactBuilder:
         """A workload whose decisions failed, because it changed, asks for something else now."""
         self._withdrawn.append((number, work))
 
-    def standing(self, number: int, standing: ObservedStatus) -> None:
+    def observed_status(self, number: int, standing: ObservedStatus) -> None:
         """A workload stands there, by what a leader before us decided."""
         self._standings.append((number, standing))
 
-    def consumed(self, consumed: DecayedUsage) -> None:
+    def decayed_usage(self, consumed: DecayedUsage) -> None:
         """An entrance has used so much of late, by the count of a leader before us."""
         self._consumed.append(consumed)
 
@@ -112,7 +112,7 @@ class FactBuilder:
             self._add_rows(facts, kind, now_ms)
         self._add_rows(facts, FactKind.WORKLOAD_FINISHED, now_ms)
         self._add_rows(facts, FactKind.WORKLOAD_CANCELLED, now_ms)
-        facts.tell_all(FactKind.FOREIGN_OBSERVED, self._foreign, now_ms)
+        facts.add_payloads(FactKind.UNMANAGED_OBSERVED, self._foreign, now_ms)
         self._add_submissions(facts, now_ms)
         for number, work in self._changed:
             facts.changed(number, work, now_ms)
@@ -134,9 +134,9 @@ class FactBuilder:
             facts.add_many(kind, now_ms, columns[:, 0], pod=columns[:, 1].astype(np.int32), arg=columns[:, 2])
 
     def _add_standings(self, facts: Facts, now_ms: int) -> None:
-        facts.tell_all(FactKind.WORKLOAD_OBSERVED, self._standings, now_ms)
+        facts.add_payloads(FactKind.WORKLOAD_OBSERVED, self._standings, now_ms)
         for used in self._consumed:
-            facts.consumed(used)
+            facts.decayed_usage(used)
 
     def _add_submissions(self, facts: Facts, now_ms: int) -> None:
         numbers, times, ids, asked = self._submitted

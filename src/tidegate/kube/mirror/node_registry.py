@@ -171,7 +171,9 @@ class NodeRegistry:
             held = known.get(key)
             if held is None:
                 held = known[key] = _sum(shapes)
-            facts.foreign(number, UnmanagedPods(node=name, request=held.request, charge=held.charge, pods=held.pods))
+            facts.unmanaged_pods(
+                number, UnmanagedPods(node=name, request=held.request, charge=held.charge, pods=held.pods)
+            )
             if not shapes:
                 del self._shapes[name]
         self._stirred = {}

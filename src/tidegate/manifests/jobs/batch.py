@@ -36,7 +36,7 @@ _TASK = schema(
     idle="maxRetry policies",
     unmodelled={
         "dependsOn": "all pods of a job start together",
-        "topologyPolicy": "the parts of a node's memory are not told apart",
+        "topologyPolicy": "NUMA nodes are not modelled",
     },
     refused={"partitionPolicy": Unsupported("tasks in partitions", "use one task for each partition")},
     template=TEMPLATE,
@@ -83,7 +83,7 @@ def job_set_groups(spec: Item) -> tuple[ReplicaGroup, ...]:
     """The pods of a JobSet's spec."""
     jobs = spec.items("replicatedJobs")
     if not jobs:
-        spec.tell("replicatedJobs", expected="one or more", found="none")
+        spec.report("replicatedJobs", expected="one or more", found="none")
     groups = []
     for job in jobs:
         inner = job.mapping("template").mapping("spec")
@@ -97,7 +97,7 @@ def split_volcano_job(item: Item, _: ClusterDefaults) -> JobParts:
     spec = item.mapping("spec")
     tasks = spec.items("tasks")
     if not tasks:
-        spec.tell("tasks", expected="one or more", found="none")
+        spec.report("tasks", expected="one or more", found="none")
     groups = [_task(task, number) for number, task in enumerate(tasks)]
     total, least = sum(group.pods for group in groups), spec.whole("minAvailable")
     if 0 < least < total and len(groups) == 1:
@@ -125,7 +125,7 @@ def _review_network(spec: Item) -> None:
         return
     if spec.mapping("networkTopology").text("mode", "hard") == "hard":
         hint = "use mode soft, or a topology annotation on the tasks"
-        spec.tell("networkTopology", found="is not supported: tiers of Volcano's HyperNodes", hint=hint)
+        spec.report("networkTopology", found="is not supported: tiers of Volcano's HyperNodes", hint=hint)
     else:
         spec.warn("networkTopology", "has no effect here: tiers of Volcano's HyperNodes")
 

@@ -47,7 +47,7 @@ class _Roles:
                 inner.refuse(name, f"one of {', '.join(self.roles)}", name, did_you_mean(name, self.roles))
         present = [role for role in self.roles if role in inner]
         if not present:
-            spec.tell(self.field, expected=f"one or more of {', '.join(self.roles)}", found="none")
+            spec.report(self.field, expected=f"one or more of {', '.join(self.roles)}", found="none")
         policy = spec.mapping("runPolicy").mapping("schedulingPolicy")
         groups = tuple(_group(role, inner.mapping(role)) for role in present)
         return JobParts(groups, priority_class=policy.text("priorityClass"))

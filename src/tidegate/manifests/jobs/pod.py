@@ -1,4 +1,4 @@
-"""Pods: work of their own, members of a group, or somebody else's, who take up room."""
+"""Pods: plain pods, pod groups, and unmanaged pods, which take up room."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OVER = ("Succeeded", "Failed")
 
 
 class Pod(NamedTuple):
-    """A pod as it is in the world."""
+    """A pod on a cluster."""
 
     meta: ManifestMeta
     node: str  # empty: it has none yet
@@ -43,10 +43,10 @@ def split_pod(item: Item, _: ClusterDefaults) -> JobParts:
 POD = JobKind(object_schema(POD_SPEC, ANYTHING), split_pod)
 
 
-def read_pod(item: Item, around: ClusterDefaults = NO_DEFAULTS) -> Pod:
+def read_pod(item: Item, defaults: ClusterDefaults = NO_DEFAULTS) -> Pod:
     """Read a Pod, and what it takes of its node."""
-    meta, spec = read_meta(item, around.namespace), item.mapping("spec")
-    amounts: Amounts = read_requests(spec, around, meta.namespace)
+    meta, spec = read_meta(item, defaults.namespace), item.mapping("spec")
+    amounts: Amounts = read_requests(spec, defaults, meta.namespace)
     return Pod(
         meta=meta,
         node=spec.text("nodeName"),
@@ -87,12 +87,12 @@ def group_of(pod: Pod) -> str:
     return pod.meta.word(label_names.GROUP)
 
 
-def join_group(pods: list[Pod], around: ClusterDefaults) -> tuple[Item, JobParts]:
+def join_group(pods: list[Pod], defaults: ClusterDefaults) -> tuple[Item, JobParts]:
     """A group of pods as one job, named after the group: a pod set for each role."""
     first = pods[0]
     roles: dict[object, list[Pod]] = {}
     for pod in pods:
-        roles.setdefault(_role(pod, around), []).append(pod)
+        roles.setdefault(_role(pod, defaults), []).append(pod)
     total = _total_count(first, len(pods))
     groups = [_named_role(number, members, len(roles)) for number, members in enumerate(roles.values(), 1)]
     if len(groups) == 1 and first.meta.annotations.get(label_names.GROUP_FAST) == "true":
@@ -104,10 +104,10 @@ def join_group(pods: list[Pod], around: ClusterDefaults) -> tuple[Item, JobParts
     return whole, JobParts(tuple(groups), WorkKind.BATCH)
 
 
-def _role(pod: Pod, around: ClusterDefaults) -> object:
-    """What pods of one role have in common: the hash that Kueue noted, or all that matters about them."""
+def _role(pod: Pod, defaults: ClusterDefaults) -> object:
+    """What pods of one role have in common: the hash that Kueue wrote, or their requirements."""
     noted = pod.meta.annotations.get(label_names.ROLE)
-    return noted or read_template(pod.item.quiet(), around, pod.meta.namespace).kind
+    return noted or read_template(pod.item.quiet(), defaults, pod.meta.namespace).kind
 
 
 def _named_role(number: int, members: list[Pod], roles: int) -> ReplicaGroup:

@@ -1,4 +1,4 @@
-"""What a job is made of, whatever its kind: groups of pods with their templates."""
+"""The parts of a job of any kind: groups of replicas with their templates."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class JobParts(NamedTuple):
 
 
 class JobKind(NamedTuple):
-    """A kind of job: what may stand in it, and how it is taken apart."""
+    """A kind of job: its field schema, and how it is split into parts."""
 
     form: FieldSchema
     split: Callable[[Item, ClusterDefaults], JobParts]
 
 
 def with_container(template: Item, resources: Mapping[str, Any]) -> Item:
-    """The template with one more container, which the job's operator puts into each pod."""
+    """The template with one more container, which the operator of the job adds to each pod."""
     spec = template.mapping("spec")
     containers = [*(item.value for item in spec.items("containers")), {"resources": resources}]
     changed = {**template.value, "spec": {**spec.value, "containers": containers}}

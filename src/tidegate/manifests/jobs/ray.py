@@ -67,7 +67,7 @@ def split_job(item: Item, _: ClusterDefaults) -> JobParts:
     """A RayJob: its cluster, and the pod that submits to it."""
     spec = item.mapping("spec")
     if "rayClusterSpec" not in spec:
-        spec.tell("rayClusterSpec", found="required field is missing")
+        spec.report("rayClusterSpec", found="required field is missing")
         return JobParts(())
     groups = _cluster_groups(item, spec.mapping("rayClusterSpec"))
     mode = spec.text("submissionMode", "K8sJobMode")

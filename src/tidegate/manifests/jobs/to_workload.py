@@ -1,4 +1,4 @@
-"""From a job of any kind to workloads: its pod sets, queue, priority, and how it will behave in the twin."""
+"""Makes workloads of a job of any kind: pod sets, queue, priority, and run profile in the twin."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tidegate.model.simulation import PlannedWorkload, RunProfile
 from tidegate.model.units import HOUR_MS, UnitError, parse_duration_ms
 from tidegate.model.work import PodSet, Work, WorkKind, Workload
 
-#: How long a job runs that does not say.
+#: Runtime of a job without the annotation.
 DEFAULT_RUNTIME_MS = HOUR_MS
 
-#: Workloads that one object may stand for.
+#: Workloads that one object may become.
 MOST_COPIES = 100_000
 
 #: Systems of queues, as a job names one.
@@ -48,32 +48,32 @@ class ImportedWorkload(NamedTuple):
     generated: bool = False  # its name is only the beginning of one
 
 
-def read_job(item: Item, kind: JobKind, around: ClusterDefaults) -> list[ImportedWorkload]:
+def read_job(item: Item, kind: JobKind, defaults: ClusterDefaults) -> list[ImportedWorkload]:
     """Read a job; a kind whose pods queue one by one gives several workloads."""
-    return read_parts(item, kind.split(item, around), around)
+    return read_parts(item, kind.split(item, defaults), defaults)
 
 
-def read_parts(item: Item, parts: JobParts, around: ClusterDefaults) -> list[ImportedWorkload]:
-    """Read a job that was taken apart."""
-    meta = read_meta(item, around.namespace)
-    label_names.check_labels(item.mapping("metadata"), around.gates)
+def read_parts(item: Item, parts: JobParts, defaults: ClusterDefaults) -> list[ImportedWorkload]:
+    """Read a job of these parts."""
+    meta = read_meta(item, defaults.namespace)
+    label_names.check_labels(item.mapping("metadata"), defaults.gates)
     for group in parts.groups:
         if group.template is not item:
-            label_names.check_labels(group.template.mapping("metadata"), around.gates)
+            label_names.check_labels(group.template.mapping("metadata"), defaults.gates)
     groups = [group for group in parts.groups if group.pods]
     if not groups:
         item.note("spec", "asks for no pods")
         return []
-    needs = [read_template(group.template, around, meta.namespace) for group in groups]
-    queue = _queue(item, meta, parts, around)
+    needs = [read_template(group.template, defaults, meta.namespace) for group in groups]
+    queue = _queue(item, meta, parts, defaults)
     work = Work(
         queue=queue.name or Work().queue,
         kind=_kind(item, meta, parts.kind),
-        priority=_priority(item, meta, parts, needs, around),
+        priority=_priority(item, meta, parts, needs, defaults),
         pod_sets=tuple(_pod_set(group, need, queue) for group, need in zip(groups, needs, strict=True)),
     )
     _review_names(item, work.pod_sets)
-    barred = [exceeds_limits(group.template.mapping("spec"), around, meta.namespace) for group in groups]
+    barred = [exceeds_limits(group.template.mapping("spec"), defaults, meta.namespace) for group in groups]
     workload = Workload(id=meta.id, work=work, submitted_ms=_submitted_ms(item, meta), estimate_ms=parts.estimate_ms)
     standing = ObservedStatus(outside_limits=True) if True in barred else None
     one = ImportedWorkload(
@@ -103,30 +103,32 @@ def _pod_set(group: ReplicaGroup, needs: PodRequirements, queue: QueueName) -> P
 def _review_names(item: Item, pod_sets: tuple[PodSet, ...]) -> None:
     names = [pod_set.name for pod_set in pod_sets]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        item.tell("spec", expected="pod sets with names of their own", found=f"{name!r} twice")
+        item.report("spec", expected="pod sets with names of their own", found=f"{name!r} twice")
 
 
-def _queue(item: Item, meta: ManifestMeta, parts: JobParts, around: ClusterDefaults) -> QueueName:
+def _queue(item: Item, meta: ManifestMeta, parts: JobParts, defaults: ClusterDefaults) -> QueueName:
     """The queue that a job names: Kueue's word first, then that of its scheduler, then the namespace's default."""
     named = meta.labels.get(label_names.QUEUE)
     if named:
         return QueueName(KUEUE, f"{meta.namespace}/{named}", ("metadata", "labels", label_names.QUEUE))
-    found = _foreign_queue(meta.labels, meta.annotations, ("metadata",))
+    found = _queue_of_other_system(meta.labels, meta.annotations, ("metadata",))
     templates = [group.template for group in parts.groups]
     for template in templates:
         inner = template.mapping("metadata")
-        found = found or _foreign_queue(inner.pairs("labels"), inner.pairs("annotations"), ())
+        found = found or _queue_of_other_system(inner.pairs("labels"), inner.pairs("annotations"), ())
     if found:
         return found
     if parts.queue:
         return QueueName(VOLCANO, parts.queue, ("spec", "queue"))
-    if meta.namespace in around.queues_by_default:
+    if meta.namespace in defaults.queues_by_default:
         return QueueName(KUEUE, f"{meta.namespace}/default", ("metadata", "labels"))
     item.warn("metadata", "names no queue: no quota is counted", f"label it {label_names.QUEUE}")
     return QueueName()
 
 
-def _foreign_queue(labels: Mapping[str, str], annotations: Mapping[str, str], at: tuple[str, ...]) -> QueueName | None:
+def _queue_of_other_system(
+    labels: Mapping[str, str], annotations: Mapping[str, str], at: tuple[str, ...]
+) -> QueueName | None:
     for key in label_names.KAI_QUEUES:
         if labels.get(key):
             return QueueName(KAI, labels[key], (*at, "labels", key) if at else ())
@@ -141,19 +143,19 @@ def _foreign_queue(labels: Mapping[str, str], annotations: Mapping[str, str], at
 
 
 def _priority(
-    item: Item, meta: ManifestMeta, parts: JobParts, needs: list[PodRequirements], around: ClusterDefaults
+    item: Item, meta: ManifestMeta, parts: JobParts, needs: list[PodRequirements], defaults: ClusterDefaults
 ) -> int:
     """The priority: of the workload's class, then of the job's or its pods' class, then the default."""
     label = meta.labels.get(label_names.PRIORITY, "")
     if label:
         inner = item.mapping("metadata").mapping("labels")
-        return _class_value(inner, label_names.PRIORITY, label, around.workload_priorities)
-    if "default" in around.workload_priorities:
-        return around.workload_priorities["default"].value
+        return _class_value(inner, label_names.PRIORITY, label, defaults.workload_priorities)
+    if "default" in defaults.workload_priorities:
+        return defaults.workload_priorities["default"].value
     named = parts.priority_class or next((need.priority_class for need in needs if need.priority_class), "")
     if named:
-        return _class_value(item, "spec", named, {**SYSTEM_PRIORITIES, **around.pod_priorities})
-    return around.default_pod_priority()
+        return _class_value(item, "spec", named, {**SYSTEM_PRIORITIES, **defaults.pod_priorities})
+    return defaults.default_pod_priority()
 
 
 #: Priority classes that every cluster has.

@@ -37,12 +37,12 @@ def runtime_key(kind: str, name: str, namespace: str = "") -> str:
     return f"{kind}/{name}" if kind == "ClusterTrainingRuntime" else f"{kind}/{namespace}/{name}"
 
 
-def split_train_job(item: Item, around: ClusterDefaults) -> JobParts:
+def split_train_job(item: Item, defaults: ClusterDefaults) -> JobParts:
     """A TrainJob: a pod set for each job of its runtime."""
     spec = item.mapping("spec")
     reference, trainer = spec.mapping("runtimeRef"), spec.mapping("trainer")
     kind, name = reference.text("kind", "ClusterTrainingRuntime"), reference.needed_text("name")
-    runtime = around.training_runtimes.get(runtime_key(kind, name, read_meta(item, around.namespace).namespace))
+    runtime = defaults.training_runtimes.get(runtime_key(kind, name, read_meta(item, defaults.namespace).namespace))
     if runtime is None:
         hint = f"add the {kind} to the folder"
         reference.warn("name", f"there is no runtime {name}: one pod set of the trainer alone is assumed", hint)

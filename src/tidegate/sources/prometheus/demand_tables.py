@@ -26,7 +26,7 @@ from tidegate.sources.prometheus.range_query import RangeQuery
 
 Answer = tuple[pl.DataFrame | None, list[SourceFinding]]
 
-#: Starts that one window may stand for.
+#: Starts that one window may count.
 _MOST_STARTS = 1_000
 
 _SERVES = ("ReplicaSet", "StatefulSet", "LeaderWorkerSet", "RayCluster")
@@ -43,7 +43,7 @@ class MetricReader:
 
     @property
     def step_ms(self) -> int:
-        """How long a sample stands for."""
+        """The period of a sample."""
         return self.asker.span.step_ms
 
     def name(self, signal: Metric) -> str:
@@ -74,9 +74,9 @@ class MetricReader:
 _GPU = ("queue", "pod", "device", "profile", "gpu_model")
 
 
-def use_of(had: MetricReader) -> Answer:
+def use_of(metrics: MetricReader) -> Answer:
     """What pods did with their GPUs, by DCGM."""
-    found = {signal.key: _by_gpu(had.read(signal)) for signal in DCGM}
+    found = {signal.key: _by_gpu(metrics.read(signal)) for signal in DCGM}
     frames = [frame.rename({"value": key}) for key, frame in found.items() if len(frame)]
     if not frames:
         return None, []
@@ -91,9 +91,9 @@ def use_of(had: MetricReader) -> Answer:
         "at_ms",
         "queue",
         "gpu_model",
-        every_ms=pl.lit(had.step_ms),
+        every_ms=pl.lit(metrics.step_ms),
         allocation=pl.concat_str("queue", "pod", "device", separator="/").str.strip_chars("/"),
-        service=pl.col("pod").replace_strict(_models(had), default=""),
+        service=pl.col("pod").replace_strict(_models(metrics), default=""),
         gpus_milli=_device_milli() // pl.col("sharers"),
         busy_milli=_rounded(pl.coalesce("busy", "busy_coarse")).clip(0, 1000),
         vram_mib=_rounded(pl.col("vram")),
@@ -126,11 +126,11 @@ def _device_milli() -> pl.Expr:
     return pl.when(slices.is_not_null()).then(slices * 1000 // 7).otherwise(1000)
 
 
-def _models(had: MetricReader) -> dict[str, str]:
+def _models(metrics: MetricReader) -> dict[str, str]:
     """The model that a pod serves."""
     found: dict[str, str] = {}
     for engine in ENGINES:
-        frame = had.read(engine.running)
+        frame = metrics.read(engine.running)
         if len(frame):
             pairs = frame.select(pod=workload(frame, "pod"), model=label(frame, *engine.models)).unique()
             found.update({pod: model for pod, model in pairs.sort("pod", "model").rows() if pod and model})
@@ -140,14 +140,14 @@ def _models(had: MetricReader) -> dict[str, str]:
 # -- requests --------------------------------------------------------------------------------------------------
 
 
-def requests_of(had: MetricReader) -> Answer:
+def requests_of(metrics: MetricReader) -> Answer:
     """Requests in windows, by engine and model."""
-    frames = [frame for engine in ENGINES if (frame := _served(had, engine)) is not None]
+    frames = [frame for engine in ENGINES if (frame := _served(metrics, engine)) is not None]
     return (fitted(pl.concat(frames), CanonicalTable.REQUESTS) if frames else None), []
 
 
-def _served(had: MetricReader, engine: ServingEngine) -> pl.DataFrame | None:
-    counts = _grown(had, engine, engine.requests, "count")
+def _served(metrics: MetricReader, engine: ServingEngine) -> pl.DataFrame | None:
+    counts = _grown(metrics, engine, engine.requests, "count")
     if counts is None:
         return None
     rows = counts
@@ -157,26 +157,26 @@ def _served(had: MetricReader, engine: ServingEngine) -> pl.DataFrame | None:
         ("seconds", engine.latency_sum),
         ("timed", engine.latency_count),
     ):
-        more = _grown(had, engine, signal, key)
+        more = _grown(metrics, engine, signal, key)
         if more is not None:
             rows = rows.join(more, on=["at_ms", "service", "client"], how="left")
         else:
             rows = rows.with_columns(pl.lit(None, dtype=pl.Float64).alias(key))
     mean = pl.when(pl.col("timed") > 0).then(pl.col("seconds") / pl.col("timed") * 1000)
     return rows.sort("at_ms", "service", "client").select(
-        pl.col("at_ms") - had.step_ms,
+        pl.col("at_ms") - metrics.step_ms,
         "service",
         "client",
         "count",
-        window_ms=pl.lit(had.step_ms),
+        window_ms=pl.lit(metrics.step_ms),
         tokens_in=_rounded(pl.col("tokens_in")),
         tokens_out=_rounded(pl.col("tokens_out")),
         latency_ms=_rounded(mean),
     )
 
 
-def _grown(had: MetricReader, engine: ServingEngine, signal: Metric, key: str) -> pl.DataFrame | None:
-    frame = had.read(signal)
+def _grown(metrics: MetricReader, engine: ServingEngine, signal: Metric, key: str) -> pl.DataFrame | None:
+    frame = metrics.read(signal)
     if frame.is_empty():
         return None
     keyed = frame.with_columns(service=label(frame, *engine.models), client=workload(frame, "namespace"))
@@ -186,46 +186,46 @@ def _grown(had: MetricReader, engine: ServingEngine, signal: Metric, key: str) -
 # -- capacity --------------------------------------------------------------------------------------------------
 
 
-def capacity_of(had: MetricReader) -> Answer:
+def capacity_of(metrics: MetricReader) -> Answer:
     """Queues of Kueue where it is there, else what nodes have and pods hold; and requests that wait."""
-    frames = [_engines(had)]
-    frames.append(_kueue(had) if any(had.name(signal) for signal in KUEUE.values()) else _kube(had))
+    frames = [_engines(metrics)]
+    frames.append(_kueue(metrics) if any(metrics.name(signal) for signal in KUEUE.values()) else _kube(metrics))
     there = [fitted(frame, CanonicalTable.CAPACITY) for frame in frames if frame is not None and len(frame)]
     return (pl.concat(there).sort("at_ms", "queue") if there else None), []
 
 
-def _engines(had: MetricReader) -> pl.DataFrame | None:
+def _engines(metrics: MetricReader) -> pl.DataFrame | None:
     rows = []
     for engine in ENGINES:
         sides = []
         for key, signal in (("running_jobs", engine.running), ("pending_jobs", engine.waiting)):
-            frame = had.read(signal)
+            frame = metrics.read(signal)
             keyed = named(frame, queue=label(frame, *engine.models))
             sides.append(keyed.group_by("at_ms", "queue").agg(_rounded(pl.col("value").sum()).alias(key)))
         if any(len(side) for side in sides):
             rows.append(sides[0].join(sides[1], on=["at_ms", "queue"], how="full", coalesce=True))
-    return pl.concat(rows).with_columns(every_ms=pl.lit(had.step_ms)) if rows else None
+    return pl.concat(rows).with_columns(every_ms=pl.lit(metrics.step_ms)) if rows else None
 
 
-def _kueue(had: MetricReader) -> pl.DataFrame | None:
+def _kueue(metrics: MetricReader) -> pl.DataFrame | None:
     columns = {"running": "running_milli", "pending": "pending_milli", "total": "total_milli"}
     whole: pl.DataFrame | None = None
     for key, signal in KUEUE.items():
         counted = key not in columns
-        frame = had.read(signal, "" if counted else '{resource=~".*/gpu.*"}')
+        frame = metrics.read(signal, "" if counted else '{resource=~".*/gpu.*"}')
         if frame.is_empty():
             continue
         keyed = named(frame, queue=label(frame, "cluster_queue"))
         summed = keyed.group_by("at_ms", "queue").agg(_rounded(pl.col("value").sum()).alias(columns.get(key, key)))
         whole = summed if whole is None else whole.join(summed, on=["at_ms", "queue"], how="full", coalesce=True)
-    return whole.with_columns(every_ms=pl.lit(had.step_ms)) if whole is not None else None
+    return whole.with_columns(every_ms=pl.lit(metrics.step_ms)) if whole is not None else None
 
 
-def _kube(had: MetricReader) -> pl.DataFrame | None:
-    asked, phase, nodes = (had.name(KUBE[key]) for key in ("asked", "phase", "allocatable"))
+def _kube(metrics: MetricReader) -> pl.DataFrame | None:
+    asked, phase, nodes = (metrics.name(KUBE[key]) for key in ("asked", "phase", "allocatable"))
     rows = []
     if nodes:
-        total = had.ask(f'sum(avg_over_time({nodes}{{resource=~"{GPU_RESOURCES}"}}[{had.step_ms - 1}ms]))')
+        total = metrics.ask(f'sum(avg_over_time({nodes}{{resource=~"{GPU_RESOURCES}"}}[{metrics.step_ms - 1}ms]))')
         rows.append(total.select("at_ms", queue=pl.lit(""), total_milli=_rounded(pl.col("value") * 1000)))
     for state, key in (("Running", "running"), ("Pending", "pending")):
         if not (asked and phase):
@@ -234,25 +234,25 @@ def _kube(had: MetricReader) -> pl.DataFrame | None:
             f'sum by (namespace) (sum by (namespace, pod) ({asked}{{resource=~"{GPU_RESOURCES}"}}) '
             f'* on (namespace, pod) group_left () max by (namespace, pod) ({phase}{{phase="{state}"}} == 1))'
         )
-        found = had.ask(query)
+        found = metrics.ask(query)
         keyed = found.select("at_ms", queue=label(found, "namespace"), milli=_rounded(pl.col("value") * 1000))
         rows.append(keyed.rename({"milli": f"{key}_milli"}))
     there = [frame for frame in rows if len(frame)]
     if not there:
         return None
     whole = pl.concat(there, how="diagonal").group_by("at_ms", "queue").agg(pl.all().sum())
-    return whole.with_columns(every_ms=pl.lit(had.step_ms))
+    return whole.with_columns(every_ms=pl.lit(metrics.step_ms))
 
 
 # -- jobs and starts -------------------------------------------------------------------------------------------
 
 
-def jobs_of(had: MetricReader) -> Answer:
+def jobs_of(metrics: MetricReader) -> Answer:
     """Pods with GPUs as jobs, those of one owner as one, by kube-state-metrics."""
-    asked = had.name(KUBE["asked"])
+    asked = metrics.name(KUBE["asked"])
     if not asked:
         return None, []
-    held = had.ask(f'sum by (namespace, pod) ({asked}{{resource=~"{GPU_RESOURCES}"}})')
+    held = metrics.ask(f'sum by (namespace, pod) ({asked}{{resource=~"{GPU_RESOURCES}"}})')
     if held.is_empty():
         return None, []
     pods = (
@@ -261,11 +261,13 @@ def jobs_of(had: MetricReader) -> Answer:
         .agg(first=pl.col("at_ms").min(), last=pl.col("at_ms").max(), gpus=pl.col("value").max())
     )
     for key in ("created", "started", "ended"):
-        pods = pods.join(_moments(had, key), on=["queue", "pod"], how="left")
-    pods = pods.join(_owners(had), on=["queue", "pod"], how="left").with_columns(pl.col("owner", "kind").fill_null(""))
+        pods = pods.join(_moments(metrics, key), on=["queue", "pod"], how="left")
+    pods = pods.join(_owners(metrics), on=["queue", "pod"], how="left").with_columns(
+        pl.col("owner", "kind").fill_null("")
+    )
     serves = pl.col("kind").is_in(_SERVES)
     alone = serves | (pl.col("owner") == "")
-    gone = pl.col("last") < had.asker.span.end_ms - 5 * had.step_ms
+    gone = pl.col("last") < metrics.asker.span.end_ms - 5 * metrics.step_ms
     pods = pods.with_columns(
         id=pl.concat_str("queue", pl.when(alone).then(pl.col("pod")).otherwise(pl.col("owner")), separator="/"),
         kind=pl.when(serves).then(pl.lit("inference")).otherwise(pl.lit("batch")),
@@ -291,21 +293,23 @@ def jobs_of(had: MetricReader) -> Answer:
     return fitted(rows.filter(pl.col("gpus_milli") > 0).sort("submitted_ms", "id"), CanonicalTable.JOBS), []
 
 
-def _moments(had: MetricReader, key: str) -> pl.DataFrame:
+def _moments(metrics: MetricReader, key: str) -> pl.DataFrame:
     """A time that pods have as a value, in seconds."""
     schema = {"queue": pl.String, "pod": pl.String, key: pl.Int64}
-    name = had.name(KUBE[key])
-    frame = had.ask(f"max by (namespace, pod) ({name})") if name else pl.DataFrame()
+    name = metrics.name(KUBE[key])
+    frame = metrics.ask(f"max by (namespace, pod) ({name})") if name else pl.DataFrame()
     if frame.is_empty():
         return pl.DataFrame(schema=schema)
     keyed = frame.select(queue=label(frame, "namespace"), pod=label(frame, "pod"), value="value")
     return keyed.group_by("queue", "pod").agg(_rounded(pl.col("value").max() * 1000).alias(key))
 
 
-def _owners(had: MetricReader) -> pl.DataFrame:
+def _owners(metrics: MetricReader) -> pl.DataFrame:
     schema = {"queue": pl.String, "pod": pl.String, "owner": pl.String, "kind": pl.String}
-    name = had.name(KUBE["owner"])
-    frame = had.ask(f"max by (namespace, pod, created_by_kind, created_by_name) ({name})") if name else pl.DataFrame()
+    name = metrics.name(KUBE["owner"])
+    frame = (
+        metrics.ask(f"max by (namespace, pod, created_by_kind, created_by_name) ({name})") if name else pl.DataFrame()
+    )
     if frame.is_empty():
         return pl.DataFrame(schema=schema)
     keyed = frame.select(
@@ -317,9 +321,9 @@ def _owners(had: MetricReader) -> pl.DataFrame:
     return keyed.unique(["queue", "pod"], keep="first", maintain_order=True)
 
 
-def starts_of(had: MetricReader) -> Answer:
+def starts_of(metrics: MetricReader) -> Answer:
     """How long nodes took to come, by Karpenter."""
-    total, count = (had.read(signal) for signal in KARPENTER)
+    total, count = (metrics.read(signal) for signal in KARPENTER)
     if total.is_empty() or count.is_empty():
         return None, []
     sides = [increases(frame.with_columns(type=label(frame, "type")), "type") for frame in (total, count)]
@@ -361,7 +365,7 @@ def named(frame: pl.DataFrame, **labels: pl.Expr) -> pl.DataFrame:
 
 
 def increases(frame: pl.DataFrame, *keys: str) -> pl.DataFrame:
-    """What counters grew by since the sample before, summed by time and keys; a counter that fell began anew."""
+    """The increase of counters since the sample before, summed by time and keys; a counter that fell was reset."""
     series = [name for name in frame.columns if name.startswith("label ")]
     if not series or frame.is_empty():
         series = []

@@ -1,7 +1,7 @@
-"""Asking a Prometheus server: one outgoing at a time, tried again when the server or the line fails.
+"""Asking a Prometheus server: one request at a time, tried again when the server or the line fails.
 
 Python's own HTTP client is enough: requests are few and large, one after the other so that the server is not pressed,
-and a dependency less is one less to keep. Half a body, a 5xx, a 429 and a time-out are tried again with growing pauses.
+and a dependency less is one less to keep. Half a body, a 5xx, a 429 and a time-out are retried with growing backoff.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tidegate.model.problem import printable
 from tidegate.sources.findings import SourceError
 from tidegate.sources.options import SourceOptions
 
-#: Times that a outgoing is tried, the first pause between two, and how long an answer may take.
-TRIES, PAUSE_S, TIMEOUT_S = 6, 0.5, 120.0
+#: Times that a request is tried, the first backoff between two, and how long an answer may take.
+TRIES, BACKOFF_S, TIMEOUT_S = 6, 0.5, 120.0
 
-#: The longest pause, whatever the server asks for.
-_LONGEST_PAUSE_S = 30.0
+#: The longest backoff, whatever the server asks for.
+_LONGEST_BACKOFF_S = 30.0
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 
@@ -38,11 +38,11 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class TooManyPointsError(TidegateError):
-    """The server will not answer so much at once."""
+    """The server refuses that many points at once."""
 
 
 class RetryableError(TidegateError):
-    """One try failed; another may not."""
+    """A request failed in a way that a retry may fix."""
 
     def __init__(self, why: str, wait_s: float = 0) -> None:
         super().__init__(why)
@@ -61,14 +61,14 @@ class PrometheusServer(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The address, without a password that may stand in it."""
+        """The address, without its password."""
         split = urllib.parse.urlsplit(self.address)
         host = (split.hostname or "") + (f":{split.port}" if split.port else "")
         return printable(f"{split.scheme}://{host}{split.path}")
 
 
 def server_of(address: str, options: SourceOptions) -> PrometheusServer:
-    """Prepare to ask a server: who we are comes from the options, or from PROMETHEUS_TOKEN, _USER and _PASSWORD."""
+    """Prepare to ask a server: credentials come from the options, or from PROMETHEUS_TOKEN, _USER and _PASSWORD."""
     split = urllib.parse.urlsplit(address.rstrip("/"))
     token = options.token or os.environ.get("PROMETHEUS_TOKEN", "")
     user = options.user or split.username or os.environ.get("PROMETHEUS_USER", "")
@@ -96,38 +96,38 @@ def _context(address: str, options: SourceOptions) -> ssl.SSLContext | None:
     return context
 
 
-def request(door: PrometheusServer, path: str, fields: dict[str, str]) -> Any:
+def request(server: PrometheusServer, path: str, fields: dict[str, str]) -> Any:
     """The data of an answer; an UnusableSource says why there is none, a TooMuch that less must be asked for."""
     why = ""
-    for number in range(door.tries):
+    for number in range(server.tries):
         try:
-            return _once(door, path, fields)
+            return _once(server, path, fields)
         except RetryableError as failed:
             why = str(failed)
-            if number + 1 < door.tries:
-                door.pause(min(failed.wait_s or PAUSE_S * 2**number, _LONGEST_PAUSE_S))
+            if number + 1 < server.tries:
+                server.pause(min(failed.wait_s or BACKOFF_S * 2**number, _LONGEST_BACKOFF_S))
     raise SourceError(
-        f"{door.name}: {why}, {door.tries} times in a row; is the server well? What was fetched is kept: "
+        f"{server.name}: {why}, {server.tries} times in a row; is the server well? What was fetched is kept: "
         "the same command goes on from there"
     )
 
 
-def _once(door: PrometheusServer, path: str, fields: dict[str, str]) -> Any:
+def _once(server: PrometheusServer, path: str, fields: dict[str, str]) -> Any:
     body = urllib.parse.urlencode(fields).encode()
-    url = door.address + path
-    outgoing = urllib.request.Request(url, body or None, door.headers)  # noqa: S310  the scheme was looked at
+    url = server.address + path
+    outgoing = urllib.request.Request(url, body or None, server.headers)  # noqa: S310  the scheme was checked
     try:
-        with _opener(door).open(outgoing, timeout=door.timeout_s) as answer:
-            return _data(_unpacked(answer.read(), answer.headers.get("Content-Encoding", "")), door)
+        with _opener(server).open(outgoing, timeout=server.timeout_s) as answer:
+            return _data(_unpacked(answer.read(), answer.headers.get("Content-Encoding", "")), server)
     except urllib.error.HTTPError as error:
-        raise _refusal(door, error) from None
+        raise _refusal(server, error) from None
     except http.client.HTTPException as error:
         raise RetryableError(f"breaks off its answer ({type(error).__name__})") from None
     except (TimeoutError, urllib.error.URLError, OSError) as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, ssl.SSLCertVerificationError):
             raise SourceError(
-                f"{door.name}: its certificate is not trusted: {reason.verify_message}; say --ca-file, or --insecure"
+                f"{server.name}: its certificate is not trusted: {reason.verify_message}; say --ca-file, or --insecure"
             ) from None
         raise RetryableError(f"cannot be reached ({reason})") from None
 
@@ -139,13 +139,13 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         """Leave it: the redirect is an error then, with its address."""
 
 
-def _opener(door: PrometheusServer) -> urllib.request.OpenerDirector:
+def _opener(server: PrometheusServer) -> urllib.request.OpenerDirector:
     """No proxy stands between a machine and itself."""
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
-    if urllib.parse.urlsplit(door.address).hostname in _LOOPBACK:
+    if urllib.parse.urlsplit(server.address).hostname in _LOOPBACK:
         handlers.append(urllib.request.ProxyHandler({}))
-    if door.context is not None:
-        handlers.append(urllib.request.HTTPSHandler(context=door.context))
+    if server.context is not None:
+        handlers.append(urllib.request.HTTPSHandler(context=server.context))
     return urllib.request.build_opener(*handlers)
 
 
@@ -158,40 +158,40 @@ def _unpacked(content: bytes, encoding: str) -> bytes:
         raise RetryableError("breaks off its answer") from None
 
 
-def _data(content: bytes, door: PrometheusServer) -> Any:
+def _data(content: bytes, server: PrometheusServer) -> Any:
     try:
         value = msgspec.json.decode(content)
     except msgspec.DecodeError:
         if content.lstrip()[:1] == b"<":
             raise SourceError(
-                f"{door.name}: answers with a web page, not as Prometheus does; is the path right?"
+                f"{server.name}: answers with a web page, not as Prometheus does; is the path right?"
             ) from None
         raise RetryableError("breaks off its answer") from None
     if not isinstance(value, dict) or value.get("status") != "success":
-        raise SourceError(f"{door.name}: does not answer as Prometheus does: {printable(str(content[:80]))}")
+        raise SourceError(f"{server.name}: does not answer as Prometheus does: {printable(str(content[:80]))}")
     return value.get("data")
 
 
-def _refusal(door: PrometheusServer, error: urllib.error.HTTPError) -> Exception:
+def _refusal(server: PrometheusServer, error: urllib.error.HTTPError) -> Exception:
     """What an answer with an error code means: try again, ask for less, or give up."""
     said = _error_text(error)
     if error.code in (408, 425, 429) or error.code >= 500:
         wait = error.headers.get("Retry-After", "")
         return RetryableError(f"answers {error.code}{said}", float(wait) if wait.isdecimal() else 0)
     if error.code in _REDIRECTS:
-        to = urllib.parse.urlsplit(urllib.parse.urljoin(door.address, error.headers.get("Location", "")))
+        to = urllib.parse.urlsplit(urllib.parse.urljoin(server.address, error.headers.get("Location", "")))
         there = printable(f"{to.scheme}://{to.netloc.rpartition('@')[2]}")
         return SourceError(
-            f"{door.name}: answers {error.code}: it sends on to {there}; "
+            f"{server.name}: answers {error.code}: it sends on to {there}; "
             "redirects are not followed, as credentials would go along: name that address if you trust it"
         )
     if error.code in (401, 403):
         return SourceError(
-            f"{door.name}: answers {error.code}{said}; say --token, or --user and --password, or set PROMETHEUS_TOKEN"
+            f"{server.name}: answers {error.code}{said}; say --token, or --user and --password, or set PROMETHEUS_TOKEN"
         )
     if error.code in (400, 422) and any(word in said for word in ("too many", "exceeded", "too large", "limit")):
         return TooManyPointsError(said)
-    return SourceError(f"{door.name}: answers {error.code}{said}; is it the address of a Prometheus?")
+    return SourceError(f"{server.name}: answers {error.code}{said}; is it the address of a Prometheus?")
 
 
 def _error_text(error: urllib.error.HTTPError) -> str:

@@ -104,7 +104,7 @@ class ResponseCache:
 class RangeQuery(NamedTuple):
     """A server, a time, and where pieces are kept."""
 
-    door: PrometheusServer
+    server: PrometheusServer
     span: TimeRange
     store: ResponseCache
     watch: ReportProgress = no_progress
@@ -117,16 +117,16 @@ class RangeQuery(NamedTuple):
         pieces = list(span.pieces(points))
         for number, piece in enumerate(pieces):
             self.watch(query, number / len(pieces))
-            key = json.dumps([self.door.name, query, *piece])
+            key = json.dumps([self.server.name, query, *piece])
             found = self.store.take(key)
             if found is None:
                 try:
-                    found = _series(request(self.door, "/api/v1/query_range", _fields(query, piece)), self.door)
+                    found = _series(request(self.server, "/api/v1/query_range", _fields(query, piece)), self.server)
                 except TooManyPointsError as refused:
                     if points // 4 < _LEAST_POINTS:
                         hint = "ask for less: a shorter time, or a longer --step"
                         raise SourceError(
-                            f"{self.door.name}: will not answer so much at once{refused}; {hint}"
+                            f"{self.server.name}: will not answer so much at once{refused}; {hint}"
                         ) from None
                     yield from self._pieces(query, piece, points // 4)
                     continue
@@ -143,10 +143,10 @@ def _fields(query: str, span: TimeRange) -> dict[str, str]:
     }
 
 
-def _series(data: Any, door: PrometheusServer) -> list[Any]:
+def _series(data: Any, server: PrometheusServer) -> list[Any]:
     found = data.get("result") if isinstance(data, dict) else None
     if not isinstance(found, list):
-        raise SourceError(f"{door.name}: does not answer as Prometheus does: expected a result")
+        raise SourceError(f"{server.name}: does not answer as Prometheus does: expected a result")
     return found
 
 

@@ -20,14 +20,14 @@ _USUAL_SPAN_MS, _USUAL_STEP_MS = 7 * DAY_MS, MINUTE_MS
 
 
 def read_prometheus(
-    address: str, options: SourceOptions, door: PrometheusServer | None = None, watch: ReportProgress = no_progress
+    address: str, options: SourceOptions, server: PrometheusServer | None = None, watch: ReportProgress = no_progress
 ) -> list[SourceTable]:
     """The tables of what a server has; an UnusableSource says why there are none."""
-    door = door or server_of(address, options)
-    names = _names(door)
-    span = read_span(door, options)
+    server = server or server_of(address, options)
+    names = _names(server)
+    span = read_span(server, options)
     store = ResponseCache(options.cache)
-    had = MetricReader(RangeQuery(door, span, store, watch), names)
+    had = MetricReader(RangeQuery(server, span, store, watch), names)
     makers = {
         CanonicalTable.USE: use_of,
         CanonicalTable.REQUESTS: requests_of,
@@ -39,32 +39,32 @@ def read_prometheus(
     for table, make in makers.items():
         had.queries.clear()
         frame, said = make(had)
-        findings += [finding._replace(source=door.name) for finding in said]
+        findings += [finding._replace(source=server.name) for finding in said]
         if frame is not None and len(frame):
-            part = source_table(door.name, Format.PROMETHEUS, table, frame)
+            part = source_table(server.name, Format.PROMETHEUS, table, frame)
             part = part._replace(query="; ".join(had.queries), since_ms=span.start_ms, until_ms=span.end_ms)
             parts.append(part)
     store.finish()
     if not parts:
-        raise SourceError(_say_nothing(door, names, span))
-    findings += _said(door.name, names, had)
+        raise SourceError(_say_nothing(server, names, span))
+    findings += _said(server.name, names, had)
     parts[0] = parts[0]._replace(findings=(*parts[0].findings, *findings))
     return parts
 
 
-def _names(door: PrometheusServer) -> frozenset[str]:
+def _names(server: PrometheusServer) -> frozenset[str]:
     """The metrics that a server has."""
-    data = request(door, "/api/v1/label/__name__/values", {})
+    data = request(server, "/api/v1/label/__name__/values", {})
     return frozenset(str(name) for name in data) if isinstance(data, list) else frozenset()
 
 
-def _say_nothing(door: PrometheusServer, names: frozenset[str], span: TimeRange) -> str:
+def _say_nothing(server: PrometheusServer, names: frozenset[str], span: TimeRange) -> str:
     known = sum(name in names for signal in every_metric() for name in signal.names)
     if known:
         hours = (span.end_ms - span.start_ms) / 3_600_000
-        return f"{door.name}: has nothing in the {hours:,.0f} hours that were asked for; say --start and --end"
+        return f"{server.name}: has nothing in the {hours:,.0f} hours that were asked for; say --start and --end"
     return (
-        f"{door.name}: has {len(names):,} metrics, and none of DCGM, vLLM, SGLang, TGI, kube-state-metrics, Kueue or "
+        f"{server.name}: has {len(names):,} metrics, and none of DCGM, vLLM, SGLang, TGI, kube-state-metrics, Kueue or "
         "Karpenter; does it scrape them?"
     )
 
@@ -87,10 +87,10 @@ def _has(signal: Metric, names: frozenset[str]) -> bool:
 # -- when ------------------------------------------------------------------------------------------------------
 
 
-def read_span(door: PrometheusServer, options: SourceOptions) -> TimeRange:
+def read_span(server: PrometheusServer, options: SourceOptions) -> TimeRange:
     """From when to when is asked for: as said, or the last week by the server's clock."""
     step = _duration("--step", options.step) if options.step else 0
-    end = _moment("--end", options.end, 0) if options.end else _server_now(door)
+    end = _moment("--end", options.end, 0) if options.end else _server_now(server)
     start = _moment("--start", options.start, end) if options.start else end - _USUAL_SPAN_MS
     if start >= end:
         raise SourceError(f"--start {options.start}: expected a time before the end")
@@ -99,12 +99,12 @@ def read_span(door: PrometheusServer, options: SourceOptions) -> TimeRange:
     return TimeRange(start, end, step)
 
 
-def _server_now(door: PrometheusServer) -> int:
-    data: Any = request(door, "/api/v1/query", {"query": "time()"})
+def _server_now(server: PrometheusServer) -> int:
+    data: Any = request(server, "/api/v1/query", {"query": "time()"})
     try:
         now_ms = round(float(data["result"][1]) * 1000)
     except (KeyError, IndexError, TypeError, ValueError):
-        raise SourceError(f"{door.name}: does not say what time it is; say --start and --end") from None
+        raise SourceError(f"{server.name}: does not say what time it is; say --start and --end") from None
     return now_ms - now_ms % MINUTE_MS
 
 

@@ -20,7 +20,7 @@ class Trace(NamedTuple):
     table: CanonicalTable
     wishes: dict[str, ColumnOverride]
     calendar: Calendar
-    queue: Callable[[str], str] | None = None  # the queue that the name of a file stands for
+    queue: Callable[[str], str] | None = None  # the queue that the name of a file means
     ids: bool = True
 
     def wanted(self, name: str) -> TableHints:

@@ -87,7 +87,7 @@ def _use(metrics: dict[str, Path]) -> Iterable[SourceTable]:
 
 
 def _by_pod(path: Path | None, value: pl.Expr, empty: dict[str, type[pl.DataType]]) -> pl.DataFrame:
-    """One value a pod and moment; samples of no pod are left out, and of two at a time the first counts."""
+    """One value per pod and time; samples of no pod are left out, and of two at a time the first counts."""
     if path is None:
         return pl.DataFrame(schema=empty)
     named = pl.col("container_ip").is_not_null() & ~pl.col("container_ip").is_in(["", "NULL"])
