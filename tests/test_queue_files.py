@@ -262,8 +262,8 @@ WRONG = [
     ),
     (
         queues(cohort="c", preemption={"borrow": "LowerPriority"}),
-        ("policy.queues[0].preemption.borrow: expected reclaim too: a queue that may not take back its own quota may not "
-        "take more, found reclaim: Never"),
+        ("policy.queues[0].preemption.borrow: expected reclaim too: a queue that may not take back its own quota may "
+        "not take more, found reclaim: Never"),
     ),
     (
         queues(fungibility={"when_can_borrow": "Stop"}),

@@ -189,49 +189,43 @@ def _open_ended(frame: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
+#: The canonical columns of fields that have a unit.
+_COLUMN_OF = {
+    "at": "at_ms", "every": "every_ms", "took": "took_ms", "latency": "latency_ms", "gpus": "gpus_milli",
+    "busy": "busy_milli", "vram": "vram_mib", "vram_total": "vram_total_mib", "total": "total_milli",
+    "running": "running_milli", "pending": "pending_milli",
+}  # fmt: skip
+
+
+def _renamed(frame: pl.LazyFrame, table: CanonicalTable) -> pl.LazyFrame:
+    """The frame with the canonical columns of its fields; names that are missing are empty."""
+    fields = [field for field in FIELDS[table] if field.name != "stage"]
+    names = [pl.col(field.name).fill_null("") for field in fields if field.cell in (CellKind.TEXT, CellKind.MODEL)]
+    return frame.with_columns(
+        *names, *(pl.col(field.name).alias(_COLUMN_OF[field.name]) for field in fields if field.name in _COLUMN_OF)
+    )
+
+
 def _complete_requests(frame: pl.LazyFrame, there: set[str]) -> pl.LazyFrame:
     window = pl.col("window").fill_null(0) if there & {"window"} else pl.lit(0, dtype=pl.Int64)
     count = pl.col("count") if "count" in there else pl.lit(1.0)
     if "rate" in there:
         count = pl.col("rate") * window / 1000
-    return frame.with_columns(
-        at_ms=pl.col("at"),
-        window_ms=window,
-        count=count,
-        service=pl.col("service").fill_null(""),
-        client=pl.col("client").fill_null(""),
-        latency_ms=pl.col("latency"),
-    )
+    return _renamed(frame, CanonicalTable.REQUESTS).with_columns(window_ms=window, count=count)
 
 
 def _complete_use(frame: pl.LazyFrame, there: set[str]) -> pl.LazyFrame:
-    return frame.with_columns(
-        pl.col("allocation", "queue", "service", "gpu_model").fill_null(""),
-        at_ms=pl.col("at"),
-        every_ms=pl.col("every"),
-        gpus_milli=pl.col("gpus") if "gpus" in there else pl.lit(1000, dtype=pl.Int64),
-        busy_milli=pl.col("busy"),
-        vram_mib=pl.col("vram"),
-        vram_total_mib=pl.col("vram_total"),
-        power_w=pl.col("power").round().cast(pl.Int64, strict=False),
-    )
+    frame = _renamed(frame, CanonicalTable.USE)
+    gpus = pl.col("gpus") if "gpus" in there else pl.lit(1000, dtype=pl.Int64)
+    return frame.with_columns(gpus_milli=gpus, power_w=pl.col("power").round().cast(pl.Int64, strict=False))
 
 
-def _complete_capacity(frame: pl.LazyFrame, there: set[str]) -> pl.LazyFrame:
-    del there
-    return frame.with_columns(
-        pl.col("queue", "gpu_model").fill_null(""),
-        at_ms=pl.col("at"),
-        every_ms=pl.col("every"),
-        total_milli=pl.col("total"),
-        running_milli=pl.col("running"),
-        pending_milli=pl.col("pending"),
-    )
+def _complete_capacity(frame: pl.LazyFrame, _: set[str]) -> pl.LazyFrame:
+    return _renamed(frame, CanonicalTable.CAPACITY)
 
 
-def _complete_starts(frame: pl.LazyFrame, there: set[str]) -> pl.LazyFrame:
-    del there
-    return frame.with_columns(pl.col("service").fill_null(""), at_ms=pl.col("at"), took_ms=pl.col("took"))
+def _complete_starts(frame: pl.LazyFrame, _: set[str]) -> pl.LazyFrame:
+    return _renamed(frame, CanonicalTable.STARTS)
 
 
 _COMPLETE: dict[CanonicalTable, Callable[[pl.LazyFrame, set[str]], pl.LazyFrame]] = {
