@@ -53,7 +53,7 @@ def read(*texts: str) -> Read:
     """Load texts as one folder."""
     findings = ManifestFindings()
     loaded = import_documents([document for text in texts for document in documents(text)], findings)
-    return Read(loaded, findings.told)
+    return Read(loaded, findings.listed)
 
 
 def item(text: str) -> Item:

@@ -290,7 +290,7 @@ def test_a_list_is_taken_apart():
     }
     loaded = import_documents([ManifestDocument(whole, "l.yaml", 1)], findings)
     assert loaded.shares == read(QUEUES).loaded.shares
-    assert next(str(found.problem.path) for found in findings.told) == "('items', 3, 'sepc')"
+    assert next(str(found.problem.path) for found in findings.listed) == "('items', 3, 'sepc')"
     typed = {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "ResourceFlavorList",
@@ -330,7 +330,7 @@ def test_findings_beyond_a_number_are_counted():
         [ManifestDocument({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, **fields}, "t.yaml", 1)],
         findings,
     )
-    assert (len(findings.told), findings.errors, findings.more >= 7) == (3, 10, True)
+    assert (len(findings.listed), findings.errors, findings.more >= 7) == (3, 10, True)
 
 
 def seeds():

@@ -180,7 +180,7 @@ def _topology_request(entry: TopologyRequestEntry) -> TopologyRequest:
     return TopologyRequest(
         required=entry.required,
         preferred=entry.preferred,
-        unconstrained=entry.anywhere,
+        unconstrained=entry.unconstrained,
         slices=tuple(SliceRule(level=rule.level, size=rule.size) for rule in entry.slices),
         group=entry.group,
         spread=None if spread is UNSET else SpreadRule(level=spread.level, most=spread.most, required=spread.required),

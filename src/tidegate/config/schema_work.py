@@ -53,9 +53,11 @@ class SpreadEntry(ConfigEntry, frozen=True):
 class TopologyRequestEntry(ConfigEntry, frozen=True):
     """Where pods are to be, in a flavor with a topology."""
 
+    refused: ClassVar = {"anywhere": "renamed to unconstrained"}
+
     required: Annotated[Text, Meta(description="The level, a node label, that all pods must be within.")] = ""
     preferred: Annotated[Text, Meta(description="The level that they should be within; wider where need be.")] = ""
-    anywhere: Annotated[bool, Meta(description="Anywhere, but placed by the topology.")] = False
+    unconstrained: Annotated[bool, Meta(description="Anywhere, but placed by the topology.")] = False
     slices: Annotated[
         list[SliceEntry], Meta(max_length=3, description="Pods that stay together, the widest level first.")
     ] = []
@@ -78,7 +80,7 @@ class PodsEntry(ConfigEntry, frozen=True):
     memory: Annotated[Memory, Meta(description="Memory of each pod.")] = amount(Memory)
     other: Annotated[Others, Meta(description="Other resources of each pod by name, counted in units.")] = {}
     selector: Annotated[Labels, Meta(description="Labels that a node must have.")] = {}
-    tolerations: Annotated[list[TolerationEntry], Meta(description="Taints that the pods put up with.")] = []
+    tolerations: Annotated[list[TolerationEntry], Meta(description="Taints that the pods tolerate.")] = []
     topology: Annotated[TopologyRequestEntry, Meta(description="With topologies: where they are to be.")] = field(
         default_factory=TopologyRequestEntry
     )
@@ -133,10 +135,10 @@ class WorkEntry(ConfigEntry, frozen=True):
         Duration
     )
     estimate: (
-        Annotated[PositiveDuration, Meta(description="The runtime its owner tells; without it nobody knows.")]
+        Annotated[PositiveDuration, Meta(description="The runtime by its owner; without it the runtime is not known.")]
         | UnsetType
     ) = UNSET
-    tolerates_wait: Annotated[Duration, Meta(description="How long it can wait; 0: not told.")] = amount(Duration)
+    tolerates_wait: Annotated[Duration, Meta(description="How long it can wait; 0: not known.")] = amount(Duration)
     preemptible: Annotated[bool, Meta(description="Whether it may be preempted.")] = _WORK.preemptible
     protected: Annotated[Duration, Meta(description="Runtime before which it may not be preempted.")] = amount(Duration)
 

@@ -131,11 +131,11 @@ def _queue_errors(policy: PolicyEntry, queue: QueueEntry, at: Path) -> Iterator[
 def _quota_errors(policy: PolicyEntry, entry: QuotaNodeEntry, at: Path) -> Iterator[Problem]:
     """Flavors that are unknown, named twice or not named at all."""
     known = [flavor.name for flavor in policy.flavors] or [DEFAULT_FLAVOR]
-    beside = bool(amounts_of(entry)) or _has_limits(entry)
-    if entry.flavors and beside:
+    unnamed = bool(amounts_of(entry)) or _has_limits(entry)
+    if entry.flavors and unnamed:
         hint = "move them into flavors"
         yield Problem(path=at, expected="amounts or flavors", found="both", hint=hint)
-    elif beside and len(known) > 1:
+    elif unnamed and len(known) > 1:
         hint = f"write flavors: [{{name: {known[0]}, …}}]"
         yield Problem(path=at, expected=f"quota by flavor, as there are {len(known)}", found="none named", hint=hint)
     seen: set[str] = set()

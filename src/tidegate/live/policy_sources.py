@@ -297,7 +297,7 @@ class KueueObjects:
             for number, item in enumerate(msgspec.json.decode(content), 1)
         ]
         loaded = import_documents(documents, findings)
-        errors = [one for one in findings.told if one.problem.severity is Severity.ERROR]
+        errors = [one for one in findings.listed if one.problem.severity is Severity.ERROR]
         if errors:
             raise PolicyError("\n".join(f"{one.origin.about()}: {one.problem.text()}" for one in errors))
         if not loaded.shares.queues:

@@ -45,7 +45,7 @@ class ManifestFindings:
     """Findings in the order they were made: the first ones as they are, the rest as a number."""
 
     def __init__(self, most: int = MOST_LISTED) -> None:
-        self.told: list[ManifestFinding] = []
+        self.listed: list[ManifestFinding] = []
         self.more = 0
         self.errors = 0
         self.full = most == 0
@@ -57,9 +57,9 @@ class ManifestFindings:
         if self.full:
             self.more += 1
             return
-        self.told.append(ManifestFinding(origin, problem))
-        self.full = len(self.told) >= self._most
+        self.listed.append(ManifestFinding(origin, problem))
+        self.full = len(self.listed) >= self._most
 
     def texts(self, severity: Severity | None = None) -> list[str]:
         """The findings as lines; of one severity, if it is given."""
-        return [found.text() for found in self.told if severity in (None, found.problem.severity)]
+        return [found.text() for found in self.listed if severity in (None, found.problem.severity)]

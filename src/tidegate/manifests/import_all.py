@@ -42,14 +42,14 @@ class ImportedCluster(NamedTuple):
 def import_documents(documents: Iterable[ManifestDocument], findings: ManifestFindings) -> ImportedCluster:
     """Import documents; with an error among the findings the result is not usable."""
     objects = index_objects(documents, findings)
-    told = read_kueue_configuration(objects)
-    defaults = read_cluster_defaults(objects, told)
+    kueue = read_kueue_configuration(objects)
+    defaults = read_cluster_defaults(objects, kueue)
     nodes = [read_node(item) for item in objects.of("", "Node")]
     imported, unmanaged = read_workloads(objects, defaults)
     other_queues = read_other_queues(objects, imported, _totals(nodes))
     work = [resolve_queue(one, other_queues) for one in imported]
     namespaces = {one.planned.workload.id.partition("/")[0] for one in work}
-    shares = read_queue_setup(objects, told, other_queues, namespaces)
+    shares = read_queue_setup(objects, kueue, other_queues, namespaces)
     check_references(objects, shares, work)
     nodes, work = _count_by_vendor(nodes, work)
     return ImportedCluster(

@@ -21,7 +21,7 @@ from tidegate.model.queues import FairSharing, Namespace, Queue, QueueSetup
 
 
 def read_queue_setup(
-    objects: ObjectIndex, told: KueueConfiguration, other: OtherQueues, namespaces: Iterable[str]
+    objects: ObjectIndex, kueue: KueueConfiguration, other: OtherQueues, namespaces: Iterable[str]
 ) -> QueueSetup:
     """The queues of a folder; `namespaces` are those that work is in."""
     controllers = dict(read_admission_check(item) for item in objects.of(KUEUE, "AdmissionCheck"))
@@ -36,12 +36,12 @@ def read_queue_setup(
         entrances=tuple(entrances),
         namespaces=_namespaces(objects, submitting if queues or entrances else set()),
         topologies=tuple(map(read_topology, objects.of(KUEUE, "Topology"))),
-        fair=told.fair or shared_out,
-        usage=told.usage,
-        partial=told.partial,
-        retargets=told.retargets,
-        ignore_undeclared=told.ignore_undeclared,
-        topology=told.topology,
+        fair=kueue.fair or shared_out,
+        usage=kueue.usage,
+        partial=kueue.partial,
+        retargets=kueue.retargets,
+        ignore_undeclared=kueue.ignore_undeclared,
+        topology=kueue.topology,
     )
 
 

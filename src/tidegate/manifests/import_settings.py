@@ -22,7 +22,7 @@ def read_kueue_configuration(objects: ObjectIndex) -> KueueConfiguration:
     return found[0] if found else KueueConfiguration()
 
 
-def read_cluster_defaults(objects: ObjectIndex, told: KueueConfiguration) -> ClusterDefaults:
+def read_cluster_defaults(objects: ObjectIndex, kueue: KueueConfiguration) -> ClusterDefaults:
     """The defaults that apply to the jobs of a folder."""
     return ClusterDefaults(
         namespace=DEFAULT_NAMESPACE,
@@ -37,9 +37,9 @@ def read_cluster_defaults(objects: ObjectIndex, told: KueueConfiguration) -> Clu
         pod_bounds=_bounds([item.quiet() for item in objects.of("", "LimitRange")], "Pod"),
         overheads={item.origin.name: read_overhead(item) for item in objects.of("node.k8s.io", "RuntimeClass")},
         training_runtimes=_runtimes(objects),
-        excluded=told.excluded,
-        transformations=told.transformations,
-        gates=told.gates,
+        excluded=kueue.excluded,
+        transformations=kueue.transformations,
+        gates=kueue.gates,
     )
 
 

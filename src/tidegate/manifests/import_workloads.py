@@ -99,7 +99,7 @@ def _unique(found: list[ImportedWorkload]) -> list[ImportedWorkload]:
     ids = [one.planned.workload.id for one in found]
     times = Counter(ids)
     taken: set[str] = set()
-    told = []
+    unique = []
     for one, name in zip(found, ids, strict=True):
         renamed = name
         if times[name] > 1 and not one.generated:
@@ -111,8 +111,8 @@ def _unique(found: list[ImportedWorkload]) -> list[ImportedWorkload]:
             number += 1
             renamed = f"{base}-{number}"
         taken.add(renamed)
-        told.append(one if renamed == name else _renamed(one, renamed))
-    return told
+        unique.append(one if renamed == name else _renamed(one, renamed))
+    return unique
 
 
 def _renamed(one: ImportedWorkload, name: str) -> ImportedWorkload:

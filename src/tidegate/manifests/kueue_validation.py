@@ -100,7 +100,7 @@ def _check_fungibility(item: Item) -> None:
 def _check_flavor(item: Item) -> None:
     spec = item.part("spec")
     if spec.get("topologyName") and not spec.get("nodeLabels"):
-        spec.report("nodeLabels", expected="one label or more beside topologyName", found="none")
+        spec.report("nodeLabels", expected="one label or more next to topologyName", found="none")
 
 
 def _check_topology(item: Item) -> None:

@@ -231,18 +231,18 @@ class Facts:
         self._submitted_count += len(numbers)
         self.add_many(FactKind.WORKLOAD_SUBMITTED, at_ms, numbers, arg=rows)
 
-    def _place_of(self, told: object, works: Sequence[Work]) -> int:
+    def _place_of(self, source: object, works: Sequence[Work]) -> int:
         """Where these works stand among all. By identity: comparing by value would hash every one."""
-        known = self._added.get(id(told))
+        known = self._added.get(id(source))
         if known is None:
-            known = self._added[id(told)] = (told, len(self._works))
+            known = self._added[id(source)] = (source, len(self._works))
             self._works.extend(works)
         return known[1]
 
     def _all_works(self) -> tuple[Work, ...]:
         """All works added: the world's own tuple if there is only one, so that it is recognised next time."""
-        told = next(iter(self._added.values()), ((), 0))[0]
-        return told if len(self._added) == 1 and isinstance(told, tuple) else tuple(self._works)
+        source = next(iter(self._added.values()), ((), 0))[0]
+        return source if len(self._added) == 1 and isinstance(source, tuple) else tuple(self._works)
 
     def _joined(self) -> Submissions:
         if not self._submitted:
@@ -250,10 +250,10 @@ class Facts:
         if len(self._submitted) == 1:
             return self._submitted[0]
         return Submissions(
-            np.concatenate([told.work for told in self._submitted]),
-            np.concatenate([told.submitted_ms for told in self._submitted]),
-            np.concatenate([told.estimate_ms for told in self._submitted]),
-            [name for told in self._submitted for name in told.ids],
+            np.concatenate([each.work for each in self._submitted]),
+            np.concatenate([each.submitted_ms for each in self._submitted]),
+            np.concatenate([each.estimate_ms for each in self._submitted]),
+            [name for each in self._submitted for name in each.ids],
         )
 
 

@@ -45,11 +45,11 @@ def _part_of(events: FactBatch, first: int, last: int, submitted: int) -> tuple[
         return NO_FACTS, submitted
     part = slice(first, last)
     kind, arg = events.kind[part], events.arg[part].copy()
-    told = kind == int(FactKind.WORKLOAD_SUBMITTED)
-    end = submitted + int(np.count_nonzero(told))
+    is_submission = kind == int(FactKind.WORKLOAD_SUBMITTED)
+    end = submitted + int(np.count_nonzero(is_submission))
     columns = (events.at_ms[part], events.subject[part], events.pod[part], arg, events.values[part])
     if end == submitted:
         return FactBatch(kind, *columns), end
-    arg[told] -= submitted
+    arg[is_submission] -= submitted
     submissions: list[Any] = [column[submitted:end] for column in events.submissions]
     return FactBatch(kind, *columns, (), events.works, Submissions(*submissions)), end

@@ -109,11 +109,11 @@ def _without_same_rows(parts: list[SourceTable], rows: list[int]) -> list[Source
         times = int(again.sum())
         if times and (not whole or times >= _SAME_SHARE * int(common.sum())):
             lost = mine["key"].filter(again).unique()
-            told = SourceFinding(Code.DUPLICATE_ROW, part.name, times)
+            repeated = SourceFinding(Code.DUPLICATE_ROW, part.name, times)
             found[number] = part._replace(
                 frame=part.frame.filter(~key.is_in(lost.implode())),
                 kept=part.kept - times,
-                findings=(*part.findings, told),
+                findings=(*part.findings, repeated),
             )
         before = pl.concat([before, mine])
     return found

@@ -122,9 +122,9 @@ def _find_file(path: Path, options: SourceOptions) -> DetectedSource:
     if path.name.endswith((".tar.gz", ".tgz", ".tar", ".zip")):
         raise SourceError(f"{name}: is an archive of no known trace; unpack it, and name the files in it")
     start = read_beginning(path)
-    told = _find_json_or_yaml(path, start)
-    if told is not None and options.format in (None, told.format):
-        return told
+    detected = _find_json_or_yaml(path, start)
+    if detected is not None and options.format in (None, detected.format):
+        return detected
     table = open_table(name, path, options.delimiter)
     why = why_no_demand(table.names, start.decode("utf-8", errors="replace"))
     if why and not options.map:

@@ -75,9 +75,10 @@ def read_kubectl_dump(paths: list[Path]) -> list[SourceTable]:
             source_table(name, Format.KUBERNETES, CanonicalTable.CAPACITY, frame, () if rows else tuple(findings))
         )
     if not parts:
-        told = "; ".join(found.texts()[:3])
+        findings_text = "; ".join(found.texts()[:3])
         raise SourceError(
-            f"{name}: has no Job, Workload, Pod or Node: expected kubectl get … -o json" + (f"; {told}" if told else "")
+            f"{name}: has no Job, Workload, Pod or Node: expected kubectl get … -o json"
+            + (f"; {findings_text}" if findings_text else "")
         )
     return parts
 
@@ -118,9 +119,9 @@ def _json_values(text: str) -> Iterator[Any]:
 
 def _said(found: ManifestFindings, name: str) -> Iterator[SourceFinding]:
     """What manifests say, as findings: what cannot be read, and what is left out."""
-    wrong = [one for one in found.told if one.problem.severity is Severity.ERROR]
+    wrong = [one for one in found.listed if one.problem.severity is Severity.ERROR]
     left = [
-        one for one in found.told if one.problem.severity is Severity.WARNING and "is not read" in one.problem.found
+        one for one in found.listed if one.problem.severity is Severity.WARNING and "is not read" in one.problem.found
     ]
     for code, listed in ((Code.UNREADABLE_CELL, wrong), (Code.OBJECT_LEFT_OUT, left)):
         if listed:
@@ -288,7 +289,7 @@ def _capacity(objects: ObjectIndex, rows: list[dict[str, Any]], times: list[int]
         return []
     states = {state: [row for row in rows if row["outcome"] == state] for state in ("running", "pending")}
     whole = len(totals) == 1 and bool(rows)
-    told = {
+    running = {
         "running_milli": sum(row["gpus"] for row in states["running"]) if whole else None,
         "pending_milli": sum(row["gpus"] for row in states["pending"]) if whole else None,
         "running_jobs": len(states["running"]) if whole else None,
@@ -296,7 +297,7 @@ def _capacity(objects: ObjectIndex, rows: list[dict[str, Any]], times: list[int]
     }
     at_ms = max(times)
     return [
-        {"at_ms": at_ms, "every_ms": None, "queue": "", "gpu_model": model, "total_milli": total, **told}
+        {"at_ms": at_ms, "every_ms": None, "queue": "", "gpu_model": model, "total_milli": total, **running}
         for model, total in sorted(totals.items())
     ]
 

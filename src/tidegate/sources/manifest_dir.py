@@ -54,8 +54,8 @@ class ManifestDir(NamedTuple):
 
     def lines(self, *severities: Severity) -> list[str]:
         """The findings as text; of some severities only, if they are given."""
-        told = [found.text() for found in self.findings if not severities or found.severity in severities]
-        return [*told, f"{self.path}: … and {self.more:,} more"] if self.more else told
+        lines = [found.text() for found in self.findings if not severities or found.severity in severities]
+        return [*lines, f"{self.path}: … and {self.more:,} more"] if self.more else lines
 
 
 class ManifestDirError(UserError):
@@ -84,7 +84,7 @@ def review_manifest_dir(path: Path) -> ManifestDir:
     except FileReadError as error:
         findings.add(ObjectOrigin(file=printable(str(path))), Problem(path=(), found=error.reason))
     loaded = import_documents(reader.documents, findings)
-    placed = [PlacedFinding(found, reader.place(found)) for found in findings.told]
+    placed = [PlacedFinding(found, reader.place(found)) for found in findings.listed]
     placed.sort(key=_order)
     sound = None if findings.errors else loaded
     return ManifestDir(printable(str(path)), sound, tuple(placed), findings.more, reader.files, len(reader.documents))
@@ -133,7 +133,7 @@ class _Reader:
                 self.documents.append(ManifestDocument(plain.data, name, number))
                 self.documents += self._inner(plain, name, number)
         except FileReadError as error:
-            self._places[len(self._findings.told)] = error.place
+            self._places[len(self._findings.listed)] = error.place
             self._findings.add(ObjectOrigin(file=name), Problem(path=(), found=error.reason))
 
     def _inner(self, plain: LocatedData, name: str, number: int) -> Iterator[ManifestDocument]:
@@ -152,6 +152,6 @@ class _Reader:
         origin = found.origin
         plain = self._plains.get((origin.file, origin.document))
         if plain is None:
-            at = next((at for at, told in enumerate(self._findings.told) if told is found), -1)
+            at = next((at for at, told in enumerate(self._findings.listed) if told is found), -1)
             return self._places.get(at)
         return plain.place((*origin.within, *found.problem.path))

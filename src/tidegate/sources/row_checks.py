@@ -1,6 +1,6 @@
 """Counts, in one pass over a table, what is wrong with its rows.
 
-Rows are numbered by the file they came from; nothing is loaded but counts, a number for each id, and what is told.
+Rows are numbered by file; nothing is loaded but counts, a number for each id, and the first rows of each code.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def read_sacct(file: TableFile, options: SourceOptions, wishes: dict[str, Column
         zone=options.timezone,
         table=CanonicalTable.JOBS,
         exact=True,
-        beside=tuple(resources[:2]),
+        extra_columns=tuple(resources[:2]),
         prepare=lambda raw: _prepare(raw, resources[:2], there),
     )
     part = read_table_file(file, wanted, Format.SLURM)

@@ -1,7 +1,7 @@
 """Reads a file with a table into a canonical table: detects columns, reads, checks, reports.
 
 It is read quickly first. Where a cell does not fit or is missing, it is read again with care, line by line, so that
-every row that can be used is, and every other is counted and told.
+every row that can be used is, and every other is counted and reported.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class TableHints(NamedTuple):
     documented: bool = False  # a named format: units and zones are known
     exact: bool = False  # nothing but the wishes is to be read
     ids: bool = True  # an id may come only once
-    beside: tuple[str, ...] = ()  # columns that `prepare` needs
+    extra_columns: tuple[str, ...] = ()  # columns that `prepare` needs
     prepare: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None  # of raw rows
 
 
@@ -164,7 +164,7 @@ def _read_somehow(
         pass
     except OSError as error:
         raise polars_error(file.name, error) from None
-    names = list(dict.fromkeys([one.column for one in columns.chosen if one.column] + list(wanted.beside)))
+    names = list(dict.fromkeys([one.column for one in columns.chosen if one.column] + list(wanted.extra_columns)))
     careful = _Way(file, _any_format(columns), prepare(file.careful(names)), calendar)
     try:
         return careful, check(careful.frame(), columns.table, calendar=careful.has_calendar, ids=ids)

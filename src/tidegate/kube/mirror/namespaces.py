@@ -118,8 +118,8 @@ def _from_json(text: str) -> tuple[NodeRequirement, ...]:
     item = Item(value, findings, ObjectOrigin(kind="LabelSelector", name=""))
     check_fields(item, SELECTOR)
     requirements = read_selector(item)
-    if findings.told:
-        raise SelectorError(f"--managed-jobs-namespace-selector: {findings.told[0].problem.text()}")
+    if findings.listed:
+        raise SelectorError(f"--managed-jobs-namespace-selector: {findings.listed[0].problem.text()}")
     return requirements
 
 

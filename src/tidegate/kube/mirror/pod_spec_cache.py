@@ -225,13 +225,13 @@ def _shaped(value: dict[str, Any], origin: ObjectOrigin, priority: int) -> PodSh
 
 def refusals(findings: ManifestFindings) -> tuple[str, ...]:
     """What cannot be done, each with its field and what to do."""
-    return tuple(found.problem.text() for found in findings.told if found.problem.severity is Severity.ERROR)
+    return tuple(found.problem.text() for found in findings.listed if found.problem.severity is Severity.ERROR)
 
 
 def unbindable(findings: ManifestFindings) -> tuple[str, ...]:
     """What has to be honoured by whoever binds, and is not by us."""
     return tuple(
         found.problem.text()
-        for found in findings.told
+        for found in findings.listed
         if found.problem.severity is Severity.WARNING and set(found.problem.path) & set(_NOT_BOUND)
     )

@@ -92,14 +92,14 @@ _SPECS = (
         Reason.LACKS_CPU,
         "CPU",
         "nodes with room for its GPUs lack its {cpu_milli} CPU cores; {fits} of {pods} pods would fit now",
-        "Ask for less CPU per pod, or wait until CPU is free beside idle GPUs.",
+        "Ask for less CPU per pod, or wait until CPU is free next to idle GPUs.",
         evidence=("cpu_milli", *_FIT),
     ),
     _lacks(
         Reason.LACKS_MEMORY,
         "memory",
         "nodes with room for its GPUs lack its {memory_mib} of memory; {fits} of {pods} pods would fit now",
-        "Ask for less memory per pod, or wait until memory is free beside idle GPUs.",
+        "Ask for less memory per pod, or wait until memory is free next to idle GPUs.",
         evidence=("memory_mib", *_FIT),
     ),
     _lacks(

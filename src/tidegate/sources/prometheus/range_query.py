@@ -71,7 +71,7 @@ class ResponseCache:
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle, beside = tempfile.mkstemp(dir=path.parent, suffix=".part")
+            handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
         except OSError as error:
             if self._keep:
                 raise SourceError(f"--cache {self._folder}: cannot be written: {error.strerror or error}") from None
@@ -79,11 +79,11 @@ class ResponseCache:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(msgspec.json.encode(value))
-            Path(beside).replace(path)
+            Path(part).replace(path)
             self._used.add(path)
         except BaseException:
             with contextlib.suppress(OSError):
-                Path(beside).unlink()
+                Path(part).unlink()
             raise
 
     def finish(self) -> None:
