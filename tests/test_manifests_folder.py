@@ -72,7 +72,6 @@ def test_errors_have_file_line_document_object_field_and_remedy(folder):
             "there is no ClusterQueue 'taem'; did you mean 'team'?"
         ),
     ]
-    assert caught.value.folder.loaded is None
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_others_are_still_read(folder):

@@ -21,8 +21,7 @@ from tidegate.manifests.cluster_defaults import ClusterDefaults
 from tidegate.manifests.core_objects import read_node
 from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
-from tidegate.manifests.import_queues import with_controllers
-from tidegate.manifests.import_settings import read_cluster_defaults
+from tidegate.manifests.import_queues import read_cluster_defaults, with_controllers
 from tidegate.manifests.jobs.pod import read_pod, unmanaged_by_node
 from tidegate.manifests.kueue_objects import (
     read_admission_check,

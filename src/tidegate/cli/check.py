@@ -22,7 +22,7 @@ from tidegate.model.problem import Severity, path_text
 from tidegate.model.queues import Cohort, Queue, QueueSetup
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI, duration_text
 from tidegate.report.output_files import open_console
-from tidegate.sources.config_file import FileProblem, ReviewedConfig, review_file
+from tidegate.sources.config_file import LocatedProblem, ReviewedConfig, review_file
 
 
 class Summary(NamedTuple):
@@ -85,7 +85,7 @@ def _print_problems(reviewed: ReviewedConfig, console: Console) -> None:
         say(console, line, style="yellow" if is_warning else "red")
 
 
-def _severity(problem: FileProblem) -> Severity:
+def _severity(problem: LocatedProblem) -> Severity:
     return problem.problem.severity
 
 
@@ -153,7 +153,7 @@ def _as_json(reviewed: ReviewedConfig) -> dict[str, Any]:
     }
 
 
-def _problem_as_json(located: FileProblem) -> dict[str, Any]:
+def _problem_as_json(located: LocatedProblem) -> dict[str, Any]:
     problem, place = located.problem, located.place
     return {
         "severity": problem.severity,

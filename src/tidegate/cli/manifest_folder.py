@@ -20,7 +20,8 @@ from tidegate.model.problem import Severity, path_text
 from tidegate.model.simulation import InitialState, PlannedWorkload
 from tidegate.model.units import DAY_MS
 from tidegate.report.output_files import open_console
-from tidegate.sources.manifest_dir import ManifestDir, PlacedFinding, review_manifest_dir
+from tidegate.sources.config_file import LocatedProblem
+from tidegate.sources.manifest_dir import ManifestDir, review_manifest_dir
 
 _STYLES = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 _OBJECT = re.compile(rb'(^|[{,\s])("apiVersion"|apiVersion)\s*:|^partitions\s*:', re.MULTILINE)
@@ -127,8 +128,8 @@ def _as_json(folder: ManifestDir) -> dict[str, Any]:
     }
 
 
-def _finding_as_json(found: PlacedFinding) -> dict[str, Any]:
-    origin, problem = found.finding
+def _finding_as_json(found: LocatedProblem) -> dict[str, Any]:
+    origin, problem = found.origin, found.problem
     return {
         "severity": problem.severity,
         "file": origin.file,

@@ -1,4 +1,4 @@
-"""From plain data, as YAML or JSON gives it, to a typed value; or all that is wrong with it, each with its path.
+"""Decodes plain data of YAML or JSON into a typed value, or reports all its problems with their paths.
 
 msgspec converts, and stops at the first error. Only then the data is walked along the type, to find all of them.
 """

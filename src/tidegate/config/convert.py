@@ -1,6 +1,6 @@
-"""From the file format to specs: nodes, policy, work and the twin's options.
+"""Converts tidegate.yaml to specs: nodes, policy, work and the options of the twin.
 
-Takes documents that `tidegate.config.validate` found sound, and then never fails.
+Takes documents that `tidegate.config.validate` found valid, and never fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which nodes could ever host a pod, were they empty: what a file's author wants to know before anything runs."""
+"""Computes how many pods of a kind an empty node can host, and why it hosts none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a type accepts, in words: the "expected" and the hint of a problem."""
+"""Texts of problems: what a type accepts, and hints at what was meant."""
 
 from __future__ import annotations
 

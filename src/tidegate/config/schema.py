@@ -1,4 +1,4 @@
-"""The file format `tidegate.yaml`: what may be written, field by field, as people write it.
+"""The schema of `tidegate.yaml`: its keys, their types, defaults and descriptions.
 
 Work and queues have modules of their own. Defaults are those of the specs, which `tidegate.config.convert` makes of it.
 """

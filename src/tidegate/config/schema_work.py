@@ -1,4 +1,4 @@
-"""The part of `tidegate.yaml` about work: what is submitted, what its pods ask for, what it does with its GPUs.
+"""The work of `tidegate.yaml`: what is submitted, what its pods request, how it uses its GPUs.
 
 Defaults are those of the specs, which `tidegate.config.convert` makes of it.
 """

@@ -1,4 +1,4 @@
-"""Whether a document's queues fit its work and its machines.
+"""Checks the queues of a tidegate.yaml against its work and its machines.
 
 Work that names no queue or could never have its quota, and quota that no machine backs.
 """

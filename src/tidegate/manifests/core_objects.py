@@ -1,4 +1,4 @@
-"""Kubernetes' own objects around work: Node, Namespace, PriorityClass, LimitRange and RuntimeClass."""
+"""Reads Kubernetes' own objects around work: Node, Namespace, PriorityClass, LimitRange and RuntimeClass."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ from tidegate.manifests.core_objects import read_node
 from tidegate.manifests.findings import ManifestFindings, ObjectOrigin
 from tidegate.manifests.gpus import NVIDIA
 from tidegate.manifests.import_other_queues import read_other_queues, resolve_queue
-from tidegate.manifests.import_queues import read_queue_setup
-from tidegate.manifests.import_settings import read_cluster_defaults, read_kueue_configuration
+from tidegate.manifests.import_queues import read_cluster_defaults, read_kueue_configuration, read_queue_setup
 from tidegate.manifests.import_workloads import read_workloads
 from tidegate.manifests.jobs.to_workload import ImportedWorkload
 from tidegate.manifests.kinds import KUEUE

@@ -1,4 +1,4 @@
-"""The work of a folder: workloads of Kueue, jobs of all kinds, pods; and what pods of others hold.
+"""Imports the work of a folder: Workloads of Kueue, jobs of all kinds, pods; and unmanaged pods.
 
 What another object of the folder speaks for is read once: a Job by its Workload, a pod by its Job.
 """
@@ -33,19 +33,19 @@ def read_workloads(
     objects: ObjectIndex, defaults: ClusterDefaults
 ) -> tuple[list[ImportedWorkload], list[UnmanagedPods]]:
     """The work of a folder, and what its unmanaged pods hold."""
-    spoken_for = owners_of_workloads(objects)
+    represented = owners_of_workloads(objects)
     there = {object_key(key, item) for key, item in objects.jobs()}
     found = [_read_workload(item, defaults) for item in objects.of(KUEUE_GROUP, "Workload")]
     for key, item in objects.jobs():
         kind = KINDS[key].job
         assert kind is not None
-        if object_key(key, item) in spoken_for:
+        if object_key(key, item) in represented:
             item.note("", "is not read: its Workload is in the folder and speaks for it")
         elif _is_owned(read_meta(item.quiet(), defaults.namespace), there):
             item.note("", "is not read: its owner is in the folder and speaks for it")
         else:
             found += read_job(item, kind, defaults)
-    pods, unmanaged = _read_pods(objects.of("", "Pod"), there | spoken_for, spoken_for, defaults)
+    pods, unmanaged = _read_pods(objects.of("", "Pod"), there | represented, represented, defaults)
     return _unique(found + pods), unmanaged
 
 
@@ -73,14 +73,14 @@ def _read_workload(item: Item, defaults: ClusterDefaults) -> ImportedWorkload:
 
 
 def _read_pods(
-    items: list[Item], owners: set[ObjectKey], spoken_for: set[ObjectKey], defaults: ClusterDefaults
+    items: list[Item], owners: set[ObjectKey], represented: set[ObjectKey], defaults: ClusterDefaults
 ) -> tuple[list[ImportedWorkload], list[UnmanagedPods]]:
     found: list[ImportedWorkload] = []
     groups: dict[tuple[str, str], list[Pod]] = {}
     others: list[Pod] = []
     for item in items:
         pod = read_pod(item.quiet(), defaults)._replace(item=item)
-        if pod.over or _is_owned(pod.meta, owners) or object_key(("", "Pod"), item) in spoken_for:
+        if pod.over or _is_owned(pod.meta, owners) or object_key(("", "Pod"), item) in represented:
             continue
         if group_of(pod):
             groups.setdefault((pod.meta.namespace, group_of(pod)), []).append(pod)

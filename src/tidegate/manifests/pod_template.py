@@ -1,4 +1,4 @@
-"""What one pod needs: from the template of a pod to a pod set of any size."""
+"""Reads a pod template: what one pod needs, and a pod set of any size."""
 
 from __future__ import annotations
 

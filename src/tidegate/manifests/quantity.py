@@ -1,4 +1,4 @@
-"""What a Kubernetes quantity means, exactly: "500m", "1.5Gi", "2e3", "-1"."""
+"""Exact amounts of Kubernetes, and their integers in the units of quota, requests and nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a timestamp of Kubernetes (RFC 3339) means in milliseconds since 1970."""
+"""Reads timestamps of Kubernetes (RFC 3339) as milliseconds since 1970."""
 
 from __future__ import annotations
 

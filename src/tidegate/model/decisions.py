@@ -1,4 +1,4 @@
-"""What the engine decides, in columns: one row a decision, with its reason and its cause."""
+"""Decisions of the engine, in columns: one row per decision, with its reason and its cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base classes of Tidegate's exceptions; their texts say what is wrong and what to do."""
+"""Base classes of Tidegate's exceptions; their texts say what is wrong and what to do."""
 
 from __future__ import annotations
 

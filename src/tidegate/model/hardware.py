@@ -1,4 +1,4 @@
-"""The words for hardware: node shapes, topologies, taints and nodes."""
+"""Hardware: node shapes, topologies, taints and nodes."""
 
 from __future__ import annotations
 

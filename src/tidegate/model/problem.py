@@ -1,4 +1,4 @@
-"""What is wrong with a value that people wrote: where, what was expected, what was found, what to do."""
+"""Problems of a value that a user wrote: where, what was expected, what was found, what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many steps of a run at once: the facts and decisions of all of them, in columns, and where each step ends."""
+"""A batch of steps: the facts and decisions of all of them in columns, and where each step ends."""
 
 from __future__ import annotations
 

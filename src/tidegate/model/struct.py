@@ -1,4 +1,4 @@
-"""What every spec is: a frozen value with strict fields, made once at the edge."""
+"""The base of specs: frozen values with strict fields and canonical bytes."""
 
 from __future__ import annotations
 

@@ -10,24 +10,32 @@ from tidegate.config.convert import Setup, build
 from tidegate.config.prices import GpuPrices, read_prices
 from tidegate.config.schema import ConfigDocument
 from tidegate.config.validate import read_document
+from tidegate.manifests.findings import ObjectOrigin
 from tidegate.model.errors import UserError
 from tidegate.model.problem import Problem, Severity, path_text, printable
 from tidegate.sources.yaml_data import FilePosition, FileReadError, LocatedData
 from tidegate.sources.yaml_file import read_file
 
 
-class FileProblem(NamedTuple):
-    """A problem and where in the file it is."""
+class LocatedProblem(NamedTuple):
+    """A problem of a file or of an object in it, and its position."""
 
-    file: str
-    place: FilePosition | None
+    origin: ObjectOrigin
     problem: Problem
+    place: FilePosition | None
+
+    @property
+    def severity(self) -> Severity:
+        """How severe the problem is."""
+        return self.problem.severity
 
     def text(self) -> str:
-        """Say file, line, path and problem on one line."""
-        where = f"{self.file}:{self.place.line}" if self.place else self.file
-        kind = "warning: " if self.problem.severity is Severity.WARNING else ""
-        return f"{where}: {kind}{self.problem.text()}"
+        """File, line, document, object, field and problem on one line."""
+        where = f"{self.origin.file}:{self.place.line}" if self.place else self.origin.file
+        document = f"document {self.origin.document}" if self.origin.document else ""
+        about = ", ".join(part for part in (document, self.origin.about()) if part)
+        kind = "" if self.severity is Severity.ERROR else f"{self.severity}: "
+        return ": ".join(part for part in (where, about, kind + self.problem.text()) if part)
 
 
 class ReviewedConfig(NamedTuple):
@@ -35,7 +43,7 @@ class ReviewedConfig(NamedTuple):
 
     file: str
     document: ConfigDocument | None
-    problems: tuple[FileProblem, ...]
+    problems: tuple[LocatedProblem, ...]
     more: int  # problems beyond those
 
     def lines(self) -> list[str]:
@@ -80,11 +88,11 @@ def load_prices(path: Path) -> GpuPrices:
     return prices
 
 
-def _unreadable(name: str, error: FileReadError) -> FileProblem:
-    return FileProblem(name, error.place, Problem(path=(), found=error.reason))
+def _unreadable(name: str, error: FileReadError) -> LocatedProblem:
+    return LocatedProblem(ObjectOrigin(file=name), Problem(path=(), found=error.reason), error.place)
 
 
-def _located(name: str, plain: LocatedData, problems: Iterable[Problem]) -> tuple[FileProblem, ...]:
-    located = [FileProblem(name, plain.place(problem.path), problem) for problem in problems]
+def _located(name: str, plain: LocatedData, problems: Iterable[Problem]) -> tuple[LocatedProblem, ...]:
+    located = [LocatedProblem(ObjectOrigin(file=name), problem, plain.place(problem.path)) for problem in problems]
     located.sort(key=lambda each: (each.place or FilePosition(0, 0), path_text(each.problem.path)))
     return tuple(located)

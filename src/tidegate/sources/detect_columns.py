@@ -74,8 +74,8 @@ class ColumnOverride(NamedTuple):
 
 
 def read_map_option(text: str) -> dict[str, ColumnOverride]:
-    """Read `submitted=created_at:ms,gpus=num_gpu,queue==research`; an UnusableSource says what is wrong with it."""
-    wishes: dict[str, ColumnOverride] = {}
+    """Read `submitted=created_at:ms,gpus=num_gpu,queue==research`; a SourceError says what is wrong with it."""
+    overrides: dict[str, ColumnOverride] = {}
     known = {field.name for fields in FIELDS.values() for field in fields}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         field, sign, rest = part.partition("=")
@@ -85,14 +85,14 @@ def read_map_option(text: str) -> dict[str, ColumnOverride]:
                 f"with a field of {', '.join(sorted(known))}"
             )
         if rest.startswith("="):
-            wishes[field.strip()] = ColumnOverride(constant=rest[1:].strip())
+            overrides[field.strip()] = ColumnOverride(constant=rest[1:].strip())
             continue
         column, colon, unit = rest.strip().rpartition(":")
         units = {unit for listed in UNITS.values() for unit in listed}
-        wishes[field.strip()] = (
+        overrides[field.strip()] = (
             ColumnOverride(column, unit) if colon and unit in units else ColumnOverride(rest.strip())
         )
-    return wishes
+    return overrides
 
 
 # -- guessing --------------------------------------------------------------------------------------------------
@@ -101,19 +101,19 @@ def read_map_option(text: str) -> dict[str, ColumnOverride]:
 class DetectionHints(NamedTuple):
     """What is known of a table before its columns are detected."""
 
-    wishes: Mapping[str, ColumnOverride] = {}
+    overrides: Mapping[str, ColumnOverride] = {}
     zone: str = "UTC"  # of times that name none
     table: CanonicalTable | None = None
-    whole: bool = False  # nothing but the wishes is to be read
+    whole: bool = False  # nothing but the overrides is to be read
 
 
 def detect_columns(name: str, sample: pl.DataFrame, known: DetectionHints) -> TableColumns:
-    """Which table this is, and what its columns are; an UnusableSource says what is missing."""
+    """Which table this is, and what its columns are; a SourceError says what is missing."""
     tables = [known.table] if known.table else list(FIELDS)
     found = [_choose(name, one, sample, known) for one in tables]
     whole = [mapping for mapping in found if not missing(mapping)]
     if not whole:
-        raise SourceError(_say_missing(name, sample, found))
+        raise SourceError(_missing_text(name, sample, found))
     return max(whole, key=lambda mapping: (_score(mapping), -tables.index(mapping.table)))
 
 
@@ -129,7 +129,7 @@ def _score(mapping: TableColumns) -> int:
     return wished + len(mapping.chosen) + 3 * sum(one.field in telling for one in mapping.chosen)
 
 
-def _say_missing(name: str, sample: pl.DataFrame, found: list[TableColumns]) -> str:
+def _missing_text(name: str, sample: pl.DataFrame, found: list[TableColumns]) -> str:
     columns = ", ".join(sample.columns[:20]) or "none"
     # Where nothing was recognised at all, it is jobs that people bring.
     best = min(found, key=lambda mapping: (len(missing(mapping)) if mapping.chosen else 99, -len(mapping.chosen)))
@@ -147,11 +147,11 @@ def _say_missing(name: str, sample: pl.DataFrame, found: list[TableColumns]) -> 
 def _choose(name: str, table: CanonicalTable, sample: pl.DataFrame, known: DetectionHints) -> TableColumns:
     chosen: list[ColumnMapping] = []
     zone = known.zone
-    taken: set[str] = {wish.column for wish in known.wishes.values()}
+    taken: set[str] = {override.column for override in known.overrides.values()}
     for field in FIELDS[table]:
-        wish = known.wishes.get(field.name)
-        if wish is not None:
-            chosen.append(_wished(name, field, wish, sample, zone))
+        override = known.overrides.get(field.name)
+        if override is not None:
+            chosen.append(_overridden(name, field, override, sample, zone))
             continue
         column = None if known.whole else _best(field, sample, taken)
         if column is None:
@@ -165,25 +165,28 @@ def _choose(name: str, table: CanonicalTable, sample: pl.DataFrame, known: Detec
     return TableColumns(table, _agreed(chosen, sample))
 
 
-def _wished(name: str, field: ColumnField, wish: ColumnOverride, sample: pl.DataFrame, zone: str) -> ColumnMapping:
-    if not wish.column:
+def _overridden(
+    name: str, field: ColumnField, override: ColumnOverride, sample: pl.DataFrame, zone: str
+) -> ColumnMapping:
+    if not override.column:
         return ColumnMapping(
-            field.name, "", CellFormat(field.cell, wish.unit, zone=zone), constant=wish.constant, by="user"
+            field.name, "", CellFormat(field.cell, override.unit, zone=zone), constant=override.constant, by="user"
         )
-    if wish.column not in sample.columns:
+    if override.column not in sample.columns:
         raise SourceError(
-            f"{name}: --map {field.name}={wish.column}: there is no such column; found {', '.join(sample.columns[:20])}"
+            f"{name}: --map {field.name}={override.column}: there is no such column; "
+            f"found {', '.join(sample.columns[:20])}"
         )
-    if is_nested(sample[wish.column]):
+    if is_nested(sample[override.column]):
         raise SourceError(
-            f"{name}: --map {field.name}={wish.column}: the column holds {_nested_text(sample[wish.column])}, "
+            f"{name}: --map {field.name}={override.column}: the column holds {_nested_text(sample[override.column])}, "
             "expected one value in each row; export its parts as columns of their own"
         )
-    if wish.unit and wish.unit not in UNITS.get(field.cell, ()):
+    if override.unit and override.unit not in UNITS.get(field.cell, ()):
         units = ", ".join(UNITS.get(field.cell, ())) or "none"
-        raise SourceError(f"{name}: --map {field.name}={wish.column}:{wish.unit}: expected a unit of {units}")
-    how, sure = _how(field, wish.column, sample[wish.column], wish.unit, zone)
-    return ColumnMapping(field.name, wish.column, how, by="user", sure=sure)
+        raise SourceError(f"{name}: --map {field.name}={override.column}:{override.unit}: expected a unit of {units}")
+    how, sure = _how(field, override.column, sample[override.column], override.unit, zone)
+    return ColumnMapping(field.name, override.column, how, by="user", sure=sure)
 
 
 def _best(field: ColumnField, sample: pl.DataFrame, taken: set[str]) -> str | None:

@@ -37,7 +37,7 @@ class DetectedSource(NamedTuple):
 
 
 def detect_sources(sources: list[str], options: SourceOptions) -> list[DetectedSource]:
-    """What each source is; an UnusableSource says which of them is none."""
+    """What each source is; a SourceError says which of them is none."""
     found: list[DetectedSource] = []
     for source in sources:
         if re.match(r"https?://", source):
@@ -78,7 +78,7 @@ def _find_in_folder(folder: Path, options: SourceOptions) -> list[DetectedSource
             refused.append((path, str(error)))
     found, twice = _without_twice(found)
     if not found:
-        raise SourceError(_say_refused(refused))
+        raise SourceError(_refused_text(refused))
     left = [(path.name, text.partition(": ")[2]) for path, text in refused] + [
         (name, "says the same again") for name in twice
     ]
@@ -89,7 +89,7 @@ def _find_in_folder(folder: Path, options: SourceOptions) -> list[DetectedSource
     return found
 
 
-def _say_refused(refused: list[tuple[Path, str]]) -> str:
+def _refused_text(refused: list[tuple[Path, str]]) -> str:
     """A line for each reason."""
     reasons: dict[str, list[str]] = {}
     for path, text in refused:

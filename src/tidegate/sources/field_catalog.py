@@ -1,4 +1,4 @@
-"""What columns can be, table by table, and by which names they are known."""
+"""The fields of the canonical tables, and the column names that they are recognised by."""
 
 from __future__ import annotations
 

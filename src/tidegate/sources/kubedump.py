@@ -1,4 +1,4 @@
-"""What a cluster holds, as `kubectl get … -o json` or `-o yaml` prints it: a List, or one object after the other.
+"""Reads the output of `kubectl get … -o json` or `-o yaml`: a List, or one object after the other.
 
 Workloads of Kueue, jobs of every kind and pods become jobs; nodes become capacity, at the latest time that the dump
 shows. What objects ask for is read by `manifests`; here is when they began and ended.
@@ -18,7 +18,7 @@ from tidegate.manifests.cluster_defaults import ClusterDefaults
 from tidegate.manifests.core_objects import read_node
 from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import ManifestFindings
-from tidegate.manifests.import_settings import read_cluster_defaults, read_kueue_configuration
+from tidegate.manifests.import_queues import read_cluster_defaults, read_kueue_configuration
 from tidegate.manifests.import_workloads import ObjectKey, object_key, owners_of_workloads
 from tidegate.manifests.jobs.pod import POD
 from tidegate.manifests.jobs.to_workload import read_job
@@ -55,7 +55,7 @@ class JobTimes(NamedTuple):
 
 
 def read_kubectl_dump(paths: list[Path]) -> list[SourceTable]:
-    """The tables of files that belong to one cluster; an UnusableSource says why there are none."""
+    """The tables of files that belong to one cluster; a SourceError says why there are none."""
     name = printable(", ".join(str(path) for path in paths[:3]) + (" …" if len(paths) > 3 else ""))
     found = ManifestFindings()
     objects = index_objects([document for path in paths for document in _documents(path)], found)
@@ -65,7 +65,7 @@ def read_kubectl_dump(paths: list[Path]) -> list[SourceTable]:
     if owned:
         findings.append(SourceFinding(Code.OWNED_OBJECT, name, owned))
     parts = []
-    times = _shown_ms(objects, rows)
+    times = _observed_ms(objects, rows)
     if rows:
         parts.append(_part(name, rows, tuple(findings), max(times, default=None)))
     capacity = _capacity(objects, rows, times)
@@ -135,20 +135,20 @@ def _said(found: ManifestFindings, name: str) -> Iterator[SourceFinding]:
 def _jobs(objects: ObjectIndex, around: ClusterDefaults) -> tuple[list[dict[str, Any]], int]:
     """A row for each piece of work, and how many objects another one speaks for."""
     rows: list[dict[str, Any]] = []
-    spoken, owned = owners_of_workloads(objects), 0
+    represented, owned = owners_of_workloads(objects), 0
     for item in objects.of(KUEUE, "Workload"):
         meta = read_meta(item.quiet(), DEFAULT_NAMESPACE)
         kind = next((_kind_of_owner(owner.kind) for owner in meta.owners), "batch")
-        rows.append(_row(read_workload(item, around), _workload_life(item), kind))
-    there = {object_key(key, item) for key, item in objects.jobs()} | spoken
+        rows.append(_row(read_workload(item, around), _workload_times(item), kind))
+    there = {object_key(key, item) for key, item in objects.jobs()} | represented
     for key, item in [*objects.jobs(), *((("", "Pod"), pod) for pod in objects.of("", "Pod"))]:
         meta = read_meta(item.quiet(), DEFAULT_NAMESPACE)
-        if (*key, meta.namespace, meta.name) in spoken or _is_owned(meta, there):
+        if (*key, meta.namespace, meta.name) in represented or _is_owned(meta, there):
             owned += 1
             continue
         shape = KINDS[key].job if key != ("", "Pod") else POD
         assert shape is not None
-        life = _pod_life(item) if key == ("", "Pod") else _job_life(item)
+        life = _pod_times(item) if key == ("", "Pod") else _job_times(item)
         for one in read_job(item, shape, around):
             work = one.planned.workload
             owner = next((owner.kind for owner in meta.owners), key[1])
@@ -210,8 +210,8 @@ def _part(
     whole = {"gpus", "pods", "submitted", "started", "ended", "priority"}
     schema = {field: pl.Int64() if field in whole else pl.String() for field in rows[0]}
     units = {"gpus": "milli", "submitted": "ms", "started": "ms", "ended": "ms"}
-    wishes = {field: ColumnOverride(field, units.get(field, "")) for field in rows[0]}
-    wanted = TableHints(wishes, table=CanonicalTable.JOBS, documented=True)
+    overrides = {field: ColumnOverride(field, units.get(field, "")) for field in rows[0]}
+    wanted = TableHints(overrides, table=CanonicalTable.JOBS, documented=True)
     part = read_table_file(table_in_memory(name, pl.DataFrame(rows, schema=schema)), wanted, Format.KUBERNETES)
     return part._replace(findings=(*findings, *part.findings), until_ms=until_ms)
 
@@ -229,7 +229,7 @@ def _since_ms(held: dict[str, Condition], *names: str) -> int | None:
     return next((held[name].since_ms or None for name in names if name in held), None)
 
 
-def _workload_life(item: Item) -> JobTimes:
+def _workload_times(item: Item) -> JobTimes:
     quiet = item.quiet()
     held = _held(quiet.mapping("status"))
     started = _since_ms(held, "Admitted", "QuotaReserved")
@@ -241,7 +241,7 @@ def _workload_life(item: Item) -> JobTimes:
     return JobTimes(started, None, "running" if started else "pending")
 
 
-def _job_life(item: Item) -> JobTimes:
+def _job_times(item: Item) -> JobTimes:
     status = item.quiet().mapping("status")
     held = _held(status)
     begun = (status.time_ms(key) for key in ("startTime", "jobStatusStartTime", "start"))
@@ -256,7 +256,7 @@ def _job_life(item: Item) -> JobTimes:
     return JobTimes(started, None, "running" if started or serves else "pending")
 
 
-def _pod_life(item: Item) -> JobTimes:
+def _pod_times(item: Item) -> JobTimes:
     status = item.quiet().mapping("status")
     started, phase = status.time_ms("startTime") or None, status.text("phase")
     ended = max((_end_ms(container) for container in status.items("containerStatuses")), default=0) or None
@@ -272,7 +272,7 @@ def _end_ms(container: Item) -> int:
 # -- capacity --------------------------------------------------------------------------------------------------
 
 
-def _shown_ms(objects: ObjectIndex, rows: list[dict[str, Any]]) -> list[int]:
+def _observed_ms(objects: ObjectIndex, rows: list[dict[str, Any]]) -> list[int]:
     """Times that the dump shows: none is later than the dump."""
     times = [time for item in objects.of("", "Node") for time in _times(item)]
     return times + [row[key] for row in rows for key in ("submitted", "started", "ended") if row[key]]

@@ -11,6 +11,7 @@ from tidegate.manifests.import_all import ImportedCluster, import_documents
 from tidegate.manifests.object_index import ManifestDocument, embedded
 from tidegate.model.errors import UserError
 from tidegate.model.problem import Problem, Severity, printable
+from tidegate.sources.config_file import LocatedProblem
 from tidegate.sources.yaml_data import FilePosition, FileReadError, LocatedData
 from tidegate.sources.yaml_file import read_all, read_documents
 
@@ -21,33 +22,12 @@ _ENDINGS = (".yaml", ".yml", ".json")
 MOST_FILES = 10_000
 
 
-class PlacedFinding(NamedTuple):
-    """A finding, and where in its file it is."""
-
-    finding: ManifestFinding
-    place: FilePosition | None
-
-    @property
-    def severity(self) -> Severity:
-        """How much it matters."""
-        return self.finding.problem.severity
-
-    def text(self) -> str:
-        """File, line, document, object, field and finding on one line."""
-        origin, problem = self.finding
-        where = f"{origin.file}:{self.place.line}" if self.place else origin.file
-        document = f"document {origin.document}" if origin.document else ""
-        about = ", ".join(part for part in (document, origin.about()) if part)
-        kind = "" if self.severity is Severity.ERROR else f"{self.severity}: "
-        return ": ".join(part for part in (where, about, kind + problem.text()) if part)
-
-
 class ManifestDir(NamedTuple):
     """A folder of manifests: what it contains, None if it has errors, and its findings."""
 
     path: str
     loaded: ImportedCluster | None  # None: it has errors
-    findings: tuple[PlacedFinding, ...]
+    findings: tuple[LocatedProblem, ...]
     more: int  # findings beyond those
     files: int
     documents: int
@@ -59,18 +39,14 @@ class ManifestDir(NamedTuple):
 
 
 class ManifestDirError(UserError):
-    """A folder with errors; its text has a line for each."""
-
-    def __init__(self, folder: ManifestDir) -> None:
-        super().__init__("\n".join(folder.lines(Severity.ERROR)))
-        self.folder = folder
+    """A folder with errors; the text has a line for each."""
 
 
 def load_manifest_dir(path: Path) -> ManifestDir:
-    """Read a folder that can be used; an UnusableFolder says all that is wrong with it."""
+    """Read a folder that can be used; a ManifestDirError says all that is wrong with it."""
     folder = review_manifest_dir(path)
     if folder.loaded is None:
-        raise ManifestDirError(folder)
+        raise ManifestDirError("\n".join(folder.lines(Severity.ERROR)))
     return folder
 
 
@@ -84,15 +60,15 @@ def review_manifest_dir(path: Path) -> ManifestDir:
     except FileReadError as error:
         findings.add(ObjectOrigin(file=printable(str(path))), Problem(path=(), found=error.reason))
     loaded = import_documents(reader.documents, findings)
-    placed = [PlacedFinding(found, reader.place(found)) for found in findings.listed]
+    placed = [LocatedProblem(*found, reader.place(found)) for found in findings.listed]
     placed.sort(key=_order)
     sound = None if findings.errors else loaded
     return ManifestDir(printable(str(path)), sound, tuple(placed), findings.more, reader.files, len(reader.documents))
 
 
-def _order(found: PlacedFinding) -> tuple[str, FilePosition, int]:
+def _order(found: LocatedProblem) -> tuple[str, FilePosition, int]:
     rank = list(Severity).index(found.severity)
-    return found.finding.origin.file, found.place or FilePosition(0, 0), rank
+    return found.origin.file, found.place or FilePosition(0, 0), rank
 
 
 def _files(path: Path) -> list[Path]:

@@ -38,19 +38,19 @@ class SourceTables(NamedTuple):
 def read_sources(
     sources: list[str], options: SourceOptions = _USUAL, watch: ReportProgress = no_progress
 ) -> SourceTables:
-    """Read sources: files, folders and addresses of servers; an UnusableSource says why that is not possible.
+    """Read sources: files, folders and addresses of servers; a SourceError says why that is not possible.
 
     `watch` is called with what is being read and the share of it that is done.
     """
     if not sources:
         raise SourceError("no source is named: expected files, folders or the address of a Prometheus")
     check_options(options)
-    wishes = read_map_option(options.map)
+    overrides = read_map_option(options.map)
     found: list[DetectedSource] = detect_sources(sources, options)
     parts: list[SourceTable] = []
     for number, one in enumerate(found):
         watch(one.name, number / len(found))
-        parts += read_detected(one, options, wishes, watch)
+        parts += read_detected(one, options, overrides, watch)
     parts = without_overlaps(parts)
     findings = [finding for part in parts for finding in part.findings]
     findings += [finding for one in found for finding in one.findings]
@@ -106,12 +106,12 @@ def _joined(parts: list[SourceTable], table: CanonicalTable) -> pl.LazyFrame | N
 def read_detected(
     found: DetectedSource,
     options: SourceOptions,
-    wishes: dict[str, ColumnOverride],
+    overrides: dict[str, ColumnOverride],
     watch: ReportProgress = no_progress,
 ) -> list[SourceTable]:
-    """The tables of a source; an UnusableSource says why there are none."""
+    """The tables of a source; a SourceError says why there are none."""
     if found.table is not None:
-        return [_read_table(found.table, found.format, options, wishes)]
+        return [_read_table(found.table, found.format, options, overrides)]
     match found.format:
         case Format.PROMETHEUS:
             return read_prometheus(found.address, options, watch=watch)
@@ -120,20 +120,20 @@ def read_detected(
         case Format.KUBERNETES:
             return read_kubectl_dump(list(found.paths))
         case _:
-            return [read_sacct_json(found.paths[0], options, wishes)]
+            return [read_sacct_json(found.paths[0], options, overrides)]
 
 
 def _read_table(
-    table: TableFile, form: Format, options: SourceOptions, wishes: dict[str, ColumnOverride]
+    table: TableFile, form: Format, options: SourceOptions, overrides: dict[str, ColumnOverride]
 ) -> SourceTable:
     if form is Format.SLURM:
-        return read_sacct(table, options, wishes)
+        return read_sacct(table, options, overrides)
     if form is Format.TABLE:
-        return read_table_file(table, TableHints(wishes, zone=options.timezone, table=options.table), form)
-    return _read_trace(table, form, wishes)
+        return read_table_file(table, TableHints(overrides, zone=options.timezone, table=options.table), form)
+    return _read_trace(table, form, overrides)
 
 
-def _read_trace(table: TableFile, form: Format, wishes: dict[str, ColumnOverride]) -> SourceTable:
+def _read_trace(table: TableFile, form: Format, overrides: dict[str, ColumnOverride]) -> SourceTable:
     trace = next(one for one in TRACES if one.format is form)
     if not trace.header <= set(table.names):
         raise SourceError(
@@ -141,4 +141,4 @@ def _read_trace(table: TableFile, form: Format, wishes: dict[str, ColumnOverride
             f"found {', '.join(table.names[:20])}"
         )
     wanted = trace.wanted(table.name)
-    return read_table_file(table, wanted._replace(wishes={**wanted.wishes, **wishes}), form)
+    return read_table_file(table, wanted._replace(overrides={**wanted.overrides, **overrides}), form)

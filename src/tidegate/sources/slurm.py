@@ -50,11 +50,11 @@ def is_sacct(names: tuple[str, ...]) -> bool:
     return bool({"JobID", "JobIDRaw"} & set(names)) and bool({"Submit", "Start", "Elapsed", "ElapsedRaw"} & set(names))
 
 
-def read_sacct(file: TableFile, options: SourceOptions, wishes: dict[str, ColumnOverride]) -> SourceTable:
-    """Read what sacct printed; an UnusableSource says what to print instead."""
+def read_sacct(file: TableFile, options: SourceOptions, overrides: dict[str, ColumnOverride]) -> SourceTable:
+    """Read what sacct printed; a SourceError says what to print instead."""
     there = set(file.names)
     resources = [name for name in _COLUMNS["gpus"] if name in there]
-    if not resources and "gpus" not in wishes:
+    if not resources and "gpus" not in overrides:
         raise SourceError(f"{file.name}: has no column that says how many GPUs jobs have; export it again: {EXPORT}")
     chosen = {
         field: ColumnOverride(next(name for name in names if name in there))
@@ -62,7 +62,7 @@ def read_sacct(file: TableFile, options: SourceOptions, wishes: dict[str, Column
         if there & set(names)
     }
     wanted = TableHints(
-        wishes={**chosen, **wishes},
+        overrides={**chosen, **overrides},
         zone=options.timezone,
         table=CanonicalTable.JOBS,
         exact=True,
@@ -93,7 +93,7 @@ def _prepare(raw: pl.LazyFrame, resources: list[str], there: set[str]) -> pl.Laz
 
 def _with_steps(part: SourceTable, file: TableFile, wanted: TableHints) -> SourceTable:
     """Say how many steps were left out."""
-    name = wanted.wishes["id"].column if "id" in wanted.wishes else ""
+    name = wanted.overrides["id"].column if "id" in wanted.overrides else ""
     if name not in file.names:
         return part
     steps = file.careful([name]).select(pl.col(name).cast(pl.String).str.contains(".", literal=True).sum())
@@ -134,7 +134,7 @@ def count_tasks(text: str) -> int:
 # -- JSON ------------------------------------------------------------------------------------------------------
 
 
-def read_sacct_json(path: Path, options: SourceOptions, wishes: dict[str, ColumnOverride]) -> SourceTable:
+def read_sacct_json(path: Path, options: SourceOptions, overrides: dict[str, ColumnOverride]) -> SourceTable:
     """Read what `sacct --json` printed, of any version of its format."""
     name = printable(str(path))
     try:
@@ -151,7 +151,7 @@ def read_sacct_json(path: Path, options: SourceOptions, wishes: dict[str, Column
         ("JobID", "Account", "Partition", "JobName", "State", "AllocTRES", "ReqTRES"), pl.String()
     ) | dict.fromkeys(("Submit", "Start", "End", "ElapsedRaw", "NNodes", "Priority"), pl.Int64())
     frame = pl.DataFrame(rows, schema=schema, strict=False)
-    return read_sacct(table_in_memory(name, frame), options._replace(timezone="UTC"), wishes)
+    return read_sacct(table_in_memory(name, frame), options._replace(timezone="UTC"), overrides)
 
 
 def _row(job: dict[str, Any]) -> dict[str, Any]:

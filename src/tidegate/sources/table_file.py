@@ -165,7 +165,7 @@ def _json_path(name: str) -> str:
 
 
 def read_beginning(path: Path, size: int = 1 << 16) -> bytes:
-    """The first bytes of a file, unpacked; an UnusableSource says why it cannot be read."""
+    """The first bytes of a file, unpacked; a SourceError says why it cannot be read."""
     name = printable(str(path))
     try:
         with path.open("rb") as file:
@@ -190,7 +190,7 @@ def read_beginning(path: Path, size: int = 1 << 16) -> bytes:
 
 
 def open_table(name: str, at: Path | bytes, delimiter: str = "") -> TableFile:
-    """Look at a file with a table; an UnusableSource says why it is none."""
+    """Look at a file with a table; a SourceError says why it is none."""
     start = read_beginning(at) if isinstance(at, Path) else at[: 1 << 16]
     try:
         if start[:4] == _PARQUET:
@@ -216,7 +216,7 @@ def table_in_memory(name: str, frame: pl.DataFrame) -> TableFile:
 
 
 def polars_error(name: str, error: Exception) -> SourceError:
-    """What polars says about a file, as what is wrong with it."""
+    """The SourceError for an exception of polars."""
     said = _first_line(error)
     if isinstance(error, ComputeError) and "parquet" in said.lower():
         return SourceError(f"{name}: is no whole Parquet file ({said}); was it cut short? Copy it again")

@@ -56,12 +56,12 @@ _STAGED = 100_000
 class TableHints(NamedTuple):
     """What is known of a file before it is read."""
 
-    wishes: dict[str, ColumnOverride] = {}  # noqa: RUF012  never changed
+    overrides: dict[str, ColumnOverride] = {}  # noqa: RUF012  never changed
     zone: str = ""  # of times that name none; empty: not said
     table: CanonicalTable | None = None
     calendar: Calendar | None = None  # None: as its times look
     documented: bool = False  # a named format: units and zones are known
-    exact: bool = False  # nothing but the wishes is to be read
+    exact: bool = False  # only the overrides are read
     ids: bool = True  # an id may come only once
     extra_columns: tuple[str, ...] = ()  # columns that `prepare` needs
     prepare: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None  # of raw rows
@@ -85,8 +85,8 @@ class _Way(NamedTuple):
 
 
 def read_table_file(file: TableFile, wanted: TableHints, form: Format = Format.TABLE) -> SourceTable:
-    """Bring a file to a canonical table; an UnusableSource says why it cannot be."""
-    known = DetectionHints(wanted.wishes, wanted.zone or "UTC", wanted.table, wanted.documented or wanted.exact)
+    """Bring a file to a canonical table; a SourceError says why it cannot be."""
+    known = DetectionHints(wanted.overrides, wanted.zone or "UTC", wanted.table, wanted.documented or wanted.exact)
     columns = detect_columns(file.name, file.sample, known)
     looks = Calendar.EPOCH if is_calendar(columns, file.sample) else Calendar.NONE
     calendar = wanted.calendar or looks

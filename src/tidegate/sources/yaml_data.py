@@ -1,4 +1,4 @@
-"""From the events of a YAML parser to plain data, with the line and column of every value.
+"""Builds plain data of the events of a YAML parser, with the line and column of every value.
 
 The stack is our own, so nothing recurses; aliases share their value and are never expanded, but count as if they were.
 Scalars are read as in YAML 1.2: `no`, `12:30`, `010` and dates are text.

@@ -1,6 +1,6 @@
-"""What a YAML or JSON file says, as plain data, with the line and column of every value.
+"""Reads a YAML or JSON file as plain data, with the line and column of every value.
 
-Any bytes give data or an UnreadableFile, and soon: what is too large or not meant for us is refused early.
+Any bytes give data or a FileReadError, soon: what is too large or binary is refused early.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_file(path: Path) -> LocatedData:
-    """Read a file; an UnreadableFile says why that is not possible."""
+    """Read a file; a FileReadError says why that is not possible."""
     return read_bytes(_content(path, MOST_BYTES))
 
 
 def read_all(path: Path) -> list[LocatedData]:
-    """Read the documents of a file; an UnreadableFile says why that is not possible."""
+    """Read the documents of a file; a FileReadError says why that is not possible."""
     return read_documents(_content(path, MOST_BYTES_OF_SEVERAL))
 
 
@@ -50,14 +50,14 @@ def _content(path: Path, most: int) -> bytes:
 
 
 def read_bytes(content: bytes) -> LocatedData:
-    """Read the content of a file; an UnreadableFile says why that is not possible."""
+    """Read the content of a file; a FileReadError says why that is not possible."""
     if len(content) > MOST_BYTES:
         raise _too_large(len(content), MOST_BYTES)
     return _built(content, Builder()).result()
 
 
 def read_documents(content: bytes) -> list[LocatedData]:
-    """Read the documents in the content of a file; an UnreadableFile says why that is not possible."""
+    """Read the documents in the content of a file; a FileReadError says why that is not possible."""
     return _built(content, Builder(several=True, most_values=MOST_VALUES_OF_SEVERAL)).results()
 
 

@@ -17,8 +17,7 @@ from tidegate.kube.transport.resources import Resource
 from tidegate.manifests.cluster_defaults import NO_DEFAULTS, ClusterDefaults
 from tidegate.manifests.findings import ManifestFindings
 from tidegate.manifests.import_other_queues import read_other_queues
-from tidegate.manifests.import_queues import read_queue_setup
-from tidegate.manifests.import_settings import read_cluster_defaults, read_kueue_configuration
+from tidegate.manifests.import_queues import read_cluster_defaults, read_kueue_configuration, read_queue_setup
 from tidegate.manifests.label_names import KNOWN_LABELS
 from tidegate.manifests.object_index import ManifestDocument, index_objects
 from tidegate.model.problem import Severity

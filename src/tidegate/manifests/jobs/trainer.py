@@ -1,4 +1,4 @@
-"""Kubeflow's TrainJob, which is a JobSet made of a runtime and what the job says instead."""
+"""Kubeflow's TrainJob: a JobSet made of a runtime and the overrides of the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codes of the reason catalogue, and what is known about each."""
+"""The codes and kinds of reasons, and the entry of the catalogue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The canonical tables, made of what a server answers.
+"""Makes the canonical tables of the metrics of a server.
 
 Gauges are averaged over each step, so that nothing between two points is lost and nothing that ended lingers; counters
 are read as they are, and what they grew by is computed here.

@@ -1,4 +1,4 @@
-"""Asking a Prometheus server: one request at a time, tried again when the server or the line fails.
+"""The HTTP client of a Prometheus server: one request at a time, with retries and backoff.
 
 Python's own HTTP client is enough: requests are few and large, one after the other so that the server is not pressed,
 and a dependency less is one less to keep. Half a body, a 5xx, a 429 and a time-out are retried with growing backoff.
@@ -97,7 +97,7 @@ def _context(address: str, options: SourceOptions) -> ssl.SSLContext | None:
 
 
 def request(server: PrometheusServer, path: str, fields: dict[str, str]) -> Any:
-    """The data of an answer; an UnusableSource says why there is none, a TooMuch that less must be asked for."""
+    """The data of an answer; a SourceError says why there is none, a TooManyPointsError asks for a smaller query."""
     why = ""
     for number in range(server.tries):
         try:

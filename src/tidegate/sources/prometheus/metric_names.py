@@ -1,4 +1,4 @@
-"""Metrics by what they mean: the name they have now, the names they had, and the unit."""
+"""Metrics by meaning: their current name, older names, and the unit."""
 
 from __future__ import annotations
 

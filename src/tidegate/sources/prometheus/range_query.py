@@ -1,4 +1,4 @@
-"""A query over a long time in pieces that a server will answer, kept until all are there.
+"""Range queries over a long time, in pieces that are cached until all are complete.
 
 Pieces are kept in a folder, each written whole or not at all, under a name that says what was asked: a run that broke
 off goes on from there.

@@ -1,4 +1,4 @@
-"""The canonical tables of what a Prometheus server has: it is asked what it has first, and then for that."""
+"""Reads a Prometheus server into the canonical tables: lists its metrics first, then queries those."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _USUAL_SPAN_MS, _USUAL_STEP_MS = 7 * DAY_MS, MINUTE_MS
 def read_prometheus(
     address: str, options: SourceOptions, server: PrometheusServer | None = None, watch: ReportProgress = no_progress
 ) -> list[SourceTable]:
-    """The tables of what a server has; an UnusableSource says why there are none."""
+    """The tables of what a server has; a SourceError says why there are none."""
     server = server or server_of(address, options)
     names = _names(server)
     span = read_span(server, options)
@@ -46,7 +46,7 @@ def read_prometheus(
             parts.append(part)
     store.finish()
     if not parts:
-        raise SourceError(_say_nothing(server, names, span))
+        raise SourceError(_nothing_text(server, names, span))
     findings += _said(server.name, names, had)
     parts[0] = parts[0]._replace(findings=(*parts[0].findings, *findings))
     return parts
@@ -58,7 +58,7 @@ def _names(server: PrometheusServer) -> frozenset[str]:
     return frozenset(str(name) for name in data) if isinstance(data, list) else frozenset()
 
 
-def _say_nothing(server: PrometheusServer, names: frozenset[str], span: TimeRange) -> str:
+def _nothing_text(server: PrometheusServer, names: frozenset[str], span: TimeRange) -> str:
     known = sum(name in names for signal in every_metric() for name in signal.names)
     if known:
         hours = (span.end_ms - span.start_ms) / 3_600_000

@@ -18,7 +18,7 @@ class Trace(NamedTuple):
     format: Format
     header: frozenset[str]  # names that it has
     table: CanonicalTable
-    wishes: dict[str, ColumnOverride]
+    overrides: dict[str, ColumnOverride]
     calendar: Calendar
     queue: Callable[[str], str] | None = None  # the queue that the name of a file means
     ids: bool = True
@@ -26,8 +26,8 @@ class Trace(NamedTuple):
     def wanted(self, name: str) -> TableHints:
         """How one of its files is read."""
         queue = self.queue(name) if self.queue else ""
-        wishes = {**self.wishes, **({"queue": ColumnOverride(constant=queue)} if queue else {})}
-        return TableHints(wishes, table=self.table, calendar=self.calendar, documented=True, ids=self.ids)
+        overrides = {**self.overrides, **({"queue": ColumnOverride(constant=queue)} if queue else {})}
+        return TableHints(overrides, table=self.table, calendar=self.calendar, documented=True, ids=self.ids)
 
 
 def _stem(name: str) -> str:

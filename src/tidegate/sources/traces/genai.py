@@ -1,4 +1,4 @@
-"""Alibaba's trace of generative serving: a folder of packed CSV files, one a metric, on clocks of their own.
+"""Alibaba's trace of generative serving: a folder of packed CSV files, one per metric, on two clocks.
 
 Busy time and VRAM of each pod become use, requests become requests, queue sizes become capacity, and loads of models
 become starts. The metrics and the request trace have different clocks and are not brought together.
