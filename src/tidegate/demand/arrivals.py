@@ -2,7 +2,6 @@
 
 Independent arrivals have a variance of counts that equals the mean, whatever the window (IDC 1); more is burstiness,
 and more still in longer windows means that rates themselves change.
-Must not know: what arrives.
 """
 
 from __future__ import annotations

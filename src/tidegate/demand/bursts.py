@@ -2,7 +2,6 @@
 
 Noise is an episode that is over before anything that was started for it could have been used: shorter than the measured
 cold-start window. Where that was not measured, nothing is called noise.
-Must not know: jobs, requests, files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Hours of the week, and steps of time that suit a window.
-
-Must not know: tables, curves.
-"""
+"""Hours of the week, and steps of time that suit a window."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 A job that runs has reached its age; one that waits, gave up or was not recorded says nothing about how long it runs.
 What is missing is drawn from jobs of the same kind and size that reached the same age. The same seed draws the same.
-Must not know: what is computed from it.
 """
 
 from __future__ import annotations

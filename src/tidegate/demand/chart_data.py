@@ -1,7 +1,4 @@
-"""What a screen draws of a demand model: series and points, with no idea of how they are drawn.
-
-Must not know: terminals, HTML.
-"""
+"""What a screen draws of a demand model: series and points, with no idea of how they are drawn."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How long capacity takes until it can be used: by stage, and one stage after the other.
-
-Must not know: what is started.
-"""
+"""How long capacity takes until it can be used: by stage, and one stage after the other."""
 
 from __future__ import annotations
 

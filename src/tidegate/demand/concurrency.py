@@ -5,7 +5,6 @@ above and cell below, and one plain sort puts all of them in order. For very man
 are added up in even ticks of time, which needs no sort and as much memory for a hundred million spans as for one;
 times are then as exact as the tick. A cell is what spans need to be told apart by: their group in each dimension, and
 their amount.
-Must not know: what the groups or amounts are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """How much is asked for at once: mean, quantiles and peak with intervals, bands, the spread, and the hours of the week.
 
 Input one, for any quantity that has a level over time: GPUs, busy GPUs, waiting jobs, requests per second.
-Must not know: which table a level came from.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Asked for is what runs and what waits; that is demand unconstrained only as far as people submit what they cannot have
 yet.
-Must not know: jobs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The tables as they were at a time: nothing that came, started or ended later is in them.
-
-Must not know: what is made of them.
-"""
+"""The tables as they were at a time: nothing that came, started or ended later is in them."""
 
 from __future__ import annotations
 

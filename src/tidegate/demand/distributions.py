@@ -2,7 +2,6 @@
 
 Fitted by quantiles, so that a few huge values cannot bend the rest; judged by the largest distance between the two
 shares below any value (Kolmogorov and Smirnov). One that is not close enough is told, and the sketch itself is used.
-Must not know: what is distributed.
 """
 
 from __future__ import annotations

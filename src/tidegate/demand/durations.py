@@ -1,7 +1,6 @@
 """How long work runs, by kind and size, and what that means for scheduling it. Input seven.
 
 Where jobs still ran when they were last seen, or had begun before anybody watched, by survival (`survival`).
-Must not know: when it ran, who it belonged to.
 """
 
 from __future__ import annotations

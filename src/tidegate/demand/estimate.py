@@ -1,7 +1,6 @@
 """A number that can be believed: with its unit, the samples behind it, an interval, and the table it was measured on.
 
 The table's name leads to the window and the origins, which the document keeps once (`Ground`).
-Must not know: what is measured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What stands out about a demand, as data: a code, what it is about, its numbers, and the GPU-hours at stake.
-
-Must not know: words, screens.
-"""
+"""What stands out about a demand, as data: a code, what it is about, its numbers, and the GPU-hours at stake."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """From the canonical tables to the demand model.
 
 Each table is read once. What no table tells is None in the document, never a guess.
-Must not know: files, or who asks.
 """
 
 from __future__ import annotations

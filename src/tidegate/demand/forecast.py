@@ -5,7 +5,7 @@ and how the series changed over the same hours yesterday, on the days before and
 the past by least absolute deviations; how much of them is believed, and whether widths follow the level and recent
 unrest, is decided on parts of the past that the weights have not seen. The quantiles are those of the errors on such
 parts, and their widths adapt while the truth comes in (conformal inference for what drifts; Gibbs and Candes, 2021).
-Nothing after the origin of a forecast is ever looked at. Must not know: what the series counts.
+Nothing after the origin of a forecast is ever looked at.
 """
 
 from __future__ import annotations

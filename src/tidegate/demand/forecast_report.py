@@ -1,7 +1,4 @@
-"""What is to come after the end of a window: bands by horizon, with how well such bands did on the window's last third.
-
-Must not know: what is forecast, or which group it belongs to.
-"""
+"""What is to come after the end of a window: bands by horizon, with how well such bands did on the window's last third."""
 
 from __future__ import annotations
 

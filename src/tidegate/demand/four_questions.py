@@ -2,7 +2,6 @@
 
 The floor here is provisional: the level that demand rarely falls below. The real one comes out of a replay
 (`planning`).
-Must not know: words for a screen (`words`), replays, prices.
 """
 
 from __future__ import annotations

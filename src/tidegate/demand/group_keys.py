@@ -1,7 +1,6 @@
 """Which rows of a table belong together: names become numbers, and combinations of names and an amount become cells.
 
 Rows are gone through in parts that fit the processor's cache; only the cell of each row is as long as the table.
-Must not know: what is named, or what the amounts are.
 """
 
 from __future__ import annotations

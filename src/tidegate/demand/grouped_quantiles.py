@@ -1,7 +1,4 @@
-"""Values in order, group by group: exactly by one sort, or where they are very many by counting them in fine buckets.
-
-Must not know: what the values are.
-"""
+"""Values in order, group by group: exactly by one sort, or where they are very many by counting them in fine buckets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How many values are worth one that is independent: what comes at the same time is often alike.
-
-Must not know: what is measured.
-"""
+"""How many values are worth one that is independent: what comes at the same time is often alike."""
 
 from __future__ import annotations
 

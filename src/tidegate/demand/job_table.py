@@ -2,7 +2,6 @@
 
 One read of the table, however large; names become numbers while it is read. What was not recorded is UNKNOWN; how long
 jobs run that had not ended is drawn (`censoring`).
-Must not know: what is computed from it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The inputs of each group of jobs: how much at once, how deep the queue, how bursty, how patient.
-
-Must not know: what the numbers are for.
-"""
+"""The inputs of each group of jobs: how much at once, how deep the queue, how bursty, how patient."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How much of the demand is batch, inference or interactive work, in GPU-hours, by hour of the week. Input five.
-
-Must not know: jobs, pods.
-"""
+"""How much of the demand is batch, inference or interactive work, in GPU-hours, by hour of the week. Input five."""
 
 from __future__ import annotations
 

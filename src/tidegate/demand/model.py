@@ -2,7 +2,6 @@
 
 Keys stand in the order of the fields, numbers have six digits: the same demand gives the same bytes. Whoever changes
 what a field means raises VERSION.
-Must not know: how numbers are found, or where documents are kept.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 A number moved when the two intervals do not meet; else the difference is within what the data can tell. What was
 counted in a window (jobs, GPU-hours, a peak) has none: it is told, and not called a change. Lists are
 matched by what their entries are called, never by their place.
-Must not know: what any number means.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Calls that do not depend on each other: who asks for a model may run them side by side.
-
-Must not know: threads. They are the caller's, and change how long it takes, never what comes out.
-"""
+"""Calls that do not depend on each other: who asks for a model may run them side by side."""
 
 from __future__ import annotations
 

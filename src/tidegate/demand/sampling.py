@@ -3,7 +3,6 @@
 A sample holds until the next one of the same thing, however late or early that comes; where none follows, for as long
 as it stands for. So a sample that is a second late makes nothing twice as large, and things that are sampled less often
 than others count in between, too.
-Must not know: what is sampled.
 """
 
 from __future__ import annotations

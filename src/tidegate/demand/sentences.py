@@ -1,7 +1,4 @@
-"""Answers, findings and waste in words: one sentence each, made from the data and nothing else.
-
-Must not know: screens, files.
-"""
+"""Answers, findings and waste in words: one sentence each, made from the data and nothing else."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What is asked of services: requests by second, how they burst, how long they take; one by one, or counted in windows.
-
-Must not know: GPUs. How many a request needs is not in these tables.
-"""
+"""What is asked of services: requests by second, how they burst, how long they take; one by one, or counted in windows."""
 
 from __future__ import annotations
 

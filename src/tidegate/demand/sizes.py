@@ -1,7 +1,4 @@
-"""Sizes of jobs: classes by the GPUs of the whole job.
-
-Must not know: what is told by size.
-"""
+"""Sizes of jobs: classes by the GPUs of the whole job."""
 
 from __future__ import annotations
 

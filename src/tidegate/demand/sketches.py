@@ -2,7 +2,6 @@
 
 Any quantile of the values is told within `accuracy` of itself, sketches of disjoint values add up, and values can be
 drawn from a sketch again. Buckets as in DDSketch (Masson, Rim and Lee, 2019).
-Must not know: what the values mean.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Everything is weighted with time and exact. Levels are whole steps of `unit`, so that the time at each level can be
 counted.
-Must not know: jobs, groups, what the quantity is.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 What has not ended is at risk of it until it was last seen; what began before anybody watched is at risk from the age
 at which it came into view. Beyond the last end that was seen, ends are taken to come at a constant rate.
-Must not know: what lasts.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Times are milliseconds since the epoch (or since the start, where a trace has no calendar: `Calendar.NONE`), amounts are
 integers in thousandths of a GPU. A value that nobody recorded is null, or "" where it is a name; never a guess.
-Must not know: files, formats, where rows came from.
 """
 
 from __future__ import annotations

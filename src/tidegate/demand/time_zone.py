@@ -1,7 +1,6 @@
 """How times become hours of the week: by the clocks of a time zone, or from the start of a trace.
 
 It is a module of its own so that who needs no tables does not load the library they are made with.
-Must not know: tables, files.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Patience is estimated as survival is (`survival`): who started after a wait would have waited longer, as would who still
 waits when the data ends, nobody knows how long; who cancelled while waiting had enough. Waits until a start are
 estimated the same way: who still waits, or cancelled, would have waited longer for it.
-Must not know: why work waited.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Days without a job are unseen only where many would have come at the rate of the time before; a quiet cluster is quiet.
 What comes after a stretch does not change whether it counts, so that a plan of the past knows no future.
-Must not know: files, what is computed from it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What is wasted, in GPU-hours: by buying for the peak, by holding without using, by providing for noise.
-
-Must not know: prices, words.
-"""
+"""What is wasted, in GPU-hours: by buying for the peak, by holding without using, by providing for noise."""
 
 from __future__ import annotations
 

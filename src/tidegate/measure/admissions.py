@@ -1,7 +1,6 @@
 """Who held how much quota from when until when: one grant for each row of an ADMIT, or of a standing that was told.
 
 A grant ends when its workload is over or its last pod is gone, not when it was told to go.
-Must not know: what a grant is worth, or who owns the quota.
 """
 
 from __future__ import annotations

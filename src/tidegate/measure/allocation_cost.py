@@ -1,7 +1,6 @@
 """What was held: every stay with the work it was for, the GPUs it took, and what of it was for nothing.
 
 Where there are nodes, places are held; where there are none, quota is all there is to hold.
-Must not know: whose life it was a part of, or what makes it good.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Who held which place from when until when: one stay for each pod that was placed.
 
 A stay begins with its PLACE and ends with the fact that the pod is gone, not with the decision that sent it away.
-Must not know: what a stay is worth.
 """
 
 from __future__ import annotations

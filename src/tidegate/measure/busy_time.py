@@ -1,7 +1,4 @@
-"""How many GPUs were busy over time, from what was observed of their use.
-
-Must not know: how the other samples come about.
-"""
+"""How many GPUs were busy over time, from what was observed of their use."""
 
 from __future__ import annotations
 

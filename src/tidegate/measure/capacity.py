@@ -1,7 +1,6 @@
 """How much GPU time there was: the working GPUs of nodes that were ready, over time.
 
 A node that is closed for new work still counts: it is there, and paid for. Where there are none, quota is all there is.
-Must not know: who used any of it.
 """
 
 from __future__ import annotations

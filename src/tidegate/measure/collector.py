@@ -1,7 +1,4 @@
-"""Everything measured in one pass: stands beside the journal while a run goes on, or walks through a recorded one.
-
-Must not know: worlds, files, how results are shown.
-"""
+"""Everything measured in one pass: stands beside the journal while a run goes on, or walks through a recorded one."""
 
 from __future__ import annotations
 

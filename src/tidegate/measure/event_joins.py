@@ -1,7 +1,4 @@
-"""What came next, and whose it was: rows looked up by key, order or number, all at once.
-
-Must not know: what the keys stand for.
-"""
+"""What came next, and whose it was: rows looked up by key, order or number, all at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What stands out in a run, in words: each finding with the GPU time it is about, the weightiest first.
-
-Must not know: screens, files.
-"""
+"""What stands out in a run, in words: each finding with the GPU time it is about, the weightiest first."""
 
 from __future__ import annotations
 

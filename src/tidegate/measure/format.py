@@ -1,7 +1,4 @@
-"""Measures as people read them: shares, times, GPU-hours, counts.
-
-Must not know: what they are measures of, or where they are shown.
-"""
+"""Measures as people read them: shares, times, GPU-hours, counts."""
 
 from __future__ import annotations
 

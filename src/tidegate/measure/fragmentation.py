@@ -1,7 +1,4 @@
-"""GPU capacity that is free and yet of no use to the pods that are usually asked for.
-
-Must not know: policies, time.
-"""
+"""GPU capacity that is free and yet of no use to the pods that are usually asked for."""
 
 from __future__ import annotations
 

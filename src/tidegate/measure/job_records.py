@@ -1,7 +1,4 @@
-"""The life of every workload: when it came, waited, held GPUs, used them, and how it ended.
-
-Must not know: what makes a life good.
-"""
+"""The life of every workload: when it came, waited, held GPUs, used them, and how it ended."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 A preemption is part of a loop if its victim was preempted before and nothing from outside has happened since; or if it
 was preempted before for the same workload, which has not started since: what was taken from it came back to it.
 A twin that finds the same state again says so and leaves out what would be repeated: then the loop is proven.
-Must not know: which rules allowed it.
 """
 
 from __future__ import annotations

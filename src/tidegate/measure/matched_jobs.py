@@ -3,7 +3,6 @@
 A policy that finishes more also finishes what waited longest: a mean over what each happened to finish compares
 different work. So waits are of the work that no run rejected, and completion times of what finished in every run. Who
 still waits at the end of a run would wait on: waits that had not ended count until the same time under every policy.
-Must not know: how anything is shown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Who was preempted for whom, and what it cost.
-
-Must not know: why anybody had the right to.
-"""
+"""Who was preempted for whom, and what it cost."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What stands out about queues and their quota, in words: who is above its share, who waits for its own, what is idle.
-
-Must not know: screens, files.
-"""
+"""What stands out about queues and their quota, in words: who is above its share, who waits for its own, what is idle."""
 
 from __future__ import annotations
 

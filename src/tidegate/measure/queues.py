@@ -1,7 +1,4 @@
-"""How each queue fared against its quota, in numbers: use, borrowing, lending, what was due, who preempted whom.
-
-Must not know: how numbers are shown.
-"""
+"""How each queue fared against its quota, in numbers: use, borrowing, lending, what was due, who preempted whom."""
 
 from __future__ import annotations
 

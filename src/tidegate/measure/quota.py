@@ -2,7 +2,6 @@
 
 *Due* is what a queue wants within its own quota. All sums are exact: between two events nothing changes.
 What is borrowed in a cohort is lent by those who have quota unused, each in proportion to how much, cohorts included.
-Must not know: why anything was granted, or how any of it is shown.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Waits are not independent: a queue that is long makes everybody in it wait, and two runs that part ways stay apart until
 both queues are empty. So an interval comes from the differences by blocks of time of submission (`stats.blocks`) and
 from what drives the runs apart (`stats.shocks`), whichever is wider; with several seeds, from the spread between them
-as well. Must not know: how anything is shown.
+as well.
 """
 
 from __future__ import annotations

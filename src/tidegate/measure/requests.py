@@ -1,7 +1,4 @@
-"""What each kind of work asks for, in columns, down to its single pods.
-
-Must not know: who submitted it, or what came of it.
-"""
+"""What each kind of work asks for, in columns, down to its single pods."""
 
 from __future__ import annotations
 

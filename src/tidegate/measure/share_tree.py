@@ -1,7 +1,6 @@
 """The share tree at one moment: what each queue and cohort owns, uses, borrows and lends, and who waits there.
 
 What is borrowed under a root is lent by those who have quota unused there, each in proportion to how much.
-Must not know: why anything was granted, or how any of it is shown.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Who was in the loop stood as it did while time passed. What it held then is of no length, and what the turn was made of
 counts as often as it would have come.
-Must not know: what a turn is worth.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """How good a run was, in numbers: waits, completion times, use of GPUs, fairness; in all, by queue, by kind of work.
 
 Allocated is not busy. Busy time is known from observations alone, and what was not observed is never taken for idle.
-Must not know: how numbers are shown.
 """
 
 from __future__ import annotations

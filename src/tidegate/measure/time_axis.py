@@ -1,7 +1,6 @@
 """Where days and hours begin on a time axis, and what to call them.
 
 A twin's time begins at zero, on a Monday; times that can only be counted from 1970 have real weekdays (UTC).
-Must not know: how an axis is drawn.
 """
 
 from __future__ import annotations

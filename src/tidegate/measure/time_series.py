@@ -1,7 +1,6 @@
 """How the cluster fared over time: averages over equal bins, from what was true after each step.
 
 Between two steps nothing changes, so a bin's average is exact, however rarely or often steps come.
-Must not know: who is responsible, or how any of it is shown.
 """
 
 from __future__ import annotations

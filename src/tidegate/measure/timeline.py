@@ -1,7 +1,6 @@
 """What happened, laid flat: the facts and decisions of many steps as single columns, in one running order.
 
 What measures need is kept and the rest (holds, progress) is dropped, so that a long journal fits in memory.
-Must not know: what any of it says about how good a run was.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a plan rests on that nobody measured: each must be signed, or there is no plan.
-
-Must not know: how answers are found, files.
-"""
+"""What a plan rests on that nobody measured: each must be signed, or there is no plan."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Capacity in time: a level for each window of the week, and what it is at every moment.
-
-Must not know: jobs, prices.
-"""
+"""Capacity in time: a level for each window of the week, and what it is at every moment."""
 
 from __future__ import annotations
 

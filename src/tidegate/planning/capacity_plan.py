@@ -3,7 +3,6 @@
 With burst, levels are the newsvendor's and the judge sets the ceiling: what the worst week of the past needed. Without,
 the judge searches levels that would have held the tolerance of late, and a margin is put on top. Levels with burst are
 replayed on the past: if they break the tolerance there, or cost more than one level that holds it, that level is taken.
-Must not know: files, how a plan is written down.
 """
 
 from __future__ import annotations

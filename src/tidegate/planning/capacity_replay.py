@@ -2,7 +2,6 @@
 
 A search asks hundreds of times, so this counts instead of placing; `planning.twin` lets the engine itself decide the
 same, and tests hold the two together.
-Must not know: prices, windows, how a search goes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How many GPUs would be in use at once if nothing waited: exactly, and on average in even steps.
-
-Must not know: capacity, prices.
-"""
+"""How many GPUs would be in use at once if nothing waited: exactly, and on average in even steps."""
 
 from __future__ import annotations
 

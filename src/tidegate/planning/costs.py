@@ -1,7 +1,4 @@
-"""What a capacity costs once it was replayed: what is owned, what windows add, and what is switched on.
-
-Must not know: how levels are found.
-"""
+"""What a capacity costs once it was replayed: what is owned, what windows add, and what is switched on."""
 
 from __future__ import annotations
 

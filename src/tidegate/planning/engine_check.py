@@ -2,7 +2,6 @@
 
 No machines: quota is all there is, and it changes when capacity does. This is the same engine that runs a cluster;
 `planning.judge` only counts, and must come to the same.
-Must not know: searches, prices.
 """
 
 from __future__ import annotations

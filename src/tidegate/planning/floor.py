@@ -3,7 +3,6 @@
 Waits are not quite monotone in capacity: one GPU more lets another gang start first, and once in a while somebody
 waits longer. So the search looks around what bisection found, and the floor is the smallest capacity above which, as
 far as was looked, nothing breaks the tolerance.
-Must not know: prices, windows of the week.
 """
 
 from __future__ import annotations

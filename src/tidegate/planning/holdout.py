@@ -2,7 +2,6 @@
 
 Beside it: buying for the peak, for the 95th percentile, and the least that anybody could have got away with who knew
 what was to come, with the same windows.
-Must not know: files, how results are shown.
 """
 
 from __future__ import annotations

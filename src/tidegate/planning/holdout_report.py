@@ -1,7 +1,4 @@
-"""What a trial came to, as a part of the plan and in sentences: what margin buys, what regret remains, what burst does.
-
-Must not know: how a trial goes, how text is shown.
-"""
+"""What a trial came to, as a part of the plan and in sentences: what margin buys, what regret remains, what burst does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """How much to own, to book and to leave to burst, when demand is known only as a distribution: the newsvendor.
 
 A GPU is worth owning while what it saves (burst, for the share of the time that it is used) is more than it costs.
-Must not know: jobs, replays.
 """
 
 from __future__ import annotations

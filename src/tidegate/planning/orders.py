@@ -1,7 +1,4 @@
-"""Who goes first where work waits.
-
-Must not know: jobs, capacity.
-"""
+"""Who goes first where work waits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A plan, put together: floor, bands, what each edge costs, what stands beside it, and the trial on unseen time.
-
-Must not know: files, arguments, how it is shown.
-"""
+"""A plan, put together: floor, bands, what each edge costs, what stands beside it, and the trial on unseen time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a plan starts from: tolerance, cold start, residency and prices; measured where data tells, else to be signed.
-
-Must not know: files, arguments, how a plan is made.
-"""
+"""What a plan starts from: tolerance, cold start, residency and prices; measured where data tells, else to be signed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The plan as one document: versioned, the same bytes for the same input, and every number with where it comes from.
 
 A list of classes of work: batch today; inference, fleets, quotas and what-if get their own fields beside it.
-Must not know: how any of it is found, files.
 """
 
 from __future__ import annotations

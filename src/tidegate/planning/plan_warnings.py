@@ -1,7 +1,4 @@
-"""What is to be said of a plan on the time it was made from: that it breaks the tolerance, or why it is so simple.
-
-Must not know: how plans are made, how text is shown.
-"""
+"""What is to be said of a plan on the time it was made from: that it breaks the tolerance, or why it is so simple."""
 
 from __future__ import annotations
 

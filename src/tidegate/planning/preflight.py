@@ -1,7 +1,4 @@
-"""The preflight: the four questions answered from data, the floor by replay, what stands out, and what is wasted.
-
-Must not know: files, words, screens.
-"""
+"""The preflight: the four questions answered from data, the floor by replay, what stands out, and what is wasted."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 How long jobs run that had not ended is drawn from those that had (`demand.censoring`). What cannot be replayed is left
 out and counted. `known_at` is what somebody knew at a time: no job that came later, no start and no end after it.
-Must not know: capacity, prices, files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Calls of `demand` that do not depend on each other, run in threads: numpy lets go of the interpreter in its loops.
-
-Must not know: what is called.
-"""
+"""Calls of `demand` that do not depend on each other, run in threads: numpy lets go of the interpreter in its loops."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 A share of the jobs alone lets many that are short, or small, hide those that matter: so each size holds the tolerance
 on its own, each patience does, and so do the GPU-hours.
-Must not know: capacity, how waits come about.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which windows of the week are worth telling apart: the split that saves most, if it saves enough.
-
-Must not know: jobs, replays.
-"""
+"""Which windows of the week are worth telling apart: the split that saves most, if it saves enough."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 A path of the level is drawn first. Then batches are settled one by one, the largest first: of a few likely times each
 takes the one where the path leaves the most room for it. Small ones, which hardly matter, come at random.
-Must not know: jobs, streams.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Random ranks and paths with a given memory: what synthetic demand is made of.
-
-Must not know: what is drawn.
-"""
+"""Random ranks and paths with a given memory: what synthetic demand is made of."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 Spreads are drawn evenly (each rank once, in random order), so that a sample has the model's own spread and not a
 lucky or unlucky one; what is random is when things come and what comes together. Same model, same seed: same rows.
-Must not know: the tables that the model was fitted to.
 """
 
 from __future__ import annotations

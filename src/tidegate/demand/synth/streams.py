@@ -3,7 +3,6 @@
 People submit in batches of like jobs: a batch is jobs of a stream whose submissions follow each other closely.
 Batches come by the hour of the week and the level of the day; jobs of a batch are alike in size and duration as far
 as they were seen to be.
-Must not know: how jobs are drawn (`sample`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Requests, use and counters, drawn from what the model knows of them.
-
-Must not know: jobs.
-"""
+"""Requests, use and counters, drawn from what the model knows of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A heap of what runs, by when it ends.
-
-Must not know: anything else about it.
-"""
+"""A heap of what runs, by when it ends."""
 
 from __future__ import annotations
 

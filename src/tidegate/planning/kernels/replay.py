@@ -3,7 +3,6 @@
 First come, first served, with or without overtaking, decided exactly as the engine decides a single queue with quota:
 tests hold the two together. Written in the subset of Python that numba compiles; columns are arrays there, lists in
 a plain run.
-Must not know: jobs' names, prices, hours of the week.
 """
 
 from __future__ import annotations
