@@ -24,12 +24,11 @@ from typing import Any
 from tidegate.model.units import HOUR_MS, WEEK_MS, duration_text
 from tidegate.planning.capacity import ALWAYS
 from tidegate.planning.capacity_plan import Recipe
-from tidegate.planning.capacity_replay import Judge, Span
+from tidegate.planning.capacity_replay import Judge, Order, Span
 from tidegate.planning.floor import smallest
 from tidegate.planning.holdout import Booth, Entry, Trial, try_plan
 from tidegate.planning.holdout_report import findings, ratio
 from tidegate.planning.kernels.replay import NEVER
-from tidegate.planning.orders import Order
 from tidegate.planning.replay_jobs import PlanJobs, known_at, plan_jobs_of
 from tidegate.planning.tolerance import Tolerance
 from tidegate.planning.windows import day_night_weekend

@@ -26,7 +26,7 @@ from tidegate.demand.durations import _moments, measure_durations
 from tidegate.demand.estimate import How, Unit, estimate, rank_quantile, share, unit_interval
 from tidegate.demand.forecast_report import look_ahead
 from tidegate.demand.job_table import read_jobs, wanted_spans, window_of
-from tidegate.demand.mix import measure_mix
+from tidegate.demand.measure_groups import measure_mix
 from tidegate.demand.model import Scope
 from tidegate.demand.step_curve import Window
 from tidegate.demand.survival import Watched, estimate_survival, survival_quantile

@@ -19,7 +19,7 @@ from tidegate.demand.fit import fit
 from tidegate.demand.group_keys import Cells
 from tidegate.demand.job_table import read_jobs, window_of
 from tidegate.demand.model import Scope, encode
-from tidegate.demand.step_curve import Window, average_by, episodes_above, hold, level_at, mean, peak, quantiles
+from tidegate.demand.step_curve import Window, average_by, episodes_above, level_at, level_times
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30), st.integers(0, 2)), min_size=1, max_size=20)
 WINDOW = Window(5, 70)
@@ -45,13 +45,13 @@ def spans_of(rows) -> Spans:
 def test_a_curve_is_what_counting_gives(rows):
     curve = whole(put_in_order(spans_of(rows), CELLS, WINDOW))
     counted = second_by_second(rows) * CELLS.unit
-    held = hold(curve)
+    held = level_times(curve)
     assert held.time_ms.sum() == WINDOW.length_ms
-    assert mean(held) == pytest.approx(counted.mean())
-    assert peak(held) == counted.max()
+    assert held.mean() == pytest.approx(counted.mean())
+    assert held.peak() == counted.max()
     for at in (0.05, 0.5, 0.9, 0.95, 1.0):
         expected = np.sort(counted)[max(math.ceil(at * counted.size) - 1, 0)]
-        assert quantiles(held, np.array([at]))[0] == expected
+        assert held.quantiles(np.array([at]))[0] == expected
     assert average_by(curve, 13) == pytest.approx([part.mean() for part in np.split(counted, range(13, 65, 13))])
     points = np.arange(1, WINDOW.length_ms, 7)
     assert level_at(curve, points).tolist() == counted[points - 1].tolist()
@@ -60,11 +60,11 @@ def test_a_curve_is_what_counting_gives(rows):
 @given(SPANS)
 def test_groups_add_up_to_the_whole(rows):
     found = curves_of(spans_of(rows), CELLS, WINDOW)
-    whole_mean = mean(hold(found["total"][0]))
-    assert sum(mean(hold(curve)) for curve in found["color"]) == pytest.approx(whole_mean)
+    whole_mean = level_times(found["total"][0]).mean()
+    assert sum(level_times(curve).mean() for curve in found["color"]) == pytest.approx(whole_mean)
     for row, curve in enumerate(found["color"]):
         counted = second_by_second(rows, keep=lambda cell, row=row: CELLS.labels["color"][cell] == row)
-        assert mean(hold(curve)) == pytest.approx(counted.mean() * CELLS.unit)
+        assert level_times(curve).mean() == pytest.approx(counted.mean() * CELLS.unit)
 
 
 @given(SPANS)
@@ -76,8 +76,8 @@ def test_ticks_of_one_unit_are_exact(rows):
     exact, ticked = curves_of(spans, CELLS, WINDOW), tally.between(0, 1)
     for name in exact:
         for one, other in zip(exact[name], ticked[name], strict=False):
-            assert mean(hold(one)) == pytest.approx(mean(hold(other)))
-            assert peak(hold(one)) == peak(hold(other))
+            assert level_times(one).mean() == pytest.approx(level_times(other).mean())
+            assert level_times(one).peak() == level_times(other).peak()
 
 
 @given(SPANS, st.integers(0, 6))
@@ -194,7 +194,7 @@ def test_very_many_jobs_give_nearly_the_same(monkeypatch):
         )
     ]
     exact = fit(tables_of(rows))
-    for module in ("events", "ordering", "arrivals", "groups"):
+    for module in ("concurrency", "grouped_quantiles", "arrivals", "measure_groups"):
         monkeypatch.setattr(f"tidegate.demand.{module}.MOST_EXACT", 100)
     rough = fit(tables_of(rows))
     for one, other in zip(exact.groups, rough.groups, strict=True):

@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test_measure_lives import two_jobs
-from tidegate.measure.busy_time import spread
 from tidegate.measure.findings import find
 from tidegate.measure.format import amount_text, count_text, percent_text, time_text
 from tidegate.measure.job_records import collect_lives
 from tidegate.measure.summary import Summary, summarise
 from tidegate.measure.time_axis import clock, time_marks, weekday
-from tidegate.measure.time_series import Samples, resample
+from tidegate.measure.time_series import Samples, resample, spread
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from commands import ran
 from test_demand_censoring import BASE, cut, job, tables, work
-from tidegate.demand.cutoff import tables_at
 from tidegate.demand.fit import fit
 from tidegate.demand.model import encode
-from tidegate.demand.tables import STARTS
+from tidegate.demand.tables import STARTS, tables_at
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tidegate.planning.capacity_plan import Launch, Recipe, plan_bands
 from tidegate.planning.capacity_replay import Judge

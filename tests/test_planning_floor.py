@@ -16,11 +16,10 @@ from tidegate.demand.time_zone import Calendar
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
 from tidegate.planning.capacity import ALWAYS, HOURS, Level, constant, steps_of
 from tidegate.planning.capacity_plan import Recipe, least_levels, plan_bands
-from tidegate.planning.capacity_replay import Judge, Span
+from tidegate.planning.capacity_replay import Judge, Order, Span
 from tidegate.planning.concurrency import average, curve_of, peak_milli, quantile_milli, used_gpu_h
 from tidegate.planning.floor import bisect, enough_gpus, find_floor, smallest
 from tidegate.planning.newsvendor import cost_of, split, used_hours, weigh
-from tidegate.planning.orders import Order
 from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.planning.tolerance import Tolerance
 from tidegate.planning.windows import Habit, choose_windows, day_and_night, day_night_weekend, weekend

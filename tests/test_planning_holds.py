@@ -15,11 +15,10 @@ from tidegate.demand.time_zone import Calendar
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WEEK_MS
 from tidegate.planning.capacity import SHUT
 from tidegate.planning.capacity_plan import Basis, Recipe, _needed_ceiling, hold_all_week, plan_bands
-from tidegate.planning.capacity_replay import Judge, Span
+from tidegate.planning.capacity_replay import Judge, Order, Span
 from tidegate.planning.floor import floor_gpus, floor_of
 from tidegate.planning.holdout import Booth, try_plan
 from tidegate.planning.holdout_report import part_of
-from tidegate.planning.orders import Order
 from tidegate.planning.plan import Request, make_plan
 from tidegate.planning.plan_schema import decode_plan
 from tidegate.planning.plan_warnings import fewer_text

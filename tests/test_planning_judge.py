@@ -13,10 +13,9 @@ from shared import shared
 from tidegate.demand.time_zone import Calendar
 from tidegate.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tidegate.planning.capacity import SHUT, constant
-from tidegate.planning.capacity_replay import Judge, Span
+from tidegate.planning.capacity_replay import Judge, Order, Span
 from tidegate.planning.engine_check import confirm, replay_in_twin
 from tidegate.planning.kernels.replay import NEVER, Steps, Valve
-from tidegate.planning.orders import Order
 from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.planning.tolerance import Tolerance
 

@@ -19,8 +19,7 @@ from tidegate.demand.time_zone import Calendar, ZoneOrigin
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tidegate.planning.capacity import steps_of
 from tidegate.planning.capacity_plan import Recipe, plan_bands
-from tidegate.planning.capacity_replay import Judge, Span
-from tidegate.planning.costs import cost_of
+from tidegate.planning.capacity_replay import Judge, Span, cost_of
 from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.planning.tolerance import Tolerance
 from tidegate.sources.options import Options

@@ -12,7 +12,7 @@ from tidegate.demand.estimate import Unit, rank_quantile
 from tidegate.live.shadow_comparison import _waits as shadow_waits
 from tidegate.measure.summary import spread_of
 from tidegate.planning.capacity_replay import Outcome
-from tidegate.planning.concurrency import Curve, quantile_milli
+from tidegate.planning.concurrency import curve_of, quantile_milli
 from tidegate.stats.quantile import grouped_quantiles, quantile, quantiles, weighted_quantiles
 
 SHARES = st.sampled_from([0.05, 0.5, 0.9, 0.95, 0.99, 1.0])
@@ -61,6 +61,6 @@ def test_simulate_preflight_plan_and_shadow_agree(late, share_milli):
 
 
 def test_a_level_that_is_held_longest_is_the_quantile_of_the_time():
-    curve = Curve(np.array([0, 95, 100], np.int64), np.array([1000, 9000, 0], np.int64))
-    assert quantile_milli(curve, 0, 100, 0.95) == 1000
-    assert quantile_milli(curve, 0, 100, 0.96) == 9000
+    curve = curve_of(arrivals([(0, 1, 100), (95, 8, 5)]))
+    assert quantile_milli(curve, 0, 100_000, 0.95) == 1000
+    assert quantile_milli(curve, 0, 100_000, 0.96) == 9000

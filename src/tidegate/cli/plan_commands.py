@@ -24,9 +24,9 @@ from tidegate.demand.synth.sample import sample
 from tidegate.demand.tables import Tables
 from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedPlan, sign
 from tidegate.planning.capacity_plan import Launch, Recipe
+from tidegate.planning.capacity_replay import Order
 from tidegate.planning.concurrency import average, curve_of
 from tidegate.planning.holdout import held_out
-from tidegate.planning.orders import Order
 from tidegate.planning.plan import Holdout, Redrawn, Request, make_plan
 from tidegate.planning.plan_inputs import Given, Terms, settle_terms, terms_at, unsigned_runtimes
 from tidegate.planning.plan_schema import AnswerPart, FindingPart, PlanDocument, encode_plan

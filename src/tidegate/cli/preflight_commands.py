@@ -18,8 +18,8 @@ from tidegate.cli.source_io import gather_sources
 from tidegate.config.prices import Prices
 from tidegate.demand.model import encode
 from tidegate.demand.sentences import verdict_text
+from tidegate.planning.capacity_replay import Order
 from tidegate.planning.concurrency import average, curve_of
-from tidegate.planning.orders import Order
 from tidegate.planning.preflight import Asked, Preflight, Replayed, check_flight
 from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.planning.tolerance import late_weight

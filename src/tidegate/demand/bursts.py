@@ -10,7 +10,7 @@ import numpy as np
 
 from tidegate.demand.concurrency import Mask
 from tidegate.demand.estimate import Number, Unit, exact, trim
-from tidegate.demand.step_curve import Curve, Episodes, Window, episodes_above
+from tidegate.demand.step_curve import Episodes, StepCurve, Window, episodes_above
 from tidegate.model.arrays import F64
 from tidegate.model.struct import Spec
 
@@ -60,7 +60,7 @@ class Ceiling(Spec, frozen=True):
     burst_unit: Unit
 
 
-def find_bursts(curve: Curve, above: float, cold_start_ms: int | None, unit: Unit, table: str) -> Bursts:
+def find_bursts(curve: StepCurve, above: float, cold_start_ms: int | None, unit: Unit, table: str) -> Bursts:
     """What rose above a level."""
     found = episodes_above(curve, above)
     count = found.start_ms.size
@@ -94,13 +94,13 @@ def _largest(found: Episodes, window: Window, noise: Mask) -> tuple[Burst, ...]:
     rows = np.sort(np.lexsort((found.start_ms, -found.area))[:MOST_TOLD])
     return tuple(
         Burst(
-            start_ms=window.start_ms + one.start_ms,
-            length_ms=one.length_ms,
-            height=trim(one.height),
-            area=trim(one.area),
+            start_ms=window.start_ms + int(found.start_ms[row]),
+            length_ms=int(found.length_ms[row]),
+            height=trim(float(found.height[row])),
+            area=trim(float(found.area[row])),
             noise=bool(noise[row]),
         )
-        for row, one in ((int(row), found.row(int(row))) for row in rows)
+        for row in rows.tolist()
     )
 
 

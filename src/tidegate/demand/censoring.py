@@ -13,10 +13,9 @@ import numpy as np
 import polars as pl
 
 from tidegate.demand.concurrency import Mask
-from tidegate.demand.sizes import SIZE_NAMES, size_of
 from tidegate.demand.step_curve import Window
 from tidegate.demand.survival import Survival, Watched, draw_beyond, estimate_survival
-from tidegate.demand.tables import KINDS
+from tidegate.demand.tables import KINDS, SIZE_NAMES, size_of
 from tidegate.model.arrays import I64
 from tidegate.model.units import HOUR_MS
 

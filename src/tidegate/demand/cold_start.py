@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 
 from tidegate.demand.estimate import How, Number, Unit, estimate, rank_quantile
-from tidegate.demand.independence import likeness
 from tidegate.demand.model import ColdStart, Stage
 from tidegate.model.arrays import I64
+from tidegate.stats.block_quantiles import likeness
 from tidegate.stats.blocks import count_units, units_of
 from tidegate.stats.interval import Interval, NoInterval
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.demand.group_keys import Cells
-from tidegate.demand.step_curve import Curve, Window
+from tidegate.demand.step_curve import StepCurve, Window, curve_of_changes
 from tidegate.model.arrays import I32, I64
 
 Mask = npt.NDArray[np.bool_]
@@ -51,7 +51,7 @@ class Pass(NamedTuple):
     cells: Cells
 
 
-def curves_of(spans: Spans, cells: Cells, window: Window) -> dict[str, list[Curve]]:
+def curves_of(spans: Spans, cells: Cells, window: Window) -> dict[str, list[StepCurve]]:
     """The curve of all under TOTAL, and those of the groups of each dimension; exact."""
     events = put_in_order(spans, cells, window)
     return {TOTAL: [whole(events)], **{name: by_label(events, name) for name in cells.labels}}
@@ -80,12 +80,12 @@ def _cut(spans: Spans, window: Window) -> tuple[I64, I64]:
     return begin, np.maximum(np.clip(spans.end_ms - window.start_ms, 0, window.length_ms), begin)
 
 
-def whole(events: Pass) -> Curve:
+def whole(events: Pass) -> StepCurve:
     """The curve of all spans together."""
-    return _curve(events.window, events.at_ms, events.change, events.cells.unit)
+    return curve_of_changes(events.window, events.at_ms, events.change, events.cells.unit)
 
 
-def by_label(events: Pass, dimension: str) -> list[Curve]:
+def by_label(events: Pass, dimension: str) -> list[StepCurve]:
     """A curve for each group of a dimension, in order of their numbers."""
     label_of = events.cells.labels[dimension]
     groups = int(label_of.max(initial=-1)) + 1
@@ -98,15 +98,9 @@ def by_label(events: Pass, dimension: str) -> list[Curve]:
     begins = np.concatenate(([0], ends[:-1]))
     unit = events.cells.unit
     return [
-        _curve(events.window, at_ms[begin:end], change[begin:end], unit)
+        curve_of_changes(events.window, at_ms[begin:end], change[begin:end], unit)
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
     ]
-
-
-def _curve(window: Window, at_ms: I64, change: I64, unit: float) -> Curve:
-    """Every change starts a level, which lasts until the next change; after the last one nothing is left."""
-    width = np.diff(at_ms, append=at_ms[-1:])
-    return Curve(window, at_ms, width, np.cumsum(change), unit)
 
 
 class Moments(NamedTuple):
@@ -189,7 +183,7 @@ class Tally:
         """Take over the kinds of moments that another one has added up."""
         self._sums |= other._sums
 
-    def between(self, come: int, gone: int, *more: int) -> dict[str, list[Curve]]:
+    def between(self, come: int, gone: int, *more: int) -> dict[str, list[StepCurve]]:
         """The curves of what has come, by one kind of moments, and is not gone yet, by others; the first is used up."""
         found = {}
         finest = min(self._grids, key=lambda name: self._grids[name].coarser)
@@ -202,10 +196,10 @@ class Tally:
                 change -= self._sums[kind][name]
             # Each curve ends at 0, where the next one begins.
             levels = np.cumsum(change, out=change).reshape(-1, grid.ticks)
-            found[name] = [Curve(self.window, start, width, row, self.cells.unit, grid.tick_ms) for row in levels]
+            found[name] = [StepCurve(self.window, start, width, row, self.cells.unit, grid.tick_ms) for row in levels]
             if name == finest:
                 total = levels.sum(axis=0) if len(levels) > 1 else levels[0]
-                found[TOTAL] = [Curve(self.window, start, width, total, self.cells.unit, grid.tick_ms)]
+                found[TOTAL] = [StepCurve(self.window, start, width, total, self.cells.unit, grid.tick_ms)]
         return found
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from tidegate.demand.calendar import WEEK_HOURS, hour_of_week, step_for
 from tidegate.demand.estimate import How, Number, Unit, estimate, exact, trim, trimmed
 from tidegate.demand.sketches import Sketch, sketch_of
-from tidegate.demand.step_curve import Curve, Held, Window, average_by, hold, hold_between, mean, peak, quantiles
+from tidegate.demand.step_curve import LevelTimes, StepCurve, Window, average_by, level_times, times_between
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.unrecorded import Unseen, hide_unseen
 from tidegate.model.arrays import F64, I64
@@ -85,19 +85,19 @@ class Track(NamedTuple):
     """A level over time: how long each level was held, and its mean in even steps."""
 
     window: Window
-    held: Held
+    held: LevelTimes
     series: F64
     step_ms: int
     samples: int
 
 
-def track_curve(curve: Curve, samples: int, unseen: Unseen = ()) -> Track:
+def track_curve(curve: StepCurve, samples: int, unseen: Unseen = ()) -> Track:
     """Follow a curve of steps; time in which nothing was recorded does not count."""
     step_ms = step_for(curve.window, MINUTE_MS if curve.window.length_ms > HOUR_MS else 1000)
-    track = Track(curve.window, hold(curve), average_by(curve, step_ms), step_ms, samples)
+    track = Track(curve.window, level_times(curve), average_by(curve, step_ms), step_ms, samples)
     for from_ms, to_ms in unseen:
         first_ms, last_ms = from_ms - curve.window.start_ms, min(to_ms, curve.window.end_ms) - curve.window.start_ms
-        track.held.time_ms[:] = np.maximum(track.held.time_ms - hold_between(curve, first_ms, last_ms), 0.0)
+        track.held.time_ms[:] = np.maximum(track.held.time_ms - times_between(curve, first_ms, last_ms), 0.0)
     hide_unseen(track.series, step_ms, curve.window.start_ms, unseen)
     return track
 
@@ -107,7 +107,7 @@ def track_series(values: F64, step_ms: int, start_ms: int, samples: int) -> Trac
     seen = values[np.isfinite(values)]
     ordered = np.sort(seen)
     window = Window(start_ms, start_ms + step_ms * max(values.size, 1))
-    return Track(window, Held(np.full(ordered.size, float(step_ms)), ordered), values, step_ms, samples)
+    return Track(window, LevelTimes(np.full(ordered.size, float(step_ms)), ordered), values, step_ms, samples)
 
 
 def measure_levels(
@@ -117,8 +117,8 @@ def measure_levels(
 
     A queue is empty but for some episodes, a few of which make its high quantiles: their intervals are wider.
     """
-    exactly = quantiles(track.held, np.asarray(SHARES))
-    middle = mean(track.held)
+    exactly = track.held.quantiles(np.asarray(SHARES))
+    middle = track.held.mean()
     series = coarser(track)
     blocks = choose_blocks(series.by_unit()) if track.samples >= LEAST_PARTS else NoInterval.FEW
     counted = 0 if isinstance(blocks, NoInterval) else blocks.number
@@ -130,7 +130,7 @@ def measure_levels(
     return Levels(
         unit=unit,
         mean=estimate(middle, of_mean, unit, (counted, table), How.BLOCKS),
-        peak=exact(peak(track.held), unit, track.samples, table),
+        peak=exact(track.held.peak(), unit, track.samples, table),
         bands=cut_bands(track.held),
         week=profile_week(track, calendar) if calendar else None,
         sketch=sketch_of(track.held.value, track.held.time_ms / HOUR_MS, _ROUGH),
@@ -160,7 +160,7 @@ def _intervals(
     return found
 
 
-def _outwards(found: Interval | NoInterval, held: Held) -> Interval | NoInterval:
+def _outwards(found: Interval | NoInterval, held: LevelTimes) -> Interval | NoInterval:
     """The interval up to the next levels that were held: a quantile is one of them."""
     if isinstance(found, NoInterval):
         return found
@@ -182,18 +182,17 @@ def memory_of(series: F64) -> float:
     return trim(float((away[1:] * away[:-1]).sum()) / spread) if spread > 0 else 0.0
 
 
-def cut_bands(held: Held) -> tuple[Band, ...]:
+def cut_bands(held: LevelTimes) -> tuple[Band, ...]:
     """Slices of the demand between quantiles of the time."""
     total = float(held.time_ms.sum())
-    top = peak(held)
-    marks = {0.0: 0.0, 1.0: top}
+    marks = {0.0: 0.0, 1.0: held.peak()}
     for _, low, high in BANDS:
         for at in (low, high):
-            marks.setdefault(at, float(quantiles(held, np.asarray([at]))[0]))
+            marks.setdefault(at, float(held.quantiles(np.asarray([at]))[0]))
     return tuple(_slice(held, name, marks[low], marks[high], total) for name, low, high in BANDS)
 
 
-def _slice(held: Held, name: str, low: float, high: float, total: float) -> Band:
+def _slice(held: LevelTimes, name: str, low: float, high: float, total: float) -> Band:
     inside = float((np.clip(held.value - low, 0.0, high - low) * held.time_ms).sum())
     active = float(held.time_ms[held.value > low].sum()) if high > low else 0.0
     bought = (high - low) * total

@@ -24,9 +24,7 @@ from tidegate.demand.estimate import (
     variation,
 )
 from tidegate.demand.grouped_quantiles import Grouping, Some, in_order_by_group
-from tidegate.demand.independence import likeness
-from tidegate.demand.job_table import Jobs, Rows
-from tidegate.demand.sizes import LARGEST, SIZE_NAMES, size_of
+from tidegate.demand.job_table import JobRows, Jobs
 from tidegate.demand.sketches import Sketch, sketch_ordered
 from tidegate.demand.survival import (
     Watched,
@@ -35,14 +33,13 @@ from tidegate.demand.survival import (
     survival_shape,
     survival_sketch,
 )
+from tidegate.demand.tables import LARGEST, SIZE_NAMES, size_of
 from tidegate.model.arrays import I64
 from tidegate.model.struct import Spec
 from tidegate.model.units import WHOLE_MILLI
+from tidegate.stats.block_quantiles import likeness
 from tidegate.stats.blocks import count_units, linear_interval, sum_by, units_of
 from tidegate.stats.interval import LEAST_PARTS, NoInterval
-
-#: GPUs of a usual node: a job with more needs several at once.
-_NODE_MILLI = 8_000
 
 
 class Meaning(StrEnum):
@@ -56,7 +53,7 @@ class Meaning(StrEnum):
     FEW = "few"  # too few jobs to say
 
 
-class Spread(Spec, frozen=True):
+class DurationSpread(Spec, frozen=True):
     """How long jobs of one kind and size run."""
 
     kind: str
@@ -73,7 +70,7 @@ class Spread(Spec, frozen=True):
     sketch: Sketch
 
 
-def measure_durations(jobs: Jobs) -> tuple[Spread, ...]:
+def measure_durations(jobs: Jobs) -> tuple[DurationSpread, ...]:
     """Spreads of each kind: of all sizes, and of each size that occurs."""
     kinds, cells = jobs.names["kind"], jobs.cells
     size = size_of(np.rint(cells.amount * (cells.unit * WHOLE_MILLI)).astype(np.int64))
@@ -94,7 +91,7 @@ def measure_durations(jobs: Jobs) -> tuple[Spread, ...]:
     return tuple(found if jobs.recorded.runtimes else map(_bounded, found))
 
 
-def _bounded(spread: Spread) -> Spread:
+def _bounded(spread: DurationSpread) -> DurationSpread:
     """The same, of runtimes that have waits in them: as upper bounds."""
     names = ("mean", "p50", "p90", "p99")
     return replace(spread, **{name: at_most(getattr(spread, name)) for name in names})
@@ -117,7 +114,7 @@ def _sort_by_unit(jobs: Jobs, grouping: Grouping) -> list[tuple[I64, ...]]:
     units = count_units(length_ms)
     wide = Grouping((grouping.group_of[:, None] * units + np.arange(units)).ravel(), grouping.groups * units)
 
-    def pick(rows: Rows) -> Some:
+    def pick(rows: JobRows) -> Some:
         over = rows.take((rows.state == State.OVER) & (rows.duration_ms >= 0))
         unit = units_of(over.submitted_ms - first, length_ms)
         return over.duration_ms, (over.cell.astype(np.int64) * units + unit).astype(np.int32)
@@ -126,20 +123,20 @@ def _sort_by_unit(jobs: Jobs, grouping: Grouping) -> list[tuple[I64, ...]]:
     return [tuple(parts[row * units : (row + 1) * units]) for row in range(grouping.groups)]
 
 
-def _ended(jobs: Rows) -> Some:
+def _ended(jobs: JobRows) -> Some:
     over = jobs if jobs.state.max(initial=State.OVER) == State.OVER else jobs.take(jobs.state == State.OVER)
     if over.duration_ms.min(initial=0) < 0:
         over = over.take(over.duration_ms >= 0)
     return over.duration_ms, over.cell
 
 
-def _going(jobs: Rows) -> Some:
+def _going(jobs: JobRows) -> Some:
     runs = np.flatnonzero(jobs.state == State.RUNS)
     runs = runs[jobs.ran_ms[runs] > 0]
     return jobs.ran_ms[runs], jobs.cell[runs]
 
 
-def _entered(jobs: Rows, since_ms: int) -> Some:
+def _entered(jobs: JobRows, since_ms: int) -> Some:
     """Ages of jobs that ran already when jobs began to be watched."""
     ran = jobs.take((jobs.state <= State.RUNS) & (jobs.ran_ms > 0))
     begin = np.where(ran.started_ms >= 0, ran.started_ms, ran.submitted_ms)
@@ -155,54 +152,46 @@ def _together(parts: list[Watched]) -> Watched:
     return Watched(ended, going, entered, parts[0].every)
 
 
-def _spread(of: tuple[str, str], watched: Watched, gpu_hours: float, by_unit: tuple[I64, ...]) -> Spread:
-    if watched.whole():
-        return _spread_whole(of, watched.ended_ms, watched.every[0], gpu_hours, by_unit)
+def _spread(of: tuple[str, str], watched: Watched, gpu_hours: float, by_unit: tuple[I64, ...]) -> DurationSpread:
     kind, size = of
-    survival = estimate_survival(watched)
-    sketch = survival_sketch(survival)
-    alike = {at: likeness(by_unit, at) for at in (0.5, 0.9, 0.99)}
-    p50, p90, p99 = (survival_quantile(survival, at, Unit.MS, "jobs", alike[at]) for at in alike)
-    shape = survival_shape(survival, Unit.MS, "jobs", alike[0.5])
-    known = How.AT_LEAST not in {shape.cv.how, p50.how}
-    return Spread(
+    numbers, sketch = (_of_ended if watched.whole() else _by_survival)(watched, by_unit)
+    mean, p50, p90, p99, cv = numbers
+    known = How.AT_LEAST not in {cv.how, p50.how}
+    return DurationSpread(
         kind=kind,
         size=size,
         gpu_hours=trim(gpu_hours),
         running=watched.going_ms.size * watched.every[1],
-        mean=shape.mean,
-        p50=p50,
-        p90=p90,
-        p99=p99,
-        cv=shape.cv,
-        meaning=_meaning(size, watched.total, shape.cv.value, p99.value / max(p50.value, 1), known=known),
-        fitted=fit_family(sketch),
-        sketch=sketch,
-    )
-
-
-def _spread_whole(of: tuple[str, str], ordered: I64, every: int, gpu_hours: float, by_unit: tuple[I64, ...]) -> Spread:
-    kind, size = of
-    samples = ordered.size * every
-    sketch = sketch_ordered(ordered, every)
-    p50, p90, p99 = (
-        rank_quantile(ordered, at, Unit.MS, "jobs", every, likeness(by_unit, at)) for at in (0.5, 0.9, 0.99)
-    )
-    mean, cv = _moments(by_unit, samples)
-    return Spread(
-        kind=kind,
-        size=size,
-        gpu_hours=trim(gpu_hours),
-        running=0,
         mean=mean,
         p50=p50,
         p90=p90,
         p99=p99,
         cv=cv,
-        meaning=_meaning(size, samples, cv.value, p99.value / max(p50.value, 1)),
+        meaning=_meaning(size, watched.total, cv.value, p99.value / max(p50.value, 1), known=known),
         fitted=fit_family(sketch),
         sketch=sketch,
     )
+
+
+#: Mean, p50, p90, p99 and deviation over mean.
+_Numbers = tuple[Number, Number, Number, Number, Number]
+
+
+def _by_survival(watched: Watched, by_unit: tuple[I64, ...]) -> tuple[_Numbers, Sketch]:
+    survival = estimate_survival(watched)
+    alike = {at: likeness(by_unit, at) for at in (0.5, 0.9, 0.99)}
+    p50, p90, p99 = (survival_quantile(survival, at, Unit.MS, "jobs", alike[at]) for at in alike)
+    shape = survival_shape(survival, Unit.MS, "jobs", alike[0.5])
+    return (shape.mean, p50, p90, p99, shape.cv), survival_sketch(survival)
+
+
+def _of_ended(watched: Watched, by_unit: tuple[I64, ...]) -> tuple[_Numbers, Sketch]:
+    ordered, every = watched.ended_ms, watched.every[0]
+    p50, p90, p99 = (
+        rank_quantile(ordered, at, Unit.MS, "jobs", every, likeness(by_unit, at)) for at in (0.5, 0.9, 0.99)
+    )
+    mean, cv = _moments(by_unit, watched.total)
+    return (mean, p50, p90, p99, cv), sketch_ordered(ordered, every)
 
 
 def _moments(by_unit: tuple[I64, ...], samples: int) -> tuple[Number, Number]:

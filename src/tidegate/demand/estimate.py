@@ -75,10 +75,6 @@ class Number(Spec, frozen=True):
     how: How = How.EXACT
     table: str = "jobs"  # its window and origins: `grounds` of the document
 
-    def plus_minus(self) -> float:
-        """Half the width of the interval."""
-        return (self.high - self.low) / 2
-
 
 def trim(value: float) -> float:
     """Keep the digits that matter; what is not a number becomes 0 only by the caller's choice."""

@@ -16,7 +16,7 @@ from tidegate.demand.bursts import ceilings, find_bursts
 from tidegate.demand.cold_start import measure_starts
 from tidegate.demand.concurrency_stats import Levels, Track, measure_levels
 from tidegate.demand.counters import Counters, is_told, read_counters
-from tidegate.demand.durations import Spread, measure_durations
+from tidegate.demand.durations import DurationSpread, measure_durations
 from tidegate.demand.estimate import Number, Unit, at_least, exact, trim
 from tidegate.demand.forecast_report import Outlook, look_ahead
 from tidegate.demand.job_table import Jobs, read_jobs, unseen_of, window_of
@@ -35,12 +35,12 @@ from tidegate.demand.model import (
 from tidegate.demand.parallel import RunAll, one_by_one
 from tidegate.demand.residency import Residency, measure_residency
 from tidegate.demand.services import Service, measure_services
-from tidegate.demand.step_curve import Curve, Window
+from tidegate.demand.step_curve import Window, curve_of_steps
 from tidegate.demand.synth.streams import Stream, level_by_day, write_streams
 from tidegate.demand.tables import Tables
 from tidegate.demand.unrecorded import Unseen, unseen_between
 from tidegate.model.arrays import F64
-from tidegate.model.units import HOUR_MS, WHOLE_MILLI
+from tidegate.model.units import HOUR_MS
 
 #: Priorities that are told apart: the highest.
 _MOST_PRIORITIES = 8
@@ -51,7 +51,7 @@ class _Told(NamedTuple):
 
     jobs: Jobs
     measured: Measured
-    durations: tuple[Spread, ...]
+    durations: tuple[DurationSpread, ...]
     priorities: tuple[PriorityShare, ...]
     days: tuple[float, ...]
     streams: tuple[Stream, ...]
@@ -142,6 +142,7 @@ def _groups_of_counters(counters: list[Counters], setting: Setting) -> tuple[Gro
 def _group_of_counters(one: Counters, setting: Setting) -> Group:
     asked = one.track(one.asked())
     wanted = measure_levels(asked, Unit.GPUS, "capacity", setting.calendar)
+    curve = curve_of_steps(asked.window, asked.series, asked.step_ms)
     return Group(
         scope=Scope.QUEUE if one.queue else Scope.TOTAL,
         name=one.queue,
@@ -152,7 +153,7 @@ def _group_of_counters(one: Counters, setting: Setting) -> Group:
         waiting=_counted(one, one.pending, setting, of_queue=True),
         broken=None,
         arrivals=None,
-        bursts=find_bursts(_as_curve(asked), wanted.p95.value, setting.cold_start_ms, Unit.GPUS, "capacity"),
+        bursts=find_bursts(curve, wanted.p95.value, setting.cold_start_ms, Unit.GPUS, "capacity"),
         ceilings=ceilings(asked.series, asked.step_ms, (Unit.GPUS, Unit.GPU_HOURS), HOUR_MS),
         tolerance=None,
     )
@@ -167,24 +168,15 @@ def _counted(one: Counters, values: F64, setting: Setting, *, of_queue: bool = F
 
 def _counted_hours(asked: Track) -> Number:
     """GPU-hours as far as they were seen."""
-    hours = float((asked.held.time_ms * asked.held.value).sum()) / HOUR_MS
-    counted = exact(hours, Unit.GPU_HOURS, asked.samples, "capacity")
+    counted = exact(asked.held.area() / HOUR_MS, Unit.GPU_HOURS, asked.samples, "capacity")
     return counted if np.isfinite(asked.series).all() else at_least(counted)
-
-
-def _as_curve(track: Track) -> Curve:
-    level = np.round(np.nan_to_num(track.series) * WHOLE_MILLI).astype(np.int64)
-    start = np.arange(level.size, dtype=np.int64) * track.step_ms
-    return Curve(track.window, start, np.full(level.size, track.step_ms, np.int64), level, 1 / WHOLE_MILLI)
 
 
 def _complete(total: Group, counters: Counters, setting: Setting) -> Group:
     """What jobs do not tell about the whole (what ran, what waited), counters may."""
-    fields = {name: getattr(total, name) for name in total.__struct_fields__}
-    for name, level in (("seen", counters.running), ("waiting", counters.pending)):
-        if fields[name] is None:
-            fields[name] = _counted(counters, level, setting, of_queue=name == "waiting")
-    return Group(**fields)
+    seen = total.seen or _counted(counters, counters.running, setting)
+    waiting = total.waiting or _counted(counters, counters.pending, setting, of_queue=True)
+    return replace(total, seen=seen, waiting=waiting)
 
 
 def _queued(queues: list[Counters], setting: Setting) -> Levels | None:

@@ -1,4 +1,4 @@
-"""Values in order, group by group: exactly by one sort, or where they are very many by counting them in fine buckets."""
+"""Values in order, group by group: by one sort, or for very many values by counting them in fine buckets."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from tidegate.demand.step_curve import Window
 from tidegate.demand.tables import KINDS, Recorded, Tables
 from tidegate.demand.unrecorded import find_unseen
 from tidegate.model.arrays import F64, I32, I64
-from tidegate.model.units import HOUR_MS, WHOLE_MILLI
+from tidegate.model.units import GPU_HOUR_MILLI_MS, HOUR_MS, WHOLE_MILLI
 
 #: In a column of times: not recorded.
 UNKNOWN = UNKNOWN_RUNTIME
@@ -37,95 +37,57 @@ UNKNOWN = UNKNOWN_RUNTIME
 _DIMENSIONS = {"kind": "kind", "queue": "queue", "gpu": "gpu_model"}
 
 #: A thousandth of a GPU for a millisecond, in GPU-hours.
-_GPU_HOUR = 1 / (WHOLE_MILLI * HOUR_MS)
+_GPU_HOUR = 1 / GPU_HOUR_MILLI_MS
 
 _TIMES = ("submitted_ms", "started_ms", "ended_ms", "tolerated_wait_ms")
 _AMOUNTS = ("gpus_milli", "pods", "priority")
 
 
-class Rows:
-    """Some jobs, column by column; a column is loaded when it is asked for."""
+class _Column:
+    """A column of JobRows, loaded when it is first read."""
 
-    __slots__ = ("_columns", "_load", "cell")
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, rows: JobRows, owner: type) -> I64:
+        column = rows.__dict__[self._name] = rows.load(self._name)
+        return column
+
+
+class JobRows:
+    """Some jobs, column by column."""
+
+    submitted_ms = _Column()
+    started_ms = _Column()  # UNKNOWN: never, or not recorded
+    ended_ms = _Column()  # UNKNOWN: not yet, or not recorded
+    duration_ms = _Column()  # recorded, or from start to end; drawn where the job is not over; UNKNOWN: nothing tells
+    ran_ms = _Column()  # how long it ran, as far as it was seen
+    state = _Column()  # a State
+    tolerated_wait_ms = _Column()  # UNKNOWN: not declared
+    gpus_milli = _Column()
+    pods = _Column()
+    priority = _Column()
 
     def __init__(self, load: Callable[[str], I64], cell: I32) -> None:
-        self._load, self.cell = load, cell
-        self._columns: dict[str, I64] = {}
-
-    def column(self, name: str) -> I64:
-        """One column."""
-        found = self._columns.get(name)
-        if found is None:
-            found = self._columns[name] = self._load(name)
-        return found
-
-    @property
-    def submitted_ms(self) -> I64:
-        """When it was asked for."""
-        return self.column("submitted_ms")
-
-    @property
-    def started_ms(self) -> I64:
-        """When it began; UNKNOWN: never, or not recorded."""
-        return self.column("started_ms")
-
-    @property
-    def ended_ms(self) -> I64:
-        """When it was over; UNKNOWN: not yet, or not recorded."""
-        return self.column("ended_ms")
-
-    @property
-    def duration_ms(self) -> I64:
-        """How long it runs: recorded, or from start to end; drawn, where it is not over; UNKNOWN: nothing says."""
-        return self.column("duration_ms")
-
-    @property
-    def ran_ms(self) -> I64:
-        """How long it ran, as far as it was seen."""
-        return self.column("ran_ms")
-
-    @property
-    def state(self) -> I64:
-        """Whether it is over, as a State."""
-        return self.column("state")
-
-    @property
-    def tolerated_ms(self) -> I64:
-        """How long it may wait; UNKNOWN: not declared."""
-        return self.column("tolerated_wait_ms")
-
-    @property
-    def gpus_milli(self) -> I64:
-        """Thousandths of a GPU."""
-        return self.column("gpus_milli")
-
-    @property
-    def pods(self) -> I64:
-        """Its pods."""
-        return self.column("pods")
-
-    @property
-    def priority(self) -> I64:
-        """Higher goes first."""
-        return self.column("priority")
+        self.load, self.cell = load, cell
 
     @property
     def cancelled(self) -> Mask:
-        """Whether it was cancelled."""
-        return self.column("cancelled").astype(np.bool_, copy=False)
+        """Which jobs were cancelled."""
+        return self.load("cancelled").astype(np.bool_, copy=False)
 
     def __len__(self) -> int:
         return int(self.cell.size)
 
-    def take(self, rows: I64 | Mask) -> Rows:
-        """Some of them."""
-        return Rows(lambda name: self.column(name)[rows], self.cell[rows])
+    def take(self, rows: I64 | Mask) -> JobRows:
+        """Some of the jobs."""
+        return JobRows(lambda name: getattr(self, name)[rows], self.cell[rows])
 
     def gpu_hours(self) -> F64:
         """What each took, as far as it was seen."""
         return np.asarray(self.gpus_milli * np.maximum(self.ran_ms, 0), np.float64) * _GPU_HOUR
 
-    def submitted_from(self, start_ms: int) -> Rows:
+    def submitted_from(self, start_ms: int) -> JobRows:
         """Those that were submitted at a time or later: others had come before anybody watched."""
         if self.submitted_ms.min(initial=start_ms) >= start_ms:
             return self
@@ -139,10 +101,10 @@ class Rows:
         return np.where(self.duration_ms >= 0, over, max(open_ms, 0))
 
 
-def join_rows(parts: list[Rows]) -> Rows:
+def join_rows(parts: list[JobRows]) -> JobRows:
     """All of them, one after the other."""
-    return Rows(
-        lambda name: np.concatenate([part.column(name) for part in parts]),
+    return JobRows(
+        lambda name: np.concatenate([getattr(part, name) for part in parts]),
         np.concatenate([part.cell for part in parts]),
     )
 
@@ -162,14 +124,14 @@ class Jobs(NamedTuple):
     def __len__(self) -> int:
         return self.frame.height
 
-    def parts(self) -> Iterator[Rows]:
+    def parts(self) -> Iterator[JobRows]:
         """All of them, some at a time: the same rows at the same time always."""
         for at, part in slices(self.frame):
-            yield Rows(partial(_column, part), self.cell[at])
+            yield JobRows(partial(_column, part), self.cell[at])
 
-    def whole(self) -> Rows:
+    def whole(self) -> JobRows:
         """All of them at once."""
-        return Rows(partial(_column, self.frame), self.cell)
+        return JobRows(partial(_column, self.frame), self.cell)
 
 
 #: What a column is where the table has none, because all jobs are over.
@@ -235,12 +197,12 @@ def starts_known(jobs: Jobs) -> bool:
     return isinstance(last, int) and last >= 0
 
 
-def wanted_spans(jobs: Rows, window: Window) -> Spans:
+def wanted_spans(jobs: JobRows, window: Window) -> Spans:
     """What would run when if nothing waited: from the submission, for as long as it runs."""
     return Spans(jobs.submitted_ms, jobs.over_ms(window.end_ms), jobs.cell)
 
 
-def seen_spans(jobs: Rows, window: Window) -> Spans:
+def seen_spans(jobs: JobRows, window: Window) -> Spans:
     """What ran when."""
     ran = jobs if jobs.started_ms.min(initial=0) >= 0 else jobs.take(jobs.started_ms >= 0)
     end = ran.ended_ms
@@ -250,7 +212,7 @@ def seen_spans(jobs: Rows, window: Window) -> Spans:
     return Spans(ran.started_ms, end, ran.cell)
 
 
-def waiting_spans(jobs: Rows, window: Window) -> Spans:
+def waiting_spans(jobs: JobRows, window: Window) -> Spans:
     """What waited when: until the start, until somebody gave up, or until now."""
     if jobs.started_ms.min(initial=0) >= 0:
         return Spans(jobs.submitted_ms, jobs.started_ms, jobs.cell)
@@ -258,7 +220,7 @@ def waiting_spans(jobs: Rows, window: Window) -> Spans:
     return Spans(jobs.submitted_ms, np.where(jobs.started_ms >= 0, jobs.started_ms, gone), jobs.cell)
 
 
-def _gone_ms(jobs: Rows, window: Window) -> I64:
+def _gone_ms(jobs: JobRows, window: Window) -> I64:
     """When those that never started stopped waiting."""
     return np.where(jobs.ended_ms >= 0, jobs.ended_ms, window.end_ms)
 
@@ -267,7 +229,7 @@ def _gone_ms(jobs: Rows, window: Window) -> I64:
 SUBMITTED, OVER, STARTED, ENDED, LEFT = range(5)
 
 
-def wanted_moments(jobs: Rows, window: Window) -> dict[int, Moments]:
+def wanted_moments(jobs: JobRows, window: Window) -> dict[int, Moments]:
     """Begins and ends of what would run if nothing waited."""
     return {
         SUBMITTED: Moments(jobs.submitted_ms, jobs.cell),
@@ -275,7 +237,7 @@ def wanted_moments(jobs: Rows, window: Window) -> dict[int, Moments]:
     }
 
 
-def seen_moments(jobs: Rows, window: Window) -> dict[int, Moments]:
+def seen_moments(jobs: JobRows, window: Window) -> dict[int, Moments]:
     """Begins and ends of what ran, and ends of what waited in vain."""
     seen = seen_spans(jobs, window)
     found = {STARTED: Moments(seen.begin_ms, seen.cell), ENDED: Moments(seen.end_ms, seen.cell)}

@@ -12,8 +12,8 @@ from tidegate.demand.arrivals import Arrivals, measure_by_group
 from tidegate.demand.bursts import ceilings, find_bursts
 from tidegate.demand.censoring import State
 from tidegate.demand.concurrency import MOST_EXACT, Moments, Spans, Tally, curves_of
-from tidegate.demand.concurrency_stats import Levels, Track, measure_levels, track_curve
-from tidegate.demand.estimate import How, Number, Unit, at_most, exact
+from tidegate.demand.concurrency_stats import Levels, Track, coarser, measure_levels, profile_week, track_curve
+from tidegate.demand.estimate import How, Number, Unit, at_least, at_most, estimate, exact, trimmed
 from tidegate.demand.forecast_report import Outlook, look_ahead
 from tidegate.demand.grouped_quantiles import Grouping
 from tidegate.demand.job_table import (
@@ -22,8 +22,8 @@ from tidegate.demand.job_table import (
     OVER,
     STARTED,
     SUBMITTED,
+    JobRows,
     Jobs,
-    Rows,
     join_rows,
     seen_moments,
     seen_spans,
@@ -32,11 +32,9 @@ from tidegate.demand.job_table import (
     wanted_moments,
     wanted_spans,
 )
-from tidegate.demand.mix import measure_mix
 from tidegate.demand.model import Group, MixShare, Scope
 from tidegate.demand.parallel import RunAll, one_by_one
-from tidegate.demand.step_curve import Curve, Window
-from tidegate.demand.survival import at_least
+from tidegate.demand.step_curve import StepCurve, Window
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import (
     Basis,
@@ -52,6 +50,7 @@ from tidegate.demand.tolerance import (
 from tidegate.demand.unrecorded import Unseen
 from tidegate.model.arrays import F64, I32, I64
 from tidegate.model.units import HOUR_MS
+from tidegate.stats.blocks import linear_interval
 
 #: Jobs of a group whose wait is compared with what waited before them.
 _MOST_COMPARED = 200_000
@@ -81,8 +80,8 @@ class _Moments(NamedTuple):
     """Moments that are followed together, and the spans between them."""
 
     kinds: tuple[int, ...]
-    read: Callable[[Rows, Window], dict[int, Moments]]
-    spans: tuple[Callable[[Rows, Window], Spans], ...]
+    read: Callable[[JobRows, Window], dict[int, Moments]]
+    spans: tuple[Callable[[JobRows, Window], Spans], ...]
 
 
 _WANTED = _Moments((SUBMITTED, OVER), wanted_moments, (wanted_spans,))
@@ -104,9 +103,9 @@ class _Scoped(NamedTuple):
 class _Curves(NamedTuple):
     """Curves by scope and row; None: starts were not recorded, or for waits submissions."""
 
-    wanted: dict[str, list[Curve]]
-    seen: dict[str, list[Curve]] | None
-    waiting: dict[str, list[Curve]] | None
+    wanted: dict[str, list[StepCurve]]
+    seen: dict[str, list[StepCurve]] | None
+    waiting: dict[str, list[StepCurve]] | None
 
 
 def survey(jobs: Jobs, window: Window, unseen: Unseen) -> list[Callable[[], Any]]:
@@ -152,7 +151,7 @@ def _moments(jobs: Jobs) -> tuple[_Moments, ...]:
     return (_WANTED, _SEEN) if starts_known(jobs) else (_WANTED,)
 
 
-def _follow(jobs: Jobs, window: Window, moments: _Moments) -> Tally | list[dict[str, list[Curve]]]:
+def _follow(jobs: Jobs, window: Window, moments: _Moments) -> Tally | list[dict[str, list[StepCurve]]]:
     """Where very many jobs begin and end, in ticks; of fewer, their curves."""
     if len(jobs) <= MOST_EXACT:
         rows = jobs.whole()
@@ -235,13 +234,13 @@ def _measure(jobs: Jobs, member: tuple[_Scoped, int], made: tuple[_Curves, Track
     )
 
 
-def _levels(curve: Curve | None, count: int, setting: Setting, *, of_queue: bool = False) -> Levels | None:
+def _levels(curve: StepCurve | None, count: int, setting: Setting, *, of_queue: bool = False) -> Levels | None:
     if curve is None:
         return None
     return measure_levels(track_curve(curve, count, setting.unseen), Unit.GPUS, "jobs", None, of_queue=of_queue)
 
 
-def _broken(jobs: Jobs, of: _Scoped, row: int, queue: Curve | None, patience: Tolerance) -> Broken | None:
+def _broken(jobs: Jobs, of: _Scoped, row: int, queue: StepCurve | None, patience: Tolerance) -> Broken | None:
     """Where the depth breaks tolerance; one that was read off the waits themselves, or a bound, cannot be broken.
 
     Of jobs that came less than the tolerance before the end, or gave up within it, nobody knows whether they are late.
@@ -258,7 +257,7 @@ def _broken(jobs: Jobs, of: _Scoped, row: int, queue: Curve | None, patience: To
     return find_breaking_depth(some.submitted_ms[known], waited[known], queue, told.value)
 
 
-def _some(jobs: Jobs, of: _Scoped, row: int) -> Rows:
+def _some(jobs: Jobs, of: _Scoped, row: int) -> JobRows:
     """Jobs of a group: all, or of very many every so-manieth."""
     every = max(1, -(-int(of.counts[row]) // _MOST_COMPARED))
     mine, before, found = of.label == row, 0, []
@@ -272,11 +271,35 @@ def _some(jobs: Jobs, of: _Scoped, row: int) -> Rows:
 def _hours(jobs: Jobs, of: _Scoped, row: int) -> Number:
     """GPU-hours of a group; where some of its jobs are not over, at least those that were seen."""
     count, hours = int(of.counts[row]), float(of.hours[row])
+    counted, mine = exact(hours, Unit.GPU_HOURS, count, "jobs"), of.label == row
     if not jobs.recorded.runtimes:
-        return at_most(exact(hours, Unit.GPU_HOURS, count, "jobs"))
-    if "state" in jobs.frame.columns:
-        mine = of.label == row
-        for rows in jobs.parts():
-            if (mine[rows.cell] & (rows.state != State.OVER)).any():
-                return at_least(hours, Unit.GPU_HOURS, count, "jobs")
-    return exact(hours, Unit.GPU_HOURS, count, "jobs")
+        return at_most(counted)
+    open_jobs = "state" in jobs.frame.columns  # else all of them are over
+    some = open_jobs and any((mine[rows.cell] & (rows.state != State.OVER)).any() for rows in jobs.parts())
+    return at_least(counted) if some else counted
+
+
+def measure_mix(tracks: dict[str, Track], calendar: Calendar) -> tuple[MixShare, ...]:
+    """Shares of the kinds, all seen in one window."""
+    weeks = {kind: np.array(profile_week(track, calendar).mean) for kind, track in tracks.items()}
+    means = {kind: float(np.nanmean(track.series)) for kind, track in tracks.items()}
+    everything = sum(means.values())
+    if everything <= 0:
+        return ()
+    by_hour = np.sum(list(weeks.values()), axis=0)
+    units = {kind: np.nan_to_num(coarser(track).by_unit()) for kind, track in tracks.items()}
+    all_units = np.sum(list(units.values()), axis=0)
+    found = []
+    for kind, track in tracks.items():
+        hours, part = float((track.held.time_ms * track.held.value).sum()) / HOUR_MS, means[kind] / everything
+        effects = (units[kind] - part * all_units) / max(float(all_units.sum()), 1e-12)
+        interval, _ = linear_interval(part, effects)
+        found.append(
+            MixShare(
+                kind=kind,
+                share=estimate(part, interval, Unit.SHARE, (track.samples, "jobs"), How.BLOCKS),
+                gpu_hours=exact(hours, Unit.GPU_HOURS, track.samples, "jobs"),
+                week=trimmed(weeks[kind] / np.maximum(by_hour, 1e-12)),
+            )
+        )
+    return tuple(found)

@@ -15,7 +15,7 @@ from tidegate.config.codec import decode
 from tidegate.demand.arrivals import Arrivals
 from tidegate.demand.bursts import Bursts, Ceiling
 from tidegate.demand.concurrency_stats import Levels
-from tidegate.demand.durations import Spread
+from tidegate.demand.durations import DurationSpread
 from tidegate.demand.estimate import Number
 from tidegate.demand.forecast_report import Outlook
 from tidegate.demand.residency import Residency
@@ -136,7 +136,7 @@ class DemandModel(Spec, frozen=True):
     seed: int
     grounds: tuple[Ground, ...]
     groups: tuple[Group, ...]
-    durations: tuple[Spread, ...]
+    durations: tuple[DurationSpread, ...]
     mix: tuple[MixShare, ...]
     residency: Residency | None
     services: tuple[Service, ...]

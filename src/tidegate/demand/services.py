@@ -1,4 +1,4 @@
-"""What is asked of services: requests by second, how they burst, how long they take; one by one, or counted in windows."""
+"""The demand for services: requests a second, their bursts and latencies; one by one, or counted in windows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import polars as pl
 from tidegate.demand.arrivals import Arrivals, disperse, measure_arrivals, measure_rate
 from tidegate.demand.bursts import Bursts, Ceiling, ceilings, find_bursts
 from tidegate.demand.calendar import step_for
-from tidegate.demand.concurrency_stats import Levels, Track, measure_levels, track_series
+from tidegate.demand.concurrency_stats import Levels, measure_levels, track_series
 from tidegate.demand.distributions import Fitted, fit_family
 from tidegate.demand.estimate import Unit
 from tidegate.demand.forecast_report import Outlook, look_ahead
 from tidegate.demand.sketches import Sketch, sketch_of
-from tidegate.demand.step_curve import Curve, Window
+from tidegate.demand.step_curve import Window, curve_of_steps
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.unrecorded import Unseen, hide_unseen, on_seen_clock, seen_window, unseen_between
 from tidegate.model.arrays import F64, I64
@@ -87,7 +87,13 @@ def _measure(name: str, table: pl.DataFrame, window: Window, how: _How) -> Servi
         requests=float(counts.sum()),
         rate=rate,
         arrivals=_windows(seen_ms, counts, step_ms, seen) if counted else _singles(seen_ms, seen),
-        bursts=find_bursts(_as_curve(track), rate.p95.value, cold_start_ms, Unit.REQUESTS_PER_S, "requests"),
+        bursts=find_bursts(
+            curve_of_steps(track.window, series, step_ms),
+            rate.p95.value,
+            cold_start_ms,
+            Unit.REQUESTS_PER_S,
+            "requests",
+        ),
         ceilings=ceilings(series, step_ms, (Unit.REQUESTS_PER_S, Unit.REQUESTS), SECOND_MS),
         latency=_sketch(table, "latency_ms"),
         tokens_in=_sketch(table, "tokens_in"),
@@ -125,13 +131,6 @@ def _windows(at_ms: I64, counts: F64, step_ms: int, window: Window) -> Arrivals:
         gap_cv=None,
         dispersion=disperse(at_ms - window.start_ms, counts, step_ms, window, "requests"),
     )
-
-
-def _as_curve(track: Track) -> Curve:
-    """The series as steps, in thousandths."""
-    level = np.round(np.nan_to_num(track.series) * 1000).astype(np.int64)
-    start = np.arange(level.size, dtype=np.int64) * track.step_ms
-    return Curve(track.window, start, np.full(level.size, track.step_ms, np.int64), level, 0.001)
 
 
 def _inner_cv(table: pl.DataFrame, series: F64, step_ms: int) -> float:

@@ -1,7 +1,6 @@
-"""A quantity over time that changes in steps: what it was for how long, on average, at most, and above a line.
+"""A quantity over time that changes in steps: how long it had each level, its mean, its peak, and when it was high.
 
-Everything is weighted with time and exact. Levels are whole steps of `unit`, so that the time at each level can be
-counted.
+Everything is weighted with time and exact. Levels are whole steps of `unit`, so the time at each level can be counted.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.model.arrays import F64, I64
-from tidegate.model.units import TimeMs
+from tidegate.model.units import HOUR_MS, TimeMs
 from tidegate.stats.quantile import weighted_quantiles
 
 #: Levels that are counted one by one; above, neighbours are counted together.
@@ -31,7 +30,7 @@ class Window(NamedTuple):
         return self.end_ms - self.start_ms
 
 
-class Curve(NamedTuple):
+class StepCurve(NamedTuple):
     """Levels one after the other, in order of time; before the first and after the last the level is 0."""
 
     window: Window
@@ -41,68 +40,76 @@ class Curve(NamedTuple):
     unit: float  # what a level of 1 means, such as 1 GPU
     tick_ms: int = 0  # the width of all levels but the last two, if they are even; else 0
 
-
-class Episode(NamedTuple):
-    """A time in which the level was above a line without a break."""
-
-    start_ms: TimeMs
-    length_ms: int
-    height: float  # the highest level in it, above the line
-    area: float  # above the line, in units times hours
+    def width_between(self, from_ms: int, to_ms: int) -> I64:
+        """How long each level lasted between two times of the window."""
+        begin, end = np.maximum(self.start_ms, from_ms), np.minimum(self.start_ms + self.width_ms, to_ms)
+        width: I64 = np.maximum(end - begin, 0)
+        return width
 
 
-class Held(NamedTuple):
+def curve_of_changes(window: Window, at_ms: I64, change: I64, unit: float) -> StepCurve:
+    """The curve of changes in order of time, which add up to 0: each starts a level, which lasts until the next."""
+    return StepCurve(window, at_ms, np.diff(at_ms, append=at_ms[-1:]), np.cumsum(change), unit)
+
+
+def curve_of_steps(window: Window, values: F64, step_ms: int) -> StepCurve:
+    """The curve of a level that was seen in even steps, in thousandths; steps that were not seen (NaN) are 0."""
+    start = np.arange(values.size, dtype=np.int64) * step_ms
+    level = np.round(np.nan_to_num(values) * 1000).astype(np.int64)
+    return StepCurve(window, start, np.full(values.size, step_ms, np.int64), level, 0.001)
+
+
+class LevelTimes(NamedTuple):
     """Time at each level."""
 
     time_ms: F64  # by row
     value: F64  # the level that each row stands for
 
+    def quantiles(self, shares: F64) -> F64:
+        """The lowest levels that are not exceeded for the given shares of the time."""
+        return weighted_quantiles(self.value, self.time_ms, shares)
 
-def hold(curve: Curve) -> Held:
-    """How long each level was held; the rest of the window it was 0."""
-    top = int(curve.level.max(initial=0))
-    step = max(1, math.ceil((top + 1) / MOST_LEVELS))
-    rows = curve.level // step if step > 1 else curve.level
-    time = np.bincount(rows, weights=curve.width_ms, minlength=1).astype(np.float64, copy=False)
-    time[0] += max(curve.window.length_ms - float(curve.width_ms.sum()), 0.0)
-    return Held(time, np.arange(time.size, dtype=np.float64) * (step * curve.unit))
+    def mean(self) -> float:
+        """The mean level."""
+        return self.area() / max(float(self.time_ms.sum()), 1e-300)
+
+    def peak(self) -> float:
+        """The highest level that lasted at all."""
+        seen = np.flatnonzero(self.time_ms > 0)
+        return float(self.value[seen[-1]]) if seen.size else 0.0
+
+    def area(self) -> float:
+        """Levels times their time."""
+        return float((self.time_ms * self.value).sum())
 
 
-def hold_between(curve: Curve, from_ms: int, to_ms: int) -> F64:
-    """How long each level was held between two times of the window, in the rows of `hold`."""
-    top = int(curve.level.max(initial=0))
-    step = max(1, math.ceil((top + 1) / MOST_LEVELS))
-    begin, end = np.maximum(curve.start_ms, from_ms), np.minimum(curve.start_ms + curve.width_ms, to_ms)
-    width = np.maximum(end - begin, 0)
-    time = np.bincount(curve.level // step, weights=width, minlength=1).astype(np.float64, copy=False)
+def level_times(curve: StepCurve) -> LevelTimes:
+    """How long each level lasted; the rest of the window it was 0."""
+    time = times_between(curve, 0, curve.window.length_ms)
+    return LevelTimes(time, np.arange(time.size, dtype=np.float64) * (_row_size(curve) * curve.unit))
+
+
+def times_between(curve: StepCurve, from_ms: int, to_ms: int) -> F64:
+    """How long each level lasted between two times of the window, in the rows of `level_times`."""
+    size, width = _row_size(curve), curve.width_between(from_ms, to_ms)
+    rows = curve.level // size if size > 1 else curve.level
+    time = np.bincount(rows, weights=width, minlength=1).astype(np.float64, copy=False)
     time[0] += max(to_ms - from_ms - float(width.sum()), 0.0)
     return time
 
 
-def quantiles(held: Held, at: F64) -> F64:
-    """The lowest levels that are not exceeded for the given shares of the time."""
-    return weighted_quantiles(held.value, held.time_ms, at)
+def _row_size(curve: StepCurve) -> int:
+    return max(1, math.ceil((int(curve.level.max(initial=0)) + 1) / MOST_LEVELS))
 
 
-def mean(held: Held) -> float:
-    """The level on average."""
-    return float((held.time_ms * held.value).sum() / max(held.time_ms.sum(), 1e-300))
-
-
-def peak(held: Held) -> float:
-    """The highest level that lasted at all."""
-    seen = np.flatnonzero(held.time_ms > 0)
-    return float(held.value[seen[-1]]) if seen.size else 0.0
-
-
-def average_by(curve: Curve, step_ms: int) -> F64:
+def average_by(curve: StepCurve, step_ms: int) -> F64:
     """The mean level in each step of the window, the last one shorter."""
     steps = max(1, -(-curve.window.length_ms // step_ms))
     edges = np.minimum(np.arange(steps + 1, dtype=np.int64) * step_ms, max(curve.window.length_ms, 1))
-    return np.diff(_area_until(curve, edges)) / np.maximum(np.diff(edges), 1)
+    return np.diff(area_until(curve, edges)) / np.maximum(np.diff(edges), 1)
 
 
-def _area_until(curve: Curve, at_ms: I64) -> F64:
+def area_until(curve: StepCurve, at_ms: I64) -> F64:
     """What lies below the curve up to each time, in units times milliseconds."""
     if curve.level.size == 0:
         return np.zeros(at_ms.size)
@@ -114,7 +121,7 @@ def _area_until(curve: Curve, at_ms: I64) -> F64:
     return np.where(after > 0, (before + part) * curve.unit, 0.0)
 
 
-def _areas(curve: Curve) -> I64:
+def _areas(curve: StepCurve) -> I64:
     """What lies below the curve up to the end of each level, in whole units times milliseconds."""
     if not curve.tick_ms:
         return np.cumsum(curve.level * curve.width_ms)
@@ -123,14 +130,14 @@ def _areas(curve: Curve) -> I64:
     return area
 
 
-def _rows_until(curve: Curve, at_ms: I64) -> I64:
+def _rows_until(curve: StepCurve, at_ms: I64) -> I64:
     """How many levels have begun by each time."""
     if curve.tick_ms:
         return np.minimum(at_ms // curve.tick_ms + 1, curve.level.size)
     return np.searchsorted(curve.start_ms, at_ms, side="right")
 
 
-def level_at(curve: Curve, at_ms: I64) -> F64:
+def level_at(curve: StepCurve, at_ms: I64) -> F64:
     """The level just before each time."""
     if curve.level.size == 0:
         return np.zeros(at_ms.size)
@@ -139,19 +146,15 @@ def level_at(curve: Curve, at_ms: I64) -> F64:
 
 
 class Episodes(NamedTuple):
-    """Episodes in columns, in order of time."""
+    """Times in which the level was above a line without a break: columns, in order of time."""
 
     start_ms: I64
     length_ms: I64
-    height: F64
-    area: F64
-
-    def row(self, at: int) -> Episode:
-        """One of them."""
-        return Episode(int(self.start_ms[at]), int(self.length_ms[at]), float(self.height[at]), float(self.area[at]))
+    height: F64  # the highest level, above the line
+    area: F64  # above the line, in units times hours
 
 
-def episodes_above(curve: Curve, line: float) -> Episodes:
+def episodes_above(curve: StepCurve, line: float) -> Episodes:
     """When the level was above the line."""
     least = math.floor(line / curve.unit + 1e-9) + 1  # the first whole level above
     lasting = np.flatnonzero((curve.width_ms > 0) & (curve.level >= least))
@@ -163,5 +166,5 @@ def episodes_above(curve: Curve, line: float) -> Episodes:
     first = np.flatnonzero(np.concatenate(([True], start[1:] > end[:-1])))
     last = np.append(first[1:], lasting.size) - 1
     over = level * curve.unit - line
-    area = np.add.reduceat(over * width, first) / 3_600_000
+    area = np.add.reduceat(over * width, first) / HOUR_MS
     return Episodes(start[first], end[last] - start[first], np.maximum.reduceat(over, first), area)

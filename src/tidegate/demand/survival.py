@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.demand.estimate import How, Number, Unit, estimate, trim, variation
+from tidegate.demand.estimate import How, Number, Unit, at_least, estimate, exact, variation
 from tidegate.demand.sketches import ACCURACY, Sketch, sketch_of
 from tidegate.model.arrays import F64, I64
 from tidegate.stats.interval import NORMAL, Interval, NoInterval, around, wilson
@@ -129,12 +129,6 @@ def draw_beyond(survival: Survival, age_ms: I64, ranks: F64) -> I64:
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def at_least(value: float, unit: Unit, samples: int, table: str) -> Number:
-    """A number of which only a lower bound is known."""
-    kept = trim(value)
-    return Number(value=kept, unit=unit, samples=samples, low=kept, high=kept, how=How.AT_LEAST, table=table)
-
-
 def survival_quantile(
     survival: Survival, part: float, unit: Unit, table: str, alike: float | NoInterval = 1.0
 ) -> Number:
@@ -147,7 +141,7 @@ def survival_quantile(
     sure = np.flatnonzero(lower <= line)
     low = float(marks[sure[0]]) if sure.size else float(marks[-1])
     if not reached.size:
-        return at_least(low, unit, samples, table)
+        return at_least(exact(low, unit, samples, table))
     value = float(survival.at_ms[reached[0]])
     if isinstance(alike, NoInterval):
         return estimate(value, alike, unit, (samples, table), How.SURVIVAL)
@@ -171,7 +165,7 @@ def _bound_beyond(survival: Survival, share: float, line: float) -> float:
     return longest + math.log(max(share / max(line, 1e-12), 1.0)) / max(survival.rate * least, 1e-15)
 
 
-class Shape(NamedTuple):
+class DurationShape(NamedTuple):
     """Mean and variation of durations."""
 
     mean: Number
@@ -189,7 +183,7 @@ class _Area(NamedTuple):
         return math.sqrt(float(((self.seen[1:] + self.tail) ** 2 * spread).sum()) + self.tail**2)
 
 
-def survival_shape(survival: Survival, unit: Unit, table: str, alike: float | NoInterval = 1.0) -> Shape:
+def survival_shape(survival: Survival, unit: Unit, table: str, alike: float | NoInterval = 1.0) -> DurationShape:
     """The mean and the deviation over it; at least what was seen of them, where much of it lies beyond the last end.
 
     To cut off durations lowers their mean, and their deviation over it.
@@ -197,7 +191,8 @@ def survival_shape(survival: Survival, unit: Unit, table: str, alike: float | No
     samples = survival.watched.total
     if not survival.last_ms:
         seen_ms = survival.watched.exposure_ms(0) / max(samples, 1)
-        return Shape(at_least(seen_ms, unit, samples, table), at_least(0.0, Unit.RATIO, samples, table))
+        none = exact(0.0, Unit.RATIO, samples, table)
+        return DurationShape(at_least(exact(seen_ms, unit, samples, table)), at_least(none))
     first, second = _area(survival, 1), _area(survival, 2)
     bounded = first.tail > _MOST_TAIL * first.seen[0]
     part = first._replace(tail=0.0) if bounded else first
@@ -207,8 +202,8 @@ def survival_shape(survival: Survival, unit: Unit, table: str, alike: float | No
     found = _around(mean, part.error(survival.spread))
     sure = alike if isinstance(alike, NoInterval) else found
     told = estimate(mean, sure, unit, (samples, table), How.SURVIVAL)
-    bound = at_least(found.low, unit, samples, table)
-    return Shape(bound if bounded else told, _variation(survival, first, second, table))
+    bound = at_least(exact(found.low, unit, samples, table))
+    return DurationShape(bound if bounded else told, _variation(survival, first, second, table))
 
 
 def _area(survival: Survival, power: int) -> _Area:
@@ -231,7 +226,7 @@ def _variation(survival: Survival, first: _Area, second: _Area, table: str) -> N
     change = _Area(by_square * second.seen + by_mean * first.seen, by_square * second.tail + by_mean * first.tail)
     found = _around(cv, change.error(survival.spread) / max(2 * cv, 1e-9))
     if bounded:
-        return at_least(found.low, Unit.RATIO, samples, table)
+        return at_least(exact(found.low, Unit.RATIO, samples, table))
     return variation(cv, found, (samples, table), How.SURVIVAL)
 
 

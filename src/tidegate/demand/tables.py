@@ -8,12 +8,25 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from tidegate.demand.time_zone import Calendar
+from tidegate.model.arrays import I64
 
 #: Kinds of work.
 KINDS = ("batch", "inference", "interactive")
+
+#: Sizes by the most GPUs in them, and their names.
+SIZES = ((999, "<1"), (1_000, "1"), (2_000, "2"), (4_000, "3-4"), (8_000, "5-8"), (16_000, "9-16"), (64_000, "17-64"))
+LARGEST = "65+"
+SIZE_NAMES = (*(name for _, name in SIZES), LARGEST)
+
+
+def size_of(gpus_milli: I64) -> I64:
+    """The row of SIZE_NAMES of each job."""
+    return np.searchsorted(np.array([most for most, _ in SIZES]), gpus_milli, side="left")
+
 
 #: Work that has a beginning and an end.
 JOBS = pl.Schema(
@@ -126,3 +139,48 @@ class Tables(NamedTuple):
     until_ms: int | None = None  # when jobs were last looked at; None: at the latest time that any of them has
     recorded: Recorded = Recorded()  # of all jobs
     dropped: int = 0  # rows of all sources that could not be used
+
+
+def tables_at(tables: Tables, now_ms: int) -> Tables:
+    """What somebody would have gathered at a time."""
+    return tables._replace(
+        jobs=None if tables.jobs is None else _jobs_at(tables.jobs, now_ms),
+        requests=None if tables.requests is None else _requests_at(tables.requests, now_ms),
+        use=_samples_at(tables.use, now_ms),
+        capacity=_samples_at(tables.capacity, now_ms),
+        starts=None if tables.starts is None else tables.starts.filter(_came("at_ms", "took_ms") < now_ms),
+        until_ms=now_ms,
+    )
+
+
+def _jobs_at(jobs: pl.LazyFrame, now_ms: int) -> pl.LazyFrame:
+    """Jobs that had been submitted; what had not ended by then ran or waited."""
+    submitted, started, ended = (pl.col(name) for name in ("submitted_ms", "started_ms", "ended_ms"))
+    outcome, duration = pl.col("outcome").fill_null(""), pl.col("duration_ms")
+    over = pl.coalesce(ended, pl.coalesce(started, submitted) + duration)
+    ended_later = (over >= now_ms).fill_null(value=False)
+    not_started = (started >= now_ms).fill_null(value=False) | (started.is_null() & (outcome == "cancelled"))
+    state = pl.when(not_started).then(pl.lit("pending")).otherwise(pl.lit("running"))
+    later = ended_later | (started >= now_ms).fill_null(value=False)
+    return jobs.filter(submitted < now_ms).with_columns(
+        outcome=pl.when(later).then(state).otherwise(pl.col("outcome")),
+        started_ms=pl.when(started < now_ms).then(started),
+        ended_ms=pl.when(~later).then(ended),
+        duration_ms=pl.when(~later).then(duration),
+    )
+
+
+def _requests_at(requests: pl.LazyFrame, now_ms: int) -> pl.LazyFrame:
+    """Requests that had come, in windows that were over; how long those took that had been answered."""
+    answered = _came("at_ms", "latency_ms") < now_ms
+    known = requests.filter((pl.col("at_ms") < now_ms) & (_came("at_ms", "window_ms") <= now_ms))
+    return known.with_columns(latency_ms=pl.when(answered).then(pl.col("latency_ms")))
+
+
+def _samples_at(samples: pl.LazyFrame | None, now_ms: int) -> pl.LazyFrame | None:
+    """Samples that had been taken."""
+    return None if samples is None else samples.filter(pl.col("at_ms") < now_ms)
+
+
+def _came(at: str, after: str) -> pl.Expr:
+    return pl.col(at) + pl.col(after).fill_null(0)

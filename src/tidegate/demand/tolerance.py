@@ -18,15 +18,14 @@ from tidegate.demand.concurrency import MOST_EXACT, Mask
 from tidegate.demand.estimate import How, Number, Unit, at_least, estimate, exact, rank_quantile, share, trim
 from tidegate.demand.group_keys import dense
 from tidegate.demand.grouped_quantiles import Grouping, Some, in_order_by_group
-from tidegate.demand.independence import likeness
-from tidegate.demand.job_table import Jobs, Rows
+from tidegate.demand.job_table import JobRows, Jobs
 from tidegate.demand.sketches import Sketch, sketch_ordered
-from tidegate.demand.step_curve import Curve, level_at
+from tidegate.demand.step_curve import StepCurve, level_at
 from tidegate.demand.survival import Survival, Watched, estimate_survival, survival_quantile, survival_sketch
 from tidegate.model.arrays import F64, I64
 from tidegate.model.struct import Spec
 from tidegate.model.units import MINUTE_MS
-from tidegate.stats.block_quantiles import quantile_interval
+from tidegate.stats.block_quantiles import likeness, quantile_interval
 from tidegate.stats.blocks import Blocks, choose_blocks, count_units, linear_spread, sum_by, units_of
 from tidegate.stats.interval import LEAST_BEYOND, LEAST_PARTS, NORMAL, Interval, NoInterval, Spread, share_interval
 from tidegate.stats.quantile import quantile
@@ -140,8 +139,8 @@ def _merged(one: tuple[I64, int], other: tuple[I64, int]) -> tuple[I64, int]:
     return np.sort(np.concatenate(kept), kind="stable"), every
 
 
-#: Picks some waits of jobs that are watched from a time on.
-_Pick = Callable[[Rows, Observation], Some]
+#: Picks some of the jobs that are watched from a time on.
+_Pick = Callable[[JobRows, Observation], JobRows]
 
 
 def sort_waits(jobs: Jobs) -> list[Waits]:
@@ -152,11 +151,14 @@ def sort_waits(jobs: Jobs) -> list[Waits]:
     used, group_of = dense(combination)
     grouping = Grouping(group_of.astype(np.int64), used.size)
     known = jobs.recorded.submissions  # else nobody knows who waited
-    picks: tuple[_Pick, ...] = (_until_start, _until_given_up, _declared, _still, _entered)
-    picks = picks if known else (_nothing, _nothing, _declared, _nothing, _nothing)
-    ordered = [in_order_by_group((pick(rows, jobs.watch) for rows in jobs.parts()), grouping) for pick in picks]
-    started, given_up, declared, still, entered = ordered
-    every = (started.every, given_up.every, declared.every, still.every, entered.every)
+    picks = (_began, _gone, _said, _waiting) if known else (_none, _none, _said, _none)
+    ordered = [
+        in_order_by_group((_waits(pick(rows, jobs.watch), jobs.watch, pick) for rows in jobs.parts()), grouping)
+        for pick in picks
+    ]
+    ordered.append(in_order_by_group((_entered(rows, jobs.watch) for rows in jobs.parts() if known), grouping))
+    started, given_up, declared, still, entered = (one.every for one in ordered)
+    every = (started, given_up, declared, still, entered)
     first = [int(np.flatnonzero(group_of == row)[0]) for row in range(used.size)]
     members = [{name: int(label[at]) for name, label in jobs.cells.labels.items()} for at in first]
     parts = zip(*(one.parts for one in ordered), strict=True)
@@ -198,21 +200,18 @@ def _cut_time(jobs: Jobs) -> _Cut:
     return cut._replace(blocks=choose_blocks(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)))
 
 
-def _sort_by_unit(
-    jobs: Jobs, grouping: Grouping, cut: _Cut, pick_rows: Callable[[Rows, Observation], Rows]
-) -> list[tuple[I64, ...]]:
+def _sort_by_unit(jobs: Jobs, grouping: Grouping, cut: _Cut, pick_rows: _Pick) -> list[tuple[I64, ...]]:
     """Waits of some jobs of each group and unit of time; of very many jobs, every so-manieth."""
     if isinstance(cut.blocks, NoInterval):
         return [()] * grouping.groups
     number, every = cut.blocks.units, max(1, -(-len(jobs) // MOST_EXACT))
     wide = Grouping((grouping.group_of[:, None] * number + np.arange(number)).ravel(), grouping.groups * number)
 
-    def pick(rows: Rows) -> Some:
+    def pick(rows: JobRows) -> Some:
         some = pick_rows(rows, jobs.watch)
         some = some.take(np.arange(0, some.cell.size, every)) if every > 1 else some
         cell = some.cell.astype(np.int64) * number + cut.unit(some.submitted_ms)
-        waited = waited_until_ms(some, jobs.watch) - some.submitted_ms
-        return some.tolerated_ms if pick_rows is _said else waited, cell.astype(np.int32)
+        return _waits(some, jobs.watch, pick_rows)[0], cell.astype(np.int32)
 
     parts = in_order_by_group(map(pick, jobs.parts()), wide).parts
     return [tuple(parts[row * number : (row + 1) * number]) for row in range(grouping.groups)]
@@ -234,23 +233,24 @@ def _count_by_unit(jobs: Jobs, grouping: Grouping, cut: _Cut) -> tuple[I64, ...]
     return tuple(counts.reshape(-1, units) for counts in (left, left + started, seen, waited))
 
 
-def _began(jobs: Rows, watch: Observation) -> Rows:
+def _began(jobs: JobRows, watch: Observation) -> JobRows:
     """Jobs that were seen to start."""
     began = jobs if jobs.started_ms.min(initial=0) >= 0 else jobs.take(jobs.started_ms >= 0)
     return began if watch.since_ms is None else began.take(began.started_ms >= watch.since_ms)
 
 
-def _nothing(jobs: Rows, watch: Observation) -> Some:
-    del jobs, watch
-    return np.zeros(0, np.int64), np.zeros(0, np.int32)
+def _none(jobs: JobRows, watch: Observation) -> JobRows:
+    del watch
+    return jobs.take(np.zeros(0, np.int64))
 
 
-def _until_start(jobs: Rows, watch: Observation) -> Some:
-    began = _began(jobs, watch)
-    return began.started_ms - began.submitted_ms, began.cell
+def _waits(jobs: JobRows, watch: Observation, picked_by: _Pick) -> Some:
+    """How long jobs waited, or as long as they declare."""
+    waited = jobs.tolerated_wait_ms if picked_by is _said else waited_until_ms(jobs, watch) - jobs.submitted_ms
+    return waited, jobs.cell
 
 
-def _gone(jobs: Rows, watch: Observation) -> Rows:
+def _gone(jobs: JobRows, watch: Observation) -> JobRows:
     """Jobs that gave up while they waited."""
     gone = np.flatnonzero(jobs.cancelled)
     gone = gone[(jobs.started_ms[gone] < 0) & (jobs.ended_ms[gone] >= jobs.submitted_ms[gone])]
@@ -259,42 +259,28 @@ def _gone(jobs: Rows, watch: Observation) -> Rows:
     return jobs.take(gone)
 
 
-def _until_given_up(jobs: Rows, watch: Observation) -> Some:
-    gone = _gone(jobs, watch)
-    return gone.ended_ms - gone.submitted_ms, gone.cell
-
-
-def _said(jobs: Rows, watch: Observation) -> Rows:
+def _said(jobs: JobRows, watch: Observation) -> JobRows:
     """Jobs that declare how long they may wait."""
     del watch
-    return jobs.take(np.flatnonzero(jobs.tolerated_ms >= 0))
+    return jobs.take(np.flatnonzero(jobs.tolerated_wait_ms >= 0))
 
 
-def _declared(jobs: Rows, watch: Observation) -> Some:
-    said = _said(jobs, watch)
-    return said.tolerated_ms, said.cell
-
-
-def _waiting(jobs: Rows, watch: Observation) -> Rows:
+def _waiting(jobs: JobRows, watch: Observation) -> JobRows:
     """Jobs that still wait."""
     del watch
     return jobs.take(np.flatnonzero(jobs.state == State.WAITS))
 
 
-def _still(jobs: Rows, watch: Observation) -> Some:
-    waits = _waiting(jobs, watch)
-    return np.maximum(watch.until_ms - waits.submitted_ms, 0), waits.cell
-
-
-def _entered(jobs: Rows, watch: Observation) -> Some:
+def _entered(jobs: JobRows, watch: Observation) -> Some:
+    """Ages of jobs that waited already when jobs began to be watched."""
     if watch.since_ms is None:
-        return _nothing(jobs, watch)
+        return np.zeros(0, np.int64), np.zeros(0, np.int32)
     over = waited_until_ms(jobs, watch)
     late = np.flatnonzero((jobs.submitted_ms < watch.since_ms) & (over >= watch.since_ms))
     return np.minimum(watch.since_ms, over[late] - 1) - jobs.submitted_ms[late], jobs.cell[late]
 
 
-def waited_until_ms(jobs: Rows, watch: Observation) -> I64:
+def waited_until_ms(jobs: JobRows, watch: Observation) -> I64:
     """When each stopped waiting: by its start, by giving up, or when it was last seen; -1 where nobody knows."""
     gone = np.where(jobs.cancelled, jobs.ended_ms, -1)
     gone = np.where(jobs.state == State.WAITS, watch.until_ms, gone)
@@ -433,7 +419,7 @@ def _alike_in_patience(waits: Waits, survival: Survival) -> float | NoInterval:
     return alike if counted / alike >= LEAST_BEYOND else NoInterval.FEW
 
 
-def find_breaking_depth(submitted_ms: I64, waited_ms: I64, queue: Curve, tolerated_ms: float) -> Broken:
+def find_breaking_depth(submitted_ms: I64, waited_ms: I64, queue: StepCurve, tolerated_ms: float) -> Broken:
     """The least depth such that of all jobs that met it, or a deeper one, more than BROKEN waited too long."""
     late = waited_ms > tolerated_ms
     depth = level_at(queue, submitted_ms - queue.window.start_ms)

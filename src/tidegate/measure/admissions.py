@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.measure.allocations import Stays, gone_marks
-from tidegate.measure.event_joins import NEVER, Marks, first_after, join_marks
+from tidegate.measure.event_joins import Marks, first_after, first_of, join_marks
 from tidegate.measure.timeline import Flat
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind
@@ -43,21 +43,11 @@ def admissions_of(flat: Flat, stays: Stays) -> Admissions:
     rows = _granted_rows(flat)
     begins = np.ones(len(rows.order), np.bool_)
     begins[1:] = (np.diff(rows.number) != 0) | (np.diff(rows.order) > 1)
-    heads = _Heads(*(column[begins] for column in (rows.order, rows.number, rows.now_ms)))
-    until_ms, end_order = np.full(len(heads.order), flat.end_ms), np.full(len(heads.order), NEVER)
-    for order, at_ms in (_end_with_workload(flat, heads), _end_with_pods(flat, heads, stays)):
-        until_ms = np.where(order < end_order, at_ms, until_ms)
-        end_order = np.minimum(order, end_order)
+    heads = Marks(*(column[begins] for column in (rows.number, rows.order, rows.now_ms)))
+    with_workload = first_after(join_marks(gone_marks(flat), heads), heads.key, heads.order)
+    end_order, until_ms = first_of(with_workload, _end_with_pods(flat, heads, stays), never_ms=flat.end_ms)
     grants = Grants(np.cumsum(begins) - 1, rows.pod_set, rows.pods, rows.lot, rows.amount)
-    return Admissions(heads.order, heads.number, heads.now_ms, np.maximum(until_ms, heads.now_ms), end_order, grants)
-
-
-class _Heads(NamedTuple):
-    """Admissions by their first row."""
-
-    order: I64
-    number: I64
-    now_ms: I64
+    return Admissions(heads.order, heads.key, heads.at_ms, np.maximum(until_ms, heads.at_ms), end_order, grants)
 
 
 class _Rows(NamedTuple):
@@ -89,28 +79,22 @@ def _told_rows(flat: Flat) -> Iterator[tuple[int, ...]]:
     """What workloads were seen to hold; lots are numbered as in the policy of that time."""
     works = dict(zip(flat.submitted.number.tolist(), flat.submitted.work.tolist(), strict=True))
     for told in flat.standings:
-        policy = next((each.policy for each in reversed(flat.policies) if each.at_ms <= told.at_ms), None)
+        policy = next((each.value for each in reversed(flat.policies) if each.at_ms <= told.at_ms), None)
         if policy is None or told.number not in works:
             continue
         lots = {lot: at for at, lot in enumerate(policy.shares.flavor_resources())}
         ordinals = {pod_set.name: at for at, pod_set in enumerate(flat.works[works[told.number]].pod_sets)}
-        for grant in told.standing.grants:
+        for grant in told.value.grants:
             charge, at = dict(grant.charge), ordinals.get(grant.pod_set, 0)
             for resource, flavor in grant.flavors:
                 lot = lots.get((flavor, resource), -1)
                 yield told.order, told.number, told.at_ms, at, grant.count, lot, charge.get(resource, 0)
 
 
-def _end_with_workload(flat: Flat, heads: _Heads) -> tuple[I64, I64]:
-    """The workload finished, all its pods are gone, its admission was refused, or it was admitted anew."""
-    marks = join_marks(gone_marks(flat), Marks(heads.number, heads.order, heads.now_ms))
-    return first_after(marks, heads.number, heads.order)
-
-
-def _end_with_pods(flat: Flat, heads: _Heads, stays: Stays) -> tuple[I64, I64]:
+def _end_with_pods(flat: Flat, heads: Marks, stays: Stays) -> tuple[I64, I64]:
     """It was told to go, and its last pod is gone; one that has no pods leaves when it is evicted."""
     told = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
-    told_order, told_ms = first_after(Marks(told.workload, told.order, told.now_ms), heads.number, heads.order)
+    told_order, told_ms = first_after(told.marks(), heads.key, heads.order)
     mine = _admission_of(heads, stays)
     known = mine >= 0
     last = np.full(len(heads.order), -1)
@@ -118,23 +102,21 @@ def _end_with_pods(flat: Flat, heads: _Heads, stays: Stays) -> tuple[I64, I64]:
     last_ms = np.zeros(len(heads.order), np.int64)
     np.maximum.at(last_ms, mine[known], stays.until_ms[known])
     evicted = flat.decisions.of(DecisionKind.EVICT)
-    evict_order, evict_ms = first_after(
-        Marks(evicted.workload, evicted.order, evicted.now_ms), heads.number, heads.order
-    )
+    evict_order, evict_ms = first_after(evicted.marks(), heads.key, heads.order)
     homeless = last < 0
     leaves = np.where(homeless, evict_order, np.maximum(told_order, last))
     return leaves, np.where(homeless, evict_ms, np.maximum(told_ms, last_ms))
 
 
-def _admission_of(heads: _Heads, stays: Stays) -> I64:
+def _admission_of(heads: Marks, stays: Stays) -> I64:
     """For each stay the admission that it belongs to: the latest of its workload by then; -1 if there is none."""
     if not len(heads.order):
         return np.full(len(stays.number), -1)
-    begin = int(heads.now_ms.min())
-    most = int(max(heads.now_ms.max(), stays.from_ms.max(initial=0))) - begin + 1
-    key = heads.number * most + heads.now_ms - begin  # PLACE stands before its ADMIT: time tells, not order
+    begin = int(heads.at_ms.min())
+    most = int(max(heads.at_ms.max(), stays.from_ms.max(initial=0))) - begin + 1
+    key = heads.key * most + heads.at_ms - begin  # PLACE stands before its ADMIT: time tells, not order
     by_key = np.argsort(key, kind="stable")
     at = np.searchsorted(key[by_key], stays.number * most + stays.from_ms - begin, side="right") - 1
     found = by_key[np.maximum(at, 0)]
-    belongs = (at >= 0) & (heads.number[found] == stays.number)
+    belongs = (at >= 0) & (heads.key[found] == stays.number)
     return np.where(belongs, found, -1)

@@ -14,11 +14,52 @@ from tidegate.measure.admissions import Admissions, admissions_of
 from tidegate.measure.allocations import Stays, stays_of
 from tidegate.measure.event_joins import NEVER, Marks, Rows, all_between, first_after
 from tidegate.measure.requests import Asked
-from tidegate.measure.skipped_loops import LeftOut, left_out_of
 from tidegate.measure.timeline import Flat
 from tidegate.model.arrays import F64, I64
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind
+
+
+class LeftOut(NamedTuple):
+    """Loops that were found, in columns, a row for each workload in one."""
+
+    number: I64
+    order: I64
+    left_ms: I64  # 0 where how long a turn takes is not known: then nothing is known of what was left out
+    turns: I64
+    begins: I64  # the order of the last decision before the turn
+
+    def times(self, number: I64, order: I64) -> I64:
+        """How often things came that happened to a workload: once, or with each turn that was left out."""
+        return 1 + self._of_turn(self.turns, number, order)
+
+    def later_ms(self, number: I64, order: I64) -> I64:
+        """How much later such things came for the last time."""
+        return self._of_turn(self.left_ms, number, order)
+
+    def _of_turn(self, column: I64, number: I64, order: I64) -> I64:
+        """What a column says of the turn that things were a part of; 0: of none."""
+        found, row = first_after(Marks(self.number, self.order, np.arange(len(self.number))), number, order)
+        again = (found < NEVER) & (np.append(self.begins, 0)[row] < order)
+        values: I64 = np.where(again, np.append(column, 0)[row], 0)
+        return values
+
+    def between(self, number: I64, after: I64, until: I64) -> I64:
+        """How much time was left out for workloads, after an order and up to another."""
+        ordered, first, end = all_between(Marks(self.number, self.order, self.left_ms), number, after, until)
+        sums = np.append(0, np.cumsum(ordered.at_ms))
+        left: I64 = sums[end] - sums[first]
+        return left
+
+
+def left_out_of(flat: Flat) -> LeftOut:
+    """What was left out of a run."""
+    found, decisions = flat.facts.of(EventKind.LOOP_FOUND), flat.decisions
+    turn_ms, first = found.value.astype(np.int64), found.second_value.astype(np.int64)
+    left_ms = np.where(turn_ms > 0, np.maximum(found.arg, 0), 0)
+    last = np.searchsorted(decisions.id, first) - 1
+    begins = np.where(last >= 0, np.append(decisions.order, 0)[last], -1)
+    return LeftOut(found.subject, found.order, left_ms, left_ms // np.maximum(turn_ms, 1), begins)
 
 
 class Held(NamedTuple):
@@ -101,10 +142,10 @@ def _works_in_force(flat: Flat, rows: Rows, work: I64, stays: Stays) -> tuple[I6
             continue
         mine = stays.number == change.number
         holds = bool((mine & (stays.order < change.order) & (change.order < stays.end_order)).any())
-        if holds and flat.works[work[row]].pod_sets != flat.works[change.work].pod_sets:
+        if holds and flat.works[work[row]].pod_sets != flat.works[change.value].pod_sets:
             continue  # what runs keeps its pods, as in the engine
-        work[row] = change.work
-        of_stay[mine & (stays.order > change.order)] = change.work
+        work[row] = change.value
+        of_stay[mine & (stays.order > change.order)] = change.value
     return work, of_stay
 
 
@@ -116,9 +157,7 @@ def _lost_ms(flat: Flat, left_out: LeftOut, stays: Stays, checkpoint_every_ms: I
     """
     told = flat.facts.of(EventKind.POD_GONE, EventKind.POD_FAILED)
     told = told.where(told.arg > 0)
-    stops, first, last = all_between(
-        Marks(told.subject, told.order, told.at_ms), stays.number, stays.order, stays.end_order - 1
-    )
+    stops, first, last = all_between(told.marks(), stays.number, stays.order, stays.end_order - 1)
     kept, _, end = all_between(
         Marks(told.subject, told.order, told.arg - 1), stays.number, stays.order, stays.end_order
     )
@@ -137,17 +176,17 @@ def _lost_ms(flat: Flat, left_out: LeftOut, stays: Stays, checkpoint_every_ms: I
 def _is_cut_short(flat: Flat, stays: Stays) -> npt.NDArray[np.bool_]:
     """Whether a stay ended, and neither because its workload finished nor because it was cancelled."""
     facts = flat.facts.of(EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED)
-    over, _ = first_after(Marks(facts.subject, facts.order, facts.at_ms), stays.number, stays.order)
+    over, _ = first_after(facts.marks(), stays.number, stays.order)
     return (stays.end_order < NEVER) & (stays.end_order < over)
 
 
 def _saved_ms(flat: Flat, stays: Stays, checkpoint_every_ms: I64) -> I64:
     """Up to where each stay's work was saved, from its beginning."""
     away = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
-    told, told_ms = first_after(Marks(away.workload, away.order, away.now_ms), stays.number, stays.order)
+    told, told_ms = first_after(away.marks(), stays.number, stays.order)
     worked_until_ms = np.where(told < stays.end_order, np.minimum(told_ms, stays.until_ms), stays.until_ms)
     runs = flat.facts.of(EventKind.POD_STARTED)
-    started, started_ms = first_after(Marks(runs.subject, runs.order, runs.at_ms), stays.number, stays.order)
+    started, started_ms = first_after(runs.marks(), stays.number, stays.order)
     begun_ms = np.where(started < stays.end_order, started_ms, stays.from_ms)
     every_ms = np.maximum(checkpoint_every_ms, 1)
     saved_ms = np.where(checkpoint_every_ms > 0, (worked_until_ms - begun_ms) // every_ms * every_ms, 0)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.measure.event_joins import NEVER, Marks, first_after, join_marks, same_keys
+from tidegate.measure.event_joins import NEVER, Marks, first_after, first_of, join_marks, same_keys
 from tidegate.measure.timeline import Flat, FlatDecisions
 from tidegate.model.arrays import I64
 from tidegate.model.decisions import DecisionKind
@@ -32,24 +32,16 @@ class Stays(NamedTuple):
 def stays_of(flat: Flat) -> Stays:
     """Every stay of a run."""
     placed = flat.decisions.of(DecisionKind.PLACE)
-    until_ms = np.full(len(placed.id), flat.end_ms)
-    end_order = np.full(len(placed.id), NEVER)
-    for order, at_ms in (
-        _end_with_workload(flat, placed),
+    end_order, until_ms = first_of(
+        first_after(gone_marks(flat), placed.workload, placed.order),
         _end_with_pod(flat, placed),
-        _end_with_node(flat, placed),
+        first_after(flat.facts.of(EventKind.NODE_REMOVED).marks(), placed.node, placed.order),
         _end_with_device(flat, placed),
         _end_with_refusal(flat, placed),
-    ):
-        until_ms = np.where(order < end_order, at_ms, until_ms)
-        end_order = np.minimum(order, end_order)
-    until_ms = np.maximum(until_ms, placed.now_ms)
-    pod = placed.pod.astype(np.int64)
+        never_ms=flat.end_ms,
+    )
+    until_ms, pod = np.maximum(until_ms, placed.now_ms), placed.pod.astype(np.int64)
     return Stays(placed.order, placed.workload, pod, placed.node, placed.now_ms, until_ms, end_order)
-
-
-def _end_with_workload(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
-    return first_after(gone_marks(flat), placed.workload, placed.order)
 
 
 def gone_marks(flat: Flat) -> Marks:
@@ -59,8 +51,8 @@ def gone_marks(flat: Flat) -> Marks:
     back = flat.decisions.of(DecisionKind.RELEASE)
     all_back = (back.pod == ALL_PODS) & (back.code != Reason.REPLACED)  # a slice holds its pods until they are gone
     return join_marks(
-        Marks(facts.subject[whole], facts.order[whole], facts.at_ms[whole]),
-        Marks(back.workload[all_back], back.order[all_back], back.now_ms[all_back]),
+        facts.where(whole).marks(),
+        back.where(all_back).marks(),
         _refused_marks(flat),
     )
 
@@ -71,7 +63,7 @@ def _refused_marks(flat: Flat) -> Marks:
     failed = outcomes.where((outcomes.arg == Outcome.FAILED) & np.isin(outcomes.subject, admits.id))
     at = np.searchsorted(admits.id, failed.subject)
     away = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
-    told, _ = first_after(Marks(away.workload, away.order, away.now_ms), admits.workload[at], admits.order[at])
+    told, _ = first_after(away.marks(), admits.workload[at], admits.order[at])
     counts = told > failed.order
     return Marks(admits.workload[at][counts], failed.order[counts], failed.at_ms[counts])
 
@@ -93,11 +85,6 @@ def _end_with_pod(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
     return first_after(marks, placed_key, placed.order)
 
 
-def _end_with_node(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
-    removed = flat.facts.of(EventKind.NODE_REMOVED)
-    return first_after(Marks(removed.subject, removed.order, removed.at_ms), placed.node, placed.order)
-
-
 def _end_with_device(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
     """One of its GPUs failed; they do so rarely enough to look at one after the other."""
     failed = flat.facts.of(EventKind.DEVICE_FAILED)
@@ -112,6 +99,4 @@ def _end_with_device(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
 def _end_with_refusal(flat: Flat, placed: FlatDecisions) -> tuple[I64, I64]:
     """The cluster refused to carry the PLACE out."""
     outcomes = flat.facts.of(EventKind.OUTCOME)
-    failed = outcomes.arg == Outcome.FAILED
-    marks = Marks(outcomes.subject[failed], outcomes.order[failed], outcomes.at_ms[failed])
-    return first_after(marks, placed.id, placed.order)
+    return first_after(outcomes.where(outcomes.arg == Outcome.FAILED).marks(), placed.id, placed.order)

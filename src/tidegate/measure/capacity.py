@@ -64,7 +64,7 @@ def capacity_of(flat: Flat) -> Capacity:
 def _quota_of(flat: Flat) -> Capacity:
     """The quota of GPUs that policies gave, one after the other."""
     edges = [*(max(told.at_ms, flat.start_ms) for told in flat.policies), flat.end_ms]
-    given = [_gpu_milli(told.policy.shares) for told in flat.policies]
+    given = [_gpu_milli(told.value.shares) for told in flat.policies]
     total = sum(milli * (until - since) for milli, (since, until) in zip(given, pairwise(edges), strict=True))
     return Capacity(total, 0, max(given, default=0) // WHOLE_MILLI)
 
@@ -80,7 +80,7 @@ _Told = Node | None | tuple[EventKind, int]  # a spec, the removal, or what beca
 
 def _told(flat: Flat) -> list[tuple[int, int, int, _Told]]:
     """What was told about nodes: order, time, number, and what."""
-    rows: list[tuple[int, int, int, _Told]] = [(t.order, t.at_ms, t.number, t.node) for t in flat.nodes]
+    rows: list[tuple[int, int, int, _Told]] = [(t.order, t.at_ms, t.number, t.value) for t in flat.nodes]
     facts = flat.facts.of(EventKind.NODE_REMOVED, EventKind.DEVICE_FAILED, EventKind.DEVICE_RECOVERED)
     for order, kind, at_ms, number, device in zip(
         *(np.asarray(c).tolist() for c in (facts.order, facts.kind, facts.at_ms, facts.subject, facts.arg)), strict=True

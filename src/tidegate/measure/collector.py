@@ -11,7 +11,6 @@ import numpy as np
 from tidegate.engine.step import most_cycles, step
 from tidegate.journal.store import Step
 from tidegate.journal.writer import Journal
-from tidegate.measure.busy_time import with_busy
 from tidegate.measure.capacity import Capacity, capacity_of
 from tidegate.measure.job_records import Lives, read_run
 from tidegate.measure.loops import find_loops
@@ -19,7 +18,7 @@ from tidegate.measure.preemptions import preemptions_of
 from tidegate.measure.queues import queue_shares
 from tidegate.measure.quota import QuotaUse, quota_use_of, with_quota
 from tidegate.measure.summary import Summary, summarise
-from tidegate.measure.time_series import Sampler, Samples
+from tidegate.measure.time_series import Sampler, Samples, with_busy
 from tidegate.measure.timeline import Timeline
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch

@@ -34,6 +34,15 @@ def first_after(marks: Marks, key: I64, order: I64) -> tuple[I64, I64]:
     return _found(ordered, place, key)
 
 
+def first_of(*ends: tuple[I64, I64], never_ms: int) -> tuple[I64, I64]:
+    """Of several ends, as `first_after` gives them, the first; `never_ms` is the time of what never ended."""
+    order, at_ms = np.full(len(ends[0][0]), NEVER), np.full(len(ends[0][0]), never_ms)
+    for one_order, one_ms in ends:
+        at_ms = np.where(one_order < order, one_ms, at_ms)
+        order = np.minimum(one_order, order)
+    return order, at_ms
+
+
 def all_between(marks: Marks, key: I64, after: I64, until: I64) -> tuple[Marks, I64, I64]:
     """All marks by key and order; and where those of each key, after an order and up to another, begin and end."""
     ordered, first = _sought(marks, key, after + 1)

@@ -19,7 +19,7 @@ from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind
 from tidegate.model.reasons.catalogue import Reason
 
-__all__ = ["NOT_YET", "Fate", "Lives", "collect_lives", "lives_of", "read_run"]
+__all__ = ["NOT_YET", "Fate", "Lives", "collect_lives", "read_run"]
 
 
 class Fate(IntEnum):
@@ -62,12 +62,7 @@ class Lives(NamedTuple):
 
 def collect_lives(steps: Iterable[Step]) -> Lives:
     """The lives in a journal."""
-    return lives_of(lay_flat(steps))
-
-
-def lives_of(flat: Flat) -> Lives:
-    """The lives in a run that was laid flat."""
-    return read_run(flat)[0]
+    return read_run(lay_flat(steps))[0]
 
 
 def read_run(flat: Flat) -> tuple[Lives, Held]:
@@ -109,7 +104,7 @@ def read_run(flat: Flat) -> tuple[Lives, Held]:
 
 def _queue_names(flat: Flat) -> dict[str, str]:
     """The queue behind every other name that work is submitted to."""
-    return {entrance.id: entrance.queue for told in flat.policies for entrance in told.policy.shares.entrances}
+    return {entrance.id: entrance.queue for told in flat.policies for entrance in told.value.shares.entrances}
 
 
 # -- how it ended ----------------------------------------------------------------------------------------------

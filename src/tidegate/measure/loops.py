@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.journal.store import Step
-from tidegate.measure.event_joins import Marks, first_after
+from tidegate.measure.event_joins import first_after
 from tidegate.measure.format import amount_text, count_text, time_text
 from tidegate.measure.job_records import Lives, read_run
 from tidegate.measure.preemptions import Preemptions, preemptions_of
@@ -25,9 +25,7 @@ from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind, Outcome
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.struct import Spec
-from tidegate.model.units import HOUR_MS, WHOLE_MILLI
-
-_GPU_HOUR_MILLI_MS = WHOLE_MILLI * HOUR_MS
+from tidegate.model.units import GPU_HOUR_MILLI_MS
 
 #: Facts that tell no more than what came of decisions, or how it goes.
 _ANSWERS = (EventKind.POD_STARTED, EventKind.POD_GONE, EventKind.USE_OBSERVED, EventKind.LOOP_FOUND)
@@ -134,7 +132,7 @@ def _repeated(flat: Flat, lives: Lives, told: Preemptions, outside: _Outside) ->
 def _started_between(flat: Flat, number: I64, first: I64, last: I64) -> npt.NDArray[np.bool_]:
     """Whether a workload was admitted or placed after one order and before another."""
     starts = flat.decisions.of(DecisionKind.ADMIT, DecisionKind.PLACE)
-    order, _ = first_after(Marks(starts.workload, starts.order, starts.now_ms), number, first)
+    order, _ = first_after(starts.marks(), number, first)
     started: npt.NDArray[np.bool_] = order < last
     return started
 
@@ -173,7 +171,7 @@ def _loop(lives: Lives, told: Preemptions, rows: I64, outside: _Outside, found: 
         outside_facts=last - first,
         begins=_fact_text(lives, outside, first - 1),
         ends=_fact_text(lives, outside, last),
-        lost_gpu_h=float(told.lost_milli_ms[rows].sum()) / _GPU_HOUR_MILLI_MS,
+        lost_gpu_h=float(told.lost_milli_ms[rows].sum()) / GPU_HOUR_MILLI_MS,
         proven=len(proofs) > 0,
         left_out_ms=-1 if (found.arg[proofs] < 0).any() else int(found.arg[proofs[once]].sum()),
         at_least=bool(((found.arg[proofs] < 0) | (found.value[proofs] <= 0)).any()),

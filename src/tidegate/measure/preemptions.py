@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.measure.allocation_cost import Held
-from tidegate.measure.event_joins import NEVER, Marks, Rows, first_after
+from tidegate.measure.event_joins import NEVER, Rows, first_after
 from tidegate.measure.job_records import Lives
 from tidegate.measure.timeline import Flat
 from tidegate.model.arrays import F64, I64
@@ -36,7 +36,7 @@ class Preemptions(NamedTuple):
 def preemptions_of(flat: Flat, lives: Lives, held: Held) -> Preemptions:
     """Every preemption of a run."""
     told, stays, rows = flat.decisions.of(DecisionKind.PREEMPT), held.stays, Rows(lives.number)
-    order, _ = first_after(Marks(told.workload, told.order, told.now_ms), stays.number, stays.order)
+    order, _ = first_after(told.marks(), stays.number, stays.order)
     ended = (order < stays.end_order) & (stays.end_order < NEVER)
     lost = np.zeros(len(told.order), np.float64)
     np.add.at(lost, np.searchsorted(told.order, order[ended]), (held.cut_milli_ms * held.times)[ended])

@@ -9,9 +9,7 @@ from tidegate.measure.preemptions import Preemptions
 from tidegate.measure.quota import QuotaUse
 from tidegate.model.arrays import F64, I64
 from tidegate.model.struct import Spec
-from tidegate.model.units import HOUR_MS, WHOLE_MILLI
-
-_GPU_HOUR_MILLI_MS = WHOLE_MILLI * HOUR_MS
+from tidegate.model.units import GPU_HOUR_MILLI_MS, HOUR_MS
 
 
 class QueueShare(Spec, frozen=True):
@@ -42,7 +40,7 @@ class QueueShare(Spec, frozen=True):
 def queue_shares(use: QuotaUse, lives: Lives, preemptions: Preemptions) -> tuple[QueueShare, ...]:
     """One row for each queue of the policy, by name."""
     length_ms = max(lives.end_ms - lives.start_ms, 1)
-    hours = {name: values / _GPU_HOUR_MILLI_MS for name, values in use.sums._asdict().items()}
+    hours = {name: values / GPU_HOUR_MILLI_MS for name, values in use.sums._asdict().items()}
     gpus = {name: hours[name] * HOUR_MS / length_ms for name in ("quota", "used")}
     suffered = _by_queue(use, lives, preemptions.victim, preemptions)
     caused = _by_queue(use, lives, preemptions.cause, preemptions)
@@ -80,7 +78,7 @@ def _by_queue(use: QuotaUse, lives: Lives, rows: I64, preemptions: Preemptions) 
     position = np.array([places.get(name, -1) for name in lives.queues], np.int64)
     known = rows >= 0
     queue = position[lives.queue[rows[known]]]
-    lost = preemptions.lost_milli_ms[known][queue >= 0] / _GPU_HOUR_MILLI_MS
+    lost = preemptions.lost_milli_ms[known][queue >= 0] / GPU_HOUR_MILLI_MS
     times = preemptions.times[known][queue >= 0]
     queue, count = queue[queue >= 0], len(use.queues)
     return np.bincount(queue, times, count).astype(np.float64), np.bincount(queue, lost, count).astype(np.float64)

@@ -67,7 +67,7 @@ class QuotaUse(NamedTuple):
 
 def quota_use_of(flat: Flat, lives: Lives, held: Held, every_ms: int) -> QuotaUse | None:
     """How quota was used in a run; None if no quota of GPUs was ever given."""
-    shares = [told.policy.shares for told in flat.policies]
+    shares = [told.value.shares for told in flat.policies]
     lots = sorted({lot for each in shares for lot in each.flavor_resources() if gpu_milli_of(lot[1])})
     names = sorted({queue.name for each in shares for queue in each.queues})
     if not lots or not names or flat.end_ms <= flat.start_ms:
@@ -80,7 +80,7 @@ def quota_use_of(flat: Flat, lives: Lives, held: Held, every_ms: int) -> QuotaUs
     for (from_ms, until_ms), each in zip(pairwise(edges), shares, strict=True):
         tally.go_on(events, _owned(each, axes), from_ms, until_ms)
     use = tally.result(begin, every_ms, shares[-1])
-    nodes = {told.number: told.node for told in flat.nodes}
+    nodes = {told.number: told.value for told in flat.nodes}
     supply = supply_of(shares[-1], [(node, 1) for node in nodes.values()]) if nodes else {}
     return use._replace(excess=tuple(excess_of(shares[-1], supply)), loose=tuple(loose_limits(shares[-1], supply)))
 
@@ -186,7 +186,7 @@ def _used(flat: Flat, held: Held, queue_of: I64, rows: I64, axes: _Axes) -> Iter
     milli = np.zeros(len(grants.lot), np.int64)
     from_ms = a.from_ms[grants.admission]
     for told, until_ms in zip(flat.policies, [*(t.at_ms for t in flat.policies[1:]), flat.end_ms + 1], strict=True):
-        table = told.policy.shares.flavor_resources()
+        table = told.value.shares.flavor_resources()
         places = np.array([axes.lots.index(lot) if lot in axes.lots else -1 for lot in table] + [-1], np.int64)
         units = np.array([gpu_milli_of(resource) for _, resource in table] + [0], np.int64)
         mine = (from_ms >= told.at_ms) & (from_ms < until_ms) & (grants.lot < len(table))

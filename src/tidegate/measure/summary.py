@@ -17,15 +17,13 @@ from tidegate.measure.queues import QueueShare
 from tidegate.measure.requests import KINDS
 from tidegate.model.arrays import F64, I64
 from tidegate.model.struct import Spec
-from tidegate.model.units import HOUR_MS, WHOLE_MILLI
+from tidegate.model.units import GPU_HOUR_MILLI_MS, HOUR_MS
 from tidegate.stats.quantile import quantiles
 
 #: Fates of work that was not over.
 _OPEN = (Fate.RUNNING, Fate.WAITING)
 
 Mask = npt.NDArray[np.bool_]
-
-_GPU_HOUR_MILLI_MS = WHOLE_MILLI * HOUR_MS
 
 
 class Spread(Spec, frozen=True):
@@ -135,7 +133,7 @@ def summarise(
         start_ms=lives.start_ms,
         end_ms=lives.end_ms,
         makespan_ms=_makespan_ms(lives),
-        capacity_gpu_h=capacity_milli_ms / _GPU_HOUR_MILLI_MS,
+        capacity_gpu_h=capacity_milli_ms / GPU_HOUR_MILLI_MS,
         allocation_share=allocation,
         useful_share=None if allocation is None or total.busy_share is None else allocation * total.busy_share,
         fragmented_share=fragmented_share,
@@ -170,16 +168,16 @@ def _group(lives: Lives, name: str, mine: Mask) -> Group:
         wait=spread_of(lives.waited_ms[mine & (lives.fate != Fate.REJECTED)]),
         completion=spread_of(taken_ms[is_open | mine & (lives.fate == Fate.FINISHED)]),
         censored=fates[Fate.RUNNING] + fates[Fate.WAITING],
-        allocated_gpu_h=held / _GPU_HOUR_MILLI_MS,
+        allocated_gpu_h=held / GPU_HOUR_MILLI_MS,
         observed_gpu_h=observed / HOUR_MS,
         busy_gpu_h=busy / HOUR_MS,
         idle_gpu_h=max(observed - busy, 0.0) / HOUR_MS,
         busy_share=_share(busy, observed),
-        waited_gpu_h=waited / _GPU_HOUR_MILLI_MS,
+        waited_gpu_h=waited / GPU_HOUR_MILLI_MS,
         served_share=_share(held, held + waited),
         evictions=int(lives.evictions[mine].sum()),
         preemptions=int(lives.preemptions[mine].sum()),
-        lost_gpu_h=lost / _GPU_HOUR_MILLI_MS,
+        lost_gpu_h=lost / GPU_HOUR_MILLI_MS,
         open_ms=_shortest_ms(lives.waited_ms[mine & (lives.fate == Fate.WAITING)]),
         completion_open_ms=_shortest_ms(taken_ms[is_open]),
     )

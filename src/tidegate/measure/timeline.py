@@ -5,13 +5,14 @@ What measures need is kept and the rest (holds, progress) is dropped, so that a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.journal.store import Step
+from tidegate.measure.event_joins import Marks
 from tidegate.model.arrays import F64, I16, I32, I64, U8
 from tidegate.model.decisions import NO_DECISIONS, DecisionBatch, DecisionKind, StepResult
 from tidegate.model.facts import EMPTY_EVENTS, EventBatch, EventKind
@@ -24,36 +25,14 @@ from tidegate.model.work import Work
 #: Rows that may wait before they are joined and thinned out: few joins, and little memory for what is dropped.
 _MOST_PENDING = 1 << 19
 
-_FACTS_KEPT = np.zeros(256, np.bool_)
-_FACTS_KEPT[
-    [
-        EventKind.WORKLOAD_SUBMITTED,
-        EventKind.WORKLOAD_CANCELLED,
-        EventKind.WORKLOAD_FINISHED,
-        EventKind.POD_STARTED,
-        EventKind.POD_GONE,
-        EventKind.POD_FAILED,
-        EventKind.NODE_REMOVED,
-        EventKind.DEVICE_FAILED,
-        EventKind.DEVICE_RECOVERED,
-        EventKind.OUTCOME,
-        EventKind.USE_OBSERVED,
-        EventKind.LOOP_FOUND,
-    ]
-] = True
-
-_DECISIONS_KEPT = np.zeros(256, np.bool_)
-_DECISIONS_KEPT[
-    [
-        DecisionKind.ADMIT,
-        DecisionKind.PLACE,
-        DecisionKind.PREEMPT,
-        DecisionKind.EVICT,
-        DecisionKind.RELEASE,
-        DecisionKind.REJECT,
-    ]
-] = True
-
+#: Kinds of facts and of decisions that measures need.
+_FACTS_KEPT, _DECISIONS_KEPT = np.zeros((2, 256), np.bool_)
+_FACTS_KEPT[[EventKind.WORKLOAD_SUBMITTED, EventKind.WORKLOAD_CANCELLED, EventKind.WORKLOAD_FINISHED]] = True
+_FACTS_KEPT[[EventKind.POD_STARTED, EventKind.POD_GONE, EventKind.POD_FAILED, EventKind.NODE_REMOVED]] = True
+_FACTS_KEPT[[EventKind.DEVICE_FAILED, EventKind.DEVICE_RECOVERED, EventKind.OUTCOME]] = True
+_FACTS_KEPT[[EventKind.USE_OBSERVED, EventKind.LOOP_FOUND]] = True
+_DECISIONS_KEPT[[DecisionKind.ADMIT, DecisionKind.PLACE, DecisionKind.RELEASE]] = True
+_DECISIONS_KEPT[[DecisionKind.PREEMPT, DecisionKind.EVICT, DecisionKind.REJECT]] = True
 
 _WITH_PAYLOAD = (
     EventKind.NODE_ADDED,
@@ -80,6 +59,10 @@ class FlatFacts(NamedTuple):
         """The facts of some kinds."""
         return self.where(np.isin(self.kind, np.array(kinds, np.uint8)))
 
+    def marks(self) -> Marks:
+        """The facts by subject."""
+        return Marks(self.subject, self.order, self.at_ms)
+
     def where(self, wanted: npt.NDArray[np.bool_]) -> FlatFacts:
         """Some of the rows."""
         columns: list[Any] = [column[wanted] for column in self]
@@ -105,6 +88,10 @@ class FlatDecisions(NamedTuple):
         """The decisions of some kinds."""
         return self.where(np.isin(self.kind, np.array(kinds, np.uint8)))
 
+    def marks(self) -> Marks:
+        """The decisions by workload."""
+        return Marks(self.workload, self.order, self.now_ms)
+
     def where(self, wanted: npt.NDArray[np.bool_]) -> FlatDecisions:
         """Some of the rows."""
         columns: list[Any] = [column[wanted] for column in self]
@@ -120,38 +107,16 @@ class Submitted(NamedTuple):
     ids: list[str]
 
 
-class NodeTold(NamedTuple):
-    """A node was added or changed."""
+P = TypeVar("P")
+
+
+class Change(NamedTuple, Generic[P]):
+    """A fact that brought a new value: of a node, of a workload, of the policy, or of what a workload holds."""
 
     order: int
     at_ms: int
-    number: int
-    node: Node
-
-
-class WorkTold(NamedTuple):
-    """A workload was changed."""
-
-    order: int
-    number: int
-    work: int  # row of the works
-
-
-class PolicyTold(NamedTuple):
-    """A policy came into force."""
-
-    at_ms: int
-    policy: Policy
-    order: int = 0
-
-
-class StandingTold(NamedTuple):
-    """A workload was seen to hold quota that this engine did not grant."""
-
-    order: int
-    at_ms: int
-    number: int
-    standing: Standing
+    number: int  # of the node or workload
+    value: P
 
 
 class Flat(NamedTuple):
@@ -163,10 +128,10 @@ class Flat(NamedTuple):
     decisions: FlatDecisions
     submitted: Submitted
     works: tuple[Work, ...]
-    nodes: tuple[NodeTold, ...]
-    changes: tuple[WorkTold, ...]
-    policies: tuple[PolicyTold, ...]
-    standings: tuple[StandingTold, ...]
+    nodes: tuple[Change[Node], ...]  # added or changed
+    changes: tuple[Change[int], ...]  # of workloads: the new row of the works
+    policies: tuple[Change[Policy], ...]
+    standings: tuple[Change[Standing], ...]  # workloads that hold quota which this engine did not grant
 
 
 class Timeline:
@@ -185,10 +150,10 @@ class Timeline:
         self._work: list[int] = []
         self._submitted_ms: list[I64] = [np.zeros(0, np.int64)]
         self._works: dict[Work, int] = {}
-        self._nodes: list[NodeTold] = []
-        self._changes: list[WorkTold] = []
-        self._policies: list[PolicyTold] = []
-        self._standings: list[StandingTold] = []
+        self._nodes: list[Change[Node]] = []
+        self._changes: list[Change[int]] = []
+        self._policies: list[Change[Policy]] = []
+        self._standings: list[Change[Standing]] = []
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
         """Take the next step. Steps are many and small: what can wait until they are joined does."""
@@ -253,15 +218,15 @@ class Timeline:
     def _take_payloads(self, events: EventBatch) -> None:
         for at in np.flatnonzero(np.isin(events.kind, _WITH_PAYLOAD)).tolist():
             payload, number = events.payloads[int(events.arg[at])], int(events.subject[at])
+            place = (self._order + at, int(events.at_ms[at]), number)
             if isinstance(payload, Node):
-                self._nodes.append(NodeTold(self._order + at, int(events.at_ms[at]), number, payload))
+                self._nodes.append(Change(*place, payload))
             elif isinstance(payload, Work):
-                work = self._works.setdefault(payload, len(self._works))
-                self._changes.append(WorkTold(self._order + at, number, work))
+                self._changes.append(Change(*place, self._works.setdefault(payload, len(self._works))))
             elif isinstance(payload, Policy):
-                self._policies.append(PolicyTold(int(events.at_ms[at]), payload, self._order + at))
+                self._policies.append(Change(*place, payload))
             elif isinstance(payload, Standing) and payload.queue and payload.grants:
-                self._standings.append(StandingTold(self._order + at, int(events.at_ms[at]), number, payload))
+                self._standings.append(Change(*place, payload))
 
     def _submitted(self, facts: FlatFacts) -> Submitted:
         told = facts.of(EventKind.WORKLOAD_SUBMITTED)
@@ -320,41 +285,26 @@ def _decisions_among(stretch: Stretch, before: int, decisions: FlatDecisions) ->
     return decisions._replace(order=order, now_ms=stretch.now_ms[step])
 
 
+def _column(batches: Sequence[EventBatch | DecisionBatch], name: str) -> Any:
+    return np.concatenate([getattr(batch, name) for batch in batches])
+
+
 def _flat_facts(pending: list[_Pending]) -> FlatFacts:
     batches = [each.events for each in pending]
     lengths = [len(batch.kind) for batch in batches]
-    kind = np.concatenate([batch.kind for batch in batches])
+    kind = _column(batches, "kind")
     kept = _FACTS_KEPT[kind]
-    values = np.concatenate([batch.values for batch in batches])[kept]
+    order = _orders([each.order for each in pending], lengths)
     before = np.repeat(np.array([each.submitted for each in pending], np.int64), lengths)
-    arg = np.concatenate([batch.arg for batch in batches]) + before * (kind == int(EventKind.WORKLOAD_SUBMITTED))
-    return FlatFacts(
-        _orders([each.order for each in pending], lengths)[kept],
-        kind[kept],
-        np.concatenate([batch.at_ms for batch in batches])[kept],
-        np.concatenate([batch.subject for batch in batches])[kept],
-        np.concatenate([batch.pod for batch in batches])[kept],
-        arg[kept],
-        values[:, 0],
-        values[:, 1],
-    )
+    arg = _column(batches, "arg") + before * (kind == int(EventKind.WORKLOAD_SUBMITTED))
+    at_ms, subject, pod, values = (_column(batches, name)[kept] for name in ("at_ms", "subject", "pod", "values"))
+    return FlatFacts(order[kept], kind[kept], at_ms, subject, pod, arg[kept], values[:, 0], values[:, 1])
 
 
 def _flat_decisions(batches: list[tuple[int, int, DecisionBatch]]) -> FlatDecisions:
     made = [batch for _, _, batch in batches]
     lengths = [len(batch.id) for batch in made]
-    kind = np.concatenate([batch.kind for batch in made])
-    kept = _DECISIONS_KEPT[kind]
-    return FlatDecisions(
-        _orders([first for first, _, _ in batches], lengths)[kept],
-        np.repeat(np.array([now_ms for _, now_ms, _ in batches], np.int64), lengths)[kept],
-        np.concatenate([batch.id for batch in made])[kept],
-        kind[kept],
-        np.concatenate([batch.workload for batch in made])[kept],
-        np.concatenate([batch.pod for batch in made])[kept],
-        np.concatenate([batch.node for batch in made])[kept],
-        np.concatenate([batch.devices for batch in made])[kept],
-        np.concatenate([batch.code for batch in made])[kept],
-        np.concatenate([batch.evidence for batch in made])[kept],
-        np.concatenate([batch.cause for batch in made])[kept],
-    )
+    kept = _DECISIONS_KEPT[_column(made, "kind")]
+    order = _orders([first for first, _, _ in batches], lengths)
+    now_ms = np.repeat(np.array([now_ms for _, now_ms, _ in batches], np.int64), lengths)
+    return FlatDecisions(order[kept], now_ms[kept], *(_column(made, name)[kept] for name in FlatDecisions._fields[2:]))

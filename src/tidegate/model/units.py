@@ -20,6 +20,9 @@ WEEK_MS = 7 * DAY_MS
 #: A whole GPU in milli-GPUs.
 WHOLE_MILLI = 1_000
 
+#: A GPU-hour in milli-GPUs times milliseconds.
+GPU_HOUR_MILLI_MS = WHOLE_MILLI * HOUR_MS
+
 #: The largest amount any field may carry; sums of a million of them still fit 63 bits.
 LARGEST_AMOUNT = 1 << 42
 

@@ -21,13 +21,11 @@ from tidegate.demand.unrecorded import unseen_between
 from tidegate.model.arrays import F64, I64
 from tidegate.model.units import MINUTE_MS, WEEK_MS, WHOLE_MILLI
 from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, steps_of
-from tidegate.planning.capacity_replay import Judge, Outcome, Span
+from tidegate.planning.capacity_replay import Judge, Order, Outcome, Span, cost_of
 from tidegate.planning.concurrency import average, curve_of, peak_milli
-from tidegate.planning.costs import cost_of
 from tidegate.planning.floor import bisect, enough_gpus, floor_gpus, smallest
 from tidegate.planning.kernels.replay import Valve
 from tidegate.planning.newsvendor import FEW_LEVELS, HALF_LIFE_MS, Demand, Split, split, weigh
-from tidegate.planning.orders import Order
 from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.planning.tolerance import Tolerance
 from tidegate.planning.windows import Habit, choose_windows

@@ -6,19 +6,20 @@ same, and tests hold the two together.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.config.prices import MICROS, Prices
 from tidegate.demand.concurrency import Mask
 from tidegate.jit.registry import can_compile
 from tidegate.jit.registry import compiled as compiled_form
 from tidegate.model.arrays import I64
-from tidegate.model.units import DAY_MS, HOUR_MS, WHOLE_MILLI
+from tidegate.model.units import DAY_MS, GPU_HOUR_MILLI_MS, HOUR_MS
 from tidegate.planning.capacity import SHUT
 from tidegate.planning.kernels import replay as kernels
 from tidegate.planning.kernels.replay import NEVER, Desk, Load, Steps, Valve
-from tidegate.planning.orders import Order
 from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.planning.tolerance import Tolerance, Waits, limits_of
 from tidegate.stats.quantile import quantile
@@ -26,8 +27,12 @@ from tidegate.stats.quantile import quantile
 #: So many jobs are worth loading the compiler for.
 _WORTH_COMPILING = 1_000
 
-#: GPU thousandths times milliseconds in a GPU-hour.
-_GPU_HOUR = float(WHOLE_MILLI * HOUR_MS)
+
+class Order(StrEnum):
+    """Who goes first where work waits."""
+
+    OVERTAKE = "overtake"  # first come, and whoever fits may pass one that does not: the engine's default
+    STRICT = "strict"  # first come, and nobody passes a head that must wait
 
 
 class Span(NamedTuple):
@@ -138,7 +143,7 @@ class Judge:
         started = start[counted]
         wait = np.where(started < 0, NEVER, started - at_ms[counted])
         last = NEVER if (started < 0).any() else int(started.max(initial=span.to_ms)) - span.to_ms
-        total = np.asarray(desk.total) / _GPU_HOUR
+        total = np.asarray(desk.total) / GPU_HOUR_MILLI_MS
         changes = min(int(desk.gauge[kernels.CHANGES]), len(desk.change_ms))
         return Outcome(
             start_ms=start,
@@ -153,3 +158,17 @@ class Judge:
             change_ms=np.asarray(desk.change_ms[:changes], np.int64),
             change_milli=np.asarray(desk.change_milli[:changes], np.int64),
         )
+
+
+def cost_of(outcome: Outcome, own_gpu_h: float, prices: Prices) -> float:
+    """What a capacity costs: of what is there all the time so many GPU-hours are owned, the others are booked.
+
+    Burst is paid as it comes: in its steps, from the launch until it is given back.
+    """
+    booked_gpu_h = max(outcome.owned_gpu_h - own_gpu_h, 0.0)
+    micros = (
+        own_gpu_h * prices.own_micros
+        + booked_gpu_h * prices.window_micros
+        + (outcome.burst_gpu_h + outcome.above_gpu_h) * prices.burst_micros
+    )
+    return micros / MICROS

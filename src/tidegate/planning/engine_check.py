@@ -19,9 +19,8 @@ from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.queues import UNLIMITED, Flavor, FlavorGroup, Queue, Quota, Shares
 from tidegate.model.simulation import TwinOptions
 from tidegate.model.work import GpuRequest, PodSet, Share, Work
-from tidegate.planning.capacity_replay import Judge
+from tidegate.planning.capacity_replay import Judge, Order
 from tidegate.planning.kernels.replay import Steps, Valve
-from tidegate.planning.orders import Order
 from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.sim.submissions import Jobs
 from tidegate.sim.world import PolicyChange, SimWorld

@@ -17,9 +17,8 @@ import numpy as np
 from tidegate.model.arrays import F64
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.planning.capacity import constant
-from tidegate.planning.capacity_replay import Judge, Outcome, Span
+from tidegate.planning.capacity_replay import Judge, Order, Outcome, Span
 from tidegate.planning.concurrency import curve_of, mean_between, peak_milli
-from tidegate.planning.orders import Order
 from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.planning.tolerance import Tolerance
 from tidegate.stats.blocks import Blocks, choose_blocks, unit_widths

@@ -14,9 +14,8 @@ import numpy as np
 from tidegate.model.units import HOUR_MS, WEEK_MS, WHOLE_MILLI
 from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, constant, steps_of
 from tidegate.planning.capacity_plan import Bands, Recipe, least_levels, plan_bands
-from tidegate.planning.capacity_replay import Judge, Span
+from tidegate.planning.capacity_replay import Judge, Span, cost_of
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli, used_gpu_h
-from tidegate.planning.costs import cost_of
 from tidegate.planning.kernels.replay import Steps, Valve
 from tidegate.planning.replay_jobs import PlanJobs, known_at
 from tidegate.planning.tolerance import PartWaits, late_weight

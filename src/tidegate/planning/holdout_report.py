@@ -1,4 +1,4 @@
-"""What a trial came to, as a part of the plan and in sentences: what margin buys, what regret remains, what burst does."""
+"""The result of a trial, as a part of the plan and in sentences: what a margin buys, the regret, what burst does."""
 
 from __future__ import annotations
 

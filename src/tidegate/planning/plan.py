@@ -13,9 +13,8 @@ from tidegate.demand.unrecorded import unseen_between
 from tidegate.model.units import WEEK_MS, WHOLE_MILLI
 from tidegate.planning.capacity import HOURS, SHUT, Windows, constant, steps_of
 from tidegate.planning.capacity_plan import Bands, Recipe, plan_bands
-from tidegate.planning.capacity_replay import Judge, Span
+from tidegate.planning.capacity_replay import Judge, Span, cost_of
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli
-from tidegate.planning.costs import cost_of
 from tidegate.planning.engine_check import Confirmed, confirm
 from tidegate.planning.floor import Floor, find_floor, floor_gpus
 from tidegate.planning.holdout_report import trial_part

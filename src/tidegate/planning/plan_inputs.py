@@ -1,14 +1,13 @@
-"""What a plan starts from: tolerance, cold start, residency and prices; measured where data tells, else to be signed."""
+"""The inputs of a plan: tolerance, cold start, residency and prices; measured, or assumed and to be signed."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from tidegate.config.prices import ASSUMED_PRICES, Prices
-from tidegate.demand.cutoff import tables_at
 from tidegate.demand.fit import fit
 from tidegate.demand.model import DemandModel, Scope
-from tidegate.demand.tables import Tables
+from tidegate.demand.tables import Tables, tables_at
 from tidegate.demand.tolerance import Basis
 from tidegate.demand.tolerance import Tolerance as Patience
 from tidegate.model.units import HOUR_MS, MINUTE_MS, duration_text

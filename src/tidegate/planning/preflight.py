@@ -12,9 +12,9 @@ from tidegate.demand.tables import Tables
 from tidegate.demand.waste import Waste, find_waste
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 from tidegate.planning.assumptions import Assumption
+from tidegate.planning.capacity_replay import Order
 from tidegate.planning.concurrency import curve_of, peak_milli, used_gpu_h
 from tidegate.planning.floor import Floor, floor_of
-from tidegate.planning.orders import Order
 from tidegate.planning.plan_inputs import Given, settle_terms
 from tidegate.planning.replay_jobs import PlanJobs, plan_jobs_of
 from tidegate.planning.threads import side_by_side

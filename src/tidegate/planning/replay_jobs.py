@@ -24,8 +24,7 @@ from tidegate.demand.censoring import (
     states_of,
 )
 from tidegate.demand.concurrency import Mask
-from tidegate.demand.sizes import SIZE_NAMES, size_of
-from tidegate.demand.tables import KINDS, Tables
+from tidegate.demand.tables import KINDS, SIZE_NAMES, Tables, size_of
 from tidegate.demand.time_zone import Calendar
 from tidegate.model.arrays import I64
 from tidegate.model.units import WHOLE_MILLI

@@ -13,14 +13,13 @@ import polars as pl
 
 from tidegate.demand.calendar import hour_of_week
 from tidegate.demand.model import DemandModel, Ground, Scope
-from tidegate.demand.sizes import SIZE_NAMES, size_of
 from tidegate.demand.sketches import Sketch, draw, quantiles
 from tidegate.demand.step_curve import Window
 from tidegate.demand.synth.batch_times import Room, footprints_of, room_for, settle
 from tidegate.demand.synth.paths import Drawn, draw_path, even_ranks, ranks_within
 from tidegate.demand.synth.streams import Stream
 from tidegate.demand.synth.usage import draw_capacity, draw_requests, draw_use
-from tidegate.demand.tables import JOBS, Origin, Tables
+from tidegate.demand.tables import JOBS, SIZE_NAMES, Origin, Tables, size_of
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.unrecorded import unseen_ms
 from tidegate.model.arrays import F64, I64

@@ -16,11 +16,11 @@ from tidegate.demand.censoring import Observation, State
 from tidegate.demand.distributions import Fitted, fit_family
 from tidegate.demand.estimate import trim, trimmed
 from tidegate.demand.group_keys import dense
-from tidegate.demand.job_table import Jobs, Rows, join_rows
-from tidegate.demand.sizes import SIZE_NAMES, size_of
+from tidegate.demand.job_table import JobRows, Jobs, join_rows
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.step_curve import Window
 from tidegate.demand.survival import Watched, estimate_survival, survival_sketch
+from tidegate.demand.tables import SIZE_NAMES, size_of
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import waited_until_ms
 from tidegate.demand.unrecorded import Unseen, unseen_by
@@ -122,7 +122,7 @@ def _members(jobs: Jobs, cell: int) -> dict[str, str]:
     return {name: jobs.names[name][int(jobs.cells.labels[name][cell])] for name in ("kind", "queue", "gpu")}
 
 
-def _pick(jobs: Jobs, window: Window) -> Rows:
+def _pick(jobs: Jobs, window: Window) -> JobRows:
     """All jobs in order of submission, or those of evenly spread blocks of time."""
     every = -(-len(jobs) // MOST_JOBS)
     length = max(window.length_ms // (_BLOCKS * every), 1)
@@ -135,7 +135,7 @@ def _pick(jobs: Jobs, window: Window) -> Rows:
     return picked.take(np.argsort(picked.submitted_ms, kind="stable"))
 
 
-def _write(jobs: Rows, members: dict[str, str], when: _When) -> Stream:
+def _write(jobs: JobRows, members: dict[str, str], when: _When) -> Stream:
     part = _in_batches(jobs)
     first = np.flatnonzero(np.diff(part.batch, prepend=-1))
     starts = jobs.submitted_ms[first]
@@ -170,7 +170,7 @@ def _write(jobs: Rows, members: dict[str, str], when: _When) -> Stream:
     )
 
 
-def _waits(jobs: Rows, until_start: I64, watch: Observation) -> Sketch:
+def _waits(jobs: JobRows, until_start: I64, watch: Observation) -> Sketch:
     """Waits until a start; who gave up or still waits would have waited longer for it."""
     until_ms = waited_until_ms(jobs, watch)
     left = np.flatnonzero((jobs.started_ms < 0) & (until_ms >= 0))
@@ -180,7 +180,7 @@ def _waits(jobs: Rows, until_start: I64, watch: Observation) -> Sketch:
     return survival_sketch(estimate_survival(watched), _ROUGH)
 
 
-def _given_up(jobs: Rows) -> float:
+def _given_up(jobs: JobRows) -> float:
     """The share that gave up, of those that do not wait any longer."""
     over = jobs.state != State.WAITS
     gave_up = jobs.cancelled & (jobs.started_ms < 0)
@@ -192,7 +192,7 @@ def _rough(values: I64) -> Sketch:
     return sketch_of(values, accuracy=_ROUGH)
 
 
-def _in_batches(jobs: Rows) -> _Part:
+def _in_batches(jobs: JobRows) -> _Part:
     """A batch ends where nothing follows for a minute; where arrivals are dense, for a quarter of the usual gap."""
     at_ms = jobs.submitted_ms
     gaps = np.diff(at_ms, prepend=at_ms[0])
@@ -200,7 +200,7 @@ def _in_batches(jobs: Rows) -> _Part:
     return _Part(np.cumsum(gaps > min(_BATCH_GAP_MS, usual / 4)), gaps)
 
 
-def _sizes(jobs: Rows) -> tuple[SizeShare, ...]:
+def _sizes(jobs: JobRows) -> tuple[SizeShare, ...]:
     """The most frequent sizes; rare ones count with the next one up, so that none gets lost."""
     pairs, counts = np.unique(np.stack([jobs.gpus_milli, jobs.pods]), axis=1, return_counts=True)
     kept = np.sort(np.lexsort((np.arange(counts.size), -counts))[:_MOST_SIZES])
