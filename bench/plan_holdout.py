@@ -24,9 +24,9 @@ from typing import Any
 from tidegate.model.units import HOUR_MS, WEEK_MS, duration_text
 from tidegate.planning.capacity import ALWAYS
 from tidegate.planning.capacity_plan import Recipe
-from tidegate.planning.capacity_replay import Judge, Order, Span
+from tidegate.planning.capacity_replay import Judge, Order, ReplayedWay, Span
 from tidegate.planning.floor import smallest
-from tidegate.planning.holdout import Booth, Entry, Trial, try_plan
+from tidegate.planning.holdout import Trial, TrialRunner, try_plan
 from tidegate.planning.holdout_report import findings, ratio
 from tidegate.planning.kernels.replay import NEVER
 from tidegate.planning.replay_jobs import PlanJobs, known_at, plan_jobs_of
@@ -59,7 +59,7 @@ def weekly_needs(jobs: PlanJobs, recipe: Recipe) -> list[int]:
     return [smallest(judge, recipe.tolerance, span) for span in spans]
 
 
-def misses_of(entry: Entry, trial: Trial, recipe: Recipe) -> list[str]:
+def misses_of(entry: ReplayedWay, trial: Trial, recipe: Recipe) -> list[str]:
     """What was asked and not given, with the reason."""
     found, tolerated = [], recipe.tolerance.wait_ms
     if not entry.holds:
@@ -78,12 +78,12 @@ def misses_of(entry: Entry, trial: Trial, recipe: Recipe) -> list[str]:
             f" these weeks needed {needed:,.0f}; demand fell, and nothing in the past foretold it"
         )
     saved = 1 - ratio(entry, trial.peak)
-    if trial.peaked and saved < LEAST_SAVED:
+    if trial.peak_gpus_known >= 2 * trial.p95_gpus_known and saved < LEAST_SAVED:
         found.append(f"{saved:.0%} fewer GPU-hours than the peak is below {LEAST_SAVED:.0%}")
     return found
 
 
-def told(entry: Entry, trial: Trial) -> dict[str, Any]:
+def told(entry: ReplayedWay, trial: Trial) -> dict[str, Any]:
     """An entry in numbers."""
     return {
         "gpus_by_week": [round(gpus, 1) for gpus in entry.gpus],
@@ -109,7 +109,7 @@ def run_set(name: str, jobs: PlanJobs, recipe: Recipe) -> dict[str, Any]:
     return {
         "set": name,
         "jobs": trial.jobs,
-        "weeks": trial.weeks,
+        "weeks": len(trial.bands),
         "windows": list(trial.bands[0].windows.names),
         "weekly_needs": weekly_needs(jobs, recipe),
         "peak_to_p95": round(trial.peak_gpus_known / max(trial.p95_gpus_known, 1e-9), 2),
@@ -125,37 +125,37 @@ def run_set(name: str, jobs: PlanJobs, recipe: Recipe) -> dict[str, Any]:
 
 def try_rules(sets: dict[str, PlanJobs], recipe: Recipe) -> dict[str, Any]:
     """Rules for plans, tried on the middle third of each set: nothing of the last third is read."""
-    booths = [_booth(known_at(jobs, _two_thirds(jobs)), recipe) for jobs in sets.values()]
+    runners = [_runner(known_at(jobs, _two_thirds(jobs)), recipe) for jobs in sets.values()]
     found: dict[str, Any] = {}
     for headroom in (1000, 1250, 1500, 2000):
         for weeks in (0.0, 0.5, 1.0, 2.0, 4.0):
             rule = recipe._replace(half_life_ms=int(weeks * WEEK_MS), headroom_milli=headroom)
-            found[f"burst, half-life {weeks:g} weeks, headroom {headroom / 1000:g}"] = _try_burst(booths, rule)
-    foreseen = [booth.foresee(ALWAYS) for booth in booths]
+            found[f"burst, half-life {weeks:g} weeks, headroom {headroom / 1000:g}"] = _try_burst(runners, rule)
+    foreseen = [runner.foresee(ALWAYS) for runner in runners]
     for memory in (2, 4, 99):
         for margin in (1000, 1050, 1100, 1200):
             rule = recipe._replace(recent_ms=memory * WEEK_MS, margin_milli=margin, bursts=False, windows=ALWAYS)
-            found[f"bands alone, {memory} weeks x {margin / 1000:g}"] = _try_alone(booths, foreseen, rule)
+            found[f"bands alone, {memory} weeks x {margin / 1000:g}"] = _try_alone(runners, foreseen, rule)
     return found
 
 
-def _booth(jobs: PlanJobs, recipe: Recipe) -> Booth:
+def _runner(jobs: PlanJobs, recipe: Recipe) -> TrialRunner:
     first_ms, last_ms = jobs.span_ms
-    return Booth(jobs, recipe, Span((first_ms + last_ms) // 2, last_ms))
+    return TrialRunner(jobs, recipe, Span((first_ms + last_ms) // 2, last_ms))
 
 
-def _try_burst(booths: list[Booth], rule: Recipe) -> dict[str, Any]:
-    plans = [booth.plan_weekly(rule) for booth in booths]
-    tried = [booth.enter_bands("", plan, rule.valve()) for booth, plan in zip(booths, plans, strict=True)]
+def _try_burst(runners: list[TrialRunner], rule: Recipe) -> dict[str, Any]:
+    plans = [runner.plan_weekly(rule) for runner in runners]
+    tried = [runner.enter_bands("", plan, rule.valve()) for runner, plan in zip(runners, plans, strict=True)]
     best = [
-        booth.cheapest(max(bands.ceiling_gpus for bands in plan)) for booth, plan in zip(booths, plans, strict=True)
+        runner.cheapest(max(bands.ceiling_gpus for bands in plan)) for runner, plan in zip(runners, plans, strict=True)
     ]
     regrets = [round(one.cost / other.cost, 3) for one, other in zip(tried, best, strict=True)]
     return {"held": sum(one.holds for one in tried), "cost_to_cheapest": regrets, "mean": _mean(regrets)}
 
 
-def _try_alone(booths: list[Booth], foreseen: list[Entry], rule: Recipe) -> dict[str, Any]:
-    tried = [booth.enter_bands("", booth.plan_weekly(rule)) for booth in booths]
+def _try_alone(runners: list[TrialRunner], foreseen: list[ReplayedWay], rule: Recipe) -> dict[str, Any]:
+    tried = [runner.enter_bands("", runner.plan_weekly(rule)) for runner in runners]
     ratios = [round(ratio(one, other), 3) for one, other in zip(tried, foreseen, strict=True)]
     good = sum(one.holds and share <= MOST_RATIO for one, share in zip(tried, ratios, strict=True))
     return {"held": sum(one.holds for one in tried), "within_ratio": good, "ratio": ratios, "mean": _mean(ratios)}

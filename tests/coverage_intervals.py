@@ -33,7 +33,9 @@ from tidegate.demand.survival import Watched, estimate_survival, survival_quanti
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import _late_share, gather_waits, measure_tolerance, sort_waits
 from tidegate.jit.registry import kernels_as
-from tidegate.measure.ratios import RatioInterval, completions, parting_of, ratio_interval, ratio_intervals, waits
+from tidegate.measure.job_records import Lives
+from tidegate.measure.ratios import RatioInterval, Runs, by_seed, completions, parting_of, ratio_interval, waits
+from tidegate.model.arrays import F64
 from tidegate.model.policy import PlacementKind, PlacementRule, Policy
 from tidegate.model.simulation import TwinOptions
 from tidegate.planning.capacity import constant
@@ -267,10 +269,16 @@ def same_policy_twice(traces: int, hours: float = 96, first: int = 0) -> Iterato
         for seed in (2 * number + 1, 2 * number + 2):
             policy = Policy(placement=PlacementRule(kind=PlacementKind.RANDOM, seed=seed), cycle_ms=60_000)
             runs.append((play(work, policy, fleet("6x h100x8")).measured.lives,))
-        pair = [ratio_intervals(runs, values)[1] for values in (waits, completions)]
-        assert pair[0] is not None
-        assert pair[1] is not None
-        yield pair[0], pair[1]
+        yield _second_to_first(runs, waits), _second_to_first(runs, completions)
+
+
+def _second_to_first(runs: list[Runs], values_of: Callable[[Lives], F64]) -> RatioInterval:
+    """The interval of the ratio of means, over workloads that both have."""
+    first, second = runs[:2]
+    ids, at_ms = list(first[0].ids), first[0].submitted_ms
+    waited, taken = by_seed(first, ids, waits), by_seed(first, ids, completions)
+    parting = parting_of(by_seed(second, ids, waits), waited, taken)
+    return ratio_interval(by_seed(second, ids, values_of), by_seed(first, ids, values_of), at_ms, parting)
 
 
 def comparisons(traces: int) -> Tally:
@@ -377,8 +385,7 @@ def failing_pods(traces: int, hours: float = 24, first: int = 0) -> Tally:
                 played = play(work, Policy(cycle_ms=60_000), fleet("2x h100x8"), TwinOptions(seed=seed))
                 runs.append((played.measured.lives,))
             for name, values in (("mean wait", waits), ("mean JCT", completions)):
-                interval = ratio_intervals(runs, values)[1]
-                assert interval is not None
+                interval = _second_to_first(runs, values)
                 held = None if interval.none else not interval.excludes_one()
                 tally.cases.setdefault(f"{name}, load {load:g}", []).append(held)
     return tally

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tidegate.demand.distributions import Family, fit_family, normal_quantile
 from tidegate.demand.estimate import How, Unit
 from tidegate.demand.grouped_quantiles import Grouping, _thin_out
-from tidegate.demand.sketches import ACCURACY, draw, merge, quantiles, share_below, sketch_of, sketch_ordered
+from tidegate.demand.sketches import ACCURACY, draw, quantiles, share_below, sketch_of, sketch_ordered
 from tidegate.demand.survival import estimate_survival, survival_quantile
 from tidegate.demand.tolerance import Waits
 
@@ -26,17 +26,6 @@ def test_quantiles_are_within_the_accuracy(values):
     assert np.all(np.abs(told - ordered) <= 2.1 * ACCURACY * ordered + 1e-9)
     assert np.all(np.diff(quantiles(sketch, AT)) >= 0)
     assert sketch.mean == pytest.approx(ordered.mean(), rel=1e-5)
-
-
-@given(VALUES, VALUES)
-def test_sketches_of_disjoint_values_add_up(one, other):
-    merged = merge(sketch_of(np.array(one)), sketch_of(np.array(other)))
-    both = sketch_of(np.array(one + other))
-    assert merged.keys == both.keys
-    assert merged.weights == both.weights
-    assert merged.zeros == both.zeros
-    assert merged.mean == pytest.approx(both.mean, rel=1e-4, abs=1e-9)
-    assert merge(sketch_of(np.zeros(0)), both) == both
 
 
 @given(VALUES)
@@ -63,11 +52,6 @@ def test_what_is_drawn_has_the_mean():
     sketch = sketch_of(values)
     ranks = (np.arange(20_000) + 0.5) / 20_000
     assert draw(sketch, ranks).mean() == pytest.approx(values.mean(), rel=0.01)
-
-
-def test_sketches_of_different_accuracy_do_not_add_up():
-    with pytest.raises(ValueError, match="do not add up"):
-        merge(sketch_of(np.ones(3)), sketch_of(np.ones(3), accuracy=0.1))
 
 
 @pytest.mark.parametrize(

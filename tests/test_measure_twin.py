@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queue_twins import queue, share_policy
+from recorded_runs import measure_journal
 from tidegate.engine.run import run
 from tidegate.journal.writer import Journal
-from tidegate.measure.collector import Measured, Witness, measure_journal
+from tidegate.measure.collector import Measured, Witness
 from tidegate.measure.fragmentation import fragmented_milli, gpu_pods_seen, lost_by_node
 from tidegate.measure.job_records import Fate, collect_lives
 from tidegate.measure.summary import jain_index, summarise

@@ -183,16 +183,16 @@ def test_a_gpu_is_owned_while_it_is_used_for_more_than_the_share_of_prices():
 def test_day_and_night_are_told_apart_where_it_pays_and_only_there():
     tidal = tidal_demand(100, 20)
     chosen = choose_windows(Habit(tidal, ((tidal, tidal),)), ASSUMED_PRICES, Calendar.NONE)
-    assert chosen.windows.names == ("day +08-20", "night +20-08")
-    assert chosen.split.window_gpus == (100, 20)
+    assert chosen.names == ("day +08-20", "night +20-08")
+    assert split(tidal, chosen, ASSUMED_PRICES).window_gpus == (100, 20)
     flat = tidal_demand(100, 99)
-    assert choose_windows(Habit(flat, ((flat, flat),)), ASSUMED_PRICES, Calendar.NONE).windows == ALWAYS
+    assert choose_windows(Habit(flat, ((flat, flat),)), ASSUMED_PRICES, Calendar.NONE) == ALWAYS
 
 
 def test_windows_of_one_week_are_not_believed_and_neither_are_those_that_other_weeks_contradict():
     day, night = tidal_demand(100, 20), tidal_demand(20, 100)
-    assert choose_windows(Habit(day, ()), ASSUMED_PRICES, Calendar.NONE).windows == ALWAYS
-    assert choose_windows(Habit(day, ((day, night), (night, day))), ASSUMED_PRICES, Calendar.NONE).windows == ALWAYS
+    assert choose_windows(Habit(day, ()), ASSUMED_PRICES, Calendar.NONE) == ALWAYS
+    assert choose_windows(Habit(day, ((day, night), (night, day))), ASSUMED_PRICES, Calendar.NONE) == ALWAYS
 
 
 @settings(deadline=None, max_examples=25)

@@ -17,7 +17,7 @@ from tidegate.planning.capacity import SHUT
 from tidegate.planning.capacity_plan import Basis, Recipe, _needed_ceiling, hold_all_week, plan_bands
 from tidegate.planning.capacity_replay import Judge, Order, Span
 from tidegate.planning.floor import floor_gpus, floor_of
-from tidegate.planning.holdout import Booth, try_plan
+from tidegate.planning.holdout import TrialRunner, try_plan
 from tidegate.planning.holdout_report import part_of
 from tidegate.planning.plan import Request, make_plan
 from tidegate.planning.plan_schema import decode_plan
@@ -132,10 +132,10 @@ def test_what_is_booked_is_not_owned_in_a_trial_of_working_days_alone():
     jobs = weekday_jobs(33)
     prices = Prices(own_micros=MICROS, window_micros=int(1.2 * MICROS), burst_micros=3 * MICROS)
     recipe = Recipe(Tolerance(HOUR_MS), prices)
-    booth = Booth(jobs, recipe, Span(29 * DAY_MS, 32 * DAY_MS))
-    bands = booth.plan_weekly(recipe)
+    runner = TrialRunner(jobs, recipe, Span(29 * DAY_MS, 32 * DAY_MS))
+    bands = runner.plan_weekly(recipe)
     assert (bands[0].own_gpus, max(bands[0].window_gpus), bands[0].basis) == (10, 60, Basis.SPLIT)
-    entry = booth.enter_bands("plan", bands, SHUT)
+    entry = runner.enter_bands("plan", bands, SHUT)
     hours = 72
     assert entry.cost == pytest.approx(10 * hours + 1.2 * 50 * hours + 3 * entry.above_gpu_h)
 

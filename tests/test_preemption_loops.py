@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from builders import Cluster, fleet
 from preempting_world import BOTH, FINAL, Settled, answer, fair_cluster, holders, pod_group, settle
 from queue_strategies import EITHER, asks, contended_asks, contended_shares, shares
+from recorded_runs import measure_journal
 from strategies import fleets, placements, workloads
-from tidegate.measure.collector import Measured, measure_journal
+from tidegate.measure.collector import Measured
 from tidegate.measure.findings import find
 from tidegate.measure.loops import Loop, loop_text
 from tidegate.model.facts import EventKind

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import typer
+from msgspec.structs import replace
 
 import tidegate
 from tidegate.cli.assumptions_option import Signed, refusal
@@ -122,7 +123,7 @@ def _read(call: Call) -> _Found:
         tables = sample(model, seed)
         others = tuple(plan_jobs_of(sample(model, seed + more), seed) for more in range(1, _MORE_DRAWS + 1))
         redrawn = Redrawn(others, max((stream.batch_gpus for stream in model.streams), default=0.0))
-        tables = tables._replace(origins=tuple(origin._replace(name=sources[0]) for origin in tables.origins))
+        tables = tables._replace(origins=tuple(replace(origin, name=sources[0]) for origin in tables.origins))
     else:
         gathered = gather_sources(sources, call.options)
         tables, findings = gathered.tables, gathered.findings

@@ -120,7 +120,7 @@ def as_data(found: Preflight, gathered: Gathered, prices: Prices | None) -> dict
         ],
         "waste": {"says": waste_lines(found, prices), "leaks": found.waste},
         "sources": {
-            "origins": [origin._asdict() for origin in gathered.tables.origins],
+            "origins": gathered.tables.origins,
             "findings": [finding.text() for finding in gathered.findings],
             "left_out_of_replay": dict(found.jobs.left_out),
             "drawn_for_replay": dict(found.jobs.drawn),

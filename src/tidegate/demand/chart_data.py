@@ -7,7 +7,6 @@ import numpy as np
 from tidegate.demand.concurrency_stats import Levels
 from tidegate.demand.estimate import trimmed
 from tidegate.demand.forecast_report import Outlook, band
-from tidegate.demand.model import DemandModel
 from tidegate.demand.sketches import quantiles, weight_of
 from tidegate.model.struct import Spec
 from tidegate.model.units import HOUR_MS
@@ -59,15 +58,6 @@ def duration_curve(levels: Levels, points: int = 101) -> DurationCurve:
     )
 
 
-def spark(values: tuple[float, ...], width: int) -> tuple[float, ...]:
-    """The series in `width` even parts, each by its mean, between 0 and 1."""
-    parts = [
-        part.mean() for part in np.array_split(np.asarray(values, np.float64), min(width, len(values))) if part.size
-    ]
-    top = max(parts, default=0.0)
-    return tuple(round(float(part) / top, 4) if top > 0 else 0.0 for part in parts)
-
-
 def outlook_points(outlook: Outlook, every_ms: int = HOUR_MS) -> tuple[BandPoint, ...]:
     """The band from the end of the window to the farthest horizon."""
     found = []
@@ -75,8 +65,3 @@ def outlook_points(outlook: Outlook, every_ms: int = HOUR_MS) -> tuple[BandPoint
         low, middle, high = band(outlook, ahead)
         found.append(BandPoint(at_ms=outlook.end_ms + ahead, low=low, middle=middle, high=high))
     return tuple(found)
-
-
-def mix_rows(model: DemandModel) -> tuple[tuple[str, tuple[float, ...]], ...]:
-    """The share of each kind of work by hour of the week."""
-    return tuple((one.kind, one.week) for one in model.mix)

@@ -20,7 +20,6 @@ from tidegate.model.struct import Spec
 CLOSE = 0.05
 
 _AT = np.linspace(0.02, 0.98, 49)
-_EULER = 0.5772156649015329
 
 
 class Family(StrEnum):

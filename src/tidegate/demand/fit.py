@@ -30,14 +30,13 @@ from tidegate.demand.model import (
     Group,
     PriorityShare,
     Scope,
-    Source,
 )
 from tidegate.demand.parallel import RunAll, one_by_one
 from tidegate.demand.residency import Residency, measure_residency
 from tidegate.demand.services import Service, measure_services
 from tidegate.demand.step_curve import Window, curve_of_steps
 from tidegate.demand.synth.streams import Stream, level_by_day, write_streams
-from tidegate.demand.tables import Tables
+from tidegate.demand.tables import Origin, Tables
 from tidegate.demand.unrecorded import Unseen, unseen_between
 from tidegate.model.arrays import F64
 from tidegate.model.units import HOUR_MS
@@ -249,11 +248,10 @@ def _outlooks(parts: _Parts) -> tuple[Outlook, ...]:
 
 def _grounds(tables: Tables, parts: _Parts) -> tuple[Ground, ...]:
     """The window, the rows and the origins of each table that there is."""
-    origins = tuple(Source(**origin._asdict()) for origin in tables.origins)
     found = []
     if parts.told:
         measured = parts.told.measured
-        ground = _ground("jobs", measured.window, len(parts.told.jobs), measured.tick_ms, origins)
+        ground = _ground("jobs", measured.window, len(parts.told.jobs), measured.tick_ms, tables.origins)
         told = {
             "runtimes": tables.recorded.runtimes,
             "unseen": unseen_of(parts.told.jobs),
@@ -268,7 +266,7 @@ def _grounds(tables: Tables, parts: _Parts) -> tuple[Ground, ...]:
             ).collect(engine="streaming")
             if bounds["rows"][0]:
                 window = Window(int(bounds["first"][0]), int(bounds["last"][0]))
-                ground = _ground(name, window, int(bounds["rows"][0]), 0, origins)
+                ground = _ground(name, window, int(bounds["rows"][0]), 0, tables.origins)
                 found.append(replace(ground, unseen=_unseen_requests(frame) if name == "requests" else ()))
     return tuple(replace(ground, dropped=tables.dropped) for ground in found)
 
@@ -277,7 +275,7 @@ def _unseen_requests(requests: pl.LazyFrame) -> Unseen:
     return unseen_between(requests.select("at_ms").collect(engine="streaming")["at_ms"].to_numpy())
 
 
-def _ground(table: str, window: Window, rows: int, tick_ms: int, origins: tuple[Source, ...]) -> Ground:
+def _ground(table: str, window: Window, rows: int, tick_ms: int, origins: tuple[Origin, ...]) -> Ground:
     return Ground(
         table=table, start_ms=window.start_ms, end_ms=window.end_ms, rows=rows, tick_ms=tick_ms, origins=origins
     )

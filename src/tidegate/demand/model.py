@@ -21,6 +21,7 @@ from tidegate.demand.forecast_report import Outlook
 from tidegate.demand.residency import Residency
 from tidegate.demand.services import Service
 from tidegate.demand.synth.streams import Stream
+from tidegate.demand.tables import Origin
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import Broken, Tolerance
 from tidegate.model.problem import Problem, Report
@@ -40,15 +41,6 @@ class Scope(StrEnum):
     GPU = "gpu"
 
 
-class Source(Spec, frozen=True):
-    """Where rows came from."""
-
-    name: str
-    kind: str
-    query: str
-    rows: int
-
-
 class Ground(Spec, frozen=True):
     """What the numbers of one table stand on."""
 
@@ -57,7 +49,7 @@ class Ground(Spec, frozen=True):
     end_ms: int
     rows: int
     tick_ms: int  # to which times were rounded, for the total; 0: not at all
-    origins: tuple[Source, ...]
+    origins: tuple[Origin, ...]
     dropped: int = 0  # rows of its sources that could not be used
     unseen: tuple[tuple[int, int], ...] = ()  # from, to: nothing was recorded, so that levels leave this time out
     from_empty: bool = False  # jobs that ran when the table begins are not in it: levels rise from 0

@@ -130,15 +130,6 @@ def clock_text(calendar: Calendar) -> str:
     return f"Hours of the week are those of {calendar.timezone}."
 
 
-def answer_text(answer: Answer) -> str:
-    """Say an answer: its numbers, its grade, and what would lift it."""
-    numbers = ", ".join(f"{name.replace('_', ' ')} {number_text(number)}" for name, number in answer.numbers)
-    said = f"{QUESTIONS[answer.question]} {numbers or 'Nothing in the data says.'} [{answer.grade}]"
-    if answer.grade is Grade.MEASURED:
-        return said
-    return f"{said} Would lift it: {'; '.join(REMEDIES[lack] for lack in answer.lacks)}."
-
-
 def verdict_text(verdict: Verdict, answers: tuple[Answer, ...]) -> str:
     """Say whether to go on."""
     count = sum(one.grade is Grade.ASSUMED for one in answers)

@@ -1,7 +1,7 @@
 """How values are spread, kept small: counts in buckets whose borders grow by a constant factor.
 
-Any quantile of the values is told within `accuracy` of itself, sketches of disjoint values add up, and values can be
-drawn from a sketch again. Buckets as in DDSketch (Masson, Rim and Lee, 2019).
+Any quantile of the values is known within `accuracy` of itself, and values can be drawn from a sketch. The buckets are
+those of DDSketch (Masson, Rim and Lee, 2019).
 """
 
 from __future__ import annotations
@@ -100,27 +100,6 @@ def _fill(values: F64 | I64, weights: F64, growth: float) -> tuple[I64, F64]:
     sums = np.bincount(key - first, weights=weights)
     used = np.flatnonzero(sums > 0)
     return used.astype(np.int64) + first, sums[used].astype(np.float64)
-
-
-def merge(one: Sketch, other: Sketch) -> Sketch:
-    """The sketch of the values of both."""
-    heavy, also = weight_of(one), weight_of(other)
-    if heavy == 0 or also == 0:
-        return other if heavy == 0 else one
-    if one.accuracy != other.accuracy:
-        raise ValueError(f"sketches of accuracy {one.accuracy} and {other.accuracy} do not add up")
-    sums: dict[int, float] = dict(zip(one.keys, one.weights, strict=True))
-    for key, weight in zip(other.keys, other.weights, strict=True):
-        sums[key] = sums.get(key, 0.0) + weight
-    return Sketch(
-        keys=tuple(sorted(sums)),
-        weights=tuple(trim(sums[key]) for key in sorted(sums)),
-        zeros=trim(one.zeros + other.zeros),
-        least=min(one.least, other.least),
-        most=max(one.most, other.most),
-        mean=trim((one.mean * heavy + other.mean * also) / (heavy + also)),
-        accuracy=one.accuracy,
-    )
 
 
 def weight_of(sketch: Sketch) -> float:

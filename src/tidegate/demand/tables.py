@@ -13,6 +13,7 @@ import polars as pl
 
 from tidegate.demand.time_zone import Calendar
 from tidegate.model.arrays import I64
+from tidegate.model.struct import Spec
 
 #: Kinds of work.
 KINDS = ("batch", "inference", "interactive")
@@ -105,7 +106,7 @@ STARTS = pl.Schema(
 )
 
 
-class Origin(NamedTuple):
+class Origin(Spec, frozen=True, kw_only=False):
     """Where rows came from."""
 
     name: str  # file, or the address of a server

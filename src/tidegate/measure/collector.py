@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from tidegate.engine.step import most_cycles, step
-from tidegate.journal.store import Step
+from tidegate.engine.step import most_cycles
 from tidegate.journal.writer import Journal
 from tidegate.measure.capacity import Capacity, capacity_of
 from tidegate.measure.job_records import Lives, read_run
@@ -84,13 +82,3 @@ class Witness:
             idle_wanted_gpu_h=samples.idle_wanted_gpu_h(),
         )
         return Measured(lives, samples, capacity, summary, use)
-
-
-def measure_journal(steps: Iterable[Step], every_ms: int = SAMPLE_EVERY_MS) -> Measured:
-    """What a recorded run came to. Its facts are run again, because samples are of states, which no journal keeps."""
-    state = ClusterState()
-    witness = Witness(state, every_ms=every_ms)
-    for recorded in steps:
-        step(state, recorded.events, recorded.now_ms)
-        witness.append(recorded.now_ms, recorded.events, recorded.result)
-    return witness.measured()

@@ -71,18 +71,6 @@ def completions(lives: Lives) -> F64:
     return np.where(lives.fate == Fate.FINISHED, completion_ms(lives), np.nan)
 
 
-def ratio_intervals(policies: Sequence[Runs], values_of: Callable[[Lives], F64]) -> list[RatioInterval | None]:
-    """For each policy after the first, the interval of the ratio of means, over workloads that both have."""
-    ids = list(policies[0][0].ids)
-    first, at_ms = by_seed(policies[0], ids, values_of), policies[0][0].submitted_ms
-    waited, taken = (by_seed(policies[0], ids, values) for values in (waits, completions))
-    found: list[RatioInterval | None] = [None]
-    for runs in policies[1:]:
-        parting = parting_of(by_seed(runs, ids, waits), waited, taken)
-        found.append(ratio_interval(by_seed(runs, ids, values_of), first, at_ms, parting))
-    return found
-
-
 def by_seed(runs: Runs, ids: Sequence[str], values_of: Callable[[Lives], F64]) -> F64:
     """(seeds, workloads): the values of workloads in the order of their ids; NaN for those that a run has not."""
     found = np.full((len(runs), len(ids)), np.nan)

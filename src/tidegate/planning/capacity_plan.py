@@ -123,7 +123,7 @@ def plan_bands(past: PlanJobs, now_ms: int, recipe: Recipe) -> Bands:
     demand = weigh(at_ms, gpus, now_ms, recipe.half_life_ms, past.calendar).even()
     windows = recipe.windows
     if windows is None:  # a week or two show no habit: windows are chosen on all of the past
-        windows = choose_windows(_habit(at_ms, gpus, now_ms, past.calendar), recipe.prices, past.calendar).windows
+        windows = choose_windows(_habit(at_ms, gpus, now_ms, past.calendar), recipe.prices, past.calendar)
     if not recipe.bursts:
         return _plan_without_burst(past, now_ms, recipe, windows, demand)
     cheapest = split(demand, windows, recipe.prices)

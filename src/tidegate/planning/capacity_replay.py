@@ -21,7 +21,7 @@ from tidegate.planning.capacity import SHUT
 from tidegate.planning.kernels import replay as kernels
 from tidegate.planning.kernels.replay import NEVER, Desk, Load, Steps, Valve
 from tidegate.planning.replay_jobs import PlanJobs
-from tidegate.planning.tolerance import Tolerance, Waits, limits_of
+from tidegate.planning.tolerance import PartWaits, Tolerance, Waits, late_weight, limits_of
 from tidegate.stats.quantile import quantile
 
 #: So many jobs are worth loading the compiler for.
@@ -87,11 +87,6 @@ class Outcome(NamedTuple):
     def late(self, tolerance: Tolerance) -> float:
         """The share of jobs that waited longer than is tolerated."""
         return float(self.waits(tolerance).late.mean()) if len(self.wait_ms) else 0.0
-
-    def peak_burst_milli(self, steps: Steps) -> int:
-        """The most that burst added to the steps."""
-        level = steps.level_milli[np.searchsorted(steps.at_ms, self.change_ms, side="right") - 1]
-        return int((self.change_milli - level).max(initial=0))
 
 
 class Judge:
@@ -172,3 +167,41 @@ def cost_of(outcome: Outcome, own_gpu_h: float, prices: Prices) -> float:
         + (outcome.burst_gpu_h + outcome.above_gpu_h) * prices.burst_micros
     )
     return micros / MICROS
+
+
+class ReplayedWay(NamedTuple):
+    """One way to provide capacity, and how it did in a replay."""
+
+    name: str
+    gpus: tuple[float, ...]  # that it provides on average, week by week or in all
+    held_gpu_h: float
+    owned_gpu_h: float
+    burst_gpu_h: float
+    cost: float
+    wait_ms: int  # that the share of jobs that must not wait longer did not exceed
+    worst_wait_ms: int
+    late: float  # share of jobs that waited longer than is tolerated
+    late_gpu_h: float  # share of the GPU-hours that is late
+    sizes: tuple[PartWaits, ...]
+    patience: tuple[PartWaits, ...]
+    holds: bool
+
+
+def way_of(outcome: Outcome, tolerance: Tolerance, name: str, gpus: tuple[float, ...], cost: float) -> ReplayedWay:
+    """Sum up a replay."""
+    waits, share_milli = outcome.waits(tolerance), tolerance.share_milli
+    return ReplayedWay(
+        name=name,
+        gpus=gpus,
+        held_gpu_h=outcome.held_gpu_h,
+        owned_gpu_h=outcome.owned_gpu_h,
+        burst_gpu_h=outcome.burst_gpu_h,
+        cost=cost,
+        wait_ms=outcome.wait_at(share_milli),
+        worst_wait_ms=int(outcome.wait_ms.max(initial=0)),
+        late=outcome.late(tolerance),
+        late_gpu_h=late_weight(waits, share_milli),
+        sizes=waits.by_size(share_milli),
+        patience=waits.by_patience(share_milli),
+        holds=outcome.holds(tolerance),
+    )

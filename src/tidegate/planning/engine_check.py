@@ -33,8 +33,8 @@ class Confirmed(NamedTuple):
     """What the engine said to what the judge had counted."""
 
     jobs: int
-    changes: int  # of capacity
-    differing: int  # jobs that start at another time
+    capacity_changes: int
+    differing_starts: int  # jobs that start at another time
 
 
 def confirm(jobs: PlanJobs, order: Order, steps: Steps, valve: Valve, *, compiled: bool = False) -> Confirmed:

@@ -14,30 +14,10 @@ import numpy as np
 from tidegate.model.units import HOUR_MS, WEEK_MS, WHOLE_MILLI
 from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, constant, steps_of
 from tidegate.planning.capacity_plan import Bands, Recipe, least_levels, plan_bands
-from tidegate.planning.capacity_replay import Judge, Span, cost_of
+from tidegate.planning.capacity_replay import Judge, ReplayedWay, Span, cost_of, way_of
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli, used_gpu_h
 from tidegate.planning.kernels.replay import Steps, Valve
 from tidegate.planning.replay_jobs import PlanJobs, known_at
-from tidegate.planning.tolerance import PartWaits, late_weight
-
-
-class Entry(NamedTuple):
-    """One way to provide capacity, on trial."""
-
-    name: str
-    gpus: tuple[float, ...]  # what it planned for each week, on average over the week
-    held_gpu_h: float
-    owned_gpu_h: float
-    burst_gpu_h: float
-    above_gpu_h: float
-    cost: float
-    wait_ms: int  # that the share of jobs that must not wait longer did not exceed
-    worst_wait_ms: int
-    late: float  # share of jobs that waited longer than is tolerated
-    late_gpu_h: float  # share of the GPU-hours that is late
-    sizes: tuple[PartWaits, ...]
-    patience: tuple[PartWaits, ...]
-    holds: bool
 
 
 class Trial(NamedTuple):
@@ -46,25 +26,19 @@ class Trial(NamedTuple):
     span: Span
     recipe: Recipe
     jobs: int
-    weeks: int
-    plan: Entry
-    without_burst: Entry  # the plan's owned and booked levels alone
-    static: Entry  # bands only, with a margin
-    no_margin: Entry  # the same without it
-    clairvoyant: Entry  # bands only, the same windows, in hindsight
-    cheapest: Entry  # owned and burst, in hindsight
-    peak: Entry  # the peak of the past
-    p95: Entry  # the 95th percentile of the past
+    plan: ReplayedWay
+    without_burst: ReplayedWay  # the plan's owned and booked levels alone
+    static: ReplayedWay  # bands only, with a margin
+    no_margin: ReplayedWay  # the same without it
+    clairvoyant: ReplayedWay  # bands only, the same windows, in hindsight
+    cheapest: ReplayedWay  # owned and burst, in hindsight
+    peak: ReplayedWay  # the peak of the past
+    p95: ReplayedWay  # the 95th percentile of the past
     used_gpu_h: float  # what the jobs used, if nothing waited: nobody can hold less
     peak_gpus_known: float  # of all that was known when the trial began
     p95_gpus_known: float
     bands: tuple[Bands, ...]  # by week
     week_ms: tuple[int, ...]  # when each began
-
-    @property
-    def peaked(self) -> bool:
-        """Whether the peak was at least twice the 95th percentile."""
-        return self.peak_gpus_known >= 2 * self.p95_gpus_known
 
 
 def held_out(jobs: PlanJobs, share: float) -> Span:
@@ -76,34 +50,33 @@ def held_out(jobs: PlanJobs, share: float) -> Span:
 def try_plan(jobs: PlanJobs, share: float, recipe: Recipe, seed: int = 0) -> Trial:
     """Hold out a share of the time and try the plan on it; the recipe must be what was known when that time began."""
     span, first_ms = held_out(jobs, share), jobs.span_ms[0]
-    booth = Booth(jobs, recipe, span, seed)
-    bands = booth.plan_weekly(recipe)
+    runner = TrialRunner(jobs, recipe, span, seed)
+    bands = runner.plan_weekly(recipe)
     fixed = recipe._replace(windows=bands[0].windows)
-    curve, known = curve_of(jobs), curve_of(booth.known(span.from_ms))
+    curve, known = curve_of(jobs), curve_of(runner.known(span.from_ms))
     return Trial(
         span=span,
         recipe=recipe,
         jobs=int((jobs.at_ms >= span.from_ms).sum()),
-        weeks=len(bands),
-        plan=booth.enter_bands("plan", bands, recipe.valve()),
-        without_burst=booth.enter_bands("plan without burst", bands),
-        static=booth.enter_bands("bands alone", booth.plan_weekly(fixed._replace(bursts=False))),
-        no_margin=booth.enter_bands(
-            "bands alone, no margin", booth.plan_weekly(fixed._replace(bursts=False, margin_milli=1000))
+        plan=runner.enter_bands("plan", bands, recipe.valve()),
+        without_burst=runner.enter_bands("plan without burst", bands),
+        static=runner.enter_bands("bands alone", runner.plan_weekly(fixed._replace(bursts=False))),
+        no_margin=runner.enter_bands(
+            "bands alone, no margin", runner.plan_weekly(fixed._replace(bursts=False, margin_milli=1000))
         ),
-        clairvoyant=booth.foresee(bands[0].windows),
-        cheapest=booth.cheapest(max(each.ceiling_gpus for each in bands)),
-        peak=booth.enter("peak", booth.steps_by(lambda past, now: peak_milli(curve_of(past), first_ms, now))),
-        p95=booth.enter("p95", booth.steps_by(lambda past, now: quantile_milli(curve_of(past), first_ms, now, 0.95))),
+        clairvoyant=runner.foresee(bands[0].windows),
+        cheapest=runner.cheapest(max(each.ceiling_gpus for each in bands)),
+        peak=runner.enter("peak", runner.steps_by(lambda past, now: peak_milli(curve_of(past), first_ms, now))),
+        p95=runner.enter("p95", runner.steps_by(lambda past, now: quantile_milli(curve_of(past), first_ms, now, 0.95))),
         used_gpu_h=used_gpu_h(curve, *span),
         peak_gpus_known=peak_milli(known, first_ms, span.from_ms) / WHOLE_MILLI,
         p95_gpus_known=quantile_milli(known, first_ms, span.from_ms, 0.95) / WHOLE_MILLI,
         bands=tuple(bands),
-        week_ms=tuple(booth.mondays),
+        week_ms=tuple(runner.mondays),
     )
 
 
-class Booth:
+class TrialRunner:
     """Where plans are tried on one stretch of time."""
 
     def __init__(self, jobs: PlanJobs, recipe: Recipe, span: Span, seed: int = 0) -> None:
@@ -136,50 +109,36 @@ class Booth:
         levels = [Level(now_ms, ALWAYS, (level_milli(self.known(now_ms), now_ms),)) for now_ms in self.mondays]
         return steps_of(levels, self.span.to_ms, self.jobs.calendar)
 
-    def enter_bands(self, name: str, bands: list[Bands], valve: Valve = SHUT) -> Entry:
+    def enter_bands(self, name: str, bands: list[Bands], valve: Valve = SHUT) -> ReplayedWay:
         """Replay weekly plans; what each owns is owned for as much of its week as lies in the stretch."""
         hours = [(min(at_ms + WEEK_MS, self.span.to_ms) - at_ms) / HOUR_MS for at_ms in self.mondays]
         own_gpu_h = sum(each.own_gpus * length for each, length in zip(bands, hours, strict=True))
         return self.enter(name, self.steps(bands), valve, own_gpu_h)
 
-    def enter(self, name: str, steps: Steps, valve: Valve = SHUT, own_gpu_h: float | None = None) -> Entry:
+    def enter(self, name: str, steps: Steps, valve: Valve = SHUT, own_gpu_h: float | None = None) -> ReplayedWay:
         """Replay a capacity on the stretch; where nobody says how much of it is owned, all that is always there is."""
         outcome = self.judge.replay(steps, valve, self.span)
-        tolerance = self.recipe.tolerance
-        waits = outcome.waits(tolerance)
-        return Entry(
-            name=name,
-            gpus=tuple(self._mean_gpus(steps, now_ms) for now_ms in self.mondays),
-            held_gpu_h=outcome.held_gpu_h,
-            owned_gpu_h=outcome.owned_gpu_h,
-            burst_gpu_h=outcome.burst_gpu_h,
-            above_gpu_h=outcome.above_gpu_h,
-            cost=cost_of(outcome, outcome.owned_gpu_h if own_gpu_h is None else own_gpu_h, self.recipe.prices),
-            wait_ms=outcome.wait_at(tolerance.share_milli),
-            worst_wait_ms=int(outcome.wait_ms.max(initial=0)),
-            late=outcome.late(tolerance),
-            late_gpu_h=late_weight(waits, tolerance.share_milli),
-            sizes=waits.by_size(tolerance.share_milli),
-            patience=waits.by_patience(tolerance.share_milli),
-            holds=outcome.holds(tolerance),
-        )
+        own_gpu_h = outcome.owned_gpu_h if own_gpu_h is None else own_gpu_h
+        cost = cost_of(outcome, own_gpu_h, self.recipe.prices)
+        gpus = tuple(self._mean_gpus(steps, now_ms) for now_ms in self.mondays)
+        return way_of(outcome, self.recipe.tolerance, name, gpus, cost)
 
     def _mean_gpus(self, steps: Steps, from_ms: int) -> float:
         to_ms = min(from_ms + WEEK_MS, self.span.to_ms)
         return level_gpu_h(steps, from_ms, to_ms) / max((to_ms - from_ms) / HOUR_MS, 1e-9)
 
-    def foresee(self, windows: Windows) -> Entry:
+    def foresee(self, windows: Windows) -> ReplayedWay:
         """The least GPU-hours with the same windows that hold the tolerance, for one who knows what is to come."""
         gpus = least_levels(self.judge, windows, self.recipe.tolerance, self.span)
         level = Level(self.span.from_ms, windows, tuple(each * WHOLE_MILLI for each in gpus))
         steps = steps_of([level], self.span.to_ms, self.jobs.calendar)
         return self.enter("clairvoyant", steps, own_gpu_h=min(gpus) * self.span.hours)
 
-    def cheapest(self, ceiling_gpus: int) -> Entry:
+    def cheapest(self, ceiling_gpus: int) -> ReplayedWay:
         """The level to own that would have cost least with the same burst, for one who knows what is to come."""
         ceiling_milli, valve = ceiling_gpus * WHOLE_MILLI, self.recipe.valve()
         top = peak_milli(curve_of(self.jobs), *self.span) // WHOLE_MILLI
-        tried: dict[int, Entry] = {}
+        tried: dict[int, ReplayedWay] = {}
         grid = range(0, top + 1, max(top // 16, 1))
         while True:
             for gpus in grid:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tidegate.measure.format import percent_text, time_text
-from tidegate.model.units import duration_text
+from tidegate.measure.format import time_text
 from tidegate.planning.capacity_plan import Recipe
-from tidegate.planning.holdout import Entry, Trial, try_plan
+from tidegate.planning.capacity_replay import ReplayedWay
+from tidegate.planning.holdout import Trial, try_plan
 from tidegate.planning.kernels.replay import NEVER
-from tidegate.planning.plan_schema import TrialPart, WayPart, WeekPart
-from tidegate.planning.plan_warnings import patience_parts, size_parts
+from tidegate.planning.plan_schema import TrialPart, WeekPart
+from tidegate.planning.plan_warnings import broken, way_part
 from tidegate.planning.replay_jobs import PlanJobs
 
 
@@ -45,7 +45,7 @@ def part_of(trial: Trial) -> TrialPart:
             for from_ms, bands in zip(trial.week_ms, trial.bands, strict=True)
         ),
         used_gpu_hours=round(trial.used_gpu_h, 3),
-        ways=tuple(_way_part(entry) for entry in ways),
+        ways=tuple(way_part(way) for way in ways),
         ratio_to_clairvoyant=round(ratio(trial.plan, trial.clairvoyant), 4)
         if trial.plan.holds and trial.clairvoyant.holds
         else None,
@@ -54,26 +54,9 @@ def part_of(trial: Trial) -> TrialPart:
     )
 
 
-def ratio(one: Entry, other: Entry) -> float:
+def ratio(one: ReplayedWay, other: ReplayedWay) -> float:
     """GPU-hours held, to those of another."""
     return one.held_gpu_h / other.held_gpu_h if other.held_gpu_h else 0.0
-
-
-def _way_part(entry: Entry) -> WayPart:
-    return WayPart(
-        name=entry.name,
-        gpus=round(sum(entry.gpus) / max(len(entry.gpus), 1), 3),
-        held_gpu_hours=round(entry.held_gpu_h, 3),
-        owned_gpu_hours=round(entry.owned_gpu_h, 3),
-        burst_gpu_hours=round(entry.burst_gpu_h, 3),
-        cost=round(entry.cost, 3),
-        wait_ms=entry.wait_ms if entry.wait_ms < NEVER else None,
-        late_share=round(entry.late, 6),
-        late_gpu_hours=round(entry.late_gpu_h, 6),
-        sizes=size_parts(entry.sizes),
-        patience=patience_parts(entry.patience),
-        holds=entry.holds,
-    )
 
 
 def findings(trial: Trial) -> list[str]:
@@ -82,7 +65,7 @@ def findings(trial: Trial) -> list[str]:
     return [sentence for sentence in said if sentence]
 
 
-def wait_text(entry: Entry) -> str:
+def wait_text(entry: ReplayedWay) -> str:
     """The wait that the share of jobs did not exceed, in words."""
     return time_text(entry.wait_ms) if entry.wait_ms < NEVER else "for ever"
 
@@ -91,16 +74,8 @@ def _broken(trial: Trial) -> str:
     """That the plan did not do what it is for."""
     if trial.plan.holds:
         return ""
-    worst = max((each for each in trial.plan.sizes if each.counts), key=lambda each: each.late, default=None)
-    gpus = f" ({percent_text(worst.late)} of those of {worst.size} GPUs)" if worst else ""
-    return (
-        f"on trial the plan breaks the tolerance: {percent_text(trial.plan.late)} of the jobs{gpus} wait longer than "
-        f"{_limit(trial)}; its cost is not compared with ways that hold it"
-    )
-
-
-def _limit(trial: Trial) -> str:
-    return duration_text(trial.recipe.tolerance.wait_ms) if len(trial.plan.patience) < 2 else "they tolerate"
+    said = broken(way_part(trial.plan), trial.recipe.tolerance.wait_ms)
+    return f"on trial {said}; its cost is not compared with ways that hold it"
 
 
 def _margin(trial: Trial) -> str:

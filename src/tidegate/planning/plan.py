@@ -13,12 +13,12 @@ from tidegate.demand.unrecorded import unseen_between
 from tidegate.model.units import WEEK_MS, WHOLE_MILLI
 from tidegate.planning.capacity import HOURS, SHUT, Windows, constant, steps_of
 from tidegate.planning.capacity_plan import Bands, Recipe, plan_bands
-from tidegate.planning.capacity_replay import Judge, Span, cost_of
+from tidegate.planning.capacity_replay import Judge, Span, cost_of, way_of
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli
 from tidegate.planning.engine_check import Confirmed, confirm
 from tidegate.planning.floor import Floor, find_floor, floor_gpus
 from tidegate.planning.holdout_report import trial_part
-from tidegate.planning.kernels.replay import NEVER, Steps, Valve
+from tidegate.planning.kernels.replay import Steps, Valve
 from tidegate.planning.newsvendor import used_hours
 from tidegate.planning.plan_schema import (
     FORMAT,
@@ -33,15 +33,14 @@ from tidegate.planning.plan_schema import (
     PlanDocument,
     PricesPart,
     SignaturePart,
-    SourcePart,
     TolerancePart,
     TwinPart,
     WayPart,
     WindowPart,
 )
-from tidegate.planning.plan_warnings import patience_parts, plan_says, size_parts
+from tidegate.planning.plan_warnings import plan_says, way_part
 from tidegate.planning.replay_jobs import PlanJobs
-from tidegate.planning.tolerance import held_as_declared, late_weight
+from tidegate.planning.tolerance import held_as_declared
 
 #: Jobs that the engine decides again, to confirm what was counted.
 _CONFIRMED_JOBS = 600
@@ -92,7 +91,7 @@ def make_plan(request: Request) -> PlanDocument:
         made_by=request.made_by,
         seed=request.seed,
         origin=OriginPart(
-            sources=tuple(SourcePart(**origin._asdict()) for origin in request.origins),
+            sources=request.origins,
             findings=request.findings,
             dropped_rows=request.dropped,
             sampled=request.redrawn is not None,
@@ -166,7 +165,7 @@ def _class_part(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> Cla
         burst=_burst_part(bands, recipe),
         edges=tuple(_edges(bands, recipe)),
         ways=ways,
-        twin=_twin_part(_confirm(jobs, bands, recipe)),
+        twin=TwinPart(**_confirm(jobs, bands, recipe)._asdict()),
         basis=bands.basis,
         holds=ways[0].holds,
         says=plan_says(bands, recipe, ways),
@@ -248,48 +247,22 @@ def _ways(judge: Judge, floor: Floor, bands: Bands, recipe: Recipe) -> list[WayP
     """The plan and what stands beside it, on the time it was made from; a week on average."""
     from_ms, to_ms = judge.jobs.span_ms
     curve = curve_of(judge.jobs)
-    levels = (
-        ("floor", floor.gpus * WHOLE_MILLI),
-        ("p95", quantile_milli(curve, from_ms, to_ms, 0.95)),
-        ("peak", peak_milli(curve, from_ms, to_ms)),
-    )
+    levels = {
+        "floor": floor.gpus * WHOLE_MILLI,
+        "p95": quantile_milli(curve, from_ms, to_ms, 0.95),
+        "peak": peak_milli(curve, from_ms, to_ms),
+    }
+    span, weeks = Span(from_ms, to_ms), max((to_ms - from_ms) / WEEK_MS, 1e-9)
+
+    def way(name: str, steps: Steps, valve: Valve, own_gpus: float) -> WayPart:
+        outcome = judge.replay(steps, valve, span)
+        cost = cost_of(outcome, own_gpus * span.hours, recipe.prices)
+        gpus = (outcome.owned_gpu_h / max(span.hours, 1e-9),)
+        return way_part(way_of(outcome, recipe.tolerance, name, gpus, cost), weeks)
+
     plan = steps_of([bands.level(from_ms)], to_ms, judge.jobs.calendar)
-    return [
-        _way(judge, "plan", _Held(plan, recipe.valve(), bands.own_gpus), recipe),
-        *(
-            _way(judge, name, _Held(constant(milli, from_ms), SHUT, milli / WHOLE_MILLI), recipe)
-            for name, milli in levels
-        ),
-    ]
-
-
-class _Held(NamedTuple):
-    """A capacity, and how much of it is owned."""
-
-    steps: Steps
-    valve: Valve
-    own_gpus: float
-
-
-def _way(judge: Judge, name: str, held: _Held, recipe: Recipe) -> WayPart:
-    span, tolerance = Span(*judge.jobs.span_ms), recipe.tolerance
-    outcome = judge.replay(held.steps, held.valve, span)
-    weeks = max((span.to_ms - span.from_ms) / WEEK_MS, 1e-9)
-    wait_ms, waits = outcome.wait_at(tolerance.share_milli), outcome.waits(tolerance)
-    return WayPart(
-        name=name,
-        gpus=round(outcome.owned_gpu_h / max(span.hours, 1e-9), 3),
-        held_gpu_hours=round(outcome.held_gpu_h / weeks, 3),
-        owned_gpu_hours=round(outcome.owned_gpu_h / weeks, 3),
-        burst_gpu_hours=round(outcome.burst_gpu_h / weeks, 3),
-        cost=round(cost_of(outcome, held.own_gpus * span.hours, recipe.prices) / weeks, 3),
-        wait_ms=wait_ms if wait_ms < NEVER else None,
-        late_share=round(outcome.late(tolerance), 6),
-        late_gpu_hours=round(late_weight(waits, tolerance.share_milli), 6),
-        sizes=size_parts(waits.by_size(tolerance.share_milli)),
-        patience=patience_parts(waits.by_patience(tolerance.share_milli)),
-        holds=outcome.holds(tolerance),
-    )
+    constants = [way(name, constant(milli, from_ms), SHUT, milli / WHOLE_MILLI) for name, milli in levels.items()]
+    return [way("plan", plan, recipe.valve(), bands.own_gpus), *constants]
 
 
 def _confirm(jobs: PlanJobs, bands: Bands, recipe: Recipe) -> Confirmed:
@@ -307,7 +280,3 @@ def _confirm(jobs: PlanJobs, bands: Bands, recipe: Recipe) -> Confirmed:
     part = jobs.take(came[first : first + last])
     steps = steps_of([bands.level(part.span_ms[0])], part.span_ms[1], jobs.calendar)
     return confirm(part, recipe.order, steps, recipe.valve())
-
-
-def _twin_part(confirmed: Confirmed) -> TwinPart:
-    return TwinPart(jobs=confirmed.jobs, capacity_changes=confirmed.changes, differing_starts=confirmed.differing)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from tidegate.demand.tables import Origin
 from tidegate.demand.time_zone import Calendar
 
 FORMAT = "tidegate.plan/5"
@@ -16,15 +17,6 @@ FORMAT = "tidegate.plan/5"
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of the document: everything is written out, defaults too."""
-
-
-class SourcePart(Part, frozen=True):
-    """Where rows came from."""
-
-    name: str
-    kind: str
-    query: str
-    rows: int
 
 
 class CountPart(Part, frozen=True):
@@ -47,7 +39,7 @@ class FindingPart(Part, frozen=True):
 class OriginPart(Part, frozen=True):
     """What the plan was made from."""
 
-    sources: tuple[SourcePart, ...]
+    sources: tuple[Origin, ...]
     findings: tuple[FindingPart, ...]
     dropped_rows: int  # that could not be used
     unseen: tuple[tuple[int, int], ...]  # from, to: nothing was recorded, and no level is made from it

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tidegate.measure.format import percent_text
 from tidegate.model.units import duration_text
 from tidegate.planning.capacity_plan import Bands, Basis, Recipe
+from tidegate.planning.capacity_replay import ReplayedWay
 from tidegate.planning.kernels.replay import NEVER
 from tidegate.planning.plan_schema import PatiencePart, SizePart, WayPart
 from tidegate.planning.tolerance import PartWaits
@@ -45,32 +48,27 @@ def plan_says(bands: Bands, recipe: Recipe, ways: tuple[WayPart, ...]) -> tuple[
     return tuple(said)
 
 
-def size_parts(sizes: tuple[PartWaits, ...]) -> tuple[SizePart, ...]:
-    """Waits by size, as parts of the document."""
-    return tuple(
-        SizePart(
-            size=each.size,
-            jobs=each.jobs,
-            wait_ms=each.wait_ms if each.wait_ms < NEVER else None,
-            late_share=round(each.late, 6),
-            counts=each.counts,
-        )
-        for each in sizes
+def way_part(way: ReplayedWay, weeks: float = 1.0) -> WayPart:
+    """A way as a part of the document; its amounts by the week."""
+    return WayPart(
+        name=way.name,
+        gpus=round(sum(way.gpus) / max(len(way.gpus), 1), 3),
+        held_gpu_hours=round(way.held_gpu_h / weeks, 3),
+        owned_gpu_hours=round(way.owned_gpu_h / weeks, 3),
+        burst_gpu_hours=round(way.burst_gpu_h / weeks, 3),
+        cost=round(way.cost / weeks, 3),
+        wait_ms=way.wait_ms if way.wait_ms < NEVER else None,
+        late_share=round(way.late, 6),
+        late_gpu_hours=round(way.late_gpu_h, 6),
+        sizes=tuple(SizePart(size=each.size, **_waits(each)) for each in way.sizes),
+        patience=tuple(PatiencePart(tolerates=each.size, **_waits(each)) for each in way.patience),
+        holds=way.holds,
     )
 
 
-def patience_parts(parts: tuple[PartWaits, ...]) -> tuple[PatiencePart, ...]:
-    """Waits by how long jobs may wait, as parts of the document."""
-    return tuple(
-        PatiencePart(
-            tolerates=each.size,
-            jobs=each.jobs,
-            wait_ms=each.wait_ms if each.wait_ms < NEVER else None,
-            late_share=round(each.late, 6),
-            counts=each.counts,
-        )
-        for each in parts
-    )
+def _waits(part: PartWaits) -> dict[str, Any]:
+    wait_ms = part.wait_ms if part.wait_ms < NEVER else None
+    return {"jobs": part.jobs, "wait_ms": wait_ms, "late_share": round(part.late, 6), "counts": part.counts}
 
 
 def sizes_text(way: WayPart) -> str:

@@ -8,20 +8,13 @@ from typing import NamedTuple
 from tidegate.config.prices import Prices
 from tidegate.demand.time_zone import Calendar
 from tidegate.planning.capacity import ALWAYS, HOURS, Windows
-from tidegate.planning.newsvendor import Demand, Split, cost_of, split
+from tidegate.planning.newsvendor import Demand, cost_of, split
 
 #: What each further window must save, as a share of the cost: a rule that people must remember costs something too.
 _WORTH = 0.01
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _STARTS, _LENGTHS = range(0, 24, 2), (8, 10, 12, 14)
-
-
-class Chosen(NamedTuple):
-    """Windows, and the cheapest levels in them."""
-
-    windows: Windows
-    split: Split
 
 
 class Habit(NamedTuple):
@@ -31,20 +24,21 @@ class Habit(NamedTuple):
     folds: tuple[tuple[Demand, Demand], ...]  # (the others, these weeks); none: too little to confirm a habit by
 
 
-def choose_windows(habit: Habit, prices: Prices, calendar: Calendar, most: int = 3) -> Chosen:
+def choose_windows(habit: Habit, prices: Prices, calendar: Calendar, most: int = 3) -> Windows:
     """The windows that cost least; more of them only where each further one is worth it.
 
     It must be worth it in weeks, too, that its levels were not chosen on: any few weeks have good hours and bad ones.
     """
-    best = Chosen(ALWAYS, split(habit.whole, ALWAYS, prices))
-    if not habit.folds:
-        return best
-    for count in range(2, most + 1):
-        tried = [Chosen(windows, split(habit.whole, windows, prices)) for windows in _candidates(count, calendar)]
-        cheapest = min(tried, key=lambda chosen: chosen.split.cost, default=best)
-        least = 1 - _WORTH * (count - len(best.windows.names))
-        unseen, usual = (_unseen_cost(windows, habit, prices) for windows in (cheapest.windows, best.windows))
-        if cheapest.split.cost < best.split.cost * least and unseen < usual * least:
+
+    def cost(windows: Windows) -> float:
+        return split(habit.whole, windows, prices).cost
+
+    best = ALWAYS
+    for count in range(2, most + 1) if habit.folds else ():
+        cheapest = min(_candidates(count, calendar), key=cost, default=best)
+        least = 1 - _WORTH * (count - len(best.names))
+        unseen, usual = (_unseen_cost(windows, habit, prices) for windows in (cheapest, best))
+        if cost(cheapest) < cost(best) * least and unseen < usual * least:
             best = cheapest
     return best
 
