@@ -25,7 +25,7 @@ import polars as pl
 
 from tidegate.demand.fit import fit
 from tidegate.demand.model import encode
-from tidegate.demand.tables import JOBS, Origin, Tables
+from tidegate.demand.tables import JOBS, RowOrigin, Tables
 from tidegate.demand.time_zone import Calendar
 from tidegate.planning.threads import side_by_side
 
@@ -146,7 +146,7 @@ def _bare(path: str) -> int:
 
 
 def _model(path: str) -> bytes:
-    origin = Origin(Path(path).name, "generated", "", 0)
+    origin = RowOrigin(Path(path).name, "generated", "", 0)
     return encode(fit(Tables(jobs=_scan(path), calendar=Calendar.EPOCH, origins=(origin,)), run_all=side_by_side))
 
 

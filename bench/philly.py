@@ -20,7 +20,7 @@ from typing import Any
 from tidegate.cli.scenario_input import Changes, Source, TraceFormat, finish_setup, read_policy, read_source
 from tidegate.cli.simulate_runner import Kernels, simulate_setup
 from tidegate.config.convert import Setup
-from tidegate.measure.collector import Measured
+from tidegate.measure.collector import RunMeasures
 from tidegate.measure.findings import find
 from tidegate.report.output_files import open_console
 from tidegate.sim.submissions import Jobs, jobs_of
@@ -93,14 +93,14 @@ def _run(name: str, setup: Setup, kernels: Kernels) -> dict[str, Any]:
     }
 
 
-def _timed(setup: Setup, jobs: Jobs, kernels: Kernels) -> tuple[float, float, Measured]:
+def _timed(setup: Setup, jobs: Jobs, kernels: Kernels) -> tuple[float, float, RunMeasures]:
     """Seconds, CPU seconds, and what the run came to; measuring included."""
     wall, cpu = time.perf_counter(), time.process_time()
     measured = simulate_setup(setup, None, kernels, open_console(stderr=True), jobs)
     return time.perf_counter() - wall, time.process_time() - cpu, measured
 
 
-def _results(measured: Measured) -> dict[str, Any]:
+def _results(measured: RunMeasures) -> dict[str, Any]:
     summary = measured.summary
     wait, total = summary.total.wait, summary.total
     return {

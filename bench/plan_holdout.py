@@ -23,14 +23,14 @@ from typing import Any
 
 from tidegate.model.units import HOUR_MS, WEEK_MS, duration_text
 from tidegate.planning.capacity import ALWAYS
-from tidegate.planning.capacity_plan import Recipe
-from tidegate.planning.capacity_replay import Judge, Order, ReplayedWay, Span
+from tidegate.planning.capacity_plan import PlanRecipe
+from tidegate.planning.capacity_replay import CapacityReplayer, QueueOrder, ReplayedWay, ReplaySpan
 from tidegate.planning.floor import smallest
 from tidegate.planning.holdout import Trial, TrialRunner, try_plan
 from tidegate.planning.holdout_report import findings, ratio
 from tidegate.planning.kernels.replay import NEVER
 from tidegate.planning.replay_jobs import PlanJobs, known_at, plan_jobs_of
-from tidegate.planning.tolerance import Tolerance
+from tidegate.planning.tolerance import WaitTolerance
 from tidegate.planning.windows import day_night_weekend
 from tidegate.sources.options import Format, Options
 from tidegate.sources.read_sources import gather
@@ -51,15 +51,15 @@ def read_sets(data: Path) -> dict[str, PlanJobs]:
     return {**sets, "philly": read_set(data / "philly/philly.csv", Format.PHILLY)}
 
 
-def weekly_needs(jobs: PlanJobs, recipe: Recipe) -> list[int]:
+def weekly_needs(jobs: PlanJobs, recipe: PlanRecipe) -> list[int]:
     """The smallest capacity of each week, with what still ran from before."""
-    judge = Judge(jobs, recipe.order)
+    replayer = CapacityReplayer(jobs, recipe.order)
     first_ms, last_ms = jobs.span_ms
-    spans = [Span(at, min(at + WEEK_MS, last_ms) - 1) for at in range(first_ms, last_ms, WEEK_MS)]
-    return [smallest(judge, recipe.tolerance, span) for span in spans]
+    spans = [ReplaySpan(at, min(at + WEEK_MS, last_ms) - 1) for at in range(first_ms, last_ms, WEEK_MS)]
+    return [smallest(replayer, recipe.tolerance, span) for span in spans]
 
 
-def misses_of(entry: ReplayedWay, trial: Trial, recipe: Recipe) -> list[str]:
+def misses_of(entry: ReplayedWay, trial: Trial, recipe: PlanRecipe) -> list[str]:
     """What was asked and not given, with the reason."""
     found, tolerated = [], recipe.tolerance.wait_ms
     if not entry.holds:
@@ -100,7 +100,7 @@ def told(entry: ReplayedWay, trial: Trial) -> dict[str, Any]:
     }
 
 
-def run_set(name: str, jobs: PlanJobs, recipe: Recipe) -> dict[str, Any]:
+def run_set(name: str, jobs: PlanJobs, recipe: PlanRecipe) -> dict[str, Any]:
     """One set on trial."""
     began = time.perf_counter()
     trial = try_plan(jobs, HOLDOUT, recipe)
@@ -123,7 +123,7 @@ def run_set(name: str, jobs: PlanJobs, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def try_rules(sets: dict[str, PlanJobs], recipe: Recipe) -> dict[str, Any]:
+def try_rules(sets: dict[str, PlanJobs], recipe: PlanRecipe) -> dict[str, Any]:
     """Rules for plans, tried on the middle third of each set: nothing of the last third is read."""
     runners = [_runner(known_at(jobs, _two_thirds(jobs)), recipe) for jobs in sets.values()]
     found: dict[str, Any] = {}
@@ -139,14 +139,14 @@ def try_rules(sets: dict[str, PlanJobs], recipe: Recipe) -> dict[str, Any]:
     return found
 
 
-def _runner(jobs: PlanJobs, recipe: Recipe) -> TrialRunner:
+def _runner(jobs: PlanJobs, recipe: PlanRecipe) -> TrialRunner:
     first_ms, last_ms = jobs.span_ms
-    return TrialRunner(jobs, recipe, Span((first_ms + last_ms) // 2, last_ms))
+    return TrialRunner(jobs, recipe, ReplaySpan((first_ms + last_ms) // 2, last_ms))
 
 
-def _try_burst(runners: list[TrialRunner], rule: Recipe) -> dict[str, Any]:
+def _try_burst(runners: list[TrialRunner], rule: PlanRecipe) -> dict[str, Any]:
     plans = [runner.plan_weekly(rule) for runner in runners]
-    tried = [runner.enter_bands("", plan, rule.valve()) for runner, plan in zip(runners, plans, strict=True)]
+    tried = [runner.enter_bands("", plan, rule.burst_rule()) for runner, plan in zip(runners, plans, strict=True)]
     best = [
         runner.cheapest(max(bands.ceiling_gpus for bands in plan)) for runner, plan in zip(runners, plans, strict=True)
     ]
@@ -154,7 +154,7 @@ def _try_burst(runners: list[TrialRunner], rule: Recipe) -> dict[str, Any]:
     return {"held": sum(one.holds for one in tried), "cost_to_cheapest": regrets, "mean": _mean(regrets)}
 
 
-def _try_alone(runners: list[TrialRunner], foreseen: list[ReplayedWay], rule: Recipe) -> dict[str, Any]:
+def _try_alone(runners: list[TrialRunner], foreseen: list[ReplayedWay], rule: PlanRecipe) -> dict[str, Any]:
     tried = [runner.enter_bands("", runner.plan_weekly(rule)) for runner in runners]
     ratios = [round(ratio(one, other), 3) for one, other in zip(tried, foreseen, strict=True)]
     good = sum(one.holds and share <= MOST_RATIO for one, share in zip(tried, ratios, strict=True))
@@ -188,13 +188,13 @@ def show(result: dict[str, Any]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path("../shared/traces"))
-    parser.add_argument("--order", type=Order, choices=list(Order), default=Order.OVERTAKE)
+    parser.add_argument("--order", type=QueueOrder, choices=list(QueueOrder), default=QueueOrder.OVERTAKE)
     parser.add_argument("--set", action="append", help="only this set; may be repeated")
     parser.add_argument("--windows", action="store_true", help="day, night and weekend, whether they pay or not")
     parser.add_argument("--rules", action="store_true", help="how the rules of plans were chosen")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    recipe = Recipe(Tolerance(HOUR_MS), order=args.order)
+    recipe = PlanRecipe(WaitTolerance(HOUR_MS), order=args.order)
     sets = {name: jobs for name, jobs in read_sets(args.data).items() if not args.set or name in args.set}
     if args.rules:
         for name, found in try_rules(sets, recipe).items():

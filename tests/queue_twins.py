@@ -15,7 +15,7 @@ from builders import job, pods
 from test_queues import queue
 from tidegate.engine.run import run
 from tidegate.journal.writer import Journal
-from tidegate.measure.collector import Measured, Witness
+from tidegate.measure.collector import RunCollector, RunMeasures
 from tidegate.model.policy import AdmissionKind, PlacementKind, PlacementRule, Policy
 from tidegate.model.queues import Cohort, Flavor, FlavorGroup, PreemptionRule, PreemptWhom, Queue, Quota, Shares
 from tidegate.model.simulation import PlannedWorkload, RunProfile, Snapshot, TwinOptions
@@ -58,7 +58,7 @@ class Run(NamedTuple):
     """A run of the twin that was seen to its end."""
 
     journal: Journal
-    measured: Measured
+    measured: RunMeasures
     state: ClusterState
 
     @property
@@ -85,7 +85,7 @@ def play(work, policy: Policy, nodes=(), options: TwinOptions | None = None, sna
     """Run work under a policy, check the state in the end, and measure."""
     world = SimWorld(list(nodes), jobs_of(work), policy, options or TwinOptions(), snapshot or Snapshot())
     state, journal = ClusterState(), Journal()
-    witness = Witness(state, journal, every_ms=HOUR)
+    witness = RunCollector(state, journal, every_ms=HOUR)
     run(state, world, witness, UntilOver(world))
     check(state)
     return Run(journal, witness.measured(), state)

@@ -26,7 +26,7 @@ from tidegate.jit.cache_files import FOLDER_VARIABLE, Store, open_store, user_fo
 from tidegate.jit.registry import compiled_when, is_compiled, kernels_as
 from tidegate.journal.encoding import Works, pack_events, pack_result
 from tidegate.journal.writer import Journal
-from tidegate.measure.collector import Witness
+from tidegate.measure.collector import RunCollector
 from tidegate.model.simulation import TwinOptions
 from tidegate.sim.batched_run import run_twin
 from tidegate.sim.demo_trace import sample_nodes
@@ -59,7 +59,7 @@ def steps_of(nodes, policy, options, runs_it, switch_at: int | None):
     world, state, journal = SimWorld(nodes, jobs_of(crowd(80)), policy, options), ClusterState(), Journal()
     asked = iter(range(10**6))
     with compiled_when(lambda: switch_at is not None and next(asked) >= switch_at):
-        runs_it(state, world, Witness(state, journal, every_ms=HOUR), lambda _: world.is_over())
+        runs_it(state, world, RunCollector(state, journal, every_ms=HOUR), lambda _: world.is_over())
         assert is_compiled() == (switch_at is not None)
     told = Works()
     steps = [(step.now_ms, pack_events(step.events, told), pack_result(step.result)) for step in journal.steps]

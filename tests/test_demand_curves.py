@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from demand_jobs import job_rows, tables_of
 from tidegate.demand import concurrency
 from tidegate.demand.bursts import ceilings, find_bursts
-from tidegate.demand.concurrency import Moments, Spans, Tally, curves_of, put_in_order, whole
+from tidegate.demand.concurrency import Moments, Spans, TickTally, curves_of, put_in_order, whole
 from tidegate.demand.estimate import Unit
 from tidegate.demand.fit import fit
 from tidegate.demand.group_keys import Cells
 from tidegate.demand.job_table import read_jobs, window_of
-from tidegate.demand.model import Scope, encode
+from tidegate.demand.model import GroupScope, encode
 from tidegate.demand.step_curve import Window, average_by, episodes_above, level_at, level_times
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30), st.integers(0, 2)), min_size=1, max_size=20)
@@ -70,7 +70,7 @@ def test_groups_add_up_to_the_whole(rows):
 @given(SPANS)
 def test_ticks_of_one_unit_are_exact(rows):
     spans = spans_of(rows)
-    tally = Tally((0, 1), CELLS, WINDOW)
+    tally = TickTally((0, 1), CELLS, WINDOW)
     for part in (slice(0, 3), slice(3, None)):
         tally.add({kind: Moments(at[part], spans.cell[part]) for kind, at in enumerate((spans.begin_ms, spans.end_ms))})
     exact, ticked = curves_of(spans, CELLS, WINDOW), tally.between(0, 1)
@@ -163,7 +163,7 @@ def test_quantiles_rise_and_intervals_hold_their_number(rows):
 @given(job_rows())
 def test_queues_of_a_model_add_up(rows):
     model = fit(tables_of(rows))
-    for scope in (Scope.KIND, Scope.QUEUE):
+    for scope in (GroupScope.KIND, GroupScope.QUEUE):
         parts = [group for group in model.groups if group.scope is scope]
         assert sum(group.jobs for group in parts) == model.total().jobs
         assert sum(group.gpu_hours.value for group in parts) == pytest.approx(model.total().gpu_hours.value, rel=1e-4)

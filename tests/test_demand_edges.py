@@ -10,7 +10,7 @@ from demand_jobs import tables_of
 from tidegate.demand.arrivals import measure_arrivals
 from tidegate.demand.estimate import How, Unit
 from tidegate.demand.fit import fit
-from tidegate.demand.four_questions import Grade, Lack, answer
+from tidegate.demand.four_questions import Grade, MissingData, answer
 from tidegate.demand.job_table import read_jobs
 from tidegate.demand.model import encode, read
 from tidegate.demand.residency import measure_residency
@@ -22,7 +22,7 @@ from tidegate.demand.tolerance import _late_share
 from tidegate.demand.waste import Leak, find_waste
 from tidegate.model.problem import Report
 from tidegate.model.units import DAY_MS, HOUR_MS
-from tidegate.planning.preflight import Asked, check_flight
+from tidegate.planning.preflight import PreflightOptions, check_flight
 from tidegate.planning.replay_jobs import plan_jobs_of
 from tidegate.report.text.seven_inputs import input_rows
 from tidegate.sources.read_sources import gather
@@ -36,7 +36,7 @@ def test_jobs_that_all_take_no_time_are_measured():
 
 def test_no_tolerance_at_all_is_a_tolerance():
     tables = tables_of([("a", "batch", 1000, 600 * at, 0, 900, False) for at in range(60)], started=False)
-    found = check_flight(tables, Asked(tolerance_ms=0)).replayed
+    found = check_flight(tables, PreflightOptions(tolerance_ms=0)).replayed
     assert found is not None
     assert found.tolerance_ms == 0
 
@@ -48,7 +48,7 @@ def test_a_table_that_begins_with_an_empty_cluster_says_so_where_jobs_run_long()
         run = rng.exponential(hours * 3600, 800).astype(int) + 1
         rows = [("a", "batch", 1000, int(when), 0, int(took), False) for when, took in zip(at, run, strict=True)]
         model = fit(tables_of(rows)._replace(since_ms=since))
-        lacks[name] = Lack.LEFT_EDGE in answer(model)[0].lacks
+        lacks[name] = MissingData.LEFT_EDGE in answer(model)[0].lacks
     assert lacks == {"short": False, "long": True, "listed": False}
 
 
@@ -123,7 +123,7 @@ def test_waits_are_not_known_where_submissions_are_not_recorded(tmp_path):
     assert (group.waiting, group.tolerance.waited_p50, group.tolerance.cancelled) == (None, None, None)
     assert group.seen is not None
     assert all(stream.waits is None for stream in model.streams)
-    assert Lack.NO_SUBMISSIONS in answer(model)[3].lacks
+    assert MissingData.NO_SUBMISSIONS in answer(model)[3].lacks
     assert ("waiting", "not known") in [(row.name, row.text) for row in input_rows(model)]
 
 
@@ -148,7 +148,7 @@ def test_runtimes_with_waits_in_them_are_told_as_upper_bounds(tmp_path):
     assert model.groups[0].gpu_hours is not None
     assert model.groups[0].gpu_hours.how is How.AT_MOST
     floor = answer(model)[0]
-    assert (floor.grade, floor.lacks) == (Grade.PARTIAL, (Lack.WAITS_IN_RUNTIMES,))
+    assert (floor.grade, floor.lacks) == (Grade.PARTIAL, (MissingData.WAITS_IN_RUNTIMES,))
     assert read(encode(model), Report()) == model
 
 

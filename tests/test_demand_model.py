@@ -14,13 +14,13 @@ from tidegate.demand.chart_data import duration_curve, outlook_points, week_curv
 from tidegate.demand.durations import Meaning
 from tidegate.demand.findings import FindingCode, find
 from tidegate.demand.fit import fit
-from tidegate.demand.four_questions import Grade, Lack, Question, Verdict, answer, judge
-from tidegate.demand.model import VERSION, Scope, encode, read
+from tidegate.demand.four_questions import DemandQuestion, Grade, MissingData, Verdict, answer, judge
+from tidegate.demand.model import VERSION, GroupScope, encode, read
 from tidegate.demand.model_diff import diff
 from tidegate.demand.sentences import finding_text, verdict_text, waste_text
 from tidegate.demand.synth.sample import sample
 from tidegate.demand.tables import STARTS, USE, Tables
-from tidegate.demand.tolerance import Basis
+from tidegate.demand.tolerance import ToleranceBasis
 from tidegate.demand.waste import Leak, find_waste
 from tidegate.model.problem import Report
 from tidegate.model.units import DAY_MS, HOUR_MS
@@ -233,22 +233,22 @@ def test_answers_are_graded_by_what_is_known(model):
     assert judge(tuple(answers.values())) is Verdict.READY
     assert full.cold_start.window.value == 90_000  # the medians, one after the other
     less = {one.question: one for one in answer(model)}
-    assert less[Question.BURST].lacks == (Lack.NO_COLD_START,)
-    assert less[Question.RESIDENCY].grade is Grade.ASSUMED
+    assert less[DemandQuestion.BURST].lacks == (MissingData.NO_COLD_START,)
+    assert less[DemandQuestion.RESIDENCY].grade is Grade.ASSUMED
     bare = answer(fit(tables_of(weeks(), started=False)))
     assert judge(bare) is Verdict.PREMATURE
     assert verdict_text(Verdict.PREMATURE, bare) == "Premature: two of four answers are assumptions."
 
 
 def test_tolerance_is_declared_revealed_or_not_known(model):
-    assert model.total().tolerance.basis is Basis.GIVEN_UP
+    assert model.total().tolerance.basis is ToleranceBasis.GIVEN_UP
     assert model.total().broken is not None
     rows = [(*row[:6], False) for row in weeks()]
-    assert fit(tables_of(rows)).total().tolerance.basis is Basis.ACCEPTED
+    assert fit(tables_of(rows)).total().tolerance.basis is ToleranceBasis.ACCEPTED
     tables = tables_of(rows)
     declared = tables._replace(jobs=tables.jobs.with_columns(pl.lit(60_000).alias("tolerated_wait_ms")))
     total = fit(declared).total()
-    assert total.tolerance.basis is Basis.DECLARED
+    assert total.tolerance.basis is ToleranceBasis.DECLARED
     assert total.tolerance.tolerated.value == 60_000
     late = sum(row[4] > 60 for row in rows) / len(rows)
     assert total.broken.late.value == pytest.approx(late, rel=1e-4)
@@ -314,7 +314,7 @@ def test_what_screens_draw(model):
     assert all(point.low <= point.middle <= point.high for point in points)
     assert points[0].at_ms == model.outlooks[0].end_ms
     assert {one.kind for one in model.mix} == {"batch", "inference"}
-    assert model.group(Scope.QUEUE, "a").wanted.week is not None
+    assert model.group(GroupScope.QUEUE, "a").wanted.week is not None
 
 
 def test_where_nine_of_ten_start_at_once_nobody_was_asked_for_patience():

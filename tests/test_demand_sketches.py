@@ -12,7 +12,7 @@ from tidegate.demand.estimate import How, Unit
 from tidegate.demand.grouped_quantiles import Grouping, _thin_out
 from tidegate.demand.sketches import ACCURACY, draw, quantiles, share_below, sketch_of, sketch_ordered
 from tidegate.demand.survival import estimate_survival, survival_quantile
-from tidegate.demand.tolerance import Waits
+from tidegate.demand.tolerance import ObservedWaits
 
 VALUES = st.lists(st.one_of(st.just(0.0), st.floats(0.01, 1e9)), min_size=1, max_size=60)
 AT = np.linspace(0.0, 1.0, 21)
@@ -92,12 +92,12 @@ def test_patience_by_hand():
     started, gone = np.array([10, 20, 30, 40]), np.array([15, 25])
     # five wait longer than 10 when one gives up at 15; three when one does at 25: 4/5 and 4/5 * 2/3 are left
     none = np.zeros(0, np.int64)
-    survival = estimate_survival(Waits(started, gone, none, none, none, {}, (1, 1, 1, 1, 1)).until_given_up())
+    survival = estimate_survival(ObservedWaits(started, gone, none, none, none, {}, (1, 1, 1, 1, 1)).until_given_up())
     assert survival.at_ms.tolist() == [15, 25]
     assert survival.share.tolist() == pytest.approx([4 / 5, 8 / 15])
     spent = {part: survival_quantile(survival, part, Unit.MS, "jobs") for part in (0.2, 0.4, 0.5)}
     assert (spent[0.2].value, spent[0.4].value) == (15, 25)
     assert spent[0.5].how is How.AT_LEAST
     # three more still wait: two for 22, one for 50
-    waits = Waits(started, gone, none, np.array([22, 22, 50]), none, {}, (1, 1, 1, 1, 1))
+    waits = ObservedWaits(started, gone, none, np.array([22, 22, 50]), none, {}, (1, 1, 1, 1, 1))
     assert estimate_survival(waits.until_given_up()).share.tolist() == pytest.approx([7 / 8, 7 / 8 * 3 / 4])

@@ -10,9 +10,9 @@ import pytest
 from tidegate.engine.step import step
 from tidegate.journal.store import Step
 from tidegate.journal.writer import Journal
-from tidegate.measure.allocations import stays_of
+from tidegate.measure.allocations import allocations_of
 from tidegate.measure.capacity import capacity_of
-from tidegate.measure.job_records import Fate, collect_lives
+from tidegate.measure.job_records import Fate, collect_job_records
 from tidegate.measure.timeline import Timeline, lay_flat
 from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, StepResult
 from tidegate.model.facts import EventKind, Facts, Outcome
@@ -86,7 +86,7 @@ def two_jobs() -> list[Step]:
 
 
 def test_two_jobs_in_line() -> None:
-    lives = collect_lives(two_jobs())
+    lives = collect_job_records(two_jobs())
     assert lives.ids == ["w0", "w1"]
     assert [lives.queues[q] for q in lives.queue] == ["x", "y"]
     assert (lives.start_ms, lives.end_ms) == (0, 16_000)
@@ -109,7 +109,7 @@ def test_two_jobs_in_line() -> None:
 def test_a_gang_that_loses_a_pod(checkpoint_every_ms: int, lost: int) -> None:
     """Pod 0 fails at 4 s and the gang is evicted; pod 1 is gone at 5.5 s, told at 6 s; both run again until 16 s."""
     gang = work(pods=2, gpus=2, checkpoint_every_ms=checkpoint_every_ms)
-    lives = collect_lives(
+    lives = collect_job_records(
         journal_of(
             (0, [opening(node("a"), node("b")), submit(0, gang, 0)]),
             (1_000, [say(STARTED, 500, 0)]),
@@ -129,7 +129,7 @@ def test_a_gang_that_loses_a_pod(checkpoint_every_ms: int, lost: int) -> None:
 def test_every_fate() -> None:
     """w0 runs, w1 waits, w2 is cancelled while it waits, w3 while it runs, w4 can never run."""
     broken = Work(pod_sets=(PodSet(count=0),))
-    lives = collect_lives(
+    lives = collect_job_records(
         journal_of(
             (0, [opening(node("a")), submit(0, work(), 0), submit(3, work(), 0)]),
             (1_000, [submit(1, work(), 1_000), submit(2, work(gpus=2), 1_000), submit(4, broken, 1_000)]),
@@ -161,7 +161,7 @@ def test_every_fate() -> None:
 )
 def test_a_stay_ends_when_its_place_is_lost(what: Tell, held_ms: int) -> None:
     steps = journal_of((0, [opening(node("a")), submit(0, work(), 0)]), (3_000, [what]), (10_000, []))
-    first = stays_of(lay_flat(steps))
+    first = allocations_of(lay_flat(steps))
     assert first.until_ms[0] - first.from_ms[0] == held_ms
 
 
@@ -190,7 +190,7 @@ def test_a_changed_workload() -> None:
 
         return tell
 
-    lives = collect_lives(
+    lives = collect_job_records(
         journal_of(
             (0, [opening(node("a")), submit(0, work(), 0), submit(1, work(gpus=2), 0)]),
             (1_000, [change(0, larger), change(1, work())]),
@@ -204,7 +204,7 @@ def test_a_changed_workload() -> None:
 
 
 def test_pods_that_start_one_by_one() -> None:
-    lives = collect_lives(
+    lives = collect_job_records(
         journal_of(
             (0, [opening(node("a")), submit(0, work(pods=2), 0), submit(1, work(pods=2, gpus=0), 0)]),
             (9_000, [say(STARTED, 3_000, 0, pod=1), say(STARTED, 2_000, 0, pod=0), say(STARTED, 1_000, 1, pod=0)]),
@@ -214,7 +214,7 @@ def test_pods_that_start_one_by_one() -> None:
 
 
 def test_nothing_at_all() -> None:
-    lives = collect_lives([])
+    lives = collect_job_records([])
     assert len(lives.number) == 0
     assert lives.queues == ()
     assert capacity_of(lay_flat([])).milli_ms == 0
@@ -222,13 +222,13 @@ def test_nothing_at_all() -> None:
 
 def test_what_is_said_about_strangers_is_left_out() -> None:
     steps = journal_of((0, [opening(node("a"))]), (5, [say(FINISHED, 5, 3), say(STARTED, 5, 3, pod=0)]))
-    assert len(collect_lives(steps).number) == 0
+    assert len(collect_job_records(steps).number) == 0
 
 
 def test_a_long_journal_is_joined_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = collect_lives(two_jobs())
+    whole = collect_job_records(two_jobs())
     monkeypatch.setattr("tidegate.measure.timeline._MOST_PENDING", 1)
-    parts = collect_lives(two_jobs())
+    parts = collect_job_records(two_jobs())
     for one, other in zip(whole, parts, strict=True):
         assert np.array_equal(one, other)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from builders import fleet
 from queue_twins import HOUR, Run, partial_policy, partial_work, planned, play, queue, share_policy, simulate
 from tidegate.engine.run import run as run_world
-from tidegate.measure.collector import Witness
+from tidegate.measure.collector import RunCollector
 from tidegate.measure.findings import find
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.queues import Cohort, Flavor, PreemptionRule, PreemptWhom, Queue, Quota, Shares
@@ -34,7 +34,7 @@ SUMS = ("quota", "used", "borrowed", "lent", "due", "served", "short_lent", "sho
 class Watcher:
     """A record that keeps what the state says after each step, and adds it up the slow way."""
 
-    def __init__(self, state: ClusterState, record: Witness, shares: Shares) -> None:
+    def __init__(self, state: ClusterState, record: RunCollector, shares: Shares) -> None:
         self._state, self._record, self._shares = state, record, shares
         self.steps: list[tuple[int, dict[str, list[int]], dict[str, int]]] = []
 
@@ -121,10 +121,10 @@ def _had(shares: Shares, used: dict[str, list[int]], waiting: dict[str, int]) ->
     return found
 
 
-def watched(work, policy, options: TwinOptions, nodes=()) -> tuple[Watcher, Witness]:
+def watched(work, policy, options: TwinOptions, nodes=()) -> tuple[Watcher, RunCollector]:
     """A run, seen by both."""
     world, state = SimWorld(list(nodes), jobs_of(work), policy, options), ClusterState()
-    witness = Witness(state, every_ms=HOUR // 2)
+    witness = RunCollector(state, every_ms=HOUR // 2)
     watcher = Watcher(state, witness, policy.shares)
     run_world(state, world, watcher, UntilOver(world))
     return watcher, witness

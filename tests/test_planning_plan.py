@@ -12,19 +12,19 @@ import plan_holdout
 from shared import shared
 from test_planning_judge import GPU, arrivals
 from tidegate.config.prices import ASSUMED_PRICES, MICROS, Prices
-from tidegate.demand.tables import JOBS, Origin, Tables
+from tidegate.demand.tables import JOBS, RowOrigin, Tables
 from tidegate.model.units import DAY_MS, HOUR_MS, WEEK_MS
-from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedPlan, sign
+from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedAssumptionError, sign
 from tidegate.planning.capacity import HOURS
-from tidegate.planning.capacity_plan import Recipe, plan_bands
+from tidegate.planning.capacity_plan import PlanRecipe, plan_bands
 from tidegate.planning.holdout import try_plan
-from tidegate.planning.plan import Holdout, Request, make_plan
+from tidegate.planning.plan import Holdout, PlanRequest, make_plan
 from tidegate.planning.plan_schema import decode_plan, encode_plan
 from tidegate.planning.replay_jobs import NO_GPUS, NO_RUNTIME, SERVES, known_at, plan_jobs_of
-from tidegate.planning.tolerance import Tolerance
+from tidegate.planning.tolerance import WaitTolerance
 from tidegate.sources.options import Format
 
-RECIPE = Recipe(Tolerance(HOUR_MS))
+RECIPE = PlanRecipe(WaitTolerance(HOUR_MS))
 
 
 def tidal_jobs(weeks: int = 6, seed: int = 1):
@@ -40,9 +40,9 @@ def tidal_jobs(weeks: int = 6, seed: int = 1):
     return arrivals(rows)
 
 
-def request(jobs=None, **more) -> Request:
-    origins = (Origin("jobs.csv", "csv", "", 1),)
-    return Request(
+def request(jobs=None, **more) -> PlanRequest:
+    origins = (RowOrigin("jobs.csv", "csv", "", 1),)
+    return PlanRequest(
         jobs=tidal_jobs() if jobs is None else jobs,
         recipe=RECIPE,
         made_by="test",
@@ -214,7 +214,7 @@ NEEDED = (
 
 
 def test_what_nobody_measured_must_be_signed():
-    with pytest.raises(UnsignedPlan) as refused:
+    with pytest.raises(UnsignedAssumptionError) as refused:
         sign(NEEDED, {Assumption.PRICES: ""}, all_of_them=False)
     assert [missing.name for missing in refused.value.missing] == ["tolerance"]
     signed = sign(NEEDED, {Assumption.PRICES: "", Assumption.TOLERANCE: "2h"}, all_of_them=False)

@@ -18,10 +18,10 @@ from tidegate.demand.calendar import hour_edges, hour_of_week
 from tidegate.demand.time_zone import Calendar, ZoneOrigin
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tidegate.planning.capacity import steps_of
-from tidegate.planning.capacity_plan import Recipe, plan_bands
-from tidegate.planning.capacity_replay import Judge, Span, cost_of
+from tidegate.planning.capacity_plan import PlanRecipe, plan_bands
+from tidegate.planning.capacity_replay import CapacityReplayer, ReplaySpan, cost_of
 from tidegate.planning.replay_jobs import PlanJobs
-from tidegate.planning.tolerance import Tolerance
+from tidegate.planning.tolerance import WaitTolerance
 from tidegate.sources.options import Options
 from tidegate.sources.read_sources import gather
 from tidegate.sources.time_zones import calendar_of
@@ -29,7 +29,7 @@ from tidegate.sources.time_zones import calendar_of
 WEEKS = 8
 MONDAY = datetime(2026, 9, 7)  # noqa: DTZ001  by the users' clocks
 BEFORE_DST = datetime(2026, 2, 2)  # noqa: DTZ001
-RECIPE = Recipe(Tolerance(HOUR_MS))
+RECIPE = PlanRecipe(WaitTolerance(HOUR_MS))
 
 
 def local_jobs(zone: str, first: datetime = MONDAY) -> PlanJobs:
@@ -47,9 +47,9 @@ def local_jobs(zone: str, first: datetime = MONDAY) -> PlanJobs:
 
 def cost_a_week(jobs: PlanJobs) -> tuple[tuple[str, ...], float]:
     now_ms = jobs.span_ms[1] + 1
-    bands, span = plan_bands(jobs, now_ms, RECIPE), Span(*jobs.span_ms)
+    bands, span = plan_bands(jobs, now_ms, RECIPE), ReplaySpan(*jobs.span_ms)
     steps = steps_of([bands.level(span.from_ms)], now_ms, jobs.calendar)
-    outcome = Judge(jobs).replay(steps, RECIPE.valve(), span)
+    outcome = CapacityReplayer(jobs).replay(steps, RECIPE.burst_rule(), span)
     return bands.windows.names, cost_of(outcome, bands.own_gpus * span.hours, RECIPE.prices) / WEEKS
 
 

@@ -13,7 +13,7 @@ from preempting_world import BOTH, FINAL, Settled, answer, fair_cluster, holders
 from queue_strategies import EITHER, asks, contended_asks, contended_shares, shares
 from recorded_runs import measure_journal
 from strategies import fleets, placements, workloads
-from tidegate.measure.collector import Measured
+from tidegate.measure.collector import RunMeasures
 from tidegate.measure.findings import find
 from tidegate.measure.loops import Loop, loop_text
 from tidegate.model.facts import EventKind
@@ -24,7 +24,7 @@ from tidegate.model.work import PodSet, Work, Workload
 WITHIN = [PreemptWhom.NEVER, PreemptWhom.LOWER_PRIORITY, PreemptWhom.LOWER_OR_NEWER]
 
 
-def measured(*parts: Settled) -> Measured:
+def measured(*parts: Settled) -> RunMeasures:
     return measure_journal([step for part in parts for step in part.steps])
 
 

@@ -20,7 +20,7 @@ from tidegate.journal.encoding import pack_result
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalFile
 from tidegate.journal.writer import Journal
-from tidegate.measure.collector import Witness
+from tidegate.measure.collector import RunCollector
 from tidegate.model.facts import Facts
 from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.sim.batched_run import run_twin
@@ -102,7 +102,7 @@ def test_a_burst_takes_a_cycle_for_each_head_and_settles():
 def kept_by(runs, work, policy: Policy) -> tuple[Journal, ClusterState]:
     """Run work in one way or the other, with its journal."""
     world, state, journal = SimWorld([], jobs_of(work), policy, PLAIN), ClusterState(), Journal()
-    runs(state, world, Witness(state, journal, every_ms=HOUR), lambda _: world.is_over())
+    runs(state, world, RunCollector(state, journal, every_ms=HOUR), lambda _: world.is_over())
     return journal, state
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from builders import fleet, job
 from tidegate.engine.run import run
 from tidegate.journal.writer import Journal
-from tidegate.measure.job_records import collect_lives
+from tidegate.measure.job_records import collect_job_records
 from tidegate.model.policy import OrderKind, OrderRule, PlacementKind, PlacementRule, Policy
 from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
 from tidegate.sim.event_queue import Agenda
@@ -59,7 +59,7 @@ def simulate(work, nodes=None, *, order="fifo", cycle_ms=1_000, **options):
     state, journal = ClusterState(), Journal()
     run(state, world, journal, lambda _: world.is_over())
     check(state)
-    return collect_lives(journal.steps), journal, state
+    return collect_job_records(journal.steps), journal, state
 
 
 def by_id(lives, name):

@@ -15,7 +15,7 @@ from queue_twins import planned as queue_planned
 from test_sim import HOUR, by_id, planned
 from tidegate.engine.run import run
 from tidegate.journal.writer import Journal
-from tidegate.measure.job_records import collect_lives
+from tidegate.measure.job_records import collect_job_records
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
 from tidegate.model.hardware import Node
@@ -53,7 +53,7 @@ def estimated(work: PlannedWorkload, estimate_ms: int) -> PlannedWorkload:
 
 def ends(journal: Journal) -> tuple[dict[str, int], dict[str, int]]:
     """When each finished, and how often it was evicted."""
-    lives = collect_lives(journal.steps)
+    lives = collect_job_records(journal.steps)
     return by_id(lives, "finished_ms"), by_id(lives, "evictions")
 
 
@@ -89,7 +89,7 @@ def test_a_gang_does_not_finish_when_a_part_of_it_died(fails):
 def test_a_run_is_over_when_all_work_is_whatever_nodes_are_down():
     """Of thirty nodes some are always down: nobody waits for a time at which none is."""
     journal = play([planned("j", "1x8")], "30x h100x8", node_fails_every_ms=40 * HOUR, node_repair_ms=20 * HOUR)
-    lives = collect_lives(journal.steps)
+    lives = collect_job_records(journal.steps)
     assert lives.end_ms == lives.finished_ms[0] < 20 * HOUR
 
 
@@ -236,6 +236,6 @@ def test_the_use_of_what_is_left_is_that_of_its_own_gpus(node):
     """A pod has eight GPUs, the other one: whichever is lost with its node, the other holds its own until it goes."""
     work = queue_planned("j", "1x8", "1x1")
     options = {"grace_ms": HOUR, "observe_every_ms": HOUR}
-    lives = collect_lives(play([work], "2x h100x8", fails=[(HOUR // 2, node)], **options).steps)
+    lives = collect_job_records(play([work], "2x h100x8", fails=[(HOUR // 2, node)], **options).steps)
     assert by_id(lives, "evictions") == {"j": 1}
     assert lives.observed_gpu_ms.tolist() == (lives.held_milli_ms / 1000).tolist()

@@ -18,7 +18,7 @@ from tidegate.engine.run import run
 from tidegate.engine.state_key import state_key
 from tidegate.journal.replay import replay
 from tidegate.journal.writer import Journal
-from tidegate.measure.collector import Witness
+from tidegate.measure.collector import RunCollector
 from tidegate.measure.loops import Loop, loop_text
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventKind
@@ -81,7 +81,7 @@ def fair_work(a1_hours: float = 5.0, **more):
 def acted_out(work, policy: Policy, options: TwinOptions, most: int = 5_000, nodes=()) -> Run | None:
     """The run with every turn of its loops; None, if they are too many."""
     world, state, journal = SimWorld(list(nodes), jobs_of(work), policy, options), ClusterState(), Journal()
-    witness = Witness(state, journal, every_ms=HOUR)
+    witness = RunCollector(state, journal, every_ms=HOUR)
     run(state, world, witness, lambda _: world.is_over() or len(journal.steps) >= most)
     return Run(journal, witness.measured(), state) if len(journal.steps) < most else None
 

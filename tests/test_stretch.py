@@ -18,7 +18,7 @@ from tidegate.journal.encoding import Works, pack_events, pack_result
 from tidegate.journal.replay import replay
 from tidegate.journal.store import JournalFile
 from tidegate.journal.writer import Journal
-from tidegate.measure.collector import Witness
+from tidegate.measure.collector import RunCollector
 from tidegate.model.decisions import NO_DECISIONS, NO_TALLY, StepResult
 from tidegate.model.facts import EMPTY_EVENTS
 from tidegate.model.policy import AdmissionKind, Policy
@@ -56,7 +56,7 @@ class Kept(NamedTuple):
     stretches: int
 
 
-class Counted(Witness):
+class Counted(RunCollector):
     """A witness that counts the stretches it was told."""
 
     stretches = 0
@@ -205,7 +205,7 @@ def test_a_stretched_journal_is_on_disk_and_replays(tmp_path):
     state, file = ClusterState(), JournalFile.create(tmp_path / "run.db")
     journal = Journal(file)
     journal.follow(state)
-    run_twin(state, world, Witness(state, journal, every_ms=HOUR), UntilOver(world))
+    run_twin(state, world, RunCollector(state, journal, every_ms=HOUR), UntilOver(world))
     journal.keep()
     file.close()
     written = JournalFile.open(tmp_path / "run.db")

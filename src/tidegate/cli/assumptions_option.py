@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from tidegate.cli.errors import CannotRun
-from tidegate.planning.assumptions import Assumption, UnsignedPlan
+from tidegate.planning.assumptions import Assumption, UnsignedAssumptionError
 
 _ALL = "all"
 
@@ -53,7 +53,7 @@ def read_signed(texts: list[str] | None) -> Signed:
     return Signed(values, everything)
 
 
-def refusal(error: UnsignedPlan, command: str) -> CannotRun:
+def refusal(error: UnsignedAssumptionError, command: str) -> CannotRun:
     """Say what must be signed, and how."""
     lines = [f"no plan: {len(error.missing)} of its answers are assumptions that nobody has signed"]
     lines += [f"  {each.name}: {each.means}; measured instead by {each.instead_of}" for each in error.missing]

@@ -18,7 +18,7 @@ from tidegate.cli.scenario_input import Changes, Source, finish_setup, notes_on,
 from tidegate.cli.shared_options import FileArgument, FormatOption, JsonOption, KernelsOption, SeedOption, TraceOption
 from tidegate.cli.simulate_runner import Kernels, check_kernels, simulate_setup
 from tidegate.config.convert import Setup
-from tidegate.measure.collector import Measured
+from tidegate.measure.collector import RunMeasures
 from tidegate.measure.findings import find
 from tidegate.model.policy import OrderKind, PlacementKind, Policy
 from tidegate.report.compare import compare, render_comparison
@@ -82,7 +82,7 @@ def compare_policies(
         render_comparison(compared, open_console())
 
 
-def _run(setup: Setup, more: int, kernels: Kernels) -> Measured:
+def _run(setup: Setup, more: int, kernels: Kernels) -> RunMeasures:
     """Run a policy with the seeds of the twin and of its placement so much higher."""
     placement = setup.policy.placement
     placement = msgspec.structs.replace(placement, seed=placement.seed + more)
@@ -91,7 +91,7 @@ def _run(setup: Setup, more: int, kernels: Kernels) -> Measured:
     return simulate_setup(setup._replace(policy=policy, twin=twin), None, kernels, open_console(stderr=True))
 
 
-def _policy_runs(name: str, runs: list[Measured]) -> PolicyRuns:
+def _policy_runs(name: str, runs: list[RunMeasures]) -> PolicyRuns:
     return PolicyRuns(name, tuple(run.lives for run in runs), tuple(run.summary for run in runs))
 
 

@@ -21,8 +21,8 @@ from tidegate.cli.source_io import gather_sources, is_model, load_model
 from tidegate.demand.fit import fit
 from tidegate.demand.forecast_report import Ahead, Outlook
 from tidegate.demand.model import DemandModel
-from tidegate.demand.model_diff import Change, diff
-from tidegate.demand.sentences import amount_text
+from tidegate.demand.model_diff import ModelChange, diff
+from tidegate.demand.sentences import value_text
 from tidegate.demand.synth.sample import sample
 from tidegate.demand.tables import Tables
 from tidegate.measure.format import percent_text, time_text
@@ -59,7 +59,7 @@ def run_diff(before: str, after: str, options: Options, *, everything: bool, as_
     return EXIT_NO if any(change.beyond_noise for change in changes) else 0
 
 
-def _show_changes(shown: list[Change], all_of_them: int) -> None:
+def _show_changes(shown: list[ModelChange], all_of_them: int) -> None:
     console = open_console()
     if not shown:
         within = f" ({all_of_them:,} differences are within the noise: --all)" if all_of_them else ""
@@ -148,7 +148,7 @@ def run_forecast(model: str, options: Options, html: Path | None, *, as_json: bo
 
 
 def _forecast_table(outlook: Outlook) -> Grid:
-    title = f"{outlook.of}: {amount_text(outlook.last, outlook.unit)} now"
+    title = f"{outlook.of}: {value_text(outlook.last, outlook.unit)} now"
     table = Grid(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for name in ("ahead", "p5", "p50", "p95", "held before", "loss", "last value", "a week before"):
         table.add_column(name, justify="left" if name == "ahead" else "right")
@@ -167,7 +167,7 @@ def _page(model: DemandModel, outlooks: list[Outlook], name: str) -> Page:
     tiles = [
         Tile(
             outlook.of,
-            amount_text(outlook.last, outlook.unit),
+            value_text(outlook.last, outlook.unit),
             f"bands held {percent_text(outlook.ahead[-1].coverage)} of the last third, a day ahead",
         )
         for outlook in outlooks

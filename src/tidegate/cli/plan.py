@@ -15,7 +15,7 @@ from tidegate.cli.errors import EXIT_NO, told_plainly
 from tidegate.cli.shared_options import HtmlOption, JsonOption, PlotOption
 from tidegate.cli.source_options import SourcesArgument
 from tidegate.cli.source_settings import reads_sources
-from tidegate.planning.capacity_replay import Order
+from tidegate.planning.capacity_replay import QueueOrder
 from tidegate.report.plot.style import check_outputs
 from tidegate.sources.options import Options
 
@@ -32,7 +32,9 @@ def plan(
     holdout: Annotated[
         float, typer.Option(help="Try the plan on this share of the time, unseen: 0.33.", min=0, max=0.8)
     ] = 0.0,
-    order: Annotated[Order, typer.Option(help="May work that fits pass work that does not?")] = Order.OVERTAKE,
+    order: Annotated[
+        QueueOrder, typer.Option(help="May work that fits pass work that does not?")
+    ] = QueueOrder.OVERTAKE,
     burst: Annotated[bool, typer.Option("--burst/--no-burst", help="May capacity be switched on?")] = True,
     seed: Annotated[int, typer.Option(help="Of what is drawn at random.", min=0)] = 0,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plan here.", show_default=False)] = None,

@@ -18,18 +18,18 @@ from tidegate.cli.progress_line import working
 from tidegate.cli.simulate_runner import read_duration_ms
 from tidegate.cli.source_io import gather_sources, is_model, load_model
 from tidegate.demand.fit import fit
-from tidegate.demand.four_questions import Answer, answer
+from tidegate.demand.four_questions import QuestionAnswer, answer
 from tidegate.demand.model import DemandModel
 from tidegate.demand.sentences import QUESTIONS, REMEDIES, number_text
 from tidegate.demand.synth.sample import sample
 from tidegate.demand.tables import Tables
-from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedPlan, sign
-from tidegate.planning.capacity_plan import Launch, Recipe
-from tidegate.planning.capacity_replay import Order
+from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedAssumptionError, sign
+from tidegate.planning.capacity_plan import Launch, PlanRecipe
+from tidegate.planning.capacity_replay import QueueOrder
 from tidegate.planning.concurrency import average, curve_of
 from tidegate.planning.holdout import held_out
-from tidegate.planning.plan import Holdout, Redrawn, Request, make_plan
-from tidegate.planning.plan_inputs import Given, Terms, settle_terms, terms_at, unsigned_runtimes
+from tidegate.planning.plan import Holdout, PlanRequest, Redrawn, make_plan
+from tidegate.planning.plan_inputs import Given, PlanInputs, inputs_at, settle_inputs, unsigned_runtimes
 from tidegate.planning.plan_schema import AnswerPart, FindingPart, PlanDocument, encode_plan
 from tidegate.planning.replay_jobs import PlanJobs, known_at, plan_jobs_of
 from tidegate.planning.threads import side_by_side
@@ -61,7 +61,7 @@ class Call(NamedTuple):
     signed: Signed
     prices: Path | None
     holdout: float
-    order: Order
+    order: QueueOrder
     burst: bool
     seed: int
 
@@ -85,7 +85,7 @@ def run_plan(call: Call, outputs: Outputs) -> Made:
     """Make the plan and write it where it was asked for."""
     found = _read(call)
     given = _given(call.signed, call.prices)
-    terms = settle_terms(found.model, given)
+    terms = settle_inputs(found.model, given)
     terms = terms._replace(unsigned=(*terms.unsigned, *unsigned_runtimes(found.jobs)))
     request = _request(found, terms, _trial_terms(found, given, call), call)
     with working("replaying"):
@@ -169,26 +169,26 @@ def _given(signed: Signed, prices: Path | None) -> Given:
     )
 
 
-def _trial_terms(found: _Found, given: Given, call: Call) -> Terms | None:
+def _trial_terms(found: _Found, given: Given, call: Call) -> PlanInputs | None:
     """What a plan would have started from when the time began that is held out; None: none is."""
     if not call.holdout:
         return None
     now_ms = held_out(found.jobs, call.holdout).from_ms
     with working("measuring what was known before the trial"):
-        terms = terms_at(found.tables, now_ms, given, call.seed)
+        terms = inputs_at(found.tables, now_ms, given, call.seed)
     more = unsigned_runtimes(known_at(found.jobs, now_ms, call.seed))
     return terms._replace(unsigned=(*terms.unsigned, *more))
 
 
-def _needed(terms: Terms, trial: Terms | None) -> list[Unsigned]:
+def _needed(terms: PlanInputs, trial: PlanInputs | None) -> list[Unsigned]:
     """What must be signed: for the plan, and for its trial where less was known."""
     names = {one.name for one in terms.unsigned}
     more = [one for one in (trial.unsigned if trial else ()) if one.name not in names]
     return [*terms.unsigned, *(one._replace(means=f"before the trial began, {one.means}") for one in more)]
 
 
-def _recipe(terms: Terms, jobs: PlanJobs, call: Call) -> Recipe:
-    return Recipe(
+def _recipe(terms: PlanInputs, jobs: PlanJobs, call: Call) -> PlanRecipe:
+    return PlanRecipe(
         terms.tolerance.for_jobs(jobs),
         terms.prices,
         order=call.order,
@@ -197,12 +197,12 @@ def _recipe(terms: Terms, jobs: PlanJobs, call: Call) -> Recipe:
     )
 
 
-def _request(found: _Found, terms: Terms, trial: Terms | None, call: Call) -> Request:
+def _request(found: _Found, terms: PlanInputs, trial: PlanInputs | None, call: Call) -> PlanRequest:
     try:
         signatures = sign(_needed(terms, trial), call.signed.values, all_of_them=call.signed.all_of_them)
-    except UnsignedPlan as error:
+    except UnsignedAssumptionError as error:
         raise refusal(error, f"tidegate plan {' '.join(call.sources)}") from None
-    return Request(
+    return PlanRequest(
         jobs=found.jobs,
         recipe=_recipe(terms, found.jobs, call),
         made_by=f"tidegate {tidegate.__version__}",
@@ -218,7 +218,7 @@ def _request(found: _Found, terms: Terms, trial: Terms | None, call: Call) -> Re
     )
 
 
-def _holdout(found: _Found, trial: Terms, call: Call) -> Holdout:
+def _holdout(found: _Found, trial: PlanInputs, call: Call) -> Holdout:
     known = known_at(found.jobs, held_out(found.jobs, call.holdout).from_ms, call.seed)
     return Holdout(call.holdout, _recipe(trial, known, call))
 
@@ -227,7 +227,7 @@ def _holdout(found: _Found, trial: Terms, call: Call) -> Holdout:
 _UNTOLD = ("peak_to_mean", "idc", "p05", "p99")
 
 
-def _answer_part(one: Answer) -> AnswerPart:
+def _answer_part(one: QuestionAnswer) -> AnswerPart:
     told = [(name, number) for name, number in one.numbers if not name.startswith(_UNTOLD)]
     numbers = ", ".join(f"{name.replace('_', ' ')} {number_text(number)}" for name, number in told)
     lift = "; ".join(REMEDIES[lack] for lack in one.lacks)

@@ -15,7 +15,7 @@ from tidegate.cli.shared_options import HtmlOption, JsonOption, PlotOption
 from tidegate.cli.simulate_runner import read_duration_ms
 from tidegate.cli.source_options import SourcesArgument
 from tidegate.cli.source_settings import reads_sources
-from tidegate.planning.capacity_replay import Order
+from tidegate.planning.capacity_replay import QueueOrder
 from tidegate.report.plot.style import check_outputs
 from tidegate.sources.options import Options
 
@@ -26,7 +26,9 @@ def preflight(
     *,
     tolerance: Annotated[str, typer.Option(help="How long work may wait, such as 1h; else as measured.")] = "",
     cold_start: Annotated[str, typer.Option(help="How long capacity takes to start; else as measured.")] = "",
-    order: Annotated[Order, typer.Option(help="May work that fits pass work that does not?")] = Order.OVERTAKE,
+    order: Annotated[
+        QueueOrder, typer.Option(help="May work that fits pass work that does not?")
+    ] = QueueOrder.OVERTAKE,
     prices: Annotated[
         Path | None, typer.Option(metavar="FILE", help="YAML: gpu_hour: {own: 1.8, burst: 4.1}.", show_default=False)
     ] = None,

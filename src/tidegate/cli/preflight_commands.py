@@ -18,9 +18,9 @@ from tidegate.cli.source_io import gather_sources
 from tidegate.config.prices import Prices
 from tidegate.demand.model import encode
 from tidegate.demand.sentences import verdict_text
-from tidegate.planning.capacity_replay import Order
+from tidegate.planning.capacity_replay import QueueOrder
 from tidegate.planning.concurrency import average, curve_of
-from tidegate.planning.preflight import Asked, Preflight, Replayed, check_flight
+from tidegate.planning.preflight import Preflight, PreflightOptions, Replayed, check_flight
 from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.planning.tolerance import late_weight
 from tidegate.report.html.page import write_page
@@ -47,7 +47,7 @@ class Call(NamedTuple):
 
     sources: list[str]
     options: Options
-    order: Order
+    order: QueueOrder
     tolerance_ms: int | None
     cold_start_ms: int | None
     prices: Path | None
@@ -68,7 +68,9 @@ def run_preflight(call: Call, outputs: Outputs) -> Flown:
     prices = load_prices(call.prices) if call.prices else None
     gathered = gather_sources(call.sources, call.options)
     with working("measuring and replaying"):
-        found = check_flight(gathered.tables, Asked(call.order, call.tolerance_ms, call.cold_start_ms, call.seed))
+        found = check_flight(
+            gathered.tables, PreflightOptions(call.order, call.tolerance_ms, call.cold_start_ms, call.seed)
+        )
     flown = Flown(found, gathered, _seen(found.jobs), prices)
     if outputs.out is not None:
         with written_whole(outputs.out) as beside:

@@ -21,7 +21,7 @@ from tidegate.cli.manifest_folder import say_notes
 from tidegate.cli.scenario_input import Changes, Source, notes_on, read_policy, read_setup
 from tidegate.cli.shared_options import FileArgument, FormatOption, JsonOption, KernelsOption, SeedOption, TraceOption
 from tidegate.cli.simulate_runner import Kernels, check_kernels, open_journal, read_duration_ms, simulate_setup
-from tidegate.measure.collector import Measured
+from tidegate.measure.collector import RunMeasures
 from tidegate.model.policy import OrderKind, PlacementKind
 from tidegate.report.output_files import check_writable, open_console, written_whole
 from tidegate.report.plot.run import plot as draw
@@ -117,7 +117,9 @@ def _write_csv(option: str, path: Path, write: Callable[[TextIO], None]) -> None
         raise CannotRun(f"{option} {path}: cannot be written ({error.strerror}); is the folder there?") from None
 
 
-def _suggest(measured: Measured, source: Source, policy: Path | None, journal: Path | None, console: Console) -> None:
+def _suggest(
+    measured: RunMeasures, source: Source, policy: Path | None, journal: Path | None, console: Console
+) -> None:
     """Commands to try next, with names from this run."""
     lives = measured.lives
     longest = lives.ids[int(lives.waited_ms.argmax())] if len(lives.ids) else "JOB"

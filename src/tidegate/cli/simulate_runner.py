@@ -23,7 +23,7 @@ from tidegate.config.convert import Setup
 from tidegate.jit.registry import can_compile, compiled_when, kernels_as
 from tidegate.journal.store import JournalError, JournalFile
 from tidegate.journal.writer import Journal, Resumed
-from tidegate.measure.collector import Measured, Witness
+from tidegate.measure.collector import RunCollector, RunMeasures
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
 from tidegate.model.step_batch import Stretch
@@ -155,7 +155,7 @@ class _Unasked(Journal):
 class _Watched:
     """A record that also moves the progress bar."""
 
-    def __init__(self, record: Witness, world: SimWorld, bar: Progress) -> None:
+    def __init__(self, record: RunCollector, world: SimWorld, bar: Progress) -> None:
         self._record, self._world, self._bar = record, world, bar
         self._task = bar.add_task("simulating", total=world.progress()[1])
 
@@ -176,7 +176,7 @@ class _Watched:
 
 def simulate_setup(
     setup: Setup, journal: Journal | None, kernels: Kernels, console: Console, jobs: Jobs | None = None
-) -> Measured:
+) -> RunMeasures:
     """Run the twin to its end and measure it; the setup's work as columns, where somebody has them already."""
     jobs = jobs_of(setup.work) if jobs is None else jobs
     world = SimWorld(setup.nodes, jobs, setup.policy, setup.twin, setup.snapshot)
@@ -184,7 +184,7 @@ def simulate_setup(
     if journal is not None:
         journal.follow(state)
     span_ms = int((jobs.submit_ms + jobs.runtime_ms).max()) - setup.snapshot.at_ms
-    witness = Witness(state, journal, every_ms=max(span_ms // _SAMPLES // MINUTE_MS, 1) * MINUTE_MS)
+    witness = RunCollector(state, journal, every_ms=max(span_ms // _SAMPLES // MINUTE_MS, 1) * MINUTE_MS)
     with _progress(console) as bar:
         watched = _Watched(witness, world, bar)
         with kernels_for(kernels, worth=jobs.pods().sum() > _WORTH_COMPILING, tell=watched.tell_kernels):

@@ -14,7 +14,7 @@ import polars as pl
 
 from tidegate.demand.concurrency import Mask
 from tidegate.demand.step_curve import Window
-from tidegate.demand.survival import Survival, Watched, draw_beyond, estimate_survival
+from tidegate.demand.survival import Survival, WatchedDurations, draw_beyond, estimate_survival
 from tidegate.demand.tables import KINDS, SIZE_NAMES, size_of
 from tidegate.model.arrays import I64
 from tidegate.model.units import HOUR_MS
@@ -56,7 +56,7 @@ class Observation(NamedTuple):
         return Window(start_ms, end_ms) if end_ms > start_ms else arrivals
 
 
-class Seen(NamedTuple):
+class SeenRuntimes(NamedTuple):
     """What was seen of each job."""
 
     begin_ms: I64  # when it began to run; NEVER: not yet, or nobody knows
@@ -69,16 +69,16 @@ class Seen(NamedTuple):
         """Whether the runtime is known."""
         return self.over_ms < NEVER
 
-    def take(self, which: I64 | Mask) -> Seen:
+    def take(self, which: I64 | Mask) -> SeenRuntimes:
         """Some of them."""
-        return Seen(*(column[which] for column in self))
+        return SeenRuntimes(*(column[which] for column in self))
 
-    def until(self, now_ms: int) -> Seen:
+    def until(self, now_ms: int) -> SeenRuntimes:
         """What had been seen at an earlier time."""
         ended, begun = self.over_ms < now_ms, self.begin_ms < now_ms
         so_far = np.where(begun, now_ms - self.begin_ms, 0)
         so_far = np.where(self.ended, so_far, np.minimum(so_far, self.ran_ms))
-        return Seen(
+        return SeenRuntimes(
             np.where(begun | ended, self.begin_ms, NEVER),
             np.where(ended, self.over_ms, NEVER),
             np.where(ended, self.ran_ms, so_far),
@@ -101,6 +101,12 @@ def outcome_left() -> pl.Expr:
     for outcome, code in _OUTCOMES.items():
         number = number.when(left == outcome).then(code)
     return number.otherwise(_OVER).cast(pl.Int8)
+
+
+def observed_columns() -> tuple[pl.Expr, ...]:
+    """What follows from the columns of a table of jobs: how long each ran, if that is known, and why it is not."""
+    cancelled = pl.col("outcome").fill_null("") == "cancelled"
+    return runtime().alias("duration_ms"), cancelled.alias("cancelled"), outcome_left().alias("left")
 
 
 def observe(table: pl.DataFrame, since_ms: int | None, until_ms: int | None) -> Observation:
@@ -147,7 +153,7 @@ def complete(table: pl.DataFrame, watch: Observation, seed: int) -> pl.DataFrame
     ).drop("left")
 
 
-def states_of(table: pl.DataFrame, seen: Seen) -> I64:
+def states_of(table: pl.DataFrame, seen: SeenRuntimes) -> I64:
     """What became of each row; where nobody recorded starts, one without any says nothing."""
     left, recorded = table["left"].to_numpy(), table["started_ms"].null_count() < table.height
     waits = (left == _OUTCOMES["pending"]) | ((left == _OUTCOMES[""]) & recorded)
@@ -155,7 +161,7 @@ def states_of(table: pl.DataFrame, seen: Seen) -> I64:
     return np.where(seen.ended, State.OVER, going).astype(np.int64)
 
 
-def see(table: pl.DataFrame, watch: Observation) -> Seen:
+def see(table: pl.DataFrame, watch: Observation) -> SeenRuntimes:
     """What was seen of each row of a table with `outcome_left` as `left`."""
     left = table["left"].to_numpy()
     submitted, started, ended = (
@@ -169,7 +175,7 @@ def see(table: pl.DataFrame, watch: Observation) -> Seen:
     begin = np.where((known & ~gave_up) | runs, begin, NEVER)
     over = np.where(ended >= 0, ended, begin + duration)
     ran = np.where(known, duration, np.where(runs, np.maximum(watch.until_ms - begin, 0), 0))
-    return Seen(begin, np.where(known, over, NEVER), ran, _strata(table))
+    return SeenRuntimes(begin, np.where(known, over, NEVER), ran, _strata(table))
 
 
 def _strata(table: pl.DataFrame) -> I64:
@@ -180,7 +186,7 @@ def _strata(table: pl.DataFrame) -> I64:
     return number * len(SIZE_NAMES) + size_of(table["gpus_milli"].fill_null(0).to_numpy())
 
 
-def draw_runtimes(seen: Seen, order: tuple[I64, ...], since_ms: int | None, seed: int) -> I64:
+def draw_runtimes(seen: SeenRuntimes, order: tuple[I64, ...], since_ms: int | None, seed: int) -> I64:
     """The runtime of each job, drawn where it is not known; -1 where nothing tells how long such jobs run.
 
     Jobs draw in the order of what was seen of them, then of `order`: that of their rows does not matter.
@@ -197,7 +203,7 @@ def draw_runtimes(seen: Seen, order: tuple[I64, ...], since_ms: int | None, seed
     return run_ms
 
 
-def _survival_of(seen: Seen, stratum: int, since_ms: int | None) -> Survival | None:
+def _survival_of(seen: SeenRuntimes, stratum: int, since_ms: int | None) -> Survival | None:
     """How long jobs of a kind and size run; where none of them has ended, others of the kind count as one that has."""
     mine = watch_some(seen.take(seen.stratum == stratum), since_ms)
     if mine.ended_ms.size:
@@ -211,7 +217,7 @@ def _survival_of(seen: Seen, stratum: int, since_ms: int | None) -> Survival | N
     return found if found.rate > 0 else None
 
 
-def watch_some(seen: Seen, since_ms: int | None) -> Watched:
+def watch_some(seen: SeenRuntimes, since_ms: int | None) -> WatchedDurations:
     """The runtimes of some jobs as they were watched: those that ended before anybody watched are not among them."""
     entered = np.zeros(0, np.int64)
     if since_ms is not None:
@@ -219,4 +225,4 @@ def watch_some(seen: Seen, since_ms: int | None) -> Watched:
         late = np.minimum(since_ms - seen.begin_ms, seen.ran_ms - 1)
         entered = np.sort(late[late > 0])
     going = seen.ran_ms[~seen.ended & (seen.ran_ms > 0)]
-    return Watched(np.sort(seen.ran_ms[seen.ended]), np.sort(going), entered)
+    return WatchedDurations(np.sort(seen.ran_ms[seen.ended]), np.sort(going), entered)

@@ -1,7 +1,7 @@
 """Spans of time with an amount each, turned into curves: in total, and by any grouping.
 
 Two ways to the same curves. Exact (`put_in_order`): begin and end of every span become one 64-bit key each, time
-above and cell below, and one plain sort puts all of them in order. For very many spans (`Tally`): begins and ends
+above and cell below, and one plain sort puts all of them in order. For very many spans (`TickTally`): begins and ends
 are added up in even ticks of time, which needs no sort and as much memory for a hundred million spans as for one;
 times are then as exact as the tick. A cell is what spans need to be told apart by: their group in each dimension, and
 their amount.
@@ -129,7 +129,7 @@ class _Room(NamedTuple):
     bases: dict[str, I64]  # by dimension: where the curve of each row's cell begins
 
 
-class Tally:
+class TickTally:
     """What came, or went, in even ticks of time: no sort, and no memory but the ticks.
 
     Several kinds of moments are added up side by side, some rows at a time.
@@ -179,7 +179,7 @@ class Tally:
         tick, row, amount, bases_of = self._room
         return _Room(tick[:rows], row[:rows], amount[:rows], {name: base[:rows] for name, base in bases_of.items()})
 
-    def join(self, other: Tally) -> None:
+    def join(self, other: TickTally) -> None:
         """Take over the kinds of moments that another one has added up."""
         self._sums |= other._sums
 

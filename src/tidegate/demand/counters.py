@@ -13,7 +13,7 @@ import polars as pl
 
 from tidegate.demand.concurrency_stats import Track, track_series
 from tidegate.demand.group_keys import MOST_GROUPS
-from tidegate.demand.sampling import Grid, Samples, grid_of, held_at
+from tidegate.demand.sampling import SampleGrid, TimedSamples, grid_of, held_at
 from tidegate.model.arrays import F64
 from tidegate.model.units import WHOLE_MILLI
 
@@ -82,11 +82,11 @@ def _known_sum(name: str) -> pl.Expr:
     return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
 
 
-def _samples(table: pl.DataFrame) -> Samples:
-    return Samples(*(table[name].to_numpy() for name in ("thing", "at_ms", "every_ms")))
+def _samples(table: pl.DataFrame) -> TimedSamples:
+    return TimedSamples(*(table[name].to_numpy() for name in ("thing", "at_ms", "every_ms")))
 
 
-def _counters(table: pl.DataFrame, queue: str, grid: Grid) -> Counters:
+def _counters(table: pl.DataFrame, queue: str, grid: SampleGrid) -> Counters:
     columns = []
     for name in _COLUMNS:
         known = table.filter(pl.col(name).is_not_null())

@@ -24,10 +24,10 @@ from tidegate.demand.estimate import (
     variation,
 )
 from tidegate.demand.grouped_quantiles import Grouping, Some, in_order_by_group
-from tidegate.demand.job_table import JobRows, Jobs
+from tidegate.demand.job_table import JobRows, JobTable
 from tidegate.demand.sketches import Sketch, sketch_ordered
 from tidegate.demand.survival import (
-    Watched,
+    WatchedDurations,
     estimate_survival,
     survival_quantile,
     survival_shape,
@@ -70,7 +70,7 @@ class DurationSpread(Spec, frozen=True):
     sketch: Sketch
 
 
-def measure_durations(jobs: Jobs) -> tuple[DurationSpread, ...]:
+def measure_durations(jobs: JobTable) -> tuple[DurationSpread, ...]:
     """Spreads of each kind: of all sizes, and of each size that occurs."""
     kinds, cells = jobs.names["kind"], jobs.cells
     size = size_of(np.rint(cells.amount * (cells.unit * WHOLE_MILLI)).astype(np.int64))
@@ -97,17 +97,17 @@ def _bounded(spread: DurationSpread) -> DurationSpread:
     return replace(spread, **{name: at_most(getattr(spread, name)) for name in names})
 
 
-def _watch(jobs: Jobs, grouping: Grouping) -> list[Watched]:
+def _watch(jobs: JobTable, grouping: Grouping) -> list[WatchedDurations]:
     """Runtimes of each group as they were watched."""
     since_ms = jobs.watch.since_ms
     late = () if since_ms is None else (_entered(rows, since_ms) for rows in jobs.parts())
     ended, going = (in_order_by_group(map(pick, jobs.parts()), grouping) for pick in (_ended, _going))
     entered = in_order_by_group(late, grouping)
     every = (ended.every, going.every, entered.every)
-    return [Watched(*parts, every) for parts in zip(ended.parts, going.parts, entered.parts, strict=True)]
+    return [WatchedDurations(*parts, every) for parts in zip(ended.parts, going.parts, entered.parts, strict=True)]
 
 
-def _sort_by_unit(jobs: Jobs, grouping: Grouping) -> list[tuple[I64, ...]]:
+def _sort_by_unit(jobs: JobTable, grouping: Grouping) -> list[tuple[I64, ...]]:
     """Durations of each group that are known, by the unit of time in which jobs were submitted."""
     first, last = (int(jobs.frame["submitted_ms"].to_numpy().min()), int(jobs.frame["submitted_ms"].to_numpy().max()))
     length_ms = last - first + 1
@@ -144,15 +144,17 @@ def _entered(jobs: JobRows, since_ms: int) -> Some:
     return late[late > 0], ran.cell[late > 0]
 
 
-def _together(parts: list[Watched]) -> Watched:
+def _together(parts: list[WatchedDurations]) -> WatchedDurations:
     if len(parts) == 1:
         return parts[0]
     columns = zip(*(part[:3] for part in parts), strict=True)
     ended, going, entered = (np.sort(np.concatenate(column)) for column in columns)
-    return Watched(ended, going, entered, parts[0].every)
+    return WatchedDurations(ended, going, entered, parts[0].every)
 
 
-def _spread(of: tuple[str, str], watched: Watched, gpu_hours: float, by_unit: tuple[I64, ...]) -> DurationSpread:
+def _spread(
+    of: tuple[str, str], watched: WatchedDurations, gpu_hours: float, by_unit: tuple[I64, ...]
+) -> DurationSpread:
     kind, size = of
     numbers, sketch = (_of_ended if watched.whole() else _by_survival)(watched, by_unit)
     mean, p50, p90, p99, cv = numbers
@@ -177,7 +179,7 @@ def _spread(of: tuple[str, str], watched: Watched, gpu_hours: float, by_unit: tu
 _Numbers = tuple[Number, Number, Number, Number, Number]
 
 
-def _by_survival(watched: Watched, by_unit: tuple[I64, ...]) -> tuple[_Numbers, Sketch]:
+def _by_survival(watched: WatchedDurations, by_unit: tuple[I64, ...]) -> tuple[_Numbers, Sketch]:
     survival = estimate_survival(watched)
     alike = {at: likeness(by_unit, at) for at in (0.5, 0.9, 0.99)}
     p50, p90, p99 = (survival_quantile(survival, at, Unit.MS, "jobs", alike[at]) for at in alike)
@@ -185,7 +187,7 @@ def _by_survival(watched: Watched, by_unit: tuple[I64, ...]) -> tuple[_Numbers, 
     return (shape.mean, p50, p90, p99, shape.cv), survival_sketch(survival)
 
 
-def _of_ended(watched: Watched, by_unit: tuple[I64, ...]) -> tuple[_Numbers, Sketch]:
+def _of_ended(watched: WatchedDurations, by_unit: tuple[I64, ...]) -> tuple[_Numbers, Sketch]:
     ordered, every = watched.ended_ms, watched.every[0]
     p50, p90, p99 = (
         rank_quantile(ordered, at, Unit.MS, "jobs", every, likeness(by_unit, at)) for at in (0.5, 0.9, 0.99)

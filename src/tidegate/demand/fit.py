@@ -19,24 +19,24 @@ from tidegate.demand.counters import Counters, is_told, read_counters
 from tidegate.demand.durations import DurationSpread, measure_durations
 from tidegate.demand.estimate import Number, Unit, at_least, exact, trim
 from tidegate.demand.forecast_report import Outlook, look_ahead
-from tidegate.demand.job_table import Jobs, read_jobs, unseen_of, window_of
-from tidegate.demand.measure_groups import Measured, Setting, measure_groups, survey
+from tidegate.demand.job_table import JobTable, read_jobs, unseen_of, window_of
+from tidegate.demand.measure_groups import MeasuredGroups, Setting, measure_groups, survey
 from tidegate.demand.model import (
     FORMAT,
     VERSION,
+    DemandGroup,
     DemandModel,
     Fleet,
     Ground,
-    Group,
+    GroupScope,
     PriorityShare,
-    Scope,
 )
 from tidegate.demand.parallel import RunAll, one_by_one
 from tidegate.demand.residency import Residency, measure_residency
-from tidegate.demand.services import Service, measure_services
+from tidegate.demand.services import ServiceDemand, measure_services
 from tidegate.demand.step_curve import Window, curve_of_steps
-from tidegate.demand.synth.streams import Stream, level_by_day, write_streams
-from tidegate.demand.tables import Origin, Tables
+from tidegate.demand.synth.streams import JobStream, level_by_day, write_streams
+from tidegate.demand.tables import RowOrigin, Tables
 from tidegate.demand.unrecorded import Unseen, unseen_between
 from tidegate.model.arrays import F64
 from tidegate.model.units import HOUR_MS
@@ -48,12 +48,12 @@ _MOST_PRIORITIES = 8
 class _Told(NamedTuple):
     """What jobs tell."""
 
-    jobs: Jobs
-    measured: Measured
+    jobs: JobTable
+    measured: MeasuredGroups
     durations: tuple[DurationSpread, ...]
     priorities: tuple[PriorityShare, ...]
     days: tuple[float, ...]
-    streams: tuple[Stream, ...]
+    streams: tuple[JobStream, ...]
 
 
 class _Parts(NamedTuple):
@@ -63,7 +63,7 @@ class _Parts(NamedTuple):
     counters: list[Counters]  # of GPUs
     queues: list[Counters]  # of what waits, in jobs or requests; nobody told GPUs
     residency: Residency | None
-    services: tuple[Service, ...]
+    services: tuple[ServiceDemand, ...]
 
 
 def fit(
@@ -133,17 +133,17 @@ def _hear(tables: Tables, setting: Setting) -> _Told | None:
     return _Told(jobs, measured, durations, priorities, days, streams)
 
 
-def _groups_of_counters(counters: list[Counters], setting: Setting) -> tuple[Group, ...]:
+def _groups_of_counters(counters: list[Counters], setting: Setting) -> tuple[DemandGroup, ...]:
     """Where no jobs are told: what ran and what waited is what was asked for."""
     return tuple(_group_of_counters(one, setting) for one in counters if is_told(one.asked()))
 
 
-def _group_of_counters(one: Counters, setting: Setting) -> Group:
+def _group_of_counters(one: Counters, setting: Setting) -> DemandGroup:
     asked = one.track(one.asked())
     wanted = measure_levels(asked, Unit.GPUS, "capacity", setting.calendar)
     curve = curve_of_steps(asked.window, asked.series, asked.step_ms)
-    return Group(
-        scope=Scope.QUEUE if one.queue else Scope.TOTAL,
+    return DemandGroup(
+        scope=GroupScope.QUEUE if one.queue else GroupScope.TOTAL,
         name=one.queue,
         jobs=0,
         gpu_hours=_counted_hours(asked),
@@ -171,7 +171,7 @@ def _counted_hours(asked: Track) -> Number:
     return counted if np.isfinite(asked.series).all() else at_least(counted)
 
 
-def _complete(total: Group, counters: Counters, setting: Setting) -> Group:
+def _complete(total: DemandGroup, counters: Counters, setting: Setting) -> DemandGroup:
     """What jobs do not tell about the whole (what ran, what waited), counters may."""
     seen = total.seen or _counted(counters, counters.running, setting)
     waiting = total.waiting or _counted(counters, counters.pending, setting, of_queue=True)
@@ -186,11 +186,11 @@ def _queued(queues: list[Counters], setting: Setting) -> Levels | None:
     return measure_levels(track, Unit.JOBS, "capacity", setting.calendar, of_queue=True)
 
 
-def _bare(seen: Residency, queued: Levels | None) -> Group:
+def _bare(seen: Residency, queued: Levels | None) -> DemandGroup:
     """All that use alone tells: what was held; and what waited, where a queue was counted."""
     hours = seen.held.mean.value * sum(band.demand for band in seen.held.bands) / max(seen.held.mean.value, 1e-9)
-    return Group(
-        scope=Scope.TOTAL,
+    return DemandGroup(
+        scope=GroupScope.TOTAL,
         name="",
         jobs=0,
         gpu_hours=exact(hours, Unit.GPU_HOURS, seen.held.peak.samples, "use"),
@@ -205,7 +205,7 @@ def _bare(seen: Residency, queued: Levels | None) -> Group:
     )
 
 
-def _priorities(jobs: Jobs) -> tuple[PriorityShare, ...]:
+def _priorities(jobs: JobTable) -> tuple[PriorityShare, ...]:
     values = jobs.frame["priority"].unique().sort().to_numpy()
     even = int(values[-1] - values[0]) == values.size - 1  # then there is nothing to look up
     counts, hours = np.zeros(values.size, np.int64), np.zeros(values.size)
@@ -275,7 +275,7 @@ def _unseen_requests(requests: pl.LazyFrame) -> Unseen:
     return unseen_between(requests.select("at_ms").collect(engine="streaming")["at_ms"].to_numpy())
 
 
-def _ground(table: str, window: Window, rows: int, tick_ms: int, origins: tuple[Origin, ...]) -> Ground:
+def _ground(table: str, window: Window, rows: int, tick_ms: int, origins: tuple[RowOrigin, ...]) -> Ground:
     return Ground(
         table=table, start_ms=window.start_ms, end_ms=window.end_ms, rows=rows, tick_ms=tick_ms, origins=origins
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tidegate.demand.estimate import Unit, trim, trimmed
-from tidegate.demand.forecast import QUANTILES, Series, fill, foretell, know, learn, roll, score
+from tidegate.demand.forecast import QUANTILES, LevelSeries, fill, foretell, know, learn, roll, score
 from tidegate.model.arrays import F64
 from tidegate.model.struct import Spec
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS
@@ -53,7 +53,7 @@ def look_ahead(of: str, unit: Unit, values: F64, step_ms: int, end_ms: int) -> O
     """Bands for what follows a series; None where it is too short to know its days."""
     if values.size * step_ms < SHORTEST_MS or step_ms > HOUR_MS:
         return None
-    series = _coarser(Series(fill(values), step_ms, ~np.isfinite(values)))
+    series = _coarser(LevelSeries(fill(values), step_ms, ~np.isfinite(values)))
     return Outlook(
         of=of,
         unit=unit,
@@ -64,16 +64,16 @@ def look_ahead(of: str, unit: Unit, values: F64, step_ms: int, end_ms: int) -> O
     )
 
 
-def _coarser(series: Series) -> Series:
+def _coarser(series: LevelSeries) -> LevelSeries:
     """Means of at least ten minutes; what does not fill a step at the beginning is left out."""
     factor = max(STEP_MS // series.step_ms, 1)
     kept = series.values[series.values.size % factor :]
     guessed = None if series.guessed is None else series.guessed[series.values.size % factor :]
     unsure = None if guessed is None else np.asarray(guessed.reshape(-1, factor).any(1), np.bool_)
-    return Series(kept.reshape(-1, factor).mean(1), series.step_ms * factor, unsure)
+    return LevelSeries(kept.reshape(-1, factor).mean(1), series.step_ms * factor, unsure)
 
 
-def _ahead(series: Series, horizon_ms: int) -> Ahead:
+def _ahead(series: LevelSeries, horizon_ms: int) -> Ahead:
     known = know(series, horizon_ms)
     last = series.values.size - 1
     recipe = learn(known, last, series.steps(DAY_MS))

@@ -11,13 +11,13 @@ from enum import StrEnum
 from msgspec.structs import replace
 
 from tidegate.demand.estimate import Number
-from tidegate.demand.model import DemandModel, Group, Scope
-from tidegate.demand.tolerance import Basis
+from tidegate.demand.model import DemandGroup, DemandModel, GroupScope
+from tidegate.demand.tolerance import ToleranceBasis
 from tidegate.model.struct import Spec
 from tidegate.model.units import DAY_MS, MINUTE_MS, SECOND_MS, WEEK_MS
 
 
-class Question(StrEnum):
+class DemandQuestion(StrEnum):
     """What has to be known before capacity is talked about."""
 
     FLOOR = "floor"  # what is the real concurrency floor?
@@ -34,7 +34,7 @@ class Grade(StrEnum):
     ASSUMED = "assumed"
 
 
-class Lack(StrEnum):
+class MissingData(StrEnum):
     """What keeps an answer from being measured; each is lifted by data."""
 
     NO_GPU_DEMAND = "no_gpu_demand"  # nothing tells how many GPUs are asked for
@@ -55,13 +55,13 @@ class Lack(StrEnum):
     LEFT_EDGE = "left_edge"  # work that ran when the table begins is not in it, and jobs run long
 
 
-class Answer(Spec, frozen=True):
+class QuestionAnswer(Spec, frozen=True):
     """One answer."""
 
-    question: Question
+    question: DemandQuestion
     grade: Grade
     numbers: tuple[tuple[str, Number], ...]  # by name, the most telling first
-    lacks: tuple[Lack, ...]
+    lacks: tuple[MissingData, ...]
 
 
 class Verdict(StrEnum):
@@ -72,7 +72,7 @@ class Verdict(StrEnum):
     PREMATURE = "premature"  # two or more are assumptions
 
 
-def answer(model: DemandModel) -> tuple[Answer, ...]:
+def answer(model: DemandModel) -> tuple[QuestionAnswer, ...]:
     """The four answers, in the order they are asked."""
     return tuple(_lowered(one, model) for one in (_floor(model), _burst(model), _residency(model), _patience(model)))
 
@@ -81,21 +81,21 @@ def answer(model: DemandModel) -> tuple[Answer, ...]:
 _MOST_DROPPED = 0.02
 
 
-def _lowered(one: Answer, model: DemandModel) -> Answer:
+def _lowered(one: QuestionAnswer, model: DemandModel) -> QuestionAnswer:
     """The answer, at most partial where rows were dropped, or time was not seen."""
     lacks = []
     dropped = max((ground.dropped for ground in model.grounds), default=0)
     if dropped > _MOST_DROPPED * (dropped + sum(ground.rows for ground in model.grounds)):
-        lacks.append(Lack.ROWS_DROPPED)
-    if one.question in {Question.FLOOR, Question.BURST} and any(ground.unseen for ground in model.grounds):
-        lacks.append(Lack.GAPS)
+        lacks.append(MissingData.ROWS_DROPPED)
+    if one.question in {DemandQuestion.FLOOR, DemandQuestion.BURST} and any(ground.unseen for ground in model.grounds):
+        lacks.append(MissingData.GAPS)
     if not lacks:
         return one
     grade = Grade.PARTIAL if one.grade is Grade.MEASURED else one.grade
     return replace(one, grade=grade, lacks=(*one.lacks, *lacks))
 
 
-def judge(answers: tuple[Answer, ...]) -> Verdict:
+def judge(answers: tuple[QuestionAnswer, ...]) -> Verdict:
     """Whether to go on to a plan."""
     assumed = sum(one.grade is Grade.ASSUMED for one in answers)
     if assumed >= 2:
@@ -103,7 +103,7 @@ def judge(answers: tuple[Answer, ...]) -> Verdict:
     return Verdict.READY if all(one.grade is Grade.MEASURED for one in answers) else Verdict.USABLE
 
 
-def _floor(model: DemandModel) -> Answer:
+def _floor(model: DemandModel) -> QuestionAnswer:
     total = model.total()
     if total is None or (total.wanted is None and total.seen is None):
         rates = tuple(
@@ -111,24 +111,24 @@ def _floor(model: DemandModel) -> Answer:
             for one in model.services[:1]
             for name in ("mean", "p50", "p95", "p99", "peak")
         )
-        return _graded(Question.FLOOR, rates, (Lack.NO_GPU_DEMAND,), Grade.ASSUMED)
+        return _graded(DemandQuestion.FLOOR, rates, (MissingData.NO_GPU_DEMAND,), Grade.ASSUMED)
     levels = total.wanted or total.seen
     assert levels is not None
     lacks = []
     if total.wanted is None:
-        lacks.append(Lack.HELD_ONLY)
+        lacks.append(MissingData.HELD_ONLY)
     elif total.jobs == 0:
-        lacks.append(Lack.COUNTERS_ONLY)
+        lacks.append(MissingData.COUNTERS_ONLY)
     if not all(ground.runtimes for ground in model.grounds):
-        lacks.append(Lack.WAITS_IN_RUNTIMES)
+        lacks.append(MissingData.WAITS_IN_RUNTIMES)
     if _length_ms(model) < WEEK_MS - DAY_MS:
-        lacks.append(Lack.SHORT_WINDOW)
+        lacks.append(MissingData.SHORT_WINDOW)
     if _missing_share(model) > _MOST_MISSING:
-        lacks.append(Lack.LEFT_EDGE)
+        lacks.append(MissingData.LEFT_EDGE)
     numbers = [(name, getattr(levels, name)) for name in ("mean", "p05", "p50", "p95", "p99", "peak")]
     if model.residency and total.wanted is None:
         numbers += [("busy_p05", model.residency.busy.p05), ("busy_p95", model.residency.busy.p95)]
-    return _graded(Question.FLOOR, tuple(numbers), tuple(lacks))
+    return _graded(DemandQuestion.FLOOR, tuple(numbers), tuple(lacks))
 
 
 #: What may be missing of the mean before the floor is no longer measured.
@@ -147,21 +147,21 @@ def _missing_share(model: DemandModel) -> float:
     return max(rest_ms, default=0.0) / max(jobs.end_ms - jobs.start_ms, 1)
 
 
-def _burst(model: DemandModel) -> Answer:
+def _burst(model: DemandModel) -> QuestionAnswer:
     total = model.total()
     bursts = total.bursts if total and total.bursts else next((one.bursts for one in model.services), None)
     if bursts is None:
-        return _graded(Question.BURST, (), (Lack.NO_ARRIVALS,), Grade.ASSUMED)
+        return _graded(DemandQuestion.BURST, (), (MissingData.NO_ARRIVALS,), Grade.ASSUMED)
     numbers = [("episodes", bursts.episodes), ("area", bursts.area), ("longest", bursts.longest_ms)]
     numbers += _unevenness(model)
     lacks = []
     if model.cold_start is not None:
         numbers += [("cold_start", model.cold_start.window)]
     else:
-        lacks.append(Lack.NO_COLD_START)
+        lacks.append(MissingData.NO_COLD_START)
     if bursts.noise is not None and bursts.noise_area is not None:
         numbers += [("noise_share", bursts.noise), ("noise_area", bursts.noise_area)]
-    return _graded(Question.BURST, tuple(numbers), tuple(lacks))
+    return _graded(DemandQuestion.BURST, tuple(numbers), tuple(lacks))
 
 
 def _unevenness(model: DemandModel) -> list[tuple[str, Number]]:
@@ -177,36 +177,38 @@ def _unevenness(model: DemandModel) -> list[tuple[str, Number]]:
     return found
 
 
-def _residency(model: DemandModel) -> Answer:
+def _residency(model: DemandModel) -> QuestionAnswer:
     seen = model.residency
     if seen is None:
         known = tuple((f"{one.kind}_p50", one.p50) for one in model.durations if not one.size)
-        return _graded(Question.RESIDENCY, known, (Lack.NO_USE,), Grade.ASSUMED)
+        return _graded(DemandQuestion.RESIDENCY, known, (MissingData.NO_USE,), Grade.ASSUMED)
     numbers = [("duty", seen.duty), ("idle", seen.idle), ("idle_gpu_hours", seen.idle_gpu_hours)]
     if seen.idle_vram_gib is None:
-        return _graded(Question.RESIDENCY, tuple(numbers), (Lack.NO_VRAM,))
-    return _graded(Question.RESIDENCY, (*numbers, ("idle_vram", seen.idle_vram_gib)), ())
+        return _graded(DemandQuestion.RESIDENCY, tuple(numbers), (MissingData.NO_VRAM,))
+    return _graded(DemandQuestion.RESIDENCY, (*numbers, ("idle_vram", seen.idle_vram_gib)), ())
 
 
-def _patience(model: DemandModel) -> Answer:
-    groups = [one for one in model.groups if one.scope is Scope.KIND] or list(model.groups[:1])
+def _patience(model: DemandModel) -> QuestionAnswer:
+    groups = [one for one in model.groups if one.scope is GroupScope.KIND] or list(model.groups[:1])
     known = [(one, one.tolerance) for one in groups if one.tolerance and one.tolerance.tolerated]
     numbers = tuple((one.name or "all", found.tolerated) for one, found in known if found.tolerated)
     if not known:
-        return _graded(Question.PATIENCE, (), _why_impatient(model, groups), Grade.ASSUMED)
-    if any(found.basis is Basis.ACCEPTED for _, found in known):
-        return _graded(Question.PATIENCE, numbers, (Lack.NOTHING_DECLARED,))
-    return _graded(Question.PATIENCE, numbers, () if len(known) == len(groups) else (Lack.NOTHING_DECLARED,))
+        return _graded(DemandQuestion.PATIENCE, (), _why_impatient(model, groups), Grade.ASSUMED)
+    if any(found.basis is ToleranceBasis.ACCEPTED for _, found in known):
+        return _graded(DemandQuestion.PATIENCE, numbers, (MissingData.NOTHING_DECLARED,))
+    return _graded(
+        DemandQuestion.PATIENCE, numbers, () if len(known) == len(groups) else (MissingData.NOTHING_DECLARED,)
+    )
 
 
-def _why_impatient(model: DemandModel, groups: list[Group]) -> tuple[Lack, ...]:
+def _why_impatient(model: DemandModel, groups: list[DemandGroup]) -> tuple[MissingData, ...]:
     lacks = []
     if any(one.waiting is None for one in groups) or not groups:
         ran = groups and all(one.seen is not None for one in groups)
-        lacks.append(Lack.NO_SUBMISSIONS if ran else Lack.NO_STARTS)
+        lacks.append(MissingData.NO_SUBMISSIONS if ran else MissingData.NO_STARTS)
     if model.services and all(one.latency is None for one in model.services):
-        lacks.append(Lack.NO_LATENCY)
-    return (*lacks, Lack.NOTHING_DECLARED)
+        lacks.append(MissingData.NO_LATENCY)
+    return (*lacks, MissingData.NOTHING_DECLARED)
 
 
 def _length_ms(model: DemandModel) -> int:
@@ -214,7 +216,10 @@ def _length_ms(model: DemandModel) -> int:
 
 
 def _graded(
-    question: Question, numbers: tuple[tuple[str, Number], ...], lacks: tuple[Lack, ...], grade: Grade | None = None
-) -> Answer:
+    question: DemandQuestion,
+    numbers: tuple[tuple[str, Number], ...],
+    lacks: tuple[MissingData, ...],
+    grade: Grade | None = None,
+) -> QuestionAnswer:
     reached = grade or (Grade.PARTIAL if lacks else Grade.MEASURED)
-    return Answer(question=question, grade=reached, numbers=numbers, lacks=lacks)
+    return QuestionAnswer(question=question, grade=reached, numbers=numbers, lacks=lacks)

@@ -19,8 +19,7 @@ from tidegate.demand.censoring import (
     State,
     complete,
     observe,
-    outcome_left,
-    runtime,
+    observed_columns,
 )
 from tidegate.demand.concurrency import Mask, Moments, Spans
 from tidegate.demand.group_keys import Cells, Heavy, count_cells, rank, reorder, slices
@@ -109,7 +108,7 @@ def join_rows(parts: list[JobRows]) -> JobRows:
     )
 
 
-class Jobs(NamedTuple):
+class JobTable(NamedTuple):
     """The table of jobs, and the cells that its rows fall into."""
 
     frame: pl.DataFrame
@@ -152,16 +151,14 @@ def _filled(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.drop(name for name in _TIMES if gaps[name] and gaps[name] == frame.height)
 
 
-def read_jobs(tables: Tables, seed: int = 0, run_all: RunAll = one_by_one) -> Jobs:
+def read_jobs(tables: Tables, seed: int = 0, run_all: RunAll = one_by_one) -> JobTable:
     """Read what is needed of the table of jobs, once."""
     assert tables.jobs is not None
     frame = tables.jobs.select(
         *(pl.col(name).cast(pl.Int64) for name in _TIMES),
         *(pl.col(name).fill_null(0).cast(pl.Int64) for name in _AMOUNTS),
         *(pl.col(name).fill_null("").cast(pl.Categorical) for name in _DIMENSIONS.values()),
-        runtime().alias("duration_ms"),
-        (pl.col("outcome").fill_null("") == "cancelled").alias("cancelled"),
-        outcome_left().alias("left"),
+        *observed_columns(),
     ).collect(engine="streaming")
     watch = observe(frame, tables.since_ms, tables.until_ms)
     frame = _filled(complete(frame, watch, seed))
@@ -171,10 +168,10 @@ def read_jobs(tables: Tables, seed: int = 0, run_all: RunAll = one_by_one) -> Jo
     labels["kind"], told["kind"] = reorder(labels["kind"], told["kind"], KINDS)
     for name in ("queue", "gpu"):
         labels[name], told[name] = rank(labels[name], told[name], counted.weight)
-    return Jobs(frame, counted.cell, counted.cells, counted.rows, counted.weight, told, watch, tables.recorded)
+    return JobTable(frame, counted.cell, counted.cells, counted.rows, counted.weight, told, watch, tables.recorded)
 
 
-def window_of(jobs: Jobs) -> Window:
+def window_of(jobs: JobTable) -> Window:
     """From the first submission to the last: what came after that was not seen; or as long as jobs were watched."""
     if len(jobs) == 0:
         return Window(0, 1)
@@ -185,13 +182,13 @@ def window_of(jobs: Jobs) -> Window:
     return Window(first, max(int(jobs.whole().over_ms(first + 1).max()), first + 1))
 
 
-def unseen_of(jobs: Jobs) -> tuple[tuple[int, int], ...]:
+def unseen_of(jobs: JobTable) -> tuple[tuple[int, int], ...]:
     """When nothing can have been recorded."""
     hours = jobs.frame.group_by((pl.col("submitted_ms") // HOUR_MS).alias("hour")).len().sort("hour")
     return find_unseen(hours["hour"].to_numpy(), hours["len"].to_numpy().astype(np.int64))
 
 
-def starts_known(jobs: Jobs) -> bool:
+def starts_known(jobs: JobTable) -> bool:
     """Whether starts were recorded."""
     last = jobs.frame["started_ms"].max() if "started_ms" in jobs.frame.columns else None
     return isinstance(last, int) and last >= 0

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.demand.arrivals import Arrivals, measure_by_group
+from tidegate.demand.arrivals import ArrivalStats, measure_by_group
 from tidegate.demand.bursts import ceilings, find_bursts
 from tidegate.demand.censoring import State
-from tidegate.demand.concurrency import MOST_EXACT, Moments, Spans, Tally, curves_of
+from tidegate.demand.concurrency import MOST_EXACT, Moments, Spans, TickTally, curves_of
 from tidegate.demand.concurrency_stats import Levels, Track, coarser, measure_levels, profile_week, track_curve
 from tidegate.demand.estimate import How, Number, Unit, at_least, at_most, estimate, exact, trimmed
 from tidegate.demand.forecast_report import Outlook, look_ahead
@@ -23,7 +23,7 @@ from tidegate.demand.job_table import (
     STARTED,
     SUBMITTED,
     JobRows,
-    Jobs,
+    JobTable,
     join_rows,
     seen_moments,
     seen_spans,
@@ -32,15 +32,15 @@ from tidegate.demand.job_table import (
     wanted_moments,
     wanted_spans,
 )
-from tidegate.demand.model import Group, MixShare, Scope
+from tidegate.demand.model import DemandGroup, GroupScope, MixShare
 from tidegate.demand.parallel import RunAll, one_by_one
 from tidegate.demand.step_curve import StepCurve, Window
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import (
-    Basis,
     Broken,
-    Tolerance,
-    Waits,
+    MeasuredTolerance,
+    ObservedWaits,
+    ToleranceBasis,
     find_breaking_depth,
     gather_waits,
     measure_tolerance,
@@ -66,10 +66,10 @@ class Setting(NamedTuple):
     unseen: Unseen = ()  # when nothing was recorded
 
 
-class Measured(NamedTuple):
+class MeasuredGroups(NamedTuple):
     """Groups, and what else is read off their wanted levels over time."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[DemandGroup, ...]
     window: Window
     mix: tuple[MixShare, ...]
     outlook: Outlook | None
@@ -91,13 +91,13 @@ _SEEN = _Moments((STARTED, ENDED, LEFT), seen_moments, (seen_spans, waiting_span
 class _Scoped(NamedTuple):
     """What the members of one scope have."""
 
-    scope: Scope
+    scope: GroupScope
     names: tuple[str, ...]
     label: I32  # of each cell
     counts: I64
     hours: F64
-    waits: list[list[Waits]]  # of each member, in parts
-    arrivals: list[Arrivals | None]
+    waits: list[list[ObservedWaits]]  # of each member, in parts
+    arrivals: list[ArrivalStats | None]
 
 
 class _Curves(NamedTuple):
@@ -108,7 +108,7 @@ class _Curves(NamedTuple):
     waiting: dict[str, list[StepCurve]] | None
 
 
-def survey(jobs: Jobs, window: Window, unseen: Unseen) -> list[Callable[[], Any]]:
+def survey(jobs: JobTable, window: Window, unseen: Unseen) -> list[Callable[[], Any]]:
     """What has to go through all jobs, each call once: `measure_groups` asks for what they give, in this order."""
     return [
         partial(measure_by_group, jobs, [_grouping(jobs, scope) for scope in _scopes(jobs)], window, unseen),
@@ -117,7 +117,7 @@ def survey(jobs: Jobs, window: Window, unseen: Unseen) -> list[Callable[[], Any]
     ]
 
 
-def measure_groups(jobs: Jobs, window: Window, surveyed: Sequence[Any], setting: Setting) -> Measured:
+def measure_groups(jobs: JobTable, window: Window, surveyed: Sequence[Any], setting: Setting) -> MeasuredGroups:
     """All groups of the jobs: everything, kinds, queues, GPU models."""
     arrivals, waits, *followed = surveyed
     curves = _join(jobs, followed)
@@ -134,12 +134,12 @@ def measure_groups(jobs: Jobs, window: Window, surveyed: Sequence[Any], setting:
     by_kind = {
         scoped.names[row]: track
         for (scoped, row), track in zip(members, tracks, strict=True)
-        if scoped.scope is Scope.KIND
+        if scoped.scope is GroupScope.KIND
     }
-    tick_ms = int(curves.wanted[Scope.TOTAL][0].width_ms[0]) if len(jobs) > MOST_EXACT else 0
+    tick_ms = int(curves.wanted[GroupScope.TOTAL][0].width_ms[0]) if len(jobs) > MOST_EXACT else 0
     look = partial(look_ahead, "wanted", Unit.GPUS, total.series, total.step_ms, window.end_ms)
     outlook, mix, *groups = setting.run_all([look, partial(_mix, by_kind, setting), *calls])
-    return Measured(tuple(groups), window, mix, outlook, tick_ms)
+    return MeasuredGroups(tuple(groups), window, mix, outlook, tick_ms)
 
 
 def _mix(by_kind: dict[str, Track], setting: Setting) -> tuple[MixShare, ...]:
@@ -147,22 +147,22 @@ def _mix(by_kind: dict[str, Track], setting: Setting) -> tuple[MixShare, ...]:
     return measure_mix(tracks, setting.calendar)
 
 
-def _moments(jobs: Jobs) -> tuple[_Moments, ...]:
+def _moments(jobs: JobTable) -> tuple[_Moments, ...]:
     return (_WANTED, _SEEN) if starts_known(jobs) else (_WANTED,)
 
 
-def _follow(jobs: Jobs, window: Window, moments: _Moments) -> Tally | list[dict[str, list[StepCurve]]]:
+def _follow(jobs: JobTable, window: Window, moments: _Moments) -> TickTally | list[dict[str, list[StepCurve]]]:
     """Where very many jobs begin and end, in ticks; of fewer, their curves."""
     if len(jobs) <= MOST_EXACT:
         rows = jobs.whole()
         return [curves_of(make(rows, window), jobs.cells, window) for make in moments.spans]
-    tally = Tally(moments.kinds, jobs.cells, window)
+    tally = TickTally(moments.kinds, jobs.cells, window)
     for rows in jobs.parts():
         tally.add(moments.read(rows, window))
     return tally
 
 
-def _join(jobs: Jobs, followed: Sequence[Any]) -> _Curves:
+def _join(jobs: JobTable, followed: Sequence[Any]) -> _Curves:
     if len(jobs) <= MOST_EXACT:
         wanted, *others = (curves for some in followed for curves in some)
         return _Curves(wanted, *(others or (None, None)))
@@ -176,24 +176,28 @@ def _join(jobs: Jobs, followed: Sequence[Any]) -> _Curves:
     )
 
 
-def _scopes(jobs: Jobs) -> list[Scope]:
+def _scopes(jobs: JobTable) -> list[GroupScope]:
     """Scopes that were recorded."""
-    return [scope for scope in Scope if scope not in {Scope.QUEUE, Scope.GPU} or jobs.names[scope] not in {(), ("",)}]
+    return [
+        scope
+        for scope in GroupScope
+        if scope not in {GroupScope.QUEUE, GroupScope.GPU} or jobs.names[scope] not in {(), ("",)}
+    ]
 
 
-def _names(jobs: Jobs, scope: Scope) -> tuple[str, ...]:
-    return ("",) if scope is Scope.TOTAL else jobs.names[scope]
+def _names(jobs: JobTable, scope: GroupScope) -> tuple[str, ...]:
+    return ("",) if scope is GroupScope.TOTAL else jobs.names[scope]
 
 
-def _label(jobs: Jobs, scope: Scope) -> I32:
-    return np.zeros(jobs.cells.amount.size, np.int32) if scope is Scope.TOTAL else jobs.cells.labels[scope]
+def _label(jobs: JobTable, scope: GroupScope) -> I32:
+    return np.zeros(jobs.cells.amount.size, np.int32) if scope is GroupScope.TOTAL else jobs.cells.labels[scope]
 
 
-def _grouping(jobs: Jobs, scope: Scope) -> Grouping:
+def _grouping(jobs: JobTable, scope: GroupScope) -> Grouping:
     return Grouping(_label(jobs, scope).astype(np.int64), len(_names(jobs, scope)))
 
 
-def _scoped(jobs: Jobs, arrivals: list[list[Arrivals | None]], waits: list[Waits]) -> Iterator[_Scoped]:
+def _scoped(jobs: JobTable, arrivals: list[list[ArrivalStats | None]], waits: list[ObservedWaits]) -> Iterator[_Scoped]:
     """Scopes with their members."""
     for scope, arrived in zip(_scopes(jobs), arrivals, strict=True):
         names, label = _names(jobs, scope), _label(jobs, scope)
@@ -212,13 +216,13 @@ def _track(curves: _Curves, of: _Scoped, row: int, setting: Setting) -> Track:
     return track_curve(curves.wanted[of.scope][row], int(of.counts[row]), setting.unseen)
 
 
-def _measure(jobs: Jobs, member: tuple[_Scoped, int], made: tuple[_Curves, Track], setting: Setting) -> Group:
+def _measure(jobs: JobTable, member: tuple[_Scoped, int], made: tuple[_Curves, Track], setting: Setting) -> DemandGroup:
     (of, row), (curves, track) = member, made
     count = int(of.counts[row])
     levels = measure_levels(track, Unit.GPUS, "jobs", setting.calendar)
     patience = measure_tolerance(gather_waits(of.waits[row]), count)
     waiting = curves.waiting[of.scope][row] if curves.waiting else None
-    return Group(
+    return DemandGroup(
         scope=of.scope,
         name=of.names[row],
         jobs=count,
@@ -240,12 +244,14 @@ def _levels(curve: StepCurve | None, count: int, setting: Setting, *, of_queue: 
     return measure_levels(track_curve(curve, count, setting.unseen), Unit.GPUS, "jobs", None, of_queue=of_queue)
 
 
-def _broken(jobs: Jobs, of: _Scoped, row: int, queue: StepCurve | None, patience: Tolerance) -> Broken | None:
+def _broken(
+    jobs: JobTable, of: _Scoped, row: int, queue: StepCurve | None, patience: MeasuredTolerance
+) -> Broken | None:
     """Where the depth breaks tolerance; one that was read off the waits themselves, or a bound, cannot be broken.
 
     Of jobs that came less than the tolerance before the end, or gave up within it, nobody knows whether they are late.
     """
-    told, accepted = patience.tolerated, patience.basis is Basis.ACCEPTED
+    told, accepted = patience.tolerated, patience.basis is ToleranceBasis.ACCEPTED
     if queue is None or told is None or accepted or told.how is How.AT_LEAST:
         return None
     some = _some(jobs, of, row)
@@ -257,7 +263,7 @@ def _broken(jobs: Jobs, of: _Scoped, row: int, queue: StepCurve | None, patience
     return find_breaking_depth(some.submitted_ms[known], waited[known], queue, told.value)
 
 
-def _some(jobs: Jobs, of: _Scoped, row: int) -> JobRows:
+def _some(jobs: JobTable, of: _Scoped, row: int) -> JobRows:
     """Jobs of a group: all, or of very many every so-manieth."""
     every = max(1, -(-int(of.counts[row]) // _MOST_COMPARED))
     mine, before, found = of.label == row, 0, []
@@ -268,7 +274,7 @@ def _some(jobs: Jobs, of: _Scoped, row: int) -> JobRows:
     return join_rows(found)
 
 
-def _hours(jobs: Jobs, of: _Scoped, row: int) -> Number:
+def _hours(jobs: JobTable, of: _Scoped, row: int) -> Number:
     """GPU-hours of a group; where some of its jobs are not over, at least those that were seen."""
     count, hours = int(of.counts[row]), float(of.hours[row])
     counted, mine = exact(hours, Unit.GPU_HOURS, count, "jobs"), of.label == row

@@ -12,18 +12,18 @@ from typing import Any
 import msgspec
 
 from tidegate.config.codec import decode
-from tidegate.demand.arrivals import Arrivals
+from tidegate.demand.arrivals import ArrivalStats
 from tidegate.demand.bursts import Bursts, Ceiling
 from tidegate.demand.concurrency_stats import Levels
 from tidegate.demand.durations import DurationSpread
 from tidegate.demand.estimate import Number
 from tidegate.demand.forecast_report import Outlook
 from tidegate.demand.residency import Residency
-from tidegate.demand.services import Service
-from tidegate.demand.synth.streams import Stream
-from tidegate.demand.tables import Origin
+from tidegate.demand.services import ServiceDemand
+from tidegate.demand.synth.streams import JobStream
+from tidegate.demand.tables import RowOrigin
 from tidegate.demand.time_zone import Calendar
-from tidegate.demand.tolerance import Broken, Tolerance
+from tidegate.demand.tolerance import Broken, MeasuredTolerance
 from tidegate.model.problem import Problem, Report
 from tidegate.model.struct import Spec
 from tidegate.model.units import HOUR_MS
@@ -32,7 +32,7 @@ FORMAT = "tidegate.demand"
 VERSION = 3
 
 
-class Scope(StrEnum):
+class GroupScope(StrEnum):
     """What a group is a group of."""
 
     TOTAL = "total"
@@ -49,7 +49,7 @@ class Ground(Spec, frozen=True):
     end_ms: int
     rows: int
     tick_ms: int  # to which times were rounded, for the total; 0: not at all
-    origins: tuple[Origin, ...]
+    origins: tuple[RowOrigin, ...]
     dropped: int = 0  # rows of its sources that could not be used
     unseen: tuple[tuple[int, int], ...] = ()  # from, to: nothing was recorded, so that levels leave this time out
     from_empty: bool = False  # jobs that ran when the table begins are not in it: levels rise from 0
@@ -61,10 +61,10 @@ class Ground(Spec, frozen=True):
         return (self.end_ms - self.start_ms - sum(to_ms - from_ms for from_ms, to_ms in self.unseen)) / HOUR_MS
 
 
-class Group(Spec, frozen=True):
+class DemandGroup(Spec, frozen=True):
     """Demand of one group: in all, of a kind, a queue or a GPU model."""
 
-    scope: Scope
+    scope: GroupScope
     name: str
     jobs: int
     gpu_hours: Number | None
@@ -72,10 +72,10 @@ class Group(Spec, frozen=True):
     seen: Levels | None  # GPUs that were held
     waiting: Levels | None  # GPUs that were waited for: the depth of the queue
     broken: Broken | None  # where the depth breaks tolerance
-    arrivals: Arrivals | None
+    arrivals: ArrivalStats | None
     bursts: Bursts | None
     ceilings: tuple[Ceiling, ...]
-    tolerance: Tolerance | None
+    tolerance: MeasuredTolerance | None
 
 
 class MixShare(Spec, frozen=True):
@@ -127,23 +127,23 @@ class DemandModel(Spec, frozen=True):
     calendar: Calendar
     seed: int
     grounds: tuple[Ground, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[DemandGroup, ...]
     durations: tuple[DurationSpread, ...]
     mix: tuple[MixShare, ...]
     residency: Residency | None
-    services: tuple[Service, ...]
+    services: tuple[ServiceDemand, ...]
     cold_start: ColdStart | None
     priorities: tuple[PriorityShare, ...]
     fleet: Fleet | None
     days: tuple[float, ...]  # relative load by day
-    streams: tuple[Stream, ...]
+    streams: tuple[JobStream, ...]
     outlooks: tuple[Outlook, ...]
 
-    def total(self) -> Group | None:
+    def total(self) -> DemandGroup | None:
         """The group of everything; None where no table tells GPUs."""
-        return next((group for group in self.groups if group.scope is Scope.TOTAL), None)
+        return next((group for group in self.groups if group.scope is GroupScope.TOTAL), None)
 
-    def group(self, scope: Scope, name: str) -> Group | None:
+    def group(self, scope: GroupScope, name: str) -> DemandGroup | None:
         """A group by its name."""
         return next((group for group in self.groups if group.scope is scope and group.name == name), None)
 

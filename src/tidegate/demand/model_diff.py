@@ -32,19 +32,8 @@ _NAMES = (
 )
 
 #: Fields that say nothing to a reader: what samples are drawn from, and how the clocks of a zone go.
-_RECIPES = {
-    "sketch",
-    "waits",
-    "streams",
-    "gaps",
-    "busy_spread",
-    "vram_spread",
-    "latency",
-    "tokens_in",
-    "tokens_out",
-    "changes_ms",
-    "offsets_ms",
-}
+_RECIPES = {"sketch", "waits", "streams", "gaps", "busy_spread", "vram_spread", "latency", "tokens_in", "tokens_out"}
+_RECIPES |= {"changes_ms", "offsets_ms"}
 
 
 #: How much wider intervals are taken than those of one number: some hundred are compared, of which 2 % of pairs from
@@ -55,7 +44,7 @@ _APART = 1.5
 _LEAST_JOBS = 20
 
 
-class Change(Spec, frozen=True):
+class ModelChange(Spec, frozen=True):
     """One difference."""
 
     path: str
@@ -65,14 +54,14 @@ class Change(Spec, frozen=True):
     beyond_noise: bool  # the intervals do not meet; without any, nothing says so
 
 
-def diff(before: DemandModel, after: DemandModel) -> tuple[Change, ...]:
+def diff(before: DemandModel, after: DemandModel) -> tuple[ModelChange, ...]:
     """All differences, in the order of the document; equal models have none."""
-    found: list[Change] = []
+    found: list[ModelChange] = []
     _compare("", msgspec.to_builtins(before), msgspec.to_builtins(after), found)
     return tuple(found)
 
 
-def _compare(path: str, one: Any, other: Any, found: list[Change]) -> None:
+def _compare(path: str, one: Any, other: Any, found: list[ModelChange]) -> None:
     if one == other:
         return
     if _is_number(one) and _is_number(other):
@@ -100,7 +89,7 @@ def _counts(path: str, alone: Any) -> bool:
     return path.startswith(("services[", "cold_start", "residency")) and path.count(".") == path.count(".stages")
 
 
-def _compare_lists(path: str, one: Any, other: Any, found: list[Change]) -> None:
+def _compare_lists(path: str, one: Any, other: Any, found: list[ModelChange]) -> None:
     """Entries with a name by name; plain series by their largest difference."""
     if any(isinstance(item, dict) for item in (*one, *other)):
         left, right = _named(one), _named(other)
@@ -158,8 +147,8 @@ def _plain(value: Any) -> float | str | None:
     return f"{len(value)} entries"
 
 
-def _change(path: str, before: Any, after: Any, *, beyond: bool) -> Change:
+def _change(path: str, before: Any, after: Any, *, beyond: bool) -> ModelChange:
     numbers = isinstance(before, int | float) and isinstance(after, int | float) and before != 0
-    return Change(
+    return ModelChange(
         path=path, before=before, after=after, ratio=trim(after / before) if numbers else None, beyond_noise=beyond
     )

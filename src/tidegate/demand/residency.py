@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from msgspec.structs import replace
 
 from tidegate.demand.concurrency_stats import Levels, Track, measure_levels, track_series
 from tidegate.demand.estimate import How, Number, Unit, estimate, exact, trim, unit_interval
-from tidegate.demand.sampling import ONE_LOOK, Samples, grid_of, held_at
+from tidegate.demand.sampling import ONE_LOOK, TimedSamples, grid_of, held_at
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.time_zone import Calendar
 from tidegate.model.struct import Spec
@@ -29,7 +30,7 @@ _MOST_APART = 2.5
 _MIB_PER_GIB = 1024
 
 
-class Holder(Spec, frozen=True):
+class GpuHolder(Spec, frozen=True):
     """A pod, or all pods of a model, and what became of the GPUs it held."""
 
     name: str
@@ -57,8 +58,8 @@ class Residency(Spec, frozen=True):
     idle_run_ms: float
     busy_spread: Sketch  # thousandths of a GPU, while busy
     vram_spread: Sketch | None  # MiB
-    services: tuple[Holder, ...]
-    allocations: tuple[Holder, ...]
+    services: tuple[GpuHolder, ...]
+    allocations: tuple[GpuHolder, ...]
 
 
 def measure_residency(use: pl.LazyFrame, calendar: Calendar) -> Residency | None:
@@ -151,7 +152,7 @@ def _tracks(samples: pl.DataFrame) -> tuple[Track, Track]:
         pl.col("gpus_milli").fill_null(WHOLE_MILLI).alias("held"),
         (pl.col("gpus_milli").fill_null(WHOLE_MILLI) * pl.col("busy_milli")).alias("busy"),
     )
-    taken = Samples(*(known[name].to_numpy() for name in ("allocation", "at_ms", "every_ms")))
+    taken = TimedSamples(*(known[name].to_numpy() for name in ("allocation", "at_ms", "every_ms")))
     grid = grid_of(taken)
     held, busy = held_at(taken, [known[name].to_numpy() for name in ("held", "busy")], grid, ONE_LOOK)
     levels = (held / WHOLE_MILLI, busy / WHOLE_MILLI**2)
@@ -173,15 +174,8 @@ def _ratio(sums: _Sums, part: str, whole: str, unit: Unit) -> Number:
 
 
 def _gib(number: Number) -> Number:
-    return Number(
-        value=trim(number.value / _MIB_PER_GIB),
-        unit=Unit.GIB,
-        samples=number.samples,
-        low=trim(number.low / _MIB_PER_GIB),
-        high=trim(number.high / _MIB_PER_GIB),
-        how=number.how,
-        table=number.table,
-    )
+    value, low, high = (trim(mib / _MIB_PER_GIB) for mib in (number.value, number.low, number.high))
+    return replace(number, value=value, low=low, high=high, unit=Unit.GIB)
 
 
 def _vram_share(sums: _Sums) -> Number | None:
@@ -229,7 +223,7 @@ def _weighted(column: str) -> pl.Expr:
     return pl.when(total > 0).then((value * every).sum() / total)
 
 
-def _holders(samples: pl.DataFrame, spells: pl.DataFrame, by: str) -> tuple[Holder, ...]:
+def _holders(samples: pl.DataFrame, spells: pl.DataFrame, by: str) -> tuple[GpuHolder, ...]:
     """Those that kept the most GPU-hours idle, first."""
     every = pl.col("every_ms")
     longest = spells.filter(pl.col("idle")).group_by(by).agg(every.max().alias("longest"))
@@ -247,7 +241,7 @@ def _holders(samples: pl.DataFrame, spells: pl.DataFrame, by: str) -> tuple[Hold
         .head(MOST_TOLD)
     )
     return tuple(
-        Holder(
+        GpuHolder(
             name=str(row[by]),
             held_gpu_hours=trim(row["held"]),
             busy_share=trim(row["busy"]),

@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 from tidegate.demand.estimate import How, Number, Unit
-from tidegate.demand.findings import Finding, FindingCode
-from tidegate.demand.four_questions import Answer, Grade, Lack, Question, Verdict
+from tidegate.demand.findings import DemandFinding, FindingCode
+from tidegate.demand.four_questions import DemandQuestion, Grade, MissingData, QuestionAnswer, Verdict
 from tidegate.demand.time_zone import Calendar, ZoneOrigin
 from tidegate.demand.waste import Leak, Waste
 from tidegate.model.units import SECOND_MS, duration_text
 
 QUESTIONS = {
-    Question.FLOOR: "What is the real concurrency floor?",
-    Question.BURST: "What is burst, and what is noise?",
-    Question.RESIDENCY: "How long does work stay resident?",
-    Question.PATIENCE: "What can wait, and for how long?",
+    DemandQuestion.FLOOR: "What is the real concurrency floor?",
+    DemandQuestion.BURST: "What is burst, and what is noise?",
+    DemandQuestion.RESIDENCY: "How long does work stay resident?",
+    DemandQuestion.PATIENCE: "What can wait, and for how long?",
 }
 
 #: What would lift each lack.
 REMEDIES = {
-    Lack.NO_GPU_DEMAND: "jobs with GPUs and durations, or the GPU use of the pods that serve",
-    Lack.COUNTERS_ONLY: "the jobs themselves: counters show only what people dared to submit",
-    Lack.HELD_ONLY: "jobs or requests: what is held says little about what is asked for",
-    Lack.SHORT_WINDOW: "a week or more: not every hour of the week was seen",
-    Lack.NO_COLD_START: "how long nodes, images and weights take to start (or --cold-start)",
-    Lack.NO_USE: "busy samples per pod (DCGM_FI_DEV_GPU_UTIL or PROF_GR_ENGINE_ACTIVE)",
-    Lack.NO_VRAM: "memory samples per pod (DCGM_FI_DEV_FB_USED)",
-    Lack.NO_STARTS: "start times of jobs: without them nobody knows what waited",
-    Lack.NO_SUBMISSIONS: "submission times of jobs: without them nobody knows what waited",
-    Lack.WAITS_IN_RUNTIMES: "start times of jobs: without them waits count as runtime",
-    Lack.NOTHING_DECLARED: "tolerated waits as declared by their owners, or cancellations",
-    Lack.NO_LATENCY: "latencies of requests",
-    Lack.NO_ARRIVALS: "when jobs or requests come",
-    Lack.ROWS_DROPPED: "rows that can be used: too many were dropped (`tidegate sources` lists them)",
-    Lack.LEFT_EDGE: "jobs that ran already when the table begins, or a longer time: levels rise from an empty cluster",
-    Lack.GAPS: "rows of the days of which none were recorded: they are left out, and not taken as quiet",
+    MissingData.NO_GPU_DEMAND: "jobs with GPUs and durations, or the GPU use of the pods that serve",
+    MissingData.COUNTERS_ONLY: "the jobs themselves: counters show only what people dared to submit",
+    MissingData.HELD_ONLY: "jobs or requests: what is held says little about what is asked for",
+    MissingData.SHORT_WINDOW: "a week or more: not every hour of the week was seen",
+    MissingData.NO_COLD_START: "how long nodes, images and weights take to start (or --cold-start)",
+    MissingData.NO_USE: "busy samples per pod (DCGM_FI_DEV_GPU_UTIL or PROF_GR_ENGINE_ACTIVE)",
+    MissingData.NO_VRAM: "memory samples per pod (DCGM_FI_DEV_FB_USED)",
+    MissingData.NO_STARTS: "start times of jobs: without them nobody knows what waited",
+    MissingData.NO_SUBMISSIONS: "submission times of jobs: without them nobody knows what waited",
+    MissingData.WAITS_IN_RUNTIMES: "start times of jobs: without them waits count as runtime",
+    MissingData.NOTHING_DECLARED: "tolerated waits as declared by their owners, or cancellations",
+    MissingData.NO_LATENCY: "latencies of requests",
+    MissingData.NO_ARRIVALS: "when jobs or requests come",
+    MissingData.ROWS_DROPPED: "rows that can be used: too many were dropped (`tidegate sources` lists them)",
+    MissingData.LEFT_EDGE: "jobs that ran when the table begins, or a longer time: levels rise from an empty cluster",
+    MissingData.GAPS: "rows of the days of which none were recorded: they are left out, and not taken as quiet",
 }
 
 #: Why a number has no interval, in a word or two; docs/demand.md has more.
@@ -85,7 +85,7 @@ _NAMES = {
 
 def number_text(number: Number) -> str:
     """Say a number with its unit and, where it is an estimate, its interval."""
-    said = amount_text(number.value, number.unit)
+    said = value_text(number.value, number.unit)
     if number.how is How.AT_LEAST:
         return f"at least {said}"
     if number.how is How.AT_MOST:
@@ -94,7 +94,7 @@ def number_text(number: Number) -> str:
         return f"{said} (no interval: {WHY_NONE[number.how]})"
     if number.low == number.high:
         return said
-    low, high = amount_text(number.low, number.unit), amount_text(number.high, number.unit)
+    low, high = value_text(number.low, number.unit), value_text(number.high, number.unit)
     if number.unit in {Unit.MS, Unit.SHARE}:
         return f"{said} ({low} to {high})"
     unit = f" {_NAMES.get(number.unit, number.unit.value)}"
@@ -102,7 +102,7 @@ def number_text(number: Number) -> str:
     return f"{value} ({low} to {high}){unit}".strip()
 
 
-def amount_text(value: float, unit: Unit) -> str:
+def value_text(value: float, unit: Unit) -> str:
     """Say a value with its unit."""
     if unit is Unit.MS:
         return _time(value)
@@ -130,20 +130,20 @@ def clock_text(calendar: Calendar) -> str:
     return f"Hours of the week are those of {calendar.timezone}."
 
 
-def verdict_text(verdict: Verdict, answers: tuple[Answer, ...]) -> str:
+def verdict_text(verdict: Verdict, answers: tuple[QuestionAnswer, ...]) -> str:
     """Say whether to go on."""
     count = sum(one.grade is Grade.ASSUMED for one in answers)
     return _VERDICTS[verdict].format(count={2: "two", 3: "three", 4: "all"}.get(count, count))
 
 
-def finding_text(finding: Finding) -> str:
+def finding_text(finding: DemandFinding) -> str:
     """Say a finding."""
     told: dict[str, float | str] = dict(finding.numbers)
     for name, value in finding.numbers:
         if name.endswith("_ms"):
             told[name] = _time(value)
         elif name == "share":
-            told[name] = amount_text(value, Unit.SHARE)
+            told[name] = value_text(value, Unit.SHARE)
     vram_gib = told.get("vram_gib")
     told["memory"] = "" if vram_gib is None else f", {vram_gib:.1f} GiB of memory with it"
     return _FINDINGS[finding.code].format(about=finding.about or _ALL.get(finding.code, "all"), **told)
@@ -152,4 +152,4 @@ def finding_text(finding: Finding) -> str:
 def waste_text(waste: Waste) -> str:
     """Say what a leak costs."""
     said = _LEAKS[waste.leak].format(provided=f"{waste.provided:,.0f}", needed=f"{waste.needed:,.0f}")
-    return f"{said}: {amount_text(waste.gpu_hours, Unit.GPU_HOURS)}, {100 * waste.share:.0f} % of what is provided."
+    return f"{said}: {value_text(waste.gpu_hours, Unit.GPU_HOURS)}, {100 * waste.share:.0f} % of what is provided."

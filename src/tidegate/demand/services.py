@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from tidegate.demand.arrivals import Arrivals, disperse, measure_arrivals, measure_rate
+from tidegate.demand.arrivals import ArrivalStats, count_arrivals, measure_arrivals
 from tidegate.demand.bursts import Bursts, Ceiling, ceilings, find_bursts
 from tidegate.demand.calendar import step_for
 from tidegate.demand.concurrency_stats import Levels, measure_levels, track_series
@@ -26,13 +26,13 @@ from tidegate.model.units import SECOND_MS
 _ARRIVALS_A_STEP = 20
 
 
-class Service(Spec, frozen=True):
+class ServiceDemand(Spec, frozen=True):
     """The demand for one service, or all."""
 
     name: str  # "" for all
     requests: float
     rate: Levels
-    arrivals: Arrivals
+    arrivals: ArrivalStats
     bursts: Bursts
     ceilings: tuple[Ceiling, ...]
     latency: Sketch | None
@@ -44,7 +44,9 @@ class Service(Spec, frozen=True):
     outlook: Outlook | None  # None: too short to know its days
 
 
-def measure_services(requests: pl.LazyFrame, calendar: Calendar, cold_start_ms: int | None) -> tuple[Service, ...]:
+def measure_services(
+    requests: pl.LazyFrame, calendar: Calendar, cold_start_ms: int | None
+) -> tuple[ServiceDemand, ...]:
     """The demand for all services together, and for each where there are several."""
     table = requests.sort("at_ms").collect(engine="streaming")
     if table.height == 0:
@@ -70,7 +72,7 @@ def _window(table: pl.DataFrame) -> Window:
     return Window(first, max(last, first + 1))
 
 
-def _measure(name: str, table: pl.DataFrame, window: Window, how: _How) -> Service:
+def _measure(name: str, table: pl.DataFrame, window: Window, how: _How) -> ServiceDemand:
     calendar, cold_start_ms, unseen = how
     at_ms, counts = table["at_ms"].to_numpy(), table["count"].fill_null(1.0).to_numpy()
     windows_ms = int(table["window_ms"].max() or 0)  # type: ignore[arg-type]
@@ -82,11 +84,16 @@ def _measure(name: str, table: pl.DataFrame, window: Window, how: _How) -> Servi
     track = track_series(series, step_ms, window.start_ms, table.height)
     rate = measure_levels(track, Unit.REQUESTS_PER_S, "requests", calendar)
     gaps = None if counted else sketch_of(np.diff(seen_ms))
-    return Service(
+    if counted:
+        from_start_ms = seen_ms - seen.start_ms
+        arrivals = count_arrivals(from_start_ms, counts, step_ms, seen, Unit.REQUESTS, "requests")
+    else:
+        arrivals = measure_arrivals(seen_ms, seen, Unit.REQUESTS, "requests", ordered=True)
+    return ServiceDemand(
         name=name,
         requests=float(counts.sum()),
         rate=rate,
-        arrivals=_windows(seen_ms, counts, step_ms, seen) if counted else _singles(seen_ms, seen),
+        arrivals=arrivals,
         bursts=find_bursts(
             curve_of_steps(track.window, series, step_ms),
             rate.p95.value,
@@ -116,21 +123,6 @@ def _rates(at_ms: I64, counts: F64, step_ms: int, window: Window) -> F64:
     steps = max(window.length_ms // step_ms, 1)
     sums = np.bincount((at_ms - window.start_ms) // step_ms, weights=counts, minlength=steps)[:steps]
     return np.asarray(sums, np.float64) * (SECOND_MS / step_ms)
-
-
-def _singles(at_ms: I64, window: Window) -> Arrivals:
-    return measure_arrivals(at_ms, window, Unit.REQUESTS, "requests", ordered=True)
-
-
-def _windows(at_ms: I64, counts: F64, step_ms: int, window: Window) -> Arrivals:
-    """Arrivals that were only counted: nothing is known below the windows they were counted in."""
-    return Arrivals(
-        unit=Unit.REQUESTS,
-        count=round(float(counts.sum())),
-        per_hour=measure_rate(at_ms - window.start_ms, counts, window, Unit.REQUESTS, "requests"),
-        gap_cv=None,
-        dispersion=disperse(at_ms - window.start_ms, counts, step_ms, window, "requests"),
-    )
 
 
 def _inner_cv(table: pl.DataFrame, series: F64, step_ms: int) -> float:

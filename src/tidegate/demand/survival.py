@@ -29,7 +29,7 @@ _MOST_TAIL = 0.05
 _LEAST_RATE = 0.1
 
 
-class Watched(NamedTuple):
+class WatchedDurations(NamedTuple):
     """Durations, ascending."""
 
     ended_ms: I64  # from begin to end
@@ -71,7 +71,7 @@ class Survival(NamedTuple):
     spread: F64  # of the variance, by Greenwood: what each end adds to that of the share, relative to its square
     rate: float  # of ends in a millisecond beyond the last of them; 0: nothing says
     ends: int  # that the rate was found from
-    watched: Watched
+    watched: WatchedDurations
 
     def longer_than(self, age_ms: I64) -> F64:
         """The share that lasts longer than each age, up to the last end."""
@@ -89,7 +89,7 @@ class Survival(NamedTuple):
         return float(self.share[-1]) if self.share.size else 1.0
 
 
-def estimate_survival(watched: Watched, usual_ms: float = 0.0) -> Survival:
+def estimate_survival(watched: WatchedDurations, usual_ms: float = 0.0) -> Survival:
     """How long things last; where none has ended yet, `usual_ms` is what others last."""
     at_ms, counts = np.unique(watched.ended_ms, return_counts=True)
     ends = counts * float(watched.every[0])
@@ -102,7 +102,7 @@ def estimate_survival(watched: Watched, usual_ms: float = 0.0) -> Survival:
     return Survival(at_ms, share, spread, rate, found, watched)
 
 
-def _tail_rate(watched: Watched, usual_ms: float) -> tuple[float, int]:
+def _tail_rate(watched: WatchedDurations, usual_ms: float) -> tuple[float, int]:
     """Ends in a millisecond: the last ones, over the time that was watched since the one before them."""
     ended = watched.ended_ms
     if not ended.size:

@@ -6,7 +6,7 @@ integers in thousandths of a GPU. A value that nobody recorded is null, or "" wh
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -106,7 +106,14 @@ STARTS = pl.Schema(
 )
 
 
-class Origin(Spec, frozen=True, kw_only=False):
+def fill_table(schema: pl.Schema, columns: dict[str, Any]) -> pl.DataFrame:
+    """A table with all columns of a schema; one that is not given is null, or "" where it is a name."""
+    missing = [pl.lit("" if kind == pl.String() else None).alias(name) for name, kind in schema.items()]
+    table = pl.DataFrame(columns).with_columns(one for one in missing if one.meta.output_name() not in columns)
+    return table.select(schema.names()).cast(schema)
+
+
+class RowOrigin(Spec, frozen=True, kw_only=False):
     """Where rows came from."""
 
     name: str  # file, or the address of a server
@@ -135,7 +142,7 @@ class Tables(NamedTuple):
     capacity: pl.LazyFrame | None = None
     starts: pl.LazyFrame | None = None
     calendar: Calendar = Calendar.EPOCH
-    origins: tuple[Origin, ...] = ()
+    origins: tuple[RowOrigin, ...] = ()
     since_ms: int | None = None  # from when on all jobs that were there are listed; None: all that were submitted
     until_ms: int | None = None  # when jobs were last looked at; None: at the latest time that any of them has
     recorded: Recorded = Recorded()  # of all jobs

@@ -18,16 +18,16 @@ from tidegate.demand.concurrency import MOST_EXACT, Mask
 from tidegate.demand.estimate import How, Number, Unit, at_least, estimate, exact, rank_quantile, share, trim
 from tidegate.demand.group_keys import dense
 from tidegate.demand.grouped_quantiles import Grouping, Some, in_order_by_group
-from tidegate.demand.job_table import JobRows, Jobs
+from tidegate.demand.job_table import JobRows, JobTable
 from tidegate.demand.sketches import Sketch, sketch_ordered
 from tidegate.demand.step_curve import StepCurve, level_at
-from tidegate.demand.survival import Survival, Watched, estimate_survival, survival_quantile, survival_sketch
+from tidegate.demand.survival import Survival, WatchedDurations, estimate_survival, survival_quantile, survival_sketch
 from tidegate.model.arrays import F64, I64
 from tidegate.model.struct import Spec
 from tidegate.model.units import MINUTE_MS
 from tidegate.stats.block_quantiles import likeness, quantile_interval
 from tidegate.stats.blocks import Blocks, choose_blocks, count_units, linear_spread, sum_by, units_of
-from tidegate.stats.interval import LEAST_BEYOND, LEAST_PARTS, NORMAL, Interval, NoInterval, Spread, share_interval
+from tidegate.stats.interval import LEAST_BEYOND, LEAST_PARTS, NORMAL, Interval, NoInterval, PartSpread, share_interval
 from tidegate.stats.quantile import quantile
 
 #: A depth breaks tolerance when more than this share of those who meet it, or more, wait longer than tolerated.
@@ -41,7 +41,7 @@ _IMPATIENT = 0.1
 _ASKED_MS = MINUTE_MS
 
 
-class Basis(StrEnum):
+class ToleranceBasis(StrEnum):
     """What a tolerance rests on, the best first."""
 
     DECLARED = "declared"  # nine of ten of those who say tolerate so much, or more
@@ -50,10 +50,10 @@ class Basis(StrEnum):
     NONE = "none"
 
 
-class Tolerance(Spec, frozen=True):
+class MeasuredTolerance(Spec, frozen=True):
     """How long work of one group may wait."""
 
-    basis: Basis
+    basis: ToleranceBasis
     tolerated: Number | None  # None: nothing says
     declared: Number | None  # the median of what was declared; nine of ten declare what is `tolerated`, or more
     declared_share: Number | None  # of the jobs that declare any
@@ -100,7 +100,7 @@ class Counts(NamedTuple):
     waited_ms: I64 = _NOTHING  # how long these waited in all
 
 
-class Waits(NamedTuple):
+class ObservedWaits(NamedTuple):
     """Waits of some jobs, in order."""
 
     started_ms: I64  # until the start
@@ -118,15 +118,15 @@ class Waits(NamedTuple):
         """Whether these jobs belong to a group; all belong to what is no dimension."""
         return self.member.get(scope, row) == row
 
-    def until_start(self) -> Watched:
+    def until_start(self) -> WatchedDurations:
         """How long it takes until a start, as far as it was watched."""
         left, every = _merged((self.given_up_ms, self.every[1]), (self.still_ms, self.every[3]))
-        return Watched(self.started_ms, left, self.entered_ms, (self.every[0], every, self.every[4]))
+        return WatchedDurations(self.started_ms, left, self.entered_ms, (self.every[0], every, self.every[4]))
 
-    def until_given_up(self) -> Watched:
+    def until_given_up(self) -> WatchedDurations:
         """How long it takes until somebody gives up, as far as it was watched."""
         left, every = _merged((self.started_ms, self.every[0]), (self.still_ms, self.every[3]))
-        return Watched(self.given_up_ms, left, self.entered_ms, (self.every[1], every, self.every[4]))
+        return WatchedDurations(self.given_up_ms, left, self.entered_ms, (self.every[1], every, self.every[4]))
 
 
 def _merged(one: tuple[I64, int], other: tuple[I64, int]) -> tuple[I64, int]:
@@ -143,7 +143,7 @@ def _merged(one: tuple[I64, int], other: tuple[I64, int]) -> tuple[I64, int]:
 _Pick = Callable[[JobRows, Observation], JobRows]
 
 
-def sort_waits(jobs: Jobs) -> list[Waits]:
+def sort_waits(jobs: JobTable) -> list[ObservedWaits]:
     """Waits by cell: each combination of kind, queue and GPU model that occurs."""
     combination = np.zeros(jobs.cells.amount.size, np.int64)
     for name, label in jobs.cells.labels.items():
@@ -168,7 +168,7 @@ def sort_waits(jobs: Jobs) -> list[Waits]:
     counts = _count_by_unit(jobs, grouping, cut)
     by_unit = [(Looks(*(one[row] for one in looks)), Counts(*(one[row] for one in counts))) for row in range(used.size)]
     return [
-        Waits(*column, member, every, *by_unit[row], cut.blocks)
+        ObservedWaits(*column, member, every, *by_unit[row], cut.blocks)
         for row, (column, member) in enumerate(zip(columns, members, strict=True))
     ]
 
@@ -184,7 +184,7 @@ class _Cut(NamedTuple):
         return units_of(at_ms - self.start_ms, self.length_ms)
 
 
-def _cut_time(jobs: Jobs) -> _Cut:
+def _cut_time(jobs: JobTable) -> _Cut:
     """Blocks by the memory of how long jobs wait: who is in the same queue at the same time waits alike."""
     ends = [(int(rows.submitted_ms.min()), int(rows.submitted_ms.max())) for rows in jobs.parts() if rows.cell.size]
     if not ends:
@@ -200,7 +200,7 @@ def _cut_time(jobs: Jobs) -> _Cut:
     return cut._replace(blocks=choose_blocks(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)))
 
 
-def _sort_by_unit(jobs: Jobs, grouping: Grouping, cut: _Cut, pick_rows: _Pick) -> list[tuple[I64, ...]]:
+def _sort_by_unit(jobs: JobTable, grouping: Grouping, cut: _Cut, pick_rows: _Pick) -> list[tuple[I64, ...]]:
     """Waits of some jobs of each group and unit of time; of very many jobs, every so-manieth."""
     if isinstance(cut.blocks, NoInterval):
         return [()] * grouping.groups
@@ -217,7 +217,7 @@ def _sort_by_unit(jobs: Jobs, grouping: Grouping, cut: _Cut, pick_rows: _Pick) -
     return [tuple(parts[row * number : (row + 1) * number]) for row in range(grouping.groups)]
 
 
-def _count_by_unit(jobs: Jobs, grouping: Grouping, cut: _Cut) -> tuple[I64, ...]:
+def _count_by_unit(jobs: JobTable, grouping: Grouping, cut: _Cut) -> tuple[I64, ...]:
     """Of each group by unit of time: who gave up, who gave up or started, who was seen to start, and their waits."""
     units = count_units(cut.length_ms)
     left, started, seen, waited = np.zeros((4, grouping.groups * units), np.int64)
@@ -287,17 +287,17 @@ def waited_until_ms(jobs: JobRows, watch: Observation) -> I64:
     return np.where(jobs.started_ms >= 0, jobs.started_ms, gone)
 
 
-def gather_waits(parts: list[Waits]) -> Waits:
+def gather_waits(parts: list[ObservedWaits]) -> ObservedWaits:
     """The waits of several cells together, in order again."""
     if not parts:
         nothing = np.zeros(0, np.int64)
-        return Waits(nothing, nothing, nothing, nothing, nothing, {}, (1, 1, 1, 1, 1))
+        return ObservedWaits(nothing, nothing, nothing, nothing, nothing, {}, (1, 1, 1, 1, 1))
     columns = zip(*(part[:5] for part in parts), strict=True)
     started, given_up, declared, still, entered = (np.sort(np.concatenate(one), kind="stable") for one in columns)
     looks = Looks(*(_joined(column) for column in zip(*(part.looks for part in parts), strict=True)))
     counts = Counts(*(np.sum(column, axis=0) for column in zip(*(part.counts for part in parts), strict=True)))
     blocks = _longest_blocks(parts[0].blocks, counts)
-    return Waits(started, given_up, declared, still, entered, {}, parts[0].every, looks, counts, blocks)
+    return ObservedWaits(started, given_up, declared, still, entered, {}, parts[0].every, looks, counts, blocks)
 
 
 def _joined(parts: Iterable[_ByUnit]) -> _ByUnit:
@@ -316,7 +316,7 @@ def _longest_blocks(blocks: Blocks | NoInterval, counts: Counts) -> Blocks | NoI
     return own if isinstance(own, NoInterval) or own.memory > blocks.memory else blocks
 
 
-def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
+def measure_tolerance(waits: ObservedWaits, jobs: int) -> MeasuredTolerance:
     """What the waits of a group say."""
     declared, said = waits.declared_ms, waits.every[2]
     started = waits.started_ms.size * waits.every[0]
@@ -325,7 +325,7 @@ def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
     until_start = waits.until_start()
     delays = {f"waited_p{at}": _quantile(waits, until_start, at / 100) for at in (50, 90, 95, 99)}
     basis, tolerated = _tolerated(waits, delays["waited_p90"])
-    return Tolerance(
+    return MeasuredTolerance(
         basis=basis,
         tolerated=tolerated,
         declared=_quantile_declared(waits, 0.5) if declared.size else None,
@@ -337,7 +337,7 @@ def measure_tolerance(waits: Waits, jobs: int) -> Tolerance:
     )
 
 
-def _quantile(waits: Waits, watched: Watched, part: float) -> Number | None:
+def _quantile(waits: ObservedWaits, watched: WatchedDurations, part: float) -> Number | None:
     """The wait that a part does not exceed, with an interval by blocks of time."""
     if not watched.ended_ms.size:
         return None
@@ -352,16 +352,16 @@ def _quantile(waits: Waits, watched: Watched, part: float) -> Number | None:
     return estimate(value, found, Unit.MS, (watched.total, "jobs"), How.BLOCKS)
 
 
-def _sketch(watched: Watched) -> Sketch:
+def _sketch(watched: WatchedDurations) -> Sketch:
     if watched.whole():
         return sketch_ordered(watched.ended_ms, watched.every[0])
     return survival_sketch(estimate_survival(watched))
 
 
-def _cancelled(waits: Waits, given_up: int, asked: int, still: int) -> Number:
+def _cancelled(waits: ObservedWaits, given_up: int, asked: int, still: int) -> Number:
     """The share that gave up, by blocks of time; its interval reaches from none of those that still wait to all."""
     whole = asked + still
-    spread: Spread | NoInterval = NoInterval.FEW
+    spread: PartSpread | NoInterval = NoInterval.FEW
     if (waits.counts.asked > 0).sum() >= LEAST_PARTS:
         left, those = waits.counts.left, waits.counts.asked
         part = float(left.sum()) / float(those.sum())
@@ -375,26 +375,26 @@ def _cancelled(waits: Waits, given_up: int, asked: int, still: int) -> Number:
     return estimate(given_up / whole, found, Unit.SHARE, (whole, "jobs"), How.BLOCKS)
 
 
-def _quantile_declared(waits: Waits, part: float) -> Number:
+def _quantile_declared(waits: ObservedWaits, part: float) -> Number:
     """What a part of the jobs declares, or less; those of an array, or of one user in a week, declare alike."""
     alike = likeness(waits.looks.said, part)
     return rank_quantile(waits.declared_ms, part, Unit.MS, "jobs", waits.every[2], alike)
 
 
-def _tolerated(waits: Waits, accepted: Number | None) -> tuple[Basis, Number | None]:
+def _tolerated(waits: ObservedWaits, accepted: Number | None) -> tuple[ToleranceBasis, Number | None]:
     if waits.declared_ms.size:  # by the median, half of those that declare less would be broken
-        return Basis.DECLARED, _quantile_declared(waits, _IMPATIENT)
+        return ToleranceBasis.DECLARED, _quantile_declared(waits, _IMPATIENT)
     if waits.given_up_ms.size >= 10:
         survival = estimate_survival(waits.until_given_up())
         patience = survival_quantile(survival, _IMPATIENT, Unit.MS, "jobs", _alike_in_patience(waits, survival))
         if patience.value > 0:
-            return Basis.GIVEN_UP, patience
+            return ToleranceBasis.GIVEN_UP, patience
     if accepted is not None and accepted.value >= _ASKED_MS:
-        return Basis.ACCEPTED, at_least(accepted)
-    return Basis.NONE, None
+        return ToleranceBasis.ACCEPTED, at_least(accepted)
+    return ToleranceBasis.NONE, None
 
 
-def _alike_in_patience(waits: Waits, survival: Survival) -> float | NoInterval:
+def _alike_in_patience(waits: ObservedWaits, survival: Survival) -> float | NoInterval:
     """How many that give up are worth one: an array is cancelled at once, and on a bad day many leave.
 
     By unit of time, how many gave up against how many would have, at the rate of all: the variance of that by blocks,

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from tidegate.demand.concurrency_stats import Levels
 from tidegate.demand.estimate import trim
-from tidegate.demand.model import DemandModel, Ground, Group
+from tidegate.demand.model import DemandGroup, DemandModel, Ground
 from tidegate.model.struct import Spec
 
 #: Two tables are of one time if their ends lie no further apart than this part of it.
@@ -64,7 +64,7 @@ def _above(levels: Levels) -> float:
     return sum(band.demand for band in levels.bands if band.name in {"burst", "spike"})
 
 
-def _noise(total: Group, wanted: Levels, hours: float) -> list[Waste]:
+def _noise(total: DemandGroup, wanted: Levels, hours: float) -> list[Waste]:
     """Only noise rises so far: without it the peak would be lower."""
     bursts = total.bursts
     if bursts is None or bursts.cold_start_ms is None or bursts.noise_height <= bursts.height:

@@ -25,7 +25,7 @@ from tidegate.jit.registry import compiled
 from tidegate.journal.queue_position import tree_of
 from tidegate.journal.writer import Journal
 from tidegate.live.kernel_warmup import warm_up
-from tidegate.measure.collector import Witness
+from tidegate.measure.collector import RunCollector
 from tidegate.measure.fragmentation import fragmented_milli
 from tidegate.model.facts import EventKind, Facts
 from tidegate.model.hardware import Node, NodeShape, TopologyLevels
@@ -44,7 +44,7 @@ from tidegate.model.simulation import PlannedWorkload, RunProfile, TwinOptions
 from tidegate.model.struct import labels, resources
 from tidegate.model.units import HOUR_MS, MINUTE_MS
 from tidegate.model.work import GpuRequest, PodSet, Share, TopologyRequest, Work, Workload
-from tidegate.planning.capacity_replay import Judge
+from tidegate.planning.capacity_replay import CapacityReplayer
 from tidegate.planning.kernels.replay import Steps
 from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.sim.batched_run import run_twin
@@ -122,7 +122,9 @@ def run_trial(policy: Policy, nodes: list[Node]) -> None:
     world = SimWorld(nodes, jobs_of(_work(24)), policy, fails if nodes else TwinOptions(observe_every_ms=0))
     state = ClusterState()
     left = iter(range(_MOST_STEPS))
-    run_twin(state, world, Witness(state, Journal(), every_ms=HOUR_MS), lambda _: world.is_over() or next(left, -1) < 0)
+    run_twin(
+        state, world, RunCollector(state, Journal(), every_ms=HOUR_MS), lambda _: world.is_over() or next(left, -1) < 0
+    )
 
 
 def look_at_all() -> None:
@@ -171,4 +173,4 @@ def judge() -> None:
     numbers = np.arange(1, 5, dtype=np.int64)
     jobs = PlanJobs(at_ms=numbers, run_ms=numbers * HOUR_MS, gpus_milli=numbers * 1000, pods=numbers)
     first = np.zeros(1, np.int64)
-    Judge(jobs, compiled=True).replay(Steps(first, first + 4000, first))
+    CapacityReplayer(jobs, compiled=True).replay(Steps(first, first + 4000, first))

@@ -17,7 +17,7 @@ from tidegate.engine.apply import apply
 from tidegate.engine.run import run
 from tidegate.journal.store import Step
 from tidegate.journal.writer import Journal
-from tidegate.measure.job_records import NOT_YET, collect_lives
+from tidegate.measure.job_records import NOT_YET, collect_job_records
 from tidegate.measure.over_quota import find_over_quota
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import EventBatch, EventKind
@@ -274,7 +274,7 @@ def run_twin(observed: ObservedHistory, policy: Policy | None = None, *, as_told
     world = OpeningWorld(nodes, jobs_of(planned), chosen, options, openings)
     journal = Journal()
     run(ClusterState(), world, journal, UntilOver(world))
-    lives = collect_lives(journal.steps)
+    lives = collect_job_records(journal.steps)
     placed, over = lives.first_placed_ms, lives.finished_ms
     numbers = {_twin_id(seen): seen.number for seen in began}
     return ReplayedHistory(

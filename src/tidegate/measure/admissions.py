@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.measure.allocations import Stays, gone_marks
+from tidegate.measure.allocations import Allocations, gone_marks
 from tidegate.measure.event_joins import Marks, first_after, first_of, join_marks
 from tidegate.measure.timeline import Flat
 from tidegate.model.arrays import I64
@@ -38,7 +38,7 @@ class Admissions(NamedTuple):
     grants: Grants
 
 
-def admissions_of(flat: Flat, stays: Stays) -> Admissions:
+def admissions_of(flat: Flat, stays: Allocations) -> Admissions:
     """Every admission of a run, with the stays of its pods to tell when the last was gone."""
     rows = _granted_rows(flat)
     begins = np.ones(len(rows.order), np.bool_)
@@ -91,7 +91,7 @@ def _told_rows(flat: Flat) -> Iterator[tuple[int, ...]]:
                 yield told.order, told.number, told.at_ms, at, grant.count, lot, charge.get(resource, 0)
 
 
-def _end_with_pods(flat: Flat, heads: Marks, stays: Stays) -> tuple[I64, I64]:
+def _end_with_pods(flat: Flat, heads: Marks, stays: Allocations) -> tuple[I64, I64]:
     """It was told to go, and its last pod is gone; one that has no pods leaves when it is evicted."""
     told = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
     told_order, told_ms = first_after(told.marks(), heads.key, heads.order)
@@ -108,7 +108,7 @@ def _end_with_pods(flat: Flat, heads: Marks, stays: Stays) -> tuple[I64, I64]:
     return leaves, np.where(homeless, evict_ms, np.maximum(told_ms, last_ms))
 
 
-def _admission_of(heads: Marks, stays: Stays) -> I64:
+def _admission_of(heads: Marks, stays: Allocations) -> I64:
     """For each stay the admission that it belongs to: the latest of its workload by then; -1 if there is none."""
     if not len(heads.order):
         return np.full(len(stays.number), -1)

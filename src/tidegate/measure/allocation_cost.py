@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.measure.admissions import Admissions, admissions_of
-from tidegate.measure.allocations import Stays, stays_of
-from tidegate.measure.event_joins import NEVER, Marks, Rows, all_between, first_after
-from tidegate.measure.requests import Asked
+from tidegate.measure.allocations import Allocations, allocations_of
+from tidegate.measure.event_joins import NEVER, Marks, WorkloadRows, all_between, first_after
+from tidegate.measure.requests import WorkRequests
 from tidegate.measure.timeline import Flat
 from tidegate.model.arrays import F64, I64
 from tidegate.model.decisions import DecisionKind
@@ -62,10 +62,10 @@ def left_out_of(flat: Flat) -> LeftOut:
     return LeftOut(found.subject, found.order, left_ms, left_ms // np.maximum(turn_ms, 1), begins)
 
 
-class Held(NamedTuple):
+class HeldAllocations(NamedTuple):
     """Stays and admissions of the workloads that are known."""
 
-    stays: Stays
+    stays: Allocations
     work: I64  # of each stay, row of the works
     milli: I64  # GPU milli of each stay
     lasted_ms: I64  # how long each stay was, without what was left out meanwhile
@@ -77,11 +77,11 @@ class Held(NamedTuple):
     left_out: LeftOut
 
 
-def held_of(flat: Flat, asked: Asked, rows: Rows, work: I64) -> tuple[Held, I64]:
+def held_of(flat: Flat, asked: WorkRequests, rows: WorkloadRows, work: I64) -> tuple[HeldAllocations, I64]:
     """What was held in a run, and the work of each workload in the end."""
-    placed = _known(rows, stays_of(flat))
+    placed = _known(rows, allocations_of(flat))
     admissions = admissions_of(flat, placed)
-    whole = stays_of_admissions(admissions)
+    whole = allocations_of_admissions(admissions)
     known = rows.of(whole.number) >= 0
     stays = placed if flat.nodes else _known(rows, whole)
     _, of_admission = _works_in_force(flat, rows, work.copy(), _known(rows, whole))
@@ -93,7 +93,7 @@ def held_of(flat: Flat, asked: Asked, rows: Rows, work: I64) -> tuple[Held, I64]
     left_out = left_out_of(flat)
     every_ms = asked.checkpoint_every_ms[of_stay]
     before, at_end = (lost.astype(np.float64) for lost in _lost_ms(flat, left_out, stays, every_ms))
-    held = Held(
+    held = HeldAllocations(
         stays=stays,
         work=of_stay,
         milli=milli,
@@ -108,18 +108,18 @@ def held_of(flat: Flat, asked: Asked, rows: Rows, work: I64) -> tuple[Held, I64]
     return held, work
 
 
-def _known(rows: Rows, stays: Stays) -> Stays:
-    return Stays(*(column[rows.of(stays.number) >= 0] for column in stays))
+def _known(rows: WorkloadRows, stays: Allocations) -> Allocations:
+    return Allocations(*(column[rows.of(stays.number) >= 0] for column in stays))
 
 
-def stays_of_admissions(admissions: Admissions) -> Stays:
+def allocations_of_admissions(admissions: Admissions) -> Allocations:
     """Each admission as a stay of the whole workload, nowhere."""
     nowhere = np.full(len(admissions.number), ALL_PODS, np.int64)
     a = admissions
-    return Stays(a.order, a.number, nowhere, nowhere, a.from_ms, a.until_ms, a.end_order)
+    return Allocations(a.order, a.number, nowhere, nowhere, a.from_ms, a.until_ms, a.end_order)
 
 
-def _short_milli(admissions: Admissions, asked: Asked, known: npt.NDArray[np.bool_], work: I64) -> I64:
+def _short_milli(admissions: Admissions, asked: WorkRequests, known: npt.NDArray[np.bool_], work: I64) -> I64:
     """What admissions were granted less than asked for, below zero: pods that were left out."""
     grants, count = admissions.grants, len(admissions.number)
     work_of = np.full(count, -1)
@@ -133,7 +133,7 @@ def _short_milli(admissions: Admissions, asked: Asked, known: npt.NDArray[np.boo
     return short
 
 
-def _works_in_force(flat: Flat, rows: Rows, work: I64, stays: Stays) -> tuple[I64, I64]:
+def _works_in_force(flat: Flat, rows: WorkloadRows, work: I64, stays: Allocations) -> tuple[I64, I64]:
     """The work of each workload in the end, and of each stay when it began."""
     of_stay = work[rows.of(stays.number)]
     for change in flat.changes:
@@ -149,7 +149,7 @@ def _works_in_force(flat: Flat, rows: Rows, work: I64, stays: Stays) -> tuple[I6
     return work, of_stay
 
 
-def _lost_ms(flat: Flat, left_out: LeftOut, stays: Stays, checkpoint_every_ms: I64) -> tuple[I64, I64]:
+def _lost_ms(flat: Flat, left_out: LeftOut, stays: Allocations, checkpoint_every_ms: I64) -> tuple[I64, I64]:
     """How long each stay was held for nothing: before it last began anew, and when it was cut short.
 
     Where a stop tells how much of the work stays done, that counts. Else there are only rules: whoever saves every hour
@@ -173,14 +173,14 @@ def _lost_ms(flat: Flat, left_out: LeftOut, stays: Stays, checkpoint_every_ms: I
     return np.maximum(before, 0), np.where(_is_cut_short(flat, stays), np.maximum(at_end, 0), 0)
 
 
-def _is_cut_short(flat: Flat, stays: Stays) -> npt.NDArray[np.bool_]:
+def _is_cut_short(flat: Flat, stays: Allocations) -> npt.NDArray[np.bool_]:
     """Whether a stay ended, and neither because its workload finished nor because it was cancelled."""
     facts = flat.facts.of(EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED)
     over, _ = first_after(facts.marks(), stays.number, stays.order)
     return (stays.end_order < NEVER) & (stays.end_order < over)
 
 
-def _saved_ms(flat: Flat, stays: Stays, checkpoint_every_ms: I64) -> I64:
+def _saved_ms(flat: Flat, stays: Allocations, checkpoint_every_ms: I64) -> I64:
     """Up to where each stay's work was saved, from its beginning."""
     away = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
     told, told_ms = first_after(away.marks(), stays.number, stays.order)

@@ -17,7 +17,7 @@ from tidegate.model.facts import ALL_PODS, EventKind, Outcome
 from tidegate.model.reasons.catalogue import Reason
 
 
-class Stays(NamedTuple):
+class Allocations(NamedTuple):
     """Stays in columns, in the order of their PLACE."""
 
     order: I64  # of the PLACE
@@ -29,7 +29,7 @@ class Stays(NamedTuple):
     end_order: I64  # of what ended it; NEVER: nothing did
 
 
-def stays_of(flat: Flat) -> Stays:
+def allocations_of(flat: Flat) -> Allocations:
     """Every stay of a run."""
     placed = flat.decisions.of(DecisionKind.PLACE)
     end_order, until_ms = first_of(
@@ -41,7 +41,7 @@ def stays_of(flat: Flat) -> Stays:
         never_ms=flat.end_ms,
     )
     until_ms, pod = np.maximum(until_ms, placed.now_ms), placed.pod.astype(np.int64)
-    return Stays(placed.order, placed.workload, pod, placed.node, placed.now_ms, until_ms, end_order)
+    return Allocations(placed.order, placed.workload, pod, placed.node, placed.now_ms, until_ms, end_order)
 
 
 def gone_marks(flat: Flat) -> Marks:

@@ -10,13 +10,13 @@ import numpy as np
 from tidegate.engine.step import most_cycles
 from tidegate.journal.writer import Journal
 from tidegate.measure.capacity import Capacity, capacity_of
-from tidegate.measure.job_records import Lives, read_run
+from tidegate.measure.job_records import JobRecords, read_run
 from tidegate.measure.loops import find_loops
 from tidegate.measure.preemptions import preemptions_of
 from tidegate.measure.queues import queue_shares
 from tidegate.measure.quota import QuotaUse, quota_use_of, with_quota
-from tidegate.measure.summary import Summary, summarise
-from tidegate.measure.time_series import Sampler, Samples, with_busy
+from tidegate.measure.summary import RunSummary, summarise
+from tidegate.measure.time_series import ClusterSamples, Sampler, with_busy
 from tidegate.measure.timeline import Timeline
 from tidegate.model.decisions import StepResult
 from tidegate.model.facts import EventBatch
@@ -28,17 +28,17 @@ from tidegate.state.cluster import ClusterState
 SAMPLE_EVERY_MS = 15 * MINUTE_MS
 
 
-class Measured(NamedTuple):
+class RunMeasures(NamedTuple):
     """What a run came to."""
 
-    lives: Lives
-    samples: Samples
+    lives: JobRecords
+    samples: ClusterSamples
     capacity: Capacity
-    summary: Summary
+    summary: RunSummary
     quota: QuotaUse | None  # None: no quota of GPUs was given
 
 
-class Witness:
+class RunCollector:
     """A record that passes each step on to a journal and takes note of what measures need."""
 
     def __init__(self, state: ClusterState, journal: Journal | None = None, every_ms: int = SAMPLE_EVERY_MS) -> None:
@@ -62,7 +62,7 @@ class Witness:
         self._unsettled += int(np.count_nonzero(stretch.cycles >= most_cycles(self._state)))
         self._sampler.sample_stretch(self._state, stretch)
 
-    def measured(self) -> Measured:
+    def measured(self) -> RunMeasures:
         """What the run came to so far."""
         flat = self._timeline.flat()
         (lives, held), capacity = read_run(flat), capacity_of(flat)
@@ -81,4 +81,4 @@ class Witness:
             other_model_share=samples.other_model_share(),
             idle_wanted_gpu_h=samples.idle_wanted_gpu_h(),
         )
-        return Measured(lives, samples, capacity, summary, use)
+        return RunMeasures(lives, samples, capacity, summary, use)

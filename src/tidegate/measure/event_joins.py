@@ -75,7 +75,7 @@ def same_keys(*columns: tuple[I64, I64]) -> list[I64]:
     return np.split(keys.astype(np.int64), np.cumsum([len(pair) for pair in pairs])[:-1])
 
 
-class Rows:
+class WorkloadRows:
     """From numbers of workloads to rows; what is said about unknown ones is left out."""
 
     def __init__(self, number: I64) -> None:

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.measure.format import amount_text, count_text, percent_text, time_text
-from tidegate.measure.job_records import Fate, Lives
+from tidegate.measure.job_records import Fate, JobRecords
 from tidegate.measure.loops import loop_text
 from tidegate.measure.queues import QueueShare
 from tidegate.measure.quota import QuotaUse
-from tidegate.measure.summary import Group, Summary
+from tidegate.measure.summary import RunSummary, WorkloadGroup
 from tidegate.model.arrays import F64
 from tidegate.model.quota_limits import gpu_milli_of
 from tidegate.model.units import DAY_MS, HOUR_MS, WHOLE_MILLI, gpus_text
@@ -46,7 +46,7 @@ class RunFinding(NamedTuple):
     text: str
 
 
-def find(summary: Summary, lives: Lives, use: QuotaUse | None = None) -> list[RunFinding]:
+def find(summary: RunSummary, lives: JobRecords, use: QuotaUse | None = None) -> list[RunFinding]:
     """All findings about a run, the weightiest first."""
     found: list[RunFinding] = []
     looks = (_loops, _unsettled, _blindness, _idle_while_waiting, _idle_kind, _slack, _unfairness, _scatter, _evictions)
@@ -57,7 +57,7 @@ def find(summary: Summary, lives: Lives, use: QuotaUse | None = None) -> list[Ru
     return sorted(found, key=lambda finding: -finding.weight)
 
 
-def _loops(summary: Summary) -> Iterator[RunFinding]:
+def _loops(summary: RunSummary) -> Iterator[RunFinding]:
     worst = sorted(summary.loops, key=lambda loop: -loop.preemptions)
     for loop in worst[:_MOST_LOOPS]:
         yield RunFinding(10.0 + loop.preemptions, loop_text(loop))
@@ -68,14 +68,14 @@ def _loops(summary: Summary) -> Iterator[RunFinding]:
         yield RunFinding(10.0, text)
 
 
-def _unsettled(summary: Summary) -> Iterator[RunFinding]:
+def _unsettled(summary: RunSummary) -> Iterator[RunFinding]:
     if summary.unsettled_steps:
         steps = count_text(summary.unsettled_steps, "step")
         text = f"{steps} did not settle: the queues decide in circles; please report it with --journal."
         yield RunFinding(10.0, text)
 
 
-def _blindness(summary: Summary) -> Iterator[RunFinding]:
+def _blindness(summary: RunSummary) -> Iterator[RunFinding]:
     total = summary.total
     if total.allocated_gpu_h <= 0:
         return
@@ -88,14 +88,14 @@ def _blindness(summary: Summary) -> Iterator[RunFinding]:
         yield RunFinding(1 - known, text)
 
 
-def _idle_while_waiting(summary: Summary) -> Iterator[RunFinding]:
+def _idle_while_waiting(summary: RunSummary) -> Iterator[RunFinding]:
     idle = _gpus(summary, summary.idle_wanted_gpu_h)
     if idle > max(_WORTH_SAYING * _gpus(summary, summary.capacity_gpu_h), 0.1):
         text = f"On average {amount_text(idle)} allocated GPUs stood idle while as many were waited for."
         yield RunFinding(_part(summary, summary.idle_wanted_gpu_h), text)
 
 
-def _idle_kind(summary: Summary) -> Iterator[RunFinding]:
+def _idle_kind(summary: RunSummary) -> Iterator[RunFinding]:
     """One kind of work that holds most of what is idle."""
     worst = max(summary.kinds, key=lambda group: group.idle_gpu_h, default=None)
     if worst is None or worst.busy_share is None or len(summary.kinds) < 2:
@@ -109,7 +109,7 @@ def _idle_kind(summary: Summary) -> Iterator[RunFinding]:
         yield RunFinding(_part(summary, worst.idle_gpu_h), text)
 
 
-def _slack(summary: Summary) -> Iterator[RunFinding]:
+def _slack(summary: RunSummary) -> Iterator[RunFinding]:
     """By GPU-hours: most jobs start at once where a few large ones never do."""
     free = 1 - (summary.allocation_share if summary.allocation_share is not None else 1.0)
     if free > 0.4 and summary.total.wait is not None and _part(summary, summary.total.waited_gpu_h) < _WORTH_SAYING:
@@ -117,7 +117,7 @@ def _slack(summary: Summary) -> Iterator[RunFinding]:
         yield RunFinding(free, text)
 
 
-def _unfairness(summary: Summary) -> Iterator[RunFinding]:
+def _unfairness(summary: RunSummary) -> Iterator[RunFinding]:
     served = [group for group in summary.queues if group.served_share is not None]
     if summary.fairness is None or summary.fairness > 0.9 or len(served) < 2:
         return
@@ -129,11 +129,11 @@ def _unfairness(summary: Summary) -> Iterator[RunFinding]:
     yield RunFinding(1 - summary.fairness, text)
 
 
-def _served(group: Group) -> float:
+def _served(group: WorkloadGroup) -> float:
     return group.served_share or 0.0
 
 
-def _scatter(summary: Summary) -> Iterator[RunFinding]:
+def _scatter(summary: RunSummary) -> Iterator[RunFinding]:
     texts = {
         "GPUs were free but too scattered for the pods usually asked for.": summary.fragmented_share,
         "GPUs were free but of models that the pods usually asked for do not take.": summary.other_model_share,
@@ -144,7 +144,7 @@ def _scatter(summary: Summary) -> Iterator[RunFinding]:
             yield RunFinding(share, f"On average {amount_text(gpus)} {text}")
 
 
-def _evictions(summary: Summary) -> Iterator[RunFinding]:
+def _evictions(summary: RunSummary) -> Iterator[RunFinding]:
     total = summary.total
     if (total.evictions or total.lost_gpu_h) and total.allocated_gpu_h > 0:
         part = percent_text(total.lost_gpu_h / total.allocated_gpu_h)
@@ -153,7 +153,7 @@ def _evictions(summary: Summary) -> Iterator[RunFinding]:
         yield RunFinding(_part(summary, total.lost_gpu_h), text)
 
 
-def _stuck(summary: Summary, lives: Lives) -> Iterator[RunFinding]:
+def _stuck(summary: RunSummary, lives: JobRecords) -> Iterator[RunFinding]:
     waits = lives.fate == Fate.WAITING
     if waits.any():
         longest = np.argmax(np.where(waits, lives.waited_ms, -1))
@@ -162,19 +162,19 @@ def _stuck(summary: Summary, lives: Lives) -> Iterator[RunFinding]:
         yield RunFinding(summary.total.waiting / max(summary.total.workloads, 1), text)
 
 
-def _gpus(summary: Summary, gpu_hours: float) -> float:
+def _gpus(summary: RunSummary, gpu_hours: float) -> float:
     """GPU-hours as GPUs on average."""
     return gpu_hours * HOUR_MS / max(summary.end_ms - summary.start_ms, 1)
 
 
-def _part(summary: Summary, gpu_hours: float) -> float:
+def _part(summary: RunSummary, gpu_hours: float) -> float:
     return gpu_hours / max(summary.capacity_gpu_h, 1e-9)
 
 
 # -- queues and their quota --------------------------------------------------------------------------------------------
 
 
-def _find_in_queues(shares: tuple[QueueShare, ...], lives: Lives, use: QuotaUse | None) -> Iterator[RunFinding]:
+def _find_in_queues(shares: tuple[QueueShare, ...], lives: JobRecords, use: QuotaUse | None) -> Iterator[RunFinding]:
     yield from _inflation(lives)
     if use is None:
         return
@@ -188,7 +188,7 @@ def _find_in_queues(shares: tuple[QueueShare, ...], lives: Lives, use: QuotaUse 
     yield from _hopeless(lives, use)
 
 
-def _inflation(lives: Lives) -> Iterator[RunFinding]:
+def _inflation(lives: JobRecords) -> Iterator[RunFinding]:
     """Everybody at the top priority."""
     if len(lives.number) < _FEW or lives.priority.min() == lives.priority.max():
         return
@@ -265,7 +265,7 @@ def _lenders(shares: tuple[QueueShare, ...], total: float) -> Iterator[RunFindin
     yield RunFinding(hours / total, f"{text}: let lenders reclaim (preemption), or lend less.")
 
 
-def _strict(shares: tuple[QueueShare, ...], lives: Lives, total: float) -> Iterator[RunFinding]:
+def _strict(shares: tuple[QueueShare, ...], lives: JobRecords, total: float) -> Iterator[RunFinding]:
     """Queues that starve behind their head."""
     length_h = max(lives.end_ms - lives.start_ms, 1) / HOUR_MS
     for share in shares:
@@ -302,7 +302,7 @@ def _loose(use: QuotaUse) -> Iterator[RunFinding]:
         yield RunFinding(_WORTH_SAYING, f"{text}: the limit never holds it back.")
 
 
-def _hopeless(lives: Lives, use: QuotaUse) -> Iterator[RunFinding]:
+def _hopeless(lives: JobRecords, use: QuotaUse) -> Iterator[RunFinding]:
     """Work that asks for more than its queue could ever have."""
     most = dict(zip(use.queues, use.most_milli, strict=True))
     limit = np.array([most.get(name, np.inf) for name in lives.queues], np.float64)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.journal.store import Step
-from tidegate.measure.allocation_cost import Held, held_of
-from tidegate.measure.allocations import Stays
-from tidegate.measure.event_joins import NEVER, NOT_YET, Marks, Rows, all_between
+from tidegate.measure.allocation_cost import HeldAllocations, held_of
+from tidegate.measure.allocations import Allocations
+from tidegate.measure.event_joins import NEVER, NOT_YET, Marks, WorkloadRows, all_between
 from tidegate.measure.requests import asked_by
 from tidegate.measure.timeline import Flat, lay_flat
 from tidegate.model.arrays import F64, I64, U8
@@ -19,7 +19,7 @@ from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind
 from tidegate.model.reasons.catalogue import Reason
 
-__all__ = ["NOT_YET", "Fate", "Lives", "collect_lives", "read_run"]
+__all__ = ["NOT_YET", "Fate", "JobRecords", "collect_job_records", "read_run"]
 
 
 class Fate(IntEnum):
@@ -32,7 +32,7 @@ class Fate(IntEnum):
     CANCELLED = 4
 
 
-class Lives(NamedTuple):
+class JobRecords(NamedTuple):
     """One row a workload, by its number."""
 
     start_ms: int  # of the run
@@ -60,21 +60,21 @@ class Lives(NamedTuple):
     lost_milli_ms: F64  # held in stays that were cut short, less what was saved by checkpoints
 
 
-def collect_lives(steps: Iterable[Step]) -> Lives:
+def collect_job_records(steps: Iterable[Step]) -> JobRecords:
     """The lives in a journal."""
     return read_run(lay_flat(steps))[0]
 
 
-def read_run(flat: Flat) -> tuple[Lives, Held]:
+def read_run(flat: Flat) -> tuple[JobRecords, HeldAllocations]:
     """The lives in a run that was laid flat, and what was held in it."""
     asked = asked_by(flat.works, _queue_names(flat))
     number, first = np.unique(flat.submitted.number, return_index=True)  # told twice: the first stands
-    rows = Rows(number)
+    rows = WorkloadRows(number)
     held, work = held_of(flat, asked, rows, flat.submitted.work[first])
     stays, ends = held.stays, _ends_of(flat, rows)
     submitted_ms = flat.submitted.submitted_ms[first]
     busy_gpu_ms, observed_gpu_ms = _use_of(flat, rows, held)
-    lives = Lives(
+    lives = JobRecords(
         start_ms=flat.start_ms,
         end_ms=flat.end_ms,
         queues=asked.queues,
@@ -115,7 +115,7 @@ class _Ends(NamedTuple):
     over_ms: I64  # the end of the run for those that are not over
 
 
-def _ends_of(flat: Flat, rows: Rows) -> _Ends:
+def _ends_of(flat: Flat, rows: WorkloadRows) -> _Ends:
     finished = flat.facts.of(EventKind.WORKLOAD_FINISHED)
     cancelled = flat.facts.of(EventKind.WORKLOAD_CANCELLED)
     rejected = flat.decisions.of(DecisionKind.REJECT)
@@ -132,7 +132,7 @@ def _ends_of(flat: Flat, rows: Rows) -> _Ends:
     return _Ends(fate, over_ms)
 
 
-def _fates(ends: _Ends, rows: Rows, stays: Stays) -> U8:
+def _fates(ends: _Ends, rows: WorkloadRows, stays: Allocations) -> U8:
     fate = ends.fate.astype(np.uint8)
     holding = rows.of(stays.number[stays.end_order == NEVER])
     fate[holding[fate[holding] == Fate.WAITING]] = Fate.RUNNING
@@ -142,7 +142,7 @@ def _fates(ends: _Ends, rows: Rows, stays: Stays) -> U8:
 # -- how it spent its time -------------------------------------------------------------------------------------
 
 
-def _holding_ms(ends: _Ends, rows: Rows, held_in: Held) -> I64:
+def _holding_ms(ends: _Ends, rows: WorkloadRows, held_in: HeldAllocations) -> I64:
     """How long each held a place: a gang from its PLACE until its last pod was gone."""
     stays = held_in.stays
     row, from_ms = rows.of(stays.number), stays.until_ms - held_in.lasted_ms
@@ -157,7 +157,7 @@ def _holding_ms(ends: _Ends, rows: Rows, held_in: Held) -> I64:
     return held
 
 
-def _use_of(flat: Flat, rows: Rows, held: Held) -> tuple[F64, F64]:
+def _use_of(flat: Flat, rows: WorkloadRows, held: HeldAllocations) -> tuple[F64, F64]:
     """GPU-ms that each was seen busy, and seen at all; in turns that were left out as in the one that was not."""
     use, stays = flat.facts.of(EventKind.USE_OBSERVED), held.stays
     busy, observed = (rows.totals(use.subject, values) for values in (use.value, use.second_value))
@@ -175,7 +175,7 @@ def _use_of(flat: Flat, rows: Rows, held: Held) -> tuple[F64, F64]:
     return busy, observed
 
 
-def _started_ms(flat: Flat, rows: Rows, pods: I64) -> I64:
+def _started_ms(flat: Flat, rows: WorkloadRows, pods: I64) -> I64:
     """When each first ran with all its pods; worlds tell it of the whole or pod by pod."""
     told = flat.facts.of(EventKind.POD_STARTED)
     whole = told.pod == ALL_PODS
@@ -191,7 +191,7 @@ def _started_ms(flat: Flat, rows: Rows, pods: I64) -> I64:
     return np.where(complete, last_ms, started_ms)
 
 
-def _evictions(flat: Flat, rows: Rows, held: Held, *kinds: DecisionKind) -> I64:
+def _evictions(flat: Flat, rows: WorkloadRows, held: HeldAllocations, *kinds: DecisionKind) -> I64:
     """How often each was sent away against its will."""
     away = flat.decisions.of(*kinds)
     times = held.left_out.times(away.workload, away.order)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from tidegate.journal.store import Step
 from tidegate.measure.event_joins import first_after
 from tidegate.measure.format import amount_text, count_text, time_text
-from tidegate.measure.job_records import Lives, read_run
+from tidegate.measure.job_records import JobRecords, read_run
 from tidegate.measure.preemptions import Preemptions, preemptions_of
 from tidegate.measure.timeline import Flat, FlatFacts, lay_flat
 from tidegate.model.arrays import I64
@@ -87,7 +87,7 @@ def loops_in(steps: Iterable[Step]) -> tuple[Loop, ...]:
     return find_loops(flat, lives, preemptions_of(flat, lives, held))
 
 
-def find_loops(flat: Flat, lives: Lives, preemptions: Preemptions) -> tuple[Loop, ...]:
+def find_loops(flat: Flat, lives: JobRecords, preemptions: Preemptions) -> tuple[Loop, ...]:
     """All loops of a run, the longest first."""
     told = preemptions.where(preemptions.cause >= 0)
     outside = _outside(flat)
@@ -113,7 +113,7 @@ def _outside(flat: Flat) -> _Outside:
     return _Outside(*(column[by_order] for column in columns))
 
 
-def _repeated(flat: Flat, lives: Lives, told: Preemptions, outside: _Outside) -> I64:
+def _repeated(flat: Flat, lives: JobRecords, told: Preemptions, outside: _Outside) -> I64:
     """Rows of the preemptions that repeat one before, and of those before."""
     by_victim = np.lexsort((told.order, told.victim))
     before, after = by_victim[:-1], by_victim[1:]
@@ -154,7 +154,7 @@ def _groups(told: Preemptions, rows: I64) -> list[I64]:
     return [np.array(group, np.int64) for group in groups.values()]
 
 
-def _loop(lives: Lives, told: Preemptions, rows: I64, outside: _Outside, found: FlatFacts) -> Loop:
+def _loop(lives: JobRecords, told: Preemptions, rows: I64, outside: _Outside, found: FlatFacts) -> Loop:
     proofs = np.flatnonzero(np.isin(found.subject, lives.number[told.victim[rows]]))
     _, once = np.unique(found.at_ms[proofs], return_index=True)
     first, last = (int(np.searchsorted(outside.order, told.order[rows[at]])) for at in (0, -1))
@@ -188,7 +188,7 @@ def _in_turn(counts: Counter[tuple[int, int]]) -> list[tuple[tuple[int, int], in
     return turned
 
 
-def _pair(lives: Lives, cause: int, victim: int, times: int) -> Pair:
+def _pair(lives: JobRecords, cause: int, victim: int, times: int) -> Pair:
     queues = lives.queues
     return Pair(
         cause=lives.ids[cause],
@@ -199,7 +199,7 @@ def _pair(lives: Lives, cause: int, victim: int, times: int) -> Pair:
     )
 
 
-def _fact_text(lives: Lives, outside: _Outside, at: int) -> str:
+def _fact_text(lives: JobRecords, outside: _Outside, at: int) -> str:
     if not 0 <= at < len(outside.order):
         return ""
     kind, subject = EventKind(int(outside.kind[at])), int(outside.subject[at])

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.measure.job_records import Fate, Lives
+from tidegate.measure.job_records import Fate, JobRecords
 from tidegate.measure.ratios import RatioInterval, Runs, by_seed, completions, parting_of, ratio_interval, waits
-from tidegate.measure.summary import Mask, Spread, spread_of
+from tidegate.measure.summary import Mask, TimeSpread, spread_of
 from tidegate.model.arrays import F64, I64
 
 
@@ -39,7 +39,7 @@ class Cut(NamedTuple):
     """One kind of time of the same work: how it is spread under each policy, by seed, and the ratios of means."""
 
     workloads: int  # that can be compared
-    spreads: tuple[tuple[Spread | None, ...], ...]
+    spreads: tuple[tuple[TimeSpread | None, ...], ...]
     open_ms: tuple[tuple[float | None, ...], ...]  # the shortest wait that had not ended; None: all had
     intervals: tuple[RatioInterval | None, ...]
 
@@ -49,14 +49,14 @@ def match(policies: Sequence[Runs]) -> Matched:
     ids, until_ms = policies[0][0].ids, max(lives.end_ms for runs in policies for lives in runs)
     names = tuple(dict.fromkeys(name for runs in policies for name in runs[0].queues))
 
-    def until(lives: Lives) -> F64:
+    def until(lives: JobRecords) -> F64:
         return waits(lives, until_ms)
 
-    def queue(lives: Lives) -> F64:
+    def queue(lives: JobRecords) -> F64:
         rows = np.array([names.index(name) for name in lives.queues], np.float64)
         return np.asarray(rows[lives.queue], np.float64)
 
-    def still(lives: Lives) -> F64:
+    def still(lives: JobRecords) -> F64:
         return np.where(lives.fate == Fate.WAITING, 1.0, 0.0)
 
     return Matched(

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.measure.allocation_cost import Held
-from tidegate.measure.event_joins import NEVER, Rows, first_after
-from tidegate.measure.job_records import Lives
+from tidegate.measure.allocation_cost import HeldAllocations
+from tidegate.measure.event_joins import NEVER, WorkloadRows, first_after
+from tidegate.measure.job_records import JobRecords
 from tidegate.measure.timeline import Flat
 from tidegate.model.arrays import F64, I64
 from tidegate.model.decisions import DecisionKind
@@ -33,9 +33,9 @@ class Preemptions(NamedTuple):
         return Preemptions(*columns)
 
 
-def preemptions_of(flat: Flat, lives: Lives, held: Held) -> Preemptions:
+def preemptions_of(flat: Flat, lives: JobRecords, held: HeldAllocations) -> Preemptions:
     """Every preemption of a run."""
-    told, stays, rows = flat.decisions.of(DecisionKind.PREEMPT), held.stays, Rows(lives.number)
+    told, stays, rows = flat.decisions.of(DecisionKind.PREEMPT), held.stays, WorkloadRows(lives.number)
     order, _ = first_after(told.marks(), stays.number, stays.order)
     ended = (order < stays.end_order) & (stays.end_order < NEVER)
     lost = np.zeros(len(told.order), np.float64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidegate.measure.job_records import Lives
+from tidegate.measure.job_records import JobRecords
 from tidegate.measure.preemptions import Preemptions
 from tidegate.measure.quota import QuotaUse
 from tidegate.model.arrays import F64, I64
@@ -37,7 +37,7 @@ class QueueShare(Spec, frozen=True):
     preempting_lost_gpu_h: float
 
 
-def queue_shares(use: QuotaUse, lives: Lives, preemptions: Preemptions) -> tuple[QueueShare, ...]:
+def queue_shares(use: QuotaUse, lives: JobRecords, preemptions: Preemptions) -> tuple[QueueShare, ...]:
     """One row for each queue of the policy, by name."""
     length_ms = max(lives.end_ms - lives.start_ms, 1)
     hours = {name: values / GPU_HOUR_MILLI_MS for name, values in use.sums._asdict().items()}
@@ -72,7 +72,7 @@ def queue_shares(use: QuotaUse, lives: Lives, preemptions: Preemptions) -> tuple
     )
 
 
-def _by_queue(use: QuotaUse, lives: Lives, rows: I64, preemptions: Preemptions) -> tuple[F64, F64]:
+def _by_queue(use: QuotaUse, lives: JobRecords, rows: I64, preemptions: Preemptions) -> tuple[F64, F64]:
     """Preemptions and the GPU-hours that they cost, by the queue of these workloads."""
     places = {name: at for at, name in enumerate(use.queues)}
     position = np.array([places.get(name, -1) for name in lives.queues], np.int64)

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.measure.allocation_cost import Held
-from tidegate.measure.event_joins import Rows
-from tidegate.measure.job_records import Lives
-from tidegate.measure.time_series import Samples
+from tidegate.measure.allocation_cost import HeldAllocations
+from tidegate.measure.event_joins import WorkloadRows
+from tidegate.measure.job_records import JobRecords
+from tidegate.measure.time_series import ClusterSamples
 from tidegate.measure.timeline import Flat
 from tidegate.model.arrays import F64, I64
 from tidegate.model.queues import UNLIMITED, Cohort, Queue, Shares
@@ -65,7 +65,7 @@ class QuotaUse(NamedTuple):
     pool_milli: F64  # (bins,): all quota, that of cohorts included
 
 
-def quota_use_of(flat: Flat, lives: Lives, held: Held, every_ms: int) -> QuotaUse | None:
+def quota_use_of(flat: Flat, lives: JobRecords, held: HeldAllocations, every_ms: int) -> QuotaUse | None:
     """How quota was used in a run; None if no quota of GPUs was ever given."""
     shares = [told.value.shares for told in flat.policies]
     lots = sorted({lot for each in shares for lot in each.flavor_resources() if gpu_milli_of(lot[1])})
@@ -158,9 +158,9 @@ class _Events(NamedTuple):
     milli: F64
 
 
-def _events(flat: Flat, lives: Lives, held: Held, axes: _Axes) -> _Events:
+def _events(flat: Flat, lives: JobRecords, held: HeldAllocations, axes: _Axes) -> _Events:
     queue_of = _positions(lives.queues, axes.queues)[lives.queue] if len(lives.queue) else lives.queue
-    rows = Rows(lives.number).of(held.admissions.number)
+    rows = WorkloadRows(lives.number).of(held.admissions.number)
     at_ms, column, milli = [], [], []
     for times, columns, amounts in (
         *_used(flat, held, queue_of, rows, axes),
@@ -179,7 +179,7 @@ def _events(flat: Flat, lives: Lives, held: Held, axes: _Axes) -> _Events:
 _Change = tuple[I64, I64, I64]  # times, columns, amounts
 
 
-def _used(flat: Flat, held: Held, queue_of: I64, rows: I64, axes: _Axes) -> Iterator[_Change]:
+def _used(flat: Flat, held: HeldAllocations, queue_of: I64, rows: I64, axes: _Axes) -> Iterator[_Change]:
     """Grants come and go."""
     a, grants = held.admissions, held.admissions.grants
     row, lot = rows[grants.admission], np.full(len(grants.lot), -1)
@@ -197,7 +197,7 @@ def _used(flat: Flat, held: Held, queue_of: I64, rows: I64, axes: _Axes) -> Iter
     yield a.until_ms[grants.admission], column, -milli
 
 
-def _waited(lives: Lives, held: Held, queue_of: I64, rows: I64, axes: _Axes) -> Iterator[_Change]:
+def _waited(lives: JobRecords, held: HeldAllocations, queue_of: I64, rows: I64, axes: _Axes) -> Iterator[_Change]:
     """Workloads come, are admitted, are sent away, and are over."""
     a, first = held.admissions, len(axes.queues) * len(axes.lots)
     column = np.where(queue_of >= 0, first + queue_of, -1)
@@ -216,7 +216,7 @@ def _positions(names: tuple[str, ...], among: tuple[str, ...]) -> I64:
     return np.array([places.get(name, -1) for name in names], np.int64)
 
 
-def with_quota(samples: Samples, use: QuotaUse) -> Samples:
+def with_quota(samples: ClusterSamples, use: QuotaUse) -> ClusterSamples:
     """The samples of a run without nodes: quota is what there is, and what is used of it is allocated."""
     at = np.clip(np.searchsorted(use.at_ms, samples.at_ms), 0, len(use.at_ms) - 1)
     allocated = use.used_milli.sum(axis=1)[at]

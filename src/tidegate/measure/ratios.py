@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.measure.job_records import Fate, Lives
+from tidegate.measure.job_records import Fate, JobRecords
 from tidegate.measure.summary import completion_ms
 from tidegate.model.arrays import F64, I64
 from tidegate.model.struct import Spec
@@ -29,7 +29,7 @@ _LEAST_UNITS = 24
 _SIDES, _SHOCKS = 96, 24
 
 #: The values of one policy's workloads, by run; the runs differ in their seeds alone.
-Runs = Sequence[Lives]
+Runs = Sequence[JobRecords]
 
 
 class RatioInterval(Spec, frozen=True):
@@ -56,7 +56,7 @@ class Parting(NamedTuple):
     rest_ms: float  # runs that do not differ for so long are the same again
 
 
-def waits(lives: Lives, until_ms: int | None = None) -> F64:
+def waits(lives: JobRecords, until_ms: int | None = None) -> F64:
     """How long each workload waited; NaN for those that were rejected.
 
     Who waits at the end of a run would wait on: until a time that is the same for all runs that are compared.
@@ -66,12 +66,12 @@ def waits(lives: Lives, until_ms: int | None = None) -> F64:
     return np.where(lives.fate == Fate.REJECTED, np.nan, waited)
 
 
-def completions(lives: Lives) -> F64:
+def completions(lives: JobRecords) -> F64:
     """From submission to the end; NaN for those that did not finish."""
     return np.where(lives.fate == Fate.FINISHED, completion_ms(lives), np.nan)
 
 
-def by_seed(runs: Runs, ids: Sequence[str], values_of: Callable[[Lives], F64]) -> F64:
+def by_seed(runs: Runs, ids: Sequence[str], values_of: Callable[[JobRecords], F64]) -> F64:
     """(seeds, workloads): the values of workloads in the order of their ids; NaN for those that a run has not."""
     found = np.full((len(runs), len(ids)), np.nan)
     for lives, values in zip(runs, found, strict=True):

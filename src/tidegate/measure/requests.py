@@ -14,7 +14,7 @@ from tidegate.state.classes import malformed
 KINDS = tuple(WorkKind)
 
 
-class Asked(NamedTuple):
+class WorkRequests(NamedTuple):
     """Works in columns; what is malformed asks for nothing."""
 
     queues: tuple[str, ...]  # in the order of their names, without other names of theirs
@@ -36,7 +36,7 @@ class Asked(NamedTuple):
         return milli
 
 
-def asked_by(works: tuple[Work, ...], names: dict[str, str] | None = None) -> Asked:
+def asked_by(works: tuple[Work, ...], names: dict[str, str] | None = None) -> WorkRequests:
     """What these works ask for; some queues have other names, too."""
     named = [(names or {}).get(work.queue, work.queue) for work in works]
     queues = {name: row for row, name in enumerate(sorted(set(named)))}
@@ -44,7 +44,7 @@ def asked_by(works: tuple[Work, ...], names: dict[str, str] | None = None) -> As
     pod_sets = [pod_set for work in works for pod_set in work.pod_sets]
     by_pod = [_pod_milli(work) for work in works]
     pods = np.array([len(milli) for milli in by_pod], np.int64)
-    return Asked(
+    return WorkRequests(
         tuple(queues),
         np.array([queues[name] for name in named], np.int64),
         np.array([KINDS.index(work.kind) for work in works], np.int64),

@@ -26,7 +26,7 @@ F32 = npt.NDArray[np.float32]
 _WORKLOADS, _PODS, _MILLI = range(3)
 
 
-class Samples(NamedTuple):
+class ClusterSamples(NamedTuple):
     """One row a bin of time. All values are averages over the part of the bin that the run covers."""
 
     every_ms: int
@@ -150,7 +150,7 @@ class Sampler:
         if looked and np.isnan(self._open.fragmented):
             self._open = self._open._replace(fragmented=0.0, other_model=0.0)
 
-    def samples(self) -> Samples:
+    def samples(self) -> ClusterSamples:
         """What was kept so far."""
         bins = [*self._bins, *([_averages(self._open)] if self._open is not None and self._open.covered_ms else [])]
         by_name = sorted(range(len(self._names)), key=self._names.__getitem__)
@@ -158,7 +158,7 @@ class Sampler:
         up = _stacked([each.up for each in bins], (len(self._names),))
         allocated = _stacked([each.allocated for each in bins], (len(self._names),))
         none = np.zeros(len(bins), np.float64)
-        return Samples(
+        return ClusterSamples(
             every_ms=self.every_ms,
             at_ms=np.array([each.at_ms for each in bins], np.int64),
             covered_ms=np.array([each.covered_ms for each in bins], np.int64),
@@ -284,7 +284,7 @@ def _widened(part: F64, shape: tuple[int, ...]) -> F64:
     return wide
 
 
-def resample(samples: Samples, values: F64, count: int) -> F64:
+def resample(samples: ClusterSamples, values: F64, count: int) -> F64:
     """Averages of one column of the samples over equally long stretches; NaN where nothing is known."""
     last = samples.at_ms[-1] + samples.covered_ms[-1]
     edges = np.append(samples.at_ms, last)
@@ -298,7 +298,7 @@ def resample(samples: Samples, values: F64, count: int) -> F64:
     return averages
 
 
-def with_busy(samples: Samples, flat: Flat) -> Samples:
+def with_busy(samples: ClusterSamples, flat: Flat) -> ClusterSamples:
     """The samples, with what was observed of the use of GPUs: each observation spread evenly over its time."""
     use = flat.facts.of(EventKind.USE_OBSERVED)
     if not len(use.order) or not len(samples.at_ms):

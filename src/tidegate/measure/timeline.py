@@ -110,7 +110,7 @@ class Submitted(NamedTuple):
 P = TypeVar("P")
 
 
-class Change(NamedTuple, Generic[P]):
+class NewValue(NamedTuple, Generic[P]):
     """A fact that brought a new value: of a node, of a workload, of the policy, or of what a workload holds."""
 
     order: int
@@ -128,10 +128,10 @@ class Flat(NamedTuple):
     decisions: FlatDecisions
     submitted: Submitted
     works: tuple[Work, ...]
-    nodes: tuple[Change[Node], ...]  # added or changed
-    changes: tuple[Change[int], ...]  # of workloads: the new row of the works
-    policies: tuple[Change[Policy], ...]
-    standings: tuple[Change[Standing], ...]  # workloads that hold quota which this engine did not grant
+    nodes: tuple[NewValue[Node], ...]  # added or changed
+    changes: tuple[NewValue[int], ...]  # of workloads: the new row of the works
+    policies: tuple[NewValue[Policy], ...]
+    standings: tuple[NewValue[Standing], ...]  # workloads that hold quota which this engine did not grant
 
 
 class Timeline:
@@ -150,10 +150,10 @@ class Timeline:
         self._work: list[int] = []
         self._submitted_ms: list[I64] = [np.zeros(0, np.int64)]
         self._works: dict[Work, int] = {}
-        self._nodes: list[Change[Node]] = []
-        self._changes: list[Change[int]] = []
-        self._policies: list[Change[Policy]] = []
-        self._standings: list[Change[Standing]] = []
+        self._nodes: list[NewValue[Node]] = []
+        self._changes: list[NewValue[int]] = []
+        self._policies: list[NewValue[Policy]] = []
+        self._standings: list[NewValue[Standing]] = []
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
         """Take the next step. Steps are many and small: what can wait until they are joined does."""
@@ -220,13 +220,13 @@ class Timeline:
             payload, number = events.payloads[int(events.arg[at])], int(events.subject[at])
             place = (self._order + at, int(events.at_ms[at]), number)
             if isinstance(payload, Node):
-                self._nodes.append(Change(*place, payload))
+                self._nodes.append(NewValue(*place, payload))
             elif isinstance(payload, Work):
-                self._changes.append(Change(*place, self._works.setdefault(payload, len(self._works))))
+                self._changes.append(NewValue(*place, self._works.setdefault(payload, len(self._works))))
             elif isinstance(payload, Policy):
-                self._policies.append(Change(*place, payload))
+                self._policies.append(NewValue(*place, payload))
             elif isinstance(payload, Standing) and payload.queue and payload.grants:
-                self._standings.append(Change(*place, payload))
+                self._standings.append(NewValue(*place, payload))
 
     def _submitted(self, facts: FlatFacts) -> Submitted:
         told = facts.of(EventKind.WORKLOAD_SUBMITTED)

@@ -29,7 +29,7 @@ class Unsigned(NamedTuple):
     instead_of: str  # data that would make it unnecessary
 
 
-class UnsignedPlan(ValueError):  # noqa: N818 - it says what is the case
+class UnsignedAssumptionError(ValueError):
     """A plan that rests on assumptions that nobody signed."""
 
     def __init__(self, missing: tuple[Unsigned, ...]) -> None:
@@ -42,7 +42,7 @@ def sign(needed: Iterable[Unsigned], signed: dict[Assumption, str], *, all_of_th
     needed = tuple(needed)
     missing = tuple(each for each in needed if each.name not in signed and not all_of_them)
     if missing:
-        raise UnsignedPlan(missing)
+        raise UnsignedAssumptionError(missing)
     return tuple(
         SignaturePart(name=each.name, value=signed.get(each.name) or each.value, instead_of=each.instead_of)
         for each in needed

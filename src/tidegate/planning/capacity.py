@@ -9,7 +9,7 @@ import numpy as np
 from tidegate.demand.calendar import WEEK_HOURS, hour_edges, hour_of_week
 from tidegate.demand.time_zone import Calendar
 from tidegate.model.units import WEEK_MS
-from tidegate.planning.kernels.replay import NEVER, Steps, Valve
+from tidegate.planning.kernels.replay import NEVER, BurstRule, Steps
 
 HOURS = WEEK_HOURS
 
@@ -17,10 +17,10 @@ HOURS = WEEK_HOURS
 UNLIMITED_MILLI = 1 << 50
 
 #: No burst.
-SHUT = Valve(0, 0, 0, 0)
+SHUT = BurstRule(0, 0, 0, 0)
 
 
-class Windows(NamedTuple):
+class WeekWindows(NamedTuple):
     """The hours of the week in a few groups."""
 
     names: tuple[str, ...]
@@ -31,19 +31,19 @@ class Windows(NamedTuple):
         return tuple(self.of_hour.count(row) for row in range(len(self.names)))
 
 
-ALWAYS = Windows(("always",), (0,) * HOURS)
+ALWAYS = WeekWindows(("always",), (0,) * HOURS)
 
 
-class Level(NamedTuple):
+class WindowLevels(NamedTuple):
     """Levels by window, in force from a time on."""
 
     from_ms: int
-    windows: Windows
+    windows: WeekWindows
     milli: tuple[int, ...]  # by window
     ceiling_milli: int = 0  # of burst, on top
 
 
-def steps_of(levels: list[Level], until_ms: int, calendar: Calendar) -> Steps:
+def steps_of(levels: list[WindowLevels], until_ms: int, calendar: Calendar) -> Steps:
     """Levels one after the other as steps; before the first nothing is missing, and the last week goes on for ever."""
     parts = [Steps(np.array([-NEVER]), np.array([UNLIMITED_MILLI]), np.array([0]))]
     for row, entry in enumerate(levels):

@@ -20,14 +20,14 @@ from tidegate.demand.time_zone import Calendar
 from tidegate.demand.unrecorded import unseen_between
 from tidegate.model.arrays import F64, I64
 from tidegate.model.units import MINUTE_MS, WEEK_MS, WHOLE_MILLI
-from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, steps_of
-from tidegate.planning.capacity_replay import Judge, Order, Outcome, Span, cost_of
+from tidegate.planning.capacity import ALWAYS, SHUT, WeekWindows, WindowLevels, steps_of
+from tidegate.planning.capacity_replay import CapacityReplayer, QueueOrder, ReplayOutcome, ReplaySpan, cost_of
 from tidegate.planning.concurrency import average, curve_of, peak_milli
 from tidegate.planning.floor import bisect, enough_gpus, floor_gpus, smallest
-from tidegate.planning.kernels.replay import Valve
+from tidegate.planning.kernels.replay import BurstRule
 from tidegate.planning.newsvendor import FEW_LEVELS, HALF_LIFE_MS, Demand, Split, split, weigh
 from tidegate.planning.replay_jobs import PlanJobs
-from tidegate.planning.tolerance import Tolerance
+from tidegate.planning.tolerance import WaitTolerance
 from tidegate.planning.windows import Habit, choose_windows
 
 #: Without burst: how far back levels must have held, and what is put on top. Chosen on the first two thirds of seven
@@ -51,7 +51,7 @@ RESERVE_MILLI = 1_050
 _TRIED_LEVELS = 9
 
 
-class Basis(StrEnum):
+class PlanBasis(StrEnum):
     """What the levels of a plan come from."""
 
     SPLIT = "split"  # the newsvendor: own, book by window, burst
@@ -69,51 +69,51 @@ class Launch(NamedTuple):
     step_gpus: int = 8
 
 
-class Recipe(NamedTuple):
+class PlanRecipe(NamedTuple):
     """What is asked of a plan."""
 
-    tolerance: Tolerance
+    tolerance: WaitTolerance
     prices: Prices = ASSUMED_PRICES
-    order: Order = Order.OVERTAKE
+    order: QueueOrder = QueueOrder.OVERTAKE
     launch: Launch = Launch()
     bursts: bool = True
     half_life_ms: int = HALF_LIFE_MS
     margin_milli: int = MARGIN_MILLI
     recent_ms: int = RECENT_MS
     headroom_milli: int = HEADROOM_MILLI
-    windows: Windows | None = None  # None: whichever cost least
+    windows: WeekWindows | None = None  # None: whichever cost least
 
     @property
     def burst_in_time(self) -> bool:
         """Whether capacity that is launched as soon as work waits is there before its tolerance ends."""
         return self.bursts and self.tolerance.tightest_ms >= self.launch.launch_ms
 
-    def valve(self) -> Valve:
+    def burst_rule(self) -> BurstRule:
         """Burst that starts early enough: a launch more before the tolerance ends than the launch itself takes."""
         if not self.bursts:
             return SHUT
         patience = max(self.tolerance.tightest_ms - 2 * self.launch.launch_ms, 0)
-        return Valve(patience, self.launch.launch_ms, self.launch.linger_ms, self.launch.step_gpus * WHOLE_MILLI)
+        return BurstRule(patience, self.launch.launch_ms, self.launch.linger_ms, self.launch.step_gpus * WHOLE_MILLI)
 
 
 class Bands(NamedTuple):
     """A plan's levels, and what they were made from."""
 
-    windows: Windows
+    windows: WeekWindows
     own_gpus: int
     window_gpus: tuple[int, ...]  # by window, what is owned included
     ceiling_gpus: int  # of burst, above the window's level
     demand: Demand
     split: Split | None  # None: without burst
-    basis: Basis = Basis.SPLIT
+    basis: PlanBasis = PlanBasis.SPLIT
 
-    def level(self, from_ms: int) -> Level:
+    def level(self, from_ms: int) -> WindowLevels:
         """The levels, in force from a time on."""
         levels = tuple(gpus * WHOLE_MILLI for gpus in self.window_gpus)
-        return Level(from_ms, self.windows, levels, self.ceiling_gpus * WHOLE_MILLI)
+        return WindowLevels(from_ms, self.windows, levels, self.ceiling_gpus * WHOLE_MILLI)
 
 
-def plan_bands(past: PlanJobs, now_ms: int, recipe: Recipe) -> Bands:
+def plan_bands(past: PlanJobs, now_ms: int, recipe: PlanRecipe) -> Bands:
     """Bands for the time from now on, from jobs as they were known then."""
     at_ms, gpus = average(curve_of(past), past.span_ms[0], now_ms)
     for from_ms, to_ms in unseen_between(past.at_ms):  # what was not recorded is not quiet
@@ -128,9 +128,9 @@ def plan_bands(past: PlanJobs, now_ms: int, recipe: Recipe) -> Bands:
         return _plan_without_burst(past, now_ms, recipe, windows, demand)
     cheapest = split(demand, windows, recipe.prices)
     bands = Bands(windows, cheapest.own_gpus, cheapest.window_gpus, 0, demand, cheapest)
-    judge = Judge(past, recipe.order)
-    bands = bands._replace(ceiling_gpus=_needed_ceiling(judge, now_ms, recipe, bands))
-    return _settle(judge, now_ms, recipe, bands)
+    replayer = CapacityReplayer(past, recipe.order)
+    bands = bands._replace(ceiling_gpus=_needed_ceiling(replayer, now_ms, recipe, bands))
+    return _settle(replayer, now_ms, recipe, bands)
 
 
 # -- replayed before it is believed ------------------------------------------------------------------------------------
@@ -149,32 +149,32 @@ class _Tried(NamedTuple):
         return self.cost > other.cost and self.late_cost > other.late_cost
 
 
-def _settle(judge: Judge, now_ms: int, recipe: Recipe, bands: Bands) -> Bands:
+def _settle(replayer: CapacityReplayer, now_ms: int, recipe: PlanRecipe, bands: Bands) -> Bands:
     """The bands, if they hold on the past and nothing simpler that holds costs less; else the cheapest that holds.
 
     Where burst comes after the tolerance has ended it cannot hold it, so no less than the floor is owned.
     """
-    past = judge.jobs
-    floor, peak = floor_gpus(judge, recipe.tolerance), enough_gpus(past, Span(past.span_ms[0], now_ms))
+    past = replayer.jobs
+    floor, peak = floor_gpus(replayer, recipe.tolerance), enough_gpus(past, ReplaySpan(past.span_ms[0], now_ms))
     top = max(bands.window_gpus) + bands.ceiling_gpus
     if not recipe.burst_in_time:
         levels = tuple(max(gpus, floor) for gpus in bands.window_gpus)
         bands = bands._replace(own_gpus=min(levels), window_gpus=levels, ceiling_gpus=max(top - max(levels), 0))
 
     def tried(some: Bands) -> _Tried:
-        return _try(judge, now_ms, recipe, some)
+        return _try(replayer, now_ms, recipe, some)
 
     first = tried(bands)
     simple = [
         tried(hold_all_week(gpus, bands.demand)._replace(basis=basis))
-        for gpus, basis in ((floor, Basis.FLOOR), (peak, Basis.PEAK))
+        for gpus, basis in ((floor, PlanBasis.FLOOR), (peak, PlanBasis.PEAK))
     ]
     if first.holds and not any(first.dearer(other) for other in simple if other.holds):
         return bands
     lowest = bands.own_gpus if recipe.burst_in_time else floor
     owned = np.unique(np.linspace(lowest, max(peak, lowest), _TRIED_LEVELS).astype(np.int64)).tolist()
     level = [
-        tried(hold_all_week(gpus, bands.demand)._replace(ceiling_gpus=max(top - gpus, 0), basis=Basis.LEVEL))
+        tried(hold_all_week(gpus, bands.demand)._replace(ceiling_gpus=max(top - gpus, 0), basis=PlanBasis.LEVEL))
         for gpus in owned
     ]
     return _cheapest(first, [first, *level], simple).bands
@@ -191,11 +191,11 @@ def _cheapest(first: _Tried, bursting: list[_Tried], simple: list[_Tried]) -> _T
     return best
 
 
-def _try(judge: Judge, now_ms: int, recipe: Recipe, bands: Bands) -> _Tried:
-    span = Span(judge.jobs.span_ms[0], now_ms)
-    spans = (span, Span(max(span.from_ms, now_ms - recipe.recent_ms), now_ms))
-    steps = steps_of([bands.level(span.from_ms)], now_ms, judge.jobs.calendar)
-    outcomes = [judge.replay(steps, recipe.valve(), each) for each in spans]
+def _try(replayer: CapacityReplayer, now_ms: int, recipe: PlanRecipe, bands: Bands) -> _Tried:
+    span = ReplaySpan(replayer.jobs.span_ms[0], now_ms)
+    spans = (span, ReplaySpan(max(span.from_ms, now_ms - recipe.recent_ms), now_ms))
+    steps = steps_of([bands.level(span.from_ms)], now_ms, replayer.jobs.calendar)
+    outcomes = [replayer.replay(steps, recipe.burst_rule(), each) for each in spans]
     holds = all(each.holds(recipe.tolerance) for each in outcomes)
     costs = [
         cost_of(outcome, bands.own_gpus * each.hours, recipe.prices)
@@ -217,18 +217,20 @@ def _habit(at_ms: I64, gpus: F64, now_ms: int, calendar: Calendar) -> Habit:
     return Habit(demand(week >= 0), folds)
 
 
-def _needed_ceiling(judge: Judge, now_ms: int, recipe: Recipe, bands: Bands) -> int:
+def _needed_ceiling(replayer: CapacityReplayer, now_ms: int, recipe: PlanRecipe, bands: Bands) -> int:
     """The least burst with which every week of the past would have held the tolerance; the largest gang must fit.
 
     Where no burst holds it is what the peak asks for: whoever calls replays the bands before they are believed.
     """
-    past = judge.jobs
+    past = replayer.jobs
     first_ms = past.span_ms[0]
-    week = (past.at_ms[Span(first_ms, now_ms).has(past.at_ms)] - first_ms) // WEEK_MS
+    week = (past.at_ms[ReplaySpan(first_ms, now_ms).has(past.at_ms)] - first_ms) // WEEK_MS
 
     def holds(launches: int) -> bool:
         tried = bands._replace(ceiling_gpus=launches * recipe.launch.step_gpus).level(first_ms)
-        outcome = judge.replay(steps_of([tried], now_ms, past.calendar), recipe.valve(), Span(first_ms, now_ms))
+        outcome = replayer.replay(
+            steps_of([tried], now_ms, past.calendar), recipe.burst_rule(), ReplaySpan(first_ms, now_ms)
+        )
         return _weeks_hold(outcome, week, recipe.tolerance)
 
     low_level = min(bands.window_gpus)
@@ -240,7 +242,7 @@ def _needed_ceiling(judge: Judge, now_ms: int, recipe: Recipe, bands: Bands) -> 
     return needed + math.ceil(above / recipe.launch.step_gpus) * recipe.launch.step_gpus
 
 
-def _weeks_hold(outcome: Outcome, week: np.ndarray, tolerance: Tolerance) -> bool:
+def _weeks_hold(outcome: ReplayOutcome, week: np.ndarray, tolerance: WaitTolerance) -> bool:
     """Whether every week holds the tolerance; a week for each of the jobs that count."""
     waits = outcome.waits(tolerance)
     return all(waits.take(week == row).hold(tolerance.share_milli) for row in np.unique(week))
@@ -249,20 +251,22 @@ def _weeks_hold(outcome: Outcome, week: np.ndarray, tolerance: Tolerance) -> boo
 # -- without burst -------------------------------------------------------------------------------------------------
 
 
-def _plan_without_burst(past: PlanJobs, now_ms: int, recipe: Recipe, windows: Windows, demand: Demand) -> Bands:
-    span = Span(max(past.span_ms[0], now_ms - recipe.recent_ms), now_ms)
-    judge = Judge(past, recipe.order)
-    least = least_levels(judge, windows, recipe.tolerance, span)
+def _plan_without_burst(past: PlanJobs, now_ms: int, recipe: PlanRecipe, windows: WeekWindows, demand: Demand) -> Bands:
+    span = ReplaySpan(max(past.span_ms[0], now_ms - recipe.recent_ms), now_ms)
+    replayer = CapacityReplayer(past, recipe.order)
+    least = least_levels(replayer, windows, recipe.tolerance, span)
     levels = tuple(max(-(-gpus * recipe.margin_milli // 1000), 1) for gpus in least)
     widest = past.widest_milli // WHOLE_MILLI
     if max(levels) < widest:
         levels = tuple(max(gpus, widest) if gpus == max(levels) else gpus for gpus in levels)
-    return Bands(windows, min(levels), levels, 0, demand, None, Basis.BANDS)
+    return Bands(windows, min(levels), levels, 0, demand, None, PlanBasis.BANDS)
 
 
-def least_levels(judge: Judge, windows: Windows, tolerance: Tolerance, span: Span) -> tuple[int, ...]:
+def least_levels(
+    replayer: CapacityReplayer, windows: WeekWindows, tolerance: WaitTolerance, span: ReplaySpan
+) -> tuple[int, ...]:
     """The levels by window that hold the tolerance with the fewest GPU-hours held: by descent from several starts."""
-    one = smallest(judge, tolerance, span)
+    one = smallest(replayer, tolerance, span)
     count = len(windows.names)
     if count == 1:
         return (one,)
@@ -270,20 +274,25 @@ def least_levels(judge: Judge, windows: Windows, tolerance: Tolerance, span: Spa
     best, best_held = (one,) * count, math.inf
     for start_milli in (1000, 1050, 1150, 1300):
         for rows in (order, order[::-1]):
-            levels = _descend(judge, windows, tolerance, span, [-(-one * start_milli // 1000)] * count, rows)
-            outcome = _replay_levels(judge, windows, tuple(levels), span)
+            levels = _descend(replayer, windows, tolerance, span, [-(-one * start_milli // 1000)] * count, rows)
+            outcome = _replay_levels(replayer, windows, tuple(levels), span)
             if outcome.holds(tolerance) and outcome.held_gpu_h < best_held:
                 best, best_held = tuple(levels), outcome.held_gpu_h
     return best
 
 
 def _descend(
-    judge: Judge, windows: Windows, tolerance: Tolerance, span: Span, levels: list[int], rows: list[int]
+    replayer: CapacityReplayer,
+    windows: WeekWindows,
+    tolerance: WaitTolerance,
+    span: ReplaySpan,
+    levels: list[int],
+    rows: list[int],
 ) -> list[int]:
     """Lower one window after the other as far as the tolerance lets."""
 
     def holds(row: int, gpus: int) -> bool:
-        outcome = _replay_levels(judge, windows, tuple(_with(levels, row, gpus)), span)
+        outcome = _replay_levels(replayer, windows, tuple(_with(levels, row, gpus)), span)
         return outcome.holds(tolerance)
 
     for row in rows:
@@ -295,9 +304,11 @@ def _with(levels: list[int], row: int, gpus: int) -> list[int]:
     return [*levels[:row], gpus, *levels[row + 1 :]]
 
 
-def _replay_levels(judge: Judge, windows: Windows, gpus: tuple[int, ...], span: Span) -> Outcome:
-    level = Level(span.from_ms, windows, tuple(each * WHOLE_MILLI for each in gpus))
-    return judge.replay(steps_of([level], span.to_ms, judge.jobs.calendar), span=span)
+def _replay_levels(
+    replayer: CapacityReplayer, windows: WeekWindows, gpus: tuple[int, ...], span: ReplaySpan
+) -> ReplayOutcome:
+    level = WindowLevels(span.from_ms, windows, tuple(each * WHOLE_MILLI for each in gpus))
+    return replayer.replay(steps_of([level], span.to_ms, replayer.jobs.calendar), span=span)
 
 
 def hold_all_week(gpus: int, demand: Demand) -> Bands:

@@ -19,23 +19,23 @@ from tidegate.model.arrays import I64
 from tidegate.model.units import DAY_MS, GPU_HOUR_MILLI_MS, HOUR_MS
 from tidegate.planning.capacity import SHUT
 from tidegate.planning.kernels import replay as kernels
-from tidegate.planning.kernels.replay import NEVER, Desk, Load, Steps, Valve
+from tidegate.planning.kernels.replay import NEVER, BurstRule, Load, ReplayScratch, Steps
 from tidegate.planning.replay_jobs import PlanJobs
-from tidegate.planning.tolerance import PartWaits, Tolerance, Waits, late_weight, limits_of
+from tidegate.planning.tolerance import PartWaits, ReplayedWaits, WaitTolerance, late_weight, limits_of
 from tidegate.stats.quantile import quantile
 
 #: So many jobs are worth loading the compiler for.
 _WORTH_COMPILING = 1_000
 
 
-class Order(StrEnum):
+class QueueOrder(StrEnum):
     """Who goes first where work waits."""
 
     OVERTAKE = "overtake"  # first come, and whoever fits may pass one that does not: the engine's default
     STRICT = "strict"  # first come, and nobody passes a head that must wait
 
 
-class Span(NamedTuple):
+class ReplaySpan(NamedTuple):
     """The time that counts: jobs that came in it, GPUs that were held in it."""
 
     from_ms: int
@@ -51,7 +51,7 @@ class Span(NamedTuple):
         return (at_ms >= self.from_ms) & (at_ms <= self.to_ms)
 
 
-class Outcome(NamedTuple):
+class ReplayOutcome(NamedTuple):
     """What a replay came to."""
 
     start_ms: I64  # by job; -1: never
@@ -72,27 +72,31 @@ class Outcome(NamedTuple):
             return 0
         return int(quantile(self.wait_ms, share_milli / 1000))
 
-    def waits(self, tolerance: Tolerance) -> Waits:
+    def waits(self, tolerance: WaitTolerance) -> ReplayedWaits:
         """Waits of the jobs that came in the span, beside how long each may."""
         limit_ms, jobs = limits_of(self.jobs, tolerance), self.jobs
-        return Waits(self.wait_ms, *(column[self.counted] for column in (limit_ms, jobs.gpus_milli, jobs.run_ms)))
+        return ReplayedWaits(
+            self.wait_ms, *(column[self.counted] for column in (limit_ms, jobs.gpus_milli, jobs.run_ms))
+        )
 
-    def holds(self, tolerance: Tolerance) -> bool:
+    def holds(self, tolerance: WaitTolerance) -> bool:
         """Say whether waits stay within what is tolerated, everybody starts, and the queue drains within a day."""
         waits = self.waits(tolerance)
         if self.drained_ms > max(DAY_MS, tolerance.wait_ms, int(waits.limit_ms.max(initial=0))):
             return False
         return waits.hold(tolerance.share_milli)
 
-    def late(self, tolerance: Tolerance) -> float:
+    def late(self, tolerance: WaitTolerance) -> float:
         """The share of jobs that waited longer than is tolerated."""
         return float(self.waits(tolerance).late.mean()) if len(self.wait_ms) else 0.0
 
 
-class Judge:
+class CapacityReplayer:
     """Replays jobs against capacities."""
 
-    def __init__(self, jobs: PlanJobs, order: Order = Order.OVERTAKE, *, compiled: bool | None = None) -> None:
+    def __init__(
+        self, jobs: PlanJobs, order: QueueOrder = QueueOrder.OVERTAKE, *, compiled: bool | None = None
+    ) -> None:
         self.jobs, self.order = jobs, order
         worth = jobs.total >= _WORTH_COMPILING and can_compile()
         self.compiled = worth if compiled is None else compiled
@@ -103,17 +107,19 @@ class Judge:
         if not self.compiled:
             self._load = Load(*(column.tolist() for column in self._load))
 
-    def replay(self, steps: Steps, valve: Valve = SHUT, span: Span | None = None) -> Outcome:
+    def replay(self, steps: Steps, burst_rule: BurstRule = SHUT, span: ReplaySpan | None = None) -> ReplayOutcome:
         """Replay all jobs against a capacity; the span is all of them if it is not named."""
-        span = Span(*self.jobs.span_ms) if span is None else span
-        desk = self._desk(len(steps.at_ms))
+        span = ReplaySpan(*self.jobs.span_ms) if span is None else span
+        scratch = self._desk(len(steps.at_ms))
         if not self.compiled:
             steps = Steps(*(column.tolist() for column in steps))
-        self._replay(self._load, steps, valve, (span.from_ms, span.to_ms), self.order is Order.OVERTAKE, desk)
+        self._replay(
+            self._load, steps, burst_rule, (span.from_ms, span.to_ms), self.order is QueueOrder.OVERTAKE, scratch
+        )
         self.replays += 1
-        return self._outcome(desk, span)
+        return self._outcome(scratch, span)
 
-    def _desk(self, steps: int) -> Desk:
+    def _desk(self, steps: int) -> ReplayScratch:
         jobs, sizes = self.jobs.total, len(self._load.sizes)
         changes = 4 * jobs + steps + 8
         none = np.full(1, -1, np.int64)
@@ -129,18 +135,18 @@ class Judge:
             gauge,
             np.zeros(kernels.TOTALS, np.float64),
         )
-        return Desk(*columns) if self.compiled else Desk(*(column.tolist() for column in columns))
+        return ReplayScratch(*columns) if self.compiled else ReplayScratch(*(column.tolist() for column in columns))
 
-    def _outcome(self, desk: Desk, span: Span) -> Outcome:
-        start = np.asarray(desk.start_ms, np.int64)
+    def _outcome(self, scratch: ReplayScratch, span: ReplaySpan) -> ReplayOutcome:
+        start = np.asarray(scratch.start_ms, np.int64)
         at_ms = self.jobs.at_ms
         counted = span.has(at_ms)
         started = start[counted]
         wait = np.where(started < 0, NEVER, started - at_ms[counted])
         last = NEVER if (started < 0).any() else int(started.max(initial=span.to_ms)) - span.to_ms
-        total = np.asarray(desk.total) / GPU_HOUR_MILLI_MS
-        changes = min(int(desk.gauge[kernels.CHANGES]), len(desk.change_ms))
-        return Outcome(
+        total = np.asarray(scratch.total) / GPU_HOUR_MILLI_MS
+        changes = min(int(scratch.gauge[kernels.CHANGES]), len(scratch.change_ms))
+        return ReplayOutcome(
             start_ms=start,
             wait_ms=wait,
             jobs=self.jobs,
@@ -150,12 +156,12 @@ class Judge:
             burst_gpu_h=float(total[kernels.BURST]),
             above_gpu_h=float(total[kernels.ABOVE]),
             drained_ms=max(last, 0),
-            change_ms=np.asarray(desk.change_ms[:changes], np.int64),
-            change_milli=np.asarray(desk.change_milli[:changes], np.int64),
+            change_ms=np.asarray(scratch.change_ms[:changes], np.int64),
+            change_milli=np.asarray(scratch.change_milli[:changes], np.int64),
         )
 
 
-def cost_of(outcome: Outcome, own_gpu_h: float, prices: Prices) -> float:
+def cost_of(outcome: ReplayOutcome, own_gpu_h: float, prices: Prices) -> float:
     """What a capacity costs: of what is there all the time so many GPU-hours are owned, the others are booked.
 
     Burst is paid as it comes: in its steps, from the launch until it is given back.
@@ -187,7 +193,9 @@ class ReplayedWay(NamedTuple):
     holds: bool
 
 
-def way_of(outcome: Outcome, tolerance: Tolerance, name: str, gpus: tuple[float, ...], cost: float) -> ReplayedWay:
+def way_of(
+    outcome: ReplayOutcome, tolerance: WaitTolerance, name: str, gpus: tuple[float, ...], cost: float
+) -> ReplayedWay:
     """Sum up a replay."""
     waits, share_milli = outcome.waits(tolerance), tolerance.share_milli
     return ReplayedWay(

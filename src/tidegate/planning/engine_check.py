@@ -19,8 +19,8 @@ from tidegate.model.policy import AdmissionKind, Policy
 from tidegate.model.queues import UNLIMITED, Flavor, FlavorGroup, Queue, Quota, Shares
 from tidegate.model.simulation import TwinOptions
 from tidegate.model.work import GpuRequest, PodSet, Share, Work
-from tidegate.planning.capacity_replay import Judge, Order
-from tidegate.planning.kernels.replay import Steps, Valve
+from tidegate.planning.capacity_replay import CapacityReplayer, QueueOrder
+from tidegate.planning.kernels.replay import BurstRule, Steps
 from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.sim.submissions import Jobs
 from tidegate.sim.world import PolicyChange, SimWorld
@@ -37,14 +37,18 @@ class Confirmed(NamedTuple):
     differing_starts: int  # jobs that start at another time
 
 
-def confirm(jobs: PlanJobs, order: Order, steps: Steps, valve: Valve, *, compiled: bool = False) -> Confirmed:
+def confirm(
+    jobs: PlanJobs, order: QueueOrder, steps: Steps, burst_rule: BurstRule, *, compiled: bool = False
+) -> Confirmed:
     """Let the engine decide what the judge counted, capacity changing as it did there."""
-    counted = Judge(jobs, order).replay(steps, valve)
+    counted = CapacityReplayer(jobs, order).replay(steps, burst_rule)
     starts = replay_in_twin(jobs, order, counted.change_ms, counted.change_milli, compiled=compiled)
     return Confirmed(jobs.total, len(counted.change_ms), int((starts != counted.start_ms).sum()))
 
 
-def replay_in_twin(jobs: PlanJobs, order: Order, change_ms: I64, capacity_milli: I64, *, compiled: bool = False) -> I64:
+def replay_in_twin(
+    jobs: PlanJobs, order: QueueOrder, change_ms: I64, capacity_milli: I64, *, compiled: bool = False
+) -> I64:
     """When each job starts if capacity changes at these times to these values; -1 for one that never does."""
     zero_ms = min(int(jobs.at_ms[0]), int(change_ms[0]))
     policies = [_policy(int(milli), order) for milli in capacity_milli]
@@ -69,10 +73,10 @@ class _Starts:
         self.at_ms[decisions.workload[decisions.kind == int(DecisionKind.ADMIT)]] = now_ms
 
 
-def _policy(milli: int, order: Order) -> Policy:
+def _policy(milli: int, order: QueueOrder) -> Policy:
     quota = Quota(flavor=_FLAVOR, resource="gpu", nominal=min(milli, UNLIMITED))
     group = FlavorGroup(resources=("gpu",), flavors=(_FLAVOR,))
-    queue = Queue(name=_QUEUE, groups=(group,), quotas=(quota,), strict_fifo=order is Order.STRICT)
+    queue = Queue(name=_QUEUE, groups=(group,), quotas=(quota,), strict_fifo=order is QueueOrder.STRICT)
     shares = Shares(flavors=(Flavor(name=_FLAVOR),), queues=(queue,), ignore_undeclared=True)
     return Policy(admission=AdmissionKind.KUEUE, shares=shares, cycle_ms=1)  # at 1 ms every event counts
 

@@ -12,19 +12,19 @@ from typing import NamedTuple
 import numpy as np
 
 from tidegate.model.units import HOUR_MS, WEEK_MS, WHOLE_MILLI
-from tidegate.planning.capacity import ALWAYS, SHUT, Level, Windows, constant, steps_of
-from tidegate.planning.capacity_plan import Bands, Recipe, least_levels, plan_bands
-from tidegate.planning.capacity_replay import Judge, ReplayedWay, Span, cost_of, way_of
+from tidegate.planning.capacity import ALWAYS, SHUT, WeekWindows, WindowLevels, constant, steps_of
+from tidegate.planning.capacity_plan import Bands, PlanRecipe, least_levels, plan_bands
+from tidegate.planning.capacity_replay import CapacityReplayer, ReplayedWay, ReplaySpan, cost_of, way_of
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli, used_gpu_h
-from tidegate.planning.kernels.replay import Steps, Valve
+from tidegate.planning.kernels.replay import BurstRule, Steps
 from tidegate.planning.replay_jobs import PlanJobs, known_at
 
 
 class Trial(NamedTuple):
     """A plan and what stands beside it."""
 
-    span: Span
-    recipe: Recipe
+    span: ReplaySpan
+    recipe: PlanRecipe
     jobs: int
     plan: ReplayedWay
     without_burst: ReplayedWay  # the plan's owned and booked levels alone
@@ -41,13 +41,13 @@ class Trial(NamedTuple):
     week_ms: tuple[int, ...]  # when each began
 
 
-def held_out(jobs: PlanJobs, share: float) -> Span:
+def held_out(jobs: PlanJobs, share: float) -> ReplaySpan:
     """The last share of the time."""
     first_ms, last_ms = jobs.span_ms
-    return Span(last_ms - int((last_ms - first_ms) * share), last_ms)
+    return ReplaySpan(last_ms - int((last_ms - first_ms) * share), last_ms)
 
 
-def try_plan(jobs: PlanJobs, share: float, recipe: Recipe, seed: int = 0) -> Trial:
+def try_plan(jobs: PlanJobs, share: float, recipe: PlanRecipe, seed: int = 0) -> Trial:
     """Hold out a share of the time and try the plan on it; the recipe must be what was known when that time began."""
     span, first_ms = held_out(jobs, share), jobs.span_ms[0]
     runner = TrialRunner(jobs, recipe, span, seed)
@@ -58,7 +58,7 @@ def try_plan(jobs: PlanJobs, share: float, recipe: Recipe, seed: int = 0) -> Tri
         span=span,
         recipe=recipe,
         jobs=int((jobs.at_ms >= span.from_ms).sum()),
-        plan=runner.enter_bands("plan", bands, recipe.valve()),
+        plan=runner.enter_bands("plan", bands, recipe.burst_rule()),
         without_burst=runner.enter_bands("plan without burst", bands),
         static=runner.enter_bands("bands alone", runner.plan_weekly(fixed._replace(bursts=False))),
         no_margin=runner.enter_bands(
@@ -79,9 +79,9 @@ def try_plan(jobs: PlanJobs, share: float, recipe: Recipe, seed: int = 0) -> Tri
 class TrialRunner:
     """Where plans are tried on one stretch of time."""
 
-    def __init__(self, jobs: PlanJobs, recipe: Recipe, span: Span, seed: int = 0) -> None:
+    def __init__(self, jobs: PlanJobs, recipe: PlanRecipe, span: ReplaySpan, seed: int = 0) -> None:
         self.jobs, self.recipe, self.span, self.seed = jobs, recipe, span, seed
-        self.judge = Judge(jobs, recipe.order)
+        self.replayer = CapacityReplayer(jobs, recipe.order)
         self.mondays = list(range(span.from_ms, span.to_ms, WEEK_MS))
         self._known: dict[int, PlanJobs] = {}
 
@@ -91,7 +91,7 @@ class TrialRunner:
             self._known[now_ms] = known_at(self.jobs, now_ms, self.seed)
         return self._known[now_ms]
 
-    def plan_weekly(self, recipe: Recipe) -> list[Bands]:
+    def plan_weekly(self, recipe: PlanRecipe) -> list[Bands]:
         """A plan for each week, each from what was known when it began; windows stay as they were first chosen."""
         bands: list[Bands] = []
         for now_ms in self.mondays:
@@ -106,18 +106,18 @@ class TrialRunner:
 
     def steps_by(self, level_milli: Callable[[PlanJobs, int], int]) -> Steps:
         """One level a week, from what was known when it began."""
-        levels = [Level(now_ms, ALWAYS, (level_milli(self.known(now_ms), now_ms),)) for now_ms in self.mondays]
+        levels = [WindowLevels(now_ms, ALWAYS, (level_milli(self.known(now_ms), now_ms),)) for now_ms in self.mondays]
         return steps_of(levels, self.span.to_ms, self.jobs.calendar)
 
-    def enter_bands(self, name: str, bands: list[Bands], valve: Valve = SHUT) -> ReplayedWay:
+    def enter_bands(self, name: str, bands: list[Bands], burst_rule: BurstRule = SHUT) -> ReplayedWay:
         """Replay weekly plans; what each owns is owned for as much of its week as lies in the stretch."""
         hours = [(min(at_ms + WEEK_MS, self.span.to_ms) - at_ms) / HOUR_MS for at_ms in self.mondays]
         own_gpu_h = sum(each.own_gpus * length for each, length in zip(bands, hours, strict=True))
-        return self.enter(name, self.steps(bands), valve, own_gpu_h)
+        return self.enter(name, self.steps(bands), burst_rule, own_gpu_h)
 
-    def enter(self, name: str, steps: Steps, valve: Valve = SHUT, own_gpu_h: float | None = None) -> ReplayedWay:
+    def enter(self, name: str, steps: Steps, rule: BurstRule = SHUT, own_gpu_h: float | None = None) -> ReplayedWay:
         """Replay a capacity on the stretch; where nobody says how much of it is owned, all that is always there is."""
-        outcome = self.judge.replay(steps, valve, self.span)
+        outcome = self.replayer.replay(steps, rule, self.span)
         own_gpu_h = outcome.owned_gpu_h if own_gpu_h is None else own_gpu_h
         cost = cost_of(outcome, own_gpu_h, self.recipe.prices)
         gpus = tuple(self._mean_gpus(steps, now_ms) for now_ms in self.mondays)
@@ -127,16 +127,16 @@ class TrialRunner:
         to_ms = min(from_ms + WEEK_MS, self.span.to_ms)
         return level_gpu_h(steps, from_ms, to_ms) / max((to_ms - from_ms) / HOUR_MS, 1e-9)
 
-    def foresee(self, windows: Windows) -> ReplayedWay:
+    def foresee(self, windows: WeekWindows) -> ReplayedWay:
         """The least GPU-hours with the same windows that hold the tolerance, for one who knows what is to come."""
-        gpus = least_levels(self.judge, windows, self.recipe.tolerance, self.span)
-        level = Level(self.span.from_ms, windows, tuple(each * WHOLE_MILLI for each in gpus))
+        gpus = least_levels(self.replayer, windows, self.recipe.tolerance, self.span)
+        level = WindowLevels(self.span.from_ms, windows, tuple(each * WHOLE_MILLI for each in gpus))
         steps = steps_of([level], self.span.to_ms, self.jobs.calendar)
         return self.enter("clairvoyant", steps, own_gpu_h=min(gpus) * self.span.hours)
 
     def cheapest(self, ceiling_gpus: int) -> ReplayedWay:
         """The level to own that would have cost least with the same burst, for one who knows what is to come."""
-        ceiling_milli, valve = ceiling_gpus * WHOLE_MILLI, self.recipe.valve()
+        ceiling_milli, burst_rule = ceiling_gpus * WHOLE_MILLI, self.recipe.burst_rule()
         top = peak_milli(curve_of(self.jobs), *self.span) // WHOLE_MILLI
         tried: dict[int, ReplayedWay] = {}
         grid = range(0, top + 1, max(top // 16, 1))
@@ -144,7 +144,7 @@ class TrialRunner:
             for gpus in grid:
                 if gpus not in tried:
                     steps = constant(gpus * WHOLE_MILLI, self.span.from_ms, ceiling_milli)
-                    tried[gpus] = self.enter("cheapest", steps, valve)
+                    tried[gpus] = self.enter("cheapest", steps, burst_rule)
             best = min(tried, key=lambda gpus: (not tried[gpus].holds, tried[gpus].cost, gpus))
             step = grid.step
             if step == 1:

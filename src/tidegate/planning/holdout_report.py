@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.measure.format import time_text
-from tidegate.planning.capacity_plan import Recipe
+from tidegate.planning.capacity_plan import PlanRecipe
 from tidegate.planning.capacity_replay import ReplayedWay
 from tidegate.planning.holdout import Trial, try_plan
 from tidegate.planning.kernels.replay import NEVER
@@ -12,7 +12,7 @@ from tidegate.planning.plan_warnings import broken, way_part
 from tidegate.planning.replay_jobs import PlanJobs
 
 
-def trial_part(jobs: PlanJobs, share: float, recipe: Recipe, seed: int) -> TrialPart:
+def trial_part(jobs: PlanJobs, share: float, recipe: PlanRecipe, seed: int) -> TrialPart:
     """Try the plan on the last part of the time, and say how it went."""
     return part_of(try_plan(jobs, share, recipe, seed))
 

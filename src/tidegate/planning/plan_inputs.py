@@ -6,15 +6,14 @@ from typing import NamedTuple
 
 from tidegate.config.prices import ASSUMED_PRICES, Prices
 from tidegate.demand.fit import fit
-from tidegate.demand.model import DemandModel, Scope
+from tidegate.demand.model import DemandModel, GroupScope
 from tidegate.demand.tables import Tables, tables_at
-from tidegate.demand.tolerance import Basis
-from tidegate.demand.tolerance import Tolerance as Patience
+from tidegate.demand.tolerance import MeasuredTolerance, ToleranceBasis
 from tidegate.model.units import HOUR_MS, MINUTE_MS, duration_text
 from tidegate.planning.assumptions import Assumption, Unsigned
 from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.planning.threads import side_by_side
-from tidegate.planning.tolerance import Tolerance
+from tidegate.planning.tolerance import WaitTolerance
 
 #: What is assumed where nothing was measured: batch work may wait an hour, people five minutes, and a node is there
 #: after ten minutes.
@@ -31,7 +30,7 @@ class Given(NamedTuple):
     prices_from: str = ""  # the file
 
 
-class Terms(NamedTuple):
+class PlanInputs(NamedTuple):
     """What a plan starts from, and what of it must be signed."""
 
     tolerance_ms: int
@@ -43,12 +42,12 @@ class Terms(NamedTuple):
     as_declared: bool = True  # else somebody said how long batch work may wait, whatever it declares
 
     @property
-    def tolerance(self) -> Tolerance:
+    def tolerance(self) -> WaitTolerance:
         """How long work may wait."""
-        return Tolerance(self.tolerance_ms, interactive_ms=self.interactive_ms, as_declared=self.as_declared)
+        return WaitTolerance(self.tolerance_ms, interactive_ms=self.interactive_ms, as_declared=self.as_declared)
 
 
-def settle_terms(model: DemandModel, given: Given) -> Terms:
+def settle_inputs(model: DemandModel, given: Given) -> PlanInputs:
     """Measured where the model tells, else assumed; what somebody says instead is assumed too."""
     unsigned: list[Unsigned] = []
     cold_start_ms = _cold_start(model, given, unsigned)
@@ -60,7 +59,7 @@ def settle_terms(model: DemandModel, given: Given) -> Terms:
     if given.prices is None:
         means = "owned GPUs cost 1 an hour, booked ones 1.5, burst 2.5"
         unsigned.append(Unsigned(Assumption.PRICES, "1:1.5:2.5", means, "--prices FILE"))
-    return Terms(
+    return PlanInputs(
         tolerance_ms,
         cold_start_ms,
         given.prices or ASSUMED_PRICES,
@@ -71,9 +70,9 @@ def settle_terms(model: DemandModel, given: Given) -> Terms:
     )
 
 
-def terms_at(tables: Tables, now_ms: int, given: Given, seed: int = 0) -> Terms:
+def inputs_at(tables: Tables, now_ms: int, given: Given, seed: int = 0) -> PlanInputs:
     """What a plan would have started from at an earlier time: nothing after it is read."""
-    return settle_terms(fit(tables_at(tables, now_ms), seed=seed, run_all=side_by_side), given)
+    return settle_inputs(fit(tables_at(tables, now_ms), seed=seed, run_all=side_by_side), given)
 
 
 def unsigned_runtimes(jobs: PlanJobs) -> tuple[Unsigned, ...]:
@@ -86,7 +85,7 @@ def unsigned_runtimes(jobs: PlanJobs) -> tuple[Unsigned, ...]:
     return (Unsigned(Assumption.RUNTIMES, "as-drawn", means, "jobs of each kind that have ended"),)
 
 
-def measured_wait_ms(known: Patience | None, cold_start_ms: int) -> int | None:
+def measured_wait_ms(known: MeasuredTolerance | None, cold_start_ms: int) -> int | None:
     """How long work may wait, as far as data tells.
 
     Waits that were accepted are a lower bound. One below the time that capacity takes to start says nothing: so short
@@ -94,20 +93,20 @@ def measured_wait_ms(known: Patience | None, cold_start_ms: int) -> int | None:
     """
     if known is None or known.tolerated is None:
         return None
-    if known.basis is Basis.ACCEPTED and known.tolerated.value < cold_start_ms:
+    if known.basis is ToleranceBasis.ACCEPTED and known.tolerated.value < cold_start_ms:
         return None
     return round(known.tolerated.value)
 
 
-def batch_patience(model: DemandModel) -> Patience | None:
+def batch_patience(model: DemandModel) -> MeasuredTolerance | None:
     """What waits of batch work tell."""
-    group = model.group(Scope.KIND, "batch") or model.total()
+    group = model.group(GroupScope.KIND, "batch") or model.total()
     return group.tolerance if group else None
 
 
-def interactive_patience(model: DemandModel) -> tuple[bool, Patience | None]:
+def interactive_patience(model: DemandModel) -> tuple[bool, MeasuredTolerance | None]:
     """Whether people work interactively, and what their waits tell."""
-    group = model.group(Scope.KIND, "interactive")
+    group = model.group(GroupScope.KIND, "interactive")
     return group is not None, group.tolerance if group else None
 
 
@@ -126,9 +125,9 @@ def _tolerance(model: DemandModel, given: Given, cold_start_ms: int, unsigned: l
     return assumed
 
 
-def _too_short(known: Patience | None, measured: int | None) -> str:
+def _too_short(known: MeasuredTolerance | None, measured: int | None) -> str:
     """That waits were seen, and why they are no tolerance."""
-    if known is None or known.waited_p90 is None or known.basis is Basis.DECLARED or measured is not None:
+    if known is None or known.waited_p90 is None or known.basis is ToleranceBasis.DECLARED or measured is not None:
         return ""
     waited = duration_text(round(known.waited_p90.value))
     return f" (nine of ten started within {waited}: nobody was asked for patience that burst could use)"

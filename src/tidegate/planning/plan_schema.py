@@ -5,28 +5,26 @@ A list of classes of work: batch today; inference, fleets, quotas and what-if ge
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from tidegate.demand.tables import Origin
+from tidegate.demand.tables import RowOrigin
 from tidegate.demand.time_zone import Calendar
 
 FORMAT = "tidegate.plan/5"
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PlanPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of the document: everything is written out, defaults too."""
 
 
-class CountPart(Part, frozen=True):
+class CountPart(PlanPart, frozen=True):
     """Jobs that cannot be replayed, or whose runtime is drawn."""
 
     why: str
     jobs: int
 
 
-class FindingPart(Part, frozen=True):
+class FindingPart(PlanPart, frozen=True):
     """What is to be said about a source."""
 
     code: str
@@ -36,10 +34,10 @@ class FindingPart(Part, frozen=True):
     says: str
 
 
-class OriginPart(Part, frozen=True):
+class OriginPart(PlanPart, frozen=True):
     """What the plan was made from."""
 
-    sources: tuple[Origin, ...]
+    sources: tuple[RowOrigin, ...]
     findings: tuple[FindingPart, ...]
     dropped_rows: int  # that could not be used
     unseen: tuple[tuple[int, int], ...]  # from, to: nothing was recorded, and no level is made from it
@@ -52,7 +50,7 @@ class OriginPart(Part, frozen=True):
     calendar: Calendar  # whose clocks windows go by
 
 
-class AnswerPart(Part, frozen=True):
+class AnswerPart(PlanPart, frozen=True):
     """One of the four questions, as it was answered."""
 
     question: str
@@ -61,7 +59,7 @@ class AnswerPart(Part, frozen=True):
     lifted_by: str  # data that would make it measured; "" if it is
 
 
-class SignaturePart(Part, frozen=True):
+class SignaturePart(PlanPart, frozen=True):
     """An assumption that somebody signed."""
 
     name: str
@@ -69,7 +67,7 @@ class SignaturePart(Part, frozen=True):
     instead_of: str  # data that would make it unnecessary
 
 
-class PricesPart(Part, frozen=True):
+class PricesPart(PlanPart, frozen=True):
     """Money for a GPU-hour."""
 
     currency: str
@@ -79,7 +77,7 @@ class PricesPart(Part, frozen=True):
     origin: str  # a file, or "assumed"
 
 
-class TolerancePart(Part, frozen=True):
+class TolerancePart(PlanPart, frozen=True):
     """How long work may wait."""
 
     wait_ms: int  # batch work that declares nothing
@@ -90,7 +88,7 @@ class TolerancePart(Part, frozen=True):
     order: str  # who goes first
 
 
-class FloorPart(Part, frozen=True):
+class FloorPart(PlanPart, frozen=True):
     """The smallest constant capacity that holds the tolerance, by replay."""
 
     gpus: int
@@ -103,7 +101,7 @@ class FloorPart(Part, frozen=True):
     wait_ms: int
 
 
-class WindowPart(Part, frozen=True):
+class WindowPart(PlanPart, frozen=True):
     """Hours of the week with one level."""
 
     name: str
@@ -112,7 +110,7 @@ class WindowPart(Part, frozen=True):
     booked_gpus: int
 
 
-class BurstPart(Part, frozen=True):
+class BurstPart(PlanPart, frozen=True):
     """Capacity that is switched on."""
 
     ceiling_gpus: int
@@ -122,7 +120,7 @@ class BurstPart(Part, frozen=True):
     step_gpus: int
 
 
-class EdgePart(Part, frozen=True):
+class EdgePart(PlanPart, frozen=True):
     """Where one kind of capacity ends: what one GPU more of it would cost and save in a week."""
 
     name: str
@@ -133,7 +131,7 @@ class EdgePart(Part, frozen=True):
     saves: float
 
 
-class SizePart(Part, frozen=True):
+class SizePart(PlanPart, frozen=True):
     """How jobs of a size waited."""
 
     size: str  # GPUs
@@ -143,7 +141,7 @@ class SizePart(Part, frozen=True):
     counts: bool  # enough of them to be held to the tolerance on their own
 
 
-class PatiencePart(Part, frozen=True):
+class PatiencePart(PlanPart, frozen=True):
     """How jobs waited that may wait so long."""
 
     tolerates: str  # the longest wait of them
@@ -153,7 +151,7 @@ class PatiencePart(Part, frozen=True):
     counts: bool  # enough of them to be held to the tolerance on their own
 
 
-class WayPart(Part, frozen=True):
+class WayPart(PlanPart, frozen=True):
     """A way to provide capacity, replayed."""
 
     name: str
@@ -170,7 +168,7 @@ class WayPart(Part, frozen=True):
     holds: bool  # all of the jobs, those of each size and patience that counts, and the GPU-hours
 
 
-class TwinPart(Part, frozen=True):
+class TwinPart(PlanPart, frozen=True):
     """What the engine said to what was counted."""
 
     jobs: int
@@ -178,7 +176,7 @@ class TwinPart(Part, frozen=True):
     differing_starts: int
 
 
-class WeekPart(Part, frozen=True):
+class WeekPart(PlanPart, frozen=True):
     """What was planned for a week of the trial."""
 
     from_ms: int
@@ -187,7 +185,7 @@ class WeekPart(Part, frozen=True):
     ceiling_gpus: int
 
 
-class TrialPart(Part, frozen=True):
+class TrialPart(PlanPart, frozen=True):
     """The plan on time that it has not seen."""
 
     from_ms: int
@@ -203,7 +201,7 @@ class TrialPart(Part, frozen=True):
     says: tuple[str, ...]
 
 
-class ClassPart(Part, frozen=True):
+class ClassPart(PlanPart, frozen=True):
     """The plan of a class of work."""
 
     kind: str
@@ -220,7 +218,7 @@ class ClassPart(Part, frozen=True):
     says: tuple[str, ...]
 
 
-class PlanDocument(Part, frozen=True):
+class PlanDocument(PlanPart, frozen=True):
     """A plan."""
 
     format: str
@@ -252,8 +250,3 @@ def decode_plan(data: bytes) -> PlanDocument:
         return msgspec.convert(found, PlanDocument)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
-
-
-def plain(part: Part) -> Any:
-    """A part as plain data."""
-    return msgspec.to_builtins(part)

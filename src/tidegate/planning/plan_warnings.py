@@ -6,24 +6,24 @@ from typing import Any
 
 from tidegate.measure.format import percent_text
 from tidegate.model.units import duration_text
-from tidegate.planning.capacity_plan import Bands, Basis, Recipe
+from tidegate.planning.capacity_plan import Bands, PlanBasis, PlanRecipe
 from tidegate.planning.capacity_replay import ReplayedWay
 from tidegate.planning.kernels.replay import NEVER
 from tidegate.planning.plan_schema import PatiencePart, SizePart, WayPart
 from tidegate.planning.tolerance import PartWaits
 
 _SIMPLE = {
-    Basis.LEVEL: "one level all week, and burst",
-    Basis.FLOOR: "the constant floor without burst",
-    Basis.PEAK: "the constant peak without burst",
+    PlanBasis.LEVEL: "one level all week, and burst",
+    PlanBasis.FLOOR: "the constant floor without burst",
+    PlanBasis.PEAK: "the constant peak without burst",
 }
 
 
-def plan_says(bands: Bands, recipe: Recipe, ways: tuple[WayPart, ...]) -> tuple[str, ...]:
+def plan_says(bands: Bands, recipe: PlanRecipe, ways: tuple[WayPart, ...]) -> tuple[str, ...]:
     """Sentences; the plan is the first of the ways."""
     mine, *others = ways
     said = [broken(mine, recipe.tolerance.wait_ms)] if not mine.holds else []
-    if bands.basis is Basis.BANDS and not mine.holds:
+    if bands.basis is PlanBasis.BANDS and not mine.holds:
         said.append(f"its levels are for the last {duration_text(recipe.recent_ms)}; what came before needed more")
     if recipe.bursts and not recipe.burst_in_time:
         launch, wait = duration_text(recipe.launch.launch_ms), duration_text(recipe.tolerance.tightest_ms)
@@ -37,7 +37,7 @@ def plan_says(bands: Bands, recipe: Recipe, ways: tuple[WayPart, ...]) -> tuple[
             f"the plan is {_SIMPLE[bands.basis]}: to own, book and burst by price alone would cost more than that, "
             "or break the tolerance"
         )
-    reserve = bands.basis is Basis.LEVEL or not recipe.burst_in_time
+    reserve = bands.basis is PlanBasis.LEVEL or not recipe.burst_in_time
     if mine.holds:
         said += [
             f"{way.name}, constant, costs {percent_text(1 - way.cost / mine.cost)} less over all of the past; "

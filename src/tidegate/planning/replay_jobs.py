@@ -14,17 +14,16 @@ import polars as pl
 
 from tidegate.demand.censoring import (
     UNKNOWN_RUNTIME,
-    Seen,
+    SeenRuntimes,
     State,
     draw_runtimes,
     observe,
-    outcome_left,
-    runtime,
+    observed_columns,
     see,
     states_of,
 )
 from tidegate.demand.concurrency import Mask
-from tidegate.demand.tables import KINDS, SIZE_NAMES, Tables, size_of
+from tidegate.demand.tables import JOBS, KINDS, SIZE_NAMES, Tables, size_of
 from tidegate.demand.time_zone import Calendar
 from tidegate.model.arrays import I64
 from tidegate.model.units import WHOLE_MILLI
@@ -60,7 +59,7 @@ class PlanJobs(NamedTuple):
     calendar: Calendar = Calendar.EPOCH
     left_out: tuple[tuple[str, int], ...] = ()  # why, and how many
     drawn: tuple[tuple[str, int], ...] = ()  # of whose runtimes are drawn: why, and how many
-    seen: Seen | None = None  # what was seen of each; None: it started when it came, and ended
+    seen: SeenRuntimes | None = None  # what was seen of each; None: it started when it came, and ended
     since_ms: int | None = None  # when they began to be watched; None: when the first of them came
     until_ms: int | None = None  # until when they were watched; None: until the last of them came
     declared_ms: I64 | None = None  # how long each may wait, as it says itself; UNDECLARED, or None for all: nothing
@@ -182,16 +181,7 @@ def _counted(reasons: Iterable[str]) -> tuple[tuple[str, int], ...]:
 #: Who came first: of those that came together the one with fewer GPUs. Ids come last, for they may be numbers of rows.
 _ORDER = ("submitted_ms", "gpus_milli", "started_ms", "ended_ms", "duration_ms", "pods", "id")
 
-_WANTED = {
-    "id": pl.String(),
-    "kind": pl.String(),
-    "gpus_milli": pl.Int64(),
-    "pods": pl.Int64(),
-    "submitted_ms": pl.Int64(),
-    "started_ms": pl.Int64(),
-    "ended_ms": pl.Int64(),
-    "tolerated_wait_ms": pl.Int64(),
-}
+_COLUMNS = ("id", "kind", "gpus_milli", "pods", "submitted_ms", "started_ms", "ended_ms", "tolerated_wait_ms")
 
 
 def _read(tables: Tables) -> pl.DataFrame:
@@ -206,12 +196,8 @@ def _read(tables: Tables) -> pl.DataFrame:
         .otherwise(pl.lit(""))
         .alias("left_out")
     )
-    made = {"duration_ms": pl.Int64(), "cancelled": pl.Boolean(), "left": pl.Int8(), "left_out": pl.String()}
-    if tables.jobs is None:
-        return pl.DataFrame(schema=_WANTED | made)
-    cancelled = (pl.col("outcome").fill_null("") == "cancelled").alias("cancelled")
-    found = (runtime().alias("duration_ms"), cancelled, outcome_left().alias("left"), reason)
-    return tables.jobs.select(*map(pl.col, _WANTED), *found).collect(engine="streaming")
+    jobs = pl.LazyFrame(schema=JOBS) if tables.jobs is None else tables.jobs
+    return jobs.select(*map(pl.col, _COLUMNS), *observed_columns(), reason).collect(engine="streaming")
 
 
 def _column(series: pl.Series) -> I64:
@@ -221,7 +207,7 @@ def _column(series: pl.Series) -> I64:
 def known_at(jobs: PlanJobs, now_ms: int, seed: int = 0) -> PlanJobs:
     """What was known at a time: who had come, who had started, who had ended; how long others run is drawn."""
     past = jobs.take(np.flatnonzero(jobs.at_ms < now_ms))
-    seen = past.seen or Seen(past.at_ms, past.at_ms + past.run_ms, past.run_ms, size_of(past.gpus_milli))
+    seen = past.seen or SeenRuntimes(past.at_ms, past.at_ms + past.run_ms, past.run_ms, size_of(past.gpus_milli))
     seen = seen.until(now_ms)
     run_ms = draw_runtimes(seen, (past.at_ms, past.gpus_milli), jobs.since_ms, seed)
     known = past._replace(run_ms=run_ms, seen=seen, until_ms=now_ms, drawn=(), left_out=())

@@ -36,7 +36,7 @@ LEAST_OF_SIZE = 20
 _ROUNDING = 1e-9
 
 
-class Tolerance(NamedTuple):
+class WaitTolerance(NamedTuple):
     """How long work may wait, and which share of it must not wait longer."""
 
     wait_ms: int  # work that says nothing of its own
@@ -50,7 +50,7 @@ class Tolerance(NamedTuple):
         """How long those may wait that may wait least."""
         return self.wait_ms if self.soonest_ms is None else self.soonest_ms
 
-    def for_jobs(self, jobs: PlanJobs) -> Tolerance:
+    def for_jobs(self, jobs: PlanJobs) -> WaitTolerance:
         """The same, with how long those of the jobs may wait that may wait least."""
         limit_ms = limits_of(jobs, self)
         row = _row(limit_ms, _PATIENCES)
@@ -74,7 +74,7 @@ class PartWaits(NamedTuple):
         return self.jobs >= LEAST_OF_SIZE
 
 
-class Waits(NamedTuple):
+class ReplayedWaits(NamedTuple):
     """Waits of jobs, with what makes a wait too long and how much a job weighs."""
 
     wait_ms: I64
@@ -87,9 +87,9 @@ class Waits(NamedTuple):
         """Which waited longer than they tolerate."""
         return np.asarray(self.wait_ms > self.limit_ms, np.bool_)
 
-    def take(self, which: I64 | Mask) -> Waits:
+    def take(self, which: I64 | Mask) -> ReplayedWaits:
         """Some of them."""
-        return Waits(*(column[which] for column in self))
+        return ReplayedWaits(*(column[which] for column in self))
 
     def hold(self, share_milli: int) -> bool:
         """Whether the share waits no longer than is tolerated: of all, of each size and patience, of GPU-hours."""
@@ -122,7 +122,7 @@ class Waits(NamedTuple):
         return tuple(found)
 
 
-def late_weight(waits: Waits, share_milli: int = HELD_MILLI) -> float:
+def late_weight(waits: ReplayedWaits, share_milli: int = HELD_MILLI) -> float:
     """The share of the GPU-hours that is late; of few jobs none.
 
     One job counts for no more than may be late in all: a single one that is late says nothing about the others.
@@ -134,7 +134,7 @@ def late_weight(waits: Waits, share_milli: int = HELD_MILLI) -> float:
     return float(np.minimum(gpu_ms[waits.late], total * (1000 - share_milli) / 1000).sum()) / total
 
 
-def limits_of(jobs: PlanJobs, tolerance: Tolerance) -> I64:
+def limits_of(jobs: PlanJobs, tolerance: WaitTolerance) -> I64:
     """How long each job may wait: as it says itself, else as its kind does."""
     limit_ms = np.full(jobs.total, tolerance.wait_ms, np.int64)
     if jobs.declared_ms is None and tolerance.interactive_ms is None:
@@ -146,7 +146,7 @@ def limits_of(jobs: PlanJobs, tolerance: Tolerance) -> I64:
     return limit_ms
 
 
-def held_as_declared(jobs: PlanJobs, tolerance: Tolerance) -> Mask:
+def held_as_declared(jobs: PlanJobs, tolerance: WaitTolerance) -> Mask:
     """Which jobs are held to what they declare: a wait that somebody says is one for batch work."""
     if jobs.declared_ms is None:
         return np.zeros(jobs.total, bool)

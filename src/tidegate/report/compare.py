@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tidegate.measure.format import count_text, time_text
 from tidegate.measure.matched_jobs import cut_completions, cut_waits, finished_by, match
-from tidegate.measure.summary import Summary
+from tidegate.measure.summary import RunSummary
 from tidegate.model.struct import Spec
 from tidegate.report.compare_measure import (
     Known,
@@ -54,7 +54,7 @@ class Comparison(Spec, frozen=True):
         return plain
 
 
-_Value = Callable[[Summary], float | None]
+_Value = Callable[[RunSummary], float | None]
 
 #: Of the same work under every policy: name, and where it stands in a spread.
 _WAITS = (

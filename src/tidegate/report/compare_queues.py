@@ -11,10 +11,10 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.measure.job_records import Lives
+from tidegate.measure.job_records import JobRecords
 from tidegate.measure.matched_jobs import Matched, cut_completions, cut_waits
 from tidegate.measure.queues import QueueShare
-from tidegate.measure.summary import Summary
+from tidegate.measure.summary import RunSummary
 from tidegate.model.struct import Spec
 from tidegate.report.compare_measure import Measure, known_text, mood, outcomes_of, outcomes_of_cut, value_text
 
@@ -29,8 +29,8 @@ class PolicyRuns(NamedTuple):
     """The runs of one policy, one for each seed."""
 
     name: str
-    lives: tuple[Lives, ...]
-    summaries: tuple[Summary, ...]
+    lives: tuple[JobRecords, ...]
+    summaries: tuple[RunSummary, ...]
 
 
 class QueueRows(Spec, frozen=True):
@@ -109,7 +109,7 @@ def _compare_queue(policies: Sequence[PolicyRuns], matched: Matched, name: str) 
     return QueueRows(name=name, measures=tuple(measures))
 
 
-def _share_of(summary: Summary, name: str) -> QueueShare | None:
+def _share_of(summary: RunSummary, name: str) -> QueueShare | None:
     return next((share for share in summary.shares if share.name == name), None)
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from rich.text import Text
 
 from tidegate.measure.format import UNKNOWN, amount_text
-from tidegate.measure.summary import Summary
+from tidegate.measure.summary import RunSummary
 from tidegate.measure.time_axis import time_marks
-from tidegate.measure.time_series import Samples, resample
+from tidegate.measure.time_series import ClusterSamples, resample
 from tidegate.model.arrays import F64
 from tidegate.model.units import DAY_MS, WHOLE_MILLI
 
@@ -31,7 +31,7 @@ class _Curve(NamedTuple):
     style: str
 
 
-def curves(summary: Summary, samples: Samples, width: int) -> Text | None:
+def curves(summary: RunSummary, samples: ClusterSamples, width: int) -> Text | None:
     """The curves below each other, under the days; None if no time passed."""
     if not len(samples.at_ms):
         return None
@@ -43,7 +43,7 @@ def curves(summary: Summary, samples: Samples, width: int) -> Text | None:
     return Text("\n").join(lines)
 
 
-def _curves_of(samples: Samples, cells: int) -> list[_Curve]:
+def _curves_of(samples: ClusterSamples, cells: int) -> list[_Curve]:
     up = samples.up_milli / WHOLE_MILLI
     allocated = samples.allocated_milli / WHOLE_MILLI
     waiting = samples.waiting_milli.sum(axis=1) / WHOLE_MILLI
@@ -57,7 +57,7 @@ def _curves_of(samples: Samples, cells: int) -> list[_Curve]:
     return [curve._replace(values=resample(samples, curve.values, cells)) for curve in curves]
 
 
-def _mean(samples: Samples, values: F64) -> str:
+def _mean(samples: ClusterSamples, values: F64) -> str:
     mean = resample(samples, values, 1)[0]
     return UNKNOWN if np.isnan(mean) else amount_text(float(mean))
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from tidegate.demand.tables import Origin, Recorded
+from tidegate.demand.tables import Recorded, RowOrigin
 from tidegate.demand.time_zone import Calendar
 from tidegate.sources.detect_columns import Columns
 from tidegate.sources.findings import Finding
@@ -37,9 +37,9 @@ class Part(NamedTuple):
     recorded: Recorded = Recorded()  # what the times of its jobs say
 
     @property
-    def origin(self) -> Origin:
+    def origin(self) -> RowOrigin:
         """Where the rows came from."""
-        return Origin(self.name, str(self.format), self.query, self.kept)
+        return RowOrigin(self.name, str(self.format), self.query, self.kept)
 
 
 def part_of(name: str, form: Format, table: Table, frame: pl.DataFrame, findings: tuple[Finding, ...] = ()) -> Part:

@@ -19,7 +19,7 @@ POINTS = 2048
 _CHOICES, _MOST_CHOOSING = 24, 20_000
 
 
-class Room(NamedTuple):
+class LevelRoom(NamedTuple):
     """What is to be filled, and what is already asked for: GPUs at even points of the window."""
 
     target: F64
@@ -34,10 +34,10 @@ class Footprints(NamedTuple):
     length_ms: F64
 
 
-def room_for(target: F64, length_ms: int) -> Room:
+def room_for(target: F64, length_ms: int) -> LevelRoom:
     """An empty room under a path of levels."""
     at = np.linspace(0, target.size - 1, POINTS)
-    return Room(np.interp(at, np.arange(target.size), target), np.zeros(POINTS), length_ms)
+    return LevelRoom(np.interp(at, np.arange(target.size), target), np.zeros(POINTS), length_ms)
 
 
 def footprints_of(batch: I64, gpus: F64, took_ms: F64) -> Footprints:
@@ -47,7 +47,7 @@ def footprints_of(batch: I64, gpus: F64, took_ms: F64) -> Footprints:
     return Footprints(work / np.maximum(length, 1e-9), length)
 
 
-def settle(room: Room, prints: Footprints, likely: F64, generator: np.random.Generator) -> F64:
+def place_batches(room: LevelRoom, prints: Footprints, likely: F64, generator: np.random.Generator) -> F64:
     """When each batch comes, in milliseconds from the start; `likely` is how likely each hour is. Fills the room."""
     count = prints.gpus.size
     tops = np.concatenate(([0.0], np.cumsum(likely)))
@@ -61,7 +61,7 @@ def settle(room: Room, prints: Footprints, likely: F64, generator: np.random.Gen
     return at
 
 
-def _choose(room: Room, choices: F64, gpus: float, length_ms: float, step: float) -> float:
+def _choose(room: LevelRoom, choices: F64, gpus: float, length_ms: float, step: float) -> float:
     """The time at which the room lies lowest below its target, for as long as the batch stays."""
     first = np.minimum((choices / step).astype(np.int64), POINTS - 1)
     last = np.minimum(((choices + length_ms) / step).astype(np.int64), POINTS - 1)

@@ -12,14 +12,14 @@ import numpy as np
 import polars as pl
 
 from tidegate.demand.calendar import hour_of_week
-from tidegate.demand.model import DemandModel, Ground, Scope
+from tidegate.demand.model import DemandModel, Ground, GroupScope
 from tidegate.demand.sketches import Sketch, draw, quantiles
 from tidegate.demand.step_curve import Window
-from tidegate.demand.synth.batch_times import Room, footprints_of, room_for, settle
+from tidegate.demand.synth.batch_times import LevelRoom, footprints_of, place_batches, room_for
 from tidegate.demand.synth.paths import Drawn, draw_path, even_ranks, ranks_within
-from tidegate.demand.synth.streams import Stream
+from tidegate.demand.synth.streams import JobStream
 from tidegate.demand.synth.usage import draw_capacity, draw_requests, draw_use
-from tidegate.demand.tables import JOBS, SIZE_NAMES, Origin, Tables, size_of
+from tidegate.demand.tables import JOBS, SIZE_NAMES, RowOrigin, Tables, fill_table, size_of
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.unrecorded import unseen_ms
 from tidegate.model.arrays import F64, I64
@@ -40,7 +40,7 @@ def sample(model: DemandModel, seed: int, *, length_ms: int | None = None, scale
         use=draw_use(model.residency, drawn, generator) if model.residency else None,
         capacity=draw_capacity(model.groups, drawn, generator) if counters else None,
         calendar=model.calendar,
-        origins=(Origin(f"seed {seed}", "sample", "", 0 if jobs is None else jobs.height),),
+        origins=(RowOrigin(f"seed {seed}", "sample", "", 0 if jobs is None else jobs.height),),
     )
 
 
@@ -69,8 +69,7 @@ def _draw_jobs(model: DemandModel, drawn: Drawn, generator: np.random.Generator)
     streams = sorted(model.streams, key=lambda stream: -stream.jobs)
     frames = [_draw_stream(stream, max(round(stream.jobs * part), 1), rooms) for stream in streams]
     table = pl.concat(frames).sort("submitted_ms", "kind", "queue", "gpu_model", maintain_order=True)
-    table = table.with_row_index("id").with_columns(pl.format("s{}", "id").alias("id"))
-    return table.select(JOBS.names()).cast(JOBS)
+    return table.with_row_index("row").with_columns(pl.format("s{}", "row").alias("id")).select(JOBS.names())
 
 
 class _Rooms(NamedTuple):
@@ -79,12 +78,12 @@ class _Rooms(NamedTuple):
     model: DemandModel
     drawn: Drawn
     days: F64
-    rooms: dict[str, Room]  # by queue
+    rooms: dict[str, LevelRoom]  # by queue
     generator: np.random.Generator
 
-    def of(self, queue: str) -> Room:
+    def of(self, queue: str) -> LevelRoom:
         """The room of a queue; one that the model does not tell apart has a part in the room of all."""
-        group = self.model.group(Scope.QUEUE, queue)
+        group = self.model.group(GroupScope.QUEUE, queue)
         name = queue if group else ""
         if name not in self.rooms:
             levels = (group or self.model.groups[0]).wanted
@@ -105,7 +104,7 @@ def _days(days: tuple[float, ...], window: Window, generator: np.random.Generato
     return np.asarray(kept / max(float(kept.mean()), 1e-9), np.float64)
 
 
-def _draw_stream(stream: Stream, count: int, rooms: _Rooms) -> pl.DataFrame:
+def _draw_stream(stream: JobStream, count: int, rooms: _Rooms) -> pl.DataFrame:
     drawn, generator = rooms.drawn, rooms.generator
     batch = _draw_batches(stream, count, generator)
     gpus, pods = _draw_sizes(stream, batch, generator)
@@ -114,28 +113,25 @@ def _draw_stream(stream: Stream, count: int, rooms: _Rooms) -> pl.DataFrame:
     batch = _part(batch, gpus * (took / (WHOLE_MILLI * HOUR_MS)), stream.batch_gpu_hours)
     prints = footprints_of(batch, gpus / WHOLE_MILLI, took.astype(np.float64))
     likely = _hourly(stream, drawn.window, rooms.days, drawn.calendar)
-    begins = settle(rooms.of(stream.queue), prints, likely, generator)
+    begins = place_batches(rooms.of(stream.queue), prints, likely, generator)
     submitted = drawn.window.start_ms + _come(stream, batch, begins, generator)
     started, ended, outcome = _draw_waits(stream, submitted, took, generator)
-    return pl.DataFrame(
-        {
-            "queue": [stream.queue] * count,
-            "kind": [stream.kind] * count,
-            "gpu_model": [stream.gpu] * count,
-            "gpus_milli": gpus,
-            "pods": pods,
-            "submitted_ms": submitted,
-            "started_ms": started,
-            "ended_ms": ended,
-            "duration_ms": took,
-            "priority": pl.Series([None] * count, dtype=pl.Int64),
-            "outcome": outcome,
-            "tolerated_wait_ms": pl.Series([None] * count, dtype=pl.Int64),
-        }
-    )
+    columns = {
+        "queue": [stream.queue] * count,
+        "kind": [stream.kind] * count,
+        "gpu_model": [stream.gpu] * count,
+        "gpus_milli": gpus,
+        "pods": pods,
+        "submitted_ms": submitted,
+        "started_ms": started,
+        "ended_ms": ended,
+        "duration_ms": took,
+        "outcome": outcome,
+    }
+    return fill_table(JOBS, columns)
 
 
-def _hourly(stream: Stream, window: Window, days: F64, calendar: Calendar) -> F64:
+def _hourly(stream: JobStream, window: Window, days: F64, calendar: Calendar) -> F64:
     """How likely a batch is in each hour of the window."""
     hours = np.arange(window.start_ms, window.end_ms, HOUR_MS, dtype=np.int64)
     week = np.array(stream.week)[hour_of_week(hours, calendar)]
@@ -143,7 +139,7 @@ def _hourly(stream: Stream, window: Window, days: F64, calendar: Calendar) -> F6
     return np.asarray(week * days[day], np.float64)
 
 
-def _draw_batches(stream: Stream, count: int, generator: np.random.Generator) -> I64:
+def _draw_batches(stream: JobStream, count: int, generator: np.random.Generator) -> I64:
     """The batch of each job."""
     sizes = np.maximum(np.rint(draw(stream.batches, even_ranks(count, generator))), 1).astype(np.int64)
     batches = int(np.searchsorted(np.cumsum(sizes), count)) + 1
@@ -159,7 +155,7 @@ def _part(batch: I64, weight: F64, most: float) -> I64:
     return np.cumsum((np.diff(batch, prepend=0) != 0) | (np.diff(part, prepend=0) != 0))
 
 
-def _come(stream: Stream, batch: I64, begins: F64, generator: np.random.Generator) -> I64:
+def _come(stream: JobStream, batch: I64, begins: F64, generator: np.random.Generator) -> I64:
     """When each job comes: those of a batch one after the other."""
     first = np.flatnonzero(np.diff(batch, prepend=-1))
     gaps = draw(stream.gaps, even_ranks(batch.size, generator)) if stream.gaps.keys else np.zeros(batch.size)
@@ -168,7 +164,7 @@ def _come(stream: Stream, batch: I64, begins: F64, generator: np.random.Generato
     return np.rint(begins[batch] + since - since[first][batch]).astype(np.int64)
 
 
-def _draw_sizes(stream: Stream, batch: I64, generator: np.random.Generator) -> tuple[I64, I64]:
+def _draw_sizes(stream: JobStream, batch: I64, generator: np.random.Generator) -> tuple[I64, I64]:
     """Sizes in their shares, alike in a batch as far as they were."""
     tops = np.cumsum([size.share for size in stream.sizes])
     ranks = ranks_within(batch, stream.size_alike, generator)
@@ -177,7 +173,7 @@ def _draw_sizes(stream: Stream, batch: I64, generator: np.random.Generator) -> t
     return gpus[row], pods[row]
 
 
-def _draw_durations(stream: Stream, size: I64, batch: I64, generator: np.random.Generator) -> I64:
+def _draw_durations(stream: JobStream, size: I64, batch: I64, generator: np.random.Generator) -> I64:
     """Durations by size, alike in a batch as far as they were."""
     ranks = ranks_within(batch, stream.duration_alike, generator)
     took = np.zeros(size.size)
@@ -191,7 +187,7 @@ def _draw_durations(stream: Stream, size: I64, batch: I64, generator: np.random.
 
 
 def _draw_waits(
-    stream: Stream, submitted: I64, took: I64, generator: np.random.Generator
+    stream: JobStream, submitted: I64, took: I64, generator: np.random.Generator
 ) -> tuple[pl.Series, pl.Series, list[str]]:
     """Starts and ends, where starts were seen; some give up while they wait."""
     count = submitted.size

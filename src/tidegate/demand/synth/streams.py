@@ -16,10 +16,10 @@ from tidegate.demand.censoring import Observation, State
 from tidegate.demand.distributions import Fitted, fit_family
 from tidegate.demand.estimate import trim, trimmed
 from tidegate.demand.group_keys import dense
-from tidegate.demand.job_table import JobRows, Jobs, join_rows
+from tidegate.demand.job_table import JobRows, JobTable, join_rows
 from tidegate.demand.sketches import Sketch, sketch_of
 from tidegate.demand.step_curve import Window
-from tidegate.demand.survival import Watched, estimate_survival, survival_sketch
+from tidegate.demand.survival import WatchedDurations, estimate_survival, survival_sketch
 from tidegate.demand.tables import SIZE_NAMES, size_of
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import waited_until_ms
@@ -60,7 +60,7 @@ class SizedSketch(Spec, frozen=True):
     sketch: Sketch
 
 
-class Stream(Spec, frozen=True):
+class JobStream(Spec, frozen=True):
     """A recipe for jobs of one kind, queue and GPU model."""
 
     kind: str
@@ -100,7 +100,7 @@ class _Part(NamedTuple):
     gaps: I64  # before each job
 
 
-def write_streams(jobs: Jobs, window: Window, calendar: Calendar, unseen: Unseen = ()) -> tuple[Stream, ...]:
+def write_streams(jobs: JobTable, window: Window, calendar: Calendar, unseen: Unseen = ()) -> tuple[JobStream, ...]:
     """Recipes for the weightiest streams."""
     picked = _pick(jobs, window)
     key = np.zeros(jobs.cells.amount.size, np.int64)
@@ -117,12 +117,12 @@ def write_streams(jobs: Jobs, window: Window, calendar: Calendar, unseen: Unseen
     )
 
 
-def _members(jobs: Jobs, cell: int) -> dict[str, str]:
+def _members(jobs: JobTable, cell: int) -> dict[str, str]:
     """What the jobs of a cell belong to."""
     return {name: jobs.names[name][int(jobs.cells.labels[name][cell])] for name in ("kind", "queue", "gpu")}
 
 
-def _pick(jobs: Jobs, window: Window) -> JobRows:
+def _pick(jobs: JobTable, window: Window) -> JobRows:
     """All jobs in order of submission, or those of evenly spread blocks of time."""
     every = -(-len(jobs) // MOST_JOBS)
     length = max(window.length_ms // (_BLOCKS * every), 1)
@@ -135,7 +135,7 @@ def _pick(jobs: Jobs, window: Window) -> JobRows:
     return picked.take(np.argsort(picked.submitted_ms, kind="stable"))
 
 
-def _write(jobs: JobRows, members: dict[str, str], when: _When) -> Stream:
+def _write(jobs: JobRows, members: dict[str, str], when: _When) -> JobStream:
     part = _in_batches(jobs)
     first = np.flatnonzero(np.diff(part.batch, prepend=-1))
     starts = jobs.submitted_ms[first]
@@ -145,7 +145,7 @@ def _write(jobs: JobRows, members: dict[str, str], when: _When) -> Stream:
     waits = began.started_ms - began.submitted_ms
     hour = (began.submitted_ms - when.window.start_ms) // HOUR_MS
     inside = part.gaps[np.setdiff1d(np.arange(len(jobs)), first)]
-    return Stream(
+    return JobStream(
         **members,
         jobs=round(len(jobs) * when.each),
         sizes=_sizes(jobs),
@@ -176,7 +176,9 @@ def _waits(jobs: JobRows, until_start: I64, watch: Observation) -> Sketch:
     left = np.flatnonzero((jobs.started_ms < 0) & (until_ms >= 0))
     if not left.size:
         return _rough(until_start)
-    watched = Watched(np.sort(until_start), np.sort(until_ms[left] - jobs.submitted_ms[left]), np.zeros(0, np.int64))
+    watched = WatchedDurations(
+        np.sort(until_start), np.sort(until_ms[left] - jobs.submitted_ms[left]), np.zeros(0, np.int64)
+    )
     return survival_sketch(estimate_survival(watched), _ROUGH)
 
 
@@ -244,7 +246,7 @@ def _times_seen(when: _When) -> F64:
     return sum_by(hour_of_week(hours, when.calendar), seen / HOUR_MS, WEEK_HOURS)
 
 
-def level_by_day(jobs: Jobs, window: Window, unseen: Unseen = ()) -> tuple[float, ...]:
+def level_by_day(jobs: JobTable, window: Window, unseen: Unseen = ()) -> tuple[float, ...]:
     """How much was submitted on each day from the window's start, relative to the mean day.
 
     A day of which less than half was seen is as all others.

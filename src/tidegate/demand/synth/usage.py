@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from tidegate.demand.model import Group, Scope
+from tidegate.demand.model import DemandGroup, GroupScope
 from tidegate.demand.residency import Residency
-from tidegate.demand.services import Service
+from tidegate.demand.services import ServiceDemand
 from tidegate.demand.sketches import Sketch, draw, mean_of, quantiles
 from tidegate.demand.synth.paths import Drawn, draw_path, even_ranks, ranks_of, wander
-from tidegate.demand.tables import CAPACITY, REQUESTS, USE
+from tidegate.demand.tables import CAPACITY, REQUESTS, USE, fill_table
 from tidegate.model.arrays import F64, I64
 from tidegate.model.units import SECOND_MS, WHOLE_MILLI
 
@@ -18,14 +18,14 @@ from tidegate.model.units import SECOND_MS, WHOLE_MILLI
 _MOST_PODS = 2_000
 
 
-def draw_requests(services: tuple[Service, ...], drawn: Drawn, generator: np.random.Generator) -> pl.LazyFrame:
+def draw_requests(services: tuple[ServiceDemand, ...], drawn: Drawn, generator: np.random.Generator) -> pl.LazyFrame:
     """Requests to each service, or to all where they were not told apart."""
     named = [service for service in services if service.name] or list(services)
     frames = [_draw_service(service, drawn, generator) for service in named]
     return pl.concat(frames).sort("at_ms", maintain_order=True).lazy()
 
 
-def _draw_service(service: Service, drawn: Drawn, generator: np.random.Generator) -> pl.DataFrame:
+def _draw_service(service: ServiceDemand, drawn: Drawn, generator: np.random.Generator) -> pl.DataFrame:
     rates = draw_path(service.rate, drawn, generator)
     step = service.rate.step_ms
     if service.window_ms:
@@ -35,19 +35,17 @@ def _draw_service(service: Service, drawn: Drawn, generator: np.random.Generator
         at = _arrive(rates * (step / SECOND_MS), step, service.gap_cv, generator)
         count = np.ones(at.size)
     rows = at.size
-    return pl.DataFrame(
-        {
-            "at_ms": drawn.window.start_ms + at,
-            "window_ms": np.full(rows, service.window_ms),
-            "count": count,
-            "service": [service.name] * rows,
-            "client": [""] * rows,
-            "tokens_in": _values(service.tokens_in, rows, generator),
-            "tokens_out": _values(service.tokens_out, rows, generator),
-            "latency_ms": _values(service.latency, rows, generator),
-            "arrival_cv": pl.Series([service.gap_cv if service.window_ms else None] * rows, dtype=pl.Float64),
-        }
-    ).cast(REQUESTS)
+    columns = {
+        "at_ms": drawn.window.start_ms + at,
+        "window_ms": np.full(rows, service.window_ms),
+        "count": count,
+        "service": [service.name] * rows,
+        "tokens_in": _values(service.tokens_in, rows, generator),
+        "tokens_out": _values(service.tokens_out, rows, generator),
+        "latency_ms": _values(service.latency, rows, generator),
+        "arrival_cv": pl.Series([service.gap_cv if service.window_ms else None] * rows, dtype=pl.Float64),
+    }
+    return fill_table(REQUESTS, columns)
 
 
 def _arrive(counts: F64, step_ms: int, gap_cv: float, generator: np.random.Generator) -> I64:
@@ -92,31 +90,20 @@ def draw_use(residency: Residency, drawn: Drawn, generator: np.random.Generator)
 def _use_table(level: F64, vram: F64 | None, step_ms: int, start_ms: int) -> pl.DataFrame:
     pods, steps = level.shape
     rows = pods * steps
-    nothing = pl.Series([None] * rows, dtype=pl.Int64)
-    return (
-        pl.DataFrame(
-            {
-                "at_ms": np.tile(start_ms + np.arange(steps, dtype=np.int64) * step_ms, pods),
-                "every_ms": np.full(rows, step_ms),
-                "allocation": np.repeat(np.array([f"pod-{row}" for row in range(pods)]), steps),
-                "queue": [""] * rows,
-                "service": [""] * rows,
-                "gpu_model": [""] * rows,
-                "gpus_milli": np.full(rows, WHOLE_MILLI),
-                "busy_milli": np.rint(level).astype(np.int64).ravel(),
-                "vram_mib": nothing if vram is None else pl.Series(np.repeat(np.rint(vram).astype(np.int64), steps)),
-                "vram_total_mib": nothing,
-                "power_w": nothing,
-            }
-        )
-        .cast(USE)
-        .sort("at_ms", "allocation")
-    )
+    columns = {
+        "at_ms": np.tile(start_ms + np.arange(steps, dtype=np.int64) * step_ms, pods),
+        "every_ms": np.full(rows, step_ms),
+        "allocation": np.repeat(np.array([f"pod-{row}" for row in range(pods)]), steps),
+        "gpus_milli": np.full(rows, WHOLE_MILLI),
+        "busy_milli": np.rint(level).astype(np.int64).ravel(),
+    }
+    columns |= {} if vram is None else {"vram_mib": np.repeat(np.rint(vram).astype(np.int64), steps)}
+    return fill_table(USE, columns).sort("at_ms", "allocation")
 
 
-def draw_capacity(groups: tuple[Group, ...], drawn: Drawn, generator: np.random.Generator) -> pl.LazyFrame:
+def draw_capacity(groups: tuple[DemandGroup, ...], drawn: Drawn, generator: np.random.Generator) -> pl.LazyFrame:
     """Counters of each queue, or of all: what is asked for as a path, and what runs at the same rank."""
-    queues = [group for group in groups if group.scope is Scope.QUEUE] or list(groups[:1])
+    queues = [group for group in groups if group.scope is GroupScope.QUEUE] or list(groups[:1])
     frames = []
     for group in queues:
         assert group.wanted is not None
@@ -126,21 +113,15 @@ def draw_capacity(groups: tuple[Group, ...], drawn: Drawn, generator: np.random.
     return pl.concat(frames).sort("at_ms", "queue").lazy()
 
 
-def _counters_table(group: Group, wanted: F64, running: F64, start_ms: int) -> pl.DataFrame:
+def _counters_table(group: DemandGroup, wanted: F64, running: F64, start_ms: int) -> pl.DataFrame:
     assert group.wanted is not None
     rows, step = wanted.size, group.wanted.step_ms
     milli = np.rint(running * WHOLE_MILLI).astype(np.int64)
-    nothing = pl.Series([None] * rows, dtype=pl.Int64)
-    return pl.DataFrame(
-        {
-            "at_ms": start_ms + np.arange(rows, dtype=np.int64) * step,
-            "every_ms": np.full(rows, step),
-            "queue": [group.name] * rows,
-            "gpu_model": [""] * rows,
-            "total_milli": nothing,
-            "running_milli": milli,
-            "pending_milli": np.rint(wanted * WHOLE_MILLI).astype(np.int64) - milli,
-            "running_jobs": nothing,
-            "pending_jobs": nothing,
-        }
-    ).cast(CAPACITY)
+    columns = {
+        "at_ms": start_ms + np.arange(rows, dtype=np.int64) * step,
+        "every_ms": np.full(rows, step),
+        "queue": [group.name] * rows,
+        "running_milli": milli,
+        "pending_milli": np.rint(wanted * WHOLE_MILLI).astype(np.int64) - milli,
+    }
+    return fill_table(CAPACITY, columns)

@@ -10,9 +10,9 @@ from tidegate.demand.chart_data import duration_curve, outlook_points, week_curv
 from tidegate.demand.concurrency_stats import Levels
 from tidegate.demand.estimate import Unit
 from tidegate.demand.forecast_report import Outlook
-from tidegate.demand.four_questions import Answer
+from tidegate.demand.four_questions import QuestionAnswer
 from tidegate.demand.model import DemandModel
-from tidegate.demand.sentences import QUESTIONS, amount_text, axis_text, clock_text, verdict_text
+from tidegate.demand.sentences import QUESTIONS, axis_text, clock_text, value_text, verdict_text
 from tidegate.planning.preflight import Preflight
 from tidegate.report.downsample import thin
 from tidegate.report.html.page import MOST_POINTS, Chart, Grid, Page, Series, Tile
@@ -44,7 +44,7 @@ def preflight_page(preflight: Preflight, seen: Seen | None, prices: Prices | Non
     )
 
 
-def _tile(one: Answer, preflight: Preflight) -> Tile:
+def _tile(one: QuestionAnswer, preflight: Preflight) -> Tile:
     lift = lift_text(one)
     says = answer_sentence(one, preflight) + (f" Lifted by {lift}." if lift else "")
     return Tile(QUESTIONS[one.question], short_answer(one, preflight), says, one.grade)
@@ -123,7 +123,7 @@ def outlook_chart(model: DemandModel, outlook: Outlook) -> Chart:
     """What is to come, with its band."""
     points = outlook_points(outlook)
     held = ", ".join(
-        f"{amount_text(one.coverage, Unit.SHARE)} at {amount_text(one.horizon_ms, Unit.MS)}" for one in outlook.ahead
+        f"{value_text(one.coverage, Unit.SHARE)} at {value_text(one.horizon_ms, Unit.MS)}" for one in outlook.ahead
     )
     return Chart(
         title=f"The next day: {'GPUs asked for' if outlook.unit is Unit.GPUS else outlook.of}",

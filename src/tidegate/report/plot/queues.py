@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidegate.measure.collector import Measured
+from tidegate.measure.collector import RunMeasures
 from tidegate.measure.format import percent_text
 from tidegate.measure.quota import QuotaUse
-from tidegate.measure.summary import Summary
+from tidegate.measure.summary import RunSummary
 from tidegate.measure.time_axis import time_marks
 from tidegate.model.arrays import F64, I64
 from tidegate.model.units import WHOLE_MILLI, gpus_text
@@ -39,7 +39,7 @@ class _Curves(NamedTuple):
     due: F64
 
 
-def plot_queues(path: Path, runs: Sequence[tuple[str, Measured]], title: str) -> None:
+def plot_queues(path: Path, runs: Sequence[tuple[str, RunMeasures]], title: str) -> None:
     """Write the picture; the same runs give the same bytes."""
     with_quota = [(name, run) for name, run in runs if run.quota is not None]
     if not with_quota:
@@ -47,7 +47,7 @@ def plot_queues(path: Path, runs: Sequence[tuple[str, Measured]], title: str) ->
     save_picture(path, lambda: _draw(with_quota, title))
 
 
-def _draw(runs: Sequence[tuple[str, Measured]], title: str) -> Drawing:
+def _draw(runs: Sequence[tuple[str, RunMeasures]], title: str) -> Drawing:
     queues = _queues(runs)
     rows, columns = len(queues), len(runs)
     wide, high = _LEFT + columns * _WIDE + _RIGHT, _TOP + rows * _HIGH + _BOTTOM
@@ -72,7 +72,7 @@ def _draw(runs: Sequence[tuple[str, Measured]], title: str) -> Drawing:
     return figure
 
 
-def _queues(runs: Sequence[tuple[str, Measured]]) -> list[str]:
+def _queues(runs: Sequence[tuple[str, RunMeasures]]) -> list[str]:
     """The queues that are drawn: those with the most quota, or use, under any policy first."""
     weight: dict[str, tuple[float, float]] = {}
     for _, run in runs:
@@ -81,7 +81,7 @@ def _queues(runs: Sequence[tuple[str, Measured]]) -> list[str]:
     return sorted(weight, key=lambda name: (-weight[name][0], -weight[name][1], name))[:_MOST_QUEUES]
 
 
-def _curves(run: Measured, queue: str) -> _Curves | None:
+def _curves(run: RunMeasures, queue: str) -> _Curves | None:
     use = run.quota
     if use is None or queue not in use.queues:
         return None
@@ -90,12 +90,12 @@ def _curves(run: Measured, queue: str) -> _Curves | None:
     return _Curves(edges, *(_thinned(use, run.summary, values / WHOLE_MILLI) for values in columns))
 
 
-def _edges(use: QuotaUse, summary: Summary) -> I64:
+def _edges(use: QuotaUse, summary: RunSummary) -> I64:
     whole = np.append(use.at_ms, summary.end_ms).clip(summary.start_ms)
     return whole if len(whole) <= _MOST_BINS + 1 else np.linspace(whole[0], whole[-1], _MOST_BINS + 1).astype(np.int64)
 
 
-def _thinned(use: QuotaUse, summary: Summary, values: F64) -> F64:
+def _thinned(use: QuotaUse, summary: RunSummary, values: F64) -> F64:
     """Averages over the stretches that are drawn."""
     whole, edges = np.append(use.at_ms, summary.end_ms).clip(summary.start_ms), _edges(use, summary)
     so_far = np.concatenate([[0.0], np.cumsum(values * np.diff(whole))])
@@ -121,7 +121,7 @@ def _draw_cell(axes: Axes, curves: _Curves | None) -> None:
     axes.set_ylim(0, max(top, axes.get_ylim()[1] if axes.get_ylim()[1] > 1.0 else 0.0))
 
 
-def _head(axes: Axes, name: str, summary: Summary) -> None:
+def _head(axes: Axes, name: str, summary: RunSummary) -> None:
     due, fairness = summary.due_share(), summary.due_fairness()
     even = f", evenly {fairness:.2f}" if fairness is not None else ""
     axes.annotate(name, (0, 1), xytext=(0, 20), xycoords="axes fraction", textcoords="offset points", fontweight="bold")
@@ -131,7 +131,7 @@ def _head(axes: Axes, name: str, summary: Summary) -> None:
     )
 
 
-def _label(axes: Axes, queue: str, runs: Sequence[tuple[str, Measured]]) -> None:
+def _label(axes: Axes, queue: str, runs: Sequence[tuple[str, RunMeasures]]) -> None:
     quotas = {share.quota_gpus for _, run in runs for share in run.summary.shares if share.name == queue}
     quota = gpus_text(round(max(quotas, default=0.0) * WHOLE_MILLI))
     name = queue if len(queue) <= 14 else "…" + queue[-13:]

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from tidegate.measure.format import amount_text, count_text, percent_text
-from tidegate.measure.job_records import Lives
+from tidegate.measure.job_records import JobRecords
 from tidegate.measure.time_axis import time_marks
-from tidegate.measure.time_series import Samples
+from tidegate.measure.time_series import ClusterSamples
 from tidegate.model.arrays import F64
 from tidegate.model.units import WHOLE_MILLI
 from tidegate.report.plot.style import (
@@ -39,7 +39,7 @@ _MOST_NODE_NAMES, _LONGEST_NAME = 16, 14
 _MOST_NODES_APART = 48  # more rows are too thin for lines between them
 
 
-def plot(path: Path, samples: Samples, lives: Lives, title: str) -> None:
+def plot(path: Path, samples: ClusterSamples, lives: JobRecords, title: str) -> None:
     """Write the picture of a run; the same run gives the same bytes."""
     check_picture(path)
     if not len(samples.at_ms):
@@ -47,7 +47,7 @@ def plot(path: Path, samples: Samples, lives: Lives, title: str) -> None:
     save_picture(path, lambda: _draw(samples, lives, title))
 
 
-def _draw(samples: Samples, lives: Lives, title: str) -> Drawing:
+def _draw(samples: ClusterSamples, lives: JobRecords, title: str) -> Drawing:
     figure = blank(_SIZE_INCHES)
     use, waiting, nodes = figure.subplots(3, 1, sharex=True, gridspec_kw={"height_ratios": (3, 2.2, 3), "hspace": 0.25})
     figure.subplots_adjust(left=0.07, right=0.86, top=0.875, bottom=0.05)
@@ -62,7 +62,7 @@ def _draw(samples: Samples, lives: Lives, title: str) -> Drawing:
     return figure
 
 
-def _subtitle(samples: Samples, lives: Lives) -> str:
+def _subtitle(samples: ClusterSamples, lives: JobRecords) -> str:
     gpus = int(samples.up_milli.max(initial=0)) // WHOLE_MILLI
     observed = float(lives.observed_gpu_ms.sum())
     busy = percent_text(float(lives.busy_gpu_ms.sum()) / observed) if observed else "not observed"
@@ -75,7 +75,7 @@ def _subtitle(samples: Samples, lives: Lives) -> str:
 # -- panels ----------------------------------------------------------------------------------------------------
 
 
-def _draw_use(axes: Axes, samples: Samples) -> None:
+def _draw_use(axes: Axes, samples: ClusterSamples) -> None:
     """Capacity as a line, and within it what was allocated and what of that was busy."""
     edges = _edges(samples)
     up, allocated = samples.up_milli / WHOLE_MILLI, samples.allocated_milli / WHOLE_MILLI
@@ -92,7 +92,7 @@ def _draw_use(axes: Axes, samples: Samples) -> None:
     axes.set_title("GPUs in use")
 
 
-def _draw_waiting(axes: Axes, samples: Samples) -> None:
+def _draw_waiting(axes: Axes, samples: ClusterSamples) -> None:
     """GPUs that waiting work asks for, one layer a queue."""
     layers = _layers(samples)
     edges, floor = _edges(samples), np.zeros(len(samples.at_ms) + 1)
@@ -108,7 +108,7 @@ def _draw_waiting(axes: Axes, samples: Samples) -> None:
     axes.set_title("GPUs waited for, by queue" if layers else "GPUs waited for: none, at any time")
 
 
-def _layers(samples: Samples) -> list[tuple[str, F64, str]]:
+def _layers(samples: ClusterSamples) -> list[tuple[str, F64, str]]:
     """The queues that waited most, and all others together: name, GPUs, colour."""
     waiting = samples.waiting_milli / WHOLE_MILLI
     weight = waiting.sum(axis=0)
@@ -120,7 +120,7 @@ def _layers(samples: Samples) -> list[tuple[str, F64, str]]:
     return layers
 
 
-def _draw_nodes(axes: Axes, samples: Samples) -> None:
+def _draw_nodes(axes: Axes, samples: ClusterSamples) -> None:
     """The map: a row a node, dark where its GPUs are taken, grey where it was away."""
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -153,7 +153,7 @@ def _draw_nodes(axes: Axes, samples: Samples) -> None:
 # -- axes ------------------------------------------------------------------------------------------------------
 
 
-def _mark_time(axes: Axes, samples: Samples) -> None:
+def _mark_time(axes: Axes, samples: ClusterSamples) -> None:
     edges = _edges(samples)
     marks = time_marks(int(edges[0]), int(edges[-1]), 14)
     last_ms = edges[-1] - 0.04 * (edges[-1] - edges[0])  # a label there would run into what stands beside the map
@@ -184,7 +184,7 @@ def _apart(heights: list[float], least: float) -> list[float]:
     return moved
 
 
-def _edges(samples: Samples) -> F64:
+def _edges(samples: ClusterSamples) -> F64:
     """Where bins begin, and where the last one ends."""
     edges = np.append(samples.at_ms, samples.at_ms[-1] + samples.covered_ms[-1]).astype(np.float64)
     edges[0] = edges[1] - samples.covered_ms[0]
@@ -195,7 +195,7 @@ def _steps(values: F64) -> F64:
     return np.append(values, values[-1])
 
 
-def _mean(samples: Samples, values: F64) -> float | None:
+def _mean(samples: ClusterSamples, values: F64) -> float | None:
     known = ~np.isnan(values)
     weight = samples.covered_ms * known
     return float((np.where(known, values, 0) * weight).sum() / weight.sum()) if weight.any() else None

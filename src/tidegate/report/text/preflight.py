@@ -17,7 +17,7 @@ from rich.text import Text
 from tidegate.config.prices import Prices
 from tidegate.demand.chart_data import week_curve
 from tidegate.demand.concurrency_stats import Levels
-from tidegate.demand.four_questions import Answer, Verdict
+from tidegate.demand.four_questions import QuestionAnswer, Verdict
 from tidegate.demand.model import DemandModel, Ground
 from tidegate.demand.sentences import QUESTIONS, clock_text, verdict_text
 from tidegate.measure.format import time_text
@@ -73,7 +73,7 @@ def _verdict(preflight: Preflight) -> Text:
     return Text(verdict_text(preflight.verdict, preflight.answers), style)
 
 
-def _question(one: Answer, preflight: Preflight) -> RenderableType:
+def _question(one: QuestionAnswer, preflight: Preflight) -> RenderableType:
     head = Text.assemble(
         (f"{one.grade:<9}", GRADES.get(one.grade, "")),
         (QUESTIONS[one.question], "bold"),

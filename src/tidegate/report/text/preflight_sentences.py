@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from tidegate.config.prices import MICROS, Prices
 from tidegate.demand.estimate import How, Number, Unit
-from tidegate.demand.findings import Finding
-from tidegate.demand.four_questions import Answer, Grade, Question
-from tidegate.demand.sentences import REMEDIES, amount_text, number_text
+from tidegate.demand.findings import DemandFinding
+from tidegate.demand.four_questions import DemandQuestion, Grade, QuestionAnswer
+from tidegate.demand.sentences import REMEDIES, number_text, value_text
 from tidegate.demand.sentences import finding_text as told_finding
 from tidegate.demand.sentences import waste_text as told_waste
 from tidegate.demand.waste import Leak, Waste
@@ -24,15 +24,15 @@ from tidegate.planning.tolerance import late_weight
 def bare(number: Number) -> str:
     """A number in its unit, without its interval."""
     least = "at least " if number.how is How.AT_LEAST else ""
-    return least + amount_text(number.value, number.unit)
+    return least + value_text(number.value, number.unit)
 
 
-def short_answer(one: Answer, preflight: Preflight) -> str:
+def short_answer(one: QuestionAnswer, preflight: Preflight) -> str:
     """The answer in a few words."""
     numbers = dict(one.numbers)
-    if one.question is Question.FLOOR and preflight.replayed is not None:
+    if one.question is DemandQuestion.FLOOR and preflight.replayed is not None:
         return f"{floor_words(preflight.replayed)} GPUs"
-    if one.question is Question.PATIENCE and one.numbers:
+    if one.question is DemandQuestion.PATIENCE and one.numbers:
         return ", ".join(f"{name} {bare(number)}" for name, number in one.numbers[:2])
     for lead, after in _LEADS[one.question]:
         if lead in numbers:
@@ -41,10 +41,10 @@ def short_answer(one: Answer, preflight: Preflight) -> str:
 
 
 _LEADS = {
-    Question.FLOOR: (("busy_p95", "busy, p95"), ("p50", "at once, p50"), ("requests_mean", "on average")),
-    Question.BURST: (("noise_share", "noise"), ("episodes", "episodes above the band")),
-    Question.RESIDENCY: (("duty", "busy while held"),),
-    Question.PATIENCE: (),
+    DemandQuestion.FLOOR: (("busy_p95", "busy, p95"), ("p50", "at once, p50"), ("requests_mean", "on average")),
+    DemandQuestion.BURST: (("noise_share", "noise"), ("episodes", "episodes above the band")),
+    DemandQuestion.RESIDENCY: (("duty", "busy while held"),),
+    DemandQuestion.PATIENCE: (),
 }
 
 
@@ -53,12 +53,12 @@ def floor_words(found: Replayed) -> str:
     return f"{'at least ' if found.at_least else ''}{found.floor.gpus:,}"
 
 
-def answer_sentence(one: Answer, preflight: Preflight) -> str:
+def answer_sentence(one: QuestionAnswer, preflight: Preflight) -> str:
     """The answer in a sentence or two."""
     return _SENTENCES[one.question](one, preflight)
 
 
-def _floor(one: Answer, preflight: Preflight) -> str:
+def _floor(one: QuestionAnswer, preflight: Preflight) -> str:
     shape = _shape(one)
     found = preflight.replayed
     if found is None:
@@ -124,7 +124,7 @@ def _drawn(preflight: Preflight) -> str:
     return f" How long {count_text(jobs, 'job')} will run was not seen: drawn from like jobs." if jobs else ""
 
 
-def _shape(one: Answer) -> str:
+def _shape(one: QuestionAnswer) -> str:
     """Levels of one unit, which is named once, at the end."""
     units = {number.unit for _, number in one.numbers}
     names = [name.removeprefix("requests_").replace("_", " ") for name, _ in one.numbers]
@@ -135,7 +135,7 @@ def _shape(one: Answer) -> str:
     return f"{', '.join(f'{name} {value[0]}' for name, value in zip(names, told, strict=True))} {unit}".strip()
 
 
-def _burst(one: Answer, preflight: Preflight) -> str:
+def _burst(one: QuestionAnswer, preflight: Preflight) -> str:
     del preflight
     numbers = dict(one.numbers)
     if "episodes" not in numbers:
@@ -160,7 +160,7 @@ def _unevenness(numbers: dict[str, Number]) -> str:
     return f" Arrivals: peak/mean {peaks}, IDC {idc}."
 
 
-def _residency(one: Answer, preflight: Preflight) -> str:
+def _residency(one: QuestionAnswer, preflight: Preflight) -> str:
     del preflight
     numbers = dict(one.numbers)
     if "duty" not in numbers:
@@ -177,7 +177,7 @@ def _residency(one: Answer, preflight: Preflight) -> str:
     )
 
 
-def _patience(one: Answer, preflight: Preflight) -> str:
+def _patience(one: QuestionAnswer, preflight: Preflight) -> str:
     del preflight
     if not one.numbers:
         return "Nobody declared a tolerance, and no waits are known that would reveal one."
@@ -188,22 +188,22 @@ def _patience(one: Answer, preflight: Preflight) -> str:
     return f"{told}, {shown}."
 
 
-_SENTENCES: dict[Question, Callable[[Answer, Preflight], str]] = {
-    Question.FLOOR: _floor,
-    Question.BURST: _burst,
-    Question.RESIDENCY: _residency,
-    Question.PATIENCE: _patience,
+_SENTENCES: dict[DemandQuestion, Callable[[QuestionAnswer, Preflight], str]] = {
+    DemandQuestion.FLOOR: _floor,
+    DemandQuestion.BURST: _burst,
+    DemandQuestion.RESIDENCY: _residency,
+    DemandQuestion.PATIENCE: _patience,
 }
 
 
-def lift_text(one: Answer) -> str:
+def lift_text(one: QuestionAnswer) -> str:
     """Data that would make the answer measured; empty if it is."""
     return "; ".join(REMEDIES[lack] for lack in one.lacks)
 
 
-def finding_text(found: Finding) -> str:
+def finding_text(found: DemandFinding) -> str:
     """A finding, with the GPU-hours at stake."""
-    stake = f" {amount_text(found.gpu_hours, Unit.GPU_HOURS)} are at stake." if found.gpu_hours else ""
+    stake = f" {value_text(found.gpu_hours, Unit.GPU_HOURS)} are at stake." if found.gpu_hours else ""
     return f"{told_finding(found)}{stake}"
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from tidegate.measure.format import amount_text, percent_text
 from tidegate.measure.queues import QueueShare
 from tidegate.measure.quota import QuotaUse
-from tidegate.measure.summary import Group, Spread, Summary
+from tidegate.measure.summary import RunSummary, TimeSpread, WorkloadGroup
 from tidegate.model.arrays import F64
 from tidegate.model.units import WHOLE_MILLI, gpus_text
 from tidegate.report.run_sparkline import sparkline
@@ -27,7 +27,7 @@ _MOST_QUEUES = 16
 _WIDE, _CELLS = 110, 24
 
 
-def queue_table(summary: Summary, use: QuotaUse | None, width: int) -> Table | None:
+def queue_table(summary: RunSummary, use: QuotaUse | None, width: int) -> Table | None:
     """What each queue had against what it owns, those with the most quota first."""
     if not summary.shares or use is None:
         return None
@@ -108,7 +108,7 @@ def _rounded(milli: F64) -> list[float]:
 _SPREAD = ("mean_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms")
 
 
-def write_queue_csv(summary: Summary, file: TextIO) -> None:
+def write_queue_csv(summary: RunSummary, file: TextIO) -> None:
     """One line a queue: what became of its work, and what it had against what it owns."""
     groups = {group.name: group for group in summary.queues}
     shares = {share.name: share for share in summary.shares}
@@ -140,6 +140,6 @@ def _cell(row: msgspec.Struct | None, field: str) -> str:
     return f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
-def _spread_cells(group: Group | None) -> list[str]:
-    spreads: list[Spread | None] = [group.wait if group else None, group.completion if group else None]
+def _spread_cells(group: WorkloadGroup | None) -> list[str]:
+    spreads: list[TimeSpread | None] = [group.wait if group else None, group.completion if group else None]
     return [_cell(spread, name) for spread in spreads for name in _SPREAD]

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from tidegate.measure.findings import find
 from tidegate.measure.format import UNKNOWN, amount_text, count_text, percent_text, time_text
-from tidegate.measure.job_records import NOT_YET, Fate, Lives
+from tidegate.measure.job_records import NOT_YET, Fate, JobRecords
 from tidegate.measure.quota import QuotaUse
 from tidegate.measure.requests import KINDS
-from tidegate.measure.summary import Group, Summary, idle_gpu_ms
-from tidegate.measure.time_series import Samples
+from tidegate.measure.summary import RunSummary, WorkloadGroup, idle_gpu_ms
+from tidegate.measure.time_series import ClusterSamples
 from tidegate.model.arrays import F64
 from tidegate.model.units import HOUR_MS, SECOND_MS, WHOLE_MILLI, gpus_text
 from tidegate.report.run_sparkline import curves
@@ -35,7 +35,9 @@ _MOST_FINDINGS = 4
 _WIDE = 96
 
 
-def render(summary: Summary, lives: Lives, samples: Samples, console: Console, use: QuotaUse | None = None) -> None:
+def render(
+    summary: RunSummary, lives: JobRecords, samples: ClusterSamples, console: Console, use: QuotaUse | None = None
+) -> None:
     """Print the report."""
     print_page(_page(Run(summary, lives, samples, use), console.width), console)
 
@@ -43,9 +45,9 @@ def render(summary: Summary, lives: Lives, samples: Samples, console: Console, u
 class Run(NamedTuple):
     """What is reported on."""
 
-    summary: Summary
-    lives: Lives
-    samples: Samples
+    summary: RunSummary
+    lives: JobRecords
+    samples: ClusterSamples
     use: QuotaUse | None
 
 
@@ -69,7 +71,7 @@ def _page(run: Run, width: int) -> Stack:
 # -- in words --------------------------------------------------------------------------------------------------
 
 
-def _title(summary: Summary, samples: Samples) -> Text:
+def _title(summary: RunSummary, samples: ClusterSamples) -> Text:
     gpus = int(samples.up_milli.max(initial=0)) // WHOLE_MILLI
     machines = count_text(len(samples.nodes), "node") if samples.nodes else "no nodes, quota of"
     parts = (
@@ -80,12 +82,12 @@ def _title(summary: Summary, samples: Samples) -> Text:
     return Text.assemble(("Tidegate", "bold cyan"), ("  " + "  ·  ".join(parts), "dim"))
 
 
-def _headline(summary: Summary, *, on_nodes: bool) -> Text:
+def _headline(summary: RunSummary, *, on_nodes: bool) -> Text:
     """The sentences to remember if one reads nothing else."""
     return Text("\n").join([_use_sentence(summary, on_nodes=on_nodes), _wait_sentence(summary)])
 
 
-def _use_sentence(summary: Summary, *, on_nodes: bool) -> Text:
+def _use_sentence(summary: RunSummary, *, on_nodes: bool) -> Text:
     if summary.allocation_share is None:
         return Text("There were no GPUs.")
     what = "GPUs were allocated " if on_nodes else "The quota of GPUs was used "
@@ -103,7 +105,7 @@ def _use_sentence(summary: Summary, *, on_nodes: bool) -> Text:
     )
 
 
-def _wait_sentence(summary: Summary) -> Text:
+def _wait_sentence(summary: RunSummary) -> Text:
     total, wait = summary.total, summary.total.wait
     if wait is None:
         return Text("Nothing waited, because nothing was submitted.")
@@ -138,7 +140,7 @@ def _mood(share: float) -> str:
 # -- tables ----------------------------------------------------------------------------------------------------
 
 
-def _groups(summary: Summary, width: int) -> Table:
+def _groups(summary: RunSummary, width: int) -> Table:
     """Everything, then queue by queue, then by kind of work."""
     wide = width >= _WIDE
     served = ("served",) if wide else ()
@@ -156,7 +158,7 @@ def _groups(summary: Summary, width: int) -> Table:
     return table
 
 
-def _group_row(group: Group, indent: str, *, wide: bool) -> list[Text | str]:
+def _group_row(group: WorkloadGroup, indent: str, *, wide: bool) -> list[Text | str]:
     wait, completion = group.wait, group.completion
     return [
         Text(indent + group.name),
@@ -173,7 +175,7 @@ def _group_row(group: Group, indent: str, *, wide: bool) -> list[Text | str]:
     ]
 
 
-def _wait_text(group: Group, wait_ms: float | None) -> str:
+def _wait_text(group: WorkloadGroup, wait_ms: float | None) -> str:
     """A quantile of waits."""
     return UNKNOWN if wait_ms is None else _bound_text(wait_ms, is_bound=group.is_bound(wait_ms))
 
@@ -191,7 +193,7 @@ def _busy_text(share: float | None, *, wide: bool) -> Text:
     return Text.assemble(*(bar if wide else ()), (f"{percent_text(share):>5}", _mood(share)))
 
 
-def _holders(lives: Lives) -> Table | None:
+def _holders(lives: JobRecords) -> Table | None:
     """Who held most GPU time without using it."""
     worst = most_idle(lives)
     if not worst:
@@ -212,7 +214,7 @@ def _holders(lives: Lives) -> Table | None:
     return table
 
 
-def most_idle(lives: Lives) -> list[int]:
+def most_idle(lives: JobRecords) -> list[int]:
     """Rows of the workloads that held most GPU time idle, the worst first."""
     idle = idle_gpu_ms(lives)
     worst = np.argsort(-idle, kind="stable")[:_MOST_HOLDERS]
@@ -230,7 +232,9 @@ def _table(first: str, *others: str) -> Table:
 # -- for programs ----------------------------------------------------------------------------------------------
 
 
-def as_json(summary: Summary, lives: Lives, samples: Samples, use: QuotaUse | None = None) -> dict[str, Any]:
+def as_json(
+    summary: RunSummary, lives: JobRecords, samples: ClusterSamples, use: QuotaUse | None = None
+) -> dict[str, Any]:
     """The whole report as plain data; what is not known is null."""
     idle = idle_gpu_ms(lives)
     return {
@@ -257,7 +261,7 @@ def _numbers(values: F64) -> list[float | None]:
     return [None if np.isnan(value) else round(value, 3) for value in values.tolist()]
 
 
-def write_csv(lives: Lives, file: TextIO) -> None:
+def write_csv(lives: JobRecords, file: TextIO) -> None:
     """One line a workload; what has not happened is empty."""
     times = ("submitted_ms", "first_placed_ms", "started_ms", "finished_ms")
     numbers = (

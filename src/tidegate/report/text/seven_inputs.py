@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tidegate.demand.arrivals import Arrivals
+from tidegate.demand.arrivals import ArrivalStats
 from tidegate.demand.concurrency_stats import Levels
 from tidegate.demand.estimate import Number, Unit
-from tidegate.demand.model import DemandModel, Group
-from tidegate.demand.sentences import amount_text, number_text
+from tidegate.demand.model import DemandGroup, DemandModel
+from tidegate.demand.sentences import number_text, value_text
 from tidegate.measure.format import time_text
 from tidegate.model.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
@@ -53,7 +53,7 @@ def _levels(given: str, prefix: str, levels: Levels) -> Iterator[InputRow]:
     yield _row(given, f"{prefix} peak", levels.peak)
 
 
-def _concurrency(model: DemandModel, total: Group | None) -> Iterator[InputRow]:
+def _concurrency(model: DemandModel, total: DemandGroup | None) -> Iterator[InputRow]:
     if total is not None and total.wanted is not None:
         yield from _levels("concurrency", "wanted", total.wanted)
     if total is not None and total.seen is not None:
@@ -62,7 +62,7 @@ def _concurrency(model: DemandModel, total: Group | None) -> Iterator[InputRow]:
         yield from _levels("concurrency", "requests", one.rate)
 
 
-def _depth(total: Group) -> Iterator[InputRow]:
+def _depth(total: DemandGroup) -> Iterator[InputRow]:
     if total.waiting is not None:
         yield from _levels("queue depth", "waiting", total.waiting)
     elif total.jobs:
@@ -71,7 +71,7 @@ def _depth(total: Group) -> Iterator[InputRow]:
         yield _row("queue depth", "breaks tolerance at", total.broken.depth)
 
 
-def _burst(total: Group) -> Iterator[InputRow]:
+def _burst(total: DemandGroup) -> Iterator[InputRow]:
     if total.bursts is not None:
         yield _row("burst", "episodes above p95", total.bursts.episodes)
         yield _row("burst", "above p95", total.bursts.area)
@@ -79,10 +79,10 @@ def _burst(total: Group) -> Iterator[InputRow]:
         yield from _dispersion(total.arrivals)
 
 
-def _dispersion(arrivals: Arrivals) -> Iterator[InputRow]:
+def _dispersion(arrivals: ArrivalStats) -> Iterator[InputRow]:
     for one in arrivals.dispersion:
         if one.window_ms in _SHOWN_MS:
-            window = amount_text(one.window_ms, Unit.MS)
+            window = value_text(one.window_ms, Unit.MS)
             yield _row("burst", f"IDC at {window}", one.idc)
             yield _row("burst", f"peak/mean at {window}", one.peak_to_mean)
 
