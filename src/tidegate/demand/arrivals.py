@@ -1,7 +1,7 @@
-"""When things arrive: how many, and how unevenly at every length of time. A part of input three.
+"""Arrivals: their rate, and how uneven they are in windows of every length (index of dispersion). Part of input three.
 
-Independent arrivals have a variance of counts that equals the mean, whatever the window (IDC 1); more is burstiness,
-and more still in longer windows means that rates themselves change.
+Counts of independent arrivals have a variance equal to their mean (IDC 1). A larger one is burstiness; one that grows
+with the window means that the rate itself changes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How demand bursts: episodes above the band, what of it is only noise, and ceilings as token buckets.
+"""Bursts: episodes above the band, the part of them that is noise, and ceilings as token buckets.
 
-Noise is an episode that is over before anything that was started for it could have been used: shorter than the measured
-cold-start window. Where that was not measured, nothing is called noise.
+Noise is an episode that is over before capacity that was started for it could be used: shorter than the measured
+cold-start window. Without that measurement nothing is called noise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hours of the week, and steps of time that suit a window."""
+"""Hours of the week, and step lengths of series."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Jobs that had not ended when they were last seen: what was seen of them, and how long they may run in all.
+"""Censored runtimes: jobs that had not ended when they were last seen, and draws of how long they run in all.
 
-A job that runs has reached its age; one that waits, gave up or was not recorded says nothing about how long it runs.
-What is missing is drawn from jobs of the same kind and size that reached the same age. The same seed draws the same.
+A running job has reached its age; one that waits, gave up or was not recorded tells nothing about its runtime. Missing
+runtimes are drawn from jobs of the same kind and size that reached the same age. The same seed draws the same.
 """
 
 from __future__ import annotations

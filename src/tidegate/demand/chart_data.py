@@ -1,4 +1,4 @@
-"""What a screen draws of a demand model: series and points, with no idea of how they are drawn."""
+"""Data of the charts of a demand model: series and points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long capacity takes until it can be used: by stage, and one stage after the other."""
+"""Cold start: how long capacity takes until it can be used, stage by stage."""
 
 from __future__ import annotations
 

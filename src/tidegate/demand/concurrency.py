@@ -1,10 +1,8 @@
-"""Spans of time with an amount each, turned into curves: in total, and by any grouping.
+"""Concurrency: spans of time with an amount each as step curves, in total and by group.
 
-Two ways to the same curves. Exact (`put_in_order`): begin and end of every span become one 64-bit key each, time
-above and cell below, and one plain sort puts all of them in order. For very many spans (`TickTally`): begins and ends
-are added up in even ticks of time, which needs no sort and as much memory for a hundred million spans as for one;
-times are then as exact as the tick. A cell is what spans need to be told apart by: their group in each dimension, and
-their amount.
+Exact (`put_in_order`): begin and end of each span become one 64-bit key, time above and cell below, and one sort puts
+them in order. For very many spans (`TickTally`): begins and ends are added up in even ticks of time, without a sort and
+in constant memory; times are as exact as a tick. A cell is one combination of groups and an amount.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How much is asked for at once: mean, quantiles and peak with intervals, bands, the spread, and the hours of the week.
+"""Statistics of a level over time: mean, quantiles and peak with intervals, bands, and hours of the week.
 
-Input one, for any quantity that has a level over time: GPUs, busy GPUs, waiting jobs, requests per second.
+Input one, for any quantity with a level: GPUs, busy GPUs, waiting jobs, requests per second.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What there was, and who ran and waited, where a cluster's own counters tell it instead of jobs.
+"""Counters of a cluster: capacity, running and pending, where there is no table of jobs.
 
-Asked for is what runs and what waits; that is demand unconstrained only as far as people submit what they cannot have
-yet.
+Demand is what runs and what waits. It is unconstrained only as far as people submit what they cannot have yet.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Distributions with a name, fitted to a sketch: which one comes closest, how close, and whether that is close enough.
+"""Named distributions fitted to a sketch: which one is closest, and whether it is close enough.
 
-Fitted by quantiles, so that a few huge values cannot bend the rest; judged by the largest distance between the two
-shares below any value (Kolmogorov and Smirnov). One that is not close enough is told, and the sketch itself is used.
+Fitted by quantiles, so that a few huge values have no weight; judged by the Kolmogorov-Smirnov distance. Where none is
+close enough, values are drawn from the sketch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How long work runs, by kind and size, and what that means for scheduling it. Input seven.
+"""Job durations by kind and size, and what their variance means for scheduling. Input seven.
 
-Where jobs still ran when they were last seen, or had begun before anybody watched, by survival (`survival`).
+Durations of jobs that still ran, or had begun before the window, come from `survival`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A number that can be believed: with its unit, the samples behind it, an interval, and the table it was measured on.
+"""A measured number: value, unit, samples, interval, and the table it was measured on.
 
 The table's name leads to the window and the origins, which the document keeps once (`Ground`).
 """

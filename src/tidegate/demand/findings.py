@@ -1,4 +1,4 @@
-"""What stands out about a demand, as data: a code, what it is about, its numbers, and the GPU-hours at stake."""
+"""Findings about a demand as data: a code, a subject, numbers, and the GPU-hours at stake."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""From the canonical tables to the demand model.
+"""Fits the demand model to the canonical tables.
 
-Each table is read once. What no table tells is None in the document, never a guess.
+Each table is read once. What no table tells is None in the model, never a guess.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""What comes next: quantiles of a series at a horizon, from its last value, its recent level and its seasons.
+"""Forecast of a series at a horizon: quantiles, from its last value, its recent level and its seasons.
 
-The change from now to the horizon is explained by what is known now: the last hour and day against the last value,
-and how the series changed over the same hours yesterday, on the days before and last week. The weights are found on
-the past by least absolute deviations; how much of them is believed, and whether widths follow the level and recent
-unrest, is decided on parts of the past that the weights have not seen. The quantiles are those of the errors on such
-parts, and their widths adapt while the truth comes in (conformal inference for what drifts; Gibbs and Candes, 2021).
-Nothing after the origin of a forecast is ever looked at.
+The change until the horizon is regressed on what is known: the last hour and day against the last value, and the change
+over the same hours yesterday, on the days before and last week. Weights are least absolute deviations on the past; how
+far they are trusted, and whether widths follow the level and recent unrest, is decided on parts of the past that the
+weights have not seen (cross-validation). Quantiles are those of the errors there; their widths adapt to the truth as it
+arrives (adaptive conformal inference; Gibbs and Candes, 2021). No forecast reads anything after its origin.
 """
 
 from __future__ import annotations

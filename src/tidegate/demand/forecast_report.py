@@ -1,4 +1,4 @@
-"""The forecast after the end of a window: bands by horizon, and how well such bands did on the window's last third."""
+"""The forecast after the end of a window: bands by horizon, and how such bands did on the window's last third."""
 
 from __future__ import annotations
 

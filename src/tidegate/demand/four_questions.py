@@ -1,7 +1,6 @@
-"""The four questions, answered as far as the model goes: each with numbers, a grade, and what would lift the grade.
+"""Answers to the four questions: numbers, a grade, and the data that would improve the grade.
 
-The floor here is provisional: the level that demand rarely falls below. The real one comes out of a replay
-(`planning`).
+The floor here is provisional: the level that demand rarely falls below. `planning` finds the real one by replay.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which rows of a table belong together: names become numbers, and combinations of names and an amount become cells.
+"""Keys of groups: names become numbers, and each combination of names and an amount becomes a cell.
 
-Rows are gone through in parts that fit the processor's cache; only the cell of each row is as long as the table.
+Rows are read in parts that fit the processor's cache; only the cell of each row is as long as the table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values in order, group by group: by one sort, or for very many values by counting them in fine buckets."""
+"""Sorted values of each group: by one sort, or for very many values by counting them in fine buckets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The table of jobs as columns of numbers, and the groups it falls into: kinds, queues, GPU models.
+"""The table of jobs as columns of numbers, and its groups: kinds, queues, GPU models.
 
-One read of the table, however large; names become numbers while it is read. What was not recorded is UNKNOWN; how long
-jobs run that had not ended is drawn (`censoring`).
+The table is read once, however large. What was not recorded is UNKNOWN; runtimes of jobs that had not ended are drawn
+(`censoring`).
 """
 
 from __future__ import annotations

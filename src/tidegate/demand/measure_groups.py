@@ -1,4 +1,4 @@
-"""The inputs of each group of jobs: how much at once, how deep the queue, how bursty, how patient."""
+"""Measures each group of jobs: concurrency, queue depth, bursts, tolerance and mix. Inputs one to five."""
 
 from __future__ import annotations
 

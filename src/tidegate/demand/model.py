@@ -1,6 +1,6 @@
-"""The demand model: one small, versioned document with the seven inputs, recipes for more of the same, and an outlook.
+"""The demand model: a small, versioned document with the seven inputs, recipes for synthetic demand, and a forecast.
 
-Keys stand in the order of the fields, numbers have six digits: the same demand gives the same bytes. Whoever changes
+Keys stand in the order of the fields and numbers have six digits: the same demand gives the same bytes. A change of
 what a field means raises VERSION.
 """
 

@@ -1,8 +1,8 @@
-"""What changed between two demand models, in the order of the document: the numbers that moved, and by how much.
+"""Differences between two demand models, in the order of the document.
 
-A number moved when the two intervals do not meet; else the difference is within what the data can tell. What was
-counted in a window (jobs, GPU-hours, a peak) has none: it is told, and not called a change. Lists are
-matched by what their entries are called, never by their place.
+A number has changed if the two intervals do not meet; else the difference is within noise. Counts of a window (jobs,
+GPU-hours, a peak) have no interval: their difference is listed, and not called a change. Entries of lists are matched
+by name.
 """
 
 from __future__ import annotations

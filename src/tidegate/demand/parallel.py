@@ -1,4 +1,4 @@
-"""Calls that do not depend on each other: who asks for a model may run them side by side."""
+"""Independent calls that a caller may run in threads; this package itself has none."""
 
 from __future__ import annotations
 

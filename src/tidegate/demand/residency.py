@@ -1,6 +1,6 @@
-"""How long work stays resident: memory held against compute used, in all, by model served, and by pod. Input six.
+"""Residency: GPU memory held against compute used, in all, by model served, and by pod. Input six.
 
-Loaded is not active: an allocation that holds its GPU and had nothing to do is idle. What was not sampled is not idle.
+Loaded is not active: an allocation with nothing to do is idle. What was not sampled is not idle.
 """
 
 from __future__ import annotations

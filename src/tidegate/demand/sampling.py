@@ -1,8 +1,7 @@
-"""Samples of many things, taken at times of their own, as one level in even steps.
+"""Samples of many things, taken at different times, as one level in even steps.
 
-A sample holds until the next one of the same thing, however late or early that comes; where none follows, for as long
-as it stands for. So a sample that is a second late makes nothing twice as large, and things that are sampled less often
-than others count in between, too.
+A sample holds until the next one of the same thing; the last one for as long as it stands for. So a sample that is a
+second late doubles nothing, and things that are sampled less often count in between.
 """
 
 from __future__ import annotations

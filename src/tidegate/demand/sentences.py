@@ -1,4 +1,4 @@
-"""Answers, findings and waste in words: one sentence each, made from the data and nothing else."""
+"""Sentences about answers, findings and waste."""
 
 from __future__ import annotations
 

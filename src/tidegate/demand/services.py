@@ -1,4 +1,4 @@
-"""The demand for services: requests a second, their bursts and latencies; one by one, or counted in windows."""
+"""Demand for services: requests a second, bursts and latencies; one by one, or counted in windows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""How values are spread, kept small: counts in buckets whose borders grow by a constant factor.
+"""Sketches of distributions: counts in buckets whose borders grow by a constant factor (DDSketch).
 
-Any quantile of the values is known within `accuracy` of itself, and values can be drawn from a sketch. The buckets are
-those of DDSketch (Masson, Rim and Lee, 2019).
+Any quantile is known within `accuracy` of itself, and values can be drawn from a sketch (Masson, Rim and Lee, 2019).
 """
 
 from __future__ import annotations

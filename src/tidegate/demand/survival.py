@@ -1,7 +1,7 @@
-"""Durations of which some had not ended when they were last seen: the estimate of Kaplan and Meier, with intervals.
+"""Survival analysis of durations that had not all ended: Kaplan-Meier, with intervals.
 
-What has not ended is at risk of it until it was last seen; what began before anybody watched is at risk from the age
-at which it came into view. Beyond the last end that was seen, ends are taken to come at a constant rate.
+A duration that had not ended is at risk until it was last seen; one that began before the window is at risk from its
+age at the begin of the window. Beyond the last end, the rate of ends is taken to be constant.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The canonical tables of demand: what every source is brought to, and everything is fitted to.
+"""The canonical tables of demand: every source is converted to them, and the model is fitted to them.
 
-Times are milliseconds since the epoch (or since the start, where a trace has no calendar: `Calendar.NONE`), amounts are
-integers in thousandths of a GPU. A value that nobody recorded is null, or "" where it is a name; never a guess.
+Times are milliseconds since 1970, or since the start of a trace without dates (`Calendar.NONE`). Amounts are in
+thousandths of a GPU. A value that was not recorded is null, or "" for a name; never a guess.
 """
 
 from __future__ import annotations

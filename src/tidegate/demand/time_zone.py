@@ -1,6 +1,6 @@
-"""How times become hours of the week: by the clocks of a time zone, or from the start of a trace.
+"""Calendar: how times become hours of the week, by a time zone or from the start of a trace.
 
-It is a module of its own so that who needs no tables does not load the library they are made with.
+It is a module of its own so that importing it does not load polars.
 """
 
 from __future__ import annotations

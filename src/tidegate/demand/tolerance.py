@@ -1,8 +1,7 @@
-"""What can wait, and for how long: as declared, or as people showed it by waiting and by giving up. Input four.
+"""Wait tolerance: as declared, or as shown by waits and cancellations. Input four.
 
-Patience is estimated as survival is (`survival`): who started after a wait would have waited longer, as would who still
-waits when the data ends, nobody knows how long; who cancelled while waiting had enough. Waits until a start are
-estimated the same way: who still waits, or cancelled, would have waited longer for it.
+Patience is estimated as survival is (`survival`): a job that was cancelled while it waited reached the end of its
+patience; one that started, or still waits, would have waited longer. Waits until a start are estimated the same way.
 """
 
 from __future__ import annotations

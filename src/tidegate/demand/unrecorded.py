@@ -1,7 +1,7 @@
-"""Stretches of a table of jobs in which nothing can have been recorded: unseen time, and not time without demand.
+"""Gaps in a table of jobs in which nothing was recorded: unseen time, not time without demand.
 
-Days without a job are unseen only where many would have come at the rate of the time before; a quiet cluster is quiet.
-What comes after a stretch does not change whether it counts, so that a plan of the past knows no future.
+Days without a job are a gap only where many would have come at the earlier rate; a quiet cluster is quiet. What comes
+after a gap does not decide whether it counts, so a plan of the past knows no future.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is wasted, in GPU-hours: by buying for the peak, by holding without using, by providing for noise."""
+"""Waste in GPU-hours: capacity for the peak, idle allocations, capacity for noise, unused capacity."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Who held how much quota from when until when: one grant for each row of an ADMIT, or of a standing that was told.
+"""Quota over time: a grant for each row of an ADMIT decision, or of a reservation that was observed.
 
-A grant ends when its workload is over or its last pod is gone, not when it was told to go.
+A grant ends when its workload is over or its last pod is gone, not when the workload is evicted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What was held: every stay with the work it was for, the GPUs it took, and what of it was for nothing.
+"""Allocations with their work, their GPUs, and the time that was lost because work was stopped.
 
-Where there are nodes, places are held; where there are none, quota is all there is to hold.
+In a run with nodes, places are allocated; in a run without nodes, only quota is.
 """
 
 from __future__ import annotations

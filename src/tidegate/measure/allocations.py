@@ -1,6 +1,6 @@
-"""Who held which place from when until when: one stay for each pod that was placed.
+"""Allocations: which pod held which place from when until when.
 
-A stay begins with its PLACE and ends with the fact that the pod is gone, not with the decision that sent it away.
+An allocation begins with its PLACE decision. It ends when the pod is gone, not when the workload is evicted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How much GPU time there was: the working GPUs of nodes that were ready, over time.
+"""Capacity of a run in GPU time: the working GPUs of ready nodes, over time.
 
-A node that is closed for new work still counts: it is there, and paid for. Where there are none, quota is all there is.
+A cordoned node still counts: it is there, and paid for. In a run without nodes, quota is the capacity.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Everything measured in one pass: stands beside the journal while a run goes on, or walks through a recorded one."""
+"""Collects all measures of a run in one pass, next to the journal."""
 
 from __future__ import annotations
 

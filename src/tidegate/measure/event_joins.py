@@ -1,4 +1,4 @@
-"""What came next, and whose it was: rows looked up by key, order or number, all at once."""
+"""Joins of columns of events: the next event of a key, events between two, rows by number."""
 
 from __future__ import annotations
 

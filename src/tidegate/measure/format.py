@@ -1,4 +1,4 @@
-"""Measures as people read them: shares, times, GPU-hours, counts."""
+"""Shares, times, amounts and counts as text."""
 
 from __future__ import annotations
 

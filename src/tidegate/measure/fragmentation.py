@@ -1,4 +1,4 @@
-"""GPU capacity that is free and yet of no use to the pods that are usually asked for."""
+"""Fragmentation: free GPU capacity that the usual pods cannot use (FGD)."""
 
 from __future__ import annotations
 

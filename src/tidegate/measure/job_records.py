@@ -1,4 +1,4 @@
-"""The life of every workload: when it came, waited, held GPUs, used them, and how it ended."""
+"""A record of each workload: submission, waits, allocated and busy GPU time, evictions and how it ended."""
 
 from __future__ import annotations
 

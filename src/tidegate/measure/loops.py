@@ -1,8 +1,8 @@
-"""Preemption loops: work that is sent away and comes back, again and again, though nothing happens from outside.
+"""Preemption loops: work that is preempted and returns again and again while nothing changes from outside.
 
 A preemption is part of a loop if its victim was preempted before and nothing from outside has happened since; or if it
-was preempted before for the same workload, which has not started since: what was taken from it came back to it.
-A twin that finds the same state again says so and leaves out what would be repeated: then the loop is proven.
+was preempted before for the same workload, which has not started since: the victim got its place back.
+A loop is proven if the twin met the same state again; then it leaves out the repetitions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The same work under several policies: what each of them made of it, and which of it can be compared at all.
+"""The same workloads under several policies: which of them can be compared, and their waits and completion times.
 
-A policy that finishes more also finishes what waited longest: a mean over what each happened to finish compares
-different work. So waits are of the work that no run rejected, and completion times of what finished in every run. Who
-still waits at the end of a run would wait on: waits that had not ended count until the same time under every policy.
+A policy that finishes more also finishes the work that waited longest, so a mean over what each policy finished would
+compare different work. Waits are of the work that no run rejected, completion times of what finished in every run.
+Waits that had not ended count until the same time under every policy.
 """
 
 from __future__ import annotations

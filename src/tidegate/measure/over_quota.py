@@ -1,6 +1,6 @@
-"""Work that holds more than the quota of its queue allows, borrowing included: the latest to come is over quota.
+"""Workloads over quota: more is held than the quota of the queue allows, borrowing included; the latest is over.
 
-Whoever admits by quota never has any; a shadow sees it where others start work.
+Admission by quota never causes this; a shadow sees it where other schedulers start work.
 """
 
 from __future__ import annotations

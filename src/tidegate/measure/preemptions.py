@@ -1,4 +1,4 @@
-"""Who was preempted for whom, and what it cost."""
+"""Preemptions: victim, beneficiary, and the work that was lost."""
 
 from __future__ import annotations
 

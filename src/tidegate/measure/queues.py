@@ -1,4 +1,4 @@
-"""How each queue fared against its quota, in numbers: use, borrowing, lending, what was due, who preempted whom."""
+"""Each queue against its quota, in numbers: use, borrowing, lending, unmet demand, preemptions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What queues had against what they own, over time: used, borrowed, lent, and what was due to them and not had.
+"""Use of quota over time, by queue: used, borrowed, lent, and what was due and not had.
 
-*Due* is what a queue wants within its own quota. All sums are exact: between two events nothing changes.
-What is borrowed in a cohort is lent by those who have quota unused, each in proportion to how much, cohorts included.
+*Due* is what a queue wants within its own quota. All sums are exact: nothing changes between two events.
+What a cohort's members borrow is lent by those with unused quota, in proportion to it, cohorts included.
 """
 
 from __future__ import annotations

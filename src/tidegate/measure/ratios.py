@@ -1,9 +1,8 @@
-"""How much longer work takes in one run than in another, with an interval: paired by workload, over the same work.
+"""Ratios of mean times between two runs over the same workloads, with confidence intervals (paired comparison).
 
-Waits are not independent: a queue that is long makes everybody in it wait, and two runs that part ways stay apart until
-both queues are empty. So an interval comes from the differences by blocks of time of submission (`stats.blocks`) and
-from what drives the runs apart (`stats.shocks`), whichever is wider; with several seeds, from the spread between them
-as well.
+Waits are not independent: a long queue makes all jobs in it wait, and two runs that diverge stay apart until both
+queues are empty. The interval is the wider one of two: from differences by blocks of submission time (`stats.blocks`),
+and from the shocks that drive the runs apart (`stats.shocks`). Several seeds add the spread between them.
 """
 
 from __future__ import annotations

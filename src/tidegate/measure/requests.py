@@ -1,4 +1,4 @@
-"""What each kind of work asks for, in columns, down to its single pods."""
+"""What workloads request, in columns: GPUs of each work, pod set and pod."""
 
 from __future__ import annotations
 

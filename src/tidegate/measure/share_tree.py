@@ -1,6 +1,6 @@
-"""The share tree at one moment: what each queue and cohort owns, uses, borrows and lends, and who waits there.
+"""The quota tree at one moment: what each queue and cohort owns, uses, borrows and lends, and how many workloads wait.
 
-What is borrowed under a root is lent by those who have quota unused there, each in proportion to how much.
+What is borrowed under a root is lent by the nodes with unused quota there, in proportion to it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How good a run was, in numbers: waits, completion times, use of GPUs, fairness; in all, by queue, by kind of work.
+"""Summary of a run in numbers: waits, completion times, GPU use and fairness; in all, by queue, by kind of work.
 
-Allocated is not busy. Busy time is known from observations alone, and what was not observed is never taken for idle.
+Allocated is not busy. Busy time comes from observations alone; what was not observed is not idle.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where days and hours begin on a time axis, and what to call them.
+"""Marks of a time axis: where days and hours begin, and their labels.
 
-A twin's time begins at zero, on a Monday; times that can only be counted from 1970 have real weekdays (UTC).
+A twin's time begins at zero, on a Monday. Times that are counted from 1970 have real weekdays (UTC).
 """
 
 from __future__ import annotations

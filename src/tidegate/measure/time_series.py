@@ -1,6 +1,6 @@
-"""How the cluster fared over time: averages over equal bins, from what was true after each step.
+"""Time series of a run: means over even bins of what was true after each step.
 
-Between two steps nothing changes, so a bin's average is exact, however rarely or often steps come.
+Nothing changes between two steps, so the mean of a bin is exact.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What happened, laid flat: the facts and decisions of many steps as single columns, in one running order.
+"""Timeline of a run: facts and decisions of all steps as columns, in one running order.
 
-What measures need is kept and the rest (holds, progress) is dropped, so that a long journal fits in memory.
+Facts and decisions that no measure needs (holds, progress) are dropped, so that a long journal fits in memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a plan rests on that nobody measured: each must be signed, or there is no plan."""
+"""Assumptions of a plan: what was not measured must be signed, or there is no plan."""
 
 from __future__ import annotations
 

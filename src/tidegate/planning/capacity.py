@@ -1,4 +1,4 @@
-"""Capacity in time: a level for each window of the week, and what it is at every moment."""
+"""Capacity over time: a level for each window of the week."""
 
 from __future__ import annotations
 

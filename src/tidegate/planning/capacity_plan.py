@@ -1,8 +1,8 @@
-"""Capacity to the shape of demand: what to own, what to book by window, what to leave to burst, from the past alone.
+"""Capacity bands: what to own, to book by window and to leave to burst, from the past alone.
 
-With burst, levels are the newsvendor's and the judge sets the ceiling: what the worst week of the past needed. Without,
-the judge searches levels that would have held the tolerance of late, and a margin is put on top. Levels with burst are
-replayed on the past: if they break the tolerance there, or cost more than one level that holds it, that level is taken.
+With burst, levels are the newsvendor's, and a replay finds the ceiling that the worst week of the past needed. Without
+burst, a search finds the levels that held the tolerance in the last weeks, and a margin is added. Levels with burst are
+replayed on the past; if they break the tolerance, or cost more than a constant level that holds it, that one is taken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The judge: how long does each job wait if capacity is so much at every moment, and what is held for it?
+"""Capacity replay: how long each job waits under a capacity that changes with time, and how much is held for it.
 
-A search asks hundreds of times, so this counts instead of placing; `planning.twin` lets the engine itself decide the
-same, and tests hold the two together.
+A search replays hundreds of times, so this counts GPUs and does not place pods. `planning.engine_check` lets the engine
+decide the same jobs; tests hold the two together.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many GPUs would be in use at once if nothing waited: exactly, and as means of even steps."""
+"""Concurrency without waits: how many GPUs would be in use if every job started when it came."""
 
 from __future__ import annotations
 

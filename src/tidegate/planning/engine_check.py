@@ -1,7 +1,6 @@
-"""The twin as the judge: the engine decides who starts when, one queue with the quota that the capacity is.
+"""Check of a capacity replay by the engine: one queue whose quota is the capacity, without nodes.
 
-No machines: quota is all there is, and it changes when capacity does. This is the same engine that runs a cluster;
-`planning.judge` only counts, and must come to the same.
+The engine is the one that runs a cluster; `planning.capacity_replay` only counts, and must give the same starts.
 """
 
 from __future__ import annotations

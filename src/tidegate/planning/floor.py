@@ -1,8 +1,8 @@
-"""The floor: the smallest capacity at which the queue does not collapse, found by replay and not by a percentile.
+"""The concurrency floor: the smallest constant capacity that holds the tolerance, found by replay.
 
-Waits are not quite monotone in capacity: one GPU more lets another gang start first, and once in a while somebody
-waits longer. So the search looks around what bisection found, and the floor is the smallest capacity above which, as
-far as was looked, nothing breaks the tolerance.
+Waits are not quite monotone in capacity: with one GPU more another gang may start first, and some job waits longer.
+So the search looks around the result of the bisection. The floor is the smallest capacity above which none of the
+capacities that were replayed breaks the tolerance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A plan on trial: made on the first part of a trace, made anew each week from the past alone, replayed on the rest.
+"""Holdout trial of a plan (backtest): planned each week from the past alone, replayed on the last part of a trace.
 
-Beside it: buying for the peak, for the 95th percentile, and the least that anybody could have got away with who knew
-what was to come, with the same windows.
+It is compared with the peak, with the 95th percentile, and with the least capacity for one who knows the future
+(clairvoyant, same windows).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The result of a trial, as a part of the plan and in sentences: what a margin buys, the regret, what burst does."""
+"""The result of a holdout trial, as a part of the plan and in sentences: margin, regret, burst."""
 
 from __future__ import annotations
 

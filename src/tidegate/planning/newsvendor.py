@@ -1,6 +1,6 @@
-"""How much to own, to book and to leave to burst, when demand is known only as a distribution: the newsvendor.
+"""The newsvendor problem: how much to own, to book and to leave to burst when demand is a distribution.
 
-A GPU is worth owning while what it saves (burst, for the share of the time that it is used) is more than it costs.
+A GPU is worth owning while the burst that it saves costs more than the GPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A plan, put together: floor, bands, what each edge costs, what stands beside it, and the trial on unseen time."""
+"""Makes a plan: floor, bands, the cost at each edge, the alternatives, and the holdout trial."""
 
 from __future__ import annotations
 

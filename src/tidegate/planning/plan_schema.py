@@ -1,6 +1,6 @@
-"""The plan as one document: versioned, the same bytes for the same input, and every number with where it comes from.
+"""The plan as a document: versioned, the same bytes for the same input, every number with its origin.
 
-A list of classes of work: batch today; inference, fleets, quotas and what-if get their own fields beside it.
+It has a list of classes of work: today batch. Inference, fleets, quotas and what-if get fields of their own.
 """
 
 from __future__ import annotations

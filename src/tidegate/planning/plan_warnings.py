@@ -1,4 +1,4 @@
-"""What is to be said of a plan on the time it was made from: that it breaks the tolerance, or why it is so simple."""
+"""Sentences about a plan: that it breaks the tolerance, or why it is so simple."""
 
 from __future__ import annotations
 

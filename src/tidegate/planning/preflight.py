@@ -1,4 +1,4 @@
-"""The preflight: the four questions answered from data, the floor by replay, what stands out, and what is wasted."""
+"""The preflight: the four questions answered from data, the floor by replay, findings and waste."""
 
 from __future__ import annotations
 

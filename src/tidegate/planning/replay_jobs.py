@@ -1,7 +1,7 @@
-"""The jobs that a plan is for, in columns: when each came, how many GPUs it wants and how long it runs.
+"""Jobs to replay, in columns: when each came, its GPUs and its runtime.
 
-How long jobs run that had not ended is drawn from those that had (`demand.censoring`). What cannot be replayed is left
-out and counted. `known_at` is what somebody knew at a time: no job that came later, no start and no end after it.
+Runtimes of jobs that had not ended are drawn from those that had (`demand.censoring`). Jobs that cannot be replayed are
+left out and counted. `known_at` gives the jobs as they were known at a time: without later arrivals, starts and ends.
 """
 
 from __future__ import annotations

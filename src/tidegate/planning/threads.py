@@ -1,4 +1,4 @@
-"""Calls of `demand` that do not depend on each other, run in threads: numpy lets go of the interpreter in its loops."""
+"""Threads for independent calls of `demand`: numpy releases the interpreter lock in its loops."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How long work may wait, and whether waits stay within it: of all jobs, of each size, of each patience, by GPU-hours.
+"""Wait tolerance: how long jobs may wait, and whether waits hold it in all, by size, by tolerance and by GPU-hours.
 
-A share of the jobs alone lets many that are short, or small, hide those that matter: so each size holds the tolerance
-on its own, each patience does, and so do the GPU-hours.
+A share of all jobs would let many small or short jobs hide the few that matter, so each size holds the tolerance on its
+own, and so do jobs of each tolerance and the GPU-hours.
 """
 
 from __future__ import annotations

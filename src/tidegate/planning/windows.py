@@ -1,4 +1,4 @@
-"""Which windows of the week are worth telling apart: the split that saves most, if it saves enough."""
+"""Windows of the week: the split into day, night and weekend that saves most, if it saves enough."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The interval of a quantile of what depends on its own past, from blocks of time: the wider of two.
+"""Confidence intervals of quantiles of values that depend on each other, from blocks of time (sectioning).
 
-By blocks: how far their quantiles lie from that of the whole. What lies beyond a high quantile may come from few of
-them; then the spread is known from as many, and Student's quantile is that of fewer degrees of freedom.
-By shares: how sure blocks make the share of values up to the quantile, and which values have that share at its ends
-(Woodruff). It is wide where values leave a gap, such as between usual waits and those that a campaign causes.
+The wider of two intervals. By blocks: the spread of the blocks' own quantiles; where few blocks reach beyond a high
+quantile, Student's quantile has fewer degrees of freedom. By shares (Woodruff): how sure the share of values up to the
+quantile is, and which values have that share at its ends; wide where values leave a gap.
 """
 
 from __future__ import annotations

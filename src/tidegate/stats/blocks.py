@@ -1,9 +1,8 @@
-"""Blocks of time, as long as the data's own memory asks for: for intervals of what changes slowly.
+"""Blocks of time that are as long as the memory of the data: for intervals of what changes slowly.
 
-A window is cut into units (days, or twenty-fourths of a window shorter than a week). The correlation from one unit to
-the next, corrected for its bias in short series, gives the memory: the time in which a deviation falls to 1/e. A block
-is twice as long as the time over which deviations add up (1 + 2 x memory), but a window has six blocks at least and
-thirty at most; what neighbouring blocks then still have in common is divided out.
+A window is cut into units (days, or 24 parts of a window shorter than a week). The correlation from unit to unit,
+corrected for its bias in short series, gives the memory: the time in which a deviation falls to 1/e. A block has the
+length 2 x (1 + 2 x memory); a window has six to thirty blocks, and correlation that is left between them is corrected.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Confidence intervals at one level, 90 %: of shares, of quantiles of independent values, and of what has parts.
+"""Confidence intervals at one level, 90 %: of shares, of quantiles of independent values, and from parts of a sample.
 
-Parts are blocks of time, pods or jobs: each has its own value of the same statistic, and how far these lie from the
-value of the whole shows how sure it is (sectioning, with Student's quantile). Nothing is drawn at random.
+Parts are blocks of time, pods or jobs. Each part has its own value of a statistic; how far these lie from the value of
+the whole gives the interval (sectioning, with Student's quantile). No resampling: nothing is drawn at random.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""How sure a sum of effects is whose causes last: for two runs that part ways and come together again.
+"""The interval of a sum of lasting effects: for two runs that diverge and meet again.
 
-A pod that fails in one of two runs and not in the other makes a queue longer, and everybody in it waits longer until
-both queues are the same again. So what is independent is not how far apart two runs are but how much further apart
-each unit of time takes them (a shock), and a shock counts for as long as its stretch lasts: until the runs change
-places, or rest. In overload nothing is ever forgotten, and shocks last until the end: a random walk.
+A pod that fails in one of two runs makes a queue longer there, and all jobs behind it wait longer until both queues are
+the same again. Differences are not independent; their changes from one unit of time to the next (shocks) are. A shock
+counts until the runs change places or are the same again. In overload shocks last to the end: a random walk.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Synthetic demand: tables drawn from a demand model."""
+"""Synthetic demand: tables that are drawn from a demand model."""

@@ -1,7 +1,7 @@
-"""When batches come, so that together they ask for as much at once as the model says.
+"""Times of batches, such that together they ask for as much at once as the model says.
 
-A path of the level is drawn first. Then batches are settled one by one, the largest first: of a few likely times each
-takes the one where the path leaves the most room for it. Small ones, which hardly matter, come at random.
+A path of the level is drawn first. Then batches are placed, the largest first: each takes, of a few likely times, the
+one with the most room under the path. Small batches come at random.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random ranks and paths with a given memory: what synthetic demand is made of."""
+"""Random ranks, and random paths with a given memory."""
 
 from __future__ import annotations
 

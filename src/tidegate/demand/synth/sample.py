@@ -1,7 +1,7 @@
-"""More of the same: tables drawn from a demand model that have the same seven inputs.
+"""Draws tables from a demand model that have the same seven inputs.
 
-Spreads are drawn evenly (each rank once, in random order), so that a sample has the model's own spread and not a
-lucky or unlucky one; what is random is when things come and what comes together. Same model, same seed: same rows.
+Values are drawn evenly (each rank once, in random order), so a sample has the model's own spread. Random are the times,
+and what comes together. Same model, same seed: same rows.
 """
 
 from __future__ import annotations

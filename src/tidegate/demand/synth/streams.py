@@ -1,8 +1,7 @@
-"""Streams of jobs as a recipe: enough about one kind of work of one queue to make more of the same.
+"""Recipes for synthetic jobs: one for each kind of work of a queue.
 
-People submit in batches of like jobs: a batch is jobs of a stream whose submissions follow each other closely.
-Batches come by the hour of the week and the level of the day; jobs of a batch are alike in size and duration as far
-as they were seen to be.
+Jobs come in batches of similar jobs: submissions of one stream that follow each other closely. Batches come by the hour
+of the week and the level of the day; jobs of a batch are as similar in size and duration as they were measured to be.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests, use and counters, drawn from what the model knows of them."""
+"""Synthetic requests, GPU use and counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A heap of what runs, by when it ends."""
+"""A binary heap of running jobs by their end."""
 
 from __future__ import annotations
 

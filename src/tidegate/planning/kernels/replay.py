@@ -1,8 +1,7 @@
-"""Who starts when, if capacity is a number that changes with time: a replay that counts and does not place.
+"""Replay of jobs against a capacity that changes with time: counts GPUs, places nothing.
 
-First come, first served, with or without overtaking, decided exactly as the engine decides a single queue with quota:
-tests hold the two together. Written in the subset of Python that numba compiles; columns are arrays there, lists in
-a plain run.
+First come, first served, with or without overtaking, as the engine decides one queue with quota: tests hold the two
+together. Written in the subset of Python that numba compiles; columns are arrays there, and lists in a plain run.
 """
 
 from __future__ import annotations
