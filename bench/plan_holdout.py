@@ -26,8 +26,7 @@ from tidegate.planning.capacity import ALWAYS
 from tidegate.planning.capacity_plan import PlanRecipe
 from tidegate.planning.capacity_replay import CapacityReplayer, QueueOrder, ReplayedWay, ReplaySpan
 from tidegate.planning.floor import smallest
-from tidegate.planning.holdout import Trial, TrialRunner, try_plan
-from tidegate.planning.holdout_report import findings, ratio
+from tidegate.planning.holdout import Trial, TrialRunner, findings, ratio, try_plan
 from tidegate.planning.kernels.replay import NEVER
 from tidegate.planning.replay_jobs import PlanJobs, known_at, plan_jobs_of
 from tidegate.planning.tolerance import WaitTolerance

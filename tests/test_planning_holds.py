@@ -17,8 +17,7 @@ from tidegate.planning.capacity import SHUT
 from tidegate.planning.capacity_plan import PlanBasis, PlanRecipe, _needed_ceiling, hold_all_week, plan_bands
 from tidegate.planning.capacity_replay import CapacityReplayer, QueueOrder, ReplaySpan
 from tidegate.planning.floor import floor_gpus, floor_of
-from tidegate.planning.holdout import TrialRunner, try_plan
-from tidegate.planning.holdout_report import part_of
+from tidegate.planning.holdout import TrialRunner, part_of, try_plan
 from tidegate.planning.plan import PlanRequest, make_plan
 from tidegate.planning.plan_schema import decode_plan
 from tidegate.planning.plan_warnings import fewer_text

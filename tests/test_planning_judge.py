@@ -58,7 +58,7 @@ def steps(first: int, rows: list[tuple[int, int]], ceiling: int) -> Steps:
 @settings(deadline=None, max_examples=60)
 @given(job_rows, st.integers(0, 12), steps_of_time, valves, st.integers(0, 20), st.sampled_from(QueueOrder))
 def test_judge_and_engine_start_everybody_at_the_same_time(rows, first, changes, burst_rule, ceiling, order):
-    assert confirm(arrivals(rows), order, steps(first, changes, ceiling), burst_rule).differing == 0
+    assert confirm(arrivals(rows), order, steps(first, changes, ceiling), burst_rule).differing_starts == 0
 
 
 @pytest.mark.parametrize("order", QueueOrder)
@@ -72,7 +72,7 @@ def test_judge_and_engine_agree_on_real_jobs(name, order):
         (tight, SHUT),
         (tight, BurstRule(40 * MINUTE_MS, 10 * MINUTE_MS, 10 * MINUTE_MS, 8 * GPU)),
     ):
-        assert confirm(jobs, order, capacity, burst_rule).differing == 0
+        assert confirm(jobs, order, capacity, burst_rule).differing_starts == 0
 
 
 # -- burst, against a plain telling of its rule ------------------------------------------------------------------------

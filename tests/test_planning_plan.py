@@ -14,11 +14,11 @@ from test_planning_judge import GPU, arrivals
 from tidegate.config.prices import ASSUMED_PRICES, MICROS, Prices
 from tidegate.demand.tables import JOBS, RowOrigin, Tables
 from tidegate.model.units import DAY_MS, HOUR_MS, WEEK_MS
-from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedAssumptionError, sign
 from tidegate.planning.capacity import HOURS
 from tidegate.planning.capacity_plan import PlanRecipe, plan_bands
 from tidegate.planning.holdout import try_plan
 from tidegate.planning.plan import Holdout, PlanRequest, make_plan
+from tidegate.planning.plan_inputs import Assumption, Unsigned, UnsignedAssumptionError, sign
 from tidegate.planning.plan_schema import decode_plan, encode_plan
 from tidegate.planning.replay_jobs import NO_GPUS, NO_RUNTIME, SERVES, known_at, plan_jobs_of
 from tidegate.planning.tolerance import WaitTolerance

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from tidegate.cli.errors import CannotRun
-from tidegate.planning.assumptions import Assumption, UnsignedAssumptionError
+from tidegate.planning.plan_inputs import Assumption, UnsignedAssumptionError
 
 _ALL = "all"
 

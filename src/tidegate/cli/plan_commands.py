@@ -23,13 +23,22 @@ from tidegate.demand.model import DemandModel
 from tidegate.demand.sentences import QUESTIONS, REMEDIES, number_text
 from tidegate.demand.synth.sample import sample
 from tidegate.demand.tables import Tables
-from tidegate.planning.assumptions import Assumption, Unsigned, UnsignedAssumptionError, sign
 from tidegate.planning.capacity_plan import Launch, PlanRecipe
 from tidegate.planning.capacity_replay import QueueOrder
 from tidegate.planning.concurrency import average, curve_of
 from tidegate.planning.holdout import held_out
 from tidegate.planning.plan import Holdout, PlanRequest, Redrawn, make_plan
-from tidegate.planning.plan_inputs import Given, PlanInputs, inputs_at, settle_inputs, unsigned_runtimes
+from tidegate.planning.plan_inputs import (
+    Assumption,
+    Given,
+    PlanInputs,
+    Unsigned,
+    UnsignedAssumptionError,
+    inputs_at,
+    settle_inputs,
+    sign,
+    unsigned_runtimes,
+)
 from tidegate.planning.plan_schema import AnswerPart, FindingPart, PlanDocument, encode_plan
 from tidegate.planning.replay_jobs import PlanJobs, known_at, plan_jobs_of
 from tidegate.planning.threads import side_by_side

@@ -14,10 +14,10 @@ from tidegate.demand.step_curve import Episodes, StepCurve, Window, episodes_abo
 from tidegate.model.arrays import F64
 from tidegate.model.struct import Spec
 
-#: Ceilings are told for these rates: multiples of the mean.
+#: Ceilings are given for these rates: multiples of the mean.
 RATES = (1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
 
-#: Episodes that are told one by one, the largest.
+#: Episodes that are listed: the largest.
 MOST_TOLD = 12
 
 
@@ -52,7 +52,7 @@ class Bursts(Spec, frozen=True):
 
 
 class Ceiling(Spec, frozen=True):
-    """A token bucket that lets all of the demand through: no more than `rate` on average beside `burst` at once."""
+    """A token bucket that lets all of the demand through: no more than `rate` on average, and `burst` at once."""
 
     rate: float
     burst: float
@@ -84,7 +84,7 @@ def find_bursts(curve: StepCurve, above: float, cold_start_ms: int | None, unit:
 
 
 def _is_noise(found: Episodes, window: Window, cold_start_ms: int | None) -> Mask:
-    """Which were over too soon; of one that the window cuts off nobody knows how long it lasts."""
+    """Which were over too soon; how long one lasts that the window cuts off is not known."""
     whole = (found.start_ms > 0) & (found.start_ms + found.length_ms < window.length_ms)
     return np.asarray(whole & (found.length_ms < (cold_start_ms or 0)), np.bool_)
 

@@ -39,7 +39,7 @@ class State(IntEnum):
     OVER = 0  # its runtime is known
     RUNS = 1
     WAITS = 2
-    UNKNOWN = 3  # it gave up while it waited, or nobody recorded how long it ran
+    UNKNOWN = 3  # it gave up while it waited, or its runtime was not recorded
 
 
 class Observation(NamedTuple):
@@ -50,7 +50,7 @@ class Observation(NamedTuple):
     told: bool  # whether a source says until when
 
     def window(self, arrivals: Window) -> Window:
-        """The time in which jobs were watched; where nobody says that, the one in which they came."""
+        """The time in which jobs were watched; where no source says that, the one in which they came."""
         start_ms = arrivals.start_ms if self.since_ms is None else self.since_ms
         end_ms = max(arrivals.end_ms, self.until_ms) if self.told else arrivals.end_ms
         return Window(start_ms, end_ms) if end_ms > start_ms else arrivals
@@ -59,7 +59,7 @@ class Observation(NamedTuple):
 class SeenRuntimes(NamedTuple):
     """What was seen of each job."""
 
-    begin_ms: I64  # when it began to run; NEVER: not yet, or nobody knows
+    begin_ms: I64  # when it began to run; NEVER: not yet, or not known
     over_ms: I64  # when its runtime was known; NEVER: not yet
     ran_ms: I64  # its runtime, or as much of it as was seen
     stratum: I64  # its kind and size: who it is compared with
@@ -110,7 +110,7 @@ def observed_columns() -> tuple[pl.Expr, ...]:
 
 
 def observe(table: pl.DataFrame, since_ms: int | None, until_ms: int | None) -> Observation:
-    """When jobs were watched: as told, else until the latest time of any; an end that is alone is wrong."""
+    """When jobs were watched: as given, else until the latest time of any; an end that stands alone is wrong."""
     if until_ms is not None:
         return Observation(since_ms, until_ms, told=True)
     if not table.height:
@@ -121,7 +121,7 @@ def observe(table: pl.DataFrame, since_ms: int | None, until_ms: int | None) -> 
 
 
 def over_ms() -> pl.Expr:
-    """When a job was over; null where nobody knows."""
+    """When a job was over; null where that is not known."""
     ran = pl.coalesce("started_ms", "submitted_ms") + pl.col("duration_ms").clip(0)
     return pl.max_horizontal("ended_ms", ran).alias("over")
 
@@ -154,7 +154,7 @@ def complete(table: pl.DataFrame, watch: Observation, seed: int) -> pl.DataFrame
 
 
 def states_of(table: pl.DataFrame, seen: SeenRuntimes) -> I64:
-    """What became of each row; where nobody recorded starts, one without any says nothing."""
+    """The state of each row; where starts were not recorded, a row without one is unknown."""
     left, recorded = table["left"].to_numpy(), table["started_ms"].null_count() < table.height
     waits = (left == _OUTCOMES["pending"]) | ((left == _OUTCOMES[""]) & recorded)
     going = np.where(seen.begin_ms < NEVER, State.RUNS, np.where(waits, State.WAITS, State.UNKNOWN))
@@ -179,7 +179,7 @@ def see(table: pl.DataFrame, watch: Observation) -> SeenRuntimes:
 
 
 def _strata(table: pl.DataFrame) -> I64:
-    """A number for each kind and size, whatever others there are; kinds that nobody knows are one."""
+    """A number for each kind and size, whatever others there are; unknown kinds are one."""
     numbers = {name: number for number, name in enumerate(KINDS)}
     kinds = table["kind"].cast(pl.String).fill_null("")
     number = kinds.replace_strict(numbers, default=len(KINDS), return_dtype=pl.Int64).to_numpy()
@@ -218,7 +218,7 @@ def _survival_of(seen: SeenRuntimes, stratum: int, since_ms: int | None) -> Surv
 
 
 def watch_some(seen: SeenRuntimes, since_ms: int | None) -> WatchedDurations:
-    """The runtimes of some jobs as they were watched: those that ended before anybody watched are not among them."""
+    """The runtimes of some jobs as they were watched: those that ended before the window are not among them."""
     entered = np.zeros(0, np.int64)
     if since_ms is not None:
         seen = seen.take(seen.over_ms >= since_ms)

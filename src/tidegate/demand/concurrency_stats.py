@@ -24,13 +24,13 @@ from tidegate.stats.blocks import Blocks, choose_blocks, count_units, sum_by, un
 from tidegate.stats.interval import LEAST_PARTS, Interval, NoInterval
 from tidegate.stats.quantile import grouped_quantiles, quantile
 
-#: Quantiles that are told.
+#: Quantiles of the document.
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
 #: Steps that are too few to be put together.
 _LEAST_STEPS = 200
 
-#: The sketch is there to draw from; what is told is exact.
+#: The accuracy of sketches, which are there to draw from; numbers are exact.
 _ROUGH = 0.05
 
 #: Steps that are fine enough for intervals and for the hours of the week.

@@ -100,7 +100,7 @@ def _spike(model: DemandModel) -> Iterator[DemandFinding]:
         if group.scope not in {GroupScope.TOTAL, GroupScope.QUEUE} or group.wanted is None:
             continue
         if group.scope is GroupScope.QUEUE and total is not None and group.jobs == total.jobs and total.jobs:
-            continue  # the only queue: it was told
+            continue  # the only queue: the total is listed
         p95, peak = group.wanted.p95.value, group.wanted.peak.value
         if p95 > 0 and peak >= _SPIKE * p95 and peak - p95 >= _SPIKE_PART * top:
             hours = next((one.seen_hours for one in model.grounds if one.table == group.wanted.mean.table), 0.0)
@@ -120,7 +120,7 @@ def _gave_up(model: DemandModel) -> Iterator[DemandFinding]:
     kinds = [group for group in model.groups if group.scope is GroupScope.KIND]
     for group in model.groups:
         if group.scope is GroupScope.TOTAL and len(kinds) == 1:
-            continue  # the only kind of work is told below
+            continue  # the only kind of work is listed itself
         gone = group.tolerance.cancelled if group.tolerance else None
         if group.scope in {GroupScope.TOTAL, GroupScope.KIND} and gone is not None and gone.value >= 0.01:
             yield _finding(FindingCode.GAVE_UP, group.name, 0.0, share=gone.value)

@@ -19,6 +19,7 @@ from tidegate.demand.counters import Counters, is_told, read_counters
 from tidegate.demand.durations import DurationSpread, measure_durations
 from tidegate.demand.estimate import Number, Unit, at_least, exact, trim
 from tidegate.demand.forecast_report import Outlook, look_ahead
+from tidegate.demand.group_keys import RunAll, one_by_one
 from tidegate.demand.job_table import JobTable, read_jobs, unseen_of, window_of
 from tidegate.demand.measure_groups import MeasuredGroups, Setting, measure_groups, survey
 from tidegate.demand.model import (
@@ -31,7 +32,6 @@ from tidegate.demand.model import (
     GroupScope,
     PriorityShare,
 )
-from tidegate.demand.parallel import RunAll, one_by_one
 from tidegate.demand.residency import Residency, measure_residency
 from tidegate.demand.services import ServiceDemand, measure_services
 from tidegate.demand.step_curve import Window, curve_of_steps
@@ -41,7 +41,7 @@ from tidegate.demand.unrecorded import Unseen, unseen_between
 from tidegate.model.arrays import F64
 from tidegate.model.units import HOUR_MS
 
-#: Priorities that are told apart: the highest.
+#: Priorities that are listed: the highest.
 _MOST_PRIORITIES = 8
 
 
@@ -61,7 +61,7 @@ class _Parts(NamedTuple):
 
     told: _Told | None
     counters: list[Counters]  # of GPUs
-    queues: list[Counters]  # of what waits, in jobs or requests; nobody told GPUs
+    queues: list[Counters]  # of what waits, in jobs or requests, without GPUs
     residency: Residency | None
     services: tuple[ServiceDemand, ...]
 
@@ -69,7 +69,7 @@ class _Parts(NamedTuple):
 def fit(
     tables: Tables, *, seed: int = 0, cold_start_ms: int | None = None, run_all: RunAll = one_by_one
 ) -> DemandModel:
-    """The demand model of the tables. A cold-start window that is told stands in for one that was not measured.
+    """The demand model of the tables. A given cold-start window is used where none was measured.
 
     What does not depend on each other goes through `run_all`, which may have threads.
     """
@@ -134,7 +134,7 @@ def _hear(tables: Tables, setting: Setting) -> _Told | None:
 
 
 def _groups_of_counters(counters: list[Counters], setting: Setting) -> tuple[DemandGroup, ...]:
-    """Where no jobs are told: what ran and what waited is what was asked for."""
+    """Without a table of jobs: what ran and what waited is the demand."""
     return tuple(_group_of_counters(one, setting) for one in counters if is_told(one.asked()))
 
 

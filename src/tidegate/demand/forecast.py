@@ -179,7 +179,7 @@ def learn(known: ForecastFeatures, until: int, day: int) -> FittedForecast:
 
 
 def _guess_unseen(known: ForecastFeatures, rows: I64) -> F64:
-    """The change as told by weights from the other parts of the past, a horizon's length away from it."""
+    """The change predicted by weights from the other parts of the past, a horizon's length away."""
     guess = np.zeros(rows.size)
     for part in np.array_split(np.arange(rows.size), _FOLDS):
         if part.size == 0:
@@ -273,7 +273,7 @@ def pinball(told: F64, truth: F64) -> F64:
 
 
 def score(rolled: Rolled, series: LevelSeries) -> Score:
-    """How good the forecasts were, beside what needs no forecaster."""
+    """How good the forecasts were, next to the naive ones."""
     y, truth = series.values, rolled.truth
     inside = (truth >= rolled.quantiles[:, 0] - _NEAR) & (truth <= rolled.quantiles[:, -1] + _NEAR)
     return Score(

@@ -80,7 +80,7 @@ def _ahead(series: LevelSeries, horizon_ms: int) -> Ahead:
     first = series.values.size - series.values.size // 3
     relearn_ms = max((series.values.size - first) * series.step_ms // _RELEARN, DAY_MS)
     rolled = roll(series, horizon_ms, first, relearn_ms, _ADAPT_MS)
-    # With the widths that the last third has taught: what is told is what was tried.
+    # With the widths learnt on the last third: the forecast is the one that was scored.
     told = foretell(recipe, known, series.values[-1:], np.array([last]), rolled.widen)[0]
     judged = score(rolled, series)
     return Ahead(

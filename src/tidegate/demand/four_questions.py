@@ -46,7 +46,7 @@ class MissingData(StrEnum):
     NO_STARTS = "no_starts"  # when jobs started is not known, hence not how long they waited
     NO_SUBMISSIONS = "no_submissions"  # when jobs were submitted is not known, hence not how long they waited
     WAITS_IN_RUNTIMES = "waits_in_runtimes"  # how long jobs ran is known with their waits alone: an upper bound
-    NOTHING_DECLARED = "nothing_declared"  # nobody said how long they would wait, and nobody gave up
+    NOTHING_DECLARED = "nothing_declared"  # no tolerance was declared, and no job was cancelled while it waited
     NO_LATENCY = "no_latency"  # how long requests took is not known
     NO_ARRIVALS = "no_arrivals"  # nothing tells when work or requests come
     ROWS_DROPPED = "rows_dropped"  # a notable part of the rows could not be used

@@ -6,17 +6,25 @@ Rows are read in parts that fit the processor's cache; only the cell of each row
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from tidegate.demand.parallel import RunAll, one_by_one
 from tidegate.model.arrays import F64, I32, I64
 
-#: Groups of one dimension that are told apart; the smallest ones are one group, OTHERS.
+#: Runs calls, in any order or at once, and gives their results in the order of the calls.
+RunAll = Callable[[Sequence[Callable[[], Any]]], list[Any]]
+
+
+def one_by_one(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Run one call after the other."""
+    return [call() for call in calls]
+
+
+#: Groups of one dimension that are measured; the smallest ones are one group, OTHERS.
 MOST_GROUPS = 24
 OTHERS = "(others)"
 
@@ -64,7 +72,7 @@ def dense(key: I64 | I32) -> tuple[I64, I32]:
 
 
 class _Digits(NamedTuple):
-    """What rows are told apart by: a number for each named column, and one for the amount."""
+    """The key of a row: a number for each named column, and one for the amount."""
 
     frame: pl.LazyFrame
     tops: tuple[int, ...]  # the highest number in each column
@@ -128,7 +136,7 @@ def _settle_some(cell: I32, place: I32, parts: list[tuple[slice, pl.DataFrame]])
 
 
 def _digits(frame: pl.DataFrame, named: dict[str, str], amount: str, sizes: I64, step: int) -> _Digits:
-    """Names by the numbers that polars gave them, amounts in steps; counted anew where these are too large."""
+    """Names by the numbers that polars gave them, amounts in steps; numbered again where these are too large."""
     columns = [pl.col(column).to_physical().alias(name) for name, column in named.items()]
     digits = frame.lazy().select(*columns, (pl.col(amount) // step).alias("amount"))
     found = _Digits(digits, _tops(digits), np.arange(int(sizes[-1]) // step + 1 if sizes.size else 1))

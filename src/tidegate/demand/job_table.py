@@ -22,8 +22,7 @@ from tidegate.demand.censoring import (
     observed_columns,
 )
 from tidegate.demand.concurrency import Mask, Moments, Spans
-from tidegate.demand.group_keys import Cells, Heavy, count_cells, rank, reorder, slices
-from tidegate.demand.parallel import RunAll, one_by_one
+from tidegate.demand.group_keys import Cells, Heavy, RunAll, count_cells, one_by_one, rank, reorder, slices
 from tidegate.demand.step_curve import Window
 from tidegate.demand.tables import KINDS, Recorded, Tables
 from tidegate.demand.unrecorded import find_unseen
@@ -87,7 +86,7 @@ class JobRows:
         return np.asarray(self.gpus_milli * np.maximum(self.ran_ms, 0), np.float64) * _GPU_HOUR
 
     def submitted_from(self, start_ms: int) -> JobRows:
-        """Those that were submitted at a time or later: others had come before anybody watched."""
+        """Those that were submitted at a time or later: others had come before the window."""
         if self.submitted_ms.min(initial=start_ms) >= start_ms:
             return self
         return self.take(self.submitted_ms >= start_ms)
@@ -139,7 +138,7 @@ _INSTEAD = {"ran_ms": "duration_ms", "state": ""}
 
 def _column(frame: pl.DataFrame, name: str) -> I64:
     name = name if name in frame.columns else _INSTEAD.get(name, name)
-    if name not in frame.columns:  # nobody recorded it
+    if name not in frame.columns:  # not recorded
         return np.broadcast_to(np.int64(UNKNOWN if name else State.OVER), frame.height)
     return frame[name].to_numpy()
 
@@ -210,7 +209,7 @@ def seen_spans(jobs: JobRows, window: Window) -> Spans:
 
 
 def waiting_spans(jobs: JobRows, window: Window) -> Spans:
-    """What waited when: until the start, until somebody gave up, or until now."""
+    """What waited when: until the start, until it was cancelled, or until now."""
     if jobs.started_ms.min(initial=0) >= 0:
         return Spans(jobs.submitted_ms, jobs.started_ms, jobs.cell)
     gone = _gone_ms(jobs, window)

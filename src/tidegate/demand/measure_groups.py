@@ -15,6 +15,7 @@ from tidegate.demand.concurrency import MOST_EXACT, Moments, Spans, TickTally, c
 from tidegate.demand.concurrency_stats import Levels, Track, coarser, measure_levels, profile_week, track_curve
 from tidegate.demand.estimate import How, Number, Unit, at_least, at_most, estimate, exact, trimmed
 from tidegate.demand.forecast_report import Outlook, look_ahead
+from tidegate.demand.group_keys import RunAll, one_by_one
 from tidegate.demand.grouped_quantiles import Grouping
 from tidegate.demand.job_table import (
     ENDED,
@@ -33,7 +34,6 @@ from tidegate.demand.job_table import (
     wanted_spans,
 )
 from tidegate.demand.model import DemandGroup, GroupScope, MixShare
-from tidegate.demand.parallel import RunAll, one_by_one
 from tidegate.demand.step_curve import StepCurve, Window
 from tidegate.demand.time_zone import Calendar
 from tidegate.demand.tolerance import (
@@ -249,7 +249,7 @@ def _broken(
 ) -> Broken | None:
     """Where the depth breaks tolerance; one that was read off the waits themselves, or a bound, cannot be broken.
 
-    Of jobs that came less than the tolerance before the end, or gave up within it, nobody knows whether they are late.
+    Jobs that came less than the tolerance before the end, or gave up within it, may be late or not: they do not count.
     """
     told, accepted = patience.tolerated, patience.basis is ToleranceBasis.ACCEPTED
     if queue is None or told is None or accepted or told.how is How.AT_LEAST:

@@ -111,12 +111,12 @@ class PriorityShare(Spec, frozen=True):
 
 
 class Fleet(Spec, frozen=True):
-    """What there was to run on, as far as counters told."""
+    """The GPUs of the cluster, as far as counters show them."""
 
     total: Levels | None
     free_p95: Number | None  # GPUs free at once for no more than a twentieth of the time
     largest_gang: float  # GPUs of the largest job
-    free: Number | None = None  # GPUs free on average, while what ran was counted beside what there was
+    free: Number | None = None  # GPUs free on average, from counters of running and total GPUs
 
 
 class DemandModel(Spec, frozen=True):

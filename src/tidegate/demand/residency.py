@@ -21,10 +21,10 @@ from tidegate.model.units import HOUR_MS, WHOLE_MILLI
 from tidegate.stats.blocks import count_units, linear_interval, units_of
 from tidegate.stats.interval import widest
 
-#: Holders that are told one by one: those with the most idle GPU-hours.
+#: Holders that are listed: those with the most idle GPU-hours.
 MOST_TOLD = 24
 
-#: A spell goes on where one sample is missed; where samples lie further apart, in usual times, nobody knows.
+#: A spell goes on where one sample is missed; where samples lie further apart, in usual times, it is cut.
 _MOST_APART = 2.5
 
 _MIB_PER_GIB = 1024
@@ -187,7 +187,7 @@ def _vram_share(sums: _Sums) -> Number | None:
 def _spells(samples: pl.DataFrame) -> pl.DataFrame:
     """Times without a break in which an allocation was idle, or was not; of several GPUs, all of them were.
 
-    Where samples are missing nobody knows when a spell ended: it is `cut`.
+    Where samples are missing, the end of a spell is not known: it is `cut`.
     """
     at_once = samples.group_by("allocation", "at_ms").agg(
         pl.col("service").first(), pl.col("idle").all(), pl.col("every_ms").max()

@@ -39,7 +39,7 @@ class ServiceDemand(Spec, frozen=True):
     tokens_in: Sketch | None
     tokens_out: Sketch | None
     gaps: Fitted | None
-    window_ms: int  # in which requests were counted; 0: they were told one by one
+    window_ms: int  # in which requests were counted; 0: they were recorded one by one
     gap_cv: float  # of the times between requests while the rate stays
     outlook: Outlook | None  # None: too short to know its days
 

@@ -13,7 +13,7 @@ from tidegate.demand.estimate import trim
 from tidegate.model.arrays import F64, I64
 from tidegate.model.struct import Spec
 
-#: Any quantile is within this part of the true one, unless told otherwise.
+#: The default accuracy: any quantile is within this part of the true one.
 ACCURACY = 0.02
 
 #: So far above its border a value still counts as on it, in buckets.
@@ -42,7 +42,7 @@ def log_growth(accuracy: float) -> float:
 
 
 def sketch_of(values: F64 | I64, weights: F64 | None = None, accuracy: float = ACCURACY) -> Sketch:
-    """The sketch of values of zero or more; each weighs one, or as told."""
+    """The sketch of values of zero or more; each weighs one, or its weight."""
     if values.size == 0:
         return Sketch()
     heavy = np.ones(values.size) if weights is None else weights

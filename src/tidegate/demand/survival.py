@@ -34,7 +34,7 @@ class WatchedDurations(NamedTuple):
 
     ended_ms: I64  # from begin to end
     going_ms: I64  # of what had not ended: how long it had lasted when it was last seen
-    entered_ms: I64  # of what began before anybody watched, ended or not: its age when it came into view
+    entered_ms: I64  # of what began before the window, ended or not: its age at its begin
     every: tuple[int, int, int] = (1, 1, 1)  # each of the three stands for so many
 
     @property
@@ -94,7 +94,7 @@ def estimate_survival(watched: WatchedDurations, usual_ms: float = 0.0) -> Survi
     at_ms, counts = np.unique(watched.ended_ms, return_counts=True)
     ends = counts * float(watched.every[0])
     risk = np.maximum(watched.at_risk(at_ms), ends)
-    alone = risk <= ends  # nobody else is watched at that age, so that it says nothing about those who get older
+    alone = risk <= ends  # no other is watched at that age, so it tells nothing about those that last longer
     ends = np.where(alone & (at_ms < at_ms.max(initial=0)), 0.0, ends)
     share = np.cumprod(1 - ends / np.maximum(risk, 1e-300))
     spread = np.where(risk > ends, ends / np.maximum(risk * (risk - ends), 1e-300), 0.0)

@@ -150,7 +150,7 @@ class Tables(NamedTuple):
 
 
 def tables_at(tables: Tables, now_ms: int) -> Tables:
-    """What somebody would have gathered at a time."""
+    """The tables as they would have been gathered at a time: nothing later is in them."""
     return tables._replace(
         jobs=None if tables.jobs is None else _jobs_at(tables.jobs, now_ms),
         requests=None if tables.requests is None else _requests_at(tables.requests, now_ms),

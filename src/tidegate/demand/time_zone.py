@@ -16,7 +16,7 @@ class ZoneOrigin(StrEnum):
 
     OPTION = "option"  # the user
     SOURCE = "source"
-    DEFAULT = "default"  # nobody: UTC
+    DEFAULT = "default"  # UTC
 
 
 class Calendar(Spec, frozen=True, omit_defaults=False):

@@ -36,7 +36,7 @@ BROKEN = 0.1
 _IMPATIENT = 0.1
 
 
-#: Where nine of ten started sooner, nobody was asked for patience: that is how long a scheduler takes.
+#: Where nine of ten started sooner, waits show how long the scheduler takes, and no patience.
 _ASKED_MS = MINUTE_MS
 
 
@@ -45,7 +45,7 @@ class ToleranceBasis(StrEnum):
 
     DECLARED = "declared"  # nine of ten of those who say tolerate so much, or more
     GIVEN_UP = "given_up"  # the wait by which a tenth would have cancelled
-    ACCEPTED = "accepted"  # nobody gave up: at least the wait that nine of ten went through
+    ACCEPTED = "accepted"  # few gave up: at least the wait that nine of ten went through
     NONE = "none"
 
 
@@ -123,7 +123,7 @@ class ObservedWaits(NamedTuple):
         return WatchedDurations(self.started_ms, left, self.entered_ms, (self.every[0], every, self.every[4]))
 
     def until_given_up(self) -> WatchedDurations:
-        """How long it takes until somebody gives up, as far as it was watched."""
+        """How long it takes until a job gives up, as far as it was watched."""
         left, every = _merged((self.started_ms, self.every[0]), (self.still_ms, self.every[3]))
         return WatchedDurations(self.given_up_ms, left, self.entered_ms, (self.every[1], every, self.every[4]))
 
@@ -149,7 +149,7 @@ def sort_waits(jobs: JobTable) -> list[ObservedWaits]:
         combination = combination * max(len(jobs.names[name]), 1) + label
     used, group_of = dense(combination)
     grouping = Grouping(group_of.astype(np.int64), used.size)
-    known = jobs.recorded.submissions  # else nobody knows who waited
+    known = jobs.recorded.submissions  # else waits are not known
     picks = (_began, _gone, _said, _waiting) if known else (_none, _none, _said, _none)
     ordered = [
         in_order_by_group((_waits(pick(rows, jobs.watch), jobs.watch, pick) for rows in jobs.parts()), grouping)
@@ -280,7 +280,7 @@ def _entered(jobs: JobRows, watch: Observation) -> Some:
 
 
 def waited_until_ms(jobs: JobRows, watch: Observation) -> I64:
-    """When each stopped waiting: by its start, by giving up, or when it was last seen; -1 where nobody knows."""
+    """When each stopped waiting: by its start, by giving up, or when it was last seen; -1 where that is not known."""
     gone = np.where(jobs.cancelled, jobs.ended_ms, -1)
     gone = np.where(jobs.state == State.WAITS, watch.until_ms, gone)
     return np.where(jobs.started_ms >= 0, jobs.started_ms, gone)

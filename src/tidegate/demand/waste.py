@@ -19,7 +19,7 @@ class Leak(StrEnum):
     PEAK = "peak_provisioning"  # capacity for the highest minute, all the time, against capacity for the band
     IDLE = "idle_residency"  # held, with nothing to do
     NOISE = "noise_provisioned"  # the part of the peak that only noise reaches
-    UNUSED = "unused_capacity"  # there, and not held by anybody
+    UNUSED = "unused_capacity"  # there, and not held
 
 
 class Waste(Spec, frozen=True):
@@ -43,7 +43,7 @@ def _ground(model: DemandModel, table: str) -> Ground | None:
 
 
 def _hours(model: DemandModel, table: str) -> float:
-    """How long a table was seen: in time in which nothing was recorded nobody knows what was wasted."""
+    """How long a table was seen: what was wasted in unseen time is not known."""
     ground = _ground(model, table)
     return ground.seen_hours if ground else 0.0
 

@@ -61,7 +61,7 @@ class _Rows(NamedTuple):
 
 
 def _granted_rows(flat: Flat) -> _Rows:
-    """What was granted, row by row, in the order it was told; rows of one admission stand together."""
+    """Grants row by row, in running order; rows of one admission stand together."""
     admits = flat.decisions.of(DecisionKind.ADMIT)
     lot, amount, pods = (admits.evidence[:, at] for at in range(3))
     rows = _Rows(admits.order, admits.workload, admits.now_ms, admits.pod.astype(np.int64), pods, lot, amount)
@@ -92,7 +92,7 @@ def _told_rows(flat: Flat) -> Iterator[tuple[int, ...]]:
 
 
 def _end_with_pods(flat: Flat, heads: Marks, stays: Allocations) -> tuple[I64, I64]:
-    """It was told to go, and its last pod is gone; one that has no pods leaves when it is evicted."""
+    """It was evicted, and its last pod is gone; one without pods ends with the eviction."""
     told = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
     told_order, told_ms = first_after(told.marks(), heads.key, heads.order)
     mine = _admission_of(heads, stays)

@@ -150,9 +150,9 @@ def _works_in_force(flat: Flat, rows: WorkloadRows, work: I64, stays: Allocation
 
 
 def _lost_ms(flat: Flat, left_out: LeftOut, stays: Allocations, checkpoint_every_ms: I64) -> tuple[I64, I64]:
-    """How long each stay was held for nothing: before it last began anew, and when it was cut short.
+    """Time of each allocation that was lost: before the work last started again, and when it was cut short.
 
-    Where a stop tells how much of the work stays done, that counts. Else there are only rules: whoever saves every hour
+    Where a stop reports how much work is saved, that counts. Else checkpoints do: work that is saved every hour
     has saved each full hour since it started.
     """
     told = flat.facts.of(EventKind.POD_GONE, EventKind.POD_FAILED)

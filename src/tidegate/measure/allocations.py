@@ -58,7 +58,7 @@ def gone_marks(flat: Flat) -> Marks:
 
 
 def _refused_marks(flat: Flat) -> Marks:
-    """When it was told that an admission failed; who was told to go before that goes as everybody does."""
+    """When an admission failed; a workload that was evicted before that ends like any other."""
     outcomes, admits = flat.facts.of(EventKind.OUTCOME), flat.decisions.of(DecisionKind.ADMIT)
     failed = outcomes.where((outcomes.arg == Outcome.FAILED) & np.isin(outcomes.subject, admits.id))
     at = np.searchsorted(admits.id, failed.subject)

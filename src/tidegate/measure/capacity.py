@@ -27,7 +27,7 @@ class Capacity(NamedTuple):
 
 
 class _Machine:
-    """One node, as it was told last."""
+    """One node, as it was last reported."""
 
     def __init__(self) -> None:
         self.node: Node | None = None
@@ -79,7 +79,7 @@ _Told = Node | None | tuple[EventKind, int]  # a spec, the removal, or what beca
 
 
 def _told(flat: Flat) -> list[tuple[int, int, int, _Told]]:
-    """What was told about nodes: order, time, number, and what."""
+    """Facts about nodes: order, time, number, and value."""
     rows: list[tuple[int, int, int, _Told]] = [(t.order, t.at_ms, t.number, t.value) for t in flat.nodes]
     facts = flat.facts.of(EventKind.NODE_REMOVED, EventKind.DEVICE_FAILED, EventKind.DEVICE_RECOVERED)
     for order, kind, at_ms, number, device in zip(

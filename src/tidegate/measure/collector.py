@@ -24,7 +24,7 @@ from tidegate.model.step_batch import Stretch
 from tidegate.model.units import MINUTE_MS
 from tidegate.state.cluster import ClusterState
 
-#: How finely a run is sampled where nobody says otherwise.
+#: The default bin of time series.
 SAMPLE_EVERY_MS = 15 * MINUTE_MS
 
 

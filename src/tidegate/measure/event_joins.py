@@ -89,7 +89,7 @@ class WorkloadRows:
         return np.where(self.number[at] == numbers, at, -1)
 
     def first(self, numbers: I64, values: I64) -> I64:
-        """The first value told of each; NOT_YET where there is none."""
+        """The first value of each; NOT_YET where there is none."""
         rows = self.of(numbers)
         column = np.full(len(self.number), NOT_YET)
         column[rows[rows >= 0][::-1]] = values[rows >= 0][::-1]  # of equal rows the last one written stays

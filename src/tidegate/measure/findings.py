@@ -20,7 +20,7 @@ from tidegate.model.units import DAY_MS, HOUR_MS, WHOLE_MILLI, gpus_text
 #: Less than this part of all GPU time, of a quota or of what was due is not worth a sentence.
 _WORTH_SAYING = 0.02
 
-#: Preemption loops that are told one by one.
+#: Preemption loops that are listed.
 _MOST_LOOPS = 3
 
 #: So many days in a row above its quota make a habit.
@@ -189,7 +189,7 @@ def _find_in_queues(shares: tuple[QueueShare, ...], lives: JobRecords, use: Quot
 
 
 def _inflation(lives: JobRecords) -> Iterator[RunFinding]:
-    """Everybody at the top priority."""
+    """Most work has the highest priority."""
     if len(lives.number) < _FEW or lives.priority.min() == lives.priority.max():
         return
     top = int(lives.priority.max())
@@ -236,7 +236,7 @@ def _longest(held: np.ndarray) -> tuple[int, int]:
 
 
 def _idle_quota(shares: tuple[QueueShare, ...], total: float) -> Iterator[RunFinding]:
-    """Quota that nobody uses, neither its owner nor others."""
+    """Quota that neither its owner nor others use."""
     idle = [share for share in shares if share.quota_gpu_h > 0 and _taken(share) < _IDLE * share.quota_gpu_h]
     if not idle:
         return

@@ -30,7 +30,7 @@ def fragmented_milli(state: ClusterState) -> float:
 class Lost(NamedTuple):
     """GPU milli of each node that are free and of no use, in expectation over the pods that ask for GPUs."""
 
-    scattered: F64  # too few in one place, or without the CPU cores beside them
+    scattered: F64  # too few in one place, or without the CPU cores to use them
     other_model: F64  # of a model that is not asked for: packing better would not help
 
 

@@ -47,7 +47,7 @@ class JobRecords(NamedTuple):
     gpu_milli: I64  # that it asks for
     submitted_ms: I64
     first_placed_ms: I64  # NOT_YET: never
-    started_ms: I64  # when the last of its pods first ran; NOT_YET: never, or not told
+    started_ms: I64  # when the last of its pods first ran; NOT_YET: never, or not reported
     finished_ms: I64
     over_ms: I64  # finished, rejected or cancelled; the end of the run for those that are not over
     fate: U8
@@ -56,7 +56,7 @@ class JobRecords(NamedTuple):
     busy_gpu_ms: F64  # GPU-ms observed busy
     observed_gpu_ms: F64  # GPU-ms of which it is known whether they were busy
     evictions: I64
-    preemptions: I64  # evictions for the sake of somebody else
+    preemptions: I64  # evictions in favour of another workload
     lost_milli_ms: F64  # held in stays that were cut short, less what was saved by checkpoints
 
 
@@ -68,7 +68,7 @@ def collect_job_records(steps: Iterable[Step]) -> JobRecords:
 def read_run(flat: Flat) -> tuple[JobRecords, HeldAllocations]:
     """The lives in a run that was laid flat, and what was held in it."""
     asked = asked_by(flat.works, _queue_names(flat))
-    number, first = np.unique(flat.submitted.number, return_index=True)  # told twice: the first stands
+    number, first = np.unique(flat.submitted.number, return_index=True)  # the first submission counts
     rows = WorkloadRows(number)
     held, work = held_of(flat, asked, rows, flat.submitted.work[first])
     stays, ends = held.stays, _ends_of(flat, rows)
@@ -165,7 +165,7 @@ def _use_of(flat: Flat, rows: WorkloadRows, held: HeldAllocations) -> tuple[F64,
     if not len(again):
         return busy, observed
     _, one = np.unique(np.stack([stays.number[again], stays.from_ms[again]]), axis=1, return_index=True)
-    again = again[one]  # use is told of a gang as a whole
+    again = again[one]  # use is reported of a gang as a whole
     number, more = stays.number[again], held.times[again] - 1
     marks = Marks(use.subject, use.order, np.arange(len(use.order)))
     told, begin, end = all_between(marks, number, stays.order[again], stays.end_order[again])
@@ -192,7 +192,7 @@ def _started_ms(flat: Flat, rows: WorkloadRows, pods: I64) -> I64:
 
 
 def _evictions(flat: Flat, rows: WorkloadRows, held: HeldAllocations, *kinds: DecisionKind) -> I64:
-    """How often each was sent away against its will."""
+    """How often each was evicted; cancellations do not count."""
     away = flat.decisions.of(*kinds)
     times = held.left_out.times(away.workload, away.order)
     return rows.sums(away.workload, np.where(away.code != Reason.CANCELLED, times, 0))

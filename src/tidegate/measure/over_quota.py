@@ -15,7 +15,7 @@ from tidegate.state.tables import END
 
 
 def find_over_quota(state: ClusterState) -> list[int]:
-    """Numbers of workloads that are over quota: without them, everybody who is left is within."""
+    """Numbers of workloads that are over quota: without them, all others are within it."""
     if not state.shares or not len(_holders(state)):
         return []
     if not any(_is_over(state, row) for row in _one_of_each_queue(state)):

@@ -121,7 +121,7 @@ def _owned(shares: Shares, axes: _Axes) -> _Owned:
 
 
 def _gpu_quotas(spec: Queue | Cohort) -> Iterator[tuple[Lot, int, int]]:
-    """The lots of GPUs that somebody owns, how much, and how much of it is lent at most."""
+    """GPU quotas of a queue or cohort: flavor-resource, amount, and how much of it is lent at most."""
     for quota in spec.quotas:
         unit = gpu_milli_of(quota.resource)
         if unit:
@@ -198,7 +198,7 @@ def _used(flat: Flat, held: HeldAllocations, queue_of: I64, rows: I64, axes: _Ax
 
 
 def _waited(lives: JobRecords, held: HeldAllocations, queue_of: I64, rows: I64, axes: _Axes) -> Iterator[_Change]:
-    """Workloads come, are admitted, are sent away, and are over."""
+    """Workloads are submitted, admitted, evicted, and over."""
     a, first = held.admissions, len(axes.queues) * len(axes.lots)
     column = np.where(queue_of >= 0, first + queue_of, -1)
     yield lives.submitted_ms, column, lives.gpu_milli

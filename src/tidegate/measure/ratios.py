@@ -24,7 +24,7 @@ from tidegate.stats.shocks import cut_stretches, shock_interval
 #: Units of time that blocks are made of, at least: both runs have the same days and nights, so parts of days will do.
 _LEAST_UNITS = 24
 
-#: Units of time by which it is seen which run is ahead, and by which shocks are told apart.
+#: Units of time: to see which run is ahead, and for shocks.
 _SIDES, _SHOCKS = 96, 24
 
 #: The values of one policy's workloads, by run; the runs differ in their seeds alone.

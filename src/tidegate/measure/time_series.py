@@ -143,7 +143,7 @@ class Sampler:
         self._now_ms, self._last = int(times[-1]), _Glance(nothing, nothing, waiting[-1])
 
     def _enter_bin(self, at_ms: int, *, looked: bool) -> None:
-        """Go on to a bin; where there are no nodes, whoever looks finds nothing fragmented."""
+        """Enter a bin; without nodes nothing is fragmented."""
         if self._open is None or self._open.at_ms != at_ms:
             self._open_bin(at_ms)
         assert self._open is not None

@@ -52,7 +52,7 @@ class FlatFacts(NamedTuple):
     subject: I64
     pod: I32
     arg: I64
-    value: F64  # the first two values, as told with each kind
+    value: F64  # the first two values, by kind of fact
     second_value: F64
 
     def of(self, *kinds: EventKind) -> FlatFacts:
@@ -99,7 +99,7 @@ class FlatDecisions(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """Workloads in columns, in the order they were told."""
+    """Workloads in columns, in the order of their submissions."""
 
     number: I64
     work: I64  # row of the works

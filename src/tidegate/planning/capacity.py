@@ -13,7 +13,7 @@ from tidegate.planning.kernels.replay import NEVER, BurstRule, Steps
 
 HOURS = WEEK_HOURS
 
-#: More than anybody asks for.
+#: More than any job asks for.
 UNLIMITED_MILLI = 1 << 50
 
 #: No burst.
@@ -60,7 +60,7 @@ def steps_of(levels: list[WindowLevels], until_ms: int, calendar: Calendar) -> S
 
 
 def _beyond(until_ms: int) -> int:
-    """Long enough after the end for whoever waits to see every window ten times."""
+    """Long enough after the end for waiting jobs to see every window ten times."""
     return until_ms + 10 * WEEK_MS
 
 

@@ -140,12 +140,12 @@ class _Tried(NamedTuple):
     """Bands, replayed on the past."""
 
     bands: Bands
-    holds: bool  # over all of the past, and of late
+    holds: bool  # over all of the past, and over the last weeks
     cost: float
     late_cost: float  # of the last weeks alone
 
     def dearer(self, other: _Tried) -> bool:
-        """Whether it costs more, over all of the past and of late: owning for what grew since is no waste."""
+        """Whether it costs more over all of the past and over the last weeks: owning for growth is no waste."""
         return self.cost > other.cost and self.late_cost > other.late_cost
 
 
@@ -220,7 +220,7 @@ def _habit(at_ms: I64, gpus: F64, now_ms: int, calendar: Calendar) -> Habit:
 def _needed_ceiling(replayer: CapacityReplayer, now_ms: int, recipe: PlanRecipe, bands: Bands) -> int:
     """The least burst with which every week of the past would have held the tolerance; the largest gang must fit.
 
-    Where no burst holds it is what the peak asks for: whoever calls replays the bands before they are believed.
+    Where no burst holds, it is what the peak asks for: the caller replays the bands.
     """
     past = replayer.jobs
     first_ms = past.span_ms[0]

@@ -31,8 +31,8 @@ _WORTH_COMPILING = 1_000
 class QueueOrder(StrEnum):
     """Who goes first where work waits."""
 
-    OVERTAKE = "overtake"  # first come, and whoever fits may pass one that does not: the engine's default
-    STRICT = "strict"  # first come, and nobody passes a head that must wait
+    OVERTAKE = "overtake"  # first come, and a job that fits may pass one that does not: the engine's default
+    STRICT = "strict"  # first come, and no job passes a head that must wait
 
 
 class ReplaySpan(NamedTuple):
@@ -73,14 +73,14 @@ class ReplayOutcome(NamedTuple):
         return int(quantile(self.wait_ms, share_milli / 1000))
 
     def waits(self, tolerance: WaitTolerance) -> ReplayedWaits:
-        """Waits of the jobs that came in the span, beside how long each may."""
+        """Waits of the jobs that came in the span, with their limits."""
         limit_ms, jobs = limits_of(self.jobs, tolerance), self.jobs
         return ReplayedWaits(
             self.wait_ms, *(column[self.counted] for column in (limit_ms, jobs.gpus_milli, jobs.run_ms))
         )
 
     def holds(self, tolerance: WaitTolerance) -> bool:
-        """Say whether waits stay within what is tolerated, everybody starts, and the queue drains within a day."""
+        """Whether waits hold the tolerance, all jobs start, and the queue drains within a day."""
         waits = self.waits(tolerance)
         if self.drained_ms > max(DAY_MS, tolerance.wait_ms, int(waits.limit_ms.max(initial=0))):
             return False
@@ -183,6 +183,7 @@ class ReplayedWay(NamedTuple):
     held_gpu_h: float
     owned_gpu_h: float
     burst_gpu_h: float
+    above_gpu_h: float
     cost: float
     wait_ms: int  # that the share of jobs that must not wait longer did not exceed
     worst_wait_ms: int
@@ -204,6 +205,7 @@ def way_of(
         held_gpu_h=outcome.held_gpu_h,
         owned_gpu_h=outcome.owned_gpu_h,
         burst_gpu_h=outcome.burst_gpu_h,
+        above_gpu_h=outcome.above_gpu_h,
         cost=cost,
         wait_ms=outcome.wait_at(share_milli),
         worst_wait_ms=int(outcome.wait_ms.max(initial=0)),

@@ -82,7 +82,7 @@ def smallest(replayer: CapacityReplayer, tolerance: WaitTolerance, span: ReplayS
 
 
 def enough_gpus(jobs: PlanJobs, span: ReplaySpan) -> int:
-    """GPUs with which nobody who comes in the span waits: work that takes no time needs its GPUs all the same."""
+    """GPUs with which no job of the span waits: a job that takes no time needs its GPUs all the same."""
     lasting = jobs._replace(run_ms=np.maximum(jobs.run_ms, 1))
     return math.ceil(peak_milli(curve_of(lasting), span.from_ms, span.to_ms) / WHOLE_MILLI)
 
@@ -124,7 +124,7 @@ def _look_around(replayer: CapacityReplayer, tolerance: WaitTolerance, found: in
             holding.append(gpus)
         else:
             broken = gpus
-        if gpus >= min(max(found, broken) + reach, enough):  # with enough nobody waits, so there it holds
+        if gpus >= min(max(found, broken) + reach, enough):  # with enough GPUs no job waits, so there it holds
             return holding[0], min(each for each in holding if each > broken)
         gpus = min(gpus + step, found if gpus < found else enough)
 

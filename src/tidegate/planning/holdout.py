@@ -11,17 +11,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidegate.measure.format import time_text
 from tidegate.model.units import HOUR_MS, WEEK_MS, WHOLE_MILLI
 from tidegate.planning.capacity import ALWAYS, SHUT, WeekWindows, WindowLevels, constant, steps_of
 from tidegate.planning.capacity_plan import Bands, PlanRecipe, least_levels, plan_bands
 from tidegate.planning.capacity_replay import CapacityReplayer, ReplayedWay, ReplaySpan, cost_of, way_of
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli, used_gpu_h
-from tidegate.planning.kernels.replay import BurstRule, Steps
+from tidegate.planning.kernels.replay import NEVER, BurstRule, Steps
+from tidegate.planning.plan_schema import TrialPart, WeekPart
+from tidegate.planning.plan_warnings import broken, way_part
 from tidegate.planning.replay_jobs import PlanJobs, known_at
 
 
 class Trial(NamedTuple):
-    """A plan and what stands beside it."""
+    """A plan and the alternatives to it."""
 
     span: ReplaySpan
     recipe: PlanRecipe
@@ -30,11 +33,11 @@ class Trial(NamedTuple):
     without_burst: ReplayedWay  # the plan's owned and booked levels alone
     static: ReplayedWay  # bands only, with a margin
     no_margin: ReplayedWay  # the same without it
-    clairvoyant: ReplayedWay  # bands only, the same windows, in hindsight
-    cheapest: ReplayedWay  # owned and burst, in hindsight
+    clairvoyant: ReplayedWay  # bands only, the same windows, with the future known
+    cheapest: ReplayedWay  # owned and burst, with the future known
     peak: ReplayedWay  # the peak of the past
     p95: ReplayedWay  # the 95th percentile of the past
-    used_gpu_h: float  # what the jobs used, if nothing waited: nobody can hold less
+    used_gpu_h: float  # what the jobs used if nothing waited: no capacity holds less
     peak_gpus_known: float  # of all that was known when the trial began
     p95_gpus_known: float
     bands: tuple[Bands, ...]  # by week
@@ -116,7 +119,7 @@ class TrialRunner:
         return self.enter(name, self.steps(bands), burst_rule, own_gpu_h)
 
     def enter(self, name: str, steps: Steps, rule: BurstRule = SHUT, own_gpu_h: float | None = None) -> ReplayedWay:
-        """Replay a capacity on the stretch; where nobody says how much of it is owned, all that is always there is."""
+        """Replay a capacity on the stretch; without `own_gpu_h`, all capacity that is always there is owned."""
         outcome = self.replayer.replay(steps, rule, self.span)
         own_gpu_h = outcome.owned_gpu_h if own_gpu_h is None else own_gpu_h
         cost = cost_of(outcome, own_gpu_h, self.recipe.prices)
@@ -158,3 +161,102 @@ def level_gpu_h(steps: Steps, from_ms: int, to_ms: int) -> float:
     last = int(np.searchsorted(steps.at_ms, to_ms, side="left"))
     edges = np.clip(np.append(steps.at_ms[first:last], to_ms), from_ms, to_ms)
     return float((np.diff(edges) * (steps.level_milli[first:last] / WHOLE_MILLI)).sum()) / HOUR_MS
+
+
+def trial_part(jobs: PlanJobs, share: float, recipe: PlanRecipe, seed: int) -> TrialPart:
+    """Try the plan on the last part of the time, and say how it went."""
+    return part_of(try_plan(jobs, share, recipe, seed))
+
+
+def part_of(trial: Trial) -> TrialPart:
+    """A trial as a part of the document."""
+    ways = (
+        trial.plan,
+        trial.without_burst,
+        trial.static,
+        trial.no_margin,
+        trial.clairvoyant,
+        trial.cheapest,
+        trial.p95,
+        trial.peak,
+    )
+    return TrialPart(
+        from_ms=trial.span.from_ms,
+        to_ms=trial.span.to_ms,
+        jobs=trial.jobs,
+        tolerance_ms=trial.recipe.tolerance.wait_ms,
+        cold_start_ms=trial.recipe.launch.launch_ms,
+        weeks=tuple(
+            WeekPart(
+                from_ms=from_ms,
+                own_gpus=bands.own_gpus,
+                window_gpus=bands.window_gpus,
+                ceiling_gpus=bands.ceiling_gpus,
+            )
+            for from_ms, bands in zip(trial.week_ms, trial.bands, strict=True)
+        ),
+        used_gpu_hours=round(trial.used_gpu_h, 3),
+        ways=tuple(way_part(way) for way in ways),
+        ratio_to_clairvoyant=round(ratio(trial.plan, trial.clairvoyant), 4)
+        if trial.plan.holds and trial.clairvoyant.holds
+        else None,
+        saved_against_peak=round(1 - ratio(trial.plan, trial.peak), 4) if trial.plan.holds else None,
+        says=tuple(findings(trial)),
+    )
+
+
+def ratio(one: ReplayedWay, other: ReplayedWay) -> float:
+    """GPU-hours held, to those of another."""
+    return one.held_gpu_h / other.held_gpu_h if other.held_gpu_h else 0.0
+
+
+def findings(trial: Trial) -> list[str]:
+    """What the trial shows."""
+    said = [_broken(trial), _margin(trial), _regret(trial), _burst(trial)]
+    return [sentence for sentence in said if sentence]
+
+
+def wait_text(entry: ReplayedWay) -> str:
+    """The wait that the share of jobs did not exceed, in words."""
+    return time_text(entry.wait_ms) if entry.wait_ms < NEVER else "for ever"
+
+
+def _broken(trial: Trial) -> str:
+    """That the plan did not do what it is for."""
+    if trial.plan.holds:
+        return ""
+    said = broken(way_part(trial.plan), trial.recipe.tolerance.wait_ms)
+    return f"on trial {said}; its cost is not compared with ways that hold it"
+
+
+def _margin(trial: Trial) -> str:
+    """What a margin on bands alone buys."""
+    bare, safe = trial.no_margin, trial.static
+    more = safe.held_gpu_h - bare.held_gpu_h
+    bought = f"p95 wait {wait_text(bare)} becomes {wait_text(safe)}, late jobs {bare.late:.1%} become {safe.late:.1%}"
+    verdict = "holds" if safe.holds else "still breaks the tolerance"
+    return f"bands alone: a margin costs {more:,.0f} GPU-hours and buys this: {bought}; with it the plan {verdict}"
+
+
+def _regret(trial: Trial) -> str:
+    """What knowing the future would have saved; only ways that hold the tolerance are compared."""
+    said = []
+    if trial.clairvoyant.holds:
+        ways = (("bands alone", trial.static), ("the plan", trial.plan))
+        told = [f"{name} {ratio(way, trial.clairvoyant):.2f}x" for name, way in ways if way.holds]
+        said += ["of the clairvoyant's GPU-hours hold " + ", ".join(told)] if told else []
+    if trial.plan.holds and trial.cheapest.holds and trial.cheapest.cost:
+        cost = trial.plan.cost / trial.cheapest.cost - 1
+        said.append(f"the plan costs {cost:+.1%} against the cheapest level for a known future, with the same burst")
+    return "regret: " + "; ".join(said) if said else ""
+
+
+def _burst(trial: Trial) -> str:
+    """What only burst serves."""
+    if not trial.plan.burst_gpu_h:
+        return ""
+    alone, part = trial.without_burst, trial.plan.burst_gpu_h / trial.plan.held_gpu_h
+    return (
+        f"burst: {trial.plan.burst_gpu_h:,.0f} GPU-hours ({part:.0%} of what is held); "
+        f"without it {alone.late:.0%} of the jobs would be late and the p95 wait would be {wait_text(alone)}"
+    )

@@ -17,7 +17,7 @@ from tidegate.model.arrays import F64, I64
 from tidegate.model.units import WEEK_MS
 from tidegate.planning.capacity import HOURS, WeekWindows
 
-#: Levels that are told apart at most; to compare windows, fewer do.
+#: Levels at most; fewer are enough to compare windows.
 MOST_LEVELS, FEW_LEVELS = 8192, 256
 
 
@@ -31,7 +31,7 @@ class Demand(NamedTuple):
     def above(self, windows: WeekWindows) -> F64:
         """By window and level: GPU-hours a week that are asked for above the level.
 
-        Each window counts with the hours that the calendar gives it, however much of it was seen of late; one that
+        Each window counts with the hours that the calendar gives it, however much of it was seen; one that
         was never seen is as all others together.
         """
         member = np.equal.outer(np.arange(len(windows.names)), np.array(windows.of_hour)).astype(np.float64)

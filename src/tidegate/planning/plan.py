@@ -17,7 +17,7 @@ from tidegate.planning.capacity_replay import CapacityReplayer, ReplaySpan, cost
 from tidegate.planning.concurrency import curve_of, peak_milli, quantile_milli
 from tidegate.planning.engine_check import Confirmed, confirm
 from tidegate.planning.floor import Floor, find_floor, floor_gpus
-from tidegate.planning.holdout_report import trial_part
+from tidegate.planning.holdout import trial_part
 from tidegate.planning.kernels.replay import BurstRule, Steps
 from tidegate.planning.newsvendor import used_hours
 from tidegate.planning.plan_schema import (
@@ -244,7 +244,7 @@ def _edge(name: str, gpus: int, used: float, even: float, costs: float, saves: f
 
 
 def _ways(replayer: CapacityReplayer, floor: Floor, bands: Bands, recipe: PlanRecipe) -> list[WayPart]:
-    """The plan and what stands beside it, on the time it was made from; a week on average."""
+    """The plan and its alternatives, on the time it was made from; a week on average."""
     from_ms, to_ms = replayer.jobs.span_ms
     curve = curve_of(replayer.jobs)
     levels = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import NamedTuple
 
 from tidegate.config.prices import ASSUMED_PRICES, Prices
@@ -10,7 +12,7 @@ from tidegate.demand.model import DemandModel, GroupScope
 from tidegate.demand.tables import Tables, tables_at
 from tidegate.demand.tolerance import MeasuredTolerance, ToleranceBasis
 from tidegate.model.units import HOUR_MS, MINUTE_MS, duration_text
-from tidegate.planning.assumptions import Assumption, Unsigned
+from tidegate.planning.plan_schema import SignaturePart
 from tidegate.planning.replay_jobs import PlanJobs
 from tidegate.planning.threads import side_by_side
 from tidegate.planning.tolerance import WaitTolerance
@@ -20,8 +22,48 @@ from tidegate.planning.tolerance import WaitTolerance
 ASSUMED_TOLERANCE_MS, ASSUMED_INTERACTIVE_MS, ASSUMED_COLD_START_MS = HOUR_MS, 5 * MINUTE_MS, 10 * MINUTE_MS
 
 
+class Assumption(StrEnum):
+    """What can be assumed."""
+
+    TOLERANCE = "tolerance"
+    INTERACTIVE = "interactive"
+    COLD_START = "cold-start"
+    RESIDENCY = "residency"
+    PRICES = "prices"
+    RUNTIMES = "runtimes"
+
+
+class Unsigned(NamedTuple):
+    """An assumption that a plan needs and that is not signed."""
+
+    name: Assumption
+    value: str  # what would be assumed
+    means: str  # what it says
+    instead_of: str  # data that would make it unnecessary
+
+
+class UnsignedAssumptionError(ValueError):
+    """A plan rests on assumptions that are not signed."""
+
+    def __init__(self, missing: tuple[Unsigned, ...]) -> None:
+        super().__init__(", ".join(each.name for each in missing))
+        self.missing = missing
+
+
+def sign(needed: Iterable[Unsigned], signed: dict[Assumption, str], *, all_of_them: bool) -> tuple[SignaturePart, ...]:
+    """Signatures for what is needed; UnsignedPlan lists those that are missing."""
+    needed = tuple(needed)
+    missing = tuple(each for each in needed if each.name not in signed and not all_of_them)
+    if missing:
+        raise UnsignedAssumptionError(missing)
+    return tuple(
+        SignaturePart(name=each.name, value=signed.get(each.name) or each.value, instead_of=each.instead_of)
+        for each in needed
+    )
+
+
 class Given(NamedTuple):
-    """What somebody says; it comes before what was measured."""
+    """What the user gives; it comes before what was measured."""
 
     tolerance_ms: int | None = None
     interactive_ms: int | None = None
@@ -38,8 +80,8 @@ class PlanInputs(NamedTuple):
     prices: Prices
     prices_from: str
     unsigned: tuple[Unsigned, ...]
-    interactive_ms: int | None = None  # None: nobody works interactively
-    as_declared: bool = True  # else somebody said how long batch work may wait, whatever it declares
+    interactive_ms: int | None = None  # None: there is no interactive work
+    as_declared: bool = True  # else the user gave the tolerance of batch work, whatever it declares
 
     @property
     def tolerance(self) -> WaitTolerance:
@@ -48,7 +90,7 @@ class PlanInputs(NamedTuple):
 
 
 def settle_inputs(model: DemandModel, given: Given) -> PlanInputs:
-    """Measured where the model tells, else assumed; what somebody says instead is assumed too."""
+    """Measured where the model has it, else assumed; what the user gives instead is assumed too."""
     unsigned: list[Unsigned] = []
     cold_start_ms = _cold_start(model, given, unsigned)
     tolerance_ms = _tolerance(model, given, cold_start_ms, unsigned)

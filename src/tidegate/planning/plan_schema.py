@@ -60,7 +60,7 @@ class AnswerPart(PlanPart, frozen=True):
 
 
 class SignaturePart(PlanPart, frozen=True):
-    """An assumption that somebody signed."""
+    """An assumption that was signed."""
 
     name: str
     value: str
@@ -194,7 +194,7 @@ class TrialPart(PlanPart, frozen=True):
     tolerance_ms: int  # as it was known when the trial began
     cold_start_ms: int  # as it was known when the trial began
     weeks: tuple[WeekPart, ...]
-    used_gpu_hours: float  # nobody can hold less
+    used_gpu_hours: float  # no capacity holds less
     ways: tuple[WayPart, ...]  # totals of the trial
     ratio_to_clairvoyant: float | None  # None: one of the two breaks the tolerance, and is not compared
     saved_against_peak: float | None  # None: the plan breaks the tolerance

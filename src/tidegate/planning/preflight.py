@@ -11,11 +11,10 @@ from tidegate.demand.model import DemandModel
 from tidegate.demand.tables import Tables
 from tidegate.demand.waste import Waste, find_waste
 from tidegate.model.units import HOUR_MS, WHOLE_MILLI
-from tidegate.planning.assumptions import Assumption
 from tidegate.planning.capacity_replay import QueueOrder
 from tidegate.planning.concurrency import curve_of, peak_milli, used_gpu_h
 from tidegate.planning.floor import Floor, floor_of
-from tidegate.planning.plan_inputs import Given, settle_inputs
+from tidegate.planning.plan_inputs import Assumption, Given, settle_inputs
 from tidegate.planning.replay_jobs import PlanJobs, plan_jobs_of
 from tidegate.planning.threads import side_by_side
 from tidegate.planning.tolerance import WaitTolerance, held_as_declared
@@ -63,7 +62,7 @@ class Replayed(NamedTuple):
 
 
 class Preflight(NamedTuple):
-    """What is known before anybody talks about schedulers."""
+    """What data says about a demand, before any scheduler is chosen."""
 
     model: DemandModel
     answers: tuple[QuestionAnswer, ...]

@@ -117,7 +117,7 @@ class PlanJobs(NamedTuple):
 
     @property
     def only_bounded(self) -> bool:
-        """Whether what they need rests on such jobs, so that only the least of it can be told."""
+        """Whether what they need rests on such jobs, so that only a lower bound is known."""
         gpu_ms = self.gpus_milli.astype(np.float64) * self.run_ms
         return float(gpu_ms[self.endless].sum()) > _MOST_ENDLESS * float(gpu_ms.sum())
 
@@ -131,7 +131,7 @@ class PlanJobs(NamedTuple):
         return self._replace(run_ms=np.where(endless, self.seen.ran_ms, self.run_ms), seen=seen)
 
     def latest(self, most: int) -> PlanJobs:
-        """The last ones to come, beside those that run when the first of them comes."""
+        """The last ones to come, and those that run when the first of them comes."""
         if self.total <= most:
             return self
         since_ms = int(self.at_ms[-most])

@@ -42,7 +42,7 @@ class WaitTolerance(NamedTuple):
     wait_ms: int  # work that says nothing of its own
     share_milli: int = HELD_MILLI
     interactive_ms: int | None = None  # sessions of people that say nothing of their own; None: as all others
-    as_declared: bool = True  # what jobs declare comes first; else for batch work somebody said another
+    as_declared: bool = True  # what jobs declare comes first; else the user gave one for batch work
     soonest_ms: int | None = None  # what burst must be there for, where some may wait less than others; None: wait_ms
 
     @property
@@ -147,7 +147,7 @@ def limits_of(jobs: PlanJobs, tolerance: WaitTolerance) -> I64:
 
 
 def held_as_declared(jobs: PlanJobs, tolerance: WaitTolerance) -> Mask:
-    """Which jobs are held to what they declare: a wait that somebody says is one for batch work."""
+    """Which jobs are held to what they declare: a tolerance that the user gives is one for batch work."""
     if jobs.declared_ms is None:
         return np.zeros(jobs.total, bool)
     return np.asarray((jobs.declared_ms >= 0) & (jobs.interactive | tolerance.as_declared))

@@ -63,7 +63,7 @@ def _candidates(count: int, calendar: Calendar) -> Iterator[WeekWindows]:
 
 
 def _weekends(calendar: Calendar) -> tuple[int, ...]:
-    """Days with which a weekend may begin; where nobody knows the calendar, any."""
+    """Days with which a weekend may begin; any, for a trace without dates."""
     return (4, 5) if calendar.dates else tuple(range(7))
 
 

@@ -32,12 +32,12 @@ _LEAST_LOOKS = 0.05
 
 
 def quantile_interval(
-    sections: Sequence[F64 | I64], blocks: Blocks, share: float, told: float | None = None
+    sections: Sequence[F64 | I64], blocks: Blocks, share: float, value: float | None = None
 ) -> Interval | NoInterval:
-    """The interval of a quantile of the values of all blocks; `told` is its value, where it is not quite their own."""
+    """The interval of a quantile of all blocks' values; `value` is the quantile, if it differs a little from theirs."""
     whole = np.concatenate(list(sections))
     own = quantile(whole, share)
-    moved = 0.0 if told is None else told - own
+    moved = 0.0 if value is None else value - own
     parts = np.array([quantile(part, share) + moved for part in sections if part.size])
     if parts.size < LEAST_PARTS or blocks.looks * min(share, 1 - share) < _LEAST_LOOKS:
         return NoInterval.FEW

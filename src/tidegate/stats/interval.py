@@ -114,8 +114,8 @@ def spread_of(value: float, parts: F64, seen: float, effective: float) -> PartSp
 def share_interval(part: float, count: int, looks: int, spread: PartSpread | NoInterval) -> Interval | NoInterval:
     """Wilson's interval of a share of values that depend on each other: of as many as would be as sure if they did not.
 
-    Where none has it, or all, blocks do not differ, and where one block has nearly all of it, nobody knows by how much:
-    then each unit of time with a value is one look.
+    Where none of the values has it, or all, blocks do not differ; where one block has nearly all of it, their difference
+    is not known. Then each unit of time with a value counts as one independent value.
     """
     if 0 < part < 1 and spread is not NoInterval.UNEVEN:
         if isinstance(spread, NoInterval):
@@ -134,7 +134,7 @@ def narrow(found: Interval) -> Interval | NoInterval:
 
 
 def widest(one: Interval | NoInterval, other: Interval | NoInterval) -> Interval | NoInterval:
-    """What holds the truth if either does; where one of them cannot be told, nor can this."""
+    """The interval that holds both; without an interval if one of them has none."""
     if isinstance(one, NoInterval):
         return one
     return other if isinstance(other, NoInterval) else Interval(min(one.low, other.low), max(one.high, other.high))

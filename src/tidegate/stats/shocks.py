@@ -18,7 +18,7 @@ from tidegate.stats.interval import LEAST_EFFECTIVE, Interval, NoInterval, aroun
 #: Means of a random walk over neighbouring units differ by less than its values that far apart: by 2/3 of the variance.
 _FROM_MEANS = 1.5
 
-#: Sums of floats that should be nothing come to as much of the value.
+#: Sums of floats that should be 0 are at most this part of the value.
 _ROUNDING = 1e-9
 
 

@@ -27,7 +27,7 @@ from tidegate.model.units import DAY_MS, HOUR_MS, WHOLE_MILLI
 
 
 def sample(model: DemandModel, seed: int, *, length_ms: int | None = None, scale: float = 1.0) -> Tables:
-    """Tables with the demand of the model: as long as it was seen, or as told; `scale` times as much of it."""
+    """Tables with the demand of the model: as long as it was seen, or as given; `scale` times as much of it."""
     window = _window(model, length_ms)
     generator = np.random.default_rng(seed)
     drawn = Drawn(window, model.calendar, scale)

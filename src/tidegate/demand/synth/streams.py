@@ -28,7 +28,7 @@ from tidegate.model.struct import Spec
 from tidegate.model.units import DAY_MS, HOUR_MS, MINUTE_MS, WHOLE_MILLI
 from tidegate.stats.blocks import sum_by
 
-#: Streams that are told apart, the weightiest; jobs of the others are in none.
+#: Streams that are kept: the weightiest.
 MOST_STREAMS = 24
 
 #: Jobs that recipes are made from; of more, whole blocks of time are left out.
@@ -39,7 +39,7 @@ _MOST_SIZES = 16
 
 _BATCH_GAP_MS = MINUTE_MS
 
-#: Recipes need not be as accurate as what is told: documents stay small.
+#: The accuracy of sketches in recipes: rough, so that documents stay small.
 _ROUGH = 0.05
 _BLOCKS = 64
 

@@ -19,7 +19,7 @@ _MOST_PODS = 2_000
 
 
 def draw_requests(services: tuple[ServiceDemand, ...], drawn: Drawn, generator: np.random.Generator) -> pl.LazyFrame:
-    """Requests to each service, or to all where they were not told apart."""
+    """Requests to each service, or to all where services have no names."""
     named = [service for service in services if service.name] or list(services)
     frames = [_draw_service(service, drawn, generator) for service in named]
     return pl.concat(frames).sort("at_ms", maintain_order=True).lazy()

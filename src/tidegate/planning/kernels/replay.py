@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tidegate.jit.registry import entry, kernel
-from tidegate.planning.kernels.end_heap import pop_end, push_end
 
 #: Later than everything.
 NEVER = 1 << 60
@@ -48,12 +47,12 @@ class BurstRule(NamedTuple):
 
     patience_ms: int  # how long work waits before capacity is launched for it
     launch_ms: int  # from the launch to the first start
-    linger_ms: int  # how long something must be idle, and nobody wait, before it goes back
+    linger_ms: int  # how long something must be idle, and nothing wait, before it is given back
     step_milli: int  # it comes and goes in multiples of this; 0: there is none
 
 
 class ReplayScratch(NamedTuple):
-    """Where the replay keeps what it knows; all of it is written anew by each replay."""
+    """Where the replay keeps what it knows; each replay has its own."""
 
     start_ms: Column  # by job; -1: never
     behind: Column  # by job: the next of its size in the queue
@@ -67,6 +66,35 @@ class ReplayScratch(NamedTuple):
     change_milli: Column  # what it was from then on
     gauge: Column
     total: Column
+
+
+@kernel
+def push_end(end_ms: Column, ender: Column, count: int, at_ms: int, size: int) -> None:
+    """Add one that ends at a time to a heap of so many."""
+    at = count
+    while at > 0 and end_ms[(at - 1) // 2] > at_ms:
+        above = (at - 1) // 2
+        end_ms[at], ender[at] = end_ms[above], ender[above]
+        at = above
+    end_ms[at], ender[at] = at_ms, size
+
+
+@kernel
+def pop_end(end_ms: Column, ender: Column, count: int) -> None:
+    """Take the first away from a heap of so many."""
+    last = count - 1
+    at_ms, size = end_ms[last], ender[last]
+    at = 0
+    while 2 * at + 1 < last:
+        below = 2 * at + 1
+        if below + 1 < last and end_ms[below + 1] < end_ms[below]:
+            below += 1
+        if end_ms[below] >= at_ms:
+            break
+        end_ms[at], ender[at] = end_ms[below], ender[below]
+        at = below
+    if last > 0:
+        end_ms[at], ender[at] = at_ms, size
 
 
 @entry
@@ -168,7 +196,7 @@ def queue_up(load: Load, job: int, scratch: ReplayScratch) -> None:
 
 @kernel
 def start_next(load: Load, free: int, clock_ms: int, overtakes: bool, scratch: ReplayScratch) -> bool:  # noqa: FBT001
-    """Start the first in the queue; with overtaking, the first that fits. Say whether anybody started."""
+    """Start the first in the queue; with overtaking, the first that fits. Return whether a job started."""
     job, size = -1, -1
     for s in range(len(load.sizes)):
         if overtakes and load.sizes[s] > free:
@@ -203,7 +231,7 @@ def note_due(load: Load, rule: BurstRule, clock_ms: int, scratch: ReplayScratch)
 
 @kernel
 def launch_burst(rule: BurstRule, level: int, ceiling: int, clock_ms: int, scratch: ReplayScratch) -> None:
-    """Launch what is missing to run all that is due beside what runs."""
+    """Launch what is missing to run all that is due next to what runs."""
     gauge = scratch.gauge
     if gauge[DUE] <= 0:
         return
@@ -218,7 +246,7 @@ def launch_burst(rule: BurstRule, level: int, ceiling: int, clock_ms: int, scrat
 
 @kernel
 def return_burst(rule: BurstRule, level: int, clock_ms: int, scratch: ReplayScratch) -> None:
-    """Give back what is idle once something has been idle, and nobody has waited, for as long as it lingers."""
+    """Give back idle burst capacity once something was idle, and nothing waited, for `linger_ms`."""
     gauge = scratch.gauge
     idle = min(gauge[READY], level + gauge[READY] - gauge[USED]) // rule.step_milli * rule.step_milli
     if gauge[WAITING] > 0 or idle <= 0:
