@@ -289,8 +289,7 @@ def waited_until_ms(jobs: JobRows, watch: Observation) -> I64:
 def gather_waits(parts: list[ObservedWaits]) -> ObservedWaits:
     """The waits of several cells together, in order again."""
     if not parts:
-        nothing = np.zeros(0, np.int64)
-        return ObservedWaits(nothing, nothing, nothing, nothing, nothing, {}, (1, 1, 1, 1, 1))
+        return ObservedWaits(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, {}, (1, 1, 1, 1, 1))
     columns = zip(*(part[:5] for part in parts), strict=True)
     started, given_up, declared, still, entered = (np.sort(np.concatenate(one), kind="stable") for one in columns)
     looks = Looks(*(_joined(column) for column in zip(*(part.looks for part in parts), strict=True)))

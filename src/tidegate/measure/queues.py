@@ -6,7 +6,7 @@ import numpy as np
 
 from tidegate.measure.job_records import JobRecords
 from tidegate.measure.preemptions import Preemptions
-from tidegate.measure.quota import QuotaUse
+from tidegate.measure.quota import QuotaUse, positions
 from tidegate.model.arrays import F64, I64
 from tidegate.model.struct import Spec
 from tidegate.model.units import GPU_HOUR_MILLI_MS, HOUR_MS
@@ -47,22 +47,16 @@ def queue_shares(use: QuotaUse, lives: JobRecords, preemptions: Preemptions) -> 
     used, quota = float(hours["used"].sum()), float(hours["quota"].sum())
     return tuple(
         QueueShare(
+            **{f"{name}_gpu_h": float(values[q]) for name, values in hours.items() if name != "served"},
             name=name,
             cohort=use.cohorts[q],
             strict=use.strict[q],
             quota_gpus=float(gpus["quota"][q]),
             used_gpus=float(gpus["used"][q]),
-            quota_gpu_h=float(hours["quota"][q]),
-            used_gpu_h=float(hours["used"][q]),
             use_of_quota=_part(hours["used"][q], hours["quota"][q]),
             used_part=_part(hours["used"][q], used),
             quota_part=_part(hours["quota"][q], quota),
-            borrowed_gpu_h=float(hours["borrowed"][q]),
-            lent_gpu_h=float(hours["lent"][q]),
-            due_gpu_h=float(hours["due"][q]),
             due_share=_part(hours["served"][q], hours["due"][q]),
-            short_lent_gpu_h=float(hours["short_lent"][q]),
-            short_free_gpu_h=float(hours["short_free"][q]),
             preempted=int(suffered[0][q]),
             preempted_lost_gpu_h=float(suffered[1][q]),
             preempting=int(caused[0][q]),
@@ -74,10 +68,8 @@ def queue_shares(use: QuotaUse, lives: JobRecords, preemptions: Preemptions) -> 
 
 def _by_queue(use: QuotaUse, lives: JobRecords, rows: I64, preemptions: Preemptions) -> tuple[F64, F64]:
     """Preemptions and the GPU-hours that they cost, by the queue of these workloads."""
-    places = {name: at for at, name in enumerate(use.queues)}
-    position = np.array([places.get(name, -1) for name in lives.queues], np.int64)
     known = rows >= 0
-    queue = position[lives.queue[rows[known]]]
+    queue = positions(lives.queues, use.queues)[lives.queue[rows[known]]]
     lost = preemptions.lost_milli_ms[known][queue >= 0] / GPU_HOUR_MILLI_MS
     times = preemptions.times[known][queue >= 0]
     queue, count = queue[queue >= 0], len(use.queues)

@@ -159,7 +159,7 @@ class _Events(NamedTuple):
 
 
 def _events(flat: Flat, lives: JobRecords, held: HeldAllocations, axes: _Axes) -> _Events:
-    queue_of = _positions(lives.queues, axes.queues)[lives.queue] if len(lives.queue) else lives.queue
+    queue_of = positions(lives.queues, axes.queues)[lives.queue] if len(lives.queue) else lives.queue
     rows = WorkloadRows(lives.number).of(held.admissions.number)
     at_ms, column, milli = [], [], []
     for times, columns, amounts in (
@@ -211,7 +211,8 @@ def _waited(lives: JobRecords, held: HeldAllocations, queue_of: I64, rows: I64, 
     yield a.until_ms, of_admission, asked
 
 
-def _positions(names: tuple[str, ...], among: tuple[str, ...]) -> I64:
+def positions(names: tuple[str, ...], among: tuple[str, ...]) -> I64:
+    """Where names stand among others; -1 where they do not."""
     places = {name: at for at, name in enumerate(among)}
     return np.array([places.get(name, -1) for name in names], np.int64)
 

@@ -277,11 +277,7 @@ def _stacked(parts: list[F64], shape: tuple[int, ...]) -> F64:
 
 
 def _widened(part: F64, shape: tuple[int, ...]) -> F64:
-    if part.shape == shape:
-        return part
-    wide = np.zeros(shape, np.float64)
-    wide[tuple(slice(0, length) for length in part.shape)] = part
-    return wide
+    return part if part.shape == shape else _stacked([part], shape)[0]
 
 
 def resample(samples: ClusterSamples, values: F64, count: int) -> F64:

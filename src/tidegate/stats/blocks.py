@@ -100,21 +100,23 @@ def linear_interval(
     value: float, effects: F64, weights: F64 | None = None
 ) -> tuple[Interval | NoInterval, Blocks | NoInterval]:
     """The interval of a value to which each unit adds its own effect (they add up to 0), and the blocks behind it."""
-    blocks = choose_blocks(effects)
-    if isinstance(blocks, NoInterval):
-        return blocks, blocks
-    block = blocks.of_units()
-    parts = value + blocks.number * sum_by(block, np.nan_to_num(effects), blocks.number)
-    heavy = None if weights is None else sum_by(block, weights, blocks.number)
-    return blocks.interval(value, parts, heavy), blocks
+    blocks, parts, heavy = _by_block(value, effects, weights)
+    return (blocks if isinstance(blocks, NoInterval) else blocks.interval(value, parts, heavy)), blocks
 
 
 def linear_spread(value: float, effects: F64, weights: F64 | None = None) -> PartSpread | NoInterval:
     """How sure a value is to which each unit adds its own effect; weights are counts of what makes units differ."""
-    blocks = choose_blocks(effects)
+    blocks, parts, heavy = _by_block(value, effects, weights)
     if isinstance(blocks, NoInterval):
         return blocks
+    return part_spread(value, parts, blocks.seen, None if heavy is None else np.sqrt(heavy))
+
+
+def _by_block(value: float, effects: F64, weights: F64 | None) -> tuple[Blocks | NoInterval, F64, F64 | None]:
+    """Blocks for effects by unit; the value in each block, and the weight of each."""
+    blocks = choose_blocks(effects)
+    if isinstance(blocks, NoInterval):
+        return blocks, effects, None
     block = blocks.of_units()
     parts = value + blocks.number * sum_by(block, np.nan_to_num(effects), blocks.number)
-    heavy = None if weights is None else np.sqrt(sum_by(block, weights, blocks.number))
-    return part_spread(value, parts, blocks.seen, heavy)
+    return blocks, parts, None if weights is None else sum_by(block, weights, blocks.number)

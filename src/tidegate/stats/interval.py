@@ -114,7 +114,7 @@ def spread_of(value: float, parts: F64, seen: float, effective: float) -> PartSp
 def share_interval(part: float, count: int, looks: int, spread: PartSpread | NoInterval) -> Interval | NoInterval:
     """Wilson's interval of a share of values that depend on each other: of as many as would be as sure if they did not.
 
-    Where none of the values has it, or all, blocks do not differ; where one block has nearly all of it, their difference
+    Where none of the values has it, or all, blocks do not differ; where one block has nearly all of it, the difference
     is not known. Then each unit of time with a value counts as one independent value.
     """
     if 0 < part < 1 and spread is not NoInterval.UNEVEN:
