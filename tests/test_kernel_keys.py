@@ -21,6 +21,7 @@ from tidegate.engine.kernels.quota_cycle import cycle_queues
 from tidegate.jit import registry
 from tidegate.jit.cache_build import is_ready, note_ready
 from tidegate.jit.cache_files import FOLDER_VARIABLE, Store, bundled_folders
+from tidegate.jit.compile import Compiler
 from tidegate.jit.digest import Fingerprints, describe
 from tidegate.state.quota_tables import B_STIRRED
 
@@ -111,6 +112,14 @@ def test_a_column_more_hits_no_stale_kernel(tmp_path):
     shares.write_text(text)
     assert asked(edited, cache) == [str(B_STIRRED), "True", "True", "1"]
     assert asked(SOURCE.parent, cache) == [str(B_STIRRED), "True", "True", "1"]  # where they lie makes no difference
+
+
+def test_a_kernel_of_a_module_that_is_gone_is_compiled_again(monkeypatch):
+    """Its text is the same, so its file has the same name; what numba keeps with it names its module."""
+    compiler = object.__new__(Compiler)
+    monkeypatch.setattr(compiler, "_read", lambda file: ({}, b"", b"ctidegate.no_such_module\nkernel\n."))
+    monkeypatch.setattr(compiler, "_library", lambda file, context: object())
+    assert compiler.load("kernel-0", None) is None
 
 
 def test_a_file_is_whole_or_not_there(tmp_path):

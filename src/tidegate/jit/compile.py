@@ -149,14 +149,17 @@ class Compiler:
         self._put(file, library)
 
     def load(self, file: str, context: Any) -> Any:
-        """What was kept, with all that it calls; None: it is not there, or not whole."""
+        """What was kept, with all that it calls; None: it is not there, not whole, or of a module that is gone."""
         found = self._read(file)
         if found is None:
             return None
         library = self._library(file, context)
         if library is None:
             return None
-        rest = pickle.loads(found[2])  # noqa: S301 - the user's own files, as numba's own cache does
+        try:
+            rest = pickle.loads(found[2])  # noqa: S301 - the user's own files, as numba's own cache does
+        except ModuleNotFoundError:  # kept by a version that had the kernel in a module that is gone
+            return None
         return CompileResult._rebuild(context, library, *rest)  # noqa: SLF001
 
     def _read(self, file: str) -> Any:
