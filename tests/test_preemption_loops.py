@@ -144,7 +144,7 @@ def test_a_loop_is_the_first_thing_that_is_found_in_a_run():
     run = measured(story.before, story.after)
     first = find(run.summary, run.lives, run.quota)[0]
     assert first.text == loop_text(run.summary.loops[0])
-    assert "a9 (a) sent b1 (b) away" in first.text
+    assert "a9 (a) preempted b1 (b) " in first.text
     assert "with nothing from outside in between, and it went on when the run ended" in first.text
 
 

@@ -38,14 +38,14 @@ class Admissions(NamedTuple):
     grants: Grants
 
 
-def admissions_of(flat: Flat, stays: Allocations) -> Admissions:
-    """Every admission of a run, with the stays of its pods to tell when the last was gone."""
+def admissions_of(flat: Flat, allocations: Allocations) -> Admissions:
+    """Every admission of a run, with the allocations of its pods to tell when the last was gone."""
     rows = _granted_rows(flat)
     begins = np.ones(len(rows.order), np.bool_)
     begins[1:] = (np.diff(rows.number) != 0) | (np.diff(rows.order) > 1)
     heads = Marks(*(column[begins] for column in (rows.number, rows.order, rows.now_ms)))
     with_workload = first_after(join_marks(gone_marks(flat), heads), heads.key, heads.order)
-    end_order, until_ms = first_of(with_workload, _end_with_pods(flat, heads, stays), never_ms=flat.end_ms)
+    end_order, until_ms = first_of(with_workload, _end_with_pods(flat, heads, allocations), never_ms=flat.end_ms)
     grants = Grants(np.cumsum(begins) - 1, rows.pod_set, rows.pods, rows.lot, rows.amount)
     return Admissions(heads.order, heads.key, heads.at_ms, np.maximum(until_ms, heads.at_ms), end_order, grants)
 
@@ -91,16 +91,16 @@ def _told_rows(flat: Flat) -> Iterator[tuple[int, ...]]:
                 yield told.order, told.number, told.at_ms, at, grant.count, lot, charge.get(resource, 0)
 
 
-def _end_with_pods(flat: Flat, heads: Marks, stays: Allocations) -> tuple[I64, I64]:
+def _end_with_pods(flat: Flat, heads: Marks, allocations: Allocations) -> tuple[I64, I64]:
     """It was evicted, and its last pod is gone; one without pods ends with the eviction."""
     told = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
     told_order, told_ms = first_after(told.marks(), heads.key, heads.order)
-    mine = _admission_of(heads, stays)
+    mine = _admission_of(heads, allocations)
     known = mine >= 0
     last = np.full(len(heads.order), -1)
-    np.maximum.at(last, mine[known], stays.end_order[known])
+    np.maximum.at(last, mine[known], allocations.end_order[known])
     last_ms = np.zeros(len(heads.order), np.int64)
-    np.maximum.at(last_ms, mine[known], stays.until_ms[known])
+    np.maximum.at(last_ms, mine[known], allocations.until_ms[known])
     evicted = flat.decisions.of(DecisionKind.EVICT)
     evict_order, evict_ms = first_after(evicted.marks(), heads.key, heads.order)
     homeless = last < 0
@@ -108,15 +108,15 @@ def _end_with_pods(flat: Flat, heads: Marks, stays: Allocations) -> tuple[I64, I
     return leaves, np.where(homeless, evict_ms, np.maximum(told_ms, last_ms))
 
 
-def _admission_of(heads: Marks, stays: Allocations) -> I64:
-    """For each stay the admission that it belongs to: the latest of its workload by then; -1 if there is none."""
+def _admission_of(heads: Marks, allocations: Allocations) -> I64:
+    """For each allocation the admission that it belongs to: the latest of its workload by then; -1 if there is none."""
     if not len(heads.order):
-        return np.full(len(stays.number), -1)
+        return np.full(len(allocations.number), -1)
     begin = int(heads.at_ms.min())
-    most = int(max(heads.at_ms.max(), stays.from_ms.max(initial=0))) - begin + 1
+    most = int(max(heads.at_ms.max(), allocations.from_ms.max(initial=0))) - begin + 1
     key = heads.key * most + heads.at_ms - begin  # PLACE stands before its ADMIT: time tells, not order
     by_key = np.argsort(key, kind="stable")
-    at = np.searchsorted(key[by_key], stays.number * most + stays.from_ms - begin, side="right") - 1
+    at = np.searchsorted(key[by_key], allocations.number * most + allocations.from_ms - begin, side="right") - 1
     found = by_key[np.maximum(at, 0)]
-    belongs = (at >= 0) & (heads.key[found] == stays.number)
+    belongs = (at >= 0) & (heads.key[found] == allocations.number)
     return np.where(belongs, found, -1)

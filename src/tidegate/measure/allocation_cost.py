@@ -65,13 +65,13 @@ def left_out_of(flat: Flat) -> LeftOut:
 class HeldAllocations(NamedTuple):
     """Stays and admissions of the workloads that are known."""
 
-    stays: Allocations
-    work: I64  # of each stay, row of the works
-    milli: I64  # GPU milli of each stay
-    lasted_ms: I64  # how long each stay was, without what was left out meanwhile
-    times: I64  # that each stay came: more than once where turns of a loop were left out
-    lost_milli_ms: F64  # held for nothing, because work was stopped in the stay or at its end
-    cut_milli_ms: F64  # the part of it that was lost when the stay was cut short
+    allocations: Allocations
+    work: I64  # of each allocation, row of the works
+    milli: I64  # GPU milli of each allocation
+    lasted_ms: I64  # how long each allocation was, without what was left out meanwhile
+    times: I64  # that each allocation came: more than once where turns of a loop were left out
+    lost_milli_ms: F64  # held for nothing, because work was stopped in the allocation or at its end
+    cut_milli_ms: F64  # the part of it that was lost when the allocation was cut short
     admissions: Admissions
     admitted_milli: I64  # GPU milli that each admission was granted
     left_out: LeftOut
@@ -83,22 +83,24 @@ def held_of(flat: Flat, asked: WorkRequests, rows: WorkloadRows, work: I64) -> t
     admissions = admissions_of(flat, placed)
     whole = allocations_of_admissions(admissions)
     known = rows.of(whole.number) >= 0
-    stays = placed if flat.nodes else _known(rows, whole)
+    allocations = placed if flat.nodes else _known(rows, whole)
     _, of_admission = _works_in_force(flat, rows, work.copy(), _known(rows, whole))
     granted = np.zeros(len(whole.number), np.int64)
     granted[known] = asked.gpu_milli[of_admission]
     granted += _short_milli(admissions, asked, known, of_admission)
-    work, of_stay = _works_in_force(flat, rows, work, stays)
-    milli = asked.milli_of(of_stay, stays.pod) if flat.nodes else granted[known]
+    work, of_allocation = _works_in_force(flat, rows, work, allocations)
+    milli = asked.milli_of(of_allocation, allocations.pod) if flat.nodes else granted[known]
     left_out = left_out_of(flat)
-    every_ms = asked.checkpoint_every_ms[of_stay]
-    before, at_end = (lost.astype(np.float64) for lost in _lost_ms(flat, left_out, stays, every_ms))
+    every_ms = asked.checkpoint_every_ms[of_allocation]
+    before, at_end = (lost.astype(np.float64) for lost in _lost_ms(flat, left_out, allocations, every_ms))
     held = HeldAllocations(
-        stays=stays,
-        work=of_stay,
+        allocations=allocations,
+        work=of_allocation,
         milli=milli,
-        lasted_ms=stays.until_ms - stays.from_ms - left_out.between(stays.number, stays.order, stays.end_order),
-        times=left_out.times(stays.number, stays.end_order),
+        lasted_ms=allocations.until_ms
+        - allocations.from_ms
+        - left_out.between(allocations.number, allocations.order, allocations.end_order),
+        times=left_out.times(allocations.number, allocations.end_order),
         lost_milli_ms=(before + at_end) * milli,
         cut_milli_ms=at_end * milli,
         admissions=admissions,
@@ -108,12 +110,12 @@ def held_of(flat: Flat, asked: WorkRequests, rows: WorkloadRows, work: I64) -> t
     return held, work
 
 
-def _known(rows: WorkloadRows, stays: Allocations) -> Allocations:
-    return Allocations(*(column[rows.of(stays.number) >= 0] for column in stays))
+def _known(rows: WorkloadRows, allocations: Allocations) -> Allocations:
+    return Allocations(*(column[rows.of(allocations.number) >= 0] for column in allocations))
 
 
 def allocations_of_admissions(admissions: Admissions) -> Allocations:
-    """Each admission as a stay of the whole workload, nowhere."""
+    """Each admission as an allocation of the whole workload, nowhere."""
     nowhere = np.full(len(admissions.number), ALL_PODS, np.int64)
     a = admissions
     return Allocations(a.order, a.number, nowhere, nowhere, a.from_ms, a.until_ms, a.end_order)
@@ -133,23 +135,23 @@ def _short_milli(admissions: Admissions, asked: WorkRequests, known: npt.NDArray
     return short
 
 
-def _works_in_force(flat: Flat, rows: WorkloadRows, work: I64, stays: Allocations) -> tuple[I64, I64]:
-    """The work of each workload in the end, and of each stay when it began."""
-    of_stay = work[rows.of(stays.number)]
+def _works_in_force(flat: Flat, rows: WorkloadRows, work: I64, allocations: Allocations) -> tuple[I64, I64]:
+    """The work of each workload in the end, and of each allocation when it began."""
+    of_allocation = work[rows.of(allocations.number)]
     for change in flat.changes:
         row = int(rows.of(np.array([change.number]))[0])
         if row < 0:
             continue
-        mine = stays.number == change.number
-        holds = bool((mine & (stays.order < change.order) & (change.order < stays.end_order)).any())
+        mine = allocations.number == change.number
+        holds = bool((mine & (allocations.order < change.order) & (change.order < allocations.end_order)).any())
         if holds and flat.works[work[row]].pod_sets != flat.works[change.value].pod_sets:
             continue  # what runs keeps its pods, as in the engine
         work[row] = change.value
-        of_stay[mine & (stays.order > change.order)] = change.value
-    return work, of_stay
+        of_allocation[mine & (allocations.order > change.order)] = change.value
+    return work, of_allocation
 
 
-def _lost_ms(flat: Flat, left_out: LeftOut, stays: Allocations, checkpoint_every_ms: I64) -> tuple[I64, I64]:
+def _lost_ms(flat: Flat, left_out: LeftOut, allocations: Allocations, checkpoint_every_ms: I64) -> tuple[I64, I64]:
     """Time of each allocation that was lost: before the work last started again, and when it was cut short.
 
     Where a stop reports how much work is saved, that counts. Else checkpoints do: work that is saved every hour
@@ -157,37 +159,39 @@ def _lost_ms(flat: Flat, left_out: LeftOut, stays: Allocations, checkpoint_every
     """
     told = flat.facts.of(EventKind.POD_GONE, EventKind.POD_FAILED)
     told = told.where(told.arg > 0)
-    stops, first, last = all_between(told.marks(), stays.number, stays.order, stays.end_order - 1)
+    stops, first, last = all_between(told.marks(), allocations.number, allocations.order, allocations.end_order - 1)
     kept, _, end = all_between(
-        Marks(told.subject, told.order, told.arg - 1), stays.number, stays.order, stays.end_order
+        Marks(told.subject, told.order, told.arg - 1), allocations.number, allocations.order, allocations.end_order
     )
     sums, times_ms = np.append(0, np.cumsum(kept.at_ms)), np.append(stops.at_ms, 0)
     anew = last > first
-    begun_ms = np.where(anew, times_ms[last - 1], stays.from_ms)
-    begun = np.where(anew, np.append(stops.order, 0)[last - 1], stays.order)
-    before = begun_ms - stays.from_ms - (sums[last] - sums[first])
-    before -= left_out.between(stays.number, stays.order, begun)
-    by_rule = np.where(anew, 0, _saved_ms(flat, stays, checkpoint_every_ms))
-    at_end = stays.until_ms - begun_ms - np.where(end > last, sums[end] - sums[last], by_rule)
-    at_end -= left_out.between(stays.number, begun, stays.end_order)
-    return np.maximum(before, 0), np.where(_is_cut_short(flat, stays), np.maximum(at_end, 0), 0)
+    begun_ms = np.where(anew, times_ms[last - 1], allocations.from_ms)
+    begun = np.where(anew, np.append(stops.order, 0)[last - 1], allocations.order)
+    before = begun_ms - allocations.from_ms - (sums[last] - sums[first])
+    before -= left_out.between(allocations.number, allocations.order, begun)
+    by_rule = np.where(anew, 0, _saved_ms(flat, allocations, checkpoint_every_ms))
+    at_end = allocations.until_ms - begun_ms - np.where(end > last, sums[end] - sums[last], by_rule)
+    at_end -= left_out.between(allocations.number, begun, allocations.end_order)
+    return np.maximum(before, 0), np.where(_is_cut_short(flat, allocations), np.maximum(at_end, 0), 0)
 
 
-def _is_cut_short(flat: Flat, stays: Allocations) -> npt.NDArray[np.bool_]:
-    """Whether a stay ended, and neither because its workload finished nor because it was cancelled."""
+def _is_cut_short(flat: Flat, allocations: Allocations) -> npt.NDArray[np.bool_]:
+    """Whether an allocation ended, and neither because its workload finished nor because it was cancelled."""
     facts = flat.facts.of(EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED)
-    over, _ = first_after(facts.marks(), stays.number, stays.order)
-    return (stays.end_order < NEVER) & (stays.end_order < over)
+    over, _ = first_after(facts.marks(), allocations.number, allocations.order)
+    return (allocations.end_order < NEVER) & (allocations.end_order < over)
 
 
-def _saved_ms(flat: Flat, stays: Allocations, checkpoint_every_ms: I64) -> I64:
-    """Up to where each stay's work was saved, from its beginning."""
+def _saved_ms(flat: Flat, allocations: Allocations, checkpoint_every_ms: I64) -> I64:
+    """Up to where each allocation's work was saved, from its beginning."""
     away = flat.decisions.of(DecisionKind.PREEMPT, DecisionKind.EVICT)
-    told, told_ms = first_after(away.marks(), stays.number, stays.order)
-    worked_until_ms = np.where(told < stays.end_order, np.minimum(told_ms, stays.until_ms), stays.until_ms)
+    told, told_ms = first_after(away.marks(), allocations.number, allocations.order)
+    worked_until_ms = np.where(
+        told < allocations.end_order, np.minimum(told_ms, allocations.until_ms), allocations.until_ms
+    )
     runs = flat.facts.of(EventKind.POD_STARTED)
-    started, started_ms = first_after(runs.marks(), stays.number, stays.order)
-    begun_ms = np.where(started < stays.end_order, started_ms, stays.from_ms)
+    started, started_ms = first_after(runs.marks(), allocations.number, allocations.order)
+    begun_ms = np.where(started < allocations.end_order, started_ms, allocations.from_ms)
     every_ms = np.maximum(checkpoint_every_ms, 1)
     saved_ms = np.where(checkpoint_every_ms > 0, (worked_until_ms - begun_ms) // every_ms * every_ms, 0)
     return np.maximum(saved_ms, 0)

@@ -30,7 +30,7 @@ class Allocations(NamedTuple):
 
 
 def allocations_of(flat: Flat) -> Allocations:
-    """Every stay of a run."""
+    """Every allocation of a run."""
     placed = flat.decisions.of(DecisionKind.PLACE)
     end_order, until_ms = first_of(
         first_after(gone_marks(flat), placed.workload, placed.order),

@@ -57,7 +57,7 @@ class JobRecords(NamedTuple):
     observed_gpu_ms: F64  # GPU-ms of which it is known whether they were busy
     evictions: I64
     preemptions: I64  # evictions in favour of another workload
-    lost_milli_ms: F64  # held in stays that were cut short, less what was saved by checkpoints
+    lost_milli_ms: F64  # held in allocations that were cut short, less what was saved by checkpoints
 
 
 def collect_job_records(steps: Iterable[Step]) -> JobRecords:
@@ -71,7 +71,7 @@ def read_run(flat: Flat) -> tuple[JobRecords, HeldAllocations]:
     number, first = np.unique(flat.submitted.number, return_index=True)  # the first submission counts
     rows = WorkloadRows(number)
     held, work = held_of(flat, asked, rows, flat.submitted.work[first])
-    stays, ends = held.stays, _ends_of(flat, rows)
+    allocations, ends = held.allocations, _ends_of(flat, rows)
     submitted_ms = flat.submitted.submitted_ms[first]
     busy_gpu_ms, observed_gpu_ms = _use_of(flat, rows, held)
     lives = JobRecords(
@@ -86,18 +86,18 @@ def read_run(flat: Flat) -> tuple[JobRecords, HeldAllocations]:
         pods=asked.pods[work],
         gpu_milli=asked.gpu_milli[work],
         submitted_ms=submitted_ms,
-        first_placed_ms=rows.first(stays.number, stays.from_ms),
+        first_placed_ms=rows.first(allocations.number, allocations.from_ms),
         started_ms=_started_ms(flat, rows, asked.pods[work]),
         finished_ms=np.where(ends.fate == Fate.FINISHED, ends.over_ms, NOT_YET),
         over_ms=ends.over_ms,
-        fate=_fates(ends, rows, stays),
+        fate=_fates(ends, rows, allocations),
         waited_ms=np.maximum(ends.over_ms - submitted_ms - _holding_ms(ends, rows, held), 0),
-        held_milli_ms=rows.totals(stays.number, held.lasted_ms.astype(np.float64) * held.milli * held.times),
+        held_milli_ms=rows.totals(allocations.number, held.lasted_ms.astype(np.float64) * held.milli * held.times),
         busy_gpu_ms=busy_gpu_ms,
         observed_gpu_ms=observed_gpu_ms,
         evictions=_evictions(flat, rows, held, DecisionKind.PREEMPT, DecisionKind.EVICT),
         preemptions=_evictions(flat, rows, held, DecisionKind.PREEMPT),
-        lost_milli_ms=rows.totals(stays.number, held.lost_milli_ms * held.times),
+        lost_milli_ms=rows.totals(allocations.number, held.lost_milli_ms * held.times),
     )
     return lives, held
 
@@ -132,9 +132,9 @@ def _ends_of(flat: Flat, rows: WorkloadRows) -> _Ends:
     return _Ends(fate, over_ms)
 
 
-def _fates(ends: _Ends, rows: WorkloadRows, stays: Allocations) -> U8:
+def _fates(ends: _Ends, rows: WorkloadRows, allocations: Allocations) -> U8:
     fate = ends.fate.astype(np.uint8)
-    holding = rows.of(stays.number[stays.end_order == NEVER])
+    holding = rows.of(allocations.number[allocations.end_order == NEVER])
     fate[holding[fate[holding] == Fate.WAITING]] = Fate.RUNNING
     return fate
 
@@ -144,9 +144,9 @@ def _fates(ends: _Ends, rows: WorkloadRows, stays: Allocations) -> U8:
 
 def _holding_ms(ends: _Ends, rows: WorkloadRows, held_in: HeldAllocations) -> I64:
     """How long each held a place: a gang from its PLACE until its last pod was gone."""
-    stays = held_in.stays
-    row, from_ms = rows.of(stays.number), stays.until_ms - held_in.lasted_ms
-    until_ms = np.minimum(stays.until_ms, ends.over_ms[row])
+    allocations = held_in.allocations
+    row, from_ms = rows.of(allocations.number), allocations.until_ms - held_in.lasted_ms
+    until_ms = np.minimum(allocations.until_ms, ends.over_ms[row])
     order = np.lexsort((from_ms, row))
     row, from_ms, until_ms, times = row[order], from_ms[order], until_ms[order], held_in.times[order]
     held = np.zeros(len(rows.number), np.int64)
@@ -159,16 +159,16 @@ def _holding_ms(ends: _Ends, rows: WorkloadRows, held_in: HeldAllocations) -> I6
 
 def _use_of(flat: Flat, rows: WorkloadRows, held: HeldAllocations) -> tuple[F64, F64]:
     """GPU-ms that each was seen busy, and seen at all; in turns that were left out as in the one that was not."""
-    use, stays = flat.facts.of(EventKind.USE_OBSERVED), held.stays
+    use, allocations = flat.facts.of(EventKind.USE_OBSERVED), held.allocations
     busy, observed = (rows.totals(use.subject, values) for values in (use.value, use.second_value))
     again = np.flatnonzero(held.times > 1)
     if not len(again):
         return busy, observed
-    _, one = np.unique(np.stack([stays.number[again], stays.from_ms[again]]), axis=1, return_index=True)
+    _, one = np.unique(np.stack([allocations.number[again], allocations.from_ms[again]]), axis=1, return_index=True)
     again = again[one]  # use is reported of a gang as a whole
-    number, more = stays.number[again], held.times[again] - 1
+    number, more = allocations.number[again], held.times[again] - 1
     marks = Marks(use.subject, use.order, np.arange(len(use.order)))
-    told, begin, end = all_between(marks, number, stays.order[again], stays.end_order[again])
+    told, begin, end = all_between(marks, number, allocations.order[again], allocations.end_order[again])
     for total, values in ((busy, use.value), (observed, use.second_value)):
         sums = np.append(0.0, np.cumsum(values[told.at_ms]))
         total[:] += rows.totals(number, (sums[end] - sums[begin]) * more)

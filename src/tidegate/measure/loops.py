@@ -47,7 +47,7 @@ _MOST_NAMED = 3
 
 
 class Pair(Spec, frozen=True):
-    """Who sent whom away, and how often."""
+    """A workload, the one that it preempted, and how often."""
 
     cause: str
     cause_queue: str
@@ -57,7 +57,7 @@ class Pair(Spec, frozen=True):
 
 
 class Loop(Spec, frozen=True):
-    """Workloads that send each other away, or one that always comes back."""
+    """Workloads that preempt each other, or one that is preempted and returns."""
 
     pairs: tuple[Pair, ...]  # in the order in which they follow each other
     preemptions: int
@@ -211,7 +211,7 @@ def _fact_text(lives: JobRecords, outside: _Outside, at: int) -> str:
 def loop_text(loop: Loop) -> str:
     """A loop in words."""
     said = [
-        f"{pair.cause} ({pair.cause_queue}) sent {pair.victim} ({pair.victim_queue}) away "
+        f"{pair.cause} ({pair.cause_queue}) preempted {pair.victim} ({pair.victim_queue}) "
         + ("once" if pair.times == 1 else f"{pair.times:,} times")
         for pair in loop.pairs[:_MOST_NAMED]
     ]

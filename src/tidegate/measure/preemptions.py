@@ -35,9 +35,9 @@ class Preemptions(NamedTuple):
 
 def preemptions_of(flat: Flat, lives: JobRecords, held: HeldAllocations) -> Preemptions:
     """Every preemption of a run."""
-    told, stays, rows = flat.decisions.of(DecisionKind.PREEMPT), held.stays, WorkloadRows(lives.number)
-    order, _ = first_after(told.marks(), stays.number, stays.order)
-    ended = (order < stays.end_order) & (stays.end_order < NEVER)
+    told, allocations, rows = flat.decisions.of(DecisionKind.PREEMPT), held.allocations, WorkloadRows(lives.number)
+    order, _ = first_after(told.marks(), allocations.number, allocations.order)
+    ended = (order < allocations.end_order) & (allocations.end_order < NEVER)
     lost = np.zeros(len(told.order), np.float64)
     np.add.at(lost, np.searchsorted(told.order, order[ended]), (held.cut_milli_ms * held.times)[ended])
     known = rows.of(told.workload) >= 0

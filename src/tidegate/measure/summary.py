@@ -62,7 +62,7 @@ class WorkloadGroup(Spec, frozen=True):
     served_share: float | None  # allocated/(allocated + waited); None: no GPUs were asked for
     evictions: int
     preemptions: int  # evictions in favour of another workload
-    lost_gpu_h: float  # held for nothing, because stays were cut short
+    lost_gpu_h: float  # held for nothing, because allocations were cut short
     open_ms: float | None = None  # the shortest wait that had not ended: quantiles from there on are lower bounds
     completion_open_ms: float | None = None  # the same of completion times
 
