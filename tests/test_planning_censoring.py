@@ -303,4 +303,4 @@ def test_the_terms_of_a_trial_are_its_own():
     assert plan.classes[0].tolerance.wait_ms == HOUR_MS
     trial = try_plan(jobs, 0.25, known)
     assert trial.span == held_out(jobs, 0.25)
-    assert [week.own_gpus for week in plan.len(trial.bands)] == [bands.own_gpus for bands in trial.bands]
+    assert [week.own_gpus for week in plan.trial.weeks] == [bands.own_gpus for bands in trial.bands]
