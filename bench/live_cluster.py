@@ -17,7 +17,7 @@ import msgspec
 
 from kubebench import Plane, node, pod
 from tidegate.kube.mirror.handover_annotation import HandoverNote, write_note
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.kubeconfig import config_access
 from tidegate.manifests.label_names import QUEUE, STANDING
 from tidegate.model.observed_status import Grant, Standing
@@ -141,10 +141,10 @@ def unmake_work(plane: Plane, contest: Contest) -> None:
     """Delete what was created, so that the next contest finds the cluster empty."""
     now = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
     names = [one["metadata"]["name"] for one in plane.admin.get(PODS)["items"]]
-    asyncio.run(ask_all(plane, [Request("DELETE", f"{PODS}/{name}", {}, now) for name in names]))
+    asyncio.run(ask_all(plane, [ApiRequest("DELETE", f"{PODS}/{name}", {}, now) for name in names]))
     if contest.gang > 1 and not contest.is_ours:
         groups = [one["metadata"]["name"] for one in plane.admin.get(GROUPS)["items"]]
-        asyncio.run(ask_all(plane, [Request("DELETE", f"{GROUPS}/{name}") for name in groups]))
+        asyncio.run(ask_all(plane, [ApiRequest("DELETE", f"{GROUPS}/{name}") for name in groups]))
 
 
 def unbound(plane: Plane) -> list[str]:
@@ -152,12 +152,12 @@ def unbound(plane: Plane) -> list[str]:
     return [one["metadata"]["name"] for one in plane.admin.get(PODS, fieldSelector="spec.nodeName=")["items"]]
 
 
-def post(path: str, thing: dict[str, Any]) -> Request:
+def post(path: str, thing: dict[str, Any]) -> ApiRequest:
     """The request that creates an object."""
-    return Request("POST", path, {}, msgspec.json.encode(thing))
+    return ApiRequest("POST", path, {}, msgspec.json.encode(thing))
 
 
-async def ask_all(plane: Plane, requests: list[Request]) -> None:
+async def ask_all(plane: Plane, requests: list[ApiRequest]) -> None:
     """Carry requests out, many at a time; raise if one is refused."""
     async with Client(config_access([plane.kubeconfig("admin")], clock=lambda: 0)) as client:
         waiting = iter(requests)

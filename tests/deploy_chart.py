@@ -13,12 +13,12 @@ import yaml
 import tidegate
 from tidegate.deploy.deployment_manifest import LABELS, deployment
 from tidegate.deploy.install_objects import (
-    DOOR,
+    GATE_FILES,
     alert_rules,
     as_yaml,
-    board_map,
-    board_text,
-    door_text,
+    dashboard_map,
+    dashboard_text,
+    gate_text,
     monitor,
     network_policy,
     objects,
@@ -114,7 +114,7 @@ def chart() -> dict[str, str]:
         "Chart.yaml": _about(),
         "values.yaml": _values(),
         "values.schema.json": _schema(),
-        "files/tidegate.json": board_text(),
+        "files/tidegate.json": dashboard_text(),
         "templates/NOTES.txt": _NOTES,
         "templates/roles.yaml": _roles("ClusterRole", cluster) + _roles("Role", own),
         "templates/deployment.yaml": _deployment(),
@@ -124,7 +124,7 @@ def chart() -> dict[str, str]:
         "templates/monitor.yaml": _if(".Values.serviceMonitor.enabled", _monitor()),
         "templates/alerts.yaml": _if(".Values.prometheusRule.enabled", _alerts()),
         "templates/board.yaml": _if(".Values.board", _board()),
-        "templates/door.yaml": _if(".Values.door", "".join(f"---\n{_door(file)}" for file in DOOR)),
+        "templates/door.yaml": _if(".Values.door", "".join(f"---\n{_door(file)}" for file in GATE_FILES)),
         "templates/reserved-annotations.yaml": _if('ne .Values.mode "shadow"', as_yaml(reservation(dict(LABELS)))),
     }
 
@@ -144,7 +144,7 @@ def _door(file: str) -> str:
       {{- end }}
 """
     made = f"values: {values}\n" + wanted
-    text = door_text(file)
+    text = gate_text(file)
     assert barred in text
     return text.replace(barred, made)
 
@@ -273,7 +273,7 @@ def _network_policy() -> str:
 
 
 def _board() -> str:
-    made = board_map(_WISH)
+    made = dashboard_map(_WISH)
     made["data"] = {"tidegate.json": "tg-board"}
     got = '|\n{{ .Files.Get "files/tidegate.json" | indent 4 }}'
     return _templated(as_yaml([made])).replace("tg-board", got)

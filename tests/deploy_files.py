@@ -12,12 +12,12 @@ from typing import Any
 from deploy_chart import chart
 from tidegate.deploy.deployment_manifest import LABELS
 from tidegate.deploy.install_objects import (
-    DOOR,
+    GATE_FILES,
     alert_rules,
     as_yaml,
-    board_map,
-    board_text,
-    door_text,
+    dashboard_map,
+    dashboard_text,
+    gate_text,
     monitor,
     network_policy,
     objects,
@@ -44,11 +44,11 @@ _DOOR_SAID = """\
 def deploy_files() -> dict[str, str]:
     """Every file by its path in deploy/."""
     made = {f"chart/{name}": text for name, text in chart().items()}
-    made |= {f"door/{name}": door_text(name) for name in DOOR}
-    made["door/kustomization.yaml"] = _DOOR_SAID + _kustomization("Kustomization", resources=list(DOOR))
-    made["grafana/tidegate.json"] = board_text()
+    made |= {f"door/{name}": gate_text(name) for name in GATE_FILES}
+    made["door/kustomization.yaml"] = _DOOR_SAID + _kustomization("Kustomization", resources=list(GATE_FILES))
+    made["grafana/tidegate.json"] = dashboard_text()
     made |= _component("network-policy", network_policy(InstallSpec()))
-    made |= _component("service-monitor", monitor(InstallSpec())) | _component("board", board_map(InstallSpec()))
+    made |= _component("service-monitor", monitor(InstallSpec())) | _component("board", dashboard_map(InstallSpec()))
     made |= _component("prometheus-rule", alert_rules(InstallSpec()))
     return made | _base() | {name: text for mode in Mode for name, text in _overlay(mode).items()}
 

@@ -30,7 +30,7 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.queue_objects import AROUND_KINDS, QUEUE_KINDS
 from tidegate.kube.transport.api_thread import WatchedKind, WriteReport
 from tidegate.kube.transport.connection import Connection
-from tidegate.kube.transport.response import Response
+from tidegate.kube.transport.response import ApiResponse
 from tidegate.kube.transport.write_pool import WriteResult
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.model.facts import Outcome
@@ -279,7 +279,7 @@ class Round:
             if isinstance(thing.get("spec"), dict):
                 thing["spec"]["nodeName"] = body["target"]["name"]
                 self._send(pending.write.key, thing)
-        self.world.api.updates.note(WriteReport(pending, WriteResult(outcome, Response(200), 1)))
+        self.world.api.updates.note(WriteReport(pending, WriteResult(outcome, ApiResponse(200), 1)))
 
 
 def _decoded(topic: WatchedKind, thing: Thing) -> Any:

@@ -11,8 +11,8 @@ from tidegate.kube.actuator.pending_writes import PendingWrite
 from tidegate.kube.mirror.handover_annotation import HandoverNote, annotated, read_note
 from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.takeover import Takeover
-from tidegate.kube.transport.objects import Meta
-from tidegate.live.handover import common_of, notes_after, read_common
+from tidegate.kube.transport.objects import KubeObjectMeta
+from tidegate.live.handover import decode_shared_handover, notes_after, shared_handover_of
 from tidegate.manifests.label_names import STANDING
 from tidegate.model.policy import Policy
 
@@ -31,9 +31,9 @@ class Relay(Paper):
         ]
         return told
 
-    def _meta(self, key: str) -> Meta:
+    def _meta(self, key: str) -> KubeObjectMeta:
         found = self.objects[key]["metadata"]
-        return Meta(annotations=found.get("annotations"), resource_version=found.get("resourceVersion", ""))
+        return KubeObjectMeta(annotations=found.get("annotations"), resource_version=found.get("resourceVersion", ""))
 
     def carry_out(self, order: PendingWrite) -> bool:
         done = super().carry_out(order)
@@ -44,7 +44,7 @@ class Relay(Paper):
 
     def take_over(self) -> None:
         """Another replica leads: it knows nothing but what it sees."""
-        before = read_common(common_of(self.state, self.reconciler.workloads).text)
+        before = decode_shared_handover(shared_handover_of(self.state, self.reconciler.workloads).text)
         self.begin_anew()
         labels_of = self.reconciler.node_registry.labels_of
         check = HandoverCheck(self._found, self.policy.shares, labels_of, self.now_ms)

@@ -13,9 +13,9 @@ from kubebench.process import free_port
 from kubequeues import one_queue
 from tidegate.cli.doctor import _print
 from tidegate.cli.main import app
-from tidegate.deploy.access_review import deeds
-from tidegate.deploy.check_result import Finding, Level
-from tidegate.deploy.permissions import FOLLOWED, SUSPENDED, grants, rules
+from tidegate.deploy.access_review import access_requests
+from tidegate.deploy.check_result import CheckLevel, CheckResult
+from tidegate.deploy.permissions import FOLLOWED, SUSPENDED, permissions_of, role_rules
 from tidegate.live.election import LeaseName
 from tidegate.live.modes import Mode
 from tidegate.live.service import ServiceOptions, _ownership
@@ -195,7 +195,7 @@ def test_doctor_refuses_what_means_nothing(tmp_path, arguments, told):
 def test_doctors_table_fits_eighty_columns(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     long = ", ".join(["patch resourceclaims.resource.k8s.io/status"] * 9)
-    _print([Finding("permissions", Level.FAIL, long, long, long), Finding("door", Level.OK, "fine")])
+    _print([CheckResult("permissions", CheckLevel.FAIL, long, long, long), CheckResult("door", CheckLevel.OK, "fine")])
     said = capsys.readouterr().out.splitlines()
     assert max(map(len, said)) <= 80
     assert said[-1] == "1 ok, 1 fail"
@@ -208,7 +208,7 @@ def allowed(mode):
     """What a mode may do, one by one."""
     return {
         (group, thing, verb, name)
-        for rule in rules(grants(mode, _LEASE, "policy"))
+        for rule in role_rules(permissions_of(mode, _LEASE, "policy"))
         for group in rule["apiGroups"]
         for thing in rule["resources"]
         for verb in rule["verbs"]
@@ -248,6 +248,6 @@ def test_what_is_checked_is_what_is_granted():
     for mode in Mode:
         asked = {
             (one.grant.resource.group, one.grant.thing, one.verb, one.name)
-            for one in deeds(grants(mode, _LEASE, "policy"))
+            for one in access_requests(permissions_of(mode, _LEASE, "policy"))
         }
         assert asked == allowed(mode)

@@ -13,8 +13,8 @@ import yaml
 from deploy_files import DEPLOY, MADE, deploy_files
 from prometheus_server import program
 from tidegate.deploy.deployment_manifest import BUILT, PORT, USER, deployment
-from tidegate.deploy.grafana_dashboard import board
-from tidegate.deploy.install_objects import door, objects
+from tidegate.deploy.grafana_dashboard import dashboard
+from tidegate.deploy.install_objects import gate_objects, objects
 from tidegate.deploy.install_spec import FIRST_POLICY, NAME, GivenPolicy, InstallSpec
 from tidegate.jit.cache_files import FOLDER_VARIABLE
 from tidegate.kube.mirror.namespaces import read_rule
@@ -92,7 +92,7 @@ def test_helm_makes_the_namespaces_that_install_makes(helm):
 
 
 def test_kustomize_makes_the_door(kustomize):
-    assert kustomize(DEPLOY / "door") == by_name(door())
+    assert kustomize(DEPLOY / "door") == by_name(gate_objects())
 
 
 def test_components_go_with_an_overlay(kustomize, tmp_path):
@@ -167,7 +167,7 @@ def test_the_board_asks_for_metrics_that_are_there_by_labels_that_they_have():
         labels = {"le"} if metric.type == "histogram" else set()
         samples |= {f"{metric.name}{end}": labels for end in ends}
     labels_of = {collector._name: set(collector._labelnames) for collector in Metrics().registry._collector_to_names}
-    queries = [target["expr"] for panel in board()["panels"] for target in panel.get("targets", ())]
+    queries = [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
     assert len(queries) > 15
     for query in queries:
         asked = set(re.findall(r"\b(?:kueue|tidegate)_\w+", query))
@@ -184,7 +184,7 @@ def test_the_board_asks_for_metrics_that_are_there_by_labels_that_they_have():
 
 
 def test_prometheus_understands_what_the_board_asks(tmp_path):
-    queries = [target["expr"] for panel in board()["panels"] for target in panel.get("targets", ())]
+    queries = [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
     rules = [{"record": f"asked:{number}", "expr": query} for number, query in enumerate(queries)]
     (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "board", "rules": rules}]}))
     command = [program("promtool"), "check", "rules", tmp_path / "rules.yml"]
@@ -195,7 +195,7 @@ def test_prometheus_understands_what_the_board_asks(tmp_path):
 
 def test_the_boards_panels_do_not_overlap():
     taken = set()
-    for panel in board()["panels"]:
+    for panel in dashboard()["panels"]:
         place = panel["gridPos"]
         cells = {
             (x, y)
@@ -205,7 +205,7 @@ def test_the_boards_panels_do_not_overlap():
         assert not taken & cells, panel["title"]
         assert place["x"] + place["w"] <= 24
         taken |= cells
-    assert len({panel["id"] for panel in board()["panels"]}) == len(board()["panels"])
+    assert len({panel["id"] for panel in dashboard()["panels"]}) == len(dashboard()["panels"])
 
 
 # -- the image and the pod ---------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from kubefake import Fake, answer, bookmark, cut, event, gone, half, hang, listing, refusal, stream, thing
 from tidegate.kube.transport.client import Client
-from tidegate.kube.transport.objects import Bare
+from tidegate.kube.transport.objects import PartialObject
 from tidegate.kube.transport.reflector import Reflector, ReflectorOptions, token_ahead
 from tidegate.kube.transport.resources import PODS
 from tidegate.kube.transport.update_queue import UpdateQueue
@@ -18,11 +18,11 @@ from tidegate.kube.transport.update_queue import UpdateQueue
 _SILENT = stream(then="silence")
 
 
-class _WithExtra(Bare, frozen=True):
+class _WithExtra(PartialObject, frozen=True):
     extra: str = ""
 
 
-def follow(*behaviours, until, pace=None, most_s=10.0, taken=False, type=Bare, **more):  # noqa: A002
+def follow(*behaviours, until, pace=None, most_s=10.0, taken=False, type=PartialObject, **more):  # noqa: A002
     """Follow until a condition holds; what was told, the follower, and what the server was asked."""
 
     async def run():
@@ -188,7 +188,7 @@ def test_a_server_that_ends_every_watch_at_once_gets_at_most_20_requests_in_10_s
 
     async def run():
         async with Fake(behave) as fake, Client(fake.access) as client:
-            follower = Reflector(client, PODS, Bare, UpdateQueue(), draw=lambda: draw)
+            follower = Reflector(client, PODS, PartialObject, UpdateQueue(), draw=lambda: draw)
             task, clock = asyncio.create_task(follower.follow()), asyncio.get_running_loop().time
             began_s, times = clock(), []
             while clock() - began_s < 60:
@@ -350,7 +350,7 @@ def test_a_reader_who_never_takes_costs_no_more_than_the_objects():
             Fake(listing(10), stream(lines, bookmark(60_000), then="silence")) as fake,
             Client(fake.access) as client,
         ):
-            follower = Reflector(client, PODS, Bare, updates, draw=lambda: 0.0)
+            follower = Reflector(client, PODS, PartialObject, updates, draw=lambda: 0.0)
             task = asyncio.create_task(follower.follow())
             async with asyncio.timeout(20):
                 while not follower.tally.bookmarks:
@@ -374,7 +374,7 @@ def test_an_object_that_is_not_understood_does_not_stop_the_others():
         updates = UpdateQueue()
         watch = stream(event("ADDED", "odd", 12), event("ADDED", "b", 13), then="silence")
         async with Fake(listing(10, thing("odd", 1), thing("a", 2)), watch) as fake, Client(fake.access) as client:
-            follower = Reflector(client, PODS, Bare, updates, draw=lambda: 0.0, shrink=understand)
+            follower = Reflector(client, PODS, PartialObject, updates, draw=lambda: 0.0, shrink=understand)
             task = asyncio.create_task(follower.follow())
             async with asyncio.timeout(10):
                 while follower.tally.events < 2:

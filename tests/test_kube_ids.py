@@ -25,9 +25,9 @@ from tidegate.kube.transport.reflector import ReflectorOptions
 from tidegate.kube.transport.resources import JOBS, NODES, PODS
 from tidegate.kube.transport.writes import Ref
 from tidegate.kube.world import WorldOptions
-from tidegate.live.handover import common_of, read_common
+from tidegate.live.handover import decode_shared_handover, shared_handover_of
 from tidegate.live.observed_history import ObservedHistory, SeenWorkload, run_twin
-from tidegate.live.shadow_comparison import reckon
+from tidegate.live.shadow_comparison import compare_with_twin
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.observed_status import Standing
 from tidegate.model.policy import Policy
@@ -105,13 +105,13 @@ def passed_over():
 
 def test_a_pod_that_was_made_again_inherits_nothing():
     cluster = passed_over()
-    text = common_of(cluster.state, cluster.reconciler.workloads).text
+    text = shared_handover_of(cluster.state, cluster.reconciler.workloads).text
     cluster.remove("pod/large")
     again = queued(ours("large", 8))
     again["metadata"]["uid"] = "pod/large/2"
     cluster.put(again)
     cluster.begin_anew()
-    Takeover(cluster.reconciler).resume(lambda _: None, read_common(text))
+    Takeover(cluster.reconciler).resume(lambda _: None, decode_shared_handover(text))
     given = [one for one in cluster.reconciler.take_facts().batch(1).payloads if isinstance(one, Standing)]
     assert given == []
 
@@ -122,7 +122,7 @@ def test_rollback_what_we_write_is_what_an_earlier_version_reads():
         waiting: dict[str, Standing] = {}
 
     cluster = passed_over()
-    kept = msgspec.json.decode(common_of(cluster.state, cluster.reconciler.workloads).text, type=Earlier)
+    kept = msgspec.json.decode(shared_handover_of(cluster.state, cluster.reconciler.workloads).text, type=Earlier)
     assert list(kept.waiting) == ["default/large"]
     assert kept.waiting["default/large"].passed_over_ms
 
@@ -139,7 +139,7 @@ def test_upgrade_what_an_earlier_version_wrote_is_read_where_it_means_one_worklo
         def note_of(self, *_):
             return None
 
-    Takeover(cluster.reconciler).resume(Nothing(), read_common(text))
+    Takeover(cluster.reconciler).resume(Nothing(), decode_shared_handover(text))
     events = cluster.reconciler.take_facts().batch(cluster.now_ms)
     numbers = [int(number) for number, arg in zip(events.subject, events.arg, strict=True) if arg >= 0]
     names = {cluster.reconciler.workloads[number].id for number in numbers}
@@ -175,7 +175,7 @@ def test_a_shadow_compares_each_of_one_name_with_itself():
     observed = ObservedHistory(0, 5_000, nodes, Policy(), tuple(seen), (Opening(0, 0, opens=True),))
     twin = run_twin(observed)
     assert set(twin.placed_ms) == {0, 1}
-    assert reckon(observed, twin).twin.workloads == 2
+    assert compare_with_twin(observed, twin).twin.workloads == 2
 
 
 # -- what people type ------------------------------------------------------------------------------------------

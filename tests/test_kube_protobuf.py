@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kubebench import Options, Plane, pod
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import PodObject, ProtobufPods, UnmanagedPod, note_in, see_listed, see_pod
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.kubeconfig import config_access
 from tidegate.kube.transport.protobuf import ACCEPT, MAGIC, ListedPod, Words, read_kind, read_pods, read_token
 from tidegate.kube.transport.reflector import Reflector, ReflectorOptions
@@ -342,7 +342,7 @@ def test_pods_with_claims_are_listed_as_json(cluster):
 
 
 def test_a_page_that_is_cut_is_not_read(filled):
-    request = Request("GET", _PODS, {"limit": "3"}, accept=ACCEPT)
+    request = ApiRequest("GET", _PODS, {"limit": "3"}, accept=ACCEPT)
     (answer,) = ask(filled, request)
     assert answer.body.startswith(MAGIC)
     page = read_pods(answer.body, _NO_WORDS, read_kind)

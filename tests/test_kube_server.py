@@ -10,9 +10,9 @@ import pytest
 
 from kubebench import Options, Plane, job, node, pod
 from kubebench.plane import SERVER
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.kubeconfig import config_access
-from tidegate.kube.transport.objects import Bare
+from tidegate.kube.transport.objects import PartialObject
 from tidegate.kube.transport.reflector import Reflector, ReflectorOptions
 from tidegate.kube.transport.resources import JOBS, NODES, PODS, Resource
 from tidegate.kube.transport.update_queue import UpdateQueue
@@ -167,7 +167,7 @@ def test_certificates_and_tokens_let_us_in(plane, user):
 
     async def run(way):
         async with Client(way) as client:
-            return await client.ask(Request("GET", NODES.path()))
+            return await client.ask(ApiRequest("GET", NODES.path()))
 
     way = config_access([path], clock=lambda: 0)
     assert asyncio.run(run(way)).status == 200
@@ -208,7 +208,7 @@ def follow(plane, resource, story, **more):
     async def run():
         mirror = Mirror()
         async with Client(access(plane, "admin")) as client:
-            follower = Reflector(client, resource, Bare, mirror.updates, draw=lambda: 0.5, **more)
+            follower = Reflector(client, resource, PartialObject, mirror.updates, draw=lambda: 0.5, **more)
             task = asyncio.create_task(follower.follow())
             await asyncio.wait_for(follower.listed.wait(), 20)
             await asyncio.to_thread(story)

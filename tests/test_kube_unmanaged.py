@@ -16,13 +16,16 @@ from tidegate.kube.mirror.namespaces import ManagedNamespaces, NamespaceRule
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import GateOwner, PodObject, PodTraits, UnmanagedPod, see_pod
-from tidegate.kube.transport.objects import Owner
+from tidegate.kube.transport.objects import KubeOwnerReference
 
 _MODES = ("scheduler", "gates", "watches", "unqueued")
 _KIND, _DAEMON_SET = next(iter(sorted(OWNERS))), ("apps", "DaemonSet")
 _OWNERS = [
     None,
-    *(Owner(kind, "o", "o", controller=True, api_version=f"{group}/v1") for group, kind in (_KIND, _DAEMON_SET)),
+    *(
+        KubeOwnerReference(kind, "o", "o", controller=True, api_version=f"{group}/v1")
+        for group, kind in (_KIND, _DAEMON_SET)
+    ),
 ]
 
 

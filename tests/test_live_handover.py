@@ -16,10 +16,10 @@ from kubepaper import QUEUES, job_pods, ours, paper, queued, said
 from kuberelay import Relay, active, make_pods, make_up, relay
 from tidegate.kube.actuator.pending_writes import PendingWrite
 from tidegate.kube.mirror.handover_annotation import MOST_BYTES, HandoverNote, annotated, in_runs, read_note, write_note
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.kube.transport.resources import JOBS
 from tidegate.kube.transport.writes import Ref, edit, merge
-from tidegate.live.handover import read_common
+from tidegate.live.handover import decode_shared_handover
 from tidegate.manifests.label_names import STANDING
 from tidegate.model.decisions import DecisionKind
 from tidegate.model.facts import Outcome
@@ -439,12 +439,12 @@ def test_notes_go_into_patches_of_every_kind():
     fresh = [{"op": "add", "path": "/metadata/annotations", "value": {"other": "y"}}]
     whole = json.loads(annotated(edit(ref, fresh), "x").request.body)
     assert whole[-1]["value"] == {"other": "y", STANDING: "x"}
-    bare = json.loads(annotated(edit(ref, []), "x", Meta(resource_version="7")).request.body)
+    bare = json.loads(annotated(edit(ref, []), "x", KubeObjectMeta(resource_version="7")).request.body)
     assert bare[-2:] == [
         {"op": "test", "path": "/metadata/annotations", "value": None},
         {"op": "add", "path": "/metadata/annotations", "value": {STANDING: "x"}},
     ]
-    added = json.loads(annotated(edit(ref, []), "x", Meta(annotations={"a": "b"})).request.body)
+    added = json.loads(annotated(edit(ref, []), "x", KubeObjectMeta(annotations={"a": "b"})).request.body)
     assert added[-1] == {"op": "add", "path": "/metadata/annotations/tidegate.io~1standing", "value": "x"}
 
 
@@ -509,5 +509,9 @@ def test_what_a_later_version_adds_to_a_note_changes_nothing_else():
     more = {**kept, "new": 1}
     more["consumed"] = _with_more(kept["consumed"])
     more["waiting"] = {"default/a": {"nominated": True, "new": 2}}
-    assert read_common(json.dumps(more)) == read_common(json.dumps(kept)) != read_common("")
-    assert read_common("[" * 100_000) == read_common("")
+    assert (
+        decode_shared_handover(json.dumps(more))
+        == decode_shared_handover(json.dumps(kept))
+        != decode_shared_handover("")
+    )
+    assert decode_shared_handover("[" * 100_000) == decode_shared_handover("")

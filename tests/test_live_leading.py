@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from kubefake import Fake, answer, refusal
 from tidegate.kube.transport.connection import Connection
 from tidegate.kube.transport.loop_thread import LoopThread, ThreadEndedError
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.live.election import Claiming, Election, LeaseName
 from tidegate.live.lease import Candidate, LeaseObject, LeaseTimes
-from tidegate.live.scope_claim import CLAIM_PREFIX, Claimant, Scope
+from tidegate.live.scope_claim import CLAIM_PREFIX, Claimant, InstanceScope
 
 TIMES = LeaseTimes(lease_s=15, renew_s=10, retry_s=2)
 QUICK = LeaseTimes(lease_s=2, renew_s=1.2, retry_s=0.1)
-BIND, GATE = Scope("bind", "tidegate"), Scope("gate")
+BIND, GATE = InstanceScope("bind", "tidegate"), InstanceScope("gate")
 
 
 # -- threads -------------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_others_are_given_the_whole_duration_of_a_lease_in_seconds_rounded_up(le
         (BIND, BIND, True),
         (GATE, GATE, True),
         (BIND, GATE, True),  # a job may name a queue and the scheduler
-        (BIND, Scope("bind", "other"), False),
+        (BIND, InstanceScope("bind", "other"), False),
     ],
 )
 def test_scopes_overlap_where_some_work_may_be_of_both(one, other, overlap):
@@ -139,7 +139,7 @@ class Claims:
         if version != (self.lease.metadata.resource_version if self.lease else ""):
             return None
         self.version += 1
-        meta = Meta(name="c", resource_version=str(self.version), annotations=wanted["annotations"])
+        meta = KubeObjectMeta(name="c", resource_version=str(self.version), annotations=wanted["annotations"])
         self.lease = LeaseObject(meta, wanted["spec"])
         return self.lease
 
@@ -189,7 +189,7 @@ def test_a_replica_that_takes_over_continues_the_claim_of_its_instance():
 
 
 def test_instances_with_scopes_of_their_own_do_not_disturb_each_other():
-    claims, a, b = Claims(), claimant("a/tidegate"), claimant("b/tidegate", Scope("bind", "other"))
+    claims, a, b = Claims(), claimant("a/tidegate"), claimant("b/tidegate", InstanceScope("bind", "other"))
     for at_s in range(0, 60, 2):
         assert claims.turn(a, at_s)
         assert claims.turn(b, at_s + 1)
@@ -211,7 +211,7 @@ def test_a_claim_that_cannot_be_read_is_respected():
 def test_never_do_two_instances_with_overlapping_scopes_hold_claims_at_a_time(turns):
     """Whoever comes when, whether it reads first, and whether or not it hears of what it wrote."""
     claims, now_s = Claims(), 0.0
-    scopes = (BIND, GATE, Scope("bind", "other"), BIND)
+    scopes = (BIND, GATE, InstanceScope("bind", "other"), BIND)
     some = [claimant(f"n{number}/tidegate", scope) for number, scope in enumerate(scopes)]
     for number, pause_s, looks, heard in turns:
         now_s += pause_s
@@ -263,7 +263,7 @@ class Server:
 
 
 @contextmanager
-def election(access: Connection, namespace: str, identity: str, scope: Scope | None = BIND):
+def election(access: Connection, namespace: str, identity: str, scope: InstanceScope | None = BIND):
     claiming = Claiming(scope) if scope is not None else None
     made = Election(access, LeaseName(namespace, "tidegate"), identity, QUICK, claiming)
     made.start()
@@ -309,7 +309,7 @@ def test_two_schedulers_lead_side_by_side():
     with (
         serving(server) as fake,
         election(fake.access, "a", "pod-a") as first,
-        election(fake.access, "b", "pod-b", Scope("bind", "other")) as second,
+        election(fake.access, "b", "pod-b", InstanceScope("bind", "other")) as second,
     ):
         wait_for(lambda: first.leads() and second.leads())
         terms = first.term, second.term

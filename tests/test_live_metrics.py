@@ -14,7 +14,7 @@ import pytest
 import tidegate
 from kubebench.objects import job, pod
 from kubepaper import QUEUES, ours, paper, queued
-from tidegate.kube.transport.response import Response
+from tidegate.kube.transport.response import ApiResponse
 from tidegate.kube.world import WriteFailure
 from tidegate.live.decision_log import FailureLog
 from tidegate.live.installed_policy import find_installed_policy
@@ -259,8 +259,8 @@ class Server:
 
     async def ask(self, request):
         if self._status != 200:
-            return Response(self._status, "Forbidden", "no")
-        return Response(200, body=msgspec.json.encode({"items": self._things}))
+            return ApiResponse(self._status, "Forbidden", "no")
+        return ApiResponse(200, body=msgspec.json.encode({"items": self._things}))
 
 
 def found(*policies, **more):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.journal.store import JournalFile
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.live.clock import SteadyClock
 from tidegate.live.endpoints import Endpoints, ListenAddressError, Probes, read_address
 from tidegate.live.garbage_collection import Collector
@@ -38,7 +38,7 @@ class Board:
         if claim.version != (self.lease.metadata.resource_version if self.lease else ""):
             return None
         self.version += 1
-        self.lease = LeaseObject(Meta(name="l", resource_version=str(self.version)), claim.spec)
+        self.lease = LeaseObject(KubeObjectMeta(name="l", resource_version=str(self.version)), claim.spec)
         return self.lease
 
     def turn(self, candidate: Candidate, at_s: float, stamp: str = "") -> bool:
@@ -74,7 +74,7 @@ def test_nobody_may_claim_a_lease_that_another_still_holds_by_fractions_of_a_sec
     a, b = Candidate("a", times), Candidate("b", times)
     claim = a.claim(0.0, "t0")
     assert claim is not None
-    lease = LeaseObject(Meta(name="l", uid="u", resource_version="1"), claim.spec)
+    lease = LeaseObject(KubeObjectMeta(name="l", uid="u", resource_version="1"), claim.spec)
     a.won(lease, 0.0, 0.0)
     b.see(lease, 0.0)
     assert a.leads(15.1)

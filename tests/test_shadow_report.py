@@ -14,7 +14,7 @@ from tidegate.engine.apply import apply
 from tidegate.engine.step import propose
 from tidegate.journal.store import Step
 from tidegate.live.observed_history import ObservedHistory, observe, run_twin
-from tidegate.live.shadow_comparison import ShadowComparison, reckon
+from tidegate.live.shadow_comparison import ShadowComparison, compare_with_twin
 from tidegate.model.facts import EventKind, Facts
 from tidegate.model.policy import Policy
 from tidegate.model.units import HOUR_MS
@@ -43,7 +43,7 @@ class Shadow:
 
     def report(self) -> ShadowComparison:
         observed = self.observed()
-        return reckon(observed, run_twin(observed))
+        return compare_with_twin(observed, run_twin(observed))
 
 
 def has_node(number: int, *, changed: bool = False, closed: bool = False):

@@ -22,8 +22,8 @@ from tidegate.report.output_files import open_console
 
 if TYPE_CHECKING:
     from tidegate.deploy.access_review import Account
-    from tidegate.deploy.check_result import Finding
-    from tidegate.deploy.readiness_checks import ClusterVisit
+    from tidegate.deploy.check_result import CheckResult
+    from tidegate.deploy.readiness_checks import CheckTarget
     from tidegate.kube.transport.connection import Connection
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -81,9 +81,9 @@ def doctor(
         raise typer.Exit(EXIT_NO)
 
 
-def _visit(mode: Mode, namespace: str, lease: str, policy: str | None, account: str | None) -> ClusterVisit:
+def _visit(mode: Mode, namespace: str, lease: str, policy: str | None, account: str | None) -> CheckTarget:
     from tidegate.deploy.install_spec import GivenPolicy, InstallOptionError, InstallSpec
-    from tidegate.deploy.readiness_checks import ClusterVisit
+    from tidegate.deploy.readiness_checks import CheckTarget
     from tidegate.live.election import LeaseName
     from tidegate.live.policy_sources import PolicyError, policy_source
 
@@ -92,7 +92,7 @@ def _visit(mode: Mode, namespace: str, lease: str, policy: str | None, account: 
         source = policy_source(policy or GivenPolicy().source, namespace)
     except (InstallOptionError, PolicyError) as error:
         raise CannotRun(str(error)) from None
-    return ClusterVisit(
+    return CheckTarget(
         mode, LeaseName(namespace, lease), source, _account(account, namespace), wall_ms(), policy is not None
     )
 
@@ -108,7 +108,7 @@ def _account(text: str | None, namespace: str) -> Account | None:
     return Account(where or namespace, name)
 
 
-async def _look(access: Connection, visit: ClusterVisit) -> list[Finding]:
+async def _look(access: Connection, visit: CheckTarget) -> list[CheckResult]:
     from tidegate.deploy.readiness_checks import check_readiness
     from tidegate.kube.transport.client import Client
 
@@ -116,7 +116,7 @@ async def _look(access: Connection, visit: ClusterVisit) -> list[Finding]:
         return [finding async for finding in check_readiness(client, visit)]
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[CheckResult]) -> None:
     console, table = open_console(), Table(box=None, show_header=False, pad_edge=False)
     table.add_column()
     table.add_column()

@@ -56,7 +56,7 @@ from tidegate.whatif.search import BUDGET, find_remedies
 
 if TYPE_CHECKING:
     from tidegate.kube.transport.connection import Connection
-    from tidegate.live.cluster_snapshot import Snapshot
+    from tidegate.live.cluster_snapshot import ClusterSnapshot
     from tidegate.live.object_times import ObjectTimes
 
 #: Workloads that a short form may mean that are named.
@@ -138,7 +138,7 @@ def explain_job(
         show(explanation, open_console())
 
 
-def _dated(told: _Told, access: Connection | None, snapshot: Snapshot | None) -> tuple[_Told, Mapping[int, int]]:
+def _dated(told: _Told, access: Connection | None, snapshot: ClusterSnapshot | None) -> tuple[_Told, Mapping[int, int]]:
     """What a look tells, dated by objects, and since when each workload runs; a journal has its own times."""
     if access is None or snapshot is None:
         return told, {}
@@ -146,7 +146,7 @@ def _dated(told: _Told, access: Connection | None, snapshot: Snapshot | None) ->
     return told._replace(story=date_story(told.story, times.waiting_ms, bound.get(told.story.number, 0))), bound
 
 
-def _times(access: Connection, snapshot: Snapshot, job: int) -> tuple[ObjectTimes, dict[int, int]]:
+def _times(access: Connection, snapshot: ClusterSnapshot, job: int) -> tuple[ObjectTimes, dict[int, int]]:
     """Since when a workload waits, and since when each runs, by their numbers, as objects tell it."""
     from tidegate.kube.transport.client import Client
     from tidegate.live.object_times import read_times

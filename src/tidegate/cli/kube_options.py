@@ -24,7 +24,7 @@ from tidegate.report.output_files import open_console
 
 if TYPE_CHECKING:
     from tidegate.kube.transport.connection import Connection
-    from tidegate.live.cluster_snapshot import Snapshot
+    from tidegate.live.cluster_snapshot import ClusterSnapshot
 
 ContextOption = Annotated[
     str | None,
@@ -96,40 +96,40 @@ class Opened(NamedTuple):
     """A journal; with one that a look at a cluster made, what it saw."""
 
     file: JournalFile
-    snapshot: Snapshot | None = None
+    snapshot: ClusterSnapshot | None = None
     access: Connection | None = None
 
 
 @contextmanager
-def opened_or_looked(journal: Path | None, command: str, look: Look) -> Iterator[Opened]:
+def opened_or_looked(journal: Path | None, command: str, take_snapshot: Look) -> Iterator[Opened]:
     """A journal, or one that is made by a look at a cluster."""
-    if not look.is_wanted:
+    if not take_snapshot.is_wanted:
         with opened(journal, command) as file:
             yield Opened(file)
         return
     if journal is not None:
         raise CannotRun(f"a journal ({journal}) and a cluster are named; name one")
     with tempfile.TemporaryDirectory() as folder:
-        path, access = Path(folder) / "look.db", open_access(look.context, look.kubeconfig)
-        snapshot = _look(look, access, path)
+        path, access = Path(folder) / "look.db", open_access(take_snapshot.context, take_snapshot.kubeconfig)
+        snapshot = _look(take_snapshot, access, path)
         with opened(path, command) as file:
             yield Opened(file, snapshot, access)
 
 
-def _look(look: Look, access: Connection, path: Path) -> Snapshot:
+def _look(take_snapshot: Look, access: Connection, path: Path) -> ClusterSnapshot:
     from tidegate.live.cluster_snapshot import SnapshotError
-    from tidegate.live.cluster_snapshot import look as look_once
+    from tidegate.live.cluster_snapshot import take_snapshot as look_once
     from tidegate.live.policy_sources import PolicyError, PolicyUnreachableError, policy_source
     from tidegate.live.policy_watcher import PolicyWatcher
 
     console = open_console(stderr=True)
     try:
         with console.status("looking at the cluster"):
-            named, found = (look.policy, "--policy") if look.policy else _installed(access)
+            named, found = (take_snapshot.policy, "--policy") if take_snapshot.policy else _installed(access)
             policy = PolicyWatcher(access, policy_source(named, access.namespace), 0).first()
             snapshot = look_once(access, policy, path, wall_ms)
     except (PolicyError, PolicyUnreachableError) as error:
-        hint = "" if look.policy else "; name another with --policy"
+        hint = "" if take_snapshot.policy else "; name another with --policy"
         raise CannotRun(f"{error}{hint}") from None
     except SnapshotError as error:
         raise CannotRun(str(error)) from None

@@ -23,7 +23,7 @@ from tidegate.cli.kube_options import ContextOption, KubeconfigOption, open_acce
 from tidegate.cli.namespace_options import ExcludeNamespaceOption, NamespaceSelectorOption, namespace_rule
 from tidegate.cli.shared_options import KernelsOption
 from tidegate.cli.simulate_runner import Kernels, compiles, read_duration_ms
-from tidegate.live.logs import Log, LogForm, open_log
+from tidegate.live.logs import LogForm, ServiceLog, open_log
 from tidegate.live.modes import Mode
 from tidegate.model.units import UnitError, parse_quantity
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tidegate.live.lease import LeaseTimes
     from tidegate.live.policy_sources import PolicySource
     from tidegate.live.policy_watcher import PolicyWatcher
-    from tidegate.live.service import Service, ServiceOptions
+    from tidegate.live.service import LiveService, ServiceOptions
     from tidegate.model.policy import Policy
 
 
@@ -177,7 +177,7 @@ def run_live(
 class _Start:
     """The steps of a start, with endpoints that say which one it is at."""
 
-    def __init__(self, access: Connection, settings: ServiceOptions, log: Log) -> None:
+    def __init__(self, access: Connection, settings: ServiceOptions, log: ServiceLog) -> None:
         from tidegate.live.diagnostics import Diagnostics
         from tidegate.live.startup import Startup
 
@@ -238,9 +238,9 @@ class _Start:
 
     def _serve(self, follower: PolicyWatcher, first: Policy) -> None:
         """Run until it is told to stop."""
-        from tidegate.live.service import Service
+        from tidegate.live.service import LiveService
 
-        service = Service(self._settings, self._access, follower, first, self._log)
+        service = LiveService(self._settings, self._access, follower, first, self._log)
         _obey_signals(service)
         self._startup.end(service.probes)
         self._diagnostics.summary = service.summary
@@ -350,7 +350,7 @@ def _load_policy(access: Connection, source: PolicySource, every_ms: int) -> tup
         raise typer.Exit(EXIT_UNREACHABLE) from None
 
 
-def _refuse_rivals(access: Connection, settings: ServiceOptions, log: Log) -> None:
+def _refuse_rivals(access: Connection, settings: ServiceOptions, log: ServiceLog) -> None:
     """One owner for one object: where a Kueue runs, only the mode that writes nothing may."""
     from tidegate.kube.transport.client import Client
     from tidegate.live.conflicting_schedulers import ConflictingScheduler, look_for_kueue
@@ -373,7 +373,7 @@ def _refuse_rivals(access: Connection, settings: ServiceOptions, log: Log) -> No
         log.info("running next to Kueue", found=sighting.found)
 
 
-def _obey_signals(service: Service) -> None:
+def _obey_signals(service: LiveService) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.stop())
     signal.signal(signal.SIGHUP, lambda *_: service.reload())

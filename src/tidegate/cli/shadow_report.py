@@ -21,7 +21,7 @@ from tidegate.cli.simulate_runner import Kernels, kernels_for
 from tidegate.journal.decision_text import DATES_MS, time_text
 from tidegate.journal.store import JournalFile
 from tidegate.live.observed_history import observe, run_twin
-from tidegate.live.shadow_comparison import ShadowComparison, ShadowDifference, ShadowWaits, reckon
+from tidegate.live.shadow_comparison import ShadowComparison, ShadowDifference, ShadowWaits, compare_with_twin
 from tidegate.measure.format import count_text, percent_text
 from tidegate.model.reasons.catalogue import CATALOGUE, Reason
 from tidegate.model.units import duration_text
@@ -66,7 +66,7 @@ def shadow_report(
             console.status("running the same work in the twin"),
             kernels_for(kernels, worth=len(file) > _WORTH_COMPILING),
         ):
-            found = reckon(observed, run_twin(observed))
+            found = compare_with_twin(observed, run_twin(observed))
     if as_json:
         typer.echo(json.dumps(_plain(found, rows)))
     else:

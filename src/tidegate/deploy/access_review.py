@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.deploy.permissions import Grant
-from tidegate.kube.transport.client import Client, Request
+from tidegate.deploy.permissions import Permission
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.resources import Resource
-from tidegate.kube.transport.response import Response
+from tidegate.kube.transport.response import ApiResponse
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 _BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
@@ -36,7 +36,7 @@ class Account(NamedTuple):
 class AccessRequest(NamedTuple):
     """One thing that somebody may do, or not."""
 
-    grant: Grant
+    grant: Permission
     verb: str
     name: str  # of the one object; empty: any
 
@@ -47,7 +47,7 @@ class AccessRequest(NamedTuple):
         return f"{self.verb} {kind}{group}" + (f"/{part}" if part else "") + (f" {self.name}" if self.name else "")
 
 
-def deeds(given: list[Grant]) -> list[AccessRequest]:
+def access_requests(given: list[Permission]) -> list[AccessRequest]:
     """Everything that grants allow, one by one."""
     found: dict[tuple[Resource, str, str, str], AccessRequest] = {}
     for grant in given:
@@ -61,7 +61,7 @@ class AccessReviewError(Exception):
     """The server does not say; the text has its words."""
 
 
-async def forbidden(
+async def find_forbidden(
     client: Client, asked: list[AccessRequest], namespace: str, account: Account | None
 ) -> list[AccessRequest]:
     """What may not be done, by us or by an account; Unanswered where we may not even ask."""
@@ -83,7 +83,7 @@ async def _may(client: Client, deed: AccessRequest, namespace: str, account: Acc
     spec = {"resourceAttributes": asked, **({} if account is None else account.subject())}
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
     path = f"{_REVIEWS}/{kind.lower()}s"
-    answer = await client.ask(Request("POST", path, {}, msgspec.json.encode(body), timeout_s=_ANSWER_S))
+    answer = await client.ask(ApiRequest("POST", path, {}, msgspec.json.encode(body), timeout_s=_ANSWER_S))
     if not answer.ok:
         raise AccessReviewError(answer.text())
     return bool(msgspec.json.decode(answer.body)["status"].get("allowed"))
@@ -91,12 +91,12 @@ async def _may(client: Client, deed: AccessRequest, namespace: str, account: Acc
 
 async def bound_namespace(client: Client, binding: str) -> str:
     """The namespace of the account that a ClusterRoleBinding is for; empty if there is none, or it is gone."""
-    answer = await client.ask(Request("GET", _BINDINGS.path(name=binding), timeout_s=_ANSWER_S))
+    answer = await client.ask(ApiRequest("GET", _BINDINGS.path(name=binding), timeout_s=_ANSWER_S))
     if not answer.ok:
         return ""
     subjects = msgspec.json.decode(answer.body).get("subjects") or [{}]
     namespace = str(subjects[0].get("namespace", ""))
-    there = await client.ask(Request("GET", _NAMESPACES.path(name=namespace), timeout_s=_ANSWER_S))
+    there = await client.ask(ApiRequest("GET", _NAMESPACES.path(name=namespace), timeout_s=_ANSWER_S))
     return "" if there.status == _NOT_FOUND else namespace
 
 
@@ -126,8 +126,8 @@ async def find_served(client: Client, kinds: set[tuple[str, str]]) -> dict[tuple
     return found
 
 
-async def _get(client: Client, path: str) -> Response:
-    answer = await client.ask(Request("GET", path, timeout_s=_ANSWER_S))
+async def _get(client: Client, path: str) -> ApiResponse:
+    answer = await client.ask(ApiRequest("GET", path, timeout_s=_ANSWER_S))
     if not answer.ok:
         raise AccessReviewError(answer.text())
     return answer

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Level(StrEnum):
+class CheckLevel(StrEnum):
     """How well it is."""
 
     OK = "ok"
@@ -17,16 +17,16 @@ class Level(StrEnum):
     FAIL = "fail"  # it will not work
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """One thing that was looked at."""
 
     check: str
-    level: Level
+    level: CheckLevel
     found: str
     expected: str = ""
     remedy: str = ""  # what to do; empty where nothing is to be done
 
 
-def fine(check: str, found: str) -> Finding:
+def passed(check: str, found: str) -> CheckResult:
     """It is as it should be."""
-    return Finding(check, Level.OK, found)
+    return CheckResult(check, CheckLevel.OK, found)

@@ -147,7 +147,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
 )
 
 
-def board() -> dict[str, Any]:
+def dashboard() -> dict[str, Any]:
     """The board as Grafana reads it."""
     return {
         "title": "Tidegate",

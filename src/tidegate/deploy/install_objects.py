@@ -14,9 +14,9 @@ import yaml
 from tidegate.deploy.admission_gate import gate_files, release_policy
 from tidegate.deploy.alert_rules import alert_groups
 from tidegate.deploy.deployment_manifest import LABELS, PORT, deployment
-from tidegate.deploy.grafana_dashboard import board
+from tidegate.deploy.grafana_dashboard import dashboard
 from tidegate.deploy.install_spec import NAME, THERE, InstallSpec
-from tidegate.deploy.permissions import Grant, grants, rules
+from tidegate.deploy.permissions import Permission, permissions_of, role_rules
 from tidegate.deploy.reserved_annotations import reservation
 from tidegate.kube.mirror.namespaces import NamespaceRule
 
@@ -26,12 +26,12 @@ _RBAC = "rbac.authorization.k8s.io"
 SCRAPING = {"metrics": "enabled"}
 
 #: Files of the door, in the order of its kustomization.
-DOOR = tuple(gate_files(NamespaceRule()))
+GATE_FILES = tuple(gate_files(NamespaceRule()))
 
 
 def objects(wish: InstallSpec) -> list[dict[str, Any]]:
     """Everything that is installed."""
-    given = grants(wish.mode, wish.lease, wish.policy.config_map)
+    given = permissions_of(wish.mode, wish.lease, wish.policy.config_map)
     made = [
         *([] if wish.namespace in THERE else [namespace(wish)]),
         _account(wish),
@@ -52,8 +52,8 @@ def objects(wish: InstallSpec) -> list[dict[str, Any]]:
     if wish.alerts:
         made.append(alert_rules(wish))
     if wish.board:
-        made.append(board_map(wish))
-    return [*made, *door(wish.namespaces)] if wish.door else made
+        made.append(dashboard_map(wish))
+    return [*made, *gate_objects(wish.namespaces)] if wish.door else made
 
 
 def _object(api: str, kind: str, name: str, where: str, **fields: Any) -> dict[str, Any]:
@@ -72,15 +72,17 @@ def _account(wish: InstallSpec) -> dict[str, Any]:
     return _object("v1", "ServiceAccount", NAME, wish.namespace)
 
 
-def cluster_role(given: list[Grant]) -> dict[str, Any]:
+def cluster_role(given: list[Permission]) -> dict[str, Any]:
     """What it may do everywhere."""
     everywhere = [grant for grant in given if not grant.own]
-    return _object(f"{_RBAC}/v1", "ClusterRole", NAME, "", rules=rules(everywhere))
+    return _object(f"{_RBAC}/v1", "ClusterRole", NAME, "", rules=role_rules(everywhere))
 
 
-def role(wish: InstallSpec, given: list[Grant]) -> dict[str, Any]:
+def role(wish: InstallSpec, given: list[Permission]) -> dict[str, Any]:
     """What it may do in its own namespace."""
-    return _object(f"{_RBAC}/v1", "Role", NAME, wish.namespace, rules=rules([grant for grant in given if grant.own]))
+    return _object(
+        f"{_RBAC}/v1", "Role", NAME, wish.namespace, rules=role_rules([grant for grant in given if grant.own])
+    )
 
 
 def _cluster_binding(wish: InstallSpec) -> dict[str, Any]:
@@ -130,25 +132,25 @@ def alert_rules(wish: InstallSpec) -> dict[str, Any]:
     return _object("monitoring.coreos.com/v1", "PrometheusRule", NAME, wish.namespace, spec={"groups": alert_groups()})
 
 
-def board_map(wish: InstallSpec) -> dict[str, Any]:
+def dashboard_map(wish: InstallSpec) -> dict[str, Any]:
     """The board, as Grafana's sidecar finds it."""
-    made = _object("v1", "ConfigMap", f"{NAME}-board", wish.namespace, data={"tidegate.json": board_text()})
+    made = _object("v1", "ConfigMap", f"{NAME}-board", wish.namespace, data={"tidegate.json": dashboard_text()})
     made["metadata"]["labels"]["grafana_dashboard"] = "1"
     return made
 
 
-def board_text() -> str:
+def dashboard_text() -> str:
     """The board as Grafana imports it."""
-    return json.dumps(board(), indent=2) + "\n"
+    return json.dumps(dashboard(), indent=2) + "\n"
 
 
-def door_text(file: str) -> str:
+def gate_text(file: str) -> str:
     """A file of the door."""
     said, made = gate_files(NamespaceRule())[file]
     return f"# {said}\n" + as_yaml(made).removeprefix("---\n")
 
 
-def door(namespaces: NamespaceRule = NamespaceRule()) -> list[dict[str, Any]]:  # noqa: B008 - frozen
+def gate_objects(namespaces: NamespaceRule = NamespaceRule()) -> list[dict[str, Any]]:  # noqa: B008 - frozen
     """The door: work that names a queue arrives held, in namespaces that are managed."""
     return [thing for _, made in gate_files(namespaces).values() for thing in made]
 

@@ -16,7 +16,7 @@ from tidegate.kube.mirror.queue_objects import AROUND_KINDS, QUEUE_KINDS
 from tidegate.kube.transport.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PODS, Resource
 from tidegate.live.conflicting_schedulers import SIGNS
 from tidegate.live.election import SCOPE_CLAIMS, LeaseName
-from tidegate.live.handover_store import kept_by
+from tidegate.live.handover_store import handover_config_map
 from tidegate.live.modes import Mode
 
 #: Every kind that is listed and watched, in all modes.
@@ -26,7 +26,7 @@ FOLLOWED = (NODES, PODS, *(handling.resource for handling in KINDS), *AROUND_KIN
 SUSPENDED = tuple(handling.resource for handling in KINDS if handling.suspend)
 
 
-class Grant(NamedTuple):
+class Permission(NamedTuple):
     """Something that may be done with a kind of object."""
 
     resource: Resource
@@ -42,7 +42,7 @@ class Grant(NamedTuple):
         return f"{self.resource.plural}/{self.part}" if self.part else self.resource.plural
 
 
-def grants(mode: Mode, lease: LeaseName, policy: str) -> list[Grant]:
+def permissions_of(mode: Mode, lease: LeaseName, policy: str) -> list[Permission]:
     """What a mode needs; `policy` is the ConfigMap with the policy, empty if there is none."""
     given = [*_watching(), *_leading(lease, policy)]
     if mode.writes:
@@ -52,49 +52,49 @@ def grants(mode: Mode, lease: LeaseName, policy: str) -> list[Grant]:
     return given
 
 
-def _watching() -> list[Grant]:
-    follow = [Grant(kind, ("list", "watch"), "watch nodes, work and what work depends on") for kind in FOLLOWED]
-    queues = [Grant(kind, ("list", "watch"), "read the policy from Kueue's objects") for kind in QUEUE_KINDS]
-    queues.append(Grant(NAMESPACES, ("list", "watch"), "read which namespaces are managed"))
-    rivals = [Grant(sign.resource, ("list",), "detect a running Kueue", names=(sign.name,)) for sign in SIGNS]
+def _watching() -> list[Permission]:
+    follow = [Permission(kind, ("list", "watch"), "watch nodes, work and what work depends on") for kind in FOLLOWED]
+    queues = [Permission(kind, ("list", "watch"), "read the policy from Kueue's objects") for kind in QUEUE_KINDS]
+    queues.append(Permission(NAMESPACES, ("list", "watch"), "read which namespaces are managed"))
+    rivals = [Permission(sign.resource, ("list",), "detect a running Kueue", names=(sign.name,)) for sign in SIGNS]
     return [*follow, *queues, *rivals]
 
 
-def _leading(lease: LeaseName, policy: str) -> list[Grant]:
+def _leading(lease: LeaseName, policy: str) -> list[Permission]:
     why = "lead, one replica at a time"
-    held = Grant(LEASES, ("get", "update", "create"), why, own=True, names=(lease.name,))
-    read = Grant(CONFIG_MAPS, ("get", "list", "watch"), "read the policy", own=True, names=(policy,))
+    held = Permission(LEASES, ("get", "update", "create"), why, own=True, names=(lease.name,))
+    read = Permission(CONFIG_MAPS, ("get", "list", "watch"), "read the policy", own=True, names=(policy,))
     return [held, read] if policy else [held]
 
 
-def _gating(lease: LeaseName) -> list[Grant]:
-    kept = kept_by(lease).name
+def _gating(lease: LeaseName) -> list[Permission]:
+    kept = handover_config_map(lease).name
     return [
-        *(Grant(kind, ("get", "patch"), "start and stop jobs") for kind in SUSPENDED),
-        *(Grant(kind, ("patch",), "free the nodes of a job that was stopped", "status") for kind in SUSPENDED),
-        Grant(PODS, ("patch",), "lift the gate of a pod"),
-        Grant(PODS, ("create",), "evict pods, as their budgets allow", "eviction"),
-        Grant(EVENTS, ("create",), "write Events about work"),
-        Grant(PODS, ("patch",), "write in a pod's condition why it waits", "status"),
-        Grant(RESERVED, ("update",), "write the reserved annotations"),
-        Grant(CONFIG_MAPS, ("get", "patch", "create"), "hand over to the next leader", own=True, names=(kept,)),
-        Grant(LEASES, ("get", "update", "create"), "claim the work that it manages", names=(SCOPE_CLAIMS.name,)),
+        *(Permission(kind, ("get", "patch"), "start and stop jobs") for kind in SUSPENDED),
+        *(Permission(kind, ("patch",), "free the nodes of a job that was stopped", "status") for kind in SUSPENDED),
+        Permission(PODS, ("patch",), "lift the gate of a pod"),
+        Permission(PODS, ("create",), "evict pods, as their budgets allow", "eviction"),
+        Permission(EVENTS, ("create",), "write Events about work"),
+        Permission(PODS, ("patch",), "write in a pod's condition why it waits", "status"),
+        Permission(RESERVED, ("update",), "write the reserved annotations"),
+        Permission(CONFIG_MAPS, ("get", "patch", "create"), "hand over to the next leader", own=True, names=(kept,)),
+        Permission(LEASES, ("get", "update", "create"), "claim the work that it manages", names=(SCOPE_CLAIMS.name,)),
     ]
 
 
-def _binding() -> list[Grant]:
+def _binding() -> list[Permission]:
     devices = "give claims their devices"
     return [
-        Grant(PODS, ("create",), "bind pods", "binding"),
-        Grant(PODS, ("get",), "see whether a pod was bound"),
-        Grant(PODS, ("patch",), "write in a pod's condition why it waits", "status"),
-        Grant(CLAIMS, ("get", "patch"), devices),
-        Grant(CLAIMS, ("patch",), devices, "status"),
-        Grant(CLAIMS, ("patch",), devices, "binding"),
+        Permission(PODS, ("create",), "bind pods", "binding"),
+        Permission(PODS, ("get",), "see whether a pod was bound"),
+        Permission(PODS, ("patch",), "write in a pod's condition why it waits", "status"),
+        Permission(CLAIMS, ("get", "patch"), devices),
+        Permission(CLAIMS, ("patch",), devices, "status"),
+        Permission(CLAIMS, ("patch",), devices, "binding"),
     ]
 
 
-def rules(given: list[Grant]) -> list[dict[str, Any]]:
+def role_rules(given: list[Permission]) -> list[dict[str, Any]]:
     """Grants as the rules of a role: kinds of one group with the same verbs are one rule."""
     verbs: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
     for grant in given:

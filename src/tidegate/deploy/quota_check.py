@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from tidegate.deploy.access_review import AccessReviewError
-from tidegate.deploy.check_result import Finding, Level, fine
-from tidegate.kube.transport.client import Client, Request
+from tidegate.deploy.check_result import CheckLevel, CheckResult, passed
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.resources import NODES, PODS, Resource
 from tidegate.manifests.core_objects import read_node
 from tidegate.manifests.field_reader import Item
@@ -27,19 +27,19 @@ _USUAL = ("cpu", "memory", "pods", "ephemeral-storage")
 _PODS = "pods"
 
 
-async def check_quota(client: Client, shares: Shares) -> Finding:
+async def check_quota(client: Client, shares: Shares) -> CheckResult:
     """Compare quotas with the requests of pods that name a queue, and with what nodes have."""
     if not shares.queues:
-        return fine("quota", "the policy has no queues: nothing is counted")
+        return passed("quota", "the policy has no queues: nothing is counted")
     offered = {name for node in await _listed(client, NODES) for name in _on_node(node)}
     requested = [_request(pod) for pod in await _listed(client, PODS)]
     troubles = [*_uncounted(shares, requested), *_nowhere(shares.queues, offered)]
     if troubles:
         expected = "quotas by the names that pods and nodes use"
         remedy = "add these to the queue (`other:` in a tidegate.yaml), or correct the names"
-        return Finding("quota", Level.WARN, "; ".join(dict.fromkeys(troubles)), expected, remedy)
+        return CheckResult("quota", CheckLevel.WARN, "; ".join(dict.fromkeys(troubles)), expected, remedy)
     known = sum(1 for queue, _ in requested if _queue_of(shares, queue) is not None)
-    return fine("quota", f"counts what nodes have, and what {known} pods of its queues ask for")
+    return passed("quota", f"counts what nodes have, and what {known} pods of its queues ask for")
 
 
 async def _listed(client: Client, resource: Resource) -> list[dict[str, Any]]:
@@ -47,7 +47,7 @@ async def _listed(client: Client, resource: Resource) -> list[dict[str, Any]]:
     token = ""
     for _ in range(_MOST_PAGES):
         query = {"limit": str(_PAGE), **({"continue": token} if token else {})}
-        answer = await client.ask(Request("GET", resource.path(), query, timeout_s=30))
+        answer = await client.ask(ApiRequest("GET", resource.path(), query, timeout_s=30))
         if not answer.ok:
             raise AccessReviewError(answer.text())
         page = msgspec.json.decode(answer.body)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidegate.deploy.access_review import find_served
-from tidegate.kube.transport.client import APPLY_PATCH, Client, Request
+from tidegate.kube.transport.client import APPLY_PATCH, ApiRequest, Client
 from tidegate.kube.transport.resources import Resource
-from tidegate.kube.transport.response import Response
+from tidegate.kube.transport.response import ApiResponse
 
 #: Who owns the fields of what is installed; not the name that the running program writes under.
 INSTALLER = "tidegate-install"
@@ -91,7 +91,7 @@ async def remove_all(client: Client, things: Iterable[Mapping[str, Any]]) -> Non
     """Delete objects, as far as they are there."""
     for thing in things:
         meta = thing["metadata"]
-        await client.ask(Request("DELETE", resource_of(thing).path(meta.get("namespace", ""), meta["name"])))
+        await client.ask(ApiRequest("DELETE", resource_of(thing).path(meta.get("namespace", ""), meta["name"])))
 
 
 async def _conflict(client: Client, thing: dict[str, Any], keep: str) -> AppliedObject | None:
@@ -101,24 +101,24 @@ async def _conflict(client: Client, thing: dict[str, Any], keep: str) -> Applied
         return None
     path = resource_of(thing).path(meta.get("namespace", ""), meta["name"])
     asked = {"fieldManager": INSTALLER, "dryRun": "All"}
-    answer = await client.ask(Request("PATCH", path, asked, msgspec.json.encode(thing), APPLY_PATCH))
+    answer = await client.ask(ApiRequest("PATCH", path, asked, msgspec.json.encode(thing), APPLY_PATCH))
     return _owned(thing, answer) if answer.status == _CONFLICT else None
 
 
-def _owned(thing: dict[str, Any], answer: Response) -> AppliedObject:
+def _owned(thing: dict[str, Any], answer: ApiResponse) -> AppliedObject:
     return _told(thing, ApplyOutcome.FAILED, f"{answer.message}; {_TAKE_OVER}")
 
 
 async def _apply(client: Client, thing: dict[str, Any], *, keep: str, force: bool) -> AppliedObject:
     resource, meta = resource_of(thing), thing["metadata"]
     path = resource.path(meta.get("namespace", ""), meta["name"])
-    before = await client.ask(Request("GET", path))
+    before = await client.ask(ApiRequest("GET", path))
     if before.ok and (thing["kind"], meta["name"]) == ("ConfigMap", keep):
         return _told(thing, ApplyOutcome.KEPT)
     if not before.ok and before.status != _NOT_FOUND:
         return _told(thing, ApplyOutcome.FAILED, before.text())
     asked = {"fieldManager": INSTALLER, **({"force": "true"} if force else {})}
-    after = await client.ask(Request("PATCH", path, asked, msgspec.json.encode(thing), APPLY_PATCH))
+    after = await client.ask(ApiRequest("PATCH", path, asked, msgspec.json.encode(thing), APPLY_PATCH))
     if after.status == _CONFLICT:
         return _owned(thing, after)
     if not after.ok:
@@ -126,7 +126,7 @@ async def _apply(client: Client, thing: dict[str, Any], *, keep: str, force: boo
     return _told(thing, _fate(before, after))
 
 
-def _fate(before: Response, after: Response) -> ApplyOutcome:
+def _fate(before: ApiResponse, after: ApiResponse) -> ApplyOutcome:
     if not before.ok:
         return ApplyOutcome.CREATED
     versions = [msgspec.json.decode(answer.body)["metadata"]["resourceVersion"] for answer in (before, after)]

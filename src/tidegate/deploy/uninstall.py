@@ -17,7 +17,7 @@ import msgspec
 
 from tidegate.deploy.access_review import AccessReviewError
 from tidegate.deploy.deployment_manifest import LABELS
-from tidegate.deploy.install_objects import door, gate_release, objects
+from tidegate.deploy.install_objects import gate_objects, gate_release, objects
 from tidegate.deploy.install_spec import NAME, POLICY, THERE, InstallSpec
 from tidegate.deploy.server_side_apply import INSTALLER, ApplyOutcome, apply_all, resource_of
 from tidegate.deploy.work_cleanup import (
@@ -29,11 +29,11 @@ from tidegate.deploy.work_cleanup import (
     start,
     take_back,
 )
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.resources import LEASES, PODS, Resource
 from tidegate.kube.transport.writes import Ref, delete, merge
 from tidegate.live.election import SCOPE_CLAIMS, LeaseName
-from tidegate.live.handover_store import kept_by
+from tidegate.live.handover_store import handover_config_map
 from tidegate.live.lease import LeaseObject, LeaseSpec
 from tidegate.live.scope_claim import claims_of
 
@@ -105,7 +105,7 @@ class UninstallSpec:
 
 async def uninstall(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
     """Remove everything; AccessReviewError where we may not look."""
-    for thing in reversed(door()):
+    for thing in reversed(gate_objects()):
         async for removal in _remove(client, _ref(thing), wish):
             yield removal
     async for removal in _end_program(client, wish):
@@ -126,7 +126,7 @@ async def uninstall(client: Client, wish: UninstallSpec) -> AsyncIterator[Remova
 async def find_other_home(client: Client, namespace: str) -> str:
     """The namespace of another installation, whose role has the same name; empty: there is none."""
     path = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "", namespaced=False).path("", NAME)
-    answer = await client.ask(Request("GET", path))
+    answer = await client.ask(ApiRequest("GET", path))
     if answer.status == _NOT_FOUND:
         return ""
     if not answer.ok:
@@ -171,7 +171,7 @@ async def _await_end(client: Client, wish: UninstallSpec) -> str:
 
 
 async def _lease_spec(client: Client, lease: LeaseName) -> LeaseSpec | None:
-    answer = await client.ask(Request("GET", LEASES.path(*lease)))
+    answer = await client.ask(ApiRequest("GET", LEASES.path(*lease)))
     if answer.status == _NOT_FOUND:
         return None
     if not answer.ok:
@@ -231,12 +231,12 @@ def _installed(wish: UninstallSpec) -> list[dict[str, Any]]:
 def _own_objects(wish: UninstallSpec) -> list[Ref]:
     """What installing and leading made, but for the namespace and what is gone by now; roles go last."""
     made = [_ref(thing) for thing in _installed(wish) if thing["kind"] not in ("Namespace", "Deployment")]
-    return [*reversed(made), kept_by(wish.lease), Ref(LEASES, *wish.lease)]
+    return [*reversed(made), handover_config_map(wish.lease), Ref(LEASES, *wish.lease)]
 
 
 async def _remove(client: Client, ref: Ref, wish: UninstallSpec) -> AsyncIterator[Removal]:
     """Delete an object, if it is there."""
-    there = await client.ask(Request("GET", ref.path()))
+    there = await client.ask(ApiRequest("GET", ref.path()))
     if there.status == _NOT_FOUND:
         return
     answer = there if wish.dry_run or not there.ok else await client.ask(delete(ref).request)
@@ -247,7 +247,7 @@ async def _remove(client: Client, ref: Ref, wish: UninstallSpec) -> AsyncIterato
 async def _remove_claim(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
     """Take back our claim to work; the object goes with the last one."""
     ref = Ref(LEASES, *SCOPE_CLAIMS)
-    answer = await client.ask(Request("GET", ref.path()))
+    answer = await client.ask(ApiRequest("GET", ref.path()))
     if not answer.ok:
         return
     mine, others = claims_of(msgspec.json.decode(answer.body, type=LeaseObject), str(wish.lease))
@@ -265,7 +265,7 @@ async def _remove_claim(client: Client, wish: UninstallSpec) -> AsyncIterator[Re
 async def _remove_namespace(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
     """Delete the namespace if installing made it and nothing of others is in it."""
     ref = Ref(_NAMESPACES, "", wish.lease.namespace)
-    answer = await client.ask(Request("GET", ref.path()))
+    answer = await client.ask(ApiRequest("GET", ref.path()))
     if ref.name in THERE or answer.status == _NOT_FOUND:
         return
     why = answer.text() if not answer.ok else _not_ours(msgspec.json.decode(answer.body)["metadata"])
@@ -301,7 +301,7 @@ async def _listed(
 ) -> list[tuple[str, dict[str, str]]]:
     """Names and labels of the objects of a kind in a namespace."""
     query = {"labelSelector": ",".join(f"{key}={value}" for key, value in labels.items())} if labels else {}
-    answer = await client.ask(Request("GET", kind.path(namespace), query))
+    answer = await client.ask(ApiRequest("GET", kind.path(namespace), query))
     if not answer.ok:
         raise AccessReviewError(f"{kind.plural}: {answer.text()}")
     items = msgspec.json.decode(answer.body)["items"] or ()

@@ -14,9 +14,9 @@ from tidegate.deploy.access_review import AccessReviewError
 from tidegate.kube.actuator.provisioning import BUFFERS, REQUESTS, TEMPLATES
 from tidegate.kube.mirror.job_adapters import KINDS, JobAdapter, find
 from tidegate.kube.mirror.job_patch import BEFORE, GATE, undo_steps
-from tidegate.kube.transport.client import JSON_PATCH, MERGE_PATCH, Client, Request
+from tidegate.kube.transport.client import JSON_PATCH, MERGE_PATCH, ApiRequest, Client
 from tidegate.kube.transport.resources import PODS, Resource
-from tidegate.kube.transport.response import Response
+from tidegate.kube.transport.response import ApiResponse
 from tidegate.kube.transport.writes import Ref, edit, merge
 from tidegate.manifests.label_names import IGNORE, KIND, QUEUE, RUNTIME, SUBMIT
 
@@ -99,7 +99,7 @@ async def take_back(client: Client, written: WrittenWork) -> TakenBack:
     """Take everything of ours back, as far as the server lets us."""
     if written.template and written.begun:
         forget = merge(written.ref, {"status": {"startTime": None}}, part="status").request
-        await client.ask(Request("PATCH", forget.path, {}, forget.body, MERGE_PATCH))
+        await client.ask(ApiRequest("PATCH", forget.path, {}, forget.body, MERGE_PATCH))
     answer = await _edit(client, written.ref, written.steps)
     if answer.ok or answer.status == _NOT_FOUND:
         return TakenBack(done=True)
@@ -118,9 +118,9 @@ async def start(client: Client, held: HeldWork) -> str:
     return "" if answer.ok or answer.status == _NOT_FOUND else answer.text()
 
 
-async def _edit(client: Client, ref: Ref, steps: Steps) -> Response:
+async def _edit(client: Client, ref: Ref, steps: Steps) -> ApiResponse:
     asked = edit(ref, steps).request
-    return await client.ask(Request("PATCH", asked.path, {}, asked.body, JSON_PATCH))
+    return await client.ask(ApiRequest("PATCH", asked.path, {}, asked.body, JSON_PATCH))
 
 
 async def _all(client: Client, kind: Resource, **query: str) -> AsyncIterator[dict[str, Any]]:
@@ -128,7 +128,7 @@ async def _all(client: Client, kind: Resource, **query: str) -> AsyncIterator[di
     token = ""
     while True:
         asked = {"limit": str(_PAGE), **query, **({"continue": token} if token else {})}
-        answer = await client.ask(Request("GET", kind.path(), asked, timeout_s=_ANSWER_S))
+        answer = await client.ask(ApiRequest("GET", kind.path(), asked, timeout_s=_ANSWER_S))
         if answer.status == _NOT_FOUND:
             return
         if not answer.ok:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from tidegate.kube.actuator.provisioning import NodeRequestOptions
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
 
 _NOT_FOUND = 404
 
@@ -18,7 +18,7 @@ async def find_lack(client: Client, by: NodeRequestOptions) -> str:
     kind = by.kind
     if kind is None:
         return ""
-    answer = await client.ask(Request("GET", f"/apis/{kind.group}/{kind.version}", timeout_s=10))
+    answer = await client.ask(ApiRequest("GET", f"/apis/{kind.group}/{kind.version}", timeout_s=10))
     if not answer.ok and answer.status != _NOT_FOUND:
         return f"cannot check whether the cluster has {kind.plural}.{kind.group}: {answer.text()}"
     served = msgspec.json.decode(answer.body).get("resources", ()) if answer.ok else ()

@@ -33,14 +33,16 @@ class SnapshotError(Exception):
     """The cluster could not be looked at; the text says why."""
 
 
-class Snapshot(NamedTuple):
+class ClusterSnapshot(NamedTuple):
     """Objects behind the workloads of a look."""
 
     objects: dict[int, Ref]  # by number of the workload
     pods: dict[str, int]  # number of the workload by uid of its pod
 
 
-def look(access: Connection, policy: Policy, path: Path, clock: Callable[[], int], most_s: float = MOST_S) -> Snapshot:
+def take_snapshot(
+    access: Connection, policy: Policy, path: Path, clock: Callable[[], int], most_s: float = MOST_S
+) -> ClusterSnapshot:
     """Look at a cluster once, and write down what there is; nothing is written to the cluster."""
     options = WorldOptions(
         ownership=Ownership(watches=True, unqueued=not policy.shares.queues), may_write=lambda: False
@@ -57,7 +59,7 @@ def look(access: Connection, policy: Policy, path: Path, clock: Callable[[], int
         journal.keep()
     finally:
         file.close()
-    return Snapshot(
+    return ClusterSnapshot(
         {one.number: one.ref for one in workloads},
         {slot.pod: one.number for one in workloads for slot in one.slots if slot.pod},
     )

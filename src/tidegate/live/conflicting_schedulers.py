@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.resources import LEASES, Resource
 from tidegate.live.election import SCOPE_CLAIMS, LeaseName
 from tidegate.live.lease import LeaseObject
-from tidegate.live.scope_claim import Scope, ScopeClaim, read_claims
+from tidegate.live.scope_claim import InstanceScope, ScopeClaim, read_claims
 from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.units import HOUR_MS, UnitError
 
@@ -61,7 +61,7 @@ async def look_for_kueue(client: Client, now_ms: int) -> ConflictingScheduler:
     sighting = ConflictingScheduler()
     for resource, name in SIGNS:
         query = {"fieldSelector": f"metadata.name={name}"}
-        answer = await client.ask(Request("GET", resource.path(), query, timeout_s=10))
+        answer = await client.ask(ApiRequest("GET", resource.path(), query, timeout_s=10))
         if answer.status == _FORBIDDEN:
             sighting.hidden.append(resource.full_plural)
         elif not answer.ok:
@@ -73,12 +73,12 @@ async def look_for_kueue(client: Client, now_ms: int) -> ConflictingScheduler:
     return sighting
 
 
-async def look_for_instances(client: Client, lease: LeaseName, scope: Scope, now_ms: int) -> list[ScopeClaim]:
+async def look_for_instances(client: Client, lease: LeaseName, scope: InstanceScope, now_ms: int) -> list[ScopeClaim]:
     """Claims of other instances that overlap a scope and were renewed a short while ago, by clocks that may differ.
 
     One look cannot tell more; an instance that runs looks again and again.
     """
-    answer = await client.ask(Request("GET", LEASES.path(*SCOPE_CLAIMS), timeout_s=10))
+    answer = await client.ask(ApiRequest("GET", LEASES.path(*SCOPE_CLAIMS), timeout_s=10))
     try:
         claims = read_claims(msgspec.json.decode(answer.body, type=LeaseObject)) if answer.ok else []
     except msgspec.MsgspecError:

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 
 from tidegate.kube.actuator.workload_events import DecisionLine
 from tidegate.kube.world import WriteFailure
-from tidegate.live.logs import Log
+from tidegate.live.logs import ServiceLog
 
 #: How long one failure of one object is not logged again, and how many are logged in ten seconds.
 _AGAIN_S, _WINDOW_S, _MOST_LINES = 60.0, 10.0, 20
 
 
-def log_decisions(log: Log, lines: Iterable[DecisionLine], *, proposed: bool) -> None:
+def log_decisions(log: ServiceLog, lines: Iterable[DecisionLine], *, proposed: bool) -> None:
     """One line for each decision; `proposed`: it is not carried out."""
     for line in lines:
         log.info(
@@ -27,7 +27,7 @@ def log_decisions(log: Log, lines: Iterable[DecisionLine], *, proposed: bool) ->
 class FailureLog:
     """Logs writes that failed."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: ServiceLog) -> None:
         self._log = log
         self._logged: dict[WriteFailure, float] = {}
         self._began_s, self._lines, self._left_out = 0.0, 0, 0

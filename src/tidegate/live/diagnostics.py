@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping
 
-from tidegate.live.logs import Log
+from tidegate.live.logs import ServiceLog
 
 #: What a process says about itself, by name.
 Summary = Callable[[], Mapping[str, object]]
@@ -21,7 +21,7 @@ Summary = Callable[[], Mapping[str, object]]
 class Diagnostics:
     """Answers signals with lines of the log."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: ServiceLog) -> None:
         self._log = log
         self.summary: Summary = dict
 

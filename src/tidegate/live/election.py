@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.connection import Connection
 from tidegate.kube.transport.loop_thread import LoopThread
 from tidegate.kube.transport.resources import LEASES
-from tidegate.kube.transport.response import Response
+from tidegate.kube.transport.response import ApiResponse
 from tidegate.kube.transport.writes import FIELD_MANAGER, EventMessage, Ref, event_write
 from tidegate.live.api_time import stamp_of
 from tidegate.live.lease import Candidate, LeaseObject, LeaseSpec, LeaseTimes
-from tidegate.live.scope_claim import Claimant, Scope
+from tidegate.live.scope_claim import Claimant, InstanceScope
 from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.units import UnitError
 
@@ -63,7 +63,7 @@ SCOPE_CLAIMS = LeaseName("kube-system", "tidegate-claims")
 class Claiming(NamedTuple):
     """What an instance that writes claims, and where."""
 
-    scope: Scope
+    scope: InstanceScope
     at: LeaseName = SCOPE_CLAIMS
 
 
@@ -197,7 +197,7 @@ class Election:
             self._candidate.see(lease, steady_s())
         return lease is not None
 
-    async def _write(self, client: Client, spec: LeaseSpec, version: str) -> Response:
+    async def _write(self, client: Client, spec: LeaseSpec, version: str) -> ApiResponse:
         meta = {"labels": {**self._candidate.labels, **_LABELS}, "annotations": self._candidate.annotations}
         return await self._put(client, self.lease, {"metadata": meta, "spec": spec}, version)
 
@@ -230,7 +230,7 @@ class Election:
                 return
             fresh = False  # another instance wrote its claim meanwhile
 
-    def _note_claim(self, claimant: Claimant, answer: Response, sent_s: float) -> None:
+    def _note_claim(self, claimant: Claimant, answer: ApiResponse, sent_s: float) -> None:
         lease = self._read(answer, "the claim of the scope: ")
         if lease is not None:
             with self._counting:
@@ -246,7 +246,7 @@ class Election:
             claimant.see(lease, steady_s())
         return lease is not None
 
-    async def _put_claim(self, client: Client, wanted: Mapping[str, Any], version: str) -> Response:
+    async def _put_claim(self, client: Client, wanted: Mapping[str, Any], version: str) -> ApiResponse:
         meta = {"labels": _LABELS, "annotations": wanted["annotations"]}
         return await self._put(client, self._claims_at, {"metadata": meta, "spec": wanted["spec"]}, version)
 
@@ -268,22 +268,22 @@ class Election:
 
     # -- requests ----------------------------------------------------------------------------------------------
 
-    async def _get(self, client: Client, lease: LeaseName) -> Response:
-        return await client.ask(Request("GET", LEASES.path(*lease), timeout_s=self._answer_s()))
+    async def _get(self, client: Client, lease: LeaseName) -> ApiResponse:
+        return await client.ask(ApiRequest("GET", LEASES.path(*lease), timeout_s=self._answer_s()))
 
-    async def _put(self, client: Client, lease: LeaseName, fields: dict[str, Any], version: str) -> Response:
+    async def _put(self, client: Client, lease: LeaseName, fields: dict[str, Any], version: str) -> ApiResponse:
         """Replace the version of a Lease that was read, or create it: by its name, as a role can allow that alone."""
         meta = {**fields["metadata"], "name": lease.name, "namespace": lease.namespace}
         if version:
             meta["resourceVersion"] = version
         body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": meta, "spec": fields["spec"]}
         query, encoded = {"fieldManager": FIELD_MANAGER}, msgspec.json.encode(body)
-        answer = await client.ask(Request("PUT", LEASES.path(*lease), query, encoded, timeout_s=self._answer_s()))
+        answer = await client.ask(ApiRequest("PUT", LEASES.path(*lease), query, encoded, timeout_s=self._answer_s()))
         if answer.status == _INVALID and not version:  # it was created meanwhile, and a version is missed
             return answer._replace(status=_CONFLICT)
         return answer
 
-    def _read(self, answer: Response, what: str = "") -> LeaseObject | None:
+    def _read(self, answer: ApiResponse, what: str = "") -> LeaseObject | None:
         """The Lease of an answer; None, and trouble, if it has none: a proxy may answer in the server's place."""
         if not answer.ok:
             self.trouble = what + answer.text()

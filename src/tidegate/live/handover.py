@@ -111,7 +111,7 @@ class SharedHandover(NamedTuple):
     text: str
 
 
-def common_of(state: ClusterState, workloads: Mapping[int, WorkloadPods]) -> SharedHandover:
+def shared_handover_of(state: ClusterState, workloads: Mapping[int, WorkloadPods]) -> SharedHandover:
     """What entrances used of late, for whom others were evicted, and who keeps room because it was passed over."""
     if not state.shares:
         return SharedHandover("")
@@ -145,7 +145,7 @@ def _consumed(state: ClusterState) -> Iterator[Consumed]:
         yield Consumed(entrance=name, milli=resources(used), at_ms=int(tables.entrances.at_ms[row]))
 
 
-def read_common(text: str) -> HandoverState:
+def decode_shared_handover(text: str) -> HandoverState:
     """What a leader before us knew; nothing where that cannot be read."""
     try:
         kept = decode_known(text, _Kept)

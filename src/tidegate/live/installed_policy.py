@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.resources import Resource
 from tidegate.live.policy_sources import CONFIG_MAP, KUEUE, PolicyError
 
@@ -49,10 +49,10 @@ async def find_installed_policy(client: Client) -> InstalledPolicy:
 
 async def _deployments(client: Client) -> tuple[list[dict[str, Any]], str]:
     """Deployments of Tidegate: everywhere, or, for who may not look everywhere, where it is usually installed."""
-    everywhere = await client.ask(Request("GET", _DEPLOYMENTS.path(), _SELECTOR, timeout_s=10))
+    everywhere = await client.ask(ApiRequest("GET", _DEPLOYMENTS.path(), _SELECTOR, timeout_s=10))
     if everywhere.ok:
         return msgspec.json.decode(everywhere.body)["items"] or [], ""
-    usual = await client.ask(Request("GET", _DEPLOYMENTS.path(_NAME, _NAME), timeout_s=10))
+    usual = await client.ask(ApiRequest("GET", _DEPLOYMENTS.path(_NAME, _NAME), timeout_s=10))
     return ([msgspec.json.decode(usual.body)], "") if usual.ok else ([], everywhere.text())
 
 

@@ -16,9 +16,9 @@ from tidegate.engine.run import Record, run
 from tidegate.kube.world import KubeWorld
 from tidegate.live.decision_log import log_decisions
 from tidegate.live.election import LeaseName
-from tidegate.live.handover import SharedHandover, common_of, notes_after
-from tidegate.live.handover_store import keep_common
-from tidegate.live.logs import Log
+from tidegate.live.handover import SharedHandover, notes_after, shared_handover_of
+from tidegate.live.handover_store import write_shared_handover
+from tidegate.live.logs import ServiceLog
 from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
 from tidegate.live.scale_up_delay import DelayedWorld, LoopCare
@@ -42,7 +42,7 @@ class LeaderContext(NamedTuple):
     mode: Mode
     lease: LeaseName
     metrics: Metrics
-    log: Log
+    log: ServiceLog
 
 
 class LeaderLoop:
@@ -104,10 +104,10 @@ class LeaderLoop:
         self._keep_common()
 
     def _keep_common(self) -> None:
-        common = common_of(self.state, self._world.reconciler.workloads)
+        common = shared_handover_of(self.state, self._world.reconciler.workloads)
         if common != self._common:
             self._common = common
-            self._world.say(keep_common(self._lease, common))
+            self._world.say(write_shared_handover(self._lease, common))
 
     def _look_after(self) -> None:
         now_s = time.monotonic()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 
 _NOBODY = ""
 
@@ -30,7 +30,7 @@ class LeaseSpec(msgspec.Struct, rename="camel", frozen=True):
 class LeaseObject(msgspec.Struct, frozen=True):
     """A Lease."""
 
-    metadata: Meta
+    metadata: KubeObjectMeta
     spec: LeaseSpec = LeaseSpec()
 
 

@@ -24,7 +24,7 @@ class LogForm(StrEnum):
     TEXT = "text"
 
 
-class Log:
+class ServiceLog:
     """Says what happens. Fields have names, so that machines can read them."""
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -53,7 +53,7 @@ class Log:
         return logging.getLevelName(level).lower()
 
 
-def open_log(form: LogForm, *, verbose: bool = False, stream: TextIO | None = None) -> Log:
+def open_log(form: LogForm, *, verbose: bool = False, stream: TextIO | None = None) -> ServiceLog:
     """A log that writes to standard error."""
     out = stream or sys.stderr
     readable = form is LogForm.TEXT or (form is LogForm.AUTO and out.isatty())
@@ -62,7 +62,7 @@ def open_log(form: LogForm, *, verbose: bool = False, stream: TextIO | None = No
     logger = logging.getLogger(_NAME)
     logger.handlers, logger.propagate = [handler], False
     logger.setLevel(logging.DEBUG if verbose else logging.INFO)
-    return Log(logger)
+    return ServiceLog(logger)
 
 
 class _Json(logging.Formatter):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.kube.transport.client import Client, Request
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.resources import EVENTS, PODS
 from tidegate.kube.transport.writes import Ref
 from tidegate.manifests.timestamps import read_time_ms
@@ -64,7 +64,7 @@ async def read_times(client: Client, thing: Ref | None) -> ObjectTimes:
     token = ""
     while True:
         query = {"limit": str(_PAGE), **({"continue": token} if token else {})}
-        answer = await client.ask(Request("GET", PODS.path(), query, timeout_s=60))
+        answer = await client.ask(ApiRequest("GET", PODS.path(), query, timeout_s=60))
         if not answer.ok:
             break
         page = msgspec.json.decode(answer.body, type=_Things)
@@ -86,7 +86,7 @@ def _since(status: _Status, kind: str) -> list[int]:
 
 async def _waiting_ms(client: Client, thing: Ref) -> int:
     """Since when an object waits: its creation, or the latest time that it was suspended or evicted."""
-    answer = await client.ask(Request("GET", thing.path(), timeout_s=10))
+    answer = await client.ask(ApiRequest("GET", thing.path(), timeout_s=10))
     if not answer.ok:
         return 0
     seen = msgspec.json.decode(answer.body, type=_Thing)
@@ -97,7 +97,7 @@ async def _waiting_ms(client: Client, thing: Ref) -> int:
 async def _evicted_ms(client: Client, thing: Ref) -> list[int]:
     """When the Events of an object say that it was stopped."""
     query = {"fieldSelector": f"regarding.uid={thing.uid}"}
-    answer = await client.ask(Request("GET", EVENTS.path(thing.namespace), query, timeout_s=10))
+    answer = await client.ask(ApiRequest("GET", EVENTS.path(thing.namespace), query, timeout_s=10))
     items: list[dict[str, Any]] = msgspec.json.decode(answer.body)["items"] or [] if answer.ok else []
     return [
         _time_ms(item.get("eventTime") or item.get("deprecatedLastTimestamp"))

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from tidegate.kube.mirror.queue_objects import QUEUE_KINDS, QueueObject
-from tidegate.kube.transport.client import Client, Request
-from tidegate.kube.transport.objects import Listing, Meta
+from tidegate.kube.transport.client import ApiRequest, Client
+from tidegate.kube.transport.objects import KubeObjectMeta, ObjectList
 from tidegate.kube.transport.resources import CONFIG_MAPS, Resource
 from tidegate.live.enforced_policy import enforced, obstacles
 from tidegate.manifests.findings import Findings
@@ -208,7 +208,7 @@ class PolicyFile:
 
 
 class _ConfigMapObject(msgspec.Struct, frozen=True):
-    metadata: Meta
+    metadata: KubeObjectMeta
     data: dict[str, str] | None = None
 
 
@@ -236,7 +236,7 @@ class ConfigMap:
 
     async def find(self, client: Client) -> PolicyContent:
         """Read the object."""
-        answer = await client.ask(Request("GET", CONFIG_MAPS.path(self.namespace, self.object), timeout_s=10))
+        answer = await client.ask(ApiRequest("GET", CONFIG_MAPS.path(self.namespace, self.object), timeout_s=10))
         if answer.status == _NOT_FOUND:
             return self.content([()])
         if not answer.ok:
@@ -305,7 +305,7 @@ class KueueObjects:
         return Policy(name=KUEUE, shares=loaded.shares)
 
     async def _version(self, client: Client) -> str:
-        answer = await client.ask(Request("GET", f"/apis/{_KUEUE_GROUP}", timeout_s=10))
+        answer = await client.ask(ApiRequest("GET", f"/apis/{_KUEUE_GROUP}", timeout_s=10))
         if answer.status == _NOT_FOUND:
             raise PolicyError(
                 "kueue: the cluster does not serve Kueue's kinds; install its CRDs, or name another policy"
@@ -333,12 +333,12 @@ def _decoded(body: bytes, kind: type[T], what: str) -> T:
 
 async def _listed(client: Client, kind: PolicyKind) -> list[Any]:
     """What is kept of all objects of a kind; none where the server need not know the kind, and does not."""
-    answer = await client.ask(Request("GET", kind.resource.path(), {"resourceVersion": "0"}, timeout_s=30))
+    answer = await client.ask(ApiRequest("GET", kind.resource.path(), {"resourceVersion": "0"}, timeout_s=30))
     if answer.status == _NOT_FOUND and kind.optional:
         return []
     if not answer.ok:
         raise PolicyUnreachableError(f"{kind.resource.full_plural}: {answer.text()}")
-    page = _decoded(answer.body, Listing[kind.type], kind.resource.full_plural)  # type: ignore[name-defined]
+    page = _decoded(answer.body, ObjectList[kind.type], kind.resource.full_plural)  # type: ignore[name-defined]
     return [kind.keep(thing) for thing in page.items or ()]
 
 

@@ -23,13 +23,13 @@ from tidegate.live.modes import Mode
 CLAIM_PREFIX = "claim.tidegate.io/"
 
 
-class Scope(msgspec.Struct, frozen=True, rename="camel"):
+class InstanceScope(msgspec.Struct, frozen=True, rename="camel"):
     """Which work an instance manages: pods that name its scheduler, or, without one, work that names a queue."""
 
     mode: str = ""
     scheduler: str = ""
 
-    def overlaps(self, other: Scope) -> bool:
+    def overlaps(self, other: InstanceScope) -> bool:
         """Whether some work may be of both: what names a queue may also name any scheduler."""
         return not self.scheduler or not other.scheduler or self.scheduler == other.scheduler
 
@@ -37,16 +37,16 @@ class Scope(msgspec.Struct, frozen=True, rename="camel"):
         return f"{self.mode}, schedulerName {self.scheduler}" if self.scheduler else self.mode
 
 
-def scope_of(mode: Mode, scheduler: str) -> Scope:
+def scope_of(mode: Mode, scheduler: str) -> InstanceScope:
     """The scope of a mode that writes, where pods that are ours to bind name this scheduler."""
-    return Scope(mode.value, scheduler if mode is Mode.BIND else "")
+    return InstanceScope(mode.value, scheduler if mode is Mode.BIND else "")
 
 
 class ScopeClaim(msgspec.Struct, frozen=True, rename="camel"):
     """What an instance claims."""
 
     lease: str  # of the instance, as namespace/name
-    scope: Scope
+    scope: InstanceScope
     holder: str  # the replica that leads it
     renew_time: str
     lease_duration_seconds: int
@@ -76,7 +76,7 @@ class _Sighting(NamedTuple):
 class Claimant:
     """An instance that wants to manage its scope."""
 
-    def __init__(self, lease: str, holder: str, scope: Scope, times: LeaseTimes) -> None:
+    def __init__(self, lease: str, holder: str, scope: InstanceScope, times: LeaseTimes) -> None:
         self.lease, self.holder, self.scope, self.times = lease, holder, scope, times
         self._seen: LeaseObject | None = None
         self._others: dict[str, _Sighting] = {}  # by annotation

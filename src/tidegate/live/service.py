@@ -26,14 +26,14 @@ from tidegate.live.decision_log import FailureLog
 from tidegate.live.election import SCOPE_CLAIMS, Claiming, Election, LeaseName, steady_s
 from tidegate.live.endpoints import Probes
 from tidegate.live.garbage_collection import Collector
-from tidegate.live.handover import SharedHandover, read_common
-from tidegate.live.handover_store import find_common
+from tidegate.live.handover import SharedHandover, decode_shared_handover
+from tidegate.live.handover_store import read_shared_handover
 from tidegate.live.heap_trim import give_back_large_blocks, keep_large_blocks
 from tidegate.live.journal_rotation import JournalLimits, RotatingJournal
 from tidegate.live.leader_loop import LeaderContext, LeaderLoop
 from tidegate.live.leadership_term import LeadershipTerm
 from tidegate.live.lease import LeaseTimes
-from tidegate.live.logs import Log
+from tidegate.live.logs import ServiceLog
 from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
 from tidegate.live.policy_watcher import PolicyResult, PolicyUpdate, PolicyWatcher
@@ -75,11 +75,11 @@ def elapsed_ms() -> int:
     return round(steady_s() * 1000)
 
 
-class Service:
+class LiveService:
     """Tidegate in a cluster."""
 
     def __init__(
-        self, settings: ServiceOptions, access: Connection, policies: PolicyWatcher, policy: Policy, log: Log
+        self, settings: ServiceOptions, access: Connection, policies: PolicyWatcher, policy: Policy, log: ServiceLog
     ) -> None:
         self.settings, self._access, self._policies, self._policy, self._log = settings, access, policies, policy, log
         self.metrics = Metrics()
@@ -161,9 +161,9 @@ class Service:
             return SharedHandover("")
         while mandate.holds() and not self._stopping.is_set():
             self._look_after()
-            kept = find_common(self._access, self.settings.lease)
+            kept = read_shared_handover(self._access, self.settings.lease)
             if isinstance(kept, SharedHandover):
-                world.before = read_common(kept.text)
+                world.before = decode_shared_handover(kept.text)
                 return kept
             self._log.warning("cannot read the state of the previous leader", trouble=kept.text())
             self._stopping.wait(_STANDBY_S)

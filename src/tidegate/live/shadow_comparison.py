@@ -73,7 +73,7 @@ class ShadowComparison(NamedTuple):
     differences: tuple[ShadowDifference, ...]  # the largest first
 
 
-def reckon(observed: ObservedHistory, twin: ReplayedHistory) -> ShadowComparison:
+def compare_with_twin(observed: ObservedHistory, twin: ReplayedHistory) -> ShadowComparison:
     """Compare what happened with what would have been."""
     whole = [seen for seen in observed.work if seen.placed_ms != NOT_YET and not seen.ran_before]
     began = [seen for seen in whole if seen.number in twin.placed_ms]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tidegate.live.endpoints import TEXT, Probes
-from tidegate.live.logs import Log
+from tidegate.live.logs import ServiceLog
 
 #: A phase of the start that takes longer is stuck: compiling all kernels takes minutes on a slow node.
 _STUCK_S = 1_200.0
@@ -17,7 +17,7 @@ _PROGRESS_S = 5.0
 class Startup:
     """Probes that are there before the service is."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: ServiceLog) -> None:
         self._log = log
         self._service: Probes | None = None
         self._logged_s = float("-inf")

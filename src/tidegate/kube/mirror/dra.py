@@ -16,7 +16,7 @@ import msgspec
 from tidegate.kube.mirror.job_adapters import find
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import GateOwner, SeenPod
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref, Write, edit, looked_up
 from tidegate.model.hardware import MOST_DEVICES, is_device
@@ -47,7 +47,7 @@ _SIMPLE = re.compile(
 _SIMPLE_REQUEST = {"deviceClassName", "allocationMode", "count"}
 
 
-class ClaimMeta(Meta, rename="camel", frozen=True):
+class ClaimMeta(KubeObjectMeta, rename="camel", frozen=True):
     """Who an object is, and what keeps it from being deleted."""
 
     finalizers: tuple[str, ...] | None = None

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta as Limit
+from msgspec import KubeObjectMeta as Limit
 
 from tidegate.kube.mirror.job_patch import NO_ANNOTATIONS
 from tidegate.kube.transport.client import JSON, JSON_PATCH, MERGE_PATCH
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.kube.transport.writes import Write
 from tidegate.manifests.label_names import STANDING
 from tidegate.model.observed_status import Grant, Spot, Standing
@@ -156,7 +156,7 @@ def in_runs(names: Iterable[str]) -> tuple[tuple[str, int], ...]:
     return tuple(runs)
 
 
-def annotated(write: Write, text: str, meta: Meta | None = None) -> Write:
+def annotated(write: Write, text: str, meta: KubeObjectMeta | None = None) -> Write:
     """A write that also leaves a note with the object, which was last seen so; as it is where it cannot."""
     request = write.request
     if request.body is None or not (request.path.endswith("/binding") or request.method == "PATCH"):

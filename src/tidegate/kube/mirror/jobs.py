@@ -14,7 +14,7 @@ from tidegate.kube.mirror.job_adapters import OWNERS, JobAdapter, find, mappings
 from tidegate.kube.mirror.job_patch import is_noted, restored
 from tidegate.kube.mirror.pod_spec_cache import refusals, unbindable
 from tidegate.kube.mirror.pods import controller, created_ms
-from tidegate.kube.transport.objects import Meta, Owner
+from tidegate.kube.transport.objects import KubeObjectMeta, KubeOwnerReference
 from tidegate.kube.transport.writes import Ref
 from tidegate.manifests.cluster_defaults import Surroundings
 from tidegate.manifests.field_reader import Item
@@ -30,7 +30,7 @@ from tidegate.model.work import Recovery, Work
 class JobObject(msgspec.Struct, frozen=True):
     """A job of any kind; what is in its spec is `manifests`' matter."""
 
-    metadata: Meta
+    metadata: KubeObjectMeta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: msgspec.Raw = msgspec.Raw(b"{}")
 
@@ -56,7 +56,7 @@ class SeenJob(NamedTuple):
     leaving: bool
     schedulers: frozenset[str]  # of its pods
     queued: bool  # it names a queue
-    owner: Owner | None  # of a kind that speaks for what it owns
+    owner: KubeOwnerReference | None  # of a kind that speaks for what it owns
     created_ms: int
     refusals: tuple[str, ...]  # why nobody can do it
     unbound: tuple[str, ...]  # why we cannot bind its pods, though the cluster's own scheduler could
@@ -103,14 +103,14 @@ def see_job(seen: JobObject, handling: JobAdapter, around: Surroundings) -> Seen
     )
 
 
-def _with_recovery(work: Work, handling: JobAdapter, meta: Meta) -> Work:
+def _with_recovery(work: Work, handling: JobAdapter, meta: KubeObjectMeta) -> Work:
     """The work with what happens when it loses a pod: as its label says, else as its kind does."""
     said = (meta.labels or {}).get(RECOVERY, "")
     recovery = Recovery(said) if said in tuple(Recovery) else handling.recovery
     return msgspec.structs.replace(work, recovery=recovery)
 
 
-def _bad_recovery(meta: Meta) -> tuple[str, ...]:
+def _bad_recovery(meta: KubeObjectMeta) -> tuple[str, ...]:
     """Why the label that says what happens on a lost pod cannot be followed."""
     said = (meta.labels or {}).get(RECOVERY, "")
     if not said or said in tuple(Recovery):
@@ -131,7 +131,7 @@ def _thing(seen: JobObject) -> dict[str, Any]:
     }
 
 
-def _item(meta: Meta, handling: JobAdapter, spec: dict[str, Any]) -> Item:
+def _item(meta: KubeObjectMeta, handling: JobAdapter, spec: dict[str, Any]) -> Item:
     """The object as `manifests` reads it; labels and annotations that mean nothing to us are left out."""
     resource = handling.resource
     about = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.manifests.core_objects import SHAPE_LABELS, read_node
 from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import Findings, Origin
@@ -38,7 +38,7 @@ class _Status(msgspec.Struct, frozen=True):
 class NodeObject(msgspec.Struct, frozen=True):
     """A Node, the fields that are needed."""
 
-    metadata: Meta
+    metadata: KubeObjectMeta
     spec: _Spec = _Spec()
     status: _Status = _Status()
 

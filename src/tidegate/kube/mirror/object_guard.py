@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from tidegate.kube.transport.objects import Thing
+from tidegate.kube.transport.objects import KubeObject
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
 
@@ -71,10 +71,10 @@ class GuardedObject(NamedTuple):
         return True
 
 
-def guarded(resource: Resource, shrink: Callable[[Any], object]) -> Callable[[Thing], object]:
+def guarded(resource: Resource, shrink: Callable[[Any], object]) -> Callable[[KubeObject], object]:
     """What is kept of an object; of one that cannot be understood, why."""
 
-    def understand(thing: Thing) -> object:
+    def understand(thing: KubeObject) -> object:
         try:
             return shrink(thing)
         except Exception as error:  # noqa: BLE001 - it is data from outside, whatever is wrong with it

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import msgspec
 
 from tidegate.kube.mirror.limits import excess
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.manifests.cluster_defaults import NOTHING_AROUND
 from tidegate.manifests.field_reader import Item
 from tidegate.manifests.field_support import review
@@ -103,7 +103,7 @@ class PodSpecCache:
     def __len__(self) -> int:
         return len(self._known)
 
-    def of(self, meta: Meta, spec: PodSpec) -> PodShape:
+    def of(self, meta: KubeObjectMeta, spec: PodSpec) -> PodShape:
         """The shape of a pod."""
         words = _words(meta)
         kinds = sorted({kind for volume in spec.volumes or () for kind in volume if kind != "name"})
@@ -164,7 +164,7 @@ def _without_claims(container: dict[str, Any]) -> dict[str, Any]:
     return {**container, "resources": {name: field for name, field in asked.items() if name != "claims"}}
 
 
-def _words(meta: Meta) -> tuple[dict[str, str], dict[str, str]]:
+def _words(meta: KubeObjectMeta) -> tuple[dict[str, str], dict[str, str]]:
     """Labels and annotations that mean something to us."""
     return meaning(meta.labels), meaning(meta.annotations)
 
@@ -194,7 +194,7 @@ def _terms(by_node: Any) -> list[Any]:
     return [*(required.get("nodeSelectorTerms") or ()), *(one.get("preference") or {} for one in preferred)]
 
 
-def _read(key: list[Any], meta: Meta) -> PodShape:
+def _read(key: list[Any], meta: KubeObjectMeta) -> PodShape:
     namespace, (labels, annotations), priority, containers, inits, kinds, *rest = key
     names = ("nodeSelector", "affinity", "tolerations", "overhead", "resources", "topologySpreadConstraints",
              "resourceClaims", "schedulingGroup")  # fmt: skip

@@ -15,7 +15,7 @@ import msgspec
 from tidegate.kube.mirror.job_adapters import ROLE_LABELS
 from tidegate.kube.mirror.job_patch import BEFORE, GATE
 from tidegate.kube.mirror.pod_spec_cache import SHAPING, PodShape, PodSpec, PodSpecCache, meaning
-from tidegate.kube.transport.objects import ListMeta, Meta, Owner
+from tidegate.kube.transport.objects import KubeObjectMeta, KubeOwnerReference, ListMeta
 from tidegate.kube.transport.protobuf import (
     ACCEPT,
     MAGIC,
@@ -84,7 +84,7 @@ class _Claim(msgspec.Struct, rename="camel", frozen=True):
 class PodObject(msgspec.Struct, frozen=True):
     """A Pod, the fields that are needed."""
 
-    metadata: Meta
+    metadata: KubeObjectMeta
     spec: PodSpec = PodSpec()
     status: _Status = _Status()
 
@@ -97,7 +97,7 @@ class PodTraits(NamedTuple):
     started: bool  # we let it go
     queued: bool  # it names a queue
     scheduler: str
-    owner: Owner | None  # the one that controls it
+    owner: KubeOwnerReference | None  # the one that controls it
     role: str  # which pod set of its job it belongs to, as its labels call it
     group: str
     group_total: int
@@ -142,7 +142,7 @@ class SeenPod(msgspec.Struct, frozen=True, gc=False):
         return self.traits.scheduler
 
     @property
-    def owner(self) -> Owner | None:
+    def owner(self) -> KubeOwnerReference | None:
         """Who controls it."""
         return self.traits.owner
 
@@ -176,7 +176,7 @@ class UnmanagedPod(msgspec.Struct, frozen=True, gc=False):
     shape: PodShape
 
 
-def created_ms(meta: Meta) -> int:
+def created_ms(meta: KubeObjectMeta) -> int:
     """When an object was made."""
     try:
         return read_time_ms(meta.creation_timestamp)
@@ -184,7 +184,7 @@ def created_ms(meta: Meta) -> int:
         return 0
 
 
-def controller(meta: Meta) -> Owner | None:
+def controller(meta: KubeObjectMeta) -> KubeOwnerReference | None:
     """Who controls an object, if anybody does."""
     return next((owner for owner in meta.owner_references or () if owner.controller), None)
 
@@ -206,7 +206,7 @@ def see_pod(seen: PodObject, pod_specs: PodSpecCache) -> SeenPod:
     )
 
 
-def _traits(meta: Meta, scheduler: str, gates: list[str]) -> PodTraits:
+def _traits(meta: KubeObjectMeta, scheduler: str, gates: list[str]) -> PodTraits:
     labels, annotations = meta.labels or {}, meta.annotations or {}
     group, total = _group(labels, annotations)
     return PodTraits(
@@ -237,7 +237,7 @@ class _Kind:
 
     def __init__(self, kind: PodKind, ignores: Ignores) -> None:
         read = read_kind(kind)
-        meta = Meta(
+        meta = KubeObjectMeta(
             namespace=kind.namespace,
             labels=read.labels,
             annotations=read.annotations,

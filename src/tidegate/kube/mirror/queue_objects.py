@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidegate.kube.mirror.namespaces import NAMESPACES
-from tidegate.kube.transport.objects import Meta
+from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.kube.transport.resources import Resource
 from tidegate.manifests.cluster_defaults import NOTHING_AROUND, Surroundings
 from tidegate.manifests.findings import Findings
@@ -56,7 +56,7 @@ _NOTHING = msgspec.Raw(b"null")
 class QueueObject(msgspec.Struct, rename="camel", frozen=True):
     """Any of them: beside its spec, what some have at the top."""
 
-    metadata: Meta
+    metadata: KubeObjectMeta
     spec: msgspec.Raw = _NOTHING
     value: msgspec.Raw = _NOTHING
     global_default: bool = False

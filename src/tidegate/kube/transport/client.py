@@ -16,8 +16,8 @@ import aiohttp
 
 import tidegate
 from tidegate.kube.transport.connection import Connection, ConnectionConfigError, Identity, secure
-from tidegate.kube.transport.lease_guard import FENCE, GuardedRequest, LeaseGuard, MaySend
-from tidegate.kube.transport.response import NO_ANSWER, NO_CREDENTIALS, NOT_ALLOWED, NOT_SENT, Response, read_refusal
+from tidegate.kube.transport.lease_guard import MAY_SEND, GuardedRequest, LeaseLapsedError, MaySend
+from tidegate.kube.transport.response import NO_ANSWER, NO_CREDENTIALS, NOT_ALLOWED, NOT_SENT, ApiResponse, read_refusal
 
 JSON, MERGE_PATCH, JSON_PATCH = "application/json", "application/merge-patch+json", "application/json-patch+json"
 STRATEGIC_PATCH, APPLY_PATCH = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
@@ -32,7 +32,7 @@ _PARTING_S = 0.1
 _READ_AHEAD = 1 << 20
 
 
-class Request(NamedTuple):
+class ApiRequest(NamedTuple):
     """Something asked of the server."""
 
     method: str
@@ -44,7 +44,7 @@ class Request(NamedTuple):
     accept: str = ""  # another form than JSON, if the server has it
 
 
-class Stream:
+class WatchStream:
     """What the server sends until it, we, or the network ends it."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
@@ -84,20 +84,20 @@ class Client:
         await self._session.close()
         await asyncio.sleep(_PARTING_S)
 
-    async def ask(self, request: Request, may_send: MaySend | None = None) -> Response:
+    async def ask(self, request: ApiRequest, may_send: MaySend | None = None) -> ApiResponse:
         """Ask, and wait for the whole answer; with other credentials once, if ours are refused.
 
         `may_send` is asked once a connection is there, right before the first byte.
         """
-        FENCE.set(may_send)  # seen by this task alone
+        MAY_SEND.set(may_send)  # seen by this task alone
         identity: Identity | None = None
-        answer = Response(0, NO_CREDENTIALS, sent=False)
+        answer = ApiResponse(0, NO_CREDENTIALS, sent=False)
         for _ in range(2):
             refused = identity
             try:
                 identity = await self.access.credentials.identity(refused)
             except ConnectionConfigError as error:
-                return Response(0, NO_CREDENTIALS, str(error), sent=False)
+                return ApiResponse(0, NO_CREDENTIALS, str(error), sent=False)
             if identity == refused:
                 break
             answer = await self._ask_as(identity, request)
@@ -105,56 +105,56 @@ class Client:
                 break
         return answer
 
-    async def _ask_as(self, identity: Identity, request: Request) -> Response:
+    async def _ask_as(self, identity: Identity, request: ApiRequest) -> ApiResponse:
         timeout = aiohttp.ClientTimeout(total=request.timeout_s, connect=_CONNECT_S)
         try:
             async with self._session.request(**self._arguments(identity, request), timeout=timeout) as response:
                 body = await response.read()
                 if response.status < 300:
-                    return Response(response.status, body=body, date=response.headers.get("Date", ""))
+                    return ApiResponse(response.status, body=body, date=response.headers.get("Date", ""))
                 return read_refusal(response.status, body, response.headers.get("Retry-After", ""))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            return Response(0, NOT_SENT, _said(error), sent=False)
+            return ApiResponse(0, NOT_SENT, _said(error), sent=False)
         except ConnectionConfigError as error:
-            return Response(0, NO_CREDENTIALS, str(error), sent=False)
-        except LeaseGuard:
-            return Response(0, NOT_ALLOWED, sent=False)
+            return ApiResponse(0, NO_CREDENTIALS, str(error), sent=False)
+        except LeaseLapsedError:
+            return ApiResponse(0, NOT_ALLOWED, sent=False)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return Response(0, NO_ANSWER, _said(error))
+            return ApiResponse(0, NO_ANSWER, _said(error))
 
     @asynccontextmanager
-    async def stream(self, request: Request, quiet_s: float) -> AsyncIterator[Stream | Response]:
+    async def stream(self, request: ApiRequest, quiet_s: float) -> AsyncIterator[WatchStream | ApiResponse]:
         """Ask for a stream; a refusal comes as an answer. It is cut if nothing comes for so long."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=quiet_s)
         try:
             identity = await self.access.credentials.identity()
             response = await self._session.request(**self._arguments(identity, request), timeout=timeout)
         except ConnectionConfigError as error:
-            yield Response(0, NO_CREDENTIALS, str(error), sent=False)
+            yield ApiResponse(0, NO_CREDENTIALS, str(error), sent=False)
             return
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            yield Response(0, NO_ANSWER, _said(error))
+            yield ApiResponse(0, NO_ANSWER, _said(error))
             return
         try:
             yield await self._opened(response, identity)
         finally:
             response.close()  # what is left of a watch is not worth reading
 
-    async def _opened(self, response: aiohttp.ClientResponse, identity: Identity) -> Stream | Response:
+    async def _opened(self, response: aiohttp.ClientResponse, identity: Identity) -> WatchStream | ApiResponse:
         if response.status == 200:
-            return Stream(response)
+            return WatchStream(response)
         try:
             body = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return Response(0, NO_ANSWER, _said(error))
+            return ApiResponse(0, NO_ANSWER, _said(error))
         if response.status == 401:
             try:
                 await self.access.credentials.identity(identity)  # so that the next try has another
             except ConnectionConfigError as error:
-                return Response(0, NO_CREDENTIALS, str(error), sent=False)
+                return ApiResponse(0, NO_CREDENTIALS, str(error), sent=False)
         return read_refusal(response.status, body, response.headers.get("Retry-After", ""))
 
-    def _arguments(self, identity: Identity, request: Request) -> dict[str, Any]:
+    def _arguments(self, identity: Identity, request: ApiRequest) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {identity.token}"} if identity.token else {}
         if request.body is not None:
             headers["Content-Type"] = request.content_type

@@ -17,10 +17,10 @@ from aiohttp.connector import Connection
 MaySend = Callable[[], bool]
 
 #: What the requests of a task ask; None: they may always be sent.
-FENCE: ContextVar[MaySend | None] = ContextVar("fence", default=None)
+MAY_SEND: ContextVar[MaySend | None] = ContextVar("fence", default=None)
 
 
-class LeaseGuard(aiohttp.ClientError):
+class LeaseLapsedError(aiohttp.ClientError):
     """A request was not sent, as it might not be any more."""
 
 
@@ -29,7 +29,7 @@ class GuardedRequest(aiohttp.ClientRequest):
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         """Send it, if it still may be."""
-        may_send = FENCE.get()
+        may_send = MAY_SEND.get()
         if may_send is not None and not may_send():
-            raise LeaseGuard
+            raise LeaseLapsedError
         return await super().send(conn)

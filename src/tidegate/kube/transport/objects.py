@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 
-class Owner(msgspec.Struct, frozen=True):
+class KubeOwnerReference(msgspec.Struct, frozen=True):
     """Whom an object belongs to."""
 
     kind: str
@@ -26,7 +26,7 @@ class Owner(msgspec.Struct, frozen=True):
         return (group if version else "", self.kind)
 
 
-class Meta(msgspec.Struct, rename="camel", frozen=True):
+class KubeObjectMeta(msgspec.Struct, rename="camel", frozen=True):
     """Who an object is."""
 
     name: str = ""
@@ -38,18 +38,18 @@ class Meta(msgspec.Struct, rename="camel", frozen=True):
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: tuple[Owner, ...] | None = None
+    owner_references: tuple[KubeOwnerReference, ...] | None = None
 
 
-class Thing(Protocol):
+class KubeObject(Protocol):
     """Any object."""
 
     @property
-    def metadata(self) -> Meta:
+    def metadata(self) -> KubeObjectMeta:
         """Who it is."""
 
 
-T = TypeVar("T", bound=Thing)
+T = TypeVar("T", bound=KubeObject)
 
 
 class ListMeta(msgspec.Struct, rename="camel"):
@@ -59,27 +59,27 @@ class ListMeta(msgspec.Struct, rename="camel"):
     continue_: str = msgspec.field(default="", name="continue")
 
 
-class Listing(msgspec.Struct, Generic[T]):
+class ObjectList(msgspec.Struct, Generic[T]):
     """A page of a list."""
 
     metadata: ListMeta
     items: list[T] | None = None
 
 
-class Watched(msgspec.Struct, Generic[T]):
+class WatchEvent(msgspec.Struct, Generic[T]):
     """An event of a watch that is about an object."""
 
     type: str
     object: T
 
 
-class Bare(msgspec.Struct, frozen=True):
+class PartialObject(msgspec.Struct, frozen=True):
     """Just who it is: what a bookmark has."""
 
-    metadata: Meta
+    metadata: KubeObjectMeta
 
 
-class Gone(msgspec.Struct):
+class WatchStatus(msgspec.Struct):
     """An event of a watch that says why there are no more."""
 
     code: int = 0
@@ -87,8 +87,8 @@ class Gone(msgspec.Struct):
     message: str = ""
 
 
-class Told(msgspec.Struct):
+class WatchErrorEvent(msgspec.Struct):
     """An event of a watch that is an error."""
 
     type: str
-    object: Gone
+    object: WatchStatus

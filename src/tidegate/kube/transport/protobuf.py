@@ -19,7 +19,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from tidegate.kube.transport.objects import ListMeta, Meta, Owner
+from tidegate.kube.transport.objects import KubeObjectMeta, KubeOwnerReference, ListMeta
 
 #: What is asked for: servers that do not have it answer in JSON.
 ACCEPT = "application/vnd.kubernetes.protobuf, application/json"
@@ -104,7 +104,7 @@ class PodKind(NamedTuple):
 class ListedPod(msgspec.Struct):
     """A pod of a list."""
 
-    metadata: Meta  # who it is, and no more
+    metadata: KubeObjectMeta  # who it is, and no more
     node: str
     phase: str
     leaving: bool
@@ -118,7 +118,7 @@ class ReadKind(NamedTuple):
 
     labels: dict[str, str]
     annotations: dict[str, str]
-    owners: tuple[Owner, ...]
+    owners: tuple[KubeOwnerReference, ...]
     scheduler: str
     gates: list[str]
     claims: bool  # it claims devices
@@ -194,7 +194,7 @@ def _pairs(pairs: Iterable[bytes], words: AbstractSet[bytes]) -> tuple[bytes, ..
 def _listed(pod: Any, words: Words, kinds: _Kinds) -> ListedPod:
     """A pod as it is listed; what it has for itself is cleared, and what is left is its kind."""
     meta, spec, own, shared = pod.metadata, pod.spec, _NO_PAIRS, _NO_PAIRS
-    who = Meta(meta.name, meta.uid, meta.namespace, meta.resource_version)
+    who = KubeObjectMeta(meta.name, meta.uid, meta.namespace, meta.resource_version)
     node, leaving, created_ms = spec.node_name, meta.HasField("deleted"), meta.created.seconds * 1000
     if meta.annotations:
         annotations = list(meta.annotations)
@@ -231,9 +231,9 @@ def read_pairs(raw: tuple[bytes, ...]) -> dict[str, str]:
     return {pair.key: pair.value for pair in pairs}
 
 
-def _owner(raw: bytes) -> Owner:
+def _owner(raw: bytes) -> KubeOwnerReference:
     one = _OWNER.FromString(raw)
-    return Owner(one.kind, one.name, one.uid, one.controller, one.api_version)
+    return KubeOwnerReference(one.kind, one.name, one.uid, one.controller, one.api_version)
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------

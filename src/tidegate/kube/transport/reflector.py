@@ -21,11 +21,19 @@ from typing import Any, Generic, Protocol
 import msgspec
 
 from tidegate.kube.transport.backoff import Backoff, Jitter
-from tidegate.kube.transport.client import Client, Request, Stream
+from tidegate.kube.transport.client import ApiRequest, Client, WatchStream
 from tidegate.kube.transport.nesting import cut_nesting
-from tidegate.kube.transport.objects import Bare, Listing, ListMeta, Meta, T, Told, Watched
+from tidegate.kube.transport.objects import (
+    KubeObjectMeta,
+    ListMeta,
+    ObjectList,
+    PartialObject,
+    T,
+    WatchErrorEvent,
+    WatchEvent,
+)
 from tidegate.kube.transport.resources import Resource
-from tidegate.kube.transport.response import Response
+from tidegate.kube.transport.response import ApiResponse
 
 _GONE, _MISSING, _FORBIDDEN = 410, 404, 403
 _BOOKMARK, _ERROR = b'{"type":"BOOKMARK"', b'{"type":"ERROR"'
@@ -129,10 +137,10 @@ class Reflector(Generic[T]):
         self._unreadable: set[str] = set()  # uids in the latest list of objects that could not be decoded
         self._backoff = Backoff(self.draw, first_ms=_FIRST_PAUSE_MS, most_ms=_LONGEST_PAUSE_MS)
         self._refused_s = 0.0  # since when we may not read it, by the loop's clock; 0: we may, as far as is known
-        self._page = msgspec.json.Decoder(Listing[self.type])  # type: ignore[name-defined]
-        self._event = msgspec.json.Decoder(Watched[self.type])  # type: ignore[name-defined]
-        self._bookmark = msgspec.json.Decoder(Watched[Bare])
-        self._error = msgspec.json.Decoder(Told)
+        self._page = msgspec.json.Decoder(ObjectList[self.type])  # type: ignore[name-defined]
+        self._event = msgspec.json.Decoder(WatchEvent[self.type])  # type: ignore[name-defined]
+        self._bookmark = msgspec.json.Decoder(WatchEvent[PartialObject])
+        self._error = msgspec.json.Decoder(WatchErrorEvent)
 
     async def follow(self) -> None:
         """List and watch, until cancelled."""
@@ -153,7 +161,7 @@ class Reflector(Generic[T]):
     async def _pause(self, asked_ms: int = 0) -> None:
         await asyncio.sleep(self._backoff.next_ms(asked_ms) / 1000)
 
-    async def _heed(self, refusal: Response) -> None:
+    async def _heed(self, refusal: ApiResponse) -> None:
         """Do as a refusal says: forget the version, or wait."""
         if refusal.status == _MISSING and self.optional:
             await self._await_kind()
@@ -205,7 +213,7 @@ class Reflector(Generic[T]):
                     coming = asyncio.create_task(self._ask_page(ahead))
                     await asyncio.sleep(0)
                 page = await self._read_page(answer, token) if answer.ok else answer
-                if isinstance(page, Response):
+                if isinstance(page, ApiResponse):
                     await self._heed(page)  # a page that has expired (410) means: from the beginning
                     return False
                 for thing in page.items or ():
@@ -221,11 +229,11 @@ class Reflector(Generic[T]):
         self._end_list(found, page.metadata.resource_version)
         return True
 
-    async def _ask_page(self, token: str, *, as_json: bool = False) -> Response:
+    async def _ask_page(self, token: str, *, as_json: bool = False) -> ApiResponse:
         query = {"limit": str(self.pace.page), **self.selector, **({"continue": token} if token else {})}
         accept = self.pages.accept if self.pages and not as_json else ""
         path = self.resource.path(self.namespace)
-        return await self.client.ask(Request("GET", path, query, timeout_s=60, accept=accept))
+        return await self.client.ask(ApiRequest("GET", path, query, timeout_s=60, accept=accept))
 
     def _token_ahead(self, body: bytes) -> str:
         return self.pages.token(body) if self._is_packed(body) and self.pages else token_ahead(body)
@@ -233,7 +241,7 @@ class Reflector(Generic[T]):
     def _is_packed(self, body: bytes) -> bool:
         return self.pages is not None and body.startswith(self.pages.magic)
 
-    async def _read_page(self, answer: Response, token: str) -> Listing[Any] | Response:
+    async def _read_page(self, answer: ApiResponse, token: str) -> ObjectList[Any] | ApiResponse:
         """Read a page in the form that it came in; where that does not do, it is asked for again as JSON."""
         if not self._is_packed(answer.body):
             return self._decode_page(answer.body)
@@ -243,7 +251,7 @@ class Reflector(Generic[T]):
         again = await self._ask_page(token, as_json=True)
         return self._decode_page(again.body) if again.ok else again
 
-    async def _unpack(self, body: bytes) -> Listing[Any] | None:
+    async def _unpack(self, body: bytes) -> ObjectList[Any] | None:
         """A page in its other form; None if too much of it is not known yet."""
         assert self.pages is not None
         read = self.pages.read(body)
@@ -256,12 +264,12 @@ class Reflector(Generic[T]):
             answer = await self._ask_one(thing.metadata)
             if not answer.ok or not self._learn(thing, answer.body):
                 return None
-        return Listing(*read)
+        return ObjectList(*read)
 
-    async def _ask_one(self, meta: Meta) -> Response:
+    async def _ask_one(self, meta: KubeObjectMeta) -> ApiResponse:
         """A list of one object: who may list may not always get."""
         query = {"fieldSelector": f"metadata.name={meta.name}"}
-        return await self.client.ask(Request("GET", self.resource.path(meta.namespace), query))
+        return await self.client.ask(ApiRequest("GET", self.resource.path(meta.namespace), query))
 
     def _learn(self, listed: Any, body: bytes) -> bool:
         assert self.pages is not None
@@ -280,7 +288,7 @@ class Reflector(Generic[T]):
         self.tally.trouble = self.tally.refusal = ""
         self.listed.set()
 
-    def _decode_page(self, body: bytes) -> Listing[T] | Response:
+    def _decode_page(self, body: bytes) -> ObjectList[T] | ApiResponse:
         """Decode a page; an object that cannot be read must not hide the others."""
         try:
             return self._page.decode(body)
@@ -291,20 +299,20 @@ class Reflector(Generic[T]):
         try:
             rough = msgspec.json.decode(body, type=_Rough)
         except msgspec.MsgspecError as error:
-            return Response(500, "Unreadable", f"a list of {self.resource.full_plural}: {error}")
+            return ApiResponse(500, "Unreadable", f"a list of {self.resource.full_plural}: {error}")
         items = []
         for raw in rough.items or ():
             try:
                 items.append(msgspec.json.decode(raw, type=self.type))
             except msgspec.MsgspecError:
                 self._skip(raw)
-        return Listing(rough.metadata, items)
+        return ObjectList(rough.metadata, items)
 
     def _skip(self, raw: msgspec.Raw) -> None:
         """Leave an object as it was last read: it is there, though it cannot be read now."""
         self.tally.skipped += 1
         with suppress(msgspec.MsgspecError):
-            self._unreadable.add(msgspec.json.decode(raw, type=Bare).metadata.uid)
+            self._unreadable.add(msgspec.json.decode(raw, type=PartialObject).metadata.uid)
 
     def _tell_listed(self, thing: T, found: set[str]) -> None:
         """Tell of a listed object, unless nothing about it is new; known from now on, whatever comes of the list."""
@@ -328,7 +336,7 @@ class Reflector(Generic[T]):
 
     # -- watches -----------------------------------------------------------------------------------------------
 
-    async def _watch(self) -> Response | None:
+    async def _watch(self) -> ApiResponse | None:
         """Watch until it ends; the refusal, if there was one."""
         self.tally.watches += 1
         seconds = max(int(self.pace.watch_s * (1 - 0.1 * self.draw())), 1)
@@ -340,14 +348,14 @@ class Reflector(Generic[T]):
             **self.selector,
         }
         async with self.client.stream(
-            Request("GET", self.resource.path(self.namespace), query), self.pace.quiet_s
+            ApiRequest("GET", self.resource.path(self.namespace), query), self.pace.quiet_s
         ) as opened:
-            if isinstance(opened, Response):
+            if isinstance(opened, ApiResponse):
                 return opened
             self.tally.trouble = self.tally.refusal = ""
             return await self._read(opened)
 
-    async def _read(self, stream: Stream) -> Response | None:
+    async def _read(self, stream: WatchStream) -> ApiResponse | None:
         """Read and decode at the same time, each in its own task."""
         behind = _Behind()
         reading = asyncio.create_task(_drain(stream, behind))
@@ -360,7 +368,7 @@ class Reflector(Generic[T]):
             self.tally.cuts += 1
         return refusal
 
-    async def _decode(self, behind: _Behind) -> Response | None:
+    async def _decode(self, behind: _Behind) -> ApiResponse | None:
         """Decode whole lines; half a line at the end is as good as never sent."""
         rest = b""
         while True:
@@ -375,12 +383,12 @@ class Reflector(Generic[T]):
                 if number % _AT_ONCE == 0:
                     await asyncio.sleep(0)
 
-    def _take(self, line: bytes) -> Response | None:
+    def _take(self, line: bytes) -> ApiResponse | None:
         """Take one event in; the refusal, if it is one."""
         try:
             if line.startswith(_ERROR):
                 told = self._error.decode(line).object
-                return Response(told.code or 500, told.reason, told.message)
+                return ApiResponse(told.code or 500, told.reason, told.message)
             if line.startswith(_BOOKMARK):
                 self._version = self._bookmark.decode(line).object.metadata.resource_version
                 self.tally.bookmarks += 1
@@ -392,13 +400,13 @@ class Reflector(Generic[T]):
             self.tally.trouble = f"an event of {self.resource.full_plural} cannot be read: {error}"
         return None
 
-    def _decode_event(self, line: bytes) -> Watched[T]:
+    def _decode_event(self, line: bytes) -> WatchEvent[T]:
         try:
             return self._event.decode(line)
         except RecursionError:
             return self._event.decode(cut_nesting(line))
 
-    def _tell(self, event: Watched[T]) -> None:
+    def _tell(self, event: WatchEvent[T]) -> None:
         meta = event.object.metadata
         self.tally.events += 1
         self._version = meta.resource_version
@@ -456,7 +464,7 @@ class _Behind:
         return chunk
 
 
-async def _drain(stream: Stream, behind: _Behind) -> None:
+async def _drain(stream: WatchStream, behind: _Behind) -> None:
     """Read, and nothing else, so that the server never waits for us."""
     while not behind.overrun:
         chunk = await stream.chunk()

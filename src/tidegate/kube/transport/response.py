@@ -13,7 +13,7 @@ import msgspec
 NOT_SENT, NO_ANSWER, NO_CREDENTIALS, NOT_ALLOWED = "NotSent", "NoAnswer", "NoCredentials", "NotAllowedToWrite"
 
 
-class Response(NamedTuple):
+class ApiResponse(NamedTuple):
     """An answer. Without a status there was none, and `sent` says whether the server may have seen the request."""
 
     status: int = 0
@@ -60,7 +60,7 @@ class _Status(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Status)
 
 
-def read_refusal(status: int, body: bytes, retry_after: str = "") -> Response:
+def read_refusal(status: int, body: bytes, retry_after: str = "") -> ApiResponse:
     """Read an answer that is no success; a body that is no Status is its message."""
     try:
         told = _DECODER.decode(body)
@@ -69,4 +69,4 @@ def read_refusal(status: int, body: bytes, retry_after: str = "") -> Response:
     details = told.details or _Details()
     seconds = int(retry_after) if retry_after.isdecimal() and len(retry_after) < 6 else details.retry_after_seconds
     causes = tuple(cause.reason for cause in details.causes)
-    return Response(status or told.code, told.reason, told.message, body, seconds * 1000, causes=causes)
+    return ApiResponse(status or told.code, told.reason, told.message, body, seconds * 1000, causes=causes)

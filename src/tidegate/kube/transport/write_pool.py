@@ -19,7 +19,7 @@ import msgspec
 
 from tidegate.kube.transport.backoff import Backoff, Jitter
 from tidegate.kube.transport.client import JSON_PATCH, Client
-from tidegate.kube.transport.response import NOT_ALLOWED, Response
+from tidegate.kube.transport.response import NOT_ALLOWED, ApiResponse
 from tidegate.kube.transport.writes import Write
 from tidegate.model.facts import Outcome
 
@@ -38,7 +38,7 @@ class WriteResult(NamedTuple):
     """What came of a write."""
 
     outcome: Outcome
-    answer: Response
+    answer: ApiResponse
     tries: int
 
 
@@ -164,9 +164,9 @@ class WritePool:
     def _withdraw(self, job: _Job) -> None:
         """We may not write any more; what was never sent surely was not done."""
         outcome = Outcome.UNKNOWN if job.doubtful else Outcome.FAILED
-        self._finish(job, (outcome, Response(0, NOT_ALLOWED, sent=False)))
+        self._finish(job, (outcome, ApiResponse(0, NOT_ALLOWED, sent=False)))
 
-    def _may_be_unready(self, job: _Job, answer: Response) -> bool:
+    def _may_be_unready(self, job: _Job, answer: ApiResponse) -> bool:
         """Whether the server forbids it because it has just started, and has not read its rules yet."""
         waited_s = self.limits.deadline_s - (job.until - asyncio.get_running_loop().time())
         return answer.status in _FORBIDDEN and waited_s < self.limits.unready_s
@@ -175,7 +175,7 @@ class WritePool:
         self._ready.append(job)
         self._start_ready()
 
-    def _adapt(self, answer: Response) -> None:
+    def _adapt(self, answer: ApiResponse) -> None:
         """Fewer at a time when the server has too many, one more for each round that went well."""
         if answer.status == _TOO_MANY and BUDGET not in answer.causes:
             self.slowed += 1
@@ -183,7 +183,7 @@ class WritePool:
         elif answer.status:
             self.allowed = min(self.allowed + 1 / self.allowed, float(self.limits.in_flight))
 
-    async def _judge(self, job: _Job, answer: Response) -> tuple[Outcome, Response]:
+    async def _judge(self, job: _Job, answer: ApiResponse) -> tuple[Outcome, ApiResponse]:
         """What a final answer means."""
         write = job.write
         if answer.ok or answer.status in write.done_if:
@@ -193,14 +193,14 @@ class WritePool:
             return await self._look(job, answer, otherwise=Outcome.FAILED)
         return Outcome.FAILED, answer
 
-    async def _give_up(self, job: _Job, answer: Response) -> tuple[Outcome, Response]:
+    async def _give_up(self, job: _Job, answer: ApiResponse) -> tuple[Outcome, ApiResponse]:
         """No more tries: it failed if it surely was not done, and is unknown otherwise."""
         late = answer._replace(reason=answer.reason or _DEADLINE)
         if not job.doubtful:
             return Outcome.FAILED, late
         return await self._look(job, late, otherwise=Outcome.UNKNOWN)
 
-    async def _look(self, job: _Job, answer: Response, otherwise: Outcome) -> tuple[Outcome, Response]:
+    async def _look(self, job: _Job, answer: ApiResponse, otherwise: Outcome) -> tuple[Outcome, ApiResponse]:
         """Read the object: if it shows what was wanted, it is done."""
         if job.write.look is None or job.write.is_done is None:
             return otherwise, answer
@@ -213,7 +213,7 @@ class WritePool:
             return Outcome.UNKNOWN, answer
         return (Outcome.DONE if done else otherwise), answer
 
-    def _finish(self, job: _Job, judged: tuple[Outcome, Response]) -> None:
+    def _finish(self, job: _Job, judged: tuple[Outcome, ApiResponse]) -> None:
         job.tell(WriteResult(*judged, job.backoff.tries + 1))
         line = self._waiting[job.write.key]
         line.popleft()
@@ -236,6 +236,6 @@ async def _until(holds: Callable[[], bool], most_s: float) -> None:
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
-def _is_doubtful(answer: Response) -> bool:
+def _is_doubtful(answer: ApiResponse) -> bool:
     """Whether it may have been carried out, though the answer does not say so."""
     return answer.status >= 500 or (answer.status == 0 and answer.sent)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.kube.transport.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Request
+from tidegate.kube.transport.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, ApiRequest
 from tidegate.kube.transport.resources import EVENTS, PODS, Resource
 
 #: Who owns the fields that we write.
@@ -44,9 +44,9 @@ class Write(NamedTuple):
     """A write. Writes with the same key are made one after the other."""
 
     key: str
-    request: Request
+    request: ApiRequest
     done_if: frozenset[int] = frozenset()  # refusals that mean: it is so already
-    look: Request | None = None  # what to read when it is not clear whether it was done
+    look: ApiRequest | None = None  # what to read when it is not clear whether it was done
     is_done: Callable[[bytes], bool] | None = None  # what was read shows that it was
     ref: Ref | None = None  # the object that it is about
 
@@ -77,8 +77,8 @@ def bind(pod: Ref, node: str) -> Write:
         found = msgspec.json.decode(read, type=_Bound)
         return found.spec.node_name == node and pod.uid in ("", found.metadata.uid)
 
-    request = Request("POST", pod.path("binding"), {"fieldManager": FIELD_MANAGER}, _encoded(body))
-    return Write(_key(pod), request, look=Request("GET", pod.path()), is_done=is_there, ref=pod)
+    request = ApiRequest("POST", pod.path("binding"), {"fieldManager": FIELD_MANAGER}, _encoded(body))
+    return Write(_key(pod), request, look=ApiRequest("GET", pod.path()), is_done=is_there, ref=pod)
 
 
 def evict(pod: Ref, grace_s: int | None = None) -> Write:
@@ -89,13 +89,13 @@ def evict(pod: Ref, grace_s: int | None = None) -> Write:
         "metadata": {"name": pod.name, "namespace": pod.namespace},
         "deleteOptions": _delete_options(pod, "", grace_s),
     }
-    request = Request("POST", pod.path("eviction"), {}, _encoded(body))
+    request = ApiRequest("POST", pod.path("eviction"), {}, _encoded(body))
     return Write(_key(pod), request, done_if=frozenset((404, 409)), ref=pod)
 
 
 def delete(thing: Ref, version: str = "", grace_s: int | None = None) -> Write:
     """Delete an object; without a version it is gone if it is not there, or another one now."""
-    request = Request("DELETE", thing.path(), {}, _encoded(_delete_options(thing, version, grace_s)))
+    request = ApiRequest("DELETE", thing.path(), {}, _encoded(_delete_options(thing, version, grace_s)))
     return Write(_key(thing), request, done_if=frozenset((404,) if version else (404, 409)), ref=thing)
 
 
@@ -114,7 +114,7 @@ def create(resource: Resource, thing: Mapping[str, Any]) -> Write:
     meta = thing["metadata"]
     ref = Ref(resource, meta.get("namespace", ""), meta["name"])
     path = resource.path(ref.namespace)
-    request = Request("POST", path, {"fieldManager": FIELD_MANAGER}, _encoded(thing))
+    request = ApiRequest("POST", path, {"fieldManager": FIELD_MANAGER}, _encoded(thing))
     return Write(_key(ref), request, done_if=frozenset((409,)), ref=ref)
 
 
@@ -143,7 +143,7 @@ def looked_up(write: Write, thing: Ref, shows: Callable[[Mapping[str, Any]], boo
         found = msgspec.json.decode(read)
         return thing.uid in ("", found["metadata"]["uid"]) and shows(found)
 
-    return write._replace(look=Request("GET", thing.path()), is_done=is_done)
+    return write._replace(look=ApiRequest("GET", thing.path()), is_done=is_done)
 
 
 def apply(thing: Ref, fields: Mapping[str, Any], *, part: str = "", force: bool = False) -> Write:
@@ -157,7 +157,7 @@ def apply(thing: Ref, fields: Mapping[str, Any], *, part: str = "", force: bool 
 
 def _patch(thing: Ref, body: object, content_type: str, part: str, query: Mapping[str, str] | None = None) -> Write:
     asked = {"fieldManager": FIELD_MANAGER, **(query or {})}
-    return Write(_key(thing), Request("PATCH", thing.path(part), asked, _encoded(body), content_type), ref=thing)
+    return Write(_key(thing), ApiRequest("PATCH", thing.path(part), asked, _encoded(body), content_type), ref=thing)
 
 
 class EventMessage(NamedTuple):
