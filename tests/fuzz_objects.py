@@ -184,7 +184,7 @@ class Round:
                 Ownership(watches=True, unqueued=False),
             )
         )
-        options = WorldOptions(ownership=ownership, gather_ms=0, queues=draw.random() < 0.5)
+        options = WorldOptions(ownership=ownership, batch_ms=0, queues=draw.random() < 0.5)
         policy = draw.choice((QUEUES, Policy(placement=QUEUES.placement)))
         self.world = KubeWorld(Connection("https://nowhere"), policy, lambda: self._now_ms, draw.random, options)
         self.state = ClusterState()

@@ -72,8 +72,8 @@ class Live:
 
         def stop(_: ClusterState) -> bool:
             if time.monotonic() > end:
-                trouble = "; ".join([*self.world.api.trouble(), self.world.latest_failure])
-                raise TimeoutError(f"{what} did not come about in {most_s:.0f} s: {trouble}")
+                problem = "; ".join([*self.world.api.problem(), self.world.latest_failure])
+                raise TimeoutError(f"{what} did not come about in {most_s:.0f} s: {problem}")
             return bool(holds())
 
         run(self.state, self.world, self._record, stop)

@@ -38,7 +38,7 @@ from tidegate.state.check import check
 from tidegate.state.cluster import ClusterState
 
 _POLICY = Policy(placement=PlacementRule(kind=PlacementKind.BEST_FIT))
-_BY_KIND = {handling.resource.kind.lower(): handling for handling in KINDS}
+_BY_KIND = {adapter.resource.kind.lower(): adapter for adapter in KINDS}
 
 
 #: One queue with eight GPUs, in which work goes for work of higher priority.

@@ -23,11 +23,11 @@ _CHECKS = [
     "clock",
     "kinds",
     "permissions",
-    "owners",
+    "kueue",
     "lease",
     "policy",
     "quota",
-    "door",
+    "admission-gate",
     "annotations",
     "instances",
     "managers",
@@ -42,7 +42,7 @@ def plane(kube_programs, tmp_path_factory):
     nobody = User("nobody", ())
     with Plane(Options(build=False, controllers="", scheduler=False, kwok=False, users=(nobody,))) as plane:
         plane.admin.post("/api/v1/nodes", node("n0"))
-        install(plane, "--mode", "gate", "--door", "--policy", str(policy))
+        install(plane, "--mode", "gate", "--admission-gate", "--policy", str(policy))
         become(plane, "tidegate")
         yield plane
 
@@ -75,12 +75,12 @@ def test_what_is_installed_is_well_but_for_nobody_leading(plane):
     code, found = look(plane, "--mode", "gate", user=account("tidegate"))
     assert code == 0
     # The account may not look at the door, at other namespaces, nor at what is installed.
-    assert levels(found) == dict.fromkeys(("lease", "door", "annotations", "instances", "managers"), "warn")
+    assert levels(found) == dict.fromkeys(("lease", "admission-gate", "annotations", "instances", "managers"), "warn")
     assert found["server"]["found"].startswith("v1.36")
     code, found = look(plane, "--mode", "gate", "--account", "tidegate")
     assert (code, levels(found)) == (0, {"lease": "warn"})
     assert found["permissions"]["found"].startswith("tidegate/tidegate may do all")
-    assert found["door"]["found"] == "installed: labelled work arrives held"
+    assert found["admission-gate"]["found"] == "installed: labelled work arrives held"
     lead(plane, wall_ms())
     code, found = look(plane)
     assert (code, levels(found)) == (0, {})
@@ -101,7 +101,7 @@ def test_what_may_not_be_done_is_named(plane):
     code, found = look(plane, user="nobody")
     assert code == 1
     assert "we may not: list nodes, watch nodes" in found["permissions"]["found"]
-    assert levels(found)["owners"] == "warn"
+    assert levels(found)["kueue"] == "warn"
     assert levels(found)["policy"] == "fail"
 
 
@@ -150,10 +150,10 @@ def test_a_door_that_is_half_there_is_told(plane):
     path = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/tidegate-suspend"
     plane.admin.delete(path)
     code, found = look(plane, "--mode", "gate")
-    assert (code, levels(found)["door"]) == (1, "fail")
-    assert "tidegate-suspend" in found["door"]["found"]
-    install(plane, "--mode", "gate", "--door")
-    assert look(plane, "--mode", "gate")[1]["door"]["level"] == "ok"
+    assert (code, levels(found)["admission-gate"]) == (1, "fail")
+    assert "tidegate-suspend" in found["admission-gate"]["found"]
+    install(plane, "--mode", "gate", "--admission-gate")
+    assert look(plane, "--mode", "gate")[1]["admission-gate"]["level"] == "ok"
 
 
 def test_annotations_that_anybody_may_write_are_told(plane):
@@ -161,7 +161,7 @@ def test_annotations_that_anybody_may_write_are_told(plane):
     plane.admin.delete(path)
     code, found = look(plane, "--mode", "gate")
     assert (code, levels(found)["annotations"]) == (0, "warn")
-    install(plane, "--mode", "gate", "--door")
+    install(plane, "--mode", "gate", "--admission-gate")
     assert look(plane, "--mode", "gate")[1]["annotations"]["level"] == "ok"
 
 
@@ -171,10 +171,10 @@ def test_a_running_kueue_is_an_owner_for_who_writes(plane):
     name = "c1f6bfd2.kueue.x-k8s.io"
     plane.admin.post(where, {"metadata": {"name": name}, "spec": spec})
     code, found = look(plane, "--mode", "gate")
-    assert (code, levels(found)["owners"]) == (1, "fail")
-    assert f"Lease default/{name}" in found["owners"]["found"]
+    assert (code, levels(found)["kueue"]) == (1, "fail")
+    assert f"Lease default/{name}" in found["kueue"]["found"]
     code, found = look(plane)
-    assert (code, found["owners"]["level"]) == (0, "ok")
+    assert (code, found["kueue"]["level"]) == (0, "ok")
     plane.admin.delete(f"{where}/{name}")
 
 
@@ -269,7 +269,7 @@ def test_fields_of_another_manager_are_told_and_can_be_taken_over(plane):
     found = look(plane, "--mode", "gate")[1]["managers"]
     assert (found["level"], "helm (of 1 objects)" in found["found"]) == ("warn", True)
     assert "--force-conflicts" in found["remedy"]
-    install(plane, "--mode", "gate", "--door", "--force-conflicts")
+    install(plane, "--mode", "gate", "--admission-gate", "--force-conflicts")
     assert look(plane, "--mode", "gate")[1]["managers"]["level"] == "ok"
 
 

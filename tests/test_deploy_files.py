@@ -47,8 +47,8 @@ def by_name(things):
     return dict(named)
 
 
-def wanted(**wish):
-    return by_name(objects(InstallSpec(**wish)))
+def wanted(**installation):
+    return by_name(objects(InstallSpec(**installation)))
 
 
 def without_namespace(things):
@@ -80,7 +80,7 @@ def test_helm_makes_the_namespaces_that_install_makes(helm):
         "managedJobsNamespaceSelector.matchExpressions[0].values[0]=a"
     )
     rule = read_rule("team in (a)", ("x",))
-    for key, thing in wanted(mode=Mode.GATE, door=True, namespaces=rule).items():
+    for key, thing in wanted(mode=Mode.GATE, admission_gate=True, namespaces=rule).items():
         if key[0] == "MutatingAdmissionPolicy":
             assert made[key]["spec"]["matchConstraints"] == thing["spec"]["matchConstraints"]
         elif key[0] == "Deployment":
@@ -92,7 +92,7 @@ def test_helm_makes_the_namespaces_that_install_makes(helm):
 
 
 def test_kustomize_makes_the_door(kustomize):
-    assert kustomize(DEPLOY / "door") == by_name(gate_objects())
+    assert kustomize(DEPLOY / "admission-gate") == by_name(gate_objects())
 
 
 def test_components_go_with_an_overlay(kustomize, tmp_path):
@@ -103,12 +103,12 @@ def test_components_go_with_an_overlay(kustomize, tmp_path):
     up = Path("../" * len(tmp_path.parts)) / DEPLOY.relative_to("/")
     parts = {"resources": [f"{up}/overlays/gate"], "namespace": "gpus"}
     parts["components"] = [
-        f"{up}/components/{name}" for name in ("service-monitor", "prometheus-rule", "board", "network-policy")
+        f"{up}/components/{name}" for name in ("service-monitor", "prometheus-rule", "dashboard", "network-policy")
     ]
     parts["images"] = [{"name": InstallSpec().image.partition(":")[0], "newName": "mirror/tidegate", "newTag": "9"}]
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(parts))
-    wish = {"mode": Mode.GATE, "namespace": "gpus", "image": "mirror/tidegate:9"}
-    assert kustomize(tmp_path) == wanted(**wish, monitor=True, alerts=True, board=True, network_policy=True)
+    installation = {"mode": Mode.GATE, "namespace": "gpus", "image": "mirror/tidegate:9"}
+    assert kustomize(tmp_path) == wanted(**installation, monitor=True, alerts=True, dashboard=True, network_policy=True)
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -117,10 +117,19 @@ def test_helm_makes_what_install_prints(helm, mode):
 
 
 def test_helm_makes_what_values_ask_for(helm):
-    values = ("door=true", "board=true", "serviceMonitor.enabled=true", "replicas=3", "image.tag=v9", "mode=bind")
+    values = (
+        "admissionGate=true",
+        "dashboard=true",
+        "serviceMonitor.enabled=true",
+        "replicas=3",
+        "image.tag=v9",
+        "mode=bind",
+    )
     values += ("networkPolicy.enabled=true", "prometheusRule.enabled=true")
-    wish = {"mode": Mode.BIND, "replicas": 3, "image": "tidegate:v9", "namespace": "gpus"}
-    asked = without_namespace(wanted(**wish, door=True, board=True, monitor=True, alerts=True, network_policy=True))
+    installation = {"mode": Mode.BIND, "replicas": 3, "image": "tidegate:v9", "namespace": "gpus"}
+    asked = without_namespace(
+        wanted(**installation, admission_gate=True, dashboard=True, monitor=True, alerts=True, network_policy=True)
+    )
     assert helm(*values, namespace="gpus") == asked
 
 
@@ -186,7 +195,7 @@ def test_the_board_asks_for_metrics_that_are_there_by_labels_that_they_have():
 def test_prometheus_understands_what_the_board_asks(tmp_path):
     queries = [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
     rules = [{"record": f"asked:{number}", "expr": query} for number, query in enumerate(queries)]
-    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "board", "rules": rules}]}))
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
     command = [program("promtool"), "check", "rules", tmp_path / "rules.yml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr

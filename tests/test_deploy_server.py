@@ -77,7 +77,7 @@ def monitored(plane):
 
 def install(plane, *arguments, code=0, user="admin"):
     said = ran("install", "--kubeconfig", str(plane.kubeconfig(user)), "--yes", "--json", *arguments, code=code)
-    return {(one["kind"], one["name"]): one["fate"] for one in json.loads(said)} if code == 0 else said
+    return {(one["kind"], one["name"]): one["outcome"] for one in json.loads(said)} if code == 0 else said
 
 
 def made(*command):
@@ -108,7 +108,7 @@ def housed(monitored):
 
 @pytest.mark.parametrize("mode", Mode)
 def test_the_server_accepts_what_is_printed(housed, mode):
-    made = ran("install", "--mode", mode, "--dry-run", "--door", "--board", "--network-policy")
+    made = ran("install", "--mode", mode, "--dry-run", "--admission-gate", "--dashboard", "--network-policy")
     accept(housed, yaml.safe_load_all(made))
     accept(housed, json.loads(ran("install", "--mode", mode, "--dry-run", *_OPERATOR, "--json"))["items"])
 
@@ -116,7 +116,7 @@ def test_the_server_accepts_what_is_printed(housed, mode):
 @pytest.mark.parametrize("mode", Mode)
 def test_the_server_accepts_what_kustomize_makes(housed, renderers, mode):
     accept(housed, made(renderers["kustomize"], "build", DEPLOY / "overlays" / mode))
-    accept(housed, made(renderers["kustomize"], "build", DEPLOY / "door"))
+    accept(housed, made(renderers["kustomize"], "build", DEPLOY / "admission-gate"))
 
 
 @pytest.mark.parametrize("mode", Mode)
@@ -140,14 +140,14 @@ def test_pods_may_run_where_only_restricted_ones_may(housed):
 
 def test_installing_again_changes_what_changed_and_keeps_the_policy(plane, tmp_path):
     first = install(plane)
-    assert {fate for key, fate in first.items() if key[0] != "Namespace"} == {"created"}
+    assert {outcome for key, outcome in first.items() if key[0] != "Namespace"} == {"created"}
     again = install(plane)
     assert again == {key: "kept" if key[0] == "ConfigMap" else "unchanged" for key in first}
     policy = tmp_path / "mine.yaml"
     policy.write_text(one_queue(8))
     install(plane, "--policy", str(policy))
     again = install(plane, "--mode", "bind")
-    assert {key for key, fate in again.items() if fate == "changed"} == {
+    assert {key for key, outcome in again.items() if outcome == "changed"} == {
         ("ClusterRole", "tidegate"), ("Role", "tidegate/tidegate"), ("Deployment", "tidegate/tidegate"),
     }  # fmt: skip
     assert ("ConfigMap", "tidegate/tidegate-policy") not in again

@@ -136,7 +136,9 @@ def test_an_owner_whose_kind_is_of_another_group_speaks_for_nothing(plane):
 
 def shipped():
     """The policies as their files say them, by name."""
-    texts = [path.read_text() for path in (DEPLOY / "door").glob("*.yaml") if path.name != "kustomization.yaml"]
+    texts = [
+        path.read_text() for path in (DEPLOY / "admission-gate").glob("*.yaml") if path.name != "kustomization.yaml"
+    ]
     things = [thing for text in texts for thing in yaml.safe_load_all(text)]
     return {one["metadata"]["name"]: one["spec"] for one in things if one["kind"] == "MutatingAdmissionPolicy"}
 

@@ -237,7 +237,7 @@ def test_work_of_one_name_runs_and_is_explained_one_by_one(plane, tmp_path):
         plane.admin.post(PATHS[kind], queued(make(kind, "same", gpus=4, suspend=True, scheduler="tidegate")))
     plane.admin.post(PATHS["Pod"], queued(pod("same", 4, runs="600s", scheduler="tidegate")))
     plane.admin.post(PATHS["Pod"], queued(pod("member", 4, runs="600s", scheduler="tidegate", group=("same", 1))))
-    options = WorldOptions(ownership=Ownership(), pace=ReflectorOptions(absent_s=2))
+    options = WorldOptions(ownership=Ownership(), reflector_options=ReflectorOptions(absent_s=2))
     with Live.on(plane, options=options, policy=QUEUES) as live:
         live.until(lambda: len(live.state.live_workloads()) == 5, what="five workloads")
         ids = {one.id for one in live.world.reconciler.workloads.values()}

@@ -72,7 +72,7 @@ def is_running(plane, name, pods):
 
 
 def options(**ownership):
-    return WorldOptions(ownership=Ownership(**ownership), pace=ReflectorOptions(absent_s=2))
+    return WorldOptions(ownership=Ownership(**ownership), reflector_options=ReflectorOptions(absent_s=2))
 
 
 GATE_MODE = {"scheduler": "", "gates": True}

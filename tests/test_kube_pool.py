@@ -87,9 +87,9 @@ def test_a_conflict_is_looked_into(shown, outcome):
     assert result.outcome is outcome
 
 
-@pytest.mark.parametrize("trouble", [cut(), refusal(503, "ServiceUnavailable"), refusal(500, "InternalError")])
-def test_what_may_pass_is_tried_again(trouble):
-    result, _ = carry_out(_BIND, trouble, trouble, _OK, limits=WriteLimits(deadline_s=10))
+@pytest.mark.parametrize("problem", [cut(), refusal(503, "ServiceUnavailable"), refusal(500, "InternalError")])
+def test_what_may_pass_is_tried_again(problem):
+    result, _ = carry_out(_BIND, problem, problem, _OK, limits=WriteLimits(deadline_s=10))
     assert result.outcome is Outcome.DONE
     assert result.tries == 3
 
@@ -356,7 +356,7 @@ def test_what_was_sent_just_before_counts_as_being_written():
     server = threading.Thread(target=serve)
     server.start()
     ready.wait()
-    api = ApiThread(box["fake"].access, [], lambda: 0.0, limits=WriteLimits(), pace=ReflectorOptions())
+    api = ApiThread(box["fake"].access, [], lambda: 0.0, limits=WriteLimits(), reflector_options=ReflectorOptions())
     try:
         api.start()
         api.send([Pending(_BIND)])

@@ -90,7 +90,13 @@ def listed(plane, pages=None, page=5, namespace="default"):
         async with Client(config_access([plane.kubeconfig("tidegate")], clock=lambda: 0)) as client:
             asked = Counting(client)
             follower = Reflector(
-                asked, PODS, PodObject, updates, lambda: 0.0, shrink=shrink, pace=ReflectorOptions(page=page)
+                asked,
+                PODS,
+                PodObject,
+                updates,
+                lambda: 0.0,
+                shrink=shrink,
+                reflector_options=ReflectorOptions(page=page),
             )
             follower = replace(follower, pages=pages(shapes) if pages else None, namespace=namespace)
             task = asyncio.create_task(follower.follow())

@@ -202,16 +202,16 @@ def shown(plane, path):
     return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in plane.admin.get(path)["items"]}
 
 
-def follow(plane, resource, story, **more):
+def follow(plane, resource, lifecycle, **more):
     """Follow while a story happens, in a thread of its own; the follower, and what it had told at the end."""
 
     async def run():
         mirror = Mirror()
         async with Client(access(plane, "admin")) as client:
-            follower = Reflector(client, resource, PartialObject, mirror.updates, draw=lambda: 0.5, **more)
+            follower = Reflector(client, resource, PartialObject, mirror.updates, jitter=lambda: 0.5, **more)
             task = asyncio.create_task(follower.follow())
             await asyncio.wait_for(follower.listed.wait(), 20)
-            await asyncio.to_thread(story)
+            await asyncio.to_thread(lifecycle)
             path = resource.path("default") if resource.namespaced else resource.path()
             async with asyncio.timeout(30):
                 while not await asyncio.to_thread(mirror.equals, plane, path):
@@ -231,27 +231,27 @@ def test_what_comes_changes_and_goes_is_told(plane):
     for number in range(25):
         plane.admin.post(path, config_map(f"f{number}"))
 
-    def story():
+    def lifecycle():
         for number in range(25):
             plane.admin.patch(f"{path}/f{number}", {"data": {"x": str(number)}})
         for number in range(0, 25, 2):
             plane.admin.delete(f"{path}/f{number}")
 
-    follower = follow(plane, _CONFIG_MAPS, story, pace=ReflectorOptions(page=7), namespace="default")
-    assert follower.tally.lists == 1
-    assert follower.tally.events >= 38
+    follower = follow(plane, _CONFIG_MAPS, lifecycle, reflector_options=ReflectorOptions(page=7), namespace="default")
+    assert follower.stats.lists == 1
+    assert follower.stats.events >= 38
 
 
 def test_a_server_that_is_killed_and_comes_back_costs_nothing(plane):
     path = _CONFIG_MAPS.path("default")
 
-    def story():
+    def lifecycle():
         plane.admin.post(path, config_map("before"))
         plane.restart(SERVER, kill=True)
         plane.admin.post(path, config_map("after"))
 
-    follower = follow(plane, _CONFIG_MAPS, story, namespace="default")
-    assert follower.tally.watches >= 2
+    follower = follow(plane, _CONFIG_MAPS, lifecycle, namespace="default")
+    assert follower.stats.watches >= 2
 
 
 def test_a_slow_consumer_is_cut_and_loses_nothing(plane):
@@ -268,31 +268,31 @@ def test_a_slow_consumer_is_cut_and_loses_nothing(plane):
 
     follower_is_watching = []
 
-    def story():
+    def lifecycle():
         follower_is_watching.append(True)
         for number in range(200):
             plane.admin.patch(f"{path}/s{number % 4}", {"data": {"x": f"{number} " + "x" * 100_000}})
 
-    follower = follow(plane, _CONFIG_MAPS, story, shrink=slow, namespace="default")
+    follower = follow(plane, _CONFIG_MAPS, lifecycle, shrink=slow, namespace="default")
     assert len(slept) == 2
-    assert follower.tally.lists == 1
-    assert follower.tally.events == 200
-    if follower.tally.watches == 1:
+    assert follower.stats.lists == 1
+    assert follower.stats.events == 200
+    if follower.stats.watches == 1:
         pytest.skip("the server did not cut us this time: its buffers held all that we did not read")
 
 
 def test_many_pods_come_page_by_page(plane):
     for number in range(120):
         plane.admin.post(_PODS, pod(f"many-{number}"))
-    follower = follow(plane, PODS, lambda: None, pace=ReflectorOptions(page=50))
-    assert follower.tally.lists == 1
+    follower = follow(plane, PODS, lambda: None, reflector_options=ReflectorOptions(page=50))
+    assert follower.stats.lists == 1
     for number in range(120):
         plane.admin.delete(f"{_PODS}/many-{number}", {"gracePeriodSeconds": 0})
 
 
 def test_jobs_are_there(plane):
     follower = follow(plane, JOBS, lambda: None)
-    assert follower.tally.trouble == ""
+    assert follower.stats.problem == ""
 
 
 def test_a_patch_of_what_has_changed_since_is_refused_and_one_that_is_done_is_done(plane):

@@ -44,7 +44,7 @@ def test_what_is_ignored_is_never_ours():
                 if ownership.ignores(traits):
                     one = msgspec.structs.replace(seen, traits=traits)
                     assert not ownership.has_pod(one)
-                    assert not ownership.is_pod_past(one)
+                    assert not ownership.is_pod_bypassed(one)
                     assert not ownership.binds_pod(one)
                     assert owner is None or owner.group_kind == _DAEMON_SET
                     ignored += 1

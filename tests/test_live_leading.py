@@ -41,7 +41,7 @@ def test_a_thread_that_ends_though_nobody_stopped_it_is_seen():
         thread.check()  # not started yet
         thread.start()
         thread._thread.join()
-        assert thread.trouble().startswith("the thread worker has ended")
+        assert thread.problem().startswith("the thread worker has ended")
         with pytest.raises(ThreadEndedError) as raised:
             thread.check()
         assert isinstance(raised.value.__cause__, cause)
@@ -57,7 +57,7 @@ def test_a_thread_that_was_stopped_is_well():
     thread.start()
     thread.check()
     thread.stop()
-    assert thread.trouble() == ""
+    assert thread.problem() == ""
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def test_an_answer_that_is_no_lease_is_trouble_and_ends_nothing():
         election.start()
         wait_for(lambda: len(fake.asked) > 2)
         election.thread.check()
-        assert "no Lease" in election.trouble
+        assert "no Lease" in election.problem
         assert not election.leads()
         election.stop()
 
@@ -181,11 +181,11 @@ def test_a_claim_that_is_not_renewed_lapses_as_a_lease_does():
 
 def test_a_replica_that_takes_over_continues_the_claim_of_its_instance():
     claims, a = Claims(), claimant("tidegate/tidegate", holder="pod-a")
-    rival, b = claimant("default/tidegate"), claimant("tidegate/tidegate", holder="pod-b")
+    overlapping_claim, b = claimant("default/tidegate"), claimant("tidegate/tidegate", holder="pod-b")
     assert claims.turn(a, 0)
-    assert not claims.turn(rival, 1)
+    assert not claims.turn(overlapping_claim, 1)
     assert claims.turn(b, 2)
-    assert not claims.turn(rival, 3)
+    assert not claims.turn(overlapping_claim, 3)
 
 
 def test_instances_with_scopes_of_their_own_do_not_disturb_each_other():
@@ -321,8 +321,8 @@ def test_an_instance_that_may_not_claim_its_scope_does_not_lead():
     server = Server()
     server.forbids = "kube-system"
     with serving(server) as fake, election(fake.access, "a", "pod-a") as made:
-        wait_for(lambda: made.trouble)
-        assert made.trouble == "the claim of the scope: 403 Forbidden: no"
+        wait_for(lambda: made.problem)
+        assert made.problem == "the claim of the scope: 403 Forbidden: no"
         assert not made.leads()
 
 

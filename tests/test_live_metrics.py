@@ -137,7 +137,7 @@ def test_objects_that_are_not_as_they_should_be_are_counted():
     cluster.put(pod("left", 1, schedulingGates=gate))  # it names no queue
     cluster.put(queued(pod("ours", 1, schedulingGates=gate)))
     cluster.put(pod("theirs", 1), spec__nodeName="n0", status__phase="Running")
-    counts = cluster.reconciler.story.counts()
+    counts = cluster.reconciler.lifecycle.counts()
     assert (counts.bypassed, counts.gates_left, counts.unmanaged, counts.refused) == (1, 1, 1, 0)
 
 

@@ -249,11 +249,11 @@ def test_addresses():
 def test_the_garbage_collector_rests_while_a_cluster_is_read_and_leaves_it_alone_then():
     collector, before = Collector(), gc.get_freeze_count()
     try:
-        collector.rest()
-        collector.look_up(settled=False)
+        collector.pause()
+        collector.resume(settled=False)
         assert not gc.isenabled()
         kept = [[number] for number in range(1000)]
-        collector.look_up(settled=True)
+        collector.resume(settled=True)
         assert gc.isenabled()
         assert gc.get_freeze_count() >= before + len(kept)
     finally:
@@ -265,9 +265,9 @@ def test_the_garbage_collector_rests_while_a_cluster_is_read_and_leaves_it_alone
 def test_the_garbage_collector_does_not_rest_for_ever(monkeypatch):
     collector = Collector()
     try:
-        collector.rest()
+        collector.pause()
         monkeypatch.setattr("tidegate.live.garbage_collection.time.monotonic", lambda: 1e12)
-        collector.look_up(settled=False)
+        collector.resume(settled=False)
         assert gc.isenabled()
     finally:
         collector.forget()

@@ -190,8 +190,8 @@ def test_a_policy_is_reloaded_and_a_bad_one_refused(cluster, tmp_path, queues):
         queues.write_text(one_queue("many"))
         replica.wait(lambda: replica.metric("tidegate_policy_refused"), "a refusal")
         (refused,) = replica.events("policy refused")
-        assert "nominalQuota" in refused["trouble"]
-        assert "queues.yaml:14" in refused["trouble"]
+        assert "nominalQuota" in refused["error"]
+        assert "queues.yaml:14" in refused["error"]
         replica.wait(lambda: said(cluster, "PolicyRefused"), "an event")
         queues.write_text(one_queue(16))
         replica.process.send_signal(signal.SIGHUP)
@@ -271,7 +271,7 @@ def test_shadow_writes_nothing_but_its_lease(kube_programs, tmp_path):
         file.close()
     report = json.loads(call("shadow-report", str(replica.journal), "--json").stdout)
     assert (report["workloads"], report["started"], report["gpus"]) == (4, 4, 8)
-    assert report["unlawful"] >= 1  # quota is for one at a time, and the room for two
+    assert report["would_be_held"] >= 1  # quota is for one at a time, and the room for two
     reasons = {row["reason"] for row in report["differences"] if row["would"] == "held"}
     assert reasons
     assert reasons <= {"WAITS_FOR_QUOTA", "BEHIND_EQUAL"}

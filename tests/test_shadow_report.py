@@ -102,7 +102,7 @@ def replaced_node() -> Shadow:
 def test_the_twin_has_nodes_when_the_cluster_had_them():
     """Both nodes all along saved 20 h of waiting where nobody could have saved any."""
     found = replaced_node().report()
-    assert (found.nodes, found.gpus, found.gpus_there_share) == (2, 16, pytest.approx(0.45, abs=0.001))
+    assert (found.nodes, found.gpus, found.gpus_available_share) == (2, 16, pytest.approx(0.45, abs=0.001))
     assert found.happened.mean_ms == pytest.approx(7.5 * HOUR_MS, rel=0.01)
     assert found.saved_ms == pytest.approx(0, abs=HOUR_MS / 10)
     assert "4 workloads on 2 nodes with 16 GPUs, there 45 % of the time" in text_of(found)
@@ -146,7 +146,7 @@ def test_nodes_that_were_there_all_along_are_not_worth_a_word():
     shadow.at(1, starts(0, 0))
     shadow.at(2, ends(0))
     found = shadow.report()
-    assert found.gpus_there_share == 1
+    assert found.gpus_available_share == 1
     assert "of the time" not in text_of(found)
 
 

@@ -22,7 +22,7 @@ class User:
     """Somebody with a token; rules are those of a ClusterRole, and no groups means no privileges but these."""
 
     name: str
-    role_rules: tuple[dict[str, Any], ...] = ()
+    rules: tuple[dict[str, Any], ...] = ()
     groups: tuple[str, ...] = ()
     token: str = field(default_factory=lambda: secrets.token_hex(16))
 

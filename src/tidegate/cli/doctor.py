@@ -71,8 +71,8 @@ def doctor(
     """  # noqa: D301 - \b keeps the lines apart
     with told_plainly():
         access = open_access(context, kubeconfig)
-        visit = _visit(mode, namespace, lease, policy, account)
-        findings = asyncio.run(_look(access, visit))
+        target = _target(mode, namespace, lease, policy, account)
+        findings = asyncio.run(_look(access, target))
     if as_json:
         typer.echo(json.dumps([finding._asdict() for finding in findings], indent=2))
     else:
@@ -81,7 +81,7 @@ def doctor(
         raise typer.Exit(EXIT_NO)
 
 
-def _visit(mode: Mode, namespace: str, lease: str, policy: str | None, account: str | None) -> CheckTarget:
+def _target(mode: Mode, namespace: str, lease: str, policy: str | None, account: str | None) -> CheckTarget:
     from tidegate.deploy.install_spec import GivenPolicy, InstallOptionError, InstallSpec
     from tidegate.deploy.readiness_checks import CheckTarget
     from tidegate.live.election import LeaseName
@@ -108,12 +108,12 @@ def _account(text: str | None, namespace: str) -> Account | None:
     return Account(where or namespace, name)
 
 
-async def _look(access: Connection, visit: CheckTarget) -> list[CheckResult]:
+async def _look(access: Connection, target: CheckTarget) -> list[CheckResult]:
     from tidegate.deploy.readiness_checks import check_readiness
     from tidegate.kube.transport.client import Client
 
     async with Client(access, connections=8) as client:
-        return [finding async for finding in check_readiness(client, visit)]
+        return [finding async for finding in check_readiness(client, target)]
 
 
 def _print(findings: list[CheckResult]) -> None:

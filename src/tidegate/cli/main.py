@@ -21,6 +21,7 @@ from tidegate.cli.preflight import preflight
 from tidegate.cli.queues import show_queues
 from tidegate.cli.run import run_live
 from tidegate.cli.shadow_report import shadow_report
+from tidegate.cli.shared_options import RenamedOptions
 from tidegate.cli.simulate import simulate
 from tidegate.cli.sources import show_sources
 from tidegate.cli.uninstall import uninstall
@@ -72,8 +73,8 @@ app.command()(simulate)
 app.command("compare")(compare_policies)
 app.command("explain")(explain_job)
 app.command("queues")(show_queues)
-app.command("run")(run_live)
-app.command()(install)
+app.command("run", cls=RenamedOptions)(run_live)
+app.command(cls=RenamedOptions)(install)
 app.command()(uninstall)
 app.command()(doctor)
 app.command("shadow-report")(shadow_report)

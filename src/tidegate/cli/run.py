@@ -90,7 +90,7 @@ ClaimsNamespaceOption = Annotated[
 PolicyPeriodOption = Annotated[
     str, typer.Option(help="Between two looks at files of the policy; objects of the cluster are watched.")
 ]
-PatienceOption = Annotated[
+ScaleUpDelayOption = Annotated[
     str, typer.Option(help="How long work waits before nodes are requested for it; as long as nodes take to start.")
 ]
 LogOption = Annotated[LogForm, typer.Option(help="How lines look; readable on a terminal, else JSON.")]
@@ -132,7 +132,7 @@ def run_live(
     retry_period: RetryPeriodOption = "2s",
     claims_namespace: ClaimsNamespaceOption = "kube-system",
     policy_period: PolicyPeriodOption = "5s",
-    patience: PatienceOption = "2m",
+    scale_up_delay: ScaleUpDelayOption = "2m",
     ask_nodes_by: AskNodesOption = "pods",
     managed_jobs_namespace_selector: NamespaceSelectorOption = "",
     exclude_namespace: ExcludeNamespaceOption = None,
@@ -169,9 +169,9 @@ def run_live(
         settings = replace(settings, namespaces=namespace_rule(managed_jobs_namespace_selector, exclude_namespace))
         start = _Start(access, settings, open_log(log, verbose=verbose))
         with start.listening(listen, protection):
-            follower, first = start.load_policy(source, read_duration_ms("--policy-period", policy_period))
-            start.look_around(ask_nodes_by, patience)
-            start.warm_up_and_serve(follower, first, kernels)
+            watcher, first = start.load_policy(source, read_duration_ms("--policy-period", policy_period))
+            start.check_cluster(ask_nodes_by, scale_up_delay)
+            start.warm_up_and_serve(watcher, first, kernels)
 
 
 class _Start:
@@ -204,24 +204,26 @@ class _Start:
         finally:
             endpoints.__exit__()
 
-    def look_around(self, ask_nodes_by: str, patience: str) -> None:
+    def check_cluster(self, ask_nodes_by: str, scale_up_delay: str) -> None:
         """See how nodes are asked for and after how long; end where another scheduler owns the same work."""
         self._startup.begin("looking at the cluster")
-        patience_ms = read_duration_ms("--patience", patience)
+        scale_up_delay_ms = read_duration_ms("--scale-up-delay", scale_up_delay)
         self._settings = replace(
-            self._settings, nodes_by=_nodes_by(self._access, ask_nodes_by), patience_ms=patience_ms
+            self._settings,
+            node_requests=_node_requests(self._access, ask_nodes_by),
+            scale_up_delay_ms=scale_up_delay_ms,
         )
-        _refuse_rivals(self._access, self._settings, self._log)
+        _refuse_conflicts(self._access, self._settings, self._log)
 
     def load_policy(self, source: PolicySource, every_ms: int) -> tuple[PolicyWatcher, Policy]:
         """Read the policy for the first time."""
         self._startup.begin("reading the policy")
         return _load_policy(self._access, source, every_ms)
 
-    def warm_up_and_serve(self, follower: PolicyWatcher, first: Policy, kernels: Kernels) -> None:
+    def warm_up_and_serve(self, watcher: PolicyWatcher, first: Policy, kernels: Kernels) -> None:
         """Have the kernels ready, then run until it is told to stop."""
         self._warm_up(first, kernels)
-        self._serve(follower, first)
+        self._serve(watcher, first)
 
     def _warm_up(self, policy: Policy, kernels: Kernels) -> None:
         """Have the kernels ready before it leads."""
@@ -236,12 +238,12 @@ class _Start:
         self._startup.begin("trying kernels" if compiled else "starting")
         warm_up(policy, compiled=compiled)
 
-    def _serve(self, follower: PolicyWatcher, first: Policy) -> None:
+    def _serve(self, watcher: PolicyWatcher, first: Policy) -> None:
         """Run until it is told to stop."""
         from tidegate.live.service import LiveService
 
-        service = LiveService(self._settings, self._access, follower, first, self._log)
-        _obey_signals(service)
+        service = LiveService(self._settings, self._access, watcher, first, self._log)
+        _handle_signals(service)
         self._startup.end(service.probes)
         self._diagnostics.summary = service.summary
         try:
@@ -293,7 +295,7 @@ def _times(lease_duration: str, renew_deadline: str, retry_period: str) -> Lease
     return times
 
 
-def _nodes_by(access: Connection, text: str) -> NodeRequestOptions:
+def _node_requests(access: Connection, text: str) -> NodeRequestOptions:
     """How nodes are asked for; refused where the cluster has not what it takes."""
     from tidegate.kube.actuator.provisioning import NodeRequestKind, NodeRequestOptions
     from tidegate.kube.transport.client import Client
@@ -341,8 +343,8 @@ def _load_policy(access: Connection, source: PolicySource, every_ms: int) -> tup
     from tidegate.live.policy_watcher import PolicyWatcher
 
     try:
-        follower = PolicyWatcher(access, source, every_ms / 1000)
-        return follower, follower.first()
+        watcher = PolicyWatcher(access, source, every_ms / 1000)
+        return watcher, watcher.first()
     except PolicyError as error:
         raise CannotRun(str(error)) from None
     except PolicyUnreachableError as error:
@@ -350,7 +352,7 @@ def _load_policy(access: Connection, source: PolicySource, every_ms: int) -> tup
         raise typer.Exit(EXIT_UNREACHABLE) from None
 
 
-def _refuse_rivals(access: Connection, settings: ServiceOptions, log: ServiceLog) -> None:
+def _refuse_conflicts(access: Connection, settings: ServiceOptions, log: ServiceLog) -> None:
     """One owner for one object: where a Kueue runs, only the mode that writes nothing may."""
     from tidegate.kube.transport.client import Client
     from tidegate.live.conflicting_schedulers import ConflictingScheduler, look_for_kueue
@@ -359,21 +361,21 @@ def _refuse_rivals(access: Connection, settings: ServiceOptions, log: ServiceLog
         async with Client(access, connections=2) as client:
             return await look_for_kueue(client, wall_ms())
 
-    sighting = asyncio.run(look())
-    if sighting.hidden or sighting.unanswered:
-        log.warning("cannot check whether Kueue runs", hidden=sighting.hidden, trouble=sighting.unanswered)
-    if sighting.found and settings.mode.writes:
-        found = ", ".join(sighting.found)
+    conflicts = asyncio.run(look())
+    if conflicts.hidden or conflicts.unanswered:
+        log.warning("cannot check whether Kueue runs", hidden=conflicts.hidden, error=conflicts.unanswered)
+    if conflicts.found and settings.mode.writes:
+        found = ", ".join(conflicts.found)
         say(
             f"--mode {settings.mode}: a Kueue runs here and owns the same work ({found}); "
             "stop it first, or use --mode shadow, which only watches"
         )
         raise typer.Exit(EXIT_OWNED)
-    if sighting.found:
-        log.info("running next to Kueue", found=sighting.found)
+    if conflicts.found:
+        log.info("running next to Kueue", found=conflicts.found)
 
 
-def _obey_signals(service: LiveService) -> None:
+def _handle_signals(service: LiveService) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.stop())
     signal.signal(signal.SIGHUP, lambda *_: service.reload())

@@ -97,7 +97,11 @@ def _plain(found: ShadowComparison, rows: int) -> dict[str, Any]:
 def _show(found: ShadowComparison, rows: int, console: Console) -> None:
     span = f"{time_text(found.start_ms)}, {duration_text(found.end_ms - found.start_ms)}"
     console.print(Text.assemble(("Shadow", "bold cyan"), (f"  {span}", "dim")))
-    there = "" if found.gpus_there_share > _ALL_ALONG else f", there {percent_text(found.gpus_there_share)} of the time"
+    there = (
+        ""
+        if found.gpus_available_share > _ALL_ALONG
+        else f", there {percent_text(found.gpus_available_share)} of the time"
+    )
     work, nodes = count_text(found.workloads, "workload"), count_text(found.nodes, "node")
     console.print(f"{work} on {nodes} with {count_text(found.gpus, 'GPU')}{there}", highlight=False)
     console.print()
@@ -135,12 +139,12 @@ def _sentences(found: ShadowComparison) -> list[str]:
         *_not_compared(found),
         f"{moved}: {duration_text(ms)} {verb} waiting in all, {abs(found.saved_gpu_hours):,.2f} GPU-hours.",
         f"Room that stood idle for work that Tidegate would have placed: {found.unused_gpu_hours:,.2f} GPU-hours.",
-        f"Held by gangs that were not whole: {found.halves_gpu_hours:,.2f} GPU-hours.",
+        f"Held by gangs that were not whole: {found.incomplete_gang_gpu_hours:,.2f} GPU-hours.",
     ]
-    if found.unlawful:
+    if found.would_be_held:
         lines.append(
-            f"Started though Tidegate would have held it: {found.unlawful:,} workloads, "
-            f"{found.unlawful_gpu_hours:,.2f} GPU-hours."
+            f"Started though Tidegate would have held it: {found.would_be_held:,} workloads, "
+            f"{found.would_be_held_gpu_hours:,.2f} GPU-hours."
         )
     if found.over_quota:
         lines.append(
@@ -180,5 +184,5 @@ def _would(row: ShadowDifference) -> str:
         return f"started it {duration_text(row.unused_ms)} earlier"
     title = CATALOGUE[row.reason].title if row.reason is not Reason.NONE else ""
     if row.would:
-        return f"{row.would.replace('sent away', 'sent it away').replace('held', 'held it')}: {title}"
+        return f"{row.would} it: {title}"
     return ""

@@ -1,15 +1,14 @@
-"""Options that several commands have.
-
-Must not know: what any command does.
-"""
+"""Options that several commands have."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
+from tidegate.cli.errors import EXIT_BAD_INPUT, say
 from tidegate.cli.scenario_input import TraceFormat
 from tidegate.cli.simulate_runner import Kernels
 
@@ -34,3 +33,19 @@ HtmlOption = Annotated[
     Path | None,
     typer.Option("--html", metavar="FILE", help="One page with all of it; needs no network.", show_default=False),
 ]
+
+
+#: Options by their former names.
+_FORMER = {"--board": "--dashboard", "--door": "--admission-gate", "--patience": "--scale-up-delay"}
+
+
+class RenamedOptions(typer.core.TyperCommand):
+    """A command that refuses options by their former names, and says the new ones."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments of the command line."""
+        for name in (arg.partition("=")[0] for arg in args):
+            if name in _FORMER:
+                say(f"{name}: renamed to {_FORMER[name]}")
+                raise typer.Exit(EXIT_BAD_INPUT)
+        return super().parse_args(ctx, args)

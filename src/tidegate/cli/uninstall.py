@@ -57,15 +57,15 @@ def uninstall(
     """  # noqa: D301 - \b keeps the lines apart
     with told_plainly():
         access = open_access(context, kubeconfig)
-        wish = replace(_wish(namespace), starts_suspended=start_suspended, dry_run=dry_run)
-        wish = replace(wish, leave_s=read_duration_ms("--wait", wait) / 1000)
+        options = replace(_options(namespace), starts_suspended=start_suspended, dry_run=dry_run)
+        options = replace(options, leave_s=read_duration_ms("--wait", wait) / 1000)
         if not yes and not dry_run:
             _ask(namespace, access)
-        done = asyncio.run(_uninstall(access, wish))
+        done = asyncio.run(_uninstall(access, options))
     _tell(done, as_json=as_json)
 
 
-def _wish(namespace: str) -> UninstallSpec:
+def _options(namespace: str) -> UninstallSpec:
     from tidegate.deploy.install_spec import InstallOptionError, InstallSpec
     from tidegate.deploy.uninstall import UninstallSpec
 
@@ -83,7 +83,7 @@ def _ask(namespace: str, access: Connection) -> None:
         raise CannotRun("nothing was removed; --yes does not ask")
 
 
-async def _uninstall(access: Connection, wish: UninstallSpec) -> list[Removal]:
+async def _uninstall(access: Connection, options: UninstallSpec) -> list[Removal]:
     from tidegate.deploy.access_review import AccessReviewError
     from tidegate.deploy.uninstall import find_other_home
     from tidegate.deploy.uninstall import uninstall as remove_all
@@ -92,10 +92,10 @@ async def _uninstall(access: Connection, wish: UninstallSpec) -> list[Removal]:
     done: list[Removal] = []
     async with Client(access, connections=4) as client:
         try:
-            other = await find_other_home(client, wish.lease.namespace)
+            other = await find_other_home(client, options.lease.namespace)
             if other:
                 raise CannotRun(f"it is installed in the namespace {other}: --namespace {other}; nothing was removed")
-            done += [removal async for removal in remove_all(client, wish)]
+            done += [removal async for removal in remove_all(client, options)]
         except AccessReviewError as error:
             raise CannotRun(f"{access.server}: {error}; run it as a user who may") from None
     return done
@@ -108,10 +108,10 @@ def _tell(done: list[Removal], *, as_json: bool) -> None:
         console, table = open_console(), Table(box=None, show_header=False, pad_edge=False)
         for one in done:
             table.add_row(
-                Text(one.fate, style=_STYLES.get(one.fate, "")), Text(one.kind), Text(one.name), Text(one.why)
+                Text(one.outcome, style=_STYLES.get(one.outcome, "")), Text(one.kind), Text(one.name), Text(one.why)
             )
         console.print(table if done else Text("nothing of Tidegate is there"))
-    failures = [f"{one.kind} {one.name}: {one.why}" for one in done if one.fate == "failed"]
+    failures = [f"{one.kind} {one.name}: {one.why}" for one in done if one.outcome == "failed"]
     for failure in failures:
         say(failure)
     if failures:

@@ -65,18 +65,18 @@ async def find_forbidden(
     client: Client, asked: list[AccessRequest], namespace: str, account: Account | None
 ) -> list[AccessRequest]:
     """What may not be done, by us or by an account; Unanswered where we may not even ask."""
-    allowed = await asyncio.gather(*(_may(client, deed, namespace, account) for deed in asked))
-    return [deed for deed, may in zip(asked, allowed, strict=True) if not may]
+    allowed = await asyncio.gather(*(_may(client, access_request, namespace, account) for access_request in asked))
+    return [access_request for access_request, may in zip(asked, allowed, strict=True) if not may]
 
 
-async def _may(client: Client, deed: AccessRequest, namespace: str, account: Account | None) -> bool:
-    grant = deed.grant
+async def _may(client: Client, access_request: AccessRequest, namespace: str, account: Account | None) -> bool:
+    grant = access_request.grant
     asked = {
-        "verb": deed.verb,
+        "verb": access_request.verb,
         "group": grant.resource.group,
         "resource": grant.resource.plural,
         "subresource": grant.part,
-        "name": deed.name,
+        "name": access_request.name,
         "namespace": namespace if grant.own else "",
     }
     kind = "SelfSubjectAccessReview" if account is None else "SubjectAccessReview"

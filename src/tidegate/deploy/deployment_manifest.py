@@ -29,22 +29,22 @@ _CONFINED = {
 }
 
 
-def deployment(wish: InstallSpec) -> dict[str, Any]:
+def deployment(installation: InstallSpec) -> dict[str, Any]:
     """The Deployment of an installation."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": NAME, "namespace": wish.namespace, "labels": dict(LABELS)},
+        "metadata": {"name": NAME, "namespace": installation.namespace, "labels": dict(LABELS)},
         "spec": {
-            "replicas": wish.replicas,
+            "replicas": installation.replicas,
             "selector": {"matchLabels": dict(LABELS)},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 1}},
-            "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(wish)},
+            "template": {"metadata": {"labels": dict(LABELS)}, "spec": _pod(installation)},
         },
     }
 
 
-def _pod(wish: InstallSpec) -> dict[str, Any]:
+def _pod(installation: InstallSpec) -> dict[str, Any]:
     return {
         "serviceAccountName": NAME,
         "securityContext": {
@@ -56,18 +56,18 @@ def _pod(wish: InstallSpec) -> dict[str, Any]:
         },
         "topologySpreadConstraints": [_spread("kubernetes.io/hostname"), _spread("topology.kubernetes.io/zone")],
         "terminationGracePeriodSeconds": 30,
-        "containers": [_program(wish)],
+        "containers": [_program(installation)],
         "volumes": [
             {"name": "cache", "emptyDir": {}},
-            {"name": "data", "emptyDir": {"sizeLimit": _room_for_journals(wish)}},
+            {"name": "data", "emptyDir": {"sizeLimit": _room_for_journals(installation)}},
             {"name": "tmp", "emptyDir": {}},
         ],
     }
 
 
-def _room_for_journals(wish: InstallSpec) -> str:
+def _room_for_journals(installation: InstallSpec) -> str:
     """Twice what journals may take: a pod that fills its volume is evicted."""
-    mib = 2 * wish.journal_bytes >> 20
+    mib = 2 * installation.journal_bytes >> 20
     return f"{mib >> 10}Gi" if mib % 1024 == 0 else f"{mib}Mi"
 
 
@@ -80,23 +80,23 @@ def _spread(key: str) -> dict[str, Any]:
     }
 
 
-def _program(wish: InstallSpec) -> dict[str, Any]:
+def _program(installation: InstallSpec) -> dict[str, Any]:
     return {
         "name": NAME,
-        "image": wish.image,
+        "image": installation.image,
         "imagePullPolicy": "IfNotPresent",
         "args": [
             "run",
-            f"--mode={wish.mode}",
-            f"--policy={wish.policy.source}",
+            f"--mode={installation.mode}",
+            f"--policy={installation.policy.source}",
             f"--lease={NAME}",
             f"--listen=:{PORT}",
             f"--journal={DATA}/journal.db",
             "--log=json",
-            *_namespaces(wish.namespaces),
-            f"--journal-max-size={wish.journal_max_size}",
-            f"--journal-retention={wish.journal_retention}",
-            *(["--allow-no-queues"] if wish.allow_no_queues else []),
+            *_namespaces(installation.namespaces),
+            f"--journal-max-size={installation.journal_max_size}",
+            f"--journal-retention={installation.journal_retention}",
+            *(["--allow-no-queues"] if installation.allow_no_queues else []),
         ],
         "env": [{"name": "XDG_CACHE_HOME", "value": CACHE}, {"name": "HOME", "value": "/tmp"}],  # noqa: S108 - a volume
         "ports": [{"name": "http", "containerPort": PORT}],

@@ -29,31 +29,31 @@ SCRAPING = {"metrics": "enabled"}
 GATE_FILES = tuple(gate_files(NamespaceRule()))
 
 
-def objects(wish: InstallSpec) -> list[dict[str, Any]]:
+def objects(installation: InstallSpec) -> list[dict[str, Any]]:
     """Everything that is installed."""
-    given = permissions_of(wish.mode, wish.lease, wish.policy.config_map)
+    given = permissions_of(installation.mode, installation.lease, installation.policy.config_map)
     made = [
-        *([] if wish.namespace in THERE else [namespace(wish)]),
-        _account(wish),
+        *([] if installation.namespace in THERE else [namespace(installation)]),
+        _account(installation),
         cluster_role(given),
-        _cluster_binding(wish),
-        role(wish, given),
-        _binding(wish),
-        *([] if wish.policy.files is None else [policy_map(wish, wish.policy.files)]),
-        deployment(wish),
-        _budget(wish),
-        _service(wish),
-        *(reservation(dict(LABELS)) if wish.mode.writes else ()),
+        _cluster_binding(installation),
+        role(installation, given),
+        _binding(installation),
+        *([] if installation.policy.files is None else [policy_map(installation, installation.policy.files)]),
+        deployment(installation),
+        _budget(installation),
+        _service(installation),
+        *(reservation(dict(LABELS)) if installation.mode.writes else ()),
     ]
-    if wish.network_policy:
-        made.append(network_policy(wish))
-    if wish.monitor:
-        made.append(monitor(wish))
-    if wish.alerts:
-        made.append(alert_rules(wish))
-    if wish.board:
-        made.append(dashboard_map(wish))
-    return [*made, *gate_objects(wish.namespaces)] if wish.door else made
+    if installation.network_policy:
+        made.append(network_policy(installation))
+    if installation.monitor:
+        made.append(monitor(installation))
+    if installation.alerts:
+        made.append(alert_rules(installation))
+    if installation.dashboard:
+        made.append(dashboard_map(installation))
+    return [*made, *gate_objects(installation.namespaces)] if installation.admission_gate else made
 
 
 def _object(api: str, kind: str, name: str, where: str, **fields: Any) -> dict[str, Any]:
@@ -61,15 +61,15 @@ def _object(api: str, kind: str, name: str, where: str, **fields: Any) -> dict[s
     return {"apiVersion": api, "kind": kind, "metadata": about, **fields}
 
 
-def namespace(wish: InstallSpec) -> dict[str, Any]:
+def namespace(installation: InstallSpec) -> dict[str, Any]:
     """The namespace; nothing runs in it that may do more on its node than it must."""
-    made = _object("v1", "Namespace", wish.namespace, "")
+    made = _object("v1", "Namespace", installation.namespace, "")
     made["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = "restricted"
     return made
 
 
-def _account(wish: InstallSpec) -> dict[str, Any]:
-    return _object("v1", "ServiceAccount", NAME, wish.namespace)
+def _account(installation: InstallSpec) -> dict[str, Any]:
+    return _object("v1", "ServiceAccount", NAME, installation.namespace)
 
 
 def cluster_role(given: list[Permission]) -> dict[str, Any]:
@@ -78,63 +78,67 @@ def cluster_role(given: list[Permission]) -> dict[str, Any]:
     return _object(f"{_RBAC}/v1", "ClusterRole", NAME, "", rules=role_rules(everywhere))
 
 
-def role(wish: InstallSpec, given: list[Permission]) -> dict[str, Any]:
+def role(installation: InstallSpec, given: list[Permission]) -> dict[str, Any]:
     """What it may do in its own namespace."""
     return _object(
-        f"{_RBAC}/v1", "Role", NAME, wish.namespace, rules=role_rules([grant for grant in given if grant.own])
+        f"{_RBAC}/v1", "Role", NAME, installation.namespace, rules=role_rules([grant for grant in given if grant.own])
     )
 
 
-def _cluster_binding(wish: InstallSpec) -> dict[str, Any]:
-    return _object(f"{_RBAC}/v1", "ClusterRoleBinding", NAME, "", **_bound("ClusterRole", wish))
+def _cluster_binding(installation: InstallSpec) -> dict[str, Any]:
+    return _object(f"{_RBAC}/v1", "ClusterRoleBinding", NAME, "", **_bound("ClusterRole", installation))
 
 
-def _binding(wish: InstallSpec) -> dict[str, Any]:
-    return _object(f"{_RBAC}/v1", "RoleBinding", NAME, wish.namespace, **_bound("Role", wish))
+def _binding(installation: InstallSpec) -> dict[str, Any]:
+    return _object(f"{_RBAC}/v1", "RoleBinding", NAME, installation.namespace, **_bound("Role", installation))
 
 
-def _bound(kind: str, wish: InstallSpec) -> dict[str, Any]:
-    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": wish.namespace}
+def _bound(kind: str, installation: InstallSpec) -> dict[str, Any]:
+    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": installation.namespace}
     return {"roleRef": {"apiGroup": _RBAC, "kind": kind, "name": NAME}, "subjects": [subject]}
 
 
-def policy_map(wish: InstallSpec, data: Mapping[str, str]) -> dict[str, Any]:
+def policy_map(installation: InstallSpec, data: Mapping[str, str]) -> dict[str, Any]:
     """The policy."""
-    return _object("v1", "ConfigMap", wish.policy.config_map, wish.namespace, data=dict(data))
+    return _object("v1", "ConfigMap", installation.policy.config_map, installation.namespace, data=dict(data))
 
 
-def _budget(wish: InstallSpec) -> dict[str, Any]:
+def _budget(installation: InstallSpec) -> dict[str, Any]:
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": dict(LABELS)}}
-    return _object("policy/v1", "PodDisruptionBudget", NAME, wish.namespace, spec=spec)
+    return _object("policy/v1", "PodDisruptionBudget", NAME, installation.namespace, spec=spec)
 
 
-def _service(wish: InstallSpec) -> dict[str, Any]:
+def _service(installation: InstallSpec) -> dict[str, Any]:
     port = {"name": "http", "port": PORT, "targetPort": "http"}
-    return _object("v1", "Service", NAME, wish.namespace, spec={"selector": dict(LABELS), "ports": [port]})
+    return _object("v1", "Service", NAME, installation.namespace, spec={"selector": dict(LABELS), "ports": [port]})
 
 
-def network_policy(wish: InstallSpec) -> dict[str, Any]:
+def network_policy(installation: InstallSpec) -> dict[str, Any]:
     """Who reaches the pods: namespaces with the label for scraping metrics, at one port; kubelets always do."""
     scraping = {"namespaceSelector": {"matchLabels": dict(SCRAPING)}}
     ingress = {"from": [scraping], "ports": [{"protocol": "TCP", "port": "http"}]}
     spec = {"podSelector": {"matchLabels": dict(LABELS)}, "policyTypes": ["Ingress"], "ingress": [ingress]}
-    return _object("networking.k8s.io/v1", "NetworkPolicy", NAME, wish.namespace, spec=spec)
+    return _object("networking.k8s.io/v1", "NetworkPolicy", NAME, installation.namespace, spec=spec)
 
 
-def monitor(wish: InstallSpec) -> dict[str, Any]:
+def monitor(installation: InstallSpec) -> dict[str, Any]:
     """How Prometheus' operator finds the metrics."""
     spec = {"selector": {"matchLabels": dict(LABELS)}, "endpoints": [{"port": "http", "interval": "15s"}]}
-    return _object("monitoring.coreos.com/v1", "ServiceMonitor", NAME, wish.namespace, spec=spec)
+    return _object("monitoring.coreos.com/v1", "ServiceMonitor", NAME, installation.namespace, spec=spec)
 
 
-def alert_rules(wish: InstallSpec) -> dict[str, Any]:
+def alert_rules(installation: InstallSpec) -> dict[str, Any]:
     """The alerts, as Prometheus' operator finds them."""
-    return _object("monitoring.coreos.com/v1", "PrometheusRule", NAME, wish.namespace, spec={"groups": alert_groups()})
+    return _object(
+        "monitoring.coreos.com/v1", "PrometheusRule", NAME, installation.namespace, spec={"groups": alert_groups()}
+    )
 
 
-def dashboard_map(wish: InstallSpec) -> dict[str, Any]:
+def dashboard_map(installation: InstallSpec) -> dict[str, Any]:
     """The board, as Grafana's sidecar finds it."""
-    made = _object("v1", "ConfigMap", f"{NAME}-board", wish.namespace, data={"tidegate.json": dashboard_text()})
+    made = _object(
+        "v1", "ConfigMap", f"{NAME}-dashboard", installation.namespace, data={"tidegate.json": dashboard_text()}
+    )
     made["metadata"]["labels"]["grafana_dashboard"] = "1"
     return made
 

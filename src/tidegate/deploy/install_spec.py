@@ -78,9 +78,9 @@ class InstallSpec:
     policy: GivenPolicy = field(default_factory=GivenPolicy)
     monitor: bool = False  # a ServiceMonitor, where Prometheus' operator is
     alerts: bool = False  # a PrometheusRule with alerts, where Prometheus' operator is
-    board: bool = False  # a ConfigMap with a board, where Grafana's sidecar looks for such
+    dashboard: bool = False  # a ConfigMap with a board, where Grafana's sidecar looks for such
     network_policy: bool = False  # only the endpoints can be reached, from namespaces that scrape metrics
-    door: bool = False  # labelled work arrives held
+    admission_gate: bool = False  # labelled work arrives held
     namespaces: NamespaceRule = NamespaceRule()  # noqa: RUF009 - frozen
     allow_no_queues: bool = False  # it may gate and bind without any quota
     journal_max_size: str = "4Gi"

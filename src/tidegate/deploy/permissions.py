@@ -20,10 +20,10 @@ from tidegate.live.handover_store import handover_config_map
 from tidegate.live.modes import Mode
 
 #: Every kind that is listed and watched, in all modes.
-FOLLOWED = (NODES, PODS, *(handling.resource for handling in KINDS), *AROUND_KINDS, *CLAIM_KINDS)
+FOLLOWED = (NODES, PODS, *(adapter.resource for adapter in KINDS), *AROUND_KINDS, *CLAIM_KINDS)
 
 #: Kinds of jobs with a field that suspends them: let go and stopped by it.
-SUSPENDED = tuple(handling.resource for handling in KINDS if handling.suspend)
+SUSPENDED = tuple(adapter.resource for adapter in KINDS if adapter.suspend)
 
 
 class Permission(NamedTuple):

@@ -50,7 +50,7 @@ from tidegate.manifests.timestamps import read_time_ms
 from tidegate.model.units import UnitError
 
 #: The oldest minor version of Kubernetes that has what gates need, and that the door needs.
-LEAST_MINOR, DOOR_MINOR = 30, 36
+LEAST_MINOR, GATE_MINOR = 30, 36
 
 #: How far clocks may be apart before somebody should know. A Lease is kept by durations, so nothing breaks.
 _APART_MS = 5_000
@@ -83,7 +83,7 @@ class CheckTarget(NamedTuple):
     named: bool = True  # somebody has named the policy; else it is where installing puts it, and may not be there yet
 
 
-async def check_readiness(client: Client, visit: CheckTarget) -> AsyncIterator[CheckResult]:
+async def check_readiness(client: Client, target: CheckTarget) -> AsyncIterator[CheckResult]:
     """Look at everything; where the server does not answer there is nothing else to look at."""
     answer = await client.ask(ApiRequest("GET", "/version", timeout_s=_ANSWER_S))
     if not answer.ok:
@@ -92,22 +92,22 @@ async def check_readiness(client: Client, visit: CheckTarget) -> AsyncIterator[C
         return
     version = msgspec.json.decode(answer.body)
     yield _check_version(version)
-    yield _check_clock(answer, visit.now_ms)
+    yield _check_clock(answer, target.now_ms)
     for check, look in (
         ("kinds", _check_kinds),
         ("permissions", _check_permissions),
-        ("owners", _check_owners),
+        ("kueue", _check_kueue),
         ("lease", _check_lease),
         ("policy", _check_policy),
         ("quota", _check_quota),
-        ("door", _check_door),
+        ("admission-gate", _check_gate),
         ("annotations", _check_annotations),
-        ("instances", lambda client, visit: check_instances(client, visit.lease, visit.mode, visit.now_ms)),
-        ("managers", lambda client, visit: check_managers(client, visit.lease.namespace, visit.mode)),
-        ("leftovers", lambda client, visit: check_leftovers(client, visit.lease, visit.now_ms)),
+        ("instances", lambda client, target: check_instances(client, target.lease, target.mode, target.now_ms)),
+        ("managers", lambda client, target: check_managers(client, target.lease.namespace, target.mode)),
+        ("leftovers", lambda client, target: check_leftovers(client, target.lease, target.now_ms)),
     ):
         try:
-            yield await look(client, visit)
+            yield await look(client, target)
         except AccessReviewError as error:
             yield CheckResult(check, CheckLevel.WARN, str(error), "an answer", "run it as a user who may read this")
 
@@ -141,8 +141,8 @@ def _check_clock(answer: ApiResponse, now_ms: int) -> CheckResult:
 # -- kinds -------------------------------------------------------------------------------------------------------
 
 
-async def _check_kinds(client: Client, visit: CheckTarget) -> CheckResult:
-    del visit
+async def _check_kinds(client: Client, target: CheckTarget) -> CheckResult:
+    del target
     served = await _served(client)
     missing = [kind for kind in _NEEDED if not _has(served, kind)]
     others = [kind for kind in _followed() if not _has(served, kind) and _is_installed(served, kind)]
@@ -195,77 +195,77 @@ def _named(kinds: list[Resource]) -> str:
 # -- permissions -------------------------------------------------------------------------------------------------
 
 
-async def _check_permissions(client: Client, visit: CheckTarget) -> CheckResult:
-    asked = access_requests(permissions_of(visit.mode, visit.lease, _policy_map(visit)))
-    refused = await find_forbidden(client, asked, visit.lease.namespace, visit.account)
-    who = "we" if visit.account is None else f"{visit.account.namespace}/{visit.account.name}"
-    install = f"tidegate install --mode {visit.mode}"
+async def _check_permissions(client: Client, target: CheckTarget) -> CheckResult:
+    asked = access_requests(permissions_of(target.mode, target.lease, _policy_map(target)))
+    refused = await find_forbidden(client, asked, target.lease.namespace, target.account)
+    who = "we" if target.account is None else f"{target.account.namespace}/{target.account.name}"
+    install = f"tidegate install --mode {target.mode}"
     if refused:
-        expected = f"all {len(asked)} things that {visit.mode} does"
+        expected = f"all {len(asked)} things that {target.mode} does"
         remedy = f"{install}, which binds a role with these permissions"
-        return CheckResult("permissions", CheckLevel.FAIL, f"{who} may not: {_told(refused)}", expected, remedy)
-    surplus = await _find_surplus(client, visit, asked)
+        return CheckResult("permissions", CheckLevel.FAIL, f"{who} may not: {_applied(refused)}", expected, remedy)
+    surplus = await _find_surplus(client, target, asked)
     if surplus:
         remedy = f"{install}, or check which other roles it is bound to"
-        found = f"{who} may also {_told(surplus)}"
-        return CheckResult("permissions", CheckLevel.WARN, found, f"no more than {visit.mode} does", remedy)
-    return passed("permissions", f"{who} may do all {len(asked)} things that {visit.mode} does")
+        found = f"{who} may also {_applied(surplus)}"
+        return CheckResult("permissions", CheckLevel.WARN, found, f"no more than {target.mode} does", remedy)
+    return passed("permissions", f"{who} may do all {len(asked)} things that {target.mode} does")
 
 
-async def _find_surplus(client: Client, visit: CheckTarget, needed: list[AccessRequest]) -> list[AccessRequest]:
+async def _find_surplus(client: Client, target: CheckTarget, needed: list[AccessRequest]) -> list[AccessRequest]:
     """What an account may do that its mode does not; of ourselves, who may install, that says nothing."""
-    if visit.account is None:
+    if target.account is None:
         return []
-    known = set(map(_deed_key, needed))
+    known = set(map(_access_key, needed))
     asked = [
-        deed
-        for deed in access_requests([*permissions_of(Mode.BIND, visit.lease, ""), *_NEVER])
-        if _deed_key(deed) not in known
+        access_request
+        for access_request in access_requests([*permissions_of(Mode.BIND, target.lease, ""), *_NEVER])
+        if _access_key(access_request) not in known
     ]
-    refused = await find_forbidden(client, asked, visit.lease.namespace, visit.account)
-    return [deed for deed in asked if deed not in refused]
+    refused = await find_forbidden(client, asked, target.lease.namespace, target.account)
+    return [access_request for access_request in asked if access_request not in refused]
 
 
-def _deed_key(deed: AccessRequest) -> tuple[str, str, str, str]:
-    return deed.grant.resource.group, deed.grant.thing, deed.verb, deed.name
+def _access_key(access_request: AccessRequest) -> tuple[str, str, str, str]:
+    return access_request.grant.resource.group, access_request.grant.thing, access_request.verb, access_request.name
 
 
-def _told(some: list[AccessRequest]) -> str:
+def _applied(some: list[AccessRequest]) -> str:
     more = len(some) - _MOST_NAMED
-    return ", ".join(deed.text() for deed in some[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(access_request.text() for access_request in some[:_MOST_NAMED]) + (
+        f" and {more} more" if more > 0 else ""
+    )
 
 
-def _policy_map(visit: CheckTarget) -> str:
+def _policy_map(target: CheckTarget) -> str:
     """The ConfigMap with the policy, if it is where the role allows it to be read."""
-    source = visit.policy
-    return source.object if isinstance(source, ConfigMap) and source.namespace == visit.lease.namespace else ""
+    source = target.policy
+    return source.object if isinstance(source, ConfigMap) and source.namespace == target.lease.namespace else ""
 
 
 # -- owners, the Lease -------------------------------------------------------------------------------------------
 
 
-async def _check_owners(client: Client, visit: CheckTarget) -> CheckResult:
-    sighting = await look_for_kueue(client, visit.now_ms)
-    if sighting.found:
-        found = f"a Kueue runs here: {', '.join(sighting.found)}"
-        if not visit.mode.writes:
-            return passed("owners", f"{found}; shadow only reads")
+async def _check_kueue(client: Client, target: CheckTarget) -> CheckResult:
+    conflicts = await look_for_kueue(client, target.now_ms)
+    if conflicts.found:
+        found = f"a Kueue runs here: {', '.join(conflicts.found)}"
+        if not target.mode.writes:
+            return passed("kueue", f"{found}; shadow only reads")
+        return CheckResult("kueue", CheckLevel.FAIL, found, "one owner for one object", "stop it, or use --mode shadow")
+    if conflicts.hidden or conflicts.unanswered:
+        hidden = f"may not list {', '.join(conflicts.hidden)}" if conflicts.hidden else conflicts.unanswered
         return CheckResult(
-            "owners", CheckLevel.FAIL, found, "one owner for one object", "stop it, or use --mode shadow"
+            "kueue", CheckLevel.WARN, hidden, "to see whether a Kueue runs", "run it as a user who may read this"
         )
-    if sighting.hidden or sighting.unanswered:
-        hidden = f"may not list {', '.join(sighting.hidden)}" if sighting.hidden else sighting.unanswered
-        return CheckResult(
-            "owners", CheckLevel.WARN, hidden, "to see whether a Kueue runs", "run it as a user who may read this"
-        )
-    return passed("owners", "no Kueue runs here")
+    return passed("kueue", "no Kueue runs here")
 
 
-async def _check_lease(client: Client, visit: CheckTarget) -> CheckResult:
-    answer = await client.ask(ApiRequest("GET", LEASES.path(*visit.lease), timeout_s=_ANSWER_S))
+async def _check_lease(client: Client, target: CheckTarget) -> CheckResult:
+    answer = await client.ask(ApiRequest("GET", LEASES.path(*target.lease), timeout_s=_ANSWER_S))
     if answer.status == _NOT_FOUND:
         return CheckResult(
-            "lease", CheckLevel.WARN, f"no Lease {visit.lease}", "a replica that leads", "tidegate install"
+            "lease", CheckLevel.WARN, f"no Lease {target.lease}", "a replica that leads", "tidegate install"
         )
     if not answer.ok:
         raise AccessReviewError(answer.text())
@@ -274,7 +274,7 @@ async def _check_lease(client: Client, visit: CheckTarget) -> CheckResult:
         return CheckResult(
             "lease", CheckLevel.WARN, "no replica leads", "a replica that leads", "read its log, or start one"
         )
-    age_s = (visit.now_ms - _time_ms(spec.renew_time)) / 1000
+    age_s = (target.now_ms - _time_ms(spec.renew_time)) / 1000
     found = f"{spec.holder_identity} leads, renewed {max(age_s, 0):.0f} s ago"
     if age_s > 4 * (spec.lease_duration_seconds or 15):
         return CheckResult(
@@ -293,14 +293,14 @@ def _time_ms(text: str | None) -> int:
 # -- the policy, the door ----------------------------------------------------------------------------------------
 
 
-async def _check_policy(client: Client, visit: CheckTarget) -> CheckResult:
+async def _check_policy(client: Client, target: CheckTarget) -> CheckResult:
     try:
-        found = await visit.policy.find(client)
-        policy = visit.policy.read(found)
+        found = await target.policy.find(client)
+        policy = target.policy.read(found)
     except PolicyMissingError as error:
-        remedy = "name one that is there" if visit.named else "tidegate install, which brings one"
+        remedy = "name one that is there" if target.named else "tidegate install, which brings one"
         return CheckResult(
-            "policy", CheckLevel.FAIL if visit.named else CheckLevel.WARN, str(error), "a policy", remedy
+            "policy", CheckLevel.FAIL if target.named else CheckLevel.WARN, str(error), "a policy", remedy
         )
     except PolicyError as error:
         return CheckResult(
@@ -309,50 +309,50 @@ async def _check_policy(client: Client, visit: CheckTarget) -> CheckResult:
     except PolicyUnreachableError as error:
         return CheckResult("policy", CheckLevel.FAIL, str(error), "a policy that can be read", "see permissions")
     queues = len(policy.shares.queues)
-    told = f"{visit.policy.name}: {queues} queue{'' if queues == 1 else 's'}, digest {policy.digest()}"
-    if visit.mode.writes and not queues:
+    told = f"{target.policy.name}: {queues} queue{'' if queues == 1 else 's'}, digest {policy.digest()}"
+    if target.mode.writes and not queues:
         return CheckResult(
-            "policy", CheckLevel.FAIL, told, f"queues: {visit.mode} does not lead without them", "add queues to it"
+            "policy", CheckLevel.FAIL, told, f"queues: {target.mode} does not lead without them", "add queues to it"
         )
     return passed("policy", told)
 
 
-async def _check_quota(client: Client, visit: CheckTarget) -> CheckResult:
+async def _check_quota(client: Client, target: CheckTarget) -> CheckResult:
     try:
-        policy = visit.policy.read(await visit.policy.find(client))
+        policy = target.policy.read(await target.policy.find(client))
     except (PolicyError, PolicyUnreachableError):
         return passed("quota", "not checked: see policy")
     return await check_quota(client, policy.shares)
 
 
-async def _check_door(client: Client, visit: CheckTarget) -> CheckResult:
+async def _check_gate(client: Client, target: CheckTarget) -> CheckResult:
     wanted = [(thing["kind"], thing["metadata"]["name"]) for thing in gate_objects()]
     released = {(thing["kind"], thing["metadata"]["name"]) for thing in gate_release()}
     there = set()
     for kind in dict.fromkeys(kind for kind, _ in wanted):
-        answer = await client.ask(ApiRequest("GET", _DOOR_PATHS[kind].path(), timeout_s=_ANSWER_S))
+        answer = await client.ask(ApiRequest("GET", _GATE_KINDS[kind].path(), timeout_s=_ANSWER_S))
         if answer.status == _NOT_FOUND:
-            return _doorless(visit, f"the server has no {kind} v1 (Kubernetes 1.{DOOR_MINOR})")
+            return _without_gate(target, f"the server has no {kind} v1 (Kubernetes 1.{GATE_MINOR})")
         if not answer.ok:
             raise AccessReviewError(answer.text())
         there |= {(kind, item["metadata"]["name"]) for item in msgspec.json.decode(answer.body)["items"] or ()}
     if released <= there:
-        expected, remedy = "gates that hold", f"tidegate install --mode {visit.mode}, which removes it"
+        expected, remedy = "gates that hold", f"tidegate install --mode {target.mode}, which removes it"
         return CheckResult(
-            "door", CheckLevel.FAIL if visit.mode.writes else CheckLevel.WARN, _RELEASED, expected, remedy
+            "admission-gate", CheckLevel.FAIL if target.mode.writes else CheckLevel.WARN, _RELEASED, expected, remedy
         )
     missing = [name for kind, name in wanted if (kind, name) not in there]
     if not missing:
-        return passed("door", "installed: labelled work arrives held")
+        return passed("admission-gate", "installed: labelled work arrives held")
     if len(missing) < len(wanted):
         found = f"in part: {', '.join(dict.fromkeys(missing))} missing"
-        return CheckResult("door", CheckLevel.FAIL, found, "all of it", "tidegate install --door")
-    return _doorless(visit, "not installed")
+        return CheckResult("admission-gate", CheckLevel.FAIL, found, "all of it", "tidegate install --admission-gate")
+    return _without_gate(target, "not installed")
 
 
-async def _check_annotations(client: Client, visit: CheckTarget) -> CheckResult:
+async def _check_annotations(client: Client, target: CheckTarget) -> CheckResult:
     """Whether nobody but us may write what we hand over to the next leader."""
-    if not visit.mode.writes:
+    if not target.mode.writes:
         return passed("annotations", "not checked: shadow writes none")
     for thing in reservation({}):
         answer = await client.ask(ApiRequest("GET", resource_of(thing).path("", RESERVATION), timeout_s=_ANSWER_S))
@@ -364,14 +364,14 @@ async def _check_annotations(client: Client, visit: CheckTarget) -> CheckResult:
     return passed("annotations", "reserved: only Tidegate may write them")
 
 
-def _doorless(visit: CheckTarget, found: str) -> CheckResult:
-    if not visit.mode.writes:
-        return passed("door", f"{found}; shadow needs none")
-    remedy = "tidegate install --door, or let users set suspend: true"
-    return CheckResult("door", CheckLevel.WARN, found, "labelled work that arrives held", remedy)
+def _without_gate(target: CheckTarget, found: str) -> CheckResult:
+    if not target.mode.writes:
+        return passed("admission-gate", f"{found}; shadow needs none")
+    remedy = "tidegate install --admission-gate, or let users set suspend: true"
+    return CheckResult("admission-gate", CheckLevel.WARN, found, "labelled work that arrives held", remedy)
 
 
-_DOOR_PATHS = {
+_GATE_KINDS = {
     kind: Resource("admissionregistration.k8s.io", "v1", plural, kind, namespaced=False)
     for kind, plural in (
         ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),

@@ -41,7 +41,7 @@ class ApplyOutcome(StrEnum):
     UNCHANGED = "unchanged"
     KEPT = "kept"  # it was there, and nobody asked for another
     FAILED = "failed"
-    LEFT = "skipped"  # after one that failed
+    SKIPPED = "skipped"  # after one that failed
 
 
 class AppliedObject(NamedTuple):
@@ -49,8 +49,8 @@ class AppliedObject(NamedTuple):
 
     kind: str
     name: str
-    fate: ApplyOutcome
-    trouble: str = ""
+    outcome: ApplyOutcome
+    error: str = ""
 
 
 def resource_of(thing: Mapping[str, Any]) -> Resource:
@@ -82,8 +82,10 @@ async def apply_all(
         return conflicts
     done: list[AppliedObject] = []
     for thing in things:
-        failed = bool(done) and done[-1].fate in (ApplyOutcome.FAILED, ApplyOutcome.LEFT)
-        done.append(_told(thing, ApplyOutcome.LEFT) if failed else await _apply(client, thing, keep=keep, force=force))
+        failed = bool(done) and done[-1].outcome in (ApplyOutcome.FAILED, ApplyOutcome.SKIPPED)
+        done.append(
+            _applied(thing, ApplyOutcome.SKIPPED) if failed else await _apply(client, thing, keep=keep, force=force)
+        )
     return done
 
 
@@ -106,7 +108,7 @@ async def _conflict(client: Client, thing: dict[str, Any], keep: str) -> Applied
 
 
 def _owned(thing: dict[str, Any], answer: ApiResponse) -> AppliedObject:
-    return _told(thing, ApplyOutcome.FAILED, f"{answer.message}; {_TAKE_OVER}")
+    return _applied(thing, ApplyOutcome.FAILED, f"{answer.message}; {_TAKE_OVER}")
 
 
 async def _apply(client: Client, thing: dict[str, Any], *, keep: str, force: bool) -> AppliedObject:
@@ -114,26 +116,26 @@ async def _apply(client: Client, thing: dict[str, Any], *, keep: str, force: boo
     path = resource.path(meta.get("namespace", ""), meta["name"])
     before = await client.ask(ApiRequest("GET", path))
     if before.ok and (thing["kind"], meta["name"]) == ("ConfigMap", keep):
-        return _told(thing, ApplyOutcome.KEPT)
+        return _applied(thing, ApplyOutcome.KEPT)
     if not before.ok and before.status != _NOT_FOUND:
-        return _told(thing, ApplyOutcome.FAILED, before.text())
+        return _applied(thing, ApplyOutcome.FAILED, before.text())
     asked = {"fieldManager": INSTALLER, **({"force": "true"} if force else {})}
     after = await client.ask(ApiRequest("PATCH", path, asked, msgspec.json.encode(thing), APPLY_PATCH))
     if after.status == _CONFLICT:
         return _owned(thing, after)
     if not after.ok:
-        return _told(thing, ApplyOutcome.FAILED, after.text())
-    return _told(thing, _fate(before, after))
+        return _applied(thing, ApplyOutcome.FAILED, after.text())
+    return _applied(thing, _outcome(before, after))
 
 
-def _fate(before: ApiResponse, after: ApiResponse) -> ApplyOutcome:
+def _outcome(before: ApiResponse, after: ApiResponse) -> ApplyOutcome:
     if not before.ok:
         return ApplyOutcome.CREATED
     versions = [msgspec.json.decode(answer.body)["metadata"]["resourceVersion"] for answer in (before, after)]
     return ApplyOutcome.UNCHANGED if versions[0] == versions[1] else ApplyOutcome.CHANGED
 
 
-def _told(thing: Mapping[str, Any], fate: ApplyOutcome, trouble: str = "") -> AppliedObject:
+def _applied(thing: Mapping[str, Any], outcome: ApplyOutcome, error: str = "") -> AppliedObject:
     meta = thing["metadata"]
     where = f"{meta['namespace']}/" if "namespace" in meta else ""
-    return AppliedObject(thing["kind"], f"{where}{meta['name']}", fate, trouble)
+    return AppliedObject(thing["kind"], f"{where}{meta['name']}", outcome, error)

@@ -49,8 +49,8 @@ _HEED_S = 2.0
 _RELEASED = "the admission policy tidegate-release-gates removes it from pods that the job creates again"
 
 #: What a namespace may hold that is nobody's; and kinds that show that it is somebody's.
-_NOBODYS = frozenset(("kube-root-ca.crt", "default"))
-_HOUSED = tuple(
+_DEFAULT_OBJECTS = frozenset(("kube-root-ca.crt", "default"))
+_TENANT_KINDS = tuple(
     Resource(group, "v1", plural, kind)
     for group, plural, kind in (
         ("", "pods", "Pod"),
@@ -87,7 +87,7 @@ class Removal(NamedTuple):
 
     kind: str
     name: str
-    fate: RemovalOutcome
+    outcome: RemovalOutcome
     why: str = ""
 
 
@@ -103,23 +103,23 @@ class UninstallSpec:
     leave_s: float = _LEAVE_S
 
 
-async def uninstall(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
+async def uninstall(client: Client, options: UninstallSpec) -> AsyncIterator[Removal]:
     """Remove everything; AccessReviewError where we may not look."""
     for thing in reversed(gate_objects()):
-        async for removal in _remove(client, _ref(thing), wish):
+        async for removal in _remove(client, _ref(thing), options):
             yield removal
-    async for removal in _end_program(client, wish):
+    async for removal in _end_program(client, options):
         yield removal
-        if removal.fate is RemovalOutcome.FAILED:
+        if removal.outcome is RemovalOutcome.FAILED:
             return
-    async for removal in _clean_work(client, wish):
+    async for removal in _clean_work(client, options):
         yield removal
-    for ref in _own_objects(wish):
-        async for removal in _remove(client, ref, wish):
+    for ref in _own_objects(options):
+        async for removal in _remove(client, ref, options):
             yield removal
-    async for removal in _remove_claim(client, wish):
+    async for removal in _remove_claim(client, options):
         yield removal
-    async for removal in _remove_namespace(client, wish):
+    async for removal in _remove_namespace(client, options):
         yield removal
 
 
@@ -138,32 +138,32 @@ async def find_other_home(client: Client, namespace: str) -> str:
 # -- the program -------------------------------------------------------------------------------------------------
 
 
-async def _end_program(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
+async def _end_program(client: Client, options: UninstallSpec) -> AsyncIterator[Removal]:
     """Delete the Deployment, and wait until nobody leads."""
-    deployment = next(_ref(thing) for thing in _installed(wish) if thing["kind"] == "Deployment")
-    async for removal in _remove(client, deployment, wish):
+    deployment = next(_ref(thing) for thing in _installed(options) if thing["kind"] == "Deployment")
+    async for removal in _remove(client, deployment, options):
         yield removal
-    if wish.dry_run:
+    if options.dry_run:
         return
-    leader = await _await_end(client, wish)
+    leader = await _await_end(client, options)
     if leader:
         yield Removal(
-            "Lease", str(wish.lease), RemovalOutcome.FAILED, f"{leader} still leads: stop it, and uninstall again"
+            "Lease", str(options.lease), RemovalOutcome.FAILED, f"{leader} still leads: stop it, and uninstall again"
         )
 
 
-async def _await_end(client: Client, wish: UninstallSpec) -> str:
+async def _await_end(client: Client, options: UninstallSpec) -> str:
     """Wait until the program is gone and its Lease is not renewed; who still leads, if that takes too long."""
     loop = asyncio.get_running_loop()
-    until_s, renewed, since_s = loop.time() + wish.leave_s, "", loop.time()
+    until_s, renewed, since_s = loop.time() + options.leave_s, "", loop.time()
     while True:
-        spec = await _lease_spec(client, wish.lease)
+        spec = await _lease_spec(client, options.lease)
         if spec is None or not spec.holder_identity:
             return ""
         if spec.renew_time != renewed:
             renewed, since_s = spec.renew_time or "", loop.time()
         quiet = loop.time() - since_s > (spec.lease_duration_seconds or 15)
-        if quiet and not await _listed(client, PODS, wish.lease.namespace, LABELS):
+        if quiet and not await _listed(client, PODS, options.lease.namespace, LABELS):
             return ""
         if loop.time() > until_s:
             return spec.holder_identity
@@ -182,24 +182,24 @@ async def _lease_spec(client: Client, lease: LeaseName) -> LeaseSpec | None:
 # -- work --------------------------------------------------------------------------------------------------------
 
 
-async def _clean_work(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
+async def _clean_work(client: Client, options: UninstallSpec) -> AsyncIterator[Removal]:
     """Take back what was written into work: jobs first, then the pods that they have made by then."""
     released: bool | None = None  # whether gates are lifted as pods come; None: nobody needs that
     async for written in find_written(client):
-        taken = TakenBack(done=True) if wish.dry_run else await take_back(client, written)
+        taken = TakenBack(done=True) if options.dry_run else await take_back(client, written)
         if taken.gate and released is None:
             released = await _release_gates(client)
         done = taken.done or (taken.gate and released)
         left = f"{taken.left}; {_RELEASED}" if taken.gate and released else taken.left
-        fate = RemovalOutcome.STAYS if left else RemovalOutcome.CLEANED
-        yield _told(written.ref, fate if done else RemovalOutcome.FAILED, left)
+        outcome = RemovalOutcome.STAYS if left else RemovalOutcome.CLEANED
+        yield _applied(written.ref, outcome if done else RemovalOutcome.FAILED, left)
     for thing in reversed(gate_release()) if released is None else ():
-        async for removal in _remove(client, _ref(thing), wish):
+        async for removal in _remove(client, _ref(thing), options):
             yield removal
-    async for held in find_held(client, wish.scheduler):
-        yield await _release(client, held, wish)
+    async for held in find_held(client, options.scheduler):
+        yield await _release(client, held, options)
     async for ref in find_node_requests(client):
-        async for removal in _remove(client, ref, wish):
+        async for removal in _remove(client, ref, options):
             yield removal
 
 
@@ -207,73 +207,73 @@ async def _release_gates(client: Client) -> bool:
     """Have our gate lifted from pods as they come; whether the server can do that."""
     applied = await apply_all(client, gate_release(), force=True)
     await asyncio.sleep(_HEED_S)
-    return all(one.fate in (ApplyOutcome.CREATED, ApplyOutcome.CHANGED, ApplyOutcome.UNCHANGED) for one in applied)
+    return all(one.outcome in (ApplyOutcome.CREATED, ApplyOutcome.CHANGED, ApplyOutcome.UNCHANGED) for one in applied)
 
 
-async def _release(client: Client, held: HeldWork, wish: UninstallSpec) -> Removal:
+async def _release(client: Client, held: HeldWork, options: UninstallSpec) -> Removal:
     if held.adapter is None:
-        why = f"it names the scheduler {wish.scheduler}, which is removed; create it again without schedulerName"
-        return _told(held.ref, RemovalOutcome.HELD, why)
-    if not wish.starts_suspended:
-        return _told(held.ref, RemovalOutcome.HELD, "it is suspended; its owner, or --start-suspended, starts it")
-    why = "" if wish.dry_run else await start(client, held)
-    return _told(held.ref, RemovalOutcome.FAILED if why else RemovalOutcome.STARTED, why)
+        why = f"it names the scheduler {options.scheduler}, which is removed; create it again without schedulerName"
+        return _applied(held.ref, RemovalOutcome.HELD, why)
+    if not options.starts_suspended:
+        return _applied(held.ref, RemovalOutcome.HELD, "it is suspended; its owner, or --start-suspended, starts it")
+    why = "" if options.dry_run else await start(client, held)
+    return _applied(held.ref, RemovalOutcome.FAILED if why else RemovalOutcome.STARTED, why)
 
 
 # -- our own objects ---------------------------------------------------------------------------------------------
 
 
-def _installed(wish: UninstallSpec) -> list[dict[str, Any]]:
+def _installed(options: UninstallSpec) -> list[dict[str, Any]]:
     """Everything that any install makes, but for the door."""
-    return objects(replace(InstallSpec.everything(wish.lease.namespace, wish.policy), door=False))
+    return objects(replace(InstallSpec.everything(options.lease.namespace, options.policy), admission_gate=False))
 
 
-def _own_objects(wish: UninstallSpec) -> list[Ref]:
+def _own_objects(options: UninstallSpec) -> list[Ref]:
     """What installing and leading made, but for the namespace and what is gone by now; roles go last."""
-    made = [_ref(thing) for thing in _installed(wish) if thing["kind"] not in ("Namespace", "Deployment")]
-    return [*reversed(made), handover_config_map(wish.lease), Ref(LEASES, *wish.lease)]
+    made = [_ref(thing) for thing in _installed(options) if thing["kind"] not in ("Namespace", "Deployment")]
+    return [*reversed(made), handover_config_map(options.lease), Ref(LEASES, *options.lease)]
 
 
-async def _remove(client: Client, ref: Ref, wish: UninstallSpec) -> AsyncIterator[Removal]:
+async def _remove(client: Client, ref: Ref, options: UninstallSpec) -> AsyncIterator[Removal]:
     """Delete an object, if it is there."""
     there = await client.ask(ApiRequest("GET", ref.path()))
     if there.status == _NOT_FOUND:
         return
-    answer = there if wish.dry_run or not there.ok else await client.ask(delete(ref).request)
+    answer = there if options.dry_run or not there.ok else await client.ask(delete(ref).request)
     gone = answer.ok or answer.status == _NOT_FOUND
-    yield _told(ref, RemovalOutcome.REMOVED if gone else RemovalOutcome.FAILED, "" if gone else answer.text())
+    yield _applied(ref, RemovalOutcome.REMOVED if gone else RemovalOutcome.FAILED, "" if gone else answer.text())
 
 
-async def _remove_claim(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
+async def _remove_claim(client: Client, options: UninstallSpec) -> AsyncIterator[Removal]:
     """Take back our claim to work; the object goes with the last one."""
     ref = Ref(LEASES, *SCOPE_CLAIMS)
     answer = await client.ask(ApiRequest("GET", ref.path()))
     if not answer.ok:
         return
-    mine, others = claims_of(msgspec.json.decode(answer.body, type=LeaseObject), str(wish.lease))
+    mine, others = claims_of(msgspec.json.decode(answer.body, type=LeaseObject), str(options.lease))
     if not others:
-        async for removal in _remove(client, ref, wish):
+        async for removal in _remove(client, ref, options):
             yield removal
     elif mine:
         change = {"metadata": {"annotations": dict.fromkeys(mine)}}
-        answer = answer if wish.dry_run else await client.ask(merge(ref, change).request)
-        yield _told(
+        answer = answer if options.dry_run else await client.ask(merge(ref, change).request)
+        yield _applied(
             ref, RemovalOutcome.CLEANED if answer.ok else RemovalOutcome.FAILED, "" if answer.ok else answer.text()
         )
 
 
-async def _remove_namespace(client: Client, wish: UninstallSpec) -> AsyncIterator[Removal]:
+async def _remove_namespace(client: Client, options: UninstallSpec) -> AsyncIterator[Removal]:
     """Delete the namespace if installing made it and nothing of others is in it."""
-    ref = Ref(_NAMESPACES, "", wish.lease.namespace)
+    ref = Ref(_NAMESPACES, "", options.lease.namespace)
     answer = await client.ask(ApiRequest("GET", ref.path()))
     if ref.name in THERE or answer.status == _NOT_FOUND:
         return
     why = answer.text() if not answer.ok else _not_ours(msgspec.json.decode(answer.body)["metadata"])
-    why = why or await _tenants(client, ref.name, wish)
+    why = why or await _tenants(client, ref.name, options)
     if why:
-        yield _told(ref, RemovalOutcome.STAYS, why)
+        yield _applied(ref, RemovalOutcome.STAYS, why)
         return
-    async for removal in _remove(client, ref, wish):
+    async for removal in _remove(client, ref, options):
         yield removal
 
 
@@ -285,13 +285,13 @@ def _not_ours(meta: Mapping[str, Any]) -> str:
     return "install did not create it"
 
 
-async def _tenants(client: Client, namespace: str, wish: UninstallSpec) -> str:
+async def _tenants(client: Client, namespace: str, options: UninstallSpec) -> str:
     """What others have in a namespace; empty: nothing."""
-    ours = {(ref.resource.kind, ref.name) for ref in _own_objects(wish)} | {("Deployment", NAME)}
-    for kind in _HOUSED:
+    ours = {(ref.resource.kind, ref.name) for ref in _own_objects(options)} | {("Deployment", NAME)}
+    for kind in _TENANT_KINDS:
         for name, labels in await _listed(client, kind, namespace):
             mine = (kind.kind, name) in ours or labels.items() >= LABELS.items()
-            if not mine and name not in _NOBODYS:
+            if not mine and name not in _DEFAULT_OBJECTS:
                 return f"{kind.kind} {name} is in it"
     return ""
 
@@ -312,5 +312,5 @@ def _ref(thing: Mapping[str, Any]) -> Ref:
     return Ref(resource_of(thing), thing["metadata"].get("namespace", ""), thing["metadata"]["name"])
 
 
-def _told(ref: Ref, fate: RemovalOutcome, why: str = "") -> Removal:
-    return Removal(ref.resource.kind, f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name, fate, why)
+def _applied(ref: Ref, outcome: RemovalOutcome, why: str = "") -> Removal:
+    return Removal(ref.resource.kind, f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name, outcome, why)

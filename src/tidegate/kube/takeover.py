@@ -34,12 +34,12 @@ class Takeover:
     def resume(self, check: HandoverCheck, before: HandoverState) -> None:
         """Resume what a leader before us decided, as far as its annotations are believed."""
         reconciler = self._reconciler
-        reconciler.story.looked = True
+        reconciler.lifecycle.synced = True
         for consumed in before.consumed:
             reconciler.facts.consumed(consumed)
         waiting_of = self._waiting(before)
         for workload in list(reconciler.workloads.values()):
-            if workload.suspended and reconciler.actuator.nodes_by.kind:
+            if workload.suspended and reconciler.actuator.node_requests.kind:
                 workload.asked = NodesRequested.PERHAPS
             waiting = waiting_of.get(workload.ref.uid, Standing())
             with reconciler.guard.over(workload.ref):
@@ -61,33 +61,33 @@ class Takeover:
         standing, holds = note.standing, any(slot.bound for slot in workload.slots)
         if workload.suspended and not (standing.evicted and holds):  # it waits, whatever it held
             if standing.evicted:
-                self._reconciler.story.waits_again(workload)
+                self._reconciler.lifecycle.waits_again(workload)
             standing = replace(waiting, evictions=standing.evictions)
         elif workload.suspended:
             self._take_sizes(workload, sizes)
-            workload.stage = WorkloadStage.LEAVING
+            workload.stage = WorkloadStage.EVICTED
         elif standing.evicted and workload.job is not None and not workload.is_gated:  # its owner resumed it
             self._take_sizes(workload, sizes)
-            workload.stage = WorkloadStage.LEAVING
+            workload.stage = WorkloadStage.EVICTED
             self._reconciler.actuator.stop_again(workload)
         elif standing.evicted:
             standing = Standing(evictions=standing.evictions)
         else:
             self._take_flavors(workload, standing)
             self._take_sizes(workload, sizes)
-            self._reconciler.story.resumed(workload, standing)
-            if not all(slot.bound or slot.spare for slot in workload.slots):
+            self._reconciler.lifecycle.resumed(workload, standing)
+            if not all(slot.bound or slot.reclaimed for slot in workload.slots):
                 self._take_places(workload, note.node_names())
             self._follow_size(workload)
         self._reconciler.facts.standing(workload.number, standing)
 
     def _follow_size(self, workload: WorkloadPods) -> None:
         """Its size may have changed while nobody led, or before who led could say so."""
-        self._reconciler.give_back(workload)
+        self._reconciler.release_reclaimable(workload)
         if workload.job is not None:
             if workload.noted == (0, 0):
                 self._reconciler.actuator.note_size(workload, workload.job)
-            self._reconciler.follow_size(workload, workload.job)
+            self._reconciler.update_size(workload, workload.job)
 
     def _take_flavors(self, workload: WorkloadPods, standing: Standing) -> None:
         for grant in standing.grants:
@@ -102,7 +102,7 @@ class Takeover:
             self._reconciler.enlarge(workload, replace(workload.work, pod_sets=more))
         for pods in asked:
             if sizes.get(pods.name, pods.count) < pods.count:
-                self._reconciler.spare_all_but(workload, pods.name, sizes[pods.name])
+                self._reconciler.reclaim_all_but(workload, pods.name, sizes[pods.name])
 
     def _take_places(self, workload: WorkloadPods, names: list[str]) -> None:
         """Pods that are not bound yet have the nodes that were decided; pods of a set are interchangeable.
@@ -121,7 +121,7 @@ class Takeover:
             left.subtract(workload.slots[ordinal].node for ordinal in ordinals if workload.slots[ordinal].bound)
             nodes = (node for node, count in left.items() for _ in range(count))
             for ordinal in ordinals:
-                if workload.slots[ordinal].bound or workload.slots[ordinal].spare:  # spare: its pod is done
+                if workload.slots[ordinal].bound or workload.slots[ordinal].reclaimed:  # spare: its pod is done
                     continue
                 workload.slots[ordinal].node = node = next(nodes, NOBODY)
                 if node != NOBODY:

@@ -62,7 +62,7 @@ from tidegate.model.policy import Policy
 _SAID_AT_ONCE = 64
 
 #: Writes that carry a note along.
-_NOTED = (WriteKind.START, WriteKind.STOP, WriteKind.BIND, WriteKind.LIFT)
+_NOTED = (WriteKind.START, WriteKind.STOP, WriteKind.BIND, WriteKind.UNGATE)
 
 #: What failures to read the objects of queues are counted as.
 _POLICY = Resource("kueue.x-k8s.io", "v1beta2", "clusterqueues", "ClusterQueue", namespaced=False)
@@ -90,10 +90,10 @@ class WorldOptions:
 
     ownership: Ownership = Ownership()  # noqa: RUF009 - frozen
     limits: WriteLimits = WriteLimits()  # noqa: RUF009 - a tuple
-    pace: ReflectorOptions = ReflectorOptions()  # noqa: RUF009 - frozen
-    gather_ms: int = 10  # news that come this soon after the first are told together
-    patience_ms: int = SCALE_UP_DELAY_MS  # how long demand lasts before node autoscalers are told of it
-    nodes_by: NodeRequestOptions = NO_NODE_REQUESTS
+    reflector_options: ReflectorOptions = ReflectorOptions()  # noqa: RUF009 - frozen
+    batch_ms: int = 10  # news that come this soon after the first are told together
+    scale_up_delay_ms: int = SCALE_UP_DELAY_MS  # how long demand lasts before node autoscalers are told of it
+    node_requests: NodeRequestOptions = NO_NODE_REQUESTS
     queues: bool = False  # who may use how much is what the cluster's Kueue objects say
     when_listed: Callable[[], object] = lambda: None  # called before the first look: nothing large is read any more
     may_write: Callable[[], bool] = lambda: True  # asked before each write; once it is not so, it stays so
@@ -107,15 +107,15 @@ class KubeWorld:
         access: Connection,
         policy: Policy,
         clock: Callable[[], int],
-        draw: Jitter,
+        jitter: Jitter,
         options: WorldOptions | None = None,
     ) -> None:
         self.options = options = options or WorldOptions()
         self.pod_specs = PodSpecCache()
-        self.reconciler = Reconciler(self.options.ownership, self.options.patience_ms, self.options.nodes_by)
+        self.reconciler = Reconciler(self.options.ownership, self.options.scale_up_delay_ms, self.options.node_requests)
         self._policy, self._policies, self._clock = policy, [policy], clock  # in force, and still to be told
         self._now_ms = 0
-        self._book = QueueObjects()
+        self._queue_objects = QueueObjects()
         self._namespaces = options.ownership.namespaces
         policy_kinds = AROUND_KINDS + (QUEUE_KINDS if options.queues else ())
         if self._namespaces.needs_labels and NAMESPACES not in policy_kinds:
@@ -124,19 +124,24 @@ class KubeWorld:
         self._claims_at = len(policy_kinds)
         self._nodes_at = self._claims_at + len(CLAIM_KINDS)
         self._pods_at = self._nodes_at + 1 + len(KINDS)
-        self._around = NOTHING_AROUND
-        self._early: dict[str, Update] = {}  # by uid: work in namespaces that are not known yet
+        self._cluster_defaults = NOTHING_AROUND
+        self._unknown_namespace: dict[str, Update] = {}  # by uid: work in namespaces that are not known yet
         self._namespace_names: dict[str, str] = {}  # by uid
-        self.managed_otherwise = False  # a namespace is managed now, or no longer: list the cluster again
+        self.needs_relist = False  # a namespace is managed now, or no longer: list the cluster again
         self._jobs: dict[str, tuple[JobAdapter, JobObject]] = {}  # by uid: ours, to be read again when that changes
         self.policy_findings: tuple[str, ...] = ()  # why the latest objects are not the policy; empty: they are
         self.topics = self._topics(policy_kinds)
         self.api = ApiThread(
-            access, self.topics, draw, limits=options.limits, pace=options.pace, may_write=options.may_write
+            access,
+            self.topics,
+            jitter,
+            limits=options.limits,
+            reflector_options=options.reflector_options,
+            may_write=options.may_write,
         )
         self._notes: dict[int, str] = {}  # by number of the workload: what is to be left with its object
-        self._found: dict[str, str] = {}  # by uid: notes of a leader before us; only until the first look
-        self._looked = False
+        self._found_notes: dict[str, str] = {}  # by uid: notes of a leader before us; only until the first look
+        self._synced = False
         self.before = HandoverState()
         self.outcomes = dict.fromkeys(Outcome, 0)
         self.latest_failure = ""
@@ -148,8 +153,8 @@ class KubeWorld:
             *(WatchedKind(kind, ClaimObject, lambda thing: thing, optional=True) for kind in CLAIM_KINDS),
             WatchedKind(NODES, NodeObject, NodeReader().read),
             *(
-                WatchedKind(handling.resource, JobObject, self._shrink_job, optional=handling is not JOB)
-                for handling in KINDS
+                WatchedKind(adapter.resource, JobObject, self._shrink_job, optional=adapter is not JOB)
+                for adapter in KINDS
             ),
             WatchedKind(
                 PODS, PodObject, self._shrink_pod, pages=ProtobufPods(self.pod_specs, self.options.ownership.ignores)
@@ -178,9 +183,9 @@ class KubeWorld:
         if not self.api.listed.is_set():
             return self._await_lists()
         wait_ms = _BREATH_MS if until_ms is None else min(max(until_ms - self.now_ms(), 0), _BREATH_MS)
-        if self.api.updates.wait(wait_ms / 1000) and self.options.gather_ms:
-            time.sleep(self.options.gather_ms / 1000)
-        return self._told()
+        if self.api.updates.wait(wait_ms / 1000) and self.options.batch_ms:
+            time.sleep(self.options.batch_ms / 1000)
+        return self._take_facts()
 
     def carry_out(self, decisions: DecisionBatch) -> None:
         """Write what was decided."""
@@ -195,7 +200,7 @@ class KubeWorld:
 
     def say(self, write: Write) -> None:
         """Write something that nothing depends on."""
-        self.api.send([PendingWrite(WriteKind.SAY, write, (), NOBODY)])
+        self.api.send([PendingWrite(WriteKind.REPORT, write, (), NOBODY)])
 
     def take_failures(self) -> list[WriteFailure]:
         """Writes that failed since the last time, or whose outcome is not known; of very many, the latest."""
@@ -218,19 +223,19 @@ class KubeWorld:
 
     def _keep_note(self, uid: str, text: str | None) -> None:
         """Keep what a leader before us left with an object; later notes are our own."""
-        if self._looked:
+        if self._synced:
             return
         if text and len(text) <= MOST_BYTES:
-            self._found[uid] = text
+            self._found_notes[uid] = text
         else:
-            self._found.pop(uid, None)
-        if len(self._found) > 2 * len(self.api.updates) + 1_000:  # a replica may stand by for months
-            self._found = {uid: found for uid, found in self._found.items() if uid in self.api.updates}
+            self._found_notes.pop(uid, None)
+        if len(self._found_notes) > 2 * len(self.api.updates) + 1_000:  # a replica may stand by for months
+            self._found_notes = {uid: found for uid, found in self._found_notes.items() if uid in self.api.updates}
 
     def _take_over(self) -> None:
         """At the first look: take up what was decided before us."""
-        self._looked = True
-        found, self._found = self._found, {}
+        self._synced = True
+        found, self._found_notes = self._found_notes, {}
 
         def note_of(uid: str) -> HandoverNote | None:
             return read_note(found.pop(uid)) if uid in found else None
@@ -246,10 +251,10 @@ class KubeWorld:
         self.api.listed.wait(_BREATH_MS / 1000)
         if self.api.failure is not None:
             raise self.api.failure
-        return self._told() if self.api.listed.is_set() else EMPTY_EVENTS
+        return self._take_facts() if self.api.listed.is_set() else EMPTY_EVENTS
 
-    def _told(self) -> EventBatch:
-        if not self._looked:
+    def _take_facts(self) -> EventBatch:
+        if not self._synced:
             self.options.when_listed()
         news, notes = self.api.updates.take()
         for note in notes:
@@ -260,13 +265,13 @@ class KubeWorld:
         news.sort(key=lambda one: one.kind)
         told = self._read_policy(news)
         claims = any(self._claims_at <= one.kind < self._nodes_at for one in news)
-        news = [*reversed(news), *reversed(self._known_by_now())]
+        news = [*reversed(news), *reversed(self._take_known_namespace())]
         while news:  # of a large cluster they are many: each is let go as soon as it has been seen
             self._see_guarded(news.pop())
         if claims:
             with self.reconciler.guard.over(Ref(SLICES, "", "")):
                 self.reconciler.settle_claims()
-        if not self._looked:
+        if not self._synced:
             self._take_over()
         self._send()
         facts = self.reconciler.take_facts()
@@ -283,14 +288,14 @@ class KubeWorld:
         for one in news:
             if one.kind < self._claims_at and not isinstance(one.thing, ObjectFailure):
                 assert one.thing is None or isinstance(one.thing, dict)
-                self._book.see(one.uid, one.thing)
+                self._queue_objects.see(one.uid, one.thing)
                 if self.topics[one.kind].resource is NAMESPACES:
                     self._see_namespace(one.uid, one.thing)
         told = None
         with self.reconciler.guard.over(Ref(_POLICY, "", "")):
-            told = self._book.read()
+            told = self._queue_objects.read()
         if told is not None:
-            self._heed(told)
+            self._handle_refusal(told)
         return told
 
     def _see_namespace(self, uid: str, thing: dict[str, Any] | None) -> None:
@@ -298,26 +303,26 @@ class KubeWorld:
         meta = thing["metadata"] if thing is not None else {}
         name = self._namespace_names[uid] = meta.get("name") or self._namespace_names.get(uid, "")
         changed = self._namespaces.see(name, None if thing is None else dict(meta.get("labels") or {}))
-        self.managed_otherwise = self.managed_otherwise or changed
+        self.needs_relist = self.needs_relist or changed
         if thing is None:
             del self._namespace_names[uid]
 
-    def _known_by_now(self) -> list[Update]:
+    def _take_known_namespace(self) -> list[Update]:
         """Work whose namespace was not known when it came, and is known now."""
-        found = [one for one in self._early.values() if self._namespaces.knows(self._ref(one).namespace)]
+        found = [one for one in self._unknown_namespace.values() if self._namespaces.knows(self._ref(one).namespace)]
         for one in found:
-            del self._early[one.uid]
+            del self._unknown_namespace[one.uid]
         return found
 
-    def _heed(self, told: ReadQueueObjects) -> None:
+    def _handle_refusal(self, told: ReadQueueObjects) -> None:
         """Read our jobs again by what is around them now; shares that cannot be read leave the old ones in place."""
-        if told.around != self._around:
-            self._around = told.around
-            for uid, (handling, thing) in list(self._jobs.items()):
-                with self.reconciler.guard.over(Ref(handling.resource, thing.metadata.namespace, thing.metadata.name)):
-                    self.reconciler.see_job(uid, see_job(thing, handling, self._around))
+        if told.around != self._cluster_defaults:
+            self._cluster_defaults = told.around
+            for uid, (adapter, thing) in list(self._jobs.items()):
+                with self.reconciler.guard.over(Ref(adapter.resource, thing.metadata.namespace, thing.metadata.name)):
+                    self.reconciler.see_job(uid, see_job(thing, adapter, self._cluster_defaults))
         if self.options.queues:
-            self.policy_findings = told.findings if self._looked else ()
+            self.policy_findings = told.findings if self._synced else ()
             if not self.policy_findings:
                 self._policy = msgspec.structs.replace(self._policy, shares=told.shares)
 
@@ -341,12 +346,12 @@ class KubeWorld:
 
     def _see(self, news: Update) -> None:
         thing = news.thing
-        self._early.pop(news.uid, None)
+        self._unknown_namespace.pop(news.uid, None)
         if isinstance(thing, UnmanagedPod):
             self.reconciler.see_pod(news.uid, thing)
             return
         if isinstance(thing, JobObject | SeenPod) and not self._namespaces.knows(self._ref(news).namespace):
-            self._early[news.uid] = news
+            self._unknown_namespace[news.uid] = news
         if isinstance(thing, ObjectFailure):
             self.reconciler.guard.note(thing)
         elif self._claims_at <= news.kind < self._nodes_at:
@@ -375,10 +380,10 @@ class KubeWorld:
             self._keep_note(seen.uid, note_in(pod))
         return seen
 
-    def _see_job(self, uid: str, handling: JobAdapter, thing: JobObject | None) -> None:
-        self.reconciler.see_job(uid, None if thing is None else see_job(thing, handling, self._around))
+    def _see_job(self, uid: str, adapter: JobAdapter, thing: JobObject | None) -> None:
+        self.reconciler.see_job(uid, None if thing is None else see_job(thing, adapter, self._cluster_defaults))
         if thing is not None and self.reconciler.has_job(uid):
-            self._jobs[uid] = (handling, thing)
+            self._jobs[uid] = (adapter, thing)
         else:
             self._jobs.pop(uid, None)
 
@@ -432,4 +437,4 @@ def _kept(resource: Resource, thing: QueueObject) -> dict[str, Any]:
 
 
 def _is_of_pod(pending: PendingWrite) -> bool:
-    return pending.write_kind in (WriteKind.BIND, WriteKind.LIFT)
+    return pending.write_kind in (WriteKind.BIND, WriteKind.UNGATE)

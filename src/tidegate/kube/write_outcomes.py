@@ -16,7 +16,7 @@ from tidegate.model.facts import EventKind, Outcome
 from tidegate.model.work import Work
 
 #: Writes that stand for one pod of a workload.
-_OF_ONE = (WriteKind.BIND, WriteKind.LIFT, WriteKind.ALLOCATE)
+_OF_ONE = (WriteKind.BIND, WriteKind.UNGATE, WriteKind.ALLOCATE)
 
 #: Writes that are made again though they surely failed: nothing else would bring them about.
 _NEEDED = (WriteKind.STOP, WriteKind.TRIM)
@@ -31,19 +31,19 @@ class WorkloadReconciler(Protocol):
     facts: FactBuilder
     pods: dict[str, SeenPod]
     workloads: dict[int, WorkloadPods]
-    story: WorkloadEvents
+    lifecycle: WorkloadEvents
     actuator: Actuator
 
-    def follow_job(self, workload: WorkloadPods, job: SeenJob) -> None:
+    def update_job(self, workload: WorkloadPods, job: SeenJob) -> None:
         """A job of ours has changed."""
 
     def resize(self, workload: WorkloadPods, work: Work) -> None:
         """A workload asks for something else now."""
 
-    def give_back(self, workload: WorkloadPods) -> None:
+    def release_reclaimable(self, workload: WorkloadPods) -> None:
         """Pods that a job does not make again give back what they held."""
 
-    def settle_leaving(self, workload: WorkloadPods) -> None:
+    def settle_eviction(self, workload: WorkloadPods) -> None:
         """A pod of a workload that was evicted may hold nothing any more."""
 
 
@@ -87,16 +87,16 @@ class WriteOutcomes:
             self._reconciler.actuator.count_allocated(workload, pending.slot)
         elif pending.write_kind is WriteKind.BIND:
             pod = self._reconciler.pods[pending.write.key]
-            self._reconciler.story.bound(pod.ref, workload.slots[pending.slot].node)
+            self._reconciler.lifecycle.bound(pod.ref, workload.slots[pending.slot].node)
         elif pending.write_kind is WriteKind.START and workload.job is not None:
             workload.note_start(pending.generation)
-            self._reconciler.follow_job(workload, workload.job)
+            self._reconciler.update_job(workload, workload.job)
 
     def _note_size_again(self, workload: WorkloadPods, pending: PendingWrite) -> None:
         """Note the size of a job once more, as it is now, if that is still needed."""
         writes = self._reconciler.actuator.writes
         before, workload.noted = len(writes), (0, 0)
-        self._reconciler.give_back(workload)
+        self._reconciler.release_reclaimable(workload)
         writes[before:] = [write._replace(again=pending.again + 1) for write in writes[before:]]
 
     def _fail_to_start(self, workload: WorkloadPods, pending: PendingWrite) -> None:
@@ -107,8 +107,8 @@ class WriteOutcomes:
             return
         for decision in pending.decisions:
             self._reconciler.facts.outcome(decision, Outcome.FAILED)
-        self._reconciler.story.start_failed(workload)
-        workload.give_up_places()
+        self._reconciler.lifecycle.start_failed(workload)
+        workload.clear_decisions()
         if workload.job.work is not None and workload.job.work != workload.work:
             self._reconciler.resize(workload, workload.job.work)
             self._reconciler.facts.changed_again(workload.number, workload.job.work)
@@ -122,16 +122,16 @@ class WriteOutcomes:
             self._reconciler.actuator.fail_to_allocate(workload, pending.slot)
         if slot.bound:
             return
-        self._reconciler.story.start_failed(workload)
+        self._reconciler.lifecycle.start_failed(workload)
         if slot.decision == NOBODY:  # whoever decided it is gone: there is no decision to be told of
             self._reconciler.facts.about(EventKind.POD_GONE, workload.number, pending.slot)
-        slot.give_up()
-        if workload.stage is WorkloadStage.LEAVING:  # it holds nothing any more
-            self._reconciler.settle_leaving(workload)
+        slot.clear_decision()
+        if workload.stage is WorkloadStage.EVICTED:  # it holds nothing any more
+            self._reconciler.settle_eviction(workload)
 
     def _is_wanted(self, workload: WorkloadPods, pending: PendingWrite) -> bool:
         if pending.write_kind is WriteKind.STOP:
-            return workload.stage is WorkloadStage.LEAVING
+            return workload.stage is WorkloadStage.EVICTED
         if pending.write_kind is WriteKind.START:
             return workload.stage is WorkloadStage.PLACED and workload.suspended
         if pending.write_kind is WriteKind.TRIM:  # at another generation the size is looked at again

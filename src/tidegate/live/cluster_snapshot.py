@@ -54,7 +54,7 @@ def take_snapshot(
         with KubeWorld(access, policy, clock, random.random, options) as world:
             events = _first_look(world, most_s)
             now_ms = world.now_ms()
-            workloads = list(world.reconciler.story.workloads())
+            workloads = list(world.reconciler.lifecycle.workloads())
         journal.append(now_ms, events, Shadow(state).step(events, now_ms))
         journal.keep()
     finally:
@@ -72,11 +72,11 @@ def _first_look(world: KubeWorld, most_s: float) -> EventBatch:
         events = world.poll(None)
         if len(events.kind):
             return events
-        refused = [text for text in world.api.trouble() if _FORBIDDEN in text]
+        refused = [text for text in world.api.problem() if _FORBIDDEN in text]
         if refused and time.monotonic() > refused_s:
             raise SnapshotError(
                 f"the cluster may not be read by this user: {'; '.join(refused)}; use a journal, or ask for it"
             )
     raise SnapshotError(
-        f"the cluster was not listed in {most_s:.0f} s: {'; '.join(world.api.trouble()) or 'no answer'}"
+        f"the cluster was not listed in {most_s:.0f} s: {'; '.join(world.api.problem()) or 'no answer'}"
     )

@@ -58,19 +58,19 @@ class ConflictingScheduler:
 
 async def look_for_kueue(client: Client, now_ms: int) -> ConflictingScheduler:
     """Look for a running Kueue: its Deployment, the Lease of its leader, its webhooks."""
-    sighting = ConflictingScheduler()
+    conflicts = ConflictingScheduler()
     for resource, name in SIGNS:
         query = {"fieldSelector": f"metadata.name={name}"}
         answer = await client.ask(ApiRequest("GET", resource.path(), query, timeout_s=10))
         if answer.status == _FORBIDDEN:
-            sighting.hidden.append(resource.full_plural)
+            conflicts.hidden.append(resource.full_plural)
         elif not answer.ok:
-            sighting.unanswered = answer.text()
+            conflicts.unanswered = answer.text()
         else:
             for item in msgspec.json.decode(answer.body)["items"] or ():
                 if _shows(resource, item, now_ms):
-                    sighting.found.append(_named(resource, item))
-    return sighting
+                    conflicts.found.append(_named(resource, item))
+    return conflicts
 
 
 async def look_for_instances(client: Client, lease: LeaseName, scope: InstanceScope, now_ms: int) -> list[ScopeClaim]:

@@ -74,13 +74,13 @@ class Election:
         self, access: Connection, lease: LeaseName, identity: str, times: LeaseTimes, claiming: Claiming | None = None
     ) -> None:
         self.lease, self.identity = lease, identity
-        self.trouble = ""  # why the last try failed
+        self.problem = ""  # why the last try failed
         self.conflict = ""  # which instance manages the same work, and what to do
         self._access, self._times = access, times
         self._candidate = Candidate(identity, times)
         self._claims_at = claiming.at if claiming is not None else SCOPE_CLAIMS
         self._claimant = Claimant(str(lease), identity, claiming.scope, times) if claiming is not None else None
-        self._thread = LoopThread("tidegate-lease", self._contend)
+        self._thread = LoopThread("tidegate-lease", self._run)
         self._turned = threading.Condition()
         self._counting = threading.Lock()  # no term is asked about while it is counted
         self._releases = True
@@ -146,7 +146,7 @@ class Election:
 
     # -- in the thread -----------------------------------------------------------------------------------------
 
-    async def _contend(self) -> None:
+    async def _run(self) -> None:
         async with Client(self._access, connections=2) as client:
             known = False  # the Lease is as we wrote it, as far as we know
             while not self._thread.stopping.is_set():
@@ -177,7 +177,7 @@ class Election:
             return False
         answer = await self._write(client, claim.spec, claim.version)
         if not answer.ok:
-            self.trouble = "" if answer.status == _CONFLICT else answer.text()
+            self.problem = "" if answer.status == _CONFLICT else answer.text()
             return False
         lease = self._read(answer)
         if lease is None:
@@ -222,7 +222,7 @@ class Election:
             wanted = claimant.claim(sent_s, _stamp())
             await self._note_conflict(client, claimant.conflict(sent_s))
             if wanted is None:
-                self.trouble = self._why_waiting(claimant)
+                self.problem = self._why_waiting(claimant)
                 return
             answer = await self._put_claim(client, wanted, claimant.version)
             if answer.status != _CONFLICT:
@@ -253,8 +253,10 @@ class Election:
     def _why_waiting(self, claimant: Claimant) -> str:
         if claimant.unreadable:
             return f"Lease {self._claims_at}: annotation {claimant.unreadable} is no claim; delete the annotation"
-        rival = claimant.rival(steady_s())
-        return self.conflict or (f"the claim of Lease {rival.lease} has not expired yet" if rival else "")
+        overlapping_claim = claimant.overlapping_claim(steady_s())
+        return self.conflict or (
+            f"the claim of Lease {overlapping_claim.lease} has not expired yet" if overlapping_claim else ""
+        )
 
     async def _note_conflict(self, client: Client, conflict: str) -> None:
         """Say it with our own Lease, once."""
@@ -286,14 +288,14 @@ class Election:
     def _read(self, answer: ApiResponse, what: str = "") -> LeaseObject | None:
         """The Lease of an answer; None, and trouble, if it has none: a proxy may answer in the server's place."""
         if not answer.ok:
-            self.trouble = what + answer.text()
+            self.problem = what + answer.text()
             return None
         try:
             lease = msgspec.json.decode(answer.body, type=LeaseObject)
         except msgspec.MsgspecError as error:
-            self.trouble = f"{what}the answer is no Lease: {error}"
+            self.problem = f"{what}the answer is no Lease: {error}"
             return None
-        self.trouble = ""
+        self.problem = ""
         return lease
 
     def _answer_s(self) -> float:

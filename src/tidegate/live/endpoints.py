@@ -145,8 +145,8 @@ class Endpoints:
         await writer.wait_closed()
 
     def _respond(self, head: list[str], *, certified: bool) -> _Response:
-        method, _, rest = head[0].partition(" ")
-        path = rest.partition(" ")[0].partition("?")[0]
+        method, _, pause = head[0].partition(" ")
+        path = pause.partition(" ")[0].partition("?")[0]
         if method != "GET":
             return _Response(HTTPStatus.METHOD_NOT_ALLOWED, b"expected GET\n")
         try:
@@ -157,9 +157,9 @@ class Endpoints:
     def _probe(self, path: str) -> _Response:
         if path not in _ALIVE and path not in _READY:
             return _Response(HTTPStatus.NOT_FOUND, b"here are /healthz, /readyz and /metrics\n")
-        troubles = (self._probes.alive if path in _ALIVE else self._probes.ready)()
-        status = HTTPStatus.SERVICE_UNAVAILABLE if troubles else HTTPStatus.OK
-        return _Response(status, ("\n".join(troubles or ["ok"]) + "\n").encode())
+        problems = (self._probes.alive if path in _ALIVE else self._probes.ready)()
+        status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+        return _Response(status, ("\n".join(problems or ["ok"]) + "\n").encode())
 
     def _metrics(self, head: list[str], *, certified: bool) -> _Response:
         if self._access.client_authority is not None and not certified:

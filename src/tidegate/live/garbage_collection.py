@@ -22,12 +22,12 @@ class Collector:
     def __init__(self) -> None:
         self._until_s = 0.0  # when it goes on at the latest; 0: it does not rest
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Let it rest until what is being read is read."""
         gc.disable()
         self._until_s = time.monotonic() + _MOST_S
 
-    def look_up(self, *, settled: bool) -> None:
+    def resume(self, *, settled: bool) -> None:
         """Let it go on if what was to be read is read, or takes too long; what there is by now is left alone."""
         if self._until_s and (settled or time.monotonic() > self._until_s):
             self._until_s = 0.0

@@ -29,10 +29,10 @@ class InstalledPolicy(NamedTuple):
 
 async def find_installed_policy(client: Client) -> InstalledPolicy:
     """The policy of the installation; PolicyError where there are several, or where it is in a file of its pod."""
-    deployments, trouble = await _deployments(client)
+    deployments, problem = await _deployments(client)
     found = [(thing, text) for thing in deployments for text in _policies(thing)]
     if not found:
-        why = f"Deployments cannot be read ({trouble})" if trouble else "no Tidegate is installed"
+        why = f"Deployments cannot be read ({problem})" if problem else "no Tidegate is installed"
         return InstalledPolicy(KUEUE, f"{why}; the cluster's Kueue objects")
     if len({(_where(thing), text) for thing, text in found}) > 1:
         names = ", ".join(_where(thing) for thing, _ in found)

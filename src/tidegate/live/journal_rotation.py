@@ -53,13 +53,13 @@ class JournalLimits:
 
 
 class RotatingJournal:
-    """The journal of all terms of a replica. It never raises because of the disk: `trouble` says why it is behind."""
+    """The journal of all terms of a replica. It never raises because of the disk: `problem` says why it is behind."""
 
     def __init__(
         self, path: Path, meta: dict[str, str], limits: JournalLimits, clock_s: Callable[[], float] = time.monotonic
     ) -> None:
         self.path, self._meta, self._limits, self._clock_s = path, meta, limits, clock_s
-        self.trouble = ""  # why steps are not recorded; empty: they are
+        self.problem = ""  # why steps are not recorded; empty: they are
         self.skipped = 0  # steps that were not recorded
         self._file: JournalFile | None = None
         self._journal: Journal | None = None
@@ -74,7 +74,7 @@ class RotatingJournal:
             file.limit(2 * self._limits.max_bytes // _PART_OF_ALL)
             self._file, self._journal = file, Journal(file, remember=False)
             self._journal.follow(state)
-            self.trouble = ""
+            self.problem = ""
         self._prune()
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
@@ -99,7 +99,7 @@ class RotatingJournal:
             return False
         self._looked_s = now_s
         self._prune()
-        if self.trouble:
+        if self.problem:
             return now_s - self._failed_s >= self._pause_s and self._has_room()
         return self._is_large() and now_s - self._began_s >= _LEAST_FILE_S
 
@@ -110,9 +110,9 @@ class RotatingJournal:
             yield
         except _UNWRITABLE as error:
             now_s = self._clock_s()
-            healthy = not self.trouble and now_s - self._began_s > _LONGEST_PAUSE_S
+            healthy = not self.problem and now_s - self._began_s > _LONGEST_PAUSE_S
             self._pause_s = _FIRST_PAUSE_S if healthy else min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-            self._failed_s, self.trouble = now_s, str(error) or type(error).__name__
+            self._failed_s, self.problem = now_s, str(error) or type(error).__name__
             self.skipped += self._journal is not None
             self.end()
 

@@ -52,8 +52,8 @@ class LeaderLoop:
         self.state = ClusterState()
         self._mode, self._lease, self._metrics, self._log = bench
         self._world, self._journal = world, journal
-        self._common = common  # as it was written last
-        self._rhythm = LoopIntervals()
+        self._shared_handover = common  # as it was written last
+        self._intervals = LoopIntervals()
         self._gauged_s = self._checked_s = time.monotonic()
         self.steps = 0
 
@@ -64,9 +64,9 @@ class LeaderLoop:
             look_after()
             self._look_after()
 
-        self._patient = DelayedWorld(self._world, LoopCare(turn, stop, self._hand_over))
+        self._delayed_world = DelayedWorld(self._world, LoopCare(turn, stop, self._hand_over))
         if self._mode.writes:
-            run(self.state, self._patient, self, lambda _: stop())
+            run(self.state, self._delayed_world, self, lambda _: stop())
         else:
             self._watch(stop)
         check(self.state)
@@ -75,22 +75,22 @@ class LeaderLoop:
         """Propose, and carry nothing out."""
         shadow, wake_ms = Shadow(self.state), None
         while not stop():
-            events = self._patient.poll(wake_ms)
-            now_ms = self._patient.now_ms()
+            events = self._delayed_world.poll(wake_ms)
+            now_ms = self._delayed_world.now_ms()
             result = shadow.step(events, now_ms)
             self.append(now_ms, events, result)
             wake_ms = result.next_wake_ms
 
     def append(self, now_ms: int, events: EventBatch, result: StepResult) -> None:
         """Write a step down, and count it."""
-        took_s = time.monotonic() - self._patient.polled_s
+        took_s = time.monotonic() - self._delayed_world.polled_s
         if self._journal is not None:
             self._journal.append(now_ms, events, result)
         self.steps += 1
         self._metrics.note_step(self.state, events, result, took_s)
-        self._metrics.lag_s.observe(self._patient.waited_s)
+        self._metrics.lag_s.observe(self._delayed_world.waited_s)
         log_decisions(
-            self._log, self._world.reconciler.story.describe(result.decisions), proposed=not self._mode.writes
+            self._log, self._world.reconciler.lifecycle.describe(result.decisions), proposed=not self._mode.writes
         )
         kinds = Counter(DecisionKind(kind).name for kind in result.decisions.kind.tolist())
         self._log.debug(
@@ -101,23 +101,23 @@ class LeaderLoop:
         """Leave word for whoever takes over, before anything is carried out."""
         for number, text in notes_after(self.state, decisions):
             self._world.note(number, text)
-        self._keep_common()
+        self._write_shared_handover()
 
-    def _keep_common(self) -> None:
+    def _write_shared_handover(self) -> None:
         common = shared_handover_of(self.state, self._world.reconciler.workloads)
-        if common != self._common:
-            self._common = common
+        if common != self._shared_handover:
+            self._shared_handover = common
             self._world.say(write_shared_handover(self._lease, common))
 
     def _look_after(self) -> None:
         now_s = time.monotonic()
-        if now_s - self._gauged_s >= self._rhythm.gauges_s:
+        if now_s - self._gauged_s >= self._intervals.gauges_s:
             self._gauged_s = now_s
             self._metrics.follow(self.state)
-            self._metrics.note_objects(self._world.reconciler.story.counts())
+            self._metrics.note_objects(self._world.reconciler.lifecycle.counts())
             if self._mode.writes:
-                self._keep_common()
-        if now_s - self._checked_s >= self._rhythm.check_s:
+                self._write_shared_handover()
+        if now_s - self._checked_s >= self._intervals.check_s:
             self._checked_s = now_s
             self.check()
 

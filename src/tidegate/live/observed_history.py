@@ -62,7 +62,7 @@ class SeenWorkload:
     id: str
     work: Work
     submitted_ms: int
-    told_ms: int  # when it was first seen
+    seen_ms: int  # when it was first seen
     bound_ms: dict[int, int] = field(default_factory=dict)  # by pod: when it first had a node
     started_ms: int = NOT_YET  # when the last of its pods first ran
     running: set[int] = field(default_factory=set)
@@ -71,7 +71,7 @@ class SeenWorkload:
     proposed_ms: int = NOT_YET  # when it was placed first, or would have been
     decided_ms: int = NOT_YET  # the same, where that was done
     held: Reason = Reason.NONE  # why it would have waited, the latest before it had its place
-    sent_away: Reason = Reason.NONE  # why it would have been sent away
+    evicted: Reason = Reason.NONE  # why it would have been sent away
     is_over_quota: bool = False  # it held more than its queue had
     over_quota_ms: int = 0  # for how long
 
@@ -99,19 +99,19 @@ class SeenWorkload:
     @property
     def is_old(self) -> bool:
         """Whether it was there before anybody watched."""
-        return self.told_ms - self.submitted_ms > _FRESH_MS
+        return self.seen_ms - self.submitted_ms > _FRESH_MS
 
     @property
     def ran_before(self) -> bool:
         """Whether it had its place before anybody watched: nobody saw how long it waited for that."""
-        return self.is_old and self.placed_ms != NOT_YET and self.placed_ms <= self.told_ms
+        return self.is_old and self.placed_ms != NOT_YET and self.placed_ms <= self.seen_ms
 
     @property
     def comes_ms(self) -> int:
         """When it comes, for those who watch: what ran before keeps its place from others, so it comes before them."""
-        return self.told_ms - _HEAD_MS * self.ran_before if self.is_old else self.submitted_ms
+        return self.seen_ms - _HEAD_MS * self.ran_before if self.is_old else self.submitted_ms
 
-    def halves_milli_ms(self, until_ms: int) -> int:
+    def incomplete_milli_ms(self, until_ms: int) -> int:
         """GPU milli x ms that its pods held while others of the gang had no node yet."""
         if not self.bound_ms or self.pods < 2:
             return 0
@@ -199,9 +199,9 @@ class _Reader:
                 self.policy = told
             elif isinstance(told, Node):
                 self.nodes[subject] = told
-                self._turn(at_ms, subject, opens=told.ready and not told.unschedulable)
+                self._note_opening(at_ms, subject, opens=told.ready and not told.unschedulable)
         elif kind is EventKind.NODE_REMOVED:
-            self._turn(at_ms, subject, opens=False)
+            self._note_opening(at_ms, subject, opens=False)
         elif kind is EventKind.WORKLOAD_SUBMITTED:
             all_told = events.submissions
             work = events.works[int(all_told.work[arg])]
@@ -209,7 +209,7 @@ class _Reader:
         elif subject in self.work:
             _follow(self.work[subject], kind, at_ms, pod)
 
-    def _turn(self, at_ms: int, number: int, *, opens: bool) -> None:
+    def _note_opening(self, at_ms: int, number: int, *, opens: bool) -> None:
         self.openings.append(Opening(at_ms, self._rows.setdefault(number, len(self._rows)), opens))
 
     def _propose(self, step: Step) -> None:
@@ -225,7 +225,7 @@ class _Reader:
             elif kind == DecisionKind.HOLD and seen.proposed_ms == NOT_YET:
                 seen.held = Reason(code)
             elif kind in (DecisionKind.PREEMPT, DecisionKind.EVICT):
-                seen.sent_away = Reason(code)
+                seen.evicted = Reason(code)
 
 
 def _follow(seen: SeenWorkload, kind: EventKind, at_ms: int, pod: int) -> None:
@@ -252,18 +252,18 @@ class ReplayedHistory(NamedTuple):
     over_ms: dict[int, int]
 
 
-def run_twin(observed: ObservedHistory, policy: Policy | None = None, *, as_told: bool = False) -> ReplayedHistory:
+def run_twin(observed: ObservedHistory, policy: Policy | None = None, *, as_seen: bool = False) -> ReplayedHistory:
     """The same submissions on the same nodes under a policy, for as long as each was seen to run.
 
     Nodes open and close when they did. What was there before anybody watched comes when it was first seen, and what ran
-    then comes first. `as_told`: so does all work, when it was first seen.
+    then comes first. `as_seen`: so does all work, when it was first seen.
     """
     began = [seen for seen in observed.work if seen.started_ms != NOT_YET and not seen.cancelled]
     if not began:
         return ReplayedHistory({}, {})
     chosen = msgspec.structs.replace(policy or observed.policy, cycle_ms=1)
     options = TwinOptions(observe_every_ms=0)
-    coming = sorted(((seen.told_ms if as_told else seen.comes_ms), seen.id, seen) for seen in began)
+    coming = sorted(((seen.seen_ms if as_seen else seen.comes_ms), seen.id, seen) for seen in began)
     first_ms = coming[0][0]
     planned = [_planned(seen, observed.end_ms, comes_ms - first_ms) for comes_ms, _, seen in coming]
     first_openings_ms = first_ms + _HEAD_MS  # of nodes that were there when the first work was seen

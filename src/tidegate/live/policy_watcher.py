@@ -56,7 +56,7 @@ class PolicyUpdate(NamedTuple):
 
     result: PolicyResult
     policy: Policy | None = None  # what was read
-    trouble: str = ""  # why it was refused, or cannot be read
+    problem: str = ""  # why it was refused, or cannot be read
 
 
 class PolicyWatcher:
@@ -148,7 +148,7 @@ class PolicyWatcher:
         if self.thread.stopping.is_set():
             return
         try:
-            self._judge(await self.source.find(client))
+            self._accept(await self.source.find(client))
         except (PolicyError, PolicyUnreachableError) as error:
             self._note(error)
 
@@ -168,7 +168,7 @@ class PolicyWatcher:
                 task.cancel()
 
     def _look_at(self, seen: _Objects, reflectors: list[Reflector[Any]]) -> None:
-        refusals = [one.tally.refusal for one in reflectors if one.tally.refusal]
+        refusals = [one.stats.refusal for one in reflectors if one.stats.refusal]
         if refusals:
             self._note(PolicyUnreachableError(f"{self.source.name}: {refusals[0]}"))
             return
@@ -176,14 +176,14 @@ class PolicyWatcher:
         if (seen.changed or doubtful) and all(reflector.listed.is_set() for reflector in reflectors):
             seen.changed = False
             try:
-                self._judge(self.source.content(seen.by_kind()))
+                self._accept(self.source.content(seen.by_kind()))
             except PolicyError as error:
                 self._note(error)
 
     async def _has_moved(self, client: Client, kinds: tuple[PolicyKind, ...], reflectors: list[Reflector[Any]]) -> bool:
         """Whether the server has kinds in another version now; looked at where it lacks one in this version."""
         now_s = asyncio.get_running_loop().time()
-        if now_s < self._discover_s or not any(reflector.tally.absent for reflector in reflectors):
+        if now_s < self._discover_s or not any(reflector.stats.absent for reflector in reflectors):
             return False
         self._discover_s = now_s + _DISCOVER_EVERY_S
         with suppress(PolicyError, PolicyUnreachableError):
@@ -192,7 +192,7 @@ class PolicyWatcher:
 
     # -- what came of it ---------------------------------------------------------------------------------------
 
-    def _judge(self, found: PolicyContent) -> None:
+    def _accept(self, found: PolicyContent) -> None:
         """Take what was read, if it is another than before; PolicyError where it is bad."""
         outage, self._outage_told, self._outage_since_s = self._outage_told, False, None
         if found.content != self._content:
@@ -209,14 +209,14 @@ class PolicyWatcher:
             self._outage_told, self._outage_since_s = False, None
             if str(error) != self._refusal:
                 self._refusal = str(error)
-                self._tell(PolicyUpdate(PolicyResult.REFUSED, trouble=self._refusal))
+                self._tell(PolicyUpdate(PolicyResult.REFUSED, problem=self._refusal))
             return
         now_s = asyncio.get_running_loop().time()
         if self._outage_since_s is None:
             self._outage_since_s = now_s
         if not self._outage_told and now_s - self._outage_since_s >= self._outage_s:
             self._outage_told = True
-            self._tell(PolicyUpdate(PolicyResult.UNREACHABLE, trouble=str(error)))
+            self._tell(PolicyUpdate(PolicyResult.UNREACHABLE, problem=str(error)))
 
     def _tell(self, update: PolicyUpdate) -> None:
         with self._lock:

@@ -108,7 +108,7 @@ class Claimant:
             else:
                 self._others[name] = known
 
-    def rival(self, at_s: float) -> ScopeClaim | None:
+    def overlapping_claim(self, at_s: float) -> ScopeClaim | None:
         """A claim of another instance that overlaps ours and has not lapsed."""
         return next((one.claim for one in self._overlapping(at_s)), None)
 
@@ -130,7 +130,7 @@ class Claimant:
 
     def claim(self, at_s: float, stamp: str) -> dict[str, Any] | None:
         """The metadata and spec to write in order to hold our claim; None: another instance has one that overlaps."""
-        if self.unreadable or self.rival(at_s) is not None:
+        if self.unreadable or self.overlapping_claim(at_s) is not None:
             return None
         mine = ScopeClaim(self.lease, self.scope, self.holder, stamp, math.ceil(self.times.lease_s))
         lapsed = {name for name, one in self._others.items() if one.has_lapsed(at_s)}

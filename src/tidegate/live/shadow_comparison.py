@@ -38,7 +38,7 @@ class ShadowDifference(NamedTuple):
     gpus: float
     waited_ms: int | None  # until all its pods had a node, or the end; None: it ran before anybody watched
     twin_ms: int | None  # the same in the twin
-    would: str  # started, held or sent away, on the cluster as it was; empty: as it was
+    would: str  # started, held or evicted, on the cluster as it was; empty: as it was
     reason: Reason
     unused_ms: int  # how long it waited though it would have been placed
 
@@ -50,7 +50,7 @@ class ShadowComparison(NamedTuple):
     end_ms: int
     nodes: int
     gpus: int
-    gpus_there_share: float  # of the time, open for work
+    gpus_available_share: float  # of the time, open for work
     workloads: int
     started: int  # that are compared: both rows of waits are of these
     waiting: int  # that had not started at the end; how long they run is not known, so the twin does not have them
@@ -65,9 +65,9 @@ class ShadowComparison(NamedTuple):
     saved_ms: int  # of all waits together; below zero: lost
     saved_gpu_hours: float  # of GPUs that were waited for
     unused_gpu_hours: float  # room that stood idle for work that would have been placed
-    halves_gpu_hours: float  # held by gangs that were not whole
-    unlawful: int  # workloads that ran though they would have been held
-    unlawful_gpu_hours: float
+    incomplete_gang_gpu_hours: float  # held by gangs that were not whole
+    would_be_held: int  # workloads that ran though they would have been held
+    would_be_held_gpu_hours: float
     over_quota: int  # workloads that held more than their queue has, whenever they started
     over_quota_gpu_hours: float
     differences: tuple[ShadowDifference, ...]  # the largest first
@@ -80,7 +80,7 @@ def compare_with_twin(observed: ObservedHistory, twin: ReplayedHistory) -> Shado
     waited = [max(seen.placed_ms - seen.submitted_ms, 0) for seen in began]
     again = [max(twin.placed_ms[seen.number] - seen.submitted_ms, 0) for seen in began]
     change = [was - would for was, would in zip(waited, again, strict=True)]
-    held = [seen for seen in observed.work if _is_unlawful(seen)]
+    held = [seen for seen in observed.work if _would_be_held(seen)]
     rows = [_difference(seen, twin, observed.end_ms) for seen in observed.work]
     end_ms = observed.end_ms
     late = [seen for seen in observed.work if seen.begun_ms == NOT_YET]
@@ -91,7 +91,7 @@ def compare_with_twin(observed: ObservedHistory, twin: ReplayedHistory) -> Shado
         end_ms=end_ms,
         nodes=len(observed.nodes),
         gpus=gpus,
-        gpus_there_share=round(observed.gpu_ms / max(gpus * (end_ms - observed.start_ms), 1), 4) if gpus else 1.0,
+        gpus_available_share=round(observed.gpu_ms / max(gpus * (end_ms - observed.start_ms), 1), 4) if gpus else 1.0,
         workloads=len(observed.work),
         started=len(began),
         waiting=still.workloads,
@@ -106,16 +106,16 @@ def compare_with_twin(observed: ObservedHistory, twin: ReplayedHistory) -> Shado
         saved_ms=sum(change),
         saved_gpu_hours=_hours(sum(ms * seen.gpu_milli for ms, seen in zip(change, began, strict=True))),
         unused_gpu_hours=_hours(sum(_unused_ms(seen, end_ms) * seen.gpu_milli for seen in observed.work)),
-        halves_gpu_hours=_hours(sum(seen.halves_milli_ms(end_ms) for seen in observed.work)),
-        unlawful=len(held),
-        unlawful_gpu_hours=_hours(sum(_ran_ms(seen, end_ms) * seen.gpu_milli for seen in held)),
+        incomplete_gang_gpu_hours=_hours(sum(seen.incomplete_milli_ms(end_ms) for seen in observed.work)),
+        would_be_held=len(held),
+        would_be_held_gpu_hours=_hours(sum(_ran_ms(seen, end_ms) * seen.gpu_milli for seen in held)),
         over_quota=sum(seen.is_over_quota for seen in observed.work),
         over_quota_gpu_hours=_hours(sum(seen.over_quota_ms * seen.gpu_milli for seen in observed.work)),
-        differences=tuple(sorted((row for row in rows if _is_worth_telling(row)), key=_by_size)),
+        differences=tuple(sorted((row for row in rows if _is_notable(row)), key=_by_size)),
     )
 
 
-def _is_worth_telling(row: ShadowDifference) -> bool:
+def _is_notable(row: ShadowDifference) -> bool:
     return bool(row.would) or _apart_ms(row) >= 1_000
 
 
@@ -132,12 +132,12 @@ def _difference(seen: SeenWorkload, twin: ReplayedHistory, end_ms: int) -> Shado
     would, reason = "", Reason.NONE
     if _unused_ms(seen, end_ms) >= 1_000:
         would = "started"
-    elif _is_unlawful(seen):
+    elif _would_be_held(seen):
         would, reason = "held", seen.held
     elif seen.is_over_quota:
         would, reason = "held", Reason.WAITS_FOR_QUOTA
-    elif seen.sent_away is not Reason.NONE:
-        would, reason = "sent away", seen.sent_away
+    elif seen.evicted is not Reason.NONE:
+        would, reason = "evicted", seen.evicted
     return ShadowDifference(
         id=seen.id,
         queue=seen.work.queue,
@@ -150,7 +150,7 @@ def _difference(seen: SeenWorkload, twin: ReplayedHistory, end_ms: int) -> Shado
     )
 
 
-def _is_unlawful(seen: SeenWorkload) -> bool:
+def _would_be_held(seen: SeenWorkload) -> bool:
     """Whether it was started while Tidegate would have held it."""
     never = seen.proposed_ms == NOT_YET or seen.proposed_ms > seen.placed_ms
     return seen.placed_ms != NOT_YET and never and seen.held is not Reason.NONE

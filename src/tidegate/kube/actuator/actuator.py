@@ -13,15 +13,15 @@ from tidegate.kube.actuator.pending_writes import (
     PendingWrite,
     allocating,
     binding,
-    lifting,
     needs_tolerations,
     noting_size,
-    saying,
+    reporting,
     starting,
     stopping_job,
     stopping_pod,
     trimming,
     undoing,
+    ungating,
 )
 from tidegate.kube.actuator.provisioning import NodeRequestOptions, asking, asking_no_more
 from tidegate.kube.mirror.dra import DeviceClaims
@@ -46,7 +46,7 @@ class Actuator:
         self, ownership: Ownership, node_registry: NodeRegistry, pods: Mapping[str, SeenPod], claims: DeviceClaims
     ) -> None:
         self._ownership, self._node_registry, self._pods, self._claims = ownership, node_registry, pods, claims
-        self.nodes_by = NodeRequestOptions()
+        self.node_requests = NodeRequestOptions()
         self._lots: tuple[Lot, ...] = ()  # what decisions mean by their numbers
         self._flavors: Mapping[str, Flavor] = {}  # by name
         self.writes: list[PendingWrite] = []
@@ -76,13 +76,13 @@ class Actuator:
     def ask_for_nodes(self, workload: WorkloadPods) -> None:
         """Ask for nodes for a job that waits and has no pods that autoscalers could see."""
         if (
-            self.nodes_by.kind
+            self.node_requests.kind
             and workload.suspended
             and workload.job is not None
             and workload.asked is not NodesRequested.YES
         ):
             workload.asked = NodesRequested.YES
-            self.writes += map(saying, asking(workload.job, dict(workload.sizes()), self.nodes_by))
+            self.writes += map(reporting, asking(workload.job, dict(workload.sizes()), self.node_requests))
 
     def start(self, workload: WorkloadPods) -> list[int]:
         """Let a workload go to its places, once what we wrote into it before is taken back.
@@ -91,11 +91,11 @@ class Actuator:
         """
         if workload.asked and workload.job is not None:
             workload.asked = NodesRequested.NO
-            self.writes += map(saying, asking_no_more(workload.job, dict(workload.sizes()), self.nodes_by))
+            self.writes += map(reporting, asking_no_more(workload.job, dict(workload.sizes()), self.node_requests))
         if workload.undoing:
             workload.starts_after = True
         else:
-            self._let_job_go(workload)
+            self._unsuspend(workload)
         closed = []
         for ordinal, slot in enumerate(workload.slots):
             pod = self._pods.get(slot.pod)
@@ -114,7 +114,7 @@ class Actuator:
         tolerations = (*pod.shape.work.pod_sets[0].tolerations, *added)
         return self._node_registry.takes(workload.slots[ordinal].node, tolerations)
 
-    def _let_job_go(self, workload: WorkloadPods) -> None:
+    def _unsuspend(self, workload: WorkloadPods) -> None:
         job = workload.job
         if job is not None and job.suspended and workload.stage is WorkloadStage.PLACED:
             binds = self._ownership.binds_job(job)
@@ -155,7 +155,7 @@ class Actuator:
         workload.undoing = ""
         if workload.starts_after:
             workload.starts_after = False
-            self._let_job_go(workload)
+            self._unsuspend(workload)
 
     def stop(self, workload: WorkloadPods, decision: int) -> None:
         """Tell a workload to go."""
@@ -178,14 +178,14 @@ class Actuator:
     def start_again(self, workload: WorkloadPods, failed: PendingWrite) -> None:
         """Make the write that starts a job once more, from the job as it was seen last."""
         before = len(self.writes)
-        self._let_job_go(workload)
+        self._unsuspend(workload)
         self.writes[before:] = [write._replace(again=failed.again + 1) for write in self.writes[before:]]
 
     def trim(self, workload: WorkloadPods, job: SeenJob, size: int) -> None:
         """Set a running job back to the size that it holds quota for."""
         self.writes.append(trimming(workload, job, size))
 
-    def note_size(self, workload: WorkloadPods, job: SeenJob, spared: Collection[int] = ()) -> bool:
+    def note_size(self, workload: WorkloadPods, job: SeenJob, reclaimed_slots: Collection[int] = ()) -> bool:
         """Have a job's annotation say that it holds less than before, without these slots; False if it does.
 
         Only a smaller spec needs that: of pods that are done the status tells the next leader. Who only watches writes
@@ -195,7 +195,7 @@ class Actuator:
         note = read_note(text) if text else None
         if note is None or job.work is None or note.pods() <= sum(pods.count for pods in job.work.pod_sets):
             return False
-        kept = workload.kept(spared)
+        kept = workload.kept(reclaimed_slots)
         slots = [workload.slots[ordinal] for ordinals in kept.values() for ordinal in ordinals]
         if note.pods() > len(slots) and workload.noted != (job.generation, len(slots)):
             workload.noted = (job.generation, len(slots))
@@ -204,10 +204,10 @@ class Actuator:
             self.writes.append(noting_size(workload, job, fewer))
         return note.pods() > len(slots)
 
-    def make_way(self, workload: WorkloadPods, ordinal: int, node: int) -> None:
+    def delete_misdirected(self, workload: WorkloadPods, ordinal: int, node: int) -> None:
         """Delete a pod that was sent to another node than it is to go to now, and that runs nowhere yet."""
         slot = workload.slots[ordinal]
-        if slot.pod and not slot.bound and slot.lifted_to not in (NOBODY, node):
+        if slot.pod and not slot.bound and slot.ungated_to not in (NOBODY, node):
             self.writes.append(stopping_pod(workload, ordinal, self._pods[slot.pod].ref, NOBODY))
 
     # -- pods --------------------------------------------------------------------------------------------------
@@ -221,10 +221,10 @@ class Actuator:
         slot.told = binds or pod.gate is GateOwner.OURS
         labels, tolerations = self._flavors_of(workload, workload.set_at(ordinal))
         if pod.gate is GateOwner.OURS or (binds and needs_tolerations(pod, tolerations)):
-            slot.lifted_to = NOBODY if binds else slot.node
+            slot.ungated_to = NOBODY if binds else slot.node
             host = "" if pod.shape.unbound else self._node_registry.host_of(slot.node)
             selector = {} if binds else {**labels, **({HOST: host} if host else {})}
-            self.writes.append(lifting(workload, ordinal, pod, selector, tolerations))
+            self.writes.append(ungating(workload, ordinal, pod, selector, tolerations))
         if binds and pod.claims:
             self._allocate(workload, ordinal, pod)
         elif binds:
@@ -236,7 +236,7 @@ class Actuator:
         writes = self._claims.allocate(pod.ref, pod.claims, self._node_registry.name_of(slot.node))
         if writes is None:
             self.fail_to_allocate(workload, ordinal)
-            slot.give_up()
+            slot.clear_decision()
         else:
             slot.claims = len(writes)
             self.writes += allocating(workload, ordinal, writes)

@@ -75,7 +75,7 @@ class EventSubjects(Protocol):
         """Whether what is wrong with an object still is."""
 
 
-class _Said(NamedTuple):
+class _Reported(NamedTuple):
     """What was said of one object that waits: there may be a hundred thousand, so texts are kept as hashes."""
 
     code: int
@@ -84,7 +84,7 @@ class _Said(NamedTuple):
     condition: int
 
 
-_NOTHING_SAID = _Said(code=-1, message=0, at_ms=0, condition=0)
+_NOTHING_SAID = _Reported(code=-1, message=0, at_ms=0, condition=0)
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class _Hold:
     evidence: tuple[int, ...]
     work: Work
     since_ms: int = -1  # that it waits; -1: it was not asked for yet
-    said: dict[str, _Said] = field(default_factory=dict)  # by uid
+    said: dict[str, _Reported] = field(default_factory=dict)  # by uid
     repeats: bool = False  # it is on the list of what is said again
 
 
@@ -111,8 +111,8 @@ class _Fault:
 class EventRecorder:
     """Remembers what is to be said."""
 
-    def __init__(self, patience_ms: int) -> None:
-        self._patience_ms = patience_ms  # how long demand lasts that deserves nodes
+    def __init__(self, scale_up_delay_ms: int) -> None:
+        self._scale_up_delay_ms = scale_up_delay_ms  # how long demand lasts that deserves nodes
         self.names = Names()  # of the quota that reasons speak of
         self.now_ms = 0  # when something was last taken
         self._holds: dict[int, _Hold] = {}  # by number of the workload
@@ -123,7 +123,7 @@ class EventRecorder:
         self._lasting: list[int] = []  # whose demand came to deserve nodes since the last time
         self._faults: dict[str, _Fault] = {}  # by uid
         self._fresh: list[tuple[str, int]] = []  # uids of those, and in how many ms to say it
-        self._again: list[tuple[int, str, int]] = []  # heap: when; uid of an object, or number of a workload
+        self._due: list[tuple[int, str, int]] = []  # heap: when; uid of an object, or number of a workload
         self._conditions: dict[str, tuple[EventTarget, EventText]] = {}  # by uid
         self._events: dict[tuple[str, str], tuple[EventTarget, EventText]] = {}  # by uid and reason
         self._minor: dict[tuple[str, str], tuple[EventTarget, EventText]] = {}
@@ -153,7 +153,7 @@ class EventRecorder:
         self._holds.pop(number, None)
         self._unreported.pop(number, None)
 
-    def tell(self, target: EventTarget, text: EventText, *, minor: bool = False) -> None:
+    def record(self, target: EventTarget, text: EventText, *, minor: bool = False) -> None:
         """Say once what happened to an object; `minor`: it may be left out."""
         if not minor:
             self._events[target.ref.uid, text.reason] = (target, text)
@@ -175,10 +175,10 @@ class EventRecorder:
         self._notice_time(now_ms)
         if most <= 0:
             return
-        self._say_again(now_ms, subjects)
+        self._repeat_due(now_ms, subjects)
         room = _MOST_HOLDS if len(self._conditions) < _MOST_HOLDS else 0
         for number in list(islice(self._unreported, room)):
-            self._say_hold(number, now_ms, subjects)
+            self._record_hold(number, now_ms, subjects)
         for uid in list(self._conditions)[:most]:
             target, text = self._conditions.pop(uid)
             yield condition(target.ref, text)
@@ -191,7 +191,7 @@ class EventRecorder:
                 yield event(target.ref, text, now_ms)
                 most -= 1
 
-    def _say_hold(self, number: int, now_ms: int, subjects: EventSubjects) -> None:
+    def _record_hold(self, number: int, now_ms: int, subjects: EventSubjects) -> None:
         """Say why a workload waits, to each of its objects that does not know."""
         hold = self._holds[number]
         del self._unreported[number]
@@ -204,31 +204,31 @@ class EventRecorder:
             if known.condition != shown:
                 self._conditions[uid] = (target, text)
             known = known._replace(condition=shown)
-            if _is_news(known, hold.code, hash(text.message), now_ms):
+            if _is_due(known, hold.code, hash(text.message), now_ms):
                 if len(self._events) < _MOST_EVENTS:
                     self._events[uid, text.reason] = (target, text)
-                    known = _Said(hold.code, hash(text.message), now_ms, shown)
+                    known = _Reported(hold.code, hash(text.message), now_ms, shown)
                 else:
                     left_out = True
             hold.said[uid] = known
         if not hold.repeats:
             hold.repeats = True
-            heapq.heappush(self._again, (now_ms + (_CHANGED_MS if left_out else REPEAT_MS), "", number))
+            heapq.heappush(self._due, (now_ms + (_CHANGED_MS if left_out else REPEAT_MS), "", number))
 
-    def _say_again(self, now_ms: int, subjects: EventSubjects) -> None:
+    def _repeat_due(self, now_ms: int, subjects: EventSubjects) -> None:
         """Say what is wrong for the first time, and again what still is."""
         for uid, after_ms in self._fresh:
-            self._say_later(uid, now_ms + after_ms)
+            self._schedule_repeat(uid, now_ms + after_ms)
         self._fresh = []
-        while self._again and self._again[0][0] <= now_ms:
-            due_ms, uid, number = heapq.heappop(self._again)
+        while self._due and self._due[0][0] <= now_ms:
+            due_ms, uid, number = heapq.heappop(self._due)
             if uid in self._faults and self._faults[uid].due_ms == due_ms:
-                self._say_fault(uid, now_ms, subjects)
+                self._record_fault(uid, now_ms, subjects)
             elif number in self._holds:
                 self._holds[number].repeats = False
                 self._unreported[number] = None
 
-    def _say_fault(self, uid: str, now_ms: int, subjects: EventSubjects) -> None:
+    def _record_fault(self, uid: str, now_ms: int, subjects: EventSubjects) -> None:
         if not subjects.lasts(uid):
             del self._faults[uid]
             return
@@ -237,12 +237,12 @@ class EventRecorder:
         if target.has_condition:
             self._conditions[uid] = (target, said)
         self._events[uid, said.reason] = (target, said)
-        self._say_later(uid, now_ms + REPEAT_MS)
+        self._schedule_repeat(uid, now_ms + REPEAT_MS)
 
-    def _say_later(self, uid: str, due_ms: int) -> None:
+    def _schedule_repeat(self, uid: str, due_ms: int) -> None:
         if uid in self._faults:
             self._faults[uid].due_ms = due_ms
-            heapq.heappush(self._again, (due_ms, uid, -1))
+            heapq.heappush(self._due, (due_ms, uid, -1))
 
     def _may_write(self, now_ms: int) -> bool:
         while self._written and now_ms - self._written[0] >= 1000:
@@ -257,7 +257,7 @@ class EventRecorder:
     def _deserves(self, hold: _Hold, now_ms: int) -> bool:
         """Whether demand deserves nodes by now; who waits behind one that asks the same, if that one does."""
         code = self._heads.get(hold.work, hold.code) if hold.code == Reason.BEHIND_EQUAL else hold.code
-        return deserves_nodes(code) and 0 <= hold.since_ms <= now_ms - self._patience_ms
+        return deserves_nodes(code) and 0 <= hold.since_ms <= now_ms - self._scale_up_delay_ms
 
     def _notice_time(self, now_ms: int) -> None:
         """Note since when workloads wait, and whose demand has lasted by now."""
@@ -266,7 +266,7 @@ class EventRecorder:
                 self._holds[number].since_ms = now_ms
                 self._aging.append((now_ms, number))
         self._new_holds = []
-        while self._aging and now_ms - self._aging[0][0] >= self._patience_ms:
+        while self._aging and now_ms - self._aging[0][0] >= self._scale_up_delay_ms:
             since_ms, number = self._aging.popleft()
             known = self._holds.get(number)
             if known is not None and known.since_ms == since_ms and self._deserves(known, now_ms):
@@ -279,7 +279,7 @@ class EventRecorder:
         return [number for number in lasting if number in self._holds]
 
 
-def _is_news(said: _Said, code: int, message: int, now_ms: int) -> bool:
+def _is_due(said: _Reported, code: int, message: int, now_ms: int) -> bool:
     """Whether an object should have an Event: it has none, none of this reason, or an old one."""
     if said.code != code:
         return True

@@ -272,24 +272,24 @@ def _nodes_text(nodes: Mapping[str, int]) -> str:
 # -- as writes ---------------------------------------------------------------------------------------------------
 
 
-def condition(pod: Ref, saying: EventText) -> Write:
+def condition(pod: Ref, reporting: EventText) -> Write:
     """Say it in the condition that every scheduler sets."""
     told = {
         "type": "PodScheduled",
         "status": "False",
-        "reason": saying.condition_reason,
-        "message": saying.message,
+        "reason": reporting.condition_reason,
+        "message": reporting.message,
     }
     return merge_by_key(pod, {"status": {"conditions": [told]}}, part="status")
 
 
-def event(thing: Ref, saying: EventText, now_ms: int) -> Write:
+def event(thing: Ref, reporting: EventText, now_ms: int) -> Write:
     """Say it as an event about an object."""
     at = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
     told_apart = blake2b(f"{thing.text} {thing.uid}".encode(), digest_size=4).hexdigest()  # other kinds have the name
-    name = f"{thing.name[:200]}.{told_apart}.{saying.reason.lower()}.{now_ms:x}"
-    action = _ACTIONS.get(saying.reason, "Admitting")
-    return event_write(thing, EventMessage(saying.reason, saying.message, action, saying.warning), name, at)
+    name = f"{thing.name[:200]}.{told_apart}.{reporting.reason.lower()}.{now_ms:x}"
+    action = _ACTIONS.get(reporting.reason, "Admitting")
+    return event_write(thing, EventMessage(reporting.reason, reporting.message, action, reporting.warning), name, at)
 
 
 _ACTIONS = {

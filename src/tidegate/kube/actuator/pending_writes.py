@@ -28,8 +28,8 @@ class WriteKind(IntEnum):
     BIND = 0
     START = 1  # let a job make its pods
     STOP = 2  # a job, or one pod, is told to go
-    SAY = 3  # why work waits
-    LIFT = 4  # let a pod go that we hold by a gate
+    REPORT = 3  # why work waits
+    UNGATE = 4  # let a pod go that we hold by a gate
     UNDO = 5  # take back what we wrote into a job that is suspended
     TRIM = 7  # set a running job back to the size that it was admitted with
     NOTE_SIZE = 8  # leave with a running job that it holds fewer pods than it was admitted with
@@ -58,7 +58,7 @@ def allocating(workload: WorkloadPods, ordinal: int, writes: list[Write]) -> lis
     return [PendingWrite(WriteKind.ALLOCATE, write, (), workload.number, ordinal) for write in writes]
 
 
-def lifting(
+def ungating(
     workload: WorkloadPods, ordinal: int, pod: SeenPod, selector: Mapping[str, str], more: Sequence[dict[str, str]]
 ) -> PendingWrite:
     """Let the pod of a slot go, to nodes with these labels and with these tolerations in addition to its own."""
@@ -68,7 +68,7 @@ def lifting(
     if needs_tolerations(pod, more):  # the list is replaced as a whole; if somebody has added to it, that is refused
         spec["tolerations"] = with_tolerations(_tolerations(pod), more)
     write = merge(pod.ref, {"metadata": {"annotations": {BEFORE: "{}"}}, "spec": spec})
-    return PendingWrite(WriteKind.LIFT, write, _decisions(workload, ordinal), workload.number, ordinal)
+    return PendingWrite(WriteKind.UNGATE, write, _decisions(workload, ordinal), workload.number, ordinal)
 
 
 def needs_tolerations(pod: SeenPod, wanted: Sequence[dict[str, str]]) -> bool:
@@ -83,15 +83,15 @@ def _tolerations(pod: SeenPod) -> list[dict[str, Any]]:
 def starting(workload: WorkloadPods, job: SeenJob, start: JobStart) -> PendingWrite:
     """Let a job make its pods: the decisions stand and fall with that."""
     decisions = tuple(slot.decision for slot in workload.slots if slot.decision != NOBODY)
-    steps = start_steps(job.handling, msgspec.json.decode(job.thing), start)
-    suspend = job.handling.suspend
+    steps = start_steps(job.adapter, msgspec.json.decode(job.thing), start)
+    suspend = job.adapter.suspend
     write = looked_up(edit(job.ref, [_unchanged(job), *steps]), job.ref, lambda thing: not find(thing, suspend))
     return PendingWrite(WriteKind.START, write, decisions, workload.number, generation=job.generation)
 
 
 def trimming(workload: WorkloadPods, job: SeenJob, size: int) -> PendingWrite:
     """Set a running job back to the number of pods that it holds quota for."""
-    pointer = "/" + "/".join(map(str, job.handling.size))
+    pointer = "/" + "/".join(map(str, job.adapter.size))
     write = edit(job.ref, [_unchanged(job), {"op": "replace", "path": pointer, "value": size}])
     return PendingWrite(WriteKind.TRIM, write, (), workload.number, generation=job.generation)
 
@@ -111,14 +111,14 @@ def undoing(workload: WorkloadPods, job: SeenJob) -> list[PendingWrite]:
     if job.begun:
         forget = merge(job.ref, {"status": {"startTime": None}}, part="status")
         writes.append(PendingWrite(WriteKind.UNDO, forget, (), workload.number))
-    steps = undo_steps(job.handling, msgspec.json.decode(job.thing))
+    steps = undo_steps(job.adapter, msgspec.json.decode(job.thing))
     write = looked_up(edit(job.ref, [_unchanged(job), *steps]), job.ref, lambda thing: not is_noted(thing))
     return [*writes, PendingWrite(WriteKind.UNDO, write, (), workload.number)]
 
 
 def stopping_job(workload: WorkloadPods, job: SeenJob, decision: int) -> PendingWrite:
     """Suspend a job: its controller takes its pods away."""
-    write = merge(job.ref, _nested(job.handling.suspend, value=True))
+    write = merge(job.ref, _nested(job.adapter.suspend, value=True))
     return PendingWrite(WriteKind.STOP, write, _known(decision), workload.number)
 
 
@@ -133,9 +133,9 @@ def evicted_pod(pending: PendingWrite) -> Ref:
     return pod_ref(namespace, name, pending.write.key)
 
 
-def saying(write: Write) -> PendingWrite:
+def reporting(write: Write) -> PendingWrite:
     """Say something of work that does not run; nothing depends on it."""
-    return PendingWrite(WriteKind.SAY, write, (), NOBODY)
+    return PendingWrite(WriteKind.REPORT, write, (), NOBODY)
 
 
 def _decisions(workload: WorkloadPods, ordinal: int) -> tuple[int, ...]:

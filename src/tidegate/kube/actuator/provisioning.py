@@ -75,8 +75,8 @@ def asking_no_more(job: SeenJob, sizes: dict[str, int], by: NodeRequestOptions) 
 
 def _templates(job: SeenJob) -> Iterator[tuple[str, dict[str, Any]]]:
     """The templates of a job's pods, as its owner wrote them."""
-    thing = restored(job.handling, msgspec.json.decode(job.thing))
-    for name, path in job.handling.templates(thing):
+    thing = restored(job.adapter, msgspec.json.decode(job.thing))
+    for name, path in job.adapter.templates(thing):
         found = find(thing, path)
         yield name, {"metadata": find(found, ("metadata",)) or {}, "spec": find(found, ("spec",)) or {}}
 

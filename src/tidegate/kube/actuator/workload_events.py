@@ -55,7 +55,7 @@ class ClusterView:
     nodes: NodeRegistry
     pods: Mapping[str, SeenPod]
     workloads: Mapping[int, WorkloadPods]
-    seats: Mapping[str, object]  # by uid: pods that belong to a workload
+    assigned: Mapping[str, object]  # by uid: pods that belong to a workload
     groups: PodGroups
     refused: Mapping[str, tuple[str, ...]]  # by uid
     bypassed: Mapping[str, Ref]  # by uid
@@ -92,7 +92,7 @@ class WorkloadEvents:
         self._victims: dict[int, list[str]] = {}  # by number: work that was preempted for it, until it starts
         self._new: list[int] = []  # numbers of workloads that were just submitted
         self._evicted: list[int] = []  # numbers of workloads that the leader before us evicted
-        self.looked = False  # the first look is over: work that comes from now on is new
+        self.synced = False  # the first look is over: work that comes from now on is new
 
     @property
     def _silent(self) -> bool:
@@ -103,11 +103,11 @@ class WorkloadEvents:
         for number in self._new:
             if number in self._view.workloads:
                 workload = self._view.workloads[number]
-                self._tell(workload, queued_text(workload.work, self._recorder.names), minor=True)
+                self._record(workload, queued_text(workload.work, self._recorder.names), minor=True)
         for number in self._evicted:
             waiting = self._view.workloads.get(number)
             if waiting is not None and waiting.stage is WorkloadStage.WAITING:
-                self._tell(waiting, requeued_text(waiting.work, self._recorder.names), minor=True)
+                self._record(waiting, requeued_text(waiting.work, self._recorder.names), minor=True)
         self._new, self._evicted = [], []
         return list(self._recorder.take(most, now_ms, self))
 
@@ -140,7 +140,7 @@ class WorkloadEvents:
         """How many objects are not as they should be."""
         view = self._view
         gated = (uid for uid, pod in view.pods.items() if pod.gate is GateOwner.OURS and not pod.life.is_over)
-        left = sum(uid not in view.seats and not view.groups.has(uid) for uid in gated)
+        left = sum(uid not in view.assigned and not view.groups.has(uid) for uid in gated)
         return ObjectCounts(len(view.refused), len(view.bypassed), left, view.nodes.unmanaged)
 
     def workloads(self) -> Iterable[WorkloadPods]:
@@ -183,15 +183,15 @@ class WorkloadEvents:
             if slot.pod in self._view.pods:
                 yield EventTarget(self._view.pods[slot.pod].ref, has_condition=False)
 
-    def _tell(self, workload: WorkloadPods, text: EventText, *, minor: bool = False) -> None:
+    def _record(self, workload: WorkloadPods, text: EventText, *, minor: bool = False) -> None:
         for target in self._owners(workload):
-            self._recorder.tell(target, text, minor=minor)
+            self._recorder.record(target, text, minor=minor)
 
     # -- what happens ------------------------------------------------------------------------------------------
 
     def queued(self, workload: WorkloadPods) -> None:
         """Work was submitted; its pods are known a moment later."""
-        if self.looked and not self._silent:
+        if self.synced and not self._silent:
             self._new.append(workload.number)
 
     def decided(self, decisions: DecisionBatch) -> None:
@@ -212,13 +212,13 @@ class WorkloadEvents:
     def _started(self, workload: WorkloadPods, decision: WorkloadDecision) -> None:
         names, nodes = self._recorder.names, self._named(decision.nodes)
         if workload.stage is WorkloadStage.PLACED and not decision.grants:
-            self._tell(workload, moved_text(nodes))
+            self._record(workload, moved_text(nodes))
             return
         workload.admitted_ms, workload.quota_text = self._recorder.now_ms, grants_text(decision, names)
         decision.again = decision.again and not workload.start_failed
-        self._tell(workload, started_text(workload.work, decision, names, nodes))
+        self._record(workload, started_text(workload.work, decision, names, nodes))
         if decision.partly and any(pods.min_count for pods in workload.work.pod_sets):  # else the others are done
-            self._tell(workload, partial_text(workload.work, decision))
+            self._record(workload, partial_text(workload.work, decision))
 
     def _stopped(self, workload: WorkloadPods, decision: WorkloadDecision) -> None:
         ran_ms = self._recorder.now_ms - workload.admitted_ms if workload.admitted_ms else -1
@@ -231,7 +231,7 @@ class WorkloadEvents:
             ran_ms,
             _whose(cause) if cause is not None else "",
         )
-        self._tell(workload, stopped_text(stopped, decision.reason, self._recorder.names, preempted=preempted))
+        self._record(workload, stopped_text(stopped, decision.reason, self._recorder.names, preempted=preempted))
 
     def _named(self, nodes: Mapping[int, int]) -> dict[str, int]:
         return {self._view.nodes.name_of(node): pods for node, pods in nodes.items()}
@@ -239,7 +239,7 @@ class WorkloadEvents:
     def requeued(self, workload: WorkloadPods) -> None:
         """Work that was evicted waits again."""
         if not (self._silent or workload.start_failed):
-            self._tell(workload, requeued_text(workload.work, self._recorder.names))
+            self._record(workload, requeued_text(workload.work, self._recorder.names))
 
     def waits_again(self, workload: WorkloadPods) -> None:
         """Work that the leader before us evicted waits: that leader may have ended before it could say so."""
@@ -249,19 +249,19 @@ class WorkloadEvents:
     def bound(self, pod: Ref, node: int) -> None:
         """A pod has its node, by our hand."""
         text = scheduled_text(pod, self._view.nodes.name_of(node))
-        self._recorder.tell(EventTarget(pod, has_condition=False), text, minor=True)
+        self._recorder.record(EventTarget(pod, has_condition=False), text, minor=True)
 
     def start_failed(self, workload: WorkloadPods) -> None:
         """The start of work could not be written, or not for all its pods."""
         workload.start_failed, workload.admitted_ms, workload.quota_text = True, 0, ""
         if not self._silent:
-            self._tell(workload, start_failed_text(workload.work, self._recorder.names))
+            self._record(workload, start_failed_text(workload.work, self._recorder.names))
 
     def grown(self, job: SeenJob, have: int, want: int) -> None:
         """A running job asks for more pods than it was admitted with."""
         if not self._silent:
-            text = grown(have, want, trimmed=bool(job.handling.size), suspends=bool(job.handling.suspend))
-            self._recorder.tell(EventTarget(job.ref, has_condition=False), text)
+            text = grown(have, want, trimmed=bool(job.adapter.size), suspends=bool(job.adapter.suspend))
+            self._recorder.record(EventTarget(job.ref, has_condition=False), text)
 
     def resumed(self, workload: WorkloadPods, standing: Standing) -> None:
         """Work was admitted by the leader before us."""
@@ -285,7 +285,7 @@ class WorkloadEvents:
         group = next((workload for workload in workloads if workload.ref == ref), None)
         targets = self._owners(group) if group is not None else [EventTarget(ref, has_condition=False)]
         for target in targets if ref.name and not self._silent else ():
-            self._recorder.tell(target, unreadable(error))
+            self._recorder.record(target, unreadable(error))
 
     def incomplete(self, pod: SeenPod) -> None:
         """Pods of a group wait for the others."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import msgspec
-from msgspec import KubeObjectMeta as Limit
+from msgspec import Meta as Limit
 
 from tidegate.kube.mirror.job_patch import NO_ANNOTATIONS
 from tidegate.kube.transport.client import JSON, JSON_PATCH, MERGE_PATCH

@@ -115,14 +115,14 @@ class HandoverCheck:
         only = grants[0] if len(grants) == 1 else None
         sets = [(pods, noted.get(pods.name, only)) for pods in workload.work.pod_sets]
         sizes = {
-            pods.name: _size(workload, pods, grant, min(placed, self._most_granted(pods)))
+            pods.name: _size(workload, pods, grant, min(placed, self._most_within_quota(pods)))
             for pods, grant in sets
             if grant is not None
         }
         read = [self._grant(workload, queue, pods, grant, sizes.get(pods.name, 0)) for pods, grant in sets]
         return _Believed(queue.name, tuple(read), _other_sizes(workload, sizes))
 
-    def _most_granted(self, pods: PodSet) -> int:
+    def _most_within_quota(self, pods: PodSet) -> int:
         """How many pods of a set all the quota would do for."""
         charges = [
             (self._nominal[name], amount) for name, amount in charge_of(pods) if name in self._nominal and amount
@@ -188,7 +188,7 @@ def _size(workload: WorkloadPods, pods: PodSet, noted: Grant, most: int) -> int:
         return max(min(count, most, MOST_PODS), pods.count) if shrank else pods.count
     if len(workload.kept(())[pods.name]) <= count:
         return pods.count  # pods that are done have given back the rest
-    done = job.spares.get(pods.name, 0) if job is not None else 0
+    done = job.reclaimable.get(pods.name, 0) if job is not None else 0
     return max(bound, count - done, 1) if max(bound, 1) <= count < pods.count else pods.count
 
 

@@ -31,7 +31,7 @@ class TemplateList(NamedTuple):
 
 
 #: Pods of an object that are done and will not be made again, by pod set.
-Spares = Callable[[Mapping[str, Any]], dict[str, int]]
+ReclaimablePods = Callable[[Mapping[str, Any]], dict[str, int]]
 
 
 class JobAdapter(NamedTuple):
@@ -46,7 +46,7 @@ class JobAdapter(NamedTuple):
     roles: Mapping[str, str] = {}  # pod sets that its pods' label calls by another name
     unnamed: str = ""  # pod set of pods without such a label; empty: by what they ask for
     size: Path = ()  # the number of pods, where it may start with fewer
-    spares: Spares | None = None  # how it shows that pods are done and will not be made again
+    reclaimable: ReclaimablePods | None = None  # how it shows that pods are done and will not be made again
     recovery: Recovery = Recovery.GANG  # what happens when it loses a pod or a node, unless its label says otherwise
     patches: bool = False  # its templates are elsewhere, and it has a list of patches to them
 
@@ -99,7 +99,7 @@ def _whole(thing: Any, path: Path, default: int) -> int:
     return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else default
 
 
-def _spares_of_job(thing: Mapping[str, Any]) -> dict[str, int]:
+def _reclaimable_of_job(thing: Mapping[str, Any]) -> dict[str, int]:
     """A Job with fewer completions to go than it has pods at a time has pods to spare."""
     parallelism, succeeded = _whole(thing, ("spec", "parallelism"), 1), _whole(thing, ("status", "succeeded"), 0)
     completions = _whole(thing, ("spec", "completions"), parallelism)
@@ -107,7 +107,7 @@ def _spares_of_job(thing: Mapping[str, Any]) -> dict[str, int]:
     return {"main": pods - left} if succeeded and 0 <= left < pods else {}
 
 
-def _spares_of_job_set(thing: Mapping[str, Any]) -> dict[str, int]:
+def _reclaimable_of_job_set(thing: Mapping[str, Any]) -> dict[str, int]:
     """Jobs of a JobSet that have succeeded are not made again."""
     pods: dict[str, int] = {}
     for job in mappings(thing, ("spec", "replicatedJobs")):
@@ -151,7 +151,7 @@ JOB = JobAdapter(
     over=("Complete", "Failed"),
     main=_TEMPLATE,
     size=("spec", "parallelism"),
-    spares=_spares_of_job,
+    reclaimable=_reclaimable_of_job,
     recovery=Recovery.PODS,
 )
 STATEFUL_SET = JobAdapter(
@@ -169,7 +169,7 @@ KINDS: tuple[JobAdapter, ...] = (
         Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet"),
         over=("Completed", "Failed"),
         listed=(TemplateList(("spec", "replicatedJobs"), ("template", "spec", "template"), "name"),),
-        spares=_spares_of_job_set,
+        reclaimable=_reclaimable_of_job_set,
     ),
     JobAdapter(
         Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob"), over=("Complete", "Failed"), patches=True
@@ -195,4 +195,4 @@ KINDS: tuple[JobAdapter, ...] = (
 ROLE_LABELS = (_JOB_SET_ROLE, _REPLICA_ROLE, _MPI_ROLE, _RAY_ROLE)
 
 #: Groups and kinds of owners that speak for what they own.
-OWNERS = frozenset(handling.key for handling in KINDS)
+OWNERS = frozenset(adapter.key for adapter in KINDS)

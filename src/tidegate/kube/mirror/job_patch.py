@@ -65,25 +65,25 @@ class JobStart(NamedTuple):
     gated: bool = False  # each pod is sent to its node as it comes, so that a pod made again may go to another
 
 
-def start_steps(handling: JobAdapter, thing: Mapping[str, Any], start: JobStart) -> list[dict[str, Any]]:
+def start_steps(adapter: JobAdapter, thing: Mapping[str, Any], start: JobStart) -> list[dict[str, Any]]:
     """The changes that start a job, as steps of a JSON patch; only what differs from what is there."""
-    base = restored(handling, thing)
-    wanted = dict(_wanted(handling, base, start))
+    base = restored(adapter, thing)
+    wanted = dict(_wanted(adapter, base, start))
     note = {_pointer(path): [find(base, path), value] for path, value in wanted.items()}
     steps = []
-    for path in _ours(handling, thing):
+    for path in _our_fields(adapter, thing):
         steps += _change(thing, path, wanted.get(path, find(base, path)))
-    if find(thing, handling.suspend):
-        steps += _change(thing, handling.suspend, value=False)
+    if find(thing, adapter.suspend):
+        steps += _change(thing, adapter.suspend, value=False)
     return [*steps, *_note(thing, json.dumps(note, sort_keys=True))] if note or start.notes else steps
 
 
-def undo_steps(handling: JobAdapter, thing: Mapping[str, Any]) -> list[dict[str, Any]]:
+def undo_steps(adapter: JobAdapter, thing: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The changes that take back what we wrote, and the note of it; nothing if there is none."""
     if not is_noted(thing):
         return []
-    base, steps = restored(handling, thing), []
-    for path in _ours(handling, thing):
+    base, steps = restored(adapter, thing), []
+    for path in _our_fields(adapter, thing):
         steps += _change(thing, path, find(base, path))
     return [*steps, {"op": "remove", "path": _pointer(("metadata", "annotations", BEFORE))}]
 
@@ -93,13 +93,13 @@ def is_noted(thing: Mapping[str, Any]) -> bool:
     return isinstance(find(thing, ("metadata", "annotations", BEFORE)), str)
 
 
-def restored(handling: JobAdapter, thing: Mapping[str, Any]) -> Mapping[str, Any]:
+def restored(adapter: JobAdapter, thing: Mapping[str, Any]) -> Mapping[str, Any]:
     """An object as its owner wrote it, without what we changed."""
-    note = _noted(thing)
+    note = _read_before(thing)
     if not note:
         return thing
     copy = deepcopy(dict(thing))
-    for path in _ours(handling, thing):
+    for path in _our_fields(adapter, thing):
         told = note.get(_pointer(path))
         inner = find(copy, path[:-1])
         if isinstance(told, list) and len(told) == 2 and isinstance(inner, dict):
@@ -114,21 +114,23 @@ def restored(handling: JobAdapter, thing: Mapping[str, Any]) -> Mapping[str, Any
 # -- what is written ---------------------------------------------------------------------------------------------
 
 
-def _wanted(handling: JobAdapter, thing: Mapping[str, Any], start: JobStart) -> Iterator[tuple[Path, Any]]:
+def _wanted(adapter: JobAdapter, thing: Mapping[str, Any], start: JobStart) -> Iterator[tuple[Path, Any]]:
     """The fields to be written, and what is to stand in them."""
-    templates = dict(handling.templates(thing))
-    if handling.patches and not all(place.is_anywhere for place in start.places.values()):
-        yield ("spec", "runtimePatches"), [*_foreign_patches(thing), _patch(start)]
+    templates = dict(adapter.templates(thing))
+    if adapter.patches and not all(place.is_anywhere for place in start.places.values()):
+        yield ("spec", "runtimePatches"), [*_other_patches(thing), _patch(start)]
     for name, place in start.places.items():
         if name in templates:
-            yield from _directed(thing, (*templates[name], "spec"), place, gated=start.gated)
-        if start.counts and handling.size:
-            yield handling.size, place.pods
+            yield from _directed_fields(thing, (*templates[name], "spec"), place, gated=start.gated)
+        if start.counts and adapter.size:
+            yield adapter.size, place.pods
             if find(thing, ("metadata", "annotations", EQUAL)) == "true":
                 yield _COMPLETIONS, place.pods
 
 
-def _directed(thing: Mapping[str, Any], spec: Path, place: PodSetHosts, *, gated: bool) -> Iterator[tuple[Path, Any]]:
+def _directed_fields(
+    thing: Mapping[str, Any], spec: Path, place: PodSetHosts, *, gated: bool
+) -> Iterator[tuple[Path, Any]]:
     """The fields of a template that send its pods to their nodes."""
     to_one = len(place.hosts) == 1 and not gated
     wanted = {**place.labels, **({HOST: place.hosts[0]} if to_one else {})}
@@ -157,17 +159,17 @@ def _patch(start: JobStart) -> dict[str, Any]:
 
 
 def _directed_alone(place: PodSetHosts, *, gated: bool) -> dict[str, Any]:
-    return {str(path[-1]): value for path, value in _directed({}, (), place, gated=gated)}
+    return {str(path[-1]): value for path, value in _directed_fields({}, (), place, gated=gated)}
 
 
-def _foreign_patches(thing: Mapping[str, Any]) -> list[Any]:
+def _other_patches(thing: Mapping[str, Any]) -> list[Any]:
     return [patch for patch in mappings(thing, ("spec", "runtimePatches")) if patch.get("manager") != _PATCHER]
 
 
 # -- what stood there before -------------------------------------------------------------------------------------
 
 
-def _noted(thing: Mapping[str, Any]) -> dict[str, Any]:
+def _read_before(thing: Mapping[str, Any]) -> dict[str, Any]:
     """What stood in the fields that we changed and what we wrote, by pointer."""
     noted = find(thing, ("metadata", "annotations", BEFORE))
     if not isinstance(noted, str) or len(noted) > _MOST_BYTES:
@@ -198,16 +200,16 @@ def _taken_back(name: str, found: Any, before: Any, wrote: Any) -> Any:
     return found
 
 
-def _ours(handling: JobAdapter, thing: Mapping[str, Any]) -> Iterator[Path]:
+def _our_fields(adapter: JobAdapter, thing: Mapping[str, Any]) -> Iterator[Path]:
     """Every field that we may write beside the one that suspends: a note that others wrote cannot name more."""
-    for _, path in handling.templates(thing):
+    for _, path in adapter.templates(thing):
         yield (*path, "spec", "nodeSelector")
         yield (*path, "spec", "schedulingGates")
         yield (*path, "spec", "tolerations")
-    if handling.patches:
+    if adapter.patches:
         yield ("spec", "runtimePatches")
-    if handling.size:
-        yield handling.size
+    if adapter.size:
+        yield adapter.size
         yield _COMPLETIONS
 
 

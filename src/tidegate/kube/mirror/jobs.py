@@ -43,7 +43,7 @@ class SeenJob(NamedTuple):
     """A job, as far as it concerns us."""
 
     ref: Ref
-    handling: JobAdapter
+    adapter: JobAdapter
     thing: bytes  # the object, as far as what we write depends on it
     version: str
     generation: int
@@ -51,9 +51,9 @@ class SeenJob(NamedTuple):
     suspended: bool
     started: bool  # we let it go
     begun: bool  # its controller notes when it began, which keeps its template from being changed
-    spares: Mapping[str, int]  # pods that are done and will not be made again, by pod set
+    reclaimable: Mapping[str, int]  # pods that are done and will not be made again, by pod set
     over: bool
-    leaving: bool
+    terminating: bool
     schedulers: frozenset[str]  # of its pods
     queued: bool  # it names a queue
     owner: KubeOwnerReference | None  # of a kind that speaks for what it owns
@@ -69,31 +69,31 @@ class SeenJob(NamedTuple):
     def wanted(self) -> dict[str, int]:
         """How many pods it still makes, by pod set."""
         sets = self.work.pod_sets if self.work is not None else ()
-        return {pods.name: pods.count - self.spares.get(pods.name, 0) for pods in sets}
+        return {pods.name: pods.count - self.reclaimable.get(pods.name, 0) for pods in sets}
 
 
-def see_job(seen: JobObject, handling: JobAdapter, around: Surroundings) -> SeenJob:
+def see_job(seen: JobObject, adapter: JobAdapter, around: Surroundings) -> SeenJob:
     """What a job is to us."""
     meta = seen.metadata
     thing = _thing(seen)
-    suspended, started = bool(handling.suspend and find(thing, handling.suspend)), is_noted(thing)
-    item = _item(meta, handling, (restored(handling, thing) if suspended else thing)["spec"])
-    parts = _read(item, handling, around)
+    suspended, started = bool(adapter.suspend and find(thing, adapter.suspend)), is_noted(thing)
+    item = _item(meta, adapter, (restored(adapter, thing) if suspended else thing)["spec"])
+    parts = _read(item, adapter, around)
     read = read_parts(item, parts, around) if parts.groups else []
     owner = controller(meta)
     return SeenJob(
-        ref=Ref(handling.resource, meta.namespace, meta.name, meta.uid),
-        handling=handling,
+        ref=Ref(adapter.resource, meta.namespace, meta.name, meta.uid),
+        adapter=adapter,
         thing=msgspec.json.encode({"metadata": thing["metadata"], "spec": thing["spec"]}),
         version=meta.resource_version,
         generation=meta.generation,
-        work=_with_recovery(read[0].planned.workload.work, handling, meta) if read else None,
+        work=_with_recovery(read[0].planned.workload.work, adapter, meta) if read else None,
         suspended=suspended,
         started=started,
         begun="startTime" in thing["status"],
-        spares=handling.spares(thing) if handling.spares is not None else {},
-        over=_is_over(handling, thing),
-        leaving=meta.deletion_timestamp is not None,
+        reclaimable=adapter.reclaimable(thing) if adapter.reclaimable is not None else {},
+        over=_is_over(adapter, thing),
+        terminating=meta.deletion_timestamp is not None,
         schedulers=frozenset(group.template.quiet().mapping("spec").text("schedulerName") for group in parts.groups),
         queued=bool((meta.labels or {}).get(QUEUE)),
         owner=owner if owner is not None and owner.group_kind in OWNERS else None,
@@ -103,10 +103,10 @@ def see_job(seen: JobObject, handling: JobAdapter, around: Surroundings) -> Seen
     )
 
 
-def _with_recovery(work: Work, handling: JobAdapter, meta: KubeObjectMeta) -> Work:
+def _with_recovery(work: Work, adapter: JobAdapter, meta: KubeObjectMeta) -> Work:
     """The work with what happens when it loses a pod: as its label says, else as its kind does."""
     said = (meta.labels or {}).get(RECOVERY, "")
-    recovery = Recovery(said) if said in tuple(Recovery) else handling.recovery
+    recovery = Recovery(said) if said in tuple(Recovery) else adapter.recovery
     return msgspec.structs.replace(work, recovery=recovery)
 
 
@@ -131,9 +131,9 @@ def _thing(seen: JobObject) -> dict[str, Any]:
     }
 
 
-def _item(meta: KubeObjectMeta, handling: JobAdapter, spec: dict[str, Any]) -> Item:
+def _item(meta: KubeObjectMeta, adapter: JobAdapter, spec: dict[str, Any]) -> Item:
     """The object as `manifests` reads it; labels and annotations that mean nothing to us are left out."""
-    resource = handling.resource
+    resource = adapter.resource
     about = {
         "name": meta.name,
         "namespace": meta.namespace,
@@ -144,15 +144,15 @@ def _item(meta: KubeObjectMeta, handling: JobAdapter, spec: dict[str, Any]) -> I
     return Item(value, Findings(), Origin(kind=resource.kind, name=f"{meta.namespace}/{meta.name}"))
 
 
-def _read(item: Item, handling: JobAdapter, around: Surroundings) -> Parts:
-    kind = KNOWN[handling.key].job
+def _read(item: Item, adapter: JobAdapter, around: Surroundings) -> Parts:
+    kind = KNOWN[adapter.key].job
     assert kind is not None
     review(item, kind.form)
     return kind.split(item, around)
 
 
-def _is_over(handling: JobAdapter, thing: dict[str, Any]) -> bool:
+def _is_over(adapter: JobAdapter, thing: dict[str, Any]) -> bool:
     conditions = mappings(thing, ("status", "conditions"))
     true = {str(one.get("type")) for one in conditions if one.get("status") == "True"}
-    said = any(find(thing, path) in words for path, words in handling.over_states.items())
-    return said or bool(true & set(handling.over))
+    said = any(find(thing, path) in words for path, words in adapter.over_states.items())
+    return said or bool(true & set(adapter.over))

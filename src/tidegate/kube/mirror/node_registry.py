@@ -42,9 +42,9 @@ class NodeRegistry:
         self._devices: dict[str, dict[str, int]] = {}  # by name: devices that are had by claim
         self._unmanaged: dict[str, UnmanagedPod] = {}  # by uid
         self._shapes: dict[str, dict[PodShape, int]] = {}  # by name of the node: how many of each shape it has
-        self._stirred: dict[str, None] = {}  # names of nodes whose room changed
+        self._dirty: dict[str, None] = {}  # names of nodes whose room changed
         self._taints: dict[int, tuple[Taint, ...]] = {}  # by number: those that keep pods away
-        self._shut: set[int] = set()  # numbers of nodes that are cordoned or not ready
+        self._unschedulable: set[int] = set()  # numbers of nodes that are cordoned or not ready
         self._closed: set[int] = set()  # numbers of nodes that take fewer pods than before
 
     def see(self, uid: str, node: Node | None, facts: FactBuilder) -> None:
@@ -64,7 +64,7 @@ class NodeRegistry:
             self._labels[number] = node.labels
             self._note_open(number, node)
             facts.node(number, node, changed=False)
-            self._stirred[node.name] = None
+            self._dirty[node.name] = None
         elif known[1] != node:
             self._nodes[uid] = (known[0], node)
             if _is_closer(node, known[1]):
@@ -74,13 +74,13 @@ class NodeRegistry:
             facts.node(known[0], node, changed=True)
 
     def _note_open(self, number: int, node: Node) -> None:
-        (self._shut.discard if node.ready and not node.unschedulable else self._shut.add)(number)
+        (self._unschedulable.discard if node.ready and not node.unschedulable else self._unschedulable.add)(number)
         self._taints[number] = tuple(one for one in node.taints if one.effect is not TaintEffect.PREFER_NO_SCHEDULE)
 
     def _remove(self, uid: str, number: int, node: Node, facts: FactBuilder) -> None:
         del self._nodes[uid], self._plain[uid]
         del self._labels[number], self._taints[number]
-        self._shut.discard(number)
+        self._unschedulable.discard(number)
         self._closed.add(number)
         if self._numbers.get(node.name) == number:  # else: another of the same name has come before
             del self._numbers[node.name]
@@ -109,7 +109,7 @@ class NodeRegistry:
 
     def is_open(self, number: int) -> bool:
         """Whether a node is there, ready, and not cordoned."""
-        return number in self._labels and number not in self._shut
+        return number in self._labels and number not in self._unschedulable
 
     def takes(self, number: int, tolerations: Iterable[Toleration]) -> bool:
         """Whether a node takes new pods with these tolerations."""
@@ -137,7 +137,7 @@ class NodeRegistry:
 
     # -- pods that are not ours --------------------------------------------------------------------------------
 
-    def count_in(self, uid: str, pod: UnmanagedPod | None) -> None:
+    def count_unmanaged(self, uid: str, pod: UnmanagedPod | None) -> None:
         """Count a pod as somebody else's, or what it takes beyond its workload; without one, count it no more."""
         counted = self._unmanaged.get(uid)
         if counted == pod:
@@ -158,12 +158,12 @@ class NodeRegistry:
         shapes[pod.shape] = shapes.get(pod.shape, 0) + sign
         if not shapes[pod.shape]:
             del shapes[pod.shape]
-        self._stirred[pod.node] = None
+        self._dirty[pod.node] = None
 
-    def tell_rooms(self, facts: FactBuilder) -> None:
+    def report_unmanaged(self, facts: FactBuilder) -> None:
         """Tell of the nodes whose room changed; nodes with the same pods have the same room."""
         known: dict[tuple[tuple[PodShape, int], ...], _Held] = {}
-        for name in self._stirred:
+        for name in self._dirty:
             number, shapes = self.number_of(name), self._shapes.get(name)
             if number == NOBODY or shapes is None:
                 continue
@@ -174,7 +174,7 @@ class NodeRegistry:
             facts.foreign(number, Foreign(node=name, request=held.request, charge=held.charge, pods=held.pods))
             if not shapes:
                 del self._shapes[name]
-        self._stirred = {}
+        self._dirty = {}
 
 
 def _sum(shapes: dict[PodShape, int]) -> _Held:

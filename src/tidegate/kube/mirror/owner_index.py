@@ -26,7 +26,7 @@ class OwnerIndex:
         self._owners.pop(uid, None)
         self._orphans.pop(uid, None)
 
-    def eldest(self, uid: str) -> str:
+    def root(self, uid: str) -> str:
         """The eldest known ancestor."""
         for _ in range(_DEEPEST):
             owner = self._owners.get(uid)

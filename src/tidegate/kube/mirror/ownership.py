@@ -65,9 +65,9 @@ class Ownership:
         held = f"schedulerName: work that names a queue is held, and only {self.scheduler} starts it here"
         return (f"{held}; write schedulerName: {self.scheduler} and submit it again, or leave the queue out",)
 
-    def is_past(self, job: SeenJob) -> bool:
+    def is_bypassed(self, job: SeenJob) -> bool:
         """Whether a job that we should have let go runs without us."""
-        held = job.suspended or job.started or not job.handling.suspend
+        held = job.suspended or job.started or not job.adapter.suspend
         return not (held or self.watches or self.binds_job(job))
 
     def has_pod(self, pod: SeenPod) -> bool:
@@ -90,7 +90,7 @@ class Ownership:
         ours = traits.queued or traits.gate is GateOwner.OURS or (watched and owner is None)
         return not (ours or (bool(self.scheduler) and traits.scheduler == self.scheduler))
 
-    def is_pod_past(self, pod: SeenPod) -> bool:
+    def is_pod_bypassed(self, pod: SeenPod) -> bool:
         """Whether a pod that we should have let go runs without us."""
         named = self.gates and pod.queued and not (self.watches or self.binds_pod(pod)) and self.manages(pod.namespace)
         return named and pod.gate is GateOwner.OPEN and not pod.started and not pod.life.is_over

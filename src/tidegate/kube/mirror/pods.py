@@ -110,7 +110,7 @@ class SeenPod(msgspec.Struct, frozen=True, gc=False):
     name: str
     node: str  # empty: it has none yet
     life: PodPhase
-    leaving: bool  # it was told to go
+    terminating: bool  # it was told to go
     created_ms: int
     traits: PodTraits
     shape: PodShape
@@ -166,7 +166,7 @@ class SeenPod(msgspec.Struct, frozen=True, gc=False):
             return False
         was, names = before.traits, self.traits
         asks = (was.group, was.group_total, was.queued) != (names.group, names.group_total, names.queued)
-        return (asks or before.shape.work != self.shape.work) and not (self.node or self.leaving or self.started)
+        return (asks or before.shape.work != self.shape.work) and not (self.node or self.terminating or self.started)
 
 
 class UnmanagedPod(msgspec.Struct, frozen=True, gc=False):
@@ -198,7 +198,7 @@ def see_pod(seen: PodObject, pod_specs: PodSpecCache) -> SeenPod:
         name=meta.name,
         node=sys.intern(spec.node_name),
         life=_LIVES.get(seen.status.phase, PodPhase.PENDING),
-        leaving=meta.deletion_timestamp is not None,
+        terminating=meta.deletion_timestamp is not None,
         created_ms=created_ms(meta),
         traits=_traits(meta, spec.scheduler_name, gates),
         shape=pod_specs.of(meta, spec),
@@ -296,7 +296,7 @@ def see_listed(seen: ListedPod, pod_specs: PodSpecCache) -> SeenPod | UnmanagedP
     if kind.ignored and node and not life.is_over:
         return UnmanagedPod(node, shape)
     meta = seen.metadata
-    return SeenPod(meta.uid, meta.name, node, life, seen.leaving, seen.created_ms, kind.traits, shape)
+    return SeenPod(meta.uid, meta.name, node, life, seen.terminating, seen.created_ms, kind.traits, shape)
 
 
 def note_in(seen: ListedPod) -> str:

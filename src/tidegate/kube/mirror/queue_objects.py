@@ -117,14 +117,14 @@ class QueueObjects:
 
     def __init__(self) -> None:
         self._things: dict[str, Mapping[str, Any]] = {}  # by uid
-        self._stirred = True
+        self._dirty = True
         self.latest = ReadQueueObjects()
 
     def see(self, uid: str, thing: Mapping[str, Any] | None) -> None:
         """An object is as it is now, or gone."""
         if thing == self._things.get(uid):
             return
-        self._stirred = True
+        self._dirty = True
         if thing is None:
             del self._things[uid]
         else:
@@ -132,8 +132,8 @@ class QueueObjects:
 
     def read(self) -> ReadQueueObjects | None:
         """What they say now; None if that is what they said before."""
-        if not self._stirred:
+        if not self._dirty:
             return None
-        self._stirred = False
+        self._dirty = False
         before, self.latest = self.latest, read_policy_objects(self._things.values())
         return None if self.latest == before else self.latest

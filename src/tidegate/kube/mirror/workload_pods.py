@@ -37,7 +37,7 @@ class WorkloadStage(IntEnum):
 
     WAITING = 0
     PLACED = 1
-    LEAVING = 2
+    EVICTED = 2
 
 
 class NodesRequested(IntEnum):
@@ -58,21 +58,21 @@ class PodSlot:
     bound: bool = False  # the world shows its pod on a node
     started: bool = False
     told: bool = False  # we asked for its pod to be bound
-    lifted_to: int = NOBODY  # number of the node that its pod was sent to by a node selector
+    ungated_to: int = NOBODY  # number of the node that its pod was sent to by a node selector
     claims: int = 0  # writes to its pod's claims that are still to come before it is bound
     done: bool = False  # its pod succeeded
-    spare: bool = False  # nobody fills it any more, and what it held was given back
+    reclaimed: bool = False  # nobody fills it any more, and what it held was given back
 
-    def give_up(self) -> None:
+    def clear_decision(self) -> None:
         """Nothing is decided for it any more."""
-        self.node, self.decision, self.told, self.spare, self.claims = NOBODY, NOBODY, False, False, 0
+        self.node, self.decision, self.told, self.reclaimed, self.claims = NOBODY, NOBODY, False, False, 0
 
     def empty(self) -> None:
         """Its pod is gone; the place stays."""
         if self.bound:
             self.decision = NOBODY  # it was carried out: what becomes of the next pod is no answer to it
         self.pod, self.bound, self.started, self.told, self.claims = "", False, False, False, 0
-        self.lifted_to = NOBODY
+        self.ungated_to = NOBODY
 
     def waits_for(self, decisions: tuple[int, ...]) -> bool:
         """Whether what was ordered for it is still under way, for one of these decisions if there are any."""
@@ -94,7 +94,7 @@ class WorkloadPods:
     work: Work
     job: SeenJob | None = None  # as it was seen last
     stage: WorkloadStage = WorkloadStage.WAITING
-    comes_back: bool = False  # placed anew while it leaves: it starts when everybody has left
+    starts_again: bool = False  # placed anew while it leaves: it starts when everybody has left
     stopping: bool = False  # the write that stops it is under way
     stops: int = 0  # how often it was stopped again because its owner had resumed it
     started_at: int = 0  # generation of the job that the write which started it was made from; 0: none was done
@@ -153,12 +153,12 @@ class WorkloadPods:
     @property
     def is_gated(self) -> bool:
         """Whether it is a job that is held by gates on its pods: it cannot be suspended."""
-        return self.job is not None and not self.job.handling.suspend
+        return self.job is not None and not self.job.adapter.suspend
 
     @property
     def may_be_edited(self) -> bool:
         """Whether it is made of pods that nobody makes again, none of which was sent to a node."""
-        if self.kind is WorkloadKind.JOB or self.stage is WorkloadStage.LEAVING:
+        if self.kind is WorkloadKind.JOB or self.stage is WorkloadStage.EVICTED:
             return False
         return not any(slot.told or slot.bound for slot in self.slots)
 
@@ -178,7 +178,7 @@ class WorkloadPods:
         begin = max(self._latest.get(ordinals.start, 0), ordinals.start) if self._latest else ordinals.start
         for ordinal in chain(range(begin, ordinals.stop), range(ordinals.start, min(begin, ordinals.stop))):
             slot = self.slots[ordinal]
-            if not slot.pod and not slot.spare:
+            if not slot.pod and not slot.reclaimed:
                 slot.pod, slot.done = pod, False
                 if len(ordinals) > 1:
                     self._latest = {**(self._latest or {}), ordinals.start: ordinal}
@@ -193,7 +193,7 @@ class WorkloadPods:
     def leave(self) -> None:
         """It is evicted."""
         self.lose_quota()
-        self.stage, self.comes_back, self.starts_after, self.started_at = WorkloadStage.LEAVING, False, False, 0
+        self.stage, self.starts_again, self.starts_after, self.started_at = WorkloadStage.EVICTED, False, False, 0
 
     def note_start(self, generation: int) -> None:
         """Note that the write that starts its job, made from this generation, was done."""
@@ -236,37 +236,37 @@ class WorkloadPods:
 
     def set_of(self, role: str, asks: PodSet) -> str:
         """The pod set of a pod that its labels call so; of one that they say nothing of, the set that asks the same."""
-        named = self.job.handling.pod_set(role) if self.job is not None else role
+        named = self.job.adapter.pod_set(role) if self.job is not None else role
         sets = self.work.pod_sets
         if any(pods.name == named for pods in sets):
             return named
         return next((pods.name for pods in sets if (pods.request, pods.gpu) == (asks.request, asks.gpu)), "")
 
-    def to_spare(self, pod_set: str, pods: int) -> list[int]:
+    def to_reclaim(self, pod_set: str, pods: int) -> list[int]:
         """Slots of a set that nobody will fill any more, where so many of it are done with."""
         ordinals = self.ordinals(pod_set)
-        left = pods - sum(self.slots[ordinal].spare for ordinal in ordinals)
-        free = [ordinal for ordinal in ordinals if not self.slots[ordinal].pod and not self.slots[ordinal].spare]
+        left = pods - sum(self.slots[ordinal].reclaimed for ordinal in ordinals)
+        free = [ordinal for ordinal in ordinals if not self.slots[ordinal].pod and not self.slots[ordinal].reclaimed]
         return free[: max(left, 0)]
 
-    def kept(self, spared: Collection[int]) -> dict[str, list[int]]:
+    def kept(self, reclaimed_slots: Collection[int]) -> dict[str, list[int]]:
         """The slots by pod set, without those that are spare or are to be."""
-        gone = frozenset(spared)
+        gone = frozenset(reclaimed_slots)
         return {
-            name: [at for at in self.ordinals(name) if not self.slots[at].spare and at not in gone]
+            name: [at for at in self.ordinals(name) if not self.slots[at].reclaimed and at not in gone]
             for name, _ in self.sizes()
         }
 
-    def spares(self) -> int:
+    def reclaimable(self) -> int:
         """How many slots nobody fills any more."""
-        return sum(slot.spare for slot in self.slots)
+        return sum(slot.reclaimed for slot in self.slots)
 
-    def give_up_places(self) -> None:
+    def clear_decisions(self) -> None:
         """Nothing is decided any more: it waits again."""
         self.lose_quota()
-        self.stage, self.comes_back, self.started_at = WorkloadStage.WAITING, False, 0
+        self.stage, self.starts_again, self.started_at = WorkloadStage.WAITING, False, 0
         for slot in self.slots:
-            slot.give_up()
+            slot.clear_decision()
 
     def holders(self) -> Iterator[PodSlot]:
         """Slots whose pods have, or may get, room on a node."""

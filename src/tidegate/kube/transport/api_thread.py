@@ -67,20 +67,26 @@ class ApiThread:
         self,
         access: Connection,
         topics: list[WatchedKind],
-        draw: Jitter,
+        jitter: Jitter,
         *,
         limits: WriteLimits,
-        pace: ReflectorOptions,
+        reflector_options: ReflectorOptions,
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self.updates = UpdateQueue()
-        self._access, self._topics, self._draw, self._limits, self._pace = access, topics, draw, limits, pace
+        self._access, self._topics, self._draw, self._limits, self._pace = (
+            access,
+            topics,
+            jitter,
+            limits,
+            reflector_options,
+        )
         self._may_write = may_write
-        self.thread = LoopThread("tidegate-kube", self._talk, self.updates.note)
+        self.thread = LoopThread("tidegate-kube", self._run, self.updates.note)
         self.listed = threading.Event()  # every topic has been listed once
         self._opened = threading.Event()  # writes can be sent
         self._bug: BaseException | None = None  # what a write raised
-        self.tallies: list[ReflectorStats] = [ReflectorStats() for _ in topics]
+        self.stats: list[ReflectorStats] = [ReflectorStats() for _ in topics]
 
     def start(self) -> None:
         """Begin to follow."""
@@ -113,26 +119,26 @@ class ApiThread:
 
     def told(self) -> list[tuple[str, ReflectorStats]]:
         """How following went so far, by the kind of object, as kubectl names it."""
-        return [(topic.resource.full_plural, tally) for topic, tally in zip(self._topics, self.tallies, strict=True)]
+        return [(topic.resource.full_plural, stats) for topic, stats in zip(self._topics, self.stats, strict=True)]
 
     def left_out(self) -> list[tuple[str, str]]:
         """Kinds that we may not read and do without: why, and what would lift it."""
-        return [(kind, tally.left_out) for kind, tally in self.told() if tally.left_out]
+        return [(kind, stats.left_out) for kind, stats in self.told() if stats.left_out]
 
-    def trouble(self) -> list[str]:
+    def problem(self) -> list[str]:
         """Why there are no news, where there should be."""
-        return [f"{kind}: {tally.trouble}" for kind, tally in self.told() if tally.trouble]
+        return [f"{kind}: {stats.problem}" for kind, stats in self.told() if stats.problem]
 
     # -- in the thread -----------------------------------------------------------------------------------------
 
-    async def _talk(self) -> None:
+    async def _run(self) -> None:
         async with Client(self._access, connections=self._limits.in_flight + 2 * len(self._topics)) as client:
-            self.pool = WritePool(client, self._draw, self._limits, self._may_write, self._end_by)
-            followers = [self._follower(client, kind, topic) for kind, topic in enumerate(self._topics)]
+            self.pool = WritePool(client, self._draw, self._limits, self._may_write, self._fail)
+            reflectors = [self._reflector(client, kind, topic) for kind, topic in enumerate(self._topics)]
             self._opened.set()
             async with asyncio.TaskGroup() as tasks:
-                following = [tasks.create_task(follower.follow()) for follower in followers]
-                following.append(tasks.create_task(self._await_lists(followers)))
+                following = [tasks.create_task(reflector.follow()) for reflector in reflectors]
+                following.append(tasks.create_task(self._await_lists(reflectors)))
                 await self.thread.stopping.wait()
                 for task in following:
                     task.cancel()
@@ -140,12 +146,12 @@ class ApiThread:
         if self._bug is not None:
             raise self._bug
 
-    def _end_by(self, bug: BaseException) -> None:
+    def _fail(self, bug: BaseException) -> None:
         """A write raised something: it is lost without a result, so the thread ends and says so."""
         self._bug = bug
         self.thread.stopping.set()
 
-    def _follower(self, client: Client, kind: int, topic: WatchedKind) -> Reflector[Any]:
+    def _reflector(self, client: Client, kind: int, topic: WatchedKind) -> Reflector[Any]:
         return Reflector(
             client,
             topic.resource,
@@ -157,13 +163,13 @@ class ApiThread:
             selector=dict(topic.selector),
             optional=topic.optional,
             pages=topic.pages,
-            pace=self._pace,
-            tally=self.tallies[kind],
+            reflector_options=self._pace,
+            stats=self.stats[kind],
         )
 
-    async def _await_lists(self, followers: list[Reflector[Any]]) -> None:
-        for follower in followers:
-            await follower.listed.wait()
+    async def _await_lists(self, reflectors: list[Reflector[Any]]) -> None:
+        for reflector in reflectors:
+            await reflector.listed.wait()
         self.listed.set()
         self.updates.note(None)
 

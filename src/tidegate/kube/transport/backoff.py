@@ -14,8 +14,8 @@ Jitter = Callable[[], float]
 class Backoff:
     """Pauses between tries of one thing."""
 
-    def __init__(self, draw: Jitter, *, first_ms: int = 50, most_ms: int = 10_000) -> None:
-        self._draw, self._first_ms, self._most_ms = draw, first_ms, most_ms
+    def __init__(self, jitter: Jitter, *, first_ms: int = 50, most_ms: int = 10_000) -> None:
+        self._draw, self._first_ms, self._most_ms = jitter, first_ms, most_ms
         self.tries = 0
 
     def next_ms(self, asked_ms: int = 0) -> int:

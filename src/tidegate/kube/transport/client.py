@@ -56,7 +56,7 @@ class WatchStream:
         try:
             return await self._response.content.readany()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self.cut = _said(error)
+            self.cut = _error_text(error)
             return b""
 
 
@@ -114,13 +114,13 @@ class Client:
                     return ApiResponse(response.status, body=body, date=response.headers.get("Date", ""))
                 return read_refusal(response.status, body, response.headers.get("Retry-After", ""))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            return ApiResponse(0, NOT_SENT, _said(error), sent=False)
+            return ApiResponse(0, NOT_SENT, _error_text(error), sent=False)
         except ConnectionConfigError as error:
             return ApiResponse(0, NO_CREDENTIALS, str(error), sent=False)
         except LeaseLapsedError:
             return ApiResponse(0, NOT_ALLOWED, sent=False)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return ApiResponse(0, NO_ANSWER, _said(error))
+            return ApiResponse(0, NO_ANSWER, _error_text(error))
 
     @asynccontextmanager
     async def stream(self, request: ApiRequest, quiet_s: float) -> AsyncIterator[WatchStream | ApiResponse]:
@@ -133,7 +133,7 @@ class Client:
             yield ApiResponse(0, NO_CREDENTIALS, str(error), sent=False)
             return
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            yield ApiResponse(0, NO_ANSWER, _said(error))
+            yield ApiResponse(0, NO_ANSWER, _error_text(error))
             return
         try:
             yield await self._opened(response, identity)
@@ -146,7 +146,7 @@ class Client:
         try:
             body = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return ApiResponse(0, NO_ANSWER, _said(error))
+            return ApiResponse(0, NO_ANSWER, _error_text(error))
         if response.status == 401:
             try:
                 await self.access.credentials.identity(identity)  # so that the next try has another
@@ -179,5 +179,5 @@ class Client:
         return self._contexts[key]
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return str(error) or type(error).__name__

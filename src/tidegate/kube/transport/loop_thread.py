@@ -54,17 +54,17 @@ class LoopThread:
         """Whether it runs."""
         return self._thread.is_alive()
 
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why it is not well; empty: it runs, was stopped, or was never started."""
         if self._stops or self._thread.ident is None or (self._thread.is_alive() and self.failure is None):
             return ""
-        return f"the thread {self.name} has ended" + (f": {_said(self.failure)}" if self.failure else "")
+        return f"the thread {self.name} has ended" + (f": {_error_text(self.failure)}" if self.failure else "")
 
     def check(self) -> None:
         """Raise ThreadEndedError if it has ended though nobody stopped it."""
-        trouble = self.trouble()
-        if trouble:
-            raise ThreadEndedError(trouble) from self.failure
+        problem = self.problem()
+        if problem:
+            raise ThreadEndedError(problem) from self.failure
 
     # -- in the thread -----------------------------------------------------------------------------------------
 
@@ -83,5 +83,5 @@ class LoopThread:
         await self._main()
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"

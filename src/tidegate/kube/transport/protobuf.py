@@ -107,7 +107,7 @@ class ListedPod(msgspec.Struct):
     metadata: KubeObjectMeta  # who it is, and no more
     node: str
     phase: str
-    leaving: bool
+    terminating: bool
     created_ms: int
     marks: tuple[bytes, ...]  # annotations that are wanted and that each pod has for itself
     kind: Any  # what was made of its kind
@@ -195,7 +195,7 @@ def _listed(pod: Any, words: Words, kinds: _Kinds) -> ListedPod:
     """A pod as it is listed; what it has for itself is cleared, and what is left is its kind."""
     meta, spec, own, shared = pod.metadata, pod.spec, _NO_PAIRS, _NO_PAIRS
     who = KubeObjectMeta(meta.name, meta.uid, meta.namespace, meta.resource_version)
-    node, leaving, created_ms = spec.node_name, meta.HasField("deleted"), meta.created.seconds * 1000
+    node, terminating, created_ms = spec.node_name, meta.HasField("deleted"), meta.created.seconds * 1000
     if meta.annotations:
         annotations = list(meta.annotations)
         own, shared = _pairs(annotations, words.own), _pairs(annotations, words.shared)
@@ -204,7 +204,7 @@ def _listed(pod: Any, words: Words, kinds: _Kinds) -> ListedPod:
         clear(field)
     spec.ClearField("node_name")
     kind = kinds.of(shared, meta, spec)
-    return ListedPod(who, node, pod.status.phase, leaving, created_ms, own, kind)
+    return ListedPod(who, node, pod.status.phase, terminating, created_ms, own, kind)
 
 
 def read_kind(kind: PodKind) -> ReadKind:

@@ -83,7 +83,7 @@ class ReflectorStats:
     absent: bool = False  # the server does not have this kind, and need not
     left_out: str = ""  # why it is done without this kind, and what would lift that; empty: it is not
     refusal: str = ""  # why the latest request failed; empty: it did not
-    trouble: str = ""  # why there are no updates now; empty: all is well
+    problem: str = ""  # why there are no updates now; empty: all is well
 
 
 class ListFormat(Protocol):
@@ -120,22 +120,22 @@ class Reflector(Generic[T]):
     resource: Resource
     type: type[T]
     updates: UpdateSink
-    draw: Jitter
+    jitter: Jitter
     kind: int = 0  # by which the inbox knows them
     shrink: Callable[[T], object] = lambda thing: thing  # what is kept of an object
     namespace: str = ""  # empty: all. A fieldSelector of metadata.namespace is not the same: servers lose pages of it
     selector: dict[str, str] = field(default_factory=dict)  # labelSelector, fieldSelector
     optional: bool = False  # the server need not have this kind: one that is installed later is found then
     pages: ListFormat | None = None
-    pace: ReflectorOptions = ReflectorOptions()
-    tally: ReflectorStats = field(default_factory=ReflectorStats)
+    reflector_options: ReflectorOptions = ReflectorOptions()
+    stats: ReflectorStats = field(default_factory=ReflectorStats)
 
     def __post_init__(self) -> None:
         self.listed = asyncio.Event()  # set once the first list is in the inbox
         self._version = ""
         self._known: dict[str, int | str] = {}  # version by uid
         self._unreadable: set[str] = set()  # uids in the latest list of objects that could not be decoded
-        self._backoff = Backoff(self.draw, first_ms=_FIRST_PAUSE_MS, most_ms=_LONGEST_PAUSE_MS)
+        self._backoff = Backoff(self.jitter, first_ms=_FIRST_PAUSE_MS, most_ms=_LONGEST_PAUSE_MS)
         self._refused_s = 0.0  # since when we may not read it, by the loop's clock; 0: we may, as far as is known
         self._page = msgspec.json.Decoder(ObjectList[self.type])  # type: ignore[name-defined]
         self._event = msgspec.json.Decoder(WatchEvent[self.type])  # type: ignore[name-defined]
@@ -150,28 +150,28 @@ class Reflector(Generic[T]):
                 continue
             began_s = clock()
             refusal = await self._watch()
-            is_short = clock() - began_s < self.pace.steady_s
+            is_short = clock() - began_s < self.reflector_options.steady_s
             if not is_short:
                 self._backoff.reset()
             if refusal is not None:
-                await self._heed(refusal)
+                await self._handle_refusal(refusal)
             elif is_short:
                 await self._pause()
 
     async def _pause(self, asked_ms: int = 0) -> None:
         await asyncio.sleep(self._backoff.next_ms(asked_ms) / 1000)
 
-    async def _heed(self, refusal: ApiResponse) -> None:
+    async def _handle_refusal(self, refusal: ApiResponse) -> None:
         """Do as a refusal says: forget the version, or wait."""
         if refusal.status == _MISSING and self.optional:
             await self._await_kind()
             return
-        self.tally.trouble = self.tally.refusal = refusal.text()
+        self.stats.problem = self.stats.refusal = refusal.text()
         if refusal.status == _FORBIDDEN and self.optional and not self.listed.is_set() and self._is_refused_for_long():
-            self.tally.left_out = self._lift()
+            self.stats.left_out = self._missing_permission()
             self.listed.set()  # nobody waits for it
-        if self.tally.left_out:
-            await asyncio.sleep(self.pace.absent_s)
+        if self.stats.left_out:
+            await asyncio.sleep(self.reflector_options.absent_s)
             return
         if refusal.status == _GONE:
             self._version = ""
@@ -181,27 +181,27 @@ class Reflector(Generic[T]):
         """Whether it is more than a server that has just started and has not read its rules yet."""
         now_s = asyncio.get_running_loop().time()
         self._refused_s = self._refused_s or now_s
-        return now_s - self._refused_s >= self.pace.unready_s
+        return now_s - self._refused_s >= self.reflector_options.unready_s
 
-    def _lift(self) -> str:
+    def _missing_permission(self) -> str:
         """What is left out, and what would lift it."""
         kind = self.resource
-        return f"{kind.kind} is left out: {self.tally.trouble}; grant get, list and watch on {kind.full_plural}"
+        return f"{kind.kind} is left out: {self.stats.problem}; grant get, list and watch on {kind.full_plural}"
 
     async def _await_kind(self) -> None:
         """The server does not have this kind: there are none of it, until it is installed."""
         for uid in self._known:
             self.updates.put(self.kind, uid, None)
         self._known, self._version = {}, ""
-        self.tally.absent, self.tally.trouble, self.tally.refusal = True, "", ""
+        self.stats.absent, self.stats.problem, self.stats.refusal = True, "", ""
         self.listed.set()
-        await asyncio.sleep(self.pace.absent_s)
+        await asyncio.sleep(self.reflector_options.absent_s)
 
     # -- lists -------------------------------------------------------------------------------------------------
 
     async def _list(self) -> bool:
         """Take the whole list in; False if it failed and is to be tried again."""
-        self.tally.lists += 1
+        self.stats.lists += 1
         self._unreadable = set()
         found: set[str] = set()
         token, coming = "", asyncio.create_task(self._ask_page(""))
@@ -214,10 +214,10 @@ class Reflector(Generic[T]):
                     await asyncio.sleep(0)
                 page = await self._read_page(answer, token) if answer.ok else answer
                 if isinstance(page, ApiResponse):
-                    await self._heed(page)  # a page that has expired (410) means: from the beginning
+                    await self._handle_refusal(page)  # a page that has expired (410) means: from the beginning
                     return False
                 for thing in page.items or ():
-                    self._tell_listed(thing, found)
+                    self._put_listed(thing, found)
                 token = page.metadata.continue_
                 if not token:
                     break
@@ -230,7 +230,7 @@ class Reflector(Generic[T]):
         return True
 
     async def _ask_page(self, token: str, *, as_json: bool = False) -> ApiResponse:
-        query = {"limit": str(self.pace.page), **self.selector, **({"continue": token} if token else {})}
+        query = {"limit": str(self.reflector_options.page), **self.selector, **({"continue": token} if token else {})}
         accept = self.pages.accept if self.pages and not as_json else ""
         path = self.resource.path(self.namespace)
         return await self.client.ask(ApiRequest("GET", path, query, timeout_s=60, accept=accept))
@@ -284,8 +284,8 @@ class Reflector(Generic[T]):
             del self._known[uid]
             self.updates.put(self.kind, uid, None)
         self._version = version
-        self.tally.absent, self.tally.left_out, self._refused_s = False, "", 0.0
-        self.tally.trouble = self.tally.refusal = ""
+        self.stats.absent, self.stats.left_out, self._refused_s = False, "", 0.0
+        self.stats.problem = self.stats.refusal = ""
         self.listed.set()
 
     def _decode_page(self, body: bytes) -> ObjectList[T] | ApiResponse:
@@ -310,11 +310,11 @@ class Reflector(Generic[T]):
 
     def _skip(self, raw: msgspec.Raw) -> None:
         """Leave an object as it was last read: it is there, though it cannot be read now."""
-        self.tally.skipped += 1
+        self.stats.skipped += 1
         with suppress(msgspec.MsgspecError):
             self._unreadable.add(msgspec.json.decode(raw, type=PartialObject).metadata.uid)
 
-    def _tell_listed(self, thing: T, found: set[str]) -> None:
+    def _put_listed(self, thing: T, found: set[str]) -> None:
         """Tell of a listed object, unless nothing about it is new; known from now on, whatever comes of the list."""
         meta = thing.metadata
         uid, version = meta.uid, _kept_version(meta.resource_version)
@@ -328,9 +328,9 @@ class Reflector(Generic[T]):
         try:
             kept = self.shrink(thing)
         except Exception as error:  # noqa: BLE001 - it is data from outside, whatever is wrong with it
-            self.tally.skipped += 1
+            self.stats.skipped += 1
             meta = thing.metadata
-            self.tally.trouble = f"{self.resource.kind} {meta.namespace}/{meta.name} cannot be understood: {error}"
+            self.stats.problem = f"{self.resource.kind} {meta.namespace}/{meta.name} cannot be understood: {error}"
         else:
             self.updates.put(self.kind, uid, kept)
 
@@ -338,8 +338,8 @@ class Reflector(Generic[T]):
 
     async def _watch(self) -> ApiResponse | None:
         """Watch until it ends; the refusal, if there was one."""
-        self.tally.watches += 1
-        seconds = max(int(self.pace.watch_s * (1 - 0.1 * self.draw())), 1)
+        self.stats.watches += 1
+        seconds = max(int(self.reflector_options.watch_s * (1 - 0.1 * self.jitter())), 1)
         query = {
             "watch": "true",
             "resourceVersion": self._version,
@@ -348,11 +348,11 @@ class Reflector(Generic[T]):
             **self.selector,
         }
         async with self.client.stream(
-            ApiRequest("GET", self.resource.path(self.namespace), query), self.pace.quiet_s
+            ApiRequest("GET", self.resource.path(self.namespace), query), self.reflector_options.quiet_s
         ) as opened:
             if isinstance(opened, ApiResponse):
                 return opened
-            self.tally.trouble = self.tally.refusal = ""
+            self.stats.problem = self.stats.refusal = ""
             return await self._read(opened)
 
     async def _read(self, stream: WatchStream) -> ApiResponse | None:
@@ -363,9 +363,9 @@ class Reflector(Generic[T]):
             refusal = await self._decode(behind)
         finally:
             reading.cancel()
-        self.tally.behind_bytes = max(self.tally.behind_bytes, behind.most)
+        self.stats.behind_bytes = max(self.stats.behind_bytes, behind.most)
         if refusal is None and (stream.cut or behind.overrun):
-            self.tally.cuts += 1
+            self.stats.cuts += 1
         return refusal
 
     async def _decode(self, behind: _Behind) -> ApiResponse | None:
@@ -391,13 +391,13 @@ class Reflector(Generic[T]):
                 return ApiResponse(told.code or 500, told.reason, told.message)
             if line.startswith(_BOOKMARK):
                 self._version = self._bookmark.decode(line).object.metadata.resource_version
-                self.tally.bookmarks += 1
+                self.stats.bookmarks += 1
                 return None
-            self._tell(self._decode_event(line))
+            self._record(self._decode_event(line))
         except msgspec.MsgspecError as error:
             # One object that cannot be read must not stop the others; the next list tells whether it still matters.
-            self.tally.skipped += 1
-            self.tally.trouble = f"an event of {self.resource.full_plural} cannot be read: {error}"
+            self.stats.skipped += 1
+            self.stats.problem = f"an event of {self.resource.full_plural} cannot be read: {error}"
         return None
 
     def _decode_event(self, line: bytes) -> WatchEvent[T]:
@@ -406,9 +406,9 @@ class Reflector(Generic[T]):
         except RecursionError:
             return self._event.decode(cut_nesting(line))
 
-    def _tell(self, event: WatchEvent[T]) -> None:
+    def _record(self, event: WatchEvent[T]) -> None:
         meta = event.object.metadata
-        self.tally.events += 1
+        self.stats.events += 1
         self._version = meta.resource_version
         if event.type == "DELETED":
             self._known.pop(meta.uid, None)

@@ -25,7 +25,7 @@ class UpdateQueue:
     """News in the order in which their objects first had any."""
 
     def __init__(self) -> None:
-        self._news: dict[str, Update] = {}
+        self._updates: dict[str, Update] = {}
         self._notes: list[object] = []
         self._lock = threading.Lock()
         self._filled = threading.Event()
@@ -37,12 +37,12 @@ class UpdateQueue:
     def put(self, kind: int, uid: str, thing: object | None) -> None:
         """Tell the latest of an object; what was told of it before and not taken is of no interest any more."""
         with self._lock:
-            if uid in self._news:
+            if uid in self._updates:
                 self.coalesced += 1
             if thing is None and not self._taken:
-                self._news.pop(uid, None)  # it came and went before anybody looked
+                self._updates.pop(uid, None)  # it came and went before anybody looked
             else:
-                self._news[uid] = Update(kind, uid, thing)
+                self._updates[uid] = Update(kind, uid, thing)
             if not self._filled.is_set():
                 self._fill()
 
@@ -64,7 +64,7 @@ class UpdateQueue:
     def take(self) -> tuple[list[Update], list[object]]:
         """All news and notes since the last time."""
         with self._lock:
-            news, self._news = self._news, {}
+            news, self._updates = self._updates, {}
             self._taken = True
             notes, self._notes = self._notes, []
             self.waited_s = time.monotonic() - self._since_s if self._filled.is_set() else 0.0
@@ -72,7 +72,7 @@ class UpdateQueue:
         return list(news.values()), notes
 
     def __contains__(self, uid: str) -> bool:
-        return uid in self._news
+        return uid in self._updates
 
     def __len__(self) -> int:
-        return len(self._news)
+        return len(self._updates)

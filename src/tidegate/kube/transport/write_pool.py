@@ -58,7 +58,7 @@ ResultCallback = Callable[[WriteResult], None]
 @dataclass
 class _Job:
     write: Write
-    tell: ResultCallback
+    record: ResultCallback
     backoff: Backoff
     until: float = 0.0  # by the loop's clock; 0: not tried yet
     doubtful: bool = False  # some try may have been carried out without our knowing
@@ -70,12 +70,12 @@ class WritePool:
     def __init__(
         self,
         client: Client,
-        draw: Jitter,
+        jitter: Jitter,
         limits: WriteLimits = WriteLimits(),  # noqa: B008 - a tuple
         may_write: Callable[[], bool] = lambda: True,
         on_bug: Callable[[BaseException], None] | None = None,
     ) -> None:
-        self._client, self._draw, self.limits = client, draw, limits
+        self._client, self._draw, self.limits = client, jitter, limits
         self._may_still_write = may_write
         self._on_bug = on_bug or _raise  # called with what a try raised
         self._closed = False  # nothing more is sent
@@ -88,9 +88,9 @@ class WritePool:
         self.tries = 0
         self.slowed = 0  # times that the server had too many requests
 
-    def submit(self, write: Write, tell: ResultCallback) -> None:
+    def submit(self, write: Write, record: ResultCallback) -> None:
         """Carry a write out, after those of the same key that came before; and tell what came of it."""
-        job = _Job(write, tell, Backoff(self._draw))
+        job = _Job(write, record, Backoff(self._draw))
         line = self._waiting.setdefault(write.key, deque())
         line.append(job)
         self.backlog += 1
@@ -121,10 +121,10 @@ class WritePool:
         while self._ready and len(self._tasks) < int(self.allowed):
             task = asyncio.create_task(self._try(self._ready.popleft()))
             self._tasks.add(task)
-            task.add_done_callback(self._landed)
+            task.add_done_callback(self._finished)
             self.most_in_flight = max(self.most_in_flight, len(self._tasks))
 
-    def _landed(self, task: asyncio.Task[None]) -> None:
+    def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
             return
@@ -153,13 +153,13 @@ class WritePool:
         self._adapt(answer)
         job.doubtful = job.doubtful or _is_doubtful(answer)
         if not (answer.may_pass or self._may_be_unready(job, answer)):
-            self._finish(job, await self._judge(job, answer))
+            self._finish(job, await self._interpret(job, answer))
             return
         pause_s = job.backoff.next_ms(answer.retry_after_ms) / 1000
         if loop.time() + pause_s > job.until:
             self._finish(job, await self._give_up(job, answer))
             return
-        loop.call_later(pause_s, self._again, job)  # others fly meanwhile; those of the same key wait
+        loop.call_later(pause_s, self._due, job)  # others fly meanwhile; those of the same key wait
 
     def _withdraw(self, job: _Job) -> None:
         """We may not write any more; what was never sent surely was not done."""
@@ -171,7 +171,7 @@ class WritePool:
         waited_s = self.limits.deadline_s - (job.until - asyncio.get_running_loop().time())
         return answer.status in _FORBIDDEN and waited_s < self.limits.unready_s
 
-    def _again(self, job: _Job) -> None:
+    def _due(self, job: _Job) -> None:
         self._ready.append(job)
         self._start_ready()
 
@@ -183,7 +183,7 @@ class WritePool:
         elif answer.status:
             self.allowed = min(self.allowed + 1 / self.allowed, float(self.limits.in_flight))
 
-    async def _judge(self, job: _Job, answer: ApiResponse) -> tuple[Outcome, ApiResponse]:
+    async def _interpret(self, job: _Job, answer: ApiResponse) -> tuple[Outcome, ApiResponse]:
         """What a final answer means."""
         write = job.write
         if answer.ok or answer.status in write.done_if:
@@ -214,7 +214,7 @@ class WritePool:
         return (Outcome.DONE if done else otherwise), answer
 
     def _finish(self, job: _Job, judged: tuple[Outcome, ApiResponse]) -> None:
-        job.tell(WriteResult(*judged, job.backoff.tries + 1))
+        job.record(WriteResult(*judged, job.backoff.tries + 1))
         line = self._waiting[job.write.key]
         line.popleft()
         self.backlog -= 1
