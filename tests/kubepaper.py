@@ -18,6 +18,7 @@ from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.mirror.pod_spec_cache import PodSpecCache
 from tidegate.kube.mirror.pods import PodObject, see_pod
 from tidegate.kube.reconciler import Reconciler
+from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.manifests.cluster_defaults import NOTHING_AROUND as AROUND
 from tidegate.model.facts import Outcome
 from tidegate.model.hardware import Taint, TaintEffect
@@ -191,7 +192,7 @@ class Paper:
         """Carry the latest orders out until there are no more."""
         while self.orders:
             for order in self.orders:
-                self.reconciler.hear(order, Outcome.DONE if self.carry_out(order) else Outcome.FAILED)
+                WriteOutcomes(self.reconciler).settle(order, Outcome.DONE if self.carry_out(order) else Outcome.FAILED)
             self.step()
         return self
 

@@ -75,7 +75,7 @@ def test_kustomize_makes_what_install_prints(kustomize, mode):
 
 def test_helm_makes_the_namespaces_that_install_makes(helm):
     made = helm(
-        "mode=gate,door=true,excludeNamespaces[0]=x,managedJobsNamespaceSelector.matchExpressions[0].key=team,"
+        "mode=gate,admissionGate=true,excludeNamespaces[0]=x,managedJobsNamespaceSelector.matchExpressions[0].key=team,"
         "managedJobsNamespaceSelector.matchExpressions[0].operator=In,"
         "managedJobsNamespaceSelector.matchExpressions[0].values[0]=a"
     )

@@ -88,7 +88,15 @@ def test_the_options_are_checked(tmp_path):
     assert "expected labels such as team=a" in done.stderr
     done = CliRunner().invoke(
         app,
-        ["install", "--dry-run", "--managed-jobs-namespace-selector", "team=a", "--exclude-namespace", "x", "--door"],
+        [
+            "install",
+            "--dry-run",
+            "--managed-jobs-namespace-selector",
+            "team=a",
+            "--exclude-namespace",
+            "x",
+            "--admission-gate",
+        ],
     )
     assert done.exit_code == 0
     assert "--exclude-namespace=x" in done.stdout

@@ -22,10 +22,10 @@ def test_a_write_that_fails_late_says_nothing_of_the_place_that_was_decided_sinc
     """The gate of a pod cannot be lifted, so its binding fails, too: that is one failure, and not the loss of a pod."""
     cluster = paper(policy=QUEUES)
     cluster.put(queued(ours("a", 8, schedulingGates=[{"name": GATE}])))
-    assert [kind for kind, _ in cluster.step()] == ["lift", "bind"]
+    assert [kind for kind, _ in cluster.step()] == ["ungate", "bind"]
     lift, bind = cluster.orders
     cluster.reconciler.hear(lift, Outcome.FAILED)
-    assert [kind for kind, _ in cluster.step()] == ["lift", "bind"]
+    assert [kind for kind, _ in cluster.step()] == ["ungate", "bind"]
     again, _ = cluster.orders
     for late in (bind, again):
         cluster.reconciler.hear(late, Outcome.FAILED)

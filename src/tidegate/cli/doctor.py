@@ -1,7 +1,4 @@
-"""`tidegate doctor`: is a cluster ready for a mode, and if not, what to do?
-
-Must not know: how anything is checked.
-"""
+"""`tidegate doctor`: is a cluster ready for a mode, and if not, what to do?"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`tidegate install`: everything that a cluster needs for Tidegate to run in it, printed or applied.
-
-Must not know: what the objects are, or how they are applied.
-"""
+"""`tidegate install`: everything that a cluster needs for Tidegate to run in it, printed or applied."""
 
 from __future__ import annotations
 
@@ -166,7 +163,8 @@ def _ask(installation: InstallSpec, access: Connection) -> None:
 
 async def _install(access: Connection, installation: InstallSpec, *, force: bool) -> list[AppliedObject]:
     from tidegate.deploy.access_review import AccessReviewError
-    from tidegate.deploy.install_objects import gate_release, objects
+    from tidegate.deploy.admission_gate import release_policy
+    from tidegate.deploy.install_objects import objects
     from tidegate.deploy.install_spec import GivenPolicy
     from tidegate.deploy.server_side_apply import apply_all, find_unserved, remove_all
     from tidegate.kube.transport.client import Client
@@ -188,7 +186,7 @@ async def _install(access: Connection, installation: InstallSpec, *, force: bool
             await _refuse_conflicts(client, installation)
         if installation.policy.config_map and not installation.allow_no_queues:
             await _refuse_emptied(client, installation)
-        await remove_all(client, gate_release())  # gates hold again
+        await remove_all(client, release_policy())  # gates hold again
         return await apply_all(client, things, keep=installation.policy.config_map if begins else "", force=force)
 
 

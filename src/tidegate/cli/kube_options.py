@@ -1,7 +1,4 @@
-"""Options that name a cluster, and the way to it.
-
-Must not know: what is asked of the cluster.
-"""
+"""Options that name a cluster, and the way to it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`tidegate run`: Tidegate in a cluster, watching, gating or binding.
-
-Must not know: how anything is decided, followed or written.
-"""
+"""`tidegate run`: Tidegate in a cluster, watching, gating or binding."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`tidegate shadow-report`: what Tidegate would have done differently from what happened, and what that would save.
-
-Must not know: how any of it is found.
-"""
+"""`tidegate shadow-report`: what Tidegate would have done differently from what happened, and what that would save."""
 
 from __future__ import annotations
 

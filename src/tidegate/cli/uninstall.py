@@ -1,7 +1,4 @@
-"""`tidegate uninstall`: everything of Tidegate removed from a cluster; what runs goes on.
-
-Must not know: what there is to remove, or how.
-"""
+"""`tidegate uninstall`: everything of Tidegate removed from a cluster; what runs goes on."""
 
 from __future__ import annotations
 
@@ -89,16 +86,14 @@ async def _uninstall(access: Connection, options: UninstallSpec) -> list[Removal
     from tidegate.deploy.uninstall import uninstall as remove_all
     from tidegate.kube.transport.client import Client
 
-    done: list[Removal] = []
     async with Client(access, connections=4) as client:
         try:
             other = await find_other_home(client, options.lease.namespace)
             if other:
                 raise CannotRun(f"it is installed in the namespace {other}: --namespace {other}; nothing was removed")
-            done += [removal async for removal in remove_all(client, options)]
+            return await remove_all(client, options)
         except AccessReviewError as error:
             raise CannotRun(f"{access.server}: {error}; run it as a user who may") from None
-    return done
 
 
 def _tell(done: list[Removal], *, as_json: bool) -> None:

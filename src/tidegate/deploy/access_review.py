@@ -1,11 +1,9 @@
-"""What the API server says somebody may do, and which kinds it serves.
-
-Must not know: what follows from the answers.
-"""
+"""What the API server says somebody may do, and which kinds it serves."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +16,7 @@ from tidegate.kube.transport.response import ApiResponse
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 _BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 _NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-_ANSWER_S, _NOT_FOUND = 10.0, 404
+_ANSWER_S, _LIST_S, _PAGE, _NOT_FOUND = 10.0, 60.0, 500, 404
 
 
 class Account(NamedTuple):
@@ -98,6 +96,26 @@ async def bound_namespace(client: Client, binding: str) -> str:
     namespace = str(subjects[0].get("namespace", ""))
     there = await client.ask(ApiRequest("GET", _NAMESPACES.path(name=namespace), timeout_s=_ANSWER_S))
     return "" if there.status == _NOT_FOUND else namespace
+
+
+async def list_objects(
+    client: Client, kind: Resource, namespace: str = "", *, most_pages: int = 1 << 30, **query: str
+) -> AsyncIterator[dict[str, Any]]:
+    """Objects of a kind, page by page; none where the server does not have the kind."""
+    token = ""
+    for _ in range(most_pages):
+        wanted = {"limit": str(_PAGE), **query, **({"continue": token} if token else {})}
+        answer = await client.ask(ApiRequest("GET", kind.path(namespace), wanted, timeout_s=_LIST_S))
+        if answer.status == _NOT_FOUND:
+            return
+        if not answer.ok:
+            raise AccessReviewError(f"{kind.plural}: {answer.text()}")
+        page = msgspec.json.decode(answer.body)
+        for found in page["items"] or ():
+            yield found
+        token = page["metadata"].get("continue", "")
+        if not token:
+            return
 
 
 class Served(NamedTuple):

@@ -1,7 +1,4 @@
-"""What a check found: whether that is well, what was expected, and what to do.
-
-Must not know: how anything is found, or shown.
-"""
+"""What a check found: whether that is well, what was expected, and what to do."""
 
 from __future__ import annotations
 

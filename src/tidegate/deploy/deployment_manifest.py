@@ -1,7 +1,4 @@
-"""The Deployment: two replicas that may do nothing on their node but read, write to what is theirs, and listen.
-
-Must not know: what the program may do in the cluster.
-"""
+"""The Deployment: two replicas that may do nothing on their node but read, write to what is theirs, and listen."""
 
 from __future__ import annotations
 
@@ -21,6 +18,7 @@ PORT = 8080
 USER = 65532
 
 LABELS = {"app.kubernetes.io/name": NAME}
+SELECTOR = f"app.kubernetes.io/name={NAME}"
 
 _CONFINED = {
     "allowPrivilegeEscalation": False,

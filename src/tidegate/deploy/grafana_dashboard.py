@@ -1,7 +1,4 @@
-"""The board for Grafana: who waits and for how long, what is used, whether it keeps up and whether its writes arrive.
-
-Must not know: how the numbers come about.
-"""
+"""The Grafana dashboard: waits, quota in use, step durations and write outcomes."""
 
 from __future__ import annotations
 

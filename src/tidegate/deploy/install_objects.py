@@ -1,7 +1,4 @@
-"""All objects of an installation, in the order in which they are to be made; and as text.
-
-Must not know: who applies them.
-"""
+"""All objects of an installation, in the order in which they are to be made; and as text."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tidegate.deploy.admission_gate import gate_files, release_policy
+from tidegate.deploy.admission_gate import gate_files
 from tidegate.deploy.alert_rules import alert_groups
 from tidegate.deploy.deployment_manifest import LABELS, PORT, deployment
 from tidegate.deploy.grafana_dashboard import dashboard
@@ -34,11 +31,11 @@ def objects(installation: InstallSpec) -> list[dict[str, Any]]:
     given = permissions_of(installation.mode, installation.lease, installation.policy.config_map)
     made = [
         *([] if installation.namespace in THERE else [namespace(installation)]),
-        _account(installation),
+        _object("v1", "ServiceAccount", NAME, installation.namespace),
         cluster_role(given),
-        _cluster_binding(installation),
+        _binding("ClusterRole", installation),
         role(installation, given),
-        _binding(installation),
+        _binding("Role", installation),
         *([] if installation.policy.files is None else [policy_map(installation, installation.policy.files)]),
         deployment(installation),
         _budget(installation),
@@ -68,10 +65,6 @@ def namespace(installation: InstallSpec) -> dict[str, Any]:
     return made
 
 
-def _account(installation: InstallSpec) -> dict[str, Any]:
-    return _object("v1", "ServiceAccount", NAME, installation.namespace)
-
-
 def cluster_role(given: list[Permission]) -> dict[str, Any]:
     """What it may do everywhere."""
     everywhere = [grant for grant in given if not grant.own]
@@ -85,17 +78,12 @@ def role(installation: InstallSpec, given: list[Permission]) -> dict[str, Any]:
     )
 
 
-def _cluster_binding(installation: InstallSpec) -> dict[str, Any]:
-    return _object(f"{_RBAC}/v1", "ClusterRoleBinding", NAME, "", **_bound("ClusterRole", installation))
-
-
-def _binding(installation: InstallSpec) -> dict[str, Any]:
-    return _object(f"{_RBAC}/v1", "RoleBinding", NAME, installation.namespace, **_bound("Role", installation))
-
-
-def _bound(kind: str, installation: InstallSpec) -> dict[str, Any]:
+def _binding(role: str, installation: InstallSpec) -> dict[str, Any]:
+    """The binding of a ClusterRole or Role to the service account."""
     subject = {"kind": "ServiceAccount", "name": NAME, "namespace": installation.namespace}
-    return {"roleRef": {"apiGroup": _RBAC, "kind": kind, "name": NAME}, "subjects": [subject]}
+    ref = {"apiGroup": _RBAC, "kind": role, "name": NAME}
+    where = installation.namespace if role == "Role" else ""
+    return _object(f"{_RBAC}/v1", f"{role}Binding", NAME, where, roleRef=ref, subjects=[subject])
 
 
 def policy_map(installation: InstallSpec, data: Mapping[str, str]) -> dict[str, Any]:
@@ -157,11 +145,6 @@ def gate_text(file: str) -> str:
 def gate_objects(namespaces: NamespaceRule = NamespaceRule()) -> list[dict[str, Any]]:  # noqa: B008 - frozen
     """The door: work that names a queue arrives held, in namespaces that are managed."""
     return [thing for _, made in gate_files(namespaces).values() for thing in made]
-
-
-def gate_release() -> list[dict[str, Any]]:
-    """What takes our gate off pods that arrive, after we are gone: never together with the door."""
-    return release_policy()
 
 
 # -- as text -----------------------------------------------------------------------------------------------------

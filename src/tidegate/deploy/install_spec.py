@@ -1,7 +1,4 @@
-"""What somebody wants installed: where, in which mode, from which image, under which policy.
-
-Must not know: the objects that this becomes.
-"""
+"""What somebody wants installed: where, in which mode, from which image, under which policy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Whether an installation is the only one, owns its own objects, and has left nothing behind that nobody minds.
 
 Every check reads; none writes.
-Must not know: how findings are shown.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from tidegate.deploy.access_review import AccessReviewError
+from tidegate.deploy.access_review import AccessReviewError, list_objects
 from tidegate.deploy.check_result import CheckLevel, CheckResult, passed
-from tidegate.deploy.deployment_manifest import LABELS
+from tidegate.deploy.deployment_manifest import SELECTOR
 from tidegate.deploy.install_objects import objects
 from tidegate.deploy.install_spec import NAME, InstallSpec
 from tidegate.deploy.server_side_apply import INSTALLER, resource_of
@@ -55,8 +54,8 @@ async def check_instances(client: Client, lease: LeaseName, mode: Mode, now_ms: 
     known = {claim.lease for claim in claims}
     leaders = [(where, holder) for where, holder in await _leaders(client, lease, now_ms) if where not in known]
     others += [f"Lease {where} ({holder} leads)" for where, holder in sorted(leaders)]
-    query = {"labelSelector": ",".join(f"{key}={value}" for key, value in LABELS.items())}
-    homes = {one["metadata"]["namespace"] for one in await _items(client, _DEPLOYMENTS, query)}
+    deployments = list_objects(client, _DEPLOYMENTS, labelSelector=SELECTOR)
+    homes = {one["metadata"]["namespace"] async for one in deployments}
     homes -= {lease.namespace, *(where.partition("/")[0] for where in known)}
     others += [f"a Deployment in {home}" for home in sorted(homes)]
     if not others:
@@ -69,7 +68,7 @@ async def check_instances(client: Client, lease: LeaseName, mode: Mode, now_ms: 
 async def _leaders(client: Client, lease: LeaseName, now_ms: int) -> list[tuple[str, str]]:
     """Leases of the same name elsewhere that somebody holds."""
     found = []
-    for item in await _items(client, LEASES, {"fieldSelector": f"metadata.name={lease.name}"}):
+    async for item in list_objects(client, LEASES, fieldSelector=f"metadata.name={lease.name}"):
         where, spec = item["metadata"]["namespace"], msgspec.convert(item.get("spec") or {}, LeaseSpec)
         if where != lease.namespace and is_held(spec, now_ms):
             found.append((f"{where}/{lease.name}", spec.holder_identity or ""))
@@ -125,10 +124,3 @@ async def check_leftovers(client: Client, lease: LeaseName, now_ms: int) -> Chec
     found = f"no replica leads; pods and templates with a gate: {gates}; objects with annotations: {notes}"
     remedy = "let a replica lead, or tidegate uninstall, which takes them back"
     return CheckResult("leftovers", CheckLevel.WARN, found, "a leader that maintains them, or none", remedy)
-
-
-async def _items(client: Client, kind: Resource, query: dict[str, str]) -> list[dict[str, Any]]:
-    answer = await client.ask(ApiRequest("GET", kind.path(), query, timeout_s=_ANSWER_S))
-    if not answer.ok:
-        raise AccessReviewError(answer.text())
-    return msgspec.json.decode(answer.body)["items"] or []

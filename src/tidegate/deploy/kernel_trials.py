@@ -1,7 +1,6 @@
 """Small runs that call every kernel with every kind of argument there is: what they need is what gets compiled.
 
 A kernel is compiled with all that it calls, whichever way it goes: it is enough to call those that Python calls.
-Must not know: how kernels are compiled.
 """
 
 from __future__ import annotations

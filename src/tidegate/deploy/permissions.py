@@ -1,7 +1,6 @@
 """What each mode may do, and why: one table, for the roles that are installed, for who checks them, and for the docs.
 
 It is made from the kinds that are followed and written to, so that a new kind is granted where it is followed.
-Must not know: how roles are installed, or who asks.
 """
 
 from __future__ import annotations

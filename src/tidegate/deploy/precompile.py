@@ -2,7 +2,6 @@
 
 Without a folder they go where the program keeps its own. An image or a wheel carries the folder, read-only: the program
 finds it where TIDEGATE_KERNELS points to, or as `compiled_kernels` inside the package.
-Must not know: what an image is.
 """
 
 from __future__ import annotations

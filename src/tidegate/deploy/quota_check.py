@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import msgspec
-
-from tidegate.deploy.access_review import AccessReviewError
+from tidegate.deploy.access_review import list_objects
 from tidegate.deploy.check_result import CheckLevel, CheckResult, passed
-from tidegate.kube.transport.client import ApiRequest, Client
-from tidegate.kube.transport.resources import NODES, PODS, Resource
+from tidegate.kube.transport.client import Client
+from tidegate.kube.transport.resources import NODES, PODS
 from tidegate.manifests.core_objects import read_node
 from tidegate.manifests.field_reader import Item
 from tidegate.manifests.findings import Findings, Origin
@@ -18,8 +16,8 @@ from tidegate.manifests.jobs.pod import read_pod
 from tidegate.manifests.label_names import QUEUE
 from tidegate.model.queues import Queue, Shares, in_any_namespace
 
-#: Objects of a page, and pages that are looked at: the kinds of pods of a large cluster show in the first of them.
-_PAGE, _MOST_PAGES = 500, 20
+#: Pages of a list that are read: the kinds of pods of a large cluster show in the first of them.
+_MOST_PAGES = 20
 
 #: What many queues leave uncounted on purpose.
 _USUAL = ("cpu", "memory", "pods", "ephemeral-storage")
@@ -31,31 +29,16 @@ async def check_quota(client: Client, shares: Shares) -> CheckResult:
     """Compare quotas with the requests of pods that name a queue, and with what nodes have."""
     if not shares.queues:
         return passed("quota", "the policy has no queues: nothing is counted")
-    offered = {name for node in await _listed(client, NODES) for name in _on_node(node)}
-    requested = [_request(pod) for pod in await _listed(client, PODS)]
-    troubles = [*_uncounted(shares, requested), *_nowhere(shares.queues, offered)]
-    if troubles:
+    nodes, pods = (list_objects(client, kind, most_pages=_MOST_PAGES) for kind in (NODES, PODS))
+    offered = {name async for node in nodes for name in _on_node(node)}
+    requested = [_request(pod) async for pod in pods]
+    problems = [*_uncounted(shares, requested), *_nowhere(shares.queues, offered)]
+    if problems:
         expected = "quotas by the names that pods and nodes use"
         remedy = "add these to the queue (`other:` in a tidegate.yaml), or correct the names"
-        return CheckResult("quota", CheckLevel.WARN, "; ".join(dict.fromkeys(troubles)), expected, remedy)
+        return CheckResult("quota", CheckLevel.WARN, "; ".join(dict.fromkeys(problems)), expected, remedy)
     known = sum(1 for queue, _ in requested if _queue_of(shares, queue) is not None)
     return passed("quota", f"counts what nodes have, and what {known} pods of its queues ask for")
-
-
-async def _listed(client: Client, resource: Resource) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
-    token = ""
-    for _ in range(_MOST_PAGES):
-        query = {"limit": str(_PAGE), **({"continue": token} if token else {})}
-        answer = await client.ask(ApiRequest("GET", resource.path(), query, timeout_s=30))
-        if not answer.ok:
-            raise AccessReviewError(answer.text())
-        page = msgspec.json.decode(answer.body)
-        items += page["items"] or ()
-        token = page["metadata"].get("continue", "")
-        if not token:
-            break
-    return items
 
 
 def _item(thing: Mapping[str, Any], kind: str) -> Item:

@@ -2,7 +2,6 @@
 
 What is installed is checked, too: that it is alone, owns its objects, and has left nothing behind.
 Every check reads; none writes.
-Must not know: how findings are shown.
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ from tidegate.deploy.access_review import (
     find_forbidden,
     find_served,
 )
+from tidegate.deploy.admission_gate import release_policy
 from tidegate.deploy.check_result import CheckLevel, CheckResult, passed
-from tidegate.deploy.install_objects import gate_objects, gate_release
+from tidegate.deploy.install_objects import gate_objects
 from tidegate.deploy.installation_checks import check_instances, check_leftovers, check_managers
 from tidegate.deploy.permissions import FOLLOWED, Permission, permissions_of
 from tidegate.deploy.quota_check import check_quota
@@ -327,7 +327,7 @@ async def _check_quota(client: Client, target: CheckTarget) -> CheckResult:
 
 async def _check_gate(client: Client, target: CheckTarget) -> CheckResult:
     wanted = [(thing["kind"], thing["metadata"]["name"]) for thing in gate_objects()]
-    released = {(thing["kind"], thing["metadata"]["name"]) for thing in gate_release()}
+    released = {(thing["kind"], thing["metadata"]["name"]) for thing in release_policy()}
     there = set()
     for kind in dict.fromkeys(kind for kind, _ in wanted):
         answer = await client.ask(ApiRequest("GET", _GATE_KINDS[kind].path(), timeout_s=_ANSWER_S))

@@ -1,7 +1,4 @@
-"""Objects brought about by server-side apply: what is there already is changed only in what we own.
-
-Must not know: what the objects are for.
-"""
+"""Objects brought about by server-side apply: what is there already is changed only in what we own."""
 
 from __future__ import annotations
 

@@ -2,22 +2,22 @@
 
 First the admission policies, so that nothing arrives held; then the program, so that nobody decides any more; then what
 it wrote into the work of others; then its own objects, and its namespace if nothing else is in it.
-Must not know: how outcomes are shown.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.deploy.access_review import AccessReviewError
-from tidegate.deploy.deployment_manifest import LABELS
-from tidegate.deploy.install_objects import gate_objects, gate_release, objects
+from tidegate.deploy.access_review import AccessReviewError, list_objects
+from tidegate.deploy.admission_gate import release_policy
+from tidegate.deploy.deployment_manifest import LABELS, SELECTOR
+from tidegate.deploy.install_objects import gate_objects, objects
 from tidegate.deploy.install_spec import NAME, POLICY, THERE, InstallSpec
 from tidegate.deploy.server_side_apply import INSTALLER, ApplyOutcome, apply_all, resource_of
 from tidegate.deploy.work_cleanup import (
@@ -103,24 +103,17 @@ class UninstallSpec:
     leave_s: float = _LEAVE_S
 
 
-async def uninstall(client: Client, options: UninstallSpec) -> AsyncIterator[Removal]:
-    """Remove everything; AccessReviewError where we may not look."""
-    for thing in reversed(gate_objects()):
-        async for removal in _remove(client, _ref(thing), options):
-            yield removal
-    async for removal in _end_program(client, options):
-        yield removal
-        if removal.outcome is RemovalOutcome.FAILED:
-            return
-    async for removal in _clean_work(client, options):
-        yield removal
-    for ref in _own_objects(options):
-        async for removal in _remove(client, ref, options):
-            yield removal
-    async for removal in _remove_claim(client, options):
-        yield removal
-    async for removal in _remove_namespace(client, options):
-        yield removal
+async def uninstall(client: Client, options: UninstallSpec) -> list[Removal]:
+    """Remove everything, and report each object; AccessReviewError where objects may not be listed."""
+    done = await _remove(client, map(_ref, reversed(gate_objects())), options)
+    ended = await _end_program(client, options)
+    done += ended
+    if _has_failed(ended):
+        return done
+    done += await _clean_work(client, options)
+    done += await _remove(client, _own_objects(options), options)
+    done += await _remove_claim(client, options)
+    return done + await _remove_namespace(client, options)
 
 
 async def find_other_home(client: Client, namespace: str) -> str:
@@ -138,18 +131,19 @@ async def find_other_home(client: Client, namespace: str) -> str:
 # -- the program -------------------------------------------------------------------------------------------------
 
 
-async def _end_program(client: Client, options: UninstallSpec) -> AsyncIterator[Removal]:
-    """Delete the Deployment, and wait until nobody leads."""
+async def _end_program(client: Client, options: UninstallSpec) -> list[Removal]:
+    """Delete the Deployment, and wait until no replica leads."""
     deployment = next(_ref(thing) for thing in _installed(options) if thing["kind"] == "Deployment")
-    async for removal in _remove(client, deployment, options):
-        yield removal
-    if options.dry_run:
-        return
-    leader = await _await_end(client, options)
+    done = await _remove(client, [deployment], options)
+    leader = "" if options.dry_run or _has_failed(done) else await _await_end(client, options)
     if leader:
-        yield Removal(
-            "Lease", str(options.lease), RemovalOutcome.FAILED, f"{leader} still leads: stop it, and uninstall again"
-        )
+        why = f"{leader} still leads: stop it, and uninstall again"
+        done.append(Removal("Lease", str(options.lease), RemovalOutcome.FAILED, why))
+    return done
+
+
+def _has_failed(done: list[Removal]) -> bool:
+    return any(one.outcome is RemovalOutcome.FAILED for one in done)
 
 
 async def _await_end(client: Client, options: UninstallSpec) -> str:
@@ -163,7 +157,8 @@ async def _await_end(client: Client, options: UninstallSpec) -> str:
         if spec.renew_time != renewed:
             renewed, since_s = spec.renew_time or "", loop.time()
         quiet = loop.time() - since_s > (spec.lease_duration_seconds or 15)
-        if quiet and not await _listed(client, PODS, options.lease.namespace, LABELS):
+        pods = list_objects(client, PODS, options.lease.namespace, labelSelector=SELECTOR)
+        if quiet and not [pod async for pod in pods]:
             return ""
         if loop.time() > until_s:
             return spec.holder_identity
@@ -182,30 +177,27 @@ async def _lease_spec(client: Client, lease: LeaseName) -> LeaseSpec | None:
 # -- work --------------------------------------------------------------------------------------------------------
 
 
-async def _clean_work(client: Client, options: UninstallSpec) -> AsyncIterator[Removal]:
-    """Take back what was written into work: jobs first, then the pods that they have made by then."""
-    released: bool | None = None  # whether gates are lifted as pods come; None: nobody needs that
+async def _clean_work(client: Client, options: UninstallSpec) -> list[Removal]:
+    """Remove gates, annotations and node selectors from work: from jobs first, then from their pods."""
+    done: list[Removal] = []
+    released: bool | None = None  # whether an admission policy removes the gates of new pods; None: none is needed
     async for written in find_written(client):
         taken = TakenBack(done=True) if options.dry_run else await take_back(client, written)
         if taken.gate and released is None:
             released = await _release_gates(client)
-        done = taken.done or (taken.gate and released)
         left = f"{taken.left}; {_RELEASED}" if taken.gate and released else taken.left
         outcome = RemovalOutcome.STAYS if left else RemovalOutcome.CLEANED
-        yield _applied(written.ref, outcome if done else RemovalOutcome.FAILED, left)
-    for thing in reversed(gate_release()) if released is None else ():
-        async for removal in _remove(client, _ref(thing), options):
-            yield removal
-    async for held in find_held(client, options.scheduler):
-        yield await _release(client, held, options)
-    async for ref in find_node_requests(client):
-        async for removal in _remove(client, ref, options):
-            yield removal
+        succeeded = taken.done or (taken.gate and released)
+        done.append(_removal(written.ref, outcome if succeeded else RemovalOutcome.FAILED, left))
+    if released is None:
+        done += await _remove(client, map(_ref, reversed(release_policy())), options)
+    done += [await _release(client, held, options) async for held in find_held(client, options.scheduler)]
+    return done + await _remove(client, [ref async for ref in find_node_requests(client)], options)
 
 
 async def _release_gates(client: Client) -> bool:
     """Have our gate lifted from pods as they come; whether the server can do that."""
-    applied = await apply_all(client, gate_release(), force=True)
+    applied = await apply_all(client, release_policy(), force=True)
     await asyncio.sleep(_HEED_S)
     return all(one.outcome in (ApplyOutcome.CREATED, ApplyOutcome.CHANGED, ApplyOutcome.UNCHANGED) for one in applied)
 
@@ -213,11 +205,11 @@ async def _release_gates(client: Client) -> bool:
 async def _release(client: Client, held: HeldWork, options: UninstallSpec) -> Removal:
     if held.adapter is None:
         why = f"it names the scheduler {options.scheduler}, which is removed; create it again without schedulerName"
-        return _applied(held.ref, RemovalOutcome.HELD, why)
+        return _removal(held.ref, RemovalOutcome.HELD, why)
     if not options.starts_suspended:
-        return _applied(held.ref, RemovalOutcome.HELD, "it is suspended; its owner, or --start-suspended, starts it")
+        return _removal(held.ref, RemovalOutcome.HELD, "it is suspended; its owner, or --start-suspended, starts it")
     why = "" if options.dry_run else await start(client, held)
-    return _applied(held.ref, RemovalOutcome.FAILED if why else RemovalOutcome.STARTED, why)
+    return _removal(held.ref, RemovalOutcome.FAILED if why else RemovalOutcome.STARTED, why)
 
 
 # -- our own objects ---------------------------------------------------------------------------------------------
@@ -234,47 +226,47 @@ def _own_objects(options: UninstallSpec) -> list[Ref]:
     return [*reversed(made), handover_config_map(options.lease), Ref(LEASES, *options.lease)]
 
 
-async def _remove(client: Client, ref: Ref, options: UninstallSpec) -> AsyncIterator[Removal]:
-    """Delete an object, if it is there."""
-    there = await client.ask(ApiRequest("GET", ref.path()))
-    if there.status == _NOT_FOUND:
-        return
-    answer = there if options.dry_run or not there.ok else await client.ask(delete(ref).request)
-    gone = answer.ok or answer.status == _NOT_FOUND
-    yield _applied(ref, RemovalOutcome.REMOVED if gone else RemovalOutcome.FAILED, "" if gone else answer.text())
+async def _remove(client: Client, refs: Iterable[Ref], options: UninstallSpec) -> list[Removal]:
+    """Delete the objects that exist."""
+    done = []
+    for ref in refs:
+        answer = await client.ask(ApiRequest("GET", ref.path()))
+        if answer.status == _NOT_FOUND:
+            continue
+        if answer.ok and not options.dry_run:
+            answer = await client.ask(delete(ref).request)
+        gone = answer.ok or answer.status == _NOT_FOUND
+        outcome = RemovalOutcome.REMOVED if gone else RemovalOutcome.FAILED
+        done.append(_removal(ref, outcome, "" if gone else answer.text()))
+    return done
 
 
-async def _remove_claim(client: Client, options: UninstallSpec) -> AsyncIterator[Removal]:
-    """Take back our claim to work; the object goes with the last one."""
+async def _remove_claim(client: Client, options: UninstallSpec) -> list[Removal]:
+    """Withdraw the claim of the scope; the object goes with the last claim."""
     ref = Ref(LEASES, *SCOPE_CLAIMS)
     answer = await client.ask(ApiRequest("GET", ref.path()))
     if not answer.ok:
-        return
+        return []
     mine, others = claims_of(msgspec.json.decode(answer.body, type=LeaseObject), str(options.lease))
     if not others:
-        async for removal in _remove(client, ref, options):
-            yield removal
-    elif mine:
-        change = {"metadata": {"annotations": dict.fromkeys(mine)}}
-        answer = answer if options.dry_run else await client.ask(merge(ref, change).request)
-        yield _applied(
-            ref, RemovalOutcome.CLEANED if answer.ok else RemovalOutcome.FAILED, "" if answer.ok else answer.text()
-        )
+        return await _remove(client, [ref], options)
+    if not mine:
+        return []
+    if not options.dry_run:
+        answer = await client.ask(merge(ref, {"metadata": {"annotations": dict.fromkeys(mine)}}).request)
+    outcome = RemovalOutcome.CLEANED if answer.ok else RemovalOutcome.FAILED
+    return [_removal(ref, outcome, "" if answer.ok else answer.text())]
 
 
-async def _remove_namespace(client: Client, options: UninstallSpec) -> AsyncIterator[Removal]:
-    """Delete the namespace if installing made it and nothing of others is in it."""
+async def _remove_namespace(client: Client, options: UninstallSpec) -> list[Removal]:
+    """Delete the namespace if install created it and it holds nothing else."""
     ref = Ref(_NAMESPACES, "", options.lease.namespace)
     answer = await client.ask(ApiRequest("GET", ref.path()))
     if ref.name in THERE or answer.status == _NOT_FOUND:
-        return
+        return []
     why = answer.text() if not answer.ok else _not_ours(msgspec.json.decode(answer.body)["metadata"])
     why = why or await _tenants(client, ref.name, options)
-    if why:
-        yield _applied(ref, RemovalOutcome.STAYS, why)
-        return
-    async for removal in _remove(client, ref, options):
-        yield removal
+    return [_removal(ref, RemovalOutcome.STAYS, why)] if why else await _remove(client, [ref], options)
 
 
 def _not_ours(meta: Mapping[str, Any]) -> str:
@@ -289,28 +281,17 @@ async def _tenants(client: Client, namespace: str, options: UninstallSpec) -> st
     """What others have in a namespace; empty: nothing."""
     ours = {(ref.resource.kind, ref.name) for ref in _own_objects(options)} | {("Deployment", NAME)}
     for kind in _TENANT_KINDS:
-        for name, labels in await _listed(client, kind, namespace):
+        async for found in list_objects(client, kind, namespace):
+            name, labels = found["metadata"]["name"], found["metadata"].get("labels") or {}
             mine = (kind.kind, name) in ours or labels.items() >= LABELS.items()
             if not mine and name not in _DEFAULT_OBJECTS:
                 return f"{kind.kind} {name} is in it"
     return ""
 
 
-async def _listed(
-    client: Client, kind: Resource, namespace: str, labels: Mapping[str, str] | None = None
-) -> list[tuple[str, dict[str, str]]]:
-    """Names and labels of the objects of a kind in a namespace."""
-    query = {"labelSelector": ",".join(f"{key}={value}" for key, value in labels.items())} if labels else {}
-    answer = await client.ask(ApiRequest("GET", kind.path(namespace), query))
-    if not answer.ok:
-        raise AccessReviewError(f"{kind.plural}: {answer.text()}")
-    items = msgspec.json.decode(answer.body)["items"] or ()
-    return [(one["metadata"]["name"], one["metadata"].get("labels") or {}) for one in items]
-
-
 def _ref(thing: Mapping[str, Any]) -> Ref:
     return Ref(resource_of(thing), thing["metadata"].get("namespace", ""), thing["metadata"]["name"])
 
 
-def _applied(ref: Ref, outcome: RemovalOutcome, why: str = "") -> Removal:
+def _removal(ref: Ref, outcome: RemovalOutcome, why: str = "") -> Removal:
     return Removal(ref.resource.kind, f"{ref.namespace}/{ref.name}" if ref.namespace else ref.name, outcome, why)

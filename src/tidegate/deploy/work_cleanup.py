@@ -1,16 +1,11 @@
-"""What Tidegate wrote into the work of others, and how it is taken back: gates, annotations, node selectors.
-
-Must not know: why it is taken back, or how that is shown.
-"""
+"""What Tidegate wrote into the work of others, and how it is taken back: gates, annotations, node selectors."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
-
-from tidegate.deploy.access_review import AccessReviewError
+from tidegate.deploy.access_review import list_objects
 from tidegate.kube.actuator.provisioning import BUFFERS, REQUESTS, TEMPLATES
 from tidegate.kube.mirror.job_adapters import KINDS, JobAdapter, find
 from tidegate.kube.mirror.job_patch import BEFORE, GATE, undo_steps
@@ -27,8 +22,7 @@ _OURS = "tidegate.io/"
 #: What the objects that ask for nodes are called.
 _ASKING = "tidegate-"
 
-_PAGE, _NOT_FOUND, _INVALID = 500, 404, 422
-_ANSWER_S = 60.0
+_NOT_FOUND, _INVALID = 404, 422
 
 #: Why something of ours stays in a job that runs, and what that means.
 _GATE_STAYS = "a gate in its template cannot be removed while it runs; uninstall again when it is over"
@@ -58,11 +52,11 @@ class HeldWork(NamedTuple):
 async def find_written(client: Client) -> AsyncIterator[WrittenWork]:
     """Every object that has something of ours in it."""
     for adapter in KINDS:
-        async for thing in _all(client, adapter.resource):
+        async for thing in list_objects(client, adapter.resource):
             written = _written_in_job(adapter, thing)
             if written is not None:
                 yield written
-    async for thing in _all(client, PODS):
+    async for thing in list_objects(client, PODS):
         written = _written_in_pod(thing)
         if written is not None:
             yield written
@@ -71,18 +65,18 @@ async def find_written(client: Client) -> AsyncIterator[WrittenWork]:
 async def find_held(client: Client, scheduler: str) -> AsyncIterator[HeldWork]:
     """Suspended jobs that name a queue, and pods that wait for us to bind them."""
     for adapter in KINDS:
-        async for thing in _all(client, adapter.resource, labelSelector=QUEUE):
+        async for thing in list_objects(client, adapter.resource, labelSelector=QUEUE):
             if adapter.suspend and find(thing, adapter.suspend) and not find(thing, ("metadata", "ownerReferences")):
                 yield HeldWork(_ref(adapter.resource, thing), adapter)
     waits = f"spec.schedulerName={scheduler},spec.nodeName=,status.phase=Pending"
-    async for thing in _all(client, PODS, fieldSelector=waits):
+    async for thing in list_objects(client, PODS, fieldSelector=waits):
         yield HeldWork(_ref(PODS, thing), None)
 
 
 async def find_node_requests(client: Client) -> AsyncIterator[Ref]:
     """Objects that ask for nodes for a job."""
     for kind in (REQUESTS, BUFFERS, TEMPLATES):
-        async for thing in _all(client, kind):
+        async for thing in list_objects(client, kind):
             if thing["metadata"]["name"].startswith(_ASKING) and find(thing, ("metadata", "ownerReferences")):
                 yield _ref(kind, thing)
 
@@ -121,24 +115,6 @@ async def start(client: Client, held: HeldWork) -> str:
 async def _edit(client: Client, ref: Ref, steps: Steps) -> ApiResponse:
     asked = edit(ref, steps).request
     return await client.ask(ApiRequest("PATCH", asked.path, {}, asked.body, JSON_PATCH))
-
-
-async def _all(client: Client, kind: Resource, **query: str) -> AsyncIterator[dict[str, Any]]:
-    """All objects of a kind; none where the server does not have it."""
-    token = ""
-    while True:
-        asked = {"limit": str(_PAGE), **query, **({"continue": token} if token else {})}
-        answer = await client.ask(ApiRequest("GET", kind.path(), asked, timeout_s=_ANSWER_S))
-        if answer.status == _NOT_FOUND:
-            return
-        if not answer.ok:
-            raise AccessReviewError(f"{kind.plural}: {answer.text()}")
-        page = msgspec.json.decode(answer.body)
-        for thing in page["items"] or ():
-            yield thing
-        token = page["metadata"].get("continue", "")
-        if not token:
-            return
 
 
 def _written_in_job(adapter: JobAdapter, thing: Mapping[str, Any]) -> WrittenWork | None:

@@ -30,7 +30,6 @@ from tidegate.kube.mirror.slot_assignments import SlotAssignments
 from tidegate.kube.mirror.workload_pods import WorkloadKind, WorkloadPods, WorkloadStage, grant_parts
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref
-from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.model.decisions import NOBODY, DecisionBatch, DecisionKind
 from tidegate.model.facts import ALL_PODS, EventKind, Outcome
 from tidegate.model.hardware import Node
@@ -76,7 +75,6 @@ class Reconciler:
         self.lifecycle = WorkloadEvents(view, self._events)
         self.actuator = Actuator(ownership, self.node_registry, self.pods, self._claims)
         self.actuator.node_requests = node_requests
-        self._outcomes = WriteOutcomes(self)
 
     def take_facts(self) -> FactBuilder:
         """What there is to tell since the last time."""
@@ -231,10 +229,6 @@ class Reconciler:
             self._update_pod(uid, pod, *seat)
         self._count(uid, pod)
 
-    def hear(self, pending: PendingWrite, outcome: Outcome) -> None:
-        """An order was carried out, or not."""
-        self._outcomes.settle(pending, outcome)
-
     # -- jobs --------------------------------------------------------------------------------------------------
 
     def _take_job(self, job: SeenJob) -> None:
@@ -259,7 +253,7 @@ class Reconciler:
         if job.work is None or job.work == workload.work or workload.stage is not WorkloadStage.WAITING:
             return
         self.resize(workload, job.work)
-        self.facts.changed(workload.number, job.work)
+        self.facts.changed.append((workload.number, job.work))
 
     def resize(self, workload: WorkloadPods, work: Work) -> None:
         """Give a workload the slots that it asks for now, and its pods slots among them."""
@@ -272,7 +266,7 @@ class Reconciler:
         for kind in _OF_PODS:
             self.facts.take_back(kind, workload.number)
         self.resize(workload, work)
-        self.facts.changed(workload.number, work)
+        self.facts.changed.append((workload.number, work))
 
     def reclaim_all_but(self, workload: WorkloadPods, pod_set: str, pods: int) -> None:
         """Let only so many slots of a set be filled: those of bound pods first. Other pods wait for a slot."""

@@ -36,7 +36,7 @@ class Takeover:
         reconciler = self._reconciler
         reconciler.lifecycle.synced = True
         for consumed in before.consumed:
-            reconciler.facts.consumed(consumed)
+            reconciler.facts.usage.append(consumed)
         waiting_of = self._waiting(before)
         for workload in list(reconciler.workloads.values()):
             if workload.suspended and reconciler.actuator.node_requests.kind:
@@ -47,7 +47,7 @@ class Takeover:
                 if believed is not None:
                     self._resume_one(workload, believed, waiting)
                 elif waiting != Standing():
-                    reconciler.facts.standing(workload.number, waiting)
+                    reconciler.facts.standings.append((workload.number, waiting))
 
     def _waiting(self, before: HandoverState) -> Mapping[str, Standing]:
         """Where workloads stood that wait, by uid; a name that two of them have says nothing."""
@@ -79,7 +79,7 @@ class Takeover:
             if not all(slot.bound or slot.reclaimed for slot in workload.slots):
                 self._take_places(workload, note.node_names())
             self._follow_size(workload)
-        self._reconciler.facts.standing(workload.number, standing)
+        self._reconciler.facts.standings.append((workload.number, standing))
 
     def _follow_size(self, workload: WorkloadPods) -> None:
         """Its size may have changed while nobody led, or before who led could say so."""

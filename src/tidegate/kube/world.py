@@ -1,7 +1,4 @@
-"""A cluster as a world: facts from lists and watches, decisions as writes.
-
-Must not know: how anything is decided.
-"""
+"""A cluster as a world: facts from lists and watches, decisions as writes."""
 
 from __future__ import annotations
 
@@ -51,6 +48,7 @@ from tidegate.kube.transport.resources import NODES, PODS, Resource
 from tidegate.kube.transport.update_queue import Update
 from tidegate.kube.transport.write_pool import BUDGET, WriteLimits
 from tidegate.kube.transport.writes import Ref, Write
+from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.manifests.cluster_defaults import NOTHING_AROUND
 from tidegate.manifests.label_names import STANDING
 from tidegate.model.decisions import NOBODY, DecisionBatch
@@ -113,6 +111,7 @@ class KubeWorld:
         self.options = options = options or WorldOptions()
         self.pod_specs = PodSpecCache()
         self.reconciler = Reconciler(self.options.ownership, self.options.scale_up_delay_ms, self.options.node_requests)
+        self._write_outcomes = WriteOutcomes(self.reconciler)
         self._policy, self._policies, self._clock = policy, [policy], clock  # in force, and still to be told
         self._now_ms = 0
         self._queue_objects = QueueObjects()
@@ -278,7 +277,7 @@ class KubeWorld:
         if told is not None and self.options.queues and not self.policy_findings:
             self._policies = [self._policy]
         for policy in self._policies:
-            facts.policy(policy)
+            facts.policies.append(policy)
             self.reconciler.name_quota(names_of(policy.shares), policy.shares.flavors)
         self._policies = []
         return facts.batch(self.now_ms())
@@ -398,7 +397,7 @@ class KubeWorld:
         if BUDGET in carried.result.answer.causes:
             self.reconciler.say(evicted_pod(carried.pending), blocked(carried.result.answer.message))
         with self.reconciler.guard.over(Ref(PODS, "", "", carried.pending.write.key)):
-            self.reconciler.hear(carried.pending, outcome)
+            self._write_outcomes.settle(carried.pending, outcome)
 
     def _send(self) -> None:
         writes = self.reconciler.take_writes()

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from tidegate.kube.actuator.actuator import Actuator
 from tidegate.kube.actuator.pending_writes import PendingWrite, WriteKind
-from tidegate.kube.actuator.workload_events import WorkloadEvents
-from tidegate.kube.mirror.fact_builder import FactBuilder
-from tidegate.kube.mirror.jobs import SeenJob
-from tidegate.kube.mirror.pods import SeenPod
 from tidegate.kube.mirror.workload_pods import WorkloadPods, WorkloadStage
+from tidegate.kube.reconciler import Reconciler
 from tidegate.model.decisions import NOBODY
 from tidegate.model.facts import EventKind, Outcome
-from tidegate.model.work import Work
 
 #: Writes that stand for one pod of a workload.
 _OF_ONE = (WriteKind.BIND, WriteKind.UNGATE, WriteKind.ALLOCATE)
@@ -25,32 +18,10 @@ _NEEDED = (WriteKind.STOP, WriteKind.TRIM)
 _MOST_STARTS = 5
 
 
-class WorkloadReconciler(Protocol):
-    """Reconciles the workloads that writes are about."""
-
-    facts: FactBuilder
-    pods: dict[str, SeenPod]
-    workloads: dict[int, WorkloadPods]
-    lifecycle: WorkloadEvents
-    actuator: Actuator
-
-    def update_job(self, workload: WorkloadPods, job: SeenJob) -> None:
-        """A job of ours has changed."""
-
-    def resize(self, workload: WorkloadPods, work: Work) -> None:
-        """A workload asks for something else now."""
-
-    def release_reclaimable(self, workload: WorkloadPods) -> None:
-        """Pods that a job does not make again give back what they held."""
-
-    def settle_eviction(self, workload: WorkloadPods) -> None:
-        """A pod of a workload that was evicted may hold nothing any more."""
-
-
 class WriteOutcomes:
     """Settles what came of writes."""
 
-    def __init__(self, reconciler: WorkloadReconciler) -> None:
+    def __init__(self, reconciler: Reconciler) -> None:
         self._reconciler = reconciler
 
     def settle(self, pending: PendingWrite, outcome: Outcome) -> None:
@@ -111,7 +82,7 @@ class WriteOutcomes:
         workload.clear_decisions()
         if workload.job.work is not None and workload.job.work != workload.work:
             self._reconciler.resize(workload, workload.job.work)
-            self._reconciler.facts.changed_again(workload.number, workload.job.work)
+            self._reconciler.facts.changed_after_failure.append((workload.number, workload.job.work))
 
     def _fail_one(self, workload: WorkloadPods, pending: PendingWrite) -> None:
         """A pod surely is not where it was to be, unless that is known and another place was decided for it since."""

@@ -1,7 +1,4 @@
-"""Times as Kubernetes writes them.
-
-Must not know: any clock.
-"""
+"""Times as Kubernetes writes them."""
 
 from __future__ import annotations
 

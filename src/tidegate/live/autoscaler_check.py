@@ -1,7 +1,4 @@
-"""Whether nodes can be asked for as the options say: whether the server has the kind of object for it.
-
-Must not know: what is done about it.
-"""
+"""Whether nodes can be asked for as the options say: whether the server has the kind of object for it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The time that decisions are made at: it goes on at an even pace, whatever the clock on the wall does.
-
-Must not know: what it is used for.
-"""
+"""The time that decisions are made at: it goes on at an even pace, whatever the clock on the wall does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One look at a cluster, as a journal of one step: what there is, and what would be decided on it.
-
-Must not know: what is asked about it.
-"""
+"""One look at a cluster, as a journal of one step: what there is, and what would be decided on it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 What is known of a cluster is no garbage, and there is much of it: looking through it again and again as it grows takes
 longer than reading it. So the collector rests until everything is read, and leaves that alone from then on.
-Must not know: what is kept.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Of each workload: the quota that it holds, and the nodes that were decided for its pods. Of all: what entrances used of
 late, for whom others were evicted, and who keeps room because it was passed over. See docs/adr/0010-hand-over.md.
-Must not know: how it is written, or what a successor makes of it.
 """
 
 from __future__ import annotations

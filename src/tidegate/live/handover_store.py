@@ -1,7 +1,4 @@
-"""The object beside the Lease that has what belongs to no single workload.
-
-Must not know: what it says.
-"""
+"""The object beside the Lease that has what belongs to no single workload."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 A list of a cluster is read in blocks of megabytes, page after page: while that goes on, blocks are used again, as new
 memory costs more time than what is read into it. After that, large blocks are given back when they are free. By itself
 the allocator keeps the first few for later, each thread its own. Where there is no such allocator nothing is done.
-Must not know: what is kept.
 """
 
 from __future__ import annotations

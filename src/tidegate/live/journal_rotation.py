@@ -2,7 +2,6 @@
 
 A full disk degrades the journal and nothing else: steps go on and are not recorded. What was recorded stays readable.
 A journal replays from its first step, so it never goes on after a gap: it begins again in a new file.
-Must not know: what is in a step, or who reads it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Kernels compiled before they are needed: a replica that leads does not stop to compile.
-
-Must not know: what is decided with them.
-"""
+"""Kernels compiled before they are needed: a replica that leads does not stop to compile."""
 
 from __future__ import annotations
 

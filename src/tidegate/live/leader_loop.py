@@ -1,7 +1,4 @@
-"""One term as leader: facts in, decisions out, each step recorded and counted, the policy changed while it runs.
-
-Must not know: how one comes to lead, or what ends it.
-"""
+"""One term as leader: facts in, decisions out, each step recorded and counted, the policy changed while it runs."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 A process may sleep through the end of its Lease, through another's term, and find that it leads again. What it decided
 before is about a cluster that is no more: so each term asks about its own number, at the moment of each write.
-Must not know: how one comes to lead, or what is written.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Whether a leader still leads is not told by the time that it wrote, as clocks differ, but by how long its Lease has not
 changed before our eyes. So a clock that is hours off changes nothing.
-Must not know: how Leases are read or written, or any clock.
 """
 
 from __future__ import annotations

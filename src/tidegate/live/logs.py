@@ -1,7 +1,4 @@
-"""What is said while it runs: an event with fields, as one line of JSON, or readable on a terminal.
-
-Must not know: what happens.
-"""
+"""What is said while it runs: an event with fields, as one line of JSON, or readable on a terminal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Numbers for Prometheus: what was decided, how long it took, who waits, what is used, and how the world is followed.
 
 Where Kueue has a number that means the same it has Kueue's name, so that boards and alerts go on working.
-Must not know: how any of it comes about, or who reads it.
 """
 
 from __future__ import annotations

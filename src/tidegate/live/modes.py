@@ -1,7 +1,4 @@
-"""How much it does: only watch, open the gate, or bind.
-
-Must not know: how any of it is done.
-"""
+"""How much it does: only watch, open the gate, or bind."""
 
 from __future__ import annotations
 

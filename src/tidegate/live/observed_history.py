@@ -1,7 +1,6 @@
 """What happened on a cluster, read from a journal; and the same work in the twin, as Tidegate would have had it.
 
 What happened is told by facts alone: when work was submitted, when the last of its pods had a node, when it was over.
-Must not know: how any of it is shown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A cluster as a world whose polls wait until there is something to decide, and that is looked after meanwhile.
-
-Must not know: what is decided, or what looking after means.
-"""
+"""A cluster as a world whose polls wait until there is something to decide, and that is looked after meanwhile."""
 
 from __future__ import annotations
 

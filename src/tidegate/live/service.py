@@ -1,7 +1,4 @@
-"""The whole service: stand by, lead, stand by again; until told to stop.
-
-Must not know: how anything is decided or written.
-"""
+"""The whole service: stand by, lead, stand by again; until told to stop."""
 
 from __future__ import annotations
 

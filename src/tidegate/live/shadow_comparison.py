@@ -2,7 +2,6 @@
 
 Two ways to tell. At each moment, on the cluster as it was: work that waited though it would have been placed, and work
 that ran though it would have been held. And over the whole time, in the twin: the same work, decided by Tidegate.
-Must not know: how any of it is shown.
 """
 
 from __future__ import annotations

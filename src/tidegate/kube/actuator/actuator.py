@@ -1,7 +1,6 @@
 """How work that has its place is let go: jobs started and stopped, gates lifted, devices allocated, pods bound.
 
 It makes the orders; whether work has a place, and what follows from what came of them, is the ledger's matter.
-Must not know: facts, the network.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the ledger wants written, and for which decisions.
-
-Must not know: how it is carried out.
-"""
+"""What the ledger wants written, and for which decisions."""
 
 from __future__ import annotations
 

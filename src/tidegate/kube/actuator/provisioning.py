@@ -3,7 +3,6 @@
 Node autoscalers look at pods, and a suspended job has none. Where they understand ProvisioningRequests they are asked
 for nodes for the whole job at once; where they understand CapacityBuffers, for room that nobody holds, in the shape of
 its pods, until it starts. What is written belongs to the job, and goes with it.
-Must not know: what deserves nodes.
 """
 
 from __future__ import annotations

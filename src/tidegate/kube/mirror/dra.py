@@ -2,7 +2,6 @@
 
 Only what is simple is done: an exact count of whole devices of a class that is nothing but a driver's GPUs. Everything
 else is refused by name. Devices are counted like GPUs; which of them a claim gets is chosen when its pod is bound.
-Must not know: workloads, when anything is written.
 """
 
 from __future__ import annotations

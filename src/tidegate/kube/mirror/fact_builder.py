@@ -1,7 +1,6 @@
 """What one look at the cluster comes to, as facts: who left first, then who came, where they are, and how they fare.
 
 Of each object only the latest is known, so facts of different objects can be told in this order whatever came first.
-Must not know: objects of Kubernetes.
 """
 
 from __future__ import annotations
@@ -20,37 +19,23 @@ from tidegate.model.work import Work
 #: Numbers of a fact about a workload: its own, the pod's, and one that goes with the kind of fact.
 _WIDE = 3
 
+_ENDINGS = (EventKind.POD_GONE, EventKind.POD_FAILED, EventKind.WORKLOAD_FINISHED, EventKind.WORKLOAD_CANCELLED)
+
 
 class FactBuilder:
     """Facts of one look, collected by kind."""
 
     def __init__(self) -> None:
-        self._policies: list[Policy] = []
-        self._nodes: list[tuple[int, Node, bool]] = []
-        self._removed: list[int] = []
-        self._foreign: list[tuple[int, Foreign]] = []
+        self.policies: list[Policy] = []
+        self.nodes: list[tuple[int, Node, bool]] = []  # number, node, and whether it was known before
+        self.removed_nodes: list[int] = []
+        self.unmanaged: list[tuple[int, Foreign]] = []  # what pods of others hold of a node
         self._submitted: tuple[array[int], array[int], list[str], list[Work]] = (array("q"), array("q"), [], [])
-        self._changed: list[tuple[int, Work]] = []
-        self._withdrawn: list[tuple[int, Work]] = []
+        self.changed: list[tuple[int, Work]] = []  # what workloads ask for now
+        self.changed_after_failure: list[tuple[int, Work]] = []  # the same, after the decisions about them failed
         self._rows: dict[EventKind, array[int]] = {}  # as plain numbers: after a restart there are many
-        self._consumed: list[Consumed] = []
-        self._standings: list[tuple[int, Standing]] = []
-
-    def policy(self, policy: Policy) -> None:
-        """The policy is this."""
-        self._policies.append(policy)
-
-    def node(self, number: int, node: Node, *, changed: bool) -> None:
-        """A node came, or changed."""
-        self._nodes.append((number, node, changed))
-
-    def node_removed(self, number: int) -> None:
-        """A node is gone."""
-        self._removed.append(number)
-
-    def foreign(self, number: int, foreign: Foreign) -> None:
-        """Others hold this of a node."""
-        self._foreign.append((number, foreign))
+        self.usage: list[Consumed] = []  # decayed usage of LocalQueues, as the previous leader counted it
+        self.standings: list[tuple[int, Standing]] = []  # observed status of workloads, as the previous leader left it
 
     def submitted(self, number: int, workload_id: str, work: Work, submitted_ms: int) -> None:
         """A workload came."""
@@ -59,22 +44,6 @@ class FactBuilder:
         times.append(submitted_ms)
         ids.append(workload_id)
         works.append(work)
-
-    def changed(self, number: int, work: Work) -> None:
-        """A workload asks for something else now."""
-        self._changed.append((number, work))
-
-    def changed_again(self, number: int, work: Work) -> None:
-        """A workload whose decisions failed, because it changed, asks for something else now."""
-        self._withdrawn.append((number, work))
-
-    def standing(self, number: int, standing: Standing) -> None:
-        """A workload stands there, by what a leader before us decided."""
-        self._standings.append((number, standing))
-
-    def consumed(self, consumed: Consumed) -> None:
-        """An entrance has used so much of late, by the count of a leader before us."""
-        self._consumed.append(consumed)
 
     def about(self, kind: EventKind, number: int, pod: int = ALL_PODS, arg: int = 0) -> None:
         """A fact about a workload, or about one pod of it."""
@@ -104,27 +73,26 @@ class FactBuilder:
     def batch(self, now_ms: int) -> EventBatch:
         """All of it, in order."""
         facts = Facts()
-        for policy in self._policies:
+        for policy in self.policies:
             facts.policy(policy, now_ms)
-        for number, node, changed in self._nodes:
+        for number, node, changed in self.nodes:
             facts.node(number, node, now_ms, changed=changed)
-        for kind in (EventKind.POD_GONE, EventKind.POD_FAILED):
+        for kind in _ENDINGS:
             self._add_rows(facts, kind, now_ms)
-        self._add_rows(facts, EventKind.WORKLOAD_FINISHED, now_ms)
-        self._add_rows(facts, EventKind.WORKLOAD_CANCELLED, now_ms)
-        facts.tell_all(EventKind.FOREIGN_OBSERVED, self._foreign, now_ms)
+        facts.tell_all(EventKind.FOREIGN_OBSERVED, self.unmanaged, now_ms)
         self._add_submissions(facts, now_ms)
-        for number, work in self._changed:
+        for number, work in self.changed:
             facts.changed(number, work, now_ms)
-        for kind in (EventKind.POD_DONE, EventKind.POD_BOUND):
+        for kind in (EventKind.POD_DONE, EventKind.POD_BOUND, EventKind.POD_ABSENT):
             self._add_rows(facts, kind, now_ms)
-        self._add_rows(facts, EventKind.POD_ABSENT, now_ms)
-        self._add_standings(facts, now_ms)  # once everybody is at their places
+        facts.tell_all(EventKind.WORKLOAD_OBSERVED, self.standings, now_ms)  # once all pods are on their nodes
+        for used in self.usage:
+            facts.consumed(used)
         for kind in (EventKind.POD_STARTED, EventKind.OUTCOME):
             self._add_rows(facts, kind, now_ms)
-        for number, work in self._withdrawn:
+        for number, work in self.changed_after_failure:
             facts.changed(number, work, now_ms)
-        for number in self._removed:
+        for number in self.removed_nodes:
             facts.add(EventKind.NODE_REMOVED, now_ms, number)
         return facts.batch()
 
@@ -132,11 +100,6 @@ class FactBuilder:
         if self._rows.get(kind):
             columns = _columns(self._rows[kind])
             facts.add_many(kind, now_ms, columns[:, 0], pod=columns[:, 1].astype(np.int32), arg=columns[:, 2])
-
-    def _add_standings(self, facts: Facts, now_ms: int) -> None:
-        facts.tell_all(EventKind.WORKLOAD_OBSERVED, self._standings, now_ms)
-        for used in self._consumed:
-            facts.consumed(used)
 
     def _add_submissions(self, facts: Facts, now_ms: int) -> None:
         numbers, times, ids, asked = self._submitted

@@ -2,7 +2,6 @@
 
 What a kind asks for is `manifests`' matter. Kinds without a field to suspend them are held by gates on their pods.
 Pods of a Deployment and groups of a LeaderWorkerSet queue for themselves: they are pods and groups here, not jobs.
-Must not know: places, writes.
 """
 
 from __future__ import annotations

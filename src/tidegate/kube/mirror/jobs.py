@@ -1,7 +1,4 @@
-"""Jobs of every kind as the API server has them: what they ask for, whether they are suspended, whether they are over.
-
-Must not know: pods, places.
-"""
+"""Jobs of every kind as objects of the API server: requests, suspension, completion."""
 
 from __future__ import annotations
 

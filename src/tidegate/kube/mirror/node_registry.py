@@ -1,7 +1,4 @@
-"""Nodes by number and by name, and what pods that are not ours hold of them.
-
-Must not know: workloads.
-"""
+"""Nodes by number and by name, and what pods that are not ours hold of them."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ class NodeRegistry:
             self._numbers[node.name] = number
             self._labels[number] = node.labels
             self._note_open(number, node)
-            facts.node(number, node, changed=False)
+            facts.nodes.append((number, node, False))
             self._dirty[node.name] = None
         elif known[1] != node:
             self._nodes[uid] = (known[0], node)
@@ -71,7 +68,7 @@ class NodeRegistry:
                 self._closed.add(known[0])
             self._labels[known[0]] = node.labels
             self._note_open(known[0], node)
-            facts.node(known[0], node, changed=True)
+            facts.nodes.append((known[0], node, True))
 
     def _note_open(self, number: int, node: Node) -> None:
         (self._unschedulable.discard if node.ready and not node.unschedulable else self._unschedulable.add)(number)
@@ -84,7 +81,7 @@ class NodeRegistry:
         self._closed.add(number)
         if self._numbers.get(node.name) == number:  # else: another of the same name has come before
             del self._numbers[node.name]
-        facts.node_removed(number)
+        facts.removed_nodes.append(number)
 
     def see_devices(self, devices: dict[str, dict[str, int]], facts: FactBuilder) -> None:
         """Nodes have these devices by claim, by the resource that they are counted as."""
@@ -171,7 +168,9 @@ class NodeRegistry:
             held = known.get(key)
             if held is None:
                 held = known[key] = _sum(shapes)
-            facts.foreign(number, Foreign(node=name, request=held.request, charge=held.charge, pods=held.pods))
+            facts.unmanaged.append(
+                (number, Foreign(node=name, request=held.request, charge=held.charge, pods=held.pods))
+            )
             if not shapes:
                 del self._shapes[name]
         self._dirty = {}

@@ -1,7 +1,4 @@
-"""Nodes as the API server has them, read into the model.
-
-Must not know: what is on them.
-"""
+"""Nodes as the API server has them, read into the model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Who belongs to whom: jobs that other jobs made, and pods whose job is not known yet.
-
-Must not know: workloads.
-"""
+"""Who belongs to whom: jobs that other jobs made, and pods whose job is not known yet."""
 
 from __future__ import annotations
 

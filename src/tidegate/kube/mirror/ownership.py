@@ -1,7 +1,6 @@
 """What is ours: pods that name us as their scheduler, their jobs, and, to be gated, whatever names a queue.
 
 Work that names a queue and was not held at the door is nobody's to touch: it is told of, and left alone.
-Must not know: places.
 """
 
 from __future__ import annotations

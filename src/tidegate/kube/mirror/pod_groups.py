@@ -1,7 +1,4 @@
-"""Pods that say that they belong together, until all of them are there.
-
-Must not know: places, writes other than whom they would be about.
-"""
+"""Pods that say that they belong together, until all of them are there."""
 
 from __future__ import annotations
 

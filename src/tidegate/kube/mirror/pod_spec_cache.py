@@ -2,7 +2,6 @@
 
 What a pod means is `manifests`' matter; here it is told apart by the bytes that decide it. Pods that differ only in the
 node they are meant for, as those of a DaemonSet, share a shape. A shape that no pod has any more is freed.
-Must not know: where a pod is, or whose it is.
 """
 
 from __future__ import annotations

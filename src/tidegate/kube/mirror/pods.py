@@ -1,7 +1,4 @@
-"""Pods as the API server has them: who they are, where they are, how they fare, and what they ask for.
-
-Must not know: workloads, places.
-"""
+"""Pods as the API server has them: who they are, where they are, how they fare, and what they ask for."""
 
 from __future__ import annotations
 

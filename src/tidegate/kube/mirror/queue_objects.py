@@ -1,7 +1,6 @@
 """Objects that say who may use how much, and what is around work: from the cluster to shares and surroundings.
 
 Kueue's queues, cohorts, flavors, topologies and checks; priority classes; limits; runtimes; namespaces and labels.
-Must not know: work, or what is done with a policy.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A workload is decided on as ordinals; pods come and go under names of their own. A roster has a slot for each ordinal:
 the node that was decided, and the pod that fills it. Who fills which slot of a set makes no difference: all are alike.
-Must not know: facts, writes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How long to wait before the next try: longer each time, never all at once, never less than the server asked for.
-
-Must not know: what is tried, or any clock.
-"""
+"""How long to wait before the next try: longer each time, never all at once, never less than the server asked for."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Requests to one API server: whole answers, and streams. Whatever goes wrong comes back as data.
-
-Must not know: kinds of objects, retries.
-"""
+"""Requests to one API server: whole answers, and streams. Whatever goes wrong comes back as data."""
 
 from __future__ import annotations
 

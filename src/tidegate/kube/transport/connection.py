@@ -1,7 +1,4 @@
-"""Where the API server is, how it proves who it is, and how we prove who we are.
-
-Must not know: files that this is read from, or what is asked.
-"""
+"""Where the API server is, how it proves who it is, and how we prove who we are."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Identities that change: a token in a file, and what a plugin of the kubeconfig says.
-
-Must not know: kubeconfig files, requests.
-"""
+"""Identities that change: a token in a file, and what a plugin of the kubeconfig says."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The way to the server as a kubeconfig has it, or as a pod is given it.
-
-Must not know: requests.
-"""
+"""The way to the server as a kubeconfig has it, or as a pod is given it."""
 
 from __future__ import annotations
 

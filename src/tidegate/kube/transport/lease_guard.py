@@ -2,7 +2,6 @@
 
 Between the wish to write and the first byte lie a free connection, a handshake, a thread that has to wait its turn:
 time enough for a Lease to lapse.
-Must not know: who may write, or why.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What every object has, and lists and watch events of objects of one type: only the fields that are needed.
-
-Must not know: kinds of objects.
-"""
+"""What every object has, and lists and watch events of objects of one type: only the fields that are needed."""
 
 from __future__ import annotations
 

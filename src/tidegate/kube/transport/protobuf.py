@@ -3,7 +3,6 @@
 Only the fields that are needed are named, and what pods of a kind have in common stays bytes: it is read once for all
 of them. What the bytes that decide a shape mean is learnt from one such pod, read as JSON. Field numbers are those of
 `k8s.io/api`, which never change.
-Must not know: what pods mean.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Kinds of objects as the API server addresses them.
-
-Must not know: what is in them.
-"""
+"""Kinds of objects as the API server addresses them."""
 
 from __future__ import annotations
 

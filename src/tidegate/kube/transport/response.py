@@ -1,7 +1,4 @@
-"""What the API server answered, or that it did not: errors as data.
-
-Must not know: what was asked, or what to do about it.
-"""
+"""What the API server answered, or that it did not: errors as data."""
 
 from __future__ import annotations
 

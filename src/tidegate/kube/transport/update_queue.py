@@ -2,7 +2,6 @@
 
 However slow the one who empties it is, it holds no more than one entry an object. An object is known by its uid, so
 that one that was deleted and made again under the same name is another.
-Must not know: kinds of objects.
 """
 
 from __future__ import annotations

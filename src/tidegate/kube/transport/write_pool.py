@@ -3,7 +3,6 @@
 A refusal that may pass is tried again after a pause, as long as the server asked for. Too many requests (429) also
 means: fewer at a time from now on, and slowly more again. What was sent and never answered is not failed: it is looked
 up, and stays unknown if that does not settle it.
-Must not know: what is written.
 """
 
 from __future__ import annotations

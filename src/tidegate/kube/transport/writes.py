@@ -1,7 +1,4 @@
-"""What we write to the API server, each with its preconditions and with what tells whether it is done already.
-
-Must not know: why it is written.
-"""
+"""What we write to the API server, each with its preconditions and with what tells whether it is done already."""
 
 from __future__ import annotations
 
