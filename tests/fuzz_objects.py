@@ -193,7 +193,7 @@ class Round:
         api.listed.set()
         report = self.world.reconciler.guard._report
         self.world.reconciler.guard._report = self._note(report)
-        self._kinds = {topic.resource.kind: (at, topic) for at, topic in enumerate(self.world.topics)}
+        self._kinds = {topic.resource.kind: (at, topic) for at, topic in enumerate(self.world.watched_kinds)}
         self._names = [name for name in _SEEDS if name in self._kinds]
         seldom = dict.fromkeys((kind.kind for kind in (*AROUND_KINDS, *QUEUE_KINDS)), 0.1)  # all jobs are read again
         weights = {"Pod": 40.0, "Job": 8.0, "ResourceClaim": 4.0, "Node": 3.0, **seldom}

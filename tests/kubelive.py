@@ -72,7 +72,7 @@ class Live:
 
         def stop(_: ClusterState) -> bool:
             if time.monotonic() > end:
-                problem = "; ".join([*self.world.api.problem(), self.world.latest_failure])
+                problem = "; ".join([*self.world.api.problems(), self.world.latest_failure])
                 raise TimeoutError(f"{what} did not come about in {most_s:.0f} s: {problem}")
             return bool(holds())
 

@@ -161,7 +161,7 @@ class Paper:
         tidings = self.reconciler.take_facts()
         if not self._opened:
             self._opened = True
-            tidings.policy(self.policy)
+            tidings.policies.append(self.policy)
         check(self.state)
         self.events = tidings.batch(self.now_ms)
         self.result = step(self.state, self.events, self.now_ms)

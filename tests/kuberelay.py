@@ -44,7 +44,7 @@ class Relay(Paper):
 
     def take_over(self) -> None:
         """Another replica leads: it knows nothing but what it sees."""
-        before = decode_shared_handover(shared_handover_of(self.state, self.reconciler.workloads).text)
+        before = decode_shared_handover(shared_handover_of(self.state, self.reconciler.workloads))
         self.begin_anew()
         labels_of = self.reconciler.node_registry.labels_of
         check = HandoverCheck(self._found, self.policy.shares, labels_of, self.now_ms)

@@ -13,7 +13,7 @@ from kubelive import wall_ms
 from kubequeues import one_queue
 from test_deploy_server import claim
 from tidegate.cli.main import app
-from tidegate.live.api_time import stamp_of
+from tidegate.kube.transport.writes import micro_time
 from tidegate.live.election import SCOPE_CLAIMS
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/tidegate/leases"
@@ -66,7 +66,7 @@ def levels(found):
 
 
 def lead(plane, renewed_ms):
-    spec = {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": stamp_of(renewed_ms)}
+    spec = {"holderIdentity": "pod-1", "leaseDurationSeconds": 15, "renewTime": micro_time(renewed_ms)}
     body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "tidegate"}, "spec": spec}
     plane.admin.apply(_LEASES, body)
 
@@ -167,7 +167,7 @@ def test_annotations_that_anybody_may_write_are_told(plane):
 
 def test_a_running_kueue_is_an_owner_for_who_writes(plane):
     where = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-    spec = {"holderIdentity": "kueue-1", "renewTime": stamp_of(wall_ms())}
+    spec = {"holderIdentity": "kueue-1", "renewTime": micro_time(wall_ms())}
     name = "c1f6bfd2.kueue.x-k8s.io"
     plane.admin.post(where, {"metadata": {"name": name}, "spec": spec})
     code, found = look(plane, "--mode", "gate")
@@ -194,7 +194,7 @@ def test_another_instance_with_a_scheduler_of_its_own_is_no_fault(plane):
     claim(plane, "default/tidegate", "bind", "another")
     path = f"/apis/coordination.k8s.io/v1/namespaces/{SCOPE_CLAIMS.namespace}/leases/{SCOPE_CLAIMS.name}"
     leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-    spec = {"holderIdentity": "pod-2", "leaseDurationSeconds": 15, "renewTime": stamp_of(wall_ms())}
+    spec = {"holderIdentity": "pod-2", "leaseDurationSeconds": 15, "renewTime": micro_time(wall_ms())}
     plane.admin.post(leases, {"metadata": {"name": "tidegate"}, "spec": spec})
     try:
         assert look(plane, "--mode", "bind")[1]["instances"]["level"] == "ok"
@@ -251,7 +251,7 @@ def test_an_empty_policy_is_a_fault_for_who_writes(plane, tmp_path):
 
 def test_a_second_instance_is_told(plane):
     where = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-    spec = {"holderIdentity": "another", "leaseDurationSeconds": 15, "renewTime": stamp_of(wall_ms())}
+    spec = {"holderIdentity": "another", "leaseDurationSeconds": 15, "renewTime": micro_time(wall_ms())}
     plane.admin.post(where, {"metadata": {"name": "tidegate"}, "spec": spec})
     try:
         code, found = look(plane, "--mode", "gate")

@@ -19,7 +19,7 @@ from tidegate.deploy.deployment_manifest import deployment
 from tidegate.deploy.install_objects import objects
 from tidegate.deploy.install_spec import InstallSpec
 from tidegate.deploy.server_side_apply import INSTALLER, resource_of
-from tidegate.live.api_time import stamp_of
+from tidegate.kube.transport.writes import micro_time
 from tidegate.live.election import SCOPE_CLAIMS
 from tidegate.live.modes import Mode
 from tidegate.live.scope_claim import CLAIM_PREFIX
@@ -279,7 +279,7 @@ def test_where_a_kueue_runs_only_shadow_is_installed(plane):
 
 def claim(plane, lease, mode, scheduler="", renewed_ms=None):
     """The claim of an instance that runs."""
-    stamp = stamp_of(wall_ms() if renewed_ms is None else renewed_ms)
+    stamp = micro_time(wall_ms() if renewed_ms is None else renewed_ms)
     text = {"lease": lease, "scope": {"mode": mode, "scheduler": scheduler}, "holder": "pod-1", "renewTime": stamp}
     annotations = {f"{CLAIM_PREFIX}{lease.replace('/', '.')}": json.dumps({**text, "leaseDurationSeconds": 15})}
     meta = {"name": SCOPE_CLAIMS.name, "annotations": annotations}

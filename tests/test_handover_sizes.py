@@ -7,6 +7,7 @@ import pytest
 from kubebench.objects import job
 from kubepaper import job_pods, ours, queued
 from kuberelay import Relay, make_pods, relay
+from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.model.facts import Outcome
 
 
@@ -73,7 +74,7 @@ def test_quota_is_given_back_once_the_next_leader_can_know(outcome):
     cluster.put(queued(ours("next", 4)))
     assert cluster.step() == [("note_size", "job/j")]
     assert cluster.usage()["queue/q"][1] == 8
-    cluster.reconciler.hear(cluster.orders[0], outcome)
+    WriteOutcomes(cluster.reconciler).settle(cluster.orders[0], outcome)
     assert cluster.step() == [("note_size", "job/j")]
     assert cluster.orders[0].again == 1
     cluster.obey()

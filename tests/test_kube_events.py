@@ -8,6 +8,7 @@ from tidegate.journal.quota_names import names_of
 from tidegate.kube.actuator.event_recorder import EventRecorder, EventTarget
 from tidegate.kube.takeover import HandoverState, Takeover
 from tidegate.kube.transport.writes import pod_ref
+from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.model.facts import Outcome
 from tidegate.model.reasons.catalogue import Reason
 from tidegate.model.work import Work
@@ -371,7 +372,7 @@ def test_a_gang_that_could_not_be_bound_was_not_evicted():
         cluster.put(queued(ours(name, 4, group=("g", 2))))
     cluster.step()
     for order in cluster.orders:
-        cluster.reconciler.hear(order, Outcome.FAILED)
+        WriteOutcomes(cluster.reconciler).settle(order, Outcome.FAILED)
     cluster.step()
     told = {one.reason: one for one in said(cluster)}
     assert told.keys() == {"Admitted", "Requeued"}

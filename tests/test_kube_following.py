@@ -11,7 +11,7 @@ import pytest
 from kubefake import Fake, answer, bookmark, cut, event, gone, half, hang, listing, refusal, stream, thing
 from tidegate.kube.transport.client import Client
 from tidegate.kube.transport.objects import PartialObject
-from tidegate.kube.transport.reflector import Reflector, ReflectorOptions, token_ahead
+from tidegate.kube.transport.reflector import Reflector, ReflectorOptions, WatchedKind, token_ahead
 from tidegate.kube.transport.resources import PODS
 from tidegate.kube.transport.update_queue import UpdateQueue
 
@@ -31,7 +31,7 @@ def follow(*behaviours, until, reflector_options=None, most_s=10.0, taken=False,
             updates.take()
         async with Fake(*behaviours) as fake, Client(fake.access) as client:
             pace_ = reflector_options or ReflectorOptions(page=2, quiet_s=5)
-            follower = Reflector(client, PODS, type, updates, jitter=lambda: 0.0, reflector_options=pace_, **more)
+            follower = Reflector(client, WatchedKind(PODS, type, **more), updates, lambda: 0.0, options=pace_)
             task = asyncio.create_task(follower.follow())
             told = []
             try:
@@ -188,7 +188,7 @@ def test_a_server_that_ends_every_watch_at_once_gets_at_most_20_requests_in_10_s
 
     async def run():
         async with Fake(behave) as fake, Client(fake.access) as client:
-            follower = Reflector(client, PODS, PartialObject, UpdateQueue(), jitter=lambda: jitter)
+            follower = Reflector(client, WatchedKind(PODS, PartialObject), UpdateQueue(), lambda: jitter)
             task, clock = asyncio.create_task(follower.follow()), asyncio.get_running_loop().time
             began_s, times = clock(), []
             while clock() - began_s < 60:
@@ -352,7 +352,7 @@ def test_a_reader_who_never_takes_costs_no_more_than_the_objects():
             Fake(listing(10), stream(lines, bookmark(60_000), then="silence")) as fake,
             Client(fake.access) as client,
         ):
-            follower = Reflector(client, PODS, PartialObject, updates, jitter=lambda: 0.0)
+            follower = Reflector(client, WatchedKind(PODS, PartialObject), updates, lambda: 0.0)
             task = asyncio.create_task(follower.follow())
             async with asyncio.timeout(20):
                 while not follower.stats.bookmarks:
@@ -376,7 +376,7 @@ def test_an_object_that_is_not_understood_does_not_stop_the_others():
         updates = UpdateQueue()
         watch = stream(event("ADDED", "odd", 12), event("ADDED", "b", 13), then="silence")
         async with Fake(listing(10, thing("odd", 1), thing("a", 2)), watch) as fake, Client(fake.access) as client:
-            follower = Reflector(client, PODS, PartialObject, updates, jitter=lambda: 0.0, shrink=understand)
+            follower = Reflector(client, WatchedKind(PODS, PartialObject, understand), updates, lambda: 0.0)
             task = asyncio.create_task(follower.follow())
             async with asyncio.timeout(10):
                 while follower.stats.events < 2:

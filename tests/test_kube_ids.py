@@ -105,7 +105,7 @@ def passed_over():
 
 def test_a_pod_that_was_made_again_inherits_nothing():
     cluster = passed_over()
-    text = shared_handover_of(cluster.state, cluster.reconciler.workloads).text
+    text = shared_handover_of(cluster.state, cluster.reconciler.workloads)
     cluster.remove("pod/large")
     again = queued(ours("large", 8))
     again["metadata"]["uid"] = "pod/large/2"
@@ -122,7 +122,7 @@ def test_rollback_what_we_write_is_what_an_earlier_version_reads():
         waiting: dict[str, Standing] = {}
 
     cluster = passed_over()
-    kept = msgspec.json.decode(shared_handover_of(cluster.state, cluster.reconciler.workloads).text, type=Earlier)
+    kept = msgspec.json.decode(shared_handover_of(cluster.state, cluster.reconciler.workloads), type=Earlier)
     assert list(kept.waiting) == ["default/large"]
     assert kept.waiting["default/large"].passed_over_ms
 
@@ -244,7 +244,7 @@ def test_work_of_one_name_runs_and_is_explained_one_by_one(plane, tmp_path):
         assert ids == {
             f"default/{kind}/same" for kind in ("job.batch", _JOB_SET, "raycluster.ray.io", "pod", "podgroup")
         }
-        watched = {kind for kind, _ in live.world.api.told()}
+        watched = {kind for kind, _ in live.world.api.stats_by_kind()}
         assert {"jobs.batch", "jobsets.jobset.x-k8s.io", "rayclusters.ray.io", "pods", "nodes"} <= watched
     (tmp_path / "queues.yaml").write_text(_POLICY)
     answer = _explain(plane, tmp_path, "same")

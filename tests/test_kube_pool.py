@@ -192,9 +192,7 @@ def test_patches_say_who_writes_and_whom_they_mean():
 
 
 def test_a_remark_that_was_made_a_try_earlier_is_not_made_twice():
-    said = event_write(
-        _POD, EventMessage("LACKS_GPU", "waits for 8 GPUs", "Hold"), "p.1", "2026-11-16T08:00:00.000000Z"
-    )
+    said = event_write(_POD, EventMessage("LACKS_GPU", "waits for 8 GPUs", "Hold"), "p.1", 1_763_280_000_000)
     result, requests = carry_out(said, cut(), refusal(409, "AlreadyExists"))
     assert result.outcome is Outcome.DONE
     assert json.loads(requests[0].body)["regarding"]["uid"] == "u1"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kubebench.objects import job
 from kubepaper import Paper, job_pods, ours, paper
 from tidegate.kube.actuator.pending_writes import WriteKind
+from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.model.facts import Outcome
 
 _GPUS = 4
@@ -76,7 +77,7 @@ def decide(cluster: Paper, fates) -> None:
             at = cluster.objects[order.write.key]["spec"].get("nodeName")
             assert at is None, f"{order.write.key} is bound to {at} and was to be bound again"
         accepted = cluster.carry_out(order) if done else False
-        cluster.reconciler.hear(order, Outcome.FAILED if done and not accepted else heard)
+        WriteOutcomes(cluster.reconciler).settle(order, Outcome.FAILED if done and not accepted else heard)
 
 
 def used(cluster: Paper) -> Counter[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from dataclasses import replace
 
 import msgspec
 import pytest
@@ -18,7 +17,7 @@ from tidegate.kube.mirror.pods import PodObject, ProtobufPods, UnmanagedPod, not
 from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.kubeconfig import config_access
 from tidegate.kube.transport.protobuf import ACCEPT, MAGIC, ListedPod, Words, read_kind, read_pods, read_token
-from tidegate.kube.transport.reflector import Reflector, ReflectorOptions
+from tidegate.kube.transport.reflector import Reflector, ReflectorOptions, WatchedKind
 from tidegate.kube.transport.resources import PODS
 from tidegate.kube.transport.update_queue import UpdateQueue
 from tidegate.manifests.label_names import GROUP, GROUP_TOTAL, QUEUE, STANDING
@@ -89,16 +88,9 @@ def listed(plane, pages=None, page=5, namespace="default"):
         shrink = lambda one: see_listed(one, shapes) if isinstance(one, ListedPod) else see_pod(one, shapes)  # noqa: E731
         async with Client(config_access([plane.kubeconfig("tidegate")], clock=lambda: 0)) as client:
             asked = Counting(client)
-            follower = Reflector(
-                asked,
-                PODS,
-                PodObject,
-                updates,
-                lambda: 0.0,
-                shrink=shrink,
-                reflector_options=ReflectorOptions(page=page),
-            )
-            follower = replace(follower, pages=pages(shapes) if pages else None, namespace=namespace)
+            form = pages(shapes) if pages else None
+            watched = WatchedKind(PODS, PodObject, shrink, namespace, pages=form)
+            follower = Reflector(asked, watched, updates, lambda: 0.0, options=ReflectorOptions(page=page))
             task = asyncio.create_task(follower.follow())
             async with asyncio.timeout(20):
                 await follower.listed.wait()

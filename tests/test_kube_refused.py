@@ -11,6 +11,7 @@ from kubepaper import QUEUES, ours, paper
 from kubequeues import one_queue
 from kubereplica import Replica
 from tidegate.kube.mirror.job_patch import GATE
+from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.model.facts import EventKind, Outcome
 
 _JOBS, _PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
@@ -24,11 +25,11 @@ def test_a_write_that_fails_late_says_nothing_of_the_place_that_was_decided_sinc
     cluster.put(queued(ours("a", 8, schedulingGates=[{"name": GATE}])))
     assert [kind for kind, _ in cluster.step()] == ["ungate", "bind"]
     lift, bind = cluster.orders
-    cluster.reconciler.hear(lift, Outcome.FAILED)
+    WriteOutcomes(cluster.reconciler).settle(lift, Outcome.FAILED)
     assert [kind for kind, _ in cluster.step()] == ["ungate", "bind"]
     again, _ = cluster.orders
     for late in (bind, again):
-        cluster.reconciler.hear(late, Outcome.FAILED)
+        WriteOutcomes(cluster.reconciler).settle(late, Outcome.FAILED)
         assert cluster.step() == []
         assert cluster.events.kind.tolist() == [EventKind.OUTCOME]
 

@@ -13,7 +13,7 @@ from kubebench.plane import SERVER
 from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.kubeconfig import config_access
 from tidegate.kube.transport.objects import PartialObject
-from tidegate.kube.transport.reflector import Reflector, ReflectorOptions
+from tidegate.kube.transport.reflector import Reflector, ReflectorOptions, WatchedKind
 from tidegate.kube.transport.resources import JOBS, NODES, PODS, Resource
 from tidegate.kube.transport.update_queue import UpdateQueue
 from tidegate.kube.transport.write_pool import WriteLimits, WritePool
@@ -150,7 +150,7 @@ def test_conditions_and_events_are_told(plane):
     ref = make_pod(plane)
     condition = {"type": "PodScheduled", "status": "False", "reason": "LACKS_GPU", "message": "waits"}
     said = event_write(
-        ref, EventMessage("LACKS_GPU", "waits for 8 GPUs", "Hold", warning=True), "e1", "2026-11-16T08:00:00.000000Z"
+        ref, EventMessage("LACKS_GPU", "waits for 8 GPUs", "Hold", warning=True), "e1", 1_763_280_000_000
     )
     results = carry_out(plane, merge_by_key(ref, {"status": {"conditions": [condition]}}, part="status"), said, said)
     assert outcomes(results) == [Outcome.DONE] * 3
@@ -202,13 +202,15 @@ def shown(plane, path):
     return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in plane.admin.get(path)["items"]}
 
 
-def follow(plane, resource, lifecycle, **more):
+def follow(plane, resource, lifecycle, options=ReflectorOptions(), **more):  # noqa: B008 - frozen
     """Follow while a story happens, in a thread of its own; the follower, and what it had told at the end."""
 
     async def run():
         mirror = Mirror()
         async with Client(access(plane, "admin")) as client:
-            follower = Reflector(client, resource, PartialObject, mirror.updates, jitter=lambda: 0.5, **more)
+            follower = Reflector(
+                client, WatchedKind(resource, PartialObject, **more), mirror.updates, lambda: 0.5, options=options
+            )
             task = asyncio.create_task(follower.follow())
             await asyncio.wait_for(follower.listed.wait(), 20)
             await asyncio.to_thread(lifecycle)
@@ -237,7 +239,7 @@ def test_what_comes_changes_and_goes_is_told(plane):
         for number in range(0, 25, 2):
             plane.admin.delete(f"{path}/f{number}")
 
-    follower = follow(plane, _CONFIG_MAPS, lifecycle, reflector_options=ReflectorOptions(page=7), namespace="default")
+    follower = follow(plane, _CONFIG_MAPS, lifecycle, options=ReflectorOptions(page=7), namespace="default")
     assert follower.stats.lists == 1
     assert follower.stats.events >= 38
 
@@ -284,7 +286,7 @@ def test_a_slow_consumer_is_cut_and_loses_nothing(plane):
 def test_many_pods_come_page_by_page(plane):
     for number in range(120):
         plane.admin.post(_PODS, pod(f"many-{number}"))
-    follower = follow(plane, PODS, lambda: None, reflector_options=ReflectorOptions(page=50))
+    follower = follow(plane, PODS, lambda: None, options=ReflectorOptions(page=50))
     assert follower.stats.lists == 1
     for number in range(120):
         plane.admin.delete(f"{_PODS}/many-{number}", {"gracePeriodSeconds": 0})

@@ -22,7 +22,7 @@ from tidegate.kube.mirror.handover_check import HandoverCheck
 from tidegate.kube.mirror.job_patch import BEFORE
 from tidegate.kube.mirror.ownership import Ownership
 from tidegate.kube.takeover import HandoverState, Takeover
-from tidegate.kube.transport.nesting import cut_nesting
+from tidegate.kube.transport.reflector import cut_nesting
 from tidegate.kube.world import KubeWorld, WorldOptions
 from tidegate.manifests.label_names import GROUP, GROUP_FAST, QUEUE, ROLE, STANDING
 from tidegate.model.policy import Policy

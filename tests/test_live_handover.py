@@ -19,6 +19,7 @@ from tidegate.kube.mirror.handover_annotation import MOST_BYTES, HandoverNote, a
 from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.kube.transport.resources import JOBS
 from tidegate.kube.transport.writes import Ref, edit, merge
+from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.live.handover import decode_shared_handover
 from tidegate.manifests.label_names import STANDING
 from tidegate.model.decisions import DecisionKind
@@ -253,7 +254,7 @@ def test_a_failed_bind_of_what_was_decided_before_us_harms_nobody_else():
             cluster.carry_out(order)
     cluster.take_over()
     cluster.step()
-    cluster.reconciler.hear(cluster.orders[0], Outcome.FAILED)
+    WriteOutcomes(cluster.reconciler).settle(cluster.orders[0], Outcome.FAILED)
     told = cluster.step()
     assert ("stop", "pod/c") not in told
     assert ("stop", "pod/a") in told  # the gang is given back whole
@@ -266,10 +267,10 @@ def test_a_gang_whose_binds_all_fail_while_it_is_given_back_comes_back():
         cluster.put(ours(name, 8, group=("g", 2)))
     cluster.step()
     first, second = cluster.orders
-    cluster.reconciler.hear(second, Outcome.FAILED)
+    WriteOutcomes(cluster.reconciler).settle(second, Outcome.FAILED)
     assert cluster.step() == [("stop", "pod/a")]
-    cluster.reconciler.hear(cluster.orders[0], Outcome.DONE)  # it is said to be gone, and is not
-    cluster.reconciler.hear(first, Outcome.FAILED)
+    WriteOutcomes(cluster.reconciler).settle(cluster.orders[0], Outcome.DONE)  # it is said to be gone, and is not
+    WriteOutcomes(cluster.reconciler).settle(first, Outcome.FAILED)
     assert sorted(cluster.step()) == [("bind", "pod/a"), ("bind", "pod/b")]
 
 

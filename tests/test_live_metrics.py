@@ -16,6 +16,7 @@ from kubebench.objects import job, pod
 from kubepaper import QUEUES, ours, paper, queued
 from tidegate.kube.transport.response import ApiResponse
 from tidegate.kube.world import WriteFailure
+from tidegate.kube.write_outcomes import WriteOutcomes
 from tidegate.live.decision_log import FailureLog
 from tidegate.live.installed_policy import find_installed_policy
 from tidegate.live.logs import LogForm, open_log
@@ -57,8 +58,8 @@ def test_a_gang_that_could_not_be_bound_whole_is_no_eviction():
     counted(cluster, metrics)
     first, second = cluster.orders
     cluster.carry_out(first)
-    cluster.reconciler.hear(first, Outcome.DONE)
-    cluster.reconciler.hear(second, Outcome.FAILED)
+    WriteOutcomes(cluster.reconciler).settle(first, Outcome.DONE)
+    WriteOutcomes(cluster.reconciler).settle(second, Outcome.FAILED)
     counted(cluster, metrics)
     assert value(metrics, "tidegate_requeued_workloads_total", cluster_queue="q") == 1
     assert value(metrics, "kueue_evicted_workloads_total", cluster_queue="q", reason="BIND_FAILED") == 0

@@ -18,10 +18,10 @@ from tidegate.journal.store import JournalFile
 from tidegate.kube.transport.objects import KubeObjectMeta
 from tidegate.live.clock import SteadyClock
 from tidegate.live.endpoints import Endpoints, ListenAddressError, Probes, read_address
-from tidegate.live.garbage_collection import Collector
 from tidegate.live.journal_rotation import open_record
 from tidegate.live.lease import Candidate, LeaseClaim, LeaseObject, LeaseSpec, LeaseTimes
 from tidegate.live.logs import LogForm, open_log
+from tidegate.live.memory_tuning import Collector
 
 TIMES = LeaseTimes(lease_s=15, renew_s=10, retry_s=2)
 
@@ -266,7 +266,7 @@ def test_the_garbage_collector_does_not_rest_for_ever(monkeypatch):
     collector = Collector()
     try:
         collector.pause()
-        monkeypatch.setattr("tidegate.live.garbage_collection.time.monotonic", lambda: 1e12)
+        monkeypatch.setattr("tidegate.live.memory_tuning.time.monotonic", lambda: 1e12)
         collector.resume(settled=False)
         assert gc.isenabled()
     finally:
@@ -276,7 +276,7 @@ def test_the_garbage_collector_does_not_rest_for_ever(monkeypatch):
 def test_a_large_block_that_is_free_is_given_back():
     """In a process of its own, as it is for good; where the C library has another allocator, nothing is done."""
     script = """
-from tidegate.live.heap_trim import give_back_large_blocks, trim
+from tidegate.live.memory_tuning import give_back_large_blocks, trim
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
 known = give_back_large_blocks()
@@ -294,7 +294,7 @@ def test_blocks_are_used_again_while_a_list_is_read():
     """A block that is given back costs a fault for each of its pages when the next one is taken."""
     script = """
 import resource
-from tidegate.live.heap_trim import give_back_large_blocks, keep_large_blocks
+from tidegate.live.memory_tuning import give_back_large_blocks, keep_large_blocks
 def faults(do):
     do()
     def taken():
@@ -313,7 +313,7 @@ assert not keep_large_blocks() or kept * 10 < given, (kept, given)
 def test_a_library_that_is_given_back_is_read_again_where_it_is_needed():
     script = """
 import numpy
-from tidegate.live.heap_trim import give_back_library
+from tidegate.live.memory_tuning import give_back_library
 def in_files():
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssFile:"))

@@ -294,9 +294,8 @@ def _times(lease_duration: str, renew_deadline: str, retry_period: str) -> Lease
 
 def _node_requests(access: Connection, text: str) -> NodeRequestOptions:
     """How nodes are asked for; refused where the cluster has not what it takes."""
-    from tidegate.kube.actuator.provisioning import NodeRequestKind, NodeRequestOptions
+    from tidegate.kube.actuator.provisioning import NodeRequestKind, NodeRequestOptions, find_lack
     from tidegate.kube.transport.client import Client
-    from tidegate.live.autoscaler_check import find_lack
 
     means, _, named = text.partition(":")
     if means not in set(NodeRequestKind) or bool(named) != (means == NodeRequestKind.REQUEST):
@@ -324,15 +323,15 @@ def _lease_name(text: str, namespace: str) -> LeaseName:
 
 def _policy_source(mode: Mode, text: str, namespace: str, *, quota: bool) -> PolicySource:
     """Where the policy comes from: a mode that writes needs queues, a shadow may begin before there is a policy."""
-    from tidegate.live.policy_sources import MayBeMissing, PolicyError, WithQueues, policy_source
+    from tidegate.live.policy_sources import CheckedPolicy, PolicyError, policy_source
 
     try:
         source = policy_source(text, namespace)
     except PolicyError as error:
         raise CannotRun(str(error)) from None
-    if mode.writes:
-        return WithQueues(source) if quota else source
-    return MayBeMissing(source)
+    if mode.writes and not quota:
+        return source
+    return CheckedPolicy(source, may_be_missing=not mode.writes)
 
 
 def _load_policy(access: Connection, source: PolicySource, every_ms: int) -> tuple[PolicyWatcher, Policy]:

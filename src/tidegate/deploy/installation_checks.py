@@ -18,14 +18,13 @@ from tidegate.deploy.install_spec import NAME, InstallSpec
 from tidegate.deploy.server_side_apply import INSTALLER, resource_of
 from tidegate.deploy.work_cleanup import find_written
 from tidegate.kube.transport.client import ApiRequest, Client
+from tidegate.kube.transport.objects import time_ms
 from tidegate.kube.transport.resources import LEASES, Resource
 from tidegate.live.conflicting_schedulers import look_for_instances
 from tidegate.live.election import LeaseName
 from tidegate.live.lease import LeaseSpec
 from tidegate.live.modes import Mode
 from tidegate.live.scope_claim import InstanceScope, scope_of
-from tidegate.manifests.timestamps import read_time_ms
-from tidegate.model.units import UnitError
 
 _DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 _ANSWER_S, _NOT_FOUND = 10.0, 404
@@ -77,10 +76,7 @@ async def _leaders(client: Client, lease: LeaseName, now_ms: int) -> list[tuple[
 
 def is_held(spec: LeaseSpec, now_ms: int) -> bool:
     """Whether somebody holds a Lease and has renewed it lately."""
-    try:
-        age_ms = now_ms - read_time_ms(spec.renew_time or "")
-    except UnitError:
-        return False
+    age_ms = now_ms - time_ms(spec.renew_time)
     return bool(spec.holder_identity) and age_ms < _STALE * 1000 * (spec.lease_duration_seconds or 15)
 
 

@@ -15,7 +15,7 @@ from tidegate.kube.mirror.queue_objects import AROUND_KINDS, QUEUE_KINDS
 from tidegate.kube.transport.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PODS, Resource
 from tidegate.live.conflicting_schedulers import SIGNS
 from tidegate.live.election import SCOPE_CLAIMS, LeaseName
-from tidegate.live.handover_store import handover_config_map
+from tidegate.live.handover import handover_config_map
 from tidegate.live.modes import Mode
 
 #: Every kind that is listed and watched, in all modes.

@@ -33,6 +33,7 @@ from tidegate.deploy.reserved_annotations import reservation
 from tidegate.deploy.server_side_apply import resource_of
 from tidegate.kube.mirror.queue_objects import QUEUE_KINDS
 from tidegate.kube.transport.client import ApiRequest, Client
+from tidegate.kube.transport.objects import time_ms
 from tidegate.kube.transport.resources import JOBS, LEASES, NODES, PODS, Resource
 from tidegate.kube.transport.response import ApiResponse
 from tidegate.live.conflicting_schedulers import look_for_kueue
@@ -46,8 +47,6 @@ from tidegate.live.policy_sources import (
     PolicySource,
     PolicyUnreachableError,
 )
-from tidegate.manifests.timestamps import read_time_ms
-from tidegate.model.units import UnitError
 
 #: The oldest minor version of Kubernetes that has what gates need, and that the door needs.
 LEAST_MINOR, GATE_MINOR = 30, 36
@@ -274,20 +273,13 @@ async def _check_lease(client: Client, target: CheckTarget) -> CheckResult:
         return CheckResult(
             "lease", CheckLevel.WARN, "no replica leads", "a replica that leads", "read its log, or start one"
         )
-    age_s = (target.now_ms - _time_ms(spec.renew_time)) / 1000
+    age_s = (target.now_ms - time_ms(spec.renew_time)) / 1000
     found = f"{spec.holder_identity} leads, renewed {max(age_s, 0):.0f} s ago"
     if age_s > 4 * (spec.lease_duration_seconds or 15):
         return CheckResult(
             "lease", CheckLevel.WARN, found, "a replica that leads", "it is gone, or clocks differ: see its log"
         )
     return passed("lease", found)
-
-
-def _time_ms(text: str | None) -> int:
-    try:
-        return read_time_ms(text or "")
-    except UnitError:
-        return 0
 
 
 # -- the policy, the door ----------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.resources import LEASES, PODS, Resource
 from tidegate.kube.transport.writes import Ref, delete, merge
 from tidegate.live.election import SCOPE_CLAIMS, LeaseName
-from tidegate.live.handover_store import handover_config_map
+from tidegate.live.handover import handover_config_map
 from tidegate.live.lease import LeaseObject, LeaseSpec
 from tidegate.live.scope_claim import claims_of
 

@@ -39,11 +39,11 @@ from tidegate.kube.mirror.pods import (
 from tidegate.kube.mirror.queue_objects import AROUND_KINDS, QUEUE_KINDS, QueueObject, QueueObjects, ReadQueueObjects
 from tidegate.kube.reconciler import Reconciler
 from tidegate.kube.takeover import HandoverState, Takeover
-from tidegate.kube.transport.api_thread import ApiThread, WatchedKind, WriteReport
+from tidegate.kube.transport.api_thread import ApiThread, WriteReport
 from tidegate.kube.transport.backoff import Jitter
 from tidegate.kube.transport.connection import Connection
 from tidegate.kube.transport.protobuf import ListedPod
-from tidegate.kube.transport.reflector import ReflectorOptions
+from tidegate.kube.transport.reflector import ReflectorOptions, WatchedKind
 from tidegate.kube.transport.resources import NODES, PODS, Resource
 from tidegate.kube.transport.update_queue import Update
 from tidegate.kube.transport.write_pool import BUDGET, WriteLimits
@@ -129,10 +129,10 @@ class KubeWorld:
         self.needs_relist = False  # a namespace is managed now, or no longer: list the cluster again
         self._jobs: dict[str, tuple[JobAdapter, JobObject]] = {}  # by uid: ours, to be read again when that changes
         self.policy_findings: tuple[str, ...] = ()  # why the latest objects are not the policy; empty: they are
-        self.topics = self._topics(policy_kinds)
+        self.watched_kinds = self._watched_kinds(policy_kinds)
         self.api = ApiThread(
             access,
-            self.topics,
+            self.watched_kinds,
             jitter,
             limits=options.limits,
             reflector_options=options.reflector_options,
@@ -146,8 +146,8 @@ class KubeWorld:
         self.latest_failure = ""
         self._failures: deque[WriteFailure] = deque(maxlen=_MOST_FAILURES)
 
-    def _topics(self, policy_kinds: tuple[Resource, ...]) -> list[WatchedKind]:
-        topics = [
+    def _watched_kinds(self, policy_kinds: tuple[Resource, ...]) -> list[WatchedKind]:
+        kinds = [
             *(WatchedKind(kind, QueueObject, partial(_kept, kind), optional=True) for kind in policy_kinds),
             *(WatchedKind(kind, ClaimObject, lambda thing: thing, optional=True) for kind in CLAIM_KINDS),
             WatchedKind(NODES, NodeObject, NodeReader().read),
@@ -159,7 +159,7 @@ class KubeWorld:
                 PODS, PodObject, self._shrink_pod, pages=ProtobufPods(self.pod_specs, self.options.ownership.ignores)
             ),
         ]
-        return [topic._replace(shrink=guarded(topic.resource, topic.shrink)) for topic in topics]
+        return [watched._replace(shrink=guarded(watched.resource, watched.shrink)) for watched in kinds]
 
     def __enter__(self) -> Self:
         self.api.start()
@@ -288,7 +288,7 @@ class KubeWorld:
             if one.kind < self._claims_at and not isinstance(one.thing, ObjectFailure):
                 assert one.thing is None or isinstance(one.thing, dict)
                 self._queue_objects.see(one.uid, one.thing)
-                if self.topics[one.kind].resource is NAMESPACES:
+                if self.watched_kinds[one.kind].resource is NAMESPACES:
                     self._see_namespace(one.uid, one.thing)
         told = None
         with self.reconciler.guard.over(Ref(_POLICY, "", "")):
@@ -327,7 +327,7 @@ class KubeWorld:
 
     def _ref(self, news: Update) -> Ref:
         """The object that an update is about."""
-        thing, resource = news.thing, self.topics[news.kind].resource
+        thing, resource = news.thing, self.watched_kinds[news.kind].resource
         if isinstance(thing, SeenPod):
             return thing.ref
         if isinstance(thing, JobObject | ClaimObject):

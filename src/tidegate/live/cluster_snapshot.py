@@ -69,11 +69,11 @@ def _first_look(world: KubeWorld, most_s: float) -> EventBatch:
         events = world.poll(None)
         if len(events.kind):
             return events
-        refused = [text for text in world.api.problem() if _FORBIDDEN in text]
+        refused = [text for text in world.api.problems() if _FORBIDDEN in text]
         if refused and time.monotonic() > refused_s:
             raise SnapshotError(
                 f"the cluster may not be read by this user: {'; '.join(refused)}; use a journal, or ask for it"
             )
     raise SnapshotError(
-        f"the cluster was not listed in {most_s:.0f} s: {'; '.join(world.api.problem()) or 'no answer'}"
+        f"the cluster was not listed in {most_s:.0f} s: {'; '.join(world.api.problems()) or 'no answer'}"
     )

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidegate.kube.transport.client import ApiRequest, Client
+from tidegate.kube.transport.objects import time_ms
 from tidegate.kube.transport.resources import LEASES, Resource
 from tidegate.live.election import SCOPE_CLAIMS, LeaseName
 from tidegate.live.lease import LeaseObject
 from tidegate.live.scope_claim import InstanceScope, ScopeClaim, read_claims
-from tidegate.manifests.timestamps import read_time_ms
-from tidegate.model.units import HOUR_MS, UnitError
+from tidegate.model.units import HOUR_MS
 
 _DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 _WEBHOOKS = Resource(
@@ -88,7 +88,7 @@ async def look_for_instances(client: Client, lease: LeaseName, scope: InstanceSc
         for claim in claims
         if claim.lease != str(lease)
         and claim.scope.overlaps(scope)
-        and now_ms - _time_ms(claim.renew_time) < _FRESH * claim.lease_duration_seconds * 1000
+        and now_ms - time_ms(claim.renew_time) < _FRESH * claim.lease_duration_seconds * 1000
     ]
 
 
@@ -106,14 +106,7 @@ def _is_running(deployment: Any) -> bool:
 def _is_held(lease: Any, now_ms: int) -> bool:
     """Whether somebody holds it; one that was killed a while ago does not, though its name still stands there."""
     spec = lease.get("spec", {})
-    return bool(spec.get("holderIdentity")) and _time_ms(spec.get("renewTime")) > now_ms - _STALE_MS
-
-
-def _time_ms(text: str | None) -> int:
-    try:
-        return read_time_ms(text or "")
-    except UnitError:
-        return 0
+    return bool(spec.get("holderIdentity")) and time_ms(spec.get("renewTime")) > now_ms - _STALE_MS
 
 
 def _named(resource: Resource, item: Any) -> str:

@@ -17,14 +17,12 @@ import msgspec
 from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.connection import Connection
 from tidegate.kube.transport.loop_thread import LoopThread
+from tidegate.kube.transport.objects import time_ms
 from tidegate.kube.transport.resources import LEASES
 from tidegate.kube.transport.response import ApiResponse
-from tidegate.kube.transport.writes import FIELD_MANAGER, EventMessage, Ref, event_write
-from tidegate.live.api_time import stamp_of
+from tidegate.kube.transport.writes import FIELD_MANAGER, EventMessage, Ref, event_write, micro_time
 from tidegate.live.lease import Candidate, LeaseObject, LeaseSpec, LeaseTimes
 from tidegate.live.scope_claim import Claimant, InstanceScope
-from tidegate.manifests.timestamps import read_time_ms
-from tidegate.model.units import UnitError
 
 _NOT_FOUND, _CONFLICT, _INVALID = 404, 409, 422
 
@@ -139,10 +137,7 @@ class Election:
 
     def before_ms(self) -> int:
         """The time at which the leader before us wrote last, by its own clock; 0: there was none."""
-        try:
-            return read_time_ms(self._candidate.before)
-        except UnitError:
-            return 0
+        return time_ms(self._candidate.before)
 
     # -- in the thread -----------------------------------------------------------------------------------------
 
@@ -266,7 +261,7 @@ class Election:
             now_ms = time.time_ns() // 1_000_000
             said = EventMessage("ScopeConflict", conflict, "Lead", warning=True)
             name = f"{self.lease.name}.{now_ms:x}"
-            await client.ask(event_write(self.ref, said, name, stamp_of(now_ms)).request._replace(timeout_s=_ANSWER_S))
+            await client.ask(event_write(self.ref, said, name, now_ms).request._replace(timeout_s=_ANSWER_S))
 
     # -- requests ----------------------------------------------------------------------------------------------
 
@@ -303,4 +298,22 @@ class Election:
 
 
 def _stamp() -> str:
-    return stamp_of(time.time_ns() // 1_000_000)
+    return micro_time(time.time_ns() // 1_000_000)
+
+
+_NEVER = -1
+
+
+class LeadershipTerm:
+    """The right to write."""
+
+    def __init__(self, election: Election) -> None:
+        self._election, self._term = election, _NEVER
+
+    def begin(self) -> None:
+        """We lead: this is the term that it is for."""
+        self._term = self._election.term
+
+    def holds(self) -> bool:
+        """Whether the Lease is ours now, and has been without a break since the term began."""
+        return self._election.leads(self._term)

@@ -6,8 +6,8 @@ late, for whom others were evicted, and who keeps room because it was passed ove
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,6 +17,12 @@ from tidegate.engine.release import pods_of
 from tidegate.kube.mirror.handover_annotation import HandoverNote, in_runs, write_note
 from tidegate.kube.mirror.workload_pods import WorkloadPods
 from tidegate.kube.takeover import HandoverState
+from tidegate.kube.transport.client import ApiRequest, Client
+from tidegate.kube.transport.connection import Connection
+from tidegate.kube.transport.resources import CONFIG_MAPS
+from tidegate.kube.transport.response import ApiResponse
+from tidegate.kube.transport.writes import Ref, Write, apply
+from tidegate.live.election import LeaseName
 from tidegate.model.decisions import DecisionBatch, DecisionKind
 from tidegate.model.observed_status import Consumed, Grant, Spot, Standing
 from tidegate.model.reasons.catalogue import Reason
@@ -104,22 +110,16 @@ def _charge(claims: dict[str, tuple[str, int]]) -> Resources:
 # -- what belongs to no single workload --------------------------------------------------------------------------
 
 
-class SharedHandover(NamedTuple):
-    """What belongs to no single workload, as text; empty: there is nothing."""
-
-    text: str
-
-
-def shared_handover_of(state: ClusterState, workloads: Mapping[int, WorkloadPods]) -> SharedHandover:
+def shared_handover_of(state: ClusterState, workloads: Mapping[int, WorkloadPods]) -> str:
     """What entrances used of late, for whom others were evicted, and who keeps room because it was passed over."""
     if not state.shares:
-        return SharedHandover("")
+        return ""
     consumed = tuple(_consumed(state)) if state.policy.shares.usage is not None else ()
     numbers = ((int(state.workloads.number[row]), standing) for row, standing in _waiting(state))
     found = [(workloads[number].ref, standing) for number, standing in numbers if number in workloads]
     by_name = {ref.short_text: standing for ref, standing in found}
     kept = _Kept(consumed, by_name, {ref.uid: standing for ref, standing in found})
-    return SharedHandover(msgspec.json.encode(kept, order="sorted").decode() if kept != _Kept() else "")
+    return msgspec.json.encode(kept, order="sorted").decode() if kept != _Kept() else ""
 
 
 def _waiting(state: ClusterState) -> Iterator[tuple[int, Standing]]:
@@ -151,3 +151,32 @@ def decode_shared_handover(text: str) -> HandoverState:
     except (msgspec.MsgspecError, RecursionError):
         return HandoverState()
     return HandoverState(kept.consumed, kept.workloads, {} if kept.workloads else kept.waiting)
+
+
+_NOT_FOUND = 404
+
+
+def handover_config_map(lease: LeaseName) -> Ref:
+    """The ConfigMap that goes with a Lease."""
+    return Ref(CONFIG_MAPS, lease.namespace, f"{lease.name}-before")
+
+
+def write_shared_handover(lease: LeaseName, text: str) -> Write:
+    """Write it; the object is made if it is not there."""
+    return apply(handover_config_map(lease), {"data": {KEY: text}}, force=True)
+
+
+def read_shared_handover(access: Connection, lease: LeaseName) -> str | ApiResponse:
+    """What was written last; nothing if nobody has, and the answer where that cannot be told."""
+
+    async def ask() -> ApiResponse:
+        async with Client(access, connections=1) as client:
+            return await client.ask(ApiRequest("GET", handover_config_map(lease).path(), timeout_s=5))
+
+    answer = asyncio.run(ask())
+    if answer.status == _NOT_FOUND:
+        return ""
+    if not answer.ok:
+        return answer
+    data: dict[str, str] = msgspec.json.decode(answer.body).get("data") or {}
+    return data.get(KEY, "")

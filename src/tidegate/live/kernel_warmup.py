@@ -8,7 +8,7 @@ from tidegate.engine.step import step
 from tidegate.jit.cache_build import Build
 from tidegate.jit.cache_files import open_store
 from tidegate.jit.registry import use_compiled, use_plain
-from tidegate.live.heap_trim import give_back_library
+from tidegate.live.memory_tuning import give_back_library
 from tidegate.model.facts import EventKind, Facts
 from tidegate.model.hardware import Node, NodeShape
 from tidegate.model.policy import Policy

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidegate.kube.transport.client import ApiRequest, Client
+from tidegate.kube.transport.objects import time_ms
 from tidegate.kube.transport.resources import EVENTS, PODS
 from tidegate.kube.transport.writes import Ref
-from tidegate.manifests.timestamps import read_time_ms
-from tidegate.model.units import UnitError
 
 #: Events after which work waits again.
 _WAITS_AGAIN = ("Requeued", "Preempted", "Evicted", "Suspended", "Stopped")
@@ -76,12 +75,12 @@ async def read_times(client: Client, thing: Ref | None) -> ObjectTimes:
 
 
 def _bound_ms(status: _Status) -> int:
-    return next((at_ms for at_ms in _since(status, "PodScheduled") if at_ms), 0) or _time_ms(status.start_time)
+    return next((at_ms for at_ms in _since(status, "PodScheduled") if at_ms), 0) or time_ms(status.start_time)
 
 
 def _since(status: _Status, kind: str) -> list[int]:
     there = [one for one in status.conditions or () if one.type == kind and one.status == "True"]
-    return [_time_ms(one.last_transition_time) for one in there]
+    return [time_ms(one.last_transition_time) for one in there]
 
 
 async def _waiting_ms(client: Client, thing: Ref) -> int:
@@ -91,7 +90,7 @@ async def _waiting_ms(client: Client, thing: Ref) -> int:
         return 0
     seen = msgspec.json.decode(answer.body, type=_Thing)
     stopped = [*_since(seen.status, "Suspended"), *await _evicted_ms(client, thing)]
-    return max([_time_ms(seen.metadata.creation_timestamp), *stopped])
+    return max([time_ms(seen.metadata.creation_timestamp), *stopped])
 
 
 async def _evicted_ms(client: Client, thing: Ref) -> list[int]:
@@ -100,14 +99,7 @@ async def _evicted_ms(client: Client, thing: Ref) -> list[int]:
     answer = await client.ask(ApiRequest("GET", EVENTS.path(thing.namespace), query, timeout_s=10))
     items: list[dict[str, Any]] = msgspec.json.decode(answer.body)["items"] or [] if answer.ok else []
     return [
-        _time_ms(item.get("eventTime") or item.get("deprecatedLastTimestamp"))
+        time_ms(item.get("eventTime") or item.get("deprecatedLastTimestamp"))
         for item in items
         if item.get("reason") in _WAITS_AGAIN
     ]
-
-
-def _time_ms(text: str | None) -> int:
-    try:
-        return read_time_ms(text or "")
-    except UnitError:
-        return 0

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -18,6 +17,7 @@ import msgspec
 from tidegate.kube.mirror.queue_objects import QUEUE_KINDS, QueueObject
 from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.objects import KubeObjectMeta, ObjectList
+from tidegate.kube.transport.reflector import WatchedKind
 from tidegate.kube.transport.resources import CONFIG_MAPS, Resource
 from tidegate.live.enforced_policy import enforced, obstacles
 from tidegate.manifests.findings import Findings
@@ -69,23 +69,12 @@ class PolicyContent(NamedTuple):
 _NOTHING = PolicyContent(b"", {})
 
 
-class PolicyKind(NamedTuple):
-    """A kind of object that a policy is made of: what is decoded of it, and what is kept."""
-
-    resource: Resource
-    type: type[Any]
-    keep: Callable[[Any], Any]
-    namespace: str = ""
-    selector: Mapping[str, str] = MappingProxyType({})
-    optional: bool = False  # the server need not have this kind
-
-
 class PolicySource(Protocol):
     """Where a policy comes from."""
 
     name: str
 
-    async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
+    async def kinds(self, client: Client) -> tuple[WatchedKind, ...]:
         """Kinds of objects to watch; none: it is not in the cluster. May raise PolicyUnreachableError, PolicyError."""
 
     def content(self, objects: Sequence[Iterable[Any]]) -> PolicyContent:
@@ -110,60 +99,37 @@ def policy_source(text: str, namespace: str) -> PolicySource:
     return PolicyFile(Path(text))
 
 
-class _Wrapped:
-    """A source that is read as it is."""
+class CheckedPolicy:
+    """A policy source with the rules of a mode: a shadow may begin without a policy, other modes need queues."""
 
-    def __init__(self, source: PolicySource) -> None:
-        self.name, self._source = source.name, source
-
-    async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
-        """Kinds of objects to watch."""
-        return await self._source.kinds(client)
+    def __init__(self, source: PolicySource, *, may_be_missing: bool = False) -> None:
+        self.name, self._source, self._may_be_missing = source.name, source, may_be_missing
+        self.kinds = source.kinds
 
     def content(self, objects: Sequence[Iterable[Any]]) -> PolicyContent:
         """What the objects say."""
-        return self._source.content(objects)
-
-    async def find(self, client: Client) -> PolicyContent:
-        """Read it."""
-        return await self._source.find(client)
-
-    def read(self, found: PolicyContent) -> Policy:
-        """Understand it."""
-        return self._source.read(found)
-
-
-class WithQueues(_Wrapped):
-    """A policy that must have queues: without them nothing limits who uses how much."""
-
-    def read(self, found: PolicyContent) -> Policy:
-        """Understand it; one without queues is refused."""
-        policy = self._source.read(found)
-        if not policy.shares.queues:
-            raise PolicyError(f"{self.name}: {NO_QUEUES}")
-        return policy
-
-
-class MayBeMissing(_Wrapped):
-    """A policy that may be made later: until then there are no queues."""
-
-    def content(self, objects: Sequence[Iterable[Any]]) -> PolicyContent:
-        """What the objects say, if they are there."""
         try:
             return self._source.content(objects)
         except PolicyMissingError:
+            if not self._may_be_missing:
+                raise
             return _NOTHING
 
     async def find(self, client: Client) -> PolicyContent:
-        """Read it, if it is there."""
+        """Read it."""
         try:
             return await self._source.find(client)
         except PolicyMissingError:
+            if not self._may_be_missing:
+                raise
             return _NOTHING
 
     def read(self, found: PolicyContent) -> Policy:
-        """Understand it."""
-        return Policy() if found is _NOTHING else self._source.read(found)
+        """Decode it; without queues it is refused, unless it may be missing."""
+        policy = Policy() if found is _NOTHING else self._source.read(found)
+        if not (policy.shares.queues or self._may_be_missing):
+            raise PolicyError(f"{self.name}: {NO_QUEUES}")
+        return policy
 
 
 class PolicyFile:
@@ -172,7 +138,7 @@ class PolicyFile:
     def __init__(self, path: Path) -> None:
         self.name, self._path = str(path), path
 
-    async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
+    async def kinds(self, client: Client) -> tuple[WatchedKind, ...]:
         """None: files are read, not watched."""
         del client
         return ()
@@ -218,11 +184,11 @@ class ConfigMap:
     def __init__(self, namespace: str, name: str) -> None:
         self.name, self.namespace, self.object = f"{CONFIG_MAP}{namespace}/{name}", namespace, name
 
-    async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
+    async def kinds(self, client: Client) -> tuple[WatchedKind, ...]:
         """The one object; a role may allow it by its name, as the selector has it."""
         del client
         selector = {"fieldSelector": f"metadata.name={self.object}"}
-        return (PolicyKind(CONFIG_MAPS, _ConfigMapObject, lambda thing: thing.data or {}, self.namespace, selector),)
+        return (WatchedKind(CONFIG_MAPS, _ConfigMapObject, lambda thing: thing.data or {}, self.namespace, selector),)
 
     def content(self, objects: Sequence[Iterable[dict[str, str]]]) -> PolicyContent:
         """The keys of the object."""
@@ -263,7 +229,7 @@ class KueueObjects:
 
     name = KUEUE
 
-    async def kinds(self, client: Client) -> tuple[PolicyKind, ...]:
+    async def kinds(self, client: Client) -> tuple[WatchedKind, ...]:
         """Kueue's kinds, in the version that the server prefers, and namespaces."""
         version = await self._version(client)
         ours = (kind.group == _KUEUE_GROUP for kind in QUEUE_KINDS)
@@ -272,7 +238,7 @@ class KueueObjects:
             for kind, is_kueues in zip(QUEUE_KINDS, ours, strict=True)
         ]
         return tuple(
-            PolicyKind(resource, QueueObject, partial(_kept, resource), optional=optional)
+            WatchedKind(resource, QueueObject, partial(_kept, resource), optional=optional)
             for resource, optional in there
         )
 
@@ -331,7 +297,7 @@ def _decoded(body: bytes, kind: type[T], what: str) -> T:
         raise PolicyUnreachableError(f"{what}: the answer cannot be read: {error}") from None
 
 
-async def _listed(client: Client, kind: PolicyKind) -> list[Any]:
+async def _listed(client: Client, kind: WatchedKind) -> list[Any]:
     """What is kept of all objects of a kind; none where the server need not know the kind, and does not."""
     answer = await client.ask(ApiRequest("GET", kind.resource.path(), {"resourceVersion": "0"}, timeout_s=30))
     if answer.status == _NOT_FOUND and kind.optional:
@@ -339,7 +305,7 @@ async def _listed(client: Client, kind: PolicyKind) -> list[Any]:
     if not answer.ok:
         raise PolicyUnreachableError(f"{kind.resource.full_plural}: {answer.text()}")
     page = _decoded(answer.body, ObjectList[kind.type], kind.resource.full_plural)  # type: ignore[name-defined]
-    return [kind.keep(thing) for thing in page.items or ()]
+    return [kind.shrink(thing) for thing in page.items or ()]
 
 
 def _kept(resource: Resource, thing: QueueObject) -> dict[str, Any]:

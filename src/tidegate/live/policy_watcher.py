@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 from tidegate.kube.transport.client import Client
 from tidegate.kube.transport.connection import Connection
 from tidegate.kube.transport.loop_thread import LoopThread
-from tidegate.kube.transport.reflector import Reflector
+from tidegate.kube.transport.reflector import Reflector, WatchedKind
 from tidegate.live.policy_sources import (
     PolicyContent,
     PolicyError,
-    PolicyKind,
     PolicySource,
     PolicyUnreachableError,
 )
@@ -154,10 +153,10 @@ class PolicyWatcher:
 
     # -- watching ----------------------------------------------------------------------------------------------
 
-    async def _watch(self, client: Client, kinds: tuple[PolicyKind, ...]) -> None:
+    async def _watch(self, client: Client, kinds: tuple[WatchedKind, ...]) -> None:
         """Watch the objects until it is to end, or other kinds have to be watched."""
         seen = _Objects(len(kinds), self._asked)
-        reflectors = [_reflector(client, kind, seen, number) for number, kind in enumerate(kinds)]
+        reflectors = [Reflector(client, kind, seen, random.random, number) for number, kind in enumerate(kinds)]
         async with asyncio.TaskGroup() as tasks:
             following = [tasks.create_task(reflector.follow()) for reflector in reflectors]
             while not self.thread.stopping.is_set() and not await self._has_moved(client, kinds, reflectors):
@@ -167,7 +166,7 @@ class PolicyWatcher:
             for task in following:
                 task.cancel()
 
-    def _look_at(self, seen: _Objects, reflectors: list[Reflector[Any]]) -> None:
+    def _look_at(self, seen: _Objects, reflectors: list[Reflector]) -> None:
         refusals = [one.stats.refusal for one in reflectors if one.stats.refusal]
         if refusals:
             self._note(PolicyUnreachableError(f"{self.source.name}: {refusals[0]}"))
@@ -180,7 +179,7 @@ class PolicyWatcher:
             except PolicyError as error:
                 self._note(error)
 
-    async def _has_moved(self, client: Client, kinds: tuple[PolicyKind, ...], reflectors: list[Reflector[Any]]) -> bool:
+    async def _has_moved(self, client: Client, kinds: tuple[WatchedKind, ...], reflectors: list[Reflector]) -> bool:
         """Whether the server has kinds in another version now; looked at where it lacks one in this version."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._discover_s or not any(reflector.stats.absent for reflector in reflectors):
@@ -245,18 +244,3 @@ class _Objects:
     def by_kind(self) -> list[list[Any]]:
         """All objects."""
         return [list(some.values()) for some in self._kept]
-
-
-def _reflector(client: Client, kind: PolicyKind, seen: _Objects, number: int) -> Reflector[Any]:
-    return Reflector(
-        client,
-        kind.resource,
-        kind.type,
-        seen,
-        random.random,
-        kind=number,
-        shrink=kind.keep,
-        namespace=kind.namespace,
-        selector=dict(kind.selector),
-        optional=kind.optional,
-    )

@@ -17,20 +17,16 @@ from tidegate.kube.transport.loop_thread import LoopThread
 from tidegate.kube.transport.reflector import ReflectorStats
 from tidegate.kube.transport.writes import EventMessage, event_write
 from tidegate.kube.world import KubeWorld, WorldOptions
-from tidegate.live.api_time import stamp_of
 from tidegate.live.clock import SteadyClock
 from tidegate.live.decision_log import FailureLog
-from tidegate.live.election import SCOPE_CLAIMS, Claiming, Election, LeaseName, steady_s
+from tidegate.live.election import SCOPE_CLAIMS, Claiming, Election, LeadershipTerm, LeaseName, steady_s
 from tidegate.live.endpoints import Probes
-from tidegate.live.garbage_collection import Collector
-from tidegate.live.handover import SharedHandover, decode_shared_handover
-from tidegate.live.handover_store import read_shared_handover
-from tidegate.live.heap_trim import give_back_large_blocks, keep_large_blocks
+from tidegate.live.handover import decode_shared_handover, read_shared_handover
 from tidegate.live.journal_rotation import JournalLimits, RotatingJournal
 from tidegate.live.leader_loop import LeaderContext, LeaderLoop
-from tidegate.live.leadership_term import LeadershipTerm
 from tidegate.live.lease import LeaseTimes
 from tidegate.live.logs import ServiceLog
+from tidegate.live.memory_tuning import Collector, give_back_large_blocks, keep_large_blocks
 from tidegate.live.metrics import Metrics
 from tidegate.live.modes import Mode
 from tidegate.live.policy_watcher import PolicyResult, PolicyUpdate, PolicyWatcher
@@ -145,34 +141,34 @@ class LiveService:
             if not self._is_over():
                 leadership.begin()
                 clock.not_before(self.election.before_ms())
-                common = self._take_over(world, leadership)
-                if common is not None:
-                    self._lead(world, common, leadership)
+                shared = self._take_over(world, leadership)
+                if shared is not None:
+                    self._lead(world, shared, leadership)
             self._world = self._term = None
         self._collector.forget()
 
     def _is_over(self) -> bool:
         return self._relist or self._stopping.is_set()
 
-    def _take_over(self, world: KubeWorld, leadership: LeadershipTerm) -> SharedHandover | None:
+    def _take_over(self, world: KubeWorld, leadership: LeadershipTerm) -> str | None:
         """Read what the leader before us left; None if the Lease is lost, or it is to end, before that works out."""
         if not self.settings.mode.writes:
-            return SharedHandover("")
+            return ""
         while leadership.holds() and not self._stopping.is_set():
             self._look_after()
             kept = read_shared_handover(self._access, self.settings.lease)
-            if isinstance(kept, SharedHandover):
-                world.before = decode_shared_handover(kept.text)
+            if isinstance(kept, str):
+                world.before = decode_shared_handover(kept)
                 return kept
             self._log.warning("cannot read the state of the previous leader", error=kept.text())
             self._stopping.wait(_STANDBY_S)
         return None
 
-    def _lead(self, world: KubeWorld, common: SharedHandover, leadership: LeadershipTerm) -> None:
+    def _lead(self, world: KubeWorld, shared_handover: str, leadership: LeadershipTerm) -> None:
         self._log.info("leading", lease=str(self.settings.lease), transitions=self.election.transitions)
         journal = self._journal
-        bench = LeaderContext(self.settings.mode, self.settings.lease, self.metrics, self._log)
-        term = self._term = LeaderLoop(bench, world, journal, common)
+        context = LeaderContext(self.settings.mode, self.settings.lease, self.metrics, self._log)
+        term = self._term = LeaderLoop(context, world, journal, shared_handover)
         if journal is not None:
             journal.begin(term.state)
             self._report_journal(journal)
@@ -300,7 +296,7 @@ class LiveService:
         if self._world is not None and self.settings.mode.writes and self.election.leads():
             now_ms = wall_ms()
             name = f"{self.settings.lease.name}.{now_ms:x}"
-            self._world.say(event_write(self.election.ref, said, name, stamp_of(now_ms)))
+            self._world.say(event_write(self.election.ref, said, name, now_ms))
 
     def _count_writes(self) -> None:
         world = self._world
@@ -312,7 +308,7 @@ class LiveService:
             self._counted[word] = count
         self.metrics.in_flight.set(world.api.pool.backlog)
         self._failures.note(world.take_failures())
-        for kind, stats in world.api.told():
+        for kind, stats in world.api.stats_by_kind():
             self.metrics.watch_age_s.labels(kind).set(self._watch_age_s(kind, stats))
             for what in ("lists", "watches", "events", "cuts", "skipped"):
                 self.metrics.watched.labels(kind, what).set(getattr(stats, what))
@@ -372,7 +368,7 @@ class LiveService:
                 "writes_waiting": world.api.pool.backlog,
                 "writes": {outcome.name.lower(): count for outcome, count in world.outcomes.items()},
                 "latest_failure": world.latest_failure,
-                "watches": world.api.problem(),
+                "watches": world.api.problems(),
             }
         if term is not None:
             told |= {"steps": term.steps, "nodes": len(term.state.node_specs)}
@@ -390,7 +386,7 @@ class LiveService:
         if world is None:
             return ["the cluster is not followed yet"]
         if not world.api.listed.is_set():
-            return ["not everything has been listed yet", *world.api.problem()]
+            return ["not everything has been listed yet", *world.api.problems()]
         if self.election.conflict:
             return [self.election.conflict]
         return [f"the lease: {self.election.problem}"] if self.election.problem else []

@@ -10,7 +10,6 @@ and that has lasted as long as nodes take to come. Anything shorter has the reas
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -285,11 +284,12 @@ def condition(pod: Ref, reporting: EventText) -> Write:
 
 def event(thing: Ref, reporting: EventText, now_ms: int) -> Write:
     """Say it as an event about an object."""
-    at = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
     told_apart = blake2b(f"{thing.text} {thing.uid}".encode(), digest_size=4).hexdigest()  # other kinds have the name
     name = f"{thing.name[:200]}.{told_apart}.{reporting.reason.lower()}.{now_ms:x}"
     action = _ACTIONS.get(reporting.reason, "Admitting")
-    return event_write(thing, EventMessage(reporting.reason, reporting.message, action, reporting.warning), name, at)
+    return event_write(
+        thing, EventMessage(reporting.reason, reporting.message, action, reporting.warning), name, now_ms
+    )
 
 
 _ACTIONS = {

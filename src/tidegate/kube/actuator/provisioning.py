@@ -16,6 +16,7 @@ import msgspec
 from tidegate.kube.mirror.job_adapters import find
 from tidegate.kube.mirror.job_patch import restored
 from tidegate.kube.mirror.jobs import SeenJob
+from tidegate.kube.transport.client import ApiRequest, Client
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.writes import Ref, Write, create, delete
 
@@ -95,3 +96,23 @@ def _whole(job: SeenJob, resource: Resource, pod_set: str = "") -> dict[str, Any
     }
     about = {"name": _name(job, pod_set), "namespace": job.ref.namespace, "ownerReferences": [owner]}
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": about}
+
+
+_NOT_FOUND = 404
+
+
+async def find_lack(client: Client, by: NodeRequestOptions) -> str:
+    """What is missing, in a sentence that says what to do; empty if nothing is."""
+    kind = by.kind
+    if kind is None:
+        return ""
+    answer = await client.ask(ApiRequest("GET", f"/apis/{kind.group}/{kind.version}", timeout_s=10))
+    if not answer.ok and answer.status != _NOT_FOUND:
+        return f"cannot check whether the cluster has {kind.plural}.{kind.group}: {answer.text()}"
+    served = msgspec.json.decode(answer.body).get("resources", ()) if answer.ok else ()
+    if any(one.get("name") == kind.plural for one in served):
+        return ""
+    return (
+        f"the cluster has no {kind.plural}.{kind.group}/{kind.version}; "
+        "install a node autoscaler that has it, or leave the option out: pods that are Unschedulable ask for nodes then"
+    )

@@ -10,8 +10,8 @@ import msgspec
 from tidegate.kube.mirror.job_adapters import OWNERS, JobAdapter, find, mappings
 from tidegate.kube.mirror.job_patch import is_noted, restored
 from tidegate.kube.mirror.pod_spec_cache import refusals, unbindable
-from tidegate.kube.mirror.pods import controller, created_ms
-from tidegate.kube.transport.objects import KubeObjectMeta, KubeOwnerReference
+from tidegate.kube.mirror.pods import controller
+from tidegate.kube.transport.objects import KubeObjectMeta, KubeOwnerReference, time_ms
 from tidegate.kube.transport.writes import Ref
 from tidegate.manifests.cluster_defaults import Surroundings
 from tidegate.manifests.field_reader import Item
@@ -94,7 +94,7 @@ def see_job(seen: JobObject, adapter: JobAdapter, around: Surroundings) -> SeenJ
         schedulers=frozenset(group.template.quiet().mapping("spec").text("schedulerName") for group in parts.groups),
         queued=bool((meta.labels or {}).get(QUEUE)),
         owner=owner if owner is not None and owner.group_kind in OWNERS else None,
-        created_ms=created_ms(meta),
+        created_ms=time_ms(meta.creation_timestamp),
         refusals=(*refusals(item.findings), *_bad_recovery(meta)),
         unbound=unbindable(item.findings),
     )

@@ -12,7 +12,7 @@ import msgspec
 from tidegate.kube.mirror.job_adapters import ROLE_LABELS
 from tidegate.kube.mirror.job_patch import BEFORE, GATE
 from tidegate.kube.mirror.pod_spec_cache import SHAPING, PodShape, PodSpec, PodSpecCache, meaning
-from tidegate.kube.transport.objects import KubeObjectMeta, KubeOwnerReference, ListMeta
+from tidegate.kube.transport.objects import KubeObjectMeta, KubeOwnerReference, ListMeta, time_ms
 from tidegate.kube.transport.protobuf import (
     ACCEPT,
     MAGIC,
@@ -26,8 +26,6 @@ from tidegate.kube.transport.protobuf import (
 )
 from tidegate.kube.transport.writes import Ref, pod_ref
 from tidegate.manifests.label_names import GROUP, GROUP_TOTAL, QUEUE, STANDING
-from tidegate.manifests.timestamps import read_time_ms
-from tidegate.model.units import UnitError
 
 
 class PodPhase(IntEnum):
@@ -173,14 +171,6 @@ class UnmanagedPod(msgspec.Struct, frozen=True, gc=False):
     shape: PodShape
 
 
-def created_ms(meta: KubeObjectMeta) -> int:
-    """When an object was made."""
-    try:
-        return read_time_ms(meta.creation_timestamp)
-    except UnitError:
-        return 0
-
-
 def controller(meta: KubeObjectMeta) -> KubeOwnerReference | None:
     """Who controls an object, if anybody does."""
     return next((owner for owner in meta.owner_references or () if owner.controller), None)
@@ -196,7 +186,7 @@ def see_pod(seen: PodObject, pod_specs: PodSpecCache) -> SeenPod:
         node=sys.intern(spec.node_name),
         life=_LIVES.get(seen.status.phase, PodPhase.PENDING),
         terminating=meta.deletion_timestamp is not None,
-        created_ms=created_ms(meta),
+        created_ms=time_ms(meta.creation_timestamp),
         traits=_traits(meta, spec.scheduler_name, gates),
         shape=pod_specs.of(meta, spec),
         claims=_claims(seen) if spec.resource_claims != _NONE else (),

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from tidegate.kube.transport.backoff import Backoff, Jitter
 from tidegate.kube.transport.client import Client
 from tidegate.kube.transport.connection import Connection
 from tidegate.kube.transport.loop_thread import LoopThread
-from tidegate.kube.transport.reflector import ListFormat, Reflector, ReflectorOptions, ReflectorStats
-from tidegate.kube.transport.resources import Resource
+from tidegate.kube.transport.reflector import Reflector, ReflectorOptions, ReflectorStats, WatchedKind
 from tidegate.kube.transport.update_queue import UpdateQueue
 from tidegate.kube.transport.write_pool import WriteLimits, WritePool, WriteResult
 from tidegate.kube.transport.writes import Write
@@ -28,17 +26,6 @@ _AFTER_FAILURE_MS = 1_000
 
 #: The longest pause before an order that came to nothing is tried again.
 _MOST_AGAIN_MS = 30_000
-
-
-class WatchedKind(NamedTuple):
-    """A kind of object to follow: what is decoded of it, and what is kept."""
-
-    resource: Resource
-    type: type[Any]
-    shrink: Callable[[Any], object]
-    selector: Mapping[str, str] = MappingProxyType({})
-    optional: bool = False  # the server need not have this kind
-    pages: ListFormat | None = None  # another form of its lists
 
 
 class QueuedWrite(Protocol):
@@ -66,7 +53,7 @@ class ApiThread:
     def __init__(
         self,
         access: Connection,
-        topics: list[WatchedKind],
+        kinds: list[WatchedKind],
         jitter: Jitter,
         *,
         limits: WriteLimits,
@@ -74,19 +61,14 @@ class ApiThread:
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self.updates = UpdateQueue()
-        self._access, self._topics, self._draw, self._limits, self._pace = (
-            access,
-            topics,
-            jitter,
-            limits,
-            reflector_options,
-        )
+        self._access, self._kinds, self._jitter, self._limits = access, kinds, jitter, limits
+        self._reflector_options = reflector_options
         self._may_write = may_write
         self.thread = LoopThread("tidegate-kube", self._run, self.updates.note)
-        self.listed = threading.Event()  # every topic has been listed once
+        self.listed = threading.Event()  # every kind has been listed once
         self._opened = threading.Event()  # writes can be sent
         self._bug: BaseException | None = None  # what a write raised
-        self.stats: list[ReflectorStats] = [ReflectorStats() for _ in topics]
+        self.stats: list[ReflectorStats] = [ReflectorStats() for _ in kinds]
 
     def start(self) -> None:
         """Begin to follow."""
@@ -117,24 +99,27 @@ class ApiThread:
         except (TimeoutError, CancelledError):
             return False
 
-    def told(self) -> list[tuple[str, ReflectorStats]]:
+    def stats_by_kind(self) -> list[tuple[str, ReflectorStats]]:
         """How following went so far, by the kind of object, as kubectl names it."""
-        return [(topic.resource.full_plural, stats) for topic, stats in zip(self._topics, self.stats, strict=True)]
+        return [(watched.resource.full_plural, stats) for watched, stats in zip(self._kinds, self.stats, strict=True)]
 
     def left_out(self) -> list[tuple[str, str]]:
         """Kinds that we may not read and do without: why, and what would lift it."""
-        return [(kind, stats.left_out) for kind, stats in self.told() if stats.left_out]
+        return [(kind, stats.left_out) for kind, stats in self.stats_by_kind() if stats.left_out]
 
-    def problem(self) -> list[str]:
+    def problems(self) -> list[str]:
         """Why there are no news, where there should be."""
-        return [f"{kind}: {stats.problem}" for kind, stats in self.told() if stats.problem]
+        return [f"{kind}: {stats.problem}" for kind, stats in self.stats_by_kind() if stats.problem]
 
     # -- in the thread -----------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        async with Client(self._access, connections=self._limits.in_flight + 2 * len(self._topics)) as client:
-            self.pool = WritePool(client, self._draw, self._limits, self._may_write, self._fail)
-            reflectors = [self._reflector(client, kind, topic) for kind, topic in enumerate(self._topics)]
+        async with Client(self._access, connections=self._limits.in_flight + 2 * len(self._kinds)) as client:
+            self.pool = WritePool(client, self._jitter, self._limits, self._may_write, self._fail)
+            reflectors = [
+                Reflector(client, watched, self.updates, self._jitter, kind, self._reflector_options, self.stats[kind])
+                for kind, watched in enumerate(self._kinds)
+            ]
             self._opened.set()
             async with asyncio.TaskGroup() as tasks:
                 following = [tasks.create_task(reflector.follow()) for reflector in reflectors]
@@ -151,23 +136,7 @@ class ApiThread:
         self._bug = bug
         self.thread.stopping.set()
 
-    def _reflector(self, client: Client, kind: int, topic: WatchedKind) -> Reflector[Any]:
-        return Reflector(
-            client,
-            topic.resource,
-            topic.type,
-            self.updates,
-            self._draw,
-            kind=kind,
-            shrink=topic.shrink,
-            selector=dict(topic.selector),
-            optional=topic.optional,
-            pages=topic.pages,
-            reflector_options=self._pace,
-            stats=self.stats[kind],
-        )
-
-    async def _await_lists(self, reflectors: list[Reflector[Any]]) -> None:
+    async def _await_lists(self, reflectors: list[Reflector]) -> None:
         for reflector in reflectors:
             await reflector.listed.wait()
         self.listed.set()
@@ -178,7 +147,7 @@ class ApiThread:
             if not pending.again:
                 self._submit_one(pending)
                 continue
-            backoff = Backoff(self._draw, first_ms=500, most_ms=_MOST_AGAIN_MS)
+            backoff = Backoff(self._jitter, first_ms=500, most_ms=_MOST_AGAIN_MS)
             backoff.tries = pending.again
             self.thread.loop.call_later(backoff.next_ms() / 1000, self._submit_one, pending)
 
@@ -190,5 +159,5 @@ class ApiThread:
         if carried.result.outcome is not Outcome.FAILED:
             self.updates.note(carried)
             return
-        pause_ms = Backoff(self._draw, first_ms=_AFTER_FAILURE_MS).next_ms()
+        pause_ms = Backoff(self._jitter, first_ms=_AFTER_FAILURE_MS).next_ms()
         self.thread.loop.call_later(pause_ms / 1000, self.updates.note, carried)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -13,8 +14,29 @@ import aiohttp
 
 import tidegate
 from tidegate.kube.transport.connection import Connection, ConnectionConfigError, Identity, secure
-from tidegate.kube.transport.lease_guard import MAY_SEND, GuardedRequest, LeaseLapsedError, MaySend
 from tidegate.kube.transport.response import NO_ANSWER, NO_CREDENTIALS, NOT_ALLOWED, NOT_SENT, ApiResponse, read_refusal
+
+#: Whether a request may be sent, now.
+MaySend = Callable[[], bool]
+
+#: What the requests of a task ask; None: they may always be sent.
+MAY_SEND: ContextVar[MaySend | None] = ContextVar("fence", default=None)
+
+
+class LeaseLapsedError(aiohttp.ClientError):
+    """A request was not sent, as it might not be any more."""
+
+
+class GuardedRequest(aiohttp.ClientRequest):
+    """A request that asks before it goes out."""
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        """Send it, if it still may be."""
+        may_send = MAY_SEND.get()
+        if may_send is not None and not may_send():
+            raise LeaseLapsedError
+        return await super().send(conn)
+
 
 JSON, MERGE_PATCH, JSON_PATCH = "application/json", "application/merge-patch+json", "application/json-patch+json"
 STRATEGIC_PATCH, APPLY_PATCH = "application/strategic-merge-patch+json", "application/apply-patch+yaml"

@@ -6,6 +6,9 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from tidegate.manifests.timestamps import read_time_ms
+from tidegate.model.units import UnitError
+
 
 class KubeOwnerReference(msgspec.Struct, frozen=True):
     """Whom an object belongs to."""
@@ -89,3 +92,11 @@ class WatchErrorEvent(msgspec.Struct):
 
     type: str
     object: WatchStatus
+
+
+def time_ms(text: str | None) -> int:
+    """A timestamp of an object in milliseconds since 1970; 0 if there is none, or it cannot be read."""
+    try:
+        return read_time_ms(text or "")
+    except UnitError:
+        return 0

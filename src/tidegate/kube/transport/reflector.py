@@ -13,27 +13,48 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from tidegate.kube.transport.backoff import Backoff, Jitter
 from tidegate.kube.transport.client import ApiRequest, Client, WatchStream
-from tidegate.kube.transport.nesting import cut_nesting
 from tidegate.kube.transport.objects import (
     KubeObjectMeta,
     ListMeta,
     ObjectList,
     PartialObject,
-    T,
     WatchErrorEvent,
     WatchEvent,
 )
 from tidegate.kube.transport.resources import Resource
 from tidegate.kube.transport.response import ApiResponse
+
+#: Deeper than any field that is read.
+MOST_DEPTH = 256
+
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+def cut_nesting(body: bytes, most: int = MOST_DEPTH) -> bytes:
+    """The same JSON, with null for what is nested deeper."""
+    parts, begin, depth = [], 0, 0
+    for token in _TOKEN.finditer(body):
+        mark = token.group()
+        if mark in (b"[", b"{"):
+            depth += 1
+            if depth == most + 1:
+                parts += [body[begin : token.start()], b"null"]
+        elif mark in (b"]", b"}"):
+            depth -= 1
+            if depth == most:
+                begin = token.end()
+    return b"".join([*parts, body[begin:] if depth <= most else b""])
+
 
 _GONE, _MISSING, _FORBIDDEN = 410, 404, 403
 _BOOKMARK, _ERROR = b'{"type":"BOOKMARK"', b'{"type":"ERROR"'
@@ -112,31 +133,39 @@ class UpdateSink(Protocol):
         """An object is this now; None: it is deleted."""
 
 
+class WatchedKind(NamedTuple):
+    """A kind of object that a reflector lists and watches: what is decoded of it, and what is kept."""
+
+    resource: Resource
+    type: type[Any]
+    shrink: Callable[[Any], object] = lambda found: found
+    namespace: str = ""  # empty: all. A fieldSelector of metadata.namespace is not the same: servers lose pages of it
+    selector: Mapping[str, str] = MappingProxyType({})  # labelSelector, fieldSelector
+    optional: bool = False  # the server need not have this kind; one that is installed later is found then
+    pages: ListFormat | None = None  # another form of its lists
+
+
 @dataclass
-class Reflector(Generic[T]):
+class Reflector:
     """Lists and watches the objects of one kind, and puts updates of them into a queue."""
 
     client: Client
-    resource: Resource
-    type: type[T]
+    watched: WatchedKind
     updates: UpdateSink
     jitter: Jitter
-    kind: int = 0  # by which the inbox knows them
-    shrink: Callable[[T], object] = lambda thing: thing  # what is kept of an object
-    namespace: str = ""  # empty: all. A fieldSelector of metadata.namespace is not the same: servers lose pages of it
-    selector: dict[str, str] = field(default_factory=dict)  # labelSelector, fieldSelector
-    optional: bool = False  # the server need not have this kind: one that is installed later is found then
-    pages: ListFormat | None = None
-    reflector_options: ReflectorOptions = ReflectorOptions()
+    kind: int = 0  # number by which the update queue knows the kind
+    options: ReflectorOptions = ReflectorOptions()
     stats: ReflectorStats = field(default_factory=ReflectorStats)
 
     def __post_init__(self) -> None:
-        self.listed = asyncio.Event()  # set once the first list is in the inbox
+        self.resource, self.type, self.shrink, self.namespace, selector, self.optional, self.pages = self.watched
+        self.selector = dict(selector)
+        self.listed = asyncio.Event()  # the first list is in the update queue
         self._version = ""
         self._known: dict[str, int | str] = {}  # version by uid
         self._unreadable: set[str] = set()  # uids in the latest list of objects that could not be decoded
         self._backoff = Backoff(self.jitter, first_ms=_FIRST_PAUSE_MS, most_ms=_LONGEST_PAUSE_MS)
-        self._refused_s = 0.0  # since when we may not read it, by the loop's clock; 0: we may, as far as is known
+        self._refused_s = 0.0  # since when the server forbids reading it, by the loop's clock; 0: it does not
         self._page = msgspec.json.Decoder(ObjectList[self.type])  # type: ignore[name-defined]
         self._event = msgspec.json.Decoder(WatchEvent[self.type])  # type: ignore[name-defined]
         self._bookmark = msgspec.json.Decoder(WatchEvent[PartialObject])
@@ -150,7 +179,7 @@ class Reflector(Generic[T]):
                 continue
             began_s = clock()
             refusal = await self._watch()
-            is_short = clock() - began_s < self.reflector_options.steady_s
+            is_short = clock() - began_s < self.options.steady_s
             if not is_short:
                 self._backoff.reset()
             if refusal is not None:
@@ -171,7 +200,7 @@ class Reflector(Generic[T]):
             self.stats.left_out = self._missing_permission()
             self.listed.set()  # nobody waits for it
         if self.stats.left_out:
-            await asyncio.sleep(self.reflector_options.absent_s)
+            await asyncio.sleep(self.options.absent_s)
             return
         if refusal.status == _GONE:
             self._version = ""
@@ -181,7 +210,7 @@ class Reflector(Generic[T]):
         """Whether it is more than a server that has just started and has not read its rules yet."""
         now_s = asyncio.get_running_loop().time()
         self._refused_s = self._refused_s or now_s
-        return now_s - self._refused_s >= self.reflector_options.unready_s
+        return now_s - self._refused_s >= self.options.unready_s
 
     def _missing_permission(self) -> str:
         """What is left out, and what would lift it."""
@@ -195,7 +224,7 @@ class Reflector(Generic[T]):
         self._known, self._version = {}, ""
         self.stats.absent, self.stats.problem, self.stats.refusal = True, "", ""
         self.listed.set()
-        await asyncio.sleep(self.reflector_options.absent_s)
+        await asyncio.sleep(self.options.absent_s)
 
     # -- lists -------------------------------------------------------------------------------------------------
 
@@ -230,7 +259,7 @@ class Reflector(Generic[T]):
         return True
 
     async def _ask_page(self, token: str, *, as_json: bool = False) -> ApiResponse:
-        query = {"limit": str(self.reflector_options.page), **self.selector, **({"continue": token} if token else {})}
+        query = {"limit": str(self.options.page), **self.selector, **({"continue": token} if token else {})}
         accept = self.pages.accept if self.pages and not as_json else ""
         path = self.resource.path(self.namespace)
         return await self.client.ask(ApiRequest("GET", path, query, timeout_s=60, accept=accept))
@@ -288,7 +317,7 @@ class Reflector(Generic[T]):
         self.stats.problem = self.stats.refusal = ""
         self.listed.set()
 
-    def _decode_page(self, body: bytes) -> ObjectList[T] | ApiResponse:
+    def _decode_page(self, body: bytes) -> ObjectList[Any] | ApiResponse:
         """Decode a page; an object that cannot be read must not hide the others."""
         try:
             return self._page.decode(body)
@@ -314,7 +343,7 @@ class Reflector(Generic[T]):
         with suppress(msgspec.MsgspecError):
             self._unreadable.add(msgspec.json.decode(raw, type=PartialObject).metadata.uid)
 
-    def _put_listed(self, thing: T, found: set[str]) -> None:
+    def _put_listed(self, thing: Any, found: set[str]) -> None:
         """Tell of a listed object, unless nothing about it is new; known from now on, whatever comes of the list."""
         meta = thing.metadata
         uid, version = meta.uid, _kept_version(meta.resource_version)
@@ -323,7 +352,7 @@ class Reflector(Generic[T]):
             self._known[uid] = version
             self._put(uid, thing)
 
-    def _put(self, uid: str, thing: T) -> None:
+    def _put(self, uid: str, thing: Any) -> None:
         """Keep what matters of an object; one that cannot be understood must not stop the others."""
         try:
             kept = self.shrink(thing)
@@ -339,7 +368,7 @@ class Reflector(Generic[T]):
     async def _watch(self) -> ApiResponse | None:
         """Watch until it ends; the refusal, if there was one."""
         self.stats.watches += 1
-        seconds = max(int(self.reflector_options.watch_s * (1 - 0.1 * self.jitter())), 1)
+        seconds = max(int(self.options.watch_s * (1 - 0.1 * self.jitter())), 1)
         query = {
             "watch": "true",
             "resourceVersion": self._version,
@@ -348,7 +377,7 @@ class Reflector(Generic[T]):
             **self.selector,
         }
         async with self.client.stream(
-            ApiRequest("GET", self.resource.path(self.namespace), query), self.reflector_options.quiet_s
+            ApiRequest("GET", self.resource.path(self.namespace), query), self.options.quiet_s
         ) as opened:
             if isinstance(opened, ApiResponse):
                 return opened
@@ -400,13 +429,13 @@ class Reflector(Generic[T]):
             self.stats.problem = f"an event of {self.resource.full_plural} cannot be read: {error}"
         return None
 
-    def _decode_event(self, line: bytes) -> WatchEvent[T]:
+    def _decode_event(self, line: bytes) -> WatchEvent[Any]:
         try:
             return self._event.decode(line)
         except RecursionError:
             return self._event.decode(cut_nesting(line))
 
-    def _record(self, event: WatchEvent[T]) -> None:
+    def _record(self, event: WatchEvent[Any]) -> None:
         meta = event.object.metadata
         self.stats.events += 1
         self._version = meta.resource_version

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -166,20 +167,20 @@ class EventMessage(NamedTuple):
     warning: bool = False
 
 
-def event_write(thing: Ref, said: EventMessage, name: str, at: str) -> Write:
-    """Say something about an object, as an event; `at` is the time with microseconds."""
+def event_write(thing: Ref, message: EventMessage, name: str, now_ms: int) -> Write:
+    """Create an Event (events.k8s.io/v1) about an object."""
     kind = thing.resource
     event = {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
         "metadata": {"name": name, "namespace": thing.namespace or "default"},
-        "eventTime": at,
+        "eventTime": micro_time(now_ms),
         "reportingController": "tidegate.io/tidegate",
         "reportingInstance": FIELD_MANAGER,
-        "action": said.action,
-        "reason": said.reason,
-        "type": "Warning" if said.warning else "Normal",
-        "note": said.note[:1024],
+        "action": message.action,
+        "reason": message.reason,
+        "type": "Warning" if message.warning else "Normal",
+        "note": message.note[:1024],
         "regarding": {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
@@ -189,6 +190,11 @@ def event_write(thing: Ref, said: EventMessage, name: str, at: str) -> Write:
         },
     }
     return create(EVENTS, event)
+
+
+def micro_time(at_ms: int) -> str:
+    """A time as Kubernetes' MicroTime: RFC 3339 with microseconds."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _identified(meta: dict[str, Any], uid: str, version: str = "") -> dict[str, Any]:
